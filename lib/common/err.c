@@ -1,0 +1,82 @@
+#include "common/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static int err_vset(struct err *err, int status, const char *fmt, va_list ap) {
+    if (err) {
+        err->status = status;
+        err->hint[0] = '\0';
+        vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    }
+    return -1;
+}
+
+#define DEFINE_ERR(name, status)                       \
+    int name(struct err *err, const char *fmt, ...) {  \
+        va_list ap;                                    \
+        va_start(ap, fmt);                             \
+        int rc = err_vset(err, status, fmt, ap);       \
+        va_end(ap);                                    \
+        return rc;                                     \
+    }
+
+DEFINE_ERR(err_no, EXIT_NO)
+DEFINE_ERR(err_usage, EXIT_USAGE)
+DEFINE_ERR(err_input, EXIT_INPUT)
+DEFINE_ERR(err_system, EXIT_SYSTEM)
+
+static int err_vprepend(struct err *err, const char *joint, const char *fmt, va_list ap) {
+    if (!err)
+        return -1;
+    char old[sizeof err->msg];
+    memcpy(old, err->msg, sizeof old);
+    int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    size_t used = n < 0 ? 0 : (size_t)n;
+    if (used > sizeof err->msg - 1)
+        used = sizeof err->msg - 1;
+    size_t room = sizeof err->msg - used;
+    /* What does not fit is cut at the end: the place matters more than the tail. */
+    if ((size_t)snprintf(err->msg + used, room, "%s", joint) < room) {
+        used += strlen(joint);
+        size_t rest = strnlen(old, sizeof err->msg - used - 1);
+        memcpy(err->msg + used, old, rest);
+        err->msg[used + rest] = '\0';
+    }
+    return -1;
+}
+
+int err_prefix(struct err *err, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    err_vprepend(err, ": ", fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_at(struct err *err, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    err_vprepend(err, ".", fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_hint(struct err *err, const char *fmt, ...) {
+    if (err) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(err->hint, sizeof err->hint, fmt, ap);
+        va_end(ap);
+    }
+    return -1;
+}
+
+int err_report(const struct err *err, const char *tool) {
+    fflush(stdout);
+    fprintf(stderr, "%s: error: %s\n", tool, err->msg);
+    if (err->hint[0])
+        fprintf(stderr, "hint: %s\n", err->hint);
+    return err->status ? err->status : EXIT_SYSTEM;
+}

@@ -1,0 +1,99 @@
+#include "common/file.h"
+
+#include "common/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *shown_name(const char *path) {
+    return strcmp(path, "-") ? path : "standard input";
+}
+
+char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *err) {
+    if (!max_bytes)
+        max_bytes = (size_t)1 << 30;
+    FILE *f = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    if (!f) {
+        err_input(err, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    size_t cap = 1 << 14, n = 0;
+    char *buf = mem_alloc(cap);
+    for (size_t got; (got = fread(buf + n, 1, cap - n - 1, f)) > 0;) {
+        n += got;
+        if (n > max_bytes)
+            break;
+        if (cap - n < 2)
+            buf = mem_grow(buf, cap *= 2, 1);
+    }
+    int failed = ferror(f), code = errno;
+    if (f != stdin)
+        fclose(f);
+    if (failed || n > max_bytes) {
+        free(buf);
+        if (failed)
+            err_input(err, "%s: %s", shown_name(path), strerror(code));
+        else
+            err_input(err, "%s: larger than %zu bytes", shown_name(path), max_bytes);
+        return NULL;
+    }
+    buf[n] = '\0';
+    if (size)
+        *size = n;
+    return buf;
+}
+
+int file_out_open(struct file_out *out, const char *path, struct err *err) {
+    *out = (struct file_out){0};
+    if (!strcmp(path, "-")) {
+        out->f = stdout;
+        return 0;
+    }
+    size_t n = strlen(path) + 32;
+    out->path = mem_strdup(path);
+    out->temp = mem_alloc(n);
+    snprintf(out->temp, n, "%s.tmp.%ld", path, (long)getpid());
+    out->f = fopen(out->temp, "wb");
+    if (!out->f) {
+        int code = errno;
+        file_out_abort(out);
+        return err_system(err, "%s: cannot write: %s", path, strerror(code));
+    }
+    return 0;
+}
+
+int file_out_close(struct file_out *out, struct err *err) {
+    if (!out->path) {
+        if (fflush(stdout) || ferror(stdout))
+            return err_system(err, "standard output: %s", strerror(errno));
+        return 0;
+    }
+    int bad = fflush(out->f) || ferror(out->f) || fsync(fileno(out->f));
+    int code = errno;
+    bad |= fclose(out->f);
+    out->f = NULL;
+    if (!bad && rename(out->temp, out->path)) {
+        bad = 1;
+        code = errno;
+    }
+    if (bad)
+        err_system(err, "%s: cannot write: %s", out->path, strerror(code));
+    if (bad)
+        unlink(out->temp);
+    free(out->path);
+    free(out->temp);
+    *out = (struct file_out){0};
+    return bad ? -1 : 0;
+}
+
+void file_out_abort(struct file_out *out) {
+    if (out->path && out->f) {
+        fclose(out->f);
+        unlink(out->temp);
+    }
+    free(out->path);
+    free(out->temp);
+    *out = (struct file_out){0};
+}

@@ -1,0 +1,64 @@
+/* opt.h - one option table per tool parses, checks and prints the help.
+ *
+ *     static const struct opt options[] = {
+ *         {'m', "model", OPT_STR, "MODEL", "model: gpt:1.3B or a file", &o.model},
+ *         {0, "devices", OPT_INT, "N", "number of devices", &o.devices},
+ *         {0, "dry-run", OPT_FLAG, NULL, "only list", &o.dry_run},
+ *         {0}};
+ *     static const struct opt_tool tool = {"weft-search", "[options] -m MODEL", "...", options};
+ *     int n = opt_parse(&tool, argc, argv, &err);   // operands are argv[0..n-1] afterwards
+ *
+ * -h/--help and --version print on stdout and exit 0. -q/--quiet and -v/--verbose are
+ * understood by every tool and set the level of progress (progress.h). Long names may be
+ * given as --name=value or --name value. OPT_LIST options may repeat.
+ */
+#ifndef WEFT_OPT_H
+#define WEFT_OPT_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEFT_VERSION "0.1.0"
+
+enum opt_type {
+    OPT_FLAG,  /* bool *              */
+    OPT_STR,   /* const char **       */
+    OPT_INT,   /* int64_t *, > 0 or = 0; negative is refused; K M G suffixes are 1000s */
+    OPT_BYTES, /* int64_t *, 28G 12000M 1048576; suffixes K M G T are powers of 1024 */
+    OPT_REAL,  /* double *, finite    */
+    OPT_TIME,  /* double *, seconds; suffixes ms s m h */
+    OPT_LIST,  /* struct opt_list *, the option may repeat */
+};
+
+struct opt_list {
+    const char **p; /* borrowed from argv; the array is the table's */
+    int64_t n, cap;
+};
+
+struct opt {
+    char letter;        /* 0 = none */
+    const char *name;   /* long name, full words */
+    enum opt_type type;
+    const char *arg;    /* name of the argument in the help, NULL for flags */
+    const char *help;   /* one line */
+    void *value;
+};
+
+struct opt_tool {
+    const char *name;     /* weft-search */
+    const char *usage;    /* what stands behind the name in the synopsis */
+    const char *about;    /* one sentence */
+    const struct opt *options; /* ends with {0} */
+};
+
+/* Parses argv; moves the operands to argv[0..n-1] and returns n, or -1 with a usage error. */
+int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *err);
+
+/* Parses one number as OPT_INT, OPT_BYTES or OPT_TIME does. Returns 0 or -1. */
+int opt_parse_int(const char *text, int64_t *out);
+int opt_parse_bytes(const char *text, int64_t *out);
+int opt_parse_time(const char *text, double *out);
+
+#endif

@@ -1,0 +1,104 @@
+#include "common/progress.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static enum progress_level the_level = PROGRESS_NORMAL;
+static volatile sig_atomic_t the_interrupt;
+
+void progress_set_level(enum progress_level level) {
+    the_level = level;
+}
+
+enum progress_level progress_level(void) {
+    return the_level;
+}
+
+double now_s(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+void progress_start(struct progress *p, const char *what, int64_t total) {
+    double now = now_s();
+    *p = (struct progress){.what = what, .total = total, .start_s = now, .last_print_s = now};
+    p->tty = isatty(STDERR_FILENO);
+}
+
+static void format_time(double s, char *buf, size_t n) {
+    if (s < 60)
+        snprintf(buf, n, "%.0fs", s);
+    else if (s < 3600)
+        snprintf(buf, n, "%dm%02ds", (int)s / 60, (int)s % 60);
+    else
+        snprintf(buf, n, "%dh%02dm", (int)(s / 3600), (int)(s / 60) % 60);
+}
+
+void progress_step(struct progress *p, int64_t done, const char *detail) {
+    double now = now_s();
+    if (the_level == PROGRESS_QUIET || now - p->last_print_s < (p->tty ? 0.1 : 5.0))
+        return;
+    p->last_print_s = now;
+    p->drawn = true;
+    char left[32] = "";
+    if (p->total && done > 0)
+        format_time((now - p->start_s) * (double)(p->total - done) / (double)done, left,
+                    sizeof left);
+    if (p->tty)
+        fputs("\r\033[K", stderr);
+    if (p->total)
+        fprintf(stderr, "%s %lld/%lld, %s left", p->what, (long long)done, (long long)p->total,
+                left[0] ? left : "?");
+    else
+        fprintf(stderr, "%s %lld", p->what, (long long)done);
+    fprintf(stderr, "%s%s%s", detail ? "  " : "", detail ? detail : "", p->tty ? "" : "\n");
+    fflush(stderr);
+}
+
+void progress_end(struct progress *p) {
+    if (p->tty && p->drawn)
+        fputs("\r\033[K", stderr);
+}
+
+static void vnote(const char *fmt, va_list ap) {
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+void note(const char *fmt, ...) {
+    if (the_level == PROGRESS_QUIET)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vnote(fmt, ap);
+    va_end(ap);
+}
+
+void note_verbose(const char *fmt, ...) {
+    if (the_level != PROGRESS_VERBOSE)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vnote(fmt, ap);
+    va_end(ap);
+}
+
+static void on_signal(int sig) {
+    (void)sig;
+    the_interrupt = 1;
+}
+
+void interrupt_catch(void) {
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+bool interrupted(void) {
+    return the_interrupt;
+}

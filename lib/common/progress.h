@@ -1,0 +1,46 @@
+/* progress.h - progress of long work on stderr, and the interrupt flag.
+ *
+ * On a terminal one line is redrawn; elsewhere a plain line appears every few seconds. Data
+ * never goes through here. The level is the one global of the program besides const tables.
+ *
+ *     struct progress pr;
+ *     progress_start(&pr, "profiling", total);
+ *     for (...) progress_step(&pr, done, "matmul 1024x1024");   // time left is worked out
+ *     progress_end(&pr);
+ */
+#ifndef WEFT_PROGRESS_H
+#define WEFT_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum progress_level { PROGRESS_QUIET, PROGRESS_NORMAL, PROGRESS_VERBOSE };
+
+void progress_set_level(enum progress_level level);
+enum progress_level progress_level(void);
+
+struct progress {
+    const char *what;    /* borrowed */
+    int64_t total;       /* 0 = unknown */
+    double start_s;      /* when it began */
+    double last_print_s; /* when the last line was drawn */
+    bool tty, drawn;
+};
+
+void progress_start(struct progress *p, const char *what, int64_t total);
+/* `done` of total; detail may be NULL. Prints at most a few times a second. */
+void progress_step(struct progress *p, int64_t done, const char *detail);
+void progress_end(struct progress *p);
+
+/* One line on stderr at -v (note_verbose) or unless -q (note). */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void note_verbose(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Monotonic seconds. */
+double now_s(void);
+
+/* Catch SIGINT and SIGTERM: the first sets the flag, a second kills the process. */
+void interrupt_catch(void);
+bool interrupted(void);
+
+#endif

@@ -1,0 +1,80 @@
+/* The lowest floor: errors, options, JSON text, statistics, counter-based numbers. */
+#include "common/err.h"
+#include "common/json.h"
+#include "common/mem.h"
+#include "common/opt.h"
+#include "common/rng.h"
+#include "common/stats.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void test_err(void) {
+    struct err err = {0};
+    err_input(&err, "mesh: 3 devices do not divide batch 8");
+    err_at(&err, "stages[%d]", 2);
+    err_prefix(&err, "plan.json");
+    ok(!strcmp(err.msg, "plan.json: stages[2].mesh: 3 devices do not divide batch 8"),
+       "places are put before the message: %s", err.msg);
+    ok(err.status == EXIT_INPUT, "the exit status is kept");
+    char big[4000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = 0;
+    err_prefix(&err, "%s", big);
+    ok(strlen(err.msg) < sizeof err.msg, "a long prefix is cut, not overrun");
+}
+
+static void test_json(void) {
+    struct err err = {0};
+    const char text[] = "{\"b\": [1, 2.5, \"x\"], \"a\": {\"k\": 0.1, \"z\": 1e300}}";
+    json_t *v = json_parse(text, strlen(text), "t", &err);
+    char *out = NULL;
+    size_t n;
+    FILE *f = open_memstream(&out, &n);
+    json_write(v, f);
+    fclose(f);
+    ok(!strcmp(out, "{\n  \"a\": {\"k\": 0.1, \"z\": 1e+300},\n  \"b\": [1, 2.5, \"x\"]\n}\n"),
+       "canonical text: %s", out);
+    free(out);
+    int64_t i;
+    ok(json_int(v, "b", 0, 1, &i, &err) < 0 &&
+           !strcmp(err.msg, "b: expected a whole number, got an array"),
+       "located type message: %s", err.msg);
+    ok(json_keys(v, "a bc", &err) < 0, "unknown keys are refused: %s", err.msg);
+    ok(json_keys(v, "a b", &err) == 0, "known keys pass");
+    json_decref(v);
+    ok(!json_parse("{\"a\":1,\"a\":2}", 13, "t", &err), "duplicate keys: %s", err.msg);
+}
+
+static void test_opt(void) {
+    int64_t v;
+    double s;
+    ok(!opt_parse_bytes("28G", &v) && v == 28LL << 30, "28G is 28 GiB");
+    ok(!opt_parse_bytes("1.5K", &v) && v == 1536, "1.5K");
+    ok(opt_parse_bytes("1e30", &v) < 0 && opt_parse_bytes("", &v) < 0 &&
+           opt_parse_bytes("-1", &v) < 0 && opt_parse_bytes("5X", &v) < 0,
+       "nonsense is refused");
+    ok(!opt_parse_time("500ms", &s) && s == 0.5, "500ms");
+}
+
+static void test_numbers(void) {
+    double x[] = {5, 1, 3}, a[] = {1, 2, 3, 4}, b[] = {10, 30, 20, 40};
+    ok(stats_median(x, 3) == 3, "median");
+    ok(fabs(stats_rank_correlation(a, b, 4) - 0.8) < 1e-12, "Spearman");
+    double sum = 0, sq = 0;
+    for (int i = 0; i < 100000; i++) {
+        double z = rng_normal(1, 2, (uint64_t)i);
+        sum += z, sq += z * z;
+    }
+    ok(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02, "normal draws have moments 0, 1");
+}
+
+int main(void) {
+    test_err();
+    test_json();
+    test_opt();
+    test_numbers();
+    return done_testing();
+}
