@@ -1,0 +1,148 @@
+/* kernel.h - the arithmetic of every instruction on the CPU, in fp32.
+ *
+ * Kernels know shapes and pointers, nothing of models or plans. Tensors are dense row-major
+ * blocks; `rows` is the product of all leading dimensions. Kernels allocate nothing: what
+ * they need beyond their arguments is the per-thread scratch made once by kernel_init.
+ * The same call with the same number of threads gives the same bits.
+ *
+ * Gradients of parameters are accumulated (`+=`); gradients of activations are written.
+ */
+#ifndef WEFT_KERNEL_H
+#define WEFT_KERNEL_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sets the threads this process uses (its share of the cores) and makes the scratch.
+ * The scratch is at most KERNEL_SCRATCH_BYTES per thread. Returns 0 or -1. */
+enum { KERNEL_SCRATCH_BYTES = 4 << 20 };
+int kernel_init(int threads, struct err *err);
+void kernel_release(void);
+const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "reference" */
+
+/* C[m,n] = op(A) op(B) + beta C with row strides lda, ldb, ldc; op transposes when ta/tb. */
+void kernel_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
+                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+/* y[m,n] = x[m,k] W + bias; W is [k,n], or [n,k] when wt; bias[n] may be NULL. */
+void kernel_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w, bool wt,
+                   const float *bias, float *y);
+/* dx[m,k] = dy[m,n] W^T */
+void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const float *dy, const float *w, bool wt,
+                      float *dx);
+/* dW += x^T dy, in W's own layout; db[n] += column sums of dy unless NULL. */
+void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const float *x, const float *dy, bool wt,
+                      float *dw, float *db);
+
+/* out[i,:] = table[id[i] - first, :] where 0 <= id - first < vocab, else zeros. */
+void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id, int64_t first,
+                      const float *table, float *out);
+/* dtable[id[i] - first, :] += dout[i,:]; deterministic for repeated ids. */
+void kernel_embedding_dw(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
+                         int64_t first, const float *dout, float *dtable);
+
+/* y[o,i] = x[o,i] + p[i] (p broadcast over the outer dimension); y may be x. */
+void kernel_add_param(int64_t outer, int64_t inner, const float *x, const float *p, float *y);
+/* dp[i] += sum over o of dy[o,i] */
+void kernel_add_param_dw(int64_t outer, int64_t inner, const float *dy, float *dp);
+
+/* y = a + b, elementwise; y may be a or b. y += x. y = alpha x. y = value. */
+void kernel_add(int64_t n, const float *a, const float *b, float *y);
+void kernel_accumulate(int64_t n, const float *x, float *y);
+void kernel_scale(int64_t n, float alpha, const float *x, float *y);
+void kernel_fill(int64_t n, float value, float *y);
+
+/* Activations. gelu is the tanh form of GPT-2. y may be x; dx may be dy. */
+enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU };
+void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y);
+void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy, float *dx);
+
+/* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward. */
+void kernel_layernorm(int64_t rows, int64_t n, const float *x, const float *gamma,
+                      const float *beta, float eps, float *y, float *stat);
+/* dx may be dy; dgamma += , dbeta += . */
+void kernel_layernorm_bwd(int64_t rows, int64_t n, const float *x, const float *gamma,
+                          const float *stat, const float *dy, float *dx, float *dgamma,
+                          float *dbeta);
+/* The same with the last dimension split over `parts` ranks, n local, total = parts*n.
+ * 1. moments: part[rows,2] = (local mean, local sum of squared deviations)
+ * 2. all-gather of part -> parts[parts, rows, 2]
+ * 3. apply: combines the moments (Chan, Golub, LeVeque 1979), writes y and stat. */
+void kernel_layernorm_moments(int64_t rows, int64_t n, const float *x, float *part);
+void kernel_layernorm_apply(int64_t rows, int64_t n, int64_t parts, const float *moments,
+                            const float *x, const float *gamma, const float *beta, float eps,
+                            float *y, float *stat);
+/* Backward: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat); all-reduce; then dx. */
+void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const float *gamma,
+                               const float *stat, const float *dy, float *sums);
+void kernel_layernorm_bwd_apply(int64_t rows, int64_t n, int64_t total, const float *sums,
+                                const float *x, const float *gamma, const float *stat,
+                                const float *dy, float *dx, float *dgamma, float *dbeta);
+
+/* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
+ * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each
+ * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor.
+ * lse[batch, heads, q_len] is kept for backward. */
+struct kernel_attention {
+    int64_t batch, heads, q_len, kv_len, dim;
+    int64_t q_batch, q_seq;   /* strides of q and dq, in floats */
+    int64_t kv_batch, kv_seq; /* strides of k, v and dk, dv */
+    int64_t o_batch, o_seq;   /* strides of o and do */
+    bool causal;              /* position i sees 0..i (q_len == kv_len) */
+    float scale;              /* of the scores, 1/sqrt(dim) */
+};
+void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
+                      const float *v, float *o, float *lse);
+void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
+                          const float *v, const float *o, const float *lse, const float *dout,
+                          float *dq, float *dk, float *dv);
+
+/* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
+ * first..first+n-1. lse[rows] is kept. Returns the sum of losses over the rows. */
+double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits, const int32_t *target,
+                            float *lse);
+/* Vocabulary split over ranks: part[rows,3] = (max, sum exp(x - max), target logit or 0);
+ * all-gather -> parts[parts, rows, 3]; finish writes lse and returns the sum of losses. */
+void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first, const float *logits,
+                               const int32_t *target, float *part);
+double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *part, float *lse);
+/* dlogits = (exp(logits - lse) - onehot(target)) * scale; dlogits may be logits. */
+void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first, const float *logits,
+                             const int32_t *target, const float *lse, float scale,
+                             float *dlogits);
+
+/* A block of a larger tensor: what a rank holds of it. */
+enum { KERNEL_MAX_RANK = 8 };
+struct kernel_box {
+    int32_t rank;
+    int64_t size[KERNEL_MAX_RANK];   /* of this block */
+    int64_t first[KERNEL_MAX_RANK];  /* where it begins in the whole */
+    int64_t whole[KERNEL_MAX_RANK];  /* sizes of the whole tensor */
+};
+/* y = x kept with probability 1 - p and scaled by 1/(1-p); the draw for an element depends on
+ * (seed, stream, its index in the whole tensor) alone (common/rng.h). y may be x. Backward is
+ * the same call on the gradient. */
+void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64_t stream,
+                    const float *x, float *y);
+/* Initial parameter: y = std * normal(seed, stream, index in the whole tensor). */
+void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
+                   float *y);
+
+/* Strided block copy of floats: dst[...] = src[...] (or += when add) over `size`, with strides
+ * in floats for each dimension. The innermost strides are usually 1. */
+void kernel_copy(int32_t rank, const int64_t *size, const float *src, const int64_t *src_stride,
+                 float *dst, const int64_t *dst_stride, bool add);
+
+/* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1.
+ * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).
+ * SGD with momentum as PyTorch's: b = momentum b + (g + decay p); p -= lr b. */
+void kernel_adamw(int64_t n, float *p, const float *g, float *m, float *v, float grad_scale,
+                  float lr, float beta1, float beta2, float eps, float decay, int64_t t);
+void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale, float lr,
+                float momentum, float decay);
+/* Sum of squares in double, deterministic. */
+double kernel_sum_squares(int64_t n, const float *x);
+
+#endif

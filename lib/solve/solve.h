@@ -1,0 +1,37 @@
+/* solve.h - what the four solvers (layout, partition, stages, joint) have in common.
+ *
+ * They know costs and constraints, nothing of models or devices. Each is anytime: it stops at
+ * a time budget, at a proven gap or when interrupted() (progress.h) turns true, and then gives
+ * its incumbent. Every answer carries a value, a proven lower bound, and how it was proven;
+ * an evaluator that shares no code with the solver re-computes the value before it is given.
+ */
+#ifndef WEFT_SOLVE_H
+#define WEFT_SOLVE_H
+
+#include "common/err.h"
+#include "common/json.h"
+
+#include <stdint.h>
+
+struct solve_limits {
+    double time_budget_s; /* wall seconds from the call; 0 = none */
+    double gap;           /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
+    uint64_t seed;        /* same seed, same answer, as long as no time limit strikes */
+    int threads;          /* at most; 0 = all cores */
+};
+
+/* One per problem: reads a problem document, solves it, returns the answer document
+ * {"format": "weft-answer/1", "problem": ..., "value", "bound", "gap", "proof", "time_s",
+ *  "optimal": true|false, ... the solution ...}.
+ * NULL on failure: EXIT_INPUT for bad input, EXIT_NO when there is no answer within the limits
+ * (the message names the constraint that cannot be met). */
+json_t *solve_layout_json(const json_t *problem, const struct solve_limits *limits,
+                          struct err *err);
+json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
+                             struct err *err);
+json_t *solve_stages_json(const json_t *problem, const struct solve_limits *limits,
+                          struct err *err);
+json_t *solve_joint_json(const json_t *problem, const struct solve_limits *limits,
+                         struct err *err);
+
+#endif
