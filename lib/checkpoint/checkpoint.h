@@ -1,24 +1,24 @@
 /* checkpoint.h - checkpoints that do not depend on the plan, complete or absent.
  *
- *     DIR/step-00000100/rank-0000.safetensors   pieces of tensors, one file per writing rank
+ *     DIR/step-00000100/rank-0000.safetensors   pieces of tensors, a file per writing rank
  *     DIR/step-00000100/index.json              which box of which tensor lies where
  *
- * A checkpoint is a set of global tensors: a kind (the parameter, a moment of its optimizer)
- * and a name. Each is stored as boxes that cover it exactly once, so a tensor that several
- * ranks hold (replicas, tied parameters) is written by one of them: the caller says which.
- * A reader asks for any box of any tensor; how many ranks wrote and under which plan does
- * not matter.
+ * A checkpoint is a set of global tensors: a kind (the parameter, a moment of its
+ * optimizer) and a name. Each is stored as boxes that cover it exactly once, so a tensor
+ * that several ranks hold (replicas, tied parameters) is written by one of them: the
+ * caller says which. A reader asks for any box of any tensor; how many ranks wrote and
+ * under which plan does not matter.
  *
- * Writing goes to DIR/.tmp-step-00000100, which is renamed when all of it is on the disk: a
- * process that is killed at any moment leaves the earlier checkpoints whole. This library
- * knows no MPI; the caller moves the reports and holds the two barriers:
+ * Writing goes to DIR/.tmp-step-00000100, which is renamed when all of it is on the disk:
+ * a process that is killed at any moment leaves the earlier checkpoints whole. This
+ * library knows no MPI; the caller moves the reports and holds the two barriers:
  *
  *     if (rank == 0) checkpoint_begin(dir, step, &err);                 // then a barrier
  *     checkpoint_write(dir, step, rank, pieces, n, &report, &err);      // every rank
  *     ... gather the reports (text) at rank 0; on an error anywhere stop here ...
  *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, keep, &err);
  *
- *     if (checkpoint_open(&ck, dir, &err) < 0 ||                        // any rank, any plan
+ *     if (checkpoint_open(&ck, dir, &err) < 0 ||               // any rank, under any plan
  *         checkpoint_read(ck, CHECKPOINT_PARAM, "wte.weight", &box, out, &err) < 0) ...
  *
  * DIR must be on a file system that all ranks see.
@@ -70,27 +70,30 @@ struct checkpoint_info {
     uint64_t model_hash; /* over all that fixes the tensors' shapes and meaning */
 };
 
-/* ---- writing ----------------------------------------------------------------------------
- * Failures to write are EXIT_SYSTEM and name the file; what was there before is untouched. */
+/* ---- writing ------------------------------------------------------------------------
+ * Failures to write are EXIT_SYSTEM and name the file; what was there before is
+ * untouched. */
 
-/* Rank 0, before any rank writes: makes DIR and an empty temporary for `step`, after removing
- * what killed writers left in DIR. Returns 0 or -1. */
+/* Rank 0, before any rank writes: makes DIR and an empty temporary for `step`, after
+ * removing what killed writers left in DIR. Returns 0 or -1. */
 int checkpoint_begin(const char *dir, int64_t step, struct err *err);
 
-/* Every rank that has pieces (n >= 0): writes and syncs DIR/.tmp-step-N/rank-R.safetensors.
- * *report is a fresh NUL-terminated text for checkpoint_commit; free() it. Returns 0 or -1. */
+/* Every rank that has pieces (n >= 0): writes and syncs
+ * DIR/.tmp-step-N/rank-R.safetensors. *report is a fresh NUL-terminated text for
+ * checkpoint_commit; free() it. Returns 0 or -1. */
 int checkpoint_write(const char *dir, int64_t step, int rank,
                      const struct checkpoint_piece *pieces, int64_t n, char **report,
                      struct err *err);
 
-/* Rank 0: checks that the pieces of all reports cover every tensor exactly once and that the
- * files are there, writes index.json, syncs and renames: from here on the checkpoint exists.
- * A checkpoint of the same step is replaced. Then keeps the last `keep` checkpoints up to
- * this step (0 = all) and removes those before them. Returns 0 or -1. */
+/* Rank 0: checks that the pieces of all reports cover every tensor exactly once and that
+ * the files are there, writes index.json, syncs and renames: from here on the checkpoint
+ * exists. A checkpoint of the same step is replaced. Then keeps the last `keep`
+ * checkpoints up to this step (0 = all) and removes those before them. Returns 0 or -1.
+ * */
 int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
                       char *const *reports, int64_t n, int64_t keep, struct err *err);
 
-/* ---- reading ----------------------------------------------------------------------------
+/* ---- reading ------------------------------------------------------------------------
  * Wrong content is EXIT_INPUT and names the file and the place. */
 
 /* The newest checkpoint in DIR: sets *path to a fresh string DIR/step-N (free() it) and
@@ -100,8 +103,8 @@ int checkpoint_latest(const char *dir, char **path, struct err *err);
 
 struct checkpoint;
 
-/* Opens DIR (its newest checkpoint) or one DIR/step-N: reads the index, maps the files and
- * checks their sizes and that every tensor is covered. Returns 0 or -1. */
+/* Opens DIR (its newest checkpoint) or one DIR/step-N: reads the index, maps the files
+ * and checks their sizes and that every tensor is covered. Returns 0 or -1. */
 int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err);
 void checkpoint_close(struct checkpoint *ck); /* NULL is fine */
 
@@ -112,25 +115,29 @@ const struct checkpoint_info *checkpoint_info(const struct checkpoint *ck);
 const char *checkpoint_path(const struct checkpoint *ck);
 
 /* Checks that the checkpoint was written by this model. Returns 0 or -1. */
-int checkpoint_check_model(const struct checkpoint *ck, const char *model, uint64_t model_hash,
-                           struct err *err);
+int checkpoint_check_model(const struct checkpoint *ck, const char *model,
+                           uint64_t model_hash, struct err *err);
 
-/* Compares checksums of files part, part + parts, ... with the index: rank r of R calls it
- * with (r, R), and together they verify all. Reads these files whole. Returns 0 or -1. */
+/* Compares checksums of files part, part + parts, ... with the index: rank r of R calls
+ * it with (r, R), and together they verify all. Reads these files whole. Returns 0 or -1.
+ * */
 int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
                       struct err *err);
 
-/* Whether the tensor is stored; where it is and box is not NULL, *box becomes all of it. */
-int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
-                   struct checkpoint_box *box);
+/* Whether the tensor is stored; where it is and box is not NULL, *box becomes all of it.
+ * */
+int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind,
+                   const char *name, struct checkpoint_box *box);
 
 /* Assembles a box of a stored tensor in out (row-major, dense). box->shape must be the
- * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor, another
- * shape, box outside). */
-int checkpoint_read(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
-                    const struct checkpoint_box *box, float *out, struct err *err);
+ * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor,
+ * another shape, box outside). */
+int checkpoint_read(const struct checkpoint *ck, enum checkpoint_kind kind,
+                    const char *name, const struct checkpoint_box *box, float *out,
+                    struct err *err);
 
-/* Number of stored tensors, and the i-th of them (ordered by kind, then name; borrowed). */
+/* Number of stored tensors, and the i-th of them (ordered by kind, then name; borrowed).
+ * */
 int64_t checkpoint_count(const struct checkpoint *ck);
 void checkpoint_tensor(const struct checkpoint *ck, int64_t i, enum checkpoint_kind *kind,
                        const char **name, struct checkpoint_box *box);

@@ -1,12 +1,12 @@
 /* data.h - training data as a function of the sample index.
  *
- * A sample depends on (source, seed, split, index) and on nothing else: not on the plan, the
- * number of ranks, or who reads it in which order. Whoever owns positions [first, first+count)
- * of sample i reads just those.
+ * A sample depends on (source, seed, split, index) and on nothing else: not on the plan,
+ * the number of ranks, or who reads it in which order. Whoever owns positions [first,
+ * first+count) of sample i reads just those.
  *
  * Sources of tokens, by file name and content:
  *   FILE               any file: its bytes are the tokens (vocab >= 256)
- *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or with the header
+ *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or with a header
  *                      of llm.c (recognized by its magic number)
  *   FILE,FILE,...      the same, one behind the other (shards)
  *   synthetic          a random Markov chain: a loss well below ln(vocab) can be learned
@@ -15,14 +15,14 @@
  *                      "images" and "idx3" turned into "labels" and "idx1"
  *   synthetic          one prototype per class, plus noise
  *
- * Order. A stream of n tokens has (n-1)/seq windows of seq+1 tokens, of which the last is the
- * first of the next: so every token is a target once in an epoch. Sample i of training is
- * window P(i mod size) of epoch i / size, where P is a permutation drawn from (seed, epoch).
- * Validation is read in file order, the same in every epoch.
+ * Order. A stream of n tokens has (n-1)/seq windows of seq+1 tokens, of which the last is
+ * the first of the next: so every token is a target once in an epoch. Sample i of
+ * training is window P(i mod size) of epoch i / size, where P is a permutation drawn from
+ * (seed, epoch). Validation is read in file order, the same in every epoch.
  *
- * Invariants: files are mapped read-only and fully checked when opened: tokens are < vocab
- * and labels < classes. After data_open nothing fails and nothing is allocated, and any
- * number of threads may read. (A file must not be cut short while it is mapped.)
+ * Invariants: files are mapped read-only and fully checked when opened: tokens are <
+ * vocab and labels < classes. After data_open nothing fails and nothing is allocated, and
+ * any number of threads may read. (A file must not be cut short while it is mapped.)
  *
  *     struct data_spec spec = {.source = "input.txt", .kind = DATA_TOKENS, .seq = 256,
  *                              .vocab = 256, .validation = DATA_VALIDATION, .seed = 1};
@@ -44,7 +44,7 @@ enum data_split { DATA_TRAIN, DATA_VALID, DATA_SPLITS };
 
 struct data_spec {
     const char *source;       /* see above; borrowed during data_open only */
-    const char *valid_source; /* source of the validation split, NULL = the end of source */
+    const char *valid_source; /* of the validation split; NULL = the end of source */
     enum data_kind kind;      /* what the model reads */
     int64_t seq;              /* tokens: positions of a sample, > 0 */
     int64_t vocab;            /* tokens: ids are < vocab, > 0 */
@@ -58,14 +58,15 @@ struct data_spec {
 struct data_info {
     const char *format;        /* "text", "nanoGPT tokens", "llm.c tokens", "IDX images",
                                   "synthetic tokens", "synthetic images" */
-    int64_t items;             /* tokens or images in source (synthetic: as if in a file) */
+    int64_t items;             /* tokens or images in source */
     int64_t size[DATA_SPLITS]; /* samples of each split */
 };
 
 struct data;
 
 /* Opens and checks a source. The training split has at least one sample; validation may
- * have none. Returns 0, or -1 with an error (EXIT_INPUT for a wrong file) naming the file. */
+ * have none. Returns 0, or -1 with an error (EXIT_INPUT for a wrong file) naming the
+ * file. */
 int data_open(struct data **data, const struct data_spec *spec, struct err *err);
 void data_close(struct data *data); /* NULL is fine */
 
@@ -78,16 +79,17 @@ int64_t data_size(const struct data *data, enum data_split split);
 /* Positions [first, first+count) of a sample (0 <= first, first+count <= seq):
  *   tokens[count]   the inputs, or NULL when not wanted
  *   targets[count]  the token that follows each of them, or NULL
- * sample counts from the start of training (>= 0, grows without bound; epoch = sample / size).
- * The split must have samples. Costs O(count) on files, O(first + count) on synthetic. */
-void data_tokens(const struct data *data, enum data_split split, int64_t sample, int64_t first,
-                 int64_t count, int32_t *tokens, int32_t *targets);
+ * sample counts from the start of training (>= 0, grows without bound; epoch = sample /
+ * size). The split must have samples. Costs O(count) on files, O(first + count) on
+ * synthetic. */
+void data_tokens(const struct data *data, enum data_split split, int64_t sample,
+                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets);
 
 /* Values [first, first+count) of a sample's image (0 <= first, first+count <= pixels):
  *   values[count]  in [0, 1] (bytes / 255), or NULL when not wanted
  *   *label         the class, or NULL
  * Otherwise as data_tokens. */
-void data_image(const struct data *data, enum data_split split, int64_t sample, int64_t first,
-                int64_t count, float *values, int32_t *label);
+void data_image(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, float *values, int32_t *label);
 
 #endif
