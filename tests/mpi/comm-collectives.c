@@ -1,0 +1,273 @@
+/* comm-collectives.c - every collective against a dense computation, on every rank.
+ *
+ * Each rank fills its buffers from (rank, index) alone, so any rank can work out what any
+ * other sent. All ranks check everything; rank 0 prints one TAP line per case, "not ok" if
+ * any rank saw a wrong value. The values are fractions whose sum depends on the order of
+ * addition, so bit-equality with the rank-order sum shows that the order is kept.
+ *
+ * usage: mpirun -n N comm-collectives [LARGEST COUNT]
+ */
+#include "comm/comm.h"
+#include "common/mem.h"
+#include "common/rng.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct comm *comm;
+static float *arena, *heap;
+static int64_t room; /* floats in each */
+static int tap_count, tap_failed;
+
+/* One line for the whole job. */
+static void ok_all(int good, const char *name) {
+    int all;
+    MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    tap_count++;
+    tap_failed += !all;
+    if (comm_rank(comm) == 0)
+        printf("%sok %d - %s\n", all ? "" : "not ", tap_count, name);
+    if (!good)
+        printf("# rank %d is among those that failed\n", comm_rank(comm));
+    fflush(stdout);
+}
+
+static void stop(const struct err *err) {
+    comm_abort(comm, err_report(err, "comm-collectives"));
+}
+
+/* What rank r of the job has at index i. */
+static float value(int r, int64_t i) {
+    return rng_uniform(7, (uint64_t)r, (uint64_t)i) - 0.4f;
+}
+
+static float sum(const int *ranks, int n, int64_t i) {
+    float s = value(ranks[0], i);
+    for (int p = 1; p < n; p++)
+        s += value(ranks[p], i);
+    return s;
+}
+
+/* A group as the tests see it, and where its buffers are. */
+struct where {
+    struct comm_group *g;
+    int *ranks, n, me;
+    float *a, *b; /* two buffers of at least n * count floats */
+};
+
+static void fill(float *p, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        p[i] = value(comm_rank(comm), i);
+}
+
+/* Big buffers are checked at a stride that meets every chunk, the ends always. */
+static int64_t stride(int64_t n) {
+    return n > 100000 ? 97 : 1;
+}
+
+static int check_all_reduce(const struct where *w, int64_t count) {
+    struct err err = {0};
+    int good = 1;
+    for (int repeat = 0; repeat < 2; repeat++) { /* a repeat must give the same bits */
+        fill(w->a, count);
+        w->a[count] = 123;
+        if (comm_all_reduce(w->g, w->a, count, &err) < 0)
+            stop(&err);
+        for (int64_t i = 0; i < count; i += stride(count))
+            good &= w->a[i] == sum(w->ranks, w->n, i);
+        good &= w->a[count - 1] == sum(w->ranks, w->n, count - 1) && w->a[count] == 123;
+    }
+    return good;
+}
+
+static int check_all_gather(const struct where *w, int64_t count, int in_place) {
+    struct err err = {0};
+    int good = 1;
+    float *in = in_place ? w->b + w->me * count : w->a;
+    memset(w->b, 0, (size_t)(w->n * count) * sizeof *w->b);
+    fill(in, count);
+    if (comm_all_gather(w->g, in, w->b, count, &err) < 0)
+        stop(&err);
+    for (int p = 0; p < w->n; p++)
+        for (int64_t i = 0; i < count; i += stride(count))
+            good &= w->b[p * count + i] == value(w->ranks[p], i);
+    return good;
+}
+
+static int check_reduce_scatter(const struct where *w, int64_t count, int in_place) {
+    struct err err = {0};
+    int good = 1;
+    float *out = in_place ? w->a + w->me * count : w->b;
+    fill(w->a, w->n * count);
+    if (comm_reduce_scatter(w->g, w->a, out, count, &err) < 0)
+        stop(&err);
+    for (int64_t i = 0; i < count; i += stride(count))
+        good &= out[i] == sum(w->ranks, w->n, w->me * count + i);
+    return good & (out[count - 1] == sum(w->ranks, w->n, w->me * count + count - 1));
+}
+
+static int check_all_to_all(const struct where *w, int64_t count) {
+    struct err err = {0};
+    int good = 1;
+    fill(w->a, w->n * count);
+    if (comm_all_to_all(w->g, w->a, w->b, count, &err) < 0)
+        stop(&err);
+    for (int p = 0; p < w->n; p++)
+        for (int64_t i = 0; i < count; i += stride(count))
+            good &= w->b[p * count + i] == value(w->ranks[p], w->me * count + i);
+    return good;
+}
+
+static int check_small(const struct where *w) {
+    struct err err = {0};
+    double s[3], m[2], want_s = 0, want_m = -1e300;
+    int root = w->n - 1, good = 1;
+    for (int p = 0; p < w->n; p++) {
+        want_s += value(w->ranks[p], 1);
+        want_m = value(w->ranks[p], 2) > want_m ? value(w->ranks[p], 2) : want_m;
+    }
+    s[0] = s[2] = value(comm_rank(comm), 1);
+    s[1] = 1;
+    m[0] = m[1] = value(comm_rank(comm), 2);
+    if (comm_sum_double(w->g, s, 3, &err) < 0 || comm_max_double(w->g, m, 2, &err) < 0)
+        stop(&err);
+    good &= s[0] == want_s && s[1] == w->n && s[2] == want_s && m[0] == want_m &&
+            m[1] == want_m;
+    for (int64_t n = 3; n < 100000; n *= 31) {
+        fill(w->a, n);
+        if (comm_broadcast(w->g, w->a, n * 4, root, &err) < 0)
+            stop(&err);
+        for (int64_t i = 0; i < n; i++)
+            good &= w->a[i] == value(w->ranks[root], i);
+    }
+    if (comm_barrier(w->g, &err) < 0)
+        stop(&err);
+    return good;
+}
+
+static int64_t largest = 1 << 22;
+
+/* All collectives over all counts for one way to lay out the buffers. */
+static void check_counts(struct where *w, const char *name) {
+    const int64_t counts[] = {1, 3, 17, 1021, 2048, 2049, 4099, 65537, 300007, largest};
+    int good[6] = {1, 1, 1, 1, 1, 1};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        int64_t c = counts[k], each = c < room / 8 / w->n ? c : room / 8 / w->n;
+        good[0] &= check_all_reduce(w, c < room / 2 ? c : room / 2 - 1);
+        good[1] &= check_all_gather(w, each, 0);
+        good[2] &= check_all_gather(w, each, 1);
+        good[3] &= check_reduce_scatter(w, each, 0);
+        good[4] &= check_reduce_scatter(w, each, 1);
+        good[5] &= check_all_to_all(w, each);
+    }
+    const char *what[] = {"all_reduce",
+                          "all_gather",
+                          "all_gather in place",
+                          "reduce_scatter",
+                          "reduce_scatter in place",
+                          "all_to_all"};
+    char line[200];
+    for (int k = 0; k < 6; k++) {
+        snprintf(line, sizeof line, "%s, %s", what[k], name);
+        ok_all(good[k], line);
+    }
+    snprintf(line, sizeof line, "sum_double, max_double, broadcast, barrier, %s", name);
+    ok_all(check_small(w), line);
+}
+
+/* The group of this rank among the disjoint groups of g ranks with stride s. */
+static void check_groups(int g, int s) {
+    struct err err = {0};
+    int rank = comm_rank(comm), ranks[64];
+    int first = rank / (g * s) * (g * s) + rank % s;
+    for (int i = 0; i < g; i++)
+        ranks[i] = first + i * s;
+    struct where w = {.ranks = ranks, .n = g};
+    w.g = comm_group_create(comm, ranks, g, &err);
+    if (!w.g)
+        stop(&err);
+    w.me = comm_group_rank(w.g);
+    char name[100];
+    for (int place = 0; place < 3; place++) {
+        const char *where[] = {"arena", "heap", "arena on even ranks only"};
+        float *p = place == 1 || (place == 2 && rank % 2) ? heap : arena;
+        w.a = p + 1; /* no buffer is ever aligned by luck */
+        w.b = p + room / 2 + 1;
+        snprintf(name, sizeof name, "groups of %d with stride %d, %s", g, s, where[place]);
+        check_counts(&w, name);
+    }
+    comm_group_destroy(w.g);
+}
+
+/* Ranks in another order than the job's: sums are in the order of the group. */
+static void check_reversed(void) {
+    struct err err = {0};
+    int n = comm_size(comm), ranks[64];
+    for (int i = 0; i < n; i++)
+        ranks[i] = n - 1 - i;
+    struct where w = {.ranks = ranks, .n = n, .a = arena + 1, .b = arena + room / 2 + 1};
+    w.g = comm_group_create(comm, ranks, n, &err);
+    if (!w.g)
+        stop(&err);
+    w.me = comm_group_rank(w.g);
+    check_counts(&w, "all ranks in reverse order");
+    comm_group_destroy(w.g);
+}
+
+/* More groups than there are lanes at one time, made and destroyed again and again. */
+static void check_many_groups(void) {
+    struct err err = {0};
+    enum { MANY = 150 };
+    struct comm_group *g[MANY];
+    int n = comm_size(comm), ranks[64], good = 1;
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    for (int round = 0; round < 2; round++) {
+        for (int k = 0; k < MANY; k++)
+            if (!(g[k] = comm_group_create(comm, ranks, n, &err)))
+                stop(&err);
+        for (int k = 0; k < MANY; k++) {
+            struct where w = {
+                .g = g[k], .ranks = ranks, .n = n, .a = arena, .b = arena + room / 2};
+            good &= check_all_reduce(&w, 5) & check_all_reduce(&w, 5000);
+        }
+        for (int k = 0; k < MANY; k++)
+            comm_group_destroy(g[k]);
+    }
+    ok_all(good, "many groups, made twice");
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    comm = comm_create(&argc, &argv, &err);
+    if (!comm)
+        return err_report(&err, "comm-collectives");
+    if (argc > 1)
+        largest = atoll(argv[1]);
+    room = 4 * largest + 4000000;
+    arena = comm_alloc(comm, room * 4, &err);
+    if (!arena)
+        stop(&err);
+    heap = calloc((size_t)room, sizeof *heap);
+    int n = comm_size(comm), zero = 1;
+    for (int64_t i = 0; i < room; i += 511)
+        zero &= arena[i] == 0;
+    ok_all(zero && (uintptr_t)arena % 64 == 0, "the arena is zeroed and aligned");
+    ok_all(comm_node_of(comm, comm_rank(comm)) == comm_node(comm) &&
+               comm_node_rank(comm) < comm_node_size(comm) &&
+               comm_node(comm) < comm_nodes(comm),
+           "the nodes are numbered");
+    for (int g = 1; g <= n; g++)
+        for (int s = 1; s * g <= n; s++)
+            if (n % (g * s) == 0)
+                check_groups(g, s);
+    check_reversed();
+    check_many_groups();
+    if (comm_rank(comm) == 0)
+        printf("1..%d\n", tap_count);
+    free(heap);
+    comm_destroy(comm);
+    return tap_failed ? EXIT_NO : EXIT_DONE;
+}

@@ -1,0 +1,145 @@
+/* comm-p2p.c - messages: order, all sizes, and progress while a rank waits elsewhere.
+ *
+ * usage: mpirun -n N comm-p2p [BYTES]    BYTES of the largest message, also above 2 GiB
+ */
+#include "comm/comm.h"
+#include "common/progress.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct comm *comm;
+static int tap_count, tap_failed;
+
+static void ok_all(int good, const char *name) {
+    int all;
+    MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    tap_count++;
+    tap_failed += !all;
+    if (comm_rank(comm) == 0)
+        printf("%sok %d - %s\n", all ? "" : "not ", tap_count, name);
+    fflush(stdout);
+}
+
+static void stop(const struct err *err) {
+    comm_abort(comm, err_report(err, "comm-p2p"));
+}
+
+static void *must(void *p, const struct err *err) {
+    if (!p)
+        stop(err);
+    return p;
+}
+
+static void wait_for(struct comm_request *q) {
+    struct err err = {0};
+    if (comm_wait(comm, q, &err) < 0)
+        stop(&err);
+}
+
+/* Every rank sends `bytes` to the next and gets as many from the one before. */
+static int check_round(char *out, char *in, int64_t bytes, int tag) {
+    struct err err = {0};
+    int n = comm_size(comm), me = comm_rank(comm), left = (me + n - 1) % n;
+    int64_t step = bytes > 1000000 ? 4099 : 1, good = 1;
+    for (int64_t i = 0; i < bytes; i += step)
+        out[i] = (char)(me * 31 + i % 127);
+    if (bytes)
+        out[bytes - 1] = (char)(me + 77);
+    struct comm_request *r = must(comm_recv(comm, in, bytes, left, tag, &err), &err);
+    struct comm_request *s =
+        must(comm_send(comm, out, bytes, (me + 1) % n, tag, &err), &err);
+    wait_for(r);
+    wait_for(s);
+    for (int64_t i = 0; i < bytes - 1; i += step)
+        good &= in[i] == (char)(left * 31 + i % 127);
+    return (int)good & (bytes == 0 || in[bytes - 1] == (char)(left + 77));
+}
+
+/* Many messages of one tag arrive in the order they were sent, of two tags in any order. */
+static int check_order(void) {
+    struct err err = {0};
+    enum { MANY = 40 };
+    struct comm_request *s[2 * MANY], *r[2 * MANY];
+    int out[2 * MANY], in[2 * MANY], good = 1;
+    int n = comm_size(comm), me = comm_rank(comm);
+    for (int i = 0; i < 2 * MANY; i++) {
+        out[i] = me * 1000 + i;
+        s[i] = must(comm_send(comm, &out[i], sizeof *out, (me + 1) % n, i % 2, &err), &err);
+    }
+    for (int i = 0; i < 2 * MANY; i++) /* all of tag 1 first */
+        r[i] = must(comm_recv(comm, &in[i], sizeof *in, (me + n - 1) % n, i < MANY, &err),
+                    &err);
+    for (int i = 0; i < 2 * MANY; i++) {
+        wait_for(r[i]);
+        wait_for(s[i]);
+    }
+    for (int i = 0; i < 2 * MANY; i++) {
+        int sent = i < MANY ? 2 * i + 1 : 2 * (i - MANY);
+        good &= in[i] == (me + n - 1) % n * 1000 + sent;
+    }
+    return good;
+}
+
+/* Rank 0 sends much to rank 1 and goes to a barrier, to which rank 1 comes only after it
+ * has received everything: rank 0 must push the message while it waits in the barrier. */
+static int check_progress(char *buf, int64_t bytes) {
+    struct err err = {0};
+    struct comm_request *s = NULL;
+    if (comm_rank(comm) == 0)
+        s = must(comm_send(comm, buf, bytes, 1, 9, &err), &err);
+    if (comm_rank(comm) == 1)
+        wait_for(must(comm_recv(comm, buf, bytes, 0, 9, &err), &err));
+    if (comm_barrier(comm_world(comm), &err) < 0)
+        stop(&err);
+    wait_for(s);
+    return 1;
+}
+
+/* Those who wait for a rank that sleeps leave the cores to others: CPU time is a fraction.
+ */
+static int check_idle(void) {
+    struct err err = {0};
+    clock_t start = clock();
+    if (comm_rank(comm) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    if (comm_barrier(comm_world(comm), &err) < 0)
+        stop(&err);
+    return (double)(clock() - start) / CLOCKS_PER_SEC < 0.15;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    comm = comm_create(&argc, &argv, &err);
+    if (!comm)
+        return err_report(&err, "comm-p2p");
+    int64_t most = argc > 1 ? atoll(argv[1]) : 16 << 20;
+    int good = 1;
+    char *out = malloc((size_t)most), *in = malloc((size_t)most);
+    if (!out || !in)
+        comm_abort(comm, EXIT_SYSTEM);
+    for (int64_t bytes = 0; bytes < most; bytes = bytes * 5 + 3)
+        good &= check_round(out, in, bytes, 3);
+    ok_all(good & check_round(out, in, most, 4),
+           "messages of all sizes, to oneself if alone");
+    ok_all(check_order(), "messages of one tag stay in order");
+    ok_all(comm_wait(comm, NULL, NULL) == 0, "no request is done already");
+    if (comm_size(comm) > 1) {
+        ok_all(check_progress(out, most),
+               "a message moves while its sender is in a barrier");
+        ok_all(comm_nodes(comm) > 1 || check_idle(),
+               "waiting long leaves the core to others");
+    }
+    struct comm_request *bad = comm_send(comm, out, 4, comm_size(comm) + 5, 0, &err);
+    ok_all(!bad && err.status == EXIT_SYSTEM && strstr(err.msg, "MPI_Isend"),
+           "a rank that does not exist is an error value");
+    if (comm_rank(comm) == 0)
+        printf("1..%d\n", tap_count);
+    free(out);
+    free(in);
+    comm_destroy(comm);
+    return tap_failed ? EXIT_NO : EXIT_DONE;
+}
