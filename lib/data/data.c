@@ -67,13 +67,13 @@ static int check_spec(const struct data_spec *s, struct err *err) {
         return err_usage(err, "synthetic data makes its own validation split");
     if (s->kind == DATA_TOKENS)
         return check_range("seq", s->seq, SIZE_MAX_SANE, err) < 0 ||
-                       check_range("vocab", s->vocab, INT32_MAX, err) < 0
-                   ? -1
-                   : 0;
+                check_range("vocab", s->vocab, INT32_MAX, err) < 0
+            ? -1
+            : 0;
     return check_range("pixels", s->pixels, SIZE_MAX_SANE, err) < 0 ||
-                   check_range("classes", s->classes, INT32_MAX, err) < 0
-               ? -1
-               : 0;
+            check_range("classes", s->classes, INT32_MAX, err) < 0
+        ? -1
+        : 0;
 }
 
 /* Opens one source and returns the number of its items, or -1. */
@@ -81,11 +81,11 @@ static int64_t store_open(struct store *store, const char *source,
                           const struct data_spec *s, struct err *err) {
     if (s->kind == DATA_TOKENS)
         return token_stream_open(&store->tokens, source, s->vocab, err) < 0
-                   ? -1
-                   : store->tokens.tokens;
+            ? -1
+            : store->tokens.tokens;
     return image_set_open(&store->images, source, s->pixels, s->classes, err) < 0
-               ? -1
-               : store->images.images.items;
+        ? -1
+        : store->images.images.items;
 }
 
 static void store_close(struct store *store) {

@@ -153,7 +153,7 @@ int image_set_open(struct image_set *set, const char *source, int64_t pixels,
     if (split_source(source, &images, &labels, err) < 0)
         return -1;
     int bad = open_images(set, images, pixels, err) < 0 ||
-              open_labels(set, labels, classes, err) < 0;
+        open_labels(set, labels, classes, err) < 0;
     free(images);
     free(labels);
     if (bad)

@@ -1,0 +1,231 @@
+/* Writing. The order of things on the disk is what makes a checkpoint complete or absent:
+ * files, index and temporary directory are synced before the rename, DIR after it, and
+ * only then are older checkpoints touched. */
+#include "checkpoint/checkpoint.h"
+
+#include "checkpoint/ckptdir.h"
+#include "checkpoint/ckptindex.h"
+#include "checkpoint/safetensors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- begin ------------------------------------------------------------------------- */
+
+static bool has_whole(const struct ckpt_entries *e, int64_t step) {
+    for (int64_t i = 0; i < e->n; i++)
+        if (e->p[i].state == CKPT_WHOLE && e->p[i].step == step)
+            return true;
+    return false;
+}
+
+/* Cleans up one leftover of a killed writer. */
+static int clean_entry(const char *dir, const struct ckpt_entries *all,
+                       const struct ckpt_entry *e, struct err *err) {
+    if (e->state == CKPT_WHOLE)
+        return 0;
+    char *path = ckpt_dir_path(dir, e->state, e->step);
+    int bad;
+    if (e->state == CKPT_OLD && !has_whole(all, e->step)) {
+        char *whole = ckpt_dir_path(dir, CKPT_WHOLE, e->step);
+        bad = ckpt_rename(path, whole, err);
+        free(whole);
+    } else {
+        bad = ckpt_remove_dir(path, err);
+    }
+    free(path);
+    return bad;
+}
+
+int checkpoint_begin(const char *dir, int64_t step, struct err *err) {
+    struct ckpt_entries e;
+    if (step < 0)
+        return err_input(err, "step: expected a number >= 0, got %lld", (long long)step);
+    if (ckpt_make_dirs(dir, err) < 0 || ckpt_scan(&e, dir, err) < 0)
+        return -1;
+    int bad = 0;
+    for (int64_t i = 0; !bad && i < e.n; i++)
+        bad = clean_entry(dir, &e, &e.p[i], err);
+    arr_release(&e);
+    if (bad)
+        return -1;
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step);
+    if (mkdir(temp, 0777) < 0)
+        bad = err_system(err, "%s: cannot make the directory: %s", temp, strerror(errno));
+    free(temp);
+    return bad;
+}
+
+/* ---- a rank's file ----------------------------------------------------------------- */
+
+static int64_t box_bytes(const struct checkpoint_box *box) {
+    int64_t n = sizeof(float);
+    for (int d = 0; d < box->dims; d++)
+        n *= box->size[d];
+    return n;
+}
+
+static int check_pieces(const struct checkpoint_piece *pieces, int64_t n,
+                        struct err *err) {
+    int64_t count;
+    for (int64_t i = 0; i < n; i++) {
+        if (!ckpt_name_good(pieces[i].name))
+            return err_input(err, "\"%.100s\" cannot name a tensor in a checkpoint",
+                             pieces[i].name);
+        if (ckpt_box_check(&pieces[i].box, &count, err) < 0)
+            return err_prefix(err, "%s", pieces[i].name);
+    }
+    return 0;
+}
+
+/* Writes the pieces to a file; offsets[i] and *file describe it. */
+static int write_file(const char *path, int64_t step,
+                      const struct checkpoint_piece *pieces, int64_t n, int64_t *offsets,
+                      struct ckpt_file *file, struct err *err) {
+    struct arena arena = {0};
+    struct st_tensor *t = arena_array(&arena, (size_t)n, sizeof *t);
+    for (int64_t i = 0; i < n; i++) {
+        const struct checkpoint_box *box = &pieces[i].box;
+        t[i].name = ckpt_slice_name(&arena, pieces[i].kind, pieces[i].name, box);
+        t[i].dims = box->dims;
+        memcpy(t[i].shape, box->size, sizeof box->size);
+    }
+    const char *metadata[] = {"format", CKPT_FORMAT, "step",
+                              arena_printf(&arena, "%lld", (long long)step), NULL};
+    struct st_writer w;
+    int bad = st_create(&w, path, t, n, metadata, err);
+    for (int64_t i = 0; !bad && i < n; i++) {
+        offsets[i] = t[i].offset;
+        bad = st_append(&w, pieces[i].data, box_bytes(&pieces[i].box), err);
+    }
+    arena_release(&arena);
+    if (!bad)
+        return st_finish(&w, &file->bytes, &file->hash, err);
+    st_abort(&w);
+    return -1;
+}
+
+int checkpoint_write(const char *dir, int64_t step, int rank,
+                     const struct checkpoint_piece *pieces, int64_t n, char **report,
+                     struct err *err) {
+    *report = NULL;
+    if (check_pieces(pieces, n, err) < 0)
+        return -1;
+    if (n == 0) {
+        *report = mem_strdup("");
+        return 0;
+    }
+    char name[40];
+    snprintf(name, sizeof name, "rank-%04d.safetensors", rank);
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step), *path = ckpt_join(temp, name);
+    struct stat st;
+    int bad = 0;
+    if (stat(temp, &st) < 0) {
+        bad = err_system(err, "%s: %s", temp, strerror(errno));
+        err_hint(err, "checkpoints need a directory that all ranks see");
+    }
+    struct ckpt_file file = {.name = name};
+    int64_t *offsets = mem_array((size_t)n, sizeof *offsets);
+    bad = bad || write_file(path, step, pieces, n, offsets, &file, err) < 0;
+    if (!bad)
+        *report = ckpt_report_text(step, &file, pieces, offsets, n);
+    free(offsets);
+    free(path);
+    free(temp);
+    return bad ? -1 : 0;
+}
+
+/* ---- commit ------------------------------------------------------------------------ */
+
+static int collect(struct ckpt_index *ix, int64_t step, char *const *reports, int64_t n,
+                   struct err *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (reports[i] && *reports[i] &&
+            ckpt_index_add_report(ix, step, reports[i], err) < 0)
+            return err_prefix(err, "report of rank %lld", (long long)i);
+    if (!ix->pieces.n)
+        return err_input(err, "checkpoint: no rank has a piece of a tensor");
+    return ckpt_index_check(ix, err) < 0 ? err_prefix(err, "checkpoint") : 0;
+}
+
+/* Each file is seen from here with the size that its writer told. */
+static int check_files(const struct ckpt_index *ix, const char *temp, struct err *err) {
+    for (int64_t i = 0; i < ix->files.n; i++) {
+        const struct ckpt_file *f = &ix->files.p[i];
+        struct stat st;
+        char *path = ckpt_join(temp, f->name);
+        int bad = 0;
+        if (stat(path, &st) < 0)
+            bad = err_system(err, "%s: %s", path, strerror(errno));
+        else if (st.st_size != f->bytes)
+            bad = err_system(err, "%s: %lld bytes, its rank wrote %lld", path,
+                             (long long)st.st_size, (long long)f->bytes);
+        free(path);
+        if (bad)
+            return err_hint(err, "checkpoints need a directory that all ranks see");
+    }
+    return 0;
+}
+
+static int write_index(const struct ckpt_index *ix, const struct checkpoint_info *info,
+                       const char *temp, struct err *err) {
+    json_t *doc = ckpt_index_json(ix, info);
+    char *path = ckpt_join(temp, "index.json");
+    int bad = json_write_file(doc, path, err);
+    free(path);
+    json_decref(doc);
+    return bad < 0 ? -1 : ckpt_sync_dir(temp, err);
+}
+
+/* Gives the temporary its final name, moving a former checkpoint of this step away. */
+static int publish(const char *dir, int64_t step, const char *temp, struct err *err) {
+    char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
+    char *old = ckpt_dir_path(dir, CKPT_OLD, step);
+    struct stat st;
+    int bad = 0;
+    if (lstat(whole, &st) == 0)
+        bad = ckpt_rename(whole, old, err);
+    bad = bad || ckpt_rename(temp, whole, err) < 0 || ckpt_remove_dir(old, err) < 0;
+    free(whole);
+    free(old);
+    return bad ? -1 : 0;
+}
+
+/* Removes a checkpoint in one step as far as readers see. */
+static int retire(const char *dir, int64_t step, struct err *err) {
+    char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step);
+    int bad = ckpt_rename(whole, temp, err) < 0 || ckpt_remove_dir(temp, err) < 0;
+    free(whole);
+    free(temp);
+    return bad ? -1 : 0;
+}
+
+static int keep_last(const char *dir, int64_t step, int64_t keep, struct err *err) {
+    struct ckpt_entries e;
+    if (keep <= 0)
+        return 0;
+    if (ckpt_scan(&e, dir, err) < 0)
+        return -1;
+    int bad = 0;
+    for (int64_t i = e.n - 1; !bad && i >= 0; i--)
+        if (e.p[i].state == CKPT_WHOLE && e.p[i].step <= step && --keep < 0)
+            bad = retire(dir, e.p[i].step, err);
+    arr_release(&e);
+    return bad;
+}
+
+int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
+                      char *const *reports, int64_t n, int64_t keep, struct err *err) {
+    struct ckpt_index ix = {0};
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, info->step);
+    int bad = collect(&ix, info->step, reports, n, err) < 0 ||
+        check_files(&ix, temp, err) < 0 || write_index(&ix, info, temp, err) < 0 ||
+        publish(dir, info->step, temp, err) < 0;
+    free(temp);
+    ckpt_index_release(&ix);
+    return bad ? -1 : keep_last(dir, info->step, keep, err);
+}

@@ -1,0 +1,115 @@
+/* safetensors.h - files of named tensors in the safetensors format.
+ *
+ *     8 bytes   size of the header, little-endian
+ *     header    JSON: {NAME: {"dtype", "shape", "data_offsets": [begin, end]}, ...} with
+ *               "__metadata__": {TEXT: TEXT} optional; may end in blanks
+ *     data      the tensors, row-major, little-endian, without holes
+ *
+ * The reader trusts nothing: an opened header has only tensors that lie inside the file,
+ * do not overlap and leave no hole, with unique names and sizes that fit shape and type.
+ * The writer streams, so that no tensor is copied; it writes F32.
+ *
+ *     struct st_tensor t[] = {{.name = "w", .dtype = ST_F32, .dims = 2, .shape = {4, 8}}};
+ *     if (st_create(&w, "a.safetensors", t, 1, NULL, &err) < 0 ||      // offsets now in t
+ *         st_append(&w, data, 4 * 8 * sizeof(float), &err) < 0 ||
+ *         st_finish(&w, &bytes, &hash, &err) < 0) ...
+ *
+ *     if (st_open(&file, "a.safetensors", &err) < 0) ...
+ *     const struct st_tensor *t = st_find(&file, "w");                  // NULL: not there
+ *     memcpy(out, file.bytes + t->offset, t->bytes);
+ *     st_close(&file);
+ */
+#ifndef WEFT_SAFETENSORS_H
+#define WEFT_SAFETENSORS_H
+
+#include "checkpoint/xxh64.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define ST_DIMS 8                            /* dims of a tensor at most */
+#define ST_HEADER_MAX (INT64_C(100) * 1000000) /* bytes of JSON; limit of the format */
+
+/* Types of the format: name, bytes of an element. */
+#define ST_DTYPES(X)                                                                     \
+    X(F64, 8) X(F32, 4) X(F16, 2) X(BF16, 2) X(F8_E4M3, 1) X(F8_E5M2, 1) X(I64, 8)       \
+    X(I32, 4) X(I16, 2) X(I8, 1) X(U64, 8) X(U32, 4) X(U16, 2) X(U8, 1) X(BOOL, 1)
+
+enum st_dtype {
+#define X(id, bytes) ST_##id,
+    ST_DTYPES(X)
+#undef X
+    ST_DTYPE_COUNT
+};
+
+struct st_tensor {
+    const char *name;
+    enum st_dtype dtype;
+    int dims;               /* 0..ST_DIMS; 0 is a scalar */
+    int64_t shape[ST_DIMS]; /* >= 0 */
+    int64_t offset;         /* of the first byte, from the start of the file */
+    int64_t bytes;          /* 0 for an empty tensor */
+};
+
+/* Text of a type, "F32". */
+const char *st_dtype_name(enum st_dtype dtype);
+
+/* ---- reading ----------------------------------------------------------------------- */
+
+struct st_file {
+    const unsigned char *bytes; /* the whole file, mapped or borrowed */
+    int64_t size;
+    struct st_tensor *tensor; /* ordered by offset */
+    int64_t tensors;
+    struct st_tensor **by_name; /* the same, ordered by name */
+    struct arena arena;         /* holds names and arrays */
+    int mapped;                 /* st_close unmaps bytes */
+};
+
+/* Maps and checks a file. Messages name it. Returns 0, or -1 (EXIT_INPUT) closed. */
+int st_open(struct st_file *file, const char *path, struct err *err);
+
+/* The same on bytes in memory, which are borrowed until st_close. Messages begin with the
+ * place in the file. */
+int st_parse(struct st_file *file, const unsigned char *bytes, int64_t size,
+             struct err *err);
+void st_close(struct st_file *file);
+
+/* Maps any regular, non-empty file read-only and sets *size. Messages name it. Returns
+ * NULL on failure; st_unmap undoes it (NULL is fine). */
+const unsigned char *st_map(const char *path, int64_t *size, struct err *err);
+void st_unmap(const unsigned char *bytes, int64_t size);
+
+/* A tensor by its name, or NULL. */
+const struct st_tensor *st_find(const struct st_file *file, const char *name);
+
+/* ---- writing ----------------------------------------------------------------------- */
+
+struct st_writer {
+    FILE *f;
+    char *path;
+    struct xxh64 hash; /* of what was written */
+    int64_t written;   /* bytes so far, header included */
+    int64_t expected;  /* bytes of the whole file */
+};
+
+/* Creates (or empties) a file for n F32 tensors, computes their offset and bytes, and
+ * writes the header. metadata is NULL or pairs of key and value, ended by NULL. Names are
+ * unique. Returns 0, or -1 (EXIT_SYSTEM) with the writer closed. */
+int st_create(struct st_writer *w, const char *path, struct st_tensor *tensor, int64_t n,
+              const char *const *metadata, struct err *err);
+
+/* Appends data: the tensors' bytes, in their order, in pieces of any size. Returns 0, or
+ * -1 with the writer still open. */
+int st_append(struct st_writer *w, const void *data, int64_t bytes, struct err *err);
+
+/* Syncs the file to the disk and closes it. *bytes and *hash describe the whole file.
+ * Fails when tensors are incomplete. Returns 0 or -1; the writer is closed either way. */
+int st_finish(struct st_writer *w, int64_t *bytes, uint64_t *hash, struct err *err);
+
+/* Closes the writer and removes the file. Does nothing on a closed writer. */
+void st_abort(struct st_writer *w);
+
+#endif
