@@ -1,0 +1,210 @@
+/* The guard around lp_solve: small random integer programs against brute force, bounds that
+ * must never pass the optimum, cutoffs, and a model on which the default simplex
+ * misbehaves. */
+#include "common/mem.h"
+#include "common/progress.h"
+#include "common/rng.h"
+#include "solve/lp.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct small {
+    int n, rows;
+    double c[12], a[12][12], lo[12], hi[12];
+};
+
+/* Random one-hot groups, covers and knapsacks; costs whole, real, or mostly tied. */
+static struct small draw(struct rng *r) {
+    struct small s = {.n = 2 + (int)rng_below(r, 9), .rows = 1 + (int)rng_below(r, 6)};
+    int kind = (int)rng_below(r, 3);
+    for (int j = 0; j < s.n; j++)
+        s.c[j] = kind == 0   ? (double)rng_below(r, 3)
+                 : kind == 1 ? rng_real(r) * 10 - 2
+                             : (double)rng_below(r, 100) * 1e4;
+    for (int i = 0; i < s.rows; i++) {
+        int type = (int)rng_below(r, 4);
+        double sum = 0;
+        for (int j = 0; j < s.n; j++) {
+            s.a[i][j] = type < 2 ? (double)rng_below(r, 2) : (double)rng_below(r, 20) - 4;
+            sum += s.a[i][j];
+        }
+        s.lo[i] = type == 0 ? 1 : type == 1 ? 1 : type == 2 ? -INFINITY : floor(sum * 0.3);
+        s.hi[i] = type == 0   ? 1
+                  : type == 1 ? INFINITY
+                  : type == 2 ? floor(sum * 0.4)
+                              : sum * 0.8;
+        if (s.lo[i] > s.hi[i])
+            s.lo[i] = -INFINITY;
+    }
+    return s;
+}
+
+static double brute(const struct small *s) {
+    double best = INFINITY;
+    for (int x = 0; x < 1 << s->n; x++) {
+        double cost = 0;
+        bool good = true;
+        for (int i = 0; i < s->rows && good; i++) {
+            double sum = 0;
+            for (int j = 0; j < s->n; j++)
+                sum += (x >> j & 1) * s->a[i][j];
+            good = sum >= s->lo[i] - 1e-9 && sum <= s->hi[i] + 1e-9;
+        }
+        for (int j = 0; j < s->n; j++)
+            cost += (x >> j & 1) * s->c[j];
+        if (good && cost < best)
+            best = cost;
+    }
+    return best;
+}
+
+static struct lp_model *model(const struct small *s, bool integer) {
+    struct lp_model *m = lp_create();
+    for (int j = 0; j < s->n; j++)
+        lp_add_var(m, s->c[j], 0, 1, integer);
+    int cols[12];
+    double vals[12];
+    for (int i = 0; i < s->rows; i++) {
+        int n = 0;
+        for (int j = 0; j < s->n; j++)
+            if (s->a[i][j] != 0) {
+                cols[n] = j;
+                vals[n++] = s->a[i][j];
+            }
+        lp_add_row(m, n, cols, vals, s->lo[i], s->hi[i]);
+    }
+    return m;
+}
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * (1 + fabs(b));
+}
+
+static void test_random(void) {
+    int wrong = 0, wrong_bound = 0, infeasible = 0, undecided = 0, wrong_cut = 0;
+    struct rng r = {.seed = 3};
+    const int cases = 1500;
+    for (int k = 0; k < cases; k++) {
+        struct small s = draw(&r);
+        double want = brute(&s);
+        struct lp_model *m = model(&s, true);
+        struct lp_answer a, b;
+        enum lp_status st = lp_minimize(
+            m, &(struct lp_options){.time_budget_s = 5, .cutoff = INFINITY}, &a);
+        infeasible += isinf(want);
+        undecided += st == LP_FAILED || st == LP_FEASIBLE;
+        wrong +=
+            isinf(want) ? st == LP_OPTIMAL : st == LP_INFEASIBLE || !near(a.value, want);
+        wrong_bound += a.bound > want + 1e-7 * (1 + fabs(want));
+        if (isfinite(want)) { /* just below the optimum nothing exists, at it the optimum */
+            double cut = want - 0.01 * (1 + fabs(want));
+            st = lp_minimize(m, &(struct lp_options){.cutoff = cut}, &b);
+            wrong_cut += st != LP_INFEASIBLE || b.bound > want + 1e-7 * (1 + fabs(want));
+            lp_answer_release(&b);
+            st = lp_minimize(
+                m, &(struct lp_options){.cutoff = want + 1e-6 * (1 + fabs(want))}, &b);
+            wrong_cut += st != LP_OPTIMAL || !near(b.value, want);
+            lp_answer_release(&b);
+        }
+        lp_answer_release(&a);
+        lp_destroy(m);
+    }
+    ok(!wrong,
+       "%d random integer programs (%d infeasible): optimum or a true infeasible "
+       "(%d wrong)",
+       cases, infeasible, wrong);
+    ok(!wrong_bound, "no bound passes the optimum (%d do)", wrong_bound);
+    ok(!wrong_cut, "cutoffs just below and at the optimum (%d wrong)", wrong_cut);
+    ok(undecided == 0, "%d left undecided", undecided);
+}
+
+static void test_relaxation(void) {
+    struct rng r = {.seed = 4};
+    int wrong = 0, loose = 0;
+    for (int k = 0; k < 500; k++) {
+        struct small s = draw(&r);
+        double want = brute(&s);
+        struct lp_model *m = model(&s, true);
+        struct lp_answer a;
+        enum lp_status st =
+            lp_minimize(m, &(struct lp_options){.relax = true, .cutoff = INFINITY}, &a);
+        if (st == LP_OPTIMAL) {
+            wrong += a.bound > want + 1e-7 * (1 + fabs(want));
+            loose += !near(a.bound, a.value);
+        } else {
+            wrong += st == LP_INFEASIBLE && isfinite(want);
+        }
+        lp_answer_release(&a);
+        lp_destroy(m);
+    }
+    ok(!wrong, "relaxations are below the integer optimum (%d are not)", wrong);
+    ok(!loose, "the duals prove the relaxation's value (%d do not)", loose);
+}
+
+static void test_corners(void) {
+    const struct lp_options all = {.cutoff = INFINITY};
+    struct lp_model *m = lp_create();
+    struct lp_answer a;
+    lp_add_var(m, -1, 0, INFINITY, false);
+    enum lp_status st = lp_minimize(m, &all, &a);
+    ok(st == LP_UNBOUNDED, "unbounded: %s", lp_status_name(st));
+    lp_answer_release(&a);
+    int x = lp_add_var(m, 1, -5, 5, false);
+    lp_set_cost(m, 0, 1);
+    lp_add_row(m, 2, (int[]){0, x}, (double[]){1, 2}, 4, 4);
+    st = lp_minimize(m, &all, &a);
+    ok(st == LP_OPTIMAL && near(a.value, 2) && near(a.bound, 2),
+       "an equality: value %g bound %g", a.value, a.bound);
+    lp_answer_release(&a);
+    lp_set_row_range(m, 0, 100, INFINITY);
+    lp_set_bounds(m, 0, 0, 1);
+    st = lp_minimize(m, &all, &a);
+    ok(st == LP_INFEASIBLE, "infeasible: %s", lp_status_name(st));
+    lp_answer_release(&a);
+    lp_destroy(m);
+}
+
+/* A market split of 4 rows and 32 columns is beyond branch and bound: the clock must hold.
+ */
+static void test_clock(void) {
+    struct rng r = {.seed = 5};
+    struct lp_model *m = lp_create();
+    enum { N = 32, ROWS = 4 };
+    int cols[N + 2];
+    double vals[N + 2];
+    for (int j = 0; j < N; j++)
+        lp_add_var(m, 0, 0, 1, true);
+    for (int i = 0; i < ROWS; i++) {
+        double sum = 0;
+        for (int j = 0; j < N; j++) {
+            cols[j] = j;
+            vals[j] = (double)rng_below(&r, 100);
+            sum += vals[j];
+        }
+        for (int k = 0; k < 2; k++) {
+            cols[N + k] = lp_add_var(m, 1, 0, INFINITY, false);
+            vals[N + k] = k ? -1 : 1;
+        }
+        lp_add_row(m, N + 2, cols, vals, floor(sum / 2), floor(sum / 2));
+    }
+    struct lp_answer a;
+    double start = now_s();
+    enum lp_status st =
+        lp_minimize(m, &(struct lp_options){.time_budget_s = 1, .cutoff = INFINITY}, &a);
+    double took = now_s() - start;
+    ok(took < 2.5 && (st == LP_FEASIBLE || st == LP_OPTIMAL) && a.bound <= a.value,
+       "one second on a hard one: %s, value %g, bound %g, %.1f s", lp_status_name(st),
+       a.value, a.bound, took);
+    lp_answer_release(&a);
+    lp_destroy(m);
+}
+
+int main(void) {
+    test_random();
+    test_relaxation();
+    test_corners();
+    test_clock();
+    return done_testing();
+}
