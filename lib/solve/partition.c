@@ -1,0 +1,321 @@
+/* partition.c - the partition solver from problem to answer.
+ *
+ * 1. Merge what may be merged (partition_core.c), find incumbents by dynamic programs over
+ *    orders (partition_line.c).
+ * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with a
+ *    limit on steps, then with cuts that rise from the lower bound to the incumbent. A low cut
+ *    is cheap and either proves a better bound or finds a better partition.
+ * 3. Where merging idle leaves might be wrong because memory binds, solve twice: merged gives
+ *    an incumbent, merged with their memory forgotten a bound. Only if they differ the
+ *    unmerged graph is searched.
+ * 4. The evaluator (partition_check.c) computes the value that is reported.
+ */
+#include "solve/partition_core.h"
+
+#include "common/mem.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+void chain_init(struct chain *ch, int32_t n) {
+    *ch = (struct chain){.value = INFINITY};
+    ch->stage_of = mem_array((size_t)n + 1, sizeof *ch->stage_of);
+    ch->is_cpu = mem_array((size_t)n + 1, sizeof *ch->is_cpu);
+}
+
+void chain_release(struct chain *ch) {
+    free(ch->stage_of);
+    free(ch->is_cpu);
+}
+
+bool watch_stop(struct watch *w) {
+    w->steps++;
+    if (!w->stopped && w->steps >= w->max_steps)
+        w->stopped = true;
+    /* Looking at the clock costs as much as many steps. */
+    if (!w->stopped && (w->steps & 0xff) == 0)
+        w->stopped = interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
+    return w->stopped;
+}
+
+/* What is known while the cores are solved one after the other. */
+struct state {
+    const struct partition_problem *p;
+    const struct solve_limits *limits;
+    struct watch w;
+    struct chain best; /* on nodes, pipeline order */
+    double bound;      /* proven for the problem itself */
+    bool exhausted;    /* bound is as good as the search can make it */
+    const char *proof;
+};
+
+/* No answer is better than this: no search needed. */
+static double first_bound(const struct core *c) {
+    if (c->goal == PARTITION_BYTES)
+        return 0;
+    double bound = core_bound(c, c->total, c->accels, c->cpus) * (1 - 1e-12);
+    for (int32_t i = 0; i < c->n; i++) {
+        double best = INFINITY;
+        if (c->accels && c->supported[i])
+            best = c->accel[i];
+        if (c->cpus)
+            best = fmin(best, c->cpu[i]);
+        bound = fmax(bound, best);
+    }
+    return bound;
+}
+
+/* Where a value counts as close enough to be proven. */
+static double good_enough(double value, double gap) {
+    return gap > 0 && isfinite(value) ? value / (1 + gap) : value;
+}
+
+/* One pass with the given cut; `bound` rises to what it proves. */
+static void pass(const struct core *c, double cut, int64_t steps, struct watch *w,
+                 struct chain *best, double *bound) {
+    w->max_steps = steps ? w->steps + steps : INT64_MAX;
+    double proven = ideal_search(c, cut, w, best);
+    *bound = fmax(*bound, fmin(proven, best->value));
+}
+
+/* Solves one core: best chain with value < best->value, and a bound for this core. */
+static double solve_core(const struct core *c, struct state *st, struct chain *best) {
+    struct watch *w = &st->w;
+    double gap = st->limits->gap, bound = first_bound(c);
+    double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
+    w->max_steps = INT64_MAX;
+    line_search(c, 40, st->limits->seed, w, best);
+    double cut = fmin(good_enough(best->value, gap), ceiling);
+    if (w->stopped || bound >= cut)
+        return fmin(bound, best->value);
+    pass(c, cut, 300000, w, best, &bound);
+    if (w->end_s > now_s() && !interrupted())
+        w->stopped = false; /* it was the step limit */
+    for (double part = 1.0 / 32; !w->stopped; part = fmin(1, 2 * part)) {
+        double top = fmin(good_enough(best->value, gap), ceiling);
+        if (bound >= top)
+            break;
+        double base = fmax(bound, fabs(bound) * 1e-3);
+        cut = isfinite(top) ? bound + part * (top - bound) : base * (1 + part);
+        if (part >= 1 || cut >= top || base <= 0)
+            cut = top;
+        pass(c, cut, 0, w, best, &bound);
+    }
+    return fmin(bound, best->value);
+}
+
+/* Takes a chain over items as the answer over nodes, turned to pipeline order. */
+static void adopt(struct state *st, const struct core *c, const struct chain *ch) {
+    st->best.value = ch->value;
+    st->best.stages = ch->stages;
+    for (int32_t i = 0; i < st->p->n; i++)
+        st->best.stage_of[i] = ch->stages - 1 - ch->stage_of[c->item_of[i]];
+    for (int s = 0; s < ch->stages; s++)
+        st->best.is_cpu[s] = ch->is_cpu[ch->stages - 1 - s];
+}
+
+/* Solves the problem with one kind of merging. Returns the bound for that core. */
+static double solve_mode(struct state *st, enum core_mode mode, bool *heavy) {
+    struct core c;
+    struct chain best;
+    core_create(st->p, mode, &c);
+    chain_init(&best, c.n);
+    best.value = st->best.value; /* only better ones are of interest */
+    double bound = solve_core(&c, st, &best);
+    if (mode != CORE_RELAXED && best.value < st->best.value)
+        adopt(st, &c, &best);
+    *heavy = c.merged_heavy;
+    chain_release(&best);
+    core_release(&c);
+    return bound;
+}
+
+static void solve_modes(struct state *st) {
+    bool heavy, other;
+    st->proof = "exhaustive search over down-sets";
+    double bound = solve_mode(st, CORE_MERGED, &heavy);
+    if (!heavy) {
+        st->bound = bound;
+        return;
+    }
+    if (!st->w.stopped) {
+        st->bound = solve_mode(st, CORE_RELAXED, &other);
+        st->proof = "exhaustive search with the memory of idle leaves forgotten";
+    }
+    if (!st->w.stopped && st->bound < good_enough(st->best.value, st->limits->gap)) {
+        bound = solve_mode(st, CORE_EXACT, &other);
+        st->bound = fmax(st->bound, bound);
+        st->proof = "exhaustive search over down-sets";
+    }
+}
+
+/* ---- no answer: why? --------------------------------------------------------------------- */
+
+static int explain_node(const struct partition_problem *p, struct err *err) {
+    if (p->n && !p->accels && !p->cpus)
+        return err_no(err, "maxFPGAs, maxCPUs: no device at all for %d nodes", p->n);
+    for (int32_t i = 0; i < p->n; i++)
+        if (!p->nodes[i].supported && !p->cpus)
+            return err_no(err, "nodes[%d]: node %lld is not supported on an accelerator "
+                               "(supportedOnFpga) and maxCPUs is 0",
+                          i, (long long)p->nodes[i].id);
+    return 0;
+}
+
+/* A group of nodes that must be together and does not fit anywhere. */
+static int explain_group(const struct partition_problem *p, struct err *err) {
+    struct core c;
+    int status = 0;
+    double total = 0;
+    core_create(p, CORE_EXACT, &c);
+    for (int32_t i = 0; i < p->n && !status; i++) {
+        int32_t x = c.item_of[i];
+        double need = c.size[x] + c.act[x];
+        total += p->nodes[i].size + p->nodes[i].activation;
+        if (!p->cpus && need > p->max_size)
+            status = err_no(err, "maxSizePerFPGA: node %lld and what must stand with it need "
+                                 "%.17g bytes, more than %.17g",
+                            (long long)p->nodes[i].id, need, p->max_size);
+        double least = fmin(c.supported[x] && p->accels ? c.accel[x] : INFINITY,
+                            p->cpus ? c.cpu[x] : INFINITY);
+        if (!status && least > p->max_load * (1 + 1e-9))
+            status = err_no(err, "maxLoad: node %lld and what must stand with it compute for "
+                                 "%.17g, more than %.17g",
+                            (long long)p->nodes[i].id, least, p->max_load);
+    }
+    if (!status && !p->cpus && total > p->accels * p->max_size)
+        status = err_no(err, "maxSizePerFPGA: %.17g bytes in all, more than maxFPGAs (%d) times "
+                             "%.17g", total, p->accels, p->max_size);
+    core_release(&c);
+    return status;
+}
+
+/* Whether the problem has an answer once the accelerators have all the memory they want. */
+static bool possible_with_room(const struct partition_problem *p) {
+    struct partition_problem roomy = *p;
+    struct partition_answer a;
+    struct solve_limits limits = {.time_budget_s = 2, .gap = INFINITY};
+    roomy.max_size = INFINITY;
+    if (partition_solve(&roomy, &limits, &a, NULL) < 0)
+        return false;
+    partition_answer_release(&a);
+    return true;
+}
+
+static int explain(const struct state *st, bool proven, struct err *err) {
+    const struct partition_problem *p = st->p;
+    if (explain_node(p, err) < 0 || explain_group(p, err) < 0)
+        return -1;
+    bool load = isfinite(p->max_load), room = isfinite(p->max_size);
+    if (!proven) {
+        err_no(err, "time budget: nothing found within %s, nor proven impossible",
+               !load ? "maxSizePerFPGA" : room ? "maxSizePerFPGA and maxLoad" : "maxLoad");
+        return err_hint(err, "a longer --time-budget, or more room");
+    }
+    const char *what = load && !(room && possible_with_room(p)) ? "maxLoad" : "maxSizePerFPGA";
+    return err_no(err, "%s: no split into convex pieces on %d accelerators and %d CPUs keeps it",
+                  what, p->accels, p->cpus);
+}
+
+/* ---- answers ----------------------------------------------------------------------------- */
+
+static int finish(struct state *st, struct partition_answer *a, struct err *err) {
+    double value;
+    struct err why = {0};
+    if (partition_check(st->p, st->best.stage_of, st->best.is_cpu, st->best.stages, NULL,
+                        &value, &why) < 0)
+        return err_system(err, "partition: the evaluator refuses the answer: %s", why.msg);
+    if (fabs(value - st->best.value) > 1e-9 * (1 + fabs(value)))
+        return err_system(err, "partition: the evaluator finds %.17g, the solver %.17g", value,
+                          st->best.value);
+    a->stage_of = st->best.stage_of, a->is_cpu = st->best.is_cpu;
+    a->stages = st->best.stages;
+    st->best.stage_of = NULL, st->best.is_cpu = NULL;
+    a->value = value;
+    /* The two differ in the order of additions only when the search was complete. */
+    a->optimal = st->bound >= st->best.value;
+    a->bound = a->optimal ? value : fmin(st->bound, value);
+    a->proof = a->optimal || st->exhausted ? st->proof
+               : st->bound > 0             ? "stopped; least bound of what was not searched"
+                                           : "stopped; nothing is below zero";
+    return 0;
+}
+
+int partition_solve(const struct partition_problem *p, const struct solve_limits *limits,
+                    struct partition_answer *a, struct err *err) {
+    double start = now_s();
+    struct state st = {.p = p, .limits = limits, .w = {.max_steps = INT64_MAX}};
+    st.w.end_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
+    chain_init(&st.best, p->n);
+    *a = (struct partition_answer){0};
+    int status = explain_node(p, err);
+    if (!status && p->n)
+        solve_modes(&st);
+    else
+        st.best.value = 0;
+    st.exhausted = !st.w.stopped;
+    if (!status)
+        status = isfinite(st.best.value) ? finish(&st, a, err) : explain(&st, st.exhausted, err);
+    chain_release(&st.best);
+    a->steps = st.w.steps;
+    a->time_s = now_s() - start;
+    return status;
+}
+
+void partition_answer_release(struct partition_answer *a) {
+    free(a->stage_of);
+    free(a->is_cpu);
+    *a = (struct partition_answer){0};
+}
+
+static json_t *stages_json(const struct partition_problem *p, const struct partition_answer *a) {
+    struct partition_stage *st = mem_array((size_t)a->stages + 1, sizeof *st);
+    double value;
+    partition_check(p, a->stage_of, a->is_cpu, a->stages, st, &value, NULL);
+    json_t *list = json_array();
+    for (int s = 0; s < a->stages; s++) {
+        json_t *nodes = json_array();
+        for (int32_t i = 0; i < p->n; i++)
+            if (a->stage_of[i] == s)
+                json_array_append_new(nodes, json_integer(p->nodes[i].id));
+        json_array_append_new(
+            list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "kind", a->is_cpu[s] ? "cpu" : "fpga",
+                            "load", st[s].load, "compute", st[s].compute, "memory", st[s].memory,
+                            "sent", st[s].sent, "nodes", nodes));
+    }
+    free(st);
+    return list;
+}
+
+static double peak_bytes(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss * 1024;
+}
+
+json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
+                             struct err *err) {
+    struct partition_problem p;
+    struct partition_answer a;
+    if (partition_read(problem, &p, err) < 0)
+        return NULL;
+    if (partition_solve(&p, limits, &a, err) < 0) {
+        partition_release(&p);
+        return NULL;
+    }
+    double gap = a.value > a.bound ? (a.value - a.bound) / fabs(a.bound) : 0;
+    json_t *out = json_pack(
+        "{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:I, s:b, s:o}", "format", "weft-answer/1",
+        "problem", "partition", "objective", p.goal == PARTITION_BYTES ? "bytes" : "maxload",
+        "value", a.value, "bound", a.bound, "proof", a.proof, "time_s", a.time_s, "peak_bytes",
+        (json_int_t)peak_bytes(), "steps", (json_int_t)a.steps, "optimal", a.optimal, "devices",
+        stages_json(&p, &a));
+    /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
+    json_object_set_new(out, "gap", isfinite(gap) ? json_real(gap) : json_null());
+    partition_answer_release(&a);
+    partition_release(&p);
+    return out;
+}

@@ -1,0 +1,102 @@
+/* partition.h - the nodes of a DAG on k devices, in convex pieces with an acyclic quotient.
+ *
+ * The pieces form a pipeline: stage 0 first. A stage is an accelerator or a CPU; at most
+ * `accels` and `cpus` of them are used, and none is empty. What counts:
+ *
+ *   load of an accelerator  sum of accel_s, plus send_s once for each node outside that feeds
+ *                           it, plus send_s once for each own node with a consumer elsewhere
+ *   load of a CPU           sum of cpu_s (it pays for no communication)
+ *   PARTITION_MAXLOAD       the largest load; `max_load` limits nothing unless it is given
+ *   PARTITION_BYTES         sum over nodes of bytes x (other stages that consume it), where
+ *                           no stage may compute (latencies only) for more than max_load
+ *   memory                  an accelerator with s stages behind it keeps min(micro_batches,
+ *                           s + 1) micro-batches in flight and needs sum(size + that many
+ *                           activations) <= max_size; CPUs have no limit
+ *
+ * Nodes of one colour class stand on one device. An edge between forward nodes never leads to
+ * an earlier stage; a backward node follows its colour class. A class that has no forward
+ * node is held by its backward edges: they never lead to a later stage. (Edges from forward
+ * to backward nodes, and between backward nodes whose classes both have forward nodes, only
+ * cost communication.) This is the problem of Tarnawski et al., "Efficient Algorithms for
+ * Device Placement of DNN Graph Operators", NeurIPS 2020.
+ *
+ *     struct partition_problem p;
+ *     struct partition_answer a;
+ *     if (partition_read(json, &p, err) < 0 || partition_solve(&p, &limits, &a, err) < 0) ...
+ *     printf("%g >= %g, node 0 on stage %d\n", a.value, a.bound, a.stage_of[0]);
+ *     partition_answer_release(&a), partition_release(&p);
+ */
+#ifndef WEFT_SOLVE_PARTITION_H
+#define WEFT_SOLVE_PARTITION_H
+
+#include "solve/solve.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum partition_goal { PARTITION_MAXLOAD, PARTITION_BYTES };
+
+struct partition_node {
+    int64_t id;        /* as the document names it */
+    double accel_s;    /* latency on an accelerator */
+    double cpu_s;      /* latency on a CPU */
+    double size;       /* bytes it needs on its device whatever is in flight */
+    double activation; /* bytes it needs per micro-batch in flight */
+    double send_s;     /* time to send or receive its output */
+    double bytes;      /* size of its output, for PARTITION_BYTES */
+    int64_t color;     /* index of its colour class, 0..colors-1 */
+    bool supported;    /* may stand on an accelerator */
+    bool backward;     /* follows its colour class */
+};
+
+struct partition_edge {
+    int32_t from, to; /* indices of nodes */
+};
+
+struct partition_problem {
+    struct partition_node *nodes;
+    struct partition_edge *edges;
+    int32_t n, m;         /* nodes, edges */
+    int32_t colors;       /* colour classes; a node without one has its own */
+    int accels, cpus;     /* devices at most */
+    double max_size;      /* bytes of one accelerator */
+    double max_load;      /* INFINITY = none */
+    int64_t micro_batches; /* in flight at most */
+    enum partition_goal goal;
+};
+
+struct partition_answer {
+    int32_t *stage_of; /* stage of each node */
+    bool *is_cpu;      /* of each stage */
+    int stages;
+    double value, bound;
+    bool optimal;
+    const char *proof; /* one line, static */
+    int64_t steps;     /* down-sets looked at */
+    double time_s;
+};
+
+/* Reads the document (doc/solve-partition.md); EXIT_INPUT with the place on bad input. */
+int partition_read(const json_t *doc, struct partition_problem *p, struct err *err);
+void partition_release(struct partition_problem *p);
+
+/* Solves. EXIT_NO with the constraint when nothing fits or nothing was found in time. */
+int partition_solve(const struct partition_problem *p, const struct solve_limits *limits,
+                    struct partition_answer *a, struct err *err);
+void partition_answer_release(struct partition_answer *a);
+
+/* What one stage comes to, as the evaluator sees it. */
+struct partition_stage {
+    double load;    /* as defined above */
+    double compute; /* latencies alone */
+    double memory;  /* bytes with what is in flight */
+    double sent;    /* bytes that its nodes send to other stages */
+};
+
+/* The independent evaluator: checks every rule above and computes the value from the nodes
+ * and edges alone. out[stages] may be NULL. EXIT_NO names the rule that is broken. */
+int partition_check(const struct partition_problem *p, const int32_t *stage_of,
+                    const bool *is_cpu, int stages, struct partition_stage *out,
+                    double *value, struct err *err);
+
+#endif

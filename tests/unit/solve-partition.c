@@ -1,0 +1,276 @@
+/* The partition solver against brute force: every assignment of colour classes to ordered
+ * stages, priced by the definition with no tables. Also bad input, broken answers, stopped
+ * searches (a true bound after any number of steps) and exhaustive runs on wider graphs
+ * against a plain dynamic program. */
+#include "solve/partition.h"
+
+#include "common/mem.h"
+#include "common/rng.h"
+#include "solve/partition_core.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NODES = 12, MAX_STAGES = 4 };
+
+/* ---- random documents --------------------------------------------------------------------- */
+
+static int64_t draw(struct rng *r, int64_t lo, int64_t hi) {
+    return lo + rng_below(r, hi - lo + 1);
+}
+
+/* A node; latencies are quarters, so that sums are exact. */
+static json_t *random_node(struct rng *r, int id, bool backward, int color, int kind) {
+    json_t *o = json_object();
+    int64_t accel = draw(r, 0, kind & 1 ? 3 : 20);
+    json_object_set_new(o, "id", json_integer(100 - 7 * id));
+    json_object_set_new(o, "supportedOnFpga", json_integer(draw(r, 0, 9) || !(kind & 2)));
+    json_object_set_new(o, "isBackwardNode", json_boolean(backward));
+    json_object_set_new(o, "fpgaLatency", json_real((double)accel / 4));
+    json_object_set_new(o, "cpuLatency",
+                        json_real((double)(kind & 4 ? 3 * accel : draw(r, 0, 30)) / 4));
+    if (kind & 8 && draw(r, 0, 2) == 0) { /* an idle leaf, maybe */
+        json_object_set_new(o, "fpgaLatency", json_real(0));
+        json_object_set_new(o, "cpuLatency", json_real(0));
+    }
+    json_object_set_new(o, "size", json_integer(draw(r, 0, 8)));
+    if (kind & 16)
+        json_object_set_new(o, "activation", json_integer(draw(r, 0, 4)));
+    if (color >= 0)
+        json_object_set_new(o, "colorClass", json_integer(1000 - color));
+    return o;
+}
+
+static void random_edges(struct rng *r, json_t *list, const int *node, int n, bool turned,
+                         int density, const int64_t *cost) {
+    for (int u = 0; u < n; u++)
+        for (int v = u + 1; v < n; v++) {
+            if (draw(r, 0, 99) >= density)
+                continue;
+            int from = node[turned ? v : u], to = node[turned ? u : v];
+            json_array_append_new(
+                list, json_pack("{s:i, s:i, s:f, s:i}", "sourceId", 100 - 7 * from, "destId",
+                                100 - 7 * to, "cost", (double)cost[from] / 4, "size",
+                                (int)cost[from] + 1));
+        }
+}
+
+/* A document with n nodes; with `training`, part of them are backward nodes whose edges mirror
+ * the direction, some coloured as a forward node and some orphans. */
+static json_t *random_problem(struct rng *r, int n, bool training) {
+    int kind = (int)draw(r, 0, 31), forward = training ? (n + 1) / 2 : n;
+    int fw[MAX_NODES], bw[MAX_NODES], density = (int)draw(r, 5, 70);
+    int64_t cost[MAX_NODES], devices = draw(r, 1, 3), cpus = draw(r, 0, 2) == 0;
+    json_t *nodes = json_array(), *edges = json_array();
+    bool colored = draw(r, 0, 1);
+    for (int i = 0; i < n; i++) {
+        bool backward = i >= forward;
+        int color = -1;
+        if (backward)
+            color = draw(r, 0, 4) ? (int)draw(r, 0, forward - 1) : -1;
+        else if (training || (colored && draw(r, 0, 1)))
+            color = training ? i : (int)draw(r, 0, n - 1);
+        cost[i] = draw(r, 0, 12) * (draw(r, 0, 3) > 0);
+        *(backward ? &bw[i - forward] : &fw[i]) = i;
+        json_array_append_new(nodes, random_node(r, i, backward, color, kind));
+    }
+    random_edges(r, edges, fw, forward, false, density, cost);
+    random_edges(r, edges, bw, n - forward, true, density, cost);
+    for (int i = 0; i < forward; i++) /* activations read by the backward pass */
+        for (int j = 0; j < n - forward; j++)
+            if (draw(r, 0, 99) < 25)
+                random_edges(r, edges, (int[]){i, bw[j]}, 2, false, 100, cost);
+    json_t *o = json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs",
+                          (int)(cpus ? devices - draw(r, 0, 1) : devices), "maxCPUs", (int)cpus,
+                          "maxSizePerFPGA", (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)),
+                          "nodes", nodes, "edges", edges);
+    if (kind & 16)
+        json_object_set_new(o, "microBatches", json_integer(draw(r, 1, 4)));
+    if (draw(r, 0, 1)) {
+        json_object_set_new(o, "objective", json_string("bytes"));
+        json_object_set_new(o, "maxLoad", json_real((double)draw(r, 4, 12 * n) / 4));
+    } else if (draw(r, 0, 7) == 0) {
+        json_object_set_new(o, "maxLoad", json_real((double)draw(r, 4, 12 * n) / 4));
+    }
+    return o;
+}
+
+/* ---- brute force -------------------------------------------------------------------------- */
+
+/* Stages may be empty here; an empty one neither counts as a device nor for what follows. */
+static bool allowed(const struct partition_problem *p, const int *stage, const bool *cpu,
+                    int stages) {
+    int used[MAX_STAGES] = {0}, kinds[2] = {0};
+    for (int i = 0; i < p->n; i++) {
+        used[stage[i]] = 1;
+        if (!cpu[stage[i]] && !p->nodes[i].supported)
+            return false;
+    }
+    for (int s = 0; s < stages; s++)
+        kinds[cpu[s]] += used[s];
+    if (kinds[0] > p->accels || kinds[1] > p->cpus)
+        return false;
+    for (int e = 0; e < p->m; e++) {
+        const struct partition_node *u = &p->nodes[p->edges[e].from];
+        const struct partition_node *v = &p->nodes[p->edges[e].to];
+        int su = stage[p->edges[e].from], sv = stage[p->edges[e].to];
+        bool lone = true, other = true; /* no forward node in u's, v's class */
+        for (int i = 0; i < p->n; i++) {
+            lone = lone && (p->nodes[i].backward || p->nodes[i].color != u->color);
+            other = other && (p->nodes[i].backward || p->nodes[i].color != v->color);
+        }
+        if (!u->backward && !v->backward && su > sv)
+            return false;
+        if (u->backward && v->backward && (lone || other) && su < sv)
+            return false;
+    }
+    return true;
+}
+
+static double price(const struct partition_problem *p, const int *stage, const bool *cpu,
+                    int stages) {
+    double worst = 0, bytes = 0;
+    int behind = 0;
+    for (int s = stages - 1; s >= 0; s--) {
+        double compute = 0, comm = 0, memory = 0;
+        int used = 0;
+        for (int i = 0; i < p->n; i++) {
+            bool inside = stage[i] == s, reads_in = false, reads_out = false;
+            used += inside;
+            for (int e = 0; e < p->m; e++)
+                if (p->edges[e].from == i)
+                    *(stage[p->edges[e].to] == s ? &reads_in : &reads_out) = true;
+            if (inside) {
+                compute += cpu[s] ? p->nodes[i].cpu_s : p->nodes[i].accel_s;
+                memory += p->nodes[i].size + fmin(behind + 1, (double)p->micro_batches) *
+                                                 p->nodes[i].activation;
+            }
+            if (inside ? reads_out : reads_in)
+                comm += p->nodes[i].send_s;
+            if (!inside && reads_in)
+                bytes += p->nodes[i].bytes;
+        }
+        behind += used > 0;
+        double load = cpu[s] ? compute : compute + comm;
+        if ((!cpu[s] && memory > p->max_size) ||
+            (p->goal == PARTITION_BYTES ? compute : load) > p->max_load)
+            return INFINITY;
+        worst = fmax(worst, load);
+    }
+    return p->goal == PARTITION_BYTES ? bytes : worst;
+}
+
+static double brute_force(const struct partition_problem *p) {
+    int stages = p->accels + p->cpus, of_color[MAX_NODES] = {0}, stage[MAX_NODES];
+    double best = INFINITY;
+    for (bool more = true; more;) {
+        for (int i = 0; i < p->n; i++)
+            stage[i] = of_color[p->nodes[i].color];
+        for (int kinds = 0; kinds < 1 << stages; kinds++) {
+            bool cpu[MAX_STAGES];
+            for (int s = 0; s < stages; s++)
+                cpu[s] = kinds >> s & 1;
+            if (allowed(p, stage, cpu, stages))
+                best = fmin(best, price(p, stage, cpu, stages));
+        }
+        int i = 0;
+        while (i < p->colors && ++of_color[i] == stages)
+            of_color[i++] = 0;
+        more = i < p->colors;
+    }
+    return best;
+}
+
+/* ---- what is tested ------------------------------------------------------------------------ */
+
+static bool complain(const json_t *doc, const char *what, double got, double want) {
+    printf("# %s: got %.17g, expected %.17g\n# ", what, got, want);
+    json_write_line(doc, stdout);
+    return false;
+}
+
+/* One answer against the true optimum. */
+static bool right_answer(const json_t *doc, const struct partition_problem *p, double best,
+                         const struct solve_limits *limits) {
+    struct partition_answer a;
+    struct err err = {0};
+    bool limited = limits->time_budget_s > 0;
+    if (partition_solve(p, limits, &a, &err) < 0) {
+        if (err.status == EXIT_NO && (isinf(best) || limited))
+            return true;
+        printf("# %s\n", err.msg);
+        return complain(doc, "no answer", INFINITY, best);
+    }
+    double value, tolerance = 1e-9 * (1 + best);
+    bool good = true;
+    if (isinf(best) || a.value < best - tolerance)
+        good = complain(doc, "value too good", a.value, best);
+    else if (a.bound > best + tolerance)
+        good = complain(doc, "wrong bound", a.bound, best);
+    else if (a.bound > a.value || (a.optimal && a.value > best + tolerance))
+        good = complain(doc, "not optimal", a.value, best);
+    else if (!limited && a.value > a.bound * (1 + limits->gap) + tolerance)
+        good = complain(doc, "gap", a.value, a.bound);
+    else if (partition_check(p, a.stage_of, a.is_cpu, a.stages, NULL, &value, &err) < 0 ||
+             fabs(value - a.value) > tolerance)
+        good = complain(doc, err.msg, value, a.value);
+    partition_answer_release(&a);
+    return good;
+}
+
+/* The bare search, stopped after any number of steps, never claims too much. */
+static bool true_when_stopped(const json_t *doc, const struct partition_problem *p, double best,
+                              struct rng *r) {
+    struct core c;
+    struct chain ch;
+    core_create(p, CORE_EXACT, &c);
+    chain_init(&ch, c.n);
+    double cut = draw(r, 0, 1) ? INFINITY : (double)draw(r, 0, 200) / 8;
+    struct watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
+    if (p->goal == PARTITION_MAXLOAD && cut > p->max_load)
+        cut = p->max_load * (1 + 1e-12);
+    double bound = ideal_search(&c, cut, &w, &ch);
+    bool good = bound <= best + 1e-9 || (bound <= cut && best >= cut - 1e-9);
+    if (!good || ch.value < best - 1e-9)
+        complain(doc, "stopped search", bound, best);
+    good = good && ch.value >= best - 1e-9;
+    chain_release(&ch);
+    core_release(&c);
+    return good;
+}
+
+static void test_random(int count, int lo, int hi, bool training, const char *what) {
+    int wrong = 0, feasible = 0;
+    struct rng r = {.seed = 20240 + (uint64_t)training + (uint64_t)hi};
+    for (int i = 0; i < count && wrong < 3; i++) {
+        json_t *doc = random_problem(&r, (int)draw(&r, lo, hi), training);
+        struct partition_problem p;
+        struct err err = {0};
+        if (partition_read(doc, &p, &err) < 0) {
+            printf("# %s\n", err.msg);
+            wrong++;
+            json_decref(doc);
+            continue;
+        }
+        double best = brute_force(&p);
+        struct solve_limits exact = {.seed = (uint64_t)i}, near = {.gap = 0.1};
+        struct solve_limits hurry = {.time_budget_s = 1e-6 * (double)draw(&r, 1, 40)};
+        feasible += isfinite(best);
+        wrong += !right_answer(doc, &p, best, &exact);
+        wrong += i % 4 == 0 && !right_answer(doc, &p, best, &near);
+        wrong += i % 4 == 1 && !right_answer(doc, &p, best, &hurry);
+        wrong += !true_when_stopped(doc, &p, best, &r);
+        partition_release(&p);
+        json_decref(doc);
+    }
+    ok(!wrong, "%d random %s: optimum or a true no, true bounds (%d feasible)", count, what,
+       feasible);
+}
+
+int main(void) {
+    test_random(3000, 1, 6, false, "inference graphs");
+    test_random(1500, 2, 8, true, "training graphs");
+    return done_testing();
+}
