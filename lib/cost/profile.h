@@ -1,0 +1,93 @@
+/* profile.h - the profile database (weft-profile(5)): measured times, in SQLite.
+ *
+ * A row is keyed by what was really measured: device kind, instruction, local shape, dtype; or
+ * collective, group size, link class, bytes. So one row serves every model and plan that meets
+ * it, and databases merge with plain SQL. Rows are written one transaction each and never twice.
+ *
+ *     struct profile *p = profile_open("profile.db", true, &err);
+ *     if (!profile_has_op(p, "cpu-1t", "linear", "2048,1536,384,0,1"))
+ *         profile_put_op(p, &row, &err);
+ *     struct profile_times *t = profile_load(p, "cpu-1t", &err);   // for prediction, in memory
+ */
+#ifndef WEFT_PROFILE_H
+#define WEFT_PROFILE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct profile;
+
+/* One measurement. Strings are borrowed for the call. */
+struct profile_op {
+    const char *device;  /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
+    const char *instr;   /* opcode */
+    const char *shape;   /* "2048,1536,384,0,1" */
+    const char *dtype;   /* "f32" */
+    double median_us, spread; /* spread: half the inter-quartile range over the median */
+    int64_t repeats;
+    const char *source;  /* "measured" or "roofline" */
+};
+
+/* collective: all_gather, all_reduce, reduce_scatter, all_to_all, p2p. bytes: of the larger side
+ * for gather and scatter, of the buffer otherwise. groups: how many such groups ran at the same
+ * time. link: "node" or "cross". */
+struct profile_comm {
+    const char *device;
+    const char *collective;
+    int64_t group_size, stride, groups;
+    const char *link;
+    int64_t bytes;
+    double median_us, spread;
+    int64_t repeats;
+    const char *source;
+};
+
+/* What the backend really overlaps: fraction of a collective's (or transfer's) time that hides
+ * behind computation, 0..1. */
+struct profile_overlap {
+    const char *device, *collective, *link;
+    double fraction;
+};
+
+/* Opens or (create) makes the database; a file of another kind or version is refused. */
+struct profile *profile_open(const char *path, bool create, struct err *err);
+void profile_close(struct profile *p);
+
+bool profile_has_op(struct profile *p, const char *device, const char *instr, const char *shape);
+bool profile_has_comm(struct profile *p, const struct profile_comm *key);
+/* One transaction each; a row with the same key is left as it is. The machine's name and the
+ * time of day are recorded by the library. */
+int profile_put_op(struct profile *p, const struct profile_op *row, struct err *err);
+int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
+int profile_put_overlap(struct profile *p, const struct profile_overlap *row, struct err *err);
+/* Many rows in one transaction (computed rows, which cost nothing to make again). */
+int profile_begin(struct profile *p, struct err *err);
+int profile_commit(struct profile *p, struct err *err);
+
+/* The device kind of a rank that has `threads` threads on a node where `ranks` ranks share
+ * `cores` cores: "cpu-2t", or "cpu-1t-over4" when 4 ranks share each core. Returns buf. */
+char *profile_device_kind(int threads, int ranks, int cores, char *buf, int n);
+
+/* ---- times in memory ------------------------------------------------------------------- */
+
+struct profile_times;
+
+/* Loads all rows of one device kind; device NULL takes the only kind there is, or fails and
+ * lists the kinds. */
+struct profile_times *profile_load(struct profile *p, const char *device, struct err *err);
+void profile_times_destroy(struct profile_times *t);
+const char *profile_times_device(const struct profile_times *t);
+
+/* Median microseconds of an instruction, or -1 when the profile has no such row. Rows of curve
+ * instructions (program.h) are interpolated between measured sizes: `elems` first, the rest of
+ * the shape must be the nearest measured one. */
+double profile_op_us(const struct profile_times *t, int opcode, const int64_t *shape);
+/* Of a collective; interpolated between measured sizes, -1 beyond the largest or without any row
+ * of this group size and link. Below the smallest size the smallest time holds. */
+double profile_comm_us(const struct profile_times *t, const char *collective, int64_t group_size,
+                       int64_t stride, bool cross_node, int64_t bytes);
+double profile_overlap_of(const struct profile_times *t, const char *collective, bool cross_node);
+
+#endif

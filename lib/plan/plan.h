@@ -1,0 +1,80 @@
+/* plan.h - a plan: everything that is decided about training one model on many devices.
+ *
+ * A plan file (weft-plan(5)) has per stage a default layout and exceptions; in memory every op
+ * has its layout. A plan that plan_read or plan_check accepted is legal: the compiler cannot
+ * fail on it.
+ *
+ *     struct plan *p = plan_read("plan.json", &err);
+ *     for (int s = 0; s < p->n_stages; s++) ... p->stages[s].mesh ...
+ *     plan_write(p, "-", &err);
+ *     plan_destroy(p);
+ */
+#ifndef WEFT_PLAN_H
+#define WEFT_PLAN_H
+
+#include "plan/layout.h"
+
+#define PLAN_SCHEDULES(X) X(gpipe) X(1f1b)
+enum schedule {
+    SCHEDULE_gpipe,
+    SCHEDULE_1f1b,
+    SCHEDULE_COUNT,
+};
+const char *schedule_name(enum schedule s);
+int schedule_find(const char *name); /* -1 if unknown */
+
+enum optimizer { OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_COUNT };
+const char *optimizer_name(enum optimizer o);
+int optimizer_find(const char *name);
+int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
+
+struct stage {
+    struct mesh mesh;
+    int first_rank; /* ranks of the job: first_rank .. + mesh_devices - 1, mesh order */
+    int n_ops;
+    int *ops;               /* op ids, ascending */
+    struct layout *layouts; /* [n_ops] */
+    bool *recompute;        /* [n_ops]: the result is not kept for the backward pass */
+    int zero;               /* 0 or 1: optimizer state sharded where the parameter is replicated */
+};
+
+struct plan {
+    struct arena arena;
+    struct model *model;  /* owned when owns_model */
+    bool owns_model;
+    int64_t batch;        /* samples per step */
+    int64_t micro_batch;  /* samples per micro-batch, over the whole mesh of a stage */
+    enum schedule schedule;
+    enum optimizer optimizer;
+    int n_stages;
+    struct stage *stages; /* producers before consumers */
+    int *stage_of;        /* op -> stage */
+    int devices;          /* of all stages together */
+    json_t *provenance;   /* what the search says of it, or NULL */
+};
+
+/* Reads a plan file ("-" = stdin) and its model, and checks it. NULL on failure. */
+struct plan *plan_read(const char *path, struct err *err);
+struct plan *plan_from_json(const json_t *doc, struct err *err);
+
+/* An empty plan for a model (borrowed) with n_stages stages whose op lists and layouts are to
+ * be filled: stage s gets ops[bounds[s] .. bounds[s+1]-1] of the model's order, layouts none. */
+struct plan *plan_create(struct model *m, int n_stages, const int *bounds);
+void plan_destroy(struct plan *p);
+
+/* Works out first_rank and devices; checks order, divisibility and every layout. */
+int plan_check(struct plan *p, struct err *err);
+
+/* The document: short, with exceptions only where an op differs from its stage. New reference. */
+json_t *plan_to_json(const struct plan *p);
+int plan_write(const struct plan *p, const char *path, struct err *err);
+
+int64_t plan_micro_batches(const struct plan *p);
+
+/* Does `pattern` cover the op `name`? Components are separated by dots; "*" matches any text
+ * inside one, "0-3,7" a set of numbers; a pattern that ends early covers all below. */
+bool pattern_match(const char *pattern, const char *name);
+/* Syntax check: no empty components, well-formed sets. */
+bool pattern_valid(const char *pattern);
+
+#endif

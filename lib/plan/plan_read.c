@@ -1,0 +1,267 @@
+/* Reading weft-plan(5). Defaults per stage first, then exceptions by pattern. */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEVICES = 1 << 20, MAX_STAGES = 1 << 16 };
+
+/* The model: a name, or the document itself. */
+static struct model *read_model(const json_t *doc, struct err *err) {
+    const char *set = NULL, *ref = NULL;
+    json_t *model = json_object_get(doc, "model");
+    if (json_opt_str(doc, "set", &set, err) < 0)
+        return NULL;
+    struct model *m = NULL;
+    if (json_is_object(model))
+        m = model_from_json(model, NULL, set, err);
+    else if (json_str(doc, "model", &ref, err) == 0)
+        m = model_load(ref, set, err);
+    else
+        return NULL;
+    if (!m)
+        err_prefix(err, "model");
+    return m;
+}
+
+/* One axis of a layout: a dim or an ordered list of dims; the first that the op may split. */
+static int choose_dim(const struct model *m, const struct model_op *op, const json_t *v,
+                      int *out, struct err *err) {
+    *out = PLACE_NONE;
+    if (json_is_null(v))
+        return 0;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+        if (!name)
+            return err_input(err, "expected a dim, a list of dims or null");
+        int d = model_dim_find(m, name);
+        if (d < 0)
+            return err_input(err, "the model has no dim \"%.64s\"", name);
+        if (op && *out == PLACE_NONE && (op->splittable >> d & 1))
+            *out = d;
+    }
+    return 0;
+}
+
+static int apply_layout(const struct model *m, const struct mesh *mesh, const json_t *layout,
+                        const struct model_op *op, struct layout *out, struct err *err) {
+    if (!json_is_object(layout))
+        return err_input(err, "layout: expected an object, got %s", json_type_name(layout));
+    memset(out, PLACE_NONE, sizeof *out);
+    const char *axis;
+    json_t *v;
+    json_object_foreach((json_t *)layout, axis, v) {
+        int a = mesh_axis_find(mesh, axis), d;
+        if (a < 0)
+            return err_input(err, "layout: the mesh has no axis \"%.64s\"", axis);
+        if (choose_dim(m, op, v, &d, err) < 0)
+            return err_at(err, "layout.%s", axis);
+        out->dim[a] = (int8_t)d;
+    }
+    return 0;
+}
+
+/* Calls a list of patterns (a string or an array of strings) on a name. */
+static bool patterns_match(const json_t *v, const char *name) {
+    if (json_is_string(v))
+        return pattern_match(json_string_value(v), name);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (pattern_match(json_string_value(json_array_get(v, i)), name))
+            return true;
+    return false;
+}
+
+static int check_patterns(const json_t *v, const char *key, struct err *err) {
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *s = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+        if (!s || !pattern_valid(s))
+            return err_input(err, "%s: expected op names or patterns such as \"layer.0-3.*\"", key);
+    }
+    return 0;
+}
+
+static int read_recompute(const struct plan *p, struct stage *st, const json_t *v,
+                          struct err *err) {
+    const char *word = json_string_value(v);
+    if (!v || (word && !strcmp(word, "none")))
+        return 0;
+    bool all = word && !strcmp(word, "all");
+    if (!all && check_patterns(v, "recompute", err) < 0)
+        return -1;
+    for (int i = 0; i < st->n_ops; i++) {
+        const struct model_op *op = &p->model->ops[st->ops[i]];
+        /* "all" keeps what crosses a block: the result of the last op of each block. */
+        bool last = st->ops[i] + 1 >= p->model->n_ops ||
+                    p->model->ops[st->ops[i] + 1].block != op->block;
+        st->recompute[i] = all ? !last && op->block >= 0 : patterns_match(v, op->name);
+    }
+    return 0;
+}
+
+static int read_exceptions(const struct plan *p, struct stage *st, const json_t *list,
+                           struct err *err) {
+    if (list && !json_is_array(list))
+        return err_input(err, "except: expected an array, got %s", json_type_name(list));
+    for (size_t e = 0; e < json_array_size(list); e++) {
+        const json_t *v = json_array_get(list, e), *ops = json_object_get(v, "ops");
+        if (json_keys(v, "ops layout", err) < 0 || check_patterns(ops, "ops", err) < 0)
+            return err_at(err, "except[%zu]", e);
+        bool used = false;
+        for (int i = 0; i < st->n_ops; i++) {
+            const struct model_op *op = &p->model->ops[st->ops[i]];
+            if (!patterns_match(ops, op->name))
+                continue;
+            used = true;
+            if (apply_layout(p->model, &st->mesh, json_object_get(v, "layout"), op,
+                             &st->layouts[i], err) < 0)
+                return err_at(err, "except[%zu]", e);
+        }
+        if (!used)
+            return err_input(err, "except[%zu].ops: covers no op of this stage", e);
+    }
+    return 0;
+}
+
+static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
+    struct stage *st = &p->stages[s];
+    const char *mesh = "";
+    int64_t zero = 0;
+    if (json_keys(v, "ops mesh layout except recompute zero", err) < 0 ||
+        json_opt_str(v, "mesh", &mesh, err) < 0 || json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
+        mesh_parse(mesh, MAX_DEVICES, &st->mesh, err) < 0)
+        return -1;
+    st->zero = (int)zero;
+    const json_t *layout = json_object_get(v, "layout");
+    for (int i = 0; i < st->n_ops; i++) {
+        memset(&st->layouts[i], PLACE_NONE, sizeof st->layouts[i]);
+        if (layout && apply_layout(p->model, &st->mesh, layout, &p->model->ops[st->ops[i]],
+                                   &st->layouts[i], err) < 0)
+            return -1;
+    }
+    if (read_exceptions(p, st, json_object_get(v, "except"), err) < 0)
+        return -1;
+    return read_recompute(p, st, json_object_get(v, "recompute"), err);
+}
+
+/* Which stage an op belongs to; a stage without "ops" takes what no other names. */
+static int assign_ops(struct plan *p, const json_t *stages, struct err *err) {
+    int rest = -1;
+    for (int s = 0; s < p->n_stages; s++) {
+        const json_t *v = json_array_get(stages, (size_t)s), *ops = json_object_get(v, "ops");
+        if (!ops && rest >= 0)
+            return err_input(err, "stages[%d].ops: missing (only one stage may leave it out)", s);
+        if (!ops)
+            rest = s;
+        else if (check_patterns(ops, "ops", err) < 0)
+            return err_at(err, "stages[%d]", s);
+    }
+    for (int i = 0; i < p->model->n_ops; i++) {
+        const char *name = p->model->ops[i].name;
+        int found = -1;
+        for (int s = 0; s < p->n_stages; s++) {
+            const json_t *ops = json_object_get(json_array_get(stages, (size_t)s), "ops");
+            if (!ops || !patterns_match(ops, name))
+                continue;
+            if (found >= 0)
+                return err_input(err, "stages[%d].ops: %s stands in stages[%d] too", s, name,
+                                 found);
+            found = s;
+        }
+        if (found < 0)
+            found = rest;
+        if (found < 0)
+            return err_input(err, "stages: no stage holds the op %s", name);
+        p->stage_of[i] = found;
+        p->stages[found].n_ops++;
+    }
+    for (int s = 0; s < p->n_stages; s++) {
+        struct stage *st = &p->stages[s];
+        if (!st->n_ops)
+            return err_input(err, "stages[%d].ops: no op of the model is covered", s);
+        size_t n = (size_t)st->n_ops;
+        st->ops = arena_array(&p->arena, n, sizeof *st->ops);
+        st->layouts = arena_array(&p->arena, n, sizeof *st->layouts);
+        st->recompute = arena_array(&p->arena, n, sizeof *st->recompute);
+        st->n_ops = 0;
+    }
+    for (int i = 0; i < p->model->n_ops; i++) {
+        struct stage *st = &p->stages[p->stage_of[i]];
+        st->ops[st->n_ops++] = i;
+    }
+    return 0;
+}
+
+static int read_header(struct plan *p, const json_t *doc, struct err *err) {
+    const char *schedule = "1f1b", *optimizer = "adamw";
+    if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
+        return -1;
+    p->micro_batch = p->batch;
+    if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
+        json_opt_str(doc, "schedule", &schedule, err) < 0 ||
+        json_opt_str(doc, "optimizer", &optimizer, err) < 0)
+        return -1;
+    int s = schedule_find(schedule), o = optimizer_find(optimizer);
+    if (s < 0)
+        return err_input(err, "schedule: expected gpipe or 1f1b, got \"%.64s\"", schedule);
+    if (o < 0)
+        return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", optimizer);
+    p->schedule = (enum schedule)s;
+    p->optimizer = (enum optimizer)o;
+    json_t *provenance = json_object_get(doc, "provenance");
+    if (provenance && !json_is_object(provenance))
+        return err_input(err, "provenance: expected an object");
+    p->provenance = json_incref(provenance);
+    return 0;
+}
+
+static int read_plan(struct plan *p, const json_t *doc, const json_t *stages, struct err *err) {
+    if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0)
+        return -1;
+    for (int s = 0; s < p->n_stages; s++)
+        if (read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
+            return err_at(err, "stages[%d]", s);
+    return plan_check(p, err);
+}
+
+struct plan *plan_from_json(const json_t *doc, struct err *err) {
+    json_t *stages;
+    if (json_keys(doc, "format model set batch micro_batch schedule optimizer stages provenance",
+                  err) < 0 ||
+        json_format(doc, "weft-plan/1", err) < 0 ||
+        json_array_member(doc, "stages", &stages, err) < 0)
+        return NULL;
+    size_t n = json_array_size(stages);
+    if (n < 1 || n > MAX_STAGES) {
+        err_input(err, "stages: expected 1 to %d stages, got %zu", MAX_STAGES, n);
+        return NULL;
+    }
+    struct model *m = read_model(doc, err);
+    if (!m)
+        return NULL;
+    struct arena arena = {0};
+    struct plan *p = arena_alloc(&arena, sizeof *p);
+    p->arena = arena;
+    p->model = m;
+    p->owns_model = true;
+    p->n_stages = (int)n;
+    p->stages = arena_array(&p->arena, n, sizeof *p->stages);
+    p->stage_of = arena_array(&p->arena, (size_t)m->n_ops, sizeof *p->stage_of);
+    if (read_plan(p, doc, stages, err) < 0) {
+        plan_destroy(p);
+        return NULL;
+    }
+    return p;
+}
+
+struct plan *plan_read(const char *path, struct err *err) {
+    json_t *doc = json_read(path, err);
+    if (!doc)
+        return NULL;
+    struct plan *p = plan_from_json(doc, err);
+    json_decref(doc);
+    if (!p)
+        err_prefix(err, "%s", strcmp(path, "-") ? path : "standard input");
+    return p;
+}

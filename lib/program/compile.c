@@ -1,0 +1,184 @@
+/* The compiler's driver: stages one by one, then the transfers between them. */
+#include "program/emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int *minus_ones(int64_t n) {
+    int *p = mem_array((size_t)n, sizeof *p);
+    memset(p, -1, sizeof *p * (size_t)n);
+    return p;
+}
+
+static void emit_init(struct emit *e, const struct plan *plan, int stage,
+                      struct transfer *transfers, int n_transfers) {
+    const struct model *m = plan->model;
+    *e = (struct emit){.plan = plan,
+                       .m = m,
+                       .st = &plan->stages[stage],
+                       .mesh = &plan->stages[stage].mesh,
+                       .sizes = dim_sizes_of(m, plan->micro_batch),
+                       .stage = stage,
+                       .forward = minus_ones(m->n_tensors),
+                       .backward = minus_ones(m->n_tensors),
+                       .gradient = minus_ones(m->n_tensors),
+                       .op_index = minus_ones(m->n_ops),
+                       .aux = minus_ones(2 * plan->stages[stage].n_ops),
+                       .param_of = minus_ones(m->n_params),
+                       .grad_of = minus_ones(m->n_params),
+                       .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
+                       .transfers = transfers,
+                       .n_transfers = n_transfers};
+    for (int i = 0; i < e->st->n_ops; i++)
+        e->op_index[e->st->ops[i]] = i;
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < m->ops[i].n_param; k++)
+            if (m->params[m->ops[i].param[k]].first_op != i)
+                e->tied[m->ops[i].param[k]] = true;
+}
+
+static void emit_release(struct emit *e) {
+    arr_release(&e->pool);
+    free(e->forward);
+    free(e->backward);
+    free(e->gradient);
+    free(e->op_index);
+    free(e->aux);
+    free(e->param_of);
+    free(e->grad_of);
+    free(e->tied);
+}
+
+static void compile_stage(const struct plan *plan, int stage, struct transfer *transfers,
+                          int n_transfers, struct stage_program *out) {
+    struct emit e;
+    emit_init(&e, plan, stage, transfers, n_transfers);
+    pass_forward(&e);
+    e.seg_first[SEG_BACKWARD] = (int)e.instrs.n;
+    pass_backward(&e);
+    e.seg_first[SEG_UPDATE] = (int)e.instrs.n;
+    pass_update(&e);
+    e.seg_first[SEG_COUNT] = (int)e.instrs.n;
+    *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
+    pass_memory(&e, out, schedule_in_flight(plan->schedule, stage, plan->n_stages,
+                                            plan_micro_batches(plan)));
+    out->instrs = e.instrs.p;
+    out->n_instrs = (int)e.instrs.n;
+    memcpy(out->seg, e.seg_first, sizeof out->seg);
+    out->buffers = e.buffers.p;
+    out->n_buffers = (int)e.buffers.n;
+    out->params = e.params.p;
+    out->n_params = (int)e.params.n;
+    out->grads = e.grads.p;
+    out->n_grads = (int)e.grads.n;
+    out->states = e.states.p;
+    out->n_states = (int)e.states.n;
+    emit_release(&e);
+}
+
+void stage_program_release(struct stage_program *sp) {
+    free(sp->instrs);
+    free(sp->buffers);
+    free(sp->params);
+    free(sp->grads);
+    free(sp->states);
+    *sp = (struct stage_program){0};
+}
+
+/* The transfers that touch one stage are cheap to list, and what the other end does with them
+ * does not change this stage's instructions. */
+int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
+                  struct err *err) {
+    (void)err;
+    struct transfer *transfers;
+    int n;
+    transfers_list(plan, &transfers, &n);
+    compile_stage(plan, stage, transfers, n, out);
+    free(transfers);
+    return 0;
+}
+
+/* Staging of transfers stands behind everything else in the arena. */
+static void place_staging(struct program *g) {
+    for (int i = 0; i < g->n_transfers; i++) {
+        struct transfer *t = &g->transfers[i];
+        transfer_link(g, t);
+        struct stage_program *from = &g->stages[t->from], *to = &g->stages[t->to];
+        t->send_offset = from->arena_bytes;
+        int64_t bytes = (4 * t->send_staging + 63) / 64 * 64;
+        from->bytes[MEM_buffers] += bytes;
+        from->arena_bytes += bytes;
+        t->recv_offset = to->arena_bytes;
+        bytes = (4 * t->recv_staging + 63) / 64 * 64;
+        to->bytes[MEM_buffers] += bytes;
+        to->arena_bytes += bytes;
+    }
+}
+
+static int check_sizes(const struct program *g, struct err *err) {
+    for (int s = 0; s < g->n_stages; s++)
+        for (int c = 0; c < MEM_COUNT; c++)
+            if (g->stages[s].bytes[c] < 0 || g->stages[s].bytes[c] > (int64_t)1 << 56)
+                return err_input(err, "stages[%d]: the memory of one device overflows", s);
+    return 0;
+}
+
+struct program *program_compile(const struct plan *plan, struct err *err) {
+    struct program *g = mem_alloc(sizeof *g);
+    g->plan = plan;
+    g->sizes = dim_sizes_of(plan->model, plan->micro_batch);
+    g->n_stages = plan->n_stages;
+    g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
+    transfers_list(plan, &g->transfers, &g->n_transfers);
+    const struct model_op *loss = &plan->model->ops[plan->model->loss];
+    g->loss_terms = model_elements(plan->model, &plan->model->tensors[loss->in[1]].shape,
+                                   plan->batch);
+    for (int s = 0; s < g->n_stages; s++)
+        compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
+    place_staging(g);
+    if (check_sizes(g, err) < 0) {
+        program_destroy(g);
+        return NULL;
+    }
+    return g;
+}
+
+void program_destroy(struct program *g) {
+    if (!g)
+        return;
+    for (int s = 0; s < g->n_stages; s++)
+        stage_program_release(&g->stages[s]);
+    free(g->stages);
+    free(g->transfers);
+    free(g);
+}
+
+/* ---- one rank ---------------------------------------------------------------------------- */
+
+int program_stage_of_rank(const struct program *g, int rank) {
+    int s = 0;
+    while (s + 1 < g->n_stages && g->plan->stages[s + 1].first_rank <= rank)
+        s++;
+    return s;
+}
+
+struct rank_program program_for_rank(const struct program *g, int rank) {
+    struct rank_program r = {.g = g, .rank = rank, .stage = program_stage_of_rank(g, rank)};
+    r.sp = &g->stages[r.stage];
+    mesh_coords(r.sp->mesh, rank - g->plan->stages[r.stage].first_rank, r.coord);
+    return r;
+}
+
+int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t micro_batch) {
+    const struct buffer *b = &sp->buffers[buffer];
+    if (b->mem == MEM_activations)
+        return b->offset + micro_batch % sp->slots * sp->slot_bytes;
+    return b->offset;
+}
+
+bool rank_is_first(const struct rank_program *r, unsigned axes) {
+    for (int a = 0; a < r->sp->mesh->n_axes; a++)
+        if ((axes >> a & 1) && r->coord[a])
+            return false;
+    return true;
+}

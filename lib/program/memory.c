@@ -1,0 +1,279 @@
+/* The memory plan: which bytes of the arena each buffer has.
+ *
+ * Liveness first: a value lives from the instruction that writes it to the last that touches
+ * it. An elementwise instruction may write over an operand that dies there. What is written in
+ * the forward and read in the backward pass is an activation and has a place per micro-batch in
+ * flight; the rest is temporary and shares one region, by best fit in the order of time. The
+ * predictor and the executor read the numbers that are worked out here. */
+#include "program/emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN_BYTES = 64 };
+
+static int64_t aligned(int64_t elems) {
+    return (4 * elems + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static bool planned(enum memory_class mem) {
+    return mem == MEM_temporaries || mem == MEM_activations;
+}
+
+static void touch(struct buffer *b, int at) {
+    if (b->first < 0)
+        b->first = at;
+    b->last = at;
+}
+
+static void find_lifetimes(struct emit *e) {
+    for (int64_t i = 0; i < e->instrs.n; i++) {
+        const struct instr *ins = &e->instrs.p[i];
+        for (int k = 0; k < INSTR_MAX_IN; k++)
+            if (ins->in[k] >= 0)
+                touch(&e->buffers.p[ins->in[k]], (int)i);
+        for (int k = 0; k < INSTR_MAX_OUT; k++)
+            if (ins->out[k] >= 0)
+                touch(&e->buffers.p[ins->out[k]], (int)i);
+    }
+}
+
+/* The operands over which out[0] may be written, as bits of in[]. */
+static unsigned overwritable(enum opcode code) {
+    switch (code) {
+    case I_bias:
+    case I_gelu:
+    case I_relu:
+    case I_silu:
+    case I_dropout:
+    case I_cross_entropy_dx: return 1u << 0;
+    case I_add: return 1u << 0 | 1u << 1;
+    case I_gelu_dx:
+    case I_relu_dx:
+    case I_silu_dx: return 1u << 1;
+    case I_layernorm_bwd:
+    case I_layernorm_bwd_apply: return 1u << 3;
+    default: return 0;
+    }
+}
+
+static int root(int *parent, int b) {
+    while (parent[b] != b)
+        b = parent[b] = parent[parent[b]];
+    return b;
+}
+
+/* Lets results take the place of operands that die; parent[] says into which buffer each went. */
+static void share_in_place(struct emit *e, int *parent) {
+    struct buffer *bufs = e->buffers.p;
+    for (int64_t i = 0; i < e->instrs.n; i++) {
+        struct instr *ins = &e->instrs.p[i];
+        unsigned may = overwritable(ins->code);
+        if (!may || ins->out[0] < 0)
+            continue;
+        int out = root(parent, ins->out[0]);
+        for (int k = 0; may >> k; k++) {
+            if (!(may >> k & 1) || ins->in[k] < 0)
+                continue;
+            int in = root(parent, ins->in[k]);
+            if (in == out || !planned(bufs[in].mem) || bufs[in].last != i ||
+                bufs[out].first != i || bufs[in].elems != bufs[out].elems)
+                continue;
+            parent[out] = in;
+            bufs[in].last = bufs[out].last;
+            break;
+        }
+    }
+}
+
+static int segment_of(const struct emit *e, int instr) {
+    int s = 0;
+    while (instr >= e->seg_first[s + 1])
+        s++;
+    return s;
+}
+
+/* Offsets one after the other for a fixed class. */
+static int64_t lay_out(struct emit *e, enum memory_class mem, const int *order, int64_t n,
+                       int64_t at) {
+    int64_t start = at;
+    for (int64_t i = 0; i < n; i++) {
+        struct buffer *b = &e->buffers.p[order ? order[i] : (int)i];
+        if (b->mem != mem)
+            continue;
+        b->offset = at;
+        at += aligned(b->elems);
+    }
+    return at - start;
+}
+
+struct block_use {
+    int64_t offset, bytes;
+};
+
+/* Live temporaries, by offset. */
+struct heap {
+    ARR(struct block_use) live;
+    int64_t top;
+};
+
+static int64_t heap_take(struct heap *h, int64_t bytes) {
+    int64_t best_at = -1, best_gap = INT64_MAX, place = 0, end = 0;
+    for (int64_t i = 0; i < h->live.n; i++) {
+        int64_t gap = h->live.p[i].offset - end;
+        if (gap >= bytes && gap < best_gap) {
+            best_gap = gap;
+            best_at = end;
+            place = i;
+        }
+        end = h->live.p[i].offset + h->live.p[i].bytes;
+    }
+    if (best_at < 0) {
+        best_at = end;
+        place = h->live.n;
+    }
+    arr_push(&h->live, (struct block_use){0, 0});
+    memmove(h->live.p + place + 1, h->live.p + place,
+            sizeof *h->live.p * (size_t)(h->live.n - 1 - place));
+    h->live.p[place] = (struct block_use){best_at, bytes};
+    if (best_at + bytes > h->top)
+        h->top = best_at + bytes;
+    return best_at;
+}
+
+static void heap_give(struct heap *h, int64_t offset) {
+    int64_t lo = 0, hi = h->live.n;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (h->live.p[mid].offset < offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(h->live.p + lo, h->live.p + lo + 1,
+            sizeof *h->live.p * (size_t)(h->live.n - 1 - lo));
+    h->live.n--;
+}
+
+/* Places the temporaries that begin or end at instruction i. Empty buffers never occur: every
+ * shard has at least one element. */
+static void place_at(struct emit *e, struct heap *h, int at) {
+    const struct instr *ins = &e->instrs.p[at];
+    struct buffer *bufs = e->buffers.p;
+    for (int k = 0; k < INSTR_MAX_OUT; k++) {
+        struct buffer *b = ins->out[k] >= 0 ? &bufs[ins->out[k]] : NULL;
+        if (b && b->mem == MEM_temporaries && b->first == at)
+            b->offset = heap_take(h, aligned(b->elems));
+    }
+    int seen[INSTR_MAX_IN + INSTR_MAX_OUT], n = 0;
+    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
+        int id = k < INSTR_MAX_IN ? ins->in[k] : ins->out[k - INSTR_MAX_IN];
+        if (id < 0 || bufs[id].mem != MEM_temporaries || bufs[id].last != at)
+            continue;
+        bool again = false;
+        for (int j = 0; j < n; j++)
+            again |= seen[j] == id;
+        if (!again) {
+            heap_give(h, bufs[id].offset);
+            seen[n++] = id;
+        }
+    }
+}
+
+/* Consecutive all-reduces of gradients that lie side by side become one. */
+static void merge_gradient_reductions(struct emit *e) {
+    int64_t kept = e->seg_first[SEG_UPDATE];
+    for (int64_t i = kept; i < e->instrs.n; i++) {
+        struct instr *ins = &e->instrs.p[i];
+        struct instr *last = kept > e->seg_first[SEG_UPDATE] ? &e->instrs.p[kept - 1] : NULL;
+        if (last && last->code == I_all_reduce && ins->code == I_all_reduce &&
+            last->axes == ins->axes) {
+            struct buffer a = e->buffers.p[last->in[0]], b = e->buffers.p[ins->in[0]];
+            if (a.mem == MEM_gradients && b.mem == MEM_gradients &&
+                b.offset == a.offset + aligned(a.elems)) {
+                a.elems = (b.offset - a.offset) / 4 + b.elems;
+                arr_push(&e->buffers, a);
+                last->in[0] = last->out[0] = (int)e->buffers.n - 1;
+                last->n[0] = a.elems;
+                continue;
+            }
+        }
+        e->instrs.p[kept++] = *ins;
+    }
+    e->instrs.n = kept;
+    e->seg_first[SEG_COUNT] = (int)kept;
+}
+
+/* Gradients stand in the order in which the update reduces them. */
+static int *gradient_order(const struct emit *e, int64_t *n) {
+    ARR(int) order = {0};
+    for (int64_t i = 0; i < e->params.n; i++)
+        for (int64_t g = e->grad_of[e->params.p[i].param]; g >= 0 && g < e->grads.n; g++) {
+            if (e->grads.p[g].instance == i)
+                arr_push(&order, e->grads.p[g].buffer);
+            if (!e->tied[e->params.p[i].param])
+                break;
+        }
+    *n = order.n;
+    return order.p;
+}
+
+static void rename_buffers(struct emit *e, int *parent) {
+    for (int64_t i = 0; i < e->instrs.n; i++) {
+        struct instr *ins = &e->instrs.p[i];
+        for (int k = 0; k < INSTR_MAX_IN; k++)
+            if (ins->in[k] >= 0)
+                ins->in[k] = root(parent, ins->in[k]);
+        for (int k = 0; k < INSTR_MAX_OUT; k++)
+            if (ins->out[k] >= 0)
+                ins->out[k] = root(parent, ins->out[k]);
+    }
+}
+
+static void classify(struct emit *e) {
+    for (int64_t i = 0; i < e->buffers.n; i++) {
+        struct buffer *b = &e->buffers.p[i];
+        if (planned(b->mem) && b->first >= 0)
+            b->mem = segment_of(e, b->first) == SEG_FORWARD &&
+                             segment_of(e, b->last) != SEG_FORWARD
+                         ? MEM_activations
+                         : MEM_temporaries;
+    }
+}
+
+void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
+    int *parent = mem_array((size_t)e->buffers.n, sizeof *parent);
+    for (int64_t i = 0; i < e->buffers.n; i++)
+        parent[i] = (int)i;
+    find_lifetimes(e);
+    share_in_place(e, parent);
+    for (int64_t i = 0; i < e->buffers.n; i++)
+        if (parent[i] != i)
+            e->buffers.p[i].mem = MEM_COUNT; /* merged away */
+    rename_buffers(e, parent);
+    free(parent);
+    classify(e);
+
+    int64_t *bytes = out->bytes, n_order, at = 0;
+    int *order = gradient_order(e, &n_order);
+    at += bytes[MEM_parameters] = lay_out(e, MEM_parameters, NULL, e->buffers.n, at);
+    at += bytes[MEM_gradients] = lay_out(e, MEM_gradients, order, n_order, at);
+    at += bytes[MEM_optimizer] = lay_out(e, MEM_optimizer, NULL, e->buffers.n, at);
+    free(order);
+    out->slots = in_flight;
+    out->slot_bytes = lay_out(e, MEM_activations, NULL, e->buffers.n, at);
+    at += bytes[MEM_activations] = in_flight * out->slot_bytes;
+    for (int s = 0; s < SEG_COUNT; s++) {
+        struct heap h = {0};
+        for (int i = e->seg_first[s]; i < e->seg_first[s + 1]; i++)
+            place_at(e, &h, i);
+        if (h.top > bytes[MEM_temporaries])
+            bytes[MEM_temporaries] = h.top;
+        arr_release(&h.live);
+    }
+    for (int64_t i = 0; i < e->buffers.n; i++)
+        if (e->buffers.p[i].mem == MEM_temporaries)
+            e->buffers.p[i].offset += at;
+    out->arena_bytes = at + bytes[MEM_temporaries];
+    merge_gradient_reductions(e);
+}

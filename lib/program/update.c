@@ -1,0 +1,182 @@
+/* The update of a step: gradients are reduced, tied copies summed at the parameter's home, the
+ * norm taken, the optimizer applied to each rank's share, and the new values passed on. */
+#include "program/emit.h"
+
+#include <stdlib.h>
+
+/* Where the optimizer works: the home placement, scattered over the axes on which the parameter
+ * is replicated when the stage asks for ZeRO (Rajbhandari et al. 2020, stage 1). */
+static struct placement update_place(const struct emit *e, const struct param_instance *p) {
+    const struct shape *s = &e->m->params[p->param].shape;
+    return e->st->zero ? placement_scatter(e->mesh, s, &e->sizes, p->place) : p->place;
+}
+
+static int find_param_transfer(const struct emit *e, int param, bool gradient, int from, int to) {
+    for (int i = 0; i < e->n_transfers; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (t->param == param && t->gradient == gradient && t->from == from && t->to == to)
+            return i;
+    }
+    return -1;
+}
+
+/* The sum of this stage's gradients of a parameter under `want`, or -1 if it has none. */
+static int sum_gradients(struct emit *e, int param, struct placement want) {
+    const struct shape *s = &e->m->params[param].shape;
+    int total = -1;
+    for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++) {
+        if (e->grads.p[i].param != param)
+            continue;
+        int g = emit_convert(e, s, e->grads.p[i].buffer, e->grads.p[i].place, want, -1);
+        total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
+        if (!e->tied[param])
+            break; /* used once: there is nothing further to look for */
+    }
+    return total;
+}
+
+static struct instr *param_instr(struct emit *e, enum opcode code, int param,
+                                 struct placement place) {
+    struct instr *i = emit_instr(e, code);
+    i->param = param;
+    i->place = place;
+    i->n[0] = emit_elements(e, &e->m->params[param].shape, place);
+    return i;
+}
+
+static void send_param(struct emit *e, int param, bool gradient, int to, struct placement place,
+                       int buffer) {
+    struct instr *i = param_instr(e, I_send, param, place);
+    i->in[0] = buffer;
+    i->transfer = find_param_transfer(e, param, gradient, e->stage, to);
+    if (i->transfer >= 0)
+        e->transfers[i->transfer].from_place = place;
+}
+
+static int recv_param(struct emit *e, int param, bool gradient, int from, struct placement place) {
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             MEM_temporaries);
+    struct instr *i = param_instr(e, I_recv, param, place);
+    i->out[0] = buffer;
+    i->transfer = find_param_transfer(e, param, gradient, from, e->stage);
+    if (i->transfer >= 0)
+        e->transfers[i->transfer].to_place = place;
+    return buffer;
+}
+
+static int home_stage(const struct emit *e, int param) {
+    return e->plan->stage_of[e->m->params[param].first_op];
+}
+
+/* The gradient of a home parameter, complete, under the placement of its update. */
+static int finished_gradient(struct emit *e, const struct param_instance *p,
+                             struct placement place) {
+    int param = p->param, total = sum_gradients(e, param, place);
+    for (int i = 0; i < e->n_transfers; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (t->param == param && t->gradient && t->to == e->stage) {
+            int g = recv_param(e, param, true, t->from, place);
+            total = emit_add(e, total, g, emit_elements(e, &e->m->params[param].shape, place));
+        }
+    }
+    return total;
+}
+
+/* A copy of a parameter whose home is another stage: its gradient goes there. */
+static void send_away(struct emit *e, const struct param_instance *p) {
+    const struct shape *s = &e->m->params[p->param].shape;
+    const struct grad_instance *g = &e->grads.p[e->grad_of[p->param]];
+    struct placement place = placement_resolve(e->mesh, s, &e->sizes, g->place);
+    send_param(e, p->param, true, home_stage(e, p->param), place,
+               sum_gradients(e, p->param, place));
+}
+
+static void count_norm(struct emit *e, int param, struct placement place, int gradient) {
+    struct instr *i = param_instr(e, I_sum_squares, param, place);
+    i->in[0] = gradient;
+    i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
+}
+
+static void optimize(struct emit *e, const struct param_instance *p, struct placement place,
+                     int gradient) {
+    const struct shape *s = &e->m->params[p->param].shape;
+    int64_t n = emit_elements(e, s, place);
+    int value = emit_convert(e, s, p->buffer, p->place, place, -1);
+    int states[2] = {-1, -1}, count = optimizer_states(e->plan->optimizer);
+    for (int k = 0; k < count; k++) {
+        states[k] = emit_buffer(e, n, MEM_optimizer);
+        arr_push(&e->states, (struct state_instance){p->param, k, place, states[k]});
+    }
+    bool adamw = e->plan->optimizer == OPTIMIZER_adamw;
+    struct instr *i = param_instr(e, adamw ? I_adamw : I_sgd, p->param, place);
+    i->in[0] = value;
+    i->in[1] = gradient;
+    i->in[2] = states[0];
+    i->in[3] = states[1];
+    i->out[0] = value;
+    if (value != p->buffer)
+        emit_convert(e, s, value, place, p->place, p->buffer);
+}
+
+/* New values go to the other instances of this stage, and to the copies in other stages. */
+static void publish(struct emit *e, const struct param_instance *p) {
+    const struct shape *s = &e->m->params[p->param].shape;
+    for (int64_t i = 0; i < e->params.n && e->tied[p->param]; i++) {
+        const struct param_instance *q = &e->params.p[i];
+        if (q->param == p->param && !q->home)
+            emit_convert(e, s, p->buffer, p->place, q->place, q->buffer);
+    }
+    for (int i = 0; i < e->n_transfers; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (t->param == p->param && !t->gradient && t->from == e->stage)
+            send_param(e, p->param, false, t->to, p->place, p->buffer);
+    }
+}
+
+/* A copy takes the new value; further instances of the same stage are made from the first. */
+static void receive_copy(struct emit *e, const struct param_instance *p) {
+    const struct shape *s = &e->m->params[p->param].shape;
+    int first = e->param_of[p->param];
+    int value = e->params.p[first].buffer;
+    if (&e->params.p[first] == p)
+        emit_copy(e, recv_param(e, p->param, false, home_stage(e, p->param), p->place), value,
+                  emit_elements(e, s, p->place));
+    else
+        emit_convert(e, s, value, e->params.p[first].place, p->place, p->buffer);
+}
+
+void pass_update(struct emit *e) {
+    e->seg = SEG_UPDATE;
+    int64_t n = e->params.n;
+    int *gradient = mem_array((size_t)n, sizeof *gradient);
+    for (int64_t i = 0; i < n; i++) {
+        struct param_instance p = e->params.p[i];
+        bool away = home_stage(e, p.param) != e->stage;
+        if (away && e->param_of[p.param] == i)
+            send_away(e, &p);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        struct param_instance p = e->params.p[i];
+        if (p.home)
+            gradient[i] = finished_gradient(e, &p, update_place(e, &p));
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (e->params.p[i].home)
+            count_norm(e, e->params.p[i].param, update_place(e, &e->params.p[i]), gradient[i]);
+    struct instr *norm = emit_instr(e, I_norm);
+    norm->n[0] = 4; /* two doubles: squared norm and loss */
+    norm->axes = (1u << e->mesh->n_axes) - 1;
+    for (int64_t i = 0; i < n; i++) {
+        struct param_instance p = e->params.p[i];
+        if (p.home)
+            optimize(e, &p, update_place(e, &p), gradient[i]);
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (e->params.p[i].home)
+            publish(e, &e->params.p[i]);
+    for (int64_t i = 0; i < n; i++)
+        if (home_stage(e, e->params.p[i].param) != e->stage)
+            receive_copy(e, &e->params.p[i]);
+    emit_instr(e, I_fill); /* gradients start the next step at zero */
+    free(gradient);
+}
