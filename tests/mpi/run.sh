@@ -15,7 +15,7 @@ check() {
     name=$1
     shift
     count=$((count + 1))
-    timeout 600 "$@" >"$out" 2>&1
+    "$@" >"$out" 2>&1
     status=$?
     if [ $status -eq 0 ] && ! grep -q '^not ok' "$out"; then
         echo "ok $count - $name ($(grep -c '^ok' "$out") checks)"
@@ -30,14 +30,14 @@ check() {
 on() {
     n=$1
     shift
-    mpirun --oversubscribe --mca odls_base_sigkill_timeout 0 -n "$n" "$@"
+    timeout 600 mpirun --oversubscribe --mca odls_base_sigkill_timeout 0 -n "$n" "$@"
 }
 
 # nodes PLACES COMMAND... - two "nodes"; PLACES is node or slot: ranks dealt out or in blocks
 nodes() {
     ranks=$1 places=$2
     shift 2
-    mpirun --oversubscribe --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
+    timeout 600 mpirun --oversubscribe --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
         --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo \
         -H "127.0.0.2:$ranks,127.0.0.3:$ranks" --map-by "$places" "$@"
 }
