@@ -146,8 +146,12 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
     if (ck->info.model_hash == model_hash)
         return 0;
     bool named_alike = !strcmp(ck->info.model, model);
-    return err_input(err, "%s: a checkpoint of model %.100s, expected %s%.100s", ck->path,
-                     ck->info.model, named_alike ? "other sizes of " : "", model);
+    if (named_alike)
+        return err_input(err,
+                         "%s: written by model %.100s in other sizes than the plan's",
+                         ck->path, model);
+    return err_input(err, "%s: written by model %.100s, expected %.100s", ck->path,
+                     ck->info.model, model);
 }
 
 int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,

@@ -1,0 +1,203 @@
+/* Image sources: IDX files, names, splits, slices, and what wrong files get. */
+#include "data/data.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 50, ROWS = 4, COLS = 3, PIXELS = ROWS * COLS, CLASSES = 10 };
+
+static char dir[64] = "/tmp/weft-data-XXXXXX";
+static struct data_spec base = {.kind = DATA_IMAGES,
+                                .pixels = PIXELS,
+                                .classes = CLASSES,
+                                .validation = 0.2,
+                                .seed = 3};
+
+static const char *path_of(const char *name) {
+    static char path[8][128];
+    static int turn;
+    char *p = path[turn++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static const char *write_file(const char *name, const void *bytes, size_t n) {
+    const char *path = path_of(name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f))
+        exit(4);
+    return path;
+}
+
+static unsigned char images[16 + N * PIXELS] = {0, 0, 8, 3,    0, 0, 0, N,
+                                                0, 0, 0, ROWS, 0, 0, 0, COLS};
+static unsigned char labels[8 + N] = {0, 0, 8, 1, 0, 0, 0, N};
+
+static struct data *open_with(struct data_spec spec, const char *source) {
+    struct data *d;
+    struct err err = {0};
+    spec.source = source;
+    if (data_open(&d, &spec, &err) < 0)
+        printf("# %s\n", err.msg);
+    return d;
+}
+
+static void refused(struct data_spec spec, const char *source, const char *a,
+                    const char *b) {
+    struct data *d;
+    struct err err = {0};
+    spec.source = source;
+    int rc = data_open(&d, &spec, &err);
+    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) &&
+           strstr(err.msg, b),
+       "refused: %s", err.msg);
+    data_close(d);
+}
+
+/* Image i is filled with bytes (5 i + p), its label is i % 10. */
+static void test_samples(const char *source) {
+    struct data *d = open_with(base, source);
+    ok(d && data_size(d, DATA_TRAIN) == 40 && data_size(d, DATA_VALID) == 10 &&
+           !strcmp(data_info(d)->format, "IDX images"),
+       "IDX images: 40 and 10");
+    int bad = 0;
+    char seen[N] = {0};
+    for (int64_t s = 0; s < 40; s++) {
+        float v[PIXELS], part[5];
+        int32_t label = -1, again = -1;
+        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label);
+        int i = (int)lrintf(v[0] * 255) / 5;
+        bad += i < 0 || i >= 40 || seen[i] || label != i % 10;
+        seen[i] = 1;
+        for (int p = 0; p < PIXELS; p++)
+            bad += v[p] != (float)(5 * i + p) / 255;
+        data_image(d, DATA_TRAIN, s, 4, 5, part, NULL);
+        bad += memcmp(part, v + 4, sizeof part) != 0;
+        data_image(d, DATA_TRAIN, s, 0, 0, NULL, &again);
+        bad += again != label;
+    }
+    for (int64_t s = 0; s < 20; s++) {
+        float v[1];
+        int32_t label;
+        data_image(d, DATA_VALID, s, 0, 1, v, &label);
+        bad += v[0] != (float)(5 * (40 + s % 10) % 256) / 255 || label != s % 10;
+    }
+    ok(!bad, "an epoch shows every image once, with its label");
+    data_close(d);
+}
+
+static void test_synthetic(void) {
+    struct data *d = open_with(base, "synthetic");
+    float mean[CLASSES][PIXELS] = {{0}}, v[PIXELS], part[2];
+    int count[CLASSES] = {0}, bad = 0, right = 0;
+    int32_t label;
+    for (int64_t s = 0; s < 2000; s++) {
+        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label);
+        bad += label < 0 || label >= CLASSES;
+        count[label]++;
+        for (int p = 0; p < PIXELS; p++) {
+            bad += !(v[p] >= 0 && v[p] <= 1);
+            mean[label][p] += v[p];
+        }
+        data_image(d, DATA_TRAIN, s, 7, 2, part, NULL);
+        bad += memcmp(part, v + 7, sizeof part) != 0;
+    }
+    /* The nearest class mean of training tells the class of validation. */
+    for (int64_t s = 0; s < 500; s++) {
+        double best = 1e9;
+        int guess = -1;
+        data_image(d, DATA_VALID, s, 0, PIXELS, v, &label);
+        for (int c = 0; c < CLASSES; c++) {
+            double far = 0;
+            for (int p = 0; p < PIXELS; p++)
+                far += pow(v[p] - mean[c][p] / (float)count[c], 2);
+            guess = far < best ? c : guess;
+            best = far < best ? far : best;
+        }
+        right += guess == label;
+    }
+    ok(!bad, "synthetic images: values and labels in range, slices agree");
+    ok(right > 250, "synthetic images can be told apart: %d of 500", right);
+    data_close(d);
+}
+
+static void test_names(void) {
+    test_samples(write_file("train-images-idx3-ubyte", images, sizeof images));
+    char list[300];
+    snprintf(list, sizeof list, "%s,%s", write_file("a", images, sizeof images),
+             write_file("b", labels, sizeof labels));
+    test_samples(list);
+    struct data_spec spec = base;
+    write_file("t10k-labels.idx1-ubyte", labels, sizeof labels);
+    spec.valid_source = write_file("t10k-images.idx3-ubyte", images, sizeof images);
+    struct data *d = open_with(spec, path_of("train-images-idx3-ubyte"));
+    ok(d && data_size(d, DATA_TRAIN) == N && data_size(d, DATA_VALID) == N,
+       "training and validation in files of their own");
+    data_close(d);
+    refused(base, path_of("a"), "labels", "follows from this name");
+    snprintf(list, sizeof list, "%s,%s", path_of("a"), path_of("absent"));
+    refused(base, list, "absent", "No such file");
+}
+
+static void test_refused(void) {
+    struct data_spec spec = base;
+    const char *good = path_of("train-images-idx3-ubyte");
+    char list[300];
+    spec.pixels = 13;
+    refused(spec, good, "12 values", "13");
+    spec = base, spec.classes = 9;
+    refused(spec, good, "byte 17: label 9 of image 9", "9 classes");
+    snprintf(list, sizeof list, "%s,%s", path_of("a"), path_of("a"));
+    refused(base, list, "byte 3: 3 dims", "labels");
+    snprintf(list, sizeof list, "%s,%s", path_of("b"), path_of("b"));
+    refused(base, list, "byte 3: 1 dims", "images");
+    write_file("c", images, sizeof images - 1);
+    snprintf(list, sizeof list, "%s,%s", path_of("c"), path_of("b"));
+    refused(base, list, "truncated", "600");
+    write_file("c", images, 11);
+    refused(base, list, "11 bytes", "16");
+    write_file("c", images, 3);
+    refused(base, list, "too short", "3 bytes");
+    write_file("c", "", 0);
+    refused(base, list, "is empty", "c");
+    write_file("c", "text, not an image", 18);
+    refused(base, list, "byte 0", "0x00000803");
+    unsigned char copy[sizeof images];
+    memcpy(copy, images, sizeof images);
+    copy[2] = 13;
+    write_file("c", copy, sizeof copy);
+    refused(base, list, "byte 2", "type 13");
+    memcpy(copy, images, sizeof images);
+    memset(copy + 4, 0xff, 12);
+    write_file("c", copy, sizeof copy);
+    refused(base, list, "overflow", "byte 8");
+    memset(copy + 4, 0, 4);
+    write_file("c", copy, sizeof copy);
+    refused(base, list, "size 0", "byte 4");
+    unsigned char few[8 + N - 1];
+    memcpy(few, labels, sizeof few);
+    few[7] = N - 1;
+    write_file("d", few, sizeof few);
+    snprintf(list, sizeof list, "%s,%s", path_of("a"), path_of("d"));
+    refused(base, list, "49 labels", "50 images");
+}
+
+int main(void) {
+    if (!mkdtemp(dir))
+        return 4;
+    for (int i = 0; i < N; i++) {
+        labels[8 + i] = (unsigned char)(i % 10);
+        for (int p = 0; p < PIXELS; p++)
+            images[16 + i * PIXELS + p] = (unsigned char)(5 * i + p);
+    }
+    write_file("train-labels-idx1-ubyte", labels, sizeof labels);
+    test_names();
+    test_synthetic();
+    test_refused();
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command) ? 1 : done_testing();
+}

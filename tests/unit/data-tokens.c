@@ -1,0 +1,325 @@
+/* Token sources: formats, windows, order, splits, slices, and what wrong files get. */
+#include "common/rng.h"
+#include "data/data.h"
+#include "data/shuffle.h"
+#include "tap.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[64] = "/tmp/weft-data-XXXXXX";
+static struct data_spec base = {
+    .kind = DATA_TOKENS, .seq = 8, .vocab = 50257, .validation = 0.1, .seed = 7};
+
+static const char *path_of(const char *name) {
+    static char path[8][128];
+    static int turn;
+    char *p = path[turn++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static const char *write_file(const char *name, const void *bytes, size_t n) {
+    const char *path = path_of(name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f))
+        exit(4);
+    return path;
+}
+
+/* n tokens: i * 7 % mod */
+static const char *write_tokens(const char *name, bool llmc, int64_t n, int mod) {
+    size_t header = llmc ? 1024 : 0;
+    unsigned char *bytes = calloc(1, header + 2 * (size_t)n);
+    int32_t head[3] = {20240520, 1, (int32_t)n};
+    if (llmc)
+        memcpy(bytes, head, sizeof head);
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t t = (uint16_t)(i * 7 % mod);
+        memcpy(bytes + header + 2 * i, &t, 2);
+    }
+    const char *path = write_file(name, bytes, header + 2 * (size_t)n);
+    free(bytes);
+    return path;
+}
+
+static struct data *open_with(struct data_spec spec, const char *source) {
+    struct data *d;
+    struct err err = {0};
+    spec.source = source;
+    if (data_open(&d, &spec, &err) < 0)
+        printf("# %s\n", err.msg);
+    return d;
+}
+
+/* Opening fails with EXIT_INPUT and a message that has both texts. */
+static void refused(struct data_spec spec, const char *source, const char *a,
+                    const char *b) {
+    struct data *d;
+    struct err err = {0};
+    spec.source = source;
+    int rc = data_open(&d, &spec, &err);
+    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) &&
+           strstr(err.msg, b),
+       "refused: %s", err.msg);
+    data_close(d);
+}
+
+static void test_shuffle(void) {
+    int bad = 0, fixed = 0;
+    for (int64_t n = 1; n <= 300; n++) {
+        char seen[300] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            int64_t x = shuffle_at(3, (uint64_t)n, n, i);
+            bad += x < 0 || x >= n || seen[x];
+            seen[x < 0 || x >= n ? 0 : x] = 1;
+        }
+    }
+    ok(!bad, "shuffle is a permutation for 1..300");
+    int64_t n = 100000, big = INT64_C(1) << 61;
+    char *seen = calloc((size_t)n, 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = shuffle_at(5, 1, n, i);
+        bad += seen[x]++;
+        fixed += x == i;
+    }
+    ok(!bad && fixed < 10, "shuffle of 100000: a permutation with %d fixed points",
+       fixed);
+    for (int64_t i = 0; i < 1000; i++) {
+        int64_t x = shuffle_at(5, 1, big, big - 1 - i);
+        bad += x < 0 || x >= big;
+    }
+    ok(!bad, "shuffle of 2^61 stays inside");
+    free(seen);
+}
+
+/* An epoch reads each window once, in another order than the next, and targets follow. */
+static void test_epoch(const char *source, const char *format, int mod) {
+    struct data *d = open_with(base, source);
+    int64_t n = data_size(d, DATA_TRAIN);
+    ok(n == 899 / 8 && data_size(d, DATA_VALID) == 99 / 8 &&
+           !strcmp(data_info(d)->format, format) && data_info(d)->items == 1000,
+       "%s: %d and %d windows", format, (int)n, (int)data_size(d, DATA_VALID));
+    char seen[1000] = {0};
+    int bad = 0, moved = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t x[8], y[8], next[8];
+        data_tokens(d, DATA_TRAIN, i, 0, 8, x, y);
+        data_tokens(d, DATA_TRAIN, i + n, 0, 8, next, NULL);
+        int begin = -1;
+        for (int k = 0; begin < 0 && k < 900; k++)
+            begin = x[0] == k * 7 % mod && x[1] == (k + 1) * 7 % mod && !seen[k] ? k : -1;
+        for (int j = 0; j < 8; j++)
+            bad += x[j] != (begin + j) * 7 % mod || y[j] != (begin + j + 1) * 7 % mod;
+        bad += begin < 0;
+        if (begin >= 0)
+            seen[begin] = 1;
+        moved += memcmp(x, next, sizeof x) != 0;
+    }
+    ok(!bad, "%s: an epoch visits every window once", format);
+    ok(moved > n / 2, "%s: the next epoch has another order", format);
+    data_close(d);
+}
+
+static void test_slices(const char *source) {
+    struct data *d = open_with(base, source);
+    int bad = 0;
+    for (int64_t s = 0; s < 40; s++) {
+        enum data_split split = s % 2 ? DATA_TRAIN : DATA_VALID;
+        int32_t x[8], y[8], a[8], b[8];
+        data_tokens(d, split, s, 0, 8, x, y);
+        for (int first = 0; first < 8; first++)
+            for (int count = 1; first + count <= 8; count++) {
+                data_tokens(d, split, s, first, count, a, b);
+                bad += memcmp(a, x + first, 4 * (size_t)count) != 0;
+                bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
+                memset(b, 0, sizeof b);
+                data_tokens(d, split, s, first, count, NULL, b);
+                bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
+            }
+    }
+    ok(!bad, "%s: slices are parts of the whole window", data_info(d)->format);
+    data_close(d);
+}
+
+static void test_shards(void) {
+    const char *whole = write_tokens("whole.bin", false, 1000, 30011);
+    uint16_t t[1000];
+    for (int i = 0; i < 1000; i++)
+        t[i] = (uint16_t)(i * 7 % 30011);
+    write_file("a.bin", t, 2 * 5);
+    write_file("b.bin", t + 5, 2 * 3);
+    write_file("c.bin", t + 8, 2 * 992);
+    char list[512];
+    snprintf(list, sizeof list, "%s,%s,%s", path_of("a.bin"), path_of("b.bin"),
+             path_of("c.bin"));
+    struct data *one = open_with(base, whole), *many = open_with(base, list);
+    int bad = 0;
+    for (int64_t s = 0; s < 300; s++) {
+        int32_t x[8], y[8], a[8], b[8];
+        data_tokens(one, DATA_TRAIN, s, 0, 8, x, y);
+        data_tokens(many, DATA_TRAIN, s, 0, 8, a, b);
+        bad += memcmp(x, a, sizeof x) || memcmp(y, b, sizeof y);
+    }
+    ok(!bad, "shards read as one file");
+    data_close(one);
+    data_close(many);
+    one = open_with(base, write_tokens("with,comma.bin", false, 100, 50));
+    ok(one && data_info(one)->items == 100, "a comma in a file's own name");
+    data_close(one);
+    struct data_spec spec = base;
+    spec.valid_source = path_of("whole.bin");
+    one = open_with(spec, path_of("with,comma.bin"));
+    ok(one && data_size(one, DATA_TRAIN) == 99 / 8 &&
+           data_size(one, DATA_VALID) == 999 / 8,
+       "a validation source of its own");
+    data_close(one);
+}
+
+static void test_synthetic(void) {
+    struct data *d = open_with(base, "synthetic"), *again = open_with(base, "synthetic");
+    int bad = 0, pairs = 0;
+    static int next[50257], count[50257];
+    for (int64_t s = 0; s < 2000; s++) {
+        int32_t x[8], y[8], a[3];
+        data_tokens(d, DATA_TRAIN, s, 0, 8, x, y);
+        data_tokens(again, DATA_TRAIN, s, 4, 3, a, NULL);
+        bad += memcmp(a, x + 4, sizeof a) != 0;
+        for (int j = 0; j < 8; j++) {
+            bad += x[j] < 0 || x[j] >= 50257 || (j && x[j] != y[j - 1]);
+            /* the first follower that is seen of a token is often its likeliest */
+            if (!count[x[j]]++)
+                next[x[j]] = y[j];
+            pairs += next[x[j]] == y[j];
+        }
+    }
+    ok(!bad, "synthetic tokens: in range, targets follow, slices agree");
+    ok(pairs > 4000, "synthetic tokens can be predicted: %d of 16000", pairs);
+    ok(data_size(d, DATA_VALID) > 0, "synthetic validation");
+    data_close(d);
+    data_close(again);
+    struct data_spec one = base;
+    one.vocab = 1;
+    d = open_with(one, "synthetic");
+    int32_t x[8];
+    data_tokens(d, DATA_TRAIN, 12345678901, 0, 8, x, NULL);
+    ok(x[0] == 0 && x[7] == 0, "synthetic with a vocabulary of 1");
+    data_close(d);
+}
+
+static void test_text(void) {
+    const char text[] = "The bytes of text are its tokens; \xff is 255.";
+    struct data_spec spec = base;
+    spec.vocab = 256;
+    spec.validation = 0;
+    spec.seq = sizeof text - 2;
+    struct data *d = open_with(spec, write_file("t.txt", text, sizeof text - 1));
+    int32_t x[sizeof text], y[sizeof text];
+    data_tokens(d, DATA_TRAIN, 3, 0, spec.seq, x, y);
+    int bad = 0;
+    for (int j = 0; j < (int)spec.seq; j++)
+        bad += x[j] != (unsigned char)text[j] || y[j] != (unsigned char)text[j + 1];
+    ok(!bad && data_size(d, DATA_TRAIN) == 1 && data_size(d, DATA_VALID) == 0,
+       "text of just one sequence");
+    data_close(d);
+    spec.seq++;
+    refused(spec, path_of("t.txt"), "43 tokens", "needs 44");
+    spec.seq = 42, spec.validation = 0.5;
+    refused(spec, path_of("t.txt"), "22 are for training", "needs 43");
+    spec.vocab = 255;
+    refused(spec, path_of("t.txt"), "vocabulary of 256", "255");
+    /* Where the windows begin varies by epoch, so that the rest is seen too. */
+    spec.vocab = 256, spec.validation = 0, spec.seq = 30;
+    d = open_with(spec, path_of("t.txt"));
+    int first = 0;
+    for (int64_t s = 0; s < 200; s++) {
+        data_tokens(d, DATA_TRAIN, s, 0, 30, x, y);
+        first |= y[29] == '.' ? 2 : x[0] == 'T' ? 1 : 0;
+    }
+    ok(first == 3, "all of a stream is seen in the course of the epochs");
+    data_close(d);
+}
+
+static void test_refused(void) {
+    uint16_t t[600] = {0};
+    struct data_spec spec = base;
+    refused(spec, path_of("absent"), "absent", "No such file");
+    refused(spec, dir, "is a directory", "expected a file");
+    refused(spec, write_file("empty.bin", "", 0), "empty.bin", "is empty");
+    refused(spec, "/dev/null", "/dev/null", "regular file");
+    refused(spec, write_file("odd.bin", t, 701), "701 bytes", "even");
+    refused(spec, write_file("z.txt", "\x1f\x8b\x08zzzzzzzzz", 12), "z.txt", "gzip");
+    refused(spec, write_file("idx.txt", "\0\0\x08\x03zzzzzzzzzzzz", 16), "idx.txt",
+            "IDX");
+    for (int at = 0; at < 600; at += 37) {
+        struct err err = {0};
+        struct data *d;
+        char want[64];
+        t[at] = 50257;
+        spec.source = write_file("ids.bin", t, sizeof t);
+        snprintf(want, sizeof want, "byte %d: token id 50257 (token %d of 600)", 2 * at,
+                 at);
+        if (data_open(&d, &spec, &err) == 0 || !strstr(err.msg, want))
+            ok(0, "a token beyond the vocabulary at %d: %s", at, err.msg);
+        t[at] = 50256;
+    }
+    struct data *d = open_with(spec, write_file("ids.bin", t, sizeof t));
+    ok(d != NULL, "the last token of the vocabulary");
+    data_close(d);
+    t[599] = 65535;
+    spec.vocab = 65535;
+    refused(spec, write_file("ids.bin", t, sizeof t), "byte 1198: token id 65535",
+            "65535");
+    spec.vocab = 65536;
+    d = open_with(spec, path_of("ids.bin"));
+    ok(d != NULL, "a vocabulary of all 16-bit tokens");
+    data_close(d);
+    int32_t head[512] = {20240520, 1, 512};
+    head[256] = 50257;
+    spec.vocab = 50257;
+    refused(spec, write_file("v.bin", head, sizeof head), "byte 1024: token id 50257",
+            "v.bin");
+    refused(spec, write_file("v.bin", head, sizeof head - 2), "byte 8", "512 tokens");
+    head[2] = -1;
+    refused(spec, write_file("v.bin", head, sizeof head), "byte 8", "-1 tokens");
+    head[1] = 2;
+    refused(spec, write_file("v.bin", head, sizeof head), "byte 4: version 2",
+            "expected 1");
+    head[0] = 20240801;
+    refused(spec, write_file("v.bin", head, sizeof head), "32-bit", "16-bit");
+    char list[300];
+    snprintf(list, sizeof list, "%s,%s", path_of("ids.bin"), path_of("t.txt"));
+    spec.vocab = 65536;
+    refused(spec, list, "holds text", "nanoGPT");
+    snprintf(list, sizeof list, "%s,,%s", path_of("ids.bin"), path_of("ids.bin"));
+    refused(spec, list, "empty file name", "");
+    spec.seq = 0;
+    refused(spec, path_of("ids.bin"), "seq", "expected 1..");
+}
+
+int main(void) {
+    if (!mkdtemp(dir))
+        return 4;
+    test_shuffle();
+    test_epoch(write_tokens("n.bin", false, 1000, 50257), "nanoGPT tokens", 50257);
+    test_epoch(write_tokens("l.bin", true, 1000, 50257), "llm.c tokens", 50257);
+    unsigned char text[1000];
+    for (int i = 0; i < 1000; i++)
+        text[i] = (unsigned char)(i * 7 % 251);
+    struct data_spec keep = base;
+    base.vocab = 256;
+    write_file("x.txt", text, sizeof text);
+    test_slices(path_of("x.txt"));
+    base = keep;
+    test_slices(path_of("l.bin"));
+    test_slices("synthetic");
+    test_shards();
+    test_synthetic();
+    test_text();
+    test_refused();
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command) ? 1 : done_testing();
+}
