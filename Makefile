@@ -62,7 +62,7 @@ cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve model plan program cost device comm
+FLOORS := common solve data checkpoint model plan program cost device comm
 define floor_rules
 srcs_$(1) := $$(sort $$(wildcard lib/$(1)/*.c))
 objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1)))
@@ -79,7 +79,7 @@ uses_weft-profile-comm := common cost comm
 uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost
 uses_weft-solve        := common solve
-uses_weft-run          := common model plan program device comm
+uses_weft-run          := common data checkpoint model plan program device comm
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -121,6 +121,8 @@ UNIT_SRCS := $(sort $(wildcard tests/unit/*.c))
 UNIT_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(UNIT_SRCS))
 unit_uses_common  := common
 unit_uses_solve   := common solve
+unit_uses_data    := common data
+unit_uses_checkpoint := common checkpoint
 unit_uses_model   := common model
 unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
