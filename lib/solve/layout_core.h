@@ -1,0 +1,85 @@
+/* layout_core.h - the layout problem inside the solver: variables, edges, memory rows.
+ *
+ * A variable stands for one or more nodes whose strategies go together; value a of it picks
+ * one strategy for each of them. Rows are the inclusion-maximal sets of nodes that are live
+ * together, in the order of time, so that what a node uses touches a range of rows. What all
+ * values use alike is taken off the capacity of the rows beforehand.
+ *
+ *     struct lay_core c;
+ *     if (lay_core_build(&c, problem, &err) < 0) return -1;
+ *     if (lay_core_reduce(&c, &err) < 0) ...      // EXIT_NO: proven to have no answer
+ *     lay_core_choice(&c, x, choice);             // values of variables -> strategies
+ *     lay_core_release(&c);
+ */
+#ifndef WEFT_SOLVE_LAYOUT_CORE_H
+#define WEFT_SOLVE_LAYOUT_CORE_H
+
+#include "common/mem.h"
+#include "solve/layout.h"
+
+#define LAY_INF (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow */
+
+struct lay_seg {
+    int32_t lo, hi; /* rows lo..hi-1 */
+    int64_t *use;   /* (k) */
+};
+
+struct lay_pick {
+    int32_t node;      /* of the problem */
+    int32_t *strategy; /* (k) */
+};
+
+struct lay_var {
+    int k;         /* number of values; 0 = the variable is gone */
+    int64_t *cost; /* (k) LAY_INF = value removed, until lay_core_compact */
+    ARR(int) adj;  /* edges; dead ones are dropped lazily */
+    ARR(struct lay_seg) seg;
+    ARR(struct lay_pick) pick;
+};
+
+struct lay_edge {
+    int u, v;   /* variables; u = -1: gone */
+    int64_t *w; /* (k_u, k_v) */
+};
+
+struct lay_core {
+    const struct layout_problem *p;
+    int n_vars;
+    struct lay_var *var;
+    int n_edges;
+    struct lay_edge *edge;
+    int n_rows;
+    int64_t *cap;      /* (n_rows) what is left of the limit */
+    int64_t *row_time; /* (n_rows) a time of the problem at which the row stands */
+    double *lambda;    /* (n_rows) multipliers found so far */
+    int64_t base;      /* cost that every answer has */
+    int shift;         /* all costs in here are those of the problem times 2^shift */
+    int32_t *fixed;    /* (n_nodes) strategy of nodes whose variable is gone */
+};
+
+int lay_core_build(struct lay_core *c, const struct layout_problem *p, struct err *err);
+void lay_core_release(struct lay_core *c);
+
+/* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
+int lay_core_reduce(struct lay_core *c, struct err *err);
+
+/* Takes rows away that cannot bind or that another row implies, and values that are too large
+ * for a row by themselves (their cost becomes LAY_INF: reduce again). Multipliers of rows that
+ * go move to the row that implies them. Returns how many values were removed. */
+int64_t lay_core_rows(struct lay_core *c);
+
+/* Value of x over all variables (scaled), LAY_INF if it uses a forbidden entry. */
+int64_t lay_core_value(const struct lay_core *c, const int *x);
+
+/* Multiplies all costs by a power of two, as large as leaves room for sums. Only once. */
+void lay_core_scale(struct lay_core *c);
+
+/* Strategies of all nodes from the values of the variables. */
+void lay_core_choice(const struct lay_core *c, const int *x, int32_t *choice);
+
+/* The other end of edge e. */
+static inline int lay_other(const struct lay_edge *e, int i) {
+    return e->u == i ? e->v : e->u;
+}
+
+#endif

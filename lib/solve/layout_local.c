@@ -1,0 +1,161 @@
+/* layout_local.c - building a choice along the messages, and descent by single moves. */
+#include "solve/layout_local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void lay_state_init(struct lay_state *s, struct lay_core *c) {
+    int most = 1;
+    for (int i = 0; i < c->n_vars; i++)
+        most = c->var[i].k > most ? c->var[i].k : most;
+    *s = (struct lay_state){.c = c, .value = LAY_INF};
+    s->x = mem_array((size_t)c->n_vars + 1, sizeof *s->x);
+    s->sum = mem_array((size_t)most, sizeof *s->sum);
+    s->order = mem_array((size_t)most, sizeof *s->order);
+    lay_rows_init(&s->rows, c->cap, c->n_rows);
+}
+
+void lay_state_release(struct lay_state *s) {
+    free(s->x);
+    free(s->sum);
+    free(s->order);
+    lay_rows_release(&s->rows);
+    *s = (struct lay_state){0};
+}
+
+/* Takes (sign -1) or gives back (+1) what value a of i uses. */
+static void use(struct lay_state *s, int i, int a, int sign) {
+    const struct lay_var *v = &s->c->var[i];
+    for (int64_t g = 0; g < v->seg.n; g++)
+        lay_rows_add(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi, sign * v->seg.p[g].use[a]);
+}
+
+bool lay_state_set(struct lay_state *s, const int *x) {
+    lay_rows_reset(&s->rows, s->c->cap);
+    for (int i = 0; i < s->c->n_vars; i++) {
+        s->x[i] = s->c->var[i].k ? x[i] : 0;
+        if (s->c->var[i].k)
+            use(s, i, x[i], -1);
+    }
+    s->value = lay_core_value(s->c, s->x);
+    return s->value < LAY_INF && lay_rows_worst(&s->rows) >= 0;
+}
+
+void lay_state_costs(struct lay_state *s, int i) {
+    const struct lay_core *c = s->c;
+    const struct lay_var *v = &c->var[i];
+    int k = v->k;
+    memcpy(s->sum, v->cost, (size_t)k * sizeof *s->sum);
+    for (int64_t g = 0; g < v->adj.n; g++) {
+        const struct lay_edge *e = &c->edge[v->adj.p[g]];
+        if (e->u != i && e->v != i)
+            continue;
+        int kv = c->var[e->v].k;
+        bool row = e->u == i;
+        const int64_t *w = row ? e->w + s->x[e->v] : e->w + (int64_t)s->x[e->u] * kv;
+        int64_t step = row ? kv : 1;
+        for (int a = 0; a < k; a++) {
+            int64_t sum = s->sum[a] + w[a * step];
+            s->sum[a] = sum >= LAY_INF ? LAY_INF : sum;
+        }
+    }
+}
+
+/* Could value `to` fit in place of `from` (-1: nothing)? Necessary when segments overlap. */
+static bool may_fit(const struct lay_state *s, int i, int to, int from) {
+    const struct lay_var *v = &s->c->var[i];
+    for (int64_t g = 0; g < v->seg.n; g++) {
+        int64_t more = v->seg.p[g].use[to] - (from < 0 ? 0 : v->seg.p[g].use[from]);
+        if (more > 0 && lay_rows_least(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi) < more)
+            return false;
+    }
+    return true;
+}
+
+static bool take(struct lay_state *s, int i, int to, int from) {
+    if (!may_fit(s, i, to, from))
+        return false;
+    if (from >= 0)
+        use(s, i, from, 1);
+    use(s, i, to, -1);
+    if (lay_rows_worst(&s->rows) >= 0)
+        return true;
+    use(s, i, to, 1);
+    if (from >= 0)
+        use(s, i, from, -1);
+    return false;
+}
+
+bool lay_state_move(struct lay_state *s, int i, int a) {
+    if (!take(s, i, a, s->x[i]))
+        return false;
+    s->x[i] = a;
+    return true;
+}
+
+/* Costs of i's values given the variables before it, with the messages of those after it. */
+static void guided_costs(struct lay_state *s, struct lay_dual *d, int i) {
+    int k = d->k[i];
+    memcpy(s->sum, d->theta + d->off[i], (size_t)k * sizeof *s->sum);
+    for (int64_t g = d->fwd[i]; g < d->fwd[i + 1]; g++) {
+        const int64_t *m = d->msg + d->to_u[d->fwd_e[g]];
+        for (int a = 0; a < k; a++)
+            s->sum[a] += m[a];
+    }
+    for (int64_t g = d->bwd[i]; g < d->bwd[i + 1]; g++) {
+        int e = d->bwd_e[g];
+        const int64_t *w = d->w[e] + (int64_t)s->x[d->var[d->eu[e]]] * k;
+        for (int a = 0; a < k; a++)
+            s->sum[a] = w[a] >= LAY_INF || s->sum[a] >= LAY_INF ? LAY_INF : s->sum[a] + w[a];
+    }
+    for (int a = 0; a < k; a++)
+        if (d->cost[d->off[i] + a] >= LAY_INF)
+            s->sum[a] = LAY_INF;
+}
+
+/* Indices of s->sum in rising order. */
+static void sort_costs(struct lay_state *s, int k) {
+    for (int a = 0; a < k; a++) {
+        int b = a;
+        for (; b > 0 && s->sum[s->order[b - 1]] > s->sum[a]; b--)
+            s->order[b] = s->order[b - 1];
+        s->order[b] = a;
+    }
+}
+
+bool lay_state_decode(struct lay_state *s, struct lay_dual *d) {
+    lay_rows_reset(&s->rows, s->c->cap);
+    for (int i = 0; i < d->n; i++) {
+        int v = d->var[i], a = 0;
+        guided_costs(s, d, i);
+        sort_costs(s, d->k[i]);
+        while (a < d->k[i] && s->sum[s->order[a]] < LAY_INF && !take(s, v, s->order[a], -1))
+            a++;
+        if (a == d->k[i] || s->sum[s->order[a]] >= LAY_INF)
+            return false;
+        s->x[v] = s->order[a];
+    }
+    s->value = lay_core_value(s->c, s->x);
+    return s->value < LAY_INF;
+}
+
+void lay_state_descend(struct lay_state *s) {
+    struct lay_core *c = s->c;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < c->n_vars; i++) {
+            if (c->var[i].k < 2)
+                continue;
+            lay_state_costs(s, i);
+            int best = s->x[i];
+            int64_t now = s->sum[best];
+            sort_costs(s, c->var[i].k);
+            for (int a = 0; a < c->var[i].k && s->sum[s->order[a]] < now; a++)
+                if (lay_state_move(s, i, s->order[a])) {
+                    s->value += s->sum[s->order[a]] - now;
+                    moved = true;
+                    break;
+                }
+        }
+    }
+}

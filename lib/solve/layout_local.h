@@ -1,0 +1,40 @@
+/* layout_local.h - choices that keep the memory rows: building one, improving it.
+ *
+ * A state holds a value for every variable of the core, its cost and the slack of the rows.
+ */
+#ifndef WEFT_SOLVE_LAYOUT_LOCAL_H
+#define WEFT_SOLVE_LAYOUT_LOCAL_H
+
+#include "solve/layout_dual.h"
+#include "solve/layout_rows.h"
+
+struct lay_state {
+    struct lay_core *c;
+    int *x;        /* (n_vars) value of each variable, 0 for those that are gone */
+    int64_t value; /* scaled cost of x */
+    struct lay_rows rows;
+    int64_t *sum;  /* (most values) work space */
+    int *order;    /* (most values) work space */
+};
+
+void lay_state_init(struct lay_state *s, struct lay_core *c);
+void lay_state_release(struct lay_state *s);
+
+/* Sets x; returns whether it is allowed (no forbidden entry, all rows kept). */
+bool lay_state_set(struct lay_state *s, const int *x);
+
+/* Builds x variable by variable in the order of the dual's sweeps, each taking the cheapest
+ * value (messages of later variables included) that the rows still have room for. True if a
+ * full choice came out. */
+bool lay_state_decode(struct lay_state *s, struct lay_dual *d);
+
+/* Moves single variables as long as that makes the state cheaper. */
+void lay_state_descend(struct lay_state *s);
+
+/* Cost of variable i for each value with all others fixed: s->sum. */
+void lay_state_costs(struct lay_state *s, int i);
+
+/* Moves variable i to value a if the rows allow it. */
+bool lay_state_move(struct lay_state *s, int i, int a);
+
+#endif
