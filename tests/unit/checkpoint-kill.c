@@ -1,5 +1,5 @@
 /* Writers killed with SIGKILL at random moments, 50 times: one process, and three "ranks"
- * that meet at barriers as under MPI. What was committed must be found, whole, afterwards. */
+ * that meet at barriers as under MPI. What was committed must be found whole afterwards. */
 #include "checkpoint/checkpoint.h"
 #include "common/progress.h"
 #include "common/rng.h"
