@@ -37,7 +37,7 @@ on() {
 nodes() {
     ranks=$1 places=$2
     shift 2
-    timeout 600 mpirun --oversubscribe --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
+    timeout 600 mpirun --oversubscribe --mca mpi_yield_when_idle 1 --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
         --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo \
         -H "127.0.0.2:$ranks,127.0.0.3:$ranks" --map-by "$places" "$@"
 }
