@@ -2,11 +2,11 @@
  *
  * 1. Merge what may be merged (partition_core.c), find incumbents by dynamic programs over
  *    orders (partition_line.c).
- * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with a
- *    limit on steps, then with cuts that rise from the lower bound to the incumbent. A low cut
- *    is cheap and either proves a better bound or finds a better partition.
- * 3. Where merging idle leaves might be wrong because memory binds, solve twice: merged gives
- *    an incumbent, merged with their memory forgotten a bound. Only if they differ the
+ * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with
+ * a limit on steps, then with cuts that rise from the lower bound to the incumbent. A low
+ * cut is cheap and either proves a better bound or finds a better partition.
+ * 3. Where merging idle leaves might be wrong because memory binds, solve twice: merged
+ * gives an incumbent, merged with their memory forgotten a bound. Only if they differ the
  *    unmerged graph is searched.
  * 4. The evaluator (partition_check.c) computes the value that is reported.
  */
@@ -94,6 +94,7 @@ static double solve_core(const struct core *c, struct state *st, struct chain *b
     pass(c, cut, 300000, w, best, &bound);
     if (w->end_s > now_s() && !interrupted())
         w->stopped = false; /* it was the step limit */
+    int64_t last = 0;
     for (double part = 1.0 / 32; !w->stopped; part = fmin(1, 2 * part)) {
         double top = fmin(good_enough(best->value, gap), ceiling);
         if (bound >= top)
@@ -102,7 +103,12 @@ static double solve_core(const struct core *c, struct state *st, struct chain *b
         cut = isfinite(top) ? bound + part * (top - bound) : base * (1 + part);
         if (part >= 1 || cut >= top || base <= 0)
             cut = top;
+        int64_t before = w->steps;
         pass(c, cut, 0, w, best, &bound);
+        /* A low cut that is not much cheaper only wastes time: all at once then. */
+        if (last > 1000 && w->steps - before < 3 * last / 2)
+            part = 1;
+        last = w->steps - before;
     }
     return fmin(bound, best->value);
 }
@@ -152,15 +158,17 @@ static void solve_modes(struct state *st) {
     }
 }
 
-/* ---- no answer: why? --------------------------------------------------------------------- */
+/* ---- no answer: why?
+ * --------------------------------------------------------------------- */
 
 static int explain_node(const struct partition_problem *p, struct err *err) {
     if (p->n && !p->accels && !p->cpus)
         return err_no(err, "maxFPGAs, maxCPUs: no device at all for %d nodes", p->n);
     for (int32_t i = 0; i < p->n; i++)
         if (!p->nodes[i].supported && !p->cpus)
-            return err_no(err, "nodes[%d]: node %lld is not supported on an accelerator "
-                               "(supportedOnFpga) and maxCPUs is 0",
+            return err_no(err,
+                          "nodes[%d]: node %lld is not supported on an accelerator "
+                          "(supportedOnFpga) and maxCPUs is 0",
                           i, (long long)p->nodes[i].id);
     return 0;
 }
@@ -176,19 +184,23 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
         double need = c.size[x] + c.act[x];
         total += p->nodes[i].size + p->nodes[i].activation;
         if (!p->cpus && need > p->max_size)
-            status = err_no(err, "maxSizePerFPGA: node %lld and what must stand with it need "
-                                 "%.17g bytes, more than %.17g",
+            status = err_no(err,
+                            "maxSizePerFPGA: node %lld and what must stand with it need "
+                            "%.17g bytes, more than %.17g",
                             (long long)p->nodes[i].id, need, p->max_size);
         double least = fmin(c.supported[x] && p->accels ? c.accel[x] : INFINITY,
                             p->cpus ? c.cpu[x] : INFINITY);
         if (!status && least > p->max_load * (1 + 1e-9))
-            status = err_no(err, "maxLoad: node %lld and what must stand with it compute for "
-                                 "%.17g, more than %.17g",
+            status = err_no(err,
+                            "maxLoad: node %lld and what must stand with it compute for "
+                            "%.17g, more than %.17g",
                             (long long)p->nodes[i].id, least, p->max_load);
     }
     if (!status && !p->cpus && total > p->accels * p->max_size)
-        status = err_no(err, "maxSizePerFPGA: %.17g bytes in all, more than maxFPGAs (%d) times "
-                             "%.17g", total, p->accels, p->max_size);
+        status = err_no(err,
+                        "maxSizePerFPGA: %.17g bytes in all, more than maxFPGAs (%d) times "
+                        "%.17g",
+                        total, p->accels, p->max_size);
     core_release(&c);
     return status;
 }
@@ -212,15 +224,20 @@ static int explain(const struct state *st, bool proven, struct err *err) {
     bool load = isfinite(p->max_load), room = isfinite(p->max_size);
     if (!proven) {
         err_no(err, "time budget: nothing found within %s, nor proven impossible",
-               !load ? "maxSizePerFPGA" : room ? "maxSizePerFPGA and maxLoad" : "maxLoad");
+               !load  ? "maxSizePerFPGA"
+               : room ? "maxSizePerFPGA and maxLoad"
+                      : "maxLoad");
         return err_hint(err, "a longer --time-budget, or more room");
     }
-    const char *what = load && !(room && possible_with_room(p)) ? "maxLoad" : "maxSizePerFPGA";
-    return err_no(err, "%s: no split into convex pieces on %d accelerators and %d CPUs keeps it",
+    const char *what =
+        load && !(room && possible_with_room(p)) ? "maxLoad" : "maxSizePerFPGA";
+    return err_no(err,
+                  "%s: no split into convex pieces on %d accelerators and %d CPUs keeps it",
                   what, p->accels, p->cpus);
 }
 
-/* ---- answers ----------------------------------------------------------------------------- */
+/* ---- answers
+ * ----------------------------------------------------------------------------- */
 
 static int finish(struct state *st, struct partition_answer *a, struct err *err) {
     double value;
@@ -229,8 +246,8 @@ static int finish(struct state *st, struct partition_answer *a, struct err *err)
                         &value, &why) < 0)
         return err_system(err, "partition: the evaluator refuses the answer: %s", why.msg);
     if (fabs(value - st->best.value) > 1e-9 * (1 + fabs(value)))
-        return err_system(err, "partition: the evaluator finds %.17g, the solver %.17g", value,
-                          st->best.value);
+        return err_system(err, "partition: the evaluator finds %.17g, the solver %.17g",
+                          value, st->best.value);
     a->stage_of = st->best.stage_of, a->is_cpu = st->best.is_cpu;
     a->stages = st->best.stages;
     st->best.stage_of = NULL, st->best.is_cpu = NULL;
@@ -247,7 +264,10 @@ static int finish(struct state *st, struct partition_answer *a, struct err *err)
 int partition_solve(const struct partition_problem *p, const struct solve_limits *limits,
                     struct partition_answer *a, struct err *err) {
     double start = now_s();
-    struct state st = {.p = p, .limits = limits, .w = {.max_steps = INT64_MAX}};
+    struct state st = {.p = p,
+                       .limits = limits,
+                       .w = {.max_steps = INT64_MAX},
+                       .proof = "there is nothing to place"};
     st.w.end_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
     chain_init(&st.best, p->n);
     *a = (struct partition_answer){0};
@@ -258,7 +278,8 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
         st.best.value = 0;
     st.exhausted = !st.w.stopped;
     if (!status)
-        status = isfinite(st.best.value) ? finish(&st, a, err) : explain(&st, st.exhausted, err);
+        status =
+            isfinite(st.best.value) ? finish(&st, a, err) : explain(&st, st.exhausted, err);
     chain_release(&st.best);
     a->steps = st.w.steps;
     a->time_s = now_s() - start;
@@ -271,7 +292,8 @@ void partition_answer_release(struct partition_answer *a) {
     *a = (struct partition_answer){0};
 }
 
-static json_t *stages_json(const struct partition_problem *p, const struct partition_answer *a) {
+static json_t *stages_json(const struct partition_problem *p,
+                           const struct partition_answer *a) {
     struct partition_stage *st = mem_array((size_t)a->stages + 1, sizeof *st);
     double value;
     partition_check(p, a->stage_of, a->is_cpu, a->stages, st, &value, NULL);
@@ -281,10 +303,11 @@ static json_t *stages_json(const struct partition_problem *p, const struct parti
         for (int32_t i = 0; i < p->n; i++)
             if (a->stage_of[i] == s)
                 json_array_append_new(nodes, json_integer(p->nodes[i].id));
-        json_array_append_new(
-            list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "kind", a->is_cpu[s] ? "cpu" : "fpga",
-                            "load", st[s].load, "compute", st[s].compute, "memory", st[s].memory,
-                            "sent", st[s].sent, "nodes", nodes));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "kind",
+                                        a->is_cpu[s] ? "cpu" : "fpga", "load", st[s].load,
+                                        "compute", st[s].compute, "memory", st[s].memory,
+                                        "sent", st[s].sent, "nodes", nodes));
     }
     free(st);
     return list;
@@ -308,11 +331,11 @@ json_t *solve_partition_json(const json_t *problem, const struct solve_limits *l
     }
     double gap = a.value > a.bound ? (a.value - a.bound) / fabs(a.bound) : 0;
     json_t *out = json_pack(
-        "{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:I, s:b, s:o}", "format", "weft-answer/1",
-        "problem", "partition", "objective", p.goal == PARTITION_BYTES ? "bytes" : "maxload",
-        "value", a.value, "bound", a.bound, "proof", a.proof, "time_s", a.time_s, "peak_bytes",
-        (json_int_t)peak_bytes(), "steps", (json_int_t)a.steps, "optimal", a.optimal, "devices",
-        stages_json(&p, &a));
+        "{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:I, s:b, s:o}", "format",
+        "weft-answer/1", "problem", "partition", "objective",
+        p.goal == PARTITION_BYTES ? "bytes" : "maxload", "value", a.value, "bound", a.bound,
+        "proof", a.proof, "time_s", a.time_s, "peak_bytes", (json_int_t)peak_bytes(),
+        "steps", (json_int_t)a.steps, "optimal", a.optimal, "devices", stages_json(&p, &a));
     /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
     json_object_set_new(out, "gap", isfinite(gap) ? json_real(gap) : json_null());
     partition_answer_release(&a);

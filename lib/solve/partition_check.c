@@ -1,7 +1,7 @@
 /* partition_check.c - is this a partition, and what is it worth?
  *
- * Works on nodes and edges as they were read, with one pass per rule and none of the solver's
- * tables, so that a mistake there cannot hide here.
+ * Works on nodes and edges as they were read, with one pass per rule and none of the
+ * solver's tables, so that a mistake there cannot hide here.
  */
 #include "solve/partition.h"
 
@@ -29,7 +29,8 @@ static int check_stages(const struct partition_problem *p, const int32_t *stage_
         }
         used[s] = true;
         if (!is_cpu[s] && !p->nodes[i].supported)
-            status = err_no(err, "nodes[%d]: not supported on the accelerator of stage %d", i, s);
+            status = err_no(err, "nodes[%d]: not supported on the accelerator of stage %d",
+                            i, s);
     }
     for (int s = 0; s < stages && !status; s++) {
         kinds[is_cpu[s]]++;
@@ -52,8 +53,8 @@ static int check_order(const struct partition_problem *p, const int32_t *stage_o
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t *s = &stage_of_color[p->nodes[i].color];
         if (*s >= 0 && *s != stage_of[i])
-            status = err_no(err, "nodes[%d]: its colour class stands on stages %d and %d", i,
-                            *s, stage_of[i]);
+            status = err_no(err, "nodes[%d]: its colour class stands on stages %d and %d",
+                            i, *s, stage_of[i]);
         *s = stage_of[i];
         if (!p->nodes[i].backward)
             has_forward[p->nodes[i].color] = true;
@@ -62,8 +63,8 @@ static int check_order(const struct partition_problem *p, const int32_t *stage_o
         int32_t u = p->edges[i].from, v = p->edges[i].to;
         const struct partition_node *from = &p->nodes[u], *to = &p->nodes[v];
         if (!from->backward && !to->backward && stage_of[u] > stage_of[v])
-            status = err_no(err, "edges[%d]: leads back from stage %d to %d", i, stage_of[u],
-                            stage_of[v]);
+            status = err_no(err, "edges[%d]: leads back from stage %d to %d", i,
+                            stage_of[u], stage_of[v]);
         if (from->backward && to->backward &&
             (!has_forward[from->color] || !has_forward[to->color]) &&
             stage_of[u] < stage_of[v])
@@ -89,7 +90,8 @@ static void group_edges(const struct partition_problem *p, int32_t **start, int3
     *to = t;
 }
 
-/* Sums are kept longer than double, so that they do not depend on the order of the nodes. */
+/* Sums are kept longer than double, so that they do not depend on the order of the nodes.
+ */
 struct total {
     long double compute, memory, comm, sent;
 };
@@ -107,7 +109,8 @@ static void add_nodes(const struct partition_problem *p, const int32_t *stage_of
     }
 }
 
-/* Each tensor that leaves its stage costs once there and once at every stage that reads it. */
+/* Each tensor that leaves its stage costs once there and once at every stage that reads it.
+ */
 static void add_tensors(const struct partition_problem *p, const int32_t *stage_of,
                         const bool *is_cpu, int stages, struct total *out) {
     int32_t *start, *to, *seen = mem_array((size_t)stages + 1, sizeof *seen);
@@ -133,7 +136,8 @@ static void add_tensors(const struct partition_problem *p, const int32_t *stage_
 int partition_check(const struct partition_problem *p, const int32_t *stage_of,
                     const bool *is_cpu, int stages, struct partition_stage *out,
                     double *value, struct err *err) {
-    if (check_stages(p, stage_of, is_cpu, stages, err) < 0 || check_order(p, stage_of, err) < 0)
+    if (check_stages(p, stage_of, is_cpu, stages, err) < 0 ||
+        check_order(p, stage_of, err) < 0)
         return -1;
     struct partition_stage *st = mem_array((size_t)stages + 1, sizeof *st);
     struct total *sum = mem_array((size_t)stages + 1, sizeof *sum);
@@ -157,8 +161,8 @@ int partition_check(const struct partition_problem *p, const int32_t *stage_of,
             status = err_no(err, "maxSizePerFPGA: stage %d needs %.17g bytes, not %.17g", s,
                             st[s].memory, p->max_size);
         if (exceeds(limited, p->max_load))
-            status = err_no(err, "maxLoad: stage %d computes for %.17g, not %.17g", s, limited,
-                            p->max_load);
+            status = err_no(err, "maxLoad: stage %d computes for %.17g, not %.17g", s,
+                            limited, p->max_load);
     }
     if (out)
         memcpy(out, st, (size_t)stages * sizeof *out);

@@ -1,10 +1,11 @@
 /* partition_core.c - from nodes and edges to items and tensors.
  *
  * Three merges lose nothing: nodes of one colour class; classes on a common cycle of the
- * order (their pieces would have a cyclic quotient otherwise); and an idle class (no latency
- * at all, allowed everywhere) with only one neighbour, which can always follow that neighbour:
- * no stage gains load and every tensor between the two disappears. The last one may cost
- * memory, so it counts as exact only where the leaf has no size or memory can never bind.
+ * order (their pieces would have a cyclic quotient otherwise); and an idle class (no
+ * latency at all, allowed everywhere) with only one neighbour, which can always follow that
+ * neighbour: no stage gains load and every tensor between the two disappears. The last one
+ * may cost memory, so it counts as exact only where the leaf has no size or memory can
+ * never bind.
  */
 #include "solve/partition_core.h"
 
@@ -129,7 +130,8 @@ static void tarjan_from(struct tarjan *t, int32_t root) {
 }
 
 /* Joins what lies on a common cycle, in the union-find `parent`. */
-static void join_cycles(const struct pair *pairs, int32_t count, int32_t n, int32_t *parent) {
+static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
+                        int32_t *parent) {
     struct lists next = lists_of(pairs, count, n, false);
     size_t size = (size_t)n + 1;
     struct tarjan t = {.next = &next, .parent = parent};
@@ -171,7 +173,8 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
  * edges, backward ones included, and over the pairs of the order. Returns whether one with
  * memory was merged where memory may bind; marks those classes in `weightless`. */
 static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
-                        const int32_t *group, int32_t n, int32_t *parent, bool *weightless) {
+                        const int32_t *group, int32_t n, int32_t *parent,
+                        bool *weightless) {
     double memory;
     struct group *g = groups_of(p, group, n, &memory);
     bool binds = memory > p->max_size, heavy = false;
@@ -193,7 +196,8 @@ static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
         count = pairs_clean(pairs, count);
         for (int32_t i = 0; i < count; i++) {
             int32_t a = pairs[i].a, b = pairs[i].b;
-            bool alone = (!i || pairs[i - 1].a != a) && (i + 1 == count || pairs[i + 1].a != a);
+            bool alone =
+                (!i || pairs[i - 1].a != a) && (i + 1 == count || pairs[i + 1].a != a);
             bool weighs = binds && g[a].memory > 0;
             /* Another merge of this round may have taken either end: next round then. */
             if (!alone || g[a].work > 0 || !g[a].supported || parent[a] != a ||
@@ -215,8 +219,10 @@ static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
 
 /* Numbers items so that what lies nearer to the end of the pipeline comes first; among the
  * free ones the last one freed, so that a branch is followed before the next begins. */
-static void number_items(const struct pair *pairs, int32_t count, int32_t n, int32_t *number) {
-    struct lists before = lists_of(pairs, count, n, true); /* b -> a: from the end backwards */
+static void number_items(const struct pair *pairs, int32_t count, int32_t n,
+                         int32_t *number) {
+    struct lists before =
+        lists_of(pairs, count, n, true); /* b -> a: from the end backwards */
     int32_t *degree = mem_array((size_t)n + 1, sizeof *degree);
     int32_t *stack = mem_array((size_t)n + 1, sizeof *stack), top = 0, done = 0;
     for (int32_t i = 0; i < count; i++)
@@ -303,7 +309,8 @@ static void build_tensors(const struct partition_problem *p, struct core *c) {
     int32_t *pins = mem_array((size_t)count + 1, sizeof *pins), used = 0, total = 0;
     for (int32_t i = 0; i < count;) {
         const struct partition_node *u = &p->nodes[pairs[i].a];
-        struct tensor x = {pins + used, 0, c->goal == PARTITION_BYTES ? u->bytes : u->send_s};
+        struct tensor x = {pins + used, 0,
+                           c->goal == PARTITION_BYTES ? u->bytes : u->send_s};
         int32_t from = pairs[i].a;
         for (; i < count && pairs[i].a == from; i++)
             if (!x.n || x.pins[x.n - 1] != pairs[i].b)
@@ -361,7 +368,9 @@ static void build_rates(struct core *c) {
         c->worth[r] = mem_array((size_t)c->n + 1, sizeof *c->worth[r]);
         for (int32_t i = 0; i < c->n; i++) {
             double cpu = c->cpu[i] * c->rate[r];
-            double best = !c->cpus ? c->accel[i] : c->supported[i] ? fmin(c->accel[i], cpu) : cpu;
+            double best = !c->cpus          ? c->accel[i]
+                          : c->supported[i] ? fmin(c->accel[i], cpu)
+                                            : cpu;
             c->worth[r][i] = best;
             c->total[r] += best;
         }
@@ -381,11 +390,15 @@ double core_bound(const struct core *c, const double *left, int accels, int cpus
 }
 
 void core_create(const struct partition_problem *p, enum core_mode mode, struct core *c) {
-    *c = (struct core){.goal = p->goal, .accels = p->accels, .cpus = p->cpus,
-                       .max_size = p->max_size, .max_load = p->max_load,
+    *c = (struct core){.goal = p->goal,
+                       .accels = p->accels,
+                       .cpus = p->cpus,
+                       .max_size = p->max_size,
+                       .max_load = p->max_load,
                        .micro_batches = p->micro_batches};
     size_t colors = (size_t)p->colors + 1;
-    int32_t *parent = mem_array(colors, sizeof *parent), *group = mem_array(colors, sizeof *group);
+    int32_t *parent = mem_array(colors, sizeof *parent),
+            *group = mem_array(colors, sizeof *group);
     int32_t *merged = mem_array(colors, sizeof *merged);
     bool *light = mem_array(colors, sizeof *light);
     bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);

@@ -1,9 +1,10 @@
 /* partition_core.h - inside the partition solver: items, tensors, down-sets.
  *
- * An item is a set of nodes that stand on one device in every solution worth finding (colour
- * classes, cycles of classes, idle leaves). Items are numbered in topological order from the
- * END of the pipeline, because the memory of a stage depends on how many stages follow it: a
- * search that begins at the end knows that number. "Before" below means nearer to the end.
+ * An item is a set of nodes that stand on one device in every solution worth finding
+ * (colour classes, cycles of classes, idle leaves). Items are numbered in topological order
+ * from the END of the pipeline, because the memory of a stage depends on how many stages
+ * follow it: a search that begins at the end knows that number. "Before" below means nearer
+ * to the end.
  *
  * A tensor is the set of items that touch one produced output (its producer and consumers).
  * A stage pays for a tensor exactly when it holds some but not all of its items, whoever
@@ -39,10 +40,10 @@ struct core {
     double *weight;          /* of a tensor: send_s or bytes, as the goal asks */
     uint64_t *key;           /* one random word per item: sets hash to the xor */
     int rates;
-    double rate[CORE_RATES];    /* accelerator seconds that a CPU second is worth at most */
-    double *worth[CORE_RATES];  /* work of an item at that rate, on its better device */
-    double total[CORE_RATES];   /* sum of worth */
-    double slack[CORE_RATES];   /* rounding allowed for in comparisons with total */
+    double rate[CORE_RATES];   /* accelerator seconds that a CPU second is worth at most */
+    double *worth[CORE_RATES]; /* work of an item at that rate, on its better device */
+    double total[CORE_RATES];  /* sum of worth */
+    double slack[CORE_RATES];  /* rounding allowed for in comparisons with total */
     /* the limits, copied from the problem */
     enum partition_goal goal;
     int accels, cpus;
@@ -54,8 +55,8 @@ struct core {
 void core_create(const struct partition_problem *p, enum core_mode mode, struct core *c);
 void core_release(struct core *c);
 
-/* The least conceivable limit on loads that lets `left[]` work (per rate) be done by so many
- * devices; 0 when nothing is left. */
+/* The least conceivable limit on loads that lets `left[]` work (per rate) be done by so
+ * many devices; 0 when nothing is left. */
 double core_bound(const struct core *c, const double *left, int accels, int cpus);
 
 /* Stages in the order of the search (end of the pipeline first). */

@@ -1,13 +1,14 @@
-/* partition_ideal.c - the exact search: a shortest path over down-sets, bounded from both ends.
+/* partition_ideal.c - the exact search: a shortest path over down-sets, bounded from both
+ * ends.
  *
- * A partition is a chain of down-sets, empty to full; a label (a accelerators and b CPUs used,
- * value) at a down-set is a partial chain. Down-sets are taken in the order of their size. From
- * each, every larger down-set that one stage can reach is enumerated once: take or leave the
- * first free item, where leaving it closes everything behind it. Nothing is enumerated that
- * the bounds rule out for every label here:
+ * A partition is a chain of down-sets, empty to full; a label (a accelerators and b CPUs
+ * used, value) at a down-set is a partial chain. Down-sets are taken in the order of their
+ * size. From each, every larger down-set that one stage can reach is enumerated once: take
+ * or leave the first free item, where leaving it closes everything behind it. Nothing is
+ * enumerated that the bounds rule out for every label here:
  *
- *   - the latencies of the stage, plus every tensor that surely crosses its border (one item
- *     inside, one in an earlier stage or left out), reach the cut;
+ *   - the latencies of the stage, plus every tensor that surely crosses its border (one
+ * item inside, one in an earlier stage or left out), reach the cut;
  *   - what is closed by the items left out is more work than the remaining devices can do
  *     below the cut (core_bound): it cannot be taken any more by this stage.
  *
@@ -83,7 +84,8 @@ static const uint64_t *set_at(const struct search *q, int32_t i) {
     return q->sets + (size_t)i * (size_t)q->c->words;
 }
 
-/* ---- stored down-sets ------------------------------------------------------------------- */
+/* ---- stored down-sets -------------------------------------------------------------------
+ */
 
 static void grow_slots(struct search *q) {
     free(q->slots);
@@ -151,9 +153,11 @@ static void add_label(struct search *q, int32_t set, struct label l) {
     arr_push(&q->labels, l);
 }
 
-/* ---- the end of a stage ------------------------------------------------------------------ */
+/* ---- the end of a stage
+ * ------------------------------------------------------------------ */
 
-/* Proven for every chain that goes on from `now` with so many devices used, `value` so far. */
+/* Proven for every chain that goes on from `now` with so many devices used, `value` so far.
+ */
 static double bound_here(const struct search *q, int accels, int cpus, double value) {
     const struct core *c = q->c;
     const struct sums *s = &q->s;
@@ -207,7 +211,8 @@ static void emit(struct search *q, int kinds) {
                 emit_label(q, q->here.p[i], kind);
 }
 
-/* ---- growing a stage --------------------------------------------------------------------- */
+/* ---- growing a stage
+ * --------------------------------------------------------------------- */
 
 static void take(struct search *q, int32_t v) {
     const struct core *c = q->c;
@@ -372,9 +377,11 @@ static void grow(struct search *q) {
     }
 }
 
-/* ---- one down-set after the other -------------------------------------------------------- */
+/* ---- one down-set after the other
+ * -------------------------------------------------------- */
 
-/* Collects the labels of a set that are worth going on from, and what they allow at most. */
+/* Collects the labels of a set that are worth going on from, and what they allow at most.
+ */
 static int open_labels(struct search *q, int32_t set) {
     const struct core *c = q->c;
     int kinds = 0;
@@ -390,7 +397,8 @@ static int open_labels(struct search *q, int32_t set) {
             continue;
         arr_push(&q->here, i);
         q->least_v = fmin(q->least_v, l->value);
-        q->flight = fmin(q->flight, fmin((double)c->micro_batches, l->accels + l->cpus + 1));
+        q->flight =
+            fmin(q->flight, fmin((double)c->micro_batches, l->accels + l->cpus + 1));
         int accels = c->accels - l->accels, cpus = c->cpus - l->cpus;
         for (int k = 0; k < 2; k++) {
             if (!(k ? cpus : accels))
@@ -440,7 +448,8 @@ static void load_set(struct search *q, int32_t set, int kinds) {
     q->frames[0] = (struct frame){.hi = (int32_t)q->cand.n, .kinds = kinds};
 }
 
-static void search_init(struct search *q, const struct core *c, double cut, struct watch *w) {
+static void search_init(struct search *q, const struct core *c, double cut,
+                        struct watch *w) {
     size_t n = (size_t)c->n + 2, t = (size_t)c->tensors + 1;
     *q = (struct search){.c = c, .w = w, .cut = cut, .done = -1};
     q->bucket = mem_array(n, sizeof *q->bucket);

@@ -3,8 +3,8 @@
  * Along a fixed topological order the down-sets are its prefixes, and the best partition is
  * found in O(n * longest stage) steps. The first orders follow branches to their end and go
  * level by level; each later one keeps the stages of the best partition so far in place and
- * shuffles inside of them, so that its boundaries can move to down-sets nearby and the result
- * is never worse.
+ * shuffles inside of them, so that its boundaries can move to down-sets nearby and the
+ * result is never worse.
  */
 #include "solve/partition_core.h"
 
@@ -32,7 +32,8 @@ struct line {
 
 /* Draws an order: stage by stage of `best`, inside each with a stack (level = false) or a
  * queue, shuffled unless rng is NULL. */
-static void draw_order(struct line *l, const struct chain *best, bool level, struct rng *rng) {
+static void draw_order(struct line *l, const struct chain *best, bool level,
+                       struct rng *rng) {
     const struct core *c = l->c;
     int stages = isfinite(best->value) ? best->stages : 1;
     int32_t *list = mem_array((size_t)c->n + 1, sizeof *list), done = 0;
@@ -45,7 +46,8 @@ static void draw_order(struct line *l, const struct chain *best, bool level, str
                 list[hi++] = v;
         while (lo < hi) {
             if (rng) {
-                int32_t x = lo + (int32_t)rng_below(rng, hi - lo), top = level ? lo : hi - 1;
+                int32_t x = lo + (int32_t)rng_below(rng, hi - lo),
+                        top = level ? lo : hi - 1;
                 /* Mostly go on where we are, sometimes jump. */
                 if (rng_below(rng, 4) == 0 || level) {
                     int32_t t = list[x];
@@ -117,7 +119,8 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
 static bool piece_over(const struct line *l, const struct piece *s) {
     const struct core *c = l->c;
     bool bytes = c->goal == PARTITION_BYTES;
-    double limit = bytes ? c->max_load * (1 + 1e-9) : fmin(l->cut, c->max_load * (1 + 1e-9));
+    double limit =
+        bytes ? c->max_load * (1 + 1e-9) : fmin(l->cut, c->max_load * (1 + 1e-9));
     bool accel = s->supported && s->accel <= limit &&
                  s->size + s->act <= c->max_size * (1 + 1e-12) && l->accels;
     bool cpu = s->cpu <= limit && l->cpus;
@@ -136,7 +139,8 @@ static void fill_cells(struct line *l, struct watch *w) {
         memset(l->in_s, 0, tensors * sizeof *l->in_s);
         bool reached = false;
         for (int at = 0; at < l->layers; at++)
-            reached = reached || l->cells[(size_t)i * (size_t)l->layers + (size_t)at].value < l->cut;
+            reached = reached ||
+                      l->cells[(size_t)i * (size_t)l->layers + (size_t)at].value < l->cut;
         for (int32_t j = i; reached && j < c->n; j++) {
             piece_add(l, &s, l->order[j]);
             piece_end(l, &s, i, j + 1);

@@ -1,7 +1,7 @@
 /* partition_read.c - the published JSON format of the device placement instances.
  *
- * Keys that the format does not know (names, layer ids) are allowed, as it says itself. Every
- * message names the place, so that a broken file can be mended.
+ * Keys that the format does not know (names, layer ids) are allowed, as it says itself.
+ * Every message names the place, so that a broken file can be mended.
  */
 #include "solve/partition.h"
 
@@ -65,7 +65,8 @@ static int read_node(const json_t *obj, struct partition_node *node, bool *has_c
         return -1;
     const json_t *color = json_object_get(obj, "colorClass");
     *has_color = color && !json_is_null(color);
-    if (*has_color && json_int(obj, "colorClass", INT64_MIN, INT64_MAX, &node->color, err) < 0)
+    if (*has_color &&
+        json_int(obj, "colorClass", INT64_MIN, INT64_MAX, &node->color, err) < 0)
         return -1;
     if (json_opt_num(obj, "size", 0, 1e300, &node->size, err) < 0 ||
         json_opt_num(obj, "activation", 0, 1e300, &node->activation, err) < 0)
@@ -155,15 +156,16 @@ static int read_edge(const json_t *obj, struct partition_problem *p, int32_t ind
         first_edge[e->from] = index;
         u->send_s = cost;
     } else if (fabs(u->send_s - cost) > 1e-6) {
-        return err_input(err, "cost: node %lld sends at cost %.17g here and %.17g at edges[%d]",
+        return err_input(err,
+                         "cost: node %lld sends at cost %.17g here and %.17g at edges[%d]",
                          (long long)from, cost, u->send_s, first_edge[e->from]);
     }
     u->bytes = fmax(u->bytes, bytes); /* one tensor: the largest part that is read */
     return 0;
 }
 
-static int read_edges(const json_t *list, struct partition_problem *p, const struct named *ids,
-                      struct err *err) {
+static int read_edges(const json_t *list, struct partition_problem *p,
+                      const struct named *ids, struct err *err) {
     int32_t *first_edge = mem_array((size_t)p->n + 1, sizeof *first_edge);
     memset(first_edge, -1, ((size_t)p->n + 1) * sizeof *first_edge);
     int status = 0;
@@ -214,7 +216,8 @@ static int check_acyclic(const struct partition_problem *p, struct err *err) {
                     v = p->edges[i].from;
                     break;
                 }
-        status = err_input(err, "edges: node %lld lies on a cycle", (long long)p->nodes[v].id);
+        status =
+            err_input(err, "edges: node %lld lies on a cycle", (long long)p->nodes[v].id);
     }
     free(degree), free(head), free(next), free(queue);
     return status;

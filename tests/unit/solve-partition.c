@@ -15,7 +15,8 @@
 
 enum { MAX_NODES = 12, MAX_STAGES = 4 };
 
-/* ---- random documents --------------------------------------------------------------------- */
+/* ---- random documents
+ * --------------------------------------------------------------------- */
 
 static int64_t draw(struct rng *r, int64_t lo, int64_t hi) {
     return lo + rng_below(r, hi - lo + 1);
@@ -50,15 +51,15 @@ static void random_edges(struct rng *r, json_t *list, const int *node, int n, bo
             if (draw(r, 0, 99) >= density)
                 continue;
             int from = node[turned ? v : u], to = node[turned ? u : v];
-            json_array_append_new(
-                list, json_pack("{s:i, s:i, s:f, s:i}", "sourceId", 100 - 7 * from, "destId",
-                                100 - 7 * to, "cost", (double)cost[from] / 4, "size",
-                                (int)cost[from] + 1));
+            json_array_append_new(list, json_pack("{s:i, s:i, s:f, s:i}", "sourceId",
+                                                  100 - 7 * from, "destId", 100 - 7 * to,
+                                                  "cost", (double)cost[from] / 4, "size",
+                                                  (int)cost[from] + 1));
         }
 }
 
-/* A document with n nodes; with `training`, part of them are backward nodes whose edges mirror
- * the direction, some coloured as a forward node and some orphans. */
+/* A document with n nodes; with `training`, part of them are backward nodes whose edges
+ * mirror the direction, some coloured as a forward node and some orphans. */
 static json_t *random_problem(struct rng *r, int n, bool training) {
     int kind = (int)draw(r, 0, 31), forward = training ? (n + 1) / 2 : n;
     int fw[MAX_NODES], bw[MAX_NODES], density = (int)draw(r, 5, 70);
@@ -82,10 +83,11 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
         for (int j = 0; j < n - forward; j++)
             if (draw(r, 0, 99) < 25)
                 random_edges(r, edges, (int[]){i, bw[j]}, 2, false, 100, cost);
-    json_t *o = json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs",
-                          (int)(cpus ? devices - draw(r, 0, 1) : devices), "maxCPUs", (int)cpus,
-                          "maxSizePerFPGA", (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)),
-                          "nodes", nodes, "edges", edges);
+    json_t *o =
+        json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs",
+                  (int)(cpus ? devices - draw(r, 0, 1) : devices), "maxCPUs", (int)cpus,
+                  "maxSizePerFPGA", (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)),
+                  "nodes", nodes, "edges", edges);
     if (kind & 16)
         json_object_set_new(o, "microBatches", json_integer(draw(r, 1, 4)));
     if (draw(r, 0, 1)) {
@@ -97,9 +99,11 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
     return o;
 }
 
-/* ---- brute force -------------------------------------------------------------------------- */
+/* ---- brute force
+ * -------------------------------------------------------------------------- */
 
-/* Stages may be empty here; an empty one neither counts as a device nor for what follows. */
+/* Stages may be empty here; an empty one neither counts as a device nor for what follows.
+ */
 static bool allowed(const struct partition_problem *p, const int *stage, const bool *cpu,
                     int stages) {
     int used[MAX_STAGES] = {0}, kinds[2] = {0};
@@ -183,7 +187,8 @@ static double brute_force(const struct partition_problem *p) {
     return best;
 }
 
-/* ---- what is tested ------------------------------------------------------------------------ */
+/* ---- what is tested
+ * ------------------------------------------------------------------------ */
 
 static bool complain(const json_t *doc, const char *what, double got, double want) {
     printf("# %s: got %.17g, expected %.17g\n# ", what, got, want);
@@ -221,8 +226,8 @@ static bool right_answer(const json_t *doc, const struct partition_problem *p, d
 }
 
 /* The bare search, stopped after any number of steps, never claims too much. */
-static bool true_when_stopped(const json_t *doc, const struct partition_problem *p, double best,
-                              struct rng *r) {
+static bool true_when_stopped(const json_t *doc, const struct partition_problem *p,
+                              double best, struct rng *r) {
     struct core c;
     struct chain ch;
     core_create(p, CORE_EXACT, &c);
@@ -269,8 +274,261 @@ static void test_random(int count, int lo, int hi, bool training, const char *wh
        feasible);
 }
 
+/* ---- wider graphs against a plain dynamic program
+ * ------------------------------------------- */
+
+/* best[set][a][b] over all down-sets of a graph without colours; goal MAXLOAD, no
+ * activations. */
+static double plain_program(const struct partition_problem *p) {
+    int sets = 1 << p->n, layers = (p->accels + 1) * (p->cpus + 1);
+    double *best = mem_array((size_t)(sets * layers), sizeof *best);
+    int need[MAX_NODES] = {0};
+    for (int e = 0; e < p->m; e++)
+        need[p->edges[e].to] |= 1 << p->edges[e].from;
+    for (int i = 0; i < sets * layers; i++)
+        best[i] = i < layers ? 0 : INFINITY;
+    for (int to = 1; to < sets; to++) {
+        bool closed = true;
+        for (int v = 0; v < p->n; v++)
+            closed = closed && (!(to >> v & 1) || (need[v] & ~to) == 0);
+        for (int from = (to - 1) & to; closed; from = (from - 1) & to) {
+            double cost[2] = {0}, size = 0;
+            int stage[MAX_NODES];
+            for (int v = 0; v < p->n; v++)
+                stage[v] = from >> v & 1 ? 0 : to >> v & 1 ? 1 : 2;
+            for (int v = 0; v < p->n; v++) {
+                bool touch[3] = {false};
+                touch[stage[v]] = true;
+                for (int e = 0; e < p->m; e++)
+                    if (p->edges[e].from == v)
+                        touch[stage[p->edges[e].to]] = true;
+                if (touch[1] && (touch[0] || touch[2]))
+                    cost[0] += p->nodes[v].send_s;
+                if (stage[v] != 1)
+                    continue;
+                cost[0] += p->nodes[v].supported ? p->nodes[v].accel_s : INFINITY;
+                cost[1] += p->nodes[v].cpu_s;
+                size += p->nodes[v].size;
+            }
+            if (size > p->max_size)
+                cost[0] = INFINITY;
+            for (int a = 0; a <= p->accels; a++)
+                for (int b = 0; b <= p->cpus; b++) {
+                    double *x = &best[to * layers + a * (p->cpus + 1) + b];
+                    const double *y = &best[from * layers + a * (p->cpus + 1) + b];
+                    if (a)
+                        *x = fmin(*x, fmax(y[-(p->cpus + 1)], cost[0]));
+                    if (b)
+                        *x = fmin(*x, fmax(y[-1], cost[1]));
+                }
+            if (!from)
+                break;
+        }
+    }
+    double value = best[sets * layers - 1];
+    free(best);
+    return value;
+}
+
+static void test_wide(int count) {
+    int wrong = 0;
+    struct rng r = {.seed = 77};
+    for (int i = 0; i < count; i++) {
+        json_t *doc = random_problem(&r, (int)draw(&r, 9, 10), false), *node;
+        size_t at;
+        json_object_del(doc, "microBatches");
+        json_object_del(doc, "objective");
+        json_object_del(doc, "maxLoad");
+        json_object_set_new(doc, "maxFPGAs", json_integer(draw(&r, 1, 5)));
+        json_object_set_new(doc, "maxCPUs", json_integer(draw(&r, 0, 2)));
+        json_array_foreach(json_object_get(doc, "nodes"), at, node) {
+            json_object_del(node, "colorClass");
+            json_object_del(node, "activation");
+        }
+        struct partition_problem p;
+        struct solve_limits exact = {0};
+        if (partition_read(doc, &p, NULL) < 0) {
+            wrong++;
+        } else {
+            double best = plain_program(&p);
+            wrong += !right_answer(doc, &p, best, &exact);
+            wrong += !true_when_stopped(doc, &p, best, &r);
+            partition_release(&p);
+        }
+        json_decref(doc);
+    }
+    ok(!wrong, "%d graphs of 9 and 10 nodes on up to 7 devices: as the plain program",
+       count);
+}
+
+/* A grid is wide enough for the search to go by rising cuts; one pass must agree with it.
+ */
+static void test_rising_cuts(void) {
+    struct rng r = {.seed = 5};
+    json_t *nodes = json_array(), *edges = json_array();
+    for (int i = 0; i < 64; i++) {
+        double lat = (double)draw(&r, 1, 40) / 8, cost = (double)draw(&r, 1, 8) / 16;
+        json_array_append_new(nodes, json_pack("{s:i, s:b, s:b, s:f, s:f}", "id", i,
+                                               "supportedOnFpga", 1, "isBackwardNode", 0,
+                                               "fpgaLatency", lat, "cpuLatency", 8 * lat));
+        for (int to = i + 1; to <= i + 16; to += 15)
+            if (to < 64 && (to != i + 1 || to % 16))
+                json_array_append_new(edges, json_pack("{s:i, s:i, s:f}", "sourceId", i,
+                                                       "destId", to, "cost", cost));
+    }
+    json_t *doc = json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs", 5, "maxCPUs", 1,
+                            "maxSizePerFPGA", 0, "nodes", nodes, "edges", edges);
+    struct partition_problem p;
+    struct partition_answer a, b;
+    struct solve_limits exact = {0}, near = {.gap = 0.01};
+    struct core c;
+    struct chain ch;
+    struct watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
+    int status = partition_read(doc, &p, NULL);
+    status |= status ? 0 : partition_solve(&p, &exact, &a, NULL);
+    ok(!status && a.optimal, "a grid of 4 x 16 is solved to the end: %g in %lld steps",
+       a.value, (long long)a.steps);
+    core_create(&p, CORE_EXACT, &c);
+    chain_init(&ch, c.n);
+    double bound = ideal_search(&c, a.value * (1 + 1e-9), &w, &ch);
+    ok(fabs(bound - a.value) < 1e-6 && fabs(ch.value - a.value) < 1e-9,
+       "one pass over everything agrees: %g >= %g", ch.value, bound);
+    status = partition_solve(&p, &near, &b, NULL);
+    ok(!status && b.value <= 1.01 * b.bound && b.bound <= a.value && b.value >= a.value &&
+           b.steps <= a.steps,
+       "within 1 %% in %lld steps: %g >= %g", (long long)b.steps, b.value, b.bound);
+    partition_answer_release(&a), partition_answer_release(&b);
+    chain_release(&ch), core_release(&c), partition_release(&p);
+    json_decref(doc);
+}
+
+/* ---- documents: good, broken, impossible
+ * ------------------------------------------------------ */
+
+#define HEAD "\"maxSizePerFPGA\": 10, \"maxFPGAs\": 2, \"maxCPUs\": 0, "
+#define NODE(id, rest)                                                                     \
+    "{\"id\": " #id ", \"supportedOnFpga\": 1, \"cpuLatency\": 2, \"fpgaLatency\": 1, "    \
+    "\"isBackwardNode\": 0" rest "}"
+#define EDGE(u, v, c)     "{\"sourceId\": " #u ", \"destId\": " #v ", \"cost\": " #c "}"
+#define DOC(nodes, edges) "{" HEAD "\"nodes\": [" nodes "], \"edges\": [" edges "]}"
+
+/* Solves text; the message must hold `want` and the status must be as given (0 = an answer,
+ * then `want` is its value). */
+static void expect(const char *what, const char *text, int status, const char *want) {
+    struct err err = {0};
+    struct solve_limits limits = {0};
+    json_t *doc = json_parse(text, strlen(text), "t", &err), *answer = NULL;
+    if (doc)
+        answer = solve_partition_json(doc, &limits, &err);
+    if (!status) {
+        char value[32] = "none";
+        if (answer)
+            json_format_real(json_number_value(json_object_get(answer, "value")), value);
+        ok(!strcmp(value, want), "%s: value %s %s", what, value, err.msg);
+    } else {
+        ok(!answer && err.status == status && strstr(err.msg, want), "%s: %s", what,
+           err.msg);
+    }
+    json_decref(answer);
+    json_decref(doc);
+}
+
+static void test_documents(void) {
+    expect("two nodes", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 0.25)), 0, "1.25");
+    expect("no nodes", DOC("", ""), 0, "0.0");
+    expect("together",
+           DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, ",\"colorClass\":4"), ""), 0,
+           "2.0");
+    expect(
+        "a class across another node is one piece with it",
+        DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, "") "," NODE(3, ",\"colorClass\":4"),
+            EDGE(1, 2, 1) "," EDGE(2, 3, 1)),
+        0, "3.0");
+    expect("truncated", "{\"maxFPGAs\": 2, \"nodes\": [", EXIT_INPUT, "t:1");
+    expect("not an object", "[]", EXIT_INPUT, "expected an object");
+    expect("no nodes key", "{" HEAD "\"edges\": []}", EXIT_INPUT, "nodes: missing");
+    expect("unknown id", DOC(NODE(1, ""), EDGE(1, 9, 1)), EXIT_INPUT, "edges[0].destId");
+    expect("double id", DOC(NODE(1, "") "," NODE(1, ""), ""), EXIT_INPUT, "nodes[1].id");
+    expect("cycle", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1) "," EDGE(2, 1, 1)),
+           EXIT_INPUT, "cycle");
+    expect("self-loop", DOC(NODE(1, ""), EDGE(1, 1, 1)), EXIT_INPUT, "edges[0].destId");
+    expect("negative cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, -1)), EXIT_INPUT,
+           "edges[0].cost");
+    expect("huge cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1e301)), EXIT_INPUT,
+           "edges[0].cost");
+    expect(
+        "two costs of one source",
+        DOC(NODE(1, "") "," NODE(2, "") "," NODE(3, ""), EDGE(1, 2, 1) "," EDGE(1, 3, 2)),
+        EXIT_INPUT, "edges[1].cost");
+    expect("negative size", DOC(NODE(1, ", \"size\": -4"), ""), EXIT_INPUT,
+           "nodes[0].size");
+    expect("a word for a number", DOC(NODE(1, ", \"colorClass\": \"x\""), ""), EXIT_INPUT,
+           "nodes[0].colorClass");
+    expect("unknown objective",
+           "{" HEAD "\"objective\": \"speed\", \"nodes\": [], \"edges\": []}", EXIT_INPUT,
+           "objective");
+    expect("one node too large", DOC(NODE(7, ", \"size\": 11"), ""), EXIT_NO,
+           "maxSizePerFPGA: node 7");
+    expect("all too large",
+           DOC(NODE(1, ", \"size\": 9") "," NODE(2, ", \"size\": 9") "," NODE(
+                   3, ", \"size\": 9"),
+               ""),
+           EXIT_NO, "in all");
+    expect("not in two pieces",
+           DOC(NODE(1, ", \"size\": 6") "," NODE(2, ", \"size\": 6") "," NODE(
+                   3, ", \"size\": 6"),
+               ""),
+           EXIT_NO, "maxSizePerFPGA");
+    expect("nowhere to stand",
+           "{" HEAD "\"edges\": [], \"nodes\": [{\"id\": 5, \"supportedOnFpga\": 0, "
+           "\"cpuLatency\": 1, \"isBackwardNode\": 0}]}",
+           EXIT_NO, "node 5 is not supported");
+    expect("load too tight",
+           "{" HEAD
+           "\"maxLoad\": 1, \"objective\": \"bytes\", \"edges\": [], \"nodes\": [" NODE(
+               1, "") "," NODE(2, "") "," NODE(3, "") "]}",
+           EXIT_NO, "maxLoad");
+}
+
+/* The evaluator must refuse what breaks a rule. */
+static void test_evaluator(void) {
+    const char *text =
+        "{\"maxSizePerFPGA\": 10, \"maxFPGAs\": 2, \"maxCPUs\": 1, \"nodes\": [" NODE(1, ", \"size\": 6, \"colorClass\": 1") "," NODE(
+            2,
+            ", \"size\": 6") "," NODE(3,
+                                      ", \"size\": 4, \"colorClass\": 1") "], \"edges\": [" EDGE(1,
+                                                                                                 2,
+                                                                                                 0.5) "," EDGE(3,
+                                                                                                               2,
+                                                                                                               1) "]}";
+    json_t *doc = json_parse(text, strlen(text), "t", NULL);
+    struct partition_problem p;
+    struct err err = {0};
+    double value = 0;
+    bool cpu[] = {false, false, true}, late[] = {true, false};
+    ok(!partition_read(doc, &p, NULL), "the document reads");
+    int status = partition_check(&p, (int32_t[]){0, 1, 0}, cpu, 2, NULL, &value, &err);
+    ok(!status && value == 3.5, "a good answer: %g", value);
+    status = partition_check(&p, (int32_t[]){0, 1, 0}, late, 2, NULL, &value, &err);
+    ok(!status && value == 4, "a CPU pays for no communication: %g", value);
+    status = partition_check(&p, (int32_t[]){1, 0, 1}, cpu, 2, NULL, &value, &err);
+    ok(status < 0, "refused: %s", err.msg);
+    status = partition_check(&p, (int32_t[]){0, 1, 1}, cpu, 2, NULL, &value, &err);
+    ok(status < 0, "refused: %s", err.msg);
+    status = partition_check(&p, (int32_t[]){0, 0, 0}, cpu, 1, NULL, &value, &err);
+    ok(status < 0, "refused: %s", err.msg);
+    status = partition_check(&p, (int32_t[]){0, 2, 0}, cpu, 3, NULL, &value, &err);
+    ok(status < 0, "refused: %s", err.msg);
+    partition_release(&p);
+    json_decref(doc);
+}
+
 int main(void) {
-    test_random(3000, 1, 6, false, "inference graphs");
-    test_random(1500, 2, 8, true, "training graphs");
+    test_documents();
+    test_evaluator();
+    test_random(4000, 1, 6, false, "inference graphs");
+    test_random(3000, 2, 8, true, "training graphs");
+    test_wide(60);
+    test_rising_cuts();
     return done_testing();
 }
