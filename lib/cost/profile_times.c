@@ -1,0 +1,396 @@
+/* Measured times in memory, for prediction.
+ *
+ * Rows keyed by shape go into one hash table. Rows of curve instructions and collectives become
+ * series: points sorted by size, joined by straight lines. Between two sizes an octave apart a
+ * time is close to `latency + size / rate`, which a straight line meets exactly and a line in
+ * logarithms overshoots by up to 1.5 %.
+ *
+ * Series of one instruction or collective stand side by side, sorted, so that finding one is a
+ * binary search and a scan of a few. */
+#include "cost/profile_impl.h"
+
+#include "common/mem.h"
+#include "common/rng.h"
+#include "program/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry { /* of the hash table; code < 0 = free */
+    int code;
+    int64_t n[INSTR_MAX_SHAPE];
+    double us;
+};
+
+/* A point on its way into a series. Curves: what = opcode, a = inner, b = c = 0. Collectives:
+ * what = 2 * collective + cross, a = group size, b = stride, c = groups. */
+struct point {
+    int what;
+    int64_t a, b, c, x;
+    double us;
+};
+
+struct series {
+    int what;
+    int64_t a, b, c;
+    int64_t first, n; /* points */
+};
+
+struct points {
+    ARR(struct point) list;
+    ARR(struct series) series;
+};
+
+struct profile_times {
+    char *device;
+    struct entry *table;
+    int64_t mask, used;
+    struct points curves, comms;
+    double overlap[2 * 8]; /* by 2 * collective + cross */
+};
+
+static const char *const collectives[] = {"all_gather", "all_reduce", "reduce_scatter",
+                                          "all_to_all", "p2p"};
+enum { COLLECTIVES = sizeof collectives / sizeof *collectives };
+
+static int collective_find(const char *name) {
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (!strcmp(collectives[i], name))
+            return i;
+    return -1;
+}
+
+/* ---- the hash table ----------------------------------------------------------------------- */
+
+static struct entry *slot_of(const struct profile_times *t, int code, const int64_t *n) {
+    int rank = opcode_shape_rank((enum opcode)code);
+    uint64_t h = hash_bytes(n, sizeof *n * (size_t)rank, (uint64_t)code);
+    for (uint64_t i = h & (uint64_t)t->mask;; i = (i + 1) & (uint64_t)t->mask) {
+        struct entry *e = &t->table[i];
+        if (e->code < 0 || (e->code == code && !memcmp(e->n, n, sizeof *n * (size_t)rank)))
+            return e;
+    }
+}
+
+static void table_resize(struct profile_times *t, int64_t size) {
+    struct entry *old = t->table;
+    int64_t n = old ? t->mask + 1 : 0;
+    t->table = mem_array((size_t)size, sizeof *t->table);
+    t->mask = size - 1;
+    for (int64_t i = 0; i < size; i++)
+        t->table[i].code = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (old[i].code >= 0)
+            *slot_of(t, old[i].code, old[i].n) = old[i];
+    free(old);
+}
+
+static void table_put(struct profile_times *t, int code, const int64_t *n, double us) {
+    if (2 * t->used > t->mask)
+        table_resize(t, 2 * (t->mask + 1));
+    struct entry *e = slot_of(t, code, n);
+    t->used += e->code < 0;
+    e->code = code;
+    e->us = us;
+    memcpy(e->n, n, sizeof e->n);
+}
+
+/* ---- series ------------------------------------------------------------------------------- */
+
+static int compare(int64_t a, int64_t b) {
+    return (a > b) - (a < b);
+}
+
+static int point_order(const void *pa, const void *pb) {
+    const struct point *p = pa, *q = pb;
+    int c = compare(p->what, q->what);
+    c = c ? c : compare(p->a, q->a);
+    c = c ? c : compare(p->b, q->b);
+    c = c ? c : compare(p->c, q->c);
+    return c ? c : compare(p->x, q->x);
+}
+
+static void points_sort(struct points *ps) {
+    if (ps->list.n)
+        qsort(ps->list.p, (size_t)ps->list.n, sizeof *ps->list.p, point_order);
+    for (int64_t i = 0; i < ps->list.n; i++) {
+        const struct point *p = &ps->list.p[i];
+        struct series *last = ps->series.n ? &arr_last(&ps->series) : NULL;
+        if (last && last->what == p->what && last->a == p->a && last->b == p->b &&
+            last->c == p->c)
+            last->n++;
+        else
+            arr_push(&ps->series, (struct series){p->what, p->a, p->b, p->c, i, 1});
+    }
+}
+
+static void points_release(struct points *ps) {
+    arr_release(&ps->list);
+    arr_release(&ps->series);
+}
+
+/* The first series of `what` with a >= this a. */
+static int64_t series_from(const struct points *ps, int what, int64_t a) {
+    int64_t lo = 0, hi = ps->series.n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        const struct series *s = &ps->series.p[mid];
+        if (s->what < what || (s->what == what && s->a < a))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static int64_t series_top(const struct points *ps, const struct series *s) {
+    return ps->list.p[s->first + s->n - 1].x;
+}
+
+static double series_at(const struct points *ps, const struct series *s, int64_t x) {
+    const struct point *p = &ps->list.p[s->first];
+    if (x <= p[0].x)
+        return p[0].us;
+    if (x > p[s->n - 1].x)
+        return -1;
+    int64_t lo = 0, hi = s->n - 1; /* p[lo].x < x <= p[hi].x */
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+        *(p[mid].x < x ? &lo : &hi) = mid;
+    }
+    double f = (double)(x - p[lo].x) / (double)(p[hi].x - p[lo].x);
+    return p[lo].us + f * (p[hi].us - p[lo].us);
+}
+
+/* How far apart two sizes are, by ratio. */
+static double distance(int64_t a, int64_t b) {
+    return fabs(log((double)(a > 0 ? a : 1) / (double)(b > 0 ? b : 1)));
+}
+
+/* ---- loading ------------------------------------------------------------------------------ */
+
+/* Exactly `rank` whole numbers, none negative. */
+static int parse_shape(const char *text, int rank, int64_t *n) {
+    for (int i = 0; i < rank; i++) {
+        char *end;
+        if (*text < '0' || *text > '9')
+            return -1;
+        n[i] = strtoll(text, &end, 10);
+        if (*end != (i + 1 < rank ? ',' : '\0') || n[i] == INT64_MAX)
+            return -1;
+        text = end + 1;
+    }
+    return 0;
+}
+
+static const char *text_of(sqlite3_stmt *s, int column) {
+    const unsigned char *text = sqlite3_column_text(s, column);
+    return text ? (const char *)text : "";
+}
+
+static bool good_time(double us) {
+    return isfinite(us) && us >= 0;
+}
+
+/* Instructions of other versions of weft are passed over: a program of this one cannot hold
+ * them. */
+static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
+    const char *instr = text_of(s, 0), *shape = text_of(s, 1);
+    double us = sqlite3_column_double(s, 2);
+    int code = opcode_find(instr);
+    if (code < 0)
+        return 0;
+    enum key_kind key = opcode_key((enum opcode)code);
+    if (key != KEY_SHAPE && key != KEY_CURVE)
+        return 0;
+    int64_t n[INSTR_MAX_SHAPE] = {0};
+    if (parse_shape(shape, opcode_shape_rank((enum opcode)code), n) < 0)
+        return err_input(err, "op: %.32s %.64s: expected the shape \"%s\"", instr, shape,
+                         opcode_shape((enum opcode)code));
+    if (!good_time(us))
+        return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr, shape,
+                         us);
+    if (key == KEY_SHAPE)
+        table_put(t, code, n, us);
+    else
+        arr_push(&t->curves.list, (struct point){code, n[1], 0, 0, n[0], us});
+    return 0;
+}
+
+static int load_comm(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
+    const char *name = text_of(s, 0);
+    int c = collective_find(name);
+    if (c < 0)
+        return 0;
+    struct point p = {.what = 2 * c + !strcmp(text_of(s, 4), "cross"),
+                      .a = sqlite3_column_int64(s, 1),
+                      .b = sqlite3_column_int64(s, 2),
+                      .c = sqlite3_column_int64(s, 3),
+                      .x = sqlite3_column_int64(s, 5),
+                      .us = sqlite3_column_double(s, 6)};
+    if (p.a < 1 || p.x < 0 || !good_time(p.us))
+        return err_input(err, "comm: %.32s of %lld ranks, %lld bytes: expected positive numbers",
+                         name, (long long)p.a, (long long)p.x);
+    arr_push(&t->comms.list, p);
+    return 0;
+}
+
+static int load_overlap(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
+    int c = collective_find(text_of(s, 0));
+    double f = sqlite3_column_double(s, 2);
+    if (c < 0)
+        return 0;
+    if (!(f >= 0 && f <= 1))
+        return err_input(err, "overlap: %.32s: fraction: %g is not in 0..1", text_of(s, 0), f);
+    t->overlap[2 * c + !strcmp(text_of(s, 1), "cross")] = f;
+    return 0;
+}
+
+/* Feeds every row of a query about t->device to `row`. */
+static int each_row(struct profile *p, struct profile_times *t, const char *sql,
+                    int (*row)(struct profile_times *, sqlite3_stmt *, struct err *),
+                    struct err *err) {
+    sqlite3_stmt *s = profile_prepare(p, sql, err);
+    if (!s)
+        return -1;
+    sqlite3_bind_text(s, 1, t->device, -1, SQLITE_STATIC);
+    int rc, failed = 0;
+    while (!failed && (rc = sqlite3_step(s)) == SQLITE_ROW)
+        if (row(t, s, err) < 0)
+            failed = err_prefix(err, "%s", p->path);
+    if (!failed && rc != SQLITE_DONE)
+        failed = profile_sql_error(p, "reading", err);
+    sqlite3_finalize(s);
+    return failed;
+}
+
+/* The device kind that is asked for, or the only one; a copy. */
+static char *choose_device(struct profile *p, const char *device, struct err *err) {
+    sqlite3_stmt *s = profile_prepare(p, "SELECT device FROM op UNION SELECT device FROM comm",
+                                      err);
+    if (!s)
+        return NULL;
+    char list[400] = "", *chosen = NULL;
+    int kinds = 0, rc;
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+        const char *kind = text_of(s, 0);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%.64s", kinds++ ? ", " : "", kind);
+        if (!chosen && (!device || !strcmp(device, kind)))
+            chosen = mem_strdup(kind);
+    }
+    sqlite3_finalize(s);
+    if (rc != SQLITE_DONE)
+        profile_sql_error(p, "reading", err);
+    else if (!kinds)
+        err_input(err, "%s: holds no measurements", p->path);
+    else if (device && !chosen)
+        err_input(err, "%s: no rows of device kind \"%.64s\" (there are: %s)", p->path, device,
+                  list);
+    else if (!device && kinds > 1)
+        err_input(err, "%s: holds several device kinds: %s", p->path, list);
+    else
+        return chosen;
+    if (!kinds)
+        err_hint(err, "weft-profile-op -m MODEL -p %s measures", p->path);
+    free(chosen);
+    return NULL;
+}
+
+struct profile_times *profile_load(struct profile *p, const char *device, struct err *err) {
+    char *kind = choose_device(p, device, err);
+    if (!kind)
+        return NULL;
+    struct profile_times *t = mem_alloc(sizeof *t);
+    t->device = kind;
+    table_resize(t, 1024);
+    /* Of groups that ran alone and groups that ran beside others, the row with most groups
+     * counts: the ranks of a stage all call at once. */
+    if (each_row(p, t, "SELECT instr, shape, median_us FROM op WHERE device=?1 AND dtype='f32'",
+                 load_op, err) < 0 ||
+        each_row(p, t, "SELECT collective, group_size, stride, max(groups), link, bytes, median_us "
+                       "FROM comm WHERE device=?1 "
+                       "GROUP BY collective, group_size, stride, link, bytes", load_comm, err) < 0 ||
+        each_row(p, t, "SELECT collective, link, fraction FROM overlap WHERE device=?1",
+                 load_overlap, err) < 0) {
+        profile_times_destroy(t);
+        return NULL;
+    }
+    for (int64_t i = 0; i < t->comms.list.n; i++)
+        t->comms.list.p[i].c = 0; /* one series, whatever the number of groups */
+    points_sort(&t->curves);
+    points_sort(&t->comms);
+    return t;
+}
+
+void profile_times_destroy(struct profile_times *t) {
+    if (!t)
+        return;
+    points_release(&t->curves);
+    points_release(&t->comms);
+    free(t->table);
+    free(t->device);
+    free(t);
+}
+
+const char *profile_times_device(const struct profile_times *t) {
+    return t->device;
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+/* Among the inner classes that were measured up to this size, the nearest. */
+static double curve_us(const struct points *ps, int code, int64_t elems, int64_t inner) {
+    const struct series *best = NULL;
+    for (int64_t i = series_from(ps, code, 0); i < ps->series.n && ps->series.p[i].what == code;
+         i++) {
+        const struct series *s = &ps->series.p[i];
+        if (series_top(ps, s) >= elems &&
+            (!best || distance(s->a, inner) < distance(best->a, inner)))
+            best = s;
+    }
+    return best ? series_at(ps, best, elems) : -1;
+}
+
+double profile_op_us(const struct profile_times *t, int opcode, const int64_t *shape) {
+    enum opcode code = (enum opcode)opcode;
+    switch (opcode_key(code)) {
+    case KEY_FREE: return 0;
+    case KEY_SHAPE: {
+        const struct entry *e = slot_of(t, opcode, shape);
+        return e->code < 0 ? -1 : e->us;
+    }
+    case KEY_CURVE:
+        if (shape[0] <= 0)
+            return 0;
+        return curve_us(&t->curves, opcode, shape[0], opcode_shape_rank(code) > 1 ? shape[1] : 0);
+    default: return -1;
+    }
+}
+
+double profile_comm_us(const struct profile_times *t, const char *collective, int64_t group_size,
+                       int64_t stride, bool cross_node, int64_t bytes) {
+    int c = collective_find(collective), what = 2 * c + cross_node;
+    const struct points *ps = &t->comms;
+    const struct series *best = NULL;
+    if (c < 0)
+        return -1;
+    if (group_size <= 1 && c != COLLECTIVES - 1)
+        return 0;
+    for (int64_t i = series_from(ps, what, group_size);
+         i < ps->series.n && ps->series.p[i].what == what && ps->series.p[i].a == group_size; i++) {
+        const struct series *s = &ps->series.p[i];
+        if (series_top(ps, s) >= bytes &&
+            (!best || distance(s->b, stride) < distance(best->b, stride)))
+            best = s;
+    }
+    return best ? series_at(ps, best, bytes) : -1;
+}
+
+double profile_overlap_of(const struct profile_times *t, const char *collective,
+                          bool cross_node) {
+    int c = collective_find(collective);
+    return c < 0 ? 0 : t->overlap[2 * c + cross_node];
+}
