@@ -1,0 +1,93 @@
+/* Activations and their derivatives.
+ *
+ * The tanh form of GELU is x times a logistic function: (1 + tanh u) / 2 = 1 / (1 + e^-2u),
+ * so GELU and SiLU share one formula and need one exponential and one division. It is also
+ * the accurate form: for large negative x, 1 + tanh u cancels and 1 / (1 + e^-2u) does not.
+ */
+#include "kernel_impl.h"
+#include "kernel_vec.h"
+
+#define GELU_C 0.7978845608028654f /* sqrt(2 / pi) */
+
+/* e^-z, kept finite so that e / (1 + e) is 1 and not NaN for very negative z. */
+VEC vf exp_minus(vf z) {
+    return v_exp(v_min(v_set(87.0f), -z));
+}
+
+VEC vf gelu(vf x) {
+    vf z = x * v_fma(x * x, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
+    return x / (1.0f + exp_minus(z));
+}
+
+/* x s(z(x)) has the derivative s + x s (1 - s) z'. */
+VEC vf gelu_slope(vf x) {
+    vf xx = x * x;
+    vf z = x * v_fma(xx, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
+    vf dz = v_fma(xx, v_set(6 * GELU_C * 0.044715f), v_set(2 * GELU_C));
+    vf e = exp_minus(z), s = 1.0f / (1.0f + e);
+    return v_fma(x * s * dz, e * s, s);
+}
+
+VEC vf silu(vf x) {
+    return x / (1.0f + exp_minus(x));
+}
+
+VEC vf silu_slope(vf x) {
+    vf e = exp_minus(x), s = 1.0f / (1.0f + e);
+    return v_fma(x * s, e * s, s);
+}
+
+VEC vf relu(vf x) {
+    return v_max(v_set(0.0f), x);
+}
+
+/* 1 where x > 0, else 0: the comparison's lanes are all ones or zero. */
+VEC vf relu_slope(vf x) {
+    return (vf)((vi)(x > 0.0f) & (vi)v_set(1.0f));
+}
+
+/* One loop for each function of a vector: F(x), or F(x) * dy. */
+#define MAP(NAME, F)                                                                       \
+    static void NAME(int64_t n, const float *x, float *y) {                                \
+        int64_t i = 0;                                                                     \
+        for (; i + VL <= n; i += VL)                                                       \
+            v_store(y + i, F(v_load(x + i)));                                              \
+        if (i < n)                                                                         \
+            v_store_n(y + i, n - i, F(v_load_n(x + i, n - i)));                            \
+    }
+#define MAP_DX(NAME, F)                                                                    \
+    static void NAME(int64_t n, const float *x, const float *dy, float *dx) {              \
+        int64_t i = 0;                                                                     \
+        for (; i + VL <= n; i += VL)                                                       \
+            v_store(dx + i, F(v_load(x + i)) * v_load(dy + i));                            \
+        if (i < n)                                                                         \
+            v_store_n(dx + i, n - i, F(v_load_n(x + i, n - i)) * v_load_n(dy + i, n - i)); \
+    }
+
+MAP(gelu_range, gelu)
+MAP(relu_range, relu)
+MAP(silu_range, silu)
+MAP_DX(gelu_dx_range, gelu_slope)
+MAP_DX(relu_dx_range, relu_slope)
+MAP_DX(silu_dx_range, silu_slope)
+
+static void (*const act_range[])(int64_t, const float *, float *) = {
+    [KERNEL_GELU] = gelu_range,
+    [KERNEL_RELU] = relu_range,
+    [KERNEL_SILU] = silu_range,
+};
+static void (*const act_dx_range[])(int64_t, const float *, const float *, float *) = {
+    [KERNEL_GELU] = gelu_dx_range,
+    [KERNEL_RELU] = relu_dx_range,
+    [KERNEL_SILU] = silu_dx_range,
+};
+
+void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y) {
+    KERNEL_SPLIT(n, VL, n, act_range[act](end - first, x + first, y + first));
+}
+
+void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
+                   float *dx) {
+    KERNEL_SPLIT(n, VL, n,
+                 act_dx_range[act](end - first, x + first, dy + first, dx + first));
+}

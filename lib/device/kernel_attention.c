@@ -1,0 +1,214 @@
+/* Attention forward (Dao et al., FlashAttention, 2022): scores live only in the nearest
+ * cache.
+ *
+ * One task is a range of queries of one head. Keys are packed transposed and values
+ * densely, as many as fit the scratch; then for each block of queries and each block of
+ * keys that it may see, tile by tile of six queries: scores, running maximum, exponentials,
+ * and the product with the values into a packed output. Tiles stop at the diagonal of a
+ * causal mask. Scores are kept in units of log 2, so that an exponential is a power of two;
+ * the factor is folded into the packed queries. A query's arithmetic does not depend on the
+ * ranges.
+ */
+#include "kernel_impl.h"
+#include "kernel_tile.h"
+#include "kernel_vec.h"
+
+#include <assert.h>
+
+enum {
+    Q_BLOCK = 96,         /* queries at a time: a multiple of TILE_ROWS */
+    K_BLOCK = 128,        /* keys at a time: a multiple of TILE_COLS */
+    TASK_QUERIES = 2048,  /* most queries of a task: bounds the state kept per query */
+    PACK_FLOATS = 1 << 18 /* of packed keys: 1 MiB, and as much of values */
+};
+
+#define LOG2_E 1.4426950408889634f
+#define LN_2   0.6931471805599453f
+
+/* The scratch of one task. */
+struct task {
+    const struct kernel_attention *t;
+    int64_t dim, pad;  /* of a head; rounded up to whole vectors */
+    int64_t keys_most; /* packed at a time */
+    float *kt;         /* keys, transposed in panels */
+    float *v;          /* [keys, pad] */
+    float *q;          /* [Q_BLOCK, pad], scaled */
+    float *o;          /* [Q_BLOCK, pad], not yet divided by the sum */
+    float *s;          /* [TILE_ROWS, K_BLOCK] scores, then probabilities */
+    float *max;        /* [TASK_QUERIES] of the scores so far */
+    float *sum;        /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
+};
+
+static struct task make_task(const struct kernel_attention *t, float *at) {
+    struct task w = {.t = t, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
+    w.keys_most = PACK_FLOATS / w.pad / K_BLOCK * K_BLOCK;
+    if (w.keys_most < K_BLOCK)
+        w.keys_most = K_BLOCK;
+    w.kt = at, at += w.keys_most * w.pad;
+    w.v = at, at += w.keys_most * w.pad;
+    w.q = at, at += Q_BLOCK * w.pad;
+    w.o = at, at += Q_BLOCK * w.pad;
+    w.s = at, at += TILE_ROWS * K_BLOCK;
+    w.max = at, at += TASK_QUERIES;
+    w.sum = at, at += TASK_QUERIES * VL;
+    return w;
+}
+
+/* Turns a row of scores into probabilities relative to the row's maximum, rescaling what
+ * has been summed when that grows. `wide` columns are written, those from `seen` on as
+ * zero. */
+VEC void softmax_row(float *s, int64_t seen, int64_t wide, float *max, float *sum, float *o,
+                     int64_t pad) {
+    vf top = v_set(-INFINITY);
+    int64_t j = 0;
+    for (; j + VL <= seen; j += VL)
+        top = v_max(top, v_load(s + j));
+    if (j < seen)
+        top = v_max(top, v_load_or(s + j, seen - j, -INFINITY));
+    vf total = v_load(sum);
+    const float new_max = v_top(top);
+    if (new_max > *max) {
+        const vf fade = v_exp2(v_set(*max - new_max));
+        total *= fade;
+        for (int64_t e = 0; e < pad; e += VL)
+            v_store(o + e, v_load(o + e) * fade);
+        *max = new_max;
+    }
+    const vf shift = v_set(*max);
+    for (j = 0; j + VL <= seen; j += VL) {
+        vf p = v_exp2_low(v_load(s + j) - shift);
+        total += p;
+        v_store(s + j, p);
+    }
+    for (; j < wide; j += VL) {
+        int64_t lanes = seen - j > 0 ? seen - j : 0;
+        vf p = v_keep_or(v_exp2_low(v_load(s + j) - shift), lanes, 0);
+        total += p;
+        v_store(s + j, p);
+    }
+    v_store(sum, total);
+}
+
+/* Up to six queries, the first at position q0, against `keys` keys from k0. */
+static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
+                         int64_t keys, const float *kt, const float *v, const float *q,
+                         float *o, float *max, float *sum) {
+    const int64_t dim = w->dim, pad = w->pad;
+    const bool causal = w->t->causal;
+    const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
+    const int64_t seen = causal && last < keys ? last : keys;
+    if (seen <= 0)
+        return;
+    for (int64_t c = 0; c < seen; c += TILE_COLS)
+        kernel_tile(rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad,
+                    1, kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false);
+    for (int r = 0; r < rows; r++) {
+        const int64_t own = causal && q0 + r + 1 - k0 < seen ? q0 + r + 1 - k0 : seen;
+        softmax_row(w->s + r * K_BLOCK, own > 0 ? own : 0, kernel_tile_pad(seen), max + r,
+                    sum + r * VL, o + r * pad, pad);
+    }
+    for (int64_t e = 0; e < pad; e += TILE_COLS)
+        kernel_tile(rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS), seen, w->s,
+                    K_BLOCK, 1, v + e, pad, o + e, pad, true);
+}
+
+/* One block of queries against the packed keys k0..k1-1. */
+static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t k0,
+                          int64_t k1, float *max, float *sum) {
+    for (int64_t k = k0; k < k1; k += K_BLOCK) {
+        if (w->t->causal && k >= q1)
+            return;
+        const int64_t keys = k1 - k < K_BLOCK ? k1 - k : K_BLOCK;
+        for (int64_t r = 0; r < q1 - q0; r += TILE_ROWS) {
+            const int64_t rows = q1 - q0 - r < TILE_ROWS ? q1 - q0 - r : TILE_ROWS;
+            forward_tile(w, (int)rows, q0 + r, k, keys, w->kt + (k - k0) * w->dim,
+                         w->v + (k - k0) * w->pad, w->q + r * w->pad, w->o + r * w->pad,
+                         max + r, sum + r * VL);
+        }
+    }
+}
+
+/* Divides by the sums and keeps log(sum(exp(scores))). */
+static void finish_block(const struct task *w, int64_t rows, const float *max,
+                         const float *sum, float *lse) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float total = v_sum(v_load(sum + r * VL));
+        const float inverse = 1.0f / total;
+        for (int64_t e = 0; e < w->pad; e += VL)
+            v_store(w->o + r * w->pad + e, v_load(w->o + r * w->pad + e) * inverse);
+        lse[r] = LN_2 * (max[r] + log2f(total));
+    }
+}
+
+/* Queries q0..q1-1 of one head; the pointers are the head's. */
+static void forward_task(const struct task *w, int64_t q0, int64_t q1, const float *q,
+                         const float *k, const float *v, float *o, float *lse) {
+    const struct kernel_attention *t = w->t;
+    const int64_t dim = w->dim, pad = w->pad;
+    const int64_t keys = t->causal && q1 < t->kv_len ? q1 : t->kv_len;
+    for (int64_t i = 0; i < q1 - q0; i++)
+        w->max[i] = -INFINITY;
+    memset(w->sum, 0, (size_t)((q1 - q0) * VL) * sizeof *w->sum);
+    for (int64_t k0 = 0; k0 < keys; k0 += w->keys_most) {
+        const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
+        kernel_tile_pack_transposed(k1 - k0, dim, k + k0 * t->kv_seq, t->kv_seq, w->kt);
+        kernel_tile_pack(k1 - k0, dim, 1.0f, v + k0 * t->kv_seq, t->kv_seq, w->v);
+        for (int64_t i = q0; i < q1; i += Q_BLOCK) {
+            const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
+            float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
+            if (t->causal && k0 >= i + rows)
+                continue;
+            kernel_tile_pack(rows, dim, t->scale * LOG2_E, q + i * t->q_seq, t->q_seq,
+                             w->q);
+            if (k0 == 0)
+                memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
+            else
+                kernel_tile_pack(rows, dim, 1.0f, o + i * t->o_seq, t->o_seq, w->o);
+            forward_block(w, i, i + rows, k0, k1, max, sum);
+            if (k1 == keys || (t->causal && k1 >= i + rows))
+                finish_block(w, rows, max, sum, lse + i);
+            kernel_tile_unpack(rows, dim, 1.0f, w->o, o + i * t->o_seq, t->o_seq);
+        }
+    }
+}
+
+/* Queries of a task: whole heads while these keep the threads busy. */
+static int64_t task_queries(const struct kernel_attention *t) {
+    const int64_t heads = t->batch * t->heads, threads = kernel_threads();
+    int64_t most = TASK_QUERIES / Q_BLOCK * Q_BLOCK;
+    if (heads < 2 * threads && threads > 1) {
+        int64_t even = (t->q_len * heads / (4 * threads) + Q_BLOCK) / Q_BLOCK * Q_BLOCK;
+        most = even < most ? even : most;
+    }
+    return most;
+}
+
+static void forward_one(const struct kernel_attention *t, int thread, int64_t task,
+                        int64_t most, const float *q, const float *k, const float *v,
+                        float *o, float *lse) {
+    const int64_t chunks = (t->q_len + most - 1) / most;
+    const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
+    const int64_t q0 = task % chunks * most;
+    const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
+    const struct task w = make_task(t, kernel_scratch(thread));
+    const int64_t kv_at = b * t->kv_batch + h * t->dim;
+    forward_task(&w, q0, q1, q + b * t->q_batch + h * t->dim, k + kv_at, v + kv_at,
+                 o + b * t->o_batch + h * t->dim, lse + head * t->q_len);
+}
+
+void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
+                      const float *v, float *o, float *lse) {
+    assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    const int64_t most = task_queries(t);
+    const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
+    const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
+    if (share == 1 || tasks == 1) {
+        for (int64_t i = 0; i < tasks; i++)
+            forward_one(t, 0, i, most, q, k, v, o, lse);
+        return;
+    }
+    /* Any thread may take any task: tasks share no sums. */
+#pragma omp parallel for schedule(dynamic) num_threads(share)
+    for (int64_t i = 0; i < tasks; i++)
+        forward_one(t, omp_get_thread_num(), i, most, q, k, v, o, lse);
+}

@@ -1,0 +1,63 @@
+/* Sums, scalings and broadcasts: one pass over memory, threads over ranges.
+ *
+ * The loops are plain: a compiler vectorizes them as well as hand could, and an element's
+ * value does not depend on whether it was reached by a vector or by the tail.
+ */
+#include "kernel_impl.h"
+
+#include <string.h>
+
+static void add_range(int64_t n, const float *a, const float *b, float *y) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+void kernel_add(int64_t n, const float *a, const float *b, float *y) {
+    KERNEL_SPLIT(n, 16, n, add_range(end - first, a + first, b + first, y + first));
+}
+
+void kernel_accumulate(int64_t n, const float *x, float *y) {
+    KERNEL_SPLIT(n, 16, n, add_range(end - first, x + first, y + first, y + first));
+}
+
+static void scale_range(int64_t n, float alpha, const float *x, float *y) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = alpha * x[i];
+}
+
+void kernel_scale(int64_t n, float alpha, const float *x, float *y) {
+    KERNEL_SPLIT(n, 16, n, scale_range(end - first, alpha, x + first, y + first));
+}
+
+static void fill_range(int64_t n, float value, float *y) {
+    if (value == 0)
+        memset(y, 0, (size_t)n * sizeof *y);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = value;
+}
+
+void kernel_fill(int64_t n, float value, float *y) {
+    KERNEL_SPLIT(n, 16, n, fill_range(end - first, value, y + first));
+}
+
+/* Rows of x shorter than this are shared out as rows, longer ones as columns: a bias under
+ * thousands of rows, a position table under a few samples. */
+void kernel_add_param(int64_t outer, int64_t inner, const float *x, const float *p,
+                      float *y) {
+    if (outer >= inner)
+        KERNEL_SPLIT(outer, 1, outer * inner, {
+            for (int64_t o = first; o < end; o++)
+                add_range(inner, x + o * inner, p, y + o * inner);
+        });
+    else
+        KERNEL_SPLIT(inner, 16, outer * inner, {
+            for (int64_t o = 0; o < outer; o++)
+                add_range(end - first, x + o * inner + first, p + first,
+                          y + o * inner + first);
+        });
+}
+
+void kernel_add_param_dw(int64_t outer, int64_t inner, const float *dy, float *dp) {
+    kernel_column_sums(outer, inner, dy, dp);
+}

@@ -1,0 +1,44 @@
+/* The matrix product through oneDNN: all that is known of that library stands here.
+ *
+ * dnnl_sgemm takes row-major matrices with any strides and creates nothing per call. The
+ * numbers behind the choice are in doc/kernels.md.
+ */
+#include "kernel_impl.h"
+
+#ifdef WEFT_GEMM_dnnl
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <assert.h>
+#include <stdio.h>
+
+void kernel_blas_init(int threads) {
+    (void)threads; /* oneDNN asks OpenMP */
+}
+
+void kernel_blas_release(void) {
+}
+
+const char *kernel_blas_name(void) {
+    static char name[32];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(name, sizeof name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return name;
+}
+
+void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                      int64_t ldc) {
+    dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda,
+                                      b, ldb, beta, c, ldc);
+    assert(status == dnnl_success);
+    (void)status;
+}
+
+bool kernel_blas_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
+                        bool wt, const float *bias, float *y) {
+    (void)m, (void)n, (void)k, (void)x, (void)w, (void)wt, (void)bias, (void)y;
+    return false;
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* The matrix product in plain C, for machines without a library: slow and right.
+ *
+ * Row i of C is the sum of rows of op(B) scaled by elements of op(A), so that the inner
+ * loop runs along memory; where B is transposed each element is a dot product.
+ */
+#include "kernel_impl.h"
+
+#if !defined(WEFT_GEMM_dnnl) && !defined(WEFT_GEMM_openblas)
+
+void kernel_blas_init(int threads) {
+    (void)threads;
+}
+
+void kernel_blas_release(void) {
+}
+
+const char *kernel_blas_name(void) {
+    return "reference";
+}
+
+struct matrix {
+    const float *p;
+    int64_t row, col; /* strides of op(matrix) */
+};
+
+static void product_row(int64_t n, int64_t k, const float *a, int64_t a_step,
+                        struct matrix b, float beta, float *c) {
+    for (int64_t j = 0; j < n; j++)
+        c[j] = beta == 0 ? 0 : beta * c[j];
+    if (b.col == 1) {
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < n; j++)
+                c[j] += a[l * a_step] * b.p[l * b.row + j];
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float sum = 0;
+        for (int64_t l = 0; l < k; l++)
+            sum += a[l * a_step] * b.p[l * b.row + j * b.col];
+        c[j] += sum;
+    }
+}
+
+void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                      int64_t ldc) {
+    const int64_t a_row = ta ? 1 : lda, a_step = ta ? lda : 1;
+    const struct matrix op_b = {b, tb ? 1 : ldb, tb ? ldb : 1};
+    KERNEL_SPLIT(m, 1, m * n * k / 8, {
+        for (int64_t i = first; i < end; i++)
+            product_row(n, k, a + i * a_row, a_step, op_b, beta, c + i * ldc);
+    });
+}
+
+bool kernel_blas_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
+                        bool wt, const float *bias, float *y) {
+    (void)m, (void)n, (void)k, (void)x, (void)w, (void)wt, (void)bias, (void)y;
+    return false;
+}
+
+#endif

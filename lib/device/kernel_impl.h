@@ -1,0 +1,80 @@
+/* kernel_impl.h - what the kernel_*.c files share: threads, scratch and the matrix product.
+ *
+ * A kernel is written as a plain loop over a range; KERNEL_SPLIT runs it over slices of the
+ * range, one per thread, and calls it directly when one thread is enough: with one thread
+ * no OpenMP call is made at all.
+ *
+ *     KERNEL_SPLIT(n, 16, n, add_range(end - first, a + first, b + first, y + first));
+ */
+#ifndef WEFT_KERNEL_IMPL_H
+#define WEFT_KERNEL_IMPL_H
+
+#include "device/kernel.h"
+
+#include <omp.h>
+#include <stddef.h>
+
+/* Waking a second thread costs 1-2 us: less work than this many elements stays on one. */
+enum { KERNEL_GRAIN = 16384 };
+
+/* Sums that become one double are made of this many slices whatever the threads, so that
+ * the number does not depend on them. */
+enum { KERNEL_SLICES = 64 };
+
+int kernel_threads(void);
+/* Threads worth using for `work` elements. */
+int kernel_share(int64_t work);
+/* The calling thread's KERNEL_SCRATCH_BYTES, aligned to 64; 0 is the master. */
+float *kernel_scratch(int thread);
+
+/* Slice `part` of `parts` of 0..n-1, beginning at a multiple of `unit`. */
+static inline int64_t kernel_cut(int64_t n, int64_t unit, int part, int parts) {
+    int64_t blocks = (n + unit - 1) / unit;
+    int64_t at = blocks * part / parts * unit;
+    return at < n ? at : n;
+}
+
+/* Runs the call with `first` and `end` set to each thread's slice of 0..n-1, `thread` to
+ * its number. Slices begin at multiples of `unit`; `work` decides how many threads are
+ * used. */
+#define KERNEL_SPLIT(n, unit, work, ...)                                                   \
+    do {                                                                                   \
+        const int64_t split_n = (n), split_unit = (unit);                                  \
+        const int split_share = kernel_share(work);                                        \
+        if (split_share <= 1) {                                                            \
+            const int64_t first = 0, end = split_n;                                        \
+            const int thread = 0;                                                          \
+            (void)thread;                                                                  \
+            __VA_ARGS__;                                                                   \
+        } else {                                                                           \
+            _Pragma("omp parallel num_threads(split_share)") {                             \
+                const int thread = omp_get_thread_num();                                   \
+                const int split_by = omp_get_num_threads();                                \
+                const int64_t first = kernel_cut(split_n, split_unit, thread, split_by);   \
+                const int64_t end = kernel_cut(split_n, split_unit, thread + 1, split_by); \
+                if (first < end) {                                                         \
+                    __VA_ARGS__;                                                           \
+                }                                                                          \
+            }                                                                              \
+        }                                                                                  \
+    } while (0)
+
+/* dst[j] += sum over rows of x[row, j], j in 0..n-1, threads over the columns. */
+void kernel_column_sums(int64_t rows, int64_t n, const float *x, float *dst);
+
+/* ---- the matrix product's library: one of kernel_gemm_{dnnl,openblas,reference}.c -------
+ */
+
+/* Called by kernel_init after the number of threads is set. */
+void kernel_blas_init(int threads);
+void kernel_blas_release(void);
+const char *kernel_blas_name(void);
+/* kernel_gemm with m, n, k > 0. */
+void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                      int64_t ldc);
+/* y[m,n] = x[m,k] op(w) + bias in one pass. Returns false where the library cannot. */
+bool kernel_blas_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
+                        bool wt, const float *bias, float *y);
+
+#endif

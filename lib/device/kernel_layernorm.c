@@ -1,0 +1,249 @@
+/* Layer norm over the last dimension, whole or split over ranks.
+ *
+ * Each row is read twice while it is in the nearest cache: the mean first, then the squared
+ * deviations from it, which is exact where the one-pass formula cancels. Backward takes
+ * four rows at a time so that the sums for gamma and beta make one pass over memory with
+ * dx; a thread keeps its own sums in its scratch and they are added in the order of the
+ * threads.
+ */
+#include "kernel_impl.h"
+#include "kernel_vec.h"
+
+VEC float row_sum(int64_t n, const float *x) {
+    vf a = v_set(0), b = a, c = a, d = a;
+    int64_t j = 0;
+    for (; j + 4 * VL <= n; j += 4 * VL) {
+        a += v_load(x + j);
+        b += v_load(x + j + VL);
+        c += v_load(x + j + 2 * VL);
+        d += v_load(x + j + 3 * VL);
+    }
+    for (; j < n; j += VL)
+        a += v_load_n(x + j, n - j < VL ? n - j : VL);
+    return v_sum((a + b) + (c + d));
+}
+
+/* Sum of (x - mean)^2. */
+VEC float row_deviation(int64_t n, const float *x, float mean) {
+    const vf mu = v_set(mean);
+    vf a = v_set(0), b = a;
+    int64_t j = 0;
+    for (; j + 2 * VL <= n; j += 2 * VL) {
+        vf u = v_load(x + j) - mu, v = v_load(x + j + VL) - mu;
+        a = v_fma(u, u, a);
+        b = v_fma(v, v, b);
+    }
+    for (; j < n; j += VL) {
+        int64_t lanes = n - j < VL ? n - j : VL;
+        vf u = v_load_or(x + j, lanes, mean) - mu;
+        a = v_fma(u, u, a);
+    }
+    return v_sum(a + b);
+}
+
+static void write_row(int64_t n, const float *x, const float *gamma, const float *beta,
+                      float mean, float rstd, float *y) {
+    int64_t j = 0;
+    for (; j + VL <= n; j += VL) {
+        vf xhat = (v_load(x + j) - mean) * rstd;
+        v_store(y + j, v_fma(xhat, v_load(gamma + j), v_load(beta + j)));
+    }
+    if (j < n) {
+        vf xhat = (v_load_n(x + j, n - j) - mean) * rstd;
+        vf out = v_fma(xhat, v_load_n(gamma + j, n - j), v_load_n(beta + j, n - j));
+        v_store_n(y + j, n - j, out);
+    }
+}
+
+static void layernorm_rows(int64_t rows, int64_t n, const float *x, const float *gamma,
+                           const float *beta, float eps, float *y, float *stat) {
+    for (int64_t i = 0; i < rows; i++, x += n, y += n) {
+        float mean = row_sum(n, x) / (float)n;
+        float rstd = 1.0f / sqrtf(row_deviation(n, x, mean) / (float)n + eps);
+        stat[2 * i] = mean;
+        stat[2 * i + 1] = rstd;
+        write_row(n, x, gamma, beta, mean, rstd, y);
+    }
+}
+
+void kernel_layernorm(int64_t rows, int64_t n, const float *x, const float *gamma,
+                      const float *beta, float eps, float *y, float *stat) {
+    KERNEL_SPLIT(rows, 1, rows * n,
+                 layernorm_rows(end - first, n, x + first * n, gamma, beta, eps,
+                                y + first * n, stat + 2 * first));
+}
+
+static void moments_rows(int64_t rows, int64_t n, const float *x, float *part) {
+    for (int64_t i = 0; i < rows; i++) {
+        float mean = row_sum(n, x + i * n) / (float)n;
+        part[2 * i] = mean;
+        part[2 * i + 1] = row_deviation(n, x + i * n, mean);
+    }
+}
+
+void kernel_layernorm_moments(int64_t rows, int64_t n, const float *x, float *part) {
+    KERNEL_SPLIT(rows, 1, rows * n,
+                 moments_rows(end - first, n, x + first * n, part + 2 * first));
+}
+
+/* Mean and 1/std of row i from the parts' moments, all of n elements. */
+static void combine_moments(int64_t rows, int64_t n, int64_t parts, const float *moments,
+                            float eps, int64_t i, float *stat) {
+    double mean = 0, squares = 0;
+    for (int64_t p = 0; p < parts; p++)
+        mean += moments[2 * (p * rows + i)];
+    mean /= (double)parts;
+    for (int64_t p = 0; p < parts; p++) {
+        double apart = moments[2 * (p * rows + i)] - mean;
+        squares += moments[2 * (p * rows + i) + 1] + (double)n * apart * apart;
+    }
+    stat[0] = (float)mean;
+    stat[1] = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
+}
+
+void kernel_layernorm_apply(int64_t rows, int64_t n, int64_t parts, const float *moments,
+                            const float *x, const float *gamma, const float *beta,
+                            float eps, float *y, float *stat) {
+    KERNEL_SPLIT(rows, 1, rows * n, {
+        for (int64_t i = first; i < end; i++) {
+            combine_moments(rows, n, parts, moments, eps, i, stat + 2 * i);
+            write_row(n, x + i * n, gamma, beta, stat[2 * i], stat[2 * i + 1], y + i * n);
+        }
+    });
+}
+
+/* ---- backward ---------------------------------------------------------------------------
+ * With g = dy * gamma: dx = rstd (g - mean(g) - xhat mean(g xhat)). */
+
+/* sums = (sum g, sum g xhat) of one row. */
+VEC void row_bwd_sums(int64_t n, const float *x, const float *gamma, const float *stat,
+                      const float *dy, float *sums) {
+    const vf mean = v_set(stat[0]);
+    vf a = v_set(0), b = a, c = a, d = a;
+    int64_t j = 0;
+    for (; j + 2 * VL <= n; j += 2 * VL) {
+        vf g = v_load(dy + j) * v_load(gamma + j);
+        vf h = v_load(dy + j + VL) * v_load(gamma + j + VL);
+        a += g;
+        b += h;
+        c = v_fma(g, v_load(x + j) - mean, c);
+        d = v_fma(h, v_load(x + j + VL) - mean, d);
+    }
+    for (; j < n; j += VL) {
+        int64_t lanes = n - j < VL ? n - j : VL;
+        vf g = v_load_n(dy + j, lanes) * v_load_n(gamma + j, lanes);
+        a += g;
+        c = v_fma(g, v_load_n(x + j, lanes) - mean, c);
+    }
+    sums[0] = v_sum(a + b);
+    sums[1] = v_sum(c + d) * stat[1];
+}
+
+void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const float *gamma,
+                               const float *stat, const float *dy, float *sums) {
+    KERNEL_SPLIT(rows, 1, rows * n, {
+        for (int64_t i = first; i < end; i++)
+            row_bwd_sums(n, x + i * n, gamma, stat + 2 * i, dy + i * n, sums + 2 * i);
+    });
+}
+
+/* Columns j..j+lanes-1 of `rows` rows: dx, and the sums for gamma and beta. */
+VEC void bwd_columns(int rows, int64_t n, int64_t j, int64_t lanes, const float *sums,
+                     float share, const float *x, const float *gamma, const float *stat,
+                     const float *dy, float *dx, float *dgamma, float *dbeta) {
+    const vf gam = v_load_n(gamma + j, lanes);
+    vf dg = v_load_n(dgamma + j, lanes), db = v_load_n(dbeta + j, lanes);
+    for (int r = 0; r < rows; r++) {
+        const float mean = stat[2 * r], rstd = stat[2 * r + 1];
+        vf xhat = (v_load_n(x + r * n + j, lanes) - mean) * rstd;
+        vf d = v_load_n(dy + r * n + j, lanes);
+        vf out = v_fma(d, gam, v_set(-share * sums[2 * r]));
+        out = v_fma(xhat, v_set(-share * sums[2 * r + 1]), out) * rstd;
+        dg = v_fma(d, xhat, dg);
+        db += d;
+        v_store_n(dx + r * n + j, lanes, out);
+    }
+    v_store_n(dgamma + j, lanes, dg);
+    v_store_n(dbeta + j, lanes, db);
+}
+
+/* share = 1 / (length of the whole row). */
+VEC void bwd_block(int rows, int64_t n, const float *sums, float share, const float *x,
+                   const float *gamma, const float *stat, const float *dy, float *dx,
+                   float *dgamma, float *dbeta) {
+    int64_t j = 0;
+    for (; j + VL <= n; j += VL)
+        bwd_columns(rows, n, j, VL, sums, share, x, gamma, stat, dy, dx, dgamma, dbeta);
+    if (j < n)
+        bwd_columns(rows, n, j, n - j, sums, share, x, gamma, stat, dy, dx, dgamma, dbeta);
+}
+
+struct bwd {
+    int64_t n;
+    float share;
+    const float *x, *gamma, *stat, *dy;
+    const float *sums; /* NULL: rows are whole, work them out here */
+    float *dx;
+};
+
+static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma,
+                     float *dbeta) {
+    enum { BLOCK = 4 };
+    const int64_t n = b->n;
+    for (int64_t i = first; i < end;) {
+        const int rows = end - i < BLOCK ? 1 : BLOCK;
+        const float *x = b->x + i * n, *dy = b->dy + i * n, *stat = b->stat + 2 * i;
+        const float *sums = b->sums + 2 * i;
+        float own[2 * BLOCK];
+        if (!b->sums) {
+            for (int r = 0; r < rows; r++)
+                row_bwd_sums(n, x + r * n, b->gamma, stat + 2 * r, dy + r * n, own + 2 * r);
+            sums = own;
+        }
+        if (rows == BLOCK)
+            bwd_block(BLOCK, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n,
+                      dgamma, dbeta);
+        else
+            bwd_block(1, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n, dgamma,
+                      dbeta);
+        i += rows;
+    }
+}
+
+/* Each thread but one adds into its scratch; rows too long for that take one thread. */
+static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma, float *dbeta) {
+    const int64_t n = b->n;
+    const bool fits = 2 * n * (int64_t)sizeof(float) <= KERNEL_SCRATCH_BYTES;
+    const int share = fits ? kernel_share(rows * n) : 1;
+    if (share == 1) {
+        bwd_rows(b, 0, rows, dgamma, dbeta);
+        return;
+    }
+#pragma omp parallel num_threads(share)
+    {
+        const int thread = omp_get_thread_num(), parts = omp_get_num_threads();
+        float *own = kernel_scratch(thread);
+        memset(own, 0, (size_t)(2 * n) * sizeof *own);
+        bwd_rows(b, kernel_cut(rows, 4, thread, parts),
+                 kernel_cut(rows, 4, thread + 1, parts), own, own + n);
+    }
+    for (int t = 0; t < share; t++)
+        for (int64_t j = 0; j < n; j++) {
+            dgamma[j] += kernel_scratch(t)[j];
+            dbeta[j] += kernel_scratch(t)[n + j];
+        }
+}
+
+void kernel_layernorm_bwd(int64_t rows, int64_t n, const float *x, const float *gamma,
+                          const float *stat, const float *dy, float *dx, float *dgamma,
+                          float *dbeta) {
+    const struct bwd b = {n, 1.0f / (float)n, x, gamma, stat, dy, NULL, dx};
+    bwd_split(&b, rows, dgamma, dbeta);
+}
+
+void kernel_layernorm_bwd_apply(int64_t rows, int64_t n, int64_t total, const float *sums,
+                                const float *x, const float *gamma, const float *stat,
+                                const float *dy, float *dx, float *dgamma, float *dbeta) {
+    const struct bwd b = {n, 1.0f / (float)total, x, gamma, stat, dy, sums, dx};
+    bwd_split(&b, rows, dgamma, dbeta);
+}

@@ -1,0 +1,73 @@
+/* Register tiles: one function body, compiled for every height and width of a tile.
+ *
+ * The loops over the tile have constant bounds in each copy, so the compiler unrolls them
+ * and keeps C in registers. Six rows of four vectors take 24 registers, four for a row of B
+ * and one for the element of A: ten loads feed 24 multiply-adds, within two loads a cycle.
+ */
+#include "kernel_tile.h"
+#include "kernel_vec.h"
+
+enum { TILE_VECS = TILE_COLS / VL };
+
+VEC void tile(const int rows, const int vecs, int64_t k, const float *a, int64_t a_row,
+              int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
+              bool add) {
+    vf sum[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++)
+            sum[i][j] = add ? v_load(c + i * ldc + j * VL) : v_set(0);
+    for (int64_t l = 0; l < k; l++, a += a_step, b += ldb) {
+        vf row[TILE_VECS];
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++)
+            row[j] = v_load(b + j * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const vf x = v_set(a[i * a_row]);
+#pragma GCC unroll 8
+            for (int j = 0; j < vecs; j++)
+                sum[i][j] = v_fma(x, row[j], sum[i][j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < vecs; j++)
+            v_store(c + i * ldc + j * VL, sum[i][j]);
+}
+
+/* One copy for each (rows, vecs). */
+#define ARGS                                                                               \
+    int64_t k, const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t ldb, \
+        float *c, int64_t ldc, bool add
+#define COPY(R, V)                                                                         \
+    static void tile_##R##x##V(ARGS) {                                                     \
+        tile(R, V, k, a, a_row, a_step, b, ldb, c, ldc, add);                              \
+    }
+#define COPIES(V) COPY(1, V) COPY(2, V) COPY(3, V) COPY(4, V) COPY(5, V) COPY(6, V)
+#define NAMES(V)                                                                           \
+    { tile_1x##V, tile_2x##V, tile_3x##V, tile_4x##V, tile_5x##V, tile_6x##V }
+
+COPIES(1)
+#if defined(__AVX512F__)
+COPIES(2)
+COPIES(3)
+COPIES(4)
+#endif
+
+static void (*const copies[TILE_VECS][TILE_ROWS])(ARGS) = {
+    NAMES(1),
+#if defined(__AVX512F__)
+    NAMES(2),
+    NAMES(3),
+    NAMES(4),
+#endif
+};
+
+void kernel_tile(int rows, int cols, int64_t k, const float *a, int64_t a_row,
+                 int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
+                 bool add) {
+    copies[(cols - 1) / VL][rows - 1](k, a, a_row, a_step, b, ldb, c, ldc, add);
+}
