@@ -62,7 +62,7 @@ cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost device comm
+FLOORS := common solve data checkpoint model plan program cost device comm exec
 define floor_rules
 srcs_$(1) := $$(sort $$(wildcard lib/$(1)/*.c))
 objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1)))
@@ -79,7 +79,7 @@ uses_weft-profile-comm := common cost comm
 uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost
 uses_weft-solve        := common solve
-uses_weft-run          := common data checkpoint model plan program device comm
+uses_weft-run          := common data checkpoint model plan program device comm exec
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -129,6 +129,7 @@ unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
 unit_uses_device  := common model plan program device
 unit_uses_comm    := common comm
+unit_uses_exec    := common data checkpoint model plan program device comm exec
 define unit_rules
 $(1)_uses := $$(unit_uses_$$(firstword $$(subst -, ,$$(notdir $(1)))))
 $(1).o: CFLAGS += $$(foreach f,$$($(1)_uses),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))

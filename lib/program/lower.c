@@ -86,14 +86,16 @@ static int op_param(struct emit *e, int op, int slot) {
 }
 
 static int op_param_buffer(struct emit *e, int op, int slot) {
-    return e->params.p[op_param(e, op, slot)].buffer;
+    int instance = op_param(e, op, slot); /* may grow the list */
+    return e->params.p[instance].buffer;
 }
 
 static int op_grad_buffer(struct emit *e, int op, int slot) {
     const struct model_op *o = &e->m->ops[op];
     struct layout l = param_layout(o, op_layout(e, op), slot);
     dimset dims = shape_dims(&e->m->params[o->param[slot]].shape);
-    return grad_get(e, o->param[slot], op_param(e, op, slot), placement_result(e->mesh, &l, dims));
+    int instance = op_param(e, op, slot);
+    return grad_get(e, o->param[slot], instance, placement_result(e->mesh, &l, dims));
 }
 
 static struct instr *op_instr(struct emit *e, enum opcode code, int op) {

@@ -276,4 +276,7 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
             e->buffers.p[i].offset += at;
     out->arena_bytes = at + bytes[MEM_temporaries];
     merge_gradient_reductions(e);
+    for (int i = e->seg_first[SEG_UPDATE]; i < e->seg_first[SEG_COUNT]; i++)
+        if (e->instrs.p[i].code == I_fill)
+            e->instrs.p[i].n[0] = bytes[MEM_gradients] / 4;
 }

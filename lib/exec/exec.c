@@ -1,0 +1,129 @@
+#include "exec/exec.h"
+
+#include "common/mem.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct exec_options exec_defaults(void) {
+    return (struct exec_options){.seed = 1,
+                                 .lr = 6e-4,
+                                 .min_lr = 6e-5,
+                                 .warmup = 100,
+                                 .clip = 1,
+                                 .weight_decay = 0.1,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .momentum = 0.9,
+                                 .threads = 1};
+}
+
+struct exec *exec_create(const struct program *g, struct comm *comm, const struct data *data,
+                         const struct exec_options *opt, struct err *err) {
+    if (comm_size(comm) != g->plan->devices) {
+        err_input(err, "the plan is for %d ranks, the job has %d", g->plan->devices,
+                  comm_size(comm));
+        err_hint(err, "mpirun -n %d", g->plan->devices);
+        return NULL;
+    }
+    struct exec *x = mem_alloc(sizeof *x);
+    x->g = g;
+    x->rp = program_for_rank(g, comm_rank(comm));
+    x->sp = x->rp.sp;
+    x->comm = comm;
+    x->data = data;
+    x->opt = *opt;
+    x->grad_scale = 1;
+    if (opt->arena && opt->arena_bytes < x->sp->arena_bytes)
+        err_system(err, "the arena given is too small");
+    else
+        x->arena = opt->arena ? (char *)opt->arena
+                              : (char *)comm_alloc(comm, x->sp->arena_bytes, err);
+    if (!x->arena || kernel_init(opt->threads, err) < 0 || exec_prepare(x, err) < 0) {
+        exec_destroy(x);
+        return NULL;
+    }
+    if (opt->arena)
+        memset(x->arena, 0, (size_t)x->sp->arena_bytes);
+    return x;
+}
+
+void exec_destroy(struct exec *x) {
+    if (!x)
+        return;
+    for (int i = 0; x->ready && i < x->sp->n_instrs; i++) {
+        free(x->ready[i].pieces);
+        free(x->ready[i].requests);
+    }
+    free(x->ready);
+    for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
+        if (x->groups[i])
+            comm_group_destroy(x->groups[i]);
+    kernel_release();
+    free(x);
+}
+
+int exec_agree(struct comm *comm, int rc, struct err *err) {
+    int size = comm_size(comm);
+    double first = rc < 0 ? size - comm_rank(comm) : 0; /* the largest is the lowest rank */
+    if (comm_max_double(comm_world(comm), &first, 1, err) < 0)
+        return -1;
+    if (first == 0)
+        return 0;
+    comm_broadcast(comm_world(comm), err, sizeof *err, size - (int)first, NULL);
+    return -1;
+}
+
+double exec_learning_rate(const struct exec_options *o, int64_t step) {
+    if (step < o->warmup)
+        return o->lr * (double)(step + 1) / (double)o->warmup;
+    if (!o->decay_steps || o->decay_steps <= o->warmup)
+        return o->lr;
+    double t = (double)(step - o->warmup) / (double)(o->decay_steps - o->warmup);
+    if (t > 1)
+        t = 1;
+    return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(3.14159265358979323846 * t));
+}
+
+int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
+    const struct plan *p = x->g->plan;
+    int64_t m = plan_micro_batches(p), n = schedule_actions(m);
+    x->split = DATA_TRAIN;
+    x->evaluating = false;
+    x->loss_sum = x->norm_squared = 0;
+    x->lr = exec_learning_rate(&x->opt, x->step);
+    for (int64_t i = 0; i < n; i++) {
+        struct action a = schedule_action(p->schedule, x->rp.stage, x->g->n_stages, m, i);
+        if (exec_run(x, a, err) < 0)
+            return err_prefix(err, "step %lld", (long long)x->step + 1);
+    }
+    *out = (struct exec_metrics){x->loss_sum / (double)x->g->loss_terms, sqrt(x->norm_squared),
+                                 x->lr};
+    x->step++;
+    x->sample += p->batch;
+    return 0;
+}
+
+int exec_validate(struct exec *x, int64_t batches, double *loss, struct err *err) {
+    const struct plan *p = x->g->plan;
+    int64_t m = plan_micro_batches(p), sample = x->sample;
+    x->split = DATA_VALID;
+    x->evaluating = true;
+    x->loss_sum = 0;
+    int rc = 0;
+    for (int64_t b = 0; b < batches && rc == 0; b++) {
+        x->sample = b * p->batch;
+        for (int64_t i = 0; i < m && rc == 0; i++)
+            rc = exec_run(x, (struct action){SEG_FORWARD, i}, err);
+    }
+    x->sample = sample;
+    x->split = DATA_TRAIN;
+    x->evaluating = false;
+    if (rc < 0 || comm_sum_double(comm_world(x->comm), &x->loss_sum, 1, err) < 0)
+        return -1;
+    *loss = x->loss_sum / ((double)x->g->loss_terms * (double)batches);
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* exec.h - the executor: runs one rank's program, step by step.
+ *
+ * After exec_create everything is allocated and resolved: pointers, groups, message lists. A
+ * step interprets the actions of the schedule over the arena and allocates nothing.
+ *
+ *     struct exec *x = exec_create(program, comm, data, &options, &err);
+ *     exec_init(x);                              // or exec_load(x, "ckpt", &err)
+ *     while (x->step < steps)
+ *         exec_step(x, &metrics, &err);
+ *     exec_save(x, "ckpt", 3, &err);
+ */
+#ifndef WEFT_EXEC_H
+#define WEFT_EXEC_H
+
+#include "comm/comm.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "program/program.h"
+
+struct exec_options {
+    uint64_t seed;     /* of weights, dropout and data order */
+    double lr, min_lr; /* peak and final learning rate */
+    int64_t warmup;    /* steps of linear warm-up */
+    int64_t decay_steps; /* the cosine ends here; 0 = constant after the warm-up */
+    double clip;       /* largest gradient norm; 0 = no clipping */
+    double weight_decay, beta1, beta2, eps; /* AdamW */
+    double momentum;   /* SGD */
+    int threads;       /* of this rank */
+    float *arena;      /* borrowed, from comm_alloc; NULL = allocate */
+    int64_t arena_bytes;
+    /* Called after every instruction when not NULL (tracing). Times are now_s() seconds. */
+    void (*on_instr)(void *ctx, const struct instr *i, struct action a, double start_s,
+                     double end_s);
+    void *on_instr_ctx;
+};
+struct exec_options exec_defaults(void);
+
+struct exec_metrics {
+    double loss, grad_norm, lr;
+};
+
+/* What is worked out once per instruction. */
+struct exec_piece {
+    int peer;
+    int copy_rank; /* the box as a strided copy between the block and dense memory */
+    int64_t size[MODEL_MAX_RANK], block_stride[MODEL_MAX_RANK], dense_stride[MODEL_MAX_RANK];
+    int64_t block_offset;  /* floats, of the box in the block */
+    int64_t staging;       /* floats into the staging, or -1: straight into the block */
+    int64_t elems;
+};
+struct exec_instr {
+    struct device_args args;
+    struct comm_group *group;
+    int n_pieces;
+    struct exec_piece *pieces;
+    struct comm_request **requests; /* one per piece */
+    struct block block;             /* of input */
+    bool counts;                    /* this rank's loss or norm enters the sum */
+};
+
+struct exec {
+    const struct program *g; /* borrowed, as are comm and data */
+    struct rank_program rp;
+    const struct stage_program *sp;
+    struct comm *comm;
+    const struct data *data;
+    struct exec_options opt;
+    char *arena;
+    int64_t high_water;       /* bytes of the arena really touched so far */
+    struct exec_instr *ready; /* [sp->n_instrs] */
+    struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
+    int64_t step;             /* optimizer steps done */
+    int64_t sample;           /* data position: first sample of the next step */
+    enum data_split split;    /* where input comes from */
+    bool evaluating;          /* no dropout */
+    double loss_sum, norm_squared; /* of this rank, then of all */
+    double grad_scale, lr;
+    double seconds[OPCODE_COUNT]; /* time spent, by opcode */
+};
+
+/* NULL on failure. The job must have exactly plan->devices ranks. data may be NULL for programs
+ * that are only inspected. */
+struct exec *exec_create(const struct program *g, struct comm *comm, const struct data *data,
+                         const struct exec_options *opt, struct err *err);
+void exec_destroy(struct exec *x);
+
+/* Initial parameters, a function of the seed and the global index alone. */
+void exec_init(struct exec *x);
+
+/* One optimizer step. All ranks get the metrics. */
+int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
+
+/* Mean loss over `batches` batches of the validation split, from its beginning. */
+int exec_validate(struct exec *x, int64_t batches, double *loss, struct err *err);
+
+/* Learning rate of a step counted from 0: linear warm-up, then cosine to min_lr. */
+double exec_learning_rate(const struct exec_options *o, int64_t step);
+
+/* Checkpoints (checkpoint/checkpoint.h); called by all ranks. keep = 0 keeps all. */
+int exec_save(struct exec *x, const char *dir, int64_t keep, struct err *err);
+int exec_load(struct exec *x, const char *path, struct err *err);
+
+/* All ranks learn whether any failed (rc < 0), and get the message of the lowest that did. err
+ * must not be NULL. Returns 0 when none failed. */
+int exec_agree(struct comm *comm, int rc, struct err *err);
+
+/* ---- inside ---------------------------------------------------------------------------- */
+
+int exec_prepare(struct exec *x, struct err *err);
+int exec_run(struct exec *x, struct action a, struct err *err);
+/* Waits for all sends under way, so that buffers may be reused or the job may end. */
+int exec_drain(struct exec *x, struct err *err);
+
+#endif

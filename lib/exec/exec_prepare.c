@@ -1,0 +1,190 @@
+/* Resolving a program for one rank: everything that depends on its coordinates. */
+#include "common/mem.h"
+#include "exec/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Groups are made in ascending order of their axes by every rank of the stage. */
+static int make_groups(struct exec *x, struct err *err) {
+    const struct mesh *mesh = x->sp->mesh;
+    int first = x->g->plan->stages[x->rp.stage].first_rank;
+    bool wanted[1 << MESH_MAX_AXES] = {false};
+    for (int i = 0; i < x->sp->n_instrs; i++) {
+        const struct instr *ins = &x->sp->instrs[i];
+        if (opcode_key(ins->code) == KEY_COMM && ins->code != I_norm)
+            wanted[ins->axes] = true;
+    }
+    int *ranks = mem_array((size_t)mesh_devices(mesh), sizeof *ranks), rc = 0;
+    for (unsigned axes = 1; axes < 1u << mesh->n_axes && rc == 0; axes++) {
+        if (!wanted[axes])
+            continue;
+        int n = mesh_group(mesh, axes, x->rp.rank - first, ranks);
+        for (int i = 0; i < n; i++)
+            ranks[i] += first;
+        x->groups[axes] = comm_group_create(x->comm, ranks, n, err);
+        rc = x->groups[axes] ? 0 : -1;
+    }
+    free(ranks);
+    return rc;
+}
+
+static struct block block_of(const struct exec *x, const struct shape *s, struct placement p) {
+    return placement_block(x->sp->mesh, s, &x->g->sizes, p, x->rp.coord);
+}
+
+/* Row-major strides of a block. */
+static void strides_of(int rank, const int64_t *size, int64_t *stride) {
+    int64_t step = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= size[i];
+    }
+}
+
+/* A box inside a block as a strided copy to or from dense memory. */
+static void box_copy(const struct shape *s, const struct block *block, const struct block *box,
+                     struct exec_piece *out) {
+    int64_t stride[MODEL_MAX_RANK], dense[MODEL_MAX_RANK];
+    strides_of(s->rank, block->size, stride);
+    strides_of(s->rank, box->size, dense);
+    out->block_offset = 0;
+    for (int i = 0; i < s->rank; i++)
+        out->block_offset += (box->first[i] - block->first[i]) * stride[i];
+    /* Merge neighbouring dims that are one run in the block, too. */
+    int64_t size[MODEL_MAX_RANK], from[MODEL_MAX_RANK], to[MODEL_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < s->rank; i++) {
+        if (box->size[i] == 1)
+            continue;
+        if (n && from[n - 1] == box->size[i] * stride[i]) {
+            size[n - 1] *= box->size[i];
+            from[n - 1] = stride[i];
+            to[n - 1] = dense[i];
+        } else {
+            size[n] = box->size[i];
+            from[n] = stride[i];
+            to[n++] = dense[i];
+        }
+    }
+    if (!n) {
+        size[0] = from[0] = to[0] = 1;
+        n = 1;
+    }
+    out->copy_rank = n;
+    memcpy(out->size, size, sizeof size);
+    memcpy(out->block_stride, from, sizeof from);
+    memcpy(out->dense_stride, to, sizeof to);
+}
+
+static void prepare_transfer(struct exec *x, const struct instr *ins, struct exec_instr *r) {
+    const struct transfer *t = &x->g->transfers[ins->transfer];
+    const struct shape *s = transfer_shape(x->g, t);
+    bool source = ins->code == I_send;
+    struct piece *pieces;
+    r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
+    r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
+    r->requests = mem_array((size_t)r->n_pieces, sizeof *r->requests);
+    struct block block = block_of(x, s, source ? t->from_place : t->to_place);
+    int64_t staged = 0;
+    for (int i = 0; i < r->n_pieces; i++) {
+        struct exec_piece *p = &r->pieces[i];
+        box_copy(s, &block, &pieces[i].box, p);
+        p->peer = source ? pieces[i].dst : pieces[i].src;
+        p->elems = pieces[i].elems;
+        p->staging = -1;
+        if (source || !piece_is_contiguous(x->g, t, &pieces[i])) {
+            p->staging = staged;
+            staged += p->elems;
+        }
+    }
+    free(pieces);
+}
+
+static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
+                                   const struct block *b) {
+    struct kernel_box box = {.rank = s->rank};
+    for (int i = 0; i < s->rank; i++) {
+        box.size[i] = b->size[i];
+        box.first[i] = b->first[i];
+        /* The batch is indexed over the whole step, not over one micro-batch. */
+        box.whole[i] = s->dim[i] == x->g->plan->model->batch ? x->g->plan->batch
+                                                             : x->g->sizes.size[s->dim[i]];
+    }
+    return box;
+}
+
+static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
+    const struct model *m = x->g->plan->model;
+    struct device_args *a = &r->args;
+    r->counts = rank_is_first(&x->rp, ins->axes);
+    if (ins->op >= 0)
+        a->eps = (float)m->ops[ins->op].eps;
+    switch (ins->code) {
+    case I_input: r->block = block_of(x, &m->tensors[ins->tensor].shape, ins->place); break;
+    case I_linear: a->skip_bias = !r->counts; break;
+    case I_embedding:
+    case I_embedding_dw:
+        a->first = block_of(x, &m->params[ins->param].shape, ins->place).first[0];
+        break;
+    case I_cross_entropy_part:
+    case I_cross_entropy_dx: {
+        const struct shape *s = &m->tensors[ins->tensor].shape;
+        a->first = block_of(x, s, ins->place).first[s->rank - 1];
+        a->scale = (float)(1.0 / (double)x->g->loss_terms);
+        break;
+    }
+    case I_dropout: {
+        const struct shape *s = &m->tensors[ins->tensor].shape;
+        struct block b = block_of(x, s, ins->place);
+        a->box = whole_box(x, s, &b);
+        a->rate = (float)m->ops[ins->op].rate;
+        break;
+    }
+    case I_copy:
+        a->copy = &ins->copy;
+        for (int k = 0; k < x->sp->mesh->n_axes; k++)
+            if (ins->axes >> k & 1)
+                a->src_offset = x->rp.coord[k] * ins->copy.src_step;
+        break;
+    case I_adamw:
+    case I_sgd:
+        a->beta1 = (float)x->opt.beta1;
+        a->beta2 = (float)x->opt.beta2;
+        a->opt_eps = (float)x->opt.eps;
+        a->momentum = (float)x->opt.momentum;
+        a->decay = m->params[ins->param].decay ? (float)x->opt.weight_decay : 0;
+        break;
+    case I_send:
+    case I_recv: prepare_transfer(x, ins, r); break;
+    default: break;
+    }
+    if (opcode_key(ins->code) == KEY_COMM && ins->code != I_norm)
+        r->group = x->groups[ins->axes];
+}
+
+int exec_prepare(struct exec *x, struct err *err) {
+    if (make_groups(x, err) < 0)
+        return -1;
+    x->ready = mem_array((size_t)x->sp->n_instrs, sizeof *x->ready);
+    for (int i = 0; i < x->sp->n_instrs; i++)
+        prepare_instr(x, &x->sp->instrs[i], &x->ready[i]);
+    return 0;
+}
+
+void exec_init(struct exec *x) {
+    const struct model *m = x->g->plan->model;
+    for (int i = 0; i < x->sp->n_params; i++) {
+        const struct param_instance *p = &x->sp->params[i];
+        const struct model_param *mp = &m->params[p->param];
+        struct block b = block_of(x, &mp->shape, p->place);
+        struct kernel_box box = whole_box(x, &mp->shape, &b);
+        float *w = (float *)(x->arena + x->sp->buffers[p->buffer].offset);
+        int64_t n = x->sp->buffers[p->buffer].elems;
+        if (mp->init == INIT_NORMAL)
+            kernel_normal(&box, (float)mp->std, x->opt.seed, (uint64_t)p->param, w);
+        else
+            kernel_fill(n, mp->init == INIT_ONES ? 1.0f : 0.0f, w);
+    }
+    x->step = x->sample = 0;
+}

@@ -1,0 +1,198 @@
+/* The interpreter: one action is one segment of the program for one micro-batch. */
+#include "common/mem.h"
+#include "common/progress.h"
+#include "common/rng.h"
+#include "exec/exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMORY_ALIGN = 64 };
+
+/* The address of a buffer for this micro-batch; notes how far into the arena it reaches. */
+static float *address(struct exec *x, int buffer, int64_t micro_batch) {
+    if (buffer < 0)
+        return NULL;
+    int64_t at = buffer_offset(x->sp, buffer, micro_batch);
+    int64_t end = at + 4 * x->sp->buffers[buffer].elems;
+    end = (end + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    if (end > x->high_water)
+        x->high_water = end;
+    return (float *)(x->arena + at);
+}
+
+static float *staging(struct exec *x, int64_t at, int64_t elems) {
+    int64_t end = (at + 4 * elems + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    if (elems && end > x->high_water)
+        x->high_water = end;
+    return (float *)(x->arena + at);
+}
+
+/* Reads this rank's block of the micro-batch's data. */
+static void run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                      int64_t micro_batch, void *out) {
+    const struct model_tensor *t = &x->g->plan->model->tensors[ins->tensor];
+    int64_t first = x->sample + micro_batch * x->g->plan->micro_batch + r->block.first[0];
+    int64_t at = r->block.first[1], n = t->shape.rank > 1 ? r->block.size[1] : 1;
+    for (int64_t b = 0; b < r->block.size[0]; b++) {
+        int32_t *ids = (int32_t *)out + b * n;
+        switch (t->source) {
+        case DATA_TOKEN: data_tokens(x->data, x->split, first + b, at, n, ids, NULL); break;
+        case DATA_NEXT_TOKEN: data_tokens(x->data, x->split, first + b, at, n, NULL, ids); break;
+        case DATA_IMAGE:
+            data_image(x->data, x->split, first + b, at, n, (float *)out + b * n, NULL);
+            break;
+        case DATA_LABEL: data_image(x->data, x->split, first + b, 0, 0, NULL, ids); break;
+        }
+    }
+}
+
+static int wait_all(struct exec *x, struct exec_instr *r, struct err *err) {
+    for (int i = 0; i < r->n_pieces; i++) {
+        int rc = comm_wait(x->comm, r->requests[i], err);
+        r->requests[i] = NULL;
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Packs and posts; the staging is free again when the last use of it has been taken. */
+static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *r, float *in,
+                    struct err *err) {
+    const struct transfer *t = &x->g->transfers[ins->transfer];
+    float *stage = staging(x, t->send_offset, t->send_staging);
+    if (wait_all(x, r, err) < 0)
+        return -1;
+    for (int i = 0; i < r->n_pieces; i++) {
+        const struct exec_piece *p = &r->pieces[i];
+        float *dense = stage + p->staging;
+        kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
+                    p->dense_stride, false);
+        r->requests[i] = comm_send(x->comm, dense, 4 * p->elems, p->peer, ins->transfer, err);
+        if (!r->requests[i])
+            return -1;
+    }
+    return 0;
+}
+
+static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *r, float *out,
+                    struct err *err) {
+    const struct transfer *t = &x->g->transfers[ins->transfer];
+    float *stage = staging(x, t->recv_offset, t->recv_staging);
+    for (int i = 0; i < r->n_pieces; i++) {
+        const struct exec_piece *p = &r->pieces[i];
+        float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
+        r->requests[i] = comm_recv(x->comm, dst, 4 * p->elems, p->peer, ins->transfer, err);
+        if (!r->requests[i])
+            return -1;
+    }
+    if (wait_all(x, r, err) < 0)
+        return -1;
+    for (int i = 0; i < r->n_pieces; i++) {
+        const struct exec_piece *p = &r->pieces[i];
+        if (p->staging >= 0)
+            kernel_copy(p->copy_rank, p->size, stage + p->staging, p->dense_stride,
+                        out + p->block_offset, p->block_stride, false);
+    }
+    return 0;
+}
+
+/* Global gradient norm and loss; from here on every rank knows the step's scale. */
+static int run_norm(struct exec *x, struct err *err) {
+    double sums[2] = {x->norm_squared, x->loss_sum};
+    if (comm_sum_double(comm_world(x->comm), sums, 2, err) < 0)
+        return -1;
+    x->norm_squared = sums[0];
+    x->loss_sum = sums[1];
+    double norm = sqrt(sums[0]);
+    x->grad_scale = x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1;
+    return 0;
+}
+
+static int run_collective(const struct instr *ins, const struct exec_instr *r, float *in,
+                          float *out, struct err *err) {
+    int64_t n = ins->n[0], per_rank = n / comm_group_size(r->group);
+    switch (ins->code) {
+    case I_all_gather: return comm_all_gather(r->group, in, out, per_rank, err);
+    case I_all_reduce: return comm_all_reduce(r->group, in, n, err);
+    case I_reduce_scatter: return comm_reduce_scatter(r->group, in, out, per_rank, err);
+    case I_all_to_all: return comm_all_to_all(r->group, in, out, per_rank, err);
+    default: return err_system(err, "not a collective");
+    }
+}
+
+/* Compute: what changes from call to call is set here. */
+static void run_compute(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                        int64_t micro_batch, float **in, float **out) {
+    struct device_args a = r->args;
+    if (ins->code == I_dropout) {
+        const struct model *m = x->g->plan->model;
+        const struct shape *s = &m->tensors[ins->tensor].shape;
+        for (int i = 0; i < s->rank; i++)
+            if (s->dim[i] == m->batch)
+                a.box.first[i] += micro_batch * x->g->plan->micro_batch;
+        a.seed = x->opt.seed;
+        a.stream = rng_mix(((uint64_t)x->step << 24) + (uint64_t)ins->op + 1);
+        if (x->evaluating)
+            a.rate = 0;
+    }
+    a.grad_scale = (float)x->grad_scale;
+    a.lr = (float)x->lr;
+    a.step = x->step + 1;
+    double value = device_exec(ins->code, ins->n, in, out, &a);
+    if (!r->counts)
+        return;
+    if (ins->code == I_cross_entropy || ins->code == I_cross_entropy_finish)
+        x->loss_sum += value;
+    else if (ins->code == I_sum_squares)
+        x->norm_squared += value;
+}
+
+static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr *r,
+                     int64_t micro_batch, struct err *err) {
+    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
+    for (int k = 0; k < INSTR_MAX_IN; k++)
+        in[k] = address(x, ins->in[k], micro_batch);
+    for (int k = 0; k < INSTR_MAX_OUT; k++)
+        out[k] = address(x, ins->out[k], micro_batch);
+    switch (ins->code) {
+    case I_input: run_input(x, ins, r, micro_batch, out[0]); return 0;
+    case I_fill:
+        memset(x->arena + x->sp->bytes[MEM_parameters], 0,
+               (size_t)x->sp->bytes[MEM_gradients]);
+        return 0;
+    case I_send: return run_send(x, ins, r, in[0], err);
+    case I_recv: return run_recv(x, ins, r, out[0], err);
+    case I_norm: return run_norm(x, err);
+    case I_all_gather:
+    case I_all_reduce:
+    case I_reduce_scatter:
+    case I_all_to_all: return run_collective(ins, r, in[0], out[0], err);
+    default: run_compute(x, ins, r, micro_batch, in, out); return 0;
+    }
+}
+
+int exec_run(struct exec *x, struct action a, struct err *err) {
+    int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
+    double start = now_s();
+    for (int i = x->sp->seg[a.segment]; i < x->sp->seg[a.segment + 1]; i++) {
+        const struct instr *ins = &x->sp->instrs[i];
+        if (run_instr(x, ins, &x->ready[i], mb, err) < 0)
+            return err_prefix(err, "%s", opcode_name(ins->code));
+        double end = now_s();
+        x->seconds[ins->code] += end - start;
+        if (x->opt.on_instr)
+            x->opt.on_instr(x->opt.on_instr_ctx, ins, a, start, end);
+        start = end;
+    }
+    return 0;
+}
+
+int exec_drain(struct exec *x, struct err *err) {
+    for (int i = 0; i < x->sp->n_instrs; i++)
+        if (x->sp->instrs[i].code == I_send && wait_all(x, &x->ready[i], err) < 0)
+            return -1;
+    return 0;
+}

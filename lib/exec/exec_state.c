@@ -1,0 +1,154 @@
+/* Checkpoints of a run: each tensor is stored once, by the ranks that come first on the axes
+ * over which it is replicated; any rank under any plan reads the box that it needs. */
+#include "checkpoint/checkpoint.h"
+#include "common/mem.h"
+#include "exec/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPORT_TAG = 1 << 20 };
+
+static struct checkpoint_box box_of(const struct exec *x, int param, struct placement place) {
+    const struct shape *s = &x->g->plan->model->params[param].shape;
+    struct block b = placement_block(x->sp->mesh, s, &x->g->sizes, place, x->rp.coord);
+    struct checkpoint_box box = {.dims = s->rank};
+    for (int i = 0; i < s->rank; i++) {
+        box.shape[i] = x->g->sizes.size[s->dim[i]];
+        box.first[i] = b.first[i];
+        box.size[i] = b.size[i];
+    }
+    return box;
+}
+
+static enum checkpoint_kind state_kind(const struct exec *x, int which) {
+    if (x->g->plan->optimizer == OPTIMIZER_sgd)
+        return CHECKPOINT_MOMENTUM;
+    return which ? CHECKPOINT_ADAM_V : CHECKPOINT_ADAM_M;
+}
+
+static bool stores(const struct exec *x, struct placement place) {
+    return rank_is_first(&x->rp, placement_axes(x->sp->mesh, place, PLACE_REPLICATE));
+}
+
+static const float *contents(const struct exec *x, int buffer) {
+    return (const float *)(x->arena + x->sp->buffers[buffer].offset);
+}
+
+static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
+    const struct model *m = x->g->plan->model;
+    int64_t n = 0;
+    for (int i = 0; i < x->sp->n_params; i++) {
+        const struct param_instance *p = &x->sp->params[i];
+        if (p->home && stores(x, p->place))
+            out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
+                                                 box_of(x, p->param, p->place),
+                                                 contents(x, p->buffer)};
+    }
+    for (int i = 0; i < x->sp->n_states; i++) {
+        const struct state_instance *s = &x->sp->states[i];
+        if (stores(x, s->place))
+            out[n++] = (struct checkpoint_piece){state_kind(x, s->which),
+                                                 m->params[s->param].name,
+                                                 box_of(x, s->param, s->place),
+                                                 contents(x, s->buffer)};
+    }
+    return n;
+}
+
+static int send_report(struct exec *x, const char *report, struct err *err) {
+    int64_t n = (int64_t)strlen(report) + 1;
+    struct comm_request *r = comm_send(x->comm, &n, sizeof n, 0, REPORT_TAG, err);
+    if (!r || comm_wait(x->comm, r, err) < 0)
+        return -1;
+    r = comm_send(x->comm, report, n, 0, REPORT_TAG, err);
+    return r ? comm_wait(x->comm, r, err) : -1;
+}
+
+static char *recv_report(struct exec *x, int rank, struct err *err) {
+    int64_t n = 0;
+    struct comm_request *r = comm_recv(x->comm, &n, sizeof n, rank, REPORT_TAG, err);
+    if (!r || comm_wait(x->comm, r, err) < 0)
+        return NULL;
+    char *report = mem_alloc((size_t)n);
+    r = comm_recv(x->comm, report, n, rank, REPORT_TAG, err);
+    if (!r || comm_wait(x->comm, r, err) < 0) {
+        free(report);
+        return NULL;
+    }
+    return report;
+}
+
+static int commit(struct exec *x, const char *dir, char *own, int64_t keep, struct err *err) {
+    int n = comm_size(x->comm), rc = 0;
+    char **reports = mem_array((size_t)n, sizeof *reports);
+    reports[0] = own;
+    for (int r = 1; r < n; r++)
+        if (!(reports[r] = recv_report(x, r, err)))
+            rc = -1;
+    const struct model *m = x->g->plan->model;
+    struct checkpoint_info info = {.step = x->step, .sample = x->sample,
+                                   .seed = (int64_t)x->opt.seed, .model = m->name,
+                                   .model_hash = m->hash};
+    if (rc == 0)
+        rc = checkpoint_commit(dir, &info, reports, n, keep, err);
+    for (int r = 1; r < n; r++)
+        free(reports[r]);
+    free(reports);
+    return rc;
+}
+
+int exec_save(struct exec *x, const char *dir, int64_t keep, struct err *err) {
+    int rank = comm_rank(x->comm);
+    if (exec_agree(x->comm, rank ? 0 : checkpoint_begin(dir, x->step, err), err) < 0)
+        return -1;
+    struct checkpoint_piece *pieces =
+        mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
+    char *report = NULL;
+    int rc = checkpoint_write(dir, x->step, rank, pieces, list_pieces(x, pieces), &report, err);
+    free(pieces);
+    rc = exec_agree(x->comm, rc, err);
+    if (rc == 0)
+        rc = exec_agree(x->comm, rank ? send_report(x, report, err) : commit(x, dir, report, keep, err), err);
+    free(report);
+    return rc;
+}
+
+static int load_all(struct exec *x, const struct checkpoint *ck, struct err *err) {
+    const struct model *m = x->g->plan->model;
+    for (int i = 0; i < x->sp->n_params; i++) {
+        const struct param_instance *p = &x->sp->params[i];
+        struct checkpoint_box box = box_of(x, p->param, p->place);
+        if (checkpoint_read(ck, CHECKPOINT_PARAM, m->params[p->param].name, &box,
+                            (float *)contents(x, p->buffer), err) < 0)
+            return -1;
+    }
+    for (int i = 0; i < x->sp->n_states; i++) {
+        const struct state_instance *s = &x->sp->states[i];
+        struct checkpoint_box box = box_of(x, s->param, s->place);
+        if (checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
+                            (float *)contents(x, s->buffer), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int exec_load(struct exec *x, const char *path, struct err *err) {
+    struct checkpoint *ck = NULL;
+    const struct model *m = x->g->plan->model;
+    int rc = checkpoint_open(&ck, path, err);
+    if (rc == 0)
+        rc = checkpoint_check_model(ck, m->name, m->hash, err);
+    if (rc == 0)
+        rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
+    if (rc == 0)
+        rc = load_all(x, ck, err);
+    if (rc == 0) {
+        const struct checkpoint_info *info = checkpoint_info(ck);
+        x->step = info->step;
+        x->sample = info->sample;
+        x->opt.seed = (uint64_t)info->seed;
+    }
+    checkpoint_close(ck);
+    return exec_agree(x->comm, rc, err);
+}

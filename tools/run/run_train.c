@@ -1,0 +1,242 @@
+/* The training loop around the executor: data, resume, metrics, validation, checkpoints. */
+#define _GNU_SOURCE /* sched_setaffinity */
+#include "run.h"
+
+#include "checkpoint/checkpoint.h"
+#include "common/json.h"
+#include "common/progress.h"
+#include "run_trace.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct loop {
+    const struct run_options *o;
+    struct comm *comm;
+    struct exec *x;
+    bool speaks;
+    double max_bytes;     /* largest arena of any rank */
+    int64_t terms;        /* targets per step: tokens or images */
+    double start_s;
+};
+
+/* A fair share of the node's cores. A launcher may have bound this process to fewer cores than
+ * its threads need; then it may use them all. */
+static int share_of_cores(struct comm *comm, int64_t wanted) {
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = wanted ? (int)wanted : cores / comm_node_size(comm);
+    if (threads < 1)
+        threads = 1;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < threads) {
+        CPU_ZERO(&set);
+        for (int c = 0; c < cores; c++)
+            CPU_SET(c, &set);
+        sched_setaffinity(0, sizeof set, &set);
+    }
+    return threads;
+}
+
+static struct exec_options exec_options_of(const struct run_options *o, const struct plan *p,
+                                           int threads) {
+    struct exec_options e = exec_defaults();
+    e.seed = o->seed < 0 ? 1 : (uint64_t)o->seed;
+    e.lr = o->lr ? o->lr : p->optimizer == OPTIMIZER_sgd ? 0.05 : e.lr;
+    e.min_lr = o->min_lr ? o->min_lr : e.lr / 10;
+    e.warmup = o->warmup < 0 ? o->steps / 10 : o->warmup;
+    e.decay_steps = o->steps;
+    e.clip = o->clip;
+    e.weight_decay = o->weight_decay;
+    e.beta1 = o->beta1;
+    e.beta2 = o->beta2;
+    e.momentum = o->momentum;
+    e.threads = threads;
+    return e;
+}
+
+/* What the model reads, from its data inputs. */
+static int open_data(struct data **data, const struct model *m, const struct run_options *o,
+                     uint64_t seed, struct err *err) {
+    struct data_spec spec = {.source = o->data, .valid_source = o->valid_data, .seed = seed,
+                             .validation = o->valid_data ? 0 : o->validation};
+    const struct model_op *loss = &m->ops[m->loss];
+    const struct shape *logits = &m->tensors[loss->in[0]].shape;
+    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->producer >= 0)
+            continue;
+        if (t->source == DATA_TOKEN || t->source == DATA_NEXT_TOKEN) {
+            spec.kind = DATA_TOKENS;
+            spec.seq = m->dims[t->shape.dim[1]].size;
+            spec.vocab = classes;
+        } else if (t->source == DATA_IMAGE) {
+            spec.kind = DATA_IMAGES;
+            spec.pixels = m->dims[t->shape.dim[1]].size;
+            spec.classes = classes;
+        }
+    }
+    return data_open(data, &spec, err);
+}
+
+/* The seed of the checkpoint to go on from, where there is one. */
+static int resume_seed(const struct run_options *o, char **path, uint64_t *seed,
+                       struct err *err) {
+    *path = NULL;
+    if (!o->resume)
+        return 0;
+    int found = checkpoint_latest(o->resume, path, err);
+    if (found <= 0)
+        return found;
+    struct checkpoint *ck = NULL;
+    if (checkpoint_open(&ck, *path, err) < 0)
+        return -1;
+    *seed = (uint64_t)checkpoint_info(ck)->seed;
+    checkpoint_close(ck);
+    if (o->seed >= 0 && (uint64_t)o->seed != *seed)
+        return err_usage(err, "--seed %lld: the checkpoint was made with seed %llu",
+                         (long long)o->seed, (unsigned long long)*seed);
+    return 0;
+}
+
+static void print_line(json_t *line) {
+    json_write_line(line, stdout);
+    fflush(stdout);
+    json_decref(line);
+}
+
+static void report_step(struct loop *l, const struct exec_metrics *m, double seconds) {
+    if (!l->speaks)
+        return;
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "step",
+                             (json_int_t)l->x->step, "loss", m->loss, "grad_norm", m->grad_norm,
+                             "lr", m->lr, "step_ms", 1e3 * seconds,
+                             "tokens_per_s", (double)l->terms / seconds, "bytes",
+                             (json_int_t)l->max_bytes);
+    print_line(line);
+}
+
+static int validate(struct loop *l, struct err *err) {
+    double loss;
+    if (!data_size(l->x->data, DATA_VALID))
+        return 0;
+    if (exec_validate(l->x, l->o->valid_batches, &loss, err) < 0)
+        return -1;
+    if (l->speaks)
+        print_line(json_pack("{s:I, s:f}", "step", (json_int_t)l->x->step, "valid_loss", loss));
+    return 0;
+}
+
+/* Did any rank get a signal? All must stop after the same step. */
+static int any_interrupted(struct loop *l, bool *stop, struct err *err) {
+    double flag = interrupted();
+    if (comm_max_double(comm_world(l->comm), &flag, 1, err) < 0)
+        return -1;
+    *stop = flag > 0;
+    return 0;
+}
+
+static bool every(int64_t period, int64_t step) {
+    return period > 0 && step % period == 0;
+}
+
+static int steps(struct loop *l, struct err *err) {
+    struct exec *x = l->x;
+    struct progress pr;
+    int64_t saved = -1;
+    bool stop = false;
+    progress_start(&pr, "step", l->speaks ? l->o->steps : 0);
+    while (x->step < l->o->steps && !stop) {
+        struct exec_metrics m;
+        double start = now_s();
+        if (exec_step(x, &m, err) < 0)
+            return -1;
+        report_step(l, &m, now_s() - start);
+        char detail[64];
+        snprintf(detail, sizeof detail, "loss %.4f", m.loss);
+        if (l->speaks)
+            progress_step(&pr, x->step, detail);
+        if (any_interrupted(l, &stop, err) < 0 ||
+            (every(l->o->valid_every, x->step) && validate(l, err) < 0))
+            return -1;
+        if (l->o->save && every(l->o->save_every, x->step)) {
+            if (exec_save(x, l->o->save, l->o->keep, err) < 0)
+                return -1;
+            saved = x->step;
+        }
+    }
+    if (l->speaks)
+        progress_end(&pr);
+    if (l->o->save && saved != x->step)
+        return exec_save(x, l->o->save, l->o->keep, err);
+    return 0;
+}
+
+/* Time by instruction over all ranks, and the share outside matrix products. */
+static int print_timing(struct loop *l, struct err *err) {
+    double s[OPCODE_COUNT], total = 0;
+    memcpy(s, l->x->seconds, sizeof s);
+    if (comm_sum_double(comm_world(l->comm), s, OPCODE_COUNT, err) < 0)
+        return -1;
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        total += s[i];
+    if (!l->speaks)
+        return 0;
+    double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw];
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        if (s[i] > 0.0005 * total)
+            fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],
+                    100 * s[i] / total);
+    fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", "outside products", total - products,
+            100 * (total - products) / total);
+    return 0;
+}
+
+static int train(struct loop *l, const char *resume, struct err *err) {
+    struct exec *x = l->x;
+    double bytes = (double)x->sp->arena_bytes;
+    if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
+        return -1;
+    l->max_bytes = bytes;
+    exec_init(x);
+    if (resume && exec_load(x, resume, err) < 0)
+        return -1;
+    if (l->speaks && resume)
+        note("weft-run: going on from %s", resume);
+    if (steps(l, err) < 0 || exec_drain(x, err) < 0)
+        return -1;
+    return l->o->timing ? print_timing(l, err) : 0;
+}
+
+int run_train(struct comm *comm, const struct program *g, const struct run_options *o,
+              struct err *err) {
+    const struct plan *p = g->plan;
+    struct loop l = {.o = o, .comm = comm, .speaks = comm_rank(comm) == 0,
+                     .terms = g->loss_terms, .start_s = now_s()};
+    struct exec_options e = exec_options_of(o, p, share_of_cores(comm, o->threads));
+    char *resume = NULL;
+    struct data *data = NULL;
+    struct run_trace *trace = NULL;
+    int rc = resume_seed(o, &resume, &e.seed, err);
+    if (rc == 0)
+        rc = open_data(&data, p->model, o, e.seed, err);
+    if (rc == 0 && o->trace && !(trace = run_trace_create(g, comm_rank(comm), &e)))
+        rc = err_system(err, "out of memory for the trace");
+    rc = exec_agree(comm, rc, err);
+    if (rc == 0) {
+        interrupt_catch();
+        l.x = exec_create(g, comm, data, &e, err);
+        rc = exec_agree(comm, l.x ? 0 : -1, err);
+        if (rc == 0)
+            rc = train(&l, resume, err);
+    }
+    if (rc == 0 && trace)
+        rc = run_trace_write(trace, comm, o->trace, err);
+    run_trace_destroy(trace);
+    exec_destroy(l.x);
+    data_close(data);
+    free(resume);
+    return rc;
+}
