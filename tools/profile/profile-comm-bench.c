@@ -1,0 +1,140 @@
+/* Timing. All ranks take the same decisions, because they decide by the same numbers: the
+ * time of a sample is the slowest rank's, known to all.
+ *
+ * A sample is a burst of calls, long enough for the clock and for the barrier before it to
+ * be lost in it. Samples are taken until the standard error of their median is small or the
+ * time for the row is used up.
+ */
+#include "profile-comm.h"
+
+#include "common/progress.h"
+#include "common/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SAMPLES_LEAST = 9, SAMPLES_MOST = 200, BURST_MOST = 1000, TAG = 7 };
+
+static const double burst_s = 1e-3; /* a burst lasts about that long */
+
+int bench_enter(struct bench *b, const struct row *row, struct err *err) {
+    if (b->g == row->g && b->s == row->s)
+        return 0;
+    bench_leave(b);
+    b->g = row->g;
+    b->s = row->s;
+    int rank = comm_rank(b->comm), block = row->g * row->s;
+    int first = rank / block * block + rank % row->s;
+    if (rank / block * block + block > comm_size(b->comm))
+        return 0; /* the ranks left over look on */
+    int *ranks = mem_array((size_t)row->g, sizeof *ranks);
+    for (int i = 0; i < row->g; i++)
+        ranks[i] = first + i * row->s;
+    b->group = comm_group_create(b->comm, ranks, row->g, err);
+    free(ranks);
+    return b->group ? 0 : -1;
+}
+
+void bench_leave(struct bench *b) {
+    comm_group_destroy(b->group);
+    b->group = NULL;
+    b->g = b->s = 0;
+}
+
+/* There and back; half of that is the time of a message. */
+static int ping_pong(struct bench *b, int64_t bytes, struct err *err) {
+    bool first = comm_group_rank(b->group) == 0;
+    int peer = comm_rank(b->comm) + (first ? b->s : -b->s);
+    for (int way = 0; way < 2; way++) {
+        struct comm_request *q = first == (way == 0)
+                                     ? comm_send(b->comm, b->in, bytes, peer, TAG, err)
+                                     : comm_recv(b->comm, b->out, bytes, peer, TAG, err);
+        if (!q || comm_wait(b->comm, q, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int bench_run(struct bench *b, const struct row *row, struct err *err) {
+    if (!b->group)
+        return 0;
+    int64_t all = row->bytes / 4, each = all / row->g;
+    switch (row->collective) {
+    case COLLECTIVE_all_reduce: return comm_all_reduce(b->group, b->in, all, err);
+    case COLLECTIVE_all_gather: return comm_all_gather(b->group, b->in, b->out, each, err);
+    case COLLECTIVE_reduce_scatter:
+        return comm_reduce_scatter(b->group, b->in, b->out, each, err);
+    case COLLECTIVE_all_to_all: return comm_all_to_all(b->group, b->in, b->out, each, err);
+    case COLLECTIVE_p2p: return ping_pong(b, row->bytes, err);
+    case COLLECTIVE_COUNT: break;
+    }
+    return 0;
+}
+
+int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *arg,
+               int burst, double *took_s, bool *stop, struct err *err) {
+    struct comm_group *world = comm_world(b->comm);
+    if (comm_barrier(world, err) < 0)
+        return -1;
+    double start = now_s();
+    for (int i = 0; i < burst; i++)
+        if (run(arg, err) < 0)
+            return -1;
+    double x[2] = {(now_s() - start) / burst, interrupted()};
+    if (comm_max_double(world, x, 2, err) < 0)
+        return -1;
+    *took_s = x[0];
+    *stop = x[1] > 0;
+    return 0;
+}
+
+struct call {
+    struct bench *b;
+    const struct row *row;
+};
+
+static int run_call(void *arg, struct err *err) {
+    struct call *c = arg;
+    return bench_run(c->b, c->row, err);
+}
+
+/* Standard error of the median of n values, relative to it; for a normal distribution the
+ * inter-quartile range is 1.35 sigma and the error of the median 1.25 sigma / sqrt(n). */
+static bool precise(const struct limits *l, double *x, int64_t n) {
+    return n >= SAMPLES_LEAST &&
+           1.25 / 1.35 * 2 * stats_spread(x, n) / sqrt((double)n) < l->error;
+}
+
+/* Fills x with samples; returns how many, 0 when interrupted, -1 on failure. */
+static int take_samples(struct bench *b, struct call *c, double *x, struct err *err) {
+    double once = 0, spent = 0;
+    bool stop = false;
+    for (int warm = 0; warm < 2; warm++)
+        if (bench_time(b, run_call, c, 1 + 2 * warm, &once, &stop, err) < 0)
+            return -1;
+    int burst =
+        once > burst_s ? 1 : (int)fmin(BURST_MOST, ceil(burst_s / fmax(once, 1e-9)));
+    int n = 0;
+    while (!stop && n < SAMPLES_MOST && !precise(&b->limits, x, n) &&
+           (n < 5 || spent < b->limits.row_s)) {
+        if (bench_time(b, run_call, c, burst, &x[n], &stop, err) < 0)
+            return -1;
+        spent += x[n++] * burst;
+    }
+    return stop ? 0 : n;
+}
+
+int bench_measure(struct bench *b, const struct row *row, struct measured *out,
+                  struct err *err) {
+    double x[SAMPLES_MOST];
+    struct call call = {b, row};
+    int n = take_samples(b, &call, x, err);
+    if (n < 0)
+        return -1;
+    double half = row->collective == COLLECTIVE_p2p ? 0.5 : 1; /* there and back */
+    *out = (struct measured){.median_us = half * 1e6 * stats_median(x, n),
+                             .spread = stats_spread(x, n),
+                             .repeats = n,
+                             .stop = n == 0};
+    return 0;
+}
