@@ -1,0 +1,38 @@
+/* estimate.h - the iteration time of a pipeline in closed form, for searches that score
+ * millions of plans: O(stages), no memory, no simulation.
+ *
+ * A pipeline's time is its longest path of waiting. The estimate takes the maximum over a
+ * family of such paths (descend to a stage, run that stage's steady state, ascend again,
+ * with the detours that the ramps can force), so for a chain of stages it is a lower bound
+ * of what simulate.h gives for a plan without staging stalls, and usually equal to it.
+ *
+ *     struct estimate_stage st[2] = {{.forward_us = 10, .backward_us = 20},
+ *                                    {.forward_us = 10, .backward_us = 20}};
+ *     double us = estimate_us(SCHEDULE_1f1b, st, 2, 8, 0);       // (8 - 1 + 2) * 30
+ *
+ * Scoring is incremental: only the changed stage's numbers are worked out again.
+ */
+#ifndef WEFT_ESTIMATE_H
+#define WEFT_ESTIMATE_H
+
+#include "cost/cost.h"
+
+struct estimate_stage {
+    /* Of one micro-batch, with packing what is sent and moving what is received. */
+    double forward_us, backward_us;
+    double reduce_us; /* update before the norm: gradient reductions */
+    double update_us; /* update after the norm */
+};
+
+/* Iteration time in microseconds of micro_batches >= 1 through n >= 1 stages in a chain.
+ * norm_us: of the collective of all ranks. */
+double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
+                   int64_t micro_batches, double norm_us);
+
+/* One stage's numbers from its costs. */
+struct estimate_stage estimate_stage_of(const struct stage_cost *sc);
+
+/* The same for a whole compiled program. */
+double estimate_program_us(const struct program *g, struct cost *c);
+
+#endif

@@ -1,0 +1,93 @@
+/* simulate.h - the time of one step by discrete-event simulation of the compiled program.
+ *
+ * All ranks of a stage run alike, so one timeline per stage stands for them. Each segment
+ * of a stage is cut at its sends, receives and the norm into a few steps whose durations
+ * are summed once; an action of the schedule then costs as many operations as it has
+ * transfers. A message is staged once per transfer: its sender waits until the last one has
+ * been taken before it packs again. So a transfer has at most one message under way, and
+ * memory does not grow with the number of micro-batches.
+ *
+ *     struct simulation sim;
+ *     if (simulate_program(program, &cost, NULL, &sim, &err) < 0) ...
+ *     printf("%g s\n", sim.time_us / 1e6);
+ *     simulation_release(&sim);
+ */
+#ifndef WEFT_SIMULATE_H
+#define WEFT_SIMULATE_H
+
+#include "cost/cost.h"
+#include "program/trace.h"
+
+/* Where a stage's time goes. compute + collective + p2p + update + bubble = time_us. */
+struct sim_stage {
+    double compute_us;    /* forward and backward computation */
+    double collective_us; /* collectives of forward and backward, what of them is exposed */
+    double p2p_us;        /* packing, moving and unpacking */
+    double update_us; /* the whole update: reductions, norm, optimizer, tied parameters */
+    double bubble_us; /* waiting for others */
+    double forward_us, backward_us; /* of one micro-batch, without p2p and waiting */
+    double end_us;                  /* when its last action ends */
+};
+
+struct simulation {
+    double time_us; /* of one step */
+    double norm_us; /* of the collective of all ranks, a part of update_us */
+    int n_stages;
+    struct sim_stage *stages;
+    int slowest;     /* the stage with the most busy time: it bounds time */
+    int fullest;     /* the stage with the largest arena: it bounds memory */
+    int64_t actions; /* actions of the schedule that were simulated, all stages */
+};
+
+/* Of which ranks events are written. */
+struct sim_trace {
+    struct trace *trace;
+    bool all_ranks; /* false: the first rank of each stage */
+};
+
+/* Simulates one step. trace may be NULL. Keys that the profile lacks count as 0 and are
+ * noted: the caller asks cost_check. Fails only by deadlock, which a checked plan does not
+ * have. */
+int simulate_program(const struct program *g, struct cost *c, const struct sim_trace *trace,
+                     struct simulation *out, struct err *err);
+void simulation_release(struct simulation *s);
+
+/* ---- below: the engine alone, for tests
+ * ------------------------------------------------------ */
+
+enum sim_step_kind { SIM_WORK, SIM_SEND, SIM_RECV, SIM_NORM };
+
+/* A piece of a segment. */
+struct sim_step {
+    enum sim_step_kind kind;
+    int transfer;      /* of send and receive */
+    double us;         /* work and norm: its length; send: packing; recv: unpacking */
+    double compute_us; /* of work: the computation in it */
+    int first, end;    /* instructions first .. end-1 */
+};
+
+struct sim_transfer {
+    int from, to;   /* stages */
+    double move_us; /* what taking a message costs the receiver */
+    double overlap; /* fraction of move_us that can pass before it asks */
+};
+
+struct sim_input {
+    enum schedule schedule;
+    int n_stages, n_transfers;
+    int64_t micro_batches;
+    struct sim_step *steps; /* of all stages and segments */
+    int *seg; /* [n_stages * SEG_COUNT + 1], segment s of stage k is j = k * SEG_COUNT + s:
+                 steps[seg[j] .. seg[j + 1] - 1] */
+    struct sim_transfer *transfers;
+};
+
+/* Called for each step that is done: when the stage came to it, when it ended. */
+typedef void sim_step_fn(void *ctx, int stage, struct action a, const struct sim_step *step,
+                         double begin_us, double end_us);
+
+/* Runs the steps; fills out->time_us, actions and stages (allocated here). fn may be NULL. */
+int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
+                 struct simulation *out, struct err *err);
+
+#endif
