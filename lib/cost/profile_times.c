@@ -47,6 +47,7 @@ struct profile_times {
     char *device;
     struct entry *table;
     int64_t mask, used;
+    int last; /* opcode of the row that was loaded last */
     struct points curves, comms;
     double overlap[2 * 8]; /* by 2 * collective + cross */
 };
@@ -199,7 +200,9 @@ static bool good_time(double us) {
 static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     const char *instr = text_of(s, 0), *shape = text_of(s, 1);
     double us = sqlite3_column_double(s, 2);
-    int code = opcode_find(instr);
+    int code = t->last; /* rows come in the order of their keys */
+    if (code < 0 || strcmp(opcode_name((enum opcode)code), instr))
+        code = t->last = opcode_find(instr);
     if (code < 0)
         return 0;
     enum key_kind key = opcode_key((enum opcode)code);
@@ -268,8 +271,14 @@ static int each_row(struct profile *p, struct profile_times *t, const char *sql,
 
 /* The device kind that is asked for, or the only one; a copy. */
 static char *choose_device(struct profile *p, const char *device, struct err *err) {
-    sqlite3_stmt *s = profile_prepare(p, "SELECT device FROM op UNION SELECT device FROM comm",
-                                      err);
+    /* From one kind to the next by the index: no scan of all rows. */
+    sqlite3_stmt *s = profile_prepare(
+        p,
+        "WITH RECURSIVE a(d) AS (SELECT min(device) FROM op UNION ALL "
+        "SELECT (SELECT min(device) FROM op WHERE device > d) FROM a WHERE d IS NOT NULL), "
+        "b(d) AS (SELECT min(device) FROM comm UNION ALL "
+        "SELECT (SELECT min(device) FROM comm WHERE device > d) FROM b WHERE d IS NOT NULL) "
+        "SELECT d FROM a WHERE d IS NOT NULL UNION SELECT d FROM b WHERE d IS NOT NULL", err);
     if (!s)
         return NULL;
     char list[400] = "", *chosen = NULL;
@@ -305,6 +314,7 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
         return NULL;
     struct profile_times *t = mem_alloc(sizeof *t);
     t->device = kind;
+    t->last = -1;
     table_resize(t, 1024);
     /* Of groups that ran alone and groups that ran beside others, the row with most groups
      * counts: the ranks of a stage all call at once. */
