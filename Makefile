@@ -23,7 +23,7 @@ Q       := $(if $(V),,@)
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wwrite-strings $(if $(DEV),-Werror)
 OPTIM   := $(if $(SAN),-O1 -g -fno-omit-frame-pointer,-O2 -g)
-CPPFLAGS += -D_POSIX_C_SOURCE=200809L -Ilib
+CPPFLAGS += -D_POSIX_C_SOURCE=200809L -DWEFT_SHARE='"$(PREFIX)/share/weft"' -Ilib
 CFLAGS  += -std=c17 $(OPTIM) $(WARN) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
@@ -31,12 +31,13 @@ LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 MPICC      ?= mpicc
 MPI_CFLAGS := $(shell $(MPICC) --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell $(MPICC) --showme:link 2>/dev/null)
+HASH := \#
 probe       = $(shell printf '%s\n' '$(1)' 'int main(void){return 0;}' | \
               $(CC) -x c - -o /dev/null $(2) >/dev/null 2>&1 && echo yes)
-HAVE_DNNL  := $(call probe,\#include <oneapi/dnnl/dnnl.h>,-ldnnl)
-HAVE_BLAS  := $(call probe,\#include <cblas.h>,-lopenblas)
+HAVE_DNNL  := $(call probe,$(HASH)include <oneapi/dnnl/dnnl.h>,-ldnnl)
+HAVE_BLAS  := $(call probe,$(HASH)include <cblas.h>,-lopenblas)
 LPSOLVE_DIR := $(firstword $(wildcard /usr/lib/lp_solve))
-HAVE_LPSOLVE := $(call probe,\#include <lpsolve/lp_lib.h>,$(if $(LPSOLVE_DIR),-L$(LPSOLVE_DIR)) -llpsolve55 -lm -ldl)
+HAVE_LPSOLVE := $(call probe,$(HASH)include <lpsolve/lp_lib.h>,$(if $(LPSOLVE_DIR),-L$(LPSOLVE_DIR)) -llpsolve55 -lm -ldl)
 LPSOLVE_LIBS := $(if $(LPSOLVE_DIR),-L$(LPSOLVE_DIR) -Wl$(comma)-rpath$(comma)$(LPSOLVE_DIR)) -llpsolve55 -lm -ldl
 # The matrix product comes from oneDNN, else OpenBLAS, else the plain C reference.
 ifeq ($(HAVE_DNNL),yes)
@@ -106,9 +107,9 @@ $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 # Flags are a dependency: changing them rebuilds.
 $(O)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)' | cmp -s - $@ || \
-	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)' > $@
+	@printf '%s\n' "$$WEFT_FLAGS" | cmp -s - $@ || printf '%s\n' "$$WEFT_FLAGS" > $@
 FORCE:
+export WEFT_FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
 
 $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
@@ -138,11 +139,124 @@ $(1): $(1).o $$(call archives,$$($(1)_uses))
 	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$< $$(call archives,$$($(1)_uses)) $$(call floor_libs,$$($(1)_uses)) $$(BASE_LIBS)
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
+
+# tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
+MPI_SRCS := $(sort $(wildcard tests/mpi/*.c))
+MPI_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(MPI_SRCS))
+mpi_floors := $(uses_weft-run)
+$(MPI_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
+$(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call archives,$(mpi_floors)) $(call floor_libs,$(mpi_floors)) $(BASE_LIBS)
+
+# tests/bench/*.c measure; they link everything.
+BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
+BENCH_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(BENCH_SRCS))
+$(BENCH_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
+$(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call archives,$(FLOORS)) $(call floor_libs,$(FLOORS)) $(BASE_LIBS)
+
+# tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
+FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
+FUZZ_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
+fuzz_floors := common solve data checkpoint model plan program cost
+$(FUZZ_BINS:=.o): CFLAGS += -fsanitize=fuzzer
+$(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)) $(BASE_LIBS)
+FUZZ_SECONDS ?= 30
+fuzz-run: $(FUZZ_BINS)
+	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; \
+	 nice $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -print_final_stats=0 >$$f.log 2>&1 || { tail -40 $$f.log; exit 1; }; done
+fuzz:
+	+$(MAKE) fuzz-run CC=clang SAN=address,undefined
+
 unit: $(UNIT_BINS)
+tests: $(UNIT_BINS) $(MPI_BINS)
+
+# ---- what people type -------------------------------------------------------------------------
+deps:
+	@sh scripts/deps.sh
+
+# All of it again in a fresh make, since what is installed decides what is built.
+check: deps
+	+@$(MAKE) --no-print-directory check-build
+check-build: all tests
+	@scripts/check.sh $(O) $(T)
+
+check-asan: deps
+	+@$(MAKE) --no-print-directory SAN=address,undefined check-build T="unit/ cli/"
+
+check-long: deps
+	+@$(MAKE) --no-print-directory all tests
+	@WEFT_LONG=1 scripts/check.sh $(O) $(T)
+
+demo: deps
+	+@$(MAKE) --no-print-directory all
+	@sh scripts/demo.sh $(O)/bin
+
+bench: deps
+	+@$(MAKE) --no-print-directory bench-build
+bench-build: all $(BENCH_BINS)
+	@sh scripts/bench.sh $(O)
+
+repro-solvers: deps
+	+@$(MAKE) --no-print-directory all
+	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
+
+lint:
+	@sh scripts/lint.sh $(CC)
+
+MAN1 := $(wildcard man/*.1)
+MAN5 := $(wildcard man/*.5)
+MAN7 := $(wildcard man/*.7)
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/weft/models \
+	  $(DESTDIR)$(PREFIX)/share/weft/clusters $(DESTDIR)$(PREFIX)/share/weft/schemas \
+	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
+	  $(DESTDIR)$(PREFIX)/share/man/man7 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 share/models/*.json $(DESTDIR)$(PREFIX)/share/weft/models
+	install -m 644 $(wildcard share/clusters/*.json) $(DESTDIR)$(PREFIX)/share/weft/clusters
+	install -m 644 $(wildcard share/schemas/*.json) $(DESTDIR)$(PREFIX)/share/weft/schemas
+	$(if $(MAN1),install -m 644 $(MAN1) $(DESTDIR)$(PREFIX)/share/man/man1)
+	$(if $(MAN5),install -m 644 $(MAN5) $(DESTDIR)$(PREFIX)/share/man/man5)
+	$(if $(MAN7),install -m 644 $(MAN7) $(DESTDIR)$(PREFIX)/share/man/man7)
+	for t in $(TOOLS); do install -m 644 share/completions/weft.bash \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$t; done
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(TOOLS))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/bash-completion/completions/,$(TOOLS))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man1/,$(notdir $(MAN1)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man5/,$(notdir $(MAN5)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man7/,$(notdir $(MAN7)))
+	rm -rf $(DESTDIR)$(PREFIX)/share/weft
+
+config:
+	@echo "compiler        $(CC), objects in $(O)"
+	@echo "matrix product  $(GEMM)"
+	@echo "MPI             $(if $(MPI_LIBS),$(shell $(MPICC) --showme:version 2>/dev/null),not found: install libopenmpi-dev)"
+	@echo "lp_solve        $(or $(HAVE_LPSOLVE),not found: install liblpsolve55-dev)"
+
+help:
+	@echo "make              build the tools into bin/"
+	@echo "make demo         install what is missing, search a plan, train a GPT under it"
+	@echo "make check        install what is missing, build, run the tests   (T=name: some)"
+	@echo "make check-asan   the tests under AddressSanitizer and UBSan"
+	@echo "make check-long   the long form of the tests"
+	@echo "make bench        measure kernels, collectives, training speed"
+	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
+	@echo "make fuzz         fuzz every parser (clang)"
+	@echo "make lint         formatting, floors, man pages, scripts"
+	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
+	@echo "make config       what was found on this machine"
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
 
 clean:
 	rm -rf build bin
 
-.PHONY: all unit clean FORCE
+.PHONY: all unit tests deps check check-build check-asan check-long demo bench bench-build \
+        repro-solvers lint install uninstall config help fuzz fuzz-run clean FORCE
