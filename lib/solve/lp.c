@@ -155,7 +155,7 @@ double lp_dual_bound(const struct lp_model *m, const double *y) {
                : bound - 4 * DBL_EPSILON * total * (1 + log2(2.0 + (double)m->rows.n));
 }
 
-/* ---- the ladder ------------------------------------------------------------ */
+/* ---- the ladder ----------------------------------------------------------------- */
 
 static double lp_gap(const struct lp_options *o) {
     return o->gap > 0 ? o->gap : 1e-9;

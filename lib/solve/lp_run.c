@@ -200,7 +200,7 @@ static pid_t child_start(struct attempt *t, struct shared *sh, int ends[2]) {
     _exit(write(ends[1], "", 1) != 1);
 }
 
-/* ---- in the parent ------------------------------------------------------------------ */
+/* ---- in the parent -------------------------------------------------------------- */
 
 /* Waits for the child to end by itself; kills it when it outstays its time. Another
  * thread's child may hold the pipe open, so the pipe alone does not tell that ours is gone.

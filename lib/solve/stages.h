@@ -1,0 +1,91 @@
+/* stages.h - slicing a chain of layers into pipeline stages on consecutive devices.
+ *
+ * Layers 0..L-1 are cut into consecutive stages; the stages stand, in order, on consecutive
+ * devices of the row 0..D-1. A stage takes one choice: a submesh (a number of devices,
+ * maybe bound to a class of devices) and a configuration on it, which has a time per
+ * micro-batch and a greatest number of successor stages that memory allows (with 1F1B, a
+ * stage with s successors keeps s + 1 micro-batches alive). With B micro-batches,
+ *
+ *     value = sum over stages of w_i + (B - 1) * max over stages of m_i
+ *
+ * where w = m = t without cut costs. A cut between layers p-1 and p costs x[p] and is
+ * charged receiver   w = m = t + x[first]                (x[0] = x[L] = 0) sender     w = m
+ * = t + x[end] both       w = m = t + x[first] + x[end] link       w = t + x[end], m =
+ * max(t, x[end])  (the link is a stage of its own)
+ *
+ * The document formats are in weft-solve(1); stages_read.c makes a struct stages_problem of
+ * them, stages.c drives the search, stages_dp.c holds the passes over the layers, and
+ * stages_check.c works every answer out again from the document alone.
+ */
+#ifndef WEFT_SOLVE_STAGES_H
+#define WEFT_SOLVE_STAGES_H
+
+#include "common/err.h"
+#include "solve/solve.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum stages_charge { CHARGE_RECEIVER, CHARGE_SENDER, CHARGE_BOTH, CHARGE_LINK };
+
+/* One column of the cost table: a configuration on a submesh. */
+struct stages_config {
+    int submesh, config; /* as the document numbers them */
+    /* additive form; NULL/0 in the dense form */
+    double *time, *state, *activation; /* per layer */
+    double fixed_time, workspace, capacity;
+};
+
+/* A configuration on one run of equal devices. d counts the devices that are left for this
+ * stage and all later ones, so the stage stands on devices D-d .. D-d+size-1. */
+struct stages_choice {
+    int config; /* index into configs */
+    int size;   /* devices */
+    int lo, hi; /* allowed d */
+};
+
+struct stages_problem {
+    int layers, devices;
+    double micro_batches;
+    bool use_all;   /* every device must be used */
+    int max_stages; /* at most so many */
+    int num_configs, num_choices;
+    struct stages_config *configs;
+    struct stages_choice *choices;
+    double *cut; /* layers + 1 numbers, ends 0; NULL = none */
+    enum stages_charge charge;
+    /* dense form, [first][last][config]; NULL in the additive form */
+    double *dense_time;
+    int32_t *dense_succ; /* greatest number of successors, -1 = never fits */
+};
+
+int stages_read(struct stages_problem *p, const json_t *doc, struct err *err);
+void stages_release(struct stages_problem *p);
+
+/* Costs of stages first..k for k = first..layers-1 with configuration c: t[k], succ[k];
+ * t = INFINITY where it cannot be. succ is capped at layers. */
+void stages_row(const struct stages_problem *p, int first, int c, double *t, int *succ);
+
+/* w and m of a stage, from its time. */
+void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
+                   double *m);
+
+struct stages_stage {
+    int first, last; /* layers, inclusive */
+    int choice;
+    int device; /* first device */
+    double w, m;
+};
+
+/* A chain of at most `devices` stages. */
+struct stages_plan {
+    int n;
+    struct stages_stage *stages;
+    double sum, max, value;
+};
+
+/* Works value and limits of an answer out again, from the document. EXIT_SYSTEM-style
+ * failure (a bug) when the plan does not keep to the document. */
+int stages_check(const json_t *doc, const json_t *answer, double *value, struct err *err);
+
+#endif
