@@ -6,10 +6,12 @@
 #include "common/progress.h"
 #include "solve/layout_bb.h"
 #include "solve/layout_core.h"
+#include "solve/layout_improve.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *layout_proof_text(enum layout_proof proof) {
     static const char *const text[] = {
@@ -43,6 +45,79 @@ static int no_answer(const struct lay_core *c, struct err *err) {
                   ((double)c->p->usage_limit - (double)c->cap[tight]) * unit);
 }
 
+/* What the search knows about the core. */
+struct result {
+    int *x;
+    int64_t value, bound; /* scaled; value LAY_INF: none */
+    bool done;            /* nothing better exists */
+    enum layout_proof proof;
+};
+
+/* Branch and bound alone: enough for small problems. */
+static void solve_small(struct lay_core *c, const struct solve_limits *limits,
+                        double deadline_s, int64_t max_nodes, struct result *r) {
+    struct lay_search s = {.core = c,
+                           .upper = LAY_INF,
+                           .x = r->x,
+                           .gap = limits->gap,
+                           .max_nodes = max_nodes,
+                           .deadline_s = deadline_s};
+    lay_search_run(&s);
+    r->value = s.found ? s.upper : LAY_INF;
+    r->bound = s.bound;
+    r->done = s.done;
+    r->proof = LAYOUT_PROOF_SEARCH;
+}
+
+static int cores(const struct solve_limits *limits) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < 1 ? 1 : n;
+    return limits->threads > 0 ? limits->threads : n > 64 ? 64 : (int)n;
+}
+
+static void solve_large(struct lay_core *c, const struct solve_limits *limits,
+                        double deadline_s, struct result *r) {
+    struct lay_improve m = {.core = c,
+                            .seed = limits->seed,
+                            .threads = cores(limits),
+                            .deadline_s = deadline_s,
+                            .gap = limits->gap,
+                            .x = r->x,
+                            .value = r->value,
+                            .bound = r->bound};
+    lay_improve_run(&m);
+    r->value = m.value;
+    r->bound = m.bound;
+    r->done = m.bound > m.value - (INT64_C(1) << c->shift);
+    r->proof = m.by_search ? LAYOUT_PROOF_SEARCH : LAYOUT_PROOF_DUAL;
+}
+
+static void solve_core(struct lay_core *c, const struct solve_limits *limits, double deadline_s,
+                       struct result *r) {
+    int n = 0;
+    for (int i = 0; i < c->n_vars; i++)
+        n += c->var[i].k > 0;
+    r->value = LAY_INF;
+    r->bound = INT64_MIN / 4;
+    if (n <= 400)
+        solve_small(c, limits, deadline_s, n < 30 ? 0 : 1000, r);
+    if (!r->done)
+        solve_large(c, limits, deadline_s, r);
+}
+
+/* Strategies of the nodes, looked at by the evaluator. */
+static int fill_answer(struct layout_answer *a, const struct lay_core *c,
+                       const struct result *r, struct err *err) {
+    a->choice = mem_array((size_t)c->p->n_nodes + 1, sizeof *a->choice);
+    lay_core_choice(c, r->x, a->choice);
+    int64_t unit = INT64_C(1) << c->shift;
+    a->proof = r->proof;
+    if (layout_check(c->p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err) < 0)
+        return -1;
+    a->bound = r->done ? a->value : r->bound <= 0 ? 0 : (r->bound + unit - 1) / unit;
+    return 0;
+}
+
 int layout_solve(const struct layout_problem *p, const struct solve_limits *limits,
                  struct layout_answer *a, struct err *err) {
     double start = now_s();
@@ -51,30 +126,18 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
     int rc = lay_core_build(&c, p, err);
     if (rc == 0)
         rc = shrink(&c, err);
-    if (rc < 0) {
-        lay_core_release(&c);
-        return -1;
-    }
-    lay_core_scale(&c);
-    struct lay_search s = {.core = &c, .upper = LAY_INF, .gap = limits->gap};
-    s.x = mem_array((size_t)c.n_vars + 1, sizeof *s.x);
-    if (limits->time_budget_s > 0)
-        s.deadline_s = start + limits->time_budget_s;
-    lay_search_run(&s);
-    if (!s.found) {
-        rc = s.done ? no_answer(&c, err) : err_no(err, "no choice was found in the time given");
-    } else {
-        a->choice = mem_array((size_t)p->n_nodes + 1, sizeof *a->choice);
-        lay_core_choice(&c, s.x, a->choice);
-        int64_t unit = INT64_C(1) << c.shift;
-        a->bound = s.bound / unit + (s.bound % unit > 0);
-        a->proof = LAYOUT_PROOF_SEARCH;
-        rc = layout_check(p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err);
-        note_verbose("layout: value %lld bound %lld nodes %lld", (long long)a->value,
-                     (long long)a->bound, (long long)s.nodes);
+    if (rc == 0) {
+        lay_core_scale(&c);
+        struct result r = {.x = mem_array((size_t)c.n_vars + 1, sizeof *r.x)};
+        solve_core(&c, limits, limits->time_budget_s > 0 ? start + limits->time_budget_s : 0, &r);
+        if (r.value < LAY_INF)
+            rc = fill_answer(a, &c, &r, err);
+        else
+            rc = r.done ? no_answer(&c, err)
+                        : err_no(err, "no choice was found in the time given");
+        free(r.x);
     }
     a->time_s = now_s() - start;
-    free(s.x);
     lay_core_release(&c);
     return rc;
 }

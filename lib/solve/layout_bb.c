@@ -148,7 +148,7 @@ static void offer(struct bb *b) {
 }
 
 static void build(struct bb *b) {
-    if (!lay_state_decode(&b->state, &b->d))
+    if (!lay_state_decode(&b->state, &b->d, b->s->nodes == 1 ? 20 : 1))
         return;
     offer(b);
     lay_state_descend(&b->state);

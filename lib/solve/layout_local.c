@@ -1,4 +1,4 @@
-/* layout_local.c - building a choice along the messages, and descent by single moves. */
+/* layout_local.c - a choice with its cost and slacks, and descent by single moves. */
 #include "solve/layout_local.h"
 
 #include <stdlib.h>
@@ -12,6 +12,7 @@ void lay_state_init(struct lay_state *s, struct lay_core *c) {
     s->x = mem_array((size_t)c->n_vars + 1, sizeof *s->x);
     s->sum = mem_array((size_t)most, sizeof *s->sum);
     s->order = mem_array((size_t)most, sizeof *s->order);
+    s->weight = mem_array((size_t)c->n_vars + 1, sizeof *s->weight);
     lay_rows_init(&s->rows, c->cap, c->n_rows);
 }
 
@@ -19,6 +20,7 @@ void lay_state_release(struct lay_state *s) {
     free(s->x);
     free(s->sum);
     free(s->order);
+    free(s->weight);
     lay_rows_release(&s->rows);
     *s = (struct lay_state){0};
 }
@@ -93,50 +95,13 @@ bool lay_state_move(struct lay_state *s, int i, int a) {
     return true;
 }
 
-/* Costs of i's values given the variables before it, with the messages of those after it. */
-static void guided_costs(struct lay_state *s, struct lay_dual *d, int i) {
-    int k = d->k[i];
-    memcpy(s->sum, d->theta + d->off[i], (size_t)k * sizeof *s->sum);
-    for (int64_t g = d->fwd[i]; g < d->fwd[i + 1]; g++) {
-        const int64_t *m = d->msg + d->to_u[d->fwd_e[g]];
-        for (int a = 0; a < k; a++)
-            s->sum[a] += m[a];
-    }
-    for (int64_t g = d->bwd[i]; g < d->bwd[i + 1]; g++) {
-        int e = d->bwd_e[g];
-        const int64_t *w = d->w[e] + (int64_t)s->x[d->var[d->eu[e]]] * k;
-        for (int a = 0; a < k; a++)
-            s->sum[a] = w[a] >= LAY_INF || s->sum[a] >= LAY_INF ? LAY_INF : s->sum[a] + w[a];
-    }
-    for (int a = 0; a < k; a++)
-        if (d->cost[d->off[i] + a] >= LAY_INF)
-            s->sum[a] = LAY_INF;
-}
-
-/* Indices of s->sum in rising order. */
-static void sort_costs(struct lay_state *s, int k) {
+void lay_state_sort(struct lay_state *s, int k) {
     for (int a = 0; a < k; a++) {
         int b = a;
         for (; b > 0 && s->sum[s->order[b - 1]] > s->sum[a]; b--)
             s->order[b] = s->order[b - 1];
         s->order[b] = a;
     }
-}
-
-bool lay_state_decode(struct lay_state *s, struct lay_dual *d) {
-    lay_rows_reset(&s->rows, s->c->cap);
-    for (int i = 0; i < d->n; i++) {
-        int v = d->var[i], a = 0;
-        guided_costs(s, d, i);
-        sort_costs(s, d->k[i]);
-        while (a < d->k[i] && s->sum[s->order[a]] < LAY_INF && !take(s, v, s->order[a], -1))
-            a++;
-        if (a == d->k[i] || s->sum[s->order[a]] >= LAY_INF)
-            return false;
-        s->x[v] = s->order[a];
-    }
-    s->value = lay_core_value(s->c, s->x);
-    return s->value < LAY_INF;
 }
 
 void lay_state_descend(struct lay_state *s) {
@@ -149,7 +114,7 @@ void lay_state_descend(struct lay_state *s) {
             lay_state_costs(s, i);
             int best = s->x[i];
             int64_t now = s->sum[best];
-            sort_costs(s, c->var[i].k);
+            lay_state_sort(s, c->var[i].k);
             for (int a = 0; a < c->var[i].k && s->sum[s->order[a]] < now; a++)
                 if (lay_state_move(s, i, s->order[a])) {
                     s->value += s->sum[s->order[a]] - now;

@@ -15,6 +15,7 @@ struct lay_state {
     struct lay_rows rows;
     int64_t *sum;  /* (most values) work space */
     int *order;    /* (most values) work space */
+    int *weight;   /* (n_vars) how often building a choice failed at the variable */
 };
 
 void lay_state_init(struct lay_state *s, struct lay_core *c);
@@ -23,13 +24,15 @@ void lay_state_release(struct lay_state *s);
 /* Sets x; returns whether it is allowed (no forbidden entry, all rows kept). */
 bool lay_state_set(struct lay_state *s, const int *x);
 
-/* Builds x variable by variable in the order of the dual's sweeps, each taking the cheapest
- * value (messages of later variables included) that the rows still have room for. True if a
- * full choice came out. */
-bool lay_state_decode(struct lay_state *s, struct lay_dual *d);
+/* Builds x along the messages of the dual (layout_dive.c), with at most `tries` attempts. True
+ * if a full choice came out. */
+bool lay_state_decode(struct lay_state *s, struct lay_dual *d, int tries);
 
 /* Moves single variables as long as that makes the state cheaper. */
 void lay_state_descend(struct lay_state *s);
+
+/* Puts the values of s->sum[0..k-1] in rising order into s->order. */
+void lay_state_sort(struct lay_state *s, int k);
 
 /* Cost of variable i for each value with all others fixed: s->sum. */
 void lay_state_costs(struct lay_state *s, int i);
