@@ -87,6 +87,22 @@ static int check_ranks(struct comm *c, const int *ranks, int n, int *me, struct 
     return *me < 0 ? err_system(err, "group: rank %d is not a member", c->rank) : 0;
 }
 
+/* The group of the members on this node, when all nodes have as many and in blocks. */
+static int make_local(struct comm_group *g, struct err *err) {
+    const int *node_of = g->comm->node_of;
+    int m = 0;
+    while (m < g->n && node_of[g->ranks[m]] == node_of[g->ranks[0]])
+        m++;
+    if (!g->several || m == 1 || g->n % m)
+        return 0;
+    for (int p = 0; p < g->n; p++)
+        for (int q = 0; q < p; q++)
+            if ((node_of[g->ranks[p]] == node_of[g->ranks[q]]) != (p / m == q / m))
+                return 0;
+    g->local = comm_group_create(g->comm, g->ranks + g->me / m * m, m, err);
+    return g->local ? 0 : -1;
+}
+
 struct comm_group *comm_group_create(struct comm *comm, const int *ranks, int n,
                                      struct err *err) {
     int me;
@@ -103,7 +119,8 @@ struct comm_group *comm_group_create(struct comm *comm, const int *ranks, int n,
     memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
     if (n == 1)
         return g;
-    if (make_mpi_comm(g, err) == 0 && (!on_one_node(g) || meet(g, err) == 0))
+    if (make_mpi_comm(g, err) == 0 &&
+        (on_one_node(g) ? meet(g, err) : make_local(g, err)) == 0)
         return g;
     comm_group_destroy(g);
     return NULL;
@@ -112,6 +129,7 @@ struct comm_group *comm_group_create(struct comm *comm, const int *ranks, int n,
 void comm_group_destroy(struct comm_group *g) {
     if (!g)
         return;
+    comm_group_destroy(g->local);
     if (g->direct)
         lane_sync(g); /* nobody reads the lane any more: it may serve another group */
     if (g->slot >= 0)

@@ -81,15 +81,16 @@ struct comm_group {
     int *ranks;   /* [n] in the job */
     bool direct;  /* all members have lanes: meet in shared memory */
     bool several; /* spans nodes and some node has several members: chains, not rings */
-    int slot;     /* own lane, -1 = none */
-    struct lane **lane; /* [n] */
-    uint32_t *base;     /* [n] lane[p]->seq when the group was made */
-    uint32_t seq;       /* arrivals of this rank since then */
-    const float **src;  /* [n] where the members' data are, after a post */
-    float **dst;        /* [n] scratch of the sums */
-    int64_t seg;        /* floats in a segment of the rings */
-    float *stage;       /* [2 * n * seg], made when first needed */
-    MPI_Request *req;   /* [4 * n] */
+    struct comm_group *local; /* of several, in blocks: the members on this node */
+    int slot;                 /* own lane, -1 = none */
+    struct lane **lane;       /* [n] */
+    uint32_t *base;           /* [n] lane[p]->seq when the group was made */
+    uint32_t seq;             /* arrivals of this rank since then */
+    const float **src;        /* [n] where the members' data are, after a post */
+    float **dst;              /* [n] scratch of the sums */
+    int64_t seg;              /* floats in a segment of the rings */
+    float *stage;             /* [2 * n * seg], made when first needed */
+    MPI_Request *req;         /* [4 * n] */
 };
 
 /* comm_job.c: an MPI return code as an error value; 0 where it is MPI_SUCCESS. */
