@@ -81,6 +81,9 @@ static void pass(const struct core *c, double cut, int64_t steps, struct watch *
     *bound = fmax(*bound, fmin(proven, best->value));
 }
 
+/* Steps of the first pass, which goes all the way: about half a second. */
+static const int64_t first_steps = 3000000;
+
 /* Solves one core: best chain with value < best->value, and a bound for this core. */
 static double solve_core(const struct core *c, struct state *st, struct chain *best) {
     struct watch *w = &st->w;
@@ -91,9 +94,21 @@ static double solve_core(const struct core *c, struct state *st, struct chain *b
     double cut = fmin(good_enough(best->value, gap), ceiling);
     if (w->stopped || bound >= cut)
         return fmin(bound, best->value);
-    pass(c, cut, 300000, w, best, &bound);
+    if (!c->desc) {
+        local_search(c, 4, st->limits->seed, w, best);
+        w->stopped = true;
+        return fmin(bound, best->value);
+    }
+    pass(c, cut, first_steps, w, best, &bound);
     if (w->end_s > now_s() && !interrupted())
         w->stopped = false; /* it was the step limit */
+    w->max_steps = INT64_MAX;
+    if (bound >= fmin(good_enough(best->value, gap), ceiling))
+        return fmin(bound, best->value);
+    if (!w->stopped) { /* a large problem: good incumbents save more than they cost */
+        local_search(c, 4, st->limits->seed, w, best);
+        line_search(c, 20, st->limits->seed + 1, w, best);
+    }
     int64_t last = 0;
     for (double part = 1.0 / 32; !w->stopped; part = fmin(1, 2 * part)) {
         double top = fmin(good_enough(best->value, gap), ceiling);

@@ -187,7 +187,9 @@ static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
         pairs[count++] = (struct pair){b, a};
     }
     count = pairs_clean(pairs, count);
-    for (bool changed = true; changed;) {
+    bool changed = true;
+    for (int round = 0; changed && round < 200;
+         round++) { /* long idle chains: enough is enough */
         changed = false;
         for (int32_t i = 0; i < count; i++) {
             pairs[i].a = find(parent, pairs[i].a);
@@ -245,6 +247,8 @@ static void build_order(struct core *c, struct pair *pairs, int32_t count) {
     c->words = (c->n + 63) / 64;
     c->succ = lists_of(pairs, count, c->n, true);
     c->pred = lists_of(pairs, count, c->n, false);
+    if (c->n > CORE_MAX_EXACT)
+        return;
     c->desc = mem_array((size_t)c->n * (size_t)c->words + 1, sizeof *c->desc);
     for (int32_t i = c->n - 1; i >= 0; i--) {
         uint64_t *d = c->desc + (size_t)i * (size_t)c->words;

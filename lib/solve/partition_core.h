@@ -20,6 +20,7 @@ struct lists {
     int32_t *at, *v;
 };
 
+enum { CORE_MAX_EXACT = 20000 }; /* items; beyond them n * n bits are too many */
 enum { CORE_RATES = 3 }; /* rates of exchange CPU : accelerator that bounds are made with */
 
 enum core_mode {
@@ -34,7 +35,7 @@ struct core {
     double *accel, *cpu, *size, *act;
     bool *supported;
     struct lists pred, succ; /* item -> items directly before, behind */
-    uint64_t *desc;          /* n * words: everything behind an item, and itself */
+    uint64_t *desc;          /* n * words: everything behind an item, and itself; or NULL */
     struct lists pins;       /* tensor -> items */
     struct lists touch;      /* item -> tensors */
     double *weight;          /* of a tensor: send_s or bytes, as the goal asks */
@@ -81,6 +82,10 @@ bool watch_stop(struct watch *w);
  * chain so far. Improves `best`. */
 void line_search(const struct core *c, int rounds, uint64_t seed, struct watch *w,
                  struct chain *best);
+
+/* Annealed moves of single items, `rounds` times from `best`, which improves. */
+void local_search(const struct core *c, int rounds, uint64_t seed, struct watch *w,
+                  struct chain *best);
 
 /* The exact search over down-sets for a chain with value < cut. Returns the proven bound:
  * min(cut, anything left out). Stores a better chain in `best` when it finds one. */

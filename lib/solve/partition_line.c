@@ -25,8 +25,9 @@ struct cell {
 struct line {
     const struct core *c;
     int32_t *order, *in_i, *in_s, *need;
-    int accels, cpus, layers; /* devices considered: never more than items */
-    struct cell *cells;       /* [prefix][accels * (cpus + 1) + cpus] */
+    int accels, cpus, layers; /* devices considered */
+    int32_t stride;     /* stages end at multiples of it, so that long orders stay cheap */
+    struct cell *cells; /* [prefix][accels * (cpus + 1) + cpus] */
     double cut;
 };
 
@@ -134,7 +135,7 @@ static void fill_cells(struct line *l, struct watch *w) {
         l->cells[i].value = INFINITY;
     l->cells[0].value = 0;
     memset(l->in_i, 0, tensors * sizeof *l->in_i);
-    for (int32_t i = 0; i < c->n && !watch_stop(w); i++) {
+    for (int32_t i = 0; i < c->n && !watch_stop(w); i += l->stride) {
         struct piece s = {.supported = true};
         memset(l->in_s, 0, tensors * sizeof *l->in_s);
         bool reached = false;
@@ -143,13 +144,14 @@ static void fill_cells(struct line *l, struct watch *w) {
                       l->cells[(size_t)i * (size_t)l->layers + (size_t)at].value < l->cut;
         for (int32_t j = i; reached && j < c->n; j++) {
             piece_add(l, &s, l->order[j]);
-            piece_end(l, &s, i, j + 1);
+            if ((j + 1) % l->stride == 0 || j + 1 == c->n)
+                piece_end(l, &s, i, j + 1);
             if (piece_over(l, &s))
                 break;
         }
-        int32_t v = l->order[i];
-        for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
-            l->in_i[c->touch.v[e]]++;
+        for (int32_t j = i; j < i + l->stride && j < c->n; j++)
+            for (int32_t v = l->order[j], e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
+                l->in_i[c->touch.v[e]]++;
     }
 }
 
@@ -181,14 +183,33 @@ static bool take_best(struct line *l, struct chain *best) {
     return true;
 }
 
+/* The best partition along the order that was drawn, if it beats `best`. */
+static bool try_order(struct line *l, struct watch *w, struct chain *best) {
+    const struct core *c = l->c;
+    if (isinf(best->value) && c->goal == PARTITION_MAXLOAD) {
+        /* Stages stay short below a cut; this one is often high enough. */
+        l->cut = 1.25 * core_bound(c, c->total, l->accels, l->cpus);
+        fill_cells(l, w);
+        l->cut = INFINITY;
+        if (w->stopped || take_best(l, best))
+            return !w->stopped;
+    }
+    fill_cells(l, w);
+    return !w->stopped && take_best(l, best);
+}
+
 void line_search(const struct core *c, int rounds, uint64_t seed, struct watch *w,
                  struct chain *best) {
     struct line l = {.c = c, .accels = c->accels, .cpus = c->cpus, .cut = best->value};
     size_t n = (size_t)c->n + 1, t = (size_t)c->tensors + 1;
-    /* Tables of more than 64 MiB are not worth it: fewer devices then. */
-    while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 4000000 && l.accels + l.cpus > 1)
+    /* Tables of more than 640 MB are not worth it: fewer devices then. */
+    while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 40000000 && l.accels + l.cpus > 1)
         *(l.accels >= l.cpus ? &l.accels : &l.cpus) /= 2;
     l.layers = (l.accels + 1) * (l.cpus + 1);
+    l.stride = 1 + c->n / 3000;
+    /* Long orders get fewer rounds, by work and not by time, so that answers repeat. */
+    double work = (double)c->n / l.stride * c->n / (l.accels + l.cpus) * (l.layers + 8);
+    rounds = work * rounds < 4e8 ? rounds : work * 4 < 4e8 ? (int)(4e8 / work) : 4;
     l.cells = mem_array(n * (size_t)l.layers, sizeof *l.cells);
     l.order = mem_array(n, sizeof *l.order), l.need = mem_array(n, sizeof *l.need);
     l.in_i = mem_array(t, sizeof *l.in_i), l.in_s = mem_array(t, sizeof *l.in_s);
@@ -199,10 +220,9 @@ void line_search(const struct core *c, int rounds, uint64_t seed, struct watch *
             draw_order(&l, &none, round == 1, NULL);
         else
             draw_order(&l, round % 8 == 2 ? &none : best, round % 4 == 3, &rng);
-        fill_cells(&l, w);
+        idle = try_order(&l, w, best) ? 0 : idle + 1;
         if (w->stopped)
             break;
-        idle = take_best(&l, best) ? 0 : idle + 1;
     }
     free(l.cells), free(l.order), free(l.need), free(l.in_i), free(l.in_s);
 }

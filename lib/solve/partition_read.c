@@ -206,16 +206,13 @@ static int check_acyclic(const struct partition_problem *p, struct err *err) {
                 queue[count++] = p->edges[e].to;
     int status = 0;
     if (count < p->n) {
-        /* Walk back along what is left until a node repeats: that one is on a cycle. */
-        int32_t v = 0;
-        while (!degree[v])
-            v++;
+        /* Walk back along what is left, by any edge, until a node must have repeated. */
+        int32_t v = -1, *back = queue;
+        for (int32_t i = 0; i < p->m; i++)
+            if (degree[p->edges[i].to] && degree[p->edges[i].from])
+                back[v = p->edges[i].to] = p->edges[i].from;
         for (int32_t steps = 0; steps <= p->n; steps++)
-            for (int32_t i = 0; i < p->m; i++)
-                if (p->edges[i].to == v && degree[p->edges[i].from]) {
-                    v = p->edges[i].from;
-                    break;
-                }
+            v = back[v];
         status =
             err_input(err, "edges: node %lld lies on a cycle", (long long)p->nodes[v].id);
     }

@@ -1,0 +1,191 @@
+/* partition_local.c - better incumbents for wide graphs: annealed moves of single items.
+ *
+ * Orders see only boundaries that are prefixes of them. Here items move one by one to any
+ * stage that their neighbours in the order allow. What is minimized is not the largest load
+ * but the sum of what exceeds a target a little below the best value known (bytes: the
+ * bytes, plus what computes for too long), so that moves between two full stages count as
+ * well.
+ */
+#include "solve/partition_core.h"
+
+#include "common/mem.h"
+#include "common/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct walk {
+    const struct core *c;
+    int stages;
+    const bool *is_cpu;
+    int32_t *stage_of, *in; /* in[tensor * stages + stage]: items of the tensor there */
+    int32_t *items;         /* of each stage */
+    double *work, *comm, *size, *act;
+    double bytes, target,
+        unit; /* unit: what a byte weighs against a second over the limit */
+};
+
+/* What a stage would come to with a few numbers changed. */
+struct change {
+    double work, comm, size, act;
+};
+
+static double excess(const struct walk *w, int s, struct change d) {
+    const struct core *c = w->c;
+    bool bytes = c->goal == PARTITION_BYTES;
+    double load = w->work[s] + d.work + (bytes || w->is_cpu[s] ? 0 : w->comm[s] + d.comm);
+    double over = fmax(0, load - fmin(w->target, c->max_load));
+    if (!w->is_cpu[s] && isfinite(c->max_size)) {
+        double flight = fmin((double)c->micro_batches, s + 1);
+        double need = w->size[s] + d.size + flight * (w->act[s] + d.act);
+        if (need >
+            c->max_size) /* as bad as all the work of a stage, and worse with the lack */
+            over += w->unit * (1 + (need - c->max_size) / fmax(1, c->max_size));
+    }
+    return over;
+}
+
+/* The two stages' changes when v goes from s to t, and the bytes. */
+static double move_changes(const struct walk *w, int32_t v, int s, int t,
+                           struct change *from, struct change *to) {
+    const struct core *c = w->c;
+    double bytes = 0;
+    *from = (struct change){-(w->is_cpu[s] ? c->cpu[v] : c->accel[v]), 0, -c->size[v],
+                            -c->act[v]};
+    *to = (struct change){w->is_cpu[t] ? c->cpu[v] : c->accel[v], 0, c->size[v], c->act[v]};
+    for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
+        int32_t h = c->touch.v[e], pins = c->pins.at[h + 1] - c->pins.at[h];
+        const int32_t *in = w->in + (size_t)h * (size_t)w->stages;
+        double x = c->weight[h];
+        from->comm += x * ((in[s] > 1) - (in[s] < pins));
+        to->comm += x * ((in[t] + 1 < pins) - (in[t] > 0));
+        bytes += x * ((in[t] == 0) - (in[s] == 1));
+    }
+    return bytes;
+}
+
+static void move_item(struct walk *w, int32_t v, int s, int t, struct change from,
+                      struct change to, double bytes) {
+    const struct core *c = w->c;
+    for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
+        int32_t *in = w->in + (size_t)c->touch.v[e] * (size_t)w->stages;
+        in[s]--, in[t]++;
+    }
+    w->work[s] += from.work, w->comm[s] += from.comm;
+    w->size[s] += from.size, w->act[s] += from.act;
+    w->work[t] += to.work, w->comm[t] += to.comm;
+    w->size[t] += to.size, w->act[t] += to.act;
+    w->items[s]--, w->items[t]++;
+    w->stage_of[v] = t;
+    w->bytes += bytes;
+}
+
+/* A stage that v may go to, -1 if there is none. */
+static int draw_stage(const struct walk *w, int32_t v, struct rng *r) {
+    const struct core *c = w->c;
+    int s = w->stage_of[v], lo = 0, hi = w->stages - 1;
+    for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
+        lo = w->stage_of[c->pred.v[e]] > lo ? w->stage_of[c->pred.v[e]] : lo;
+    for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
+        hi = w->stage_of[c->succ.v[e]] < hi ? w->stage_of[c->succ.v[e]] : hi;
+    if (lo == hi || w->items[s] == 1)
+        return -1;
+    int t = lo + (int)rng_below(r, hi - lo);
+    t += t >= s;
+    return w->is_cpu[t] || c->supported[v] ? t : -1;
+}
+
+static double walk_value(const struct walk *w) {
+    const struct core *c = w->c;
+    double value = 0;
+    for (int s = 0; s < w->stages; s++) {
+        double flight = fmin((double)c->micro_batches, s + 1);
+        double load = w->work[s] + (w->is_cpu[s] ? 0 : w->comm[s]);
+        double limited = c->goal == PARTITION_BYTES ? w->work[s] : load;
+        if (limited > c->max_load * (1 + 1e-9) ||
+            (!w->is_cpu[s] && w->size[s] + flight * w->act[s] > c->max_size * (1 + 1e-12)))
+            return INFINITY;
+        value = fmax(value, load);
+    }
+    return c->goal == PARTITION_BYTES ? w->bytes : value;
+}
+
+static void walk_load(struct walk *w, const struct chain *ch) {
+    const struct core *c = w->c;
+    size_t k = (size_t)w->stages;
+    memset(w->in, 0, (size_t)c->tensors * k * sizeof *w->in);
+    memset(w->items, 0, k * sizeof *w->items);
+    memset(w->work, 0, 4 * k * sizeof *w->work); /* work, comm, size, act are one block */
+    w->bytes = 0;
+    for (int32_t v = 0; v < c->n; v++) {
+        int s = w->stage_of[v] = ch->stage_of[v];
+        w->items[s]++;
+        w->work[s] += w->is_cpu[s] ? c->cpu[v] : c->accel[v];
+        w->size[s] += c->size[v], w->act[s] += c->act[v];
+        for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
+            w->in[(size_t)c->touch.v[e] * k + (size_t)s]++;
+    }
+    for (int32_t h = 0; h < c->tensors; h++)
+        for (int s = 0, seen = 0; s < w->stages; s++) {
+            int32_t in = w->in[(size_t)h * k + (size_t)s];
+            if (in && in < c->pins.at[h + 1] - c->pins.at[h])
+                w->comm[s] += c->weight[h];
+            w->bytes += in && seen++ ? c->weight[h] : 0;
+        }
+}
+
+/* One annealing from `best`, which a better find replaces. */
+static void anneal(struct walk *w, int64_t moves, struct rng *r, struct watch *watch,
+                   struct chain *best) {
+    const struct core *c = w->c;
+    bool bytes = c->goal == PARTITION_BYTES;
+    walk_load(w, best);
+    double share = bytes ? best->value / w->stages : best->value;
+    for (int64_t i = 0; i < moves && !watch_stop(watch); i++) {
+        double heat = 0.03 * share * (double)(moves - i) / (double)moves;
+        int32_t v = (int32_t)rng_below(r, c->n);
+        int s = w->stage_of[v], t = draw_stage(w, v, r);
+        if (t < 0)
+            continue;
+        struct change from, to, none = {0};
+        double more = move_changes(w, v, s, t, &from, &to);
+        double worse =
+            excess(w, s, from) + excess(w, t, to) - excess(w, s, none) - excess(w, t, none);
+        /* Communication is the tie-break where the target does not bind. */
+        worse = bytes ? worse * w->unit + more : worse + 0.05 * (from.comm + to.comm);
+        if (worse > 0 && worse > -heat * log(1 - rng_real(r)))
+            continue;
+        move_item(w, v, s, t, from, to, more);
+        if ((bytes ? w->bytes : w->work[t]) >= best->value)
+            continue;
+        double value = walk_value(w);
+        if (value < best->value * (1 - 1e-9)) {
+            memcpy(best->stage_of, w->stage_of, (size_t)c->n * sizeof *best->stage_of);
+            walk_load(w, best); /* the running sums have drifted a little */
+            best->value = value = walk_value(w);
+            w->target = bytes ? w->target : value * 0.998;
+        }
+    }
+}
+
+void local_search(const struct core *c, int rounds, uint64_t seed, struct watch *watch,
+                  struct chain *best) {
+    size_t k = (size_t)best->stages, n = (size_t)c->n + 1;
+    if (!isfinite(best->value) || k < 2 || (size_t)c->tensors * k > 50000000)
+        return;
+    struct walk w = {.c = c, .stages = best->stages, .is_cpu = best->is_cpu};
+    double *block = mem_array(4 * k, sizeof *block);
+    w.stage_of = mem_array(n, sizeof *w.stage_of), w.items = mem_array(k, sizeof *w.items);
+    w.in = mem_array((size_t)c->tensors * k + 1, sizeof *w.in);
+    w.work = block, w.comm = block + k, w.size = block + 2 * k, w.act = block + 3 * k;
+    w.target = c->goal == PARTITION_BYTES ? c->max_load : best->value * 0.998;
+    w.unit = c->goal == PARTITION_BYTES && isfinite(c->max_load) && c->max_load > 0
+                 ? 10 * best->value / c->max_load
+                 : best->value;
+    struct rng r = {.seed = seed ^ 0x10ca1};
+    int64_t moves = 200 * (int64_t)c->n * (int64_t)k;
+    for (int i = 0; i < rounds && !watch->stopped; i++)
+        anneal(&w, moves < 2000000 ? moves : 2000000, &r, watch, best);
+    free(block), free(w.stage_of), free(w.items), free(w.in);
+}
