@@ -21,6 +21,7 @@ VEC vf gelu(vf x) {
 
 /* x s(z(x)) has the derivative s + x s (1 - s) z'. */
 VEC vf gelu_slope(vf x) {
+    x = v_min(v_set(100.0f), v_max(v_set(-100.0f), x)); /* 0 or 1 long before that */
     vf xx = x * x;
     vf z = x * v_fma(xx, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
     vf dz = v_fma(xx, v_set(6 * GELU_C * 0.044715f), v_set(2 * GELU_C));

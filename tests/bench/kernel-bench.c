@@ -1,0 +1,226 @@
+/* kernel-bench - speed of every kernel on the shapes of a small GPT and of GPT-2 124M.
+ *
+ *     kernel-bench [-t THREADS] [-s SECONDS] [--cpu] [gemm] [attention] [rows]
+ *
+ * Each line is the best of the repetitions that fit the time, because other work on the
+ * machine only ever adds. Products and attention are given in GFLOP/s (of a causal block
+ * only the pairs that are computed count), the rest in GB/s of what must be read and
+ * written.
+ */
+#include "common/opt.h"
+#include "common/progress.h"
+#include "device/kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct {
+    int64_t threads;
+    double seconds;
+    bool cpu;
+} o = {.threads = 1, .seconds = 0.3};
+
+static float *a, *b, *c, *d, *e, *f; /* large enough for every shape */
+static int32_t *id;
+enum { FLOATS = 2048 * 50304, ROWS = 8192 };
+
+static double clock_s(void) {
+    struct timespec t;
+    clock_gettime(o.cpu ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Best seconds of one run of CALL. */
+#define BEST(best, CALL)                                                                   \
+    do {                                                                                   \
+        const double until = now_s() + o.seconds;                                          \
+        best = INFINITY;                                                                   \
+        CALL;                                                                              \
+        do {                                                                               \
+            const double start = clock_s();                                                \
+            CALL;                                                                          \
+            const double took = clock_s() - start;                                         \
+            best = took < best ? took : best;                                              \
+        } while (now_s() < until);                                                         \
+    } while (0)
+
+static void flops(const char *what, double count, double s) {
+    printf("%-44s %10.1f us %8.1f GFLOP/s\n", what, s * 1e6, count / s * 1e-9);
+    fflush(stdout);
+}
+
+static void bytes(const char *what, double count, double s) {
+    printf("%-44s %10.1f us %8.1f GB/s\n", what, s * 1e6, count / s * 1e-9);
+    fflush(stdout);
+}
+
+/* One linear layer, forward and both gradients. */
+static double linear(const char *name, int64_t m, int64_t n, int64_t k, bool wt,
+                     bool bias) {
+    char what[80];
+    double s, all = 0;
+    const double count = 2.0 * (double)m * (double)n * (double)k;
+    snprintf(what, sizeof what, "%s %dx%dx%d%s", name, (int)m, (int)n, (int)k,
+             bias ? " + bias" : "");
+    BEST(s, kernel_linear(m, n, k, a, b, wt, bias ? d : NULL, c));
+    flops(what, count, s);
+    all += s;
+    snprintf(what, sizeof what, "%s dX", name);
+    BEST(s, kernel_linear_dx(m, n, k, c, b, wt, e));
+    flops(what, count, s);
+    all += s;
+    snprintf(what, sizeof what, "%s dW%s", name, bias ? " + db" : "");
+    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, f, bias ? d : NULL));
+    flops(what, count, s);
+    return all + s;
+}
+
+static void gemm(void) {
+    double s = 0, small = 0;
+    s += linear("gpt-6x384 qkv", 2048, 1152, 384, false, true);
+    s += linear("gpt-6x384 proj", 2048, 384, 384, false, true);
+    s += linear("gpt-6x384 fc", 2048, 1536, 384, false, true);
+    s += linear("gpt-6x384 fc2", 2048, 384, 1536, false, true);
+    small = 6.0 * 2048 * 384 * (1152 + 384 + 1536 + 1536);
+    flops("gpt-6x384 layer, all products", small, s);
+    linear("gpt-6x384 head", 2048, 1024, 384, true, false);
+    s = linear("gpt2 qkv", 2048, 2304, 768, false, true);
+    s += linear("gpt2 proj", 2048, 768, 768, false, true);
+    s += linear("gpt2 fc", 2048, 3072, 768, false, true);
+    s += linear("gpt2 fc2", 2048, 768, 3072, false, true);
+    flops("gpt2 layer, all products", 6.0 * 2048 * 768 * (2304 + 768 + 3072 + 3072), s);
+    linear("gpt2 head", 2048, 50257, 768, true, false);
+}
+
+static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t dim,
+                            bool causal) {
+    const int64_t hidden = heads * dim;
+    const struct kernel_attention t = {.batch = batch,
+                                       .heads = heads,
+                                       .q_len = len,
+                                       .kv_len = len,
+                                       .dim = dim,
+                                       .q_batch = len * 3 * hidden,
+                                       .q_seq = 3 * hidden,
+                                       .kv_batch = len * 3 * hidden,
+                                       .kv_seq = 3 * hidden,
+                                       .o_batch = len * hidden,
+                                       .o_seq = hidden,
+                                       .causal = causal,
+                                       .scale = 1.0f / sqrtf((float)dim)};
+    const double pairs =
+        (double)(batch * heads) *
+        (causal ? 0.5 * (double)len * (double)(len + 1) : (double)len * (double)len);
+    char what[80];
+    double fwd, bwd;
+    snprintf(what, sizeof what, "attention b=%d h=%d s=%d d=%d%s", (int)batch, (int)heads,
+             (int)len, (int)dim, causal ? " causal" : "");
+    BEST(fwd, kernel_attention(&t, a, a + hidden, a + 2 * hidden, b, d));
+    flops(what, 4 * pairs * (double)dim, fwd);
+    BEST(bwd, kernel_attention_bwd(&t, a, a + hidden, a + 2 * hidden, b, d, c, e,
+                                   e + hidden, e + 2 * hidden));
+    flops("  backward, 5 products", 10 * pairs * (double)dim, bwd);
+    flops("  both, 7 products", 14 * pairs * (double)dim, fwd + bwd);
+}
+
+static void attention(void) {
+    attention_shape(8, 6, 256, 64, true);
+    attention_shape(4, 12, 1024, 64, true);
+    attention_shape(4, 12, 1024, 64, false);
+    attention_shape(2, 16, 2048, 128, true);
+    attention_shape(1, 1, 2048, 64, true);
+}
+
+static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
+    const double all = 4.0 * (double)rows * (double)n;
+    const double logits = 4.0 * (double)rows * (double)vocab;
+    double s;
+    printf("# %d rows of %d, vocabulary %d\n", (int)rows, (int)n, (int)vocab);
+    BEST(s, kernel_layernorm(rows, n, a, d, d, 1e-5f, c, e));
+    bytes("layernorm", 2 * all, s);
+    BEST(s, kernel_layernorm_bwd(rows, n, a, d, e, b, c, f, f + n));
+    bytes("layernorm backward", 3 * all, s);
+    BEST(s, kernel_act(KERNEL_GELU, rows * 4 * n, a, c));
+    bytes("gelu, 4 x as wide", 8 * all, s);
+    BEST(s, kernel_act_dx(KERNEL_GELU, rows * 4 * n, a, b, c));
+    bytes("gelu backward", 12 * all, s);
+    BEST(s, kernel_add(rows * n, a, b, c));
+    bytes("add", 3 * all, s);
+    BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, c, f));
+    bytes("bias gradient, 4 x as wide", 4 * all, s);
+    BEST(s, kernel_cross_entropy(rows, vocab, a, id, e));
+    bytes("cross-entropy", logits, s);
+    BEST(s, kernel_cross_entropy_dx(rows, vocab, 0, a, id, e, 0.1f, c));
+    bytes("cross-entropy backward", 2 * logits, s);
+    BEST(s, kernel_embedding(rows, vocab, n, id, 0, b, c));
+    bytes("embedding", 2 * all, s);
+    BEST(s, kernel_embedding_dw(rows, vocab, n, id, 0, b, c));
+    bytes("embedding backward", 3 * all, s);
+    const struct kernel_box box = {.rank = 2, .size = {rows, n}, .whole = {rows, n}};
+    BEST(s, kernel_dropout(&box, 0.1f, 1, 2, a, c));
+    bytes("dropout", 2 * all, s);
+    BEST(s, kernel_normal(&box, 0.02f, 1, 2, c));
+    bytes("initial values", all, s);
+    const int64_t params = 12 * n * n;
+    memset(e, 0, (size_t)params * sizeof *e);
+    memset(f, 0, (size_t)params * sizeof *f);
+    BEST(s, kernel_adamw(params, b, a, e, f, 1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10));
+    bytes("adamw, a layer's parameters", 28.0 * (double)params, s);
+    volatile double sink; /* the sum must be made */
+    BEST(s, sink = kernel_sum_squares(params, a));
+    (void)sink;
+    bytes("sum of squares", 4.0 * (double)params, s);
+}
+
+static void rows(void) {
+    rows_shape(2048, 384, 1024);
+    rows_shape(2048, 768, 50257);
+}
+
+static float *make(int64_t n) {
+    float *x = aligned_alloc(64, (size_t)n * sizeof *x);
+    if (!x)
+        exit(EXIT_SYSTEM);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)((i * 7919) % 1009 - 504) * 0.002f;
+    return x;
+}
+
+int main(int argc, char **argv) {
+    static const struct opt options[] = {
+        {'t', "threads", OPT_INT, "N", "threads to use (1)", &o.threads},
+        {'s', "seconds", OPT_TIME, "TIME", "time for each line (0.3 s)", &o.seconds},
+        {0, "cpu", OPT_FLAG, NULL, "processor time of the calling thread", &o.cpu},
+        {0}};
+    static const struct opt_tool tool = {"kernel-bench",
+                                         "[options] [gemm] [attention] [rows]",
+                                         "Measures the kernels.", options};
+    struct err err = {0};
+    int n = opt_parse(&tool, argc, argv, &err);
+    if (n < 0 || kernel_init((int)o.threads, &err) < 0)
+        return err_report(&err, tool.name);
+    a = make(FLOATS), b = make(FLOATS), c = make(FLOATS);
+    d = make(1 << 20), e = make(FLOATS), f = make(FLOATS);
+    id = calloc(ROWS, sizeof *id);
+    for (int i = 0; i < ROWS; i++)
+        id[i] = i * 37 % 1024;
+    printf("# %s, %d thread%s\n", kernel_gemm_library(), (int)o.threads,
+           o.threads > 1 ? "s" : "");
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } part[] = {{"gemm", gemm}, {"attention", attention}, {"rows", rows}};
+    for (int p = 0; p < 3; p++) {
+        bool wanted = n == 0;
+        for (int i = 0; i < n; i++)
+            wanted |= !strcmp(argv[i], part[p].name);
+        if (wanted)
+            part[p].run();
+    }
+    kernel_release();
+    free(a), free(b), free(c), free(d), free(e), free(f), free(id);
+    return 0;
+}
