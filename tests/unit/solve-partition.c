@@ -38,7 +38,7 @@ static json_t *random_node(struct rng *r, int id, bool backward, int color, int 
     }
     json_object_set_new(o, "size", json_integer(draw(r, 0, 8)));
     if (kind & 16)
-        json_object_set_new(o, "activation", json_integer(draw(r, 0, 4)));
+        json_object_set_new(o, "activation", json_integer(draw(r, 0, 8)));
     if (color >= 0)
         json_object_set_new(o, "colorClass", json_integer(1000 - color));
     return o;
@@ -63,7 +63,7 @@ static void random_edges(struct rng *r, json_t *list, const int *node, int n, bo
 static json_t *random_problem(struct rng *r, int n, bool training) {
     int kind = (int)draw(r, 0, 31), forward = training ? (n + 1) / 2 : n;
     int fw[MAX_NODES], bw[MAX_NODES], density = (int)draw(r, 5, 70);
-    int64_t cost[MAX_NODES], devices = draw(r, 1, 3), cpus = draw(r, 0, 2) == 0;
+    int64_t cost[MAX_NODES], devices = draw(r, 1, n < 6 ? 4 : 3), cpus = draw(r, 0, 2) == 0;
     json_t *nodes = json_array(), *edges = json_array();
     bool colored = draw(r, 0, 1);
     for (int i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
                 random_edges(r, edges, (int[]){i, bw[j]}, 2, false, 100, cost);
     json_t *o =
         json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs",
-                  (int)(cpus ? devices - draw(r, 0, 1) : devices), "maxCPUs", (int)cpus,
+                  (int)(devices - cpus), "maxCPUs", (int)cpus,
                   "maxSizePerFPGA", (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)),
                   "nodes", nodes, "edges", edges);
     if (kind & 16)
@@ -432,75 +432,72 @@ static void expect(const char *what, const char *text, int status, const char *w
     json_decref(doc);
 }
 
+/* clang-format off */
+static const struct {
+    const char *what, *text;
+    int status;
+    const char *want;
+} documents[] = {
+    {"two nodes", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 0.25)), 0, "1.25"},
+    {"no nodes", DOC("", ""), 0, "0.0"},
+    {"together", DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, ",\"colorClass\":4"), ""),
+     0, "2.0"},
+    {"a class across another node is one piece with it",
+     DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, "") "," NODE(3, ",\"colorClass\":4"),
+         EDGE(1, 2, 1) "," EDGE(2, 3, 1)), 0, "3.0"},
+    {"truncated", "{\"maxFPGAs\": 2, \"nodes\": [", EXIT_INPUT, "t:1"},
+    {"not an object", "[]", EXIT_INPUT, "expected an object"},
+    {"no nodes key", "{" HEAD "\"edges\": []}", EXIT_INPUT, "nodes: missing"},
+    {"unknown id", DOC(NODE(1, ""), EDGE(1, 9, 1)), EXIT_INPUT, "edges[0].destId"},
+    {"double id", DOC(NODE(1, "") "," NODE(1, ""), ""), EXIT_INPUT, "nodes[1].id"},
+    {"cycle", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1) "," EDGE(2, 1, 1)), EXIT_INPUT,
+     "cycle"},
+    {"self-loop", DOC(NODE(1, ""), EDGE(1, 1, 1)), EXIT_INPUT, "edges[0].destId"},
+    {"negative cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, -1)), EXIT_INPUT,
+     "edges[0].cost"},
+    {"huge cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1e301)), EXIT_INPUT,
+     "edges[0].cost"},
+    {"two costs of one source",
+     DOC(NODE(1, "") "," NODE(2, "") "," NODE(3, ""), EDGE(1, 2, 1) "," EDGE(1, 3, 2)),
+     EXIT_INPUT, "edges[1].cost"},
+    {"negative size", DOC(NODE(1, ", \"size\": -4"), ""), EXIT_INPUT, "nodes[0].size"},
+    {"a word for a number", DOC(NODE(1, ", \"colorClass\": \"x\""), ""), EXIT_INPUT,
+     "nodes[0].colorClass"},
+    {"unknown objective",
+     "{" HEAD "\"objective\": \"speed\", \"nodes\": [], \"edges\": []}", EXIT_INPUT,
+     "objective"},
+    {"one node too large", DOC(NODE(7, ", \"size\": 11"), ""), EXIT_NO,
+     "maxSizePerFPGA: node 7"},
+    {"all too large",
+     DOC(NODE(1, ", \"size\": 9") "," NODE(2, ", \"size\": 9") "," NODE(3, ", \"size\": 9"),
+         ""), EXIT_NO, "in all"},
+    {"not in two pieces",
+     DOC(NODE(1, ", \"size\": 6") "," NODE(2, ", \"size\": 6") "," NODE(3, ", \"size\": 6"),
+         ""), EXIT_NO, "maxSizePerFPGA"},
+    {"nowhere to stand",
+     "{" HEAD "\"edges\": [], \"nodes\": [{\"id\": 5, \"supportedOnFpga\": 0, "
+     "\"cpuLatency\": 1, \"isBackwardNode\": 0}]}", EXIT_NO, "node 5 is not supported"},
+    {"load too tight",
+     "{" HEAD "\"maxLoad\": 1, \"objective\": \"bytes\", \"edges\": [], \"nodes\": ["
+     NODE(1, "") "," NODE(2, "") "," NODE(3, "") "]}", EXIT_NO, "maxLoad"},
+};
+
+static const char three_nodes[] =
+    "{\"maxSizePerFPGA\": 10, \"maxFPGAs\": 2, \"maxCPUs\": 1, \"nodes\": ["
+    NODE(1, ", \"size\": 6, \"colorClass\": 1") "," NODE(2, ", \"size\": 6") ","
+    NODE(3, ", \"size\": 4, \"colorClass\": 1") "], \"edges\": ["
+    EDGE(1, 2, 0.5) "," EDGE(3, 2, 1) "]}";
+/* clang-format on */
+
 static void test_documents(void) {
-    expect("two nodes", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 0.25)), 0, "1.25");
-    expect("no nodes", DOC("", ""), 0, "0.0");
-    expect("together",
-           DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, ",\"colorClass\":4"), ""), 0,
-           "2.0");
-    expect(
-        "a class across another node is one piece with it",
-        DOC(NODE(1, ",\"colorClass\":4") "," NODE(2, "") "," NODE(3, ",\"colorClass\":4"),
-            EDGE(1, 2, 1) "," EDGE(2, 3, 1)),
-        0, "3.0");
-    expect("truncated", "{\"maxFPGAs\": 2, \"nodes\": [", EXIT_INPUT, "t:1");
-    expect("not an object", "[]", EXIT_INPUT, "expected an object");
-    expect("no nodes key", "{" HEAD "\"edges\": []}", EXIT_INPUT, "nodes: missing");
-    expect("unknown id", DOC(NODE(1, ""), EDGE(1, 9, 1)), EXIT_INPUT, "edges[0].destId");
-    expect("double id", DOC(NODE(1, "") "," NODE(1, ""), ""), EXIT_INPUT, "nodes[1].id");
-    expect("cycle", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1) "," EDGE(2, 1, 1)),
-           EXIT_INPUT, "cycle");
-    expect("self-loop", DOC(NODE(1, ""), EDGE(1, 1, 1)), EXIT_INPUT, "edges[0].destId");
-    expect("negative cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, -1)), EXIT_INPUT,
-           "edges[0].cost");
-    expect("huge cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1e301)), EXIT_INPUT,
-           "edges[0].cost");
-    expect(
-        "two costs of one source",
-        DOC(NODE(1, "") "," NODE(2, "") "," NODE(3, ""), EDGE(1, 2, 1) "," EDGE(1, 3, 2)),
-        EXIT_INPUT, "edges[1].cost");
-    expect("negative size", DOC(NODE(1, ", \"size\": -4"), ""), EXIT_INPUT,
-           "nodes[0].size");
-    expect("a word for a number", DOC(NODE(1, ", \"colorClass\": \"x\""), ""), EXIT_INPUT,
-           "nodes[0].colorClass");
-    expect("unknown objective",
-           "{" HEAD "\"objective\": \"speed\", \"nodes\": [], \"edges\": []}", EXIT_INPUT,
-           "objective");
-    expect("one node too large", DOC(NODE(7, ", \"size\": 11"), ""), EXIT_NO,
-           "maxSizePerFPGA: node 7");
-    expect("all too large",
-           DOC(NODE(1, ", \"size\": 9") "," NODE(2, ", \"size\": 9") "," NODE(
-                   3, ", \"size\": 9"),
-               ""),
-           EXIT_NO, "in all");
-    expect("not in two pieces",
-           DOC(NODE(1, ", \"size\": 6") "," NODE(2, ", \"size\": 6") "," NODE(
-                   3, ", \"size\": 6"),
-               ""),
-           EXIT_NO, "maxSizePerFPGA");
-    expect("nowhere to stand",
-           "{" HEAD "\"edges\": [], \"nodes\": [{\"id\": 5, \"supportedOnFpga\": 0, "
-           "\"cpuLatency\": 1, \"isBackwardNode\": 0}]}",
-           EXIT_NO, "node 5 is not supported");
-    expect("load too tight",
-           "{" HEAD
-           "\"maxLoad\": 1, \"objective\": \"bytes\", \"edges\": [], \"nodes\": [" NODE(
-               1, "") "," NODE(2, "") "," NODE(3, "") "]}",
-           EXIT_NO, "maxLoad");
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++)
+        expect(documents[i].what, documents[i].text, documents[i].status,
+               documents[i].want);
 }
 
 /* The evaluator must refuse what breaks a rule. */
 static void test_evaluator(void) {
-    const char *text =
-        "{\"maxSizePerFPGA\": 10, \"maxFPGAs\": 2, \"maxCPUs\": 1, \"nodes\": [" NODE(1, ", \"size\": 6, \"colorClass\": 1") "," NODE(
-            2,
-            ", \"size\": 6") "," NODE(3,
-                                      ", \"size\": 4, \"colorClass\": 1") "], \"edges\": [" EDGE(1,
-                                                                                                 2,
-                                                                                                 0.5) "," EDGE(3,
-                                                                                                               2,
-                                                                                                               1) "]}";
-    json_t *doc = json_parse(text, strlen(text), "t", NULL);
+    json_t *doc = json_parse(three_nodes, strlen(three_nodes), "t", NULL);
     struct partition_problem p;
     struct err err = {0};
     double value = 0;
