@@ -17,6 +17,7 @@ enum {
     SMALLEST_ELEMS = 256,  /* below it is all latency */
     LARGEST_INNER = 16384, /* longer runs stream like one */
     SMALLEST_INNER = 4,
+    GRADIENT_ALIGN = 16, /* elements */
     MAX_AXES = MESH_MAX_AXES,
 };
 
@@ -287,9 +288,10 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
-/* Parameters: their update, the norm of their gradients, sums of tied ones. */
+/* Parameters: their update, the norm of their gradients, sums of tied ones. Returns the most
+ * elements that all gradients of a stage can take: each use may have one of its own, aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
-    int64_t largest = 0, all = 0;
+    int64_t all = 0;
     int *uses = mem_array((size_t)m->n_params + 1, sizeof *uses);
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param; k++)
@@ -304,12 +306,11 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
         if (uses[p] > 1)
             widen_share(c, I_add, n);
         widen(&c->elems[I_fill], smallest_share(n, c->max_devices));
-        all += n;
-        largest = largest > n ? largest : n;
+        all += uses[p] * (n + GRADIENT_ALIGN);
     }
     widen(&c->elems[I_fill], all);
     free(uses);
-    return largest;
+    return all;
 }
 
 static void add_sizes(struct collector *c, enum opcode code, int64_t inner) {
@@ -373,8 +374,8 @@ void enumerate_keys(const struct model *m, const int64_t *micro_batches, int n_m
         largest_batch = micro_batches[i] > largest_batch ? micro_batches[i] : largest_batch;
         widen_tensors(&c, m, micro_batches[i]);
     }
-    int64_t tensor = widen_tensors(&c, m, largest_batch), param = widen_params(&c, m);
-    out->largest_comm_elems = tensor > param ? tensor : param;
+    int64_t tensor = widen_tensors(&c, m, largest_batch), grads = widen_params(&c, m);
+    out->largest_comm_elems = tensor > grads ? tensor : grads;
     for (int code = 0; code < OPCODE_COUNT; code++)
         if (opcode_key((enum opcode)code) == KEY_CURVE)
             add_curve(&c, (enum opcode)code);

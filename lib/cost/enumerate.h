@@ -25,7 +25,7 @@ struct enum_key {
 struct enumeration {
     int64_t n;
     struct enum_key *p;        /* sorted by opcode, then by shape; no two alike */
-    int64_t largest_comm_elems; /* of the largest tensor or parameter: a collective's most */
+    int64_t largest_comm_elems; /* of a collective: the largest tensor, or all gradients */
 };
 
 /* Instructions that are keyed by shape, exactly; those that are keyed by a curve at powers of

@@ -1,0 +1,91 @@
+/* profile-op.h - inside weft-profile-op: what an instruction touches, and timing it.
+ *
+ * The bench process times; its siblings are ranks that fill the node meanwhile. All of them
+ * prepare the same instruction over buffers of their own and run it by device_exec, as the
+ * executor does.
+ */
+#ifndef WEFT_PROFILE_OP_H
+#define WEFT_PROFILE_OP_H
+
+#include "common/err.h"
+#include "cost/enumerate.h"
+#include "cost/profile.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- profile-op-work.c: what an instruction touches -------------------------------------- */
+
+struct work {
+    int n_in, n_out;
+    int64_t in[INSTR_MAX_IN], out[INSTR_MAX_OUT]; /* elements; 0 = absent */
+    int ids;          /* operand that holds ids, or -1 */
+    int64_t n_ids;    /* ids are 0..n_ids-1 */
+    double flops;     /* multiply-adds count 2 */
+    double bytes;     /* read and written */
+    int64_t footprint; /* bytes of all operands */
+};
+void work_of(const struct enum_key *key, struct work *w);
+
+/* ---- profile-op-bench.c: running and timing ------------------------------------------------ */
+
+struct limits {
+    double row_s; /* time for one row at most, unless two runs take longer */
+    double error; /* good enough: relative error of the median */
+    int over;     /* ranks per core */
+};
+
+struct measured {
+    double median_us, spread;
+    int64_t repeats;
+};
+
+/* An instruction made ready: several sets of operands, so that what is read has been out of the
+ * inner caches for a while, as in a step. */
+struct bench {
+    char *memory;
+    int64_t size;
+    struct work work;
+    struct enum_key key;
+    int sets, next;
+    struct copy copy;
+};
+/* Bytes that bench_prepare will ask for. */
+int64_t bench_bytes(const struct work *w);
+int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err);
+void bench_run(struct bench *b); /* once, on the next set */
+/* 0, or 1 when interrupted. */
+int bench_measure(struct bench *b, const struct limits *l, struct measured *out);
+void bench_release(struct bench *b);
+
+/* ---- profile-op-ranks.c: the other ranks of the node ---------------------------------------- */
+
+struct ranks;
+/* Forks n processes, each with `threads` threads; before this process has any. */
+struct ranks *ranks_start(int n, int threads, struct err *err);
+/* All run this instruction, over and over, when it returns; NULL key: all rest. */
+int ranks_run(struct ranks *r, const struct enum_key *key, struct err *err);
+void ranks_stop(struct ranks *r);
+
+/* ---- profile-op-roofline.c: computed rows ------------------------------------------------------ */
+
+struct roofline {
+    double flops, bytes, latency_us; /* per second; of one instruction */
+};
+struct link {
+    char name[8]; /* node or cross */
+    double bytes, latency_us;
+};
+enum { MAX_LINKS = 2 };
+
+int roofline_parse(const char *text, struct roofline *r, struct err *err);
+/* "node:200G:5us cross:25G:10us"; returns the number of links. */
+int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err);
+double roofline_us(const struct roofline *r, const struct work *w);
+/* Writes every row that is missing; *added counts them. */
+int roofline_put_ops(struct profile *p, const char *device, const struct roofline *r,
+                     const struct enumeration *e, int64_t *added, struct err *err);
+int links_put(struct profile *p, const char *device, const struct link *links, int n,
+              int64_t max_devices, int64_t max_bytes, int64_t *added, struct err *err);
+
+#endif

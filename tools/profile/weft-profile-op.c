@@ -1,0 +1,389 @@
+/* weft-profile-op - times every instruction that plans of a model can need, on this device.
+ *
+ *     weft-profile-op -m gpt:1.3B -p profile.db --max-devices 8 --micro-batch 1,2,4
+ *
+ * Rows are written as soon as they are measured, one transaction each, and rows that are there
+ * are left alone: the tool may be stopped at any time and started again. --roofline writes
+ * computed rows instead. */
+#include "profile-op.h"
+
+#include "common/mem.h"
+#include "common/opt.h"
+#include "common/progress.h"
+#include "common/rng.h"
+#include "device/kernel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_MICRO_BATCHES = 32, MAX_DEVICES = 1 << 16, MAX_THREADS = 4096, MAX_OVER = 64 };
+
+static const double WIDE = 0.1; /* spread of a row that is worth measuring again */
+
+struct options {
+    const char *model, *path, *device, *micro_batch, *roofline, *links;
+    struct opt_list set;
+    int64_t max_devices, threads, over, ranks, memory;
+    double row_s, error;
+    bool dry_run;
+};
+
+enum state { TO_MEASURE, KNOWN, TOO_LARGE };
+
+struct row {
+    struct enum_key key;
+    enum state state;
+    double run_us, row_s; /* estimates */
+};
+
+struct tool {
+    struct options o;
+    int64_t micro_batches[MAX_MICRO_BATCHES];
+    int n_micro_batches, n_links;
+    struct roofline roofline;
+    struct link links[MAX_LINKS];
+    char device[64];
+    struct limits limits;
+    struct enumeration keys;
+    struct profile *profile; /* NULL in a dry run without a database */
+    struct row *rows;
+    int64_t todo, known, too_large, largest; /* largest: bytes of the largest left out */
+    int64_t unsteady; /* rows measured with a wide spread */
+    double todo_s;
+    struct ranks *ranks;
+    struct bench bench;
+};
+
+/* ---- the command line ----------------------------------------------------------------------- */
+
+static int parse_options(struct options *o, int argc, char **argv, struct err *err) {
+    const struct opt options[] = {
+        {'m', "model", OPT_STR, "MODEL", "the model: gpt:1.3B, mlp or a file", &o->model},
+        {0, "set", OPT_LIST, "SIZES", "override sizes: layers=4,hidden=512", &o->set},
+        {'p', "profile", OPT_STR, "FILE", "the profile database; made if it is not there",
+         &o->path},
+        {0, "max-devices", OPT_INT, "N", "devices that plans may use (8)", &o->max_devices},
+        {0, "micro-batch", OPT_STR, "LIST", "micro-batches that plans may use (1,2,4,8)",
+         &o->micro_batch},
+        {0, "threads", OPT_INT, "N", "threads of a rank (1)", &o->threads},
+        {0, "over", OPT_INT, "K", "ranks that share each core (1)", &o->over},
+        {0, "ranks", OPT_INT, "N", "ranks that share this node (as many as fill its cores)",
+         &o->ranks},
+        {0, "device", OPT_STR, "KIND", "name of the device kind (cpu-1t)", &o->device},
+        {0, "time", OPT_TIME, "TIME", "time for one row at most (300ms)", &o->row_s},
+        {0, "error", OPT_REAL, "FRACTION", "good enough: error of the median (0.01)", &o->error},
+        {0, "memory", OPT_BYTES, "BYTES", "leave out what needs more (3/4 of the node's)",
+         &o->memory},
+        {0, "roofline", OPT_STR, "PEAKS", "compute rows: FLOPS:BYTES_PER_S[:LATENCY]",
+         &o->roofline},
+        {0, "links", OPT_STR, "LINKS", "and collectives: \"node:200G:5us cross:25G:10us\"",
+         &o->links},
+        {0, "dry-run", OPT_FLAG, NULL, "only list what would be measured", &o->dry_run},
+        {0},
+    };
+    const struct opt_tool tool = {
+        "weft-profile-op", "-m MODEL -p FILE [options]",
+        "Times the instructions that plans of a model can need on this device.", options};
+    int n = opt_parse(&tool, argc, argv, err);
+    if (n > 0)
+        return err_usage(err, "unexpected operand \"%s\"", argv[0]);
+    return n;
+}
+
+/* "1,2,4": positive, in any order. */
+static int parse_micro_batches(struct tool *t, struct err *err) {
+    const char *p = t->o.micro_batch;
+    do {
+        char *end;
+        long long v = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 0;
+        if (v < 1 || v > 1 << 24 || (*end && *end != ',') ||
+            t->n_micro_batches == MAX_MICRO_BATCHES)
+            return err_usage(err, "--micro-batch: expected numbers such as 1,2,4, got \"%.64s\"",
+                             t->o.micro_batch);
+        t->micro_batches[t->n_micro_batches++] = v;
+        p = end;
+    } while (*p++);
+    return 0;
+}
+
+static int in_range(const char *option, int64_t v, int64_t most, struct err *err) {
+    if (v >= 1 && v <= most)
+        return 0;
+    return err_usage(err, "--%s: expected 1 to %lld", option, (long long)most);
+}
+
+static int check_options(struct tool *t, struct err *err) {
+    struct options *o = &t->o;
+    if (!o->model)
+        return err_usage(err, "no model given: -m MODEL");
+    if (!o->path)
+        return err_usage(err, "no database given: -p FILE");
+    if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
+        in_range("threads", o->threads, MAX_THREADS, err) < 0 ||
+        in_range("over", o->over, MAX_OVER, err) < 0 ||
+        (o->ranks && in_range("ranks", o->ranks, MAX_THREADS, err) < 0) ||
+        parse_micro_batches(t, err) < 0)
+        return -1;
+    if (!(o->error > 0) || !(o->row_s >= 0))
+        return err_usage(err, "--error and --time: expected positive numbers");
+    if (o->roofline && roofline_parse(o->roofline, &t->roofline, err) < 0)
+        return -1;
+    if (o->roofline && !o->device)
+        return err_usage(err, "--roofline: expected --device KIND too, to name what is computed");
+    if (o->links && !o->roofline)
+        return err_usage(err, "--links: only with --roofline (weft-profile-comm measures)");
+    if (o->links && (t->n_links = links_parse(o->links, t->links, err)) < 0)
+        return -1;
+    return 0;
+}
+
+/* Who shares the node, and how the rows are named. */
+static void choose_ranks(struct tool *t) {
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    struct options *o = &t->o;
+    if (!o->ranks) {
+        int64_t fill = o->over * cores / o->threads;
+        o->ranks = fill > 1 ? fill : 1;
+    }
+    if (o->device)
+        snprintf(t->device, sizeof t->device, "%s", o->device);
+    else
+        profile_device_kind((int)o->threads, (int)o->ranks, cores, t->device, sizeof t->device);
+    int over = (int)((o->threads * o->ranks + cores - 1) / cores);
+    if (o->row_s == 0)
+        o->row_s = over > 1 ? 1 : 0.3;
+    t->limits = (struct limits){.row_s = o->row_s, .error = o->error, .over = over};
+    if (!o->memory)
+        o->memory = (int64_t)sysconf(_SC_PHYS_PAGES) / 4 * 3 * sysconf(_SC_PAGESIZE);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static char *key_shape(const struct enum_key *key, char *buf, size_t n) {
+    struct instr i = {.code = key->code};
+    memcpy(i.n, key->n, sizeof i.n);
+    return instr_shape(&i, buf, n);
+}
+
+/* All --set options as one. */
+static char *join_sets(const struct opt_list *list) {
+    size_t n = 1;
+    for (int64_t i = 0; i < list->n; i++)
+        n += strlen(list->p[i]) + 1;
+    char *all = mem_alloc(n);
+    for (int64_t i = 0; i < list->n; i++)
+        snprintf(all + strlen(all), n - strlen(all), "%s%s", i ? "," : "", list->p[i]);
+    return all;
+}
+
+static int enumerate(struct tool *t, struct err *err) {
+    char *set = join_sets(&t->o.set);
+    struct model *m = model_load(t->o.model, set, err);
+    free(set);
+    if (!m)
+        return -1;
+    enumerate_keys(m, t->micro_batches, t->n_micro_batches, t->o.max_devices, &t->keys);
+    model_destroy(m);
+    return 0;
+}
+
+/* The speed of this device, roughly: two short measurements. */
+static int calibrate(struct tool *t, struct err *err) {
+    static const struct enum_key product = {I_linear, {256, 512, 512, 0, 0}};
+    static const struct enum_key add = {I_add, {1 << 20}};
+    const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
+    struct measured p, a;
+    if (bench_prepare(&t->bench, &product, err) < 0)
+        return -1;
+    bench_measure(&t->bench, &quick, &p);
+    double flops = t->bench.work.flops;
+    if (bench_prepare(&t->bench, &add, err) < 0)
+        return -1;
+    bench_measure(&t->bench, &quick, &a);
+    double ranks = (double)t->limits.over;
+    t->roofline = (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
+                                    .bytes = 1e6 * t->bench.work.bytes / a.median_us / ranks,
+                                    .latency_us = 0.5};
+    return 0;
+}
+
+/* What one row will take: filling the operands, two runs at least, some thirty at most. */
+static double estimate_row_s(const struct tool *t, const struct work *w, double run_us) {
+    double least = t->limits.over > 1 ? 0.06 : 10e-6, run = fmax(1e-6 * run_us, least);
+    double fill = 4.0 * (double)bench_bytes(w) / t->roofline.bytes;
+    return fill + fmax(2e-6 * run_us, fmin(t->limits.row_s, 30 * run));
+}
+
+static void add_row(struct tool *t, struct row *r) {
+    struct work w;
+    char shape[160];
+    work_of(&r->key, &w);
+    r->run_us = roofline_us(&t->roofline, &w);
+    r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &w, r->run_us);
+    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&w);
+    if (t->profile && profile_has_op(t->profile, t->device, opcode_name(r->key.code),
+                                     key_shape(&r->key, shape, sizeof shape))) {
+        r->state = KNOWN;
+        t->known++;
+    } else if (bytes > t->o.memory / t->o.ranks) {
+        r->state = TOO_LARGE;
+        t->too_large++;
+        t->largest = bytes > t->largest ? bytes : t->largest;
+    } else {
+        t->todo++;
+        t->todo_s += r->row_s;
+    }
+}
+
+/* In an order that mixes cheap and dear ones, so that the time left can be told. */
+static void make_rows(struct tool *t) {
+    struct rng r = {.seed = 1};
+    t->rows = mem_array((size_t)t->keys.n + 1, sizeof *t->rows);
+    for (int64_t i = 0; i < t->keys.n; i++)
+        t->rows[i].key = t->keys.p[i];
+    for (int64_t i = t->keys.n - 1; i > 0 && !t->o.dry_run; i--) {
+        int64_t k = rng_below(&r, i + 1);
+        struct row swap = t->rows[i];
+        t->rows[i] = t->rows[k];
+        t->rows[k] = swap;
+    }
+    for (int64_t i = 0; i < t->keys.n; i++)
+        add_row(t, &t->rows[i]);
+}
+
+static void list_rows(const struct tool *t) {
+    static const char *const states[] = {"to measure", "known", "too large"};
+    char shape[160];
+    printf("# device %s: instruction, shape, state, estimated us of one run\n", t->device);
+    for (int64_t i = 0; i < t->keys.n; i++) {
+        const struct row *r = &t->rows[i];
+        printf("%s\t%s\t%s\t%.3g\n", opcode_name(r->key.code),
+               key_shape(&r->key, shape, sizeof shape),
+               t->o.roofline && r->state == TO_MEASURE ? "to compute" : states[r->state],
+               r->run_us);
+    }
+    printf("# %lld of %lld rows to %s, about %.0f s\n", (long long)t->todo,
+           (long long)t->keys.n, t->o.roofline ? "compute" : "measure", t->todo_s);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------- */
+
+/* 0, 1 when interrupted, -1. */
+static int measure_row(struct tool *t, const struct row *r, struct err *err) {
+    char shape[160];
+    struct measured m;
+    if (bench_prepare(&t->bench, &r->key, err) < 0 || ranks_run(t->ranks, &r->key, err) < 0)
+        return -1;
+    if (bench_measure(&t->bench, &t->limits, &m))
+        return 1;
+    t->unsteady += m.spread > WIDE;
+    struct profile_op row = {.device = t->device, .instr = opcode_name(r->key.code),
+                             .shape = key_shape(&r->key, shape, sizeof shape), .dtype = "f32",
+                             .median_us = m.median_us, .spread = m.spread,
+                             .repeats = m.repeats, .source = "measured"};
+    return profile_put_op(t->profile, &row, err);
+}
+
+static int measure_rows(struct tool *t, int64_t *done, struct err *err) {
+    struct progress progress;
+    int rc = 0;
+    interrupt_catch();
+    progress_start(&progress, "profiling", t->todo);
+    for (int64_t i = 0; i < t->keys.n && rc == 0; i++) {
+        const struct row *r = &t->rows[i];
+        char shape[160], detail[200];
+        if (r->state != TO_MEASURE)
+            continue;
+        snprintf(detail, sizeof detail, "%s %s", opcode_name(r->key.code),
+                 key_shape(&r->key, shape, sizeof shape));
+        progress_step(&progress, *done, detail);
+        rc = interrupted() ? 1 : measure_row(t, r, err);
+        *done += rc == 0;
+    }
+    progress_end(&progress);
+    return rc;
+}
+
+static int measure(struct tool *t, struct err *err) {
+    int64_t done = 0;
+    int rc = measure_rows(t, &done, err);
+    if (rc < 0)
+        return -1;
+    note("%lld rows measured on %s, %lld were known", (long long)done, t->device,
+         (long long)t->known);
+    if (t->unsteady * 10 > done)
+        note("%lld rows have a spread above %g: is something else running? (weft-profile-op(1), "
+             "NOTES)", (long long)t->unsteady, WIDE);
+    if (t->too_large)
+        note("%lld rows left out: they need up to %.1f GiB for each rank (--memory)",
+             (long long)t->too_large, (double)t->largest / (1 << 30));
+    return rc ? err_system(err, "interrupted; what was measured is kept") : 0;
+}
+
+static int compute(struct tool *t, struct err *err) {
+    int64_t ops = 0, comms = 0;
+    if (profile_begin(t->profile, err) < 0 ||
+        roofline_put_ops(t->profile, t->device, &t->roofline, &t->keys, &ops, err) < 0 ||
+        links_put(t->profile, t->device, t->links, t->n_links, t->o.max_devices,
+                  4 * t->keys.largest_comm_elems, &comms, err) < 0 ||
+        profile_commit(t->profile, err) < 0)
+        return -1;
+    note("%lld instructions and %lld collectives computed for %s", (long long)ops,
+         (long long)comms, t->device);
+    return 0;
+}
+
+/* Siblings are forked before this process has threads or an open database. */
+static int start_device(struct tool *t, struct err *err) {
+    if (!t->o.dry_run) {
+        t->ranks = ranks_start((int)t->o.ranks - 1, (int)t->o.threads, err);
+        if (!t->ranks)
+            return -1;
+    }
+    if (kernel_init((int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
+        return -1;
+    note_verbose("%s: %lld ranks on this node, products by %s", t->device, (long long)t->o.ranks,
+                 kernel_gemm_library());
+    return 0;
+}
+
+static int run(struct tool *t, struct err *err) {
+    choose_ranks(t);
+    if (enumerate(t, err) < 0 || (!t->o.roofline && start_device(t, err) < 0))
+        return -1;
+    if (!t->o.dry_run || access(t->o.path, F_OK) == 0) {
+        t->profile = profile_open(t->o.path, !t->o.dry_run, err);
+        if (!t->profile)
+            return -1;
+    }
+    make_rows(t);
+    if (t->o.dry_run)
+        list_rows(t);
+    else
+        return t->o.roofline ? compute(t, err) : measure(t, err);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    struct tool t = {.o = {.max_devices = 8, .threads = 1, .over = 1, .error = 0.01,
+                           .micro_batch = "1,2,4,8"}};
+    int rc = parse_options(&t.o, argc, argv, &err);
+    if (rc == 0)
+        rc = check_options(&t, &err);
+    if (rc == 0)
+        rc = run(&t, &err);
+    ranks_stop(t.ranks);
+    profile_close(t.profile);
+    bench_release(&t.bench);
+    enumeration_release(&t.keys);
+    kernel_release();
+    free(t.rows);
+    arr_release(&t.o.set);
+    if (rc == 0 && (fflush(stdout) || ferror(stdout)))
+        rc = err_system(&err, "standard output: cannot write");
+    return rc < 0 ? err_report(&err, "weft-profile-op") : EXIT_DONE;
+}
