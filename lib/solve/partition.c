@@ -48,7 +48,7 @@ struct state {
     struct watch w;
     struct chain best; /* on nodes, pipeline order */
     double bound;      /* proven for the problem itself */
-    bool exhausted;    /* bound is as good as the search can make it */
+    bool cut_short;    /* by time, memory or interruption */
     const char *proof;
 };
 
@@ -84,36 +84,39 @@ static void pass(const struct core *c, double cut, int64_t steps, struct watch *
 /* Steps of the first pass, which goes all the way: about half a second. */
 static const int64_t first_steps = 3000000;
 
-/* Solves one core: best chain with value < best->value, and a bound for this core. */
-static double solve_core(const struct core *c, struct state *st, struct chain *best) {
+/* Whether nothing is left to prove. */
+static bool settled(double bound, const struct chain *best, double gap, double ceiling) {
+    return bound >= fmin(good_enough(best->value, gap), ceiling);
+}
+
+/* The searches on one core, cheap ones first; returns what they prove. No value may be
+ * above the ceiling. */
+static double search_core(const struct core *c, struct state *st, double ceiling,
+                          struct chain *best) {
     struct watch *w = &st->w;
     double gap = st->limits->gap, bound = first_bound(c);
-    double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
     w->max_steps = INT64_MAX;
     line_search(c, 40, st->limits->seed, w, best);
     double cut = fmin(good_enough(best->value, gap), ceiling);
-    if (w->stopped || bound >= cut)
-        return fmin(bound, best->value);
-    if (!c->desc) {
+    if (w->stopped || settled(bound, best, gap, ceiling))
+        return bound;
+    if (!c->desc) { /* too many items for more */
         local_search(c, 4, st->limits->seed, w, best);
         w->stopped = true;
-        return fmin(bound, best->value);
+        return bound;
     }
     pass(c, cut, first_steps, w, best, &bound);
     if (w->end_s > now_s() && !interrupted())
         w->stopped = false; /* it was the step limit */
     w->max_steps = INT64_MAX;
-    if (bound >= fmin(good_enough(best->value, gap), ceiling))
-        return fmin(bound, best->value);
-    if (!w->stopped) { /* a large problem: good incumbents save more than they cost */
+    if (!w->stopped && !settled(bound, best, gap, ceiling)) { /* good incumbents pay */
         local_search(c, 4, st->limits->seed, w, best);
         line_search(c, 20, st->limits->seed + 1, w, best);
     }
     int64_t last = 0;
-    for (double part = 1.0 / 32; !w->stopped; part = fmin(1, 2 * part)) {
+    for (double part = 1.0 / 32; !w->stopped && !settled(bound, best, gap, ceiling);
+         part = fmin(1, 2 * part)) {
         double top = fmin(good_enough(best->value, gap), ceiling);
-        if (bound >= top)
-            break;
         double base = fmax(bound, fabs(bound) * 1e-3);
         cut = isfinite(top) ? bound + part * (top - bound) : base * (1 + part);
         if (part >= 1 || cut >= top || base <= 0)
@@ -125,7 +128,15 @@ static double solve_core(const struct core *c, struct state *st, struct chain *b
             part = 1;
         last = w->steps - before;
     }
-    return fmin(bound, best->value);
+    return bound;
+}
+
+/* Solves one core: best chain with value < best->value, and a bound for this core, infinite
+ * when there is no answer at all. */
+static double solve_core(const struct core *c, struct state *st, struct chain *best) {
+    double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
+    double bound = search_core(c, st, ceiling, best);
+    return fmin(bound >= ceiling ? INFINITY : bound, best->value);
 }
 
 /* Takes a chain over items as the answer over nodes, turned to pipeline order. */
@@ -138,17 +149,28 @@ static void adopt(struct state *st, const struct core *c, const struct chain *ch
         st->best.is_cpu[s] = ch->is_cpu[ch->stages - 1 - s];
 }
 
+static bool time_over(const struct watch *w) {
+    return interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
+}
+
 /* Solves the problem with one kind of merging. Returns the bound for that core. */
 static double solve_mode(struct state *st, enum core_mode mode, bool *heavy) {
     struct core c;
     struct chain best;
+    struct watch *w = &st->w;
+    double end = w->end_s;
     core_create(st->p, mode, &c);
     chain_init(&best, c.n);
     best.value = st->best.value; /* only better ones are of interest */
+    if (mode == CORE_MERGED && c.merged_heavy && isfinite(end))
+        w->end_s = (now_s() + end) / 2; /* the rest is for the bound */
+    w->stopped = time_over(w);
     double bound = solve_core(&c, st, &best);
     if (mode != CORE_RELAXED && best.value < st->best.value)
         adopt(st, &c, &best);
     *heavy = c.merged_heavy;
+    w->end_s = end;
+    st->cut_short = st->cut_short || w->stopped;
     chain_release(&best);
     core_release(&c);
     return bound;
@@ -157,18 +179,15 @@ static double solve_mode(struct state *st, enum core_mode mode, bool *heavy) {
 static void solve_modes(struct state *st) {
     bool heavy, other;
     st->proof = "exhaustive search over down-sets";
-    double bound = solve_mode(st, CORE_MERGED, &heavy);
-    if (!heavy) {
-        st->bound = bound;
+    st->bound = solve_mode(st, CORE_MERGED, &heavy);
+    if (!heavy)
         return;
-    }
-    if (!st->w.stopped) {
-        st->bound = solve_mode(st, CORE_RELAXED, &other);
-        st->proof = "exhaustive search with the memory of idle leaves forgotten";
-    }
-    if (!st->w.stopped && st->bound < good_enough(st->best.value, st->limits->gap)) {
-        bound = solve_mode(st, CORE_EXACT, &other);
-        st->bound = fmax(st->bound, bound);
+    st->cut_short = false; /* that bound was not for the problem itself */
+    st->bound = solve_mode(st, CORE_RELAXED, &other);
+    st->proof = "exhaustive search with the memory of idle leaves forgotten";
+    if (st->bound < good_enough(st->best.value, st->limits->gap) && !time_over(&st->w)) {
+        st->cut_short = false;
+        st->bound = fmax(st->bound, solve_mode(st, CORE_EXACT, &other));
         st->proof = "exhaustive search over down-sets";
     }
 }
@@ -270,9 +289,9 @@ static int finish(struct state *st, struct partition_answer *a, struct err *err)
     /* The two differ in the order of additions only when the search was complete. */
     a->optimal = st->bound >= st->best.value;
     a->bound = a->optimal ? value : fmin(st->bound, value);
-    a->proof = a->optimal || st->exhausted ? st->proof
-               : st->bound > 0             ? "stopped; least bound of what was not searched"
-                                           : "stopped; nothing is below zero";
+    a->proof = a->optimal || !st->cut_short ? st->proof
+               : st->bound > 0 ? "stopped; least bound of what was not searched"
+                               : "stopped; nothing is below zero";
     return 0;
 }
 
@@ -291,10 +310,9 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
         solve_modes(&st);
     else
         st.best.value = 0;
-    st.exhausted = !st.w.stopped;
     if (!status)
-        status =
-            isfinite(st.best.value) ? finish(&st, a, err) : explain(&st, st.exhausted, err);
+        status = isfinite(st.best.value) ? finish(&st, a, err)
+                                         : explain(&st, isinf(st.bound), err);
     chain_release(&st.best);
     a->steps = st.w.steps;
     a->time_s = now_s() - start;

@@ -83,11 +83,10 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
         for (int j = 0; j < n - forward; j++)
             if (draw(r, 0, 99) < 25)
                 random_edges(r, edges, (int[]){i, bw[j]}, 2, false, 100, cost);
-    json_t *o =
-        json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs",
-                  (int)(devices - cpus), "maxCPUs", (int)cpus,
-                  "maxSizePerFPGA", (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)),
-                  "nodes", nodes, "edges", edges);
+    json_t *o = json_pack("{s:i, s:i, s:i, s:o, s:o}", "maxFPGAs", (int)(devices - cpus),
+                          "maxCPUs", (int)cpus, "maxSizePerFPGA",
+                          (int)(draw(r, 0, 1) ? 1000 : draw(r, 4, 10 * n)), "nodes", nodes,
+                          "edges", edges);
     if (kind & 16)
         json_object_set_new(o, "microBatches", json_integer(draw(r, 1, 4)));
     if (draw(r, 0, 1)) {
@@ -477,6 +476,9 @@ static const struct {
     {"nowhere to stand",
      "{" HEAD "\"edges\": [], \"nodes\": [{\"id\": 5, \"supportedOnFpga\": 0, "
      "\"cpuLatency\": 1, \"isBackwardNode\": 0}]}", EXIT_NO, "node 5 is not supported"},
+    {"largest load too tight",
+     "{" HEAD "\"maxLoad\": 1, \"edges\": [], \"nodes\": ["
+     NODE(1, "") "," NODE(2, "") "," NODE(3, "") "]}", EXIT_NO, "maxLoad: no split"},
     {"load too tight",
      "{" HEAD "\"maxLoad\": 1, \"objective\": \"bytes\", \"edges\": [], \"nodes\": ["
      NODE(1, "") "," NODE(2, "") "," NODE(3, "") "]}", EXIT_NO, "maxLoad"},
