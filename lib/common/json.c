@@ -43,8 +43,8 @@ const char *json_type_name(const json_t *v) {
 
 static bool listed(const char *list, const char *word) {
     size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)); p += n)
-        if (n && (p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+    for (const char *p = list; n && (p = strstr(p, word)); p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
             return true;
     return false;
 }

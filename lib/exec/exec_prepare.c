@@ -84,7 +84,8 @@ static void prepare_transfer(struct exec *x, const struct instr *ins, struct exe
     struct piece *pieces;
     r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
     r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
-    r->requests = mem_array((size_t)r->n_pieces, sizeof *r->requests);
+    r->depth = source ? t->depth : 1;
+    r->requests = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->requests);
     struct block block = block_of(x, s, source ? t->from_place : t->to_place);
     int64_t staged = 0;
     for (int i = 0; i < r->n_pieces; i++) {

@@ -48,31 +48,36 @@ static void run_input(struct exec *x, const struct instr *ins, const struct exec
     }
 }
 
-static int wait_all(struct exec *x, struct exec_instr *r, struct err *err) {
+/* Waits for the messages of one use. */
+static int wait_all(struct exec *x, struct exec_instr *r, int64_t use, struct err *err) {
+    struct comm_request **requests = r->requests + use * r->n_pieces;
     for (int i = 0; i < r->n_pieces; i++) {
-        int rc = comm_wait(x->comm, r->requests[i], err);
-        r->requests[i] = NULL;
+        int rc = comm_wait(x->comm, requests[i], err);
+        requests[i] = NULL;
         if (rc < 0)
             return -1;
     }
     return 0;
 }
 
-/* Packs and posts; the staging is free again when the last use of it has been taken. */
+/* Packs and posts; a part of the staging is free again when its last message was taken. */
 static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *r, float *in,
                     struct err *err) {
     const struct transfer *t = &x->g->transfers[ins->transfer];
-    float *stage = staging(x, t->send_offset, t->send_staging);
-    if (wait_all(x, r, err) < 0)
+    int64_t use = r->uses++ % r->depth;
+    float *stage = staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
+    if (wait_all(x, r, use, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
         float *dense = stage + p->staging;
         kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
                     p->dense_stride, false);
-        r->requests[i] = comm_send(x->comm, dense, 4 * p->elems, p->peer, ins->transfer, err);
-        if (!r->requests[i])
+        struct comm_request *sent = comm_send(x->comm, dense, 4 * p->elems, p->peer,
+                                              ins->transfer, err);
+        if (!sent)
             return -1;
+        r->requests[use * r->n_pieces + i] = sent;
     }
     return 0;
 }
@@ -88,7 +93,7 @@ static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *
         if (!r->requests[i])
             return -1;
     }
-    if (wait_all(x, r, err) < 0)
+    if (wait_all(x, r, 0, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
@@ -192,7 +197,8 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
 
 int exec_drain(struct exec *x, struct err *err) {
     for (int i = 0; i < x->sp->n_instrs; i++)
-        if (x->sp->instrs[i].code == I_send && wait_all(x, &x->ready[i], err) < 0)
-            return -1;
+        for (int64_t use = 0; x->sp->instrs[i].code == I_send && use < x->ready[i].depth; use++)
+            if (wait_all(x, &x->ready[i], use, err) < 0)
+                return -1;
     return 0;
 }

@@ -105,7 +105,7 @@ static void place_staging(struct program *g) {
         transfer_link(g, t);
         struct stage_program *from = &g->stages[t->from], *to = &g->stages[t->to];
         t->send_offset = from->arena_bytes;
-        int64_t bytes = (4 * t->send_staging + 63) / 64 * 64;
+        int64_t bytes = (4 * t->depth * t->send_staging + 63) / 64 * 64;
         from->bytes[MEM_buffers] += bytes;
         from->arena_bytes += bytes;
         t->recv_offset = to->arena_bytes;

@@ -136,7 +136,10 @@ struct transfer {
     int from, to;          /* stages */
     struct placement from_place, to_place;
     int64_t max_send, max_recv;    /* largest number of elements that a rank sends, receives */
-    int64_t send_staging, recv_staging; /* elements, largest over ranks */
+    /* Messages that may be under way at once: a stage that feeds the d-th stage behind it runs
+     * up to d micro-batches ahead of it, and would wait for ever with room for fewer. */
+    int64_t depth;
+    int64_t send_staging, recv_staging; /* elements, largest over ranks; sends: for one message */
     int64_t send_offset, recv_offset;   /* bytes, of the staging in the arenas */
 };
 

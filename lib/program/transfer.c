@@ -183,5 +183,8 @@ void transfer_link(struct program *g, struct transfer *t) {
         if (sent[i] > t->max_send)
             t->max_send = sent[i];
     t->send_staging = t->max_send;
+    int64_t apart = t->to > t->from ? t->to - t->from : t->from - t->to;
+    int64_t m = plan_micro_batches(g->plan);
+    t->depth = t->tensor < 0 ? 1 : apart < m ? apart : m;
     free(sent);
 }

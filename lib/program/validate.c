@@ -2,7 +2,7 @@
  *
  * Two replays. Memory: one rank of each stage goes through its actions and every read must find
  * the bytes as their writer left them. Messages: all ranks advance together, with the executor's
- * own rules (a send waits until its staging was taken, a receive until the message is there, a
+ * own rules (a send waits until its staging has room, a receive until the message is there, a
  * collective until its whole group has come to the same instruction); when nobody can advance,
  * that is a deadlock. Very long schedules are cut to the micro-batches after which they repeat. */
 #include "program/program.h"
@@ -173,9 +173,10 @@ static struct mailbox *find_box(struct replay *r, int src, int dst, int transfer
     return NULL;
 }
 
-static bool try_send(struct cursor *c, int transfer) {
+static bool try_send(const struct replay *r, struct cursor *c, int transfer) {
     for (int i = 0; i < c->n_boxes[transfer]; i++)
-        if (c->boxes[transfer][i].sent != c->boxes[transfer][i].taken)
+        if (c->boxes[transfer][i].sent - c->boxes[transfer][i].taken >=
+            r->g->transfers[transfer].depth)
             return false;
     for (int i = 0; i < c->n_boxes[transfer]; i++)
         c->boxes[transfer][i].sent++;
@@ -236,7 +237,7 @@ static bool advance(struct replay *r, struct cursor *c, struct err *err, bool *f
             const struct instr *ins = &c->rp.sp->instrs[c->instr];
             bool go = true;
             if (ins->code == I_send)
-                go = try_send(c, ins->transfer);
+                go = try_send(r, c, ins->transfer);
             else if (ins->code == I_recv)
                 go = try_recv(r, c, ins->transfer, err, fault);
             else if (opcode_key(ins->code) == KEY_COMM)

@@ -1,0 +1,431 @@
+/* A layout never changes the result: random legal plans against one rank.
+ *
+ *   plans reference DIR              one rank: losses, last gradients and parameters of each case
+ *   mpirun -n N plans check DIR SEED COUNT     COUNT random plans for N ranks against them
+ *
+ * A case is a model (GPT or MLP with random sizes, ties, dropout and optimizer); a plan is drawn
+ * from (SEED, number, N): stages, meshes, a layout for every op, recompute, ZeRO, micro-batches,
+ * schedule. Every rank checks what it holds. Losses must agree to 1e-5, gradients and parameters
+ * to 1e-4 of the largest element of their tensor; the bytes touched must be those planned. */
+#include "../unit/tap.h"
+
+#include "common/mem.h"
+#include "common/rng.h"
+#include "exec/exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASES = 10, STEPS = 5, BATCH = 24, ARENA_BYTES = 48 << 20 };
+
+static const char *const case_model[CASES] = {
+    "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano",
+    "mlp:mnist", "mlp:mnist", "mlp:mnist", "gpt:nano"};
+static const char *const case_set[CASES] = {
+    "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=1",
+    "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=0",
+    "layers=3,hidden=48,heads=6,seq=12,vocab=96,tied=1,dropout=0.1",
+    "layers=1,hidden=96,heads=24,seq=24,vocab=48,tied=1",
+    "layers=4,hidden=24,heads=6,seq=8,vocab=24,tied=0,dropout=0.2",
+    "layers=2,hidden=48,heads=8,seq=6,vocab=192,tied=1",
+    "pixels=48,hidden=96,inner=48,classes=24,layers=2",
+    "pixels=24,hidden=48,inner=192,classes=12,layers=4,dropout=0.1",
+    "pixels=96,hidden=24,inner=24,classes=48,layers=1",
+    "layers=2,hidden=36,heads=12,seq=24,vocab=72,tied=1"};
+
+static enum optimizer case_optimizer(int c) {
+    return c % 3 == 1 ? OPTIMIZER_sgd : OPTIMIZER_adamw;
+}
+
+/* ---- what one rank finds ------------------------------------------------------------------ */
+
+struct reference {
+    double loss[STEPS], norm[STEPS];
+    float **grad, **param; /* whole tensors, by parameter */
+};
+
+static int64_t param_elems(const struct model *m, int p) {
+    return model_elements(m, &m->params[p].shape, 1);
+}
+
+static void reference_path(char *buf, size_t n, const char *dir, int c) {
+    snprintf(buf, n, "%s/case-%d", dir, c);
+}
+
+static void reference_io(struct reference *r, const struct model *m, FILE *f, bool write) {
+    size_t bad = 0;
+#define IO(p, size, count)                                                       \
+    bad += (write ? fwrite(p, size, count, f) : fread(p, size, count, f)) != (count)
+    IO(r->loss, sizeof *r->loss, (size_t)STEPS);
+    IO(r->norm, sizeof *r->norm, (size_t)STEPS);
+    for (int p = 0; p < m->n_params; p++) {
+        size_t n = (size_t)param_elems(m, p);
+        IO(r->grad[p], sizeof(float), n);
+        IO(r->param[p], sizeof(float), n);
+    }
+    if (bad) {
+        printf("Bail out! cannot read or write the reference\n");
+        exit(1);
+    }
+}
+
+static struct reference reference_new(const struct model *m) {
+    struct reference r = {.grad = mem_array((size_t)m->n_params, sizeof *r.grad),
+                          .param = mem_array((size_t)m->n_params, sizeof *r.param)};
+    for (int p = 0; p < m->n_params; p++) {
+        r.grad[p] = mem_array((size_t)param_elems(m, p), sizeof(float));
+        r.param[p] = mem_array((size_t)param_elems(m, p), sizeof(float));
+    }
+    return r;
+}
+
+static void reference_release(struct reference *r, const struct model *m) {
+    for (int p = 0; p < m->n_params; p++) {
+        free(r->grad[p]);
+        free(r->param[p]);
+    }
+    free(r->grad);
+    free(r->param);
+}
+
+/* ---- comparing blocks ----------------------------------------------------------------------- */
+
+struct watch {
+    struct exec *x;
+    struct reference *ref;
+    bool store; /* the reference is being made */
+    double worst_grad, worst_param;
+    bool last; /* the last step */
+};
+
+/* Largest difference of a block from the whole tensor, over the tensor's largest element; or
+ * copies the block there. */
+static double compare(struct watch *w, int param, struct placement place, const float *block,
+                      float *whole) {
+    const struct program *g = w->x->g;
+    const struct shape *s = &g->plan->model->params[param].shape;
+    struct block b = placement_block(w->x->sp->mesh, s, &g->sizes, place, w->x->rp.coord);
+    int64_t n = 1, total = param_elems(g->plan->model, param);
+    for (int i = 0; i < s->rank; i++)
+        n *= b.size[i];
+    double largest = 1e-7, worst = 0;
+    for (int64_t i = 0; i < total; i++)
+        largest = fmax(largest, fabs(whole[i]));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0, rest = i, stride = 1;
+        for (int d = s->rank - 1; d >= 0; d--) {
+            at += (b.first[d] + rest % b.size[d]) * stride;
+            rest /= b.size[d];
+            stride *= g->sizes.size[s->dim[d]];
+        }
+        if (w->store)
+            whole[at] = block[i];
+        else if (!(fabs((double)block[i] - whole[at]) <= worst * largest)) /* NaN counts */
+            worst = fabs((double)block[i] - whole[at]) / largest;
+    }
+    return worst;
+}
+
+static const float *buffer_of(const struct exec *x, int id) {
+    return (const float *)(x->arena + x->sp->buffers[id].offset);
+}
+
+static void on_instr(void *ctx, const struct instr *i, struct action a, double start, double end) {
+    struct watch *w = ctx;
+    (void)a, (void)start, (void)end;
+    if (w->last && i->code == I_sum_squares) {
+        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in[0]),
+                           w->ref->grad[i->param]);
+        w->worst_grad = d > w->worst_grad || isnan(d) ? d : w->worst_grad;
+    }
+}
+
+static void check_params(struct watch *w) {
+    for (int i = 0; i < w->x->sp->n_params; i++) {
+        const struct param_instance *p = &w->x->sp->params[i];
+        double d = compare(w, p->param, p->place, buffer_of(w->x, p->buffer),
+                           w->ref->param[p->param]);
+        w->worst_param = d > w->worst_param || isnan(d) ? d : w->worst_param;
+    }
+}
+
+/* ---- running a plan --------------------------------------------------------------------------- */
+
+static struct data *open_data(const struct model *m, struct err *err) {
+    struct data *data = NULL;
+    const struct model_op *loss = &m->ops[m->loss];
+    const struct shape *logits = &m->tensors[loss->in[0]].shape;
+    struct data_spec spec = {.source = "synthetic", .validation = 0.1, .seed = 7};
+    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
+    int pixels = model_dim_find(m, "pixels");
+    if (pixels >= 0) {
+        spec.kind = DATA_IMAGES;
+        spec.pixels = m->dims[pixels].size;
+        spec.classes = classes;
+    } else {
+        spec.kind = DATA_TOKENS;
+        spec.seq = m->dims[model_dim_find(m, "seq")].size;
+        spec.vocab = classes;
+    }
+    return data_open(&data, &spec, err) < 0 ? NULL : data;
+}
+
+struct outcome {
+    double loss_error, grad_error, param_error;
+    int64_t bytes, planned;
+};
+
+static int run_plan(struct plan *plan, struct comm *comm, float *arena, struct reference *ref,
+                    bool store, struct outcome *out, struct err *err) {
+    struct program *g = program_compile(plan, err);
+    if (!g || program_validate(g, err) < 0)
+        return -1;
+    struct data *data = open_data(plan->model, err);
+    struct watch w = {.ref = ref, .store = store};
+    struct exec_options o = exec_defaults();
+    o.arena = arena;
+    o.arena_bytes = ARENA_BYTES;
+    o.warmup = 2;
+    o.lr = plan->optimizer == OPTIMIZER_sgd ? 0.05 : 1e-3;
+    o.eps = 1e-4; /* noise in gradients that are zero in exact arithmetic must not be normalized */
+    o.clip = 0.5;
+    o.on_instr = on_instr;
+    o.on_instr_ctx = &w;
+    int rc = -1;
+    *out = (struct outcome){0};
+    if (data && (w.x = exec_create(g, comm, data, &o, err))) {
+        exec_init(w.x);
+        rc = 0;
+        for (int s = 0; s < STEPS && rc == 0; s++) {
+            struct exec_metrics m;
+            w.last = s == STEPS - 1;
+            rc = exec_step(w.x, &m, err);
+            if (store) {
+                ref->loss[s] = m.loss;
+                ref->norm[s] = m.grad_norm;
+            } else if (rc == 0) {
+                double e = fabs(m.loss - ref->loss[s]) / fabs(ref->loss[s]);
+                out->loss_error = !(e <= out->loss_error) ? e : out->loss_error;
+            }
+        }
+        check_params(&w);
+        if (rc == 0)
+            rc = exec_drain(w.x, err);
+        out->bytes = w.x->high_water;
+        out->planned = w.x->sp->arena_bytes;
+    }
+    out->grad_error = w.worst_grad;
+    out->param_error = w.worst_param;
+    exec_destroy(w.x);
+    data_close(data);
+    program_destroy(g);
+    return rc;
+}
+
+/* ---- random plans ------------------------------------------------------------------------------- */
+
+static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
+    *mesh = (struct mesh){0};
+    while (devices > 1) {
+        int f = 2;
+        while (devices % f)
+            f++;
+        devices /= f;
+        int a = mesh->n_axes ? (int)rng_below(r, mesh->n_axes + 1) : 0;
+        if (a < mesh->n_axes) {
+            mesh->size[a] *= f;
+        } else {
+            snprintf(mesh->name[a], sizeof mesh->name[a], "a%d", a);
+            mesh->size[a] = f;
+            mesh->n_axes++;
+        }
+    }
+}
+
+/* Every axis takes a random dim that it divides, or none. */
+static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
+                          const struct mesh *mesh, const struct dim_sizes *sizes,
+                          struct layout *l) {
+    memset(l, PLACE_NONE, sizeof *l);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        for (int tries = 0; tries < 4; tries++) {
+            int d = (int)rng_below(r, m->n_dims + 1);
+            l->dim[a] = (int8_t)(d == m->n_dims ? PLACE_NONE : d);
+            if (layout_check(m, op, mesh, l, sizes, NULL) == 0)
+                break;
+            l->dim[a] = PLACE_NONE;
+        }
+    }
+}
+
+/* Cuts n into k positive parts; bounds[0] = 0 .. bounds[k] = n. */
+static void random_cuts(struct rng *r, int n, int k, int *bounds) {
+    bounds[0] = 0;
+    for (int i = 1; i <= k; i++) {
+        int most = n - (k - i) - bounds[i - 1];
+        bounds[i] = i == k ? n : bounds[i - 1] + 1 + (int)rng_below(r, most < 1 ? 1 : most);
+        if (bounds[i] > n - (k - i))
+            bounds[i] = n - (k - i);
+    }
+}
+
+static struct plan *random_plan(struct rng *r, struct model *m, int c, int devices) {
+    static const int64_t micro[] = {24, 12, 8, 6, 4, 2};
+    int most = devices < 4 ? devices : 4, stages = 1 + (int)rng_below(r, most);
+    int bounds[8], shares[8];
+    random_cuts(r, m->n_ops, stages, bounds);
+    random_cuts(r, devices, stages, shares);
+    struct plan *p = plan_create(m, stages, bounds);
+    p->batch = BATCH;
+    p->micro_batch = micro[rng_below(r, 6)];
+    p->schedule = rng_below(r, 3) ? SCHEDULE_1f1b : SCHEDULE_gpipe;
+    p->optimizer = case_optimizer(c);
+    struct dim_sizes sizes = dim_sizes_of(m, p->micro_batch);
+    for (int s = 0; s < stages; s++) {
+        struct stage *st = &p->stages[s];
+        random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
+        st->zero = (int)rng_below(r, 2);
+        int64_t recompute = rng_below(r, 3);
+        for (int i = 0; i < st->n_ops; i++) {
+            random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, &sizes, &st->layouts[i]);
+            st->recompute[i] = m->ops[st->ops[i]].kind != OP_cross_entropy &&
+                               (recompute == 2 || (recompute == 1 && rng_below(r, 2)));
+        }
+    }
+    return p;
+}
+
+/* Written and read again a plan is the same plan. */
+static bool survives_text(struct plan *p, struct err *err) {
+    json_t *doc = plan_to_json(p);
+    struct plan *q = plan_from_json(doc, err);
+    bool same = q && q->n_stages == p->n_stages && q->micro_batch == p->micro_batch &&
+                q->schedule == p->schedule && q->optimizer == p->optimizer;
+    for (int s = 0; same && s < p->n_stages; s++) {
+        const struct stage *a = &p->stages[s], *b = &q->stages[s];
+        same = a->n_ops == b->n_ops && a->zero == b->zero &&
+               !memcmp(a->ops, b->ops, sizeof *a->ops * (size_t)a->n_ops) &&
+               !memcmp(a->layouts, b->layouts, sizeof *a->layouts * (size_t)a->n_ops) &&
+               !memcmp(a->recompute, b->recompute, sizeof *a->recompute * (size_t)a->n_ops);
+    }
+    plan_destroy(q);
+    json_decref(doc);
+    return same;
+}
+
+static void print_plan(const struct plan *p) {
+    json_t *doc = plan_to_json(p);
+    printf("# ");
+    json_write_line(doc, stdout);
+    json_decref(doc);
+}
+
+/* ---- the two commands ----------------------------------------------------------------------------- */
+
+static int make_references(struct comm *comm, float *arena, const char *dir, struct err *err) {
+    for (int c = 0; c < CASES; c++) {
+        struct model *m = model_load(case_model[c], case_set[c], err);
+        if (!m)
+            return -1;
+        int bounds[2] = {0, m->n_ops};
+        struct plan *p = plan_create(m, 1, bounds);
+        p->batch = p->micro_batch = BATCH;
+        p->optimizer = case_optimizer(c);
+        struct reference r = reference_new(m);
+        struct outcome o;
+        char path[512];
+        if (plan_check(p, err) < 0 || run_plan(p, comm, arena, &r, true, &o, err) < 0)
+            return -1;
+        reference_path(path, sizeof path, dir, c);
+        FILE *f = fopen(path, "wb");
+        if (!f)
+            return err_system(err, "%s: cannot write", path);
+        reference_io(&r, m, f, true);
+        fclose(f);
+        reference_release(&r, m);
+        plan_destroy(p);
+        model_destroy(m);
+    }
+    return 0;
+}
+
+static void report(struct comm *comm, struct plan *p, int64_t k, struct outcome *o) {
+    double worst[4] = {o->loss_error, o->grad_error, o->param_error, o->bytes != o->planned};
+    for (int i = 0; i < 4; i++)
+        if (isnan(worst[i]))
+            worst[i] = INFINITY;
+    comm_max_double(comm_world(comm), worst, 4, NULL);
+    if (comm_rank(comm))
+        return;
+    bool good = worst[0] <= 1e-5 && worst[1] <= 1e-4 && worst[2] <= 1e-4 && worst[3] == 0;
+    ok(good, "plan %lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
+             "memory %s", (long long)k, p->devices, p->n_stages, p->model->set, worst[0], worst[1],
+       worst[2], worst[3] == 0 ? "as planned" : "NOT as planned");
+    if (!good)
+        print_plan(p);
+}
+
+static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_t seed,
+                       int64_t count, struct err *err) {
+    int n = comm_size(comm);
+    for (int64_t k = 0; k < count; k++) {
+        struct rng r = {rng_bits(seed, (uint64_t)n, (uint64_t)k), 0};
+        int c = (int)(k % CASES);
+        struct model *m = model_load(case_model[c], case_set[c], err);
+        struct plan *p = m ? random_plan(&r, m, c, n) : NULL;
+        if (!p || plan_check(p, err) < 0)
+            return -1;
+        bool text = survives_text(p, err);
+        if (!text && comm_rank(comm) == 0) {
+            ok(0, "plan %lld: the same after writing and reading: %s", (long long)k, err->msg);
+            print_plan(p);
+        }
+        struct reference ref = reference_new(m);
+        struct outcome o;
+        char path[512];
+        reference_path(path, sizeof path, dir, c);
+        FILE *f = fopen(path, "rb");
+        if (!f)
+            return err_system(err, "%s: cannot read", path);
+        reference_io(&ref, m, f, false);
+        fclose(f);
+        if (run_plan(p, comm, arena, &ref, false, &o, err) < 0) {
+            print_plan(p);
+            return -1;
+        }
+        report(comm, p, k, &o);
+        reference_release(&ref, m);
+        plan_destroy(p);
+        model_destroy(m);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    bool making = argc == 3 && !strcmp(argv[1], "reference");
+    if (!making && (argc != 5 || strcmp(argv[1], "check"))) {
+        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT\n");
+        return 2;
+    }
+    struct comm *comm = comm_create(NULL, NULL, &err);
+    float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
+    int rc = -1;
+    if (arena)
+        rc = making ? make_references(comm, arena, argv[2], &err)
+                    : check_plans(comm, arena, argv[2], strtoull(argv[3], NULL, 10),
+                                  atoll(argv[4]), &err);
+    if (rc < 0) {
+        printf("Bail out! %s\n", err.msg);
+        fflush(stdout);
+        if (comm)
+            comm_abort(comm, 1);
+        return 1;
+    }
+    int status = 0;
+    if (comm_rank(comm) == 0)
+        status = making ? 0 : done_testing();
+    comm_destroy(comm);
+    return status;
+}
