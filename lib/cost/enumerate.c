@@ -1,10 +1,11 @@
 /* Enumeration through the compiler.
  *
- * The model is reduced to one op per place of its file (all layers are one), every op is made a
- * stage of its own, and each stage is compiled under each split of its op: a mesh with one axis
- * per split dim. What its program holds is what any program holds for that op and split, since
- * lowering looks at nothing else. Conversions between ops and the update come in any size and
- * are keyed by curves; their ranges follow from the sizes of tensors and parameters. */
+ * The model is reduced to one op per place of its file (all layers are one), every op is
+ * made a stage of its own, and each stage is compiled under each split of its op: a mesh
+ * with one axis per split dim. What its program holds is what any program holds for that op
+ * and split, since lowering looks at nothing else. Conversions between ops and the update
+ * come in any size and are keyed by curves; their ranges follow from the sizes of tensors
+ * and parameters. */
 #include "cost/enumerate.h"
 
 #include "common/mem.h"
@@ -37,9 +38,10 @@ bool enumerate_factor(int64_t factor, int64_t max_devices) {
            ((factor & (factor - 1)) == 0 || max_devices % factor == 0);
 }
 
-/* ---- the reduced model ---------------------------------------------------------------------- */
+/* ---- the reduced model --------------------------------------------------- */
 
-/* Ops of one place differ only in which operands are data (the first layer of some models). */
+/* Ops of one place differ only in which operands are data (the first layer of some models).
+ */
 static int64_t op_class(const struct model *m, const struct model_op *op) {
     int64_t c = op->place;
     for (int k = 0; k < MODEL_MAX_OPERANDS; k++)
@@ -133,7 +135,7 @@ static void reduce_model(const struct model *m, struct model *r) {
     free(param_of);
 }
 
-/* ---- what programs hold ----------------------------------------------------------------------- */
+/* ---- what programs hold -------------------------------------------------- */
 
 static struct enum_key *find_slot(const struct collector *c, const struct enum_key *key) {
     uint64_t h = hash_bytes(key->n, sizeof key->n, (uint64_t)key->code);
@@ -187,7 +189,7 @@ static void collect_instr(struct collector *c, const struct instr *i) {
     }
 }
 
-/* ---- every split of every op -------------------------------------------------------------------- */
+/* ---- every split of every op --------------------------------------------- */
 
 struct walk {
     struct collector *c;
@@ -234,7 +236,8 @@ static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) 
     int *bounds = mem_array((size_t)m->n_ops + 1, sizeof *bounds);
     for (int i = 0; i <= m->n_ops; i++)
         bounds[i] = i;
-    struct walk w = {.c = c, .plan = plan_create(m, m->n_ops, bounds),
+    struct walk w = {.c = c,
+                     .plan = plan_create(m, m->n_ops, bounds),
                      .sizes = dim_sizes_of(m, micro_batch)};
     w.plan->batch = w.plan->micro_batch = micro_batch;
     for (int s = 0; s < m->n_ops; s++) {
@@ -246,7 +249,7 @@ static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) 
     free(bounds);
 }
 
-/* ---- curves --------------------------------------------------------------------------------------- */
+/* ---- curves -------------------------------------------------------------- */
 
 static int64_t smallest_share(int64_t elems, int64_t max_devices) {
     return elems / max_devices > 0 ? elems / max_devices : 1;
@@ -267,7 +270,8 @@ static void widen_copy(struct collector *c, const struct model *m, const struct 
     widen(&c->inner[I_copy], elems);
 }
 
-/* Tensors that several ops read get their gradients added up. Returns the largest tensor. */
+/* Tensors that several ops read get their gradients added up. Returns the largest tensor.
+ */
 static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t batch) {
     int64_t largest = 0;
     int *uses = mem_array((size_t)m->n_tensors, sizeof *uses);
@@ -288,8 +292,9 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
-/* Parameters: their update, the norm of their gradients, sums of tied ones. Returns the most
- * elements that all gradients of a stage can take: each use may have one of its own, aligned. */
+/* Parameters: their update, the norm of their gradients, sums of tied ones. Returns the
+ * most elements that all gradients of a stage can take: each use may have one of its own,
+ * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
     int64_t all = 0;
     int *uses = mem_array((size_t)m->n_params + 1, sizeof *uses);
@@ -340,7 +345,7 @@ static void add_curve(struct collector *c, enum opcode code) {
         add_sizes(c, code, LARGEST_INNER);
 }
 
-/* ---- the list --------------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------ */
 
 static int key_order(const void *pa, const void *pb) {
     const struct enum_key *a = pa, *b = pb;
@@ -362,8 +367,8 @@ static void take_keys(struct collector *c, struct enumeration *out) {
     free(c->table);
 }
 
-void enumerate_keys(const struct model *m, const int64_t *micro_batches, int n_micro_batches,
-                    int64_t max_devices, struct enumeration *out) {
+void enumerate_keys(const struct model *m, const int64_t *micro_batches,
+                    int n_micro_batches, int64_t max_devices, struct enumeration *out) {
     struct collector c = {.max_devices = max_devices};
     struct model reduced;
     int64_t largest_batch = 1;

@@ -1,11 +1,13 @@
 /* The profile database: opening, checking, and writing rows.
  *
- * A file is ours by its application_id and user_version, which any tool can see without knowing
- * the tables. Every row is a transaction of its own under a rollback journal, so that after
- * kill -9 the file is whole and lacks at most the row under way. Rows are never changed: the
- * whole key is the primary key, and a second row with the same key is left out.
+ * A file is ours by its application_id and user_version, which any tool can see without
+ * knowing the tables. Every row is a transaction of its own under a rollback journal, so
+ * that after kill -9 the file is whole and lacks at most the row under way. Rows are never
+ * changed: the whole key is the primary key, and a second row with the same key is left
+ * out.
  *
- * This file knows nothing of programs: the profiler of collectives links it without them. */
+ * This file knows nothing of programs: the profiler of collectives links it without them.
+ */
 #include "cost/profile_impl.h"
 
 #include "common/mem.h"
@@ -21,47 +23,55 @@
 
 enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 1, BUSY_MS = 10000 };
 
-#define COMMON_COLUMNS                                                              \
-    "median_us REAL NOT NULL CHECK (typeof(median_us) = 'real' AND median_us >= 0)," \
-    "spread REAL NOT NULL CHECK (typeof(spread) = 'real' AND spread >= 0),"          \
-    "repeats INTEGER NOT NULL CHECK (repeats >= 0),"                                 \
-    "source TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,"
+/* Columns of a measurement, in the form in which sqlite3's .schema shows them. */
+#define RESULT                                                                             \
+    "  median_us REAL NOT NULL CHECK (typeof(median_us) = 'real' AND median_us >= 0),\n"   \
+    "  spread REAL NOT NULL CHECK (typeof(spread) = 'real' AND spread >= 0),\n"            \
+    "  repeats INTEGER NOT NULL CHECK (repeats >= 0),\n"                                   \
+    "  source TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
 
 static const char schema[] =
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
     "INSERT INTO meta VALUES ('format', 'weft-profile/1');"
-    "CREATE TABLE op ("
-    "device TEXT NOT NULL, instr TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL,"
-    COMMON_COLUMNS
-    "PRIMARY KEY (device, instr, shape, dtype)) WITHOUT ROWID;"
-    "CREATE TABLE comm ("
-    "device TEXT NOT NULL, collective TEXT NOT NULL, group_size INTEGER NOT NULL,"
-    "stride INTEGER NOT NULL, groups INTEGER NOT NULL,"
-    "link TEXT NOT NULL CHECK (link IN ('node', 'cross')), bytes INTEGER NOT NULL,"
-    COMMON_COLUMNS
-    "PRIMARY KEY (device, collective, group_size, stride, groups, link, bytes)) WITHOUT ROWID;"
-    "CREATE TABLE overlap ("
-    "device TEXT NOT NULL, collective TEXT NOT NULL, link TEXT NOT NULL,"
-    "fraction REAL NOT NULL CHECK (fraction BETWEEN 0 AND 1),"
-    "machine TEXT NOT NULL, measured_at TEXT NOT NULL,"
-    "PRIMARY KEY (device, collective, link)) WITHOUT ROWID;";
+    "CREATE TABLE op (\n"
+    "  device TEXT NOT NULL, instr TEXT NOT NULL,\n"
+    "  shape TEXT NOT NULL, dtype TEXT NOT NULL,\n" RESULT
+    "  PRIMARY KEY (device, instr, shape, dtype)) WITHOUT ROWID;"
+    "CREATE TABLE comm (\n"
+    "  device TEXT NOT NULL, collective TEXT NOT NULL, group_size INTEGER NOT NULL,\n"
+    "  stride INTEGER NOT NULL, groups INTEGER NOT NULL,\n"
+    "  link TEXT NOT NULL CHECK (link IN ('node', 'cross')),\n"
+    "  bytes INTEGER NOT NULL,\n" RESULT
+    "  PRIMARY KEY (device, collective, group_size, stride, groups, link, bytes)\n"
+    ") WITHOUT ROWID;"
+    "CREATE TABLE overlap (\n"
+    "  device TEXT NOT NULL, collective TEXT NOT NULL,\n"
+    "  link TEXT NOT NULL CHECK (link IN ('node', 'cross')),\n"
+    "  fraction REAL NOT NULL CHECK (fraction BETWEEN 0 AND 1),\n"
+    "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
+    "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;";
 
 #define NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
 
 /* ON CONFLICT DO NOTHING forgives a key that is there, and nothing else. */
 static const char *const statements[STMT_COUNT] = {
-    [STMT_HAS_OP] = "SELECT 1 FROM op WHERE device=?1 AND instr=?2 AND shape=?3 AND dtype='f32'",
-    [STMT_HAS_COMM] = "SELECT 1 FROM comm WHERE device=?1 AND collective=?2 AND group_size=?3 "
-                      "AND stride=?4 AND groups=?5 AND link=?6 AND bytes=?7",
-    [STMT_PUT_OP] = "INSERT INTO op (device, instr, shape, dtype, median_us, spread, repeats, "
-                    "source, machine, measured_at) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9," NOW ") "
-                    "ON CONFLICT DO NOTHING",
-    [STMT_PUT_COMM] = "INSERT INTO comm (device, collective, group_size, stride, groups, link, "
-                      "bytes, median_us, spread, repeats, source, machine, measured_at) "
-                      "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12," NOW ") "
-                      "ON CONFLICT DO NOTHING",
-    [STMT_PUT_OVERLAP] = "INSERT INTO overlap (device, collective, link, fraction, machine, "
-                         "measured_at) VALUES (?1,?2,?3,?4,?5," NOW ") ON CONFLICT DO NOTHING",
+    [STMT_HAS_OP] =
+        "SELECT 1 FROM op WHERE device=?1 AND instr=?2 AND shape=?3 AND dtype='f32'",
+    [STMT_HAS_COMM] =
+        "SELECT 1 FROM comm WHERE device=?1 AND collective=?2 AND group_size=?3 "
+        "AND stride=?4 AND groups=?5 AND link=?6 AND bytes=?7",
+    [STMT_PUT_OP] =
+        "INSERT INTO op (device, instr, shape, dtype, median_us, spread, repeats, "
+        "source, machine, measured_at) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9," NOW ") "
+        "ON CONFLICT DO NOTHING",
+    [STMT_PUT_COMM] =
+        "INSERT INTO comm (device, collective, group_size, stride, groups, link, "
+        "bytes, median_us, spread, repeats, source, machine, measured_at) "
+        "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12," NOW ") "
+        "ON CONFLICT DO NOTHING",
+    [STMT_PUT_OVERLAP] =
+        "INSERT INTO overlap (device, collective, link, fraction, machine, "
+        "measured_at) VALUES (?1,?2,?3,?4,?5," NOW ") ON CONFLICT DO NOTHING",
 };
 
 int profile_sql_error(struct profile *p, const char *what, struct err *err) {
@@ -90,7 +100,8 @@ sqlite3_stmt *profile_prepare(struct profile *p, const char *sql, struct err *er
 
 static int execute(struct profile *p, const char *sql, const char *what, struct err *err) {
     return sqlite3_exec(p->db, sql, NULL, NULL, NULL) == SQLITE_OK
-               ? 0 : profile_sql_error(p, what, err);
+               ? 0
+               : profile_sql_error(p, what, err);
 }
 
 /* The single number that a query yields. */
@@ -107,7 +118,7 @@ static int query_int(struct profile *p, const char *sql, int64_t *out, struct er
     return rc == SQLITE_ROW ? 0 : -1;
 }
 
-/* ---- opening ------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------- */
 
 /* 1 = ours, 0 = an empty file, -1 = refused. */
 static int identify(struct profile *p, struct err *err) {
@@ -163,8 +174,9 @@ static int cannot_open(const char *path, bool create, struct err *err) {
 }
 
 static int open_file(struct profile *p, bool create, struct err *err) {
-    /* Read-only users open for writing too: a journal that kill -9 left behind must be rolled
-     * back before anything can be read. SQLite falls back by itself where that is forbidden. */
+    /* Read-only users open for writing too: a journal that kill -9 left behind must be
+     * rolled back before anything can be read. SQLite falls back by itself where that is
+     * forbidden. */
     if (access(p->path, F_OK) != 0 && !create)
         return cannot_open(p->path, false, err);
     int flags = SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0);
@@ -228,7 +240,7 @@ void profile_close(struct profile *p) {
     free(p);
 }
 
-/* ---- rows --------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------- */
 
 static void bind_text(sqlite3_stmt *s, int at, const char *text) {
     sqlite3_bind_text(s, at, text, -1, SQLITE_STATIC);
@@ -237,7 +249,8 @@ static void bind_text(sqlite3_stmt *s, int at, const char *text) {
 /* Runs a statement and leaves it ready for the next row. */
 static int run(struct profile *p, sqlite3_stmt *s, const char *what, struct err *err) {
     int rc = sqlite3_step(s);
-    int failed = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : profile_sql_error(p, what, err);
+    int failed =
+        rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : profile_sql_error(p, what, err);
     sqlite3_reset(s);
     sqlite3_clear_bindings(s);
     return failed;
@@ -250,7 +263,8 @@ static bool found(sqlite3_stmt *s) {
     return row;
 }
 
-bool profile_has_op(struct profile *p, const char *device, const char *instr, const char *shape) {
+bool profile_has_op(struct profile *p, const char *device, const char *instr,
+                    const char *shape) {
     sqlite3_stmt *s = p->stmt[STMT_HAS_OP];
     bind_text(s, 1, device);
     bind_text(s, 2, instr);
@@ -305,7 +319,8 @@ int profile_put_comm(struct profile *p, const struct profile_comm *row, struct e
     return run(p, s, "writing a row of comm", err);
 }
 
-int profile_put_overlap(struct profile *p, const struct profile_overlap *row, struct err *err) {
+int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
+                        struct err *err) {
     sqlite3_stmt *s = p->stmt[STMT_PUT_OVERLAP];
     bind_text(s, 1, row->device);
     bind_text(s, 2, row->collective);

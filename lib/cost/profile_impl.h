@@ -1,4 +1,5 @@
-/* profile_impl.h - inside the profile database: what profile_db.c and profile_times.c share. */
+/* profile_impl.h - inside the profile database: what profile_db.c and profile_times.c
+ * share. */
 #ifndef WEFT_PROFILE_IMPL_H
 #define WEFT_PROFILE_IMPL_H
 
@@ -7,8 +8,14 @@
 #include <sqlite3.h>
 
 /* Statements that are used once per row are prepared once. */
-enum profile_stmt { STMT_HAS_OP, STMT_HAS_COMM, STMT_PUT_OP, STMT_PUT_COMM, STMT_PUT_OVERLAP,
-                    STMT_COUNT };
+enum profile_stmt {
+    STMT_HAS_OP,
+    STMT_HAS_COMM,
+    STMT_PUT_OP,
+    STMT_PUT_COMM,
+    STMT_PUT_OVERLAP,
+    STMT_COUNT
+};
 
 struct profile {
     sqlite3 *db;

@@ -1,12 +1,12 @@
 /* Measured times in memory, for prediction.
  *
- * Rows keyed by shape go into one hash table. Rows of curve instructions and collectives become
- * series: points sorted by size, joined by straight lines. Between two sizes an octave apart a
- * time is close to `latency + size / rate`, which a straight line meets exactly and a line in
- * logarithms overshoots by up to 1.5 %.
+ * Rows keyed by shape go into one hash table. Rows of curve instructions and collectives
+ * become series: points sorted by size, joined by straight lines. Between two sizes an
+ * octave apart a time is close to `latency + size / rate`, which a straight line meets
+ * exactly and a line in logarithms overshoots by up to 1.5 %.
  *
- * Series of one instruction or collective stand side by side, sorted, so that finding one is a
- * binary search and a scan of a few. */
+ * Series of one instruction or collective stand side by side, sorted, so that finding one
+ * is a binary search and a scan of a few. */
 #include "cost/profile_impl.h"
 
 #include "common/mem.h"
@@ -24,8 +24,8 @@ struct entry { /* of the hash table; code < 0 = free */
     double us;
 };
 
-/* A point on its way into a series. Curves: what = opcode, a = inner, b = c = 0. Collectives:
- * what = 2 * collective + cross, a = group size, b = stride, c = groups. */
+/* A point on its way into a series. Curves: what = opcode, a = inner, b = c = 0.
+ * Collectives: what = 2 * collective + cross, a = group size, b = stride, c = groups. */
 struct point {
     int what;
     int64_t a, b, c, x;
@@ -63,7 +63,7 @@ static int collective_find(const char *name) {
     return -1;
 }
 
-/* ---- the hash table ----------------------------------------------------------------------- */
+/* ---- the hash table ------------------------------------------------------ */
 
 static struct entry *slot_of(const struct profile_times *t, int code, const int64_t *n) {
     int rank = opcode_shape_rank((enum opcode)code);
@@ -98,7 +98,7 @@ static void table_put(struct profile_times *t, int code, const int64_t *n, doubl
     memcpy(e->n, n, sizeof e->n);
 }
 
-/* ---- series ------------------------------------------------------------------------------- */
+/* ---- series -------------------------------------------------------------- */
 
 static int compare(int64_t a, int64_t b) {
     return (a > b) - (a < b);
@@ -170,7 +170,7 @@ static double distance(int64_t a, int64_t b) {
     return fabs(log((double)(a > 0 ? a : 1) / (double)(b > 0 ? b : 1)));
 }
 
-/* ---- loading ------------------------------------------------------------------------------ */
+/* ---- loading ------------------------------------------------------------- */
 
 /* Exactly `rank` whole numbers, none negative. */
 static int parse_shape(const char *text, int rank, int64_t *n) {
@@ -213,8 +213,8 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
         return err_input(err, "op: %.32s %.64s: expected the shape \"%s\"", instr, shape,
                          opcode_shape((enum opcode)code));
     if (!good_time(us))
-        return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr, shape,
-                         us);
+        return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
+                         shape, us);
     if (key == KEY_SHAPE)
         table_put(t, code, n, us);
     else
@@ -234,7 +234,8 @@ static int load_comm(struct profile_times *t, sqlite3_stmt *s, struct err *err) 
                       .x = sqlite3_column_int64(s, 5),
                       .us = sqlite3_column_double(s, 6)};
     if (p.a < 1 || p.x < 0 || !good_time(p.us))
-        return err_input(err, "comm: %.32s of %lld ranks, %lld bytes: expected positive numbers",
+        return err_input(err,
+                         "comm: %.32s of %lld ranks, %lld bytes: expected positive numbers",
                          name, (long long)p.a, (long long)p.x);
     arr_push(&t->comms.list, p);
     return 0;
@@ -246,7 +247,8 @@ static int load_overlap(struct profile_times *t, sqlite3_stmt *s, struct err *er
     if (c < 0)
         return 0;
     if (!(f >= 0 && f <= 1))
-        return err_input(err, "overlap: %.32s: fraction: %g is not in 0..1", text_of(s, 0), f);
+        return err_input(err, "overlap: %.32s: fraction: %g is not in 0..1", text_of(s, 0),
+                         f);
     t->overlap[2 * c + !strcmp(text_of(s, 1), "cross")] = f;
     return 0;
 }
@@ -277,8 +279,10 @@ static char *choose_device(struct profile *p, const char *device, struct err *er
         "WITH RECURSIVE a(d) AS (SELECT min(device) FROM op UNION ALL "
         "SELECT (SELECT min(device) FROM op WHERE device > d) FROM a WHERE d IS NOT NULL), "
         "b(d) AS (SELECT min(device) FROM comm UNION ALL "
-        "SELECT (SELECT min(device) FROM comm WHERE device > d) FROM b WHERE d IS NOT NULL) "
-        "SELECT d FROM a WHERE d IS NOT NULL UNION SELECT d FROM b WHERE d IS NOT NULL", err);
+        "SELECT (SELECT min(device) FROM comm WHERE device > d) FROM b "
+        "WHERE d IS NOT NULL) "
+        "SELECT d FROM a WHERE d IS NOT NULL UNION SELECT d FROM b WHERE d IS NOT NULL",
+        err);
     if (!s)
         return NULL;
     char list[400] = "", *chosen = NULL;
@@ -296,8 +300,8 @@ static char *choose_device(struct profile *p, const char *device, struct err *er
     else if (!kinds)
         err_input(err, "%s: holds no measurements", p->path);
     else if (device && !chosen)
-        err_input(err, "%s: no rows of device kind \"%.64s\" (there are: %s)", p->path, device,
-                  list);
+        err_input(err, "%s: no rows of device kind \"%.64s\" (there are: %s)", p->path,
+                  device, list);
     else if (!device && kinds > 1)
         err_input(err, "%s: holds several device kinds: %s", p->path, list);
     else
@@ -318,11 +322,15 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
     table_resize(t, 1024);
     /* Of groups that ran alone and groups that ran beside others, the row with most groups
      * counts: the ranks of a stage all call at once. */
-    if (each_row(p, t, "SELECT instr, shape, median_us FROM op WHERE device=?1 AND dtype='f32'",
+    if (each_row(p, t,
+                 "SELECT instr, shape, median_us FROM op WHERE device=?1 AND dtype='f32'",
                  load_op, err) < 0 ||
-        each_row(p, t, "SELECT collective, group_size, stride, max(groups), link, bytes, median_us "
-                       "FROM comm WHERE device=?1 "
-                       "GROUP BY collective, group_size, stride, link, bytes", load_comm, err) < 0 ||
+        each_row(
+            p, t,
+            "SELECT collective, group_size, stride, max(groups), link, bytes, median_us "
+            "FROM comm WHERE device=?1 "
+            "GROUP BY collective, group_size, stride, link, bytes",
+            load_comm, err) < 0 ||
         each_row(p, t, "SELECT collective, link, fraction FROM overlap WHERE device=?1",
                  load_overlap, err) < 0) {
         profile_times_destroy(t);
@@ -349,13 +357,13 @@ const char *profile_times_device(const struct profile_times *t) {
     return t->device;
 }
 
-/* ---- asking ------------------------------------------------------------------------------- */
+/* ---- asking -------------------------------------------------------------- */
 
 /* Among the inner classes that were measured up to this size, the nearest. */
 static double curve_us(const struct points *ps, int code, int64_t elems, int64_t inner) {
     const struct series *best = NULL;
-    for (int64_t i = series_from(ps, code, 0); i < ps->series.n && ps->series.p[i].what == code;
-         i++) {
+    for (int64_t i = series_from(ps, code, 0);
+         i < ps->series.n && ps->series.p[i].what == code; i++) {
         const struct series *s = &ps->series.p[i];
         if (series_top(ps, s) >= elems &&
             (!best || distance(s->a, inner) < distance(best->a, inner)))
@@ -375,13 +383,14 @@ double profile_op_us(const struct profile_times *t, int opcode, const int64_t *s
     case KEY_CURVE:
         if (shape[0] <= 0)
             return 0;
-        return curve_us(&t->curves, opcode, shape[0], opcode_shape_rank(code) > 1 ? shape[1] : 0);
+        return curve_us(&t->curves, opcode, shape[0],
+                        opcode_shape_rank(code) > 1 ? shape[1] : 0);
     default: return -1;
     }
 }
 
-double profile_comm_us(const struct profile_times *t, const char *collective, int64_t group_size,
-                       int64_t stride, bool cross_node, int64_t bytes) {
+double profile_comm_us(const struct profile_times *t, const char *collective,
+                       int64_t group_size, int64_t stride, bool cross_node, int64_t bytes) {
     int c = collective_find(collective), what = 2 * c + cross_node;
     const struct points *ps = &t->comms;
     const struct series *best = NULL;
@@ -390,7 +399,9 @@ double profile_comm_us(const struct profile_times *t, const char *collective, in
     if (group_size <= 1 && c != COLLECTIVES - 1)
         return 0;
     for (int64_t i = series_from(ps, what, group_size);
-         i < ps->series.n && ps->series.p[i].what == what && ps->series.p[i].a == group_size; i++) {
+         i < ps->series.n && ps->series.p[i].what == what &&
+         ps->series.p[i].a == group_size;
+         i++) {
         const struct series *s = &ps->series.p[i];
         if (series_top(ps, s) >= bytes &&
             (!best || distance(s->b, stride) < distance(best->b, stride)))

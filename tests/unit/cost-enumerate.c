@@ -1,4 +1,5 @@
-/* Enumeration against programs: whatever random plans make the devices run has been listed. */
+/* Enumeration against programs: whatever random plans make the devices run has been listed.
+ */
 #include "common/mem.h"
 #include "common/progress.h"
 #include "common/rng.h"
@@ -23,7 +24,8 @@ static struct model *load(const char *ref, const char *set) {
 static void random_mesh(struct rng *r, int max_devices, struct mesh *mesh) {
     *mesh = (struct mesh){0};
     int64_t total = 1;
-    for (int tries = (int)rng_below(r, 5); tries > 0 && mesh->n_axes < MESH_MAX_AXES; tries--) {
+    for (int tries = (int)rng_below(r, 5); tries > 0 && mesh->n_axes < MESH_MAX_AXES;
+         tries--) {
         int64_t f = 2 + rng_below(r, max_devices > 2 ? max_devices - 1 : 1);
         if (!enumerate_factor(total * f, max_devices))
             continue;
@@ -34,10 +36,12 @@ static void random_mesh(struct rng *r, int max_devices, struct mesh *mesh) {
 }
 
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
-                          const struct mesh *mesh, struct dim_sizes left, struct layout *l) {
+                          const struct mesh *mesh, struct dim_sizes left,
+                          struct layout *l) {
     for (int a = 0; a < mesh->n_axes; a++) {
         int d = (int)rng_below(r, m->n_dims);
-        if (rng_below(r, 4) && (op->splittable >> d & 1) && left.size[d] % mesh->size[a] == 0) {
+        if (rng_below(r, 4) && (op->splittable >> d & 1) &&
+            left.size[d] % mesh->size[a] == 0) {
             l->dim[a] = (int8_t)d;
             left.size[d] /= mesh->size[a];
         }
@@ -67,15 +71,18 @@ static struct plan *random_plan(struct rng *r, struct model *m, int max_devices,
 }
 
 /* The first instruction that was not listed, or NULL. */
-static const struct instr *first_missing(const struct program *g, const struct enumeration *e) {
+static const struct instr *first_missing(const struct program *g,
+                                         const struct enumeration *e) {
     for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i < g->stages[s].n_instrs; i++)
-            if (!enumeration_covers(e, g->stages[s].instrs[i].code, g->stages[s].instrs[i].n))
+            if (!enumeration_covers(e, g->stages[s].instrs[i].code,
+                                    g->stages[s].instrs[i].n))
                 return &g->stages[s].instrs[i];
     return NULL;
 }
 
-static void test_random_plans(const char *ref, const char *set, int max_devices, uint64_t seed) {
+static void test_random_plans(const char *ref, const char *set, int max_devices,
+                              uint64_t seed) {
     struct model *m = load(ref, set);
     const int64_t micro_batches[] = {1, 4, 6};
     struct enumeration e;
@@ -98,8 +105,10 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
         program_destroy(g);
         plan_destroy(p);
     }
-    ok(good == plans, "%s %s on up to %d devices, seed %llu: %d plans, %lld instructions, all among "
-       "%lld keys", ref, set, max_devices, (unsigned long long)seed, plans, (long long)instrs,
+    ok(good == plans,
+       "%s %s on up to %d devices, seed %llu: %d plans, %lld instructions, all among "
+       "%lld keys",
+       ref, set, max_devices, (unsigned long long)seed, plans, (long long)instrs,
        (long long)e.n);
     enumeration_release(&e);
     model_destroy(m);
@@ -142,8 +151,8 @@ static void test_speed(void) {
     double start = now_s();
     enumerate_keys(m, (int64_t[]){1, 2, 4, 8}, 4, 32, &e);
     double took = now_s() - start;
-    printf("# gpt:13B, 32 devices, micro-batches 1,2,4,8: %lld keys in %.0f ms\n", (long long)e.n,
-           1e3 * took);
+    printf("# gpt:13B, 32 devices, micro-batches 1,2,4,8: %lld keys in %.0f ms\n",
+           (long long)e.n, 1e3 * took);
     ok(took < 5, "enumeration is fast");
     enumeration_release(&e);
     model_destroy(m);

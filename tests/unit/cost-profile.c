@@ -1,4 +1,5 @@
-/* The profile database: rows, keys, interpolation, refusal of other files, and its speed. */
+/* The profile database: rows, keys, interpolation, refusal of other files, and its speed.
+ */
 #include "common/file.h"
 #include "common/progress.h"
 #include "cost/profile.h"
@@ -24,18 +25,31 @@ static struct profile *open_or_die(bool create) {
     return p;
 }
 
-static int put_op(struct profile *p, const char *device, const char *instr, const char *shape,
-                  double us) {
-    struct profile_op row = {.device = device, .instr = instr, .shape = shape, .dtype = "f32",
-                             .median_us = us, .spread = 0.01, .repeats = 9, .source = "measured"};
+static int put_op(struct profile *p, const char *device, const char *instr,
+                  const char *shape, double us) {
+    struct profile_op row = {.device = device,
+                             .instr = instr,
+                             .shape = shape,
+                             .dtype = "f32",
+                             .median_us = us,
+                             .spread = 0.01,
+                             .repeats = 9,
+                             .source = "measured"};
     return profile_put_op(p, &row, NULL);
 }
 
 static int put_comm(struct profile *p, const char *name, int64_t group, int64_t stride,
                     int64_t groups, const char *link, int64_t bytes, double us) {
-    struct profile_comm row = {.device = "cpu-1t", .collective = name, .group_size = group,
-                               .stride = stride, .groups = groups, .link = link, .bytes = bytes,
-                               .median_us = us, .repeats = 5, .source = "measured"};
+    struct profile_comm row = {.device = "cpu-1t",
+                               .collective = name,
+                               .group_size = group,
+                               .stride = stride,
+                               .groups = groups,
+                               .link = link,
+                               .bytes = bytes,
+                               .median_us = us,
+                               .repeats = 5,
+                               .source = "measured"};
     return profile_put_comm(p, &row, NULL);
 }
 
@@ -53,7 +67,7 @@ static bool near(double a, double b) {
     return fabs(a - b) < 1e-9 * (1 + fabs(b));
 }
 
-/* ---- rows and keys -------------------------------------------------------------------------- */
+/* ---- rows and keys ------------------------------------------------------- */
 
 static void test_rows(void) {
     struct err err = {0};
@@ -68,12 +82,14 @@ static void test_rows(void) {
     struct profile_times *t = profile_load(p, NULL, &err);
     ok(t && near(profile_op_us(t, I_linear, (int64_t[]){8, 4, 2, 0, 1}), 12.5),
        "the first measurement stays");
-    ok(t && profile_op_us(t, I_linear, (int64_t[]){8, 4, 2, 1, 1}) == -1, "other shapes: -1");
+    ok(t && profile_op_us(t, I_linear, (int64_t[]){8, 4, 2, 1, 1}) == -1,
+       "other shapes: -1");
     ok(t && profile_op_us(t, I_input, (int64_t[]){8}) == 0, "input is free");
     ok(t && !strcmp(profile_times_device(t), "cpu-1t"), "the only kind is taken");
     profile_times_destroy(t);
     put_op(p, "cpu-2t", "linear", "8,4,2,0,1", 7);
-    ok(!profile_load(p, NULL, &err) && err.status == EXIT_INPUT && strstr(err.msg, "cpu-2t"),
+    ok(!profile_load(p, NULL, &err) && err.status == EXIT_INPUT &&
+           strstr(err.msg, "cpu-2t"),
        "of two kinds one must be named: %s", err.msg);
     ok(!profile_load(p, "gpu", &err) && strstr(err.msg, "cpu-1t, cpu-2t"),
        "an unknown kind: %s", err.msg);
@@ -93,11 +109,14 @@ static void test_curves(void) {
     }
     struct profile_times *t = profile_load(p, "curve", NULL);
     ok(near(profile_op_us(t, I_gelu, (int64_t[]){4096}), 3 + 4.096), "a measured size");
-    ok(near(profile_op_us(t, I_gelu, (int64_t[]){3000}), 3 + 3.0), "between two sizes: a line");
-    ok(near(profile_op_us(t, I_gelu, (int64_t[]){7}), 3 + 1.024), "below the smallest: its time");
+    ok(near(profile_op_us(t, I_gelu, (int64_t[]){3000}), 3 + 3.0),
+       "between two sizes: a line");
+    ok(near(profile_op_us(t, I_gelu, (int64_t[]){7}), 3 + 1.024),
+       "below the smallest: its time");
     ok(profile_op_us(t, I_gelu, (int64_t[]){16385}) == -1, "above the largest: -1");
     ok(profile_op_us(t, I_relu, (int64_t[]){1024}) == -1, "another instruction: -1");
-    ok(near(profile_op_us(t, I_copy, (int64_t[]){2000, 8}), 4 + 2.0), "inner 8 is nearer to 4");
+    ok(near(profile_op_us(t, I_copy, (int64_t[]){2000, 8}), 4 + 2.0),
+       "inner 8 is nearer to 4");
     ok(near(profile_op_us(t, I_copy, (int64_t[]){2000, 2000}), 256 + 2.0),
        "inner 2000 is nearest to 256");
     profile_times_destroy(t);
@@ -113,18 +132,26 @@ static void test_comm(void) {
     put_comm(p, "p2p", 2, 1, 1, "cross", 4096, 5);
     struct profile_overlap half = {"cpu-1t", "p2p", "cross", 0.5};
     profile_put_overlap(p, &half, NULL);
-    struct profile_comm key = {.device = "cpu-1t", .collective = "all_reduce", .group_size = 4,
-                               .stride = 1, .groups = 2, .link = "node", .bytes = 4096};
+    struct profile_comm key = {.device = "cpu-1t",
+                               .collective = "all_reduce",
+                               .group_size = 4,
+                               .stride = 1,
+                               .groups = 2,
+                               .link = "node",
+                               .bytes = 4096};
     ok(profile_has_comm(p, &key), "a collective's row is found by its whole key");
     key.bytes = 2048;
     ok(!profile_has_comm(p, &key), "and no other");
     struct profile_times *t = profile_load(p, "cpu-1t", NULL);
     ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 1024), 20),
        "of several numbers of groups the largest counts");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 2048), 30), "a line between sizes");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 16), 20), "small: the smallest time");
+    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 2048), 30),
+       "a line between sizes");
+    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 16), 20),
+       "small: the smallest time");
     ok(profile_comm_us(t, "all_reduce", 4, 1, false, 8192) == -1, "large: -1");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 16, false, 4096), 80), "the nearest stride");
+    ok(near(profile_comm_us(t, "all_reduce", 4, 16, false, 4096), 80),
+       "the nearest stride");
     ok(profile_comm_us(t, "all_reduce", 2, 1, false, 1024) == -1, "another group size: -1");
     ok(profile_comm_us(t, "all_reduce", 4, 1, true, 1024) == -1, "another link: -1");
     ok(profile_comm_us(t, "all_reduce", 1, 1, true, 1024) == 0, "a group of one is free");
@@ -134,7 +161,7 @@ static void test_comm(void) {
     profile_close(p);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- what is refused ----------------------------------------------------- */
 
 static void write_file(const char *text, size_t n) {
     FILE *f = fopen(path, "wb");
@@ -185,8 +212,13 @@ static void test_refusals(void) {
 }
 
 static void test_edited_rows(void) {
-    static const char *const bad[] = {"8,4,2,0", "8,4,2,0,1,1", "8,4,x,0,1", "", "8,4,,0,1",
-                                      "8,4,-2,0,1", "99999999999999999999,4,2,0,1"};
+    static const char *const bad[] = {"8,4,2,0",
+                                      "8,4,2,0,1,1",
+                                      "8,4,x,0,1",
+                                      "",
+                                      "8,4,,0,1",
+                                      "8,4,-2,0,1",
+                                      "99999999999999999999,4,2,0,1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         unlink(path);
         struct profile *p = open_or_die(true);
@@ -238,10 +270,11 @@ static void test_damage(void) {
         profile_close(q);
     }
     free(whole);
-    ok(survived == tried, "%d damaged files: each is read or refused with a message", tried);
+    ok(survived == tried, "%d damaged files: each is read or refused with a message",
+       tried);
 }
 
-/* ---- speed, names --------------------------------------------------------------------------- */
+/* ---- speed, names -------------------------------------------------------- */
 
 static void test_speed(void) {
     unlink(path);
@@ -273,8 +306,10 @@ static void test_speed(void) {
 
 static void test_device_kind(void) {
     char buf[64];
-    ok(!strcmp(profile_device_kind(2, 1, 2, buf, sizeof buf), "cpu-2t"), "one rank, two threads");
-    ok(!strcmp(profile_device_kind(1, 2, 2, buf, sizeof buf), "cpu-1t"), "two ranks on two cores");
+    ok(!strcmp(profile_device_kind(2, 1, 2, buf, sizeof buf), "cpu-2t"),
+       "one rank, two threads");
+    ok(!strcmp(profile_device_kind(1, 2, 2, buf, sizeof buf), "cpu-1t"),
+       "two ranks on two cores");
     ok(!strcmp(profile_device_kind(1, 8, 2, buf, sizeof buf), "cpu-1t-over4"),
        "eight ranks on two cores");
 }

@@ -1,12 +1,13 @@
 /* Timing one instruction.
  *
- * In a step an instruction finds its weights cold and its activations somewhere in the outer
- * caches. The bench walks round several sets of operands, together larger than the caches of a
- * core, and never runs twice in a row on the same bytes.
+ * In a step an instruction finds its weights cold and its activations somewhere in the
+ * outer caches. The bench walks round several sets of operands, together larger than the
+ * caches of a core, and never runs twice in a row on the same bytes.
  *
  * Samples are taken until the median is known well enough or the row's time is spent. Short
  * instructions are timed in bursts. Where ranks share a core, a sample must outlast the
- * scheduler's slices, or the median would be the time of a rank that happens to be alone. */
+ * scheduler's slices, or the median would be the time of a rank that happens to be alone.
+ */
 #include "profile-op.h"
 
 #include "common/progress.h"
@@ -51,7 +52,7 @@ int64_t bench_bytes(const struct work *w) {
     return count_sets(w) * set_bytes(w);
 }
 
-/* ---- operands ----------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------ */
 
 /* Positive numbers below one: good for any operand, and no result of them is denormal. */
 static void fill_floats(float *p, int64_t n) {
@@ -113,13 +114,14 @@ int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) 
         b->size = 0;
         b->memory = aligned_alloc(4096, (size_t)(bytes + 4095) / 4096 * 4096);
         if (!b->memory)
-            return err_system(err, "no memory for %lld bytes of operands", (long long)bytes);
+            return err_system(err, "no memory for %lld bytes of operands",
+                              (long long)bytes);
         b->size = bytes;
     }
     if (key->code == I_copy) { /* every other run of the source, as a slice of two */
         int64_t inner = key->n[1], rows = key->n[0] / inner;
-        b->copy = (struct copy){.rank = 2, .size = {rows, inner}, .src = {2 * inner, 1},
-                                .dst = {inner, 1}};
+        b->copy = (struct copy){
+            .rank = 2, .size = {rows, inner}, .src = {2 * inner, 1}, .dst = {inner, 1}};
     }
     for (int s = 0; s < b->sets; s++)
         fill_set(b, s);
@@ -131,7 +133,7 @@ void bench_release(struct bench *b) {
     *b = (struct bench){0};
 }
 
-/* ---- running ------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------- */
 
 void bench_run(struct bench *b) {
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
@@ -142,11 +144,21 @@ void bench_run(struct bench *b) {
         memset(out[0], 0, (size_t)elems * sizeof(float));
         return;
     }
-    struct device_args args = {
-        .eps = 1e-5f, .scale = 1e-3f, .rate = 0.1f, .seed = 1, .stream = 1, .copy = &b->copy,
-        .box = {.rank = 1, .size = {elems}, .whole = {elems}},
-        .grad_scale = 1e-3f, .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .opt_eps = 1e-8f,
-        .decay = 0.1f, .momentum = 0.9f, .step = 10};
+    struct device_args args = {.eps = 1e-5f,
+                               .scale = 1e-3f,
+                               .rate = 0.1f,
+                               .seed = 1,
+                               .stream = 1,
+                               .copy = &b->copy,
+                               .box = {.rank = 1, .size = {elems}, .whole = {elems}},
+                               .grad_scale = 1e-3f,
+                               .lr = 1e-4f,
+                               .beta1 = 0.9f,
+                               .beta2 = 0.95f,
+                               .opt_eps = 1e-8f,
+                               .decay = 0.1f,
+                               .momentum = 0.9f,
+                               .step = 10};
     device_exec(b->key.code, b->key.n, in, out, &args);
 }
 

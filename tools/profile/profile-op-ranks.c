@@ -1,9 +1,10 @@
 /* The other ranks of the node: processes that run what the bench runs, all the time.
  *
- * A rank in a job shares memory bandwidth and the outer cache with its neighbours, and where
- * there are more ranks than cores, the cores as well; a time that was taken alone is too good.
- * Siblings are told what to do by a page that they share with the bench: a number that grows
- * with every order. They look at it between two runs, and leave when the bench is gone. */
+ * A rank in a job shares memory bandwidth and the outer cache with its neighbours, and
+ * where there are more ranks than cores, the cores as well; a time that was taken alone is
+ * too good. Siblings are told what to do by a page that they share with the bench: a number
+ * that grows with every order. They look at it between two runs, and leave when the bench
+ * is gone. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "profile-op.h"
 
@@ -21,10 +22,10 @@
 #include <unistd.h>
 
 struct board {
-    _Atomic int64_t order;   /* grows by one for each */
-    _Atomic int64_t ready;   /* siblings that have the order's operands filled */
+    _Atomic int64_t order; /* grows by one for each */
+    _Atomic int64_t ready; /* siblings that have the order's operands filled */
     _Atomic int failed;
-    struct enum_key key;     /* code OPCODE_COUNT: rest */
+    struct enum_key key; /* code OPCODE_COUNT: rest */
 };
 
 struct ranks {
@@ -65,8 +66,8 @@ static void serve(struct board *board, int threads, pid_t bench_pid) {
 
 struct ranks *ranks_start(int n, int threads, struct err *err) {
     struct ranks *r = mem_alloc(sizeof *r);
-    r->board = mmap(NULL, sizeof *r->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                    -1, 0);
+    r->board = mmap(NULL, sizeof *r->board, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r->board == MAP_FAILED) {
         free(r);
         err_system(err, "no shared page: %s", strerror(errno));

@@ -1,10 +1,10 @@
 /* Computed rows: planning for hardware that is not there.
  *
- * An instruction takes its latency and the longer of its arithmetic and its traffic (Williams,
- * Waterman, Patterson 2009). A collective takes the latency of each of its log2(n) rounds and
- * the bytes that one rank must send over its link, as recursive halving and doubling do (Thakur,
- * Rabenseifner, Gropp 2005). Such rows say "roofline" as their source, and are written only when
- * they are asked for. */
+ * An instruction takes its latency and the longer of its arithmetic and its traffic
+ * (Williams, Waterman, Patterson 2009). A collective takes the latency of each of its
+ * log2(n) rounds and the bytes that one rank must send over its link, as recursive halving
+ * and doubling do (Thakur, Rabenseifner, Gropp 2005). Such rows say "roofline" as their
+ * source, and are written only when they are asked for. */
 #include "profile-op.h"
 
 #include <math.h>
@@ -50,7 +50,8 @@ static int parse_latency(const char **text, double *us) {
 int roofline_parse(const char *text, struct roofline *r, struct err *err) {
     const char *p = text;
     *r = (struct roofline){0};
-    bool good = parse_rate(&p, &r->flops) == 0 && *p++ == ':' && parse_rate(&p, &r->bytes) == 0;
+    bool good =
+        parse_rate(&p, &r->flops) == 0 && *p++ == ':' && parse_rate(&p, &r->bytes) == 0;
     if (good && *p == ':')
         good = (p++, parse_latency(&p, &r->latency_us) == 0);
     if (good && !*p)
@@ -67,7 +68,8 @@ static int parse_link(const char **text, struct link *l) {
     *l = (struct link){0};
     memcpy(l->name, *text, n);
     *text += n + 1;
-    if ((strcmp(l->name, "node") && strcmp(l->name, "cross")) || parse_rate(text, &l->bytes) < 0)
+    if ((strcmp(l->name, "node") && strcmp(l->name, "cross")) ||
+        parse_rate(text, &l->bytes) < 0)
         return -1;
     if (**text == ':')
         return (++*text, parse_latency(text, &l->latency_us));
@@ -88,8 +90,10 @@ int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err)
     }
     if (good && n)
         return n;
-    err_usage(err, "--links: expected LINK:BYTES_PER_S[:LATENCY] for node, cross or both, got "
-                   "\"%.64s\"", text);
+    err_usage(err,
+              "--links: expected LINK:BYTES_PER_S[:LATENCY] for node, cross or both, got "
+              "\"%.64s\"",
+              text);
     return err_hint(err, "such as --links \"node:200G:5us cross:25G:10us\"");
 }
 
@@ -107,9 +111,12 @@ int roofline_put_ops(struct profile *p, const char *device, const struct rooflin
         memcpy(instr.n, e->p[i].n, sizeof instr.n);
         instr_shape(&instr, shape, sizeof shape);
         work_of(&e->p[i], &w);
-        struct profile_op row = {.device = device, .instr = opcode_name(instr.code),
-                                 .shape = shape, .dtype = "f32",
-                                 .median_us = roofline_us(r, &w), .source = "roofline"};
+        struct profile_op row = {.device = device,
+                                 .instr = opcode_name(instr.code),
+                                 .shape = shape,
+                                 .dtype = "f32",
+                                 .median_us = roofline_us(r, &w),
+                                 .source = "roofline"};
         if (profile_has_op(p, device, row.instr, shape))
             continue;
         if (profile_put_op(p, &row, err) < 0)
@@ -119,10 +126,11 @@ int roofline_put_ops(struct profile *p, const char *device, const struct rooflin
     return 0;
 }
 
-/* ---- collectives ---------------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------- */
 
 /* Bytes that a rank sends, of `bytes` as profile.h counts them; and the rounds it takes. */
-static double comm_us(const char *collective, const struct link *l, int64_t g, int64_t bytes) {
+static double comm_us(const char *collective, const struct link *l, int64_t g,
+                      int64_t bytes) {
     double share = (double)(g - 1) / (double)g, rounds = ceil(log2((double)g));
     if (!strcmp(collective, "p2p"))
         share = rounds = 1;
@@ -139,7 +147,8 @@ struct series {
 };
 
 /* Times are straight lines over bytes, so a row every factor of 16 says all. */
-static int put_series(struct series *s, const char *collective, int64_t g, struct err *err) {
+static int put_series(struct series *s, const char *collective, int64_t g,
+                      struct err *err) {
     s->row.collective = collective;
     s->row.group_size = g;
     for (int64_t bytes = 16;; bytes *= 16) {
@@ -161,10 +170,15 @@ int links_put(struct profile *p, const char *device, const struct link *links, i
                                         "all_to_all"};
     enum { EVERY_SIZE = 64 }; /* beyond, only what axes of a mesh can make */
     for (int l = 0; l < n; l++) {
-        struct series s = {.profile = p, .link = &links[l], .max_bytes = max_bytes,
+        struct series s = {.profile = p,
+                           .link = &links[l],
+                           .max_bytes = max_bytes,
                            .added = added,
-                           .row = {.device = device, .stride = 1, .groups = 1,
-                                   .link = links[l].name, .source = "roofline"}};
+                           .row = {.device = device,
+                                   .stride = 1,
+                                   .groups = 1,
+                                   .link = links[l].name,
+                                   .source = "roofline"}};
         if (put_series(&s, "p2p", 2, err) < 0)
             return -1;
         for (int64_t g = 2; g <= max_devices; g++)

@@ -1,7 +1,7 @@
 /* Operands, arithmetic and traffic of an instruction, from its shape alone.
  *
- * The operands stand in the order of OPCODES (program.h). Bytes are what must cross memory once:
- * every operand read, every result written, accumulated ones read as well. */
+ * The operands stand in the order of OPCODES (program.h). Bytes are what must cross memory
+ * once: every operand read, every result written, accumulated ones read as well. */
 #include "profile-op.h"
 
 #include <string.h>
@@ -117,7 +117,8 @@ static void cross_entropy_work(enum opcode code, const int64_t *n, struct work *
     }
 }
 
-/* Elementwise and the optimizers; what is updated in place is an operand that is written. */
+/* Elementwise and the optimizers; what is updated in place is an operand that is written.
+ */
 static void curve_work(enum opcode code, const int64_t *n, struct work *w) {
     double elems = (double)n[0];
     switch (code) {

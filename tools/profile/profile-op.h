@@ -14,20 +14,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- profile-op-work.c: what an instruction touches -------------------------------------- */
+/* ---- profile-op-work.c: what an instruction touches ---------------------- */
 
 struct work {
     int n_in, n_out;
     int64_t in[INSTR_MAX_IN], out[INSTR_MAX_OUT]; /* elements; 0 = absent */
-    int ids;          /* operand that holds ids, or -1 */
-    int64_t n_ids;    /* ids are 0..n_ids-1 */
-    double flops;     /* multiply-adds count 2 */
-    double bytes;     /* read and written */
-    int64_t footprint; /* bytes of all operands */
+    int ids;                                      /* operand that holds ids, or -1 */
+    int64_t n_ids;                                /* ids are 0..n_ids-1 */
+    double flops;                                 /* multiply-adds count 2 */
+    double bytes;                                 /* read and written */
+    int64_t footprint;                            /* bytes of all operands */
 };
 void work_of(const struct enum_key *key, struct work *w);
 
-/* ---- profile-op-bench.c: running and timing ------------------------------------------------ */
+/* ---- profile-op-bench.c: running and timing ------------------------------ */
 
 struct limits {
     double row_s; /* time for one row at most, unless two runs take longer */
@@ -40,8 +40,8 @@ struct measured {
     int64_t repeats;
 };
 
-/* An instruction made ready: several sets of operands, so that what is read has been out of the
- * inner caches for a while, as in a step. */
+/* An instruction made ready: several sets of operands, so that what is read has been out of
+ * the inner caches for a while, as in a step. */
 struct bench {
     char *memory;
     int64_t size;
@@ -58,7 +58,7 @@ void bench_run(struct bench *b); /* once, on the next set */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out);
 void bench_release(struct bench *b);
 
-/* ---- profile-op-ranks.c: the other ranks of the node ---------------------------------------- */
+/* ---- profile-op-ranks.c: the other ranks of the node --------------------- */
 
 struct ranks;
 /* Forks n processes, each with `threads` threads; before this process has any. */
@@ -67,7 +67,7 @@ struct ranks *ranks_start(int n, int threads, struct err *err);
 int ranks_run(struct ranks *r, const struct enum_key *key, struct err *err);
 void ranks_stop(struct ranks *r);
 
-/* ---- profile-op-roofline.c: computed rows ------------------------------------------------------ */
+/* ---- profile-op-roofline.c: computed rows -------------------------------- */
 
 struct roofline {
     double flops, bytes, latency_us; /* per second; of one instruction */

@@ -2,9 +2,9 @@
  *
  *     weft-profile-op -m gpt:1.3B -p profile.db --max-devices 8 --micro-batch 1,2,4
  *
- * Rows are written as soon as they are measured, one transaction each, and rows that are there
- * are left alone: the tool may be stopped at any time and started again. --roofline writes
- * computed rows instead. */
+ * Rows are written as soon as they are measured, one transaction each, and rows that are
+ * there are left alone: the tool may be stopped at any time and started again. --roofline
+ * writes computed rows instead. */
 #include "profile-op.h"
 
 #include "common/mem.h"
@@ -51,13 +51,13 @@ struct tool {
     struct profile *profile; /* NULL in a dry run without a database */
     struct row *rows;
     int64_t todo, known, too_large, largest; /* largest: bytes of the largest left out */
-    int64_t unsteady; /* rows measured with a wide spread */
+    int64_t unsteady;                        /* rows measured with a wide spread */
     double todo_s;
     struct ranks *ranks;
     struct bench bench;
 };
 
-/* ---- the command line ----------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------- */
 
 static int parse_options(struct options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
@@ -74,7 +74,8 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
          &o->ranks},
         {0, "device", OPT_STR, "KIND", "name of the device kind (cpu-1t)", &o->device},
         {0, "time", OPT_TIME, "TIME", "time for one row at most (300ms)", &o->row_s},
-        {0, "error", OPT_REAL, "FRACTION", "good enough: error of the median (0.01)", &o->error},
+        {0, "error", OPT_REAL, "FRACTION", "good enough: error of the median (0.01)",
+         &o->error},
         {0, "memory", OPT_BYTES, "BYTES", "leave out what needs more (3/4 of the node's)",
          &o->memory},
         {0, "roofline", OPT_STR, "PEAKS", "compute rows: FLOPS:BYTES_PER_S[:LATENCY]",
@@ -101,7 +102,8 @@ static int parse_micro_batches(struct tool *t, struct err *err) {
         long long v = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 0;
         if (v < 1 || v > 1 << 24 || (*end && *end != ',') ||
             t->n_micro_batches == MAX_MICRO_BATCHES)
-            return err_usage(err, "--micro-batch: expected numbers such as 1,2,4, got \"%.64s\"",
+            return err_usage(err,
+                             "--micro-batch: expected numbers such as 1,2,4, got \"%.64s\"",
                              t->o.micro_batch);
         t->micro_batches[t->n_micro_batches++] = v;
         p = end;
@@ -132,7 +134,8 @@ static int check_options(struct tool *t, struct err *err) {
     if (o->roofline && roofline_parse(o->roofline, &t->roofline, err) < 0)
         return -1;
     if (o->roofline && !o->device)
-        return err_usage(err, "--roofline: expected --device KIND too, to name what is computed");
+        return err_usage(
+            err, "--roofline: expected --device KIND too, to name what is computed");
     if (o->links && !o->roofline)
         return err_usage(err, "--links: only with --roofline (weft-profile-comm measures)");
     if (o->links && (t->n_links = links_parse(o->links, t->links, err)) < 0)
@@ -151,7 +154,8 @@ static void choose_ranks(struct tool *t) {
     if (o->device)
         snprintf(t->device, sizeof t->device, "%s", o->device);
     else
-        profile_device_kind((int)o->threads, (int)o->ranks, cores, t->device, sizeof t->device);
+        profile_device_kind((int)o->threads, (int)o->ranks, cores, t->device,
+                            sizeof t->device);
     int over = (int)((o->threads * o->ranks + cores - 1) / cores);
     if (o->row_s == 0)
         o->row_s = over > 1 ? 1 : 0.3;
@@ -160,7 +164,7 @@ static void choose_ranks(struct tool *t) {
         o->memory = (int64_t)sysconf(_SC_PHYS_PAGES) / 4 * 3 * sysconf(_SC_PAGESIZE);
 }
 
-/* ---- rows ----------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------- */
 
 static char *key_shape(const struct enum_key *key, char *buf, size_t n) {
     struct instr i = {.code = key->code};
@@ -204,9 +208,10 @@ static int calibrate(struct tool *t, struct err *err) {
         return -1;
     bench_measure(&t->bench, &quick, &a);
     double ranks = (double)t->limits.over;
-    t->roofline = (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
-                                    .bytes = 1e6 * t->bench.work.bytes / a.median_us / ranks,
-                                    .latency_us = 0.5};
+    t->roofline =
+        (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
+                          .bytes = 1e6 * t->bench.work.bytes / a.median_us / ranks,
+                          .latency_us = 0.5};
     return 0;
 }
 
@@ -269,7 +274,7 @@ static void list_rows(const struct tool *t) {
            (long long)t->keys.n, t->o.roofline ? "compute" : "measure", t->todo_s);
 }
 
-/* ---- measuring -------------------------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------- */
 
 /* 0, 1 when interrupted, -1. */
 static int measure_row(struct tool *t, const struct row *r, struct err *err) {
@@ -280,10 +285,14 @@ static int measure_row(struct tool *t, const struct row *r, struct err *err) {
     if (bench_measure(&t->bench, &t->limits, &m))
         return 1;
     t->unsteady += m.spread > WIDE;
-    struct profile_op row = {.device = t->device, .instr = opcode_name(r->key.code),
-                             .shape = key_shape(&r->key, shape, sizeof shape), .dtype = "f32",
-                             .median_us = m.median_us, .spread = m.spread,
-                             .repeats = m.repeats, .source = "measured"};
+    struct profile_op row = {.device = t->device,
+                             .instr = opcode_name(r->key.code),
+                             .shape = key_shape(&r->key, shape, sizeof shape),
+                             .dtype = "f32",
+                             .median_us = m.median_us,
+                             .spread = m.spread,
+                             .repeats = m.repeats,
+                             .source = "measured"};
     return profile_put_op(t->profile, &row, err);
 }
 
@@ -315,8 +324,8 @@ static int measure(struct tool *t, struct err *err) {
     note("%lld rows measured on %s, %lld were known", (long long)done, t->device,
          (long long)t->known);
     if (t->unsteady * 10 > done)
-        note("%lld rows have a spread above %g: is something else running? (weft-profile-op(1), "
-             "NOTES)", (long long)t->unsteady, WIDE);
+        note("%lld rows have a spread above %g: is something else running?",
+             (long long)t->unsteady, WIDE);
     if (t->too_large)
         note("%lld rows left out: they need up to %.1f GiB for each rank (--memory)",
              (long long)t->too_large, (double)t->largest / (1 << 30));
@@ -345,8 +354,8 @@ static int start_device(struct tool *t, struct err *err) {
     }
     if (kernel_init((int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
         return -1;
-    note_verbose("%s: %lld ranks on this node, products by %s", t->device, (long long)t->o.ranks,
-                 kernel_gemm_library());
+    note_verbose("%s: %lld ranks on this node, products by %s", t->device,
+                 (long long)t->o.ranks, kernel_gemm_library());
     return 0;
 }
 
@@ -369,7 +378,10 @@ static int run(struct tool *t, struct err *err) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    struct tool t = {.o = {.max_devices = 8, .threads = 1, .over = 1, .error = 0.01,
+    struct tool t = {.o = {.max_devices = 8,
+                           .threads = 1,
+                           .over = 1,
+                           .error = 0.01,
                            .micro_batch = "1,2,4,8"}};
     int rc = parse_options(&t.o, argc, argv, &err);
     if (rc == 0)
