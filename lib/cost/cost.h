@@ -64,8 +64,8 @@ double cost_instr_overlap(struct cost *c, const struct plan *plan,
 bool cost_group_crosses(struct cost *c, const struct plan *plan, int stage,
                         unsigned axes);
 
-/* One message of this many bytes. */
-double cost_p2p_us(struct cost *c, int64_t bytes, bool cross);
+/* One message of this many bytes between ranks `stride` apart. */
+double cost_p2p_us(struct cost *c, int64_t stride, bool cross, int64_t bytes);
 /* A strided copy, for packing and unpacking. */
 double cost_copy_us(struct cost *c, int64_t elems, int64_t inner);
 

@@ -86,7 +86,8 @@ struct sim_input {
 typedef void sim_step_fn(void *ctx, int stage, struct action a, const struct sim_step *step,
                          double begin_us, double end_us);
 
-/* Runs the steps; fills out->time_us, actions and stages (allocated here). fn may be NULL. */
+/* Runs the steps; fills time_us, actions and stages (allocated here) of out. fn may be
+ * NULL. */
 int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
                  struct simulation *out, struct err *err);
 

@@ -1,0 +1,109 @@
+/* The closed form. Every action waits for the one before it in its stage and for the
+ * message that it needs, so the time of a pipeline is the longest path through these waits.
+ *
+ * GPipe is a flow shop of equal jobs, twice: the slowest stage's time per micro-batch, plus
+ * one micro-batch through all others.
+ *
+ * 1F1B, seen from stage k of S, that runs a = S - k forwards ahead: until its first
+ * backward the path goes down from stage 0 to some stage e at or below k, and comes back up
+ * to k. Down there it can dwell on a slow forward, S - e - 1 micro-batches long. Then M - a
+ * pairs of backward and forward at k, then the same as in the beginning with backwards. The
+ * estimate is the maximum over k, each with its best e: suffix maxima make that O(S).
+ * Stages with more than M forwards ahead behave as in GPipe. */
+#include "cost/estimate.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+static double max2(double a, double b) {
+    return a > b ? a : b;
+}
+
+static double gpipe_us(const struct estimate_stage *st, int n, int64_t m) {
+    double sum = 0, forward = 0, backward = 0;
+    for (int s = 0; s < n; s++) {
+        sum += st[s].forward_us + st[s].backward_us;
+        forward = max2(forward, st[s].forward_us);
+        backward = max2(backward, st[s].backward_us);
+    }
+    return sum + (double)(m - 1) * (forward + backward);
+}
+
+/* Walks k from the last stage up to the first that alternates. Terms relative to stage 0:
+ * through[e] = sum of f + b of stages 0..e. */
+struct walk {
+    double through;           /* of stages 0..k */
+    double forward, backward; /* sums over stages 0..k */
+    double slow_f, slow_b;    /* largest of stages 0..k */
+};
+
+static struct walk *walks(const struct estimate_stage *st, int n, struct walk *w) {
+    struct walk at = {0};
+    for (int s = 0; s < n; s++) {
+        at.through += st[s].forward_us + st[s].backward_us;
+        at.forward += st[s].forward_us;
+        at.backward += st[s].backward_us;
+        at.slow_f = max2(at.slow_f, st[s].forward_us);
+        at.slow_b = max2(at.slow_b, st[s].backward_us);
+        w[s] = at;
+    }
+    return w;
+}
+
+static double alternating_us(const struct estimate_stage *st, int n, int64_t m) {
+    enum { FEW = 64 };
+    struct walk few[FEW], *w = n <= FEW ? few : mem_array((size_t)n, sizeof *w);
+    double best = 0, warm = 0, cool = 0;
+    walks(st, n, w);
+    for (int k = n - 1; k >= 0 && n - k <= m; k--) {
+        warm = max2(warm, w[k].through + (n - k - 1) * w[k].slow_f);
+        cool = max2(cool, w[k].through + (n - k - 1) * w[k].slow_b);
+        double ramps =
+            w[k].forward + warm - w[k].through + w[k].backward + cool - w[k].through;
+        double steady = (double)(m - (n - k)) * (st[k].forward_us + st[k].backward_us);
+        best = max2(best, ramps + steady);
+    }
+    if (w != few)
+        free(w);
+    return best;
+}
+
+double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
+                   int64_t micro_batches, double norm_us) {
+    double pipe = schedule == SCHEDULE_gpipe ? gpipe_us(stages, n, micro_batches)
+                                             : alternating_us(stages, n, micro_batches);
+    /* Stage s is done when its last backward is: earlier than stage 0 by those before it.
+     */
+    double before = 0, norm = 0, update = 0;
+    for (int s = 0; s < n; s++) {
+        norm = max2(norm, pipe - before + stages[s].reduce_us);
+        update = max2(update, stages[s].update_us);
+        before += stages[s].backward_us;
+    }
+    return norm + norm_us + update;
+}
+
+struct estimate_stage estimate_stage_of(const struct stage_cost *sc) {
+    return (struct estimate_stage){
+        .forward_us = sc->us[SEG_FORWARD] + sc->p2p_us[SEG_FORWARD],
+        .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD],
+        .reduce_us = sc->reduce_us,
+        .update_us = sc->us[SEG_UPDATE] + sc->p2p_us[SEG_UPDATE] - sc->reduce_us,
+    };
+}
+
+double estimate_program_us(const struct program *g, struct cost *c) {
+    struct estimate_stage *st = mem_array((size_t)g->n_stages, sizeof *st);
+    double norm_us = 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        struct stage_cost sc;
+        cost_stage(c, g->plan, &g->stages[s], &sc);
+        st[s] = estimate_stage_of(&sc);
+        norm_us = max2(norm_us, sc.norm_us);
+    }
+    double us = estimate_us(g->plan->schedule, st, g->n_stages, plan_micro_batches(g->plan),
+                            norm_us);
+    free(st);
+    return us;
+}

@@ -1,0 +1,210 @@
+/* From a compiled program to steps, and from steps to the timeline.
+ *
+ * Durations are worked out once per instruction of a stage; between sends, receives and the
+ * norm they are put on the two streams and summed. A trace asks for single instructions
+ * again: their places inside their step are kept, and every step that is done is drawn from
+ * them. */
+#include "cost/simulate.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where an instruction lies inside its step. */
+struct span {
+    double start_us, dur_us;
+};
+
+struct build {
+    const struct program *g;
+    struct cost *c;
+    struct transfer_cost *transfers;
+    ARR(struct sim_step) steps;
+    int *seg;
+    struct span **spans; /* per stage, per instruction; NULL without a trace */
+    bool overlaps;       /* some communication really goes on beside computation */
+};
+
+/* Ends the run of work that is open, if it holds anything. */
+static void close_work(struct build *b, struct sim_step *work, const struct streams *st,
+                       int end) {
+    work->us = streams_end(st);
+    work->end = end;
+    if (work->end > work->first)
+        arr_push(&b->steps, *work);
+}
+
+static struct sim_step step_of(const struct build *b, const struct stage_program *sp, int k,
+                               double us) {
+    const struct instr *i = &sp->instrs[k];
+    struct sim_step step = {.transfer = i->transfer, .first = k, .end = k + 1};
+    if (i->code == I_norm) {
+        step.kind = SIM_NORM;
+        step.us = us;
+    } else {
+        step.kind = i->code == I_send ? SIM_SEND : SIM_RECV;
+        step.us = i->code == I_send ? b->transfers[i->transfer].pack_us
+                                    : b->transfers[i->transfer].unpack_us;
+    }
+    return step;
+}
+
+static void build_segment(struct build *b, int stage, enum segment seg,
+                          struct streams *st) {
+    const struct stage_program *sp = &b->g->stages[stage];
+    struct sim_step work = {.kind = SIM_WORK, .first = sp->seg[seg], .transfer = -1};
+    b->seg[stage * SEG_COUNT + (int)seg] = (int)b->steps.n;
+    streams_reset(st);
+    for (int k = sp->seg[seg]; k < sp->seg[seg + 1]; k++) {
+        const struct instr *i = &sp->instrs[k];
+        double us = cost_instr_us(b->c, b->g->plan, sp, i);
+        if (opcode_key(i->code) == KEY_P2P || i->code == I_norm) {
+            close_work(b, &work, st, k);
+            arr_push(&b->steps, step_of(b, sp, k, us));
+            work = (struct sim_step){.kind = SIM_WORK, .first = k + 1, .transfer = -1};
+            streams_reset(st);
+            continue;
+        }
+        double overlap = cost_instr_overlap(b->c, b->g->plan, sp, i);
+        double start = streams_add(st, i, us, overlap);
+        b->overlaps |= overlap > 0;
+        if (opcode_key(i->code) != KEY_COMM)
+            work.compute_us += us;
+        if (b->spans)
+            b->spans[stage][k] = (struct span){start, us};
+    }
+    close_work(b, &work, st, sp->seg[seg + 1]);
+}
+
+static void build_steps(struct build *b, bool spans) {
+    int n = b->g->n_stages;
+    b->transfers = mem_array((size_t)b->g->n_transfers + 1, sizeof *b->transfers);
+    b->seg = mem_array((size_t)n * SEG_COUNT + 1, sizeof *b->seg);
+    b->spans = spans ? mem_array((size_t)n, sizeof *b->spans) : NULL;
+    for (int t = 0; t < b->g->n_transfers; t++)
+        b->transfers[t] = cost_transfer(b->c, b->g, &b->g->transfers[t]);
+    for (int k = 0; k < n; k++) {
+        const struct stage_program *sp = &b->g->stages[k];
+        struct streams st;
+        streams_init(&st, sp);
+        if (spans)
+            b->spans[k] = mem_array((size_t)sp->n_instrs, sizeof **b->spans);
+        for (int s = 0; s < SEG_COUNT; s++)
+            build_segment(b, k, (enum segment)s, &st);
+        streams_release(&st);
+    }
+    b->seg[n * SEG_COUNT] = (int)b->steps.n;
+}
+
+static void build_release(struct build *b) {
+    for (int k = 0; b->spans && k < b->g->n_stages; k++)
+        free(b->spans[k]);
+    free(b->spans);
+    free(b->transfers);
+    free(b->seg);
+    arr_release(&b->steps);
+}
+
+static struct sim_transfer *engine_transfers(const struct build *b) {
+    struct sim_transfer *out = mem_array((size_t)b->g->n_transfers + 1, sizeof *out);
+    for (int t = 0; t < b->g->n_transfers; t++)
+        out[t] = (struct sim_transfer){.from = b->g->transfers[t].from,
+                                       .to = b->g->transfers[t].to,
+                                       .move_us = b->transfers[t].move_us,
+                                       .overlap = b->transfers[t].overlap};
+    return out;
+}
+
+/* ---- trace
+ * ------------------------------------------------------------------------------- */
+
+struct draw {
+    const struct build *b;
+    const struct sim_trace *trace;
+};
+
+static int ranks_drawn(const struct draw *d, int stage) {
+    return d->trace->all_ranks ? mesh_devices(d->b->g->stages[stage].mesh) : 1;
+}
+
+static void draw_instr(const struct draw *d, int stage, struct action a, int k,
+                       double ts_us, double dur_us) {
+    const struct program *g = d->b->g;
+    const struct instr *i = &g->stages[stage].instrs[k];
+    bool comm = opcode_key(i->code) == KEY_COMM;
+    struct trace_event ev = {.name = opcode_name(i->code),
+                             .subject = trace_subject(g, i),
+                             .category = trace_category_of(i->code, a.segment),
+                             .tid = comm && d->b->overlaps,
+                             .ts_us = ts_us,
+                             .dur_us = dur_us,
+                             .micro_batch = a.micro_batch,
+                             .segment = a.segment};
+    for (int r = 0; r < ranks_drawn(d, stage); r++) {
+        ev.pid = g->plan->stages[stage].first_rank + r;
+        trace_event(d->trace->trace, &ev);
+    }
+}
+
+/* Transfers and the norm are drawn with their waiting, as the executor measures them. */
+static void draw_step(void *ctx, int stage, struct action a, const struct sim_step *step,
+                      double begin_us, double end_us) {
+    const struct draw *d = ctx;
+    if (step->kind != SIM_WORK) {
+        draw_instr(d, stage, a, step->first, begin_us, end_us - begin_us);
+        return;
+    }
+    for (int k = step->first; k < step->end; k++) {
+        struct span s = d->b->spans[stage][k];
+        draw_instr(d, stage, a, k, begin_us + s.start_us, s.dur_us);
+    }
+}
+
+static void draw_names(const struct draw *d) {
+    char name[64];
+    for (int k = 0; k < d->b->g->n_stages; k++)
+        for (int r = 0; r < ranks_drawn(d, k); r++) {
+            int rank = d->b->g->plan->stages[k].first_rank + r;
+            snprintf(name, sizeof name, "rank %d, stage %d", rank, k);
+            trace_process(d->trace->trace, rank, name);
+        }
+}
+
+/* ---- whole program
+ * ----------------------------------------------------------------------- */
+
+static void per_micro_batch(const struct build *b, struct simulation *out) {
+    for (int k = 0; k < out->n_stages; k++) {
+        const int *seg = &b->seg[k * SEG_COUNT];
+        for (int i = seg[SEG_FORWARD]; i < seg[SEG_UPDATE]; i++)
+            if (b->steps.p[i].kind == SIM_WORK)
+                *(i < seg[SEG_BACKWARD] ? &out->stages[k].forward_us
+                                        : &out->stages[k].backward_us) += b->steps.p[i].us;
+        if (b->g->stages[k].arena_bytes > b->g->stages[out->fullest].arena_bytes)
+            out->fullest = k;
+    }
+}
+
+int simulate_program(const struct program *g, struct cost *c, const struct sim_trace *trace,
+                     struct simulation *out, struct err *err) {
+    struct build b = {.g = g, .c = c};
+    build_steps(&b, trace != NULL);
+    struct sim_input in = {.schedule = g->plan->schedule,
+                           .n_stages = g->n_stages,
+                           .n_transfers = g->n_transfers,
+                           .micro_batches = plan_micro_batches(g->plan),
+                           .steps = b.steps.p,
+                           .seg = b.seg,
+                           .transfers = engine_transfers(&b)};
+    struct draw d = {&b, trace};
+    if (trace)
+        draw_names(&d);
+    int rc = simulate_run(&in, trace ? draw_step : NULL, &d, out, err);
+    if (rc == 0)
+        per_micro_batch(&b, out);
+    free(in.transfers);
+    build_release(&b);
+    return rc;
+}

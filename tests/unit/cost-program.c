@@ -1,0 +1,301 @@
+/* Costs of whole programs: clusters, groups over nodes, missing keys, the parts of a step,
+ * and the scale that is promised.
+ *
+ *     cost-program --profile PLAN DB     makes a profile with invented times for a plan
+ */
+#include "cost/estimate.h"
+#include "cost/simulate.h"
+
+#include "../unit/tap.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fmax(fabs(a), 1);
+}
+
+/* ---- invented profiles
+ * ---------------------------------------------------------------------- */
+
+static double invented_us(const struct cost_key *k) {
+    if (k->code == I_send)
+        return 5 + (double)k->n[3] / (k->n[2] ? 1e3 : 1e4);
+    if (opcode_key(k->code) == KEY_COMM)
+        return 10 + (double)k->n[3] / (k->n[2] ? 1e3 : 1e4);
+    double n = 1;
+    int rank = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw ? 3
+               : opcode_key(k->code) == KEY_CURVE                                      ? 1
+               : opcode_shape_rank(k->code) < 4 ? opcode_shape_rank(k->code)
+                                                : 4;
+    for (int i = 0; i < rank; i++)
+        n *= (double)(k->n[i] ? k->n[i] : 1);
+    return 1 + n / 1e5;
+}
+
+static int put_key(struct profile *p, const struct cost_key *k, struct err *err) {
+    if (opcode_key(k->code) == KEY_COMM || k->code == I_send) {
+        struct profile_comm row = {.device = "test",
+                                   .collective =
+                                       k->code == I_send ? "p2p" : opcode_name(k->code),
+                                   .group_size = k->n[0],
+                                   .stride = k->n[1],
+                                   .groups = 1,
+                                   .link = k->n[2] ? "cross" : "node",
+                                   .bytes = k->n[3],
+                                   .median_us = invented_us(k),
+                                   .repeats = 1,
+                                   .source = "roofline"};
+        return profile_put_comm(p, &row, err);
+    }
+    struct instr i = {.code = k->code};
+    char shape[128];
+    memcpy(i.n, k->n, sizeof i.n);
+    struct profile_op row = {.device = "test",
+                             .instr = opcode_name(k->code),
+                             .shape = instr_shape(&i, shape, sizeof shape),
+                             .dtype = "f32",
+                             .median_us = invented_us(k),
+                             .repeats = 1,
+                             .source = "roofline"};
+    return profile_put_op(p, &row, err);
+}
+
+static int put_first_row(struct profile *p, struct err *err) {
+    struct cost_key k = {.code = I_fill, .n = {1}};
+    return put_key(p, &k, err);
+}
+
+/* Asks for every cost of a program and writes what is missing, until nothing is. */
+static int invent_profile(const char *path, const struct program *g,
+                          const struct cluster *cl, struct err *err) {
+    struct profile *p = profile_open(path, true, err);
+    if (!p || put_first_row(p, err) < 0)
+        return -1;
+    int64_t missing;
+    do {
+        struct profile_times *t = profile_load(p, "test", err);
+        struct cost c;
+        struct simulation sim;
+        if (!t)
+            return -1;
+        cost_init(&c, t, cl);
+        estimate_program_us(g, &c);
+        if (simulate_program(g, &c, NULL, &sim, err) < 0)
+            return -1;
+        simulation_release(&sim);
+        profile_begin(p, err);
+        for (int64_t i = 0; i < c.n_missing; i++)
+            put_key(p, &c.missing[i], err);
+        profile_commit(p, err);
+        missing = c.n_missing;
+        cost_release(&c);
+        profile_times_destroy(t);
+    } while (missing);
+    profile_close(p);
+    return 0;
+}
+
+static struct profile_times *load_times(const char *path, struct err *err) {
+    struct profile *p = profile_open(path, false, err);
+    struct profile_times *t = p ? profile_load(p, "test", err) : NULL;
+    profile_close(p);
+    return t;
+}
+
+/* ---- whole programs
+ * ---------------------------------------------------------------------------- */
+
+static struct plan *plan_of(const char *text, struct err *err) {
+    json_t *doc = json_parse(text, strlen(text), "plan", err);
+    struct plan *p = doc ? plan_from_json(doc, err) : NULL;
+    json_decref(doc);
+    return p;
+}
+
+static const char two_stages[] =
+    "{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":16,\"micro_batch\":4,"
+    "\"stages\":[{\"ops\":[\"wte\",\"wpe\",\"drop\",\"layer.0-2\"],\"mesh\":\"dp:2\","
+    "\"layout\":{\"dp\":\"batch\"}},"
+    "{\"mesh\":\"tp:2\",\"layout\":{\"tp\":[\"heads\",\"ffn\",\"vocab\"]}}]}";
+
+static void check_sums(const struct simulation *sim) {
+    bool good = true;
+    for (int k = 0; k < sim->n_stages; k++) {
+        const struct sim_stage *s = &sim->stages[k];
+        good &=
+            near(s->compute_us + s->collective_us + s->p2p_us + s->update_us + s->bubble_us,
+                 sim->time_us);
+    }
+    ok(good && sim->time_us > 0, "the parts of every stage add up to the step's %g us",
+       sim->time_us);
+}
+
+static void test_program(const char *db) {
+    struct err err = {0};
+    struct plan *plan = plan_of(two_stages, &err);
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    struct cluster cl = cluster_single_node(4), split;
+    if (!ok(g != NULL, "a plan of two stages compiles %s", err.msg))
+        return;
+    ok(invent_profile(db, g, &cl, &err) == 0, "a profile is invented for it %s", err.msg);
+    struct profile_times *t = load_times(db, &err);
+    struct cost c;
+    struct simulation sim;
+    cost_init(&c, t, &cl);
+    ok(simulate_program(g, &c, NULL, &sim, &err) == 0 &&
+           cost_check(&c, db, plan, &err) == 0,
+       "it is simulated %s", err.msg);
+    check_sums(&sim);
+    ok(sim.actions == 2 * (2 * 4 + 1), "%lld actions", (long long)sim.actions);
+    double e = estimate_program_us(g, &c) / sim.time_us - 1;
+    ok(fabs(e) < 0.03, "the estimate is off by %.3f %%", 100 * e);
+    simulation_release(&sim);
+    cost_release(&c);
+    cluster_read(&split, "node:2 gpu:2", &err);
+    cost_init(&c, t, &split);
+    ok(simulate_program(g, &c, NULL, &sim, &err) == 0, "the same on two nodes");
+    ok(cost_check(&c, "x.db", plan, &err) < 0 && err.status == EXIT_NO &&
+           strstr(err.msg, "p2p size=2 stride=2 cross"),
+       "what is missing is named: %s", err.msg);
+    ok(strstr(err.hint, "mpirun -n 4 weft-profile-comm -p x.db") != NULL,
+       "and the remedy: %s", err.hint);
+    cost_forget(&c);
+    ok(cost_check(&c, "x.db", plan, NULL) == 0, "and can be forgotten");
+    simulation_release(&sim);
+    cost_release(&c);
+    profile_times_destroy(t);
+    program_destroy(g);
+    plan_destroy(plan);
+}
+
+static void test_cluster(void) {
+    struct cluster c;
+    struct err err = {0};
+    ok(cluster_read(&c, "node:4 gpu:8", &err) == 0 && cluster_devices(&c) == 32 &&
+           cluster_node_of(&c, 8) == 1 && cluster_node_of(&c, 7) == 0,
+       "node:4 gpu:8");
+    ok(cluster_read(&c, "cpu:2", &err) == 0 && c.nodes == 1 && c.devices_per_node == 2,
+       "cpu:2");
+    ok(cluster_read(&c, "v100-4x8", &err) == 0 && c.memory_bytes == (int64_t)32 << 30,
+       "a shipped cluster");
+    static const char *const bad[] = {
+        "node:4", "gpu:0",        "node:4 rack:2", "gpu:8 node:4",
+        "",       "node:4 gpu:x", "nowhere",       "node:99999999999 gpu:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (struct err){0};
+        ok(cluster_read(&c, bad[i], &err) < 0 && err.status == EXIT_INPUT, "refused: %s",
+           err.msg);
+    }
+}
+
+/* Groups over nodes: mesh dp:2 tp:4, 8 devices. */
+static void test_groups(void) {
+    struct err err = {0};
+    struct plan *plan =
+        plan_of("{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":8,"
+                "\"stages\":[{\"mesh\":\"dp:2 tp:4\"}]}",
+                &err);
+    struct cluster cl;
+    struct cost c;
+    if (!ok(plan != NULL, "a plan for groups %s", err.msg))
+        return;
+    cluster_read(&cl, "node:2 gpu:4", &err);
+    cost_init(&c, NULL, &cl);
+    ok(cost_group_crosses(&c, plan, 0, 1) && !cost_group_crosses(&c, plan, 0, 2) &&
+           cost_group_crosses(&c, plan, 0, 3),
+       "node:2 gpu:4: dp crosses, tp does not");
+    cost_release(&c);
+    cluster_read(&cl, "node:4 gpu:2", &err);
+    cost_init(&c, NULL, &cl);
+    ok(cost_group_crosses(&c, plan, 0, 1) && cost_group_crosses(&c, plan, 0, 2),
+       "node:4 gpu:2: both cross");
+    cost_release(&c);
+    plan_destroy(plan);
+}
+
+/* ---- scale
+ * ---------------------------------------------------------------------------------- */
+
+/* 1,024 layers on 64 stages of 16 devices. */
+static char *large_plan(void) {
+    static char text[16384];
+    size_t n =
+        (size_t)snprintf(text, sizeof text,
+                         "{\"format\":\"weft-plan/1\",\"model\":\"gpt:1.3B\",\"set\":"
+                         "\"layers=1024\",\"batch\":16384,\"micro_batch\":4,\"stages\":[");
+    for (int s = 0; s < 64; s++)
+        n += (size_t)snprintf(
+            text + n, sizeof text - n,
+            "%s{\"ops\":[%s\"layer.%d-%d\"%s],\"mesh\":\"dp:2 tp:8\",\"layout\":{\"dp\":"
+            "\"batch\",\"tp\":[\"heads\",\"ffn\",\"vocab\"]}}",
+            s ? "," : "", s ? "" : "\"wte\",\"wpe\",\"drop\",", 16 * s, 16 * s + 15,
+            s < 63 ? "" : ",\"ln\",\"head\",\"loss\"");
+    snprintf(text + n, sizeof text - n, "]}");
+    return text;
+}
+
+static void test_scale(const char *db) {
+    struct err err = {0};
+    double t0 = now_s();
+    struct plan *plan = plan_of(large_plan(), &err);
+    double t1 = now_s();
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    double t2 = now_s();
+    struct cluster cl;
+    cluster_read(&cl, "node:128 gpu:8", &err);
+    if (!ok(g != NULL && invent_profile(db, g, &cl, &err) == 0,
+            "the large plan compiles %s", err.msg))
+        return;
+    struct profile_times *t = load_times(db, &err);
+    struct cost c;
+    struct simulation sim;
+    double t3 = now_s();
+    cost_init(&c, t, &cl);
+    int rc = simulate_program(g, &c, NULL, &sim, &err);
+    double t4 = now_s();
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    printf("# read %.3f s, compile %.3f s, simulate %.3f s, %lld actions, peak %ld MiB\n",
+           t1 - t0, t2 - t1, t4 - t3, (long long)sim.actions, use.ru_maxrss / 1024);
+    ok(rc == 0 && !c.n_missing, "it is simulated");
+    check_sums(&sim);
+    double e = estimate_program_us(g, &c) / sim.time_us - 1;
+    ok(fabs(e) < 0.03, "the estimate is off by %.3f %%", 100 * e);
+    ok(t4 - t3 + t2 - t0 < 10, "in less than 10 s, with sanitizers too");
+    simulation_release(&sim);
+    cost_release(&c);
+    profile_times_destroy(t);
+    program_destroy(g);
+    plan_destroy(plan);
+}
+
+static int make_profile(const char *path, const char *db) {
+    struct err err = {0};
+    struct plan *plan = plan_read(path, &err);
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    struct cluster cl = cluster_single_node(1 << 20);
+    int rc = g ? invent_profile(db, g, &cl, &err) : -1;
+    program_destroy(g);
+    plan_destroy(plan);
+    return rc < 0 ? err_report(&err, "cost-program") : 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 4 && !strcmp(argv[1], "--profile"))
+        return make_profile(argv[2], argv[3]);
+    char db[] = "/tmp/weft-cost-XXXXXX", db2[] = "/tmp/weft-cost-XXXXXX";
+    close(mkstemp(db));
+    close(mkstemp(db2));
+    test_cluster();
+    test_groups();
+    test_program(db);
+    test_scale(db2);
+    unlink(db);
+    unlink(db2);
+    return done_testing();
+}
