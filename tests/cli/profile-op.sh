@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# weft-profile-op as a user runs it: listing, measuring, stopping, going on, merging, and what
+# wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-profile-op
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+is() { # is GOT WANT TEXT
+    [ "$1" = "$2" ]
+    ok $? "$3: $1"
+}
+run() { # run ARGS...: leaves $status, out, err
+    "$tool" "$@" >out 2>err
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
+    local want=$1 pattern=$2 text=$3
+    shift 4
+    run "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-profile-op: error: .*$pattern" err
+    ok $? "$text: $(head -1 err) (exit $status)"
+}
+sql() { sqlite3 "$@" 2>&1; }
+rows() { sql "$1" 'SELECT count(*) FROM op'; }
+
+small=(-m gpt:nano --set layers=1,hidden=48,heads=4 --set seq=32,vocab=64)
+space=(--max-devices 2 --micro-batch 2 --time 1ms)
+roof=(--roofline 312T:1.5T:5us --device a100)
+
+# ---- listing --------------------------------------------------------------------------------
+run "${small[@]}" "${space[@]}" -p a.db --dry-run
+is $status 0 'a dry run ends well'
+[ ! -e a.db ]
+ok $? 'and makes no database'
+total=$(grep -vc '^#' out)
+[ "$total" -gt 50 ] && grep -q '^linear	64,144,48,0,1	to measure	' out
+ok $? "it lists instruction, shape, state and time of $total rows"
+grep -q "^# $total of $total rows to measure, about [0-9]* s" out
+ok $? "and ends with the total: $(tail -1 out)"
+run "${small[@]}" "${space[@]}" -p a.db --dry-run
+cp out first
+run "${small[@]}" "${space[@]}" -p a.db --dry-run
+[ "$(cut -f1-3 first | grep -v '^#')" = "$(cut -f1-3 out | grep -v '^#')" ]
+ok $? 'the list is the same every time'
+
+# ---- measuring, stopping, going on -------------------------------------------------------------
+# Killed in the midst, several times; each time the file is whole and the work goes on.
+lost=0 unsound=0 last=0
+for i in 1 2 3 4 5; do
+    "$tool" "${small[@]}" "${space[@]}" -q -p a.db --time 30ms >out 2>err &
+    pid=$!
+    for _ in $(seq 200); do
+        sleep 0.05
+        [ -s a.db ] && [ "$(rows a.db)" -gt $((last + 2)) ] 2>/dev/null && break
+    done
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ "$(sql a.db 'PRAGMA integrity_check')" = ok ] || unsound=1
+    now=$(rows a.db)
+    [ "$now" -ge "$last" ] || lost=1
+    last=$now
+done
+is $unsound 0 'killed five times, the database is whole each time'
+is $lost 0 "and no row that was there is lost ($last rows so far)"
+[ "$last" -gt 5 ] && [ "$last" -lt "$total" ]
+ok $? "the work was under way: $last of $total rows"
+sql a.db 'SELECT device, instr, shape, median_us, measured_at FROM op' | sort >before
+run "${small[@]}" "${space[@]}" -p a.db --dry-run
+is "$(grep -c '	known	' out)" "$last" 'a dry run knows what is there'
+run "${small[@]}" "${space[@]}" -p a.db
+is $status 0 'the same command finishes the work'
+grep -q "^$((total - last)) rows measured on cpu-1t, $last were known" err
+ok $? "and says so: $(tail -2 err | head -1)"
+is "$(rows a.db)" "$total" 'every row is there'
+sql a.db 'SELECT device, instr, shape, median_us, measured_at FROM op' | sort >after
+is "$(comm -23 before after | wc -l)" 0 'no row was measured twice'
+is "$(sql a.db "SELECT count(*) FROM op WHERE median_us <= 0 OR repeats < 1 OR source <> 'measured'
+     OR machine = '' OR dtype <> 'f32' OR measured_at NOT GLOB '20[0-9][0-9]-*T*Z'")" 0 \
+    'every row says how long, how often, on what and when'
+
+# Ctrl-C: one message, status 4, what was measured is kept.
+set -m
+"$tool" "${small[@]}" --max-devices 8 --micro-batch 8 --time 1s -p int.db >out 2>err &
+pid=$!
+set +m
+for _ in $(seq 200); do
+    sleep 0.05
+    [ "$(rows int.db 2>/dev/null)" -ge 1 ] 2>/dev/null && break
+done
+kill -INT $pid
+wait $pid
+is $? 4 'Ctrl-C ends with status 4'
+grep -q 'interrupted; what was measured is kept' err && [ "$(rows int.db)" -ge 1 ]
+ok $? "and keeps what was measured: $(rows int.db) rows"
+
+# Ranks that share cores are a kind of their own.
+run -m mlp --set layers=1,hidden=16,pixels=16 --max-devices 1 --micro-batch 1 --over 2 \
+    --time 1ms -p over.db
+[ $status -eq 0 ] && [ "$(sql over.db 'SELECT DISTINCT device FROM op')" = cpu-1t-over2 ]
+ok $? 'two ranks on each core are cpu-1t-over2'
+
+# ---- computed rows -------------------------------------------------------------------------------
+run -m gpt:1.3B -p r.db --max-devices 4 "${roof[@]}" --links 'node:200G:5us cross:25G:10us'
+is $status 0 'a roofline'
+is "$(sql r.db "SELECT count(*) FROM op WHERE source <> 'roofline' OR machine <> ''")" 0 \
+    'its rows say what they are, and name no machine'
+# 2*4096*6144*2048 flops at 312e12/s are 330.36 us, after 5 us.
+is "$(sql r.db "SELECT round(median_us, 2) FROM op WHERE instr='linear' AND
+     shape='4096,6144,2048,0,1'")" 335.38 'a product takes flops / peak + latency'
+is "$(sql r.db "SELECT round(median_us, 3) FROM op WHERE instr='add' AND shape='8388608'")" 72.109 \
+    'a sum takes bytes / bandwidth + latency'
+is "$(sql r.db "SELECT round(median_us, 3) FROM comm WHERE collective='all_reduce' AND
+     group_size=4 AND link='node' AND bytes=1048576")" 27.864 'an all-reduce, alpha and beta'
+is "$(sql r.db "SELECT count(DISTINCT collective) FROM comm")" 5 'all collectives'
+sum=$(sql r.db 'SELECT sum(median_us) FROM op')
+run -m gpt:1.3B -p r.db --max-devices 4 --roofline 1T:1T --device a100
+[ $status -eq 0 ] && [ "$(sql r.db 'SELECT sum(median_us) FROM op')" = "$sum" ]
+ok $? 'rows that are there are left alone'
+
+# ---- merging with plain SQL ------------------------------------------------------------------------
+run "${small[@]}" --max-devices 4 --micro-batch 1 -p b.db --roofline 1T:1T --device cpu-1t
+sql b.db "ATTACH 'a.db' AS a; INSERT OR IGNORE INTO op SELECT * FROM a.op;" >out
+is "$(sql b.db "ATTACH 'a.db' AS a; SELECT count(*) FROM a.op WHERE NOT EXISTS (SELECT 1 FROM op
+     WHERE op.instr = a.op.instr AND op.shape = a.op.shape)")" 0 'databases merge with plain SQL'
+run "${small[@]}" "${space[@]}" -p b.db
+grep -q "^0 rows measured on cpu-1t, $total were known" err
+ok $? 'and the merged one has it all'
+
+# ---- wrong usage, wrong files ------------------------------------------------------------------------
+refuses 2 'no model given' 'no model' -- -p x.db
+refuses 2 'no database given' 'no database' -- -m mlp
+refuses 2 'unknown option' 'an unknown option' -- -m mlp -p x.db --fast
+refuses 2 'unexpected operand' 'an operand' -- -m mlp -p x.db y.db
+refuses 2 'max-devices' 'no devices' -- -m mlp -p x.db --max-devices 0
+refuses 2 'micro-batch' 'a micro-batch of none' -- -m mlp -p x.db --micro-batch 1,0
+refuses 2 'micro-batch' 'half a list' -- -m mlp -p x.db --micro-batch 1,
+refuses 2 'threads' 'no threads' -- -m mlp -p x.db --threads 0
+refuses 2 'roofline' 'half a roofline' -- -m mlp -p x.db --roofline 312T --device d
+refuses 2 'roofline' 'a roofline of zero' -- -m mlp -p x.db --roofline 0:1T --device d
+refuses 2 'device' 'a roofline of nothing' -- -m mlp -p x.db --roofline 1T:1T
+refuses 2 'links' 'links without a roofline' -- -m mlp -p x.db --links node:1G
+refuses 2 'links' 'an unknown link' -- -m mlp -p x.db "${roof[@]}" --links rack:1G
+refuses 2 'links' 'a link twice' -- -m mlp -p x.db "${roof[@]}" --links 'node:1G node:2G'
+refuses 3 'not among the shipped models' 'an unknown model' -- -m bert -p x.db
+refuses 3 'no preset' 'an unknown size' -- -m gpt:7T -p x.db
+refuses 3 'no size or rate' 'an unknown override' -- -m gpt -p x.db --set depth=3
+refuses 3 'none.json' 'a missing model file' -- -m ./none.json -p x.db
+[ ! -e x.db ]
+ok $? 'none of these made a database'
+echo 'not a database, but a text long enough to be read as one, surely' >text.db
+refuses 3 'text.db: not a weft profile' 'a text file' -- -m mlp -p text.db "${roof[@]}"
+sql other.db 'CREATE TABLE t (x)'
+sum=$(cksum <other.db)
+refuses 3 'other.db: not a weft profile' 'a foreign database' -- -m mlp -p other.db "${roof[@]}"
+is "$(cksum <other.db)" "$sum" 'which is left as it was'
+cp a.db new.db
+sql new.db 'PRAGMA user_version = 2'
+refuses 3 'new.db: is version 2, this weft reads 1' 'a later version' \
+    -- -m mlp -p new.db "${roof[@]}"
+refuses 3 'other.db: not a weft profile' 'a foreign database in a dry run' \
+    -- -m mlp -p other.db --dry-run
+refuses 4 'none/x.db: cannot write' 'a folder that is not there' -- -m mlp -p none/x.db "${roof[@]}"
+refuses 4 'cannot write' 'a folder as database' -- -m mlp -p . "${roof[@]}"
+if [ "$(id -u)" -ne 0 ]; then
+    chmod a-w a.db
+    refuses 4 'a.db: cannot write' 'a read-only database' -- -m mlp -p a.db "${roof[@]}"
+    chmod u+w a.db
+fi
+if [ -w /dev/full ]; then
+    "$tool" -m mlp -p x.db --dry-run >/dev/full 2>err
+    is $? 4 'a full disk under the list'
+fi
+"$tool" -m mlp -p x.db --dry-run "${roof[@]}" | head -1 >out
+grep -q '^# device a100' out
+ok $? 'the list may be cut'
+
+echo "1..$n"
+[ $failed -eq 0 ]
