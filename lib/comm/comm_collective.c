@@ -16,8 +16,11 @@ static int show(struct comm_group *g, const void *in, int64_t bytes, struct err 
     return 0;
 }
 
-static bool is_small(int64_t floats) {
-    return floats * (int64_t)sizeof(float) <= COMM_SMALL;
+/* Each meeting more costs a switch of ranks where they share cores, and little where they
+ * do not; there a second one is cheaper than every rank reading all there is. */
+static bool is_small(const struct comm_group *g, int64_t floats) {
+    int64_t most = g->direct && !g->comm->crowded ? COMM_SMALL / 8 : COMM_SMALL;
+    return floats * (int64_t)sizeof(float) <= most;
 }
 
 static void copy(float *dst, const float *src, int64_t count) {
@@ -28,7 +31,7 @@ static void copy(float *dst, const float *src, int64_t count) {
 int comm_all_reduce(struct comm_group *g, float *buf, int64_t count, struct err *err) {
     if (g->n == 1 || count == 0)
         return 0;
-    if (is_small(count)) {
+    if (is_small(g, count)) {
         if (show(g, buf, count * 4, err) < 0)
             return -1;
         sum_in_order(g->src, g->n, &buf, 1, 0, count);
@@ -42,7 +45,7 @@ int comm_all_reduce(struct comm_group *g, float *buf, int64_t count, struct err 
 
 int comm_all_gather(struct comm_group *g, const float *in, float *out, int64_t count,
                     struct err *err) {
-    if (g->n > 1 && is_small(count)) {
+    if (g->n > 1 && is_small(g, count)) {
         if (show(g, in, count * 4, err) < 0)
             return -1;
         for (int p = 0; p < g->n; p++)
@@ -63,7 +66,7 @@ int comm_reduce_scatter(struct comm_group *g, float *in, float *out, int64_t cou
         copy(out, in, count);
         return 0;
     }
-    if (is_small(g->n * count)) {
+    if (is_small(g, g->n * count)) {
         if (show(g, in, g->n * count * 4, err) < 0)
             return -1;
         for (int p = 0; p < g->n; p++)
@@ -83,7 +86,7 @@ int comm_all_to_all(struct comm_group *g, const float *in, float *out, int64_t c
         copy(out, in, count);
         return 0;
     }
-    if (is_small(g->n * count)) {
+    if (is_small(g, g->n * count)) {
         if (show(g, in, g->n * count * 4, err) < 0)
             return -1;
         for (int p = 0; p < g->n; p++)
