@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# weft-predict as a user runs it: files and pipes, JSON, table and timeline, what the profile
+# lacks, and what wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-predict
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+is() { # is GOT WANT TEXT
+    [ "$1" = "$2" ]
+    ok $? "$3: $1"
+}
+run() { # run ARGS...: leaves $status, out, err
+    "$tool" "$@" >out 2>err </dev/null
+    status=$?
+}
+holds() { # holds FILE EXPRESSION TEXT: jq says true
+    jq -e "$2" "$1" >/dev/null 2>err
+    ok $? "$3"
+}
+refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
+    local want=$1 pattern=$2 text=$3
+    shift 4
+    run "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-predict: error: .*$pattern" err &&
+        [ "$(grep -c '^weft-predict: error' err)" -eq 1 ]
+    ok $? "$text: $(head -1 err) (exit $status)"
+}
+
+cat >plan.json <<'END'
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=4,hidden=96,heads=4,seq=64",
+ "batch": 16, "micro_batch": 4,
+ "stages": [
+   {"ops": ["wte", "wpe", "drop", "layer.0-1"], "mesh": "dp:2", "layout": {"dp": "batch"}},
+   {"mesh": "tp:2", "layout": {"tp": ["heads", "ffn", "vocab"]}}]}
+END
+roof=(--roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' --device a100)
+"$WEFT_BIN/weft-profile-op" -q -m gpt:nano --set layers=4,hidden=96,heads=4,seq=64 -p a.db \
+    --max-devices 4 --micro-batch 4 "${roof[@]}" >out 2>err
+ok $? 'a profile from a roofline'
+
+# ---- what it says -----------------------------------------------------------------------------
+run -p a.db plan.json
+is $status 0 'a prediction'
+cp out first.json
+holds out '.format == "weft-prediction/1" and .time > 0 and (.time * 1e6 - .time_us | fabs) < 0.01' \
+    'time in seconds and microseconds'
+holds out '.time_us as $t | .stages | all((.compute_us + .collective_us + .p2p_us + .update_us +
+    .bubble_us - $t | fabs) < 0.01)' 'the parts of each stage add up to the step'
+holds out '.stages | all(.memory | .total == (del(.total) | add))' 'and memory by class to the total'
+holds out '.memory == ([.stages[].memory.total] | max) and .bound.memory == 0' \
+    'the fullest stage is named'
+holds out '(.estimate_us / .time_us - 1 | fabs) < 0.05' 'the closed form is near'
+holds out '.devices == 4 and .micro_batches == 4 and (.stages | map(.in_flight)) == [2, 1]' \
+    'micro-batches in flight'
+run -p a.db plan.json
+cmp -s out first.json
+ok $? 'the same again'
+"$tool" -p a.db <plan.json >out 2>err
+cmp -s out first.json
+ok $? 'the plan from standard input'
+jq . plan.json | "$tool" -p a.db - 2>err | cmp -s - first.json
+ok $? 'and from a pipe, as -'
+run -p a.db -o x.json plan.json
+[ $status -eq 0 ] && [ ! -s out ] && cmp -s x.json first.json
+ok $? '-o writes a file'
+run -p a.db --text plan.json
+[ $status -eq 0 ] && grep -q '^step .* samples/s' out && grep -q 'dp:2$' out && grep -q '^stage' out
+ok $? "--text is a table: $(head -1 out)"
+"$tool" -p a.db plan.json 2>err | head -c 1 >/dev/null
+is "${PIPESTATUS[1]}" 0 'a reader may close the pipe'
+
+# ---- what follows from the plan ----------------------------------------------------------------
+jq '.schedule = "gpipe"' plan.json | "$tool" -p a.db >out 2>err
+holds out '.schedule == "gpipe" and (.stages | map(.in_flight)) == [4, 4]' 'gpipe holds all'
+run -p a.db --cluster 'node:2 gpu:2' plan.json
+holds out "(.stages[1].p2p_us > $(jq '.stages[1].p2p_us' first.json)) and
+    .stages[1].collective_us == $(jq '.stages[1].collective_us' first.json)" \
+    'between nodes messages take longer, collectives inside a stage do not'
+run -p a.db --cluster 'node:4 gpu:1' plan.json
+holds out ".stages[1].collective_us > $(jq '.stages[1].collective_us' first.json)" \
+    'a group over two nodes is slower'
+cat >small.json <<'END'
+{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 4, "memory": "1M", "flops": 1e12}
+END
+run -p a.db --cluster small.json plan.json
+holds out '.fits == false and .memory_limit == 1048576 and .utilization > 0' \
+    'a cluster file says what a device has'
+run -p a.db --cluster v100-4x8 plan.json
+holds out '.fits == true and .cluster.nodes == 4' 'a shipped cluster'
+
+# ---- the timeline ------------------------------------------------------------------------------
+run -p a.db --trace t.json plan.json
+cmp -s out first.json
+ok $? 'a trace changes nothing in the prediction'
+holds t.json '.displayTimeUnit == "ms" and (.traceEvents | length) > 100' 'it is valid JSON'
+holds t.json '[.traceEvents[] | select(.ph == "X") | .pid] | unique == [0, 2]' \
+    'one rank of each stage'
+holds t.json '[.traceEvents[] | select(.ph == "M") | .args.name] ==
+    ["rank 0, stage 0", "rank 2, stage 1"]' 'with their names'
+holds t.json "([.traceEvents[] | select(.ph == \"X\") | .ts + .dur] | max) -
+    $(jq .time_us first.json) | fabs < 0.01" 'the last event ends with the step'
+holds t.json '[.traceEvents[] | select(.ph == "X")] | group_by(.pid) | all(sort_by(.ts, .dur) |
+    [., .[1:]] | transpose | all(.[1] == null or .[0].ts + .[0].dur <= .[1].ts + 0.01))' \
+    'no two events of a rank overlap'
+holds t.json '[.traceEvents[] | select(.ph == "X") | .cat] | unique ==
+    ["comm", "compute", "p2p", "update"]' 'categories'
+holds t.json '[.traceEvents[] | select(.name == "linear layer.0.qkv") | .args] ==
+    [{"mb": 0, "seg": "F"}, {"mb": 1, "seg": "F"}, {"mb": 2, "seg": "F"}, {"mb": 3, "seg": "F"}]' \
+    'events name instruction, op, micro-batch and segment'
+run -p a.db --trace t.json --trace-ranks all plan.json
+holds t.json '[.traceEvents[] | select(.ph == "X") | .pid] | unique == [0, 1, 2, 3]' 'all ranks'
+run -p a.db -o x.json --trace - plan.json
+jq -e .traceEvents out >/dev/null
+ok $? 'the timeline on standard output'
+
+# ---- what the profile lacks ----------------------------------------------------------------------
+jq '.micro_batch = 8' plan.json >other.json
+refuses 1 'a.db lacks [0-9]* shapes on device a100: .*[a-z_]* [0-9,]*; ' \
+    'shapes that were never measured' -- -p a.db other.json
+grep -q '^weft-predict: hint: measure with: weft-profile-op\|^hint: measure with: weft-profile-op' err
+ok $? "and how to measure them: $(tail -1 err)"
+command=$(sed -n 's/.*measure with: weft-profile-op//p' err | sed 's/;.*//')
+# shellcheck disable=SC2086
+"$WEFT_BIN/weft-profile-op" -q $command "${roof[@]}" >out 2>err
+run -p a.db other.json
+is $status 0 'after that command there is a prediction'
+sqlite3 a.db 'DELETE FROM comm WHERE group_size = 4' 2>err
+refuses 1 'lacks 1 shape on device a100: all_reduce size=4 stride=1 node 16' \
+    'a group that was never measured' -- -p a.db plan.json
+grep -q 'mpirun -n 4 weft-profile-comm -p a.db$' err
+ok $? "and how: $(tail -1 err)"
+"$WEFT_BIN/weft-profile-op" -q -m gpt:nano --set layers=4,hidden=96,heads=4,seq=64 -p a.db \
+    --max-devices 4 --micro-batch 4,8 "${roof[@]}" >out 2>err
+run -p a.db plan.json
+cmp -s out first.json
+ok $? 'the row made again, the prediction is the first'
+
+# ---- wrong usage ----------------------------------------------------------------------------------
+refuses 2 'no profile' 'no profile' -- plan.json
+refuses 2 'expected one plan' 'two plans' -- -p a.db plan.json plan.json
+refuses 2 'trace-ranks' 'a strange set of ranks' -- -p a.db --trace t --trace-ranks some plan.json
+refuses 2 'trace' 'two things on standard output' -- -p a.db --trace - plan.json
+refuses 2 'frobnicate' 'an unknown option' -- -p a.db --frobnicate plan.json
+
+# ---- wrong input ----------------------------------------------------------------------------------
+refuses 3 'standard input' 'an empty standard input' -- -p a.db
+refuses 3 'nowhere.json' 'a missing plan' -- -p a.db nowhere.json
+head -c 100 plan.json >cut.json
+refuses 3 'cut.json:[0-9]*:[0-9]*' 'a truncated plan' -- -p a.db cut.json
+jq '.colour = 1' plan.json >bad.json
+refuses 3 'bad.json: .*colour' 'an unknown key' -- -p a.db bad.json
+jq '.stages[0].mesh = "dp:3"' plan.json >bad.json
+refuses 3 'bad.json: stages\[0\].*dp' 'a layout that does not divide' -- -p a.db bad.json
+refuses 3 'none.db' 'a missing profile' -- -p none.db plan.json
+[ ! -e none.db ]
+ok $? 'which is not made'
+refuses 3 'plan.json' 'a profile that is none' -- -p plan.json plan.json
+sqlite3 foreign.db 'CREATE TABLE t(x)'
+refuses 3 'foreign.db' 'a foreign database' -- -p foreign.db plan.json
+head -c 5000 a.db >torn.db
+refuses 3 'torn.db' 'a torn database' -- -p torn.db plan.json
+refuses 3 'no rows of device kind "tpu"' 'an unknown device kind' -- -p a.db --device tpu plan.json
+refuses 3 'needs 4 devices, the cluster has 2' 'a cluster too small' -- -p a.db --cluster gpu:2 plan.json
+refuses 3 'cluster' 'a strange cluster' -- -p a.db --cluster 'rack:2' plan.json
+refuses 3 'not among the shipped' 'an unknown cluster' -- -p a.db --cluster nowhere plan.json
+head -c 30 small.json >cut.json
+refuses 3 'cut.json:' 'a truncated cluster file' -- -p a.db --cluster cut.json plan.json
+echo '{"format":"weft-cluster/1","nodes":0,"devices_per_node":4}' >bad.json
+refuses 3 'bad.json: nodes' 'no nodes' -- -p a.db --cluster bad.json plan.json
+echo '{"format":"weft-cluster/1","nodes":1,"devices_per_node":4,"memory":"-3"}' >bad.json
+refuses 3 'bad.json: memory' 'negative memory' -- -p a.db --cluster bad.json plan.json
+
+# ---- failing output -------------------------------------------------------------------------------
+refuses 4 'no/such' 'an output that cannot be made' -- -p a.db -o no/such/x.json other.json
+refuses 4 'no/such' 'a trace that cannot be made' -- -p a.db --trace no/such/t.json other.json
+if [ -e /dev/full ]; then
+    "$tool" -p a.db other.json >/dev/full 2>err
+    is $? 4 'a full disk'
+fi
+
+echo "1..$n"
+[ "$failed" -eq 0 ]
