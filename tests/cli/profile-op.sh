@@ -36,7 +36,7 @@ refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
 sql() { sqlite3 "$@" 2>&1; }
 rows() { sql "$1" 'SELECT count(*) FROM op'; }
 
-small=(-m gpt:nano --set layers=1,hidden=48,heads=4 --set seq=32,vocab=64)
+small=(-m gpt:nano --set "layers=1,hidden=48,heads=4" --set "seq=32,vocab=64")
 space=(--max-devices 2 --micro-batch 2 --time 1ms)
 roof=(--roofline 312T:1.5T:5us --device a100)
 
@@ -59,7 +59,7 @@ ok $? 'the list is the same every time'
 # ---- measuring, stopping, going on -------------------------------------------------------------
 # Killed in the midst, several times; each time the file is whole and the work goes on.
 lost=0 unsound=0 last=0
-for i in 1 2 3 4 5; do
+for _ in 1 2 3 4 5; do
     "$tool" "${small[@]}" "${space[@]}" -q -p a.db --time 30ms >out 2>err &
     pid=$!
     for _ in $(seq 200); do
