@@ -1,0 +1,142 @@
+/* weft-solve - the solvers of the plan search, on problems of their own.
+ *
+ *     weft-solve stages problem.json | jq .value
+ *
+ * One JSON document in, one out; what differs between the problems lies behind the
+ * functions of solve/solve.h. */
+#include "common/file.h"
+#include "common/json.h"
+#include "common/opt.h"
+#include "common/progress.h"
+#include "solve/solve.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+typedef json_t *solve_fn(const json_t *problem, const struct solve_limits *limits,
+                         struct err *err);
+
+static const struct problem {
+    const char *name;
+    solve_fn *solve;
+    const char *about;
+} problems[] = {
+    {"layout", solve_layout_json, "one strategy per node, within memory"},
+    {"partition", solve_partition_json,
+     "the nodes of a graph on devices, in convex pieces"},
+    {"stages", solve_stages_json, "a chain of layers as stages on sub-meshes"},
+    {"joint", solve_joint_json, "stages, data and tensor degrees, recomputation"},
+};
+#define NUM_PROBLEMS (sizeof problems / sizeof *problems)
+
+struct options {
+    const struct problem *problem;
+    const char *file, *output;
+    double time_budget_s, gap;
+    int64_t seed, threads;
+    bool text;
+};
+
+static const struct problem *find_problem(const char *name) {
+    for (size_t i = 0; i < NUM_PROBLEMS; i++)
+        if (!strcmp(problems[i].name, name))
+            return &problems[i];
+    return NULL;
+}
+
+static int parse(struct options *o, int argc, char **argv, struct err *err) {
+    *o = (struct options){.file = "-", .output = "-", .seed = 1};
+    const struct opt options[] = {
+        {0, "time-budget", OPT_TIME, "TIME", "stop after TIME with the best answer so far",
+         &o->time_budget_s},
+        {0, "gap", OPT_REAL, "X", "stop when (value - bound) / bound <= X (0: optimum)",
+         &o->gap},
+        {0, "seed", OPT_INT, "N", "seed of random choices (1)", &o->seed},
+        {0, "threads", OPT_INT, "N", "threads at most (0: one per core)", &o->threads},
+        {0, "text", OPT_FLAG, NULL, "a short table instead of JSON", &o->text},
+        {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
+         &o->output},
+        {0},
+    };
+    const struct opt_tool tool = {
+        "weft-solve", "layout|partition|stages|joint [options] [FILE]",
+        "Solves one of the combinatorial problems under the plan search.", options};
+    int n = opt_parse(&tool, argc, argv, err);
+    if (n < 0)
+        return -1;
+    if (n == 0)
+        return err_usage(err, "no problem: layout, partition, stages or joint?");
+    if (n > 2)
+        return err_usage(err, "expected a problem and one file, got %d operands", n);
+    o->problem = find_problem(argv[0]);
+    if (!o->problem)
+        return err_usage(err, "no problem \"%.40s\": layout, partition, stages or joint?",
+                         argv[0]);
+    if (n == 2)
+        o->file = argv[1];
+    if (o->gap < 0)
+        return err_usage(err, "--gap: expected a number >= 0, got %g", o->gap);
+    if (o->threads > 4096)
+        return err_usage(err, "--threads: %lld are too many", (long long)o->threads);
+    return 0;
+}
+
+/* A document that names its problem is not given to another solver. */
+static int check_problem(const struct options *o, const json_t *doc, struct err *err) {
+    const char *named = json_string_value(json_object_get(doc, "problem"));
+    if (named && find_problem(named) && strcmp(named, o->problem->name))
+        return err_input(err, "problem: this is a %s problem, not a %s problem", named,
+                         o->problem->name);
+    return 0;
+}
+
+static json_t *solve(const struct options *o, struct err *err) {
+    const char *name = strcmp(o->file, "-") ? o->file : "standard input";
+    json_t *doc = json_read(o->file, err);
+    if (!doc)
+        return NULL;
+    struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
+                                  (int)o->threads};
+    json_t *answer = NULL;
+    if (check_problem(o, doc, err) == 0)
+        answer = o->problem->solve(doc, &limits, err);
+    json_decref(doc);
+    if (!answer)
+        err_prefix(err, "%s", name);
+    struct rusage use;
+    if (answer && getrusage(RUSAGE_SELF, &use) == 0) /* reading the document included */
+        json_object_set_new(answer, "peak_bytes", json_integer(use.ru_maxrss * 1024));
+    return answer;
+}
+
+static int write_text(const struct options *o, const json_t *a, struct err *err) {
+    struct file_out out;
+    const char *proof = json_string_value(json_object_get(a, "proof"));
+    if (file_out_open(&out, o->output, err) < 0)
+        return -1;
+    fprintf(out.f, "problem  %s\n", o->problem->name);
+    fprintf(out.f, "value    %.12g\n", json_number_value(json_object_get(a, "value")));
+    fprintf(out.f, "bound    %.12g\n", json_number_value(json_object_get(a, "bound")));
+    fprintf(out.f, "gap      %.4g %%\n",
+            100 * json_number_value(json_object_get(a, "gap")));
+    fprintf(out.f, "time     %.4f s\n", json_number_value(json_object_get(a, "time_s")));
+    fprintf(out.f, "memory   %.1f MB\n",
+            json_number_value(json_object_get(a, "peak_bytes")) / 1e6);
+    fprintf(out.f, "proof    %s\n", proof ? proof : "none");
+    return file_out_close(&out, err);
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    struct options o;
+    if (parse(&o, argc, argv, &err) < 0)
+        return err_report(&err, "weft-solve");
+    interrupt_catch();
+    json_t *answer = solve(&o, &err);
+    int rc = !answer  ? -1
+             : o.text ? write_text(&o, answer, &err)
+                      : json_write_file(answer, o.output, &err);
+    json_decref(answer);
+    return rc < 0 ? err_report(&err, "weft-solve") : EXIT_DONE;
+}
