@@ -145,20 +145,20 @@ static void print_head(const struct predict *p, FILE *f) {
 
 static void print_times(const struct predict *p, FILE *f) {
     char mesh[256];
-    fprintf(f, "%5s %8s %9s %9s %9s %9s %9s %9s  %s\n", "stage", "devices", "total ms",
-            "compute", "collect", "p2p", "update", "bubble", "mesh");
+    fprintf(f, "%5s %8s %10s %10s %10s %10s %10s  %s\n", "stage", "devices", "compute ms",
+            "collective", "p2p", "update", "bubble", "mesh");
     for (int k = 0; k < p->sim.n_stages; k++) {
         const struct sim_stage *s = &p->sim.stages[k];
         mesh_format(p->program->stages[k].mesh, mesh, sizeof mesh);
-        fprintf(f, "%5d %8d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f  %s\n", k,
-                mesh_devices(p->program->stages[k].mesh), p->sim.time_us / 1e3,
-                s->compute_us / 1e3, s->collective_us / 1e3, s->p2p_us / 1e3,
-                s->update_us / 1e3, s->bubble_us / 1e3, mesh);
+        fprintf(f, "%5d %8d %10.2f %10.2f %10.2f %10.2f %10.2f  %s\n", k,
+                mesh_devices(p->program->stages[k].mesh), s->compute_us / 1e3,
+                s->collective_us / 1e3, s->p2p_us / 1e3, s->update_us / 1e3,
+                s->bubble_us / 1e3, mesh);
     }
 }
 
 static void print_memory(const struct predict *p, FILE *f) {
-    fprintf(f, "\n%5s %8s %9s", "stage", "in fl.", "total MiB");
+    fprintf(f, "\n%5s %8s %9s", "stage", "flying", "total MiB");
     static const char *const names[MEM_COUNT] = {"params", "grads",  "optim",
                                                  "activ",  "tempor", "buffers"};
     for (int c = 0; c < MEM_COUNT; c++)
