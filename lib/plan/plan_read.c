@@ -56,7 +56,7 @@ static int apply_layout(const struct model *m, const struct mesh *mesh, const js
         if (a < 0)
             return err_input(err, "layout: the mesh has no axis \"%.64s\"", axis);
         if (choose_dim(m, op, v, &d, err) < 0)
-            return err_at(err, "layout.%s", axis);
+            return err_prefix(err, "layout.%s", axis);
         out->dim[a] = (int8_t)d;
     }
     return 0;
