@@ -100,7 +100,7 @@ static void solve_core(struct lay_core *c, const struct solve_limits *limits, do
     r->value = LAY_INF;
     r->bound = INT64_MIN / 4;
     if (n <= 400)
-        solve_small(c, limits, deadline_s, n < 30 ? 0 : 1000, r);
+        solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 1000, r);
     if (!r->done)
         solve_large(c, limits, deadline_s, r);
 }
@@ -112,7 +112,7 @@ static int fill_answer(struct layout_answer *a, const struct lay_core *c,
     lay_core_choice(c, r->x, a->choice);
     int64_t unit = INT64_C(1) << c->shift;
     a->proof = r->proof;
-    if (layout_check(c->p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err) < 0)
+    if (layout_evaluate(c->p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err) < 0)
         return -1;
     a->bound = r->done ? a->value : r->bound <= 0 ? 0 : (r->bound + unit - 1) / unit;
     return 0;

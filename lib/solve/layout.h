@@ -94,7 +94,7 @@ void layout_answer_release(struct layout_answer *a);
 
 /* The independent evaluator: value, peak usage and its time of a choice. EXIT_NO when it
  * breaks the limit or uses a forbidden cost (the message says where). */
-int layout_check(const struct layout_problem *p, const int32_t *choice, int64_t *value,
+int layout_evaluate(const struct layout_problem *p, const int32_t *choice, int64_t *value,
                  int64_t *peak_usage, int64_t *peak_time, struct err *err);
 
 #endif

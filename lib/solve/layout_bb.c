@@ -213,7 +213,7 @@ static int doubtful(struct bb *b) {
         int n = count_alive(b, i);
         if (n < 2)
             continue;
-        score[i] += (double)memory_doubt(b, i);
+        score[i] += 10 * (double)memory_doubt(b, i);
         score[i] += 1e-3 * (double)(b->d.fwd[i + 1] - b->d.fwd[i] + b->d.bwd[i + 1] - b->d.bwd[i]);
         if (score[i] > most) {
             most = score[i];
@@ -227,7 +227,7 @@ static int doubtful(struct bb *b) {
 static bool out_of_budget(struct bb *b) {
     const struct lay_search *s = b->s;
     b->stop |= (s->max_nodes && s->nodes >= s->max_nodes) || interrupted() ||
-               (s->deadline_s > 0 && (s->nodes & 3) == 0 && now_s() > s->deadline_s);
+               (s->deadline_s > 0 && now_s() > s->deadline_s);
     return b->stop;
 }
 
@@ -238,7 +238,7 @@ static int bound_node(struct bb *b, int rounds, int64_t *bound) {
             return -1;
         b->d.best = INT64_MIN;
         b->d.stuck = 0;
-        b->d.step = b->s->nodes == 1 && turn == 0 ? 1 : 0.05;
+        b->d.step = b->s->nodes == 1 && turn == 0 ? 1 : 0.2;
         lay_dual_run(&b->d, rounds, b->s->upper, b->s->deadline_s);
         *bound = b->d.best > *bound ? b->d.best : *bound;
         if (*bound > b->s->upper - b->unit)
@@ -265,7 +265,7 @@ static void search(struct bb *b, int64_t bound) {
             break;
         }
         b->s->nodes++;
-        int rounds = b->s->nodes == 1 ? (b->s->root_rounds ? b->s->root_rounds : 400) : 12;
+        int rounds = b->s->nodes == 1 ? (b->s->root_rounds ? b->s->root_rounds : 400) : 8;
         if (bound_node(b, rounds, &bound) < 0)
             break;
         if (good_enough(b, bound)) {
@@ -294,6 +294,7 @@ void lay_search_run(struct lay_search *s) {
     s->nodes = 0;
     s->found = false;
     lay_dual_init(&b.d, s->core);
+    b.d.smooth = 0.7;
     lay_state_init(&b.state, s->core);
     lay_rows_init(&b.rows, s->core->cap, s->core->n_rows);
     size_t values = (size_t)b.d.off[b.d.n] + 1;

@@ -46,7 +46,7 @@ static int check_costs(const struct layout_problem *p, const int32_t *choice, in
     return 0;
 }
 
-int layout_check(const struct layout_problem *p, const int32_t *choice, int64_t *value,
+int layout_evaluate(const struct layout_problem *p, const int32_t *choice, int64_t *value,
                  int64_t *peak_usage, int64_t *peak_time, struct err *err) {
     if (check_costs(p, choice, value, err) < 0)
         return -1;

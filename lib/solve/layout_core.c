@@ -163,7 +163,7 @@ static void build_edges(struct lay_core *c) {
 }
 
 int lay_core_build(struct lay_core *c, const struct layout_problem *p, struct err *err) {
-    *c = (struct lay_core){.p = p};
+    *c = (struct lay_core){.p = p, .effort = 1000000000};
     for (int32_t i = 0; i < p->n_nodes; i++)
         if (p->first[i] == p->first[i + 1])
             return err_no(err, "node %d: has no strategy to choose", (int)i);

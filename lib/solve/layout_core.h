@@ -54,6 +54,7 @@ struct lay_core {
     double *lambda;    /* (n_rows) multipliers found so far */
     int64_t base;      /* cost that every answer has */
     int shift;         /* all costs in here are those of the problem times 2^shift */
+    int64_t effort;    /* most operations for the dominance test of one variable */
     int32_t *fixed;    /* (n_nodes) strategy of nodes whose variable is gone */
 };
 

@@ -107,7 +107,7 @@ static void init_edges(struct lay_dual *d) {
 }
 
 void lay_dual_init(struct lay_dual *d, struct lay_core *c) {
-    *d = (struct lay_dual){.c = c, .best = INT64_MIN, .step = 1};
+    *d = (struct lay_dual){.c = c, .best = INT64_MIN, .step = 1, .smooth = 0.9};
     init_vars(d);
     init_edges(d);
     size_t rows = (size_t)c->n_rows + 1;
@@ -315,7 +315,7 @@ static void move_prices(struct lay_dual *d, int64_t upper) {
     double norm = 0;
     for (int r = 0; r < rows; r++) {
         double g = (double)(d->use[r] - d->c->cap[r]);
-        d->grad[r] = 0.7 * d->grad[r] + 0.3 * g;
+        d->grad[r] = d->smooth * d->grad[r] + (1 - d->smooth) * g;
         if (d->lambda[r] > 0 || d->grad[r] > 0)
             norm += d->grad[r] * d->grad[r];
     }
@@ -354,9 +354,11 @@ int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadl
         } else {
             d->stuck++;
         }
-        if (d->stuck >= 10) {
+        if (d->stuck >= 15) { /* back to the best point, with shorter steps */
             d->step *= 0.7;
             d->stuck = 0;
+            memcpy(d->lambda, d->best_lambda, bytes);
+            memset(d->grad, 0, (size_t)d->c->n_rows * sizeof *d->grad);
         }
         if (d->bound >= upper || (deadline_s > 0 && now_s() > deadline_s) || interrupted() ||
             d->step < 1e-5)

@@ -45,6 +45,7 @@ struct lay_dual {
     int64_t best;       /* best so far */
     double *best_lambda;
     double step;        /* relative step length */
+    double smooth;      /* share of the old direction in the next one */
     int stuck;          /* rounds without progress */
     int64_t *tmp;       /* (most values) */
 };

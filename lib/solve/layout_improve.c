@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS 12 /* neighbourhoods per batch */
+#define JOBS 12       /* neighbourhoods per batch */
+#define MOST_JOBS 192
+#define SEARCHED 8000 /* values up to which branch and bound is tried */
 #define KINDS 6
 
 struct bounder {
@@ -40,11 +42,13 @@ struct batch {
     struct lay_whole whole;
     struct bounder b;
     struct lay_state check; /* on the core, to check and to descend */
-    struct lay_job jobs[JOBS];
+    struct lay_job jobs[MOST_JOBS];
     double size[KINDS];
     uint64_t count; /* of jobs so far */
+    int turn;
     int n_jobs;
     int next;       /* job to be taken: 0 is the bound */
+    double *lent;   /* (core.n_rows) multipliers for the next batch */
     pthread_mutex_t lock;
 };
 
@@ -127,11 +131,21 @@ static double set_doubt(struct batch *t) {
     return (double)gone / ((double)b->d.off[b->d.n] + 1);
 }
 
+/* The multipliers, for the parts: rows of the tight copy by their times. */
+static void lend_prices(struct batch *t) {
+    const struct lay_core *c = t->whole.c, *tight = &t->b.tight;
+    memset(t->lent, 0, (size_t)c->n_rows * sizeof *t->lent);
+    for (int r = 0, q = 0; r < c->n_rows; r++)
+        if (q < tight->n_rows && tight->row_time[q] == c->row_time[r])
+            t->lent[r] = tight->lambda[q++];
+}
+
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
-    lay_dual_run(&b->d, 30, t->m->value, t->m->deadline_s);
+    lay_dual_run(&b->d, 60, t->m->value, t->m->deadline_s);
     b->bound = b->d.best > b->bound ? b->d.best : b->bound;
+    lend_prices(t);
     bool much = (double)(b->bound - before) > 2e-5 * fabs((double)b->bound);
     b->idle = much ? 0 : b->idle + 1;
     if (lay_state_decode(&b->state, &b->d, 20)) {
@@ -167,7 +181,11 @@ static void bound_turn(struct batch *t) {
     b->found = false;
     if (b->empty)
         return;
-    if (b->idle >= 8) {
+    if (b->idle >= 8 && b->d.off[b->d.n] > SEARCHED) {
+        if (t->turn % 6) /* now and then is enough */
+            return;
+        b->d.step = b->d.step < 0.03 ? 0.03 : b->d.step;
+    } else if (b->idle >= 8) {
         search_turn(t);
         if (t->m->value < b->upper) /* a better choice: worth tightening again */
             b->idle = 4;
@@ -249,6 +267,7 @@ static void merge(struct batch *t) {
             x[i] = t->b.y[i];
         offer(t, x, true);
     }
+    memcpy(m->core->lambda, t->lent, (size_t)m->core->n_rows * sizeof *t->lent);
     m->bound = t->b.empty ? m->value : t->b.bound < m->value ? t->b.bound : m->value;
     m->by_search = t->b.by_search;
     if (m->value < before)
@@ -257,7 +276,8 @@ static void merge(struct batch *t) {
 }
 
 static void new_jobs(struct batch *t) {
-    t->n_jobs = t->m->value < LAY_INF ? JOBS : 0;
+    int64_t many = t->b.nodes / 32 * JOBS; /* as long as the search for the bound takes */
+    t->n_jobs = t->m->value == LAY_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
     for (int j = 0; j < t->n_jobs; j++, t->count++)
         t->jobs[j] = (struct lay_job){.w = &t->whole,
                                       .seed = rng_bits(t->m->seed, 1, t->count),
@@ -292,19 +312,21 @@ void lay_improve_run(struct lay_improve *m) {
     b->nodes = 32;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
+    t.lent = mem_array((size_t)m->core->n_rows + 1, sizeof *t.lent);
     double start = now_s();
-    for (int turn = 0; turn == 0 || !finished(&t); turn++) {
+    for (; t.turn == 0 || !finished(&t); t.turn++) {
         new_jobs(&t);
         run_jobs(&t);
         merge(&t);
         double unit = (double)(INT64_C(1) << m->core->shift);
         note_verbose("layout: %.1f s, turn %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
-                     now_s() - start, turn, (double)m->value / unit, (double)m->bound / unit,
+                     now_s() - start, t.turn, (double)m->value / unit, (double)m->bound / unit,
                      t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
     lay_core_release(&b->tight);
     free(b->y);
+    free(t.lent);
     lay_state_release(&t.check);
     lay_whole_release(&t.whole);
 }

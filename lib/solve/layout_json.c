@@ -1,6 +1,8 @@
 /* layout_json.c - layout problems from documents, answers to documents. */
 #include "solve/layout.h"
 
+#include "common/progress.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -43,9 +45,13 @@ json_t *solve_layout_json(const json_t *problem, const struct solve_limits *limi
                           struct err *err) {
     struct layout_problem p;
     struct layout_answer a;
+    struct solve_limits left = *limits;
+    double start = now_s();
     if (layout_read(&p, problem, err) < 0)
         return NULL;
-    int rc = layout_solve(&p, limits, &a, err);
+    if (left.time_budget_s > 0) /* reading counts */
+        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-3);
+    int rc = layout_solve(&p, &left, &a, err);
     json_t *o = rc < 0 ? NULL : answer(&p, &a);
     layout_answer_release(&a);
     layout_problem_release(&p);

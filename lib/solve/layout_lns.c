@@ -141,7 +141,7 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_
     memset(pos, -1, ((size_t)c->n_vars + 1) * sizeof *pos);
     for (int q = 0; q < n; q++)
         pos[free_vars[q]] = q;
-    *part = (struct lay_core){.p = &w->stub, .n_vars = n, .shift = c->shift};
+    *part = (struct lay_core){.p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
     part->var = mem_array((size_t)n + 1, sizeof *part->var);
     part->fixed = mem_array((size_t)c->n_vars + 1, sizeof *part->fixed);
     for (int q = 0; q < n; q++)

@@ -232,6 +232,11 @@ static bool costs_no_more(const struct lay_core *c, int i, int b, int than) {
 
 static bool dominated(struct reducer *r, int i) {
     struct lay_var *v = &r->c->var[i];
+    int64_t work = v->seg.n;
+    for (int64_t s = 0; s < v->adj.n; s++)
+        work += r->c->var[lay_other(&r->c->edge[v->adj.p[s]], i)].k;
+    if (work * v->k * v->k > r->c->effort)
+        return false;
     bool any = false;
     for (int b = 0; b < v->k; b++)
         for (int a = 0; a < v->k && v->cost[b] < LAY_INF; a++)
