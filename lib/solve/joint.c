@@ -106,7 +106,7 @@ static int explain(const struct search *s, struct err *err) {
                           (long long)p->node[v].id, p->devices);
         if (need > p->capacity)
             return err_no(err,
-                          "memory: node %lld alone takes at least %.0f of %.0f bytes per "
+                          "memory: node %lld alone takes at least %.9g of %.9g bytes per "
                           "device",
                           (long long)p->node[v].id, need, p->capacity);
     }
@@ -122,7 +122,7 @@ static int explain(const struct search *s, struct err *err) {
     }
     return err_no(err,
                   "memory: at most the last %d of %d nodes fit into stages on %d devices "
-                  "of %.0f bytes; node %lld before them fits no more",
+                  "of %.9g bytes; node %lld before them fits no more",
                   s->x.size[most], p->nodes, p->devices, p->capacity,
                   (long long)p->node[lead < 0 ? 0 : lead].id);
 }

@@ -62,9 +62,11 @@ struct stages_problem {
 int stages_read(struct stages_problem *p, const json_t *doc, struct err *err);
 void stages_release(struct stages_problem *p);
 
-/* Costs of stages first..k for k = first..layers-1 with configuration c: t[k], succ[k];
- * t = INFINITY where it cannot be. succ is capped at layers. */
-void stages_row(const struct stages_problem *p, int first, int c, double *t, int *succ);
+/* Costs of stages first..k for k = first..end-1 with configuration c: t[k], succ[k];
+ * t = INFINITY where it cannot be. succ is capped at layers. Returns end: all longer stages
+ * take more than limit. */
+int stages_row(const struct stages_problem *p, int first, int c, double limit, double *t,
+               int *succ);
 
 /* w and m of a stage, from its time. */
 void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,

@@ -16,28 +16,31 @@ static int successors(double state, double activation, double workspace, double 
     return (int)floor(left / activation) - 1;
 }
 
-static void additive_row(const struct stages_problem *p, int first,
-                         const struct stages_config *c, double *t, int *succ) {
+static int additive_row(const struct stages_problem *p, int first,
+                        const struct stages_config *c, double limit, double *t, int *succ) {
     double time = c->fixed_time, state = 0, act = 0;
     for (int k = first; k < p->layers; k++) {
         time += c->time[k];
+        if (time > limit)
+            return k;
         state += c->state[k];
         act += c->activation[k];
         succ[k] = successors(state, act, c->workspace, c->capacity, p->layers);
         t[k] = succ[k] < 0 ? INFINITY : time;
     }
+    return p->layers;
 }
 
-void stages_row(const struct stages_problem *p, int first, int c, double *t, int *succ) {
-    if (!p->dense_time) {
-        additive_row(p, first, &p->configs[c], t, succ);
-        return;
-    }
+int stages_row(const struct stages_problem *p, int first, int c, double limit, double *t,
+               int *succ) {
+    if (!p->dense_time)
+        return additive_row(p, first, &p->configs[c], limit, t, succ);
     for (int k = first; k < p->layers; k++) {
         int64_t at = ((int64_t)first * p->layers + k) * p->num_configs + c;
         succ[k] = p->dense_succ[at];
         t[k] = succ[k] < 0 ? INFINITY : p->dense_time[at];
     }
+    return p->layers;
 }
 
 void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
@@ -68,7 +71,7 @@ struct even {
     const struct stages_problem *p;
     int size, stages;
     double *t;
-    int *succ;
+    int *succ, *end; /* rows of the layer in work, and where they end */
     struct stages_plan *plan;
 };
 
@@ -82,8 +85,8 @@ static bool even_stage(struct even *e, int first, int last, int d,
         const struct stages_choice *c = &p->choices[j];
         int64_t at = (int64_t)c->config * p->layers + last;
         double w, m;
-        if (c->size != e->size || d < c->lo || d > c->hi || isinf(e->t[at]) ||
-            e->succ[at] < need)
+        if (c->size != e->size || d < c->lo || d > c->hi || last >= e->end[c->config] ||
+            isinf(e->t[at]) || e->succ[at] < need)
             continue;
         stages_charge(p, first, last, e->t[at], &w, &m);
         if (!any || m < st->m)
@@ -103,8 +106,8 @@ static bool even_fill(struct even *e, double limit) {
         bool any = false;
         struct stages_stage st;
         for (int c = 0; c < p->num_configs; c++)
-            stages_row(p, l, c, e->t + (int64_t)c * p->layers,
-                       e->succ + (int64_t)c * p->layers);
+            e->end[c] = stages_row(p, l, c, limit, e->t + (int64_t)c * p->layers,
+                                   e->succ + (int64_t)c * p->layers);
         for (int k = s == e->stages - 1 ? last : l; k <= last; k++) {
             bool good = even_stage(e, l, k, d, &st) && st.m <= limit;
             if (good)
@@ -144,6 +147,7 @@ void stages_even(const struct stages_problem *p, struct stages_plan *best) {
     struct even e = {.p = p,
                      .t = mem_array(n, sizeof *e.t),
                      .succ = mem_array(n, sizeof *e.succ),
+                     .end = mem_array((size_t)p->num_configs, sizeof *e.end),
                      .plan = &plan};
     for (int j = 0; j < p->num_choices; j++) {
         bool seen = false;
@@ -157,5 +161,6 @@ void stages_even(const struct stages_problem *p, struct stages_plan *best) {
     }
     free(e.t);
     free(e.succ);
+    free(e.end);
     free(plan.stages);
 }

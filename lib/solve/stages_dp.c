@@ -40,6 +40,9 @@ bool dp_stopped(const struct stages_dp *dp) {
 struct rows {
     double *t; /* [config][layer] */
     int *succ;
+    int *end;    /* [config]: rows hold stages that end before this layer */
+    double *now; /* [config]: t at the layer in work, INFINITY behind end */
+    int *live;   /* choices whose rows go on, in order */
 };
 
 static bool same_place(const struct stages_choice *a, const struct stages_choice *b) {
@@ -49,44 +52,67 @@ static bool same_place(const struct stages_choice *a, const struct stages_choice
 /* Another choice on the same devices is at least as fast and as roomy. */
 static bool dominated(const struct stages_problem *p, const struct rows *r, int j, int k) {
     const struct stages_choice *c = &p->choices[j];
-    int64_t at = (int64_t)c->config * p->layers + k;
+    double t = r->now[c->config];
+    int succ = r->succ[(int64_t)c->config * p->layers + k];
     for (int i = 0; i < p->num_choices; i++) {
-        int64_t other = (int64_t)p->choices[i].config * p->layers + k;
-        if (i == j || !same_place(c, &p->choices[i]) || r->t[other] > r->t[at] ||
-            r->succ[other] < r->succ[at])
+        const struct stages_choice *o = &p->choices[i];
+        if (i == j || r->now[o->config] > t || !same_place(c, o))
             continue;
-        if (r->t[other] < r->t[at] || r->succ[other] > r->succ[at] || i < j)
+        int other = r->succ[(int64_t)o->config * p->layers + k];
+        if (other >= succ && (r->now[o->config] < t || other > succ || i < j))
             return true;
     }
     return false;
 }
 
+/* The stage l..k with choice j, if it is worth having. */
+static void build_cell(struct stages_dp *dp, const struct rows *r, int l, int k, int j,
+                       double limit) {
+    const struct stages_problem *p = dp->p;
+    int c = p->choices[j].config, succ = r->succ[(int64_t)c * p->layers + k];
+    int need = k < p->layers - 1; /* a stage before the end has a successor */
+    if (isinf(r->now[c]) || succ < need)
+        return;
+    struct stages_triple t = {
+        .k = (uint16_t)k, .choice = (uint16_t)j, .succ = (uint16_t)succ};
+    stages_charge(p, l, k, r->now[c], &t.w, &t.m);
+    if (t.m <= limit && !dominated(p, r, j, k))
+        arr_push(&dp->triples, t);
+}
+
 static void build_row(struct stages_dp *dp, const struct rows *r, int l, double limit) {
     const struct stages_problem *p = dp->p;
-    for (int k = l; k < p->layers; k++)
-        for (int j = 0; j < p->num_choices; j++) {
-            int64_t at = (int64_t)p->choices[j].config * p->layers + k;
-            int need = k < p->layers - 1; /* a stage before the end has a successor */
-            if (isinf(r->t[at]) || r->succ[at] < need)
-                continue;
-            struct stages_triple t = {
-                .k = (uint16_t)k, .choice = (uint16_t)j, .succ = (uint16_t)r->succ[at]};
-            stages_charge(p, l, k, r->t[at], &t.w, &t.m);
-            if (t.m <= limit && !dominated(p, r, j, k))
-                arr_push(&dp->triples, t);
+    int n = p->num_choices;
+    for (int c = 0; c < p->num_configs; c++) {
+        int64_t at = (int64_t)c * p->layers;
+        r->end[c] = stages_row(p, l, c, limit, r->t + at, r->succ + at);
+    }
+    for (int j = 0; j < n; j++)
+        r->live[j] = j;
+    for (int k = l; k < p->layers && n > 0; k++) {
+        int kept = 0;
+        for (int i = 0; i < n; i++) {
+            int c = p->choices[r->live[i]].config;
+            r->now[c] = k < r->end[c] ? r->t[(int64_t)c * p->layers + k] : INFINITY;
+            if (k < r->end[c])
+                r->live[kept++] = r->live[i];
         }
+        n = kept;
+        for (int i = 0; i < n; i++)
+            build_cell(dp, r, l, k, r->live[i], limit);
+    }
 }
 
 bool dp_build(struct stages_dp *dp, double limit, struct err *err) {
     const struct stages_problem *p = dp->p;
     size_t n = (size_t)p->num_configs * (size_t)p->layers;
-    struct rows r = {mem_array(n, sizeof *r.t), mem_array(n, sizeof *r.succ)};
+    size_t configs = (size_t)p->num_configs;
+    struct rows r = {mem_array(n, sizeof *r.t), mem_array(n, sizeof *r.succ),
+                     mem_array(configs, sizeof *r.end), mem_array(configs, sizeof *r.now),
+                     mem_array((size_t)p->num_choices + 1, sizeof *r.live)};
     bool good = true;
     dp->triples.n = 0;
     for (int l = 0; l < p->layers && good; l++) {
-        for (int c = 0; c < p->num_configs; c++)
-            stages_row(p, l, c, r.t + (size_t)c * (size_t)p->layers,
-                       r.succ + (size_t)c * (size_t)p->layers);
         dp->start[l] = dp->triples.n;
         build_row(dp, &r, l, limit);
         if (dp->triples.n > MAX_TRIPLES) {
@@ -97,6 +123,9 @@ bool dp_build(struct stages_dp *dp, double limit, struct err *err) {
     dp->start[p->layers] = dp->triples.n;
     free(r.t);
     free(r.succ);
+    free(r.end);
+    free(r.now);
+    free(r.live);
     return good;
 }
 
@@ -206,6 +235,21 @@ bool dp_prefix(struct stages_dp *dp, double limit, double *q) {
     return true;
 }
 
+/* The least a[i] + b[i]; four of them at a time, so that they do not wait for each other.
+ */
+static double least_sum(const double *a, const double *b, int n) {
+    double m[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++) {
+            double x = a[i + j] + b[i + j];
+            m[j] = x < m[j] ? x : m[j];
+        }
+    for (; i < n; i++)
+        m[0] = fmin(m[0], a[i] + b[i]);
+    return fmin(fmin(m[0], m[1]), fmin(m[2], m[3]));
+}
+
 bool dp_filter(struct stages_dp *dp, double lo, double best) {
     const struct stages_problem *p = dp->p;
     int64_t kept = 0, from = 0;
@@ -226,11 +270,7 @@ bool dp_filter(struct stages_dp *dp, double lo, double best) {
             struct stages_triple t = dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t.choice];
             const double *s = dp->suffix + dp->width * (t.k + 1) - c->size;
-            double least = INFINITY;
-            for (int d = c->lo; d <= c->hi; d++) {
-                double x = q[d] + s[d];
-                least = x < least ? x : least;
-            }
+            double least = least_sum(q + c->lo, s + c->lo, c->hi - c->lo + 1);
             if (least + t.w + (p->micro_batches - 1) * fmax(t.m, lo) < best)
                 dp->triples.p[kept++] = t;
         }

@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# weft-solve as a user runs it: the four problems from files and pipes, JSON and table, time
+# budget and interrupt, and what wrong usage and wrong documents get. Prints TAP; the programs
+# are in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-solve
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+is() { # is GOT WANT TEXT
+    [ "$1" = "$2" ]
+    ok $? "$3: $1"
+}
+run() { # run ARGS...: leaves $status, out, err
+    "$tool" "$@" >out 2>err </dev/null
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
+    local want=$1 pattern=$2 text=$3
+    shift 4
+    run "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-solve: error: .*$pattern" err &&
+        [ "$(grep -c '^weft-solve: error' err)" -eq 1 ]
+    ok $? "$text: $(head -1 err) (exit $status)"
+}
+solves() { # solves PROBLEM FILE VALUE TEXT
+    run "$1" "$2"
+    is "$(jq -c '[.value, .bound, .gap, .optimal, .problem]' out)" \
+        "[$3,$3,0,true,\"$1\"]" "$4"
+}
+
+# ---- one small document of each -------------------------------------------------------
+
+cat >layout.json <<'END'
+{"problem": {"name": "two", "nodes": {"intervals": [[0, 2], [0, 2]],
+ "costs": [[1, 5], [2, 3]], "usages": [[10, 1], [10, 1]]},
+ "edges": {"nodes": [[0, 1]], "costs": [[0, 4, 4, 0]]}, "usage_limit": 11}}
+END
+cat >partition.json <<'END'
+{"maxSizePerFPGA": 10, "maxFPGAs": 2, "maxCPUs": 0, "nodes": [
+ {"id": 0, "supportedOnFpga": true, "cpuLatency": 9, "fpgaLatency": 3,
+  "isBackwardNode": false, "colorClass": 0, "size": 1},
+ {"id": 1, "supportedOnFpga": true, "cpuLatency": 9, "fpgaLatency": 4,
+  "isBackwardNode": false, "colorClass": 1, "size": 1}],
+ "edges": [{"sourceId": 0, "destId": 1, "cost": 0.5}]}
+END
+cat >stages.json <<'END'
+{"format": "weft-problem/1", "problem": "stages", "num_layers": 4, "num_devices": 2,
+ "num_micro_batches": 8, "submeshes": [{"size": 1}, {"size": 2}],
+ "layers": {"time": [1, 2, 2, 1], "state": [4, 4, 4, 4], "activation": [1, 1, 1, 1]},
+ "configs": [{"submesh": 0, "capacity": 16}, {"submesh": 1, "time_scale": 0.6}]}
+END
+cat >joint.json <<'END'
+{"maxDevices": 2, "maxMemoryPerDevice": 10, "bandwidth": 1, "mbsInBatch": 4, "edges": [
+ {"sourceId": 0, "destId": 1, "communicationCost": 0.25}], "nodes": [
+ {"id": 0, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 2, "parameterSize": 1,
+  "memoryUsageA": 1, "memoryUsageB": 1, "syncTimeFw": {}, "syncTimeBw": {"1": 0}}]}},
+ {"id": 1, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 3, "parameterSize": 1,
+  "memoryUsageA": 1, "memoryUsageB": 1, "syncTimeFw": {"0": 0}, "syncTimeBw": {}}]}}]}
+END
+solves layout layout.json 8 "layout, with memory that binds"
+solves partition partition.json 4.5 "partition, with communication"
+solves stages stages.json 27 "stages"
+solves joint joint.json 3.5 "joint"
+
+# ---- ways in and out --------------------------------------------------------------------
+
+"$tool" stages <stages.json >out2 2>err
+is "$(jq .value out2)" 27 "standard input without a file"
+"$tool" stages - -o out3 <stages.json >out 2>err
+is "$(jq .value out3)$(cat out)" 27 "standard input as -, answer to a file"
+run stages --text stages.json
+is "$(awk '/^(value|bound)/ {print $2}' out | tr '\n' ' ')" "27 27 " "a table"
+run stages --seed 7 --threads 2 --gap 0.1 --time-budget 10s stages.json
+is "$status$(jq '.value >= .bound and .gap <= 0.1 and .peak_bytes > 0' out)" 0true \
+    "all options, and the memory it took"
+for p in layout partition stages joint; do
+    run "$p" "$p.json"
+    jq -S 'del(.time_s, .peak_bytes)' out >first
+    run "$p" "$p.json"
+    jq -S 'del(.time_s, .peak_bytes)' out | cmp -s - first
+    ok $? "$p: the same answer twice"
+done
+run --help
+is "$status$(grep -c 'time-budget' out)" 01 "--help"
+run --version
+is "$status" 0 "--version"
+
+# ---- wrong usage --------------------------------------------------------------------------
+
+refuses 2 "no problem" "no problem given" --
+refuses 2 "no problem .knapsack" "an unknown problem" -- knapsack stages.json
+refuses 2 "3 operands" "too many files" -- stages stages.json joint.json
+refuses 2 "gap" "a negative gap" -- stages --gap=-1 stages.json
+refuses 2 "time-budget" "a time that is none" -- stages --time-budget soon stages.json
+
+# ---- wrong documents ------------------------------------------------------------------------
+
+refuses 3 "absent.json" "no such file" -- stages absent.json
+for p in layout partition stages joint; do
+    head -c 150 "$p.json" >cut.json
+    refuses 3 "cut.json:[0-9]*:[0-9]*:" "$p: truncated JSON" -- "$p" cut.json
+    echo '[1, 2]' >list.json
+    refuses 3 "list.json: .*expected an object" "$p: not an object" -- "$p" list.json
+    echo '{}' >empty.json
+    refuses 3 "empty.json: ..*" "$p: an empty object" -- "$p" empty.json
+done
+refuses 3 "stages.json: problem: this is a stages problem" "another solver's document" -- \
+    joint stages.json
+edit() { jq "$2" "$1.json" >bad.json; }
+edit stages '.configs[1].submesh = 7'
+refuses 3 "bad.json: configs.1..submesh" "a submesh that is not there" -- stages bad.json
+edit stages '.layers.time[2] = -1'
+refuses 3 "bad.json: layers.time.2.: expected a finite number" "a negative time" -- \
+    stages bad.json
+edit stages '.num_layer = 4'
+refuses 3 'unknown key "num_layer"' "a misspelt key" -- stages bad.json
+edit joint '.edges[0].destId = 9'
+refuses 3 "edges.0..destId: no node 9" "an unknown node" -- joint bad.json
+edit joint '.edges += [{sourceId: 1, destId: 0, communicationCost: 0}]'
+refuses 3 "cycle" "a cycle" -- joint bad.json
+edit joint '.nodes[1].TMPCs["1"][0].memoryUsageA = -3'
+refuses 3 "nodes.1..TMPCs.1.0..memoryUsageA" "negative memory" -- joint bad.json
+edit partition '.edges[0].destId = 9'
+refuses 3 "bad.json: edges" "partition: an unknown node" -- partition bad.json
+edit layout '.problem.edges.costs[0] = [0, 4, 4]'
+refuses 3 "bad.json: .*costs" "layout: a matrix of the wrong size" -- layout bad.json
+
+# ---- no answer within the limits ------------------------------------------------------------
+
+edit layout '.problem.usage_limit = 1'
+refuses 1 "bad.json: ..*" "layout: memory" -- layout bad.json
+edit partition '.maxSizePerFPGA = 0.5'
+refuses 1 "bad.json: ..*" "partition: memory" -- partition bad.json
+edit stages '.configs[].capacity = 3'
+refuses 1 "memory: layer 0" "stages: a layer that fits nowhere" -- stages bad.json
+edit stages '.submeshes[0].size = 2 | .num_devices = 3'
+refuses 1 "devices" "stages: sizes that do not add up" -- stages bad.json
+edit joint '.maxMemoryPerDevice = 1.5'
+refuses 1 "memory: node 0 alone takes at least 2 of 1.5" "joint: a node that fits nowhere" -- \
+    joint bad.json
+
+# ---- time ------------------------------------------------------------------------------------
+
+# 1,000 layers on 64 devices whose memory is tight: seconds of work. The generator is that of
+# scripts/repro-solvers.sh with a smaller capacity.
+awk 'BEGIN {
+    srand(7); L = 1000
+    printf "{\"format\":\"weft-problem/1\",\"problem\":\"stages\",\"num_layers\":%d,", L
+    printf "\"num_devices\":64,\"num_micro_batches\":128,\"layers\":{"
+    for (k = 0; k < 3; k++) {
+        printf "%s\"%s\":[", k ? "," : "", k == 0 ? "time" : k == 1 ? "state" : "activation"
+        for (l = 0; l < L; l++) printf "%s%.4f", l ? "," : "", (k < 2 ? 1 : 0.1) * (0.5 + rand())
+        printf "]"
+    }
+    printf "},\"submeshes\":["
+    for (i = 0; i < 11; i++) { s[i] = i < 4 ? 2 ^ i : 8 * (i - 2)
+        printf "%s{\"size\":%d}", i ? "," : "", s[i] }
+    printf "],\"configs\":["
+    for (i = 0; i < 22; i++) { z = s[int(i / 2)]; r = i % 2
+        printf "%s{\"submesh\":%d,\"time_scale\":%.6f,\"state_scale\":%.6f,", i ? "," : "",
+            int(i / 2), (r ? 1.33 : 1) / z ^ 0.95, 1 / z
+        printf "\"activation_scale\":%.6f,\"fixed_time\":0.01,\"capacity\":21.5}",
+            (r ? 0.1 : 1) / z }
+    print "]}"
+}' >large.json
+run stages --time-budget 600ms large.json
+is "$status$(jq '.time_s < 1.5 and .bound <= .value' out 2>/dev/null)" 0true \
+    "a time budget is kept, with a bound"
+"$tool" stages large.json >out 2>err &
+pid=$!
+sleep 0.6
+kill -INT $pid
+wait $pid
+is "$?$(jq '.bound <= .value and (.stages | length) > 0' out 2>/dev/null)" 0true \
+    "an interrupt gives the incumbent"
+
+echo "1..$n"
+[ "$failed" -eq 0 ]
