@@ -1,8 +1,9 @@
 /* Timing one instruction.
  *
- * In a step an instruction finds its weights cold and its activations somewhere in the
- * outer caches. The bench walks round several sets of operands, together larger than the
- * caches of a core, and never runs twice in a row on the same bytes.
+ * In a step an instruction finds some operands in the caches, for the instruction before
+ * has just made them, and others in memory: weights, what the forward pass kept, sums of
+ * gradients; the update finds everything there. Operands of the second sort have many
+ * places here, together larger than the caches, and the bench walks round them.
  *
  * Samples are taken until the median is known well enough or the row's time is spent. Short
  * instructions are timed in bursts. Where ranks share a core, a sample must outlast the
@@ -20,8 +21,9 @@
 
 enum {
     ALIGN = 64,
-    SETS_BYTES = 64 << 20, /* of all sets together */
-    SETS_MOST = 32,
+    OLD_BYTES = 128 << 20,    /* all places of the old operands together */
+    UPDATE_BYTES = 256 << 20, /* the same in the update */
+    SETS_MOST = 2048,
     SAMPLES_LEAST = 7,
     SAMPLES_MOST = 400,
     BURST_MOST = 10000,
@@ -33,23 +35,28 @@ static int64_t aligned(int64_t elems) {
     return (4 * elems + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* One set; the operands stand one behind the other. */
-static int64_t set_bytes(const struct work *w) {
+static bool is_old(const struct work *w, bool out, int i) {
+    return w->old >> (i + 8 * out) & 1;
+}
+
+/* Of one set of the old operands, or of the others. */
+static int64_t part_bytes(const struct work *w, bool old) {
     int64_t bytes = 0;
     for (int i = 0; i < w->n_in; i++)
-        bytes += aligned(w->in[i]);
+        bytes += is_old(w, false, i) == old ? aligned(w->in[i]) : 0;
     for (int i = 0; i < w->n_out; i++)
-        bytes += aligned(w->out[i]);
-    return bytes > ALIGN ? bytes : ALIGN;
+        bytes += is_old(w, true, i) == old ? aligned(w->out[i]) : 0;
+    return bytes;
 }
 
 static int count_sets(const struct work *w) {
-    int64_t n = SETS_BYTES / set_bytes(w);
+    int64_t old = part_bytes(w, true);
+    int64_t n = old ? (w->update ? UPDATE_BYTES : OLD_BYTES) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
 }
 
 int64_t bench_bytes(const struct work *w) {
-    return count_sets(w) * set_bytes(w);
+    return part_bytes(w, false) + count_sets(w) * part_bytes(w, true) + ALIGN;
 }
 
 /* ---- operands ------------------------------------------------------------ */
@@ -74,33 +81,41 @@ static void fill_ids(int32_t *p, int64_t n, int64_t below) {
     }
 }
 
-/* The addresses of one set's operands. */
-static void operands(const struct bench *b, int set, float **in, float **out) {
-    char *at = b->memory + set * set_bytes(&b->work);
-    for (int i = 0; i < INSTR_MAX_IN; i++) {
-        int64_t n = i < b->work.n_in ? b->work.in[i] : 0;
-        in[i] = n ? (float *)at : NULL;
-        at += aligned(n);
-    }
-    for (int i = 0; i < INSTR_MAX_OUT; i++) {
-        int64_t n = i < b->work.n_out ? b->work.out[i] : 0;
-        out[i] = n ? (float *)at : NULL;
-        at += aligned(n);
-    }
+/* Takes the operand's place from what is left of the old or of the other ones. */
+static float *take(const struct work *w, bool out, int i, int64_t elems, char **fresh,
+                   char **old) {
+    char **at = is_old(w, out, i) ? old : fresh, *p = *at;
+    *at += aligned(elems);
+    return elems ? (float *)p : NULL;
 }
 
+/* The addresses of the operands, the old ones of this set. */
+static void operands(const struct bench *b, int set, float **in, float **out) {
+    const struct work *w = &b->work;
+    char *fresh = b->memory;
+    char *old = b->memory + part_bytes(w, false) + set * part_bytes(w, true);
+    for (int i = 0; i < INSTR_MAX_IN; i++)
+        in[i] = take(w, false, i, i < w->n_in ? w->in[i] : 0, &fresh, &old);
+    for (int i = 0; i < INSTR_MAX_OUT; i++)
+        out[i] = take(w, true, i, i < w->n_out ? w->out[i] : 0, &fresh, &old);
+}
+
+/* The old operands of one set; with the first, the others too. */
 static void fill_set(const struct bench *b, int set) {
+    const struct work *w = &b->work;
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
     operands(b, set, in, out);
-    for (int i = 0; i < b->work.n_in; i++) {
-        if (i == b->work.ids)
-            fill_ids((int32_t *)in[i], b->work.in[i], b->work.n_ids);
-        else if (in[i])
-            fill_floats(in[i], b->work.in[i]);
+    for (int i = 0; i < w->n_in; i++) {
+        if (!in[i] || (set && !is_old(w, false, i)))
+            continue;
+        if (i == w->ids)
+            fill_ids((int32_t *)in[i], w->in[i], w->n_ids);
+        else
+            fill_floats(in[i], w->in[i]);
     }
-    for (int i = 0; i < b->work.n_out; i++)
-        if (out[i])
-            fill_floats(out[i], b->work.out[i]);
+    for (int i = 0; i < w->n_out; i++)
+        if (out[i] && (!set || is_old(w, true, i)))
+            fill_floats(out[i], w->out[i]);
 }
 
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {

@@ -186,9 +186,41 @@ static void fill_work(enum opcode code, const int64_t *n, struct work *w) {
     }
 }
 
+/* Weights, activations that the forward pass kept, gradients that are summed up: what no
+ * instruction just before has touched. */
+static unsigned old_operands(enum opcode code) {
+    enum { IN0 = 1, IN1 = 2, IN2 = 4, IN3 = 8, OUT0 = 256, OUT1 = 512, OUT2 = 1024 };
+    switch (code) {
+    case I_linear:
+    case I_linear_dx:
+    case I_embedding:
+    case I_bias: return IN1;
+    case I_linear_dw: return IN0 | OUT0 | OUT1;
+    case I_embedding_dw:
+    case I_bias_dw: return OUT0;
+    case I_layernorm:
+    case I_layernorm_apply: return IN1 | IN2;
+    case I_layernorm_bwd:
+    case I_layernorm_bwd_apply: return IN0 | IN1 | IN2 | OUT1 | OUT2;
+    case I_layernorm_bwd_sums: return IN0 | IN1 | IN2;
+    case I_attention_bwd: return IN0 | IN1 | IN2;
+    case I_gelu_dx:
+    case I_relu_dx:
+    case I_silu_dx:
+    case I_add: return IN0; /* of a residual sum, the older branch */
+    case I_fill: return OUT0;
+    case I_sum_squares:
+    case I_adamw:
+    case I_sgd: return IN0 | IN1 | IN2 | IN3;
+    default: return 0;
+    }
+}
+
 void work_of(const struct enum_key *key, struct work *w) {
-    *w = (struct work){.ids = -1};
-    fill_work(key->code, key->n, w);
+    enum opcode code = key->code;
+    *w = (struct work){.ids = -1, .old = old_operands(code)};
+    w->update = code == I_fill || code == I_sum_squares || code == I_adamw || code == I_sgd;
+    fill_work(code, key->n, w);
     for (int i = 0; i < w->n_in; i++)
         w->footprint += 4 * w->in[i];
     for (int i = 0; i < w->n_out; i++)

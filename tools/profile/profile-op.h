@@ -19,11 +19,13 @@
 struct work {
     int n_in, n_out;
     int64_t in[INSTR_MAX_IN], out[INSTR_MAX_OUT]; /* elements; 0 = absent */
-    int ids;                                      /* operand that holds ids, or -1 */
-    int64_t n_ids;                                /* ids are 0..n_ids-1 */
-    double flops;                                 /* multiply-adds count 2 */
-    double bytes;                                 /* read and written */
-    int64_t footprint;                            /* bytes of all operands */
+    unsigned old;      /* operands last touched long ago: bit i of in, bit 8 + i of out */
+    bool update;       /* touches everything once a step */
+    int ids;           /* operand that holds ids, or -1 */
+    int64_t n_ids;     /* ids are 0..n_ids-1 */
+    double flops;      /* multiply-adds count 2 */
+    double bytes;      /* read and written */
+    int64_t footprint; /* bytes of all operands */
 };
 void work_of(const struct enum_key *key, struct work *w);
 
@@ -40,8 +42,9 @@ struct measured {
     int64_t repeats;
 };
 
-/* An instruction made ready: several sets of operands, so that what is read has been out of
- * the inner caches for a while, as in a step. */
+/* An instruction made ready. What the instruction before would have produced, and what is
+ * written over and over, has one place; what was last touched long ago has many, so that it
+ * has left the caches when its turn comes again, as in a step. */
 struct bench {
     char *memory;
     int64_t size;
