@@ -30,8 +30,7 @@ void cost_forget(struct cost *c) {
         memset(c->slots, 0, sizeof *c->slots * (size_t)c->n_slots);
 }
 
-/* ---- missing keys ----------------------------------------------------------------------
- */
+/* ---- missing keys ------------------------------------------------------------------ */
 
 static bool key_equal(const struct cost_key *a, const struct cost_key *b) {
     return a->code == b->code && !memcmp(a->n, b->n, sizeof a->n);
@@ -68,8 +67,7 @@ static void note_missing(struct cost *c, const struct cost_key *k) {
     c->missing[*slot - 1].count++;
 }
 
-/* ---- groups
- * ------------------------------------------------------------------------------ */
+/* ---- groups ------------------------------------------------------------------------ */
 
 /* Some rank stands on another node than the first one of its group. */
 static bool find_crossing(const struct cluster *cl, const struct stage *st, unsigned axes) {
@@ -117,8 +115,8 @@ static int64_t stage_distance(const struct plan *plan, int a, int b) {
     return d > 0 ? d : d < 0 ? -d : 1;
 }
 
-/* Messages between two stages: does any rank of them stand on another node than the rest?
- */
+/* Messages between two stages: does any rank of them stand on another node than the
+ * rest? */
 static bool stages_cross(const struct cost *c, const struct plan *plan, int a, int b) {
     const struct stage *lo = &plan->stages[a < b ? a : b],
                        *hi = &plan->stages[a < b ? b : a];
@@ -126,8 +124,7 @@ static bool stages_cross(const struct cost *c, const struct plan *plan, int a, i
            cluster_node_of(&c->cluster, hi->first_rank + mesh_devices(&hi->mesh) - 1);
 }
 
-/* ---- single costs
- * ------------------------------------------------------------------------ */
+/* ---- single costs ------------------------------------------------------------------ */
 
 static double comm_us(struct cost *c, enum opcode code, int64_t size, int64_t stride,
                       bool cross, int64_t bytes) {
@@ -186,17 +183,19 @@ double cost_instr_us(struct cost *c, const struct plan *plan,
     return shape_us(c, i->code, i->n);
 }
 
+static double fraction(double f) {
+    return f > 0 ? f < 1 ? f : 1 : 0;
+}
+
 double cost_instr_overlap(struct cost *c, const struct plan *plan,
                           const struct stage_program *sp, const struct instr *i) {
     if (opcode_key(i->code) != KEY_COMM || i->code == I_norm)
         return 0;
-    double f = profile_overlap_of(c->times, opcode_name(i->code),
-                                  cost_group_crosses(c, plan, sp->stage, i->axes));
-    return f > 0 ? f < 1 ? f : 1 : 0;
+    return fraction(profile_overlap_of(c->times, opcode_name(i->code),
+                                       cost_group_crosses(c, plan, sp->stage, i->axes)));
 }
 
-/* ---- transfers
- * --------------------------------------------------------------------------- */
+/* ---- transfers --------------------------------------------------------------------- */
 
 /* Elements in one run of memory when the box is copied from or to the block. */
 static int64_t run_length(const struct shape *s, const struct block *block,
@@ -237,7 +236,6 @@ static void find_runs(const struct program *g, const struct transfer *t, int64_t
 struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
                                    const struct transfer *t) {
     bool cross = stages_cross(c, g->plan, t->from, t->to);
-    double f = profile_overlap_of(c->times, "p2p", cross);
     int64_t pack, unpack;
     find_runs(g, t, &pack, &unpack);
     return (struct transfer_cost){
@@ -245,12 +243,13 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
         .move_us =
             cost_p2p_us(c, stage_distance(g->plan, t->from, t->to), cross, 4 * t->max_recv),
         .unpack_us = cost_copy_us(c, t->recv_staging, unpack),
-        .overlap = f > 0 ? f < 1 ? f : 1 : 0,
+        .overlap = fraction(profile_overlap_of(c->times, "p2p", cross)),
         .cross = cross,
     };
 }
 
-/* What a stage alone can tell of a send or receive. */
+/* What a stage alone can tell of a send or receive. A message is taken to be there when it
+ * is asked for, as it is at the stage that bounds the time. */
 static double transfer_alone_us(struct cost *c, const struct plan *plan,
                                 const struct stage_program *sp, const struct instr *i) {
     if (i->code == I_send)
@@ -260,12 +259,12 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
     int from = plan->stage_of[op];
     if (from == sp->stage) /* a gradient, from behind */
         from = sp->stage + 1 < plan->n_stages ? sp->stage + 1 : sp->stage;
-    return cost_p2p_us(c, stage_distance(plan, from, sp->stage),
-                       stages_cross(c, plan, from, sp->stage), 4 * i->n[0]);
+    bool cross = stages_cross(c, plan, from, sp->stage);
+    return cost_p2p_us(c, stage_distance(plan, from, sp->stage), cross, 4 * i->n[0]) *
+           (1 - fraction(profile_overlap_of(c->times, "p2p", cross)));
 }
 
-/* ---- a stage
- * ----------------------------------------------------------------------------- */
+/* ---- a stage ----------------------------------------------------------------------- */
 
 static enum segment segment_at(const struct stage_program *sp, int i) {
     return i < sp->seg[SEG_BACKWARD] ? SEG_FORWARD
@@ -317,8 +316,7 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
     out->missing = missing - before;
 }
 
-/* ---- reporting
- * --------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------- */
 
 static bool is_comm(enum opcode code) {
     return opcode_key(code) == KEY_COMM || opcode_key(code) == KEY_P2P;
@@ -389,8 +387,7 @@ int cost_check(const struct cost *c, const char *profile, const struct plan *pla
     return hint_commands(c, profile, plan, err);
 }
 
-/* ---- streams
- * ----------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------- */
 
 void streams_init(struct streams *s, const struct stage_program *sp) {
     size_t n = (size_t)sp->n_buffers + 1;

@@ -61,8 +61,7 @@ double cost_instr_overlap(struct cost *c, const struct plan *plan,
                           const struct stage_program *sp, const struct instr *i);
 
 /* Does the group of any rank of the stage along these axes stand on more than one node? */
-bool cost_group_crosses(struct cost *c, const struct plan *plan, int stage,
-                        unsigned axes);
+bool cost_group_crosses(struct cost *c, const struct plan *plan, int stage, unsigned axes);
 
 /* One message of this many bytes between ranks `stride` apart. */
 double cost_p2p_us(struct cost *c, int64_t stride, bool cross, int64_t bytes);
@@ -71,8 +70,8 @@ double cost_copy_us(struct cost *c, int64_t elems, int64_t inner);
 
 /* What one use of a transfer costs its two ends; waiting is the simulator's. */
 struct transfer_cost {
-    double pack_us; /* the sender copies into its staging */
-    double move_us; /* the receiver takes the message: p2p of what one rank receives */
+    double pack_us;   /* the sender copies into its staging */
+    double move_us;   /* the receiver takes the message: p2p of what one rank receives */
     double unpack_us; /* and copies what does not lie in one run */
     double overlap;   /* fraction of move_us that goes on while the receiver is busy */
     bool cross;       /* the two stages have ranks on different nodes */
@@ -86,7 +85,8 @@ struct stage_cost {
     double compute_us[SEG_COUNT]; /* SEG_UPDATE: both halves, without the norm */
     double comm_us[SEG_COUNT];    /* collectives inside the stage */
     double us[SEG_COUNT];         /* both together: their sum less what overlaps */
-    double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives */
+    double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives, less
+                                     what overlaps */
     double reduce_us;             /* of the update, p2p too, what stands before the norm */
     double norm_us;
     int64_t missing; /* instructions whose key the profile lacks */
@@ -105,7 +105,7 @@ int cost_check(const struct cost *c, const char *profile, const struct plan *pla
 /* "linear 2048,1536,384,0,1" or "all_reduce size=4 stride=1 node 65536". Returns buf. */
 char *cost_key_format(const struct cost_key *k, char *buf, size_t n);
 
-/* ---- streams -------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------- */
 
 /* Instructions of one rank on a compute and a communication stream, for as long as nothing
  * comes from or goes to another stage: an instruction starts when its stream is free and

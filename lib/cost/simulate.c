@@ -117,8 +117,7 @@ static struct sim_transfer *engine_transfers(const struct build *b) {
     return out;
 }
 
-/* ---- trace
- * ------------------------------------------------------------------------------- */
+/* ---- trace ------------------------------------------------------------------------- */
 
 struct draw {
     const struct build *b;
@@ -172,8 +171,7 @@ static void draw_names(const struct draw *d) {
         }
 }
 
-/* ---- whole program
- * ----------------------------------------------------------------------- */
+/* ---- whole program ----------------------------------------------------------------- */
 
 static void per_micro_batch(const struct build *b, struct simulation *out) {
     for (int k = 0; k < out->n_stages; k++) {

@@ -52,8 +52,7 @@ int simulate_program(const struct program *g, struct cost *c, const struct sim_t
                      struct simulation *out, struct err *err);
 void simulation_release(struct simulation *s);
 
-/* ---- below: the engine alone, for tests
- * ------------------------------------------------------ */
+/* ---- below: the engine alone, for tests -------------------------------------------- */
 
 enum sim_step_kind { SIM_WORK, SIM_SEND, SIM_RECV, SIM_NORM };
 

@@ -1,5 +1,5 @@
-/* Clusters: a synthetic string, after hwloc's ("node:4 gpu:8"), or a small JSON document.
- */
+/* Clusters: a synthetic string, after hwloc's ("node:4 gpu:8"), or a small JSON
+ * document. */
 #include "plan/cluster.h"
 
 #include "common/json.h"
@@ -24,8 +24,7 @@ int64_t cluster_node_of(const struct cluster *c, int64_t rank) {
     return rank / c->devices_per_node;
 }
 
-/* ---- synthetic ------------------------------------------------------------------------
- */
+/* ---- synthetic --------------------------------------------------------------------- */
 
 static bool is_device_level(const char *name) {
     return !strcmp(name, "gpu") || !strcmp(name, "cpu") || !strcmp(name, "device");
@@ -68,8 +67,7 @@ static int read_synthetic(struct cluster *c, const char *text, struct err *err) 
     return 0;
 }
 
-/* ---- file -----------------------------------------------------------------------------
- */
+/* ---- file -------------------------------------------------------------------------- */
 
 /* Bytes as a number or as "28G". */
 static int read_memory(const json_t *doc, int64_t *out, struct err *err) {

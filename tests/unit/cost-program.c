@@ -8,6 +8,7 @@
 
 #include "../unit/tap.h"
 #include "common/progress.h"
+#include "common/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,8 +20,7 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), 1);
 }
 
-/* ---- invented profiles
- * ---------------------------------------------------------------------- */
+/* ---- invented profiles ------------------------------------------------------------- */
 
 static double invented_us(const struct cost_key *k) {
     if (k->code == I_send)
@@ -107,8 +107,7 @@ static struct profile_times *load_times(const char *path, struct err *err) {
     return t;
 }
 
-/* ---- whole programs
- * ---------------------------------------------------------------------------- */
+/* ---- whole programs ---------------------------------------------------------------- */
 
 static struct plan *plan_of(const char *text, struct err *err) {
     json_t *doc = json_parse(text, strlen(text), "plan", err);
@@ -193,6 +192,27 @@ static void test_cluster(void) {
     }
 }
 
+/* Texts that are nearly clusters: each is read or refused with a message. */
+static void test_cluster_noise(uint64_t seed) {
+    static const char *const words[] = {"node", "gpu", "cpu", "device", ":", " ", "8", "0",
+                                        "-1", "99999999999999999999", "K", "\t", "x", "::",
+                                        "4", "node:4", "gpu:8"};
+    struct rng r = {seed, 0};
+    int bad = 0, read = 0;
+    for (int i = 0; i < 5000; i++) {
+        char text[256] = "";
+        struct cluster c;
+        struct err err = {0};
+        for (int64_t k = rng_below(&r, 8); k >= 0; k--)
+            strcat(text, words[rng_below(&r, sizeof words / sizeof *words)]);
+        int rc = cluster_read(&c, text, &err);
+        read += rc == 0;
+        bad += rc == 0 ? cluster_devices(&c) < 1 : err.status != EXIT_INPUT || !*err.msg;
+    }
+    ok(!bad, "5,000 random strings: %d are clusters (seed %llu)", read,
+       (unsigned long long)seed);
+}
+
 /* Groups over nodes: mesh dp:2 tp:4, 8 devices. */
 static void test_groups(void) {
     struct err err = {0};
@@ -218,8 +238,7 @@ static void test_groups(void) {
     plan_destroy(plan);
 }
 
-/* ---- scale
- * ---------------------------------------------------------------------------------- */
+/* ---- scale ------------------------------------------------------------------------- */
 
 /* 1,024 layers on 64 stages of 16 devices. */
 static char *large_plan(void) {
@@ -292,6 +311,7 @@ int main(int argc, char **argv) {
     close(mkstemp(db));
     close(mkstemp(db2));
     test_cluster();
+    test_cluster_noise((uint64_t)getpid());
     test_groups();
     test_program(db);
     test_scale(db2);

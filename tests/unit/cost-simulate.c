@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- a chain of stages, built by hand ---------------------------------------------------
- */
+/* ---- a chain of stages, built by hand ---------------------------------------------- */
 
 enum { MAX_STAGES = 8, MAX_STEPS = 5 * SEG_COUNT * MAX_STAGES };
 
@@ -88,8 +87,7 @@ static double chain_us(const struct chain *c) {
     return us;
 }
 
-/* ---- an independent toy: longest paths by relaxation
- * -------------------------------------- */
+/* ---- an independent toy: longest paths by relaxation ------------------------------- */
 
 /* Every step of every action is a node with an end time; all are raised again and again
  * until nothing changes. A wait is an edge; nothing here knows of clocks or work lists. */
@@ -159,8 +157,8 @@ static double toy_end(const struct toy *t, int i) {
     return at + v->us;
 }
 
-/* Valid where the end of a receive grows with its inputs: it does, for hidden <= waiting.
- */
+/* Valid where the end of a receive grows with its inputs: it does, for hidden <=
+ * waiting. */
 static double toy_us(const struct chain_input *x) {
     struct toy t = {.x = x, .nodes = mem_array(65536, sizeof *t.nodes)};
     toy_expand(&t);
@@ -201,8 +199,7 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), 1);
 }
 
-/* ---- by hand
- * -------------------------------------------------------------------------------- */
+/* ---- by hand ----------------------------------------------------------------------- */
 
 static void test_balanced(void) {
     for (int schedule = 0; schedule < SCHEDULE_COUNT; schedule++)
@@ -223,8 +220,8 @@ static void test_balanced(void) {
 
 /* Two stages, gpipe, three micro-batches; f 1 and 10, pack 1, move 3. The sender fills its
  * staging at 2, at 6 (after the first message is taken at 5) and at 19 (second taken at
- * 18). The receiver takes at 2, 15, 28 for 3 each and works until 15, 28, 41; backwards 0.
- */
+ * 18). The receiver takes at 2, 15, 28 for 3 each and works until 15, 28, 41; backwards
+ * 0. */
 static void test_staging(void) {
     struct chain c = {.n = 2,
                       .m = 3,
@@ -280,8 +277,7 @@ static void test_deadlock(void) {
        "a deadlock is found: %s", err.msg);
 }
 
-/* ---- random
- * -------------------------------------------------------------------------------- */
+/* ---- random ------------------------------------------------------------------------ */
 
 static void test_toy(uint64_t seed) {
     struct rng r = {seed, 0};

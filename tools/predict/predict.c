@@ -10,8 +10,7 @@ double predict_flops(const struct predict *p) {
     return 3 * model_forward_flops(p->plan->model, p->plan->batch);
 }
 
-/* ---- JSON -----------------------------------------------------------------------------
- */
+/* ---- JSON -------------------------------------------------------------------------- */
 
 /* Nanoseconds are far below what is known: three digits behind the point are enough. */
 static json_t *us(double x) {
@@ -113,8 +112,7 @@ int predict_write_json(const struct predict *p, const char *path, struct err *er
     return rc;
 }
 
-/* ---- table ----------------------------------------------------------------------------
- */
+/* ---- table ------------------------------------------------------------------------- */
 
 static void print_duration(double us_, FILE *f) {
     if (us_ < 1e4)
