@@ -2,8 +2,9 @@
  *
  * Rows keyed by shape go into one hash table. Rows of curve instructions and collectives
  * become series: points sorted by size, joined by straight lines. Between two sizes an
- * octave apart a time is close to `latency + size / rate`, which a straight line meets
- * exactly and a line in logarithms overshoots by up to 1.5 %.
+ * octave apart a time is close to `latency + size / rate`, which a straight line meets and
+ * a line in logarithms overshoots. Measured half-way between powers of two from 2^8 to 2^22
+ * (add, gelu, adamw, copy...), the median error is 1.4 % for the one, 1.6 % for the other.
  *
  * Series of one instruction or collective stand side by side, sorted, so that finding one
  * is a binary search and a scan of a few. */
