@@ -22,15 +22,6 @@ const char *layout_proof_text(enum layout_proof proof) {
     return text[proof];
 }
 
-/* Reduces until rows and values no longer change. */
-static int shrink(struct lay_core *c, struct err *err) {
-    do {
-        if (lay_core_reduce(c, err) < 0)
-            return -1;
-    } while (lay_core_rows(c) > 0);
-    return 0;
-}
-
 static int no_answer(const struct lay_core *c, struct err *err) {
     int tight = -1;
     for (int r = 0; r < c->n_rows; r++)
@@ -125,7 +116,7 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
     struct lay_core c;
     int rc = lay_core_build(&c, p, err);
     if (rc == 0)
-        rc = shrink(&c, err);
+        rc = lay_core_shrink(&c, err);
     if (rc == 0) {
         lay_core_scale(&c);
         struct result r = {.x = mem_array((size_t)c.n_vars + 1, sizeof *r.x)};

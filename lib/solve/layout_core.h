@@ -7,7 +7,8 @@
  *
  *     struct lay_core c;
  *     if (lay_core_build(&c, problem, &err) < 0) return -1;
- *     if (lay_core_reduce(&c, &err) < 0) ...      // EXIT_NO: proven to have no answer
+ *     if (lay_core_shrink(&c, &err) < 0) ...      // EXIT_NO: proven to have no answer
+ *     lay_core_scale(&c);
  *     lay_core_choice(&c, x, choice);             // values of variables -> strategies
  *     lay_core_release(&c);
  */
@@ -68,6 +69,9 @@ int lay_core_reduce(struct lay_core *c, struct err *err);
  * for a row by themselves (their cost becomes LAY_INF: reduce again). Multipliers of rows that
  * go move to the row that implies them. Returns how many values were removed. */
 int64_t lay_core_rows(struct lay_core *c);
+
+/* Both in turns until nothing changes. EXIT_NO when the problem has no answer. */
+int lay_core_shrink(struct lay_core *c, struct err *err);
 
 /* Value of x over all variables (scaled), LAY_INF if it uses a forbidden entry. */
 int64_t lay_core_value(const struct lay_core *c, const int *x);

@@ -52,14 +52,6 @@ struct batch {
     pthread_mutex_t lock;
 };
 
-static bool shrink(struct lay_core *c) {
-    do {
-        if (lay_core_reduce(c, NULL) < 0)
-            return false;
-    } while (lay_core_rows(c) > 0);
-    return true;
-}
-
 /* ---- the bound ------------------------------------------------------------------------- */
 
 static void bounder_start(struct bounder *b, double step) {
@@ -92,7 +84,7 @@ static void tighten(struct batch *t) {
     b->fixed_at = b->d.bound;
     double step = b->d.step;
     bounder_stop(b);
-    b->empty = !shrink(&b->tight);
+    b->empty = lay_core_shrink(&b->tight, NULL) < 0;
     if (b->empty)
         return;
     bounder_start(b, step < 0.03 ? 0.03 : step);

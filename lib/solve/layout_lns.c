@@ -255,14 +255,6 @@ static int64_t cost_of_set(const struct lay_job *j) {
     return sum;
 }
 
-static bool shrink(struct lay_core *part) {
-    do {
-        if (lay_core_reduce(part, NULL) < 0)
-            return false;
-    } while (lay_core_rows(part) > 0);
-    return true;
-}
-
 static int64_t entries(const struct lay_core *c) {
     int64_t n = 0;
     for (int e = 0; e < c->n_edges; e++)
@@ -276,7 +268,7 @@ void lay_job_run(struct lay_job *j) {
     choose_set(j);
     j->done = true;
     lay_part(&part, j->w, j->set, j->n);
-    if (shrink(&part)) {
+    if (lay_core_shrink(&part, NULL) == 0) {
         struct lay_search b = {.core = &part,
                                .upper = cost_of_set(j),
                                .max_nodes = 30,

@@ -223,3 +223,11 @@ int64_t lay_core_rows(struct lay_core *c) {
     free(keep);
     return too_large(c);
 }
+
+int lay_core_shrink(struct lay_core *c, struct err *err) {
+    do {
+        if (lay_core_reduce(c, err) < 0)
+            return -1;
+    } while (lay_core_rows(c) > 0);
+    return 0;
+}

@@ -3,6 +3,7 @@
  * edges and loops; the optimum or a true "no" each time, and never a wrong bound, not even
  * when the solver is stopped early. */
 #include "solve/layout.h"
+#include "solve/layout_improve.h"
 
 #include "common/mem.h"
 #include "common/progress.h"
@@ -146,6 +147,44 @@ static const char *try_one(const struct shape *s, uint64_t seed, bool hurry) {
     return wrong;
 }
 
+/* The way of large problems (batches of jobs) on a small one. */
+static const char *try_large(const struct shape *s, uint64_t seed, int threads) {
+    struct rng r = {seed, 0};
+    struct layout_problem p;
+    struct lay_core c;
+    const char *wrong = NULL;
+    make(&p, s, &r);
+    int64_t lo, hi;
+    brute(&p, INT64_MAX, &lo, &hi);
+    p.usage_limit = lo <= hi ? lo + (int64_t)(s->tight * rng_real(&r) * (double)(hi - lo)) : 0;
+    int64_t best = brute(&p, p.usage_limit, &lo, &hi);
+    if (lay_core_build(&c, &p, NULL) < 0 || lay_core_shrink(&c, NULL) < 0) {
+        wrong = best >= 0 ? "said there is no answer" : NULL;
+    } else {
+        lay_core_scale(&c);
+        struct lay_improve m = {.core = &c, .seed = seed, .threads = threads, .value = LAY_INF,
+                                .bound = INT64_MIN / 4};
+        m.x = mem_array((size_t)c.n_vars + 1, sizeof *m.x);
+        lay_improve_run(&m);
+        int64_t value = m.value < LAY_INF ? m.value >> c.shift : -1;
+        if (value != best || (best >= 0 && m.bound > m.value))
+            wrong = "not the optimum";
+        free(m.x);
+    }
+    lay_core_release(&c);
+    layout_problem_release(&p);
+    return wrong;
+}
+
+static void large_problems(const struct shape *s, int count) {
+    const char *wrong = NULL;
+    int n = 0;
+    for (; n < count && !wrong; n++)
+        wrong = try_large(s, (uint64_t)n, 1 + n % 3);
+    ok(!wrong, "%d random problems in batches, %s%s%s (last seed %d)", n, s->name,
+       wrong ? ": " : "", wrong ? wrong : "", n - 1);
+}
+
 static void random_problems(const struct shape *s, int count, bool hurry) {
     const char *wrong = NULL;
     int n = 0;
@@ -175,5 +214,7 @@ int main(void) {
         random_problems(&shapes[s], 4000, false);
     for (int s = 0; s < n; s++)
         random_problems(&shapes[s], 1000, true);
+    for (int s = 0; s < n; s++)
+        large_problems(&shapes[s], 300);
     return done_testing();
 }
