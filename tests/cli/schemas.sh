@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# The JSON Schemas in share/schemas: what is shipped and what the tools write validates, what
+# the tools refuse for its form is refused by the schema too, and both know the same keys.
+# Needs python3 with the module jsonschema. Prints TAP; the programs are in $WEFT_BIN.
+# shellcheck disable=SC2016 # the dollars in quotes are of jq
+set -u
+root=${WEFT_ROOT:?}
+export PATH="${WEFT_BIN:?}:$PATH"
+case "$WEFT_BIN" in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        [ ! -s out ] || sed 's/^/# /' out | head -20
+        failed=$((failed + 1))
+    fi
+}
+skip() {
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP $2"
+}
+
+if ! python3 -c 'import jsonschema; jsonschema.Draft202012Validator' 2>/dev/null; then
+    skip 'schemas' 'python3 has no module jsonschema'
+    echo "1..$n"
+    exit 0
+fi
+
+cat >validate.py <<'END'
+"""validate.py SCHEMA FILE...: status 0 when all validate; without FILE checks the schema."""
+import json, pathlib, sys, warnings
+warnings.simplefilter("ignore")
+import jsonschema
+path = pathlib.Path(sys.argv[1])
+schema = json.loads(path.read_text())
+jsonschema.Draft202012Validator.check_schema(schema)
+resolver = jsonschema.RefResolver(base_uri=path.resolve().as_uri(), referrer=schema)
+validator = jsonschema.Draft202012Validator(schema, resolver=resolver)
+bad = 0
+for name in sys.argv[2:]:
+    for e in validator.iter_errors(json.load(open(name))):
+        print(f"{name}: {e.json_path}: {e.message[:300]}")
+        bad = 1
+sys.exit(bad)
+END
+schema() { # schema NAME FILE...
+    local name=$1
+    shift
+    python3 validate.py "$root/share/schemas/weft-$name.schema.json" "$@" >out 2>&1
+}
+
+for file in "$root"/share/schemas/*.json; do
+    python3 validate.py "$file" >out 2>&1
+    ok $? "$(basename "$file") is a schema"
+done
+schema model "$root"/share/models/*.json
+ok $? 'the shipped models validate'
+schema cluster "$root"/share/clusters/*.json
+ok $? 'the shipped clusters validate'
+
+# ---- plans: the schema and the reader agree -------------------------------------------------
+head='"format": "weft-plan/1", "model": "gpt:nano", "batch": 8'
+write() { # write FILE TEXT
+    printf '%s\n' "$2" >"$1"
+}
+write one.json "{$head, \"stages\": [{}]}"
+write set.json "{$head, \"set\": \"layers=2,ffn=2*hidden\", \"stages\": [{\"mesh\": \"\"}]}"
+write full.json "{$head, \"micro_batch\": 4, \"schedule\": \"gpipe\", \"optimizer\": \"sgd\",
+  \"provenance\": {\"x\": [1]},
+  \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0-1,3\", \"layer.2.*\"], \"mesh\": \"dp:2 tp:2\",
+    \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\", \"seq\"]},
+    \"except\": [{\"ops\": \"layer.*.ln?\", \"layout\": {\"tp\": null}}],
+    \"recompute\": \"all\", \"zero\": 1}, {\"recompute\": [\"layer.4\"]}]}"
+sed -i 's/ln?/ln*/' full.json
+jq --slurpfile m "$root/share/models/mlp.json" '.model = $m[0]' one.json >embedded.json
+for plan in one set full embedded; do
+    weft-run --dry-run $plan.json >out 2>&1 && schema plan $plan.json
+    ok $? "plan $plan: the program and the schema take it"
+done
+while read -r text; do
+    write bad.json "{$head, $text}"
+    weft-run --dry-run bad.json >out 2>&1
+    [ $? -eq 3 ] && ! schema plan bad.json
+    ok $? "plan with $text: the program and the schema refuse it"
+done <<'END'
+"stages": []
+"stages": {}
+"stages": [{"zero": 4}]
+"stages": [{"ops": 3}]
+"stages": [{"ops": ["layer..x"]}]
+"stages": [{"mesh": "dp"}]
+"stages": [{"mesh": "a:1 b:1 c:1 d:1 e:1 f:1 g:1"}]
+"stages": [{"layout": {"dp": 1}}]
+"stages": [{"except": [{"ops": "wte"}]}]
+"stages": [{"recompute": 1}]
+"stages": [{}], "micro_batch": 0
+"stages": [{}], "schedule": "lifo"
+"stages": [{}], "optimizer": "lion"
+"stages": [{}], "set": 3
+"stages": [{}], "provenance": "me"
+END
+
+# ---- the same keys: a program that meets an unknown one lists those that it knows -----------
+expected_keys() { # expected_keys FILE: the keys that weft-run expects there
+    weft-run --dry-run "$1" 2>&1 | sed -n 's/.*unknown key "zzz" (expected: \(.*\))$/\1/p' |
+        tr ' ' '\n' | sort
+}
+same_keys() { # same_keys SCHEMA PATH FILE TEXT: PATH leads to "properties" in the schema
+    expected_keys "$3" >known
+    jq -r "$2 | keys[]" "$root/share/schemas/weft-$1.schema.json" | sort >listed
+    [ -s known ] && diff known listed >out
+    ok $? "$4: the program and the schema know the same keys"
+}
+jq '.zzz = 1' one.json >bad.json
+same_keys plan '.properties' bad.json 'plan'
+jq '.stages[0].zzz = 1' one.json >bad.json
+same_keys plan '."$defs".stage.properties' bad.json 'stage'
+jq '.stages[0].except = [{zzz: 1}]' one.json >bad.json
+same_keys plan '."$defs".stage.properties.except.items.properties' bad.json 'exception'
+jq '.model.zzz = 1' embedded.json >bad.json
+same_keys model '.properties' bad.json 'model'
+jq '.model.inputs.image.zzz = 1' embedded.json >bad.json
+same_keys model '.properties.inputs.additionalProperties.properties' bad.json 'input'
+jq '.model.ops[0].zzz = 1' embedded.json >bad.json
+same_keys model '."$defs".op.properties' bad.json 'op'
+jq '.model.ops[2].zzz = 1' embedded.json >bad.json
+same_keys model '."$defs".block.properties' bad.json 'block'
+jq '.model.ops[0].weight.zzz = 1' embedded.json >bad.json
+expected_keys bad.json | grep -v '^init$' >known # accepted for now, and without effect
+jq -r '."$defs".parameter.properties | keys[]' "$root/share/schemas/weft-model.schema.json" |
+    sort >listed
+diff known listed >out
+ok $? 'parameter: the program and the schema know the same keys'
+# The schema has all kinds of op.
+sed -n 's/^    X([a-z_]*, "\([a-z-]*\)").*/\1/p' "$root/lib/model/model.h" | sort >known
+jq -r '."$defs".op.properties.kind.enum[]' "$root/share/schemas/weft-model.schema.json" |
+    sort >listed
+[ -s known ] && diff known listed >out
+ok $? 'the schema has all kinds of op'
+
+# ---- what the tools write -------------------------------------------------------------------
+write small.json "{$head, \"set\": \"layers=1,hidden=32,heads=2,seq=32\", \"stages\": [{}]}"
+weft-run -q -n 1 --save ckpt small.json >out 2>&1 &&
+    schema checkpoint ckpt/step-00000001/index.json
+ok $? 'the index of a checkpoint validates'
+if [ -x "$WEFT_BIN/weft-predict" ] && [ -x "$WEFT_BIN/weft-profile-op" ]; then
+    size=(-m gpt:nano --set "layers=1,hidden=32,heads=2,seq=32" -p a.db)
+    weft-profile-op -q "${size[@]}" --max-devices 1 --micro-batch 8 --device a100 \
+        --roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' >out 2>&1 &&
+        weft-predict -p a.db small.json >predicted.json 2>out && schema prediction predicted.json
+    ok $? 'a prediction validates'
+    write cluster.json '{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 2,
+        "memory": "28G", "flops": 1e12}'
+    weft-predict -p a.db --cluster cluster.json small.json >predicted.json 2>out &&
+        schema prediction predicted.json && schema cluster cluster.json
+    ok $? 'a cluster file and the prediction for it validate'
+    jq '.zzz = 1' cluster.json >bad.json
+    weft-predict -p a.db --cluster ./bad.json small.json 2>&1 |
+        sed -n 's/.*unknown key "zzz" (expected: \(.*\))$/\1/p' | tr ' ' '\n' | sort >known
+    jq -r '.properties | keys[]' "$root/share/schemas/weft-cluster.schema.json" | sort >listed
+    [ -s known ] && diff known listed >out
+    ok $? 'cluster: the program and the schema know the same keys'
+else
+    skip 'predictions and clusters' 'weft-predict or weft-profile-op is not built'
+fi
+if [ -x "$WEFT_BIN/weft-search" ] && [ -f a.db ]; then
+    weft-search -q "${size[@]}" --devices 1 -b 8 --micro-batch 8 >found.json 2>out &&
+        schema plan found.json
+    ok $? 'a plan that was searched validates'
+else
+    skip 'a plan that was searched' 'weft-search is not built'
+fi
+
+echo "1..$n"
+[ "$failed" -eq 0 ]
