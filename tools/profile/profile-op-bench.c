@@ -49,14 +49,15 @@ static int64_t part_bytes(const struct work *w, bool old) {
     return bytes;
 }
 
-static int count_sets(const struct work *w) {
-    int64_t old = part_bytes(w, true);
-    int64_t n = old ? (w->update ? UPDATE_BYTES : OLD_BYTES) / old : 1;
+static int count_sets(const struct work *w, int64_t budget) {
+    int64_t old = part_bytes(w, true), room = budget - part_bytes(w, false) - ALIGN;
+    int64_t most = w->update ? UPDATE_BYTES : OLD_BYTES;
+    int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
 }
 
-int64_t bench_bytes(const struct work *w) {
-    return part_bytes(w, false) + count_sets(w) * part_bytes(w, true) + ALIGN;
+int64_t bench_bytes(const struct work *w, int64_t budget) {
+    return part_bytes(w, false) + count_sets(w, budget) * part_bytes(w, true) + ALIGN;
 }
 
 /* ---- operands ------------------------------------------------------------ */
@@ -121,9 +122,9 @@ static void fill_set(const struct bench *b, int set) {
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {
     work_of(key, &b->work);
     b->key = *key;
-    b->sets = count_sets(&b->work);
+    b->sets = count_sets(&b->work, b->budget);
     b->next = 0;
-    int64_t bytes = bench_bytes(&b->work);
+    int64_t bytes = bench_bytes(&b->work, b->budget);
     if (bytes > b->size) {
         free(b->memory);
         b->size = 0;

@@ -46,6 +46,7 @@ struct measured {
  * written over and over, has one place; what was last touched long ago has many, so that it
  * has left the caches when its turn comes again, as in a step. */
 struct bench {
+    int64_t budget; /* bytes, set before use */
     char *memory;
     int64_t size;
     struct work work;
@@ -53,8 +54,9 @@ struct bench {
     int sets, next;
     struct copy copy;
 };
-/* Bytes that bench_prepare will ask for. */
-int64_t bench_bytes(const struct work *w);
+/* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
+ * operand takes more; so with budget 0 the least. */
+int64_t bench_bytes(const struct work *w, int64_t budget);
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err);
 void bench_run(struct bench *b); /* once, on the next set */
 /* 0, or 1 when interrupted. */
@@ -65,7 +67,7 @@ void bench_release(struct bench *b);
 
 struct ranks;
 /* Forks n processes, each with `threads` threads; before this process has any. */
-struct ranks *ranks_start(int n, int threads, struct err *err);
+struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err);
 /* All run this instruction, over and over, when it returns; NULL key: all rest. */
 int ranks_run(struct ranks *r, const struct enum_key *key, struct err *err);
 void ranks_stop(struct ranks *r);

@@ -162,6 +162,7 @@ static void choose_ranks(struct tool *t) {
     t->limits = (struct limits){.row_s = o->row_s, .error = o->error, .over = over};
     if (!o->memory)
         o->memory = (int64_t)sysconf(_SC_PHYS_PAGES) / 4 * 3 * sysconf(_SC_PAGESIZE);
+    t->bench.budget = o->memory / o->ranks;
 }
 
 /* ---- rows ---------------------------------------------------------------- */
@@ -218,7 +219,7 @@ static int calibrate(struct tool *t, struct err *err) {
 /* What one row will take: filling the operands, two runs at least, some thirty at most. */
 static double estimate_row_s(const struct tool *t, const struct work *w, double run_us) {
     double least = t->limits.over > 1 ? 0.06 : 10e-6, run = fmax(1e-6 * run_us, least);
-    double fill = 4.0 * (double)bench_bytes(w) / t->roofline.bytes;
+    double fill = 4.0 * (double)bench_bytes(w, t->bench.budget) / t->roofline.bytes;
     return fill + fmax(2e-6 * run_us, fmin(t->limits.row_s, 30 * run));
 }
 
@@ -228,12 +229,12 @@ static void add_row(struct tool *t, struct row *r) {
     work_of(&r->key, &w);
     r->run_us = roofline_us(&t->roofline, &w);
     r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &w, r->run_us);
-    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&w);
+    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&w, 0);
     if (t->profile && profile_has_op(t->profile, t->device, opcode_name(r->key.code),
                                      key_shape(&r->key, shape, sizeof shape))) {
         r->state = KNOWN;
         t->known++;
-    } else if (bytes > t->o.memory / t->o.ranks) {
+    } else if (bytes > t->bench.budget) {
         r->state = TOO_LARGE;
         t->too_large++;
         t->largest = bytes > t->largest ? bytes : t->largest;
@@ -348,7 +349,8 @@ static int compute(struct tool *t, struct err *err) {
 /* Siblings are forked before this process has threads or an open database. */
 static int start_device(struct tool *t, struct err *err) {
     if (!t->o.dry_run) {
-        t->ranks = ranks_start((int)t->o.ranks - 1, (int)t->o.threads, err);
+        t->ranks =
+            ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
         if (!t->ranks)
             return -1;
     }
