@@ -3,8 +3,8 @@
 # value, the reference, the bound, the gap, wall time and peak memory.
 #   scripts/repro-solvers.sh DATA_DIR BIN_DIR [SECONDS]
 # DATA_DIR has the folders iopddl, alpa, partition and piper (as published by google/iopddl,
-# alpa-projects/alpa, msr-fiddle/dnn-partitioning and msr-fiddle/piper, with reference values
-# beside them); one that is absent is skipped, with a line that says so. SECONDS (60) is the
+# alpa-projects/alpa, msr-fiddle/dnn-partitioning and msr-fiddle/piper, with reference
+# values beside them); one that is absent is skipped, with a line that says so. SECONDS (60) is the
 # time budget of each of the contest's large layout problems and of the partition problems.
 # The mark before the reference: "=" equal to 1e-6, "<" better, ">" worse. Exit 1 when a
 # solver failed, or was worse on a problem where the reference is a proven optimum.
@@ -21,7 +21,8 @@ command -v jq >/dev/null || { echo "repro-solvers: jq is needed" >&2; exit 4; }
 
 title() {
     printf '\n%s\n' "$1"
-    printf '%-44s %17s   %-17s %17s %8s %9s %8s\n' instance value reference bound gap time peak
+    printf '%-44s %17s   %-17s %17s %8s %9s %8s\n' instance value reference bound gap \
+        time peak
 }
 present() { # present FOLDER: or a line that it is skipped
     [ -d "$data/$1" ] && return 0
@@ -67,8 +68,8 @@ stages_rows() {
 }
 # chain LAYERS DEVICES BATCHES CAPACITY: a synthetic chain. Times and states are uniform in
 # 0.5..1.5, activations a tenth of that; submeshes of 1, 2, 4, 8, 16, 24, ... devices divide
-# time by size^0.95 and memory by size; each comes with and without recomputation (time times
-# 1.33, activations times 0.1). CAPACITY is the memory of a device.
+# time by size^0.95 and memory by size; each comes with and without recomputation (time
+# times 1.33, activations times 0.1). CAPACITY is the memory of a device.
 chain() {
     awk -v L="$1" -v D="$2" -v B="$3" -v M="$4" 'BEGIN {
         srand(7)
@@ -96,7 +97,7 @@ chain() {
     }' </dev/null
 }
 chain_rows() {
-    title "stages: synthetic chains (layers x devices, 128 micro-batches, memory per device)"
+    title "stages: synthetic chains (layers x devices, 128 micro-batches, device memory)"
     for c in "128 32 1000" "1000 64 1000" "1000 64 60" "1000 64 30" "1000 64 22"; do
         set -- $c
         chain "$1" "$2" 128 "$3" >"$dir/chain.json"
@@ -123,7 +124,7 @@ joint_rows() {
 
 partition_rows() {
     title "partition: pipelines of msr-fiddle/dnn-partitioning (proven optimum)"
-    for f in "$data"/partition/LayerGraphs/*.json "$data"/partition/OperatorGraphs/*.json; do
+    for f in "$data"/partition/*Graphs/*.json; do
         name=$(basename "$(dirname "$f")")/$(basename "$f" .json)
         ref=$(tr -d '\r' <"$data/partition/expected_maxload.csv" |
             awk -F, -v n="$name" '$1 == n {print $NF != "" ? $NF : "<" $9}')
@@ -141,7 +142,8 @@ intraop_rows() {
         row "$(basename "$f" .json)" "$(jq -r .solver_objective "$f")" 1 layout "$f"
     done
     title "layout: the same with memory that binds (optimum)"
-    tail -n +2 "$data/alpa/intraop/tight_memory_expected.csv" | cut -d, -f1,2,3,6,7 >"$dir/cells"
+    tail -n +2 "$data/alpa/intraop/tight_memory_expected.csv" |
+        cut -d, -f1,2,3,6,7 >"$dir/cells"
     while IFS=, read -r name bytes fraction ref status; do
         [ "$status" = opt ] || ref=no
         jq -c --argjson b "$bytes" '.memory_budget = $b' "$data/alpa/intraop/$name.json" \
@@ -156,7 +158,8 @@ contest_rows() {
         name=$(basename "$f" .json.gz)
         ref=$(awk -F, -v n="${name##*-}" '$1 == n {print $6}' "$data/iopddl/best_known.csv")
         gzip -dc "$f" >"$dir/contest.json"
-        row "${name##*-}" "${ref:--}" 0 layout "$dir/contest.json" --time-budget "${budget}s"
+        row "${name##*-}" "${ref:--}" 0 layout "$dir/contest.json" \
+            --time-budget "${budget}s"
     done
 }
 

@@ -25,7 +25,8 @@ struct search {
     struct joint_ideals x;
     struct joint_dp dp;
     struct joint_plan best, plan;
-    double bound;
+    double bound; /* proven */
+    double reach; /* no plan that the down-sets allow is faster */
     int questions;
 };
 
@@ -57,26 +58,28 @@ static int ask(struct search *s, double T) {
         memcpy(s->best.stages, s->plan.stages, (size_t)s->plan.n * sizeof *s->plan.stages);
     }
     if (answer == 0)
-        s->bound = fmax(s->bound, fmin(s->dp.next, s->best.value));
+        s->reach = fmax(s->reach, fmin(s->dp.next, s->best.value));
+    if (!s->x.line) /* a "no" along one order says nothing of the others */
+        s->bound = fmax(s->bound, s->reach);
     return answer;
 }
 
 /* Bisects until the incumbent is proven (or near enough, or time is up). */
 static void search_run(struct search *s) {
-    while (gap_of(s->best.value, s->bound) > s->limits->gap) {
-        double hi = s->best.value, lo = s->bound;
+    while (gap_of(s->best.value, s->reach) > s->limits->gap &&
+           gap_of(s->best.value, s->bound) > s->limits->gap) {
+        double hi = s->best.value, lo = s->reach;
         bool last = hi - lo <= 1e-7 * hi;
-        double before = s->bound;
         int answer = ask(s, last ? hi * BELOW : lo + (hi - lo) / 2);
         if (answer < 0)
             return;
         if (answer == 0 && last) {
-            /* everything excluded was slower than the incumbent, or bounds were all that a
-             * choice of alternatives beyond measure gave */
-            if (s->bound >= hi * BELOW * BELOW)
-                s->bound = hi;
-            else if (s->bound <= before)
-                return;
+            if (s->reach >= hi * BELOW * BELOW)
+                s->reach = hi; /* all that was excluded is no faster than the incumbent */
+            else if (s->reach <= lo)
+                return; /* an exact choice of alternatives was beyond measure */
+            if (!s->x.line)
+                s->bound = s->reach;
         }
         if (answer == 1 && s->best.value >= hi && last)
             return; /* rounding: the plan is no better than it was */
@@ -110,6 +113,11 @@ static int explain(const struct search *s, struct err *err) {
                           "device",
                           (long long)p->node[v].id, need, p->capacity);
     }
+    if (s->x.line)
+        return err_no(err,
+                      "memory: no plan along one topological order of the %d nodes; the "
+                      "graph is too wide to try all",
+                      p->nodes);
     int most = joint_dp_reach(&s->dp), lead = -1;
     const uint64_t *set = s->x.bits + (int64_t)most * s->x.words;
     for (int v = 0; v < p->nodes && lead < 0; v++) {
@@ -157,7 +165,7 @@ static json_t *stage_json(struct search *s, const struct joint_stage *st) {
 static json_t *answer_json(struct search *s, double time_s) {
     double value = s->best.value, bound = fmin(s->bound, value);
     struct rusage use;
-    char proof[400];
+    char proof[480];
     json_t *stages = json_array();
     int devices = 0;
     for (int i = 0; i < s->best.n; i++) {
@@ -166,13 +174,17 @@ static json_t *answer_json(struct search *s, double time_s) {
         json_array_append_new(stages, stage_json(s, st));
     }
     getrusage(RUSAGE_SELF, &use);
+    const char *how = bound >= value ? "exact"
+                      : s->x.line
+                          ? "along one topological order, the graph being too wide for "
+                            "all; bound: work over devices"
+                          : "stopped early";
     snprintf(
         proof, sizeof proof,
         "%s: %d questions \"all stages within T\" to a dynamic program over %d down-sets "
         "and %lld possible stages, least sum of data degrees per down-set and number of "
         "devices, alternatives chosen exactly (%lld knapsacks)%s",
-        bound >= value ? "exact" : "stopped early", s->questions, s->x.n,
-        (long long)s->x.pairs.n, (long long)s->dp.knapsacks,
+        how, s->questions, s->x.n, (long long)s->x.pairs.n, (long long)s->dp.knapsacks,
         bound >= value ? "; the last answer was no, just below the value" : "");
     return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:i, s:o}", "format",
                      "weft-answer/1", "problem", "joint", "value", value, "bound", bound,
@@ -191,7 +203,7 @@ static json_t *solve(struct search *s, double start, struct err *err) {
         explain(s, err);
         return NULL;
     }
-    s->bound = work_bound(s->p);
+    s->bound = s->reach = work_bound(s->p);
     search_run(s);
     return answer_json(s, now_s() - start);
 }

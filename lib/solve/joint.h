@@ -81,6 +81,7 @@ struct joint_pair {
 };
 
 struct joint_ideals {
+    bool line; /* only the suffixes of one topological order, because there are too many */
     int n, words;
     uint64_t *bits; /* n x words, by rising size; 0 is empty, n-1 is everything */
     int *size;
@@ -89,7 +90,8 @@ struct joint_ideals {
     ARR(struct joint_sums) sums;
 };
 
-/* deadline_s: now_s() at which to give up (EXIT_NO). */
+/* All down-sets and pairs, or, where those are too many for this solver, the suffixes of
+ * one topological order (line). deadline_s: now_s() at which to give up (EXIT_NO). */
 int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
                       double deadline_s, struct err *err);
 void joint_ideals_release(struct joint_ideals *x);

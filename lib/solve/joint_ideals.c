@@ -17,7 +17,9 @@
 #include <string.h>
 
 #define MAX_IDEALS 200000
-#define MAX_SUMS   16000000
+#define MAX_SUMS   8000000
+
+enum { TOO_MANY = 1 }; /* beside 0 and -1 */
 
 static bool has(const uint64_t *s, int v) {
     return s[v >> 6] >> (v & 63) & 1;
@@ -87,16 +89,42 @@ static int list_sets(struct joint_ideals *x, const struct joint_problem *p,
         if (x->n + p->nodes > MAX_IDEALS || now_s() >= deadline_s || interrupted()) {
             free(s);
             return x->n + p->nodes > MAX_IDEALS
-                       ? err_no(err,
-                                "nodes: the graph has more than %d down-sets, beyond this "
-                                "solver",
-                                MAX_IDEALS - p->nodes)
+                       ? TOO_MANY
                        : err_no(err, "time budget: ended while listing down-sets");
         }
     }
     up->start[x->n] = up->list.n;
     free(s);
     return 0;
+}
+
+/* Suffixes of one order: nodes whose successors are all in, the latest enabled first, which
+ * follows chains to their beginning before it turns to others. */
+static void list_line(struct joint_ideals *x, const struct joint_problem *p,
+                      struct steps *up) {
+    int *open = mem_array((size_t)p->nodes, sizeof *open);
+    int *ready = mem_array((size_t)p->nodes, sizeof *ready), n = 0;
+    for (int v = 0; v < p->nodes; v++)
+        if (!(open[v] = p->node[v].num_out))
+            ready[n++] = v;
+    memset(x->bits, 0, (size_t)x->words * sizeof *x->bits);
+    up->list.n = 0;
+    for (x->n = 1; n > 0; x->n++) {
+        int v = ready[--n];
+        uint64_t *s = x->bits + (int64_t)x->n * x->words;
+        memcpy(s, s - x->words, (size_t)x->words * sizeof *s);
+        s[v >> 6] |= UINT64_C(1) << (v & 63);
+        x->size[x->n] = x->n;
+        up->start[x->n - 1] = up->list.n;
+        arr_push(&up->list, (struct step){x->n, v});
+        for (int i = 0; i < p->node[v].num_in; i++)
+            if (!--open[p->node[v].in[i].node])
+                ready[n++] = p->node[v].in[i].node;
+    }
+    up->start[x->n - 1] = up->start[x->n] = up->list.n;
+    x->line = true;
+    free(open);
+    free(ready);
 }
 
 /* ---- sums of a stage --------------------------------------------------------------------
@@ -188,6 +216,7 @@ static bool add_pair(struct joint_ideals *x, const struct joint_problem *p, int 
 
 static int list_pairs(struct joint_ideals *x, const struct joint_problem *p,
                       const struct steps *up, double deadline_s, struct err *err) {
+    x->pairs.n = x->sums.n = 0;
     int *seen = mem_array((size_t)x->n, sizeof *seen);
     int *queue = mem_array((size_t)x->n, sizeof *queue);
     struct joint_items it = {0};
@@ -209,9 +238,8 @@ static int list_pairs(struct joint_ideals *x, const struct joint_problem *p,
                 }
             }
         }
-        if (x->sums.n > MAX_SUMS)
-            bad = err_no(err, "nodes: more than %d possible stages, beyond this solver",
-                         MAX_SUMS);
+        if (x->sums.n > MAX_SUMS && !x->line)
+            bad = TOO_MANY;
         else if (now_s() >= deadline_s || interrupted())
             bad = err_no(err, "time budget: ended while listing possible stages");
     }
@@ -233,8 +261,13 @@ int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
     x->start = mem_array(MAX_IDEALS + 1, sizeof *x->start);
     struct table t = {mem_array(slots, sizeof *t.slot), slots - 1};
     struct steps up = {.start = mem_array(MAX_IDEALS + 1, sizeof *up.start)};
-    int bad = list_sets(x, p, &up, &t, deadline_s, err) < 0 ||
-              list_pairs(x, p, &up, deadline_s, err) < 0;
+    int bad = list_sets(x, p, &up, &t, deadline_s, err);
+    if (!bad)
+        bad = list_pairs(x, p, &up, deadline_s, err);
+    if (bad == TOO_MANY) {
+        list_line(x, p, &up);
+        bad = list_pairs(x, p, &up, deadline_s, err);
+    }
     free(t.slot);
     free(up.start);
     arr_release(&up.list);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # weft-solve as a user runs it: the four problems from files and pipes, JSON and table, time
-# budget and interrupt, and what wrong usage and wrong documents get. Prints TAP; the programs
-# are in $WEFT_BIN.
+# budget and interrupt, and what wrong usage and wrong documents get. Prints TAP; the
+# programs are in $WEFT_BIN.
 set -u
 tool=${WEFT_BIN:?}/weft-solve
 dir=$(mktemp -d)
@@ -31,7 +31,8 @@ refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
     local want=$1 pattern=$2 text=$3
     shift 4
     run "$@"
-    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-solve: error: .*$pattern" err &&
+    [ "$status" -eq "$want" ] && [ ! -s out ] &&
+        grep -q "^weft-solve: error: .*$pattern" err &&
         [ "$(grep -c '^weft-solve: error' err)" -eq 1 ]
     ok $? "$text: $(head -1 err) (exit $status)"
 }
@@ -41,7 +42,7 @@ solves() { # solves PROBLEM FILE VALUE TEXT
         "[$3,$3,0,true,\"$1\"]" "$4"
 }
 
-# ---- one small document of each -------------------------------------------------------
+# ---- one small document of each ------------------------------------------------------
 
 cat >layout.json <<'END'
 {"problem": {"name": "two", "nodes": {"intervals": [[0, 2], [0, 2]],
@@ -75,7 +76,7 @@ solves partition partition.json 4.5 "partition, with communication"
 solves stages stages.json 27 "stages"
 solves joint joint.json 3.5 "joint"
 
-# ---- ways in and out --------------------------------------------------------------------
+# ---- ways in and out ------------------------------------------------------
 
 "$tool" stages <stages.json >out2 2>err
 is "$(jq .value out2)" 27 "standard input without a file"
@@ -98,7 +99,7 @@ is "$status$(grep -c 'time-budget' out)" 01 "--help"
 run --version
 is "$status" 0 "--version"
 
-# ---- wrong usage --------------------------------------------------------------------------
+# ---- wrong usage ------------------------------------------------------
 
 refuses 2 "no problem" "no problem given" --
 refuses 2 "no problem .knapsack" "an unknown problem" -- knapsack stages.json
@@ -106,7 +107,7 @@ refuses 2 "3 operands" "too many files" -- stages stages.json joint.json
 refuses 2 "gap" "a negative gap" -- stages --gap=-1 stages.json
 refuses 2 "time-budget" "a time that is none" -- stages --time-budget soon stages.json
 
-# ---- wrong documents ------------------------------------------------------------------------
+# ---- wrong documents ------------------------------------------------------
 
 refuses 3 "absent.json" "no such file" -- stages absent.json
 for p in layout partition stages joint; do
@@ -138,7 +139,7 @@ refuses 3 "bad.json: edges" "partition: an unknown node" -- partition bad.json
 edit layout '.problem.edges.costs[0] = [0, 4, 4]'
 refuses 3 "bad.json: .*costs" "layout: a matrix of the wrong size" -- layout bad.json
 
-# ---- no answer within the limits ------------------------------------------------------------
+# ---- no answer within the limits ------------------------------------------------------
 
 edit layout '.problem.usage_limit = 1'
 refuses 1 "bad.json: ..*" "layout: memory" -- layout bad.json
@@ -149,20 +150,21 @@ refuses 1 "memory: layer 0" "stages: a layer that fits nowhere" -- stages bad.js
 edit stages '.submeshes[0].size = 2 | .num_devices = 3'
 refuses 1 "devices" "stages: sizes that do not add up" -- stages bad.json
 edit joint '.maxMemoryPerDevice = 1.5'
-refuses 1 "memory: node 0 alone takes at least 2 of 1.5" "joint: a node that fits nowhere" -- \
-    joint bad.json
+refuses 1 "memory: node 0 alone takes at least 2 of 1.5" "joint: a node too large" \
+    -- joint bad.json
 
-# ---- time ------------------------------------------------------------------------------------
+# ---- time ------------------------------------------------------
 
-# 1,000 layers on 64 devices whose memory is tight: seconds of work. The generator is that of
-# scripts/repro-solvers.sh with a smaller capacity.
+# 1,000 layers on 64 devices whose memory is tight: the most work per layer. The generator
+# is that of scripts/repro-solvers.sh.
 awk 'BEGIN {
     srand(7); L = 1000
     printf "{\"format\":\"weft-problem/1\",\"problem\":\"stages\",\"num_layers\":%d,", L
     printf "\"num_devices\":64,\"num_micro_batches\":128,\"layers\":{"
     for (k = 0; k < 3; k++) {
         printf "%s\"%s\":[", k ? "," : "", k == 0 ? "time" : k == 1 ? "state" : "activation"
-        for (l = 0; l < L; l++) printf "%s%.4f", l ? "," : "", (k < 2 ? 1 : 0.1) * (0.5 + rand())
+        for (l = 0; l < L; l++)
+            printf "%s%.4f", (l ? "," : ""), (k < 2 ? 1 : 0.1) * (0.5 + rand())
         printf "]"
     }
     printf "},\"submeshes\":["
