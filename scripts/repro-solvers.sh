@@ -4,8 +4,8 @@
 #   scripts/repro-solvers.sh DATA_DIR BIN_DIR [SECONDS]
 # DATA_DIR has the folders iopddl, alpa, partition and piper (as published by google/iopddl,
 # alpa-projects/alpa, msr-fiddle/dnn-partitioning and msr-fiddle/piper, with reference
-# values beside them); one that is absent is skipped, with a line that says so. SECONDS (60) is the
-# time budget of each of the contest's large layout problems and of the partition problems.
+# values beside them); one that is absent is skipped, with a line that says so. SECONDS (60)
+# is the time budget of each of the contest's large layout problems and of the partition problems.
 # The mark before the reference: "=" equal to 1e-6, "<" better, ">" worse. Exit 1 when a
 # solver failed, or was worse on a problem where the reference is a proven optimum.
 set -u

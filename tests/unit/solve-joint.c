@@ -281,6 +281,32 @@ static void test_knapsack(void) {
     ok(!beaten, "below the optimum there is nothing: %d", beaten);
 }
 
+/* 20 nodes without edges have 2^20 down-sets: one order is taken, and the bound stays true.
+ */
+static void test_wide(void) {
+    json_t *nodes = json_array();
+    for (int v = 0; v < 20; v++)
+        json_array_append_new(
+            nodes, json_pack("{s:i, s:{s:[{s:s, s:f, s:i, s:i, s:i, s:{}, s:{}}]}}", "id",
+                             v, "TMPCs", "1", "id", "vanilla", "timePerSample", 1.0 + v % 3,
+                             "parameterSize", 0, "memoryUsageA", 0, "memoryUsageB", 1,
+                             "syncTimeFw", "syncTimeBw"));
+    json_t *p =
+        json_pack("{s:i, s:i, s:i, s:i, s:o, s:[]}", "maxDevices", 4, "maxMemoryPerDevice",
+                  6, "bandwidth", 1, "mbsInBatch", 1, "nodes", nodes, "edges");
+    /* s may not exceed one sample: a single stage on one device, which holds 6 of 20 */
+    struct err err = {0};
+    json_t *a = solve_joint_json(p, &(struct solve_limits){0}, &err);
+    ok(!a && err.status == EXIT_NO, "too wide and no plan: %s", err.msg);
+    json_object_set_new(p, "mbsInBatch", json_integer(4));
+    a = solve_joint_json(p, &(struct solve_limits){0}, &err);
+    double least = 39.0 / 4, value = number(a, "value"), bound = number(a, "bound");
+    ok(a && bound <= least && bound >= least * 0.999 && value >= 10 && value <= 13,
+       "too wide: value %g, bound %g", value, bound);
+    json_decref(a);
+    json_decref(p);
+}
+
 static void input(const char *text, const char *want) {
     struct err err = {0};
     json_t *p = json_parse(text, strlen(text), "t", &err);
@@ -324,6 +350,7 @@ static void test_input(void) {
 int main(void) {
     test_random();
     test_knapsack();
+    test_wide();
     test_input();
     return done_testing();
 }
