@@ -106,6 +106,25 @@ is $? 4 'Ctrl-C ends with status 4'
 grep -q 'interrupted; what was measured is kept' err && [ "$(rows int.db)" -ge 1 ]
 ok $? "and keeps what was measured: $(rows int.db) rows"
 
+# The ranks that stand in for the others do not outlive it.
+"$tool" "${small[@]}" --max-devices 8 --micro-batch 8 --ranks 3 --time 1s -p int.db >out 2>err &
+pid=$!
+for _ in $(seq 100); do
+    sleep 0.05
+    others=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    [ "$(echo "$others" | wc -w)" -eq 2 ] && break
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+left=$others
+for _ in $(seq 200); do
+    left=$(for p in $others; do grep -l weft-profile-op "/proc/$p/cmdline" 2>/dev/null; done)
+    [ -z "$left" ] && break
+    sleep 0.05
+done
+[ "$(echo "$others" | wc -w)" -eq 2 ] && [ -z "$left" ]
+ok $? 'killed, it leaves no rank behind'
+
 # Ranks that share cores are a kind of their own.
 run -m mlp --set layers=1,hidden=16,pixels=16 --max-devices 1 --micro-batch 1 --over 2 \
     --time 1ms -p over.db
