@@ -84,7 +84,7 @@ void kernel_layernorm_bwd_apply(int64_t rows, int64_t n, int64_t total, const fl
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each
  * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor.
- * lse[batch, heads, q_len] is kept for backward. */
+ * lse[batch, heads, q_len] is kept for backward. dim is at most 1024. */
 struct kernel_attention {
     int64_t batch, heads, q_len, kv_len, dim;
     int64_t q_batch, q_seq;   /* strides of q and dq, in floats */

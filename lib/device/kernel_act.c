@@ -1,7 +1,7 @@
 /* Activations and their derivatives.
  *
  * The tanh form of GELU is x times a logistic function: (1 + tanh u) / 2 = 1 / (1 + e^-2u),
- * so GELU and SiLU share one formula and need one exponential and one division. It is also
+ * so GELU and SiLU share one formula and need one exponential and one inverse. It is also
  * the accurate form: for large negative x, 1 + tanh u cancels and 1 / (1 + e^-2u) does not.
  */
 #include "kernel_impl.h"
@@ -16,7 +16,7 @@ VEC vf exp_minus(vf z) {
 
 VEC vf gelu(vf x) {
     vf z = x * v_fma(x * x, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
-    return x / (1.0f + exp_minus(z));
+    return x * v_inverse(1.0f + exp_minus(z));
 }
 
 /* x s(z(x)) has the derivative s + x s (1 - s) z'. */
@@ -25,16 +25,16 @@ VEC vf gelu_slope(vf x) {
     vf xx = x * x;
     vf z = x * v_fma(xx, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
     vf dz = v_fma(xx, v_set(6 * GELU_C * 0.044715f), v_set(2 * GELU_C));
-    vf e = exp_minus(z), s = 1.0f / (1.0f + e);
+    vf e = exp_minus(z), s = v_inverse(1.0f + e);
     return v_fma(x * s * dz, e * s, s);
 }
 
 VEC vf silu(vf x) {
-    return x / (1.0f + exp_minus(x));
+    return x * v_inverse(1.0f + exp_minus(x));
 }
 
 VEC vf silu_slope(vf x) {
-    vf e = exp_minus(x), s = 1.0f / (1.0f + e);
+    vf e = exp_minus(x), s = v_inverse(1.0f + e);
     return v_fma(x * s, e * s, s);
 }
 

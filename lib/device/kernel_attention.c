@@ -17,7 +17,7 @@
 
 enum {
     Q_BLOCK = 96,         /* queries at a time: a multiple of TILE_ROWS */
-    K_BLOCK = 128,        /* keys at a time: a multiple of TILE_COLS */
+    K_BLOCK = 256,        /* keys at a time: a multiple of TILE_COLS */
     TASK_QUERIES = 2048,  /* most queries of a task: bounds the state kept per query */
     PACK_FLOATS = 1 << 18 /* of packed keys: 1 MiB, and as much of values */
 };
@@ -39,7 +39,8 @@ struct task {
     float *sum;        /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
 };
 
-static struct task make_task(const struct kernel_attention *t, float *at) {
+static struct task make_task(const struct kernel_attention *t, float *start) {
+    float *at = start;
     struct task w = {.t = t, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
     w.keys_most = PACK_FLOATS / w.pad / K_BLOCK * K_BLOCK;
     if (w.keys_most < K_BLOCK)
@@ -51,6 +52,7 @@ static struct task make_task(const struct kernel_attention *t, float *at) {
     w.s = at, at += TILE_ROWS * K_BLOCK;
     w.max = at, at += TASK_QUERIES;
     w.sum = at, at += TASK_QUERIES * VL;
+    assert((at - start) * (int64_t)sizeof *at <= KERNEL_SCRATCH_BYTES);
     return w;
 }
 
@@ -67,13 +69,13 @@ VEC void softmax_row(float *s, int64_t seen, int64_t wide, float *max, float *su
         top = v_max(top, v_load_or(s + j, seen - j, -INFINITY));
     vf total = v_load(sum);
     const float new_max = v_top(top);
-    if (new_max > *max) {
-        const vf fade = v_exp2(v_set(*max - new_max));
+    if (new_max > *max && *max > -INFINITY) {
+        const vf fade = v_exp2_low(v_set(*max - new_max));
         total *= fade;
         for (int64_t e = 0; e < pad; e += VL)
             v_store(o + e, v_load(o + e) * fade);
-        *max = new_max;
     }
+    *max = new_max > *max ? new_max : *max;
     const vf shift = v_set(*max);
     for (j = 0; j + VL <= seen; j += VL) {
         vf p = v_exp2_low(v_load(s + j) - shift);

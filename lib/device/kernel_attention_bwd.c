@@ -19,8 +19,9 @@
 #include <assert.h>
 
 enum {
-    Q_BLOCK = 96, /* a multiple of TILE_ROWS */
-    K_BLOCK = 128 /* a multiple of TILE_COLS */
+    Q_BLOCK = 96,      /* queries at a time: a multiple of TILE_ROWS */
+    K_BLOCK = 256,     /* keys at a time: a multiple of TILE_COLS */
+    K_BLOCK_WIDE = 128 /* where the scratch holds no more: heads wider than 512 */
 };
 
 #define LOG2_E 1.4426950408889634f
@@ -34,31 +35,39 @@ struct head {
 
 struct task {
     const struct kernel_attention *t;
-    int64_t dim, pad;
-    float *kt, *vt;   /* panels of K_BLOCK keys and values, transposed */
-    float *k;         /* [K_BLOCK, pad], times scale */
-    float *dk, *dv;   /* [K_BLOCK, pad] */
+    int64_t dim, pad; /* of a head; rounded up to whole vectors */
+    int64_t k_block;  /* keys at a time */
+    float *kt, *vt;   /* panels of k_block keys and values, transposed */
+    float *k;         /* [k_block, pad], times scale */
+    float *dk, *dv;   /* [k_block, pad] */
     float *q;         /* [Q_BLOCK, pad], times scale log2(e) */
     float *dout, *dq; /* [Q_BLOCK, pad] */
-    float *p, *ds;    /* [Q_BLOCK, K_BLOCK] */
+    float *p, *ds;    /* [Q_BLOCK, k_block] */
     float *row_sum;   /* [Q_BLOCK]: D */
     bool want_q, want_kv;
 };
 
-static struct task make_task(const struct kernel_attention *t, float *at) {
+static int64_t key_block_size(const struct kernel_attention *t) {
+    return t->dim <= 512 ? K_BLOCK : K_BLOCK_WIDE;
+}
+
+static struct task make_task(const struct kernel_attention *t, float *start) {
+    float *at = start;
     struct task w = {.t = t, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
+    w.k_block = key_block_size(t);
     w.want_q = w.want_kv = true;
-    w.kt = at, at += K_BLOCK * w.pad;
-    w.vt = at, at += K_BLOCK * w.pad;
-    w.k = at, at += K_BLOCK * w.pad;
-    w.dk = at, at += K_BLOCK * w.pad;
-    w.dv = at, at += K_BLOCK * w.pad;
+    w.kt = at, at += w.k_block * w.pad;
+    w.vt = at, at += w.k_block * w.pad;
+    w.k = at, at += w.k_block * w.pad;
+    w.dk = at, at += w.k_block * w.pad;
+    w.dv = at, at += w.k_block * w.pad;
     w.q = at, at += Q_BLOCK * w.pad;
     w.dout = at, at += Q_BLOCK * w.pad;
     w.dq = at, at += Q_BLOCK * w.pad;
-    w.p = at, at += Q_BLOCK * K_BLOCK;
-    w.ds = at, at += Q_BLOCK * K_BLOCK;
-    w.row_sum = at;
+    w.p = at, at += Q_BLOCK * w.k_block;
+    w.ds = at, at += Q_BLOCK * w.k_block;
+    w.row_sum = at, at += Q_BLOCK;
+    assert((at - start) * (int64_t)sizeof *at <= KERNEL_SCRATCH_BYTES);
     return w;
 }
 
@@ -99,26 +108,26 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
     const bool causal = w->t->causal;
     const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
     const int64_t seen = causal && last < keys ? last : keys;
-    float *p = w->p + r * K_BLOCK, *ds = w->ds + r * K_BLOCK;
+    float *p = w->p + r * w->k_block, *ds = w->ds + r * w->k_block;
     if (seen <= 0)
         return;
     for (int64_t c = 0; c < seen; c += TILE_COLS) {
         kernel_tile(rows, tile_cols(seen - c), dim, w->q + r * pad, pad, 1, w->kt + c * dim,
-                    TILE_COLS, p + c, K_BLOCK, false);
+                    TILE_COLS, p + c, w->k_block, false);
         kernel_tile(rows, tile_cols(seen - c), dim, w->dout + r * pad, pad, 1,
-                    w->vt + c * dim, TILE_COLS, ds + c, K_BLOCK, false);
+                    w->vt + c * dim, TILE_COLS, ds + c, w->k_block, false);
     }
     /* Tiles of keys begin anywhere: they read up to five columns past a query's last key.
      */
     int64_t wide = kernel_tile_pad(seen + TILE_ROWS);
-    wide = wide < K_BLOCK ? wide : K_BLOCK;
+    wide = wide < w->k_block ? wide : w->k_block;
     for (int i = 0; i < rows; i++) {
         const int64_t own = causal && q0 + i + 1 - k0 < seen ? q0 + i + 1 - k0 : seen;
-        slope_row(p + i * K_BLOCK, ds + i * K_BLOCK, own > 0 ? own : 0, wide, lse[i],
+        slope_row(p + i * w->k_block, ds + i * w->k_block, own > 0 ? own : 0, wide, lse[i],
                   w->row_sum[r + i]);
     }
     for (int64_t e = 0; w->want_q && e < pad; e += TILE_COLS)
-        kernel_tile(rows, tile_cols(pad - e), seen, ds, K_BLOCK, 1, w->k + e, pad,
+        kernel_tile(rows, tile_cols(pad - e), seen, ds, w->k_block, 1, w->k + e, pad,
                     w->dq + r * pad + e, pad, true);
 }
 
@@ -132,11 +141,12 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
         if (r >= queries)
             return;
         for (int64_t e = 0; e < pad; e += TILE_COLS) {
-            kernel_tile(rows, tile_cols(pad - e), queries - r, w->p + r * K_BLOCK + c, 1,
-                        K_BLOCK, w->dout + r * pad + e, pad, w->dv + c * pad + e, pad,
+            kernel_tile(rows, tile_cols(pad - e), queries - r, w->p + r * w->k_block + c, 1,
+                        w->k_block, w->dout + r * pad + e, pad, w->dv + c * pad + e, pad,
                         true);
-            kernel_tile(rows, tile_cols(pad - e), queries - r, w->ds + r * K_BLOCK + c, 1,
-                        K_BLOCK, w->q + r * pad + e, pad, w->dk + c * pad + e, pad, true);
+            kernel_tile(rows, tile_cols(pad - e), queries - r, w->ds + r * w->k_block + c,
+                        1, w->k_block, w->q + r * pad + e, pad, w->dk + c * pad + e, pad,
+                        true);
         }
     }
 }
@@ -178,7 +188,7 @@ static void key_block(const struct task *w, const struct head *h, int64_t k0, in
                       int64_t q1) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim;
-    const int64_t keys = t->kv_len - k0 < K_BLOCK ? t->kv_len - k0 : K_BLOCK;
+    const int64_t keys = t->kv_len - k0 < w->k_block ? t->kv_len - k0 : w->k_block;
     kernel_tile_pack_transposed(keys, dim, h->k + k0 * t->kv_seq, t->kv_seq, w->kt);
     kernel_tile_pack_transposed(keys, dim, h->v + k0 * t->kv_seq, t->kv_seq, w->vt);
     kernel_tile_pack(keys, dim, t->scale, h->k + k0 * t->kv_seq, t->kv_seq, w->k);
@@ -198,7 +208,7 @@ static void key_block(const struct task *w, const struct head *h, int64_t k0, in
 
 static void all_keys(const struct task *w, const struct head *h, int64_t q0, int64_t q1) {
     const bool causal = w->t->causal;
-    for (int64_t k0 = 0; k0 < w->t->kv_len && !(causal && k0 >= q1); k0 += K_BLOCK)
+    for (int64_t k0 = 0; k0 < w->t->kv_len && !(causal && k0 >= q1); k0 += w->k_block)
         key_block(w, h, k0, q0, q1);
 }
 
@@ -210,7 +220,7 @@ static int64_t count_units(const struct kernel_attention *t, enum unit unit) {
     if (unit == HEADS)
         return heads;
     if (unit == KEYS)
-        return heads * ((t->kv_len + K_BLOCK - 1) / K_BLOCK);
+        return heads * ((t->kv_len + key_block_size(t) - 1) / key_block_size(t));
     return heads * ((t->q_len + Q_BLOCK - 1) / Q_BLOCK);
 }
 
@@ -236,7 +246,7 @@ static void do_unit(const struct kernel_attention *t, const struct head *all,
     if (unit == HEADS)
         all_keys(&w, &h, 0, t->q_len);
     else if (unit == KEYS)
-        key_block(&w, &h, part * K_BLOCK, 0, t->q_len);
+        key_block(&w, &h, part * w.k_block, 0, t->q_len);
     else if (part * Q_BLOCK + Q_BLOCK < t->q_len)
         all_keys(&w, &h, part * Q_BLOCK, part * Q_BLOCK + Q_BLOCK);
     else

@@ -52,10 +52,4 @@ void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const f
     });
 }
 
-bool kernel_blas_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
-                        bool wt, const float *bias, float *y) {
-    (void)m, (void)n, (void)k, (void)x, (void)w, (void)wt, (void)bias, (void)y;
-    return false;
-}
-
 #endif

@@ -62,8 +62,7 @@ static inline int64_t kernel_cut(int64_t n, int64_t unit, int part, int parts) {
 /* dst[j] += sum over rows of x[row, j], j in 0..n-1, threads over the columns. */
 void kernel_column_sums(int64_t rows, int64_t n, const float *x, float *dst);
 
-/* ---- the matrix product's library: one of kernel_gemm_{dnnl,openblas,reference}.c -------
- */
+/* ---- the matrix product's library: one of kernel_gemm_{dnnl,openblas,reference}.c */
 
 /* Called by kernel_init after the number of threads is set. */
 void kernel_blas_init(int threads);
@@ -73,8 +72,5 @@ const char *kernel_blas_name(void);
 void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                       int64_t ldc);
-/* y[m,n] = x[m,k] op(w) + bias in one pass. Returns false where the library cannot. */
-bool kernel_blas_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
-                        bool wt, const float *bias, float *y);
 
 #endif

@@ -1,4 +1,8 @@
-/* Linear layers: matrix products, bias and the gradient of the bias. */
+/* Linear layers: matrix products, bias and the gradient of the bias.
+ *
+ * The bias is laid down first and the product added to it: a product with a fused bias is no
+ * faster and for some shapes half as fast (doc/kernels.md).
+ */
 #include "kernel_impl.h"
 #include "kernel_vec.h"
 
@@ -26,8 +30,6 @@ static void fill_rows(int64_t rows, int64_t n, const float *bias, float *y) {
 
 void kernel_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w, bool wt,
                    const float *bias, float *y) {
-    if (bias && m && n && k && kernel_blas_linear(m, n, k, x, w, wt, bias, y))
-        return;
     if (bias)
         KERNEL_SPLIT(m, 1, m * n, fill_rows(end - first, n, bias, y + first * n));
     kernel_gemm(false, wt, m, n, k, x, k, w, wt ? k : n, bias ? 1.0f : 0.0f, y, n);

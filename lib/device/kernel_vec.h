@@ -82,6 +82,11 @@ VEC vf v_min(vf a, vf b) {
 VEC vf v_sqrt(vf a) {
     return (vf)_mm512_sqrt_ps((__m512)a);
 }
+/* 1/a within 1e-7: an estimate and one Newton step, a third of the time of a division. */
+VEC vf v_inverse(vf a) {
+    vf r = (vf)_mm512_rcp14_ps((__m512)a);
+    return r * v_fma(-a, r, v_set(2.0f));
+}
 VEC vf v_round(vf a) {
     return (vf)_mm512_roundscale_ps((__m512)a,
                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -122,6 +127,9 @@ VEC vf v_sqrt(vf a) {
     for (int i = 0; i < VL; i++)
         a[i] = sqrtf(a[i]);
     return a;
+}
+VEC vf v_inverse(vf a) {
+    return 1.0f / a;
 }
 /* To the nearest integer, |a| < 2^22: adding 1.5 * 2^23 pushes the fraction out. */
 VEC vf v_round(vf a) {
@@ -173,9 +181,10 @@ VEC vf v_exp2(vf x) {
     return v_ldexp(v_exp2_core(x - n), n);
 }
 
-/* The same for x that is not large: scores less their maximum. */
+/* The same for x that is not large: scores less their maximum. Never below 2^-126, because
+ * arithmetic with denormal numbers takes a hundred times as long. */
 VEC vf v_exp2_low(vf x) {
-    x = v_max(v_set(-151.0f), x);
+    x = v_max(v_set(-126.0f), x);
     vf n = v_round(x);
     return v_ldexp(v_exp2_core(x - n), n);
 }

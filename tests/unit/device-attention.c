@@ -120,6 +120,8 @@ static void test_shapes(void) {
     check(1, 2, 200, 3, 64, false);
     check(1, 1, 40, 97, 200, false);
     check(1, 1, 9, 9, 1024, true);
+    check(1, 1, 270, 270, 512, true);
+    check(1, 2, 150, 300, 528, false);
 }
 
 /* More keys than the scratch packs at once, more queries than one task. */
