@@ -82,8 +82,11 @@ static int check_caps(const struct lay_core *c, struct err *err) {
 
 static int build_rows(struct lay_core *c, struct err *err) {
     const struct layout_problem *p = c->p;
-    if (p->usage_limit == LAYOUT_NO_LIMIT)
+    if (p->usage_limit == LAYOUT_NO_LIMIT) {
+        c->cap = mem_array(1, sizeof *c->cap);
+        c->lambda = mem_array(1, sizeof *c->lambda);
         return 0;
+    }
     int64_t n;
     struct event *ev = collect(p, &n);
     int32_t *begin = mem_array((size_t)p->n_live + 1, sizeof *begin);

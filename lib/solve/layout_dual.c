@@ -347,8 +347,8 @@ int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadl
         lay_dual_price(d);
         lay_dual_sweep(d);
         if (d->bound > d->best) {
-            bool much = (double)(d->bound - d->best) > 1e-6 * fabs((double)d->bound);
-            d->stuck = d->best > INT64_MIN && !much ? d->stuck + 1 : 0;
+            double rise = (double)d->bound - (double)d->best;
+            d->stuck = rise > 1e-6 * fabs((double)d->bound) ? 0 : d->stuck + 1;
             d->best = d->bound;
             memcpy(d->best_lambda, d->lambda, bytes);
         } else {

@@ -49,6 +49,7 @@ struct batch {
     int n_jobs;
     int next;       /* job to be taken: 0 is the bound */
     double *lent;   /* (core.n_rows) multipliers for the next batch */
+    double *doubt;  /* (core.n_vars + 1) where it is to look first */
     pthread_mutex_t lock;
 };
 
@@ -114,7 +115,7 @@ static double set_doubt(struct batch *t) {
         }
     }
     for (int i = 0; i < n; i++)
-        w->doubt[i + 1] = w->doubt[i] + (w->c->var[i].k > 1 ? 0.02 + doubt[i] : 0);
+        t->doubt[i + 1] = t->doubt[i] + (w->c->var[i].k > 1 ? 0.02 + doubt[i] : 0);
     int64_t gone = 0;
     for (int64_t a = 0; a < b->d.off[b->d.n]; a++)
         gone += (double)extra[a] > gap;
@@ -259,6 +260,7 @@ static void merge(struct batch *t) {
             x[i] = t->b.y[i];
         offer(t, x, true);
     }
+    memcpy(t->whole.doubt, t->doubt, ((size_t)m->core->n_vars + 1) * sizeof *t->doubt);
     memcpy(m->core->lambda, t->lent, (size_t)m->core->n_rows * sizeof *t->lent);
     m->bound = t->b.empty ? m->value : t->b.bound < m->value ? t->b.bound : m->value;
     m->by_search = t->b.by_search;
@@ -304,6 +306,8 @@ void lay_improve_run(struct lay_improve *m) {
     b->nodes = 32;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
+    t.doubt = mem_array((size_t)m->core->n_vars + 1, sizeof *t.doubt);
+    memcpy(t.doubt, t.whole.doubt, ((size_t)m->core->n_vars + 1) * sizeof *t.doubt);
     t.lent = mem_array((size_t)m->core->n_rows + 1, sizeof *t.lent);
     double start = now_s();
     for (; t.turn == 0 || !finished(&t); t.turn++) {
@@ -319,6 +323,7 @@ void lay_improve_run(struct lay_improve *m) {
     lay_core_release(&b->tight);
     free(b->y);
     free(t.lent);
+    free(t.doubt);
     lay_state_release(&t.check);
     lay_whole_release(&t.whole);
 }

@@ -117,8 +117,10 @@ static void part_rows(struct lay_core *part, const struct lay_whole *w, const in
     part->cap = mem_array(rows, sizeof *part->cap);
     part->row_time = mem_array(rows, sizeof *part->row_time);
     part->lambda = mem_array(rows, sizeof *part->lambda);
-    memcpy(part->row_time, c->row_time, (size_t)c->n_rows * sizeof *part->row_time);
-    memcpy(part->lambda, c->lambda, (size_t)c->n_rows * sizeof *part->lambda);
+    for (int r = 0; r < c->n_rows; r++) {
+        part->row_time[r] = c->row_time[r];
+        part->lambda[r] = c->lambda[r];
+    }
     for (int q = 0; q < n; q++)
         add_use(part->cap, &c->var[set[q]], w->x[set[q]], 1);
     for (int r = 0; r < c->n_rows; r++)
