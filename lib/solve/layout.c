@@ -6,6 +6,8 @@
 #include "common/progress.h"
 #include "solve/layout_bb.h"
 #include "solve/layout_core.h"
+#include "solve/layout_elim.h"
+#include "solve/layout_ilp.h"
 #include "solve/layout_improve.h"
 
 #include <math.h>
@@ -60,6 +62,18 @@ static void solve_small(struct lay_core *c, const struct solve_limits *limits,
     r->proof = LAYOUT_PROOF_SEARCH;
 }
 
+/* What branch and bound could not close and is small: an integer program, as it is. */
+static void solve_ilp(struct lay_core *c, const struct solve_limits *limits, double deadline_s,
+                      struct result *r) {
+    double budget = deadline_s > 0 ? (deadline_s - now_s()) / 4 : 20;
+    int64_t bound = r->bound;
+    if (budget <= 0)
+        return;
+    r->done = lay_ilp(c, budget, limits->gap, r->x, &r->value, &bound);
+    r->proof = bound > r->bound ? LAYOUT_PROOF_ILP : r->proof;
+    r->bound = bound > r->bound ? bound : r->bound;
+}
+
 static int cores(const struct solve_limits *limits) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     n = n < 1 ? 1 : n;
@@ -90,8 +104,16 @@ static void solve_core(struct lay_core *c, const struct solve_limits *limits, do
         n += c->var[i].k > 0;
     r->value = LAY_INF;
     r->bound = INT64_MIN / 4;
+    r->done = lay_eliminate(c, 2000000, r->x, &r->value);
+    if (r->done) {
+        r->proof = LAYOUT_PROOF_ELIMINATION;
+        r->bound = r->value;
+        return;
+    }
     if (n <= 400)
         solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 1000, r);
+    if (!r->done && r->value < LAY_INF && lay_ilp_size(c) <= 1500)
+        solve_ilp(c, limits, deadline_s, r);
     if (!r->done)
         solve_large(c, limits, deadline_s, r);
 }

@@ -3,6 +3,7 @@
  * edges and loops; the optimum or a true "no" each time, and never a wrong bound, not even
  * when the solver is stopped early. */
 #include "solve/layout.h"
+#include "solve/layout_ilp.h"
 #include "solve/layout_improve.h"
 
 #include "common/mem.h"
@@ -147,7 +148,8 @@ static const char *try_one(const struct shape *s, uint64_t seed, bool hurry) {
     return wrong;
 }
 
-/* The way of large problems (batches of jobs) on a small one. */
+/* The ways that small problems do not take by themselves: batches of jobs (threads > 0), the
+ * integer program (threads = 0). */
 static const char *try_large(const struct shape *s, uint64_t seed, int threads) {
     struct rng r = {seed, 0};
     struct layout_problem p;
@@ -165,7 +167,10 @@ static const char *try_large(const struct shape *s, uint64_t seed, int threads) 
         struct lay_improve m = {.core = &c, .seed = seed, .threads = threads, .value = LAY_INF,
                                 .bound = INT64_MIN / 4};
         m.x = mem_array((size_t)c.n_vars + 1, sizeof *m.x);
-        lay_improve_run(&m);
+        if (threads > 0)
+            lay_improve_run(&m);
+        else if (!lay_ilp(&c, 10, 0, m.x, &m.value, &m.bound))
+            wrong = "not solved";
         int64_t value = m.value < LAY_INF ? m.value >> c.shift : -1;
         if (value != best || (best >= 0 && m.bound > m.value))
             wrong = "not the optimum";
@@ -176,12 +181,13 @@ static const char *try_large(const struct shape *s, uint64_t seed, int threads) 
     return wrong;
 }
 
-static void large_problems(const struct shape *s, int count) {
+static void large_problems(const struct shape *s, int count, bool ilp) {
     const char *wrong = NULL;
     int n = 0;
     for (; n < count && !wrong; n++)
-        wrong = try_large(s, (uint64_t)n, 1 + n % 3);
-    ok(!wrong, "%d random problems in batches, %s%s%s (last seed %d)", n, s->name,
+        wrong = try_large(s, (uint64_t)n, ilp ? 0 : 1 + n % 3);
+    ok(!wrong, "%d random problems %s, %s%s%s (last seed %d)", n,
+       ilp ? "through lp_solve" : "in batches", s->name,
        wrong ? ": " : "", wrong ? wrong : "", n - 1);
 }
 
@@ -215,6 +221,8 @@ int main(void) {
     for (int s = 0; s < n; s++)
         random_problems(&shapes[s], 1000, true);
     for (int s = 0; s < n; s++)
-        large_problems(&shapes[s], 300);
+        large_problems(&shapes[s], 300, false);
+    for (int s = 0; s < n - 1; s++)
+        large_problems(&shapes[s], 30, true);
     return done_testing();
 }

@@ -1,0 +1,202 @@
+/* layout_elim.c - bucket elimination (Dechter 1999).
+ *
+ * The variable whose removal leaves the smallest table goes first: all tables that speak of it
+ * are added up and minimized over it, which gives one table over its neighbours. Going back,
+ * each variable takes the value that was best for what came after it. Tables are exact; the
+ * width of the graph decides whether they fit, so the order is tried out before any is made.
+ */
+#include "solve/layout_elim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct table {
+    int n;        /* variables */
+    int *var;     /* (n) */
+    int64_t *w;   /* row-major, the last variable fastest */
+};
+
+typedef ARR(int) ints;
+
+struct elim {
+    const struct lay_core *c;
+    ARR(struct table) tables;
+    ints *of;       /* by variable: tables that speak of it */
+    int *order, n;  /* variables in the order of elimination */
+    int *step;      /* by variable: when it is eliminated, -1 if it is gone already */
+};
+
+static void put(ints *list, int x) {
+    for (int64_t s = 0; s < list->n; s++)
+        if (list->p[s] == x)
+            return;
+    arr_push(list, x);
+}
+
+static void drop(ints *list, int x) {
+    for (int64_t s = 0; s < list->n; s++)
+        if (list->p[s] == x) {
+            list->p[s] = list->p[--list->n];
+            return;
+        }
+}
+
+static double table_size(const struct lay_core *c, const ints *next) {
+    double size = 1;
+    for (int64_t s = 0; s < next->n; s++)
+        size *= c->var[next->p[s]].k;
+    return size;
+}
+
+/* Finds an order; false if some table would be larger than `most`. */
+static bool plan_order(struct elim *e, double most) {
+    const struct lay_core *c = e->c;
+    ints *next = mem_array((size_t)c->n_vars + 1, sizeof *next);
+    double *size = mem_array((size_t)c->n_vars + 1, sizeof *size), total = 0;
+    for (int s = 0; s < c->n_edges; s++)
+        if (c->edge[s].u >= 0) {
+            put(&next[c->edge[s].u], c->edge[s].v);
+            put(&next[c->edge[s].v], c->edge[s].u);
+        }
+    for (int i = 0; i < c->n_vars; i++)
+        size[i] = table_size(c, &next[i]);
+    bool good = true;
+    for (;;) {
+        int best = -1;
+        for (int i = 0; i < c->n_vars; i++)
+            if (c->var[i].k && e->step[i] < 0 && (best < 0 || size[i] < size[best]))
+                best = i;
+        if (best < 0)
+            break;
+        total += size[best] * c->var[best].k;
+        good = size[best] <= most && total <= 8 * most;
+        if (!good)
+            break;
+        e->step[best] = e->n;
+        e->order[e->n++] = best;
+        const ints *b = &next[best];
+        for (int64_t s = 0; s < b->n; s++) {
+            drop(&next[b->p[s]], best);
+            for (int64_t q = 0; q < b->n; q++)
+                if (q != s)
+                    put(&next[b->p[s]], b->p[q]);
+            size[b->p[s]] = table_size(c, &next[b->p[s]]);
+        }
+    }
+    for (int i = 0; i < c->n_vars; i++)
+        arr_release(&next[i]);
+    free(next);
+    free(size);
+    return good;
+}
+
+static void add_table(struct elim *e, int n, const int *var, int64_t *w) {
+    struct table t = {n, mem_array((size_t)n + 1, sizeof *t.var), w};
+    memcpy(t.var, var, (size_t)n * sizeof *t.var);
+    int first = -1; /* it waits for the variable that goes first */
+    for (int s = 0; s < n; s++)
+        if (first < 0 || e->step[var[s]] < e->step[first])
+            first = var[s];
+    if (first >= 0)
+        arr_push(&e->of[first], (int)e->tables.n);
+    arr_push(&e->tables, t);
+}
+
+/* Offset of the values x in t. */
+static int64_t offset(const struct elim *e, const struct table *t, const int *x) {
+    int64_t at = 0;
+    for (int s = 0; s < t->n; s++)
+        at = at * e->c->var[t->var[s]].k + x[t->var[s]];
+    return at;
+}
+
+/* Least of all waiting tables over the values of i, the others as in x; *arg = where. */
+static int64_t least_over(const struct elim *e, int i, int *x, int *arg) {
+    int64_t best = LAY_INF;
+    *arg = 0;
+    for (x[i] = 0; x[i] < e->c->var[i].k; x[i]++) {
+        int64_t sum = e->c->var[i].cost[x[i]];
+        for (int64_t s = 0; s < e->of[i].n && sum < LAY_INF; s++) {
+            const struct table *t = &e->tables.p[e->of[i].p[s]];
+            sum += t->w[offset(e, t, x)];
+        }
+        if (sum < best) {
+            best = sum;
+            *arg = x[i];
+        }
+    }
+    return best;
+}
+
+static void eliminate(struct elim *e, int i, int *x) {
+    ints scope = {0};
+    for (int64_t s = 0; s < e->of[i].n; s++)
+        for (int q = 0; q < e->tables.p[e->of[i].p[s]].n; q++)
+            if (e->tables.p[e->of[i].p[s]].var[q] != i)
+                put(&scope, e->tables.p[e->of[i].p[s]].var[q]);
+    size_t size = (size_t)table_size(e->c, &scope);
+    int64_t *w = mem_array(size, sizeof *w);
+    for (int64_t s = 0; s < scope.n; s++)
+        x[scope.p[s]] = 0;
+    for (size_t at = 0; at < size; at++) {
+        int arg;
+        w[at] = least_over(e, i, x, &arg);
+        for (int64_t s = scope.n - 1; s >= 0; s--) { /* the next values, as an odometer */
+            if (++x[scope.p[s]] < e->c->var[scope.p[s]].k)
+                break;
+            x[scope.p[s]] = 0;
+        }
+    }
+    add_table(e, (int)scope.n, scope.p, w);
+    arr_release(&scope);
+}
+
+static void edge_tables(struct elim *e) {
+    const struct lay_core *c = e->c;
+    for (int s = 0; s < c->n_edges; s++) {
+        const struct lay_edge *g = &c->edge[s];
+        if (g->u < 0)
+            continue;
+        size_t n = (size_t)c->var[g->u].k * (size_t)c->var[g->v].k;
+        int64_t *w = mem_array(n, sizeof *w);
+        memcpy(w, g->w, n * sizeof *w);
+        add_table(e, 2, (int[]){g->u, g->v}, w);
+    }
+}
+
+bool lay_eliminate(const struct lay_core *c, int64_t most, int *x, int64_t *value) {
+    struct elim e = {.c = c};
+    size_t n = (size_t)c->n_vars + 1;
+    e.of = mem_array(n, sizeof *e.of);
+    e.order = mem_array(n, sizeof *e.order);
+    e.step = mem_array(n, sizeof *e.step);
+    memset(e.step, -1, n * sizeof *e.step);
+    bool good = c->n_rows == 0 && plan_order(&e, (double)most);
+    if (good) {
+        edge_tables(&e);
+        int64_t sum = c->base;
+        for (int s = 0; s < e.n; s++) {
+            eliminate(&e, e.order[s], x);
+            const struct table *t = &arr_last(&e.tables);
+            if (t->n == 0)
+                sum = t->w[0] >= LAY_INF || sum >= LAY_INF ? LAY_INF : sum + t->w[0];
+        }
+        for (int s = e.n - 1; s >= 0; s--) {
+            int arg;
+            least_over(&e, e.order[s], x, &arg);
+            x[e.order[s]] = arg;
+        }
+        *value = sum;
+    }
+    for (int64_t s = 0; s < e.tables.n; s++) {
+        free(e.tables.p[s].var);
+        free(e.tables.p[s].w);
+    }
+    for (int i = 0; i < c->n_vars; i++)
+        arr_release(&e.of[i]);
+    arr_release(&e.tables);
+    free(e.of);
+    free(e.order);
+    free(e.step);
+    return good;
+}

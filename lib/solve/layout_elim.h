@@ -1,0 +1,11 @@
+/* layout_elim.h - exact answers without memory rows, by elimination of variables. */
+#ifndef WEFT_SOLVE_LAYOUT_ELIM_H
+#define WEFT_SOLVE_LAYOUT_ELIM_H
+
+#include "solve/layout_core.h"
+
+/* Solves a core without rows if no table needs more than `most` entries. Returns whether it
+ * did; then x (n_vars) is the best choice and *value its cost, LAY_INF when there is none. */
+bool lay_eliminate(const struct lay_core *c, int64_t most, int *x, int64_t *value);
+
+#endif
