@@ -74,6 +74,10 @@ struct checkpoint_info {
  * Failures to write are EXIT_SYSTEM and name the file; what was there before is
  * untouched. */
 
+/* Makes DIR and checks that files can be made in it: a training finds out before its first
+ * step. Returns 0 or -1. */
+int checkpoint_prepare(const char *dir, struct err *err);
+
 /* Rank 0, before any rank writes: makes DIR and an empty temporary for `step`, after
  * removing what killed writers left in DIR. Returns 0 or -1. */
 int checkpoint_begin(const char *dir, int64_t step, struct err *err);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- begin ------------------------------------------------------------------------- */
 
@@ -38,6 +39,14 @@ static int clean_entry(const char *dir, const struct ckpt_entries *all,
     }
     free(path);
     return bad;
+}
+
+int checkpoint_prepare(const char *dir, struct err *err) {
+    if (ckpt_make_dirs(dir, err) < 0)
+        return -1;
+    if (access(dir, W_OK | X_OK) < 0)
+        return err_system(err, "%s: cannot write: %s", dir, strerror(errno));
+    return 0;
 }
 
 int checkpoint_begin(const char *dir, int64_t step, struct err *err) {

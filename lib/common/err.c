@@ -7,6 +7,7 @@
 static int err_vset(struct err *err, int status, const char *fmt, va_list ap) {
     if (err) {
         err->status = status;
+        err->shared = false;
         err->hint[0] = '\0';
         vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     }
@@ -73,10 +74,22 @@ int err_hint(struct err *err, const char *fmt, ...) {
     return -1;
 }
 
+/* Names from files are quoted as they are, and may hold anything but a NUL. */
+static void put_line(const char *before, const char *text) {
+    char line[sizeof((struct err *)0)->msg];
+    size_t n = 0;
+    for (; text[n] && n < sizeof line - 1; n++)
+        line[n] = (char)((unsigned char)text[n] < ' ' || text[n] == 0x7f ? '?' : text[n]);
+    line[n] = '\0';
+    fprintf(stderr, "%s: %s\n", before, line);
+}
+
 int err_report(const struct err *err, const char *tool) {
+    char before[64];
+    snprintf(before, sizeof before, "%s: error", tool);
     fflush(stdout);
-    fprintf(stderr, "%s: error: %s\n", tool, err->msg);
+    put_line(before, err->msg);
     if (err->hint[0])
-        fprintf(stderr, "hint: %s\n", err->hint);
+        put_line("hint", err->hint);
     return err->status ? err->status : EXIT_SYSTEM;
 }

@@ -15,6 +15,8 @@
 #ifndef WEFT_ERR_H
 #define WEFT_ERR_H
 
+#include <stdbool.h>
+
 /* Exit statuses, the same in every man page. */
 enum {
     EXIT_DONE = 0,   /* done */
@@ -26,6 +28,7 @@ enum {
 
 struct err {
     int status;     /* exit status that this error asks for; 0 = no error yet */
+    bool shared;    /* every rank of the job holds this error: one of them reports it */
     char msg[1024]; /* one line: place and what was expected */
     char hint[512]; /* the remedy where it is known, else "" */
 };
@@ -48,7 +51,8 @@ int err_at(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* Sets the hint line. Returns -1. */
 int err_hint(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
 
-/* Prints "TOOL: error: MSG" and "hint: HINT" on stderr and returns the exit status. */
+/* Prints "TOOL: error: MSG" and "hint: HINT" on stderr, each as one line whatever a quoted
+ * name holds, and returns the exit status. */
 int err_report(const struct err *err, const char *tool);
 
 #endif

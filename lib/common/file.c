@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *shown_name(const char *path) {
@@ -43,6 +44,23 @@ char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *er
     if (size)
         *size = n;
     return buf;
+}
+
+int file_out_check(const char *path, struct err *err) {
+    if (!strcmp(path, "-"))
+        return 0;
+    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0'; /* "/x" stands in "/" */
+    struct stat st;
+    int bad = access(slash ? folder : ".", W_OK | X_OK) < 0;
+    int code = errno;
+    if (!bad && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        bad = 1;
+        code = EISDIR;
+    }
+    free(folder);
+    return bad ? err_system(err, "%s: cannot write: %s", path, strerror(code)) : 0;
 }
 
 int file_out_open(struct file_out *out, const char *path, struct err *err) {

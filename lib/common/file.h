@@ -25,6 +25,10 @@ struct file_out {
     char *temp; /* name it has until it is whole */
 };
 
+/* Can `path` be written, as far as can be told without doing it? For output that only comes at
+ * the end of long work. Returns 0 or -1. */
+int file_out_check(const char *path, struct err *err);
+
 int file_out_open(struct file_out *out, const char *path, struct err *err);
 int file_out_close(struct file_out *out, struct err *err);
 void file_out_abort(struct file_out *out);

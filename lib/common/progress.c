@@ -93,10 +93,11 @@ static void on_signal(int sig) {
 }
 
 void interrupt_catch(void) {
-    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGUSR1, &sa, NULL);
 }
 
 bool interrupted(void) {

@@ -74,6 +74,7 @@ int exec_agree(struct comm *comm, int rc, struct err *err) {
     if (first == 0)
         return 0;
     comm_broadcast(comm_world(comm), err, sizeof *err, size - (int)first, NULL);
+    err->shared = true;
     return -1;
 }
 

@@ -500,7 +500,16 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* "layers=4,hidden=1024": applied left to right, kept sorted in m->set. */
+/* Is the name of part i given again further on? Then part i has no effect. */
+static bool overridden(char *const *parts, int64_t n, int64_t i) {
+    size_t name = strcspn(parts[i], "=") + 1;
+    for (int64_t k = i + 1; k < n; k++)
+        if (!strncmp(parts[i], parts[k], name))
+            return true;
+    return false;
+}
+
+/* "layers=4,hidden=1024": the last of each name counts; kept sorted in m->set. */
 static int apply_set(struct reader *r, const char *set, struct err *err) {
     r->m->set = "";
     if (!set || !set[0])
@@ -509,6 +518,11 @@ static int apply_set(struct reader *r, const char *set, struct err *err) {
     for (char *s = arena_strdup(&r->m->arena, set), *save, *p = strtok_r(s, ", ", &save); p;
          p = strtok_r(NULL, ", ", &save))
         arr_push(&parts, p);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < parts.n; i++)
+        if (!overridden(parts.p, parts.n, i))
+            parts.p[kept++] = parts.p[i];
+    parts.n = kept;
     for (int64_t i = 0; i < parts.n; i++) {
         char *eq = strchr(parts.p[i], '=');
         json_t *v = NULL;

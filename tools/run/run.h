@@ -8,7 +8,7 @@ struct run_options {
     const char *data, *valid_data;
     double validation;
     int64_t steps, seed; /* seed < 0: 1, or that of the checkpoint */
-    double lr, min_lr;   /* 0 = the default of the optimizer, a tenth of lr */
+    double lr, min_lr;   /* NAN = the default of the optimizer, a tenth of lr */
     int64_t warmup;      /* < 0: a tenth of the steps */
     double clip, weight_decay, beta1, beta2, momentum;
     int64_t valid_every, valid_batches;

@@ -3,11 +3,15 @@
 #include "run.h"
 
 #include "checkpoint/checkpoint.h"
+#include "common/file.h"
 #include "common/json.h"
 #include "common/progress.h"
 #include "run_trace.h"
 
+#include <errno.h>
+#include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +24,7 @@ struct loop {
     double max_bytes;     /* largest arena of any rank */
     int64_t terms;        /* targets per step: tokens or images */
     double start_s;
+    struct err output; /* the metrics cannot be written any more */
 };
 
 /* A fair share of the node's cores. A launcher may have bound this process to fewer cores than
@@ -43,8 +48,8 @@ static struct exec_options exec_options_of(const struct run_options *o, const st
                                            int threads) {
     struct exec_options e = exec_defaults();
     e.seed = o->seed < 0 ? 1 : (uint64_t)o->seed;
-    e.lr = o->lr ? o->lr : p->optimizer == OPTIMIZER_sgd ? 0.05 : e.lr;
-    e.min_lr = o->min_lr ? o->min_lr : e.lr / 10;
+    e.lr = !isnan(o->lr) ? o->lr : p->optimizer == OPTIMIZER_sgd ? 0.05 : e.lr;
+    e.min_lr = !isnan(o->min_lr) ? o->min_lr : e.lr / 10;
     e.warmup = o->warmup < 0 ? o->steps / 10 : o->warmup;
     e.decay_steps = o->steps;
     e.clip = o->clip;
@@ -101,21 +106,29 @@ static int resume_seed(const struct run_options *o, char **path, uint64_t *seed,
     return 0;
 }
 
-static void print_line(json_t *line) {
+/* A reader that went away is no reason to lose the work: it is remembered, and the training
+ * stops after this step as after a signal. */
+static void print_line(struct loop *l, json_t *line) {
     json_write_line(line, stdout);
-    fflush(stdout);
     json_decref(line);
+    if ((fflush(stdout) || ferror(stdout)) && !l->output.status)
+        err_system(&l->output, "standard output: %s", strerror(errno));
+}
+
+/* JSON has no word for what a training that diverges gives: null. */
+static json_t *real_or_null(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
 static void report_step(struct loop *l, const struct exec_metrics *m, double seconds) {
     if (!l->speaks)
         return;
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "step",
-                             (json_int_t)l->x->step, "loss", m->loss, "grad_norm", m->grad_norm,
-                             "lr", m->lr, "step_ms", 1e3 * seconds,
+    json_t *line = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I}", "step",
+                             (json_int_t)l->x->step, "loss", real_or_null(m->loss), "grad_norm",
+                             real_or_null(m->grad_norm), "lr", m->lr, "step_ms", 1e3 * seconds,
                              "tokens_per_s", (double)l->terms / seconds, "bytes",
                              (json_int_t)l->max_bytes);
-    print_line(line);
+    print_line(l, line);
 }
 
 static int validate(struct loop *l, struct err *err) {
@@ -125,13 +138,14 @@ static int validate(struct loop *l, struct err *err) {
     if (exec_validate(l->x, l->o->valid_batches, &loss, err) < 0)
         return -1;
     if (l->speaks)
-        print_line(json_pack("{s:I, s:f}", "step", (json_int_t)l->x->step, "valid_loss", loss));
+        print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)l->x->step, "valid_loss",
+                                real_or_null(loss)));
     return 0;
 }
 
-/* Did any rank get a signal? All must stop after the same step. */
+/* Did any rank get a signal, or lose its output? All must stop after the same step. */
 static int any_interrupted(struct loop *l, bool *stop, struct err *err) {
-    double flag = interrupted();
+    double flag = interrupted() || l->output.status;
     if (comm_max_double(comm_world(l->comm), &flag, 1, err) < 0)
         return -1;
     *stop = flag > 0;
@@ -169,6 +183,8 @@ static int steps(struct loop *l, struct err *err) {
     }
     if (l->speaks)
         progress_end(&pr);
+    if (l->speaks && stop && !l->output.status)
+        note("weft-run: stopped by a signal after step %lld", (long long)x->step);
     if (l->o->save && saved != x->step)
         return exec_save(x, l->o->save, l->o->keep, err);
     return 0;
@@ -207,7 +223,18 @@ static int train(struct loop *l, const char *resume, struct err *err) {
         note("weft-run: going on from %s", resume);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
+    if (l->output.status)
+        *err = l->output;
+    if (exec_agree(l->comm, l->output.status ? -1 : 0, err) < 0)
+        return -1;
     return l->o->timing ? print_timing(l, err) : 0;
+}
+
+/* What is written at the end must be writable at the beginning. */
+static int check_outputs(const struct run_options *o, struct err *err) {
+    if (o->save && checkpoint_prepare(o->save, err) < 0)
+        return -1;
+    return o->trace ? file_out_check(o->trace, err) : 0;
 }
 
 int run_train(struct comm *comm, const struct program *g, const struct run_options *o,
@@ -222,11 +249,14 @@ int run_train(struct comm *comm, const struct program *g, const struct run_optio
     int rc = resume_seed(o, &resume, &e.seed, err);
     if (rc == 0)
         rc = open_data(&data, p->model, o, e.seed, err);
+    if (rc == 0 && l.speaks)
+        rc = check_outputs(o, err);
     if (rc == 0 && o->trace && !(trace = run_trace_create(g, comm_rank(comm), &e)))
         rc = err_system(err, "out of memory for the trace");
     rc = exec_agree(comm, rc, err);
     if (rc == 0) {
         interrupt_catch();
+        signal(SIGPIPE, SIG_IGN);
         l.x = exec_create(g, comm, data, &e, err);
         rc = exec_agree(comm, l.x ? 0 : -1, err);
         if (rc == 0)

@@ -10,11 +10,15 @@
 #include "common/opt.h"
 #include "common/progress.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { MAX_THREADS = 4096 };
+
 static struct run_options o = {.data = "synthetic", .steps = 100, .valid_batches = 8, .seed = -1,
+                               .lr = NAN, .min_lr = NAN,
                                .clip = 1, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95,
                                .momentum = 0.9,
                                .keep = 2, .warmup = -1, .threads = 0, .validation = 0.1};
@@ -79,10 +83,15 @@ static int inspect(const char *path, struct err *err) {
 /* Rank 0 reads the text; everybody parses it. */
 static struct plan *shared_plan(struct comm *comm, const char *path, struct err *err) {
     size_t size = 0;
-    char *text = comm_rank(comm) == 0 ? file_read(path, 0, &size, err) : NULL;
-    int64_t n = text ? (int64_t)size : -1;
-    if (comm_broadcast(comm_world(comm), &n, sizeof n, 0, err) < 0 || n < 0)
+    bool reads = comm_rank(comm) == 0;
+    char *text = reads ? file_read(path, 0, &size, err) : NULL;
+    if (exec_agree(comm, reads && !text ? -1 : 0, err) < 0)
         return NULL;
+    int64_t n = (int64_t)size;
+    if (comm_broadcast(comm_world(comm), &n, sizeof n, 0, err) < 0) {
+        free(text);
+        return NULL;
+    }
     if (!text)
         text = mem_alloc((size_t)n + 1);
     struct plan *plan = NULL;
@@ -107,26 +116,51 @@ static int train(struct comm *comm, const char *path, struct err *err) {
     return rc;
 }
 
+/* Numbers that no training can use. */
+static int check_options(struct err *err) {
+    static const struct {
+        const char *name;
+        const double *value;
+        double below;
+    } reals[] = {{"validation", &o.validation, 1}, {"lr", &o.lr, HUGE_VAL},
+                 {"min-lr", &o.min_lr, HUGE_VAL},  {"clip", &o.clip, HUGE_VAL},
+                 {"beta1", &o.beta1, 1},           {"beta2", &o.beta2, 1},
+                 {"momentum", &o.momentum, 1},     {"weight-decay", &o.weight_decay, HUGE_VAL}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (*reals[i].value < 0 || *reals[i].value >= reals[i].below)
+            return err_usage(err, "--%s: expected at least 0%s, got %g", reals[i].name,
+                             reals[i].below == 1 ? " and less than 1" : "", *reals[i].value);
+    if (o.steps < 1)
+        return err_usage(err, "--steps: expected at least 1");
+    if (o.valid_batches < 1)
+        return err_usage(err, "--valid-batches: expected at least 1");
+    if (o.threads > MAX_THREADS)
+        return err_usage(err, "--threads: expected at most %d, got %lld", MAX_THREADS,
+                         (long long)o.threads);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     struct err err = {0};
     struct comm *comm = NULL;
     int n = opt_parse(&tool, argc, argv, &err), rc = -1;
     if (n > 1)
         err_usage(&err, "expected one plan, got %d operands", n);
-    else if (n >= 0 && o.steps < 1)
-        err_usage(&err, "--steps: expected at least 1");
-    else if (n >= 0 && (o.explain || o.dry_run))
+    else if (n < 0 || check_options(&err) < 0)
+        rc = -1;
+    else if (o.explain || o.dry_run)
         rc = inspect(n ? argv[0] : "-", &err);
-    else if (n >= 0 && (comm = comm_create(&argc, &argv, &err)))
+    else if ((comm = comm_create(&argc, &argv, &err)))
         rc = train(comm, n ? argv[0] : "-", &err);
     int status = EXIT_DONE;
     if (rc < 0) {
         status = err.status ? err.status : EXIT_SYSTEM;
         /* What is wrong with the input all ranks know alike; a failure in the middle of the work
          * may be one rank's alone, which tells it and ends the job. */
-        if (speaks(comm) || status == EXIT_SYSTEM)
+        bool alone = status == EXIT_SYSTEM && !err.shared;
+        if (speaks(comm) || alone)
             err_report(&err, tool.name);
-        if (comm && status == EXIT_SYSTEM)
+        if (comm && alone)
             comm_abort(comm, status);
     }
     comm_destroy(comm);
