@@ -15,6 +15,7 @@ SAN     ?=
 DEV     ?=
 WEFT_DATA ?=
 
+.DEFAULT_GOAL := all
 comma   := ,
 VARIANT := $(notdir $(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEV),-dev)
 O       := build/$(VARIANT)
@@ -63,7 +64,7 @@ cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost device comm exec
+FLOORS := common solve data checkpoint model plan program cost search device comm exec
 define floor_rules
 srcs_$(1) := $$(sort $$(wildcard lib/$(1)/*.c))
 objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1)))
@@ -78,7 +79,7 @@ $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 uses_weft-profile-op   := common model plan program cost device
 uses_weft-profile-comm := common cost comm
 uses_weft-predict      := common model plan program cost
-uses_weft-search       := common solve model plan program cost
+uses_weft-search       := common model plan program cost search
 uses_weft-solve        := common solve
 uses_weft-run          := common data checkpoint model plan program device comm exec
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
@@ -128,6 +129,7 @@ unit_uses_model   := common model
 unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
+unit_uses_search  := common model plan program cost search
 unit_uses_device  := common model plan program device
 unit_uses_comm    := common comm
 unit_uses_exec    := common data checkpoint model plan program device comm exec

@@ -10,7 +10,7 @@ int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem) {
 }
 
 struct instr *emit_instr(struct emit *e, enum opcode code) {
-    struct instr i = {.code = code, .op = -1, .tensor = -1, .param = -1, .transfer = -1,
+    struct instr i = {.code = code, .op = e->op, .tensor = -1, .param = e->param, .transfer = -1,
                       .place = placement_replicate()};
     memset(i.in, -1, sizeof i.in);
     memset(i.out, -1, sizeof i.out);

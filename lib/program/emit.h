@@ -23,6 +23,7 @@ struct emit {
     struct dim_sizes sizes;
     int stage;
     enum segment seg;
+    int op, param; /* on whose behalf instructions are emitted now, or -1 */
     ARR(struct instr) instrs;
     ARR(struct buffer) buffers;
     ARR(struct param_instance) params;

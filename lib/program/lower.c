@@ -100,7 +100,7 @@ static int op_grad_buffer(struct emit *e, int op, int slot) {
 
 static struct instr *op_instr(struct emit *e, enum opcode code, int op) {
     struct instr *i = emit_instr(e, code);
-    i->op = op;
+    i->op = op; /* which may be made again on behalf of another */
     return i;
 }
 
@@ -309,7 +309,7 @@ static void cross_entropy_forward(struct emit *e, int op) {
     set_aux(e, op, lse);
 }
 
-void lower_forward(struct emit *e, int op) {
+static void forward(struct emit *e, int op) {
     switch (e->m->ops[op].kind) {
     case OP_embedding: embedding_forward(e, op); break;
     case OP_bias: bias_forward(e, op); break;
@@ -324,6 +324,13 @@ void lower_forward(struct emit *e, int op) {
     case OP_cross_entropy: cross_entropy_forward(e, op); break;
     case OP_KIND_COUNT: break;
     }
+}
+
+void lower_forward(struct emit *e, int op) {
+    int caller = e->op;
+    e->op = op;
+    forward(e, op);
+    e->op = caller;
 }
 
 /* ---- backward ---------------------------------------------------------------------------- */

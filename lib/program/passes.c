@@ -160,7 +160,7 @@ static void send_result(struct emit *e, int tensor) {
 void pass_forward(struct emit *e) {
     e->seg = SEG_FORWARD;
     for (int i = 0; i < e->st->n_ops; i++) {
-        int op = e->st->ops[i];
+        int op = e->op = e->st->ops[i];
         lower_forward(e, op);
         if (e->m->ops[op].kind != OP_cross_entropy)
             send_result(e, e->m->ops[op].out);
@@ -236,7 +236,7 @@ void pass_backward(struct emit *e) {
             first_use[o->in[k]] = e->st->ops[i];
     }
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
-        int op = e->st->ops[i], dy = -1;
+        int op = e->op = e->st->ops[i], dy = -1;
         const struct model_op *o = &e->m->ops[op];
         if (o->kind != OP_cross_entropy) {
             struct placement want = placement_operand(e->mesh, op_layout(e, op),

@@ -147,36 +147,46 @@ static void receive_copy(struct emit *e, const struct param_instance *p) {
 
 void pass_update(struct emit *e) {
     e->seg = SEG_UPDATE;
+    e->op = -1;
     int64_t n = e->params.n;
     int *gradient = mem_array((size_t)n, sizeof *gradient);
     for (int64_t i = 0; i < n; i++) {
         struct param_instance p = e->params.p[i];
         bool away = home_stage(e, p.param) != e->stage;
+        e->param = p.param;
         if (away && e->param_of[p.param] == i)
             send_away(e, &p);
     }
     for (int64_t i = 0; i < n; i++) {
         struct param_instance p = e->params.p[i];
+        e->param = p.param;
         if (p.home)
             gradient[i] = finished_gradient(e, &p, update_place(e, &p));
     }
     for (int64_t i = 0; i < n; i++)
         if (e->params.p[i].home)
             count_norm(e, e->params.p[i].param, update_place(e, &e->params.p[i]), gradient[i]);
+    e->param = -1;
     struct instr *norm = emit_instr(e, I_norm);
     norm->n[0] = 4; /* two doubles: squared norm and loss */
     norm->axes = (1u << e->mesh->n_axes) - 1;
     for (int64_t i = 0; i < n; i++) {
         struct param_instance p = e->params.p[i];
+        e->param = p.param;
         if (p.home)
             optimize(e, &p, update_place(e, &p), gradient[i]);
     }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        e->param = e->params.p[i].param;
         if (e->params.p[i].home)
             publish(e, &e->params.p[i]);
-    for (int64_t i = 0; i < n; i++)
-        if (home_stage(e, e->params.p[i].param) != e->stage)
+    }
+    for (int64_t i = 0; i < n; i++) {
+        e->param = e->params.p[i].param;
+        if (home_stage(e, e->param) != e->stage)
             receive_copy(e, &e->params.p[i]);
+    }
+    e->param = -1;
     emit_instr(e, I_fill); /* gradients start the next step at zero */
     free(gradient);
 }

@@ -1,0 +1,124 @@
+/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of
+ * the devices, every style, recompute level, ZeRO, micro-batch and schedule.
+ *
+ * Stages are independent but for the schedule, so the tables of stage costs are shared and the
+ * candidates are only sums; still their number grows fast, and beyond MOST it is refused. */
+#include "search/search_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double MOST = 2e7;
+
+struct walk {
+    struct search *s;
+    struct candidate c;
+    int n; /* stages */
+    int styles_of[SEARCH_MAX_STAGES + 1];
+    bool count_only;
+    double count;
+};
+
+/* The i-th choice of a stage: style x recompute x ZeRO; false when there is none. */
+static bool choose(struct walk *w, int k, int i) {
+    struct search *s = w->s;
+    struct search_stage *st = &w->c.stages[k];
+    int axes = search_mesh_axes(st->devices), seq = search_has_sequence(s) ? 2 : 1;
+    int zero = i % 2, level = i / 2 % RECOMPUTE_LEVELS, rest = i / 2 / RECOMPUTE_LEVELS;
+    int v = rest % seq, j = rest / seq;
+    if (j > axes)
+        return false;
+    st->zero = zero;
+    st->recompute = search_recompute_places(s, level);
+    st->recompute_blocks = level ? search_stage_blocks(s, st) : 0;
+    struct style style = {j, (1u << s->n_inner) - 1, v == 1};
+    search_apply_style(s, st, w->c.micro_batch, style);
+    return true;
+}
+
+static int choices(struct walk *w, int devices) {
+    return (search_mesh_axes(devices) + 1) * (search_has_sequence(w->s) ? 2 : 1) *
+           RECOMPUTE_LEVELS * 2;
+}
+
+static void walk_choices(struct walk *w, int k) {
+    if (search_stopped(w->s))
+        return;
+    if (k == w->n) {
+        for (int f = 0; f < (w->n > 1 ? SCHEDULE_COUNT : 1); f++) {
+            w->c.schedule = w->n > 1 ? (enum schedule)f : SCHEDULE_1f1b;
+            if (search_legal(w->s, &w->c))
+                search_score(w->s, &w->c);
+        }
+        return;
+    }
+    for (int i = 0; choose(w, k, i); i++)
+        walk_choices(w, k + 1);
+}
+
+static void walk_devices(struct walk *w, int k, int left) {
+    if (k == w->n - 1) {
+        w->c.stages[k].devices = left;
+        if (w->count_only) {
+            double n = w->n > 1 ? SCHEDULE_COUNT : 1;
+            for (int i = 0; i < w->n; i++)
+                n *= choices(w, w->c.stages[i].devices);
+            w->count += n;
+        } else {
+            walk_choices(w, 0);
+        }
+        return;
+    }
+    for (int d = 1; d <= left - (w->n - 1 - k) && w->count <= MOST; d++) {
+        w->c.stages[k].devices = d;
+        walk_devices(w, k + 1, left - d);
+    }
+}
+
+static void walk_cuts(struct walk *w, int k, int first) {
+    const struct model *m = w->s->p.model;
+    struct search_stage *st = &w->c.stages[k];
+    st->first = first;
+    if (k == w->n - 1) {
+        st->end = m->n_ops;
+        walk_devices(w, 0, w->s->p.devices);
+        return;
+    }
+    for (int end = first + 1; end <= m->n_ops - (w->n - 1 - k) && w->count <= MOST; end++) {
+        st->end = end;
+        walk_cuts(w, k + 1, end);
+        if (search_stopped(w->s))
+            return;
+    }
+}
+
+static void walk_all(struct walk *w) {
+    const struct search_problem *p = search_problem_of(w->s);
+    int most = p->devices < SEARCH_MAX_STAGES ? p->devices : SEARCH_MAX_STAGES;
+    if (p->max_stages && p->max_stages < most)
+        most = p->max_stages;
+    for (int i = 0; i < p->n_micro; i++) {
+        for (w->n = 1; w->n <= most && w->n <= p->model->n_ops && w->count <= MOST; w->n++) {
+            memset(&w->c, 0, sizeof w->c);
+            w->c.n_stages = w->n;
+            w->c.micro_batch = p->micro[i];
+            walk_cuts(w, 0, 0);
+        }
+    }
+}
+
+int search_exhaustive(struct search *s, struct err *err) {
+    struct walk w = {.s = s, .count_only = true};
+    walk_all(&w);
+    if (w.count > MOST) {
+        err_no(err, "exhaustive: more than %.0f candidates", MOST);
+        return err_hint(err, "--max-stages and --micro-batch make the space smaller; --algorithm "
+                             "hops needs no list of all plans");
+    }
+    double space = w.count;
+    w = (struct walk){.s = s};
+    walk_all(&w);
+    if (!search_stopped(s))
+        search_mark_complete(s, space);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* search_impl.h - the state behind search.h. */
+#ifndef WEFT_SEARCH_IMPL_H
+#define WEFT_SEARCH_IMPL_H
+
+#include "search/search.h"
+
+/* What one op of the file costs in a stage with a certain table of layouts: its own work, the
+ * conversions that it asks for, and its share of the memory. */
+struct place_cost {
+    double forward_us, backward_us, reduce_us, update_us;
+    int64_t slot_bytes;        /* kept per micro-batch in flight */
+    int64_t fixed_bytes;       /* parameters, gradients, optimizer state */
+    int64_t update_temp_bytes; /* temporaries of the update: they add up */
+    int64_t temp_bytes;        /* temporaries while it runs: the largest counts */
+    int64_t tied_bytes;        /* of a copy, when the parameter's home is in another stage */
+    double take_us[2]; /* taking its result (or the gradient) from another stage: on the same
+                          node, on another */
+    double pack_us;    /* packing it for another stage */
+};
+
+/* All places under one table: layouts, recompute, ZeRO, devices, micro-batch. */
+struct table {
+    uint64_t key; /* 0 = free */
+    bool unknown;
+    double norm_us;
+    struct place_cost place[SEARCH_MAX_PLACES];
+};
+
+struct kept {
+    struct candidate c;
+    struct score score;
+    uint64_t hash;
+};
+
+struct search {
+    struct search_problem p;
+    struct cost cost;
+    int inner[MODEL_MAX_DIMS], n_inner;
+    int sequence;                  /* dim, or -1 */
+    int block_len, first_block_op; /* ops of a block; 0 and -1 without blocks */
+    struct table **tables;         /* hash table */
+    int64_t n_tables, cap_tables;
+    struct model *small;           /* the model with few blocks: one of them stands for all */
+    int small_block;               /* which */
+    int *home_place;               /* place -> place of the home of its tied parameter, or -1 */
+    struct crossing {
+        int n, producer[4]; /* ops whose results pass the cut in front of an op */
+    } *crossings;           /* [n_ops + 1] */
+    struct kept *kept; /* the best so far, best first */
+    int n_kept, max_kept;
+    struct kept nearest; /* the best that does not fit */
+    bool has_nearest;
+    int64_t scored, compiled, unknown;
+    double start_s, space;
+    bool complete;
+};
+
+int search_survey(struct search *s, struct err *err);
+void search_forget(struct search *s); /* releases what the survey and the scores made */
+/* Costs of all places for a stage with these settings, `again`: with its recompute. */
+const struct table *search_table(struct search *s, const struct search_stage *st,
+                                 int64_t micro_batch, int first_rank, bool again);
+struct plan *search_plan_of(struct search *s, const struct candidate *c);
+uint64_t candidate_hash(const struct candidate *c);
+uint64_t search_layout_hash(const struct search_stage *st, uint64_t h);
+uint64_t search_mix(uint64_t h, uint64_t v);
+
+#endif

@@ -1,0 +1,202 @@
+/* weft-search - finds the best plan for a model on a cluster and prints it. */
+#include "common/file.h"
+#include "common/opt.h"
+#include "common/progress.h"
+#include "search/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    const char *model, *set, *profile, *device, *cluster, *micro, *algorithm, *optimizer, *out;
+    int64_t devices, memory, batch, top, max_stages, max_hops, seed;
+    double time_budget;
+    bool text;
+} o = {.algorithm = "hops", .optimizer = "adamw", .out = "-", .top = 1, .seed = 1};
+
+static const struct opt options[] = {
+    {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
+    {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
+    {'p', "profile", OPT_STR, "FILE", "profile database", &o.profile},
+    {0, "device", OPT_STR, "KIND", "device kind of the profile (the only one)", &o.device},
+    {0, "devices", OPT_INT, "N", "devices to use (all of the cluster)", &o.devices},
+    {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
+    {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
+     &o.memory},
+    {'b', "global-batch", OPT_INT, "N", "samples per step", &o.batch},
+    {0, "micro-batch", OPT_STR, "LIST", "micro-batches to consider (powers of two)", &o.micro},
+    {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
+    {'a', "algorithm", OPT_STR, "NAME", "hops or exhaustive (hops)", &o.algorithm},
+    {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
+     &o.max_stages},
+    {0, "max-hops", OPT_INT, "N", "hops: steps that may first make it worse (4)", &o.max_hops},
+    {0, "top", OPT_INT, "K", "the K best plans, one JSON document each (1)", &o.top},
+    {0, "time-budget", OPT_TIME, "TIME", "stop after this long with the best so far",
+     &o.time_budget},
+    {0, "seed", OPT_INT, "N", "recorded in the plan (1)", &o.seed},
+    {'o', "output", OPT_STR, "FILE", "write the plan here instead of stdout", &o.out},
+    {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
+    {0}};
+
+static const struct opt_tool tool = {"weft-search",
+                                     "[options] -m MODEL -p FILE --devices N --global-batch B",
+                                     "Find the best plan to train a model on a cluster.", options};
+
+static const struct {
+    const char *name;
+    search_algorithm *run;
+} algorithms[] = {{"hops", search_hops}, {"exhaustive", search_exhaustive}};
+
+static search_algorithm *find_algorithm(const char *name, struct err *err) {
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
+        if (!strcmp(algorithms[i].name, name))
+            return algorithms[i].run;
+    err_usage(err, "--algorithm: expected hops or exhaustive, got \"%s\"", name);
+    return NULL;
+}
+
+/* "1,2,4", or the powers of two that divide the batch. */
+static int micro_batches(struct search_problem *p, struct err *err) {
+    if (!o.micro) {
+        for (int64_t b = 1; b <= p->batch && p->n_micro < SEARCH_MAX_MICRO; b *= 2)
+            if (p->batch % b == 0)
+                p->micro[p->n_micro++] = b;
+        return 0;
+    }
+    for (const char *s = o.micro; *s;) {
+        char *end;
+        long b = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || b < 1 || p->n_micro == SEARCH_MAX_MICRO)
+            return err_usage(err, "--micro-batch: expected numbers such as 1,2,4, got \"%s\"",
+                             o.micro);
+        if (p->batch % b)
+            return err_usage(err, "--micro-batch: %ld does not divide the batch of %lld", b,
+                             (long long)p->batch);
+        p->micro[p->n_micro++] = b;
+        s = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+static int check_options(struct search_problem *p, search_algorithm **algorithm,
+                         struct err *err) {
+    if (!o.model)
+        return err_usage(err, "expected a model: -m gpt:1.3B");
+    if (!o.profile)
+        return err_usage(err, "expected a profile: -p profile.db");
+    if (o.batch < 1)
+        return err_usage(err, "expected --global-batch, the samples of a step");
+    if (o.top < 1 || o.top > 1000)
+        return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
+    int opt = optimizer_find(o.optimizer);
+    if (opt < 0)
+        return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"", o.optimizer);
+    if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
+        return -1;
+    if (!o.cluster && o.devices < 1)
+        return err_usage(err, "expected --devices or --cluster");
+    if (!o.cluster)
+        p->cluster = cluster_single_node(o.devices);
+    int64_t devices = o.devices ? o.devices : cluster_devices(&p->cluster);
+    if (devices > cluster_devices(&p->cluster) || devices > 1 << 20)
+        return err_usage(err, "--devices: %lld, but the cluster has %lld", (long long)devices,
+                         (long long)cluster_devices(&p->cluster));
+    p->devices = (int)devices;
+    p->memory_bytes = o.memory ? o.memory : p->cluster.memory_bytes;
+    p->batch = o.batch;
+    p->optimizer = (enum optimizer)opt;
+    p->max_stages = (int)o.max_stages;
+    p->max_hops = (int)o.max_hops;
+    p->top = (int)o.top;
+    p->time_budget_s = o.time_budget;
+    p->seed = (uint64_t)o.seed;
+    *algorithm = find_algorithm(o.algorithm, err);
+    return *algorithm ? micro_batches(p, err) : -1;
+}
+
+static json_t *provenance(const struct search_problem *p, const struct search_result *r,
+                          const struct search_plan *best) {
+    json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm, "seed",
+                               (json_int_t)o.seed, "scored", (json_int_t)r->scored, "seconds",
+                               r->seconds, "complete", r->complete);
+    if (r->space > 0)
+        json_object_set_new(search, "space", json_real(r->space));
+    json_t *cluster = json_pack("{s:I, s:I}", "nodes", (json_int_t)p->cluster.nodes,
+                                "devices_per_node", (json_int_t)p->cluster.devices_per_node);
+    if (p->memory_bytes)
+        json_object_set_new(cluster, "memory_bytes", json_integer(p->memory_bytes));
+    return json_pack("{s:s, s:o, s:o, s:{s:s, s:s}, s:{s:f, s:I}}", "tool",
+                     "weft-search " WEFT_VERSION, "search", search, "cluster", cluster, "profile",
+                     "file", o.profile, "device", profile_times_device(p->times), "predicted",
+                     "time_us", best->time_us, "memory_bytes", (json_int_t)best->max_bytes);
+}
+
+static void print_text(const struct search_result *r, FILE *f) {
+    fprintf(f, "%4s %12s %12s  %s\n", "", "step", "memory", "stages");
+    for (int i = 0; i < r->n; i++) {
+        const struct plan *p = r->plans[i].plan;
+        fprintf(f, "%3d. %9.2f ms %8.1f MiB  micro-batch %lld,", i + 1, r->plans[i].time_us / 1e3,
+                (double)r->plans[i].max_bytes / (1 << 20), (long long)p->micro_batch);
+        for (int s = 0; s < p->n_stages; s++)
+            fprintf(f, " %d ops on %d", p->stages[s].n_ops, mesh_devices(&p->stages[s].mesh));
+        fputc('\n', f);
+    }
+}
+
+static int print_plans(const struct search_problem *p, const struct search_result *r,
+                       struct err *err) {
+    struct file_out out;
+    if (file_out_open(&out, o.out, err) < 0)
+        return -1;
+    if (o.text)
+        print_text(r, out.f);
+    for (int i = 0; i < r->n && !o.text; i++) {
+        json_decref(r->plans[i].plan->provenance);
+        r->plans[i].plan->provenance = provenance(p, r, &r->plans[i]);
+        json_t *doc = plan_to_json(r->plans[i].plan);
+        json_write(doc, out.f);
+        json_decref(doc);
+    }
+    return file_out_close(&out, err);
+}
+
+static int search(struct search_problem *p, search_algorithm *algorithm, struct err *err) {
+    struct search_result r;
+    if (search_run(p, algorithm, &r, err) < 0)
+        return -1;
+    note("%s: %lld plans scored, %lld stages compiled in %.2f s%s", tool.name,
+         (long long)r.scored, (long long)r.compiled, r.seconds,
+         r.complete ? "" : " (stopped early: the best so far)");
+    int rc = print_plans(p, &r, err);
+    search_result_release(&r);
+    return rc;
+}
+
+static int run(int operands, struct err *err) {
+    struct search_problem p = {0};
+    search_algorithm *algorithm = NULL;
+    if (operands)
+        return err_usage(err, "expected no operands");
+    if (check_options(&p, &algorithm, err) < 0)
+        return -1;
+    int rc = -1;
+    struct profile *db = profile_open(o.profile, false, err);
+    p.times = db ? profile_load(db, o.device, err) : NULL;
+    p.model = p.times ? model_load(o.model, o.set, err) : NULL;
+    if (p.model) {
+        interrupt_catch();
+        rc = search(&p, algorithm, err);
+    }
+    model_destroy(p.model);
+    profile_times_destroy((struct profile_times *)p.times);
+    profile_close(db);
+    return rc;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    int n = opt_parse(&tool, argc, argv, &err);
+    if (n >= 0 && run(n, &err) == 0)
+        return EXIT_DONE;
+    return err_report(&err, tool.name);
+}
