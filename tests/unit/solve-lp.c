@@ -1,6 +1,5 @@
 /* The guard around lp_solve: small random integer programs against brute force, bounds that
- * must never pass the optimum, cutoffs, and a model on which the default simplex
- * misbehaves. */
+ * must never pass the optimum, cutoffs, and a program too hard for the time it gets. */
 #include "common/mem.h"
 #include "common/progress.h"
 #include "common/rng.h"
