@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -106,13 +107,33 @@ static int resume_seed(const struct run_options *o, char **path, uint64_t *seed,
     return 0;
 }
 
+/* After a signal mpirun may not read any more what its ranks print: a write would never end. */
+static bool still_read(void) {
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return !interrupted() || poll(&p, 1, 200) > 0;
+}
+
 /* A reader that went away is no reason to lose the work: it is remembered, and the training
  * stops after this step as after a signal. */
 static void print_line(struct loop *l, json_t *line) {
-    json_write_line(line, stdout);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (f) {
+        json_write_line(line, f);
+        fclose(f);
+    }
     json_decref(line);
-    if ((fflush(stdout) || ferror(stdout)) && !l->output.status)
-        err_system(&l->output, "standard output: %s", strerror(errno));
+    for (size_t at = 0; at < n && still_read();) {
+        ssize_t wrote = write(STDOUT_FILENO, text + at, n - at);
+        if (wrote > 0) {
+            at += (size_t)wrote;
+        } else if (errno != EINTR) {
+            err_system(&l->output, "standard output: %s", strerror(errno));
+            break;
+        }
+    }
+    free(text);
 }
 
 /* JSON has no word for what a training that diverges gives: null. */
