@@ -1,4 +1,8 @@
 /* layout.c - the layout solver: reduce, bound, search, and check the answer.
+ *
+ * Whatever is left after the reductions goes the first of these ways that ends: elimination
+ * (no memory rows left, narrow), branch and bound (small), an integer program (very small
+ * and not closed), and batches of bounds and neighbourhoods until the time is up.
  */
 #include "solve/layout.h"
 
@@ -32,7 +36,8 @@ static int no_answer(const struct lay_core *c, struct err *err) {
     if (tight < 0)
         return err_no(err, "every choice uses a forbidden cost");
     double unit = c->p->usage_unit;
-    return err_no(err, "usage_limit: no choice without forbidden costs is within it at all "
+    return err_no(err,
+                  "usage_limit: no choice without forbidden costs is within it at all "
                   "times: the limit is %.17g, and at time %lld at least %.17g is used",
                   (double)c->p->usage_limit * unit, (long long)c->row_time[tight],
                   ((double)c->p->usage_limit - (double)c->cap[tight]) * unit);
@@ -63,8 +68,8 @@ static void solve_small(struct lay_core *c, const struct solve_limits *limits,
 }
 
 /* What branch and bound could not close and is small: an integer program, as it is. */
-static void solve_ilp(struct lay_core *c, const struct solve_limits *limits, double deadline_s,
-                      struct result *r) {
+static void solve_ilp(struct lay_core *c, const struct solve_limits *limits,
+                      double deadline_s, struct result *r) {
     double budget = deadline_s > 0 ? (deadline_s - now_s()) / 4 : 20;
     int64_t bound = r->bound;
     if (budget <= 0)
@@ -97,8 +102,8 @@ static void solve_large(struct lay_core *c, const struct solve_limits *limits,
     r->proof = m.by_search ? LAYOUT_PROOF_SEARCH : LAYOUT_PROOF_DUAL;
 }
 
-static void solve_core(struct lay_core *c, const struct solve_limits *limits, double deadline_s,
-                       struct result *r) {
+static void solve_core(struct lay_core *c, const struct solve_limits *limits,
+                       double deadline_s, struct result *r) {
     int n = 0;
     for (int i = 0; i < c->n_vars; i++)
         n += c->var[i].k > 0;
@@ -124,7 +129,7 @@ static int fill_answer(struct layout_answer *a, const struct lay_core *c,
     a->choice = mem_array((size_t)c->p->n_nodes + 1, sizeof *a->choice);
     lay_core_choice(c, r->x, a->choice);
     int64_t unit = INT64_C(1) << c->shift;
-    a->proof = r->proof;
+    a->proof = r->done || r->bound > 0 ? r->proof : LAYOUT_PROOF_NONE;
     if (layout_evaluate(c->p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err) < 0)
         return -1;
     a->bound = r->done ? a->value : r->bound <= 0 ? 0 : (r->bound + unit - 1) / unit;
@@ -135,6 +140,8 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
                  struct layout_answer *a, struct err *err) {
     double start = now_s();
     *a = (struct layout_answer){0};
+    if (layout_validate(p, err) < 0)
+        return -1;
     struct lay_core c;
     int rc = lay_core_build(&c, p, err);
     if (rc == 0)
@@ -142,7 +149,8 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
     if (rc == 0) {
         lay_core_scale(&c);
         struct result r = {.x = mem_array((size_t)c.n_vars + 1, sizeof *r.x)};
-        solve_core(&c, limits, limits->time_budget_s > 0 ? start + limits->time_budget_s : 0, &r);
+        solve_core(&c, limits,
+                   limits->time_budget_s > 0 ? start + limits->time_budget_s : 0, &r);
         if (r.value < LAY_INF)
             rc = fill_answer(a, &c, &r, err);
         else

@@ -2,9 +2,9 @@
  *
  * At each node: removed values spread along the edges and the rows (propagation), the dual
  * takes a few more rounds from where it stands, values whose bound is too high go, and a
- * choice is built along the messages. Branching takes the variable about which edges and rows
- * disagree most: its best value first, then without that value. Values come and go through
- * a trail; messages are not restored, because any messages give true bounds.
+ * choice is built along the messages. Branching takes the variable about which edges and
+ * rows disagree most: its best value first, then without that value. Values come and go
+ * through a trail; messages are not restored, because any messages give true bounds.
  */
 #include "solve/layout_bb.h"
 
@@ -25,10 +25,10 @@ struct bb {
     struct lay_dual d;
     struct lay_state state;
     ARR(struct trail_item) trail;
-    int64_t unit;    /* costs are multiples of this */
-    int64_t open;    /* least bound of nodes that were left unsearched */
-    int64_t *extra;  /* by value: rise of the bound */
-    int64_t *least;  /* by value offset: scratch for uses */
+    int64_t unit;   /* costs are multiples of this */
+    int64_t open;   /* least bound of nodes that were left unsearched */
+    int64_t *extra; /* by value: rise of the bound */
+    int64_t *least; /* by value offset: scratch for uses */
     struct lay_rows rows;
     bool stop;
 };
@@ -180,7 +180,8 @@ static int64_t disagreement(const struct bb *b, int s) {
         for (int c = 0; alive(b, u, a) && c < kv; c++)
             if (alive(b, v, c) && w[c] - mu[a] - mv[c] < least)
                 least = w[c] - mu[a] - mv[c];
-    int64_t x = d->w[s][(int64_t)d->x[u] * kv + d->x[v]] - mu[d->x[u]] - mv[d->x[v]] - least;
+    int64_t x =
+        d->w[s][(int64_t)d->x[u] * kv + d->x[v]] - mu[d->x[u]] - mv[d->x[v]] - least;
     return x > LAY_INF / 1024 ? LAY_INF / 1024 : x;
 }
 
@@ -214,7 +215,8 @@ static int doubtful(struct bb *b) {
         if (n < 2)
             continue;
         score[i] += 10 * (double)memory_doubt(b, i);
-        score[i] += 1e-3 * (double)(b->d.fwd[i + 1] - b->d.fwd[i] + b->d.bwd[i + 1] - b->d.bwd[i]);
+        score[i] +=
+            1e-3 * (double)(b->d.fwd[i + 1] - b->d.fwd[i] + b->d.bwd[i + 1] - b->d.bwd[i]);
         if (score[i] > most) {
             most = score[i];
             best = i;

@@ -1,7 +1,8 @@
 /* layout_check.c - the independent evaluator of layouts.
  *
- * It shares nothing with the solver: costs are added up from the problem as it was read, and
- * usage is swept over the times at which something begins or ends, in the order of time.
+ * It shares nothing with the solver: costs are added up from the problem as it was read,
+ * and usage is swept over the times at which something begins or ends, in the order of
+ * time.
  */
 #include "solve/layout.h"
 
@@ -22,12 +23,13 @@ static int by_time(const void *pa, const void *pb) {
     return (a->change > b->change) - (a->change < b->change);
 }
 
-static int check_costs(const struct layout_problem *p, const int32_t *choice, int64_t *value,
-                       struct err *err) {
+static int check_costs(const struct layout_problem *p, const int32_t *choice,
+                       int64_t *value, struct err *err) {
     int64_t sum = 0;
     for (int32_t i = 0; i < p->n_nodes; i++) {
         if (choice[i] < 0 || choice[i] >= p->first[i + 1] - p->first[i])
-            return err_no(err, "node %d: strategy %d does not exist", (int)i, (int)choice[i]);
+            return err_no(err, "node %d: strategy %d does not exist", (int)i,
+                          (int)choice[i]);
         int64_t c = p->cost[p->first[i] + choice[i]];
         if (c >= LAYOUT_FORBIDDEN)
             return err_no(err, "node %d: strategy %d is forbidden", (int)i, (int)choice[i]);
@@ -38,8 +40,9 @@ static int check_costs(const struct layout_problem *p, const int32_t *choice, in
         int64_t width = p->first[v + 1] - p->first[v];
         int64_t c = p->edge_cost[p->entry[e] + choice[u] * width + choice[v]];
         if (c >= LAYOUT_FORBIDDEN)
-            return err_no(err, "edge %lld (nodes %d, %d): strategies %d and %d exclude each other",
-                          (long long)e, (int)u, (int)v, (int)choice[u], (int)choice[v]);
+            return err_no(
+                err, "edge %lld (nodes %d, %d): strategies %d and %d exclude each other",
+                (long long)e, (int)u, (int)v, (int)choice[u], (int)choice[v]);
         sum += c;
     }
     *value = sum;
@@ -47,7 +50,7 @@ static int check_costs(const struct layout_problem *p, const int32_t *choice, in
 }
 
 int layout_evaluate(const struct layout_problem *p, const int32_t *choice, int64_t *value,
-                 int64_t *peak_usage, int64_t *peak_time, struct err *err) {
+                    int64_t *peak_usage, int64_t *peak_time, struct err *err) {
     if (check_costs(p, choice, value, err) < 0)
         return -1;
     struct event *ev = mem_array((size_t)p->n_live * 2 + 1, sizeof *ev);

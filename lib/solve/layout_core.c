@@ -70,12 +70,13 @@ static int check_caps(const struct lay_core *c, struct err *err) {
     for (int r = 0; r < c->n_rows; r++)
         if (c->cap[r] < 0) {
             double unit = c->p->usage_unit;
-            return err_no(err,
-                          "usage_limit: no choice is within it: at time %lld at least %.17g is "
-                          "used, the limit is %.17g",
-                          (long long)c->row_time[r],
-                          ((double)c->p->usage_limit - (double)c->cap[r]) * unit,
-                          (double)c->p->usage_limit * unit);
+            return err_no(
+                err,
+                "usage_limit: no choice is within it: at time %lld at least %.17g is "
+                "used, the limit is %.17g",
+                (long long)c->row_time[r],
+                ((double)c->p->usage_limit - (double)c->cap[r]) * unit,
+                (double)c->p->usage_limit * unit);
         }
     return 0;
 }

@@ -2,8 +2,8 @@
  *
  * A variable stands for one or more nodes whose strategies go together; value a of it picks
  * one strategy for each of them. Rows are the inclusion-maximal sets of nodes that are live
- * together, in the order of time, so that what a node uses touches a range of rows. What all
- * values use alike is taken off the capacity of the rows beforehand.
+ * together, in the order of time, so that what a node uses touches a range of rows. What
+ * all values use alike is taken off the capacity of the rows beforehand.
  *
  *     struct lay_core c;
  *     if (lay_core_build(&c, problem, &err) < 0) return -1;
@@ -18,7 +18,8 @@
 #include "common/mem.h"
 #include "solve/layout.h"
 
-#define LAY_INF (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow */
+#define LAY_INF (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow  \
+                                    */
 
 struct lay_seg {
     int32_t lo, hi; /* rows lo..hi-1 */
@@ -65,9 +66,9 @@ void lay_core_release(struct lay_core *c);
 /* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
 int lay_core_reduce(struct lay_core *c, struct err *err);
 
-/* Takes rows away that cannot bind or that another row implies, and values that are too large
- * for a row by themselves (their cost becomes LAY_INF: reduce again). Multipliers of rows that
- * go move to the row that implies them. Returns how many values were removed. */
+/* Takes rows away that cannot bind or that another row implies, and values that are too
+ * large for a row by themselves (their cost becomes LAY_INF: reduce again). Multipliers of
+ * rows that go move to the row that implies them. Returns how many values were removed. */
 int64_t lay_core_rows(struct lay_core *c);
 
 /* Both in turns until nothing changes. EXIT_NO when the problem has no answer. */

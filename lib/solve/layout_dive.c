@@ -1,9 +1,10 @@
 /* layout_dive.c - builds a choice variable by variable, looking one step ahead.
  *
- * Each variable takes its cheapest value, counting its price, the edges to what is decided and
- * the messages of what is not. A value is refused if it would leave a neighbour without any
- * value, or the rows without room for the least that the rest must use. A variable for which
- * all values are refused gains weight, and the next attempt decides heavy variables first.
+ * Each variable takes its cheapest value, counting its price, the edges to what is decided
+ * and the messages of what is not. A value is refused if it would leave a neighbour without
+ * any value, or the rows without room for the least that the rest must use. A variable for
+ * which all values are refused gains weight, and the next attempt decides heavy variables
+ * first.
  */
 #include "solve/layout_local.h"
 
@@ -13,12 +14,12 @@
 struct dive {
     struct lay_state *s;
     struct lay_dual *d;
-    bool *mask;    /* by value: still possible */
-    bool *narrow;  /* (most values) work space */
-    bool *decided; /* by variable */
-    int *order;    /* variables in the order in which they are decided */
-    ARR(int) trail;        /* variables that were narrowed ... */
-    ARR(bool) trail_mask;  /* ... and the masks they had */
+    bool *mask;           /* by value: still possible */
+    bool *narrow;         /* (most values) work space */
+    bool *decided;        /* by variable */
+    int *order;           /* variables in the order in which they are decided */
+    ARR(int) trail;       /* variables that were narrowed ... */
+    ARR(bool) trail_mask; /* ... and the masks they had */
 };
 
 static void reserve(struct dive *v, int i, const bool *before, const bool *after) {
@@ -33,7 +34,8 @@ static void reserve(struct dive *v, int i, const bool *before, const bool *after
             if (after[a] && use[a] < new)
                 new = use[a];
         }
-        lay_rows_add(&v->s->rows, var->seg.p[g].lo, var->seg.p[g].hi, (before ? old : 0) - new);
+        lay_rows_add(&v->s->rows, var->seg.p[g].lo, var->seg.p[g].hi,
+                     (before ? old : 0) - new);
     }
 }
 
@@ -59,7 +61,8 @@ static void undo(struct dive *v) {
     }
 }
 
-/* Narrows the other end of edge e to the partners of value a of i. False if none is left. */
+/* Narrows the other end of edge e to the partners of value a of i. False if none is left.
+ */
 static bool look_ahead(struct dive *v, int e, int i, int a) {
     const struct lay_dual *d = v->d;
     bool row = d->eu[e] == i;

@@ -54,7 +54,8 @@ static void init_vars(struct lay_dual *d) {
     d->hat = mem_array(total, sizeof *d->hat);
     d->tmp = mem_array((size_t)most, sizeof *d->tmp);
     for (int i = 0; i < d->n; i++)
-        memcpy(d->cost + d->off[i], c->var[d->var[i]].cost, (size_t)d->k[i] * sizeof *d->cost);
+        memcpy(d->cost + d->off[i], c->var[d->var[i]].cost,
+               (size_t)d->k[i] * sizeof *d->cost);
 }
 
 static void init_edges(struct lay_dual *d) {
@@ -97,7 +98,8 @@ static void init_edges(struct lay_dual *d) {
     }
     d->fwd_e = mem_array((size_t)d->m + 1, sizeof *d->fwd_e);
     d->bwd_e = mem_array((size_t)d->m + 1, sizeof *d->bwd_e);
-    int64_t *f = mem_array((size_t)d->n + 1, sizeof *f), *b = mem_array((size_t)d->n + 1, sizeof *b);
+    int64_t *f = mem_array((size_t)d->n + 1, sizeof *f),
+            *b = mem_array((size_t)d->n + 1, sizeof *b);
     for (int s = 0; s < d->m; s++) {
         d->fwd_e[d->fwd[d->eu[s]] + f[d->eu[s]]++] = s;
         d->bwd_e[d->bwd[d->ev[s]] + b[d->ev[s]]++] = s;
@@ -123,10 +125,10 @@ void lay_dual_init(struct lay_dual *d, struct lay_core *c) {
 void lay_dual_release(struct lay_dual *d) {
     for (int s = 0; s < d->m; s++)
         free(d->owned[s]);
-    void *all[] = {d->var, d->index, d->k, d->off, d->cost, d->theta, d->hat, d->edge, d->eu, d->ev,
-                   d->w, d->owned, d->to_u, d->to_v, d->msg, d->fwd, d->bwd, d->fwd_e,
-                   d->bwd_e, d->lambda, d->price, d->grad, d->use, d->x, d->best_lambda,
-                   d->tmp};
+    void *all[] = {d->var,  d->index, d->k,   d->off,         d->cost,  d->theta,  d->hat,
+                   d->edge, d->eu,    d->ev,  d->w,           d->owned, d->to_u,   d->to_v,
+                   d->msg,  d->fwd,   d->bwd, d->fwd_e,       d->bwd_e, d->lambda, d->price,
+                   d->grad, d->use,   d->x,   d->best_lambda, d->tmp};
     for (size_t s = 0; s < sizeof all / sizeof *all; s++)
         free(all[s]);
     *d = (struct lay_dual){0};
@@ -221,8 +223,8 @@ static void push_down(int64_t *restrict out, const int64_t *restrict p,
     }
 }
 
-static void push_up(int64_t *restrict out, const int64_t *restrict p, const int64_t *restrict w,
-                    int ku, int kv) {
+static void push_up(int64_t *restrict out, const int64_t *restrict p,
+                    const int64_t *restrict w, int ku, int kv) {
     for (int a = 0; a < ku; a++, w += kv) {
         int64_t least = 2 * LAY_INF;
         for (int b = 0; b < kv; b++) {
@@ -233,7 +235,8 @@ static void push_up(int64_t *restrict out, const int64_t *restrict p, const int6
     }
 }
 
-/* Sends along edge s away from i, forward (i is eu) or backward. Returns what was levelled. */
+/* Sends along edge s away from i, forward (i is eu) or backward. Returns what was levelled.
+ */
 static int64_t send(struct lay_dual *d, int s, int i, int64_t parts, bool forward) {
     int j = forward ? d->ev[s] : d->eu[s], ki = d->k[i], kj = d->k[j];
     const int64_t *h = d->hat + d->off[i];
@@ -360,8 +363,8 @@ int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadl
             memcpy(d->lambda, d->best_lambda, bytes);
             memset(d->grad, 0, (size_t)d->c->n_rows * sizeof *d->grad);
         }
-        if (d->bound >= upper || (deadline_s > 0 && now_s() > deadline_s) || interrupted() ||
-            d->step < 1e-5)
+        if (d->bound >= upper || (deadline_s > 0 && now_s() > deadline_s) ||
+            interrupted() || d->step < 1e-5)
             break;
         if (d->c->n_rows)
             move_prices(d, upper);
@@ -379,8 +382,9 @@ static void rests(const struct lay_dual *d, int i, int64_t *out) {
         out[a] = h[a] >= LAY_INF ? LAY_INF : h[a] - sent * floor_div(h[a], parts) - least;
 }
 
-/* Edge s after the last sweep: its cost less both messages, plus the share that eu's message
- * took along. share must hold hat / parts of ev; returns the least over all entries. */
+/* Edge s after the last sweep: its cost less both messages, plus the share that eu's
+ * message took along. share must hold hat / parts of ev; returns the least over all
+ * entries. */
 static int64_t edge_share(struct lay_dual *d, int s, int64_t *share) {
     int v = d->ev[s], kv = d->k[v], ku = d->k[d->eu[s]];
     int64_t parts = parts_of(d, v), least = 2 * LAY_INF;
@@ -464,7 +468,8 @@ static int64_t fix_edge(struct lay_dual *d, int s, const int64_t *extra, int64_t
 }
 
 int64_t lay_dual_fix(struct lay_dual *d, int64_t upper) {
-    /* All costs are multiples of 2^shift: an answer below upper is at least one such below. */
+    /* All costs are multiples of 2^shift: an answer below upper is at least one such below.
+     */
     int64_t room = upper - (INT64_C(1) << d->c->shift) - d->bound, n = 0;
     int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
     int most = 1;

@@ -1,9 +1,10 @@
 /* layout_dual.h - lower bounds by reweighted trees and multipliers on the memory rows.
  *
- * The memory rows enter the objective with multipliers >= 0 and become costs of values; what
- * remains is a pairwise model, bounded by sequential tree-reweighted message passing (TRW-S,
- * Kolmogorov, PAMI 2006). Messages, multipliers and bounds are integers, so every bound is
- * exact whatever the messages are; only the step length of the multipliers is floating point.
+ * The memory rows enter the objective with multipliers >= 0 and become costs of values;
+ * what remains is a pairwise model, bounded by sequential tree-reweighted message passing
+ * (TRW-S, Kolmogorov, PAMI 2006). Messages, multipliers and bounds are integers, so every
+ * bound is exact whatever the messages are; only the step length of the multipliers is
+ * floating point.
  *
  *     struct lay_dual d;
  *     lay_dual_init(&d, &core);           // multipliers: those of the core
@@ -18,44 +19,46 @@
 
 struct lay_dual {
     struct lay_core *c;
-    int n;              /* variables that are left, in the order of the sweeps */
-    int *var;           /* (n) their index in the core */
-    int *index;         /* (core.n_vars) and back; -1 */
-    int *k;             /* (n) */
-    int64_t *off;       /* (n + 1) into cost, theta, hat, dead */
-    int64_t *cost;      /* cost of values without multipliers; LAY_INF = removed */
-    int64_t *theta;     /* with multipliers */
-    int64_t *hat;       /* theta and all messages that came in */
-    int m;              /* edges that are left */
-    int *edge;          /* (m) index in the core */
-    int *eu, *ev;       /* (m) ends, eu < ev */
-    const int64_t **w;  /* (m) row-major matrices, seen from eu (transposed copies if need be) */
-    int64_t **owned;    /* (m) copies to free */
+    int n;                /* variables that are left, in the order of the sweeps */
+    int *var;             /* (n) their index in the core */
+    int *index;           /* (core.n_vars) and back; -1 */
+    int *k;               /* (n) */
+    int64_t *off;         /* (n + 1) into cost, theta, hat, dead */
+    int64_t *cost;        /* cost of values without multipliers; LAY_INF = removed */
+    int64_t *theta;       /* with multipliers */
+    int64_t *hat;         /* theta and all messages that came in */
+    int m;                /* edges that are left */
+    int *edge;            /* (m) index in the core */
+    int *eu, *ev;         /* (m) ends, eu < ev */
+    const int64_t **w;    /* (m) row-major matrices, seen from eu (transposed copies if need
+                             be) */
+    int64_t **owned;      /* (m) copies to free */
     int64_t *to_u, *to_v; /* (m) offsets of the messages into msg */
     int64_t *msg;
     int64_t n_msg;
     int64_t *fwd, *bwd; /* (n + 1) CSR of the edges to later and to earlier variables */
     int *fwd_e, *bwd_e;
-    double *lambda;     /* (n_rows) */
-    int64_t *price;     /* (n_rows + 1) prefix sums of lambda, whole numbers */
-    double *grad;       /* (n_rows) averaged use less capacity */
-    int64_t *use;       /* (n_rows + 1) of x */
-    int *x;             /* (n) */
-    int64_t bound;      /* of the last sweep; LAY_INF = no answer */
-    int64_t best;       /* best so far */
+    double *lambda; /* (n_rows) */
+    int64_t *price; /* (n_rows + 1) prefix sums of lambda, whole numbers */
+    double *grad;   /* (n_rows) averaged use less capacity */
+    int64_t *use;   /* (n_rows + 1) of x */
+    int *x;         /* (n) */
+    int64_t bound;  /* of the last sweep; LAY_INF = no answer */
+    int64_t best;   /* best so far */
     double *best_lambda;
-    double step;        /* relative step length */
-    double smooth;      /* share of the old direction in the next one */
-    int stuck;          /* rounds without progress */
-    int64_t *tmp;       /* (most values) */
+    double step;   /* relative step length */
+    double smooth; /* share of the old direction in the next one */
+    int stuck;     /* rounds without progress */
+    int64_t *tmp;  /* (most values) */
 };
 
 void lay_dual_init(struct lay_dual *d, struct lay_core *c);
 void lay_dual_release(struct lay_dual *d);
 
-/* Up to `rounds` of: price, sweep forward and back, move the multipliers. Stops early once the
- * bound reaches upper, at the deadline (now_s; 0 = none) or when steps no longer help. Ends
- * with a sweep at the best multipliers, which it leaves in the core. Returns the best bound. */
+/* Up to `rounds` of: price, sweep forward and back, move the multipliers. Stops early once
+ * the bound reaches upper, at the deadline (now_s; 0 = none) or when steps no longer help.
+ * Ends with a sweep at the best multipliers, which it leaves in the core. Returns the best
+ * bound. */
 int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadline_s);
 
 /* One sweep each way at the present multipliers. Returns the bound. */
@@ -64,11 +67,12 @@ int64_t lay_dual_sweep(struct lay_dual *d);
 /* Sets theta from cost and lambda. */
 void lay_dual_price(struct lay_dual *d);
 
-/* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a. */
+/* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
+ */
 void lay_dual_extra(struct lay_dual *d, int64_t *extra);
 
-/* Forbids values and pairs that no answer cheaper than upper uses, in the core; the last sweep
- * must be current. Returns how many. The dual is out of date afterwards. */
+/* Forbids values and pairs that no answer cheaper than upper uses, in the core; the last
+ * sweep must be current. Returns how many. The dual is out of date afterwards. */
 int64_t lay_dual_fix(struct lay_dual *d, int64_t upper);
 
 #endif

@@ -1,9 +1,10 @@
 /* layout_elim.c - bucket elimination (Dechter 1999).
  *
- * The variable whose removal leaves the smallest table goes first: all tables that speak of it
- * are added up and minimized over it, which gives one table over its neighbours. Going back,
- * each variable takes the value that was best for what came after it. Tables are exact; the
- * width of the graph decides whether they fit, so the order is tried out before any is made.
+ * The variable whose removal leaves the smallest table goes first: all tables that speak of
+ * it are added up and minimized over it, which gives one table over its neighbours. Going
+ * back, each variable takes the value that was best for what came after it. Tables are
+ * exact; the width of the graph decides whether they fit, so the order is tried out before
+ * any is made.
  */
 #include "solve/layout_elim.h"
 
@@ -11,9 +12,9 @@
 #include <string.h>
 
 struct table {
-    int n;        /* variables */
-    int *var;     /* (n) */
-    int64_t *w;   /* row-major, the last variable fastest */
+    int n;      /* variables */
+    int *var;   /* (n) */
+    int64_t *w; /* row-major, the last variable fastest */
 };
 
 typedef ARR(int) ints;
@@ -21,9 +22,9 @@ typedef ARR(int) ints;
 struct elim {
     const struct lay_core *c;
     ARR(struct table) tables;
-    ints *of;       /* by variable: tables that speak of it */
-    int *order, n;  /* variables in the order of elimination */
-    int *step;      /* by variable: when it is eliminated, -1 if it is gone already */
+    ints *of;      /* by variable: tables that speak of it */
+    int *order, n; /* variables in the order of elimination */
+    int *step;     /* by variable: when it is eliminated, -1 if it is gone already */
 };
 
 static void put(ints *list, int x) {

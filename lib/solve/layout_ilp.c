@@ -1,10 +1,10 @@
 /* layout_ilp.c - one-hot choices, integral edges.
  *
  * s[i,a] in {0,1}, sum_a s[i,a] = 1; per edge e[a,b] >= 0 with sum_b e[a,b] = s_u[a] and
- * sum_a e[a,b] = s_v[b], which is tight when the rest is a tree; one row per memory row. Costs
- * are given in units of the largest, so that lp_solve's tolerances suit them. What it calls
- * optimal is optimal up to those tolerances: costs are whole multiples of a unit, and the
- * bound is only rounded up to one when the tolerance is far below it.
+ * sum_a e[a,b] = s_v[b], which is tight when the rest is a tree; one row per memory row.
+ * Costs are given in units of the largest, so that lp_solve's tolerances suit them. What it
+ * calls optimal is optimal up to those tolerances: costs are whole multiples of a unit, and
+ * the bound is only rounded up to one when the tolerance is far below it.
  */
 #include "solve/layout_ilp.h"
 
@@ -28,9 +28,9 @@ int64_t lay_ilp_size(const struct lay_core *c) {
 struct ilp {
     const struct lay_core *c;
     struct lp_model *m;
-    int *first;     /* (n_vars) column of s[i, 0] */
-    double unit;    /* cost of the program = cost of the core / unit */
-    int *cols;      /* work space for a row */
+    int *first;  /* (n_vars) column of s[i, 0] */
+    double unit; /* cost of the program = cost of the core / unit */
+    int *cols;   /* work space for a row */
     double *vals;
 };
 
@@ -41,7 +41,8 @@ static void add_choices(struct ilp *p) {
             continue;
         for (int a = 0; a < v->k; a++) {
             bool out = v->cost[a] >= LAY_INF;
-            int col = lp_add_var(p->m, out ? 0 : (double)v->cost[a] / p->unit, 0, !out, true);
+            int col =
+                lp_add_var(p->m, out ? 0 : (double)v->cost[a] / p->unit, 0, !out, true);
             p->first[i] = a == 0 ? col : p->first[i];
             p->cols[a] = col;
             p->vals[a] = 1;
@@ -105,7 +106,8 @@ static void build(struct ilp *p) {
                 most = p->c->var[i].cost[a];
     for (int e = 0; e < p->c->n_edges; e++)
         for (int s = 0; p->c->edge[e].u >= 0 &&
-                        s < p->c->var[p->c->edge[e].u].k * p->c->var[p->c->edge[e].v].k; s++)
+                        s < p->c->var[p->c->edge[e].u].k * p->c->var[p->c->edge[e].v].k;
+             s++)
             if (p->c->edge[e].w[s] < LAY_INF && p->c->edge[e].w[s] > most)
                 most = p->c->edge[e].w[s];
     p->unit = (double)most / 1000;
@@ -168,5 +170,5 @@ bool lay_ilp(const struct lay_core *c, double budget_s, double gap, int *x, int6
     free(p.first);
     free(p.cols);
     free(p.vals);
-    return none || (*value < LAY_INF && *bound > *value - unit);
+    return none || (*value<LAY_INF && * bound> * value - unit);
 }

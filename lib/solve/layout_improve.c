@@ -1,9 +1,9 @@
 /* layout_improve.c - batches of jobs: one raises the bound, the others improve the choice.
  *
- * The bound works on a copy of the problem that gets tighter: once a choice is known, values
- * and pairs that no cheaper choice uses are forbidden and the copy is reduced again. If
- * nothing is left of it, the choice was the best. When messages and multipliers no longer
- * move, branch and bound takes over, each time with more nodes.
+ * The bound works on a copy of the problem that gets tighter: once a choice is known,
+ * values and pairs that no cheaper choice uses are forbidden and the copy is reduced again.
+ * If nothing is left of it, the choice was the best. When messages and multipliers no
+ * longer move, branch and bound takes over, each time with more nodes.
  */
 #include "solve/layout_improve.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS 12       /* neighbourhoods per batch */
+#define JOBS 12 /* neighbourhoods per batch */
 #define MOST_JOBS 192
 #define SEARCHED 8000 /* values up to which branch and bound is tried */
 #define KINDS 6
@@ -33,7 +33,7 @@ struct bounder {
     int idle;         /* batches of the dual without progress */
     int64_t bound;    /* best so far */
     bool by_search;
-    int32_t *y;       /* (core.n_vars) a choice found on the way */
+    int32_t *y; /* (core.n_vars) a choice found on the way */
     bool found;
 };
 
@@ -47,13 +47,14 @@ struct batch {
     uint64_t count; /* of jobs so far */
     int turn;
     int n_jobs;
-    int next;       /* job to be taken: 0 is the bound */
-    double *lent;   /* (core.n_rows) multipliers for the next batch */
-    double *doubt;  /* (core.n_vars + 1) where it is to look first */
+    int next;      /* job to be taken: 0 is the bound */
+    double *lent;  /* (core.n_rows) multipliers for the next batch */
+    double *doubt; /* (core.n_vars + 1) where it is to look first */
     pthread_mutex_t lock;
 };
 
-/* ---- the bound ------------------------------------------------------------------------- */
+/* ---- the bound -------------------------------------------------------------------------
+ */
 
 static void bounder_start(struct bounder *b, double step) {
     lay_dual_init(&b->d, &b->tight);
@@ -93,8 +94,8 @@ static void tighten(struct batch *t) {
                  (long long)values);
 }
 
-/* Where the present choice costs more than the bound says it must. Returns the share of values
- * that no cheaper choice uses. */
+/* Where the present choice costs more than the bound says it must. Returns the share of
+ * values that no cheaper choice uses. */
 static double set_doubt(struct batch *t) {
     struct bounder *b = &t->b;
     struct lay_whole *w = &t->whole;
@@ -109,7 +110,8 @@ static double set_doubt(struct batch *t) {
             const struct lay_pick *p = &v->pick.p[s];
             double x = gap; /* the value is gone */
             for (int a = 0; a < v->k; a++)
-                if (p->strategy[a] == t->m->x[p->node] && (double)extra[b->d.off[i] + a] < x)
+                if (p->strategy[a] == t->m->x[p->node] &&
+                    (double)extra[b->d.off[i] + a] < x)
                     x = (double)extra[b->d.off[i] + a];
             doubt[p->node] = x / gap;
         }
@@ -188,11 +190,13 @@ static void bound_turn(struct batch *t) {
     if (t->m->value == LAY_INF)
         return;
     double gone = set_doubt(t);
-    if (gone > 0.1 || (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
+    if (gone > 0.1 ||
+        (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
         tighten(t);
 }
 
-/* ---- the batch --------------------------------------------------------------------------- */
+/* ---- the batch
+ * --------------------------------------------------------------------------- */
 
 static void *worker(void *arg) {
     struct batch *t = arg;
@@ -283,8 +287,9 @@ static void new_jobs(struct batch *t) {
 static bool finished(const struct batch *t) {
     const struct lay_improve *m = t->m;
     int64_t unit = INT64_C(1) << m->core->shift;
-    if (m->value < LAY_INF && (m->bound > m->value - unit ||
-                               (double)(m->value - m->bound) <= m->gap * fabs((double)m->bound)))
+    if (m->value < LAY_INF &&
+        (m->bound > m->value - unit ||
+         (double)(m->value - m->bound) <= m->gap * fabs((double)m->bound)))
         return true;
     if (t->b.empty || (m->deadline_s > 0 && now_s() > m->deadline_s) || interrupted())
         return true;
@@ -316,8 +321,8 @@ void lay_improve_run(struct lay_improve *m) {
         merge(&t);
         double unit = (double)(INT64_C(1) << m->core->shift);
         note_verbose("layout: %.1f s, turn %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
-                     now_s() - start, t.turn, (double)m->value / unit, (double)m->bound / unit,
-                     t.size[0], t.size[1], t.size[2]);
+                     now_s() - start, t.turn, (double)m->value / unit,
+                     (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
     lay_core_release(&b->tight);

@@ -1,9 +1,9 @@
 /* layout_improve.h - large problems: bounds and better choices in turns, on all cores.
  *
  * Work comes in batches of jobs with a fixed order: one for the bound, the others search
- * neighbourhoods of the present choice. Threads take jobs as they come; what the jobs found is
- * merged in their order. So the result depends on the seed and not on the threads, unless the
- * deadline strikes.
+ * neighbourhoods of the present choice. Threads take jobs as they come; what the jobs found
+ * is merged in their order. So the result depends on the seed and not on the threads,
+ * unless the deadline strikes.
  */
 #ifndef WEFT_SOLVE_LAYOUT_IMPROVE_H
 #define WEFT_SOLVE_LAYOUT_IMPROVE_H
@@ -16,10 +16,10 @@ struct lay_improve {
     int threads;
     double deadline_s; /* 0 = none */
     double gap;
-    int *x;            /* (n_vars) in: a choice if value < LAY_INF; out: the best */
-    int64_t value;     /* of x */
-    int64_t bound;     /* in and out */
-    bool by_search;    /* out: the bound was proven by branch and bound */
+    int *x;         /* (n_vars) in: a choice if value < LAY_INF; out: the best */
+    int64_t value;  /* of x */
+    int64_t bound;  /* in and out */
+    bool by_search; /* out: the bound was proven by branch and bound */
 };
 
 void lay_improve_run(struct lay_improve *m);

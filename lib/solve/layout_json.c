@@ -19,8 +19,9 @@ static json_t *choices(const struct layout_problem *p, const struct layout_answe
 }
 
 static json_t *answer(const struct layout_problem *p, const struct layout_answer *a) {
-    double gap = a->value == a->bound ? 0
-                 : (double)(a->value - a->bound) / fmax(fabs((double)a->bound), 1);
+    double gap = a->value == a->bound
+                     ? 0
+                     : (double)(a->value - a->bound) / fmax(fabs((double)a->bound), 1);
     json_t *o = json_object();
     json_object_set_new(o, "format", json_string("weft-answer/1"));
     json_object_set_new(o, "problem", json_string("layout"));

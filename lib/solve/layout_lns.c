@@ -1,8 +1,8 @@
 /* layout_lns.c - neighbourhoods, and their exact search.
  *
- * Neighbourhoods: variables around a start along the edges, or around several starts that are
- * live in the same row of which much is used. Starts are drawn by how much the bound says they
- * cost too much where they are.
+ * Neighbourhoods: variables around a start along the edges, or around several starts that
+ * are live in the same row of which much is used. Starts are drawn by how much the bound
+ * says they cost too much where they are.
  */
 #include "solve/layout_lns.h"
 
@@ -49,7 +49,8 @@ void lay_whole_set(struct lay_whole *w, const int *x, int64_t value) {
         w->slack[r] += c->cap[r];
 }
 
-/* ---- a part as a core ------------------------------------------------------------------- */
+/* ---- a part as a core -------------------------------------------------------------------
+ */
 
 static void part_var(struct lay_core *part, const struct lay_core *c, int i, int at) {
     const struct lay_var *v = &c->var[i];
@@ -70,19 +71,20 @@ static void part_var(struct lay_core *part, const struct lay_core *c, int i, int
 }
 
 /* The edge as a cost of the free variable i, the other end staying at its value. */
-static void part_border(struct lay_var *t, const struct lay_core *c, const struct lay_edge *e,
-                        int i, const int *x) {
+static void part_border(struct lay_var *t, const struct lay_core *c,
+                        const struct lay_edge *e, int i, const int *x) {
     int kv = c->var[e->v].k;
     bool row = e->u == i;
     const int64_t *w = row ? e->w + x[e->v] : e->w + (int64_t)x[e->u] * kv;
     int64_t step = row ? kv : 1;
     for (int a = 0; a < t->k; a++)
-        t->cost[a] = w[a * step] >= LAY_INF || t->cost[a] >= LAY_INF ? LAY_INF
-                                                                    : t->cost[a] + w[a * step];
+        t->cost[a] = w[a * step] >= LAY_INF || t->cost[a] >= LAY_INF
+                         ? LAY_INF
+                         : t->cost[a] + w[a * step];
 }
 
-static void part_edges(struct lay_core *part, const struct lay_whole *w, const int *set, int n,
-                       const int *pos) {
+static void part_edges(struct lay_core *part, const struct lay_whole *w, const int *set,
+                       int n, const int *pos) {
     const struct lay_core *c = w->c;
     ARR(struct lay_edge) edges = {0};
     for (int q = 0; q < n; q++) {
@@ -110,7 +112,8 @@ static void part_edges(struct lay_core *part, const struct lay_whole *w, const i
     part->n_edges = (int)edges.n;
 }
 
-static void part_rows(struct lay_core *part, const struct lay_whole *w, const int *set, int n) {
+static void part_rows(struct lay_core *part, const struct lay_whole *w, const int *set,
+                      int n) {
     const struct lay_core *c = w->c;
     size_t rows = (size_t)c->n_rows + 1;
     part->n_rows = c->n_rows;
@@ -129,7 +132,8 @@ static void part_rows(struct lay_core *part, const struct lay_whole *w, const in
         part->cap[r] += w->slack[r];
 }
 
-void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_vars, int n) {
+void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_vars,
+              int n) {
     struct lay_core *c = w->c;
     int *all = NULL, *pos = mem_array((size_t)c->n_vars + 1, sizeof *pos);
     if (!free_vars) {
@@ -143,7 +147,8 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_
     memset(pos, -1, ((size_t)c->n_vars + 1) * sizeof *pos);
     for (int q = 0; q < n; q++)
         pos[free_vars[q]] = q;
-    *part = (struct lay_core){.p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
+    *part =
+        (struct lay_core){.p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
     part->var = mem_array((size_t)n + 1, sizeof *part->var);
     part->fixed = mem_array((size_t)c->n_vars + 1, sizeof *part->fixed);
     for (int q = 0; q < n; q++)
@@ -156,7 +161,8 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_
     free(pos);
 }
 
-/* ---- neighbourhoods -------------------------------------------------------------------- */
+/* ---- neighbourhoods --------------------------------------------------------------------
+ */
 
 /* A variable drawn by its doubt. */
 static int draw_start(const struct lay_whole *w, struct rng *r) {

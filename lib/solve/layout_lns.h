@@ -1,8 +1,9 @@
 /* layout_lns.h - parts of a problem as problems of their own, and search by them.
  *
- * Some variables are set free, all others stay: what remains is a layout problem again, with
- * the costs of edges to the others added to the free ones and the rows holding what the others
- * leave. It is reduced and solved exactly, or until a limit on the nodes of its search.
+ * Some variables are set free, all others stay: what remains is a layout problem again,
+ * with the costs of edges to the others added to the free ones and the rows holding what
+ * the others leave. It is reduced and solved exactly, or until a limit on the nodes of its
+ * search.
  */
 #ifndef WEFT_SOLVE_LAYOUT_LNS_H
 #define WEFT_SOLVE_LAYOUT_LNS_H
@@ -13,7 +14,8 @@
 /* What all parts of one core have in common. */
 struct lay_whole {
     struct lay_core *c;
-    struct layout_problem stub; /* stands for the problem: its nodes are the core's variables */
+    struct layout_problem stub; /* stands for the problem: its nodes are the core's
+                                   variables */
     const int *x;               /* (n_vars) the present choice */
     int64_t value;              /* its cost */
     int64_t *slack;             /* (n_rows) what it leaves in the rows */
@@ -33,15 +35,15 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free,
 struct lay_job {
     const struct lay_whole *w;
     uint64_t seed;
-    int size;          /* variables to set free */
-    int kind;          /* which neighbourhood */
+    int size; /* variables to set free */
+    int kind; /* which neighbourhood */
     double deadline_s;
-    int *set;          /* out: (n) the free variables */
+    int *set; /* out: (n) the free variables */
     int n;
-    int32_t *y;        /* out: (n_vars) their new values, if better */
-    bool better;       /* out */
-    bool done;         /* out: the part was searched completely */
-    int64_t work;      /* out: entries of matrices times nodes of the search */
+    int32_t *y;   /* out: (n_vars) their new values, if better */
+    bool better;  /* out */
+    bool done;    /* out: the part was searched completely */
+    int64_t work; /* out: entries of matrices times nodes of the search */
 };
 void lay_job_run(struct lay_job *j);
 void lay_job_release(struct lay_job *j);

@@ -63,7 +63,8 @@ void lay_state_costs(struct lay_state *s, int i) {
     }
 }
 
-/* Could value `to` fit in place of `from` (-1: nothing)? Necessary when segments overlap. */
+/* Could value `to` fit in place of `from` (-1: nothing)? Necessary when segments overlap.
+ */
 static bool may_fit(const struct lay_state *s, int i, int to, int from) {
     const struct lay_var *v = &s->c->var[i];
     for (int64_t g = 0; g < v->seg.n; g++) {

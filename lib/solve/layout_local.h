@@ -13,9 +13,9 @@ struct lay_state {
     int *x;        /* (n_vars) value of each variable, 0 for those that are gone */
     int64_t value; /* scaled cost of x */
     struct lay_rows rows;
-    int64_t *sum;  /* (most values) work space */
-    int *order;    /* (most values) work space */
-    int *weight;   /* (n_vars) how often building a choice failed at the variable */
+    int64_t *sum; /* (most values) work space */
+    int *order;   /* (most values) work space */
+    int *weight;  /* (n_vars) how often building a choice failed at the variable */
 };
 
 void lay_state_init(struct lay_state *s, struct lay_core *c);
@@ -24,8 +24,8 @@ void lay_state_release(struct lay_state *s);
 /* Sets x; returns whether it is allowed (no forbidden entry, all rows kept). */
 bool lay_state_set(struct lay_state *s, const int *x);
 
-/* Builds x along the messages of the dual (layout_dive.c), with at most `tries` attempts. True
- * if a full choice came out. */
+/* Builds x along the messages of the dual (layout_dive.c), with at most `tries` attempts.
+ * True if a full choice came out. */
 bool lay_state_decode(struct lay_state *s, struct lay_dual *d, int tries);
 
 /* Moves single variables as long as that makes the state cheaper. */

@@ -3,8 +3,9 @@
  * Contest (google/iopddl): problem{name, nodes{intervals, costs, usages}, edges{nodes,
  * costs}, usage_limit}; alias{nodes, excluded} may be added: pairs that exclude each other.
  * Alpa (auto_sharding.py, _call_solver_serialized_args): s_len, s_follow, edges, edge_cost,
- * alias, alias_cost, live, compute_cost + comm_cost, memory_cost, memory_budget. Followers and
- * alias pairs become edges with forbidden entries, lists of live nodes become intervals.
+ * alias, alias_cost, live, compute_cost + comm_cost, memory_cost, memory_budget. Followers
+ * and alias pairs become edges with forbidden entries, lists of live nodes become
+ * intervals.
  *
  * Numbers that are not whole are scaled by a power of two, chosen in a first pass: the
  * float32 costs of Alpa become exact integers. What cannot be exact is rounded down (costs;
@@ -59,7 +60,8 @@ static int scan_array(const json_t *v, int64_t n, struct scale *s, struct err *e
         if (!isfinite(y) || y < 0)
             return err_input(err, "[%zu]: expected a finite number >= 0, got %.17g", i, y);
         if (y > (double)LAYOUT_MAX)
-            return err_input(err, "[%zu]: %.17g is above 2e18 (10^18 forbids a choice)", i, y);
+            return err_input(err, "[%zu]: %.17g is above 2e18 (10^18 forbids a choice)", i,
+                             y);
         if (json_is_real(x) && y < (double)LAYOUT_FORBIDDEN)
             scale_number(s, y);
         if (y < (double)LAYOUT_FORBIDDEN && y > most)
@@ -81,9 +83,11 @@ static int located(struct err *err, const char *what, size_t i) {
 static int too_much(struct scale *s, const char *what, size_t i, struct err *err) {
     if (s->sum < (double)SUM_MAX)
         return 0;
-    return err_input(err, "%s[%zu]: the sum of the largest %s up to here is %.17g: it overflows "
-                     "the %.17g that sums may reach", what, i, strstr(what, "cost") ? "costs" :
-                     "usages", s->sum, (double)SUM_MAX);
+    return err_input(err,
+                     "%s[%zu]: the sum of the largest %s up to here is %.17g: it overflows "
+                     "the %.17g that sums may reach",
+                     what, i, strstr(what, "cost") ? "costs" : "usages", s->sum,
+                     (double)SUM_MAX);
 }
 
 static void scale_choose(struct scale *s) {
@@ -115,7 +119,8 @@ static int whole(const json_t *v, int64_t lo, int64_t hi, int64_t *out, struct e
     if (!json_is_number(v) || y != floor(y))
         return err_input(err, ": expected a whole number, got %s", json_type_name(v));
     if (y < (double)lo || y > (double)hi)
-        return err_input(err, ": %.17g is not in %lld..%lld", y, (long long)lo, (long long)hi);
+        return err_input(err, ": %.17g is not in %lld..%lld", y, (long long)lo,
+                         (long long)hi);
     *out = json_is_integer(v) ? json_integer_value(v) : (int64_t)y;
     return 0;
 }
@@ -132,7 +137,8 @@ static int pair(const json_t *v, int64_t lo, int64_t hi, int64_t out[2], struct 
 
 /* The arrays of a document, under the names they have there. */
 struct doc {
-    const json_t *costs, *more_costs, *usages, *ends, *edge_costs, *alias, *excluded, *follow;
+    const json_t *costs, *more_costs, *usages, *ends, *edge_costs, *alias, *excluded,
+        *follow;
     const char *costs_name, *more_name, *usages_name, *ends_name, *edge_name, *alias_name,
         *excluded_name;
     struct scale cost, usage;
@@ -184,8 +190,9 @@ static int scan_edges(struct layout_problem *p, struct doc *d, struct err *err) 
     size_t n = json_array_size(d->ends);
     size_t aliases = d->alias ? json_array_size(d->alias) : 0;
     if (want_array(d->edge_costs, d->edge_name, (int64_t)n, err) < 0 ||
-        (d->alias && (want_array(d->alias, d->alias_name, -1, err) < 0 ||
-                      want_array(d->excluded, d->excluded_name, (int64_t)aliases, err) < 0)))
+        (d->alias &&
+         (want_array(d->alias, d->alias_name, -1, err) < 0 ||
+          want_array(d->excluded, d->excluded_name, (int64_t)aliases, err) < 0)))
         return -1;
     size_t most = n + aliases + (d->follow ? (size_t)p->n_nodes : 0);
     p->ends = mem_array(most + 1, sizeof *p->ends);
@@ -202,8 +209,8 @@ static int scan_edges(struct layout_problem *p, struct doc *d, struct err *err) 
             return located(err, name, at);
         int64_t ku = n_strategies(p, uv[0]), kv = n_strategies(p, uv[1]);
         if (json_is_array(m) && (int64_t)json_array_size(m) != ku * kv)
-            return err_input(err, "%s[%zu]: expected %lld x %lld entries, got %zu", matrix, at,
-                             (long long)ku, (long long)kv, json_array_size(m));
+            return err_input(err, "%s[%zu]: expected %lld x %lld entries, got %zu", matrix,
+                             at, (long long)ku, (long long)kv, json_array_size(m));
         if (scan_array(m, ku * kv, alias ? &unused : &d->cost, err) < 0)
             return located(err, matrix, at);
         if (too_much(&d->cost, d->edge_name, at, err) < 0)
@@ -229,9 +236,10 @@ static int scan_follow(struct layout_problem *p, const json_t *follow, struct er
         if (f < 0 || f == i)
             continue;
         if (n_strategies(p, f) != n_strategies(p, i))
-            return err_input(err, "s_follow[%d]: node %d has %lld strategies, node %lld has %lld",
-                             (int)i, (int)i, (long long)n_strategies(p, i), (long long)f,
-                             (long long)n_strategies(p, f));
+            return err_input(
+                err, "s_follow[%d]: node %d has %lld strategies, node %lld has %lld",
+                (int)i, (int)i, (long long)n_strategies(p, i), (long long)f,
+                (long long)n_strategies(p, f));
         int64_t e = p->n_edges++;
         p->ends[e][0] = i;
         p->ends[e][1] = (int32_t)f;
@@ -265,10 +273,13 @@ static void fill_edges(struct layout_problem *p, const struct doc *d) {
         int64_t k = n_strategies(p, p->ends[e][1]);
         for (int64_t s = 0; s < n; s++) {
             if (e < costs)
-                w[s] = scaled(item(item(d->edge_costs, (size_t)e), (size_t)s), &d->cost, false);
+                w[s] = scaled(item(item(d->edge_costs, (size_t)e), (size_t)s), &d->cost,
+                              false);
             else if (e < costs + aliases)
-                w[s] = json_number_value(item(item(d->excluded, (size_t)(e - costs)),
-                                              (size_t)s)) > 0.5 ? 2 * LAYOUT_FORBIDDEN : 0;
+                w[s] = json_number_value(
+                           item(item(d->excluded, (size_t)(e - costs)), (size_t)s)) > 0.5
+                           ? 2 * LAYOUT_FORBIDDEN
+                           : 0;
             else
                 w[s] = s / k == s % k ? 0 : 2 * LAYOUT_FORBIDDEN;
         }
@@ -384,7 +395,8 @@ static int read_contest(struct layout_problem *p, const json_t *doc, struct err 
     if (json_opt_str(doc, "name", &name, err) < 0)
         return -1;
     p->name = mem_strdup(name);
-    return fill_limit(p, &d, json_object_get(doc, "usage_limit"), "usage_limit", false, err);
+    return fill_limit(p, &d, json_object_get(doc, "usage_limit"), "usage_limit", false,
+                      err);
 }
 
 static int read_alpa(struct layout_problem *p, const json_t *doc, struct err *err) {
@@ -413,13 +425,14 @@ static int read_alpa(struct layout_problem *p, const json_t *doc, struct err *er
         return -1;
     for (int32_t i = 0; i < p->n_nodes; i++)
         if (json_integer_value(item(len, (size_t)i)) != n_strategies(p, i))
-            return err_input(err, "s_len[%d]: compute_cost[%d] has %lld entries", (int)i, (int)i,
-                             (long long)n_strategies(p, i));
+            return err_input(err, "s_len[%d]: compute_cost[%d] has %lld entries", (int)i,
+                             (int)i, (long long)n_strategies(p, i));
     const char *name = "";
     if (json_opt_str(doc, "test", &name, err) < 0)
         return -1;
     p->name = mem_strdup(name);
-    return fill_limit(p, &d, json_object_get(doc, "memory_budget"), "memory_budget", true, err);
+    return fill_limit(p, &d, json_object_get(doc, "memory_budget"), "memory_budget", true,
+                      err);
 }
 
 int layout_read(struct layout_problem *p, const json_t *doc, struct err *err) {
@@ -428,7 +441,8 @@ int layout_read(struct layout_problem *p, const json_t *doc, struct err *err) {
         return err_input(err, "expected an object, got %s", json_type_name(doc));
     const json_t *inner = json_object_get(doc, "problem");
     doc = json_is_object(inner) ? inner : doc;
-    int rc = json_object_get(doc, "s_len") ? read_alpa(p, doc, err) : read_contest(p, doc, err);
+    int rc =
+        json_object_get(doc, "s_len") ? read_alpa(p, doc, err) : read_contest(p, doc, err);
     if (rc < 0)
         layout_problem_release(p);
     return rc;
@@ -444,4 +458,62 @@ void layout_problem_release(struct layout_problem *p) {
     free(p->entry);
     free(p->edge_cost);
     *p = (struct layout_problem){0};
+}
+
+/* Room for the sums of the largest costs; -1 when a cost is bad. */
+static int add_costs(const int64_t *cost, int64_t n, int64_t *sum) {
+    int64_t most = 0;
+    for (int64_t s = 0; s < n; s++) {
+        if (cost[s] < 0 || cost[s] > LAYOUT_MAX)
+            return -1;
+        if (cost[s] < LAYOUT_FORBIDDEN && cost[s] > most)
+            most = cost[s];
+    }
+    *sum += most;
+    return *sum < SUM_MAX ? 0 : -1;
+}
+
+static int validate_nodes(const struct layout_problem *p, int64_t *sum, struct err *err) {
+    int64_t used = 0;
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        int64_t k = n_strategies(p, i);
+        if (k < 0 || k > INT32_MAX || add_costs(p->cost + p->first[i], k, sum) < 0)
+            return err_input(err,
+                             "node %d: a cost is negative, too large, or overflows "
+                             "the sum of costs",
+                             (int)i);
+        if (add_costs(p->usage + p->first[i], k, &used) < 0)
+            return err_input(err,
+                             "node %d: a usage is negative, too large, or overflows "
+                             "the sum of usages",
+                             (int)i);
+    }
+    return 0;
+}
+
+int layout_validate(const struct layout_problem *p, struct err *err) {
+    int64_t sum = 0;
+    if (validate_nodes(p, &sum, err) < 0)
+        return -1;
+    for (int64_t e = 0; e < p->n_edges; e++) {
+        int32_t u = p->ends[e][0], v = p->ends[e][1];
+        if (u < 0 || u >= p->n_nodes || v < 0 || v >= p->n_nodes)
+            return err_input(err, "edge %lld: node %d or %d does not exist", (long long)e,
+                             (int)u, (int)v);
+        int64_t n = p->entry[e + 1] - p->entry[e];
+        if (n != n_strategies(p, u) * n_strategies(p, v))
+            return err_input(err, "edge %lld: expected %lld x %lld entries, got %lld",
+                             (long long)e, (long long)n_strategies(p, u),
+                             (long long)n_strategies(p, v), (long long)n);
+        if (add_costs(p->edge_cost + p->entry[e], n, &sum) < 0)
+            return err_input(err,
+                             "edge %lld: a cost is negative, too large, or overflows "
+                             "the sum of costs",
+                             (long long)e);
+    }
+    for (int64_t l = 0; l < p->n_live; l++)
+        if (p->live[l].node < 0 || p->live[l].node >= p->n_nodes)
+            return err_input(err, "life %lld: node %d does not exist", (long long)l,
+                             (int)p->live[l].node);
+    return 0;
 }

@@ -7,7 +7,7 @@
  *   - value b goes if some b' uses no more in every row and costs no more whatever the
  *     neighbours do (dead-end elimination; Goldstein 1994, with usages added);
  *   - at the end of a branch the same is asked for each value of the neighbour by itself;
- *   - a variable whose value follows from a neighbour's joins it (Alpa's follow, here found).
+ *   - a variable whose value follows from a neighbour's joins it (Alpa's "follow").
  */
 #include "solve/layout_core.h"
 
@@ -70,7 +70,8 @@ static void tidy_edges(struct reducer *r, int i) {
         struct lay_edge *f = &c->edge[first];
         for (int a = 0; a < v->k; a++)
             for (int b = 0; b < kj; b++) {
-                int64_t *w = f->u == i ? &f->w[(int64_t)a * kj + b] : &f->w[(int64_t)b * v->k + a];
+                int64_t *w =
+                    f->u == i ? &f->w[(int64_t)a * kj + b] : &f->w[(int64_t)b * v->k + a];
                 int64_t sum = *w + at(c, e, i, a, b);
                 *w = sum >= LAY_INF ? LAY_INF : sum;
             }
@@ -84,7 +85,8 @@ static void tidy_edges(struct reducer *r, int i) {
 }
 
 /* Removes rows (columns) of removed values from the matrix. keep: old indices. */
-static void shrink_edge(struct lay_core *c, struct lay_edge *e, int i, const int *keep, int n) {
+static void shrink_edge(struct lay_core *c, struct lay_edge *e, int i, const int *keep,
+                        int n) {
     int ku = c->var[e->u].k, kv = c->var[e->v].k, o = 0;
     if (e->u == i) {
         for (int a = 0; a < n; a++)
@@ -248,8 +250,8 @@ static bool dominated(struct reducer *r, int i) {
     return any;
 }
 
-/* At the end of a branch: for each value a of the neighbour j, pairs that are no better than
- * another partner of a are forbidden. */
+/* At the end of a branch: for each value a of the neighbour j, pairs that are no better
+ * than another partner of a are forbidden. */
 static bool prune_leaf(struct reducer *r, int i) {
     struct lay_core *c = r->c;
     struct lay_var *v = &c->var[i];
@@ -408,8 +410,10 @@ static void look_at(struct reducer *r, int i) {
 }
 
 static int no_value(const struct lay_core *c, int i, struct err *err) {
-    return err_no(err, "node %d: none of its strategies goes with those of its neighbours "
-                  "(forbidden costs)", (int)c->var[i].pick.p[0].node);
+    return err_no(err,
+                  "node %d: none of its strategies goes with those of its neighbours "
+                  "(forbidden costs)",
+                  (int)c->var[i].pick.p[0].node);
 }
 
 int lay_core_reduce(struct lay_core *c, struct err *err) {
@@ -435,10 +439,12 @@ int lay_core_reduce(struct lay_core *c, struct err *err) {
         return no_value(c, r.failed, err);
     for (int row = 0; row < c->n_rows; row++)
         if (c->cap[row] < 0)
-            return err_no(err,
-                          "usage_limit: no choice is within it: at time %lld at least %.17g is "
-                          "used, the limit is %.17g", (long long)c->row_time[row],
-                          ((double)c->p->usage_limit - (double)c->cap[row]) * c->p->usage_unit,
-                          (double)c->p->usage_limit * c->p->usage_unit);
+            return err_no(
+                err,
+                "usage_limit: no choice is within it: at time %lld at least %.17g is "
+                "used, the limit is %.17g",
+                (long long)c->row_time[row],
+                ((double)c->p->usage_limit - (double)c->cap[row]) * c->p->usage_unit,
+                (double)c->p->usage_limit * c->p->usage_unit);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* layout_rows.c - fewer memory rows, and a tree of their slacks.
  *
- * After reductions most rows say the same: a row goes when it cannot bind at all, or when the
- * next one left holds all of its users and no more room. Rows are in the order of time and
- * users are intervals, so only neighbours need to be compared.
+ * After reductions most rows say the same: a row goes when it cannot bind at all, or when
+ * the next one left holds all of its users and no more room. Rows are in the order of time
+ * and users are intervals, so only neighbours need to be compared.
  */
 #include "solve/layout_rows.h"
 
@@ -89,7 +89,8 @@ int64_t lay_rows_worst(const struct lay_rows *t) {
     return t->n ? t->least[1] : 0;
 }
 
-/* ---- fewer rows ------------------------------------------------------------------------ */
+/* ---- fewer rows ------------------------------------------------------------------------
+ */
 
 /* Most that can be used in each row. */
 static int64_t *most_use(const struct lay_core *c) {

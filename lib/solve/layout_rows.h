@@ -1,4 +1,5 @@
-/* layout_rows.h - slacks of the memory rows under changes to ranges, in logarithmic time. */
+/* layout_rows.h - slacks of the memory rows under changes to ranges, in logarithmic time.
+ */
 #ifndef WEFT_SOLVE_LAYOUT_ROWS_H
 #define WEFT_SOLVE_LAYOUT_ROWS_H
 
@@ -13,8 +14,9 @@ struct lay_rows {
 void lay_rows_init(struct lay_rows *t, const int64_t *cap, int n);
 void lay_rows_reset(struct lay_rows *t, const int64_t *cap);
 void lay_rows_release(struct lay_rows *t);
-void lay_rows_add(struct lay_rows *t, int lo, int hi, int64_t x); /* slack of lo..hi-1 += x */
+void lay_rows_add(struct lay_rows *t, int lo, int hi, int64_t x); /* slack of lo..hi-1 += x
+                                                                   */
 int64_t lay_rows_least(const struct lay_rows *t, int lo, int hi); /* LAY_INF for none */
-int64_t lay_rows_worst(const struct lay_rows *t);                 /* over all rows; 0 for none */
+int64_t lay_rows_worst(const struct lay_rows *t); /* over all rows; 0 for none */
 
 #endif

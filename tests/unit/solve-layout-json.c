@@ -76,7 +76,8 @@ static void wrong_documents(void) {
         "nodes.costs[2][1]: expected a finite number >= 0, got -45");
     bad(EXIT_INPUT, e, "[25,45,35]", "[25,'x',35]",
         "nodes.costs[2][1]: expected a number, got a string");
-    bad(EXIT_INPUT, e, "[15,20,15]", "[15,20]", "nodes.usages[2]: expected 3 entries, got 2");
+    bad(EXIT_INPUT, e, "[15,20,15]", "[15,20]",
+        "nodes.usages[2]: expected 3 entries, got 2");
     bad(EXIT_INPUT, e, "[[30,70],", "[", "nodes.intervals: expected 5 entries, got 4");
     bad(EXIT_INPUT, e, "'usage_limit': 50", "'usage_limit': -1", "usage_limit: expected");
     bad(EXIT_INPUT, e, "'usage_limit': 50", "'usage_limits': 50",
@@ -86,7 +87,8 @@ static void wrong_documents(void) {
         "edges.costs[1]: the sum of the largest costs up to here is 4.5");
     bad(EXIT_INPUT, e, "[25,25]", "[25,200000000000000000]",
         "nodes.usages[1]: the sum of the largest usages up to here is 2");
-    bad(EXIT_INPUT, alpa, "'s_len': [2,2,2]", "'s_len': [2,2]", "s_len: expected 3 entries");
+    bad(EXIT_INPUT, alpa, "'s_len': [2,2,2]", "'s_len': [2,2]",
+        "s_len: expected 3 entries");
     bad(EXIT_INPUT, alpa, "'live': [[0],", "'live': [[7],", "live[0]: 7 is not in 0..2");
     bad(EXIT_INPUT, alpa, "[-1,0,-1]", "[-1,9,-1]", "s_follow[1]: 9 is not in -1..2");
 }
@@ -94,24 +96,28 @@ static void wrong_documents(void) {
 static void no_answers(void) {
     const char *e = example;
     bad(EXIT_NO, e, "'usage_limit': 50", "'usage_limit': 49",
-        "usage_limit: no choice is within it: at time 50 at least 50 is used, the limit is 49");
+        "usage_limit: no choice is within it: at time 50 at least 50 is used, the limit is "
+        "49");
     bad(EXIT_NO, e, "[90,10,20,80]",
         "[1000000000000000000,1000000000000000000,1000000000000000000,1000000000000000000]",
         "(forbidden costs)");
-    bad(EXIT_NO, "{'nodes':{'intervals':[[0,1]],'costs':[[]],'usages':[[]]},"
-        "'edges':{'nodes':[],'costs':[]},'usage_limit':5}", NULL, NULL,
-        "node 0: has no strategy to choose");
+    bad(EXIT_NO,
+        "{'nodes':{'intervals':[[0,1]],'costs':[[]],'usages':[[]]},"
+        "'edges':{'nodes':[],'costs':[]},'usage_limit':5}",
+        NULL, NULL, "node 0: has no strategy to choose");
 }
 
 int main(void) {
     good("example", example, NULL, NULL, 445, "[0,0,2,1,0]");
-    good("example without a limit", example, "'usage_limit': 50", "'usage_limit': null", 415,
-         "[0,0,1,1,0]");
+    good("example without a limit", example, "'usage_limit': 50", "'usage_limit': null",
+         415, "[0,0,1,1,0]");
     good("example with fractions", example, "[15]", "[15.0625]", 445.0625, "[0,0,2,1,0]");
     good("forbidden", example, "[90,10,20,80]", "[90,1000000000000000000,20,80]", 495,
          "[0,1,2,0,0]");
-    good("nothing", "{'nodes':{'intervals':[],'costs':[],'usages':[]},"
-         "'edges':{'nodes':[],'costs':[]},'usage_limit':0}", NULL, NULL, 0, "[]");
+    good("nothing",
+         "{'nodes':{'intervals':[],'costs':[],'usages':[]},"
+         "'edges':{'nodes':[],'costs':[]},'usage_limit':0}",
+         NULL, NULL, 0, "[]");
     good("Alpa", alpa, NULL, NULL, 1.5, "[0,0,1]");
     good("Alpa without a budget", alpa, "10.5", "-1", 0.5, "[0,0,0]");
     wrong_documents();

@@ -1,7 +1,7 @@
-/* The layout solver against brute force on small random problems: tight and loose memory, no
- * answer at all, ties, forbidden costs, nodes without strategies, several components, parallel
- * edges and loops; the optimum or a true "no" each time, and never a wrong bound, not even
- * when the solver is stopped early. */
+/* The layout solver against brute force on small random problems: tight and loose memory,
+ * no answer at all, ties, forbidden costs, nodes without strategies, several components,
+ * parallel edges and loops; the optimum or a true "no" each time, and never a wrong bound,
+ * not even when the solver is stopped early. */
 #include "solve/layout.h"
 #include "solve/layout_ilp.h"
 #include "solve/layout_improve.h"
@@ -19,11 +19,11 @@
 
 struct shape {
     const char *name;
-    int nodes, k, edges;  /* at most */
-    int64_t cost, usage;  /* numbers below this */
-    double tight;         /* limit, between least (0) and greatest (1) peak */
-    double forbidden;     /* share of forbidden entries */
-    int lives;            /* lives per node, at most */
+    int nodes, k, edges; /* at most */
+    int64_t cost, usage; /* numbers below this */
+    double tight;        /* limit, between least (0) and greatest (1) peak */
+    double forbidden;    /* share of forbidden entries */
+    int lives;           /* lives per node, at most */
 };
 
 static void make(struct layout_problem *p, const struct shape *s, struct rng *r) {
@@ -54,8 +54,8 @@ static void make(struct layout_problem *p, const struct shape *s, struct rng *r)
     for (int64_t e = 0; e < p->n_edges; e++) {
         int32_t u = p->ends[e][0] = (int32_t)rng_below(r, p->n_nodes);
         int32_t v = p->ends[e][1] = (int32_t)rng_below(r, p->n_nodes);
-        p->entry[e + 1] = p->entry[e] + (p->first[u + 1] - p->first[u]) *
-                                            (p->first[v + 1] - p->first[v]);
+        p->entry[e + 1] =
+            p->entry[e] + (p->first[u + 1] - p->first[u]) * (p->first[v + 1] - p->first[v]);
     }
     n = (size_t)p->entry[p->n_edges];
     p->edge_cost = mem_array(n + 1, sizeof *p->edge_cost);
@@ -71,7 +71,8 @@ static int64_t cost_of(const struct layout_problem *p, const int32_t *x, int64_t
         sum += p->cost[p->first[i] + x[i]];
     for (int64_t e = 0; e < p->n_edges; e++) {
         int u = p->ends[e][0], v = p->ends[e][1];
-        int64_t c = p->edge_cost[p->entry[e] + x[u] * (p->first[v + 1] - p->first[v]) + x[v]];
+        int64_t c =
+            p->edge_cost[p->entry[e] + x[u] * (p->first[v + 1] - p->first[v]) + x[v]];
         if (c >= LAYOUT_FORBIDDEN)
             return -1;
         sum += c;
@@ -87,8 +88,10 @@ static int64_t cost_of(const struct layout_problem *p, const int32_t *x, int64_t
     return sum;
 }
 
-/* Calls for all choices; the least cost within the limit (-1: none) and the range of peaks. */
-static int64_t brute(const struct layout_problem *p, int64_t limit, int64_t *lo, int64_t *hi) {
+/* Calls for all choices; the least cost within the limit (-1: none) and the range of peaks.
+ */
+static int64_t brute(const struct layout_problem *p, int64_t limit, int64_t *lo,
+                     int64_t *hi) {
     int32_t x[MOST_NODES] = {0};
     int64_t best = -1;
     *lo = INT64_MAX;
@@ -148,8 +151,8 @@ static const char *try_one(const struct shape *s, uint64_t seed, bool hurry) {
     return wrong;
 }
 
-/* The ways that small problems do not take by themselves: batches of jobs (threads > 0), the
- * integer program (threads = 0). */
+/* The ways that small problems do not take by themselves: batches of jobs (threads > 0),
+ * the integer program (threads = 0). */
 static const char *try_large(const struct shape *s, uint64_t seed, int threads) {
     struct rng r = {seed, 0};
     struct layout_problem p;
@@ -158,13 +161,17 @@ static const char *try_large(const struct shape *s, uint64_t seed, int threads) 
     make(&p, s, &r);
     int64_t lo, hi;
     brute(&p, INT64_MAX, &lo, &hi);
-    p.usage_limit = lo <= hi ? lo + (int64_t)(s->tight * rng_real(&r) * (double)(hi - lo)) : 0;
+    p.usage_limit =
+        lo <= hi ? lo + (int64_t)(s->tight * rng_real(&r) * (double)(hi - lo)) : 0;
     int64_t best = brute(&p, p.usage_limit, &lo, &hi);
     if (lay_core_build(&c, &p, NULL) < 0 || lay_core_shrink(&c, NULL) < 0) {
         wrong = best >= 0 ? "said there is no answer" : NULL;
     } else {
         lay_core_scale(&c);
-        struct lay_improve m = {.core = &c, .seed = seed, .threads = threads, .value = LAY_INF,
+        struct lay_improve m = {.core = &c,
+                                .seed = seed,
+                                .threads = threads,
+                                .value = LAY_INF,
                                 .bound = INT64_MIN / 4};
         m.x = mem_array((size_t)c.n_vars + 1, sizeof *m.x);
         if (threads > 0)
@@ -187,8 +194,8 @@ static void large_problems(const struct shape *s, int count, bool ilp) {
     for (; n < count && !wrong; n++)
         wrong = try_large(s, (uint64_t)n, ilp ? 0 : 1 + n % 3);
     ok(!wrong, "%d random problems %s, %s%s%s (last seed %d)", n,
-       ilp ? "through lp_solve" : "in batches", s->name,
-       wrong ? ": " : "", wrong ? wrong : "", n - 1);
+       ilp ? "through lp_solve" : "in batches", s->name, wrong ? ": " : "",
+       wrong ? wrong : "", n - 1);
 }
 
 static void random_problems(const struct shape *s, int count, bool hurry) {
