@@ -113,7 +113,8 @@ static struct sim_transfer *engine_transfers(const struct build *b) {
         out[t] = (struct sim_transfer){.from = b->g->transfers[t].from,
                                        .to = b->g->transfers[t].to,
                                        .move_us = b->transfers[t].move_us,
-                                       .overlap = b->transfers[t].overlap};
+                                       .overlap = b->transfers[t].overlap,
+                                       .depth = b->g->transfers[t].depth};
     return out;
 }
 

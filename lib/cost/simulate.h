@@ -3,8 +3,8 @@
  * All ranks of a stage run alike, so one timeline per stage stands for them. Each segment
  * of a stage is cut at its sends, receives and the norm into a few steps whose durations
  * are summed once; an action of the schedule then costs as many operations as it has
- * transfers. A message is staged once per transfer: its sender waits until the last one has
- * been taken before it packs again. So a transfer has at most one message under way, and
+ * transfers. A transfer has room for as many messages as its stages are apart (program.h); a
+ * sender waits until the oldest has been taken before it packs again. So the state is small, and
  * memory does not grow with the number of micro-batches.
  *
  *     struct simulation sim;
@@ -69,6 +69,7 @@ struct sim_transfer {
     int from, to;   /* stages */
     double move_us; /* what taking a message costs the receiver */
     double overlap; /* fraction of move_us that can pass before it asks */
+    int64_t depth;  /* messages that may be under way, at least 1; 0 counts as 1 */
 };
 
 struct sim_input {

@@ -1,7 +1,7 @@
 /* The engine: stages run ahead until they have to wait, a work list wakes them.
  *
- * A stage stops at a receive whose message is not posted, at a send whose staging still
- * holds the last message, and at the norm until all have come. Whoever ends that wait puts
+ * A stage stops at a receive whose message is not posted, at a send whose staging is full of
+ * messages not taken yet, and at the norm until all have come. Whoever ends that wait puts
  * it on the list again. Times are exact whatever the order in which stages run, for a
  * message is posted and taken once and both times are known by then. */
 #include "cost/simulate.h"
@@ -11,8 +11,9 @@
 #include <stdlib.h>
 
 struct transfer_state {
-    int64_t posted, taken;      /* messages so far; at most one apart */
-    double posted_us, taken_us; /* when the last one was */
+    int64_t posted, taken;        /* messages so far; at most depth apart */
+    int64_t depth;
+    double *posted_us, *taken_us; /* [depth] when the last ones were, by message mod depth */
 };
 
 struct stage_state {
@@ -52,11 +53,11 @@ static double later(double a, double b) {
 static double do_send(struct engine *e, struct stage_state *s,
                       const struct sim_step *step) {
     struct transfer_state *t = &e->transfers[step->transfer];
-    if (t->posted > t->taken)
+    if (t->posted - t->taken == t->depth)
         return -1;
-    s->now_us = later(s->now_us, t->taken_us) + step->us;
-    t->posted++;
-    t->posted_us = s->now_us;
+    int64_t slot = t->posted++ % t->depth;
+    s->now_us = later(s->now_us, t->taken_us[slot]) + step->us;
+    t->posted_us[slot] = s->now_us;
     wake(e, e->in->transfers[step->transfer].to);
     return step->us;
 }
@@ -67,14 +68,14 @@ static double do_recv(struct engine *e, struct stage_state *s,
     const struct sim_transfer *x = &e->in->transfers[step->transfer];
     if (t->posted == t->taken)
         return -1;
-    double start = later(s->now_us, t->posted_us), move = x->move_us;
+    int64_t slot = t->taken++ % t->depth;
+    double start = later(s->now_us, t->posted_us[slot]), move = x->move_us;
     /* What went on by itself since the message was posted. */
-    double ahead = s->now_us - t->posted_us, most = x->overlap * move;
+    double ahead = s->now_us - t->posted_us[slot], most = x->overlap * move;
     if (ahead > 0)
         move -= ahead < most ? ahead : most;
-    t->taken++;
-    t->taken_us = start + move;
-    s->now_us = t->taken_us + step->us;
+    t->taken_us[slot] = start + move;
+    s->now_us = t->taken_us[slot] + step->us;
     wake(e, x->from);
     return move + step->us;
 }
@@ -174,6 +175,24 @@ static void summarize(const struct engine *e) {
     out->norm_us = e->norm_us;
 }
 
+/* All rings are carved from one array. */
+static double *make_rings(struct engine *e) {
+    int64_t total = 0;
+    for (int i = 0; i < e->in->n_transfers; i++) {
+        int64_t depth = e->in->transfers[i].depth;
+        e->transfers[i].depth = depth > 1 ? depth : 1;
+        total += 2 * e->transfers[i].depth;
+    }
+    double *rings = mem_array((size_t)total, sizeof *rings), *p = rings;
+    for (int i = 0; i < e->in->n_transfers; i++) {
+        struct transfer_state *t = &e->transfers[i];
+        t->posted_us = p;
+        t->taken_us = p + t->depth;
+        p += 2 * t->depth;
+    }
+    return rings;
+}
+
 int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
                  struct simulation *out, struct err *err) {
     size_t n = (size_t)in->n_stages;
@@ -187,6 +206,7 @@ int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
                        .transfers =
                            mem_array((size_t)in->n_transfers + 1, sizeof *e.transfers),
                        .list = mem_array(n, sizeof *e.list)};
+    double *rings = make_rings(&e);
     for (int k = in->n_stages - 1; k >= 0; k--)
         wake(&e, k);
     while (e.n_list) {
@@ -199,6 +219,7 @@ int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
     free(e.stages);
     free(e.transfers);
     free(e.list);
+    free(rings);
     if (rc < 0)
         simulation_release(out);
     return rc;

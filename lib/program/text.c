@@ -1,5 +1,6 @@
 /* The program as text: names of opcodes and memory classes, keys, and one line an instruction. */
 #include "program/program.h"
+#include "program/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,20 +60,6 @@ char *instr_shape(const struct instr *i, char *buf, size_t n) {
     return buf;
 }
 
-/* The model's name for what the instruction is about. */
-static const char *subject(const struct program *g, const struct instr *i) {
-    const struct model *m = g->plan->model;
-    if (i->op >= 0)
-        return m->ops[i->op].name;
-    if (i->param >= 0)
-        return m->params[i->param].name;
-    if (i->tensor >= 0) {
-        int producer = m->tensors[i->tensor].producer;
-        return producer >= 0 ? m->ops[producer].name : m->tensors[i->tensor].name;
-    }
-    return "";
-}
-
 static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
     for (int k = 0; k < n; k++)
@@ -102,8 +89,8 @@ void instr_print(const struct program *g, const struct stage_program *sp, const 
         const struct transfer *t = &g->transfers[i->transfer];
         fprintf(f, " stage %d to %d%s", t->from, t->to, t->gradient ? ", gradient" : "");
     }
-    if (subject(g, i)[0])
-        fprintf(f, "   ; %s", subject(g, i));
+    if (trace_subject(g, i)[0])
+        fprintf(f, "   ; %s", trace_subject(g, i));
     fputc('\n', f);
 }
 

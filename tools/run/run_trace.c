@@ -1,13 +1,126 @@
 #include "run_trace.h"
 
+#include "common/mem.h"
+#include "common/progress.h"
+#include "program/trace.h"
+
+#include <stdlib.h>
+
+enum { MAX_EVENTS = 1 << 20, TRACE_TAG = (1 << 20) + 1 };
+
+struct event {
+    int32_t instr, segment;
+    int64_t micro_batch;
+    double start_s, end_s; /* from the barrier */
+};
+
+struct run_trace {
+    const struct program *g;
+    struct comm *comm;
+    const struct instr *instrs; /* of this rank's stage */
+    double origin_s;
+    ARR(struct event) events;
+    bool full;
+};
+
+static void on_instr(void *ctx, const struct instr *i, struct action a, double start_s,
+                     double end_s) {
+    struct run_trace *t = ctx;
+    t->full = t->events.n == MAX_EVENTS;
+    if (!t->full)
+        arr_push(&t->events, (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment,
+                                            a.micro_batch, start_s - t->origin_s,
+                                            end_s - t->origin_s});
+}
+
+struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
+                                   struct exec_options *e, struct err *err) {
+    struct run_trace *t = mem_alloc(sizeof *t);
+    t->g = g;
+    t->comm = comm;
+    t->instrs = program_for_rank(g, comm_rank(comm)).sp->instrs;
+    if (comm_barrier(comm_world(comm), err) < 0) {
+        free(t);
+        return NULL;
+    }
+    t->origin_s = now_s();
+    e->on_instr = on_instr;
+    e->on_instr_ctx = t;
+    return t;
+}
+
 void run_trace_destroy(struct run_trace *t) {
-    (void)t;
+    if (t)
+        arr_release(&t->events);
+    free(t);
 }
-struct run_trace *run_trace_create(const struct program *g, int rank, struct exec_options *e) {
-    (void)g, (void)rank, (void)e;
-    return 0;
+
+static int send_events(struct run_trace *t, struct err *err) {
+    int64_t n = t->events.n;
+    struct comm_request *r = comm_send(t->comm, &n, sizeof n, 0, TRACE_TAG, err);
+    if (!r || comm_wait(t->comm, r, err) < 0)
+        return -1;
+    if (!n)
+        return 0;
+    r = comm_send(t->comm, t->events.p, n * (int64_t)sizeof *t->events.p, 0, TRACE_TAG, err);
+    return r ? comm_wait(t->comm, r, err) : -1;
 }
-int run_trace_write(struct run_trace *t, struct comm *comm, const char *path, struct err *err) {
-    (void)t, (void)comm, (void)path;
-    return err_system(err, "no trace yet");
+
+static int recv_events(struct run_trace *t, int rank, struct event **events, int64_t *n,
+                       struct err *err) {
+    struct comm_request *r = comm_recv(t->comm, n, sizeof *n, rank, TRACE_TAG, err);
+    if (!r || comm_wait(t->comm, r, err) < 0)
+        return -1;
+    *events = mem_array((size_t)*n, sizeof **events);
+    if (!*n)
+        return 0;
+    r = comm_recv(t->comm, *events, *n * (int64_t)sizeof **events, rank, TRACE_TAG, err);
+    return r ? comm_wait(t->comm, r, err) : -1;
+}
+
+static void write_rank(const struct run_trace *t, struct trace *out, int rank,
+                       const struct event *events, int64_t n) {
+    struct rank_program rp = program_for_rank(t->g, rank);
+    char name[64];
+    snprintf(name, sizeof name, "rank %d, stage %d", rank, rp.stage);
+    trace_process(out, rank, name);
+    for (int64_t i = 0; i < n; i++) {
+        const struct event *e = &events[i];
+        const struct instr *ins = &rp.sp->instrs[e->instr];
+        enum segment segment = (enum segment)e->segment;
+        trace_event(out, &(struct trace_event){.name = opcode_name(ins->code),
+                                               .subject = trace_subject(t->g, ins),
+                                               .category = trace_category_of(ins->code, segment),
+                                               .pid = rank,
+                                               .ts_us = 1e6 * e->start_s,
+                                               .dur_us = 1e6 * (e->end_s - e->start_s),
+                                               .micro_batch = e->micro_batch,
+                                               .segment = segment});
+    }
+}
+
+static int write_all(struct run_trace *t, const char *path, struct err *err) {
+    struct trace *out = trace_open(path, err);
+    if (!out)
+        return -1;
+    write_rank(t, out, 0, t->events.p, t->events.n);
+    for (int rank = 1; rank < comm_size(t->comm); rank++) {
+        struct event *events = NULL;
+        int64_t n;
+        int rc = recv_events(t, rank, &events, &n, err);
+        if (rc == 0)
+            write_rank(t, out, rank, events, n);
+        free(events);
+        if (rc < 0) {
+            trace_abort(out);
+            return -1;
+        }
+    }
+    if (t->full)
+        note("weft-run: the trace holds the first %d instructions of each rank", MAX_EVENTS);
+    return trace_close(out, err);
+}
+
+int run_trace_write(struct run_trace *t, const char *path, struct err *err) {
+    return comm_rank(t->comm) ? send_events(t, err) : write_all(t, path, err);
 }

@@ -251,6 +251,21 @@ static int train(struct loop *l, const char *resume, struct err *err) {
     return l->o->timing ? print_timing(l, err) : 0;
 }
 
+/* Memory is promised freely and taken at the first touch, so a plan that is too large would be
+ * killed in the middle of its first step, with whatever else runs there. */
+static int check_memory(struct comm *comm, const struct program *g, struct err *err) {
+    int stage = program_stage_of_rank(g, comm_rank(comm));
+    double own = (double)g->stages[stage].arena_bytes, sum = own;
+    if (comm_sum_double(comm_world(comm), &sum, 1, err) < 0)
+        return -1;
+    double node = comm_node_size(comm) == comm_size(comm) ? sum : own;
+    double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (has <= 0 || node <= has)
+        return 0;
+    return err_system(err, "stages[%d]: one rank needs %.1f GB and the ranks of this node %.1f GB; "
+                           "it has %.1f GB", stage, 1e-9 * own, 1e-9 * node, 1e-9 * has);
+}
+
 /* What is written at the end must be writable at the beginning. */
 static int check_outputs(const struct run_options *o, struct err *err) {
     if (o->save && checkpoint_prepare(o->save, err) < 0)
@@ -275,6 +290,8 @@ int run_train(struct comm *comm, const struct program *g, const struct run_optio
     if (rc == 0 && o->trace && !(trace = run_trace_create(g, comm_rank(comm), &e)))
         rc = err_system(err, "out of memory for the trace");
     rc = exec_agree(comm, rc, err);
+    if (rc == 0)
+        rc = exec_agree(comm, check_memory(comm, g, err), err);
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
@@ -284,7 +301,7 @@ int run_train(struct comm *comm, const struct program *g, const struct run_optio
             rc = train(&l, resume, err);
     }
     if (rc == 0 && trace)
-        rc = run_trace_write(trace, comm, o->trace, err);
+        rc = run_trace_write(trace, o->trace, err);
     run_trace_destroy(trace);
     exec_destroy(l.x);
     data_close(data);
