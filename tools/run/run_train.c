@@ -287,8 +287,6 @@ int run_train(struct comm *comm, const struct program *g, const struct run_optio
         rc = open_data(&data, p->model, o, e.seed, err);
     if (rc == 0 && l.speaks)
         rc = check_outputs(o, err);
-    if (rc == 0 && o->trace && !(trace = run_trace_create(g, comm_rank(comm), &e)))
-        rc = err_system(err, "out of memory for the trace");
     rc = exec_agree(comm, rc, err);
     if (rc == 0)
         rc = exec_agree(comm, check_memory(comm, g, err), err);
