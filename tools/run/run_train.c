@@ -290,6 +290,8 @@ int run_train(struct comm *comm, const struct program *g, const struct run_optio
     rc = exec_agree(comm, rc, err);
     if (rc == 0)
         rc = exec_agree(comm, check_memory(comm, g, err), err);
+    if (rc == 0 && o->trace && !(trace = run_trace_create(g, comm, &e, err)))
+        rc = -1;
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
