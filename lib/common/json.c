@@ -56,7 +56,8 @@ int json_keys(const json_t *obj, const char *allowed, struct err *err) {
     json_t *v;
     json_object_foreach((json_t *)obj, key, v) {
         if (!listed(allowed, key))
-            return err_input(err, "unknown key \"%.64s\" (expected: %s)", key, allowed);
+            /* Begins with the key, as all messages do, so that err_at makes a place of it. */
+            return err_input(err, "%.64s: unknown key \"%.64s\" (expected: %s)", key, key, allowed);
     }
     return 0;
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 1 << 20 };
+enum { MAX_BLOCKS = 1 << 20, MAX_OPS = 1 << 20, MAX_SETTINGS = 256 };
 
 struct reader {
     struct model *m;
@@ -404,6 +404,8 @@ static int read_op(struct reader *r, const json_t *v, struct err *err) {
     op.out = add_tensor(r, t);
     if (check_op(r, &op, err) < 0)
         return -1;
+    if (r->ops.n == MAX_OPS)
+        return err_input(err, "the model has more than %d ops", MAX_OPS);
     arr_push(&r->ops, op);
     return 0;
 }
@@ -518,6 +520,10 @@ static int apply_set(struct reader *r, const char *set, struct err *err) {
     for (char *s = arena_strdup(&r->m->arena, set), *save, *p = strtok_r(s, ", ", &save); p;
          p = strtok_r(NULL, ", ", &save))
         arr_push(&parts, p);
+    if (parts.n > MAX_SETTINGS) {
+        arr_release(&parts);
+        return err_input(err, "set: more than %d settings", MAX_SETTINGS);
+    }
     int64_t kept = 0;
     for (int64_t i = 0; i < parts.n; i++)
         if (!overridden(parts.p, parts.n, i))

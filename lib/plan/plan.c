@@ -89,10 +89,30 @@ static int check_stage(const struct plan *p, int s, const struct dim_sizes *size
     return 0;
 }
 
+/* All offsets and counts are 64-bit: what one step computes must stay far below that. */
+static int check_size(const struct plan *p, struct err *err) {
+    const struct model *m = p->model;
+    double total = 0;
+    for (int i = 0; i < m->n_tensors + m->n_params; i++) {
+        bool tensor = i < m->n_tensors;
+        const struct shape *s = tensor ? &m->tensors[i].shape : &m->params[i - m->n_tensors].shape;
+        double n = 1;
+        for (int d = 0; d < s->rank; d++)
+            n *= (double)(s->dim[d] == m->batch ? p->batch : m->dims[s->dim[d]].size);
+        total += n;
+    }
+    if (total > 0x1p54)
+        return err_input(err, "batch: the tensors of one step hold %.3g elements, expected at most "
+                              "2^54", total);
+    return 0;
+}
+
 int plan_check(struct plan *p, struct err *err) {
     if (p->micro_batch < 1 || p->batch < 1 || p->batch % p->micro_batch)
         return err_input(err, "micro_batch: %lld does not divide the batch of %lld samples",
                          (long long)p->micro_batch, (long long)p->batch);
+    if (check_size(p, err) < 0)
+        return -1;
     struct dim_sizes sizes = dim_sizes_of(p->model, p->micro_batch);
     int64_t rank = 0;
     for (int s = 0; s < p->n_stages; s++) {
