@@ -18,7 +18,7 @@
 
 #define JOBS 12 /* neighbourhoods per batch */
 #define MOST_JOBS 192
-#define SEARCHED 8000 /* values up to which branch and bound is tried */
+#define SEARCHED 8000 /* values up to which branch and bound is tried early */
 #define KINDS 6
 
 struct bounder {
@@ -176,7 +176,7 @@ static void bound_turn(struct batch *t) {
     b->found = false;
     if (b->empty)
         return;
-    if (b->idle >= 8 && b->d.off[b->d.n] > SEARCHED) {
+    if (b->idle >= 8 && b->d.off[b->d.n] > SEARCHED + 100 * t->turn) {
         if (t->turn % 6) /* now and then is enough */
             return;
         b->d.step = b->d.step < 0.03 ? 0.03 : b->d.step;
