@@ -100,8 +100,7 @@ int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
     return 0;
 }
 
-/* Staging of transfers stands behind everything else in the arena. */
-static void place_staging(struct program *g) {
+void transfers_place(struct program *g) {
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];
         transfer_link(g, t);
@@ -137,7 +136,7 @@ struct program *program_compile(const struct plan *plan, struct err *err) {
                                    plan->batch);
     for (int s = 0; s < g->n_stages; s++)
         compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
-    place_staging(g);
+    transfers_place(g);
     if (check_sizes(g, err) < 0) {
         program_destroy(g);
         return NULL;

@@ -91,5 +91,7 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight);
 /* Lists every transfer of a plan: tensors, gradients, tied parameters. */
 void transfers_list(const struct plan *plan, struct transfer **out, int *n);
 void transfer_link(struct program *g, struct transfer *t);
+/* Links all transfers; their staging stands behind everything else in the arenas. */
+void transfers_place(struct program *g);
 
 #endif
