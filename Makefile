@@ -33,8 +33,9 @@ MPICC      ?= mpicc
 MPI_CFLAGS := $(shell $(MPICC) --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell $(MPICC) --showme:link 2>/dev/null)
 HASH := \#
+$(shell mkdir -p build)
 probe       = $(shell printf '%s\n' '$(1)' 'int main(void){return 0;}' | \
-              $(CC) -x c - -o /dev/null $(2) >/dev/null 2>&1 && echo yes)
+              $(CC) -x c - -o build/probe $(2) >/dev/null 2>&1 && echo yes)
 HAVE_DNNL  := $(call probe,$(HASH)include <oneapi/dnnl/dnnl.h>,-ldnnl)
 HAVE_BLAS  := $(call probe,$(HASH)include <cblas.h>,-lopenblas)
 LPSOLVE_DIR := $(firstword $(wildcard /usr/lib/lp_solve))

@@ -55,7 +55,7 @@ done >predicted.tsv
 : >measured.tsv
 for _ in $(seq "$rounds"); do
     while read -r name _; do
-        mpirun -n 2 "$bin/weft-run" -q --threads 1 -n "$steps" "plans/$name.json" |
+        mpirun -n 2 "$bin/weft-run" -q --threads 1 -n "$steps" "plans/$name.json" </dev/null |
             jq -rs --arg n "$name" '[.[1:][].step_ms] | sort | [$n, .[length / 2 | floor]] | @tsv'
     done <predicted.tsv >>measured.tsv
 done

@@ -70,10 +70,14 @@ int file_out_open(struct file_out *out, const char *path, struct err *err) {
         return 0;
     }
     size_t n = strlen(path) + 32;
+    struct stat st;
     out->path = mem_strdup(path);
-    out->temp = mem_alloc(n);
-    snprintf(out->temp, n, "%s.tmp.%ld", path, (long)getpid());
-    out->f = fopen(out->temp, "wb");
+    /* A device or a pipe is written to, never replaced. */
+    if (stat(path, &st) || S_ISREG(st.st_mode)) {
+        out->temp = mem_alloc(n);
+        snprintf(out->temp, n, "%s.tmp.%ld", path, (long)getpid());
+    }
+    out->f = fopen(out->temp ? out->temp : path, "wb");
     if (!out->f) {
         int code = errno;
         file_out_abort(out);
@@ -88,17 +92,17 @@ int file_out_close(struct file_out *out, struct err *err) {
             return err_system(err, "standard output: %s", strerror(errno));
         return 0;
     }
-    int bad = fflush(out->f) || ferror(out->f) || fsync(fileno(out->f));
+    int bad = fflush(out->f) || ferror(out->f) || (out->temp && fsync(fileno(out->f)));
     int code = errno;
     bad |= fclose(out->f);
     out->f = NULL;
-    if (!bad && rename(out->temp, out->path)) {
+    if (!bad && out->temp && rename(out->temp, out->path)) {
         bad = 1;
         code = errno;
     }
     if (bad)
         err_system(err, "%s: cannot write: %s", out->path, strerror(code));
-    if (bad)
+    if (bad && out->temp)
         unlink(out->temp);
     free(out->path);
     free(out->temp);
@@ -109,7 +113,8 @@ int file_out_close(struct file_out *out, struct err *err) {
 void file_out_abort(struct file_out *out) {
     if (out->path && out->f) {
         fclose(out->f);
-        unlink(out->temp);
+        if (out->temp)
+            unlink(out->temp);
     }
     free(out->path);
     free(out->temp);
