@@ -3,7 +3,8 @@
 # `-h` lists stands in the page and the reverse, and the examples run.
 #
 # Examples that run are the lines of a page that begin with "$ ": a shell command, which goes
-# on in the next line after a backslash, inside quotes, and up to the end of a here-document.
+# on in the next line after a backslash or a pipe, inside quotes, and up to the end of a
+# here-document.
 # The commands of a page run in turn in one temporary folder and must end with status 0; what
 # stands below a command shows its output and is not compared.
 #
@@ -60,7 +61,7 @@ text() {
 # ---- options --------------------------------------------------------------------------------
 # Tags of a list: "-d, --data SOURCE", "--beta1 X, --beta2 X".
 page_options() {
-    text "$1" | grep -E '^ +-' | grep -oE '(^ +|, )--?[a-z][a-z0-9-]*' | sed 's/^[ ,]*//' | sort -u
+    text "$1" | sed '/^EXAMPLES/,/^[A-DF-Z]/d' | grep -E '^ +-' | grep -oE '(^ +|, )--?[a-z][a-z0-9-]*' | sed 's/^[ ,]*//' | sort -u
 }
 help_options() {
     "$1" -h 2>/dev/null | grep -E '^ +-' | grep -oE '^ +(-[a-z], +)?--[a-z0-9-]+' |
@@ -108,7 +109,7 @@ split_examples() { # split_examples PAGE FOLDER
             }
             $end = $1 if $end eq "" and $command =~ /<<\x27?(\w+)/;
             if ($end ne "") { next unless $command =~ /^\Q$end\E$/m and $command =~ /\n\Q$end\E\n/ }
-            elsif ($command =~ /\\\n\z/ or open_quote($command)) { next }
+            elsif ($command =~ /[\\|]\n\z/ or open_quote($command)) { next }
             open(my $f, ">", sprintf("%s/%03d.sh", $folder, ++$count)) or die;
             print $f $command;
             close $f;

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# What the compiler does not check, one line a finding; status 1 if there is any.
+#   scripts/lint.sh [CC]
+# clang-format; no blanks at ends of lines, no tabs; every folder of lib/ includes only floors
+# below it, and every tool only those that the Makefile gives it; planning tools link neither
+# MPI nor a BLAS nor CUDA; shellcheck; mandoc; clang-tidy. What is not installed is left out
+# and named. clang-tidy sees a file again when it or a header changed (stamps in build/lint).
+set -u
+cd "$(dirname "$0")/.." || exit 2
+cc=${1:-gcc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$work/findings"
+
+found() { # found: lines on stdin are findings
+    tee -a "$work/findings"
+}
+have() {
+    command -v "$1" >/dev/null && return 0
+    echo "lint: $1 is not installed: left out" >&2
+    return 1
+}
+# Files that git knows or would add.
+files() {
+    git ls-files -co --exclude-standard -- "$@" | sort -u | while read -r f; do
+        [ -f "$f" ] && echo "$f"
+    done
+}
+files '*.c' '*.h' >"$work/c"
+files '*.sh' >"$work/sh"
+files 'man/*' >"$work/man"
+
+# ---- blanks ---------------------------------------------------------------------------------
+files '*.c' '*.h' '*.sh' '*.json' '*.md' 'man/*' '.ci/*' | xargs -d '\n' grep -nHE '[[:blank:]]+$' |
+    cut -d: -f1,2 | sed 's/$/: blanks at the end of the line/' | found
+cat "$work/c" "$work/man" | xargs -d '\n' grep -nHP '\t' | cut -d: -f1,2 |
+    sed 's/$/: a tab/' | found
+
+# ---- form -----------------------------------------------------------------------------------
+if have clang-format; then
+    # shellcheck disable=SC2016
+    xargs -d '\n' -P "$(nproc)" -n 8 bash -c 'out=$(clang-format --dry-run "$@" 2>&1); echo "$out"' _ \
+        <"$work/c" >"$work/format"
+    # One line a file: how often it differs and where first.
+    grep -E '^[^ ]+:[0-9]+:[0-9]+: warning: code should be clang-formatted' "$work/format" |
+        awk -F: '{ if (!n[$1]++) first[$1] = $2 }
+             END { for (f in n) print f ":" first[f] ": clang-format differs in " n[f] " places" }' |
+        sort | found
+fi
+
+# ---- floors ---------------------------------------------------------------------------------
+floors=$(sed -n 's/^FLOORS *:= *//p' Makefile)
+check_includes() { # check_includes FILE ALLOWED...: floors that it may name
+    local file=$1 line floor
+    shift
+    grep -nE '^#include "[a-z]+/' "$file" | while IFS= read -r line; do
+        floor=$(sed 's/.*#include "\([a-z]*\)\/.*/\1/' <<<"$line")
+        case " $floors " in *" $floor "*) ;; *) continue ;; esac
+        case " $* " in
+        *" $floor "*) ;;
+        *) echo "$file:${line%%:*}: includes $floor/, which is no floor below" ;;
+        esac
+    done
+}
+below=""
+for floor in $floors; do
+    below="$below $floor"
+    for file in lib/"$floor"/*.[ch]; do
+        # shellcheck disable=SC2086
+        [ -f "$file" ] && check_includes "$file" $below
+    done
+done | found
+for main in tools/*/weft-*.c; do
+    tool=$(basename "$main" .c)
+    uses=$(sed -n "s/^uses_$tool *:= *//p" Makefile)
+    for file in "$main" "$(dirname "$main")/${tool#weft-}"-*.c "$(dirname "$main")/${tool#weft-}".[ch]; do
+        # shellcheck disable=SC2086
+        [ -f "$file" ] && check_includes "$file" $uses
+    done
+done | found
+
+# ---- links ----------------------------------------------------------------------------------
+linked() { # linked TOOL: the newest build of it
+    find build -path "*/bin/$1" -type f -printf '%T@ %p\n' 2>/dev/null | sort -rn | head -1 | cut -d' ' -f2
+}
+for tool in weft-predict weft-search weft-solve; do
+    binary=$(linked $tool)
+    [ -n "$binary" ] || continue
+    ldd "$binary" | grep -oE '(libmpi|libopen-|libdnnl|libopenblas|libcblas|libcuda|libnccl|libgomp)[^ ]*' |
+        sort -u | sed "s|^|$binary: links |" | found
+done
+
+# ---- scripts and pages ----------------------------------------------------------------------
+if have shellcheck; then
+    xargs -d '\n' shellcheck -S warning -f gcc <"$work/sh" | found
+fi
+if have mandoc; then
+    while read -r page; do
+        mandoc -T lint "$page" 2>&1 |
+            grep -Ev 'outdated mandoc.db|referenced manual not found' |
+            sed 's/^mandoc: //'
+    done <"$work/man" | found
+fi
+
+# ---- clang-tidy -----------------------------------------------------------------------------
+tidy_one() { # tidy_one FILE
+    local stamp out
+    stamp="build/lint/$(tr / _ <<<"$1").ok"
+    [ "$stamp" -nt "$1" ] && [ "$stamp" -nt "$NEWEST" ] && return
+    # shellcheck disable=SC2086
+    out=$(nice clang-tidy --quiet "$1" -- -std=c17 -D_POSIX_C_SOURCE=200809L \
+        -DWEFT_SHARE='"share"' -DWEFT_GEMM_reference -Ilib $MPI -fopenmp 2>/dev/null |
+        grep -E '^/?[^ ]+:[0-9]+:[0-9]+: (warning|error):' | sed "s|^$PWD/||" | sort -u)
+    if [ -n "$out" ]; then echo "$out"; else touch "$stamp"; fi
+}
+if have clang-tidy; then
+    mkdir -p build/lint
+    export -f tidy_one
+    export MPI NEWEST
+    MPI=$(mpicc --showme:compile 2>/dev/null)
+    # The header, or the list of checks, that changed last.
+    # shellcheck disable=SC2012
+    NEWEST=$(ls -t .clang-tidy lib/*/*.h tools/*/*.h | head -1)
+    grep -E '^(lib|tools)/' "$work/c" | grep '\.c$' |
+        xargs -d '\n' -P "$(nproc)" -I{} bash -c 'tidy_one {}' | sort -u | found
+fi
+
+n=$(wc -l <"$work/findings")
+[ "$n" -eq 0 ] || echo "lint ($cc): $n findings" >&2
+[ "$n" -eq 0 ]
