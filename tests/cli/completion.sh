@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Bash completion: what a word is completed to, with the programs in $WEFT_BIN. Prints TAP.
+set -u
+root=${WEFT_ROOT:?}
+export PATH="${WEFT_BIN:?}:$PATH"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+touch plan.json other.json text.txt profile.db
+mkdir folder
+
+# shellcheck source=/dev/null
+source "$root/share/completions/weft.bash"
+
+complete_line() { # complete_line LINE: the answers, as bash would ask for them
+    local line=$1
+    COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
+    _weft "${line%% *}" '' ''
+    printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' ' | sed 's/ $//'
+}
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else
+        echo "not ok $n - $2"
+        failed=$((failed + 1))
+    fi
+}
+is() { # is LINE WANTED
+    local got
+    got=$(complete_line "$1")
+    [ "$got" = "$2" ]
+    ok $? "\"$1\" gives \"$got\""
+}
+offers() { # offers LINE WORD...: among others
+    local line=$1 got word
+    shift
+    got=" $(complete_line "$line") "
+    for word in "$@"; do
+        [[ $got == *" $word "* ]]
+        ok $? "\"$line\" offers $word"
+    done
+}
+there() { # there TOOL
+    [ -x "$WEFT_BIN/$1" ] && return
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP not built"
+    return 1
+}
+
+if there weft-run; then
+    is 'weft-run --valid-b' '--valid-batches'
+    offers 'weft-run -' -d --data --dry-run -h --help --version
+    is 'weft-run pl' 'plan.json'
+    is 'weft-run ' 'folder other.json plan.json'
+    is 'weft-run --save ' 'folder'
+    offers 'weft-run --data ' synthetic text.txt
+    is 'weft-run --data text.txt,pl' 'text.txt,plan.json'
+    is 'weft-run -d syn' 'synthetic'
+    is 'weft-run --dry-run oth' 'other.json'
+    COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+    is 'weft-run --resume=fo' 'folder'
+    COMP_WORDBREAKS=$' \t\n"\'><;|&('
+    is 'weft-run --resume=fo' '--resume=folder'
+    is 'weft-run --trace pl' 'plan.json'
+    is 'weft-run --steps ' ''
+fi
+if there weft-profile-op; then
+    is 'weft-profile-op -m gp' 'gpt gpt:1.3B gpt:13B gpt:2.6B gpt:350M gpt:6.7B gpt:gpt2 gpt:nano'
+    COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+    is 'weft-profile-op -m gpt:n' 'nano'
+    is 'weft-profile-op --model=gpt:n' 'nano'
+    COMP_WORDBREAKS=$' \t\n"\'><;|&('
+    is 'weft-profile-op -m gpt:n' 'gpt:nano'
+    is 'weft-profile-op -m ./pl' './plan.json'
+    is 'weft-profile-op -p ' 'folder profile.db'
+    if command -v jq >/dev/null; then
+        is 'weft-profile-op -m gpt:nano --set la' 'layers='
+        is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
+    fi
+fi
+if there weft-predict; then
+    is 'weft-predict --trace-ranks ' 'all first'
+    offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
+fi
+if there weft-search; then
+    is 'weft-search --optimizer ' 'adamw sgd'
+    offers 'weft-search --algorithm ' hops exhaustive
+    offers 'weft-search -' -m --model -p --profile
+fi
+if there weft-solve; then
+    is 'weft-solve ' 'joint layout partition stages'
+    is 'weft-solve stages pl' 'plan.json'
+fi
+for main in "$root"/tools/*/weft-*.c; do
+    tool=$(basename "$main" .c)
+    complete -p "$tool" >/dev/null 2>&1
+    ok $? "$tool has a completion"
+done
+
+echo "1..$n"
+[ "$failed" -eq 0 ]
