@@ -1,7 +1,8 @@
 /* A layout never changes the result: random legal plans against one rank.
  *
  *   plans reference DIR              one rank: losses, last gradients and parameters of each case
- *   mpirun -n N plans check DIR SEED COUNT     COUNT random plans for N ranks against them
+ *   mpirun -n N plans check DIR SEED COUNT...  COUNT random plans for N ranks against them,
+ *                                              for each SEED
  *
  * A case is a model (GPT or MLP with random sizes, ties, dropout and optimizer); a plan is drawn
  * from (SEED, number, N): stages, meshes, a layout for every op, recompute, ZeRO, micro-batches,
@@ -350,7 +351,8 @@ static int make_references(struct comm *comm, float *arena, const char *dir, str
     return 0;
 }
 
-static void report(struct comm *comm, struct plan *p, int64_t k, struct outcome *o) {
+static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
+                   struct outcome *o) {
     double worst[4] = {o->loss_error, o->grad_error, o->param_error, o->bytes != o->planned};
     for (int i = 0; i < 4; i++)
         if (isnan(worst[i]))
@@ -359,9 +361,10 @@ static void report(struct comm *comm, struct plan *p, int64_t k, struct outcome 
     if (comm_rank(comm))
         return;
     bool good = worst[0] <= 1e-5 && worst[1] <= 1e-4 && worst[2] <= 1e-4 && worst[3] == 0;
-    ok(good, "plan %lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
-             "memory %s", (long long)k, p->devices, p->n_stages, p->model->set, worst[0], worst[1],
-       worst[2], worst[3] == 0 ? "as planned" : "NOT as planned");
+    ok(good, "plan %llu.%lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
+             "memory %s", (unsigned long long)seed, (long long)k, p->devices, p->n_stages,
+       p->model->set, worst[0], worst[1], worst[2],
+       worst[3] == 0 ? "as planned" : "NOT as planned");
     if (!good)
         print_plan(p);
 }
@@ -378,7 +381,8 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
             return -1;
         bool text = survives_text(p, err);
         if (!text && comm_rank(comm) == 0) {
-            ok(0, "plan %lld: the same after writing and reading: %s", (long long)k, err->msg);
+            ok(0, "plan %llu.%lld: the same after writing and reading: %s",
+               (unsigned long long)seed, (long long)k, err->msg);
             print_plan(p);
         }
         struct reference ref = reference_new(m);
@@ -394,7 +398,7 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
             print_plan(p);
             return -1;
         }
-        report(comm, p, k, &o);
+        report(comm, p, seed, k, &o);
         reference_release(&ref, m);
         plan_destroy(p);
         model_destroy(m);
@@ -405,17 +409,18 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
 int main(int argc, char **argv) {
     struct err err = {0};
     bool making = argc == 3 && !strcmp(argv[1], "reference");
-    if (!making && (argc != 5 || strcmp(argv[1], "check"))) {
-        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT\n");
+    if (!making && (argc < 5 || argc % 2 == 0 || strcmp(argv[1], "check"))) {
+        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT...\n");
         return 2;
     }
     struct comm *comm = comm_create(NULL, NULL, &err);
     float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
-    int rc = -1;
-    if (arena)
-        rc = making ? make_references(comm, arena, argv[2], &err)
-                    : check_plans(comm, arena, argv[2], strtoull(argv[3], NULL, 10),
-                                  atoll(argv[4]), &err);
+    int rc = arena ? 0 : -1;
+    if (arena && making)
+        rc = make_references(comm, arena, argv[2], &err);
+    for (int i = 3; i + 1 < argc && rc == 0; i += 2)
+        rc = check_plans(comm, arena, argv[2], strtoull(argv[i], NULL, 10), atoll(argv[i + 1]),
+                         &err);
     if (rc < 0) {
         printf("Bail out! %s\n", err.msg);
         fflush(stdout);

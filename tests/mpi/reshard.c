@@ -25,7 +25,7 @@ enum {
     ARENA_BYTES = 24 << 20,
     BATCH_ELEMS = 2 << 20, /* of the tensors of one program */
     PAIRS_DRAWN = 36,      /* of one mesh and rank, by each seed */
-    ROUNDS = 2,            /* each program runs twice, with other values */
+    ROUNDS = 2,            /* a program with drawn pairs runs twice, with other values */
 };
 
 struct job {
@@ -355,7 +355,7 @@ static int run_program(struct batch *b, struct program *g, struct err *err) {
     o.arena_bytes = ARENA_BYTES;
     struct exec *x = exec_create(g, b->job->comm, NULL, &o, err);
     int rc = x ? 0 : -1;
-    for (int round = 0; round < ROUNDS && rc == 0; round++)
+    for (int round = 0; round < (b->job->all ? 1 : ROUNDS) && rc == 0; round++)
         rc = run_round(b, x, round, err);
     if (rc == 0 && x->high_water > x->sp->arena_bytes) {
         printf("# the arena has %lld bytes, %lld were used\n", (long long)x->sp->arena_bytes,

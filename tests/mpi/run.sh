@@ -1,29 +1,36 @@
 #!/bin/sh
-# run.sh DIR - runs the MPI tests whose binaries are in DIR; prints TAP, one line a run.
+# run.sh DIR - runs the MPI tests whose binaries are in DIR; one TAP stream of all their checks.
 #
-# Each test prints TAP of its own; here a run passes when it exits 0 and says nothing "not ok".
-# What a failing run printed follows it as comments. Nothing is built.
+# Each test prints TAP of its own: here its lines are numbered on and say which run they are of.
+# A run that ends with a status, or without a plan, is one "not ok" more; what it printed besides
+# follows as comments. Nothing is built. WEFT_LONG=1 runs more sizes, plans and pairs.
 dir=${1:?usage: run.sh DIRECTORY-OF-BINARIES}
 here=$(cd "$(dirname "$0")" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-out=$(mktemp) || exit 4
-trap 'rm -f "$out"' EXIT
+work=$(mktemp -d) || exit 4
+trap 'rm -rf "$work"' EXIT
+out=$work/out
 count=0 failed=0
+today=$(date +%Y%m%d)
 
 # check NAME COMMAND...
 check() {
     name=$1
     shift
-    count=$((count + 1))
     "$@" >"$out" 2>&1
     status=$?
-    if [ $status -eq 0 ] && ! grep -q '^not ok' "$out"; then
-        echo "ok $count - $name ($(grep -c '^ok' "$out") checks)"
-    else
-        failed=$((failed + 1))
-        echo "not ok $count - $name: exit $status"
-        grep -v '^ok' "$out" | head -n 40 | sed 's/^/# /'
+    awk -v count=$count -v name="$name" '
+        match($0, /^(not )?ok [0-9]+( - )?/) {
+            print ($1 == "not" ? "not ok " : "ok ") ++count " - " name ": " substr($0, RLENGTH + 1)
+        }' "$out"
+    bad=$(grep -c '^not ok' "$out")
+    count=$((count + bad + $(grep -c '^ok' "$out")))
+    if [ $status -ne 0 ] || ! grep -q '^1\.\.' "$out"; then
+        bad=$((bad + 1)) count=$((count + 1))
+        echo "not ok $count - $name: ended with status $status"
     fi
+    [ "$bad" -eq 0 ] || grep -Ev '^(ok|1\.\.)' "$out" | head -n 40 | sed 's/^#* */# /'
+    failed=$((failed + bad))
 }
 
 # on RANKS COMMAND... - ranks on this machine
@@ -42,8 +49,14 @@ nodes() {
         -H "127.0.0.2:$ranks,127.0.0.3:$ranks" --map-by "$places" "$@"
 }
 
-if [ -x "$dir/comm-collectives" ]; then
+collectives() {
+    [ -x "$dir/comm-collectives" ] || return
     check "collectives, no mpirun" "$dir/comm-collectives" 65536
+    if [ -z "$WEFT_LONG" ]; then
+        check "collectives, 3 ranks" on 3 "$dir/comm-collectives" 65536
+        check "collectives, 2 nodes of 1" nodes 1 node "$dir/comm-collectives" 65536
+        return
+    fi
     for n in 1 2; do
         check "collectives, $n ranks" on $n "$dir/comm-collectives" 4194304
     done
@@ -54,17 +67,52 @@ if [ -x "$dir/comm-collectives" ]; then
     check "collectives, 2 nodes of 2" nodes 2 slot "$dir/comm-collectives" 262144
     check "collectives, 2 nodes of 2, dealt" nodes 2 node "$dir/comm-collectives" 262144
     check "collectives, 2 nodes of 4" nodes 4 slot "$dir/comm-collectives" 100000
-fi
-if [ -x "$dir/comm-p2p" ]; then
+}
+
+messages() {
+    [ -x "$dir/comm-p2p" ] || return
     check "messages, no mpirun" "$dir/comm-p2p"
-    for n in 2 3 8; do
+    for n in 2 8; do
         check "messages, $n ranks" on $n "$dir/comm-p2p"
     done
     check "messages, 2 nodes of 2" nodes 2 node "$dir/comm-p2p"
     # A message needs twice its size on each rank; above 2 GiB only where there is room.
-    if [ "$(awk '/^MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)" -ge 16 ]; then
+    if [ "$WEFT_LONG" ] &&
+        [ "$(awk '/^MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)" -ge 16 ]; then
         check "messages above 2 GiB, 2 ranks" on 2 "$dir/comm-p2p" 2200000123
     fi
-fi
+}
+
+# All pairs of placements, or some that are always the same and some of today.
+reshards() {
+    [ -x "$dir/reshard" ] || return
+    seeds="1 $today"
+    [ -z "$WEFT_LONG" ] || seeds=all
+    for n in 1 2 3 4 5 6 7 8; do
+        # shellcheck disable=SC2086
+        check "reshards, $n ranks, seeds $seeds" on $n "$dir/reshard" $seeds
+    done
+}
+
+# Random plans against one rank: the same ones always, and others every day.
+plans() {
+    [ -x "$dir/plans" ] || return
+    fixed=15 new=5
+    [ -z "$WEFT_LONG" ] || fixed=40
+    if ! "$dir/plans" reference "$work" >"$out" 2>&1; then
+        failed=$((failed + 1)) count=$((count + 1))
+        echo "not ok $count - one rank alone, to compare with: $(head -n 1 "$out")"
+        return
+    fi
+    for n in 1 2 3 4 6 8; do
+        check "$n ranks" on $n "$dir/plans" check "$work" 1 $fixed "$today" $new
+    done
+}
+
+echo "# seed of today: $today"
+reshards
+plans
+messages
+collectives
 echo "1..$count"
 [ $failed -eq 0 ]
