@@ -1,6 +1,7 @@
 #!/bin/sh
 # make bench: kernels, collectives, and the training speed of one rank beside PyTorch eager.
 #   scripts/bench.sh BUILD_DIR
+# With WEFT_DATA=DIR the published instances of the solvers are timed as well.
 # PyTorch is optional: PYTHON=python that has torch. The two take turns in every round, and the
 # ratio is that of the rounds, so that a machine that changes its speed does not decide.
 set -eu
@@ -60,3 +61,7 @@ echo "== kernels =="
 "$build/tests/bench/kernel-bench" 2>/dev/null || true
 echo "== collectives, 2 ranks =="
 mpirun --oversubscribe -n 2 "$build/tests/bench/comm-bench" 2>/dev/null || true
+if [ -n "${WEFT_DATA:-}" ]; then
+    echo "== solvers =="
+    sh "$(dirname "$0")/repro-solvers.sh" "$WEFT_DATA" "$build/bin" 20 || true
+fi
