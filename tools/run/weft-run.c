@@ -155,6 +155,10 @@ int main(int argc, char **argv) {
     int status = EXIT_DONE;
     if (rc < 0) {
         status = err.status ? err.status : EXIT_SYSTEM;
+        /* The launcher ends the job with the first rank that ends: none may before rank 0 has
+         * said why, and comm_destroy waits for all. */
+        if (!comm && getenv("OMPI_COMM_WORLD_SIZE"))
+            comm = comm_create(&argc, &argv, NULL);
         /* What is wrong with the input all ranks know alike; a failure in the middle of the work
          * may be one rank's alone, which tells it and ends the job. */
         bool alone = status == EXIT_SYSTEM && !err.shared;

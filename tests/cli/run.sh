@@ -1,0 +1,241 @@
+#!/usr/bin/env bash
+# weft-run as a user runs it: metrics, plans from files and pipes, signals and closed pipes, and
+# what wrong usage, wrong files and outputs that cannot be written get. Prints TAP; the programs
+# are in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-run
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+is() { # is GOT WANT TEXT
+    [ "$1" = "$2" ]
+    ok $? "$3: $1"
+}
+run() { # run RANKS ARGS...: leaves $status, out, err. One rank needs no mpirun, none no MPI.
+    local ranks=$1
+    shift
+    if [ "$ranks" -eq 0 ]; then
+        timeout 120 "$tool" --dry-run "$@" >out 2>err </dev/null
+    elif [ "$ranks" -eq 1 ]; then
+        timeout 120 "$tool" -q --threads 1 "$@" >out 2>err </dev/null
+    else
+        timeout 120 mpirun -n "$ranks" "$tool" -q --threads 1 "$@" >out 2>err </dev/null
+    fi
+    status=$?
+}
+holds() { # holds EXPRESSION TEXT: jq says true of all lines of out
+    jq -es "$1" out >/dev/null 2>err
+    ok $? "$2"
+}
+refuses() { # refuses RANKS STATUS PATTERN TEXT -- ARGS...: one line, and nothing on stdout
+    local ranks=$1 want=$2 pattern=$3 text=$4
+    shift 5
+    run "$ranks" "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-run: error: .*$pattern" err &&
+        [ "$(grep -c '^weft-run: error' err)" -eq 1 ]
+    ok $? "$text: $(grep -m1 '^weft-run' err) (exit $status)"
+}
+wrong() { # wrong FILTER PATTERN TEXT: the plan after a jq filter
+    jq "$1" one.json >bad.json
+    refuses 0 3 "bad.json: $2" "$3" -- bad.json
+}
+losses() { # losses FILE: what must not depend on time
+    jq -c 'select(.step_ms) | [.step, .loss, .grad_norm, .lr]' "$1"
+}
+same_losses() { # same_losses TEXT: out and first.out
+    [ "$status" -eq 0 ] && [ "$(losses out)" = "$(losses first.out)" ]
+    ok $? "$1"
+}
+
+cat >one.json <<'END'
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=2,hidden=48,heads=4,seq=16",
+ "batch": 8, "micro_batch": 4, "stages": [{}]}
+END
+jq '.stages[0] += {mesh: "dp:2", layout: {dp: "batch"}}' one.json >two.json
+
+# ---- metrics -------------------------------------------------------------------------------
+run 2 -n 6 --valid-every 3 --save ck two.json
+is $status 0 'two ranks train'
+cp out first.out
+holds 'map(select(.step_ms)) | length == 6 and all(
+    keys == ["bytes", "grad_norm", "loss", "lr", "step", "step_ms", "tokens_per_s"] and
+    all(.[]; type == "number") and .step_ms > 0 and .tokens_per_s > 0 and .bytes > 0)' \
+    'a JSON object per step, with all keys'
+holds 'map(select(.step_ms).step) == [1, 2, 3, 4, 5, 6]' 'steps in order'
+holds 'map(select(.valid_loss)) | map(.step) == [3, 6] and all(.valid_loss > 0)' \
+    'and the validation loss'
+bytes=$("$tool" --explain two.json | sed -n '1s/^.* \([0-9]*\) bytes$/\1/p')
+holds "map(select(.step_ms).bytes) | all(. == $bytes)" "bytes are those of the program: $bytes"
+timeout 120 mpirun -n 2 "$tool" -q --threads 1 -n 6 - <two.json >out 2>err
+status=$?
+same_losses 'the plan from standard input, as -'
+# shellcheck disable=SC2002 # a pipe is what is tried
+cat two.json | timeout 120 mpirun -n 2 "$tool" -q --threads 1 -n 6 >out 2>err
+status=$?
+same_losses 'and from a pipe, unnamed'
+run 1 -n 3 --lr 1e30 one.json
+holds 'length == 3 and (last | .loss == null and .grad_norm == null)' \
+    'a loss that is not finite is null'
+run 1 --dry-run two.json
+is "$status$(grep -c 'no fault' out)" 01 '--dry-run needs no ranks'
+
+# ---- resuming: only what is one's own ----------------------------------------------------------
+run 2 -n 8 --resume ck --save ck two.json
+is "$status $(jq -s 'map(.step)' -c out)" '0 [7,8]' '--resume goes on behind the last step'
+run 1 -n 9 --resume ck one.json
+is "$status $(jq -s 'map(.step)' -c out)" '0 [9]' 'and under another number of ranks'
+run 1 -n 2 --resume none one.json
+is "$status $(jq -s 'map(.step)' -c out)" '0 [1,2]' 'without a checkpoint it begins'
+jq '.set = "layers=2,hidden=48,heads=4,seq=8"' one.json >other.json
+refuses 1 3 'ck/step-00000008: .*model gpt in other sizes' 'a plan for another model' -- --resume ck other.json
+echo '{"format":"weft-plan/1","model":"mlp:mnist","set":"hidden=16","batch":4,"stages":[{}]}' >mlp.json
+refuses 2 3 'the plan is for 1 ranks' 'more ranks than devices' -- mlp.json
+refuses 1 3 'ck/step-00000008: .*model gpt, expected mlp' 'or for another family' -- --resume ck mlp.json
+refuses 1 2 'seed 5: the checkpoint' 'another seed' -- --resume ck --seed 5 one.json
+cp -r ck torn
+truncate -s -1 torn/step-00000008/rank-0000.safetensors
+refuses 1 3 'torn/step-00000008/rank-0000.safetensors: ' 'a torn checkpoint' -- --resume torn one.json
+cp -r ck rotten
+printf X | dd of=rotten/step-00000008/rank-0000.safetensors bs=1 seek=100000 conv=notrunc 2>err
+refuses 2 3 'rotten/step-00000008/rank-0000.safetensors: .*checksum' 'a flipped byte' -- --resume rotten two.json
+
+# ---- wrong plans -----------------------------------------------------------------------------
+refuses 2 3 'nowhere.json: No such file' 'a missing plan' -- nowhere.json
+head -c 100 two.json >cut.json
+refuses 2 3 'cut.json:[0-9]*:[0-9]*: ' 'a truncated plan' -- cut.json
+refuses 1 3 'standard input:1:0: ' 'an empty standard input' --
+echo '{"format": "weft-plan/1", "batch": 1, "batch": 2}' >bad.json
+refuses 1 3 'bad.json:1:[0-9]*: duplicate' 'a key given twice' -- bad.json
+refuses 3 3 'the plan is for 2 ranks, the job has 3' 'too many ranks' -- two.json
+grep -q '^hint: mpirun -n 2$' err
+ok $? 'and how many are right'
+refuses 1 3 'the plan is for 2 ranks, the job has 1' 'too few' -- two.json
+jq '.stages[0].mesh = "dp:3"' two.json >bad.json
+refuses 3 3 'bad.json: stages\[0\].*axis dp (3) does not divide batch (4)' \
+    'a layout that does not divide' -- bad.json
+wrong '.stages[0] += {mesh: "tp:5", layout: {tp: "heads"}}' 'stages\[0\].*tp (5) .* heads (4)' \
+    'nor heads'
+wrong '.format = "weft-plan/2"' 'format: ' 'another format'
+wrong '.colour = 1' 'colour: unknown key' 'an unknown key'
+wrong '.stages[0].colour = 1' 'stages\[0\].colour: unknown key' 'an unknown key of a stage'
+wrong '.stages[0].except = [{ops: "wte", layout: {}, x: 1}]' 'stages\[0\].except\[0\].x: unknown key' \
+    'or of an exception'
+wrong '.model = "gtp"' 'model: .*"gtp"' 'an unknown model'
+wrong '.model = "gpt:huge"' 'model: .*"huge"' 'an unknown preset'
+wrong 'del(.model)' 'model: missing' 'no model'
+wrong '.stages = []' 'stages: ' 'no stages'
+wrong '.stages[0].ops = ["wte", "none"]' 'stages: no stage holds the op' 'ops left over'
+wrong '.stages = [{ops: "layer"}, {}]' 'stages\[.\].ops: .*later' 'a pipeline that goes back'
+wrong '.stages[0].layout = {tp: "ffn"}' 'stages\[0\].layout: .*"tp"' 'an unknown axis'
+wrong '.stages[0] += {mesh: "tp:2", layout: {tp: "fnn"}}' 'stages\[0\].*"fnn"' 'an unknown dim'
+wrong '.schedule = "2f2b"' 'schedule: ' 'an unknown schedule'
+for v in 0 -8 4.5 '"8"' 1e30 null '[]'; do
+    wrong ".batch = $v" 'batch: ' "batch $v"
+done
+for v in 0 -4 3 16; do
+    wrong ".micro_batch = $v" 'micro_batch: ' "micro_batch $v"
+done
+wrong '.batch = 1099511627776 | .set = "seq=1000000"' 'batch: .*2^54' 'a batch that overflows'
+for v in dp:0 dp:-2 dp:99999999999999 dp 'dp:2 dp:2' ':2' 'a:1024 b:1024 c:1024'; do
+    wrong ".stages[0].mesh = \"$v\"" 'stages\[0\].mesh: ' "mesh $v"
+done
+for v in hidden=0 hidden=-48 hidden=99999999999999 hidden=99999999999999999999 heads=5 \
+    hidden=1e3 layers=9999999 layers=-1 'hidden=4*hidden' colour=1 hidden hidden= dropout=1 dropout=-1; do
+    wrong ".set = \"$v\"" 'model: .*[a-z]*: ' "set $v"
+done
+printf '%s' '{"format":"weft-plan/1","model":"gpt:nano","batch":1,"stages":[{"mesh":"a\nb"}]}' >bad.json
+refuses 1 3 'stages\[0\].mesh: "a?b"' 'a line break in a name stays out of the message' -- bad.json
+jq '.set = "hidden=1000000,layers=1,heads=4"' one.json >bad.json
+refuses 1 4 'stages\[0\]: one rank needs .* GB' 'a plan larger than the memory' -- bad.json
+
+# ---- wrong data --------------------------------------------------------------------------------
+printf 'too short' >short.txt
+refuses 2 3 'short.txt: 9 tokens, one sequence of 16 needs 17' 'a file shorter than a sequence' -- \
+    --data short.txt two.json
+printf '%4000s\1\1tail' x >beyond.bin # token 8224 = two blanks
+refuses 2 3 'beyond.bin: byte 0: token id 8224 .*below the vocabulary of 256' \
+    'a token beyond the vocabulary' -- --data beyond.bin two.json
+printf abc >odd.bin
+refuses 1 3 'odd.bin: 3 bytes' 'half a token' -- --data odd.bin one.json
+: >empty.txt
+refuses 1 3 'empty.txt: is empty' 'an empty file' -- --data empty.txt one.json
+refuses 1 3 'nofile: No such file' 'no file' -- --data nofile one.json
+refuses 1 3 'is a directory' 'a directory' -- --data . one.json
+jq '.set += ",vocab=100"' one.json >small.json
+seq 9999 >text
+refuses 1 3 'text: .*vocabulary of 256' 'text for a model with fewer tokens' -- --data text small.json
+refuses 1 3 'text: ' 'text for a model of images' -- --data text mlp.json
+
+# ---- wrong usage -------------------------------------------------------------------------------
+refuses 2 2 'unknown option --frobnicate' 'an unknown option' -- --frobnicate two.json
+refuses 1 2 'expected one plan, got 2' 'two plans' -- one.json two.json
+for v in --steps=0 --steps=-1 --steps=1e30 --steps= --steps=many --lr=-1 --lr=nan --beta1=1 --momentum=-1 \
+    --clip=-1 --threads=1G --valid-batches=0 --validation=1 --save-every=-1 --keep=1.5; do
+    refuses 1 2 "${v%%=*}: " "$v" -- "$v" one.json
+done
+
+# ---- outputs that cannot be written: found out before the first step -----------------------------
+refuses 2 4 'one.json/ck: cannot make the directory' '--save below a file' -- --save one.json/ck two.json
+refuses 1 4 '/proc/none: cannot make the directory' '--save where nothing can be made' -- \
+    --save /proc/none one.json
+refuses 2 4 'one.json/t: cannot write' '--trace below a file' -- --trace one.json/t two.json
+refuses 1 4 'none/t: cannot write' '--trace into a missing folder' -- --trace none/t one.json
+if [ -e /dev/full ]; then
+    "$tool" -q --threads 1 -n 3 --save full one.json >/dev/full 2>err
+    is $? 4 'metrics to a full disk'
+    [ -d full/step-00000001 ] && grep -q 'standard output: No space' err
+    ok $? 'and the step that was done is saved'
+fi
+
+# ---- signals and closed pipes --------------------------------------------------------------------
+"$tool" -q --threads 1 -n 1000000 --save pipe one.json 2>err | head -n 1 >out
+is "${PIPESTATUS[0]}" 4 'a reader that closes the pipe ends the training'
+[ "$(wc -l <out)" -eq 1 ] && grep -q 'standard output: Broken pipe' err && ls pipe/step-* >out
+ok $? "with a checkpoint: $(cat out)"
+
+# begun FILE: waits until it holds a line
+begun() {
+    for _ in $(seq 600); do
+        [ -s "$1" ] && return
+        sleep 0.1
+    done
+}
+stops() { # stops SIGNAL WANT ARGS... : a training gets the signal after its first step
+    local signal=$1 want=$2
+    shift 2
+    rm -rf stop out
+    "$@" "$tool" --threads 1 -n 10000000 --save stop plan.json >out 2>err &
+    local pid=$!
+    begun out
+    kill "-$signal" $pid
+    wait $pid
+    status=$?
+    [ $status -eq "$want" ] && [ -n "$(ls stop 2>/dev/null)" ] &&
+        [ "$(find stop -maxdepth 1 -name '.*-step-*' | wc -l)" -eq 0 ]
+    ok $? "$signal to ${1:-one rank}: saved $(ls stop 2>/dev/null), status $status"
+}
+cp one.json plan.json
+stops INT 0
+stops TERM 0
+stops USR1 0
+cp two.json plan.json
+stops USR1 0 mpirun -n 2
+# mpirun kills its ranks that much later, and always ends with 1
+stops INT 1 mpirun --mca odls_base_sigkill_timeout 3 -n 2
+run 2 -n $(($(basename stop/step-* | sed 's/step-0*//') + 1)) --resume stop two.json
+is "$status$(wc -l <out)" 01 'what was saved can be resumed'
+
+echo "1..$n"
+[ "$failed" -eq 0 ]
