@@ -213,7 +213,7 @@ repro-solvers: deps
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
 
 lint:
-	@sh scripts/lint.sh $(CC)
+	@scripts/lint.sh $(CC)
 
 MAN1 := $(wildcard man/*.1)
 MAN5 := $(wildcard man/*.5)
