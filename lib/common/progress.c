@@ -1,3 +1,4 @@
+#define _XOPEN_SOURCE 700 /* SA_ONSTACK */
 #include "common/progress.h"
 
 #include <signal.h>
@@ -92,8 +93,13 @@ static void on_signal(int sig) {
     the_interrupt = 1;
 }
 
+/* oneDNN's matrix products let the stack pointer point into a work space on the heap, so a
+ * handler on the stack of the moment would overwrite what lies below it. */
 void interrupt_catch(void) {
-    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    static _Alignas(64) char stack[1 << 16];
+    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&own, NULL);
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
