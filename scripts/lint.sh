@@ -4,7 +4,8 @@
 # clang-format; no blanks at ends of lines, no tabs; every folder of lib/ includes only floors
 # below it, and every tool only those that the Makefile gives it; planning tools link neither
 # MPI nor a BLAS nor CUDA; shellcheck; mandoc; clang-tidy. What is not installed is left out
-# and named. clang-tidy sees a file again when it or a header changed (stamps in build/lint).
+# and named. clang-tidy sees a file again when it or one of its headers changed (stamps
+# in build/lint).
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -109,24 +110,25 @@ for f in no usage input system prefix at hint; do
     echo "#define err_$f(...) (err_$f(__VA_ARGS__), -1)"
 done | sed '1i #include "common/err.h"' >"$work/err.h"
 tidy_one() { # tidy_one FILE
-    local stamp out include=(-include "$WORK/err.h")
+    local stamp out flags include=(-include "$WORK/err.h")
     [ "$1" != lib/common/err.c ] || include=()
+    flags="-std=c17 -D_POSIX_C_SOURCE=200809L -DWEFT_GEMM_reference"
+    flags="$flags -Ilib $MPI -fopenmp"
     stamp="build/lint/$(tr / _ <<<"$1").ok"
-    [ "$stamp" -nt "$1" ] && [ "$stamp" -nt "$NEWEST" ] && return
+    # Nothing that the file is made of is newer than its stamp.
+    # shellcheck disable=SC2046,SC2086
+    [ -f "$stamp" ] && out=$("$CC" $flags -MM "$1" | sed 's/^[^:]*://; s/\\$//') &&
+        [ -z "$(find .clang-tidy $out -newer "$stamp" 2>&1)" ] && return
     # shellcheck disable=SC2086
-    out=$(nice clang-tidy --quiet "$1" -- -std=c17 -D_POSIX_C_SOURCE=200809L \
-        -DWEFT_SHARE='"share"' -DWEFT_GEMM_reference -Ilib "${include[@]}" $MPI -fopenmp 2>/dev/null |
+    out=$(nice clang-tidy --quiet "$1" -- $flags "${include[@]}" 2>/dev/null |
         grep -E '^/?[^ ]+:[0-9]+:[0-9]+: (warning|error):' | sed "s|^$PWD/||" | sort -u)
     if [ -n "$out" ]; then echo "$out"; else touch "$stamp"; fi
 }
 if have clang-tidy; then
     mkdir -p build/lint
     export -f tidy_one
-    export WORK=$work MPI NEWEST
+    export CC=$cc WORK=$work MPI
     MPI=$(mpicc --showme:compile 2>/dev/null)
-    # The header, or the list of checks, that changed last.
-    # shellcheck disable=SC2012
-    NEWEST=$(ls -t .clang-tidy lib/*/*.h tools/*/*.h | head -1)
     grep -E '^(lib|tools)/' "$work/c" | grep '\.c$' |
         xargs -d '\n' -P "$(nproc)" -I{} bash -c 'tidy_one {}' | sort -u | found
 fi
