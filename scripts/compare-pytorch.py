@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Trains the same models with weft-run and with PyTorch and compares every number.
+
+    scripts/compare-pytorch.py [--bin BUILD/bin] [--steps N] [CASE...]
+
+Needs PyTorch and numpy; neither is needed for anything else. Each case trains a model with
+weft-run on one rank, reads the initial weights from a checkpoint of a step that changes nothing
+(learning rate 0), and repeats the run in PyTorch with autograd: the model written anew from its
+description, in fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The
+order of the samples does not matter: an epoch of the data is exactly one batch.
+
+Prints per case the largest relative difference of loss and gradient norm over all steps and
+of the final weights (norm of the difference over norm of the tensor, of the worst tensor; and
+largest difference over largest element), and the same figures of PyTorch's own rounding: its
+fp32 run against its fp64 run. Ends with status 1 if a difference is beyond 1e-5, 1e-4, 1e-4.
+"""
+import argparse
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+LIMITS = {"loss": 1e-5, "grad_norm": 1e-4, "weights": 1e-4}
+
+
+def load_checkpoint(folder, kind="param"):
+    """All tensors of one kind of the newest checkpoint, whole, by name."""
+    steps = sorted(f for f in os.listdir(folder) if f.startswith("step-"))
+    path = os.path.join(folder, steps[-1])
+    out = {}
+    for name in sorted(os.listdir(path)):
+        if not name.endswith(".safetensors"):
+            continue
+        with open(os.path.join(path, name), "rb") as f:
+            size = struct.unpack("<Q", f.read(8))[0]
+            header = json.loads(f.read(size))
+            data = f.read()
+        for key, t in header.items():
+            if key == "__metadata__" or not key.startswith(kind + "/"):
+                continue
+            begin, end = t["data_offsets"]
+            array = np.frombuffer(data[begin:end], "<f4").reshape(t["shape"])
+            out[key.split("/", 1)[1].split("@")[0]] = torch.tensor(array)
+    return out
+
+
+def learning_rate(step, steps, peak, warmup):
+    """Linear warm-up, then a cosine to a tenth; steps count from 0."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if steps <= warmup:
+        return peak
+    t = min(1.0, (step - warmup) / (steps - warmup))
+    return peak / 10 + 0.5 * (peak - peak / 10) * (1 + math.cos(math.pi * t))
+
+
+def gpt(w, case, tokens):
+    """share/models/gpt.json: pre-norm, learned positions, tanh GELU, biases."""
+    hidden, heads, seq = case["hidden"], case["heads"], case["seq"]
+    norm = lambda x, name: F.layer_norm(x, (hidden,), w[name + ".weight"], w[name + ".bias"], 1e-5)
+    x = w["wte.weight"][tokens] + w["wpe.weight"]
+    for i in range(case["layers"]):
+        p = f"layer.{i}."
+        h = norm(x, p + "ln1")
+        qkv = h @ w[p + "qkv.weight"].reshape(hidden, -1) + w[p + "qkv.bias"].reshape(-1)
+        q, k, v = (t.transpose(1, 2) for t in qkv.reshape(-1, seq, 3, heads, hidden // heads).unbind(2))
+        scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
+        scores = scores.masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
+        a = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, seq, hidden)
+        x = x + a @ w[p + "proj.weight"].reshape(hidden, hidden) + w[p + "proj.bias"]
+        h = norm(x, p + "ln2") @ w[p + "fc1.weight"] + w[p + "fc1.bias"]
+        x = x + F.gelu(h, approximate="tanh") @ w[p + "fc2.weight"] + w[p + "fc2.bias"]
+    head = w["wte.weight"] if case["tied"] else w["head.weight"]
+    return norm(x, "ln") @ head.T
+
+
+def mlp(w, case, images):
+    """share/models/mlp.json: residual blocks of two matrices."""
+    linear = lambda x, name: x @ w[name + ".weight"] + w[name + ".bias"]
+    x = F.relu(linear(images, "fc_in"))
+    for i in range(case["layers"]):
+        p = f"layer.{i}."
+        x = x + linear(F.relu(linear(x, p + "fc1")), p + "fc2")
+    return linear(x, "fc_out")
+
+
+def token_data(folder, case, rng):
+    """One batch of windows: token ids that can be learned."""
+    n = case["batch"] * case["seq"] + 1
+    ids = np.cumsum(rng.integers(0, 5, n)) % case["vocab"]
+    path = os.path.join(folder, "tokens.bin")
+    ids.astype("<u2").tofile(path)
+    windows = torch.tensor(ids[:-1].reshape(case["batch"], case["seq"]))
+    targets = torch.tensor(ids[1:].reshape(case["batch"], case["seq"]))
+    return path, windows, targets
+
+
+def image_data(folder, case, rng):
+    n, pixels = case["batch"], case["pixels"]
+    images = rng.integers(0, 256, (n, pixels)).astype(np.uint8)
+    labels = rng.integers(0, case["classes"], n).astype(np.uint8)
+    paths = [os.path.join(folder, f) for f in ("images", "labels")]
+    with open(paths[0], "wb") as f:
+        f.write(struct.pack(">4i", 0x803, n, pixels, 1) + images.tobytes())
+    with open(paths[1], "wb") as f:
+        f.write(struct.pack(">2i", 0x801, n) + labels.tobytes())
+    return ",".join(paths), torch.tensor(images / np.float32(255)), torch.tensor(labels).long()
+
+
+GPT = dict(model="gpt:nano", forward=gpt, data=token_data, optimizer="adamw", lr=1e-3, batch=8,
+           layers=3, hidden=96, heads=6, seq=48, vocab=300, tied=1)
+MLP = dict(model="mlp:mnist", forward=mlp, data=image_data, optimizer="sgd", lr=0.05, batch=32,
+           layers=2, pixels=196, hidden=64, inner=96, classes=10)
+CASES = {
+    "gpt-tied": GPT,
+    "gpt-untied": dict(GPT, tied=0),
+    "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
+    "mlp-sgd": MLP,
+    "mlp-adamw": dict(MLP, optimizer="adamw", lr=1e-3),
+}
+SIZES = ("layers", "hidden", "heads", "seq", "vocab", "tied", "pixels", "inner", "classes")
+
+
+def run_weft(args, folder, case, data, steps, lr, save):
+    plan = {"format": "weft-plan/1", "model": case["model"], "batch": case["batch"],
+            "micro_batch": case["batch"] // 2, "optimizer": case["optimizer"], "stages": [{}],
+            "set": ",".join(f"{k}={case[k]}" for k in SIZES if k in case)}
+    path = os.path.join(folder, "plan.json")
+    with open(path, "w") as f:
+        json.dump(plan, f)
+    out = subprocess.run(
+        [os.path.join(args.bin, "weft-run"), "-q", "--data", data, "--validation", "0",
+         "-n", str(steps), "--lr", repr(lr), "--warmup", str(args.warmup), "--save",
+         os.path.join(folder, save), path], check=True, stdout=subprocess.PIPE).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def run_torch(args, case, w, inputs, targets):
+    for t in w.values():
+        t.requires_grad_(True)
+    # Weight decay is for matrices: not for vectors, and not for biases of several dims.
+    decays = lambda name, t: t.dim() >= 2 and not name.endswith(".bias")
+    groups = [{"params": [t for n, t in w.items() if decays(n, t) == on], "weight_decay": 0.1 * on}
+              for on in (True, False)]
+    if case["optimizer"] == "adamw":
+        opt = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95), eps=1e-8)
+    else:
+        opt = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
+    metrics = []
+    for step in range(args.steps):
+        for g in opt.param_groups:
+            g["lr"] = learning_rate(step, args.steps, case["lr"], args.warmup)
+        opt.zero_grad()
+        logits = case["forward"](w, case, inputs)
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(w.values()), 1.0)
+        opt.step()
+        metrics.append({"loss": loss.item(), "grad_norm": norm.item()})
+    return metrics
+
+
+def weight_difference(a, b):
+    """Of the worst tensor: norm of the difference over its norm, and element over element."""
+    by_norm, by_element = 0.0, 0.0
+    for name in a:
+        x, y = a[name].detach().double(), b[name].detach().double()
+        if name.endswith(".qkv.bias"):
+            # Softmax does not see the bias of the keys: its gradient is rounding noise, which
+            # AdamW blows up to full steps of either sign.
+            x, y = x[[0, 2]], y[[0, 2]]
+        by_norm = max(by_norm, ((x - y).norm() / max(y.norm().item(), 1e-7)).item())
+        by_element = max(by_element, ((x - y).abs().max() / max(y.abs().max().item(), 1e-7)).item())
+    return by_norm, by_element
+
+
+def differences(ours, theirs, a, b):
+    found = {k: max(abs(x[k] / y[k] - 1) for x, y in zip(ours, theirs)) for k in ("loss", "grad_norm")}
+    found["weights"], found["element"] = weight_difference(a, b)
+    return found
+
+
+def show(found):
+    return (f"losses {found['loss']:.1e}, gradient norms {found['grad_norm']:.1e}, weights "
+            f"{found['weights']:.1e} (largest element {found['element']:.1e})")
+
+
+def compare(args, name, case):
+    rng = np.random.default_rng(7)
+    with tempfile.TemporaryDirectory() as folder:
+        data, inputs, targets = case["data"](folder, case, rng)
+        run_weft(args, folder, case, data, 1, 0.0, "begin")
+        ours = run_weft(args, folder, case, data, args.steps, case["lr"], "end")
+        begin = load_checkpoint(os.path.join(folder, "begin"))
+        end = load_checkpoint(os.path.join(folder, "end"))
+    single = {k: t.clone() for k, t in begin.items()}
+    double = {k: t.double() for k, t in begin.items()}
+    theirs = run_torch(args, case, single, inputs, targets)
+    exact = run_torch(args, case, double, inputs.double() if inputs.is_floating_point() else inputs,
+                      targets)
+    found = differences(ours, theirs, end, single)
+    good = all(found[k] <= LIMITS[k] for k in LIMITS)
+    print(f"{'ok' if good else 'NOT OK'} {name}: {len(ours)} steps, loss {ours[0]['loss']:.4f} to "
+          f"{ours[-1]['loss']:.4f}")
+    print(f"    weft and PyTorch           {show(found)}")
+    print(f"    PyTorch, fp32 and fp64     {show(differences(theirs, exact, single, double))}")
+    print(f"    weft, and PyTorch in fp64  {show(differences(ours, exact, end, double))}", flush=True)
+    return good
+
+
+def main():
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--bin", default=os.path.join(here, "bin"), help="folder of weft-run")
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--warmup", type=int, default=4)
+    p.add_argument("cases", nargs="*", metavar="CASE", help=" ".join(CASES))
+    args = p.parse_args()
+    torch.manual_seed(0)
+    print(f"PyTorch {torch.__version__}, fp32 on the CPU")
+    results = [compare(args, c, CASES[c]) for c in args.cases or CASES]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
