@@ -163,7 +163,7 @@ static int read_param(struct reader *r, const json_t *v, const char *op_name, co
                       enum op_kind kind, struct err *err) {
     struct model_param p = {.first_op = (int)r->ops.n, .std = 0.02, .init = INIT_NORMAL};
     json_t *dims;
-    if (json_keys(v, "dims std fan tie when init", err) < 0 ||
+    if (json_keys(v, "dims std fan tie when", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 || read_shape(r, dims, &p.shape, err) < 0)
         return -1;
     int64_t tied = 1;
@@ -488,7 +488,7 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     struct model *m = r->m;
     const char *name = "", *about;
     json_t *sizes, *rates = NULL, *inputs, *ops;
-    if (json_keys(doc, "format name about sizes rates default presets inputs ops", err) < 0 ||
+    if (json_keys(doc, "$schema format name about sizes rates default presets inputs ops", err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 || json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
         json_object_member(doc, "sizes", &sizes, err) < 0 ||

@@ -87,7 +87,7 @@ static int read_recompute(const struct plan *p, struct stage *st, const json_t *
     const char *word = json_string_value(v);
     if (!v || (word && !strcmp(word, "none")))
         return 0;
-    bool all = word && !strcmp(word, "all");
+    bool all = word && !strcmp(word, "all"), used = all;
     if (!all && check_patterns(v, "recompute", err) < 0)
         return -1;
     for (int i = 0; i < st->n_ops; i++) {
@@ -96,7 +96,12 @@ static int read_recompute(const struct plan *p, struct stage *st, const json_t *
         bool last = st->ops[i] + 1 >= p->model->n_ops ||
                     p->model->ops[st->ops[i] + 1].block != op->block;
         st->recompute[i] = all ? !last && op->block >= 0 : patterns_match(v, op->name);
+        used |= st->recompute[i];
+        if (op->kind == OP_cross_entropy)
+            st->recompute[i] = false; /* the loss is counted once */
     }
+    if (!used && !(json_is_array(v) && !json_array_size(v)))
+        return err_input(err, "recompute: covers no op of this stage");
     return 0;
 }
 
@@ -227,7 +232,7 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages, st
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(doc, "format model set batch micro_batch schedule optimizer stages provenance",
+    if (json_keys(doc, "$schema format model set batch micro_batch schedule optimizer stages provenance",
                   err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)

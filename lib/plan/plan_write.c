@@ -237,10 +237,14 @@ json_t *plan_to_json(const struct plan *p) {
     const struct model *m = p->model;
     json_t *doc = json_object(), *stages = json_array();
     json_object_set_new(doc, "format", json_string("weft-plan/1"));
-    if (m->ref)
+    if (m->ref) {
         json_object_set_new(doc, "model", json_string(m->ref));
-    else
-        json_object_set(doc, "model", m->doc);
+    } else {
+        json_t *model = json_copy(m->doc);
+        if (m->preset[0])
+            json_object_set_new(model, "default", json_string(m->preset));
+        json_object_set_new(doc, "model", model);
+    }
     if (m->set[0])
         json_object_set_new(doc, "set", json_string(m->set));
     json_object_set_new(doc, "batch", json_integer(p->batch));
