@@ -33,17 +33,17 @@
 #define CHECKPOINT_DIMS 8 /* dims of a tensor at most */
 
 /* What is stored of a parameter: name in the enum, name in the files. */
-#define CHECKPOINT_KINDS(X) \
-    X(PARAM, "param")       \
-    X(ADAM_M, "adam_m")     \
-    X(ADAM_V, "adam_v")     \
+#define CHECKPOINT_KINDS(X)                                                                \
+    X(PARAM, "param")                                                                      \
+    X(ADAM_M, "adam_m")                                                                    \
+    X(ADAM_V, "adam_v")                                                                    \
     X(MOMENTUM, "momentum")
 
 enum checkpoint_kind {
 #define X(id, text) CHECKPOINT_##id,
     CHECKPOINT_KINDS(X)
 #undef X
-    CHECKPOINT_KIND_COUNT
+        CHECKPOINT_KIND_COUNT
 };
 
 /* A box of a global tensor: elements first[d] <= i[d] < first[d] + size[d]. */
@@ -57,7 +57,7 @@ struct checkpoint_box {
 /* One box that a rank stores. */
 struct checkpoint_piece {
     enum checkpoint_kind kind;
-    const char *name;  /* global name: "layer.3.qkv.weight"; [A-Za-z0-9._-]+ */
+    const char *name; /* global name: "layer.3.qkv.weight"; [A-Za-z0-9._-]+ */
     struct checkpoint_box box;
     const float *data; /* the box, row-major and dense; borrowed */
 };
@@ -130,8 +130,8 @@ int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
 
 /* Whether the tensor is stored; where it is and box is not NULL, *box becomes all of it.
  * */
-int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind,
-                   const char *name, struct checkpoint_box *box);
+int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
+                   struct checkpoint_box *box);
 
 /* Assembles a box of a stored tensor in out (row-major, dense). box->shape must be the
  * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor,

@@ -35,9 +35,8 @@ int ckpt_box_check(const struct checkpoint_box *box, int64_t *count, struct err 
     for (int d = 0; d < box->dims; d++) {
         int64_t n = box->shape[d], first = box->first[d], size = box->size[d];
         if (n < 1 || size < 1 || first < 0 || first > n - size)
-            return err_input(err,
-                             "dim %d: %lld elements from %lld on are not inside %lld", d,
-                             (long long)size, (long long)first, (long long)n);
+            return err_input(err, "dim %d: %lld elements from %lld on are not inside %lld",
+                             d, (long long)size, (long long)first, (long long)n);
         if (__builtin_mul_overflow(total, n, &total))
             return err_input(err, "the sizes of the dims overflow");
         *count *= size;
@@ -70,7 +69,7 @@ static int64_t box_count(const struct checkpoint_box *box) {
 
 static bool same_shape(const struct checkpoint_box *a, const struct checkpoint_box *b) {
     return a->dims == b->dims &&
-        !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]);
+           !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]);
 }
 
 char *ckpt_slice_name(struct arena *arena, enum checkpoint_kind kind, const char *name,
@@ -90,8 +89,8 @@ char *ckpt_slice_name(struct arena *arena, enum checkpoint_kind kind, const char
 
 /* ---- check ------------------------------------------------------------------------- */
 
-static int compare_tensor(enum checkpoint_kind ak, const char *an,
-                          enum checkpoint_kind bk, const char *bn) {
+static int compare_tensor(enum checkpoint_kind ak, const char *an, enum checkpoint_kind bk,
+                          const char *bn) {
     return ak != bk ? (ak < bk ? -1 : 1) : strcmp(an, bn);
 }
 
@@ -117,8 +116,7 @@ static int check_piece(const struct ckpt_index *ix, const struct ckpt_piece *p,
                          (long long)ix->files.n - 1);
     const struct ckpt_file *f = &ix->files.p[p->file];
     int64_t bytes = count * (int64_t)sizeof(float);
-    if (p->offset < 0 || p->offset % 4 || bytes > f->bytes ||
-        p->offset > f->bytes - bytes)
+    if (p->offset < 0 || p->offset % 4 || bytes > f->bytes || p->offset > f->bytes - bytes)
         return err_input(err,
                          "offset %lld: %lld bytes from there are not inside the %lld of "
                          "%.60s",
@@ -152,8 +150,7 @@ static int check_tensor(const struct ckpt_index *ix, const struct ckpt_tensor *t
                          PIECES_MAX);
     for (int64_t i = 0; i < t->count; i++) {
         if (!same_shape(&p[i].box, &t->box))
-            return err_input(err, "pieces %lld and 0 tell different shapes",
-                             (long long)i);
+            return err_input(err, "pieces %lld and 0 tell different shapes", (long long)i);
         if (__builtin_add_overflow(covered, box_count(&p[i].box), &covered))
             return err_input(err, "stored more than once");
     }
@@ -190,8 +187,7 @@ int ckpt_index_check(struct ckpt_index *ix, struct err *err) {
                 break;
         add_tensor(ix, i, j);
         if (check_tensor(ix, &arr_last(&ix->tensors), err) < 0)
-            return err_prefix(err, "%s/%.100s", checkpoint_kind_name(p[i].kind),
-                              p[i].name);
+            return err_prefix(err, "%s/%.100s", checkpoint_kind_name(p[i].kind), p[i].name);
     }
     return 0;
 }

@@ -25,7 +25,7 @@
 struct ckpt_file {
     const char *name; /* no path: "rank-0003.safetensors" */
     int64_t bytes;
-    uint64_t hash;    /* XXH64 of the whole file */
+    uint64_t hash; /* XXH64 of the whole file */
 };
 
 struct ckpt_piece {

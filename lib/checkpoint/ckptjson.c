@@ -39,8 +39,7 @@ static json_t *file_json(const struct ckpt_file *f) {
     return o;
 }
 
-static char *tensor_key(struct arena *arena, enum checkpoint_kind kind,
-                        const char *name) {
+static char *tensor_key(struct arena *arena, enum checkpoint_kind kind, const char *name) {
     return arena_printf(arena, "%s/%s", checkpoint_kind_name(kind), name);
 }
 
@@ -55,8 +54,7 @@ char *ckpt_report_text(int64_t step, const struct ckpt_file *file,
     for (int64_t i = 0; i < n; i++) {
         const struct checkpoint_piece *p = &pieces[i];
         json_t *o = piece_json(&p->box, offsets[i]);
-        json_object_set_new(o, "tensor",
-                            json_string(tensor_key(&arena, p->kind, p->name)));
+        json_object_set_new(o, "tensor", json_string(tensor_key(&arena, p->kind, p->name)));
         json_object_set_new(o, "shape", int_array(p->box.shape, p->box.dims));
         json_array_append_new(list, o);
     }
@@ -233,12 +231,11 @@ static int read_tensor(struct ckpt_index *ix, const char *key, const json_t *obj
     return 0;
 }
 
-static int read_info(struct ckpt_index *ix, struct checkpoint_info *info,
-                     const json_t *doc, struct err *err) {
+static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const json_t *doc,
+                     struct err *err) {
     const char *model = NULL;
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
-        json_keys(doc, "format step sample seed model model_hash files tensors", err) <
-            0 ||
+        json_keys(doc, "format step sample seed model model_hash files tensors", err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "sample", 0, INT64_MAX, &info->sample, err) < 0 ||
         json_int(doc, "seed", INT64_MIN, INT64_MAX, &info->seed, err) < 0 ||
@@ -249,8 +246,8 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info,
     return 0;
 }
 
-int ckpt_index_read(struct ckpt_index *ix, struct checkpoint_info *info,
-                    const json_t *doc, struct err *err) {
+int ckpt_index_read(struct ckpt_index *ix, struct checkpoint_info *info, const json_t *doc,
+                    struct err *err) {
     json_t *files, *tensors, *v;
     const char *key;
     if (!json_is_object(doc))

@@ -147,8 +147,7 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
         return 0;
     bool named_alike = !strcmp(ck->info.model, model);
     if (named_alike)
-        return err_input(err,
-                         "%s: written by model %.100s in other sizes than the plan's",
+        return err_input(err, "%s: written by model %.100s in other sizes than the plan's",
                          ck->path, model);
     return err_input(err, "%s: written by model %.100s, expected %.100s", ck->path,
                      ck->info.model, model);
@@ -173,8 +172,8 @@ int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
 
 /* ---- tensors ----------------------------------------------------------------------- */
 
-int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind,
-                   const char *name, struct checkpoint_box *box) {
+int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
+                   struct checkpoint_box *box) {
     const struct ckpt_tensor *t = ckpt_index_find(&ck->index, kind, name);
     if (t && box)
         *box = t->box;
@@ -203,8 +202,8 @@ static int64_t index_in(const struct checkpoint_box *box, const int64_t *at) {
 
 /* Copies the part `both` of a dense box to another. Trailing dims that are whole in both
  * boxes join the contiguous run; an odometer walks over the others. */
-static void copy_part(float *out, const struct checkpoint_box *to,
-                      const unsigned char *in, const struct checkpoint_box *from,
+static void copy_part(float *out, const struct checkpoint_box *to, const unsigned char *in,
+                      const struct checkpoint_box *from,
                       const struct checkpoint_box *both) {
     int64_t at[CHECKPOINT_DIMS], run = 1;
     int outer = both->dims;
@@ -212,8 +211,8 @@ static void copy_part(float *out, const struct checkpoint_box *to,
     while (outer && dense) {
         outer--;
         run *= both->size[outer];
-        dense = both->size[outer] == to->size[outer] &&
-            both->size[outer] == from->size[outer];
+        dense =
+            both->size[outer] == to->size[outer] && both->size[outer] == from->size[outer];
     }
     memcpy(at, both->first, sizeof at);
     for (int d = 0; d >= 0;) {

@@ -77,8 +77,7 @@ static int64_t box_bytes(const struct checkpoint_box *box) {
     return n;
 }
 
-static int check_pieces(const struct checkpoint_piece *pieces, int64_t n,
-                        struct err *err) {
+static int check_pieces(const struct checkpoint_piece *pieces, int64_t n, struct err *err) {
     int64_t count;
     for (int64_t i = 0; i < n; i++) {
         if (!ckpt_name_good(pieces[i].name))
@@ -91,9 +90,9 @@ static int check_pieces(const struct checkpoint_piece *pieces, int64_t n,
 }
 
 /* Writes the pieces to a file; offsets[i] and *file describe it. */
-static int write_file(const char *path, int64_t step,
-                      const struct checkpoint_piece *pieces, int64_t n, int64_t *offsets,
-                      struct ckpt_file *file, struct err *err) {
+static int write_file(const char *path, int64_t step, const struct checkpoint_piece *pieces,
+                      int64_t n, int64_t *offsets, struct ckpt_file *file,
+                      struct err *err) {
     struct arena arena = {0};
     struct st_tensor *t = arena_array(&arena, (size_t)n, sizeof *t);
     for (int64_t i = 0; i < n; i++) {
@@ -232,8 +231,8 @@ int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
     struct ckpt_index ix = {0};
     char *temp = ckpt_dir_path(dir, CKPT_TEMP, info->step);
     int bad = collect(&ix, info->step, reports, n, err) < 0 ||
-        check_files(&ix, temp, err) < 0 || write_index(&ix, info, temp, err) < 0 ||
-        publish(dir, info->step, temp, err) < 0;
+              check_files(&ix, temp, err) < 0 || write_index(&ix, info, temp, err) < 0 ||
+              publish(dir, info->step, temp, err) < 0;
     free(temp);
     ckpt_index_release(&ix);
     return bad ? -1 : keep_last(dir, info->step, keep, err);

@@ -75,8 +75,7 @@ static int read_sizes(const json_t *obj, const char *key, int count, int64_t *ou
 static int read_tensor(struct st_tensor *t, const json_t *obj, int64_t data_size,
                        struct err *err) {
     int64_t range[2] = {0};
-    if (json_keys(obj, "dtype shape data_offsets", err) < 0 ||
-        read_dtype(t, obj, err) < 0)
+    if (json_keys(obj, "dtype shape data_offsets", err) < 0 || read_dtype(t, obj, err) < 0)
         return -1;
     t->dims = read_sizes(obj, "shape", -1, t->shape, err);
     if (t->dims < 0 || read_sizes(obj, "data_offsets", 2, range, err) < 0)
@@ -179,10 +178,9 @@ int st_parse(struct st_file *file, const unsigned char *bytes, int64_t size,
                          (long long)size);
     memcpy(&header, bytes, sizeof header);
     if (header > ST_HEADER_MAX || (int64_t)header > size - 8)
-        return err_input(
-            err, "byte 0: a header of %llu bytes, expected at most %lld",
-            (unsigned long long)header,
-            (long long)(size - 8 < ST_HEADER_MAX ? size - 8 : ST_HEADER_MAX));
+        return err_input(err, "byte 0: a header of %llu bytes, expected at most %lld",
+                         (unsigned long long)header,
+                         (long long)(size - 8 < ST_HEADER_MAX ? size - 8 : ST_HEADER_MAX));
     /* The format wants '{' here; JSON alone would allow blanks before it. */
     if (!header || bytes[8] != '{')
         return err_input(err, "byte 8: expected the '{' of the header");
@@ -317,9 +315,9 @@ static int put_header(struct st_writer *w, struct st_tensor *tensor, int64_t n,
     int64_t size = (int64_t)strlen(text), pad = (ALIGN - (8 + size) % ALIGN) % ALIGN;
     uint64_t header = (uint64_t)(size + pad);
     int bad = header > ST_HEADER_MAX
-        ? err_system(err, "%s: too many tensors for one file", w->path)
-        : put(w, &header, 8, err) < 0 || put(w, text, size, err) < 0 ||
-            put(w, blanks, pad, err) < 0;
+                  ? err_system(err, "%s: too many tensors for one file", w->path)
+                  : put(w, &header, 8, err) < 0 || put(w, text, size, err) < 0 ||
+                        put(w, blanks, pad, err) < 0;
     free(text);
     for (int64_t i = 0; i < n; i++)
         tensor[i].offset += w->written;

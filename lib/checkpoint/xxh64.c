@@ -56,8 +56,8 @@ void xxh64_add(struct xxh64 *h, const void *data, size_t n) {
 }
 
 static uint64_t join_lanes(const uint64_t lane[4]) {
-    uint64_t h = rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) +
-        rotate(lane[3], 18);
+    uint64_t h =
+        rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) + rotate(lane[3], 18);
     for (int i = 0; i < 4; i++)
         h = (h ^ mix_in(0, lane[i])) * P1 + P4;
     return h;

@@ -31,9 +31,9 @@ void comm_abort(struct comm *comm, int status) __attribute__((noreturn));
 
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
-int comm_node(const struct comm *comm);       /* index of this rank's node, from 0 */
+int comm_node(const struct comm *comm); /* index of this rank's node, from 0 */
 int comm_nodes(const struct comm *comm);
-int comm_node_rank(const struct comm *comm);  /* rank inside the node */
+int comm_node_rank(const struct comm *comm); /* rank inside the node */
 int comm_node_size(const struct comm *comm);
 int comm_node_of(const struct comm *comm, int rank);
 
@@ -42,7 +42,8 @@ int comm_node_of(const struct comm *comm, int rank);
 float *comm_alloc(struct comm *comm, int64_t bytes, struct err *err);
 
 /* A group of ranks (distinct, in the order given); called by its members only. */
-struct comm_group *comm_group_create(struct comm *comm, const int *ranks, int n, struct err *err);
+struct comm_group *comm_group_create(struct comm *comm, const int *ranks, int n,
+                                     struct err *err);
 void comm_group_destroy(struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 int comm_group_rank(const struct comm_group *group);
@@ -65,14 +66,15 @@ struct comm_group *comm_world(struct comm *comm);
 /* Sum and maximum of a few doubles over the group (metrics); sums are in rank order. */
 int comm_sum_double(struct comm_group *group, double *x, int n, struct err *err);
 int comm_max_double(struct comm_group *group, double *x, int n, struct err *err);
-int comm_broadcast(struct comm_group *group, void *buf, int64_t bytes, int root, struct err *err);
+int comm_broadcast(struct comm_group *group, void *buf, int64_t bytes, int root,
+                   struct err *err);
 
 /* Point-to-point between ranks of the job. Messages of one (source, destination, tag) arrive in
  * order. comm_send returns at once; the buffer must stay untouched until comm_wait. */
-struct comm_request *comm_send(struct comm *comm, const void *buf, int64_t bytes, int dst, int tag,
-                               struct err *err);
-struct comm_request *comm_recv(struct comm *comm, void *buf, int64_t bytes, int src, int tag,
-                               struct err *err);
+struct comm_request *comm_send(struct comm *comm, const void *buf, int64_t bytes, int dst,
+                               int tag, struct err *err);
+struct comm_request *comm_recv(struct comm *comm, void *buf, int64_t bytes, int src,
+                               int tag, struct err *err);
 /* Completes and releases the request; NULL is done already. */
 int comm_wait(struct comm *comm, struct comm_request *request, struct err *err);
 

@@ -14,13 +14,13 @@ static int err_vset(struct err *err, int status, const char *fmt, va_list ap) {
     return -1;
 }
 
-#define DEFINE_ERR(name, status)                       \
-    int name(struct err *err, const char *fmt, ...) {  \
-        va_list ap;                                    \
-        va_start(ap, fmt);                             \
-        int rc = err_vset(err, status, fmt, ap);       \
-        va_end(ap);                                    \
-        return rc;                                     \
+#define DEFINE_ERR(name, status)                                                           \
+    int name(struct err *err, const char *fmt, ...) {                                      \
+        va_list ap;                                                                        \
+        va_start(ap, fmt);                                                                 \
+        int rc = err_vset(err, status, fmt, ap);                                           \
+        va_end(ap);                                                                        \
+        return rc;                                                                         \
     }
 
 DEFINE_ERR(err_no, EXIT_NO)

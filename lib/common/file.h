@@ -22,7 +22,8 @@ char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *er
 struct file_out {
     FILE *f;
     char *path; /* final name, NULL for stdout */
-    char *temp; /* name it has until it is whole; NULL for a device or pipe, written at once */
+    char *
+        temp; /* name it has until it is whole; NULL for a device or pipe, written at once */
 };
 
 /* Can `path` be written, as far as can be told without doing it? For output that only comes at

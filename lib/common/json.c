@@ -57,7 +57,8 @@ int json_keys(const json_t *obj, const char *allowed, struct err *err) {
     json_object_foreach((json_t *)obj, key, v) {
         if (!listed(allowed, key))
             /* Begins with the key, as all messages do, so that err_at makes a place of it. */
-            return err_input(err, "%.64s: unknown key \"%.64s\" (expected: %s)", key, key, allowed);
+            return err_input(err, "%.64s: unknown key \"%.64s\" (expected: %s)", key, key,
+                             allowed);
     }
     return 0;
 }
@@ -84,8 +85,8 @@ int json_int(const json_t *obj, const char *key, int64_t lo, int64_t hi, int64_t
         return wrong_type(key, "a whole number", v, err);
     int64_t x = json_integer_value(v);
     if (x < lo || x > hi)
-        return err_input(err, "%s: %lld is not in %lld..%lld", key, (long long)x, (long long)lo,
-                         (long long)hi);
+        return err_input(err, "%s: %lld is not in %lld..%lld", key, (long long)x,
+                         (long long)lo, (long long)hi);
     *out = x;
     return 0;
 }

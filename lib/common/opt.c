@@ -66,19 +66,17 @@ int opt_parse_time(const char *text, double *out) {
 
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
-    case OPT_FLAG:
-        *(bool *)o->value = true;
-        return 0;
-    case OPT_STR:
-        *(const char **)o->value = arg;
-        return 0;
+    case OPT_FLAG: *(bool *)o->value = true; return 0;
+    case OPT_STR: *(const char **)o->value = arg; return 0;
     case OPT_INT:
         if (opt_parse_int(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected a whole number, got \"%s\"", o->name, arg);
+            return err_usage(err, "--%s: expected a whole number, got \"%s\"", o->name,
+                             arg);
         return 0;
     case OPT_BYTES:
         if (opt_parse_bytes(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected bytes such as 28G, got \"%s\"", o->name, arg);
+            return err_usage(err, "--%s: expected bytes such as 28G, got \"%s\"", o->name,
+                             arg);
         return 0;
     case OPT_REAL: {
         char *end;
@@ -90,8 +88,8 @@ static int set_value(const struct opt *o, const char *arg, struct err *err) {
     }
     case OPT_TIME:
         if (opt_parse_time(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected a time such as 500ms or 2m, got \"%s\"", o->name,
-                             arg);
+            return err_usage(err, "--%s: expected a time such as 500ms or 2m, got \"%s\"",
+                             o->name, arg);
         return 0;
     case OPT_LIST: {
         struct opt_list *list = o->value;
@@ -146,10 +144,11 @@ static bool common_option(const struct opt_tool *tool, char letter, const char *
     return false;
 }
 
-static const struct opt *find_option(const struct opt_tool *tool, char letter, const char *name,
-                                     size_t len) {
+static const struct opt *find_option(const struct opt_tool *tool, char letter,
+                                     const char *name, size_t len) {
     for (const struct opt *o = tool->options; o->name; o++)
-        if (letter ? o->letter == letter : strlen(o->name) == len && !strncmp(o->name, name, len))
+        if (letter ? o->letter == letter
+                   : strlen(o->name) == len && !strncmp(o->name, name, len))
             return o;
     return NULL;
 }

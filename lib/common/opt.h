@@ -38,18 +38,18 @@ struct opt_list {
 };
 
 struct opt {
-    char letter;        /* 0 = none */
-    const char *name;   /* long name, full words */
+    char letter;      /* 0 = none */
+    const char *name; /* long name, full words */
     enum opt_type type;
-    const char *arg;    /* name of the argument in the help, NULL for flags */
-    const char *help;   /* one line */
+    const char *arg;  /* name of the argument in the help, NULL for flags */
+    const char *help; /* one line */
     void *value;
 };
 
 struct opt_tool {
-    const char *name;     /* weft-search */
-    const char *usage;    /* what stands behind the name in the synopsis */
-    const char *about;    /* one sentence */
+    const char *name;          /* weft-search */
+    const char *usage;         /* what stands behind the name in the synopsis */
+    const char *about;         /* one sentence */
     const struct opt *options; /* ends with {0} */
 };
 

@@ -26,7 +26,8 @@ double now_s(void) {
 
 void progress_start(struct progress *p, const char *what, int64_t total) {
     double now = now_s();
-    *p = (struct progress){.what = what, .total = total, .start_s = now, .last_print_s = now};
+    *p = (struct progress){
+        .what = what, .total = total, .start_s = now, .last_print_s = now};
     p->tty = isatty(STDERR_FILENO);
 }
 
@@ -52,8 +53,8 @@ void progress_step(struct progress *p, int64_t done, const char *detail) {
     if (p->tty)
         fputs("\r\033[K", stderr);
     if (p->total)
-        fprintf(stderr, "%s %lld/%lld, %s left", p->what, (long long)done, (long long)p->total,
-                left[0] ? left : "?");
+        fprintf(stderr, "%s %lld/%lld, %s left", p->what, (long long)done,
+                (long long)p->total, left[0] ? left : "?");
     else
         fprintf(stderr, "%s %lld", p->what, (long long)done);
     fprintf(stderr, "%s%s%s", detail ? "  " : "", detail ? detail : "", p->tty ? "" : "\n");

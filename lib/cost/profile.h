@@ -21,13 +21,14 @@ struct profile;
 
 /* One measurement. Strings are borrowed for the call. */
 struct profile_op {
-    const char *device;  /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
-    const char *instr;   /* opcode */
-    const char *shape;   /* "2048,1536,384,0,1" */
-    const char *dtype;   /* "f32" */
+    const char
+        *device; /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
+    const char *instr;        /* opcode */
+    const char *shape;        /* "2048,1536,384,0,1" */
+    const char *dtype;        /* "f32" */
     double median_us, spread; /* spread: half the inter-quartile range over the median */
     int64_t repeats;
-    const char *source;  /* "measured" or "roofline" */
+    const char *source; /* "measured" or "roofline" */
 };
 
 /* collective: all_gather, all_reduce, reduce_scatter, all_to_all, p2p. bytes: of the larger side
@@ -55,13 +56,15 @@ struct profile_overlap {
 struct profile *profile_open(const char *path, bool create, struct err *err);
 void profile_close(struct profile *p);
 
-bool profile_has_op(struct profile *p, const char *device, const char *instr, const char *shape);
+bool profile_has_op(struct profile *p, const char *device, const char *instr,
+                    const char *shape);
 bool profile_has_comm(struct profile *p, const struct profile_comm *key);
 /* One transaction each; a row with the same key is left as it is. The machine's name and the
  * time of day are recorded by the library. */
 int profile_put_op(struct profile *p, const struct profile_op *row, struct err *err);
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
-int profile_put_overlap(struct profile *p, const struct profile_overlap *row, struct err *err);
+int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
+                        struct err *err);
 /* Many rows in one transaction (computed rows, which cost nothing to make again). */
 int profile_begin(struct profile *p, struct err *err);
 int profile_commit(struct profile *p, struct err *err);
@@ -86,8 +89,9 @@ const char *profile_times_device(const struct profile_times *t);
 double profile_op_us(const struct profile_times *t, int opcode, const int64_t *shape);
 /* Of a collective; interpolated between measured sizes, -1 beyond the largest or without any row
  * of this group size and link. Below the smallest size the smallest time holds. */
-double profile_comm_us(const struct profile_times *t, const char *collective, int64_t group_size,
-                       int64_t stride, bool cross_node, int64_t bytes);
-double profile_overlap_of(const struct profile_times *t, const char *collective, bool cross_node);
+double profile_comm_us(const struct profile_times *t, const char *collective,
+                       int64_t group_size, int64_t stride, bool cross_node, int64_t bytes);
+double profile_overlap_of(const struct profile_times *t, const char *collective,
+                          bool cross_node);
 
 #endif

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 
 struct transfer_state {
-    int64_t posted, taken;        /* messages so far; at most depth apart */
+    int64_t posted, taken; /* messages so far; at most depth apart */
     int64_t depth;
-    double *posted_us, *taken_us; /* [depth] when the last ones were, by message mod depth */
+    double *posted_us,
+        *taken_us; /* [depth] when the last ones were, by message mod depth */
 };
 
 struct stage_state {

@@ -67,13 +67,13 @@ static int check_spec(const struct data_spec *s, struct err *err) {
         return err_usage(err, "synthetic data makes its own validation split");
     if (s->kind == DATA_TOKENS)
         return check_range("seq", s->seq, SIZE_MAX_SANE, err) < 0 ||
-                check_range("vocab", s->vocab, INT32_MAX, err) < 0
-            ? -1
-            : 0;
+                       check_range("vocab", s->vocab, INT32_MAX, err) < 0
+                   ? -1
+                   : 0;
     return check_range("pixels", s->pixels, SIZE_MAX_SANE, err) < 0 ||
-            check_range("classes", s->classes, INT32_MAX, err) < 0
-        ? -1
-        : 0;
+                   check_range("classes", s->classes, INT32_MAX, err) < 0
+               ? -1
+               : 0;
 }
 
 /* Opens one source and returns the number of its items, or -1. */
@@ -81,11 +81,11 @@ static int64_t store_open(struct store *store, const char *source,
                           const struct data_spec *s, struct err *err) {
     if (s->kind == DATA_TOKENS)
         return token_stream_open(&store->tokens, source, s->vocab, err) < 0
-            ? -1
-            : store->tokens.tokens;
+                   ? -1
+                   : store->tokens.tokens;
     return image_set_open(&store->images, source, s->pixels, s->classes, err) < 0
-        ? -1
-        : store->images.images.items;
+               ? -1
+               : store->images.images.items;
 }
 
 static void store_close(struct store *store) {
@@ -126,8 +126,8 @@ static int split_one(struct data *d, const struct data_spec *s, int64_t items,
     d->part[DATA_TRAIN] = (struct part){d->store, 0, train, samples_in(train, s)};
     d->part[DATA_VALID] = (struct part){d->store, train, valid, samples_in(valid, s)};
     if (!d->part[DATA_TRAIN].size)
-        return too_short(s->source, items, samples_in(items, s) ? train : items,
-                         "training", s, err);
+        return too_short(s->source, items, samples_in(items, s) ? train : items, "training",
+                         s, err);
     return 0;
 }
 
@@ -201,8 +201,7 @@ int64_t data_size(const struct data *data, enum data_split split) {
 /* ---- samples ----------------------------------------------------------------------- */
 
 /* Number within the split of the sample-th sample that is asked for. */
-static int64_t sample_number(const struct data *d, enum data_split split,
-                             int64_t sample) {
+static int64_t sample_number(const struct data *d, enum data_split split, int64_t sample) {
     int64_t size = d->part[split].size, i = sample % size;
     if (split == DATA_VALID)
         return i;
@@ -211,8 +210,7 @@ static int64_t sample_number(const struct data *d, enum data_split split,
 
 /* Where the windows of an epoch begin. The windows leave up to seq-1 tokens over; moving
  * their start within that lets training see all tokens in the course of the epochs. */
-static int64_t window_offset(const struct data *d, enum data_split split,
-                             int64_t sample) {
+static int64_t window_offset(const struct data *d, enum data_split split, int64_t sample) {
     const struct part *p = &d->part[split];
     int64_t slack = p->items - 1 - p->size * d->spec.seq;
     if (split == DATA_VALID || slack == 0)

@@ -27,8 +27,8 @@ static int map_fd(struct filemap *map, int fd, const char *path, struct err *err
         return -1;
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
-        return err_system(err, "%s: cannot map %lld bytes: %s", path,
-                          (long long)st.st_size, strerror(errno));
+        return err_system(err, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size,
+                          strerror(errno));
     *map = (struct filemap){.bytes = p, .size = st.st_size};
     return 0;
 }

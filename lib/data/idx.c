@@ -53,8 +53,8 @@ int idx_parse(struct idx *idx, const unsigned char *bytes, int64_t size, const c
     if (size - header != total)
         return err_input(err,
                          "%s: the header tells of %lld bytes of %s, the file holds %lld",
-                         size - header < total ? "truncated" : "too long",
-                         (long long)total, what, (long long)(size - header));
+                         size - header < total ? "truncated" : "too long", (long long)total,
+                         what, (long long)(size - header));
     int64_t items = load_be32(bytes + 4);
     *idx = (struct idx){bytes + header, items, total / items, dims};
     return 0;
@@ -88,8 +88,7 @@ static char *labels_by_convention(const char *images) {
 }
 
 /* Splits a source into its two paths, both fresh. */
-static int split_source(const char *source, char **images, char **labels,
-                        struct err *err) {
+static int split_source(const char *source, char **images, char **labels, struct err *err) {
     struct stat st;
     const char *comma = strchr(source, ',');
     *images = mem_strdup(source);
@@ -127,12 +126,11 @@ static int check_labels(const struct image_set *set, const char *path, int64_t c
                          (long long)labels->items, (long long)set->images.items);
     for (int64_t i = 0; i < labels->items; i++)
         if (labels->values[i] >= classes)
-            return err_input(
-                err,
-                "%s: byte %lld: label %d of image %lld, expected labels below "
-                "the model's %lld classes",
-                path, (long long)(8 + i), labels->values[i], (long long)i,
-                (long long)classes);
+            return err_input(err,
+                             "%s: byte %lld: label %d of image %lld, expected labels below "
+                             "the model's %lld classes",
+                             path, (long long)(8 + i), labels->values[i], (long long)i,
+                             (long long)classes);
     return 0;
 }
 
@@ -153,7 +151,7 @@ int image_set_open(struct image_set *set, const char *source, int64_t pixels,
     if (split_source(source, &images, &labels, err) < 0)
         return -1;
     int bad = open_images(set, images, pixels, err) < 0 ||
-        open_labels(set, labels, classes, err) < 0;
+              open_labels(set, labels, classes, err) < 0;
     free(images);
     free(labels);
     if (bad)

@@ -50,7 +50,7 @@ void synthetic_image(const struct synthetic *syn, uint64_t stream, int64_t class
     for (int64_t i = 0; values && i < count; i++) {
         uint64_t pixel = (uint64_t)(first + i);
         float v = 0.25f + 0.5f * rng_uniform(prototype, 0, pixel) +
-            0.25f * noise(rng_bits(image, 0, pixel));
+                  0.25f * noise(rng_bits(image, 0, pixel));
         values[i] = v < 0 ? 0 : v > 1 ? 1 : v;
     }
 }

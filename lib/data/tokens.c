@@ -108,8 +108,7 @@ static int parse_text(struct token_view *v, const unsigned char *bytes, int64_t 
                         "--set vocab=256, or a file of tokens whose name ends in .bin");
     }
     if (size >= 3 && !memcmp(bytes, "\0\0\x08", 3))
-        return err_input(err,
-                         "is an IDX file (images or labels), expected text or tokens");
+        return err_input(err, "is an IDX file (images or labels), expected text or tokens");
     *v = (struct token_view){bytes, size, 1, "text"};
     return 0;
 }

@@ -24,7 +24,7 @@ struct device_args {
     const struct copy *copy; /* copy */
     int64_t src_offset;      /* copy: floats, from the rank's coordinate */
     float grad_scale, lr, beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd */
-    int64_t step;            /* adamw, from 1 */
+    int64_t step;                                                 /* adamw, from 1 */
 };
 
 /* Runs the instruction. in/out follow the operand order of OPCODES; absent ones are NULL.

@@ -24,27 +24,29 @@ const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "re
 
 /* C[m,n] = op(A) op(B) + beta C with row strides lda, ldb, ldc; op transposes when ta/tb. */
 void kernel_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+                 int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                 int64_t ldc);
 
 /* y[m,n] = x[m,k] W + bias; W is [k,n], or [n,k] when wt; bias[n] may be NULL. */
 void kernel_linear(int64_t m, int64_t n, int64_t k, const float *x, const float *w, bool wt,
                    const float *bias, float *y);
 /* dx[m,k] = dy[m,n] W^T */
-void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const float *dy, const float *w, bool wt,
-                      float *dx);
+void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const float *dy, const float *w,
+                      bool wt, float *dx);
 /* dW += x^T dy, in W's own layout; db[n] += column sums of dy unless NULL. */
-void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const float *x, const float *dy, bool wt,
-                      float *dw, float *db);
+void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const float *x, const float *dy,
+                      bool wt, float *dw, float *db);
 
 /* out[i,:] = table[id[i] - first, :] where 0 <= id - first < vocab, else zeros. */
-void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id, int64_t first,
-                      const float *table, float *out);
+void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
+                      int64_t first, const float *table, float *out);
 /* dtable[id[i] - first, :] += dout[i,:]; deterministic for repeated ids. */
 void kernel_embedding_dw(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
                          int64_t first, const float *dout, float *dtable);
 
 /* y[o,i] = x[o,i] + p[i] (p broadcast over the outer dimension); y may be x. */
-void kernel_add_param(int64_t outer, int64_t inner, const float *x, const float *p, float *y);
+void kernel_add_param(int64_t outer, int64_t inner, const float *x, const float *p,
+                      float *y);
 /* dp[i] += sum over o of dy[o,i] */
 void kernel_add_param_dw(int64_t outer, int64_t inner, const float *dy, float *dp);
 
@@ -57,7 +59,8 @@ void kernel_fill(int64_t n, float value, float *y);
 /* Activations. gelu is the tanh form of GPT-2. y may be x; dx may be dy. */
 enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU };
 void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y);
-void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy, float *dx);
+void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
+                   float *dx);
 
 /* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward. */
 void kernel_layernorm(int64_t rows, int64_t n, const float *x, const float *gamma,
@@ -72,8 +75,8 @@ void kernel_layernorm_bwd(int64_t rows, int64_t n, const float *x, const float *
  * 3. apply: combines the moments (Chan, Golub, LeVeque 1979), writes y and stat. */
 void kernel_layernorm_moments(int64_t rows, int64_t n, const float *x, float *part);
 void kernel_layernorm_apply(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                            const float *x, const float *gamma, const float *beta, float eps,
-                            float *y, float *stat);
+                            const float *x, const float *gamma, const float *beta,
+                            float eps, float *y, float *stat);
 /* Backward: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat); all-reduce; then dx. */
 void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const float *gamma,
                                const float *stat, const float *dy, float *sums);
@@ -96,18 +99,19 @@ struct kernel_attention {
 void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
                       const float *v, float *o, float *lse);
 void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
-                          const float *v, const float *o, const float *lse, const float *dout,
-                          float *dq, float *dk, float *dv);
+                          const float *v, const float *o, const float *lse,
+                          const float *dout, float *dq, float *dk, float *dv);
 
 /* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
  * first..first+n-1. lse[rows] is kept. Returns the sum of losses over the rows. */
-double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits, const int32_t *target,
-                            float *lse);
+double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits,
+                            const int32_t *target, float *lse);
 /* Vocabulary split over ranks: part[rows,3] = (max, sum exp(x - max), target logit or 0);
  * all-gather -> parts[parts, rows, 3]; finish writes lse and returns the sum of losses. */
 void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first, const float *logits,
                                const int32_t *target, float *part);
-double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *part, float *lse);
+double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *part,
+                                   float *lse);
 /* dlogits = (exp(logits - lse) - onehot(target)) * scale; dlogits may be logits. */
 void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first, const float *logits,
                              const int32_t *target, const float *lse, float scale,
@@ -117,9 +121,9 @@ void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first, const float
 enum { KERNEL_MAX_RANK = 8 };
 struct kernel_box {
     int32_t rank;
-    int64_t size[KERNEL_MAX_RANK];   /* of this block */
-    int64_t first[KERNEL_MAX_RANK];  /* where it begins in the whole */
-    int64_t whole[KERNEL_MAX_RANK];  /* sizes of the whole tensor */
+    int64_t size[KERNEL_MAX_RANK];  /* of this block */
+    int64_t first[KERNEL_MAX_RANK]; /* where it begins in the whole */
+    int64_t whole[KERNEL_MAX_RANK]; /* sizes of the whole tensor */
 };
 /* y = x kept with probability 1 - p and scaled by 1/(1-p); the draw for an element depends on
  * (seed, stream, its index in the whole tensor) alone (common/rng.h). y may be x. Backward is
@@ -132,8 +136,9 @@ void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint6
 
 /* Strided block copy of floats: dst[...] = src[...] (or += when add) over `size`, with strides
  * in floats for each dimension. The innermost strides are usually 1. */
-void kernel_copy(int32_t rank, const int64_t *size, const float *src, const int64_t *src_stride,
-                 float *dst, const int64_t *dst_stride, bool add);
+void kernel_copy(int32_t rank, const int64_t *size, const float *src,
+                 const int64_t *src_stride, float *dst, const int64_t *dst_stride,
+                 bool add);
 
 /* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1.
  * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).

@@ -21,8 +21,9 @@ struct exec_options exec_defaults(void) {
                                  .threads = 1};
 }
 
-struct exec *exec_create(const struct program *g, struct comm *comm, const struct data *data,
-                         const struct exec_options *opt, struct err *err) {
+struct exec *exec_create(const struct program *g, struct comm *comm,
+                         const struct data *data, const struct exec_options *opt,
+                         struct err *err) {
     if (comm_size(comm) != g->plan->devices) {
         err_input(err, "the plan is for %d ranks, the job has %d", g->plan->devices,
                   comm_size(comm));
@@ -101,8 +102,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
         if (exec_run(x, a, err) < 0)
             return err_prefix(err, "step %lld", (long long)x->step + 1);
     }
-    *out = (struct exec_metrics){x->loss_sum / (double)x->g->loss_terms, sqrt(x->norm_squared),
-                                 x->lr};
+    *out = (struct exec_metrics){x->loss_sum / (double)x->g->loss_terms,
+                                 sqrt(x->norm_squared), x->lr};
     x->step++;
     x->sample += p->batch;
     return 0;

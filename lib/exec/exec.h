@@ -18,15 +18,15 @@
 #include "program/program.h"
 
 struct exec_options {
-    uint64_t seed;     /* of weights, dropout and data order */
-    double lr, min_lr; /* peak and final learning rate */
-    int64_t warmup;    /* steps of linear warm-up */
+    uint64_t seed;       /* of weights, dropout and data order */
+    double lr, min_lr;   /* peak and final learning rate */
+    int64_t warmup;      /* steps of linear warm-up */
     int64_t decay_steps; /* the cosine ends here; 0 = constant after the warm-up */
-    double clip;       /* largest gradient norm; 0 = no clipping */
+    double clip;         /* largest gradient norm; 0 = no clipping */
     double weight_decay, beta1, beta2, eps; /* AdamW */
-    double momentum;   /* SGD */
-    int threads;       /* of this rank */
-    float *arena;      /* borrowed, from comm_alloc; NULL = allocate */
+    double momentum;                        /* SGD */
+    int threads;                            /* of this rank */
+    float *arena;                           /* borrowed, from comm_alloc; NULL = allocate */
     int64_t arena_bytes;
     /* Called after every instruction when not NULL (tracing). Times are now_s() seconds. */
     void (*on_instr)(void *ctx, const struct instr *i, struct action a, double start_s,
@@ -43,9 +43,10 @@ struct exec_metrics {
 struct exec_piece {
     int peer;
     int copy_rank; /* the box as a strided copy between the block and dense memory */
-    int64_t size[MODEL_MAX_RANK], block_stride[MODEL_MAX_RANK], dense_stride[MODEL_MAX_RANK];
-    int64_t block_offset;  /* floats, of the box in the block */
-    int64_t staging;       /* floats into the staging, or -1: straight into the block */
+    int64_t size[MODEL_MAX_RANK], block_stride[MODEL_MAX_RANK],
+        dense_stride[MODEL_MAX_RANK];
+    int64_t block_offset; /* floats, of the box in the block */
+    int64_t staging;      /* floats into the staging, or -1: straight into the block */
     int64_t elems;
 };
 struct exec_instr {
@@ -53,10 +54,11 @@ struct exec_instr {
     struct comm_group *group;
     int n_pieces;
     struct exec_piece *pieces;
-    struct comm_request **requests; /* one per piece, for each message that may be under way */
-    int64_t depth, uses;            /* of send: messages under way at most; so far */
-    struct block block;             /* of input */
-    bool counts;                    /* this rank's loss or norm enters the sum */
+    struct comm_request *
+        *requests;       /* one per piece, for each message that may be under way */
+    int64_t depth, uses; /* of send: messages under way at most; so far */
+    struct block block;  /* of input */
+    bool counts;         /* this rank's loss or norm enters the sum */
 };
 
 struct exec {
@@ -70,10 +72,10 @@ struct exec {
     int64_t high_water;       /* bytes of the arena really touched so far */
     struct exec_instr *ready; /* [sp->n_instrs] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
-    int64_t step;             /* optimizer steps done */
-    int64_t sample;           /* data position: first sample of the next step */
-    enum data_split split;    /* where input comes from */
-    bool evaluating;          /* no dropout */
+    int64_t step;                                  /* optimizer steps done */
+    int64_t sample;                /* data position: first sample of the next step */
+    enum data_split split;         /* where input comes from */
+    bool evaluating;               /* no dropout */
     double loss_sum, norm_squared; /* of this rank, then of all */
     double grad_scale, lr;
     double seconds[OPCODE_COUNT]; /* time spent, by opcode */
@@ -81,8 +83,9 @@ struct exec {
 
 /* NULL on failure. The job must have exactly plan->devices ranks. data may be NULL for programs
  * that are only inspected. */
-struct exec *exec_create(const struct program *g, struct comm *comm, const struct data *data,
-                         const struct exec_options *opt, struct err *err);
+struct exec *exec_create(const struct program *g, struct comm *comm,
+                         const struct data *data, const struct exec_options *opt,
+                         struct err *err);
 void exec_destroy(struct exec *x);
 
 /* Initial parameters, a function of the seed and the global index alone. */

@@ -29,7 +29,8 @@ static int make_groups(struct exec *x, struct err *err) {
     return rc;
 }
 
-static struct block block_of(const struct exec *x, const struct shape *s, struct placement p) {
+static struct block block_of(const struct exec *x, const struct shape *s,
+                             struct placement p) {
     return placement_block(x->sp->mesh, s, &x->g->sizes, p, x->rp.coord);
 }
 
@@ -43,8 +44,8 @@ static void strides_of(int rank, const int64_t *size, int64_t *stride) {
 }
 
 /* A box inside a block as a strided copy to or from dense memory. */
-static void box_copy(const struct shape *s, const struct block *block, const struct block *box,
-                     struct exec_piece *out) {
+static void box_copy(const struct shape *s, const struct block *block,
+                     const struct block *box, struct exec_piece *out) {
     int64_t stride[MODEL_MAX_RANK], dense[MODEL_MAX_RANK];
     strides_of(s->rank, block->size, stride);
     strides_of(s->rank, box->size, dense);
@@ -77,7 +78,8 @@ static void box_copy(const struct shape *s, const struct block *block, const str
     memcpy(out->dense_stride, to, sizeof to);
 }
 
-static void prepare_transfer(struct exec *x, const struct instr *ins, struct exec_instr *r) {
+static void prepare_transfer(struct exec *x, const struct instr *ins,
+                             struct exec_instr *r) {
     const struct transfer *t = &x->g->transfers[ins->transfer];
     const struct shape *s = transfer_shape(x->g, t);
     bool source = ins->code == I_send;

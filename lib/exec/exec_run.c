@@ -39,7 +39,9 @@ static void run_input(struct exec *x, const struct instr *ins, const struct exec
         int32_t *ids = (int32_t *)out + b * n;
         switch (t->source) {
         case DATA_TOKEN: data_tokens(x->data, x->split, first + b, at, n, ids, NULL); break;
-        case DATA_NEXT_TOKEN: data_tokens(x->data, x->split, first + b, at, n, NULL, ids); break;
+        case DATA_NEXT_TOKEN:
+            data_tokens(x->data, x->split, first + b, at, n, NULL, ids);
+            break;
         case DATA_IMAGE:
             data_image(x->data, x->split, first + b, at, n, (float *)out + b * n, NULL);
             break;
@@ -61,11 +63,12 @@ static int wait_all(struct exec *x, struct exec_instr *r, int64_t use, struct er
 }
 
 /* Packs and posts; a part of the staging is free again when its last message was taken. */
-static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *r, float *in,
-                    struct err *err) {
+static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *r,
+                    float *in, struct err *err) {
     const struct transfer *t = &x->g->transfers[ins->transfer];
     int64_t use = r->uses++ % r->depth;
-    float *stage = staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
+    float *stage =
+        staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
     if (wait_all(x, r, use, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
@@ -73,8 +76,8 @@ static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *
         float *dense = stage + p->staging;
         kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
                     p->dense_stride, false);
-        struct comm_request *sent = comm_send(x->comm, dense, 4 * p->elems, p->peer,
-                                              ins->transfer, err);
+        struct comm_request *sent =
+            comm_send(x->comm, dense, 4 * p->elems, p->peer, ins->transfer, err);
         if (!sent)
             return -1;
         r->requests[use * r->n_pieces + i] = sent;
@@ -82,8 +85,8 @@ static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *
     return 0;
 }
 
-static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *r, float *out,
-                    struct err *err) {
+static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *r,
+                    float *out, struct err *err) {
     const struct transfer *t = &x->g->transfers[ins->transfer];
     float *stage = staging(x, t->recv_offset, t->recv_staging);
     for (int i = 0; i < r->n_pieces; i++) {
@@ -197,7 +200,8 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
 
 int exec_drain(struct exec *x, struct err *err) {
     for (int i = 0; i < x->sp->n_instrs; i++)
-        for (int64_t use = 0; x->sp->instrs[i].code == I_send && use < x->ready[i].depth; use++)
+        for (int64_t use = 0; x->sp->instrs[i].code == I_send && use < x->ready[i].depth;
+             use++)
             if (wait_all(x, &x->ready[i], use, err) < 0)
                 return -1;
     return 0;

@@ -9,7 +9,8 @@
 
 enum { REPORT_TAG = 1 << 20 };
 
-static struct checkpoint_box box_of(const struct exec *x, int param, struct placement place) {
+static struct checkpoint_box box_of(const struct exec *x, int param,
+                                    struct placement place) {
     const struct shape *s = &x->g->plan->model->params[param].shape;
     struct block b = placement_block(x->sp->mesh, s, &x->g->sizes, place, x->rp.coord);
     struct checkpoint_box box = {.dims = s->rank};
@@ -48,10 +49,9 @@ static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
     for (int i = 0; i < x->sp->n_states; i++) {
         const struct state_instance *s = &x->sp->states[i];
         if (stores(x, s->place))
-            out[n++] = (struct checkpoint_piece){state_kind(x, s->which),
-                                                 m->params[s->param].name,
-                                                 box_of(x, s->param, s->place),
-                                                 contents(x, s->buffer)};
+            out[n++] = (struct checkpoint_piece){
+                state_kind(x, s->which), m->params[s->param].name,
+                box_of(x, s->param, s->place), contents(x, s->buffer)};
     }
     return n;
 }
@@ -79,7 +79,8 @@ static char *recv_report(struct exec *x, int rank, struct err *err) {
     return report;
 }
 
-static int commit(struct exec *x, const char *dir, char *own, int64_t keep, struct err *err) {
+static int commit(struct exec *x, const char *dir, char *own, int64_t keep,
+                  struct err *err) {
     int n = comm_size(x->comm), rc = 0;
     char **reports = mem_array((size_t)n, sizeof *reports);
     reports[0] = own;
@@ -87,8 +88,10 @@ static int commit(struct exec *x, const char *dir, char *own, int64_t keep, stru
         if (!(reports[r] = recv_report(x, r, err)))
             rc = -1;
     const struct model *m = x->g->plan->model;
-    struct checkpoint_info info = {.step = x->step, .sample = x->sample,
-                                   .seed = (int64_t)x->opt.seed, .model = m->name,
+    struct checkpoint_info info = {.step = x->step,
+                                   .sample = x->sample,
+                                   .seed = (int64_t)x->opt.seed,
+                                   .model = m->name,
                                    .model_hash = m->hash};
     if (rc == 0)
         rc = checkpoint_commit(dir, &info, reports, n, keep, err);
@@ -105,11 +108,14 @@ int exec_save(struct exec *x, const char *dir, int64_t keep, struct err *err) {
     struct checkpoint_piece *pieces =
         mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
     char *report = NULL;
-    int rc = checkpoint_write(dir, x->step, rank, pieces, list_pieces(x, pieces), &report, err);
+    int rc =
+        checkpoint_write(dir, x->step, rank, pieces, list_pieces(x, pieces), &report, err);
     free(pieces);
     rc = exec_agree(x->comm, rc, err);
     if (rc == 0)
-        rc = exec_agree(x->comm, rank ? send_report(x, report, err) : commit(x, dir, report, keep, err), err);
+        rc = exec_agree(
+            x->comm, rank ? send_report(x, report, err) : commit(x, dir, report, keep, err),
+            err);
     free(report);
     return rc;
 }

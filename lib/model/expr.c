@@ -77,8 +77,8 @@ static int parse_product(struct parser *s, int64_t *out, struct err *err) {
             if (__builtin_mul_overflow(*out, b, out))
                 return err_input(err, "\"%.64s\": overflows 64 bits", s->text);
         } else if (b == 0 || *out % b) {
-            return err_input(err, "\"%.64s\": %lld does not divide %lld", s->text, (long long)b,
-                             (long long)*out);
+            return err_input(err, "\"%.64s\": %lld does not divide %lld", s->text,
+                             (long long)b, (long long)*out);
         } else {
             *out /= b;
         }
@@ -101,7 +101,8 @@ static int parse_sum(struct parser *s, int64_t *out, struct err *err) {
     return 0;
 }
 
-int expr_eval(const char *text, expr_lookup *lookup, void *ctx, int64_t *out, struct err *err) {
+int expr_eval(const char *text, expr_lookup *lookup, void *ctx, int64_t *out,
+              struct err *err) {
     struct parser s = {.text = text, .p = text, .lookup = lookup, .ctx = ctx};
     int64_t v = 0;
     if (parse_sum(&s, &v, err) < 0)

@@ -14,6 +14,7 @@
 typedef int expr_lookup(void *ctx, const char *name, int64_t *out, struct err *err);
 
 /* Evaluates text. Returns 0 or -1. */
-int expr_eval(const char *text, expr_lookup *lookup, void *ctx, int64_t *out, struct err *err);
+int expr_eval(const char *text, expr_lookup *lookup, void *ctx, int64_t *out,
+              struct err *err);
 
 #endif

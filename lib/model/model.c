@@ -122,7 +122,9 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
     }
     size_t len = strlen(name);
     if (strchr(name, '/') || (len > 5 && !strcmp(name + len - 5, ".json")))
-        return snprintf(path, n, "%s", name) < (int)n ? 0 : err_input(err, "model: name too long");
+        return snprintf(path, n, "%s", name) < (int)n
+                   ? 0
+                   : err_input(err, "model: name too long");
     char file[PATH_MAX];
     if (snprintf(file, sizeof file, "%s.json", name) >= (int)sizeof file)
         return err_input(err, "model: name too long");
@@ -148,6 +150,7 @@ struct model *model_load(const char *ref, const char *set, struct err *err) {
         return NULL;
     }
     if (!strchr(ref, '/') && !strstr(ref, ".json"))
-        m->ref = arena_printf(&m->arena, "%s%s%s", m->name, m->preset[0] ? ":" : "", m->preset);
+        m->ref =
+            arena_printf(&m->arena, "%s%s%s", m->name, m->preset[0] ? ":" : "", m->preset);
     return m;
 }

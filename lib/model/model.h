@@ -30,17 +30,17 @@ enum {
 typedef uint32_t dimset; /* bit d = dim d */
 
 /* name in files, inputs, parameters (least), linear in its operand */
-#define MODEL_OP_KINDS(X)          \
-    X(embedding, "embedding")      \
-    X(bias, "bias")                \
-    X(einsum, "einsum")            \
-    X(layernorm, "layernorm")      \
-    X(attention, "attention")      \
-    X(gelu, "gelu")                \
-    X(relu, "relu")                \
-    X(silu, "silu")                \
-    X(add, "add")                  \
-    X(dropout, "dropout")          \
+#define MODEL_OP_KINDS(X)                                                                  \
+    X(embedding, "embedding")                                                              \
+    X(bias, "bias")                                                                        \
+    X(einsum, "einsum")                                                                    \
+    X(layernorm, "layernorm")                                                              \
+    X(attention, "attention")                                                              \
+    X(gelu, "gelu")                                                                        \
+    X(relu, "relu")                                                                        \
+    X(silu, "silu")                                                                        \
+    X(add, "add")                                                                          \
+    X(dropout, "dropout")                                                                  \
     X(cross_entropy, "cross-entropy")
 
 enum op_kind {
@@ -68,7 +68,7 @@ struct model_dim {
 struct model_tensor {
     const char *name;
     struct shape shape;
-    int producer; /* op, or -1 for a data input */
+    int producer;            /* op, or -1 for a data input */
     enum data_source source; /* where producer < 0 */
 };
 
@@ -78,8 +78,8 @@ struct model_param {
     const char *name; /* layer.3.qkv.weight; tied uses share the first one's */
     struct shape shape;
     enum param_init init;
-    double std;  /* of INIT_NORMAL */
-    bool decay;  /* weight decay applies (tensors of rank 2 and more) */
+    double std; /* of INIT_NORMAL */
+    bool decay; /* weight decay applies (tensors of rank 2 and more) */
     int first_op;
 };
 
@@ -88,13 +88,13 @@ struct model_op {
     const char *name; /* layer.3.qkv */
     int block;        /* instance of the repeated block that it stands in, or -1 */
     int place;        /* its number in the file: equal for the same op of all instances */
-    int n_in, in[MODEL_MAX_OPERANDS];       /* tensors */
-    int n_param, param[MODEL_MAX_PARAMS];   /* parameters: weight, bias */
-    int out;                                /* tensor */
-    dimset domain;                          /* the iteration domain */
-    dimset splittable;                      /* dims that a layout may split */
-    dimset contracted;                      /* einsum: dims summed over */
-    dimset crossed; /* split by a collective inside: layer norm over hidden, cross-entropy
+    int n_in, in[MODEL_MAX_OPERANDS];     /* tensors */
+    int n_param, param[MODEL_MAX_PARAMS]; /* parameters: weight, bias */
+    int out;                              /* tensor */
+    dimset domain;                        /* the iteration domain */
+    dimset splittable;                    /* dims that a layout may split */
+    dimset contracted;                    /* einsum: dims summed over */
+    dimset crossed;  /* split by a collective inside: layer norm over hidden, cross-entropy
                        over vocab */
     bool transposed; /* einsum: the weight is [N.., K..] */
     bool causal;     /* attention */
@@ -129,7 +129,8 @@ struct model {
 struct model *model_load(const char *ref, const char *set, struct err *err);
 
 /* The same from a document (borrowed; the model keeps a reference of its own). */
-struct model *model_from_json(json_t *doc, const char *preset, const char *set, struct err *err);
+struct model *model_from_json(json_t *doc, const char *preset, const char *set,
+                              struct err *err);
 void model_destroy(struct model *m);
 
 /* Dim of this name, or -1. */

@@ -12,7 +12,8 @@ struct context {
 };
 
 /* Checks that `list` is a followed by b. */
-static bool is_concat(const struct shape *list, const int *a, int na, const int *b, int nb) {
+static bool is_concat(const struct shape *list, const int *a, int na, const int *b,
+                      int nb) {
     if (list->rank != na + nb)
         return false;
     for (int i = 0; i < na; i++)
@@ -38,16 +39,19 @@ static int check_einsum(const struct context *r, struct model_op *op, struct err
         n[nn++] = y->dim[i];
     for (int i = 0; i < nk; i++)
         if (in_y >> k[i] & 1)
-            return err_input(err, "einsum: the dims of the operand must be those shared with the "
-                                  "result, then those summed over");
+            return err_input(
+                err, "einsum: the dims of the operand must be those shared with the "
+                     "result, then those summed over");
     for (int i = 0; i < nn; i++)
         if (in_x >> n[i] & 1)
-            return err_input(err, "einsum: the dims of the result must be those shared with the "
-                                  "operand, then those of the weight");
+            return err_input(err,
+                             "einsum: the dims of the result must be those shared with the "
+                             "operand, then those of the weight");
     op->transposed = !is_concat(w, k, nk, n, nn);
     if (op->transposed && !is_concat(w, n, nn, k, nk))
-        return err_input(err, "weight.dims: expected the summed dims then the new ones, or the "
-                              "reverse");
+        return err_input(err,
+                         "weight.dims: expected the summed dims then the new ones, or the "
+                         "reverse");
     if (op->n_param > 1 && !is_concat(&r->params[op->param[1]].shape, n, nn, NULL, 0))
         return err_input(err, "bias.dims: expected the dims that the weight adds");
     for (int i = 0; i < nk; i++)
@@ -66,10 +70,11 @@ static int need_same_dims(const struct shape *a, const struct shape *b, const ch
 static int check_op(const struct context *r, struct model_op *op, struct err *err) {
     static const struct {
         int8_t n_in, min_param, max_param;
-    } arity[] = {[OP_embedding] = {1, 1, 1}, [OP_bias] = {1, 1, 1},  [OP_einsum] = {1, 1, 2},
-                 [OP_layernorm] = {1, 2, 2}, [OP_attention] = {1, 0, 0}, [OP_gelu] = {1, 0, 0},
-                 [OP_relu] = {1, 0, 0},      [OP_silu] = {1, 0, 0},  [OP_add] = {2, 0, 0},
-                 [OP_dropout] = {1, 0, 0},   [OP_cross_entropy] = {2, 0, 0}};
+    } arity[] = {
+        [OP_embedding] = {1, 1, 1}, [OP_bias] = {1, 1, 1},         [OP_einsum] = {1, 1, 2},
+        [OP_layernorm] = {1, 2, 2}, [OP_attention] = {1, 0, 0},    [OP_gelu] = {1, 0, 0},
+        [OP_relu] = {1, 0, 0},      [OP_silu] = {1, 0, 0},         [OP_add] = {2, 0, 0},
+        [OP_dropout] = {1, 0, 0},   [OP_cross_entropy] = {2, 0, 0}};
     if (op->n_in != arity[op->kind].n_in)
         return err_input(err, "in: %s takes %d, got %d", op_kind_name(op->kind),
                          arity[op->kind].n_in, op->n_in);
@@ -90,15 +95,16 @@ static int check_op(const struct context *r, struct model_op *op, struct err *er
     switch (op->kind) {
     case OP_embedding:
         if (w->rank != 2 || !is_concat(y, x->dim, x->rank, w->dim + 1, 1))
-            return err_input(err, "embedding: expected ids, a [vocab, width] table and a result "
-                                  "with the dims of the ids and width");
+            return err_input(err,
+                             "embedding: expected ids, a [vocab, width] table and a result "
+                             "with the dims of the ids and width");
         return 0;
     case OP_einsum: return check_einsum(r, op, err);
     case OP_bias:
         if (need_same_dims(x, y, "the result", err) < 0)
             return -1;
-        if (w->rank > x->rank || memcmp(w->dim, x->dim + (x->rank - w->rank),
-                                        sizeof *w->dim * (size_t)w->rank))
+        if (w->rank > x->rank ||
+            memcmp(w->dim, x->dim + (x->rank - w->rank), sizeof *w->dim * (size_t)w->rank))
             return err_input(err, "weight.dims: expected the last dims of the operand");
         return 0;
     case OP_layernorm:
@@ -113,11 +119,12 @@ static int check_op(const struct context *r, struct model_op *op, struct err *er
         op->crossed = 1u << x->dim[x->rank - 1];
         return 0;
     case OP_attention:
-        if (x->rank != 5 || y->rank != 4 || x->dim[0] != y->dim[0] || x->dim[1] != y->dim[1] ||
-            x->dim[3] != y->dim[2] || x->dim[4] != y->dim[3] ||
+        if (x->rank != 5 || y->rank != 4 || x->dim[0] != y->dim[0] ||
+            x->dim[1] != y->dim[1] || x->dim[3] != y->dim[2] || x->dim[4] != y->dim[3] ||
             r->m->dims[x->dim[2]].size != 3)
-            return err_input(err, "attention: expected an operand [batch, seq, 3, heads, kv] and "
-                                  "a result [batch, seq, heads, kv]");
+            return err_input(
+                err, "attention: expected an operand [batch, seq, 3, heads, kv] and "
+                     "a result [batch, seq, heads, kv]");
         op->splittable = 1u << x->dim[0] | 1u << x->dim[3];
         return 0;
     case OP_add:
@@ -131,10 +138,11 @@ static int check_op(const struct context *r, struct model_op *op, struct err *er
     case OP_cross_entropy: {
         const struct model_tensor *t = &r->tensors[op->in[1]];
         if (t->producer >= 0 || t->source == DATA_IMAGE || t->source == DATA_TOKEN ||
-            x->rank != t->shape.rank + 1 || memcmp(x->dim, t->shape.dim,
-                                                   sizeof *x->dim * (size_t)t->shape.rank))
-            return err_input(err, "cross-entropy: expected logits with one dim more than the "
-                                  "targets, and targets from the data");
+            x->rank != t->shape.rank + 1 ||
+            memcmp(x->dim, t->shape.dim, sizeof *x->dim * (size_t)t->shape.rank))
+            return err_input(err,
+                             "cross-entropy: expected logits with one dim more than the "
+                             "targets, and targets from the data");
         if (y->rank)
             return err_input(err, "dims: the loss is a scalar");
         op->crossed = 1u << x->dim[x->rank - 1];

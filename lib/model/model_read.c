@@ -35,7 +35,8 @@ static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *er
         return 0;
     }
     if (!json_is_string(v))
-        return err_input(err, "size \"%.64s\": expected a whole number or an expression, got %s",
+        return err_input(err,
+                         "size \"%.64s\": expected a whole number or an expression, got %s",
                          name, json_type_name(v));
     if (++r->depth > 32)
         return err_input(err, "size \"%.64s\" depends on itself", name);
@@ -45,11 +46,13 @@ static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *er
 }
 
 /* A size that must be positive. */
-static int positive_size(struct reader *r, const char *name, int64_t *out, struct err *err) {
+static int positive_size(struct reader *r, const char *name, int64_t *out,
+                         struct err *err) {
     if (lookup_size(r, name, out, err) < 0)
         return -1;
     if (*out <= 0 || *out > (int64_t)1 << 40)
-        return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name, (long long)*out);
+        return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name,
+                         (long long)*out);
     return 0;
 }
 
@@ -78,9 +81,11 @@ static int find_or_add_dim(struct reader *r, const char *name, struct err *err) 
     return m->n_dims++;
 }
 
-static int read_shape(struct reader *r, const json_t *dims, struct shape *out, struct err *err) {
+static int read_shape(struct reader *r, const json_t *dims, struct shape *out,
+                      struct err *err) {
     if (!json_is_array(dims) || json_array_size(dims) > MODEL_MAX_RANK)
-        return err_input(err, "dims: expected an array of at most %d names", MODEL_MAX_RANK);
+        return err_input(err, "dims: expected an array of at most %d names",
+                         MODEL_MAX_RANK);
     *out = (struct shape){0};
     dimset seen = 0;
     for (size_t i = 0; i < json_array_size(dims); i++) {
@@ -132,15 +137,20 @@ static int read_inputs(struct reader *r, const json_t *inputs, struct err *err) 
         struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
         const char *source = "";
         json_t *dims;
-        if (json_keys(v, "dims source", err) < 0 || json_str(v, "source", &source, err) < 0 ||
-            json_array_member(v, "dims", &dims, err) < 0 || read_shape(r, dims, &t.shape, err) < 0)
+        if (json_keys(v, "dims source", err) < 0 ||
+            json_str(v, "source", &source, err) < 0 ||
+            json_array_member(v, "dims", &dims, err) < 0 ||
+            read_shape(r, dims, &t.shape, err) < 0)
             return err_at(err, "inputs.%s", name);
         int s = 0;
         while (s < 4 && strcmp(sources[s], source))
             s++;
         if (s == 4)
-            return err_input(err, "inputs.%s.source: expected token, next-token, image or label, "
-                                  "got \"%.64s\"", name, source);
+            return err_input(
+                err,
+                "inputs.%s.source: expected token, next-token, image or label, "
+                "got \"%.64s\"",
+                name, source);
         t.source = (enum data_source)s;
         int rank = t.source == DATA_LABEL ? 1 : 2;
         if (t.shape.rank != rank || t.shape.dim[0] != r->m->batch)
@@ -159,12 +169,13 @@ static int find_param(const struct reader *r, const char *name) {
 }
 
 /* Reads "weight" or "bias" of an op. Returns the parameter's number, or -1. */
-static int read_param(struct reader *r, const json_t *v, const char *op_name, const char *slot,
-                      enum op_kind kind, struct err *err) {
+static int read_param(struct reader *r, const json_t *v, const char *op_name,
+                      const char *slot, enum op_kind kind, struct err *err) {
     struct model_param p = {.first_op = (int)r->ops.n, .std = 0.02, .init = INIT_NORMAL};
     json_t *dims;
     if (json_keys(v, "dims std fan tie when", err) < 0 ||
-        json_array_member(v, "dims", &dims, err) < 0 || read_shape(r, dims, &p.shape, err) < 0)
+        json_array_member(v, "dims", &dims, err) < 0 ||
+        read_shape(r, dims, &p.shape, err) < 0)
         return -1;
     int64_t tied = 1;
     const char *tie = NULL, *when = NULL, *fan = NULL;
@@ -202,7 +213,8 @@ static int read_param(struct reader *r, const json_t *v, const char *op_name, co
     return (int)r->params.n - 1;
 }
 
-static int read_operands(struct reader *r, const json_t *v, struct model_op *op, struct err *err) {
+static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
+                         struct err *err) {
     json_t *in;
     if (json_array_member(v, "in", &in, err) < 0)
         return -1;
@@ -233,7 +245,8 @@ static int read_op(struct reader *r, const json_t *v, struct err *err) {
     json_t *dims;
     if (json_keys(v, "name kind in out dims weight bias causal rate eps", err) < 0 ||
         json_str(v, "name", &name, err) < 0 || json_str(v, "kind", &kind, err) < 0 ||
-        json_str(v, "out", &out, err) < 0 || json_opt_bool(v, "causal", &op.causal, err) < 0 ||
+        json_str(v, "out", &out, err) < 0 ||
+        json_opt_bool(v, "causal", &op.causal, err) < 0 ||
         json_opt_num(v, "eps", 0, 1, &op.eps, err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0)
         return -1;
@@ -241,9 +254,11 @@ static int read_op(struct reader *r, const json_t *v, struct err *err) {
     if (op.kind == OP_KIND_COUNT)
         return err_input(err, "kind: unknown op kind \"%.64s\"", kind);
     if (!name[0] || strpbrk(name, ".*, \t\n"))
-        return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks", name);
+        return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks",
+                         name);
     op.name = arena_printf(&m->arena, "%s%s", r->prefix, name);
-    struct model_tensor t = {.name = arena_strdup(&m->arena, out), .producer = (int)r->ops.n};
+    struct model_tensor t = {.name = arena_strdup(&m->arena, out),
+                             .producer = (int)r->ops.n};
     if (read_operands(r, v, &op, err) < 0 || read_shape(r, dims, &t.shape, err) < 0)
         return -1;
     const json_t *rate = json_object_get(v, "rate");
@@ -292,7 +307,8 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
     if (depth > 0)
         return err_input(err, "repeat: blocks do not nest");
     if (json_keys(v, "name repeat ops", err) < 0 || json_str(v, "name", &name, err) < 0 ||
-        json_str(v, "repeat", &count, err) < 0 || json_array_member(v, "ops", &ops, err) < 0)
+        json_str(v, "repeat", &count, err) < 0 ||
+        json_array_member(v, "ops", &ops, err) < 0)
         return -1;
     if (expr_eval(count, lookup_size, r, &n, err) < 0)
         return err_prefix(err, "repeat");
@@ -314,7 +330,8 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
 static int read_ops(struct reader *r, const json_t *list, int depth, struct err *err) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
-        int rc = json_object_get(v, "repeat") ? read_repeat(r, v, depth, err) : read_op(r, v, err);
+        int rc = json_object_get(v, "repeat") ? read_repeat(r, v, depth, err)
+                                              : read_op(r, v, err);
         if (rc < 0)
             return at_op(v, i, err);
         r->place++;
@@ -416,7 +433,8 @@ static int apply_set(struct reader *r, const char *set, struct err *err) {
     if (parts.n)
         qsort(parts.p, (size_t)parts.n, sizeof *parts.p, by_text);
     for (int64_t i = 0; i < parts.n; i++)
-        r->m->set = arena_printf(&r->m->arena, "%s%s%s", r->m->set, i ? "," : "", parts.p[i]);
+        r->m->set =
+            arena_printf(&r->m->arena, "%s%s%s", r->m->set, i ? "," : "", parts.p[i]);
     arr_release(&parts);
     return 0;
 }
@@ -488,11 +506,14 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     struct model *m = r->m;
     const char *name = "", *about;
     json_t *sizes, *rates = NULL, *inputs, *ops;
-    if (json_keys(doc, "$schema format name about sizes rates default presets inputs ops", err) < 0 ||
-        json_format(doc, "weft-model/1", err) < 0 || json_str(doc, "name", &name, err) < 0 ||
+    if (json_keys(doc, "$schema format name about sizes rates default presets inputs ops",
+                  err) < 0 ||
+        json_format(doc, "weft-model/1", err) < 0 ||
+        json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
         json_object_member(doc, "sizes", &sizes, err) < 0 ||
-        (json_object_get(doc, "rates") && json_object_member(doc, "rates", &rates, err) < 0) ||
+        (json_object_get(doc, "rates") &&
+         json_object_member(doc, "rates", &rates, err) < 0) ||
         json_object_member(doc, "inputs", &inputs, err) < 0 ||
         json_array_member(doc, "ops", &ops, err) < 0)
         return -1;

@@ -82,8 +82,8 @@ static int read_memory(const json_t *doc, int64_t *out, struct err *err) {
 
 static int read_document(struct cluster *c, const json_t *doc, struct err *err) {
     const char *device = "";
-    if (json_keys(doc, "$schema format about nodes devices_per_node device memory flops", err) <
-            0 ||
+    if (json_keys(doc, "$schema format about nodes devices_per_node device memory flops",
+                  err) < 0 ||
         json_format(doc, "weft-cluster/1", err) < 0 ||
         json_int(doc, "nodes", 1, MAX_COUNT, &c->nodes, err) < 0 ||
         json_int(doc, "devices_per_node", 1, MAX_COUNT, &c->devices_per_node, err) < 0 ||

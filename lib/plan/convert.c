@@ -46,7 +46,8 @@ static bool single_step(const struct mesh *mesh, const struct shape *s,
     if (to >= 0 && (!innermost(mesh, p, a, to) ||
                     placement_dim_size(mesh, sizes, p, to) % mesh->size[a]))
         return false;
-    *step = (struct convert_step){.axes = 1u << a, .from = from, .to = to, .before = p, .after = p};
+    *step = (struct convert_step){
+        .axes = 1u << a, .from = from, .to = to, .before = p, .after = p};
     step->after.at[a] = (int8_t)to;
     if (from >= 0)
         step->kind = to >= 0 ? CONVERT_all_to_all : CONVERT_all_gather;
@@ -74,7 +75,8 @@ static int merge_all_reduces(struct convert_step *steps, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
         struct convert_step *last = kept ? &steps[kept - 1] : NULL;
-        if (last && last->kind == CONVERT_all_reduce && steps[i].kind == CONVERT_all_reduce) {
+        if (last && last->kind == CONVERT_all_reduce &&
+            steps[i].kind == CONVERT_all_reduce) {
             last->axes |= steps[i].axes;
             last->after = steps[i].after;
         } else {
@@ -86,8 +88,8 @@ static int merge_all_reduces(struct convert_step *steps, int n) {
 
 enum { MAX_STATES = 729 }; /* 3 choices for each of 6 axes */
 
-int convert_path(const struct mesh *mesh, const struct shape *s, const struct dim_sizes *sizes,
-                 struct placement from, struct placement to,
+int convert_path(const struct mesh *mesh, const struct shape *s,
+                 const struct dim_sizes *sizes, struct placement from, struct placement to,
                  struct convert_step steps[CONVERT_MAX_STEPS], double *cost) {
     if (cost)
         *cost = 0;

@@ -73,16 +73,20 @@ int mesh_parse(const char *text, int64_t max_devices, struct mesh *mesh, struct 
         char *end;
         long size = p[n] == ':' ? strtol(p + n + 1, &end, 10) : 0;
         if (!n || n >= MESH_MAX_NAME || p[n] != ':' || (*end && *end != ' '))
-            return err_input(err, "mesh: \"%.64s\": expected axes such as \"dp:2 tp:4\"", text);
+            return err_input(err, "mesh: \"%.64s\": expected axes such as \"dp:2 tp:4\"",
+                             text);
         if (mesh->n_axes == MESH_MAX_AXES)
             return err_input(err, "mesh: more than %d axes", MESH_MAX_AXES);
         if (size < 1 || size > max_devices || (devices *= size) > max_devices)
-            return err_input(err, "mesh: \"%.64s\": sizes must be positive and at most %lld "
-                                  "devices", text, (long long)max_devices);
+            return err_input(err,
+                             "mesh: \"%.64s\": sizes must be positive and at most %lld "
+                             "devices",
+                             text, (long long)max_devices);
         memcpy(mesh->name[mesh->n_axes], p, n);
         mesh->name[mesh->n_axes][n] = '\0';
         if (mesh_axis_find(mesh, mesh->name[mesh->n_axes]) >= 0)
-            return err_input(err, "mesh: axis \"%s\" appears twice", mesh->name[mesh->n_axes]);
+            return err_input(err, "mesh: axis \"%s\" appears twice",
+                             mesh->name[mesh->n_axes]);
         mesh->size[mesh->n_axes++] = (int)size;
         p = end;
     }
@@ -93,7 +97,8 @@ void mesh_format(const struct mesh *mesh, char *buf, size_t n) {
     buf[0] = '\0';
     for (int a = 0; a < mesh->n_axes; a++) {
         size_t used = strlen(buf);
-        snprintf(buf + used, n - used, "%s%s:%d", a ? " " : "", mesh->name[a], mesh->size[a]);
+        snprintf(buf + used, n - used, "%s%s:%d", a ? " " : "", mesh->name[a],
+                 mesh->size[a]);
     }
 }
 
@@ -118,11 +123,13 @@ static struct placement place(const struct mesh *mesh, const struct layout *l, d
     return p;
 }
 
-struct placement placement_operand(const struct mesh *mesh, const struct layout *l, dimset dims) {
+struct placement placement_operand(const struct mesh *mesh, const struct layout *l,
+                                   dimset dims) {
     return place(mesh, l, dims, PLACE_REPLICATE);
 }
 
-struct placement placement_result(const struct mesh *mesh, const struct layout *l, dimset dims) {
+struct placement placement_result(const struct mesh *mesh, const struct layout *l,
+                                  dimset dims) {
     return place(mesh, l, dims, PLACE_PARTIAL);
 }
 
@@ -146,10 +153,11 @@ void placement_format(const struct model *m, const struct mesh *mesh, struct pla
                       char *buf, size_t n) {
     size_t used = (size_t)snprintf(buf, n, "[");
     for (int a = 0; a < mesh->n_axes && used < n; a++)
-        used += (size_t)snprintf(buf + used, n - used, "%s%s:%s", a ? " " : "", mesh->name[a],
-                                 p.at[a] >= 0               ? m->dims[p.at[a]].name
-                                 : p.at[a] == PLACE_PARTIAL ? "+"
-                                                            : "=");
+        used +=
+            (size_t)snprintf(buf + used, n - used, "%s%s:%s", a ? " " : "", mesh->name[a],
+                             p.at[a] >= 0               ? m->dims[p.at[a]].name
+                             : p.at[a] == PLACE_PARTIAL ? "+"
+                                                        : "=");
     if (used < n)
         snprintf(buf + used, n - used, "]");
 }
@@ -205,8 +213,8 @@ int layout_check(const struct model *m, const struct model_op *op, const struct 
             return err_input(err, "layout: %s has no dim %s (axis %s)", op->name,
                              m->dims[d].name, mesh->name[a]);
         if (!(op->splittable >> d & 1))
-            return err_input(err, "layout: %s cannot be split on dim %s (axis %s)", op->name,
-                             m->dims[d].name, mesh->name[a]);
+            return err_input(err, "layout: %s cannot be split on dim %s (axis %s)",
+                             op->name, m->dims[d].name, mesh->name[a]);
         if (left.size[d] % mesh->size[a])
             return err_input(err, "layout: axis %s (%d) does not divide %s (%lld) of %s",
                              mesh->name[a], mesh->size[a], m->dims[d].name,

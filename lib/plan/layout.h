@@ -60,9 +60,11 @@ struct placement {
 struct placement placement_replicate(void);
 bool placement_equal(struct placement a, struct placement b);
 /* Of an operand or parameter with these dims; also of a gradient that is wanted. */
-struct placement placement_operand(const struct mesh *mesh, const struct layout *l, dimset dims);
+struct placement placement_operand(const struct mesh *mesh, const struct layout *l,
+                                   dimset dims);
 /* Of a result with these dims; also of a gradient as it comes out. */
-struct placement placement_result(const struct mesh *mesh, const struct layout *l, dimset dims);
+struct placement placement_result(const struct mesh *mesh, const struct layout *l,
+                                  dimset dims);
 /* Axes at which the placement is Partial / Replicate / Shard. */
 unsigned placement_axes(const struct mesh *mesh, struct placement p, int what);
 unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p);
@@ -80,7 +82,8 @@ struct block {
     int64_t first[MODEL_MAX_RANK], size[MODEL_MAX_RANK];
 };
 struct block placement_block(const struct mesh *mesh, const struct shape *s,
-                             const struct dim_sizes *sizes, struct placement p, const int *coord);
+                             const struct dim_sizes *sizes, struct placement p,
+                             const int *coord);
 /* Elements of a block (the same for every rank: shards are even). */
 int64_t placement_elements(const struct mesh *mesh, const struct shape *s,
                            const struct dim_sizes *sizes, struct placement p);
@@ -94,11 +97,11 @@ int layout_check(const struct model *m, const struct model_op *op, const struct 
 
 /* ---- conversions ------------------------------------------------------------------- */
 
-#define CONVERT_KINDS(X)                   \
-    X(all_gather, "all_gather")            \
-    X(all_reduce, "all_reduce")            \
-    X(reduce_scatter, "reduce_scatter")    \
-    X(all_to_all, "all_to_all")            \
+#define CONVERT_KINDS(X)                                                                   \
+    X(all_gather, "all_gather")                                                            \
+    X(all_reduce, "all_reduce")                                                            \
+    X(reduce_scatter, "reduce_scatter")                                                    \
+    X(all_to_all, "all_to_all")                                                            \
     X(slice, "slice")
 
 enum convert_kind {
@@ -110,8 +113,8 @@ const char *convert_kind_name(enum convert_kind kind);
 
 struct convert_step {
     enum convert_kind kind;
-    unsigned axes;            /* one axis; all_reduce may take several at once */
-    int from, to;             /* dim that was split / will be split, or PLACE_* */
+    unsigned axes; /* one axis; all_reduce may take several at once */
+    int from, to;  /* dim that was split / will be split, or PLACE_* */
     struct placement before, after;
 };
 
@@ -121,8 +124,8 @@ enum { CONVERT_MAX_STEPS = 2 * MESH_MAX_AXES };
  * placements in between; an axis may only be moved while it is the innermost one that splits
  * its dim). `to` has no Partial that `from` has not. Returns the number of steps; `cost`, if not
  * NULL, gets the bytes-like weight. */
-int convert_path(const struct mesh *mesh, const struct shape *s, const struct dim_sizes *sizes,
-                 struct placement from, struct placement to,
+int convert_path(const struct mesh *mesh, const struct shape *s,
+                 const struct dim_sizes *sizes, struct placement from, struct placement to,
                  struct convert_step steps[CONVERT_MAX_STEPS], double *cost);
 
 /* The same placement with no Partial: each such axis splits the first dim that it divides

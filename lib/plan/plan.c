@@ -81,9 +81,11 @@ static int check_stage(const struct plan *p, int s, const struct dim_sizes *size
         for (int k = 0; k < op->n_in; k++) {
             int producer = m->tensors[op->in[k]].producer;
             if (producer >= 0 && p->stage_of[producer] > s)
-                return err_input(err, "ops: %s needs the result of %s, which stands in the later "
-                                      "stages[%d]", op->name, m->ops[producer].name,
-                                 p->stage_of[producer]);
+                return err_input(
+                    err,
+                    "ops: %s needs the result of %s, which stands in the later "
+                    "stages[%d]",
+                    op->name, m->ops[producer].name, p->stage_of[producer]);
         }
     }
     return 0;
@@ -95,15 +97,19 @@ static int check_size(const struct plan *p, struct err *err) {
     double total = 0;
     for (int i = 0; i < m->n_tensors + m->n_params; i++) {
         bool tensor = i < m->n_tensors;
-        const struct shape *s = tensor ? &m->tensors[i].shape : &m->params[i - m->n_tensors].shape;
+        const struct shape *s =
+            tensor ? &m->tensors[i].shape : &m->params[i - m->n_tensors].shape;
         double n = 1;
         for (int d = 0; d < s->rank; d++)
             n *= (double)(s->dim[d] == m->batch ? p->batch : m->dims[s->dim[d]].size);
         total += n;
     }
     if (total > 0x1p54)
-        return err_input(err, "batch: the tensors of one step hold %.3g elements, expected at most "
-                              "2^54", total);
+        return err_input(
+            err,
+            "batch: the tensors of one step hold %.3g elements, expected at most "
+            "2^54",
+            total);
     return 0;
 }
 

@@ -35,15 +35,15 @@ struct stage {
     int *ops;               /* op ids, ascending */
     struct layout *layouts; /* [n_ops] */
     bool *recompute;        /* [n_ops]: the result is not kept for the backward pass */
-    int zero;               /* 0 or 1: optimizer state sharded where the parameter is replicated */
+    int zero; /* 0 or 1: optimizer state sharded where the parameter is replicated */
 };
 
 struct plan {
     struct arena arena;
-    struct model *model;  /* owned when owns_model */
+    struct model *model; /* owned when owns_model */
     bool owns_model;
-    int64_t batch;        /* samples per step */
-    int64_t micro_batch;  /* samples per micro-batch, over the whole mesh of a stage */
+    int64_t batch;       /* samples per step */
+    int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
     enum schedule schedule;
     enum optimizer optimizer;
     int n_stages;

@@ -44,8 +44,9 @@ static int choose_dim(const struct model *m, const struct model_op *op, const js
     return 0;
 }
 
-static int apply_layout(const struct model *m, const struct mesh *mesh, const json_t *layout,
-                        const struct model_op *op, struct layout *out, struct err *err) {
+static int apply_layout(const struct model *m, const struct mesh *mesh,
+                        const json_t *layout, const struct model_op *op, struct layout *out,
+                        struct err *err) {
     if (!json_is_object(layout))
         return err_input(err, "layout: expected an object, got %s", json_type_name(layout));
     memset(out, PLACE_NONE, sizeof *out);
@@ -77,7 +78,8 @@ static int check_patterns(const json_t *v, const char *key, struct err *err) {
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
         if (!s || !pattern_valid(s))
-            return err_input(err, "%s: expected op names or patterns such as \"layer.0-3.*\"", key);
+            return err_input(
+                err, "%s: expected op names or patterns such as \"layer.0-3.*\"", key);
     }
     return 0;
 }
@@ -134,7 +136,8 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     const char *mesh = "";
     int64_t zero = 0;
     if (json_keys(v, "ops mesh layout except recompute zero", err) < 0 ||
-        json_opt_str(v, "mesh", &mesh, err) < 0 || json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
+        json_opt_str(v, "mesh", &mesh, err) < 0 ||
+        json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
         mesh_parse(mesh, MAX_DEVICES, &st->mesh, err) < 0)
         return -1;
     st->zero = (int)zero;
@@ -154,9 +157,11 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
 static int assign_ops(struct plan *p, const json_t *stages, struct err *err) {
     int rest = -1;
     for (int s = 0; s < p->n_stages; s++) {
-        const json_t *v = json_array_get(stages, (size_t)s), *ops = json_object_get(v, "ops");
+        const json_t *v = json_array_get(stages, (size_t)s),
+                     *ops = json_object_get(v, "ops");
         if (!ops && rest >= 0)
-            return err_input(err, "stages[%d].ops: missing (only one stage may leave it out)", s);
+            return err_input(
+                err, "stages[%d].ops: missing (only one stage may leave it out)", s);
         if (!ops)
             rest = s;
         else if (check_patterns(ops, "ops", err) < 0)
@@ -170,8 +175,8 @@ static int assign_ops(struct plan *p, const json_t *stages, struct err *err) {
             if (!ops || !patterns_match(ops, name))
                 continue;
             if (found >= 0)
-                return err_input(err, "stages[%d].ops: %s stands in stages[%d] too", s, name,
-                                 found);
+                return err_input(err, "stages[%d].ops: %s stands in stages[%d] too", s,
+                                 name, found);
             found = s;
         }
         if (found < 0)
@@ -221,7 +226,8 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     return 0;
 }
 
-static int read_plan(struct plan *p, const json_t *doc, const json_t *stages, struct err *err) {
+static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
+                     struct err *err) {
     if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)
@@ -232,8 +238,10 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages, st
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(doc, "$schema format model set batch micro_batch schedule optimizer stages provenance",
-                  err) < 0 ||
+    if (json_keys(
+            doc,
+            "$schema format model set batch micro_batch schedule optimizer stages provenance",
+            err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)
         return NULL;

@@ -15,7 +15,8 @@ static int whole_blocks(const struct model *m, const int *ops, int n, int i, int
         /* The block must begin here and be here to its end. */
         if (id > 0 && m->ops[id - 1].block == b)
             break;
-        while (start + k < n && ops[start + k] == id + k && m->ops[ops[start + k]].block == b)
+        while (start + k < n && ops[start + k] == id + k &&
+               m->ops[ops[start + k]].block == b)
             k++;
         int next = id + k;
         if (next < m->n_ops && m->ops[next].block == b)
@@ -47,8 +48,8 @@ static json_t *fold_ops(const struct model *m, const int *ops, int n) {
         char range[32] = "";
         if (blocks > 1)
             snprintf(range, sizeof range, "-%d", op->block + blocks - 1);
-        json_array_append_new(list, json_sprintf("%.*s.%d%s", block_prefix(op->name), op->name,
-                                                 op->block, range));
+        json_array_append_new(list, json_sprintf("%.*s.%d%s", block_prefix(op->name),
+                                                 op->name, op->block, range));
         i += covered;
     }
     return list;
@@ -78,8 +79,8 @@ static bool follows_default(const struct defaults *d, const struct mesh *mesh,
 }
 
 /* Ops of the stage that the default covers on one axis. */
-static int covered_ops(const struct plan *p, const struct stage *st, const struct defaults *d,
-                       int axis) {
+static int covered_ops(const struct plan *p, const struct stage *st,
+                       const struct defaults *d, int axis) {
     int n = 0;
     for (int i = 0; i < st->n_ops; i++)
         n += default_dim(d, axis, &p->model->ops[st->ops[i]]) == st->layouts[i].dim[axis];
@@ -87,7 +88,8 @@ static int covered_ops(const struct plan *p, const struct stage *st, const struc
 }
 
 /* Greedy: insert the dim, at the place, that covers most further ops, until none helps. */
-static void choose_defaults(const struct plan *p, const struct stage *st, struct defaults *d) {
+static void choose_defaults(const struct plan *p, const struct stage *st,
+                            struct defaults *d) {
     *d = (struct defaults){{0}, {{0}}};
     for (int a = 0; a < st->mesh.n_axes; a++) {
         int best = covered_ops(p, st, d, a);
@@ -97,7 +99,8 @@ static void choose_defaults(const struct plan *p, const struct stage *st, struct
             for (int dim = 0; dim < p->model->n_dims; dim++) {
                 for (int at = 0; at <= d->n[a]; at++) {
                     struct defaults t = *d;
-                    memmove(&t.dim[a][at + 1], &t.dim[a][at], sizeof(int) * (size_t)(t.n[a] - at));
+                    memmove(&t.dim[a][at + 1], &t.dim[a][at],
+                            sizeof(int) * (size_t)(t.n[a] - at));
                     t.dim[a][at] = dim;
                     t.n[a]++;
                     int covered = covered_ops(p, st, &t, a);
@@ -143,8 +146,8 @@ static json_t *layout_json(const struct model *m, const struct mesh *mesh,
 }
 
 /* Do all ops of this place in the stage have the same value at data[i * size]? */
-static bool uniform_place(const struct plan *p, const struct stage *st, int i, const void *data,
-                          size_t size) {
+static bool uniform_place(const struct plan *p, const struct stage *st, int i,
+                          const void *data, size_t size) {
     const char *bytes = data;
     int place = p->model->ops[st->ops[i]].place;
     for (int j = 0; j < st->n_ops; j++)
@@ -173,7 +176,8 @@ static void add_exception(json_t *list, json_t *layout, json_t *pattern) {
             return;
         }
     }
-    json_array_append_new(list, json_pack("{s:[o], s:o}", "ops", pattern, "layout", layout));
+    json_array_append_new(list,
+                          json_pack("{s:[o], s:o}", "ops", pattern, "layout", layout));
 }
 
 static json_t *exceptions_json(const struct plan *p, const struct stage *st,

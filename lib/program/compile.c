@@ -62,8 +62,9 @@ static void compile_stage(const struct plan *plan, int stage, struct transfer *t
     pass_update(&e);
     e.seg_first[SEG_COUNT] = (int)e.instrs.n;
     *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
-    pass_memory(&e, out, schedule_in_flight(plan->schedule, stage, plan->n_stages,
-                                            plan_micro_batches(plan)));
+    pass_memory(&e, out,
+                schedule_in_flight(plan->schedule, stage, plan->n_stages,
+                                   plan_micro_batches(plan)));
     out->instrs = e.instrs.p;
     out->n_instrs = (int)e.instrs.n;
     memcpy(out->seg, e.seg_first, sizeof out->seg);
@@ -132,8 +133,8 @@ struct program *program_compile(const struct plan *plan, struct err *err) {
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
     transfers_list(plan, &g->transfers, &g->n_transfers);
     const struct model_op *loss = &plan->model->ops[plan->model->loss];
-    g->loss_terms = model_elements(plan->model, &plan->model->tensors[loss->in[1]].shape,
-                                   plan->batch);
+    g->loss_terms =
+        model_elements(plan->model, &plan->model->tensors[loss->in[1]].shape, plan->batch);
     for (int s = 0; s < g->n_stages; s++)
         compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
     transfers_place(g);

@@ -5,12 +5,17 @@
 #include <string.h>
 
 int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem) {
-    arr_push(&e->buffers, (struct buffer){.elems = elems, .mem = mem, .first = -1, .last = -1});
+    arr_push(&e->buffers,
+             (struct buffer){.elems = elems, .mem = mem, .first = -1, .last = -1});
     return (int)e->buffers.n - 1;
 }
 
 struct instr *emit_instr(struct emit *e, enum opcode code) {
-    struct instr i = {.code = code, .op = e->op, .tensor = -1, .param = e->param, .transfer = -1,
+    struct instr i = {.code = code,
+                      .op = e->op,
+                      .tensor = -1,
+                      .param = e->param,
+                      .transfer = -1,
                       .place = placement_replicate()};
     memset(i.in, -1, sizeof i.in);
     memset(i.out, -1, sizeof i.out);
@@ -72,8 +77,10 @@ static void emit_permute(struct emit *e, int x, int y, const int64_t size[3],
     i->out[0] = y;
     i->n[0] = size[0] * size[1] * size[2];
     i->n[1] = size[2];
-    i->copy = (struct copy){.rank = 3, .size = {size[0], size[1], size[2]},
-                            .src = {src[0], src[1], 1}, .dst = {dst[0], dst[1], 1}};
+    i->copy = (struct copy){.rank = 3,
+                            .size = {size[0], size[1], size[2]},
+                            .src = {src[0], src[1], 1},
+                            .dst = {dst[0], dst[1], 1}};
 }
 
 static void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int y,
@@ -86,8 +93,8 @@ static void emit_collective(struct emit *e, enum opcode code, unsigned axes, int
 }
 
 /* [g][pre][chunk] <-> [pre][g][chunk] */
-static void emit_interleave(struct emit *e, int x, int y, int64_t g, int64_t pre, int64_t chunk,
-                            bool gather) {
+static void emit_interleave(struct emit *e, int x, int y, int64_t g, int64_t pre,
+                            int64_t chunk, bool gather) {
     const int64_t size[3] = {g, pre, chunk};
     const int64_t apart[2] = {pre * chunk, chunk}, woven[2] = {chunk, g * chunk};
     emit_permute(e, x, y, size, gather ? apart : woven, gather ? woven : apart);
@@ -98,7 +105,8 @@ static int64_t axis_size(const struct emit *e, const struct convert_step *step) 
 }
 
 static void step_all_gather(struct emit *e, const struct shape *s,
-                            const struct convert_step *step, int x, int y, int64_t n_after) {
+                            const struct convert_step *step, int x, int y,
+                            int64_t n_after) {
     int64_t pre, rest, g = axis_size(e, step);
     around(e, s, step->before, step->from, &pre, &rest);
     if (pre == 1) {
@@ -111,7 +119,8 @@ static void step_all_gather(struct emit *e, const struct shape *s,
 }
 
 static void step_reduce_scatter(struct emit *e, const struct shape *s,
-                                const struct convert_step *step, int x, int y, int64_t n_before) {
+                                const struct convert_step *step, int x, int y,
+                                int64_t n_before) {
     int64_t pre, rest, g = axis_size(e, step);
     around(e, s, step->after, step->to, &pre, &rest);
     if (pre > 1) {
@@ -142,8 +151,8 @@ static void step_all_to_all(struct emit *e, const struct shape *s,
         emit_interleave(e, t, y, g, pre2, rest2 / g, true);
 }
 
-static void step_slice(struct emit *e, const struct shape *s, const struct convert_step *step,
-                       int x, int y, int64_t n_after) {
+static void step_slice(struct emit *e, const struct shape *s,
+                       const struct convert_step *step, int x, int y, int64_t n_after) {
     int64_t pre, rest, g = axis_size(e, step);
     around(e, s, step->after, step->to, &pre, &rest);
     struct instr *i = emit_instr(e, I_copy);
@@ -152,13 +161,17 @@ static void step_slice(struct emit *e, const struct shape *s, const struct conve
     i->n[0] = n_after;
     i->n[1] = rest;
     i->axes = step->axes;
-    i->copy = (struct copy){.rank = 2, .size = {pre, rest}, .src = {g * rest, 1},
-                            .dst = {rest, 1}, .src_step = rest};
+    i->copy = (struct copy){.rank = 2,
+                            .size = {pre, rest},
+                            .src = {g * rest, 1},
+                            .dst = {rest, 1},
+                            .src_step = rest};
 }
 
 static int emit_step(struct emit *e, const struct shape *s, const struct convert_step *step,
                      int x, int dest) {
-    int64_t before = emit_elements(e, s, step->before), after = emit_elements(e, s, step->after);
+    int64_t before = emit_elements(e, s, step->before),
+            after = emit_elements(e, s, step->after);
     if (step->kind == CONVERT_all_reduce) {
         emit_collective(e, I_all_reduce, step->axes, x, x, before);
         return dest >= 0 ? emit_copy(e, x, dest, before) : x;

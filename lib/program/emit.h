@@ -34,7 +34,8 @@ struct emit {
     int *backward; /* tensor -> values made again in the backward pass */
     int *gradient; /* tensor -> gradient contributions */
     int *op_index; /* op -> its place in the stage, or -1 */
-    int *aux;      /* op in the stage -> buffer of what it keeps (statistics), per pass: [2 * i + pass] */
+    int *
+        aux; /* op in the stage -> buffer of what it keeps (statistics), per pass: [2 * i + pass] */
     int *param_of; /* param -> its first instance, or -1 */
     int *grad_of;  /* param -> its first gradient, or -1 */
     bool *tied;    /* param -> used by more than one op */

@@ -46,7 +46,8 @@ static struct layout bias_layout(const struct model_op *op, const struct layout 
     return b;
 }
 
-static struct layout param_layout(const struct model_op *op, const struct layout *l, int slot) {
+static struct layout param_layout(const struct model_op *op, const struct layout *l,
+                                  int slot) {
     return slot ? bias_layout(op, l) : *l;
 }
 
@@ -54,8 +55,8 @@ int param_get(struct emit *e, int param, struct placement place) {
     for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
         if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
             return (int)i;
-    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
-                             MEM_parameters);
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_parameters);
     bool first = e->param_of[param] < 0;
     /* The home of a parameter is the stage that uses it first, under that op's layout. */
     bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
@@ -70,8 +71,8 @@ int grad_get(struct emit *e, int param, int instance, struct placement place) {
         if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
             placement_equal(e->grads.p[i].place, place))
             return e->grads.p[i].buffer;
-    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
-                             MEM_gradients);
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_gradients);
     arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
     if (e->grad_of[param] < 0)
         e->grad_of[param] = (int)e->grads.n - 1;
@@ -106,13 +107,15 @@ static struct instr *op_instr(struct emit *e, enum opcode code, int op) {
 
 static int operand(struct emit *e, int op, int k) {
     int t = e->m->ops[op].in[k];
-    return value_get(e, t, placement_operand(e->mesh, op_layout(e, op),
-                                             shape_dims(&e->m->tensors[t].shape)));
+    return value_get(
+        e, t,
+        placement_operand(e->mesh, op_layout(e, op), shape_dims(&e->m->tensors[t].shape)));
 }
 
 static struct placement result_place(const struct emit *e, int op) {
     const struct model_op *o = &e->m->ops[op];
-    return placement_result(e->mesh, op_layout(e, op), shape_dims(&e->m->tensors[o->out].shape));
+    return placement_result(e->mesh, op_layout(e, op),
+                            shape_dims(&e->m->tensors[o->out].shape));
 }
 
 /* Lists a result in the pass under way. */
@@ -253,7 +256,8 @@ static void attention_forward(struct emit *e, int op) {
 
 static void elementwise_forward(struct emit *e, int op, enum opcode code) {
     const struct model_op *o = &e->m->ops[op];
-    int a = operand(e, op, 0), b = o->n_in > 1 ? operand(e, op, 1) : -1, y = new_result(e, op);
+    int a = operand(e, op, 0), b = o->n_in > 1 ? operand(e, op, 1) : -1,
+        y = new_result(e, op);
     struct instr *i = op_instr(e, code, op);
     i->in[0] = a;
     i->in[1] = b;
@@ -285,7 +289,8 @@ static void cross_entropy_forward(struct emit *e, int op) {
         i->n[0] = rows;
         i->n[1] = n;
         i->tensor = o->in[0];
-        i->place = placement_operand(e->mesh, l, shape_dims(&e->m->tensors[o->in[0]].shape));
+        i->place =
+            placement_operand(e->mesh, l, shape_dims(&e->m->tensors[o->in[0]].shape));
         i = op_instr(e, I_all_gather, op);
         i->axes = axes;
         i->in[0] = part;
@@ -391,7 +396,8 @@ static void pass_on(struct emit *e, int op, int k, int dy) {
     const struct model_tensor *t = &e->m->tensors[e->m->ops[op].in[k]];
     if (t->producer >= 0)
         gradient_add(e, e->m->ops[op].in[k],
-                     placement_result(e->mesh, op_layout(e, op), shape_dims(&t->shape)), dy);
+                     placement_result(e->mesh, op_layout(e, op), shape_dims(&t->shape)),
+                     dy);
 }
 
 static void bias_backward(struct emit *e, int op, int dy) {

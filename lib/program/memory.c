@@ -185,7 +185,8 @@ static void merge_gradient_reductions(struct emit *e) {
     int64_t kept = e->seg_first[SEG_UPDATE];
     for (int64_t i = kept; i < e->instrs.n; i++) {
         struct instr *ins = &e->instrs.p[i];
-        struct instr *last = kept > e->seg_first[SEG_UPDATE] ? &e->instrs.p[kept - 1] : NULL;
+        struct instr *last =
+            kept > e->seg_first[SEG_UPDATE] ? &e->instrs.p[kept - 1] : NULL;
         if (last && last->code == I_all_reduce && ins->code == I_all_reduce &&
             last->axes == ins->axes) {
             struct buffer a = e->buffers.p[last->in[0]], b = e->buffers.p[ins->in[0]];

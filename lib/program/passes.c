@@ -7,17 +7,19 @@
 #include <string.h>
 
 /* The transfer of this tensor (or its gradient) between two stages. */
-static int find_transfer(const struct emit *e, int tensor, bool gradient, int from, int to) {
+static int find_transfer(const struct emit *e, int tensor, bool gradient, int from,
+                         int to) {
     for (int i = 0; i < e->n_transfers; i++) {
         const struct transfer *t = &e->transfers[i];
-        if (t->tensor == tensor && t->gradient == gradient && t->from == from && t->to == to)
+        if (t->tensor == tensor && t->gradient == gradient && t->from == from &&
+            t->to == to)
             return i;
     }
     return -1;
 }
 
-static void emit_send(struct emit *e, int tensor, bool gradient, int to, struct placement place,
-                      int buffer) {
+static void emit_send(struct emit *e, int tensor, bool gradient, int to,
+                      struct placement place, int buffer) {
     struct instr *i = emit_instr(e, I_send);
     i->tensor = tensor;
     i->in[0] = buffer;
@@ -28,7 +30,8 @@ static void emit_send(struct emit *e, int tensor, bool gradient, int to, struct 
         e->transfers[i->transfer].from_place = place;
 }
 
-static int emit_recv(struct emit *e, int tensor, bool gradient, int from, struct placement place) {
+static int emit_recv(struct emit *e, int tensor, bool gradient, int from,
+                     struct placement place) {
     int64_t n = emit_elements(e, &e->m->tensors[tensor].shape, place);
     int buffer = emit_buffer(e, n, MEM_temporaries);
     struct instr *i = emit_instr(e, I_recv);
@@ -76,8 +79,9 @@ static int cheapest(const struct emit *e, int tensor, int head, struct placement
          * ones are not touched again. */
         if (placement_axes(e->mesh, e->pool.p[i].place, PLACE_PARTIAL) && i != head)
             continue;
-        if (convert_path(e->mesh, &e->m->tensors[tensor].shape, &e->sizes, e->pool.p[i].place,
-                         want, steps, &cost) >= 0 && cost < best_cost) {
+        if (convert_path(e->mesh, &e->m->tensors[tensor].shape, &e->sizes,
+                         e->pool.p[i].place, want, steps, &cost) >= 0 &&
+            cost < best_cost) {
             best_cost = cost;
             best = i;
         }
@@ -213,7 +217,8 @@ static void send_gradient(struct emit *e, int tensor) {
     struct placement place = e->pool.p[e->gradient[tensor]].place;
     place = placement_resolve(e->mesh, s, &e->sizes, place);
     int buffer = gradient_combine(e, tensor, place);
-    emit_send(e, tensor, true, e->plan->stage_of[e->m->tensors[tensor].producer], place, buffer);
+    emit_send(e, tensor, true, e->plan->stage_of[e->m->tensors[tensor].producer], place,
+              buffer);
 }
 
 /* The first op of this stage that reads each received tensor ends its backward pass. */
@@ -239,8 +244,8 @@ void pass_backward(struct emit *e) {
         int op = e->op = e->st->ops[i], dy = -1;
         const struct model_op *o = &e->m->ops[op];
         if (o->kind != OP_cross_entropy) {
-            struct placement want = placement_operand(e->mesh, op_layout(e, op),
-                                                      shape_dims(&e->m->tensors[o->out].shape));
+            struct placement want = placement_operand(
+                e->mesh, op_layout(e, op), shape_dims(&e->m->tensors[o->out].shape));
             receive_gradients(e, o->out, want);
             dy = gradient_combine(e, o->out, want);
         }

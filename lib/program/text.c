@@ -68,8 +68,8 @@ static void print_operands(const struct stage_program *sp, const int *ids, int n
                     (long long)sp->buffers[ids[k]].offset);
 }
 
-void instr_print(const struct program *g, const struct stage_program *sp, const struct instr *i,
-                 FILE *f) {
+void instr_print(const struct program *g, const struct stage_program *sp,
+                 const struct instr *i, FILE *f) {
     char names[128];
     snprintf(names, sizeof names, "%s", opcode_shape(i->code));
     fprintf(f, "%-20s", opcode_name(i->code));

@@ -17,16 +17,19 @@ static void add_transfer(struct transfer **list, int *n, int *cap, struct transf
 }
 
 /* Both directions of what stage `to` needs from stage `from`. */
-static void add_pair(struct transfer **list, int *n, int *cap, int tensor, int param, int from,
-                     int to) {
+static void add_pair(struct transfer **list, int *n, int *cap, int tensor, int param,
+                     int from, int to) {
     for (int i = 0; i < *n; i++)
-        if ((*list)[i].tensor == tensor && (*list)[i].param == param && (*list)[i].from == from &&
-            (*list)[i].to == to)
+        if ((*list)[i].tensor == tensor && (*list)[i].param == param &&
+            (*list)[i].from == from && (*list)[i].to == to)
             return;
-    add_transfer(list, n, cap,
-                 (struct transfer){.tensor = tensor, .param = param, .from = from, .to = to});
-    add_transfer(list, n, cap, (struct transfer){.tensor = tensor, .param = param, .gradient = true,
-                                                 .from = to, .to = from});
+    add_transfer(
+        list, n, cap,
+        (struct transfer){.tensor = tensor, .param = param, .from = from, .to = to});
+    add_transfer(
+        list, n, cap,
+        (struct transfer){
+            .tensor = tensor, .param = param, .gradient = true, .from = to, .to = from});
 }
 
 void transfers_list(const struct plan *plan, struct transfer **out, int *n) {
@@ -82,7 +85,8 @@ static void choose_replica(const struct mesh *mesh, struct placement p, int dst,
 }
 
 /* Steps through the shards of a placement: coordinates on sharded axes. */
-static bool next_shard(const struct mesh *mesh, struct placement p, int coord[MESH_MAX_AXES]) {
+static bool next_shard(const struct mesh *mesh, struct placement p,
+                       int coord[MESH_MAX_AXES]) {
     for (int a = mesh->n_axes - 1; a >= 0; a--) {
         if (p.at[a] < 0)
             continue;
@@ -93,7 +97,8 @@ static bool next_shard(const struct mesh *mesh, struct placement p, int coord[ME
     return false;
 }
 
-static void push_piece(struct piece **pieces, int *n, struct piece p, const struct shape *s) {
+static void push_piece(struct piece **pieces, int *n, struct piece p,
+                       const struct shape *s) {
     p.elems = 1;
     for (int i = 0; i < s->rank; i++)
         p.elems *= p.box.size[i];
@@ -120,8 +125,8 @@ static void pieces_into(const struct program *g, const struct transfer *t, int d
     } while (next_shard(&from->mesh, t->from_place, src));
 }
 
-int transfer_pieces(const struct program *g, const struct transfer *t, int rank, bool as_source,
-                    struct piece **pieces) {
+int transfer_pieces(const struct program *g, const struct transfer *t, int rank,
+                    bool as_source, struct piece **pieces) {
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
     int n = 0, senders = mesh_devices(&from->mesh), receivers = mesh_devices(&to->mesh);
     *pieces = NULL;
@@ -137,7 +142,8 @@ int transfer_pieces(const struct program *g, const struct transfer *t, int rank,
 }
 
 /* Is the box one run of memory inside the block? */
-static bool contiguous(const struct shape *s, const struct block *block, const struct block *box) {
+static bool contiguous(const struct shape *s, const struct block *block,
+                       const struct block *box) {
     int i = s->rank - 1;
     while (i > 0 && box->size[i] == block->size[i])
         i--;

@@ -11,7 +11,8 @@ static struct placement update_place(const struct emit *e, const struct param_in
     return e->st->zero ? placement_scatter(e->mesh, s, &e->sizes, p->place) : p->place;
 }
 
-static int find_param_transfer(const struct emit *e, int param, bool gradient, int from, int to) {
+static int find_param_transfer(const struct emit *e, int param, bool gradient, int from,
+                               int to) {
     for (int i = 0; i < e->n_transfers; i++) {
         const struct transfer *t = &e->transfers[i];
         if (t->param == param && t->gradient == gradient && t->from == from && t->to == to)
@@ -44,8 +45,8 @@ static struct instr *param_instr(struct emit *e, enum opcode code, int param,
     return i;
 }
 
-static void send_param(struct emit *e, int param, bool gradient, int to, struct placement place,
-                       int buffer) {
+static void send_param(struct emit *e, int param, bool gradient, int to,
+                       struct placement place, int buffer) {
     struct instr *i = param_instr(e, I_send, param, place);
     i->in[0] = buffer;
     i->transfer = find_param_transfer(e, param, gradient, e->stage, to);
@@ -53,7 +54,8 @@ static void send_param(struct emit *e, int param, bool gradient, int to, struct 
         e->transfers[i->transfer].from_place = place;
 }
 
-static int recv_param(struct emit *e, int param, bool gradient, int from, struct placement place) {
+static int recv_param(struct emit *e, int param, bool gradient, int from,
+                      struct placement place) {
     int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
                              MEM_temporaries);
     struct instr *i = param_instr(e, I_recv, param, place);
@@ -76,7 +78,8 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
         const struct transfer *t = &e->transfers[i];
         if (t->param == param && t->gradient && t->to == e->stage) {
             int g = recv_param(e, param, true, t->from, place);
-            total = emit_add(e, total, g, emit_elements(e, &e->m->params[param].shape, place));
+            total =
+                emit_add(e, total, g, emit_elements(e, &e->m->params[param].shape, place));
         }
     }
     return total;
@@ -139,8 +142,8 @@ static void receive_copy(struct emit *e, const struct param_instance *p) {
     int first = e->param_of[p->param];
     int value = e->params.p[first].buffer;
     if (&e->params.p[first] == p)
-        emit_copy(e, recv_param(e, p->param, false, home_stage(e, p->param), p->place), value,
-                  emit_elements(e, s, p->place));
+        emit_copy(e, recv_param(e, p->param, false, home_stage(e, p->param), p->place),
+                  value, emit_elements(e, s, p->place));
     else
         emit_convert(e, s, value, e->params.p[first].place, p->place, p->buffer);
 }
@@ -165,7 +168,8 @@ void pass_update(struct emit *e) {
     }
     for (int64_t i = 0; i < n; i++)
         if (e->params.p[i].home)
-            count_norm(e, e->params.p[i].param, update_place(e, &e->params.p[i]), gradient[i]);
+            count_norm(e, e->params.p[i].param, update_place(e, &e->params.p[i]),
+                       gradient[i]);
     e->param = -1;
     struct instr *norm = emit_instr(e, I_norm);
     norm->n[0] = 4; /* two doubles: squared norm and loss */

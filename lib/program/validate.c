@@ -66,8 +66,10 @@ static int replay_instr(const struct stage_program *sp, const struct instr *ins,
     for (int k = 0; k < INSTR_MAX_IN; k++) {
         int b = ins->in[k];
         if (b >= 0 && !permanent(&sp->buffers[b]) && !extents_hold(e, extent_of(sp, b, mb)))
-            return err_input(err, "%s reads buffer %d of micro-batch %lld, which is not written "
-                                  "or was overwritten", opcode_name(ins->code), b, (long long)mb);
+            return err_input(err,
+                             "%s reads buffer %d of micro-batch %lld, which is not written "
+                             "or was overwritten",
+                             opcode_name(ins->code), b, (long long)mb);
     }
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
         int b = ins->out[k];
@@ -96,7 +98,8 @@ static int replay_memory(const struct program *g, int stage, struct err *err) {
     for (int64_t i = 0; i < schedule_actions(m) && rc == 0; i++) {
         struct action a = schedule_action(g->plan->schedule, stage, g->n_stages, m, i);
         for (int j = sp->seg[a.segment]; j < sp->seg[a.segment + 1] && rc == 0; j++)
-            rc = replay_instr(sp, &sp->instrs[j], a.micro_batch < 0 ? 0 : a.micro_batch, &e, err);
+            rc = replay_instr(sp, &sp->instrs[j], a.micro_batch < 0 ? 0 : a.micro_batch, &e,
+                              err);
     }
     arr_release(&e.list);
     return rc < 0 ? err_prefix(err, "stages[%d]", stage) : 0;
@@ -112,13 +115,13 @@ struct mailbox { /* one message channel, at its sender */
 struct cursor { /* one rank */
     struct rank_program rp;
     int64_t action;
-    int instr;        /* next instruction of the action's segment, -1 = not begun */
-    bool arrived;     /* at the collective in front of it */
+    int instr;    /* next instruction of the action's segment, -1 = not begun */
+    bool arrived; /* at the collective in front of it */
     bool done;
-    int64_t *visits;  /* per set of axes: collectives begun */
-    int *n_boxes;     /* per transfer */
+    int64_t *visits; /* per set of axes: collectives begun */
+    int *n_boxes;    /* per transfer */
     struct mailbox **boxes;
-    int *n_wants;     /* per transfer: what it receives */
+    int *n_wants; /* per transfer: what it receives */
     struct piece **wants;
 };
 
@@ -190,7 +193,8 @@ static bool try_recv(struct replay *r, struct cursor *c, int transfer, struct er
         struct mailbox *box = find_box(r, p->src, c->rp.rank, transfer);
         if (!box || box->elems != p->elems) {
             err_input(err, "rank %d waits for %lld elements of rank %d, which sends %lld",
-                      c->rp.rank, (long long)p->elems, p->src, box ? (long long)box->elems : 0LL);
+                      c->rp.rank, (long long)p->elems, p->src,
+                      box ? (long long)box->elems : 0LL);
             *fault = true;
             return false;
         }
@@ -213,7 +217,8 @@ static bool try_collective(struct replay *r, struct cursor *c, const struct inst
         c->visits[ins->axes]++;
     c->arrived = true;
     const struct mesh *mesh = c->rp.sp->mesh;
-    int first = r->g->plan->stages[c->rp.stage].first_rank, n = mesh_group_size(mesh, ins->axes);
+    int first = r->g->plan->stages[c->rp.stage].first_rank,
+        n = mesh_group_size(mesh, ins->axes);
     int *ranks = mem_array((size_t)n, sizeof *ranks);
     mesh_group(mesh, ins->axes, c->rp.rank - first, ranks);
     bool all = true;
@@ -256,9 +261,10 @@ static int report_deadlock(const struct replay *r, struct err *err) {
     for (int i = 0; i < r->n; i++) {
         const struct cursor *c = &r->ranks[i];
         if (!c->done)
-            return err_input(err, "deadlock: rank %d waits at instruction %d (%s) of action %lld",
-                             i, c->instr, opcode_name(c->rp.sp->instrs[c->instr].code),
-                             (long long)c->action);
+            return err_input(
+                err, "deadlock: rank %d waits at instruction %d (%s) of action %lld", i,
+                c->instr, opcode_name(c->rp.sp->instrs[c->instr].code),
+                (long long)c->action);
     }
     return 0;
 }
@@ -278,8 +284,8 @@ static int replay_messages(struct replay *r, struct err *err) {
         for (int t = 0; t < r->g->n_transfers; t++)
             for (int k = 0; k < r->ranks[i].n_boxes[t]; k++)
                 if (r->ranks[i].boxes[t][k].sent != r->ranks[i].boxes[t][k].taken)
-                    return err_input(err, "a message of rank %d to rank %d is never taken", i,
-                                     r->ranks[i].boxes[t][k].dst);
+                    return err_input(err, "a message of rank %d to rank %d is never taken",
+                                     i, r->ranks[i].boxes[t][k].dst);
     return 0;
 }
 
@@ -287,8 +293,8 @@ int program_validate(const struct program *g, struct err *err) {
     for (int s = 0; s < g->n_stages; s++)
         if (replay_memory(g, s, err) < 0)
             return -1;
-    struct replay r = {.g = g, .micro_batches = replayed_micro_batches(g),
-                       .n = g->plan->devices};
+    struct replay r = {
+        .g = g, .micro_batches = replayed_micro_batches(g), .n = g->plan->devices};
     r.ranks = mem_array((size_t)r.n, sizeof *r.ranks);
     for (int i = 0; i < r.n; i++) {
         r.ranks[i].rp = program_for_rank(g, i);

@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 4, MAX_DEFAULT_HOPS = 4 };
+enum {
+    WIDTH = 4,        /* plans followed at each hop */
+    MAX_STARTS = 16,  /* improved with few hops */
+    SHALLOW_HOPS = 2,
+    FINALISTS = 3, /* then with more */
+    DEEP_HOPS = 3,
+};
 
 struct option {
     struct candidate c;
@@ -33,6 +39,7 @@ struct hops {
     uint64_t *seen;             /* hash set of visited plans */
     int64_t n_seen, cap_seen;
     int max_hops;
+    bool balanced; /* the primitive at work moves ops itself */
 };
 
 /* ---- visited plans ---------------------------------------------------------------------------- */
@@ -63,6 +70,12 @@ static bool visit(struct hops *hp, uint64_t h) {
     return fresh;
 }
 
+static void forget_visits(struct hops *hp) {
+    hp->n_seen = 0;
+    if (hp->seen)
+        memset(hp->seen, 0, sizeof *hp->seen * (size_t)hp->cap_seen);
+}
+
 /* ---- primitives ---------------------------------------------------------------------------------- */
 
 /* A candidate is large and mostly empty: only the stages that it has are copied. */
@@ -70,16 +83,17 @@ static void copy(struct candidate *to, const struct candidate *c) {
     memcpy(to, c, offsetof(struct candidate, stages) + sizeof *c->stages * (size_t)c->n_stages);
 }
 
-static void offer(struct hops *hp, const struct candidate *c) {
+static struct score consider(struct hops *hp, const struct candidate *c) {
+    struct score score = {.unknown = true};
     if (!visit(hp, candidate_hash(c)) || !search_legal(hp->s, c))
-        return;
-    struct score score = search_score(hp->s, c);
+        return score;
+    score = search_score(hp->s, c);
     struct options *o = hp->options;
     int at = o->n;
     while (at > 0 && score_better(&score, &o->p[at - 1].score))
         at--;
     if (score.unknown || at == WIDTH)
-        return;
+        return score;
     o->n += o->n < WIDTH;
     for (int i = o->n - 1; i > at; i--) {
         copy(&o->p[i].c, &o->p[i - 1].c);
@@ -87,6 +101,18 @@ static void offer(struct hops *hp, const struct candidate *c) {
     }
     copy(&o->p[at].c, c);
     o->p[at].score = score;
+    return score;
+}
+
+/* Considers a plan as it is, and with its ops moved to where they are best. */
+static void offer(struct hops *hp, const struct candidate *c) {
+    struct score score = consider(hp, c);
+    if (score.unknown || hp->balanced)
+        return;
+    struct candidate d;
+    copy(&d, c);
+    if (search_balance(hp->s, &d))
+        consider(hp, &d);
 }
 
 /* The style that a stage seems to have; good enough to lay it out again on other devices. */
@@ -312,10 +338,12 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
                    bool fine) {
     bool memory = score->overflow > 0;
     int k = memory ? score->fullest : score->slowest;
+    hp->balanced = true;
     if (k > 0)
         move_ops(hp, c, k, k - 1);
     if (k + 1 < c->n_stages)
         move_ops(hp, c, k, k + 1);
+    hp->balanced = false;
     for (int t = 0; t < c->n_stages; t++)
         if (t != k)
             trade_devices(hp, c, k, t);
@@ -355,43 +383,40 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
     return chosen >= 0;
 }
 
-static void improve(struct hops *hp, const struct candidate *start, bool fine) {
-    struct candidate c;
-    copy(&c, start);
-    struct score score = search_score(hp->s, &c);
+/* Follows improvements from *o as far as they go. */
+static void improve(struct hops *hp, struct option *o, bool fine) {
+    o->score = search_score(hp->s, &o->c);
     do
-        hp->limit = score;
-    while (!score.unknown && relieve(hp, &c, &score, hp->max_hops, fine));
+        hp->limit = o->score;
+    while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
+}
+
+/* ---- starts ------------------------------------------------------------------------------------- */
+
+/* A uniform candidate, balanced; where nothing fits with as much recompute as can be. */
+static struct score score_start(struct search *s, struct candidate *c) {
+    for (int k = 0; k < c->n_stages && !search_balance(s, c); k++) {
+        c->stages[k].recompute = search_recompute_places(s, RECOMPUTE_LEVELS - 1);
+        c->stages[k].recompute_blocks = search_stage_blocks(s, &c->stages[k]);
+    }
+    return search_score(s, c);
 }
 
 /* The best uniform style of an even pipeline with n stages. */
-static bool best_start(struct hops *hp, int n, struct candidate *out) {
-    struct search *s = hp->s;
-    const struct search_problem *p = search_problem_of(s);
-    struct score best = {.unknown = true};
+static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best) {
     bool found = false;
-    int most = search_mesh_axes(p->devices);
-    for (int i = p->n_micro - 1; i >= 0; i--) {
-        for (int j = 0; j <= most && !search_stopped(s); j++) {
-            for (int v = 0; v < (search_has_sequence(s) ? 2 : 1); v++) {
-                for (int r = 0; r < RECOMPUTE_LEVELS; r += 2) {
-                    struct style style = {j, (1u << s->n_inner) - 1, v == 1};
-                    struct candidate c;
-                    if (!search_even(s, n, p->micro[i], style, &c))
-                        continue;
-                    for (int k = 0; k < n && r; k++) {
-                        c.stages[k].recompute = search_recompute_places(s, r);
-                        c.stages[k].recompute_blocks = search_stage_blocks(s, &c.stages[k]);
-                    }
-                    if (!search_legal(s, &c))
-                        continue;
-                    struct score score = search_score(s, &c);
-                    if (!score.unknown && (!found || score_better(&score, &best))) {
-                        best = score;
-                        *out = c;
-                        found = true;
-                    }
-                }
+    int most = search_mesh_axes((s->p.devices + n - 1) / n);
+    for (int j = 0; j <= most && !search_stopped(s); j++) {
+        for (int v = 0; v < (search_has_sequence(s) && j ? 2 : 1); v++) {
+            struct style style = {j, (1u << s->n_inner) - 1, v == 1};
+            struct candidate c;
+            if (!search_even(s, n, micro_batch, style, &c) || !search_legal(s, &c))
+                continue;
+            struct score score = score_start(s, &c);
+            if (!score.unknown && (!found || score_better(&score, &best->score))) {
+                best->score = score;
+                copy(&best->c, &c);
+                found = true;
             }
         }
     }
@@ -403,39 +428,56 @@ static int by_score(const void *a, const void *b) {
     return score_better(&x->score, &y->score) ? -1 : score_better(&y->score, &x->score);
 }
 
-int search_hops(struct search *s, struct err *err) {
-    (void)err;
+/* Depths that divide the devices, powers of two and all small ones: splits and merges reach the
+ * others. Of each with each micro-batch the best; sorted. */
+static struct option *list_starts(struct search *s, int64_t *n) {
     const struct search_problem *p = search_problem_of(s);
-    struct hops hp = {.s = s, .max_hops = p->max_hops ? p->max_hops : MAX_DEFAULT_HOPS};
     int most = p->devices < SEARCH_MAX_STAGES ? p->devices : SEARCH_MAX_STAGES;
     if (p->max_stages && p->max_stages < most)
         most = p->max_stages;
     ARR(struct option) starts = {0};
-    for (int n = 1; n <= most && !search_stopped(s); n++) {
-        struct option o;
-        /* Depths by powers of two, and all small ones: splits and merges reach the others. */
-        if ((n <= 4 || (n & (n - 1)) == 0 || n == most) && best_start(&hp, n, &o.c)) {
-            o.score = search_score(s, &o.c);
-            arr_push(&starts, o);
+    for (int k = 1; k <= most; k++) {
+        if (k > 4 && (k & (k - 1)) && k != most && p->devices % k)
+            continue;
+        for (int i = p->n_micro - 1; i >= 0 && !search_stopped(s); i--) {
+            struct option o;
+            if (best_start(s, k, p->micro[i], &o))
+                arr_push(&starts, o);
         }
     }
     if (starts.n)
         qsort(starts.p, (size_t)starts.n, sizeof *starts.p, by_score);
-    for (int64_t i = 0; i < starts.n && !search_stopped(s); i++)
-        improve(&hp, &starts.p[i].c, false);
+    *n = starts.n;
+    return starts.p;
+}
+
+int search_hops(struct search *s, struct err *err) {
+    (void)err;
+    const struct search_problem *p = search_problem_of(s);
+    int deep = p->max_hops ? p->max_hops : DEEP_HOPS;
+    struct hops hp = {.s = s, .max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS};
+    int64_t n;
+    struct option *starts = list_starts(s, &n);
+    n = n < MAX_STARTS ? n : MAX_STARTS;
+    for (int64_t i = 0; i < n && !search_stopped(s); i++)
+        improve(&hp, &starts[i], false);
+    if (n)
+        qsort(starts, (size_t)n, sizeof *starts, by_score);
+    forget_visits(&hp);
+    hp.max_hops = deep;
+    for (int64_t i = 0; i < n && i < FINALISTS && !search_stopped(s); i++)
+        improve(&hp, &starts[i], false);
     /* The best of all, op by op. */
     const struct candidate *best = search_best(s, NULL);
     if (best) {
-        struct candidate c;
-        copy(&c, best);
-        hp.n_seen = 0;
-        if (hp.seen)
-            memset(hp.seen, 0, sizeof *hp.seen * (size_t)hp.cap_seen);
-        improve(&hp, &c, true);
+        struct option o;
+        copy(&o.c, best);
+        forget_visits(&hp);
+        improve(&hp, &o, true);
     }
     if (!search_stopped(s))
         search_mark_complete(s, 0);
-    arr_release(&starts);
+    free(starts);
     free(hp.seen);
     return 0;
 }

@@ -31,10 +31,16 @@ static bool judge(struct search *s, const struct candidate *c, const struct scor
     bool good = false;
     if (g) {
         struct simulation sim;
-        out->max_bytes = 0;
-        for (int k = 0; k < g->n_stages; k++)
-            if (g->stages[k].arena_bytes > out->max_bytes)
-                out->max_bytes = g->stages[k].arena_bytes;
+        int fullest = 0;
+        for (int k = 1; k < g->n_stages; k++)
+            if (g->stages[k].arena_bytes > g->stages[fullest].arena_bytes)
+                fullest = k;
+        out->max_bytes = g->stages[fullest].arena_bytes;
+        int64_t excess = out->max_bytes - s->p.memory_bytes;
+        if (s->p.memory_bytes && excess > 0 && (!s->refused_bytes || excess < s->refused_bytes)) {
+            s->refused_bytes = excess;
+            s->refused_stage = fullest;
+        }
         cost_forget(&s->cost);
         good = (!s->p.memory_bytes || out->max_bytes <= s->p.memory_bytes) &&
                simulate_program(g, &s->cost, NULL, &sim, NULL) == 0;
@@ -74,20 +80,54 @@ static void judge_all(struct search *s, struct search_result *out) {
 
 static int nothing_found(const struct search *s, const struct search_result *out,
                          struct err *err) {
-    if (s->has_nearest)
+    if (out->overflow)
         return err_no(err, "no plan fits: the best needs %.1f MiB more than %.1f MiB on the devices "
                            "of stage %d", (double)out->overflow / (1 << 20),
                       (double)s->p.memory_bytes / (1 << 20), out->overflow_stage);
     if (s->unknown) {
         char key[256] = "";
-        if (s->cost.n_missing)
-            cost_key_format(&s->cost.missing[0], key, sizeof key);
-        err_no(err, "the profile knows no plan of this model: %lld shapes are missing, such as %s",
-               (long long)s->cost.n_missing, key);
+        if (s->n_missing)
+            cost_key_format(&s->missing, key, sizeof key);
+        err_no(err, "the profile knows no plan of this model: shapes are missing, such as %s", key);
         return err_hint(err, "weft-profile-op with this model, these sizes and --micro-batch, and "
                              "weft-profile-comm");
     }
     return err_no(err, "no legal plan: %d devices cannot share this model", s->p.devices);
+}
+
+/* What the nearest plan lacks: of compiled plans, else by the estimate. */
+static void note_overflow(const struct search *s, struct search_result *out) {
+    if (s->refused_bytes) {
+        out->overflow = s->refused_bytes;
+        out->overflow_stage = s->refused_stage;
+    } else if (s->has_nearest) {
+        out->overflow = s->nearest.score.overflow;
+        out->overflow_stage = s->nearest.score.fullest;
+    }
+}
+
+/* Searches and judges; where the estimates of memory were too low for all finalists, again with
+ * a little less memory. */
+static int search_rounds(struct search *s, search_algorithm *algorithm, struct search_result *out,
+                         struct err *err) {
+    enum { ROUNDS = 6 };
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t refused = s->refused_bytes;
+        s->n_kept = 0;
+        s->complete = false;
+        if (algorithm(s, err) < 0)
+            return -1;
+        free(out->plans);
+        judge_all(s, out);
+        if (out->n || !s->refused_bytes || !s->n_kept || search_stopped(s))
+            break;
+        int64_t more = refused && s->refused_bytes == refused ? s->p.memory_bytes / 50
+                                                              : s->refused_bytes;
+        s->reserve_bytes += more + s->p.memory_bytes / 200;
+        s->has_nearest = false;
+    }
+    note_overflow(s, out);
+    return 0;
 }
 
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
@@ -99,15 +139,12 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     s.max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
     s.kept = mem_array((size_t)s.max_kept, sizeof *s.kept);
     if (rc == 0)
-        rc = algorithm(&s, err);
+        rc = search_rounds(&s, algorithm, out, err);
     if (rc == 0) {
-        judge_all(&s, out);
         out->scored = s.scored;
         out->compiled = s.compiled;
         out->complete = s.complete;
         out->space = s.space;
-        out->overflow = s.nearest.score.overflow;
-        out->overflow_stage = s.nearest.score.fullest;
         out->seconds = now_s() - s.start_s;
         if (!out->n)
             rc = nothing_found(&s, out, err);

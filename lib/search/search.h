@@ -129,6 +129,9 @@ bool search_devices_allowed(int devices);
 /* A candidate with n stages: ops and devices as even as possible. */
 bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
                  struct candidate *out);
+/* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory, with as
+ * few blocks made again as will do; devices and layouts stay. False when nothing fits. */
+bool search_balance(struct search *s, struct candidate *c);
 /* Checks layouts (even shards) of a candidate; false if it is not legal. */
 bool search_legal(struct search *s, const struct candidate *c);
 

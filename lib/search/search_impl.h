@@ -10,18 +10,26 @@ struct place_cost {
     double forward_us, backward_us, reduce_us, update_us;
     int64_t slot_bytes;        /* kept per micro-batch in flight */
     int64_t fixed_bytes;       /* parameters, gradients, optimizer state */
-    int64_t update_temp_bytes; /* temporaries of the update: they add up */
     int64_t temp_bytes;        /* temporaries while it runs: the largest counts */
-    int64_t tied_bytes;        /* of a copy, when the parameter's home is in another stage */
+    int64_t update_kept_bytes; /* temporaries of its update that live across the norm: they add
+                                  up, and to them the largest of the others */
+    int64_t update_temp_bytes;
+    /* Of slot_bytes, what only ops behind it read in the backward pass: it is kept by the stage
+     * that has the reader. Readers are told by their distance in the list of ops. */
+    int64_t passed_bytes;
+    int first_reader, last_reader;
+    int64_t result_bytes; /* of its result as it goes to another stage */
+    int64_t tied_bytes; /* of a copy, when the parameter's home is in another stage */
+    double tied_us[2];  /* home: taking the copy's gradient; copy: the new value; as take_us */
     double take_us[2]; /* taking its result (or the gradient) from another stage: on the same
                           node, on another */
     double pack_us;    /* packing it for another stage */
+    bool unknown, unknown_take; /* the profile lacks what the first, what take, pack and tied need */
 };
 
 /* All places under one table: layouts, recompute, ZeRO, devices, micro-batch. */
 struct table {
     uint64_t key; /* 0 = free */
-    bool unknown;
     double norm_us;
     struct place_cost place[SEARCH_MAX_PLACES];
 };
@@ -42,7 +50,10 @@ struct search {
     int64_t n_tables, cap_tables;
     struct model *small;           /* the model with few blocks: one of them stands for all */
     int small_block;               /* which */
-    int *home_place;               /* place -> place of the home of its tied parameter, or -1 */
+    struct tie {
+        int home, copy; /* places */
+    } ties[SEARCH_MAX_PLACES];
+    int n_ties;
     struct crossing {
         int n, producer[4]; /* ops whose results pass the cut in front of an op */
     } *crossings;           /* [n_ops + 1] */
@@ -50,6 +61,12 @@ struct search {
     int n_kept, max_kept;
     struct kept nearest; /* the best that does not fit */
     bool has_nearest;
+    /* Finalists that turned out too large when they were compiled: by how much at least, where. Then
+     * the search is repeated with this much less memory. */
+    int64_t reserve_bytes, refused_bytes;
+    int refused_stage;
+    struct cost_key missing; /* the first key that the profile lacks */
+    int64_t n_missing;
     int64_t scored, compiled, unknown;
     double start_s, space;
     bool complete;
@@ -60,6 +77,8 @@ void search_forget(struct search *s); /* releases what the survey and the scores
 /* Costs of all places for a stage with these settings, `again`: with its recompute. */
 const struct table *search_table(struct search *s, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool again);
+/* True if the profile lacked something since this was last asked. */
+bool search_lacks(struct search *s);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 uint64_t candidate_hash(const struct candidate *c);
 uint64_t search_layout_hash(const struct search_stage *st, uint64_t h);

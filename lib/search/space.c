@@ -84,14 +84,11 @@ static void find_crossings(struct search *s) {
 
 static void find_ties(struct search *s) {
     const struct model *m = s->p.model;
-    s->home_place = mem_array(SEARCH_MAX_PLACES, sizeof *s->home_place);
-    for (int i = 0; i < SEARCH_MAX_PLACES; i++)
-        s->home_place[i] = -1;
     for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_param; k++) {
+        for (int k = 0; k < m->ops[i].n_param && s->n_ties < SEARCH_MAX_PLACES; k++) {
             int home = m->params[m->ops[i].param[k]].first_op;
             if (home != i)
-                s->home_place[m->ops[i].place] = m->ops[home].place;
+                s->ties[s->n_ties++] = (struct tie){m->ops[home].place, m->ops[i].place};
         }
 }
 

@@ -9,7 +9,8 @@
 
 static uint64_t table_key(const struct search *s, const struct search_stage *st,
                           int64_t micro_batch, int first_rank, bool again) {
-    uint64_t h = search_mix((uint64_t)micro_batch << 1 | (uint64_t)st->zero, (uint64_t)st->devices);
+    uint64_t h = search_mix(search_mix(1, (uint64_t)micro_batch), (uint64_t)st->devices);
+    h = search_mix(h, (uint64_t)st->zero);
     int64_t per_node = s->p.cluster.devices_per_node;
     /* Where the devices lie matters as far as groups may cross nodes. */
     int64_t at = first_rank % per_node;
@@ -46,7 +47,6 @@ void search_forget(struct search *s) {
         free(s->tables[i]);
     free(s->tables);
     free(s->crossings);
-    free(s->home_place);
     model_destroy(s->small);
 }
 
@@ -91,6 +91,27 @@ static void share_gradients(const struct search *s, const struct model *m, struc
     }
 }
 
+bool search_lacks(struct search *s) {
+    if (!s->cost.n_missing)
+        return false;
+    if (!s->n_missing)
+        s->missing = s->cost.missing[0];
+    s->n_missing += s->cost.n_missing;
+    cost_forget(&s->cost);
+    return true;
+}
+
+/* Marks those whose gradients lie in this stretch. */
+static void mark_gradients(const struct search *s, const struct model *m, struct table *t,
+                           const struct stage_program *sp, int64_t offset, int64_t elems) {
+    for (int g = 0; g < sp->n_grads; g++) {
+        const struct buffer *b = &sp->buffers[sp->grads[g].buffer];
+        struct place_cost *p = place_of(s, m, t, m->params[sp->grads[g].param].first_op);
+        if (p && b->offset >= offset && b->offset < offset + 4 * elems)
+            p->unknown = true;
+    }
+}
+
 static void share_times(struct search *s, const struct model *m, struct table *t,
                         const struct plan *plan, const struct stage_program *sp,
                         const int *owners) {
@@ -98,6 +119,7 @@ static void share_times(struct search *s, const struct model *m, struct table *t
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
         double us = cost_instr_us(&s->cost, plan, sp, ins);
+        bool unknown = search_lacks(s);
         if (ins->code == I_norm) {
             t->norm_us = us;
             before_norm = false;
@@ -106,6 +128,8 @@ static void share_times(struct search *s, const struct model *m, struct table *t
         if (i >= sp->seg[SEG_UPDATE] && ins->code == I_all_reduce && is_gradient(sp, ins->in[0])) {
             const struct buffer *b = &sp->buffers[ins->in[0]];
             share_gradients(s, m, t, sp, b->offset, b->elems, us, true);
+            if (unknown)
+                mark_gradients(s, m, t, sp, b->offset, b->elems);
             continue;
         }
         if (ins->code == I_fill) {
@@ -116,6 +140,7 @@ static void share_times(struct search *s, const struct model *m, struct table *t
         struct place_cost *p = place_of(s, m, t, owners[i]);
         if (!p)
             continue;
+        p->unknown |= unknown;
         if (i < sp->seg[SEG_BACKWARD])
             p->forward_us += us;
         else if (i < sp->seg[SEG_UPDATE])
@@ -131,28 +156,101 @@ static int64_t aligned(int64_t elems) {
     return (4 * elems + 63) / 64 * 64;
 }
 
+/* Lifetimes of the temporaries of the update, [2 * buffer] first and last instruction. (Those that
+ * the buffers tell are from before reductions were merged.) */
+static int *update_lifetimes(const struct stage_program *sp) {
+    int *life = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *life);
+    for (int b = 0; b < sp->n_buffers; b++)
+        life[2 * b] = -1;
+    for (int i = sp->seg[SEG_UPDATE]; i < sp->n_instrs; i++)
+        for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
+            const struct instr *ins = &sp->instrs[i];
+            int b = k < INSTR_MAX_IN ? ins->in[k] : ins->out[k - INSTR_MAX_IN];
+            if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
+                continue;
+            life[2 * b] = life[2 * b] < 0 ? i : life[2 * b];
+            life[2 * b + 1] = i;
+        }
+    return life;
+}
+
+/* What lives across the norm adds up over the parameters. */
+static void share_update_memory(struct search *s, const struct model *m, struct table *t,
+                                const struct stage_program *sp, const int *owners) {
+    int norm = sp->seg[SEG_UPDATE], *life = update_lifetimes(sp);
+    while (norm < sp->n_instrs && sp->instrs[norm].code != I_norm)
+        norm++;
+    int64_t *local = mem_array((size_t)sp->n_instrs + 1, sizeof *local); /* by instruction */
+    for (int b = 0; b < sp->n_buffers; b++) {
+        int first = life[2 * b], last = life[2 * b + 1];
+        struct place_cost *p = first >= 0 ? place_of(s, m, t, owners[first]) : NULL;
+        if (first >= 0 && first < norm && last > norm) {
+            if (p)
+                p->update_kept_bytes += aligned(sp->buffers[b].elems);
+            continue;
+        }
+        for (int i = first; i >= 0 && i <= last; i++)
+            local[i] += aligned(sp->buffers[b].elems);
+    }
+    for (int i = sp->seg[SEG_UPDATE]; i < sp->n_instrs; i++) {
+        struct place_cost *p = place_of(s, m, t, owners[i]);
+        if (p && local[i] > p->update_temp_bytes)
+            p->update_temp_bytes = local[i];
+    }
+    free(local);
+    free(life);
+}
+
+/* Which ops read a kept value in the backward pass: all behind the one that made it? */
+static void find_readers(struct search *s, const struct model *m, struct table *t,
+                         const struct stage_program *sp, const int *owners) {
+    struct reader {
+        int first, last;
+    } *readers = mem_array((size_t)sp->n_buffers + 1, sizeof *readers);
+    for (int b = 0; b < sp->n_buffers; b++)
+        readers[b] = (struct reader){m->n_ops, -1};
+    for (int i = sp->seg[SEG_BACKWARD]; i < sp->seg[SEG_UPDATE]; i++)
+        for (int k = 0; k < INSTR_MAX_IN; k++) {
+            int b = sp->instrs[i].in[k];
+            if (b < 0)
+                continue;
+            readers[b].first = owners[i] < readers[b].first ? owners[i] : readers[b].first;
+            readers[b].last = owners[i] > readers[b].last ? owners[i] : readers[b].last;
+        }
+    for (int b = 0; b < sp->n_buffers; b++) {
+        const struct buffer *buf = &sp->buffers[b];
+        int owner = buf->first >= 0 && buf->first < sp->n_instrs ? owners[buf->first] : -1;
+        struct place_cost *p = owner >= 0 ? place_of(s, m, t, owner) : NULL;
+        if (!p || buf->mem != MEM_activations || readers[b].last < 0 || readers[b].first <= owner)
+            continue;
+        p->passed_bytes += aligned(buf->elems);
+        p->first_reader = readers[b].first - owner;
+        p->last_reader = readers[b].last - owner;
+    }
+    free(readers);
+}
+
 static void share_memory(struct search *s, const struct model *m, struct table *t,
                          const struct stage_program *sp, const int *owners) {
     int64_t temp_base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
     for (int b = 0; b < sp->n_buffers; b++) {
         const struct buffer *buf = &sp->buffers[b];
-        if (buf->first < 0 || buf->first >= sp->n_instrs)
+        if (buf->first < 0 || buf->first >= sp->seg[SEG_UPDATE])
             continue;
         struct place_cost *p = place_of(s, m, t, owners[buf->first]);
         if (buf->mem == MEM_activations && p)
             p->slot_bytes += aligned(buf->elems);
         if (buf->mem != MEM_temporaries)
             continue;
-        bool update = buf->first >= sp->seg[SEG_UPDATE];
-        if (update && p)
-            p->update_temp_bytes += aligned(buf->elems);
-        for (int i = buf->first; i <= buf->last && !update; i++) {
+        for (int i = buf->first; i <= buf->last; i++) {
             struct place_cost *q = place_of(s, m, t, owners[i]);
             int64_t top = buf->offset + aligned(buf->elems) - temp_base;
             if (q && top > q->temp_bytes)
                 q->temp_bytes = top;
         }
     }
+    share_update_memory(s, m, t, sp, owners);
+    find_readers(s, m, t, sp, owners);
     for (int i = 0; i < sp->n_params; i++) {
         int64_t bytes = aligned(sp->buffers[sp->params[i].buffer].elems);
         struct place_cost *p = place_of(s, m, t, m->params[sp->params[i].param].first_op);
@@ -171,7 +269,14 @@ static void share_memory(struct search *s, const struct model *m, struct table *
     }
 }
 
-/* A tied parameter away from home is held once more, with its gradient. */
+static void price_take(struct search *s, const struct plan *plan, int64_t elems, double us[2]) {
+    us[0] = cost_p2p_us(&s->cost, plan->devices, false, 4 * elems);
+    if (s->p.cluster.nodes > 1)
+        us[1] = cost_p2p_us(&s->cost, plan->devices, true, 4 * elems);
+}
+
+/* A tied parameter away from home is held once more, with its gradient: that goes home, and the
+ * new value comes back. */
 static void price_ties(struct search *s, const struct model *m, struct table *t,
                        const struct plan *plan) {
     const struct stage *st = &plan->stages[0];
@@ -180,14 +285,23 @@ static void price_ties(struct search *s, const struct model *m, struct table *t,
         const struct model_op *op = &m->ops[i];
         for (int k = 0; k < op->n_param; k++) {
             const struct shape *shape = &m->params[op->param[k]].shape;
-            if (m->params[op->param[k]].first_op == i)
+            int home = m->params[op->param[k]].first_op;
+            if (home == i)
                 continue;
-            struct placement p = placement_operand(&st->mesh, &st->layouts[i], shape_dims(shape));
-            t->place[op->place].tied_bytes =
-                3 * aligned(placement_elements(&st->mesh, shape, &sizes, p));
+            dimset dims = shape_dims(shape);
+            struct placement p = placement_operand(&st->mesh, &st->layouts[i], dims);
+            int64_t n = placement_elements(&st->mesh, shape, &sizes, p);
+            t->place[op->place].tied_bytes = 2 * aligned(n);
+            price_take(s, plan, n, t->place[op->place].tied_us);
+            p = placement_operand(&st->mesh, &st->layouts[home], dims);
+            if (st->zero)
+                p = placement_scatter(&st->mesh, shape, &sizes, p);
+            t->place[op->place].unknown_take |= search_lacks(s);
+            price_take(s, plan, placement_elements(&st->mesh, shape, &sizes, p),
+                       t->place[m->ops[home].place].tied_us);
+            t->place[m->ops[home].place].unknown_take |= search_lacks(s);
         }
     }
-    (void)s;
 }
 
 /* Receiving and packing each op's result at a stage's edge. */
@@ -203,10 +317,10 @@ static void price_boundaries(struct search *s, const struct model *m, struct tab
         struct placement place = placement_result(&st->mesh, &st->layouts[i], shape_dims(shape));
         place = placement_resolve(&st->mesh, shape, &sizes, place);
         int64_t n = placement_elements(&st->mesh, shape, &sizes, place);
-        p->take_us[0] = cost_p2p_us(&s->cost, plan->devices, false, 4 * n);
-        if (s->p.cluster.nodes > 1)
-            p->take_us[1] = cost_p2p_us(&s->cost, plan->devices, true, 4 * n);
+        price_take(s, plan, n, p->take_us);
         p->pack_us = cost_copy_us(&s->cost, n, n);
+        p->result_bytes = aligned(n);
+        p->unknown_take |= search_lacks(s);
     }
 }
 
@@ -246,7 +360,6 @@ static void fill_table(struct search *s, const struct search_stage *st, int64_t 
     stage_compile(plan, 0, &sp, NULL);
     int *owners = find_owners(m, &sp);
     share_times(s, m, t, plan, &sp, owners);
-    t->unknown = s->cost.n_missing > 0;
     share_memory(s, m, t, &sp, owners);
     price_ties(s, m, t, plan);
     price_boundaries(s, m, t, plan);

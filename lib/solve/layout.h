@@ -27,8 +27,8 @@
 
 /* Costs from here up to LAYOUT_MAX forbid; greater ones are an error. */
 #define LAYOUT_FORBIDDEN INT64_C(500000000000000000)
-#define LAYOUT_MAX INT64_C(2000000000000000000)
-#define LAYOUT_NO_LIMIT INT64_MAX /* usage_limit of a problem without one */
+#define LAYOUT_MAX       INT64_C(2000000000000000000)
+#define LAYOUT_NO_LIMIT  INT64_MAX /* usage_limit of a problem without one */
 
 /* The node is live at lo <= t < hi; a node may be live several times or never. */
 struct layout_live {

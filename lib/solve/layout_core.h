@@ -18,7 +18,8 @@
 #include "common/mem.h"
 #include "solve/layout.h"
 
-#define LAY_INF (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow  \
+#define LAY_INF                                                                            \
+    (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow  \
                                     */
 
 struct lay_seg {

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS 12 /* neighbourhoods per batch */
+#define JOBS      12 /* neighbourhoods per batch */
 #define MOST_JOBS 192
-#define SEARCHED 8000 /* values up to which branch and bound is tried early */
-#define KINDS 6
+#define SEARCHED  8000 /* values up to which branch and bound is tried early */
+#define KINDS     6
 
 struct bounder {
     struct lay_core tight; /* what may still be cheaper than the present choice */

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUM_MAX (INT64_C(1) << 57) /* sums of costs, and of usages, stay below this */
-#define MOST_BITS 40               /* a finer scale than 2^-40 is not tried */
+#define SUM_MAX   (INT64_C(1) << 57) /* sums of costs, and of usages, stay below this */
+#define MOST_BITS 40                 /* a finer scale than 2^-40 is not tried */
 
 /* What the first pass finds out about the costs (or the usages). */
 struct scale {

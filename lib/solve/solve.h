@@ -15,9 +15,9 @@
 
 struct solve_limits {
     double time_budget_s; /* wall seconds from the call; 0 = none */
-    double gap;           /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
-    uint64_t seed;        /* same seed, same answer, as long as no time limit strikes */
-    int threads;          /* at most; 0 = all cores */
+    double gap;    /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
+    uint64_t seed; /* same seed, same answer, as long as no time limit strikes */
+    int threads;   /* at most; 0 = all cores */
 };
 
 /* One per problem: reads a problem document, solves it, returns the answer document

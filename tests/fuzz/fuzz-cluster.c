@@ -19,8 +19,9 @@ static void check(const char *ref) {
             abort();
         return;
     }
-    if (c.nodes < 1 || c.devices_per_node < 1 || cluster_devices(&c) < 1 || c.memory_bytes < 0 ||
-        !(c.flops >= 0) || cluster_node_of(&c, cluster_devices(&c) - 1) != c.nodes - 1 ||
+    if (c.nodes < 1 || c.devices_per_node < 1 || cluster_devices(&c) < 1 ||
+        c.memory_bytes < 0 || !(c.flops >= 0) ||
+        cluster_node_of(&c, cluster_devices(&c) - 1) != c.nodes - 1 ||
         strlen(c.device) >= sizeof c.device)
         abort();
 }

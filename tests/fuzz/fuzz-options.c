@@ -16,15 +16,14 @@ static struct {
     struct opt_list list;
 } o;
 
-static const struct opt options[] = {
-    {'f', "flag", OPT_FLAG, NULL, "a flag", &o.flag},
-    {'s', "text", OPT_STR, "TEXT", "a text", &o.text},
-    {'n', "count", OPT_INT, "N", "a number", &o.count},
-    {0, "bytes", OPT_BYTES, "BYTES", "a size", &o.bytes},
-    {0, "real", OPT_REAL, "X", "a real number", &o.real},
-    {0, "seconds", OPT_TIME, "TIME", "a time", &o.seconds},
-    {'l', "list", OPT_LIST, "TEXT", "many", &o.list},
-    {0}};
+static const struct opt options[] = {{'f', "flag", OPT_FLAG, NULL, "a flag", &o.flag},
+                                     {'s', "text", OPT_STR, "TEXT", "a text", &o.text},
+                                     {'n', "count", OPT_INT, "N", "a number", &o.count},
+                                     {0, "bytes", OPT_BYTES, "BYTES", "a size", &o.bytes},
+                                     {0, "real", OPT_REAL, "X", "a real number", &o.real},
+                                     {0, "seconds", OPT_TIME, "TIME", "a time", &o.seconds},
+                                     {'l', "list", OPT_LIST, "TEXT", "many", &o.list},
+                                     {0}};
 static const struct opt_tool tool = {"fuzz", "[options]", "Fuzzed.", options};
 
 /* Help and version end the process. */
@@ -50,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if (!skip) {
         memset(&o, 0, sizeof o);
         int n = opt_parse(&tool, argc, argv, &err);
-        if (n >= argc || (n < 0 && (err.status != EXIT_USAGE || !err.msg[0] || !err.hint[0])))
+        if (n >= argc ||
+            (n < 0 && (err.status != EXIT_USAGE || !err.msg[0] || !err.hint[0])))
             abort();
         if (o.count < 0 || o.bytes < 0 || !isfinite(o.real) || !(o.seconds >= 0) ||
             !isfinite(o.seconds))

@@ -9,18 +9,21 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    static json_t *(*const solve[])(const json_t *, const struct solve_limits *, struct err *) = {
+    static json_t *(*const solve[])(const json_t *, const struct solve_limits *,
+                                    struct err *) = {
         solve_layout_json, solve_partition_json, solve_stages_json, solve_joint_json};
     if (!size)
         return 0;
     struct err err = {0};
-    json_t *doc = json_parse((const char *)bytes + 1, size - 1, "problem", &err), *answer = NULL;
+    json_t *doc = json_parse((const char *)bytes + 1, size - 1, "problem", &err),
+           *answer = NULL;
     struct solve_limits limits = {.time_budget_s = 0.01, .seed = 1, .threads = 1};
     if (doc) {
         answer = solve[bytes[0] % 4](doc, &limits, &err);
         if (!answer && ((err.status != EXIT_INPUT && err.status != EXIT_NO) || !err.msg[0]))
             abort();
-        json_t *value = json_object_get(answer, "value"), *bound = json_object_get(answer, "bound");
+        json_t *value = json_object_get(answer, "value"),
+               *bound = json_object_get(answer, "bound");
         if (answer && json_is_number(value) && json_is_number(bound)) {
             double v = json_number_value(value), b = json_number_value(bound);
             if (b > v + 1e-6 * (v < 0 ? -v : v) + 1e-9)

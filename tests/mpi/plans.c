@@ -21,8 +21,8 @@
 enum { CASES = 10, STEPS = 5, BATCH = 24, ARENA_BYTES = 48 << 20 };
 
 static const char *const case_model[CASES] = {
-    "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano", "gpt:nano",
-    "mlp:mnist", "mlp:mnist", "mlp:mnist", "gpt:nano"};
+    "gpt:nano", "gpt:nano",  "gpt:nano",  "gpt:nano",  "gpt:nano",
+    "gpt:nano", "mlp:mnist", "mlp:mnist", "mlp:mnist", "gpt:nano"};
 static const char *const case_set[CASES] = {
     "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=1",
     "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=0",
@@ -56,7 +56,7 @@ static void reference_path(char *buf, size_t n, const char *dir, int c) {
 
 static void reference_io(struct reference *r, const struct model *m, FILE *f, bool write) {
     size_t bad = 0;
-#define IO(p, size, count)                                                       \
+#define IO(p, size, count)                                                                 \
     bad += (write ? fwrite(p, size, count, f) : fread(p, size, count, f)) != (count)
     IO(r->loss, sizeof *r->loss, (size_t)STEPS);
     IO(r->norm, sizeof *r->norm, (size_t)STEPS);
@@ -102,8 +102,8 @@ struct watch {
 
 /* Largest difference of a block from the whole tensor, over the tensor's largest element; or
  * copies the block there. */
-static double compare(struct watch *w, int param, struct placement place, const float *block,
-                      float *whole) {
+static double compare(struct watch *w, int param, struct placement place,
+                      const float *block, float *whole) {
     const struct program *g = w->x->g;
     const struct shape *s = &g->plan->model->params[param].shape;
     struct block b = placement_block(w->x->sp->mesh, s, &g->sizes, place, w->x->rp.coord);
@@ -132,7 +132,8 @@ static const float *buffer_of(const struct exec *x, int id) {
     return (const float *)(x->arena + x->sp->buffers[id].offset);
 }
 
-static void on_instr(void *ctx, const struct instr *i, struct action a, double start, double end) {
+static void on_instr(void *ctx, const struct instr *i, struct action a, double start,
+                     double end) {
     struct watch *w = ctx;
     (void)a, (void)start, (void)end;
     if (w->last && i->code == I_sum_squares) {
@@ -177,8 +178,9 @@ struct outcome {
     int64_t bytes, planned;
 };
 
-static int run_plan(struct plan *plan, struct comm *comm, float *arena, struct reference *ref,
-                    bool store, struct outcome *out, struct err *err) {
+static int run_plan(struct plan *plan, struct comm *comm, float *arena,
+                    struct reference *ref, bool store, struct outcome *out,
+                    struct err *err) {
     struct program *g = program_compile(plan, err);
     if (!g || program_validate(g, err) < 0)
         return -1;
@@ -189,7 +191,8 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena, struct r
     o.arena_bytes = ARENA_BYTES;
     o.warmup = 2;
     o.lr = plan->optimizer == OPTIMIZER_sgd ? 0.05 : 1e-3;
-    o.eps = 1e-4; /* noise in gradients that are zero in exact arithmetic must not be normalized */
+    o.eps =
+        1e-4; /* noise in gradients that are zero in exact arithmetic must not be normalized */
     o.clip = 0.5;
     o.on_instr = on_instr;
     o.on_instr_ctx = &w;
@@ -324,7 +327,8 @@ static void print_plan(const struct plan *p) {
 
 /* ---- the two commands ----------------------------------------------------------------------------- */
 
-static int make_references(struct comm *comm, float *arena, const char *dir, struct err *err) {
+static int make_references(struct comm *comm, float *arena, const char *dir,
+                           struct err *err) {
     for (int c = 0; c < CASES; c++) {
         struct model *m = model_load(case_model[c], case_set[c], err);
         if (!m)
@@ -353,7 +357,8 @@ static int make_references(struct comm *comm, float *arena, const char *dir, str
 
 static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
                    struct outcome *o) {
-    double worst[4] = {o->loss_error, o->grad_error, o->param_error, o->bytes != o->planned};
+    double worst[4] = {o->loss_error, o->grad_error, o->param_error,
+                       o->bytes != o->planned};
     for (int i = 0; i < 4; i++)
         if (isnan(worst[i]))
             worst[i] = INFINITY;
@@ -361,10 +366,11 @@ static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
     if (comm_rank(comm))
         return;
     bool good = worst[0] <= 1e-5 && worst[1] <= 1e-4 && worst[2] <= 1e-4 && worst[3] == 0;
-    ok(good, "plan %llu.%lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
-             "memory %s", (unsigned long long)seed, (long long)k, p->devices, p->n_stages,
-       p->model->set, worst[0], worst[1], worst[2],
-       worst[3] == 0 ? "as planned" : "NOT as planned");
+    ok(good,
+       "plan %llu.%lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
+       "memory %s",
+       (unsigned long long)seed, (long long)k, p->devices, p->n_stages, p->model->set,
+       worst[0], worst[1], worst[2], worst[3] == 0 ? "as planned" : "NOT as planned");
     if (!good)
         print_plan(p);
 }
@@ -419,8 +425,8 @@ int main(int argc, char **argv) {
     if (arena && making)
         rc = make_references(comm, arena, argv[2], &err);
     for (int i = 3; i + 1 < argc && rc == 0; i += 2)
-        rc = check_plans(comm, arena, argv[2], strtoull(argv[i], NULL, 10), atoll(argv[i + 1]),
-                         &err);
+        rc = check_plans(comm, arena, argv[2], strtoull(argv[i], NULL, 10),
+                         atoll(argv[i + 1]), &err);
     if (rc < 0) {
         printf("Bail out! %s\n", err.msg);
         fflush(stdout);

@@ -86,15 +86,17 @@ static int list_meshes(int n, struct mesh out[MAX_MESHES]) {
         for (int b = 1; a * b <= n; b++)
             for (int c = 1; a * b * c <= n; c++)
                 if (a * b * c == n && (b > 1 || c == 1))
-                    out[count++] = (struct mesh){.n_axes = c > 1 ? 3 : b > 1 ? 2 : 1,
+                    out[count++] = (struct mesh){.n_axes = c > 1   ? 3
+                                                           : b > 1 ? 2
+                                                                   : 1,
                                                  .size = {a, b, c}};
     for (size_t i = 0; i < sizeof extra / sizeof *extra; i++) {
         int axes = extra[i][2] ? 3 : extra[i][1] ? 2 : 1, devices = 1;
         for (int a = 0; a < axes; a++)
             devices *= extra[i][a];
         if (devices == n)
-            out[count++] = (struct mesh){.n_axes = axes, .size = {extra[i][0], extra[i][1],
-                                                                  extra[i][2]}};
+            out[count++] = (struct mesh){.n_axes = axes,
+                                         .size = {extra[i][0], extra[i][1], extra[i][2]}};
     }
     if (n == 1)
         out[count++] = (struct mesh){0};
@@ -105,7 +107,8 @@ static int list_meshes(int n, struct mesh out[MAX_MESHES]) {
 }
 
 /* Does every shard come out even? */
-static bool even(const struct mesh *mesh, const struct dim_sizes *sizes, struct placement p) {
+static bool even(const struct mesh *mesh, const struct dim_sizes *sizes,
+                 struct placement p) {
     int64_t left[MAX_RANK];
     memcpy(left, sizes->size, sizeof left);
     for (int a = 0; a < mesh->n_axes; a++) {
@@ -231,7 +234,8 @@ static int fixed_buffer(struct emit *e, const struct shape *s, struct placement 
 static void emit_pair(struct emit *e, struct pair *p, int i) {
     const struct shape *s = &tensors[p->tensor].shape;
     p->in = fixed_buffer(e, s, p->from);
-    p->out = emit_convert(e, s, p->in, p->from, p->to, i % 2 ? fixed_buffer(e, s, p->to) : -1);
+    p->out =
+        emit_convert(e, s, p->in, p->from, p->to, i % 2 ? fixed_buffer(e, s, p->to) : -1);
     set_fixed(e, p->out);
 }
 
@@ -247,8 +251,12 @@ static void emit_message(struct emit *e, struct pair *p, int i, int stage) {
 }
 
 static void compile(struct batch *b, int stage, struct stage_program *out) {
-    struct emit e = {.m = &model, .mesh = &b->mesh[stage], .sizes = b->sizes, .stage = stage,
-                     .op = -1, .param = -1};
+    struct emit e = {.m = &model,
+                     .mesh = &b->mesh[stage],
+                     .sizes = b->sizes,
+                     .stage = stage,
+                     .op = -1,
+                     .param = -1};
     for (int i = 0; i < b->pairs.n; i++)
         if (b->n_stages == 1)
             emit_pair(&e, &b->pairs.p[i], i);
@@ -275,8 +283,8 @@ static bool lists_agree(const struct program *g, const struct transfer *t) {
         int dst = to->first_rank + d, n = transfer_pieces(g, t, dst, false, &in);
         for (int i = 0; i < n; i++)
             elems += in[i].elems;
-        good &= elems == placement_elements(&to->mesh, transfer_shape(g, t), &g->sizes,
-                                            t->to_place);
+        good &= elems ==
+                placement_elements(&to->mesh, transfer_shape(g, t), &g->sizes, t->to_place);
         for (int src = 0; src < mesh_devices(&from->mesh); src++) {
             int k = transfer_pieces(g, t, src, true, &out), i = 0;
             for (int j = 0; j < n; j++) {
@@ -309,8 +317,8 @@ static void print_pair(const struct batch *b, const struct pair *p, const char *
     printf(", %s on %s -> %s on %s\n", from, mesh[0], to, mesh[1]);
 }
 
-static struct view view_of(const struct batch *b, const struct exec *x, const struct pair *p,
-                           bool result, int round) {
+static struct view view_of(const struct batch *b, const struct exec *x,
+                           const struct pair *p, bool result, int round) {
     return (struct view){.mesh = x->sp->mesh,
                          .s = &tensors[p->tensor].shape,
                          .sizes = &b->sizes,
@@ -358,8 +366,8 @@ static int run_program(struct batch *b, struct program *g, struct err *err) {
     for (int round = 0; round < (b->job->all ? 1 : ROUNDS) && rc == 0; round++)
         rc = run_round(b, x, round, err);
     if (rc == 0 && x->high_water > x->sp->arena_bytes) {
-        printf("# the arena has %lld bytes, %lld were used\n", (long long)x->sp->arena_bytes,
-               (long long)x->high_water);
+        printf("# the arena has %lld bytes, %lld were used\n",
+               (long long)x->sp->arena_bytes, (long long)x->high_water);
         b->wrong++;
     }
     exec_destroy(x);
@@ -372,18 +380,25 @@ static int flush(struct batch *b, struct err *err) {
         return 0;
     struct stage stages[2] = {{.mesh = b->mesh[0]}, {.mesh = b->mesh[1]}};
     stages[1].first_rank = mesh_devices(&b->mesh[0]);
-    struct plan plan = {.model = &model, .batch = 1, .micro_batch = 1, .n_stages = b->n_stages,
-                        .stages = stages, .devices = comm_size(b->job->comm)};
+    struct plan plan = {.model = &model,
+                        .batch = 1,
+                        .micro_batch = 1,
+                        .n_stages = b->n_stages,
+                        .stages = stages,
+                        .devices = comm_size(b->job->comm)};
     struct stage_program sp[2] = {{0}};
-    struct program g = {.plan = &plan, .sizes = b->sizes, .n_stages = b->n_stages, .stages = sp};
+    struct program g = {
+        .plan = &plan, .sizes = b->sizes, .n_stages = b->n_stages, .stages = sp};
     for (int s = 0; s < b->n_stages; s++)
         compile(b, s, &sp[s]);
     if (b->n_stages > 1) {
         g.n_transfers = (int)b->pairs.n;
         g.transfers = mem_array((size_t)b->pairs.n, sizeof *g.transfers);
         for (int i = 0; i < b->pairs.n; i++)
-            g.transfers[i] = (struct transfer){.tensor = b->pairs.p[i].tensor, .param = -1,
-                                               .to = 1, .from_place = b->pairs.p[i].from,
+            g.transfers[i] = (struct transfer){.tensor = b->pairs.p[i].tensor,
+                                               .param = -1,
+                                               .to = 1,
+                                               .from_place = b->pairs.p[i].from,
                                                .to_place = b->pairs.p[i].to};
         transfers_place(&g);
         for (int i = 0; i < b->pairs.n && comm_rank(b->job->comm) == 0; i++)
@@ -404,7 +419,8 @@ static int flush(struct batch *b, struct err *err) {
 /* ---- which pairs --------------------------------------------------------------------------------- */
 
 /* Is this one of about PAIRS_DRAWN pairs of n for one of the seeds? */
-static bool drawn(const struct job *job, uint64_t where, int64_t i, int64_t n, int64_t wanted) {
+static bool drawn(const struct job *job, uint64_t where, int64_t i, int64_t n,
+                  int64_t wanted) {
     bool yes = job->all;
     for (int k = 0; k < job->n_seeds; k++)
         yes |= rng_bits(job->seeds[k], where, (uint64_t)i) % (uint64_t)n < (uint64_t)wanted;
@@ -434,7 +450,8 @@ static int add_pairs(struct batch *b, int tensor, uint64_t where, int64_t wanted
                 legal &= to[k].at[a] != PLACE_PARTIAL || from[i].at[a] == PLACE_PARTIAL;
             if (!legal || !drawn(b->job, where, (int64_t)i * m + k, (int64_t)n * m, wanted))
                 continue;
-            if (add_pair(b, (struct pair){.from = from[i], .to = to[k], .tensor = tensor}, err) < 0)
+            if (add_pair(b, (struct pair){.from = from[i], .to = to[k], .tensor = tensor},
+                         err) < 0)
                 return -1;
         }
     }
@@ -453,10 +470,11 @@ static void report(struct batch *b, const char *name) {
 static int test_meshes(struct batch *b, uint64_t where, const char *name, struct err *err) {
     int wanted = b->n_stages > 1 ? PAIRS_DRAWN / 6 : PAIRS_DRAWN;
     for (int tight = 0; tight < 2; tight++) {
-        b->sizes = sizes_for(mesh_devices(&b->mesh[0]), mesh_devices(&b->mesh[b->n_stages - 1]),
-                             tight);
+        b->sizes = sizes_for(mesh_devices(&b->mesh[0]),
+                             mesh_devices(&b->mesh[b->n_stages - 1]), tight);
         for (int t = 0; t < MAX_RANK; t++)
-            if (add_pairs(b, t, where * 16 + (uint64_t)(tight * MAX_RANK + t), wanted, err) < 0)
+            if (add_pairs(b, t, where * 16 + (uint64_t)(tight * MAX_RANK + t), wanted,
+                          err) < 0)
                 return -1;
         if (flush(b, err) < 0)
             return -1;
@@ -492,7 +510,8 @@ static int test_transfers(struct job *job, struct err *err) {
             b.mesh[1] = second[i % m];
             mesh_format(&b.mesh[0], mesh[0], sizeof mesh[0]);
             mesh_format(&b.mesh[1], mesh[1], sizeof mesh[1]);
-            snprintf(name, sizeof name, "from %s to %s", mesh[0][0] ? mesh[0] : "one device",
+            snprintf(name, sizeof name, "from %s to %s",
+                     mesh[0][0] ? mesh[0] : "one device",
                      mesh[1][0] ? mesh[1] : "one device");
             rc = test_meshes(&b, (uint64_t)(devices * 4096 + left * 256 + i), name, err);
         }

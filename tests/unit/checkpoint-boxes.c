@@ -5,13 +5,13 @@
 #include "common/rng.h"
 #include "tap.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum { RANKS_MAX = 6 };
@@ -56,9 +56,8 @@ static void give(struct pieces *ps, int rank, enum checkpoint_kind kind, const c
     float *data = malloc((size_t)n * sizeof *data);
     for (int64_t i = 0; i < n; i++)
         data[i] = value_at(box, i, salt);
-    arr_push(
-        &ps->of[rank],
-        (struct checkpoint_piece){.kind = kind, .name = name, .box = *box, .data = data});
+    arr_push(&ps->of[rank], (struct checkpoint_piece){
+                                .kind = kind, .name = name, .box = *box, .data = data});
 }
 
 /* Cuts a box at random and gives the parts to random ranks. */
@@ -150,7 +149,7 @@ static void test_partitions(void) {
         struct err err = {0};
         struct checkpoint *ck = NULL;
         bad += save(dir, round, &ps, ranks, 2, &err) < 0 ||
-            checkpoint_open(&ck, dir, &err) < 0 || checkpoint_verify(ck, 0, 1, &err) < 0;
+               checkpoint_open(&ck, dir, &err) < 0 || checkpoint_verify(ck, 0, 1, &err) < 0;
         if (err.status)
             printf("# %s\n", err.msg);
         release(&ps);
@@ -160,8 +159,8 @@ static void test_partitions(void) {
         for (int i = 0; i < 300; i++) {
             int t = (int)rng_below(&rng, 5),
                 k = (int)rng_below(&rng, CHECKPOINT_KIND_COUNT);
-            bad += check_random_box(ck, (enum checkpoint_kind)k, names[t], box[t],
-                                    4 * t + k);
+            bad +=
+                check_random_box(ck, (enum checkpoint_kind)k, names[t], box[t], 4 * t + k);
         }
         checkpoint_close(ck);
     }
@@ -204,8 +203,7 @@ static void test_info(void) {
     ok(checkpoint_check_model(ck, "mlp", 1, &err) < 0 && err.status == EXIT_INPUT, "%s",
        err.msg);
     float out[64];
-    ok(checkpoint_read(ck, CHECKPOINT_PARAM, "absent", &box, out, &err) < 0, "%s",
-       err.msg);
+    ok(checkpoint_read(ck, CHECKPOINT_PARAM, "absent", &box, out, &err) < 0, "%s", err.msg);
     box = whole(2, (int64_t[]){4, 7});
     ok(checkpoint_read(ck, CHECKPOINT_PARAM, "w", &box, out, &err) < 0, "%s", err.msg);
     box = whole(2, (int64_t[]){4, 6});
@@ -267,8 +265,7 @@ static void test_keep(void) {
     for (int64_t step = 10; step <= 50; step += 10)
         bad |= save(dir, step, &ps, 2, 3, &err);
     ok(!bad && !exists(path_of("keep/step-00000020")) &&
-           exists(path_of("keep/step-00000030")) &&
-           exists(path_of("keep/step-00000050")) &&
+           exists(path_of("keep/step-00000030")) && exists(path_of("keep/step-00000050")) &&
            !exists(path_of("keep/.tmp-step-00000020")),
        "keeps the last three");
     ok(save(dir, 40, &ps, 2, 1, &err) == 0 && exists(path_of("keep/step-00000050")) &&
@@ -281,8 +278,7 @@ static void test_keep(void) {
     mkdir(path_of("keep/step-00000099"), 0777);
     mkdir(path_of("keep/step-x"), 0777);
     mkdir(path_of("keep/.tmp-step-other"), 0777);
-    ok(checkpoint_latest(dir, &latest, &err) == 1 &&
-           strstr(latest, "/.old-step-00000050"),
+    ok(checkpoint_latest(dir, &latest, &err) == 1 && strstr(latest, "/.old-step-00000050"),
        "a checkpoint on its way out is found");
     free(latest);
     struct checkpoint *ck;
@@ -355,8 +351,7 @@ static void test_damage(void) {
            strstr(err.msg, "truncated") && strstr(err.msg, "rank-0001"),
        "%s", err.msg);
     ok(truncate(file, 0) == 0 && checkpoint_open(&ck, dir, &err) < 0, "%s", err.msg);
-    ok(unlink(file) == 0 && checkpoint_open(&ck, dir, &err) < 0 &&
-           err.status == EXIT_INPUT,
+    ok(unlink(file) == 0 && checkpoint_open(&ck, dir, &err) < 0 && err.status == EXIT_INPUT,
        "%s", err.msg);
     release(&ps);
     damaged("weft-checkpoint/1", "weft-checkpoint/2", "format");
@@ -396,13 +391,12 @@ static void test_full_disk(void) {
         int code = WIFEXITED(status) ? WEXITSTATUS(status) : 99;
         bad |= code != 0 && code != 2;
         bad |= checkpoint_latest(dir, &latest, &err) != 1 ||
-            !strstr(latest, code ? "step-00000002" : "step-00000001");
+               !strstr(latest, code ? "step-00000002" : "step-00000001");
         free(latest);
         if (code)
             break;
     }
-    ok(!bad,
-       "writing fails: the checkpoint before stays, the error is one of the system");
+    ok(!bad, "writing fails: the checkpoint before stays, the error is one of the system");
     release(&ps);
 }
 

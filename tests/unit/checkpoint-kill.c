@@ -126,7 +126,7 @@ static int64_t check_latest(void) {
     struct checkpoint_box box = rows_of(0, 1);
     int64_t step = checkpoint_info(ck)->step;
     int bad = checkpoint_read(ck, CHECKPOINT_PARAM, "w", &box, out, &err) < 0 ||
-        checkpoint_info(ck)->sample != step;
+              checkpoint_info(ck)->sample != step;
     for (int64_t i = 0; !bad && i < ROWS * COLS; i++)
         bad = out[i] != value_at(step, i);
     checkpoint_close(ck);

@@ -35,7 +35,8 @@ static void test_json(void) {
     FILE *f = open_memstream(&out, &n);
     json_write(v, f);
     fclose(f);
-    ok(!strcmp(out, "{\n  \"a\": {\"k\": 0.1, \"z\": 1e+300},\n  \"b\": [1, 2.5, \"x\"]\n}\n"),
+    ok(!strcmp(out,
+               "{\n  \"a\": {\"k\": 0.1, \"z\": 1e+300},\n  \"b\": [1, 2.5, \"x\"]\n}\n"),
        "canonical text: %s", out);
     free(out);
     int64_t i;
@@ -68,7 +69,8 @@ static void test_numbers(void) {
         double z = rng_normal(1, 2, (uint64_t)i);
         sum += z, sq += z * z;
     }
-    ok(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02, "normal draws have moments 0, 1");
+    ok(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02,
+       "normal draws have moments 0, 1");
 }
 
 int main(void) {

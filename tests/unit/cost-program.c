@@ -194,9 +194,11 @@ static void test_cluster(void) {
 
 /* Texts that are nearly clusters: each is read or refused with a message. */
 static void test_cluster_noise(uint64_t seed) {
-    static const char *const words[] = {"node", "gpu", "cpu", "device", ":", " ", "8", "0",
-                                        "-1", "99999999999999999999", "K", "\t", "x", "::",
-                                        "4", "node:4", "gpu:8"};
+    static const char *const words[] = {
+        "node",   "gpu",  "cpu", "device", ":",
+        " ",      "8",    "0",   "-1",     "99999999999999999999",
+        "K",      "\t",   "x",   "::",     "4",
+        "node:4", "gpu:8"};
     struct rng r = {seed, 0};
     int bad = 0, read = 0;
     for (int i = 0; i < 5000; i++) {

@@ -62,7 +62,8 @@ static void chain_build(const struct chain *c, struct chain_input *x) {
         push(x, &n, SIM_WORK, -1, c->reduce[s]);
         push(x, &n, SIM_NORM, -1, c->norm);
         push(x, &n, SIM_WORK, -1, c->update[s]);
-        x->transfers[2 * s] = (struct sim_transfer){s, s + 1, c->down_move[s], c->overlap, 1};
+        x->transfers[2 * s] =
+            (struct sim_transfer){s, s + 1, c->down_move[s], c->overlap, 1};
         x->transfers[2 * s + 1] =
             (struct sim_transfer){s + 1, s, c->up_move[s], c->overlap, 1};
     }

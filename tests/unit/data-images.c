@@ -51,8 +51,7 @@ static void refused(struct data_spec spec, const char *source, const char *a,
     struct err err = {0};
     spec.source = source;
     int rc = data_open(&d, &spec, &err);
-    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) &&
-           strstr(err.msg, b),
+    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) && strstr(err.msg, b),
        "refused: %s", err.msg);
     data_close(d);
 }

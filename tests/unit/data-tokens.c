@@ -61,8 +61,7 @@ static void refused(struct data_spec spec, const char *source, const char *a,
     struct err err = {0};
     spec.source = source;
     int rc = data_open(&d, &spec, &err);
-    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) &&
-           strstr(err.msg, b),
+    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) && strstr(err.msg, b),
        "refused: %s", err.msg);
     data_close(d);
 }
@@ -85,8 +84,7 @@ static void test_shuffle(void) {
         bad += seen[x]++;
         fixed += x == i;
     }
-    ok(!bad && fixed < 10, "shuffle of 100000: a permutation with %d fixed points",
-       fixed);
+    ok(!bad && fixed < 10, "shuffle of 100000: a permutation with %d fixed points", fixed);
     for (int64_t i = 0; i < 1000; i++) {
         int64_t x = shuffle_at(5, 1, big, big - 1 - i);
         bad += x < 0 || x >= big;
@@ -172,8 +170,7 @@ static void test_shards(void) {
     struct data_spec spec = base;
     spec.valid_source = path_of("whole.bin");
     one = open_with(spec, path_of("with,comma.bin"));
-    ok(one && data_size(one, DATA_TRAIN) == 99 / 8 &&
-           data_size(one, DATA_VALID) == 999 / 8,
+    ok(one && data_size(one, DATA_TRAIN) == 99 / 8 && data_size(one, DATA_VALID) == 999 / 8,
        "a validation source of its own");
     data_close(one);
 }
@@ -251,8 +248,7 @@ static void test_refused(void) {
     refused(spec, "/dev/null", "/dev/null", "regular file");
     refused(spec, write_file("odd.bin", t, 701), "701 bytes", "even");
     refused(spec, write_file("z.txt", "\x1f\x8b\x08zzzzzzzzz", 12), "z.txt", "gzip");
-    refused(spec, write_file("idx.txt", "\0\0\x08\x03zzzzzzzzzzzz", 16), "idx.txt",
-            "IDX");
+    refused(spec, write_file("idx.txt", "\0\0\x08\x03zzzzzzzzzzzz", 16), "idx.txt", "IDX");
     for (int at = 0; at < 600; at += 37) {
         struct err err = {0};
         struct data *d;
@@ -270,8 +266,7 @@ static void test_refused(void) {
     data_close(d);
     t[599] = 65535;
     spec.vocab = 65535;
-    refused(spec, write_file("ids.bin", t, sizeof t), "byte 1198: token id 65535",
-            "65535");
+    refused(spec, write_file("ids.bin", t, sizeof t), "byte 1198: token id 65535", "65535");
     spec.vocab = 65536;
     d = open_with(spec, path_of("ids.bin"));
     ok(d != NULL, "a vocabulary of all 16-bit tokens");

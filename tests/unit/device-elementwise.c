@@ -57,7 +57,8 @@ static void check_act_tails(enum kernel_act a, const char *name) {
     kernel_act(a, 400, x, near);
     for (int i = 0; i < 400; i++)
         if (fabsf(x[i]) > 1e-3f)
-            worst = fmax(worst, fabs(near[i] - act(a, x[i])) / (fabs(act(a, x[i])) + 1e-30));
+            worst =
+                fmax(worst, fabs(near[i] - act(a, x[i])) / (fabs(act(a, x[i])) + 1e-30));
     ok(worst < 2e-6, "%s: relative error %.1e in -4..4", name, worst);
 }
 

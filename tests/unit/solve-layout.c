@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define MOST_NODES 9
-#define MOST_K 4
+#define MOST_K     4
 
 struct shape {
     const char *name;

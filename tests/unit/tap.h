@@ -13,7 +13,8 @@
 
 static int tap_count, tap_failed;
 
-__attribute__((format(printf, 2, 3), unused)) static int ok(int good, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3), unused)) static int ok(int good, const char *fmt,
+                                                            ...) {
     va_list ap;
     printf("%sok %d - ", good ? "" : "not ", ++tap_count);
     va_start(ap, fmt);

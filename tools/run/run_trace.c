@@ -28,9 +28,9 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct run_trace *t = ctx;
     t->full = t->events.n == MAX_EVENTS;
     if (!t->full)
-        arr_push(&t->events, (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment,
-                                            a.micro_batch, start_s - t->origin_s,
-                                            end_s - t->origin_s});
+        arr_push(&t->events,
+                 (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment, a.micro_batch,
+                                start_s - t->origin_s, end_s - t->origin_s});
 }
 
 struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
@@ -62,7 +62,8 @@ static int send_events(struct run_trace *t, struct err *err) {
         return -1;
     if (!n)
         return 0;
-    r = comm_send(t->comm, t->events.p, n * (int64_t)sizeof *t->events.p, 0, TRACE_TAG, err);
+    r = comm_send(t->comm, t->events.p, n * (int64_t)sizeof *t->events.p, 0, TRACE_TAG,
+                  err);
     return r ? comm_wait(t->comm, r, err) : -1;
 }
 
@@ -88,14 +89,15 @@ static void write_rank(const struct run_trace *t, struct trace *out, int rank,
         const struct event *e = &events[i];
         const struct instr *ins = &rp.sp->instrs[e->instr];
         enum segment segment = (enum segment)e->segment;
-        trace_event(out, &(struct trace_event){.name = opcode_name(ins->code),
-                                               .subject = trace_subject(t->g, ins),
-                                               .category = trace_category_of(ins->code, segment),
-                                               .pid = rank,
-                                               .ts_us = 1e6 * e->start_s,
-                                               .dur_us = 1e6 * (e->end_s - e->start_s),
-                                               .micro_batch = e->micro_batch,
-                                               .segment = segment});
+        trace_event(out,
+                    &(struct trace_event){.name = opcode_name(ins->code),
+                                          .subject = trace_subject(t->g, ins),
+                                          .category = trace_category_of(ins->code, segment),
+                                          .pid = rank,
+                                          .ts_us = 1e6 * e->start_s,
+                                          .dur_us = 1e6 * (e->end_s - e->start_s),
+                                          .micro_batch = e->micro_batch,
+                                          .segment = segment});
     }
 }
 
@@ -117,7 +119,8 @@ static int write_all(struct run_trace *t, const char *path, struct err *err) {
         }
     }
     if (t->full)
-        note("weft-run: the trace holds the first %d instructions of each rank", MAX_EVENTS);
+        note("weft-run: the trace holds the first %d instructions of each rank",
+             MAX_EVENTS);
     return trace_close(out, err);
 }
 

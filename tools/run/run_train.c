@@ -22,8 +22,8 @@ struct loop {
     struct comm *comm;
     struct exec *x;
     bool speaks;
-    double max_bytes;     /* largest arena of any rank */
-    int64_t terms;        /* targets per step: tokens or images */
+    double max_bytes; /* largest arena of any rank */
+    int64_t terms;    /* targets per step: tokens or images */
     double start_s;
     struct err output; /* the metrics cannot be written any more */
 };
@@ -45,8 +45,8 @@ static int share_of_cores(struct comm *comm, int64_t wanted) {
     return threads;
 }
 
-static struct exec_options exec_options_of(const struct run_options *o, const struct plan *p,
-                                           int threads) {
+static struct exec_options exec_options_of(const struct run_options *o,
+                                           const struct plan *p, int threads) {
     struct exec_options e = exec_defaults();
     e.seed = o->seed < 0 ? 1 : (uint64_t)o->seed;
     e.lr = !isnan(o->lr) ? o->lr : p->optimizer == OPTIMIZER_sgd ? 0.05 : e.lr;
@@ -65,7 +65,9 @@ static struct exec_options exec_options_of(const struct run_options *o, const st
 /* What the model reads, from its data inputs. */
 static int open_data(struct data **data, const struct model *m, const struct run_options *o,
                      uint64_t seed, struct err *err) {
-    struct data_spec spec = {.source = o->data, .valid_source = o->valid_data, .seed = seed,
+    struct data_spec spec = {.source = o->data,
+                             .valid_source = o->valid_data,
+                             .seed = seed,
                              .validation = o->valid_data ? 0 : o->validation};
     const struct model_op *loss = &m->ops[m->loss];
     const struct shape *logits = &m->tensors[loss->in[0]].shape;
@@ -144,11 +146,11 @@ static json_t *real_or_null(double x) {
 static void report_step(struct loop *l, const struct exec_metrics *m, double seconds) {
     if (!l->speaks)
         return;
-    json_t *line = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I}", "step",
-                             (json_int_t)l->x->step, "loss", real_or_null(m->loss), "grad_norm",
-                             real_or_null(m->grad_norm), "lr", m->lr, "step_ms", 1e3 * seconds,
-                             "tokens_per_s", (double)l->terms / seconds, "bytes",
-                             (json_int_t)l->max_bytes);
+    json_t *line =
+        json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I}", "step", (json_int_t)l->x->step,
+                  "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm),
+                  "lr", m->lr, "step_ms", 1e3 * seconds, "tokens_per_s",
+                  (double)l->terms / seconds, "bytes", (json_int_t)l->max_bytes);
     print_line(l, line);
 }
 
@@ -265,8 +267,11 @@ static int check_memory(struct comm *comm, const struct program *g, struct err *
     double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (has <= 0 || node <= has)
         return 0;
-    return err_system(err, "stages[%d]: one rank needs %.1f GB and the ranks of this node %.1f GB; "
-                           "it has %.1f GB", stage, 1e-9 * own, 1e-9 * node, 1e-9 * has);
+    return err_system(
+        err,
+        "stages[%d]: one rank needs %.1f GB and the ranks of this node %.1f GB; "
+        "it has %.1f GB",
+        stage, 1e-9 * own, 1e-9 * node, 1e-9 * has);
 }
 
 /* What is written at the end must be writable at the beginning. */
@@ -279,8 +284,11 @@ static int check_outputs(const struct run_options *o, struct err *err) {
 int run_train(struct comm *comm, const struct program *g, const struct run_options *o,
               struct err *err) {
     const struct plan *p = g->plan;
-    struct loop l = {.o = o, .comm = comm, .speaks = comm_rank(comm) == 0,
-                     .terms = g->loss_terms, .start_s = now_s()};
+    struct loop l = {.o = o,
+                     .comm = comm,
+                     .speaks = comm_rank(comm) == 0,
+                     .terms = g->loss_terms,
+                     .start_s = now_s()};
     struct exec_options e = exec_options_of(o, p, share_of_cores(comm, o->threads));
     char *resume = NULL;
     struct data *data = NULL;

@@ -17,11 +17,21 @@
 
 enum { MAX_THREADS = 4096 };
 
-static struct run_options o = {.data = "synthetic", .steps = 100, .valid_batches = 8, .seed = -1,
-                               .lr = NAN, .min_lr = NAN,
-                               .clip = 1, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95,
+static struct run_options o = {.data = "synthetic",
+                               .steps = 100,
+                               .valid_batches = 8,
+                               .seed = -1,
+                               .lr = NAN,
+                               .min_lr = NAN,
+                               .clip = 1,
+                               .weight_decay = 0.1,
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
                                .momentum = 0.9,
-                               .keep = 2, .warmup = -1, .threads = 0, .validation = 0.1};
+                               .keep = 2,
+                               .warmup = -1,
+                               .threads = 0,
+                               .validation = 0.1};
 
 static const struct opt options[] = {
     {'d', "data", OPT_STR, "SOURCE", "text, .bin tokens, IDX images or synthetic", &o.data},
@@ -32,7 +42,8 @@ static const struct opt options[] = {
     {'n', "steps", OPT_INT, "N", "optimizer steps in all (100)", &o.steps},
     {0, "seed", OPT_INT, "N", "of weights, dropout and data order (1)", &o.seed},
     {0, "lr", OPT_REAL, "RATE", "peak learning rate (6e-4; sgd: 0.05)", &o.lr},
-    {0, "min-lr", OPT_REAL, "RATE", "learning rate at the end (a tenth of --lr)", &o.min_lr},
+    {0, "min-lr", OPT_REAL, "RATE", "learning rate at the end (a tenth of --lr)",
+     &o.min_lr},
     {0, "warmup", OPT_INT, "N", "steps of linear warm-up (a tenth of --steps)", &o.warmup},
     {0, "clip", OPT_REAL, "NORM", "largest gradient norm, 0 = any (1)", &o.clip},
     {0, "weight-decay", OPT_REAL, "X", "of matrices (0.1)", &o.weight_decay},
@@ -45,16 +56,21 @@ static const struct opt options[] = {
     {0, "save-every", OPT_INT, "N", "a checkpoint every N steps (0 = at the end)",
      &o.save_every},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
-    {0, "resume", OPT_STR, "DIR", "go on from the newest checkpoint in DIR, if any", &o.resume},
-    {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)", &o.threads},
-    {0, "trace", OPT_STR, "FILE", "write the timeline of all ranks (Chrome trace)", &o.trace},
+    {0, "resume", OPT_STR, "DIR", "go on from the newest checkpoint in DIR, if any",
+     &o.resume},
+    {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
+     &o.threads},
+    {0, "trace", OPT_STR, "FILE", "write the timeline of all ranks (Chrome trace)",
+     &o.trace},
     {0, "timing", OPT_FLAG, NULL, "time by instruction on stderr at the end", &o.timing},
     {0, "explain", OPT_FLAG, NULL, "print the program of every stage and stop", &o.explain},
-    {0, "dry-run", OPT_FLAG, NULL, "replay all ranks without running, and stop", &o.dry_run},
+    {0, "dry-run", OPT_FLAG, NULL, "replay all ranks without running, and stop",
+     &o.dry_run},
     {0}};
 
-static const struct opt_tool tool = {
-    "weft-run", "[options] PLAN", "Train a model under a plan, on the ranks of mpirun.", options};
+static const struct opt_tool tool = {"weft-run", "[options] PLAN",
+                                     "Train a model under a plan, on the ranks of mpirun.",
+                                     options};
 
 /* Only one of many equal messages is wanted; before MPI is up its launcher tells which rank
  * this is. */
@@ -73,8 +89,8 @@ static int inspect(const char *path, struct err *err) {
     for (int s = 0; g && o.explain && s < g->n_stages; s++)
         program_print(g, s, stdout);
     if (g && o.dry_run && (rc = program_validate(g, err)) == 0)
-        printf("%s: %d ranks, %d stages, %d transfers: no fault found\n", path, plan->devices,
-               g->n_stages, g->n_transfers);
+        printf("%s: %d ranks, %d stages, %d transfers: no fault found\n", path,
+               plan->devices, g->n_stages, g->n_transfers);
     program_destroy(g);
     plan_destroy(plan);
     return rc;
@@ -122,14 +138,16 @@ static int check_options(struct err *err) {
         const char *name;
         const double *value;
         double below;
-    } reals[] = {{"validation", &o.validation, 1}, {"lr", &o.lr, HUGE_VAL},
-                 {"min-lr", &o.min_lr, HUGE_VAL},  {"clip", &o.clip, HUGE_VAL},
-                 {"beta1", &o.beta1, 1},           {"beta2", &o.beta2, 1},
-                 {"momentum", &o.momentum, 1},     {"weight-decay", &o.weight_decay, HUGE_VAL}};
+    } reals[] = {
+        {"validation", &o.validation, 1}, {"lr", &o.lr, HUGE_VAL},
+        {"min-lr", &o.min_lr, HUGE_VAL},  {"clip", &o.clip, HUGE_VAL},
+        {"beta1", &o.beta1, 1},           {"beta2", &o.beta2, 1},
+        {"momentum", &o.momentum, 1},     {"weight-decay", &o.weight_decay, HUGE_VAL}};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         if (*reals[i].value < 0 || *reals[i].value >= reals[i].below)
             return err_usage(err, "--%s: expected at least 0%s, got %g", reals[i].name,
-                             reals[i].below == 1 ? " and less than 1" : "", *reals[i].value);
+                             reals[i].below == 1 ? " and less than 1" : "",
+                             *reals[i].value);
     if (o.steps < 1)
         return err_usage(err, "--steps: expected at least 1");
     if (o.valid_batches < 1)

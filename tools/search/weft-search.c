@@ -8,7 +8,8 @@
 #include <string.h>
 
 static struct {
-    const char *model, *set, *profile, *device, *cluster, *micro, *algorithm, *optimizer, *out;
+    const char *model, *set, *profile, *device, *cluster, *micro, *algorithm, *optimizer,
+        *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed;
     double time_budget;
     bool text;
@@ -24,12 +25,14 @@ static const struct opt options[] = {
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
      &o.memory},
     {'b', "global-batch", OPT_INT, "N", "samples per step", &o.batch},
-    {0, "micro-batch", OPT_STR, "LIST", "micro-batches to consider (powers of two)", &o.micro},
+    {0, "micro-batch", OPT_STR, "LIST", "micro-batches to consider (powers of two)",
+     &o.micro},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
     {'a', "algorithm", OPT_STR, "NAME", "hops or exhaustive (hops)", &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
-    {0, "max-hops", OPT_INT, "N", "hops: steps that may first make it worse (4)", &o.max_hops},
+    {0, "max-hops", OPT_INT, "N", "hops: steps that may first make it worse (4)",
+     &o.max_hops},
     {0, "top", OPT_INT, "K", "the K best plans, one JSON document each (1)", &o.top},
     {0, "time-budget", OPT_TIME, "TIME", "stop after this long with the best so far",
      &o.time_budget},
@@ -38,9 +41,9 @@ static const struct opt options[] = {
     {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
     {0}};
 
-static const struct opt_tool tool = {"weft-search",
-                                     "[options] -m MODEL -p FILE --devices N --global-batch B",
-                                     "Find the best plan to train a model on a cluster.", options};
+static const struct opt_tool tool = {
+    "weft-search", "[options] -m MODEL -p FILE --devices N --global-batch B",
+    "Find the best plan to train a model on a cluster.", options};
 
 static const struct {
     const char *name;
@@ -67,8 +70,8 @@ static int micro_batches(struct search_problem *p, struct err *err) {
         char *end;
         long b = strtol(s, &end, 10);
         if (end == s || (*end && *end != ',') || b < 1 || p->n_micro == SEARCH_MAX_MICRO)
-            return err_usage(err, "--micro-batch: expected numbers such as 1,2,4, got \"%s\"",
-                             o.micro);
+            return err_usage(
+                err, "--micro-batch: expected numbers such as 1,2,4, got \"%s\"", o.micro);
         if (p->batch % b)
             return err_usage(err, "--micro-batch: %ld does not divide the batch of %lld", b,
                              (long long)p->batch);
@@ -90,7 +93,8 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
     int opt = optimizer_find(o.optimizer);
     if (opt < 0)
-        return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"", o.optimizer);
+        return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
+                         o.optimizer);
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
         return -1;
     if (!o.cluster && o.devices < 1)
@@ -99,8 +103,8 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
         p->cluster = cluster_single_node(o.devices);
     int64_t devices = o.devices ? o.devices : cluster_devices(&p->cluster);
     if (devices > cluster_devices(&p->cluster) || devices > 1 << 20)
-        return err_usage(err, "--devices: %lld, but the cluster has %lld", (long long)devices,
-                         (long long)cluster_devices(&p->cluster));
+        return err_usage(err, "--devices: %lld, but the cluster has %lld",
+                         (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
     p->memory_bytes = o.memory ? o.memory : p->cluster.memory_bytes;
     p->batch = o.batch;
@@ -116,29 +120,33 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
 
 static json_t *provenance(const struct search_problem *p, const struct search_result *r,
                           const struct search_plan *best) {
-    json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm, "seed",
-                               (json_int_t)o.seed, "scored", (json_int_t)r->scored, "seconds",
-                               r->seconds, "complete", r->complete);
+    json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm,
+                               "seed", (json_int_t)o.seed, "scored", (json_int_t)r->scored,
+                               "seconds", r->seconds, "complete", r->complete);
     if (r->space > 0)
         json_object_set_new(search, "space", json_real(r->space));
-    json_t *cluster = json_pack("{s:I, s:I}", "nodes", (json_int_t)p->cluster.nodes,
-                                "devices_per_node", (json_int_t)p->cluster.devices_per_node);
+    json_t *cluster =
+        json_pack("{s:I, s:I}", "nodes", (json_int_t)p->cluster.nodes, "devices_per_node",
+                  (json_int_t)p->cluster.devices_per_node);
     if (p->memory_bytes)
         json_object_set_new(cluster, "memory_bytes", json_integer(p->memory_bytes));
     return json_pack("{s:s, s:o, s:o, s:{s:s, s:s}, s:{s:f, s:I}}", "tool",
-                     "weft-search " WEFT_VERSION, "search", search, "cluster", cluster, "profile",
-                     "file", o.profile, "device", profile_times_device(p->times), "predicted",
-                     "time_us", best->time_us, "memory_bytes", (json_int_t)best->max_bytes);
+                     "weft-search " WEFT_VERSION, "search", search, "cluster", cluster,
+                     "profile", "file", o.profile, "device", profile_times_device(p->times),
+                     "predicted", "time_us", best->time_us, "memory_bytes",
+                     (json_int_t)best->max_bytes);
 }
 
 static void print_text(const struct search_result *r, FILE *f) {
     fprintf(f, "%4s %12s %12s  %s\n", "", "step", "memory", "stages");
     for (int i = 0; i < r->n; i++) {
         const struct plan *p = r->plans[i].plan;
-        fprintf(f, "%3d. %9.2f ms %8.1f MiB  micro-batch %lld,", i + 1, r->plans[i].time_us / 1e3,
-                (double)r->plans[i].max_bytes / (1 << 20), (long long)p->micro_batch);
+        fprintf(f, "%3d. %9.2f ms %8.1f MiB  micro-batch %lld,", i + 1,
+                r->plans[i].time_us / 1e3, (double)r->plans[i].max_bytes / (1 << 20),
+                (long long)p->micro_batch);
         for (int s = 0; s < p->n_stages; s++)
-            fprintf(f, " %d ops on %d", p->stages[s].n_ops, mesh_devices(&p->stages[s].mesh));
+            fprintf(f, " %d ops on %d", p->stages[s].n_ops,
+                    mesh_devices(&p->stages[s].mesh));
         fputc('\n', f);
     }
 }

@@ -1,0 +1,472 @@
+/* The search against its oracle and against what its plans really cost.
+ *
+ * Profiles are invented, as a roofline would be: work over a rate, bytes over a link. On spaces
+ * that are small enough to list, hops must find a plan as good as the best of the list (it may
+ * find a better one: it also changes single ops). The quick estimates, on which every decision
+ * rests, are compared with compiled and simulated plans at random places of the space. */
+#include "search/search_impl.h"
+
+#include "../unit/tap.h"
+#include "common/progress.h"
+#include "common/rng.h"
+#include "cost/enumerate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { SANITIZED = 1 };
+#elif defined(__has_feature)
+enum { SANITIZED = __has_feature(address_sanitizer) };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+/* ---- invented profiles ------------------------------------------------------------------------ */
+
+/* A machine: work per microsecond, and what a message costs. */
+struct machine {
+    double flops_us, bytes_us, latency_us;
+    double node_bytes_us, node_latency_us, cross_bytes_us, cross_latency_us;
+};
+
+static const struct machine fast = {1e3, 2e3, 0.5, 1e4, 0.5, 2e3, 2}, /* for models of toy size */
+                            slow = {1e3, 2e3, 0.5, 20, 5, 5, 20},
+                            v100 = {1e8, 8e5, 5, 4e4, 10, 5e3, 20};
+
+static double op_us(const struct machine *mc, const struct enum_key *k) {
+    double n = 1, flops = 0;
+    int rank = opcode_key(k->code) == KEY_CURVE ? 1 : opcode_shape_rank(k->code);
+    bool matrix = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw;
+    bool attention = k->code == I_attention || k->code == I_attention_bwd;
+    for (int i = 0; i < rank && i < (matrix ? 3 : attention ? 4 : 2); i++)
+        n *= (double)(k->n[i] > 0 ? k->n[i] : 1);
+    double m = (double)k->n[0], w = (double)k->n[1], d = (double)k->n[2];
+    if (matrix) {
+        flops = 2 * n;
+        n = m * w + w * d + m * d;
+    } else if (attention) {
+        flops = (k->code == I_attention ? 4 : 10) * n * d;
+    }
+    return mc->latency_us + fmax(flops / mc->flops_us, 4 * n / mc->bytes_us);
+}
+
+static int put_ops(struct profile *p, const struct machine *mc, const struct enumeration *e,
+                   struct err *err) {
+    for (int64_t i = 0; i < e->n; i++) {
+        char shape[160];
+        struct instr ins = {.code = e->p[i].code};
+        memcpy(ins.n, e->p[i].n, sizeof ins.n);
+        struct profile_op row = {.device = "test",
+                                 .instr = opcode_name(ins.code),
+                                 .shape = instr_shape(&ins, shape, sizeof shape),
+                                 .dtype = "f32",
+                                 .median_us = op_us(mc, &e->p[i]),
+                                 .source = "roofline"};
+        if (profile_put_op(p, &row, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_comm(struct profile *p, const struct machine *mc, int devices, int64_t most,
+                    struct err *err) {
+    static const char *const names[] = {"p2p", "all_gather", "all_reduce", "reduce_scatter",
+                                        "all_to_all"};
+    for (int i = 0; i < 2 * 5 * (devices - 1); i++) {
+        int cross = i % 2, kind = i / 2 % 5, g = i / 10 + 2;
+        if (kind == 0 && g > 2)
+            continue;
+        double share = kind ? (double)(g - 1) / g * (kind == 2 ? 2 : 1) : 1;
+        for (int64_t bytes = 16; bytes < 16 * most; bytes *= 16) {
+            double rate = cross ? mc->cross_bytes_us : mc->node_bytes_us;
+            struct profile_comm row = {
+                .device = "test", .collective = names[kind], .group_size = g, .stride = 1,
+                .groups = 1, .link = cross ? "cross" : "node", .bytes = bytes,
+                .median_us = (cross ? mc->cross_latency_us : mc->node_latency_us) * log2(g) +
+                             share * (double)bytes / rate,
+                .source = "roofline"};
+            if (profile_put_comm(p, &row, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static struct profile_times *invent(const struct model *m, const struct machine *mc,
+                                    const struct search_problem *p, const char *dir) {
+    struct err err = {0};
+    struct enumeration e;
+    static int number;
+    char path[256];
+    snprintf(path, sizeof path, "%s/%d.db", dir, number++);
+    struct profile *db = profile_open(path, true, &err);
+    enumerate_keys(m, p->micro, p->n_micro, p->devices, &e);
+    struct profile_times *t = NULL;
+    if (db && profile_begin(db, &err) == 0 && put_ops(db, mc, &e, &err) == 0 &&
+        put_comm(db, mc, p->devices, 4 * e.largest_comm_elems, &err) == 0 &&
+        profile_commit(db, &err) == 0)
+        t = profile_load(db, "test", &err);
+    if (!t)
+        printf("Bail out! %s\n", err.msg);
+    enumeration_release(&e);
+    profile_close(db);
+    unlink(path);
+    return t;
+}
+
+/* ---- problems ------------------------------------------------------------------------------------- */
+
+struct space {
+    const char *model, *set;
+    int nodes, per_node, max_stages;
+    int64_t batch, micro[4];
+};
+
+static bool problem_open(const struct space *sp, const struct machine *mc, const char *dir,
+                         struct search_problem *p) {
+    struct err err = {0};
+    *p = (struct search_problem){.devices = sp->nodes * sp->per_node, .batch = sp->batch,
+                                 .max_stages = sp->max_stages, .top = 1, .seed = 1};
+    p->cluster = cluster_single_node(sp->per_node);
+    p->cluster.nodes = sp->nodes;
+    while (p->n_micro < 4 && sp->micro[p->n_micro]) {
+        p->micro[p->n_micro] = sp->micro[p->n_micro];
+        p->n_micro++;
+    }
+    p->model = model_load(sp->model, sp->set, &err);
+    p->times = p->model ? invent(p->model, mc, p, dir) : NULL;
+    return ok(p->times != NULL, "%s %s on %d x %d devices %s", sp->model, sp->set, sp->nodes,
+              sp->per_node, err.msg);
+}
+
+static void problem_close(struct search_problem *p) {
+    profile_times_destroy((struct profile_times *)p->times);
+    model_destroy(p->model);
+}
+
+/* Legal, runnable, and the same after writing and reading. */
+static bool good_plan(const struct search_problem *p, const struct search_plan *sp) {
+    struct err err = {0};
+    bool good = plan_check(sp->plan, &err) == 0 && sp->plan->devices == p->devices &&
+                sp->plan->batch == p->batch;
+    struct program *g = good ? program_compile(sp->plan, &err) : NULL;
+    good = g && program_validate(g, &err) == 0;
+    for (int s = 0; good && s < g->n_stages; s++)
+        good = g->stages[s].arena_bytes <= sp->max_bytes &&
+               (!p->memory_bytes || g->stages[s].arena_bytes <= p->memory_bytes);
+    json_t *doc = plan_to_json(sp->plan), *again = NULL;
+    struct plan *copy = good ? plan_from_json(doc, &err) : NULL;
+    if (copy)
+        again = plan_to_json(copy);
+    good = copy && json_equal(doc, again);
+    if (!good)
+        printf("# %s\n", err.msg);
+    plan_destroy(copy);
+    json_decref(doc);
+    json_decref(again);
+    program_destroy(g);
+    return good;
+}
+
+static bool good_plans(const struct search_problem *p, const struct search_result *r) {
+    bool good = true;
+    for (int i = 0; i < r->n; i++)
+        good &= good_plan(p, &r->plans[i]);
+    return good;
+}
+
+/* ---- hops against the list of all plans ------------------------------------------------------------ */
+
+/* The least memory that any plan of the list needs. */
+static int64_t least_memory(struct search_problem p) {
+    struct search_result r;
+    struct err err = {0};
+    p.memory_bytes = 1;
+    search_run(&p, search_exhaustive, &r, &err);
+    int64_t bytes = r.overflow + 1;
+    search_result_release(&r);
+    return bytes;
+}
+
+static void compare(const struct search_problem *p, const char *name) {
+    struct search_result all, hops;
+    struct err err = {0}, err2 = {0};
+    int a = search_run(p, search_exhaustive, &all, &err);
+    int b = search_run(p, search_hops, &hops, &err2);
+    if (a < 0 || b < 0) {
+        ok(a < 0 && b < 0, "%s: no plan fits, say both: %s", name, err2.msg);
+    } else {
+        double ratio = hops.plans[0].time_us / all.plans[0].time_us;
+        ok(ratio <= 1.01, "%s: hops %.1f us, the best of %.0f plans %.1f us, ratio %.4f (%lld "
+                          "plans scored)", name, hops.plans[0].time_us, all.space,
+           all.plans[0].time_us, ratio, (long long)hops.scored);
+        ok(hops.complete && all.complete && good_plans(p, &hops) && good_plans(p, &all),
+           "%s: complete, legal, the same after writing", name);
+    }
+    search_result_release(&all);
+    search_result_release(&hops);
+}
+
+static void test_space(const struct space *sp, const struct machine *mc, const char *links,
+                       const char *dir) {
+    struct search_problem p;
+    char name[64];
+    if (!problem_open(sp, mc, dir, &p))
+        return;
+    snprintf(name, sizeof name, "%s links, no limit", links);
+    compare(&p, name);
+    int64_t least = least_memory(p);
+    for (int i = 0; i < 3; i++) {
+        static const double room[] = {1.6, 1.1, 0.7};
+        p.memory_bytes = (int64_t)(room[i] * (double)least);
+        snprintf(name, sizeof name, "%s links, %.1f of the least memory", links, room[i]);
+        compare(&p, name);
+    }
+    problem_close(&p);
+}
+
+/* ---- estimates against compiled and simulated plans ------------------------------------------------ */
+
+static struct rng random_state;
+static struct estimates {
+    double worst_time, worst_memory, times[200], memories[200];
+    int n, unknown, disagree;
+} estimates;
+
+static bool random_candidate(struct search *s, struct candidate *c) {
+    struct rng *r = &random_state;
+    const struct search_problem *p = &s->p;
+    int n_ops = p->model->n_ops, most = p->devices < 4 ? p->devices : 4, op = 0;
+    memset(c, 0, sizeof *c);
+    c->n_stages = 1 + (int)rng_below(r, most);
+    c->micro_batch = p->micro[rng_below(r, p->n_micro)];
+    c->schedule = rng_below(r, 2) ? SCHEDULE_gpipe : SCHEDULE_1f1b;
+    for (int k = 0, left = p->devices; k < c->n_stages; k++) {
+        struct search_stage *st = &c->stages[k];
+        int behind = c->n_stages - 1 - k;
+        st->devices = behind ? 1 + (int)rng_below(r, left - behind) : left;
+        left -= st->devices;
+        st->first = op;
+        op += 1 + (int)rng_below(r, 2 * (n_ops - op) / (behind + 1));
+        op = behind ? (op > n_ops - behind ? n_ops - behind : op) : n_ops;
+        st->end = op;
+        st->zero = (int)rng_below(r, 2);
+        int level = (int)rng_below(r, RECOMPUTE_LEVELS);
+        st->recompute = search_recompute_places(s, level);
+        st->recompute_blocks =
+            level ? (int)rng_below(r, search_stage_blocks(s, st) + 1) : 0;
+        search_apply_style(s, st, c->micro_batch,
+                           (struct style){(int)rng_below(r, 3), (unsigned)rng_next(r),
+                                          rng_below(r, 2)});
+    }
+    return search_legal(s, c);
+}
+
+struct truth {
+    bool known;
+    double time_us, bytes;
+};
+
+static struct truth judge(struct search *s, const struct candidate *c) {
+    struct truth t = {0};
+    struct plan *plan = search_plan_of(s, c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct simulation sim = {0};
+    cost_forget(&s->cost);
+    if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
+        t = (struct truth){s->cost.n_missing == 0, sim.time_us, 0};
+        for (int k = 0; k < g->n_stages; k++)
+            t.bytes = fmax(t.bytes, (double)g->stages[k].arena_bytes);
+        simulation_release(&sim);
+    }
+    program_destroy(g);
+    plan_destroy(plan);
+    return t;
+}
+
+static void print_candidate(struct search *s, const struct candidate *c, double time,
+                            double memory) {
+    struct plan *plan = search_plan_of(s, c);
+    json_t *doc = plan_to_json(plan);
+    printf("# worst so far, time %+.2f %%, memory %+.2f %%: ", 100 * time, 100 * memory);
+    json_write_line(doc, stdout);
+    json_decref(doc);
+    plan_destroy(plan);
+}
+
+/* An algorithm that only compares. The memory allowed is 1 byte: what is missing tells how much
+ * the estimate asks for. */
+static int probe(struct search *s, struct err *err) {
+    (void)err;
+    struct estimates *e = &estimates;
+    *e = (struct estimates){0};
+    while (e->n < 200) {
+        struct candidate c;
+        if (!random_candidate(s, &c))
+            continue;
+        struct score score = search_score(s, &c);
+        struct truth t = judge(s, &c);
+        e->disagree += score.unknown == t.known;
+        if (score.unknown || !t.known) {
+            e->unknown++;
+            continue;
+        }
+        double time = score.time_us / t.time_us - 1;
+        double memory = ((double)score.overflow + 1) / t.bytes - 1;
+        if (fabs(time) > fmax(e->worst_time, 0.02) || fabs(memory) > fmax(e->worst_memory, 0.03))
+            print_candidate(s, &c, time, memory);
+        e->worst_time = fmax(e->worst_time, fabs(time));
+        e->worst_memory = fmax(e->worst_memory, fabs(memory));
+        e->times[e->n] = fabs(time);
+        e->memories[e->n++] = fabs(memory);
+    }
+    return 0;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void test_estimates(const struct space *sp, const struct machine *mc, const char *dir) {
+    struct search_problem p;
+    struct search_result r;
+    if (!problem_open(sp, mc, dir, &p))
+        return;
+    p.memory_bytes = 1;
+    random_state = (struct rng){1, 0};
+    search_run(&p, probe, &r, NULL);
+    search_result_release(&r);
+    struct estimates *e = &estimates;
+    qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
+    qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
+    double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
+    ok(t <= 0.02, "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
+                  "20, %.2f %% at most", e->n, 100 * e->times[e->n / 2], 100 * t,
+       100 * e->worst_time);
+    ok(b <= 0.03, "and estimated memory by %.2f %%, %.2f %%, %.2f %%",
+       100 * e->memories[e->n / 2], 100 * b, 100 * e->worst_memory);
+    ok(e->disagree <= e->n / 50, "%d more are not in the profile, of %d this was told wrongly",
+       e->unknown, e->disagree);
+    problem_close(&p);
+}
+
+/* ---- promises ---------------------------------------------------------------------------------------- */
+
+static bool same_results(const struct search_result *a, const struct search_result *b) {
+    bool same = a->n == b->n && a->scored == b->scored;
+    for (int i = 0; same && i < a->n; i++) {
+        json_t *x = plan_to_json(a->plans[i].plan), *y = plan_to_json(b->plans[i].plan);
+        same = json_equal(x, y) && a->plans[i].time_us == b->plans[i].time_us;
+        json_decref(x);
+        json_decref(y);
+    }
+    return same;
+}
+
+static bool sorted_and_distinct(const struct search_result *r) {
+    bool good = true;
+    for (int i = 0; i < r->n; i++) {
+        json_t *x = plan_to_json(r->plans[i].plan);
+        good &= i == 0 || r->plans[i - 1].time_us <= r->plans[i].time_us;
+        for (int j = 0; j < i; j++) {
+            json_t *y = plan_to_json(r->plans[j].plan);
+            good &= !json_equal(x, y);
+            json_decref(y);
+        }
+        json_decref(x);
+    }
+    return good;
+}
+
+static void test_promises(const struct space *sp, const char *dir) {
+    struct search_problem p;
+    struct search_result a, b;
+    struct err err = {0};
+    if (!problem_open(sp, &fast, dir, &p))
+        return;
+    p.top = 7;
+    search_run(&p, search_hops, &a, &err);
+    search_run(&p, search_hops, &b, &err);
+    ok(a.n > 0 && same_results(&a, &b), "the same seed gives the same plans, %lld scored",
+       (long long)a.scored);
+    ok(a.n == 7 && sorted_and_distinct(&a) && good_plans(&p, &a),
+       "the 7 best are legal, sorted and distinct");
+    search_result_release(&a);
+    search_result_release(&b);
+    search_run(&p, search_exhaustive, &a, &err);
+    ok(a.n == 7 && sorted_and_distinct(&a), "those of the list, too");
+    search_result_release(&a);
+    p.memory_bytes = 1000;
+    ok(search_run(&p, search_hops, &a, &err) < 0 && err.status == EXIT_NO &&
+           strstr(err.msg, "no plan fits: the best needs") && strstr(err.msg, "of stage "),
+       "too little memory: %s", err.msg);
+    search_result_release(&a);
+    problem_close(&p);
+}
+
+static double cpu_s(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
+}
+
+/* The sizes that the search is meant for. */
+static void test_scale(const struct space *sp, int64_t memory, double most_ms, const char *dir) {
+    struct search_problem p;
+    struct search_result r;
+    struct err err = {0};
+    if (!problem_open(sp, &v100, dir, &p))
+        return;
+    p.memory_bytes = memory;
+    double start = cpu_s();
+    int rc = search_run(&p, search_hops, &r, &err);
+    double took = cpu_s() - start;
+    ok(rc == 0 && took < (SANITIZED ? 30 : 3), "%.2f s of CPU, aim 1: %lld plans scored %s", took,
+       (long long)r.scored, err.msg);
+    ok(rc == 0 && r.plans[0].time_us / 1e3 <= most_ms && good_plans(&p, &r), "a step of %.1f ms",
+       rc == 0 ? r.plans[0].time_us / 1e3 : 0);
+    search_result_release(&r);
+    p.time_budget_s = took / 10;
+    rc = search_run(&p, search_hops, &r, &err);
+    ok(rc == 0 && !r.complete && good_plans(&p, &r) && r.seconds < took + 1,
+       "with %.3f s it stops early after %.3f s, with a plan", p.time_budget_s, r.seconds);
+    search_result_release(&r);
+    problem_close(&p);
+}
+
+int main(void) {
+    static const struct space spaces[] = {
+        {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 1, 2, 0, 8, {1, 2, 4}},
+        {"gpt:nano", "layers=3,hidden=96,heads=6,seq=24,vocab=96", 1, 3, 2, 12, {3, 6}},
+        {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=256", 1, 4, 2, 8, {2, 4}},
+        {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 2, 2, 2, 8, {4}},
+        {"mlp:mnist", "pixels=96,hidden=96,inner=192,classes=24,layers=2", 1, 3, 0, 12, {3, 6, 12}},
+        {"mlp:mnist", "pixels=64,hidden=64,inner=128,classes=16,layers=3", 1, 4, 3, 16, {8}},
+    };
+    static const struct space large[] = {
+        {"gpt:1.3B", NULL, 1, 4, 0, 64, {1, 2, 4, 8}},
+        {"gpt:13B", NULL, 4, 8, 0, 256, {1, 2, 4, 8}},
+    };
+    char dir[] = "/tmp/weft-search-XXXXXX";
+    if (!mkdtemp(dir))
+        return 1;
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        test_space(&spaces[i], &fast, "fast", dir);
+        test_space(&spaces[i], &slow, "slow", dir);
+    }
+    test_estimates(&spaces[1], &slow, dir);
+    test_estimates(&spaces[2], &fast, dir);
+    test_estimates(&spaces[3], &slow, dir);
+    test_estimates(&spaces[5], &fast, dir);
+    test_estimates(&large[1], &v100, dir);
+    test_promises(&spaces[0], dir);
+    test_scale(&large[0], (int64_t)32 << 30, INFINITY, dir);
+    test_scale(&large[1], (int64_t)40 << 30, INFINITY, dir);
+    rmdir(dir);
+    return done_testing();
+}
