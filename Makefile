@@ -170,10 +170,13 @@ $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)) $(BASE_LIBS)
 FUZZ_SECONDS ?= 30
 fuzz-run: $(FUZZ_BINS)
-	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; \
-	 nice $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -print_final_stats=0 >$$f.log 2>&1 || { tail -40 $$f.log; exit 1; }; done
+	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; mkdir -p $$f.corpus; seeds=tests/fuzz/corpus/$${f##*/fuzz-}; \
+	 [ -d $$seeds ] || seeds=; nice $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -timeout=60 \
+	   -dict=tests/fuzz/words.dict -artifact_prefix=$$f- $$f.corpus $$seeds >$$f.log 2>&1 || \
+	   { tail -40 $$f.log; exit 1; }; done
+# The libraries are instrumented too, else the fuzzer does not see where it gets.
 fuzz:
-	+$(MAKE) fuzz-run CC=clang SAN=address,undefined
+	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
 unit: $(UNIT_BINS)
 tests: $(UNIT_BINS) $(MPI_BINS)

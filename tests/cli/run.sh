@@ -237,5 +237,43 @@ stops INT 1 mpirun --mca odls_base_sigkill_timeout 3 -n 2
 run 2 -n $(($(basename stop/step-* | sed 's/step-0*//') + 1)) --resume stop two.json
 is "$status$(wc -l <out)" 01 'what was saved can be resumed'
 
+# ---- memory: the executor allocates nothing after its first step ------------------------------------
+cat >count.c <<'END'
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+static atomic_long count;
+void *malloc(size_t n) { count++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { count++; return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { count++; return __libc_realloc(p, n); }
+__attribute__((destructor)) static void say(void) {
+    long n = count;
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    FILE *f = rank && *rank == '1' ? fopen("count", "w") : NULL;
+    if (f) {
+        fprintf(f, "%ld\n", n);
+        fclose(f);
+    }
+}
+END
+allocations() { # allocations STEPS PLAN: of rank 1, which prints nothing
+    run_counted=$(timeout 120 mpirun -n 2 env LD_PRELOAD="$dir/count.so" "$tool" -q --threads 1 \
+        -n "$1" "$2" 2>err | wc -l)
+    [ "$run_counted" -eq "$1" ] && cat count
+}
+jq '.stages[0] = {mesh: "tp:2", layout: {tp: ["heads", "ffn", "vocab"]}}' one.json >tp.json
+jq '.stages = [{ops: ["wte", "wpe", "drop", "layer.0"]}, {}]' one.json >pp.json
+# The sanitizers have their own malloc.
+if case "${WEFT_BUILD:-}" in *address*) false ;; esac &&
+    "${CC:-cc}" -shared -fPIC -o count.so count.c 2>err; then
+    for plan in two tp pp; do
+        few=$(allocations 10 $plan.json)
+        many=$(allocations 310 $plan.json)
+        [ -n "$few" ] && [ -n "$many" ] && [ $((many - few)) -lt 150 ]
+        ok $? "$plan.json: 300 steps more, $((many - few)) allocations more of $few"
+    done
+fi
+
 echo "1..$n"
 [ "$failed" -eq 0 ]
