@@ -93,7 +93,8 @@ static bool plan_order(struct elim *e, double most) {
 
 static void add_table(struct elim *e, int n, const int *var, int64_t *w) {
     struct table t = {n, mem_array((size_t)n + 1, sizeof *t.var), w};
-    memcpy(t.var, var, (size_t)n * sizeof *t.var);
+    if (n)
+        memcpy(t.var, var, (size_t)n * sizeof *t.var);
     int first = -1; /* it waits for the variable that goes first */
     for (int s = 0; s < n; s++)
         if (first < 0 || e->step[var[s]] < e->step[first])
