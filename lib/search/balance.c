@@ -1,9 +1,11 @@
-/* Balancing: where to cut the list of ops once the devices and layouts of the stages are settled.
+/* Balancing: where to cut the list of ops once the devices and layouts of the stages are
+ * settled.
  *
- * Every stage takes as many ops as it can within a bound of time and its memory; where memory is
- * short it makes again as few blocks as will do. The least bound under which all ops find a place
- * is found by bisection. So one step does what would take many single moves between neighbours,
- * and a change of one stage is judged by what it is worth after the others have made room. */
+ * Every stage takes as many ops as it can within a bound of time and its memory; where
+ * memory is short it makes again as few blocks as will do. The least bound under which
+ * all ops find a place is found by bisection. So one step does what would take many
+ * single moves between neighbours, and a change of one stage is judged by what it is
+ * worth after the others have made room. */
 #include "search/search_impl.h"
 
 #include <math.h>
@@ -47,14 +49,16 @@ static void price_again(struct filler *f, int k) {
     }
 }
 
-/* How many blocks must be made again to save so much; more than there are where it cannot be. */
+/* How many blocks must be made again to save so much; more than there are where it
+ * cannot be. */
 static int blocks_again(struct filler *f, int k, int64_t missing) {
     if (missing <= 0)
         return 0;
     if (!f->stage[k].again)
         price_again(f, k);
     int64_t each = f->stage[k].saved_bytes;
-    return each > 0 && missing / each < 1 << 20 ? (int)((missing + each - 1) / each) : 1 << 20;
+    return each > 0 && missing / each < 1 << 20 ? (int)((missing + each - 1) / each)
+                                                : 1 << 20;
 }
 
 /* Ops first .. for stage k, as many as there can be: returns the end. */
@@ -104,7 +108,8 @@ static void prepare(struct filler *f) {
     f->memory = limit ? limit - s->reserve_bytes - limit / 64 : 0;
     for (int k = 0; k < f->c->n_stages; k++) {
         f->stage[k].rank = rank;
-        f->stage[k].plain = search_table(s, &f->c->stages[k], f->c->micro_batch, rank, false);
+        f->stage[k].plain =
+            search_table(s, &f->c->stages[k], f->c->micro_batch, rank, false);
         f->stage[k].in_flight =
             schedule_in_flight(f->c->schedule, k, f->c->n_stages, f->micro_batches);
         rank += f->c->stages[k].devices;

@@ -1,8 +1,9 @@
-/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of
- * the devices, every style, recompute level, ZeRO, micro-batch and schedule.
+/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every
+ * division of the devices, every style, recompute level, ZeRO, micro-batch and schedule.
  *
- * Stages are independent but for the schedule, so the tables of stage costs are shared and the
- * candidates are only sums; still their number grows fast, and beyond MOST it is refused. */
+ * Stages are independent but for the schedule, so the tables of stage costs are shared
+ * and the candidates are only sums; still their number grows fast, and beyond MOST it is
+ * refused. */
 #include "search/search_impl.h"
 
 #include <stdlib.h>
@@ -98,7 +99,8 @@ static void walk_all(struct walk *w) {
     if (p->max_stages && p->max_stages < most)
         most = p->max_stages;
     for (int i = 0; i < p->n_micro; i++) {
-        for (w->n = 1; w->n <= most && w->n <= p->model->n_ops && w->count <= MOST; w->n++) {
+        for (w->n = 1; w->n <= most && w->n <= p->model->n_ops && w->count <= MOST;
+             w->n++) {
             memset(&w->c, 0, sizeof w->c);
             w->c.n_stages = w->n;
             w->c.micro_batch = p->micro[i];
@@ -112,8 +114,9 @@ int search_exhaustive(struct search *s, struct err *err) {
     walk_all(&w);
     if (w.count > MOST) {
         err_no(err, "exhaustive: more than %.0f candidates", MOST);
-        return err_hint(err, "--max-stages and --micro-batch make the space smaller; --algorithm "
-                             "hops needs no list of all plans");
+        return err_hint(
+            err, "--max-stages and --micro-batch make the space smaller; --algorithm "
+                 "hops needs no list of all plans");
     }
     double space = w.count;
     w = (struct walk){.s = s};

@@ -1,12 +1,13 @@
 /* hops - iterative bottleneck alleviation (after Liu et al., Aceso, EuroSys 2024).
  *
- * Find the stage that bounds memory, or else time; try every primitive that relieves that
- * resource there: move ops to a neighbour, trade devices, change the layout, the micro-batch,
- * recompute, ZeRO, the schedule, split or merge stages. If none of them makes the plan better at
- * once, follow the most promising ones some hops deep: relieving one stage may first burden
- * another. A plan is never visited twice. Starts: even pipelines of every useful depth, each with
- * its best uniform style. */
-#include "common/rng.h"
+ * Find the stage that bounds memory, or else time; try every primitive that relieves
+ * that resource there: move ops to a neighbour, trade devices, change the layout, the
+ * micro-batch, recompute, ZeRO, the schedule, split or merge stages; each as it is, and
+ * with the ops balanced anew over all stages (balance.c). If none of them makes the plan
+ * better at once, follow the most promising ones some hops deep: relieving one stage may
+ * first burden another. A plan is never visited twice. Starts: balanced pipelines of
+ * every useful depth and micro-batch, each with its best uniform style; first all a
+ * little, then the best deeper and op by op. */
 #include "search/search_impl.h"
 
 #include <stddef.h>
@@ -14,11 +15,12 @@
 #include <string.h>
 
 enum {
-    WIDTH = 4,        /* plans followed at each hop */
-    MAX_STARTS = 16,  /* improved with few hops */
-    SHALLOW_HOPS = 2,
-    FINALISTS = 3, /* then with more */
-    DEEP_HOPS = 3,
+    WIDTH = 4,      /* plans followed at each hop */
+    MAX_STARTS = 6, /* improved with few hops, */
+    SHALLOW_HOPS = 1,
+    FINALISTS = 2, /* then the best with more; and further ones while tables are few: */
+    CHEAP = 1000,
+    DEEP_HOPS = 4,
 };
 
 struct option {
@@ -36,13 +38,13 @@ struct hops {
     struct search *s;
     struct options *options;
     struct score limit; /* a plan must be better than this */
-    uint64_t *seen;             /* hash set of visited plans */
+    uint64_t *seen;     /* hash set of visited plans */
     int64_t n_seen, cap_seen;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */
 };
 
-/* ---- visited plans ---------------------------------------------------------------------------- */
+/* ---- visited plans ------------------------------------------------------------------- */
 
 static bool insert(uint64_t *set, int64_t cap, uint64_t h) {
     uint64_t i = h & (uint64_t)(cap - 1);
@@ -76,11 +78,12 @@ static void forget_visits(struct hops *hp) {
         memset(hp->seen, 0, sizeof *hp->seen * (size_t)hp->cap_seen);
 }
 
-/* ---- primitives ---------------------------------------------------------------------------------- */
+/* ---- primitives ---------------------------------------------------------------------- */
 
 /* A candidate is large and mostly empty: only the stages that it has are copied. */
 static void copy(struct candidate *to, const struct candidate *c) {
-    memcpy(to, c, offsetof(struct candidate, stages) + sizeof *c->stages * (size_t)c->n_stages);
+    memcpy(to, c,
+           offsetof(struct candidate, stages) + sizeof *c->stages * (size_t)c->n_stages);
 }
 
 static struct score consider(struct hops *hp, const struct candidate *c) {
@@ -115,7 +118,8 @@ static void offer(struct hops *hp, const struct candidate *c) {
         consider(hp, &d);
 }
 
-/* The style that a stage seems to have; good enough to lay it out again on other devices. */
+/* The style that a stage seems to have; good enough to lay it out again on other
+ * devices. */
 static struct style style_of(const struct search *s, const struct search_stage *st) {
     const struct model *m = s->p.model;
     struct mesh mesh;
@@ -145,7 +149,8 @@ static void set_devices(struct hops *hp, struct candidate *c, int k, int devices
     search_apply_style(hp->s, &c->stages[k], c->micro_batch, style);
 }
 
-/* Ops from stage k to its neighbour: one, to the next block boundary, one block, several. */
+/* Ops from stage k to its neighbour: one, to the next block boundary, one block,
+ * several. */
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
     int len = st->end - st->first, block = hp->s->block_len ? hp->s->block_len : len / 4;
@@ -282,7 +287,8 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
         d.micro_batch = p->micro[i];
         if (search_legal(hp->s, &d))
             offer(hp, &d);
-        for (int k = 0; k < d.n_stages; k++) /* the batch may now be split further, or less */
+        for (int k = 0; k < d.n_stages;
+             k++) /* the batch may now be split further, or less */
             search_apply_style(hp->s, &d.stages[k], d.micro_batch,
                                style_of(hp->s, &c->stages[k]));
         offer(hp, &d);
@@ -315,7 +321,7 @@ static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     const struct search_stage *st = &c->stages[k];
     const struct search_problem *p = search_problem_of(hp->s);
     int most = p->max_stages && p->max_stages < SEARCH_MAX_STAGES ? p->max_stages
-                                                                   : SEARCH_MAX_STAGES;
+                                                                  : SEARCH_MAX_STAGES;
     if (st->devices < 2 || c->n_stages >= most || st->end - st->first < 2)
         return;
     struct candidate d;
@@ -323,7 +329,8 @@ static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     memmove(&d.stages[k + 1], &d.stages[k], sizeof *d.stages * (size_t)(c->n_stages - k));
     d.n_stages++;
     int middle = st->first + (st->end - st->first) / 2;
-    for (int i = 1; hp->s->block_len && i < hp->s->block_len && middle + 1 < st->end; i++, middle++)
+    for (int i = 1; hp->s->block_len && i < hp->s->block_len && middle + 1 < st->end;
+         i++, middle++)
         if (p->model->ops[middle].block != p->model->ops[middle - 1].block)
             break;
     d.stages[k].end = d.stages[k + 1].first = middle;
@@ -391,11 +398,12 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
 }
 
-/* ---- starts ------------------------------------------------------------------------------------- */
+/* ---- starts -------------------------------------------------------------------------- */
 
 /* A uniform candidate, balanced; where nothing fits with as much recompute as can be. */
 static struct score score_start(struct search *s, struct candidate *c) {
-    for (int k = 0; k < c->n_stages && !search_balance(s, c); k++) {
+    bool fits = search_balance(s, c);
+    for (int k = 0; k < c->n_stages && !fits; k++) {
         c->stages[k].recompute = search_recompute_places(s, RECOMPUTE_LEVELS - 1);
         c->stages[k].recompute_blocks = search_stage_blocks(s, &c->stages[k]);
     }
@@ -428,8 +436,8 @@ static int by_score(const void *a, const void *b) {
     return score_better(&x->score, &y->score) ? -1 : score_better(&y->score, &x->score);
 }
 
-/* Depths that divide the devices, powers of two and all small ones: splits and merges reach the
- * others. Of each with each micro-batch the best; sorted. */
+/* Depths that divide the devices, powers of two and all small ones: splits and merges
+ * reach the others. Of each with each micro-batch the best; sorted. */
 static struct option *list_starts(struct search *s, int64_t *n) {
     const struct search_problem *p = search_problem_of(s);
     int most = p->devices < SEARCH_MAX_STAGES ? p->devices : SEARCH_MAX_STAGES;
@@ -458,22 +466,20 @@ int search_hops(struct search *s, struct err *err) {
     struct hops hp = {.s = s, .max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS};
     int64_t n;
     struct option *starts = list_starts(s, &n);
-    n = n < MAX_STARTS ? n : MAX_STARTS;
-    for (int64_t i = 0; i < n && !search_stopped(s); i++)
-        improve(&hp, &starts[i], false);
+    int64_t improved = 0;
+    while (improved < n && (improved < MAX_STARTS || s->compiled < CHEAP) &&
+           !search_stopped(s))
+        improve(&hp, &starts[improved++], false);
+    n = improved;
     if (n)
         qsort(starts, (size_t)n, sizeof *starts, by_score);
-    forget_visits(&hp);
+    /* The best of them deeper, and op by op: single layouts are where the last percents
+     * are. */
     hp.max_hops = deep;
-    for (int64_t i = 0; i < n && i < FINALISTS && !search_stopped(s); i++)
-        improve(&hp, &starts[i], false);
-    /* The best of all, op by op. */
-    const struct candidate *best = search_best(s, NULL);
-    if (best) {
-        struct option o;
-        copy(&o.c, best);
+    for (int64_t i = 0;
+         i < n && (i < FINALISTS || s->compiled < CHEAP) && !search_stopped(s); i++) {
         forget_visits(&hp);
-        improve(&hp, &o, true);
+        improve(&hp, &starts[i], true);
     }
     if (!search_stopped(s))
         search_mark_complete(s, 0);

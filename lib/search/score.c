@@ -1,9 +1,10 @@
 /* Scoring: a candidate is the sum of its stages, a stage the sum of its ops.
  *
- * What an op costs depends on the stage's table of layouts alone, so a table is compiled once, for
- * a model with few blocks, and each instruction's time and bytes go to the op that asked for it
- * (table.c). Moving ops between stages then costs additions only. What this leaves out - other
- * conversions at a stage's edge, gaps between temporaries - the final judgement has. */
+ * What an op costs depends on the stage's table of layouts alone, so a table is compiled
+ * once, for a model with few blocks, and each instruction's time and bytes go to the op
+ * that asked for it (table.c). Moving ops between stages then costs additions only. What
+ * this leaves out - other conversions at a stage's edge, gaps between temporaries - the
+ * final judgement has. */
 #include "common/rng.h"
 #include "search/search_impl.h"
 
@@ -42,15 +43,15 @@ uint64_t candidate_hash(const struct candidate *c) {
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];
         h = search_mix(h, (uint64_t)st->first << 32 | (uint64_t)st->end);
-        h = search_mix(h, (uint64_t)st->devices << 32 | (uint64_t)st->recompute_blocks << 1 |
-                       (uint64_t)st->zero);
+        h = search_mix(h, (uint64_t)st->devices << 32 |
+                              (uint64_t)st->recompute_blocks << 1 | (uint64_t)st->zero);
         h = search_mix(h, st->recompute_blocks ? st->recompute : 0);
         h = search_layout_hash(st, h);
     }
     return h;
 }
 
-/* ---- one stage ------------------------------------------------------------------------------ */
+/* ---- one stage ----------------------------------------------------------------------- */
 
 struct stage_sum {
     struct estimate_stage time;
@@ -92,8 +93,8 @@ static bool is_made_again(const struct search *s, const struct search_stage *st,
            o->block - first_block(s->p.model, st) < st->recompute_blocks;
 }
 
-/* What comes in at the first op and goes out behind the last; what is kept for the backward pass
- * is kept where it is read. */
+/* What comes in at the first op and goes out behind the last; what is kept for the
+ * backward pass is kept where it is read. */
 static void add_boundaries(const struct search *s, const struct candidate *c, int k,
                            int first_rank, const struct table *t, struct stage_sum *sum) {
     const struct model *m = s->p.model;
@@ -101,8 +102,8 @@ static void add_boundaries(const struct search *s, const struct candidate *c, in
     const struct crossing *in = &s->crossings[st->first], *out = &s->crossings[st->end];
     int end = first_rank + st->devices;
     bool far_in = k > 0 && crosses(s, first_rank - c->stages[k - 1].devices, end);
-    bool far_out = k + 1 < c->n_stages &&
-                   crosses(s, first_rank, end + c->stages[k + 1].devices);
+    bool far_out =
+        k + 1 < c->n_stages && crosses(s, first_rank, end + c->stages[k + 1].devices);
     for (int i = 0; i < in->n && k > 0; i++) {
         const struct place_cost *p = &t->place[m->ops[in->producer[i]].place];
         sum->time.forward_us += p->take_us[far_in];
@@ -120,8 +121,8 @@ static void add_boundaries(const struct search *s, const struct candidate *c, in
     }
 }
 
-/* Packing what stage `to` takes from stage k: room for all that its devices take together, shared
- * among those of stage k, and the time, which is known for one block. */
+/* Packing what stage `to` takes from stage k: room for all that its devices take
+ * together, shared among those of stage k, and the time, which is known for one block. */
 static double add_staging(struct search *s, const struct candidate *c, int k, int to,
                           const struct table **tables, struct stage_sum *sum) {
     const struct model *m = s->p.model;
@@ -152,7 +153,8 @@ static void couple(struct search *s, const struct candidate *c, int k,
         sum->time.forward_us += add_staging(s, c, k, k + 1, tables, sum);
 }
 
-/* Tied parameters of which this stage (it has these places) holds the home or a copy only. */
+/* Tied parameters of which this stage (it has these places) holds the home or a copy
+ * only. */
 static void add_ties(const struct search *s, uint64_t places, const struct table *t,
                      struct stage_sum *sum) {
     bool far = crosses(s, 0, s->p.devices);
@@ -194,7 +196,7 @@ static bool sum_stage(struct search *s, const struct candidate *c, int k, int fi
     return !sum->unknown;
 }
 
-/* ---- candidates --------------------------------------------------------------------------------- */
+/* ---- candidates ---------------------------------------------------------------------- */
 
 static void keep(struct search *s, const struct candidate *c, const struct score *score) {
     if (score->unknown) {
@@ -230,7 +232,8 @@ static void judge_memory(const struct search *s, const struct candidate *c,
     for (int k = 0; k < c->n_stages; k++) {
         const struct stage_sum *st = &sums[k];
         int64_t update = st->update_kept + st->update_temp;
-        int64_t bytes = st->fixed_bytes + (st->temp > update ? st->temp : update) + st->staging +
+        int64_t bytes = st->fixed_bytes + (st->temp > update ? st->temp : update) +
+                        st->staging +
                         st->slot_bytes * schedule_in_flight(c->schedule, k, c->n_stages, m);
         if (bytes > worst) {
             worst = bytes;
@@ -272,7 +275,8 @@ struct score search_score(struct search *s, const struct candidate *c) {
     }
     judge_memory(s, c, sums, &out);
     if (!out.unknown)
-        out.time_us = estimate_us(c->schedule, times, c->n_stages, m, tables[c->n_stages - 1]->norm_us);
+        out.time_us = estimate_us(c->schedule, times, c->n_stages, m,
+                                  tables[c->n_stages - 1]->norm_us);
     keep(s, c, &out);
     return out;
 }

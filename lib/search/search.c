@@ -23,7 +23,8 @@ void search_mark_complete(struct search *s, double space) {
     s->space = space;
 }
 
-/* Compiles and simulates a finalist: exact memory, staging included, and the simulated time. */
+/* Compiles and simulates a finalist: exact memory, staging included, and the simulated
+ * time. */
 static bool judge(struct search *s, const struct candidate *c, const struct score *score,
                   struct search_plan *out) {
     struct plan *plan = search_plan_of(s, c);
@@ -37,7 +38,8 @@ static bool judge(struct search *s, const struct candidate *c, const struct scor
                 fullest = k;
         out->max_bytes = g->stages[fullest].arena_bytes;
         int64_t excess = out->max_bytes - s->p.memory_bytes;
-        if (s->p.memory_bytes && excess > 0 && (!s->refused_bytes || excess < s->refused_bytes)) {
+        if (s->p.memory_bytes && excess > 0 &&
+            (!s->refused_bytes || excess < s->refused_bytes)) {
             s->refused_bytes = excess;
             s->refused_stage = fullest;
         }
@@ -51,10 +53,11 @@ static bool judge(struct search *s, const struct candidate *c, const struct scor
         }
     }
     if (g)
-        note_verbose("finalist: estimated %.3f ms, %s; compiled %.1f MiB, simulated %.3f ms%s",
-                     score->time_us / 1e3, good ? "kept" : "refused",
-                     (double)out->max_bytes / (1 << 20), out->time_us / 1e3,
-                     s->cost.n_missing ? ", unknown shapes" : "");
+        note_verbose(
+            "finalist: estimated %.3f ms, %s; compiled %.1f MiB, simulated %.3f ms%s",
+            score->time_us / 1e3, good ? "kept" : "refused",
+            (double)out->max_bytes / (1 << 20), out->time_us / 1e3,
+            s->cost.n_missing ? ", unknown shapes" : "");
     program_destroy(g);
     if (good)
         out->plan = plan;
@@ -81,16 +84,22 @@ static void judge_all(struct search *s, struct search_result *out) {
 static int nothing_found(const struct search *s, const struct search_result *out,
                          struct err *err) {
     if (out->overflow)
-        return err_no(err, "no plan fits: the best needs %.1f MiB more than %.1f MiB on the devices "
-                           "of stage %d", (double)out->overflow / (1 << 20),
-                      (double)s->p.memory_bytes / (1 << 20), out->overflow_stage);
+        return err_no(
+            err,
+            "no plan fits: the best needs %.1f MiB more than %.1f MiB on the devices "
+            "of stage %d",
+            (double)out->overflow / (1 << 20), (double)s->p.memory_bytes / (1 << 20),
+            out->overflow_stage);
     if (s->unknown) {
         char key[256] = "";
         if (s->n_missing)
             cost_key_format(&s->missing, key, sizeof key);
-        err_no(err, "the profile knows no plan of this model: shapes are missing, such as %s", key);
-        return err_hint(err, "weft-profile-op with this model, these sizes and --micro-batch, and "
-                             "weft-profile-comm");
+        err_no(err,
+               "the profile knows no plan of this model: shapes are missing, such as %s",
+               key);
+        return err_hint(
+            err, "weft-profile-op with this model, these sizes and --micro-batch, and "
+                 "weft-profile-comm");
     }
     return err_no(err, "no legal plan: %d devices cannot share this model", s->p.devices);
 }
@@ -106,10 +115,10 @@ static void note_overflow(const struct search *s, struct search_result *out) {
     }
 }
 
-/* Searches and judges; where the estimates of memory were too low for all finalists, again with
- * a little less memory. */
-static int search_rounds(struct search *s, search_algorithm *algorithm, struct search_result *out,
-                         struct err *err) {
+/* Searches and judges; where the estimates of memory were too low for all finalists,
+ * again with a little less memory. */
+static int search_rounds(struct search *s, search_algorithm *algorithm,
+                         struct search_result *out, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
         int64_t refused = s->refused_bytes;

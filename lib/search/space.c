@@ -1,4 +1,5 @@
-/* The space: from a candidate to a plan, and the families of layouts that make good starts. */
+/* The space: from a candidate to a plan, and the families of layouts that make good
+ * starts. */
 #include "search/search_impl.h"
 
 #include <stdlib.h>
@@ -35,9 +36,10 @@ bool search_devices_allowed(int devices) {
     return devices >= 1;
 }
 
-/* ---- what the model offers -------------------------------------------------------------------- */
+/* ---- what the model offers ----------------------------------------------------------- */
 
-/* Dims of the tensors that pass from block to block (or, without blocks, of the first result). */
+/* Dims of the tensors that pass from block to block (or, without blocks, of the first
+ * result). */
 static dimset passing_dims(const struct model *m) {
     for (int i = 1; i < m->n_ops; i++)
         if (m->ops[i].block >= 0 && m->ops[i - 1].block != m->ops[i].block)
@@ -45,7 +47,8 @@ static dimset passing_dims(const struct model *m) {
     return shape_dims(&m->tensors[m->ops[0].out].shape);
 }
 
-/* Inner dims: in no passing tensor, splittable wherever they occur, and more than one unit. */
+/* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
+ * unit. */
 static void find_inner_dims(struct search *s) {
     const struct model *m = s->p.model;
     dimset passing = passing_dims(m), all = 0, bad = passing, data = 0;
@@ -102,8 +105,8 @@ static struct model *small_model(const struct model *m, struct err *err) {
             count = json_string_value(repeat);
     }
     char set[512];
-    if (!count || snprintf(set, sizeof set, "%s%s%s=3", m->set, m->set[0] ? "," : "", count) >=
-                      (int)sizeof set)
+    if (!count || snprintf(set, sizeof set, "%s%s%s=3", m->set, m->set[0] ? "," : "",
+                           count) >= (int)sizeof set)
         return NULL;
     return model_from_json(m->doc, m->preset, set, err);
 }
@@ -139,7 +142,7 @@ bool search_has_sequence(const struct search *s) {
     return s->sequence >= 0;
 }
 
-/* ---- styles ------------------------------------------------------------------------------------ */
+/* ---- styles -------------------------------------------------------------------------- */
 
 static bool divides(const struct search *s, const struct mesh *mesh, const struct layout *l,
                     int64_t micro_batch, int axis, int dim) {
@@ -153,8 +156,9 @@ static bool divides(const struct search *s, const struct mesh *mesh, const struc
     return n % mesh->size[axis] == 0;
 }
 
-static int style_dim(const struct search *s, const struct model_op *op, const struct mesh *mesh,
-                     const struct layout *l, int64_t micro_batch, int axis, struct style style) {
+static int style_dim(const struct search *s, const struct model_op *op,
+                     const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
+                     int axis, struct style style) {
     if (axis < mesh->n_axes - style.model_axes) {
         int b = s->p.model->batch;
         return (op->splittable >> b & 1) && divides(s, mesh, l, micro_batch, axis, b)
@@ -163,7 +167,8 @@ static int style_dim(const struct search *s, const struct model_op *op, const st
     }
     for (int i = 0; i < s->n_inner; i++)
         if ((style.inner >> i & 1) && (op->splittable >> s->inner[i] & 1))
-            return divides(s, mesh, l, micro_batch, axis, s->inner[i]) ? s->inner[i] : PLACE_NONE;
+            return divides(s, mesh, l, micro_batch, axis, s->inner[i]) ? s->inner[i]
+                                                                       : PLACE_NONE;
     if (style.sequence && s->sequence >= 0 && (op->splittable >> s->sequence & 1) &&
         divides(s, mesh, l, micro_batch, axis, s->sequence))
         return s->sequence;
@@ -193,8 +198,8 @@ uint64_t search_recompute_places(const struct search *s, int level) {
     uint64_t places = 0;
     for (int i = 0; i < s->block_len; i++) {
         const struct model_op *op = &m->ops[s->first_block_op + i];
-        bool cheap = op->kind == OP_layernorm || op->kind == OP_gelu || op->kind == OP_relu ||
-                     op->kind == OP_silu || op->kind == OP_dropout;
+        bool cheap = op->kind == OP_layernorm || op->kind == OP_gelu ||
+                     op->kind == OP_relu || op->kind == OP_silu || op->kind == OP_dropout;
         if (level == 2 ? i + 1 < s->block_len : level == 1 && cheap)
             places |= (uint64_t)1 << op->place;
     }
@@ -205,7 +210,8 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st) {
     const struct model *m = s->p.model;
     int n = 0;
     for (int i = st->first; i < st->end; i++)
-        if (m->ops[i].block >= 0 && (i == st->first || m->ops[i].block != m->ops[i - 1].block))
+        if (m->ops[i].block >= 0 &&
+            (i == st->first || m->ops[i].block != m->ops[i - 1].block))
             n++;
     return n;
 }
@@ -228,9 +234,11 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
         left -= st->devices;
         st->first = op;
         double share = total * (double)(p->devices - left) / p->devices;
-        /* Up to the share of flops, then on to the end of the block; ops for those behind. */
+        /* Up to the share of flops, then on to the end of the block; ops for those
+         * behind. */
         int most = m->n_ops - (n_stages - 1 - k);
-        while (op < most && (op == st->first || sum < share - 1e-9 * total || k == n_stages - 1))
+        while (op < most &&
+               (op == st->first || sum < share - 1e-9 * total || k == n_stages - 1))
             sum += model_op_flops(m, &m->ops[op++], 1);
         while (op < most && k < n_stages - 1 && m->ops[op].block >= 0 &&
                m->ops[op].block == m->ops[op - 1].block)
@@ -263,7 +271,7 @@ bool search_legal(struct search *s, const struct candidate *c) {
     return true;
 }
 
-/* ---- candidates as plans -------------------------------------------------------------------------- */
+/* ---- candidates as plans ------------------------------------------------------------- */
 
 struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     const struct model *m = s->p.model;

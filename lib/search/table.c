@@ -1,7 +1,8 @@
 /* Tables: what each op of the file costs under one setting of a stage.
  *
- * The setting is compiled once as a single stage of a small model; every instruction names the op
- * on whose behalf it runs. Of a repeated block, the second one stands for all. */
+ * The setting is compiled once as a single stage of a small model; every instruction
+ * names the op on whose behalf it runs. Of a repeated block, the second one stands for
+ * all. */
 #include "search/search_impl.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ void search_forget(struct search *s) {
     model_destroy(s->small);
 }
 
-/* ---- attribution ---------------------------------------------------------------------------- */
+/* ---- attribution --------------------------------------------------------------------- */
 
 /* Adds to the op's place; ops of blocks other than the chosen one are left out. */
 static struct place_cost *place_of(const struct search *s, const struct model *m,
@@ -77,8 +78,8 @@ static bool is_gradient(const struct stage_program *sp, int buffer) {
     return buffer >= 0 && sp->buffers[buffer].mem == MEM_gradients;
 }
 
-/* What is done to many gradients at once, those from `offset` on: each op's share by its bytes.
- * reduce: it stands before the norm. */
+/* What is done to many gradients at once, those from `offset` on: each op's share by its
+ * bytes. reduce: it stands before the norm. */
 static void share_gradients(const struct search *s, const struct model *m, struct table *t,
                             const struct stage_program *sp, int64_t offset, int64_t elems,
                             double us, bool reduce) {
@@ -125,7 +126,8 @@ static void share_times(struct search *s, const struct model *m, struct table *t
             before_norm = false;
             continue;
         }
-        if (i >= sp->seg[SEG_UPDATE] && ins->code == I_all_reduce && is_gradient(sp, ins->in[0])) {
+        if (i >= sp->seg[SEG_UPDATE] && ins->code == I_all_reduce &&
+            is_gradient(sp, ins->in[0])) {
             const struct buffer *b = &sp->buffers[ins->in[0]];
             share_gradients(s, m, t, sp, b->offset, b->elems, us, true);
             if (unknown)
@@ -134,7 +136,8 @@ static void share_times(struct search *s, const struct model *m, struct table *t
         }
         if (ins->code == I_fill) {
             share_gradients(s, m, t, sp, 0, sp->arena_bytes / 4,
-                            us * (double)sp->arena_bytes / (double)sp->bytes[MEM_gradients], false);
+                            us * (double)sp->arena_bytes / (double)sp->bytes[MEM_gradients],
+                            false);
             continue;
         }
         struct place_cost *p = place_of(s, m, t, owners[i]);
@@ -156,8 +159,8 @@ static int64_t aligned(int64_t elems) {
     return (4 * elems + 63) / 64 * 64;
 }
 
-/* Lifetimes of the temporaries of the update, [2 * buffer] first and last instruction. (Those that
- * the buffers tell are from before reductions were merged.) */
+/* Lifetimes of the temporaries of the update, [2 * buffer] first and last instruction.
+ * (Those that the buffers tell are from before reductions were merged.) */
 static int *update_lifetimes(const struct stage_program *sp) {
     int *life = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *life);
     for (int b = 0; b < sp->n_buffers; b++)
@@ -180,7 +183,8 @@ static void share_update_memory(struct search *s, const struct model *m, struct 
     int norm = sp->seg[SEG_UPDATE], *life = update_lifetimes(sp);
     while (norm < sp->n_instrs && sp->instrs[norm].code != I_norm)
         norm++;
-    int64_t *local = mem_array((size_t)sp->n_instrs + 1, sizeof *local); /* by instruction */
+    int64_t *local =
+        mem_array((size_t)sp->n_instrs + 1, sizeof *local); /* by instruction */
     for (int b = 0; b < sp->n_buffers; b++) {
         int first = life[2 * b], last = life[2 * b + 1];
         struct place_cost *p = first >= 0 ? place_of(s, m, t, owners[first]) : NULL;
@@ -221,7 +225,8 @@ static void find_readers(struct search *s, const struct model *m, struct table *
         const struct buffer *buf = &sp->buffers[b];
         int owner = buf->first >= 0 && buf->first < sp->n_instrs ? owners[buf->first] : -1;
         struct place_cost *p = owner >= 0 ? place_of(s, m, t, owner) : NULL;
-        if (!p || buf->mem != MEM_activations || readers[b].last < 0 || readers[b].first <= owner)
+        if (!p || buf->mem != MEM_activations || readers[b].last < 0 ||
+            readers[b].first <= owner)
             continue;
         p->passed_bytes += aligned(buf->elems);
         p->first_reader = readers[b].first - owner;
@@ -232,7 +237,8 @@ static void find_readers(struct search *s, const struct model *m, struct table *
 
 static void share_memory(struct search *s, const struct model *m, struct table *t,
                          const struct stage_program *sp, const int *owners) {
-    int64_t temp_base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
+    int64_t temp_base =
+        sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
     for (int b = 0; b < sp->n_buffers; b++) {
         const struct buffer *buf = &sp->buffers[b];
         if (buf->first < 0 || buf->first >= sp->seg[SEG_UPDATE])
@@ -269,14 +275,15 @@ static void share_memory(struct search *s, const struct model *m, struct table *
     }
 }
 
-static void price_take(struct search *s, const struct plan *plan, int64_t elems, double us[2]) {
+static void price_take(struct search *s, const struct plan *plan, int64_t elems,
+                       double us[2]) {
     us[0] = cost_p2p_us(&s->cost, plan->devices, false, 4 * elems);
     if (s->p.cluster.nodes > 1)
         us[1] = cost_p2p_us(&s->cost, plan->devices, true, 4 * elems);
 }
 
-/* A tied parameter away from home is held once more, with its gradient: that goes home, and the
- * new value comes back. */
+/* A tied parameter away from home is held once more, with its gradient: that goes home,
+ * and the new value comes back. */
 static void price_ties(struct search *s, const struct model *m, struct table *t,
                        const struct plan *plan) {
     const struct stage *st = &plan->stages[0];
@@ -314,7 +321,8 @@ static void price_boundaries(struct search *s, const struct model *m, struct tab
         if (!p)
             continue;
         const struct shape *shape = &m->tensors[m->ops[i].out].shape;
-        struct placement place = placement_result(&st->mesh, &st->layouts[i], shape_dims(shape));
+        struct placement place =
+            placement_result(&st->mesh, &st->layouts[i], shape_dims(shape));
         place = placement_resolve(&st->mesh, shape, &sizes, place);
         int64_t n = placement_elements(&st->mesh, shape, &sizes, place);
         price_take(s, plan, n, p->take_us);
@@ -324,11 +332,12 @@ static void price_boundaries(struct search *s, const struct model *m, struct tab
     }
 }
 
-/* ---- making a table ------------------------------------------------------------------------------ */
+/* ---- making a table ------------------------------------------------------------------ */
 
 /* The setting as a plan of one stage for the small model. */
-static struct plan *table_plan(struct search *s, struct model *m, const struct search_stage *st,
-                               int64_t micro_batch, int first_rank, bool again) {
+static struct plan *table_plan(struct search *s, struct model *m,
+                               const struct search_stage *st, int64_t micro_batch,
+                               int first_rank, bool again) {
     int bounds[2] = {0, m->n_ops};
     struct plan *plan = plan_create(m, 1, bounds);
     plan->batch = plan->micro_batch = micro_batch;
@@ -338,10 +347,11 @@ static struct plan *table_plan(struct search *s, struct model *m, const struct s
     out->zero = st->zero;
     for (int i = 0; i < m->n_ops; i++) {
         out->layouts[i] = st->layout[m->ops[i].place];
-        out->recompute[i] = again && m->ops[i].block >= 0 &&
-                            (st->recompute >> m->ops[i].place & 1);
+        out->recompute[i] =
+            again && m->ops[i].block >= 0 && (st->recompute >> m->ops[i].place & 1);
     }
-    /* Layouts of ops that are not in the stage may not fit its devices: they do no work here. */
+    /* Layouts of ops that are not in the stage may not fit its devices: they do no work
+     * here. */
     struct dim_sizes sizes = dim_sizes_of(m, micro_batch);
     for (int i = 0; i < m->n_ops; i++)
         if (layout_check(m, &m->ops[i], &out->mesh, &out->layouts[i], &sizes, NULL) < 0)

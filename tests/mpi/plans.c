@@ -4,10 +4,11 @@
  *   mpirun -n N plans check DIR SEED COUNT...  COUNT random plans for N ranks against them,
  *                                              for each SEED
  *
- * A case is a model (GPT or MLP with random sizes, ties, dropout and optimizer); a plan is drawn
- * from (SEED, number, N): stages, meshes, a layout for every op, recompute, ZeRO, micro-batches,
- * schedule. Every rank checks what it holds. Losses must agree to 1e-5, gradients and parameters
- * to 1e-4 of the largest element of their tensor; the bytes touched must be those planned. */
+ * A case is a model (GPT or MLP with random sizes, ties, dropout and optimizer); a plan
+ * is drawn from (SEED, number, N): stages, meshes, a layout for every op, recompute,
+ * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to
+ * 1e-5, gradients and parameters to 1e-4 of the largest element of their tensor; the
+ * bytes touched must be those planned. */
 #include "../unit/tap.h"
 
 #include "common/mem.h"
@@ -39,7 +40,7 @@ static enum optimizer case_optimizer(int c) {
     return c % 3 == 1 ? OPTIMIZER_sgd : OPTIMIZER_adamw;
 }
 
-/* ---- what one rank finds ------------------------------------------------------------------ */
+/* ---- what one rank finds ------------------------------------------------------------- */
 
 struct reference {
     double loss[STEPS], norm[STEPS];
@@ -90,7 +91,7 @@ static void reference_release(struct reference *r, const struct model *m) {
     free(r->param);
 }
 
-/* ---- comparing blocks ----------------------------------------------------------------------- */
+/* ---- comparing blocks ---------------------------------------------------------------- */
 
 struct watch {
     struct exec *x;
@@ -100,8 +101,8 @@ struct watch {
     bool last; /* the last step */
 };
 
-/* Largest difference of a block from the whole tensor, over the tensor's largest element; or
- * copies the block there. */
+/* Largest difference of a block from the whole tensor, over the tensor's largest
+ * element; or copies the block there. */
 static double compare(struct watch *w, int param, struct placement place,
                       const float *block, float *whole) {
     const struct program *g = w->x->g;
@@ -152,7 +153,7 @@ static void check_params(struct watch *w) {
     }
 }
 
-/* ---- running a plan --------------------------------------------------------------------------- */
+/* ---- running a plan ------------------------------------------------------------------ */
 
 static struct data *open_data(const struct model *m, struct err *err) {
     struct data *data = NULL;
@@ -191,8 +192,8 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
     o.arena_bytes = ARENA_BYTES;
     o.warmup = 2;
     o.lr = plan->optimizer == OPTIMIZER_sgd ? 0.05 : 1e-3;
-    o.eps =
-        1e-4; /* noise in gradients that are zero in exact arithmetic must not be normalized */
+    /* Noise in gradients that are zero in exact arithmetic must not be normalized. */
+    o.eps = 1e-4;
     o.clip = 0.5;
     o.on_instr = on_instr;
     o.on_instr_ctx = &w;
@@ -227,7 +228,7 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
     return rc;
 }
 
-/* ---- random plans ------------------------------------------------------------------------------- */
+/* ---- random plans -------------------------------------------------------------------- */
 
 static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
     *mesh = (struct mesh){0};
@@ -325,7 +326,7 @@ static void print_plan(const struct plan *p) {
     json_decref(doc);
 }
 
-/* ---- the two commands ----------------------------------------------------------------------------- */
+/* ---- the two commands ---------------------------------------------------------------- */
 
 static int make_references(struct comm *comm, float *arena, const char *dir,
                            struct err *err) {

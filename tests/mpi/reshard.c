@@ -2,12 +2,13 @@
  *
  *   mpirun -n N reshard all | SEED...
  *
- * Tensors of rank 1 to 4 hold their own global index, so that a value at a wrong place is seen.
- * Of a Partial placement every rank holds whole numbers that add up to the index. A program that
- * converts between many pairs of placements is compiled by the compiler's own means
- * (emit_convert, pass_memory) and run by the executor; each rank then compares its block with the
- * dense tensor, bit for bit. Meshes are all grids of at most three axes with N devices; between
- * stages, all grids whose devices are N together. `all` takes all pairs, a SEED draws some. */
+ * Tensors of rank 1 to 4 hold their own global index, so that a value at a wrong place
+ * is seen. Of a Partial placement every rank holds whole numbers that add up to the
+ * index. A program that converts between many pairs of placements is compiled by the
+ * compiler's own means (emit_convert, pass_memory) and run by the executor; each rank
+ * then compares its block with the dense tensor, bit for bit. Meshes are all grids of at
+ * most three axes with N devices; between stages, all grids whose devices are N
+ * together. `all` takes all pairs, a SEED draws some. */
 #include "../unit/tap.h"
 
 #include "common/rng.h"
@@ -42,7 +43,7 @@ static int fail(const char *what, const struct err *err) {
     return -1;
 }
 
-/* ---- tensors and placements ----------------------------------------------------------------- */
+/* ---- tensors and placements ---------------------------------------------------------- */
 
 /* A model that is nothing but four dims and a tensor of each rank. */
 static struct model_tensor tensors[MAX_RANK] = {
@@ -64,8 +65,8 @@ static int common_multiple(int a, int b) {
     return m;
 }
 
-/* Sizes of the dims for meshes of a and b devices: some that split over all of either; or only few
- * that do, over some of the axes. */
+/* Sizes of the dims for meshes of a and b devices: some that split over all of either;
+ * or only few that do, over some of the axes. */
 static struct dim_sizes sizes_for(int a, int b, bool tight) {
     static const int64_t few[9][MAX_RANK] = {{1, 1, 1, 1}, {3, 1, 2, 5}, {2, 5, 4, 1},
                                              {3, 1, 5, 6}, {2, 4, 3, 2}, {5, 10, 2, 3},
@@ -137,7 +138,7 @@ static int list_placements(const struct mesh *mesh, int rank, const struct dim_s
     return n;
 }
 
-/* ---- what a rank holds ------------------------------------------------------------------------ */
+/* ---- what a rank holds --------------------------------------------------------------- */
 
 /* One of `parts` whole numbers whose sum is v. */
 static int64_t part_of(int64_t v, int part, int parts) {
@@ -149,8 +150,8 @@ static int64_t part_of(int64_t v, int part, int parts) {
     return v - others;
 }
 
-/* The value at one element after summing over the axes that are Partial in `from` and no more so
- * in `to`. With from == to: what the rank has at first. */
+/* The value at one element after summing over the axes that are Partial in `from` and no
+ * more so in `to`. With from == to: what the rank has at first. */
 static float value_at(const struct mesh *mesh, struct placement from, struct placement to,
                       const int *coord, int64_t v) {
     unsigned partial = placement_axes(mesh, from, PLACE_PARTIAL);
@@ -203,7 +204,7 @@ static int64_t visit(const struct view *v, float *block, bool fill) {
     return wrong;
 }
 
-/* ---- programs of many reshards ------------------------------------------------------------------ */
+/* ---- programs of many reshards ------------------------------------------------------- */
 
 struct pair {
     struct placement from, to;
@@ -273,7 +274,8 @@ static void compile(struct batch *b, int stage, struct stage_program *out) {
     memcpy(out->seg, e.seg_first, sizeof out->seg);
 }
 
-/* Every receiver gets each element of its block once, and both ends list the same messages. */
+/* Every receiver gets each element of its block once, and both ends list the same
+ * messages. */
 static bool lists_agree(const struct program *g, const struct transfer *t) {
     const struct stage *from = &g->plan->stages[0], *to = &g->plan->stages[1];
     bool good = true;
@@ -416,7 +418,7 @@ static int flush(struct batch *b, struct err *err) {
     return rc;
 }
 
-/* ---- which pairs --------------------------------------------------------------------------------- */
+/* ---- which pairs --------------------------------------------------------------------- */
 
 /* Is this one of about PAIRS_DRAWN pairs of n for one of the seeds? */
 static bool drawn(const struct job *job, uint64_t where, int64_t i, int64_t n,
@@ -436,7 +438,8 @@ static int add_pair(struct batch *b, struct pair p, struct err *err) {
     return b->elems > BATCH_ELEMS || b->pairs.n >= 400 ? flush(b, err) : 0;
 }
 
-/* All pairs of placements of a tensor; Partial only inside a stage, and then it may stay so. */
+/* All pairs of placements of a tensor; Partial only inside a stage, and then it may stay
+ * so. */
 static int add_pairs(struct batch *b, int tensor, uint64_t where, int64_t wanted,
                      struct err *err) {
     static struct placement from[MAX_PLACEMENTS], to[MAX_PLACEMENTS];

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# weft-search as a user runs it: plans that the other tools take, pipes, tables, an interrupted
+# search, too little memory, and what wrong usage and wrong files get. Prints TAP; the programs are
+# in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-search
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0 failed=0
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+run() { # run ARGS...: leaves $status, out, err
+    "$tool" "$@" >out 2>err </dev/null
+    status=$?
+}
+holds() { # holds FILE EXPRESSION TEXT: jq says true
+    jq -e "$2" "$1" >/dev/null 2>>err
+    ok $? "$3"
+}
+refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
+    local want=$1 pattern=$2 text=$3
+    shift 4
+    run "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-search: error: .*$pattern" err &&
+        [ "$(grep -c '^weft-search: error' err)" -eq 1 ]
+    ok $? "$text: $(grep '^weft-search: error' err | head -1) (exit $status)"
+}
+
+set_='layers=4,hidden=96,heads=4,seq=64,vocab=128'
+roof=(--roofline 1T:20G:5us --links 'node:10G:5us cross:1G:20us' --device toy)
+"$WEFT_BIN/weft-profile-op" -q -m gpt:nano --set $set_ -p p.db --max-devices 4 \
+    --micro-batch 1,2,4,8 "${roof[@]}" >out 2>err
+ok $? 'a profile from a roofline'
+model=(-m gpt:nano --set "$set_" -p p.db)
+base=("${model[@]}" --devices 4 --global-batch 16 --micro-batch '1,2,4,8')
+
+# ---- what it prints ---------------------------------------------------------------------------
+run "${base[@]}"
+[ $status -eq 0 ] && grep -q 'plans scored' err
+ok $? "a plan, and on standard error what was done: $(tail -1 err)"
+cp out plan.json
+holds plan.json '.format == "weft-plan/1" and .model == "gpt:nano" and .batch == 16' 'it is a plan'
+holds plan.json '.provenance | .search.algorithm == "hops" and .search.complete and
+    .search.seed == 1 and .predicted.time_us > 0 and .profile.device == "toy"' \
+    'that says where it comes from'
+"$WEFT_BIN/weft-predict" -p p.db plan.json >pred.json 2>err
+ok $? 'weft-predict takes it'
+[ "$(jq '.provenance.predicted.time_us - '"$(jq .time_us pred.json)"' | fabs < 0.01' plan.json)" \
+    = true ] && [ "$(jq .memory pred.json)" = "$(jq .provenance.predicted.memory_bytes plan.json)" ]
+ok $? 'and foretells the time and memory that the plan names'
+"$WEFT_BIN/weft-run" --dry-run plan.json >out 2>err
+ok $? 'weft-run --dry-run takes it'
+run "${base[@]}"
+cmp -s <(jq 'del(.provenance.search.seconds)' out) <(jq 'del(.provenance.search.seconds)' plan.json)
+ok $? 'the same again'
+time=$("$tool" "${base[@]}" -q 2>err | tee tee.json | "$WEFT_BIN/weft-predict" -p p.db - | jq .time)
+[ ! -s err ] && cmp -s <(jq .stages tee.json) <(jq .stages plan.json) &&
+    [ "$time" = "$(jq .time pred.json)" ]
+ok $? "the whole pipe in one line: $time s"
+run "${base[@]}" -o x.json
+[ $status -eq 0 ] && [ ! -s out ] && cmp -s <(jq .stages x.json) <(jq .stages plan.json)
+ok $? '-o writes a file'
+run "${base[@]}" --text
+[ $status -eq 0 ] && grep -q 'step .*memory .*stages' out && grep -q '^ *1\. .* ms .* MiB .*ops on' out
+ok $? "--text: $(sed -n 2p out)"
+run "${base[@]}" --top 5
+jq -s -e 'length == 5 and ([.[].provenance.predicted.time_us] | . == sort) and
+    (map(del(.provenance)) | unique | length == 5)' out >/dev/null 2>>err
+ok $? '--top 5: sorted and distinct'
+run "${base[@]}" --top 3 --text
+[ "$(grep -c ' ms ' out)" -eq 3 ]
+ok $? '--top 3 --text: three lines'
+run "${model[@]}" --devices 2 -b 4 --micro-batch 2 -a exhaustive --max-stages 1
+holds out '.provenance.search | .algorithm == "exhaustive" and .complete and .space > 10' \
+    'exhaustive names the size of the space'
+run "${base[@]}" --optimizer sgd --max-stages 1 --seed 7
+holds out '.optimizer == "sgd" and (.stages | length) == 1 and .provenance.search.seed == 7' \
+    '--optimizer, --max-stages, --seed'
+run "${base[@]}" --cluster 'node:2 gpu:2'
+holds out '.provenance.cluster == {"nodes": 2, "devices_per_node": 2}' '--cluster'
+run "${model[@]}" --cluster 'node:2 gpu:2' -b 16 --micro-batch 2,4
+[ $status -eq 0 ] && "$WEFT_BIN/weft-predict" -p p.db --cluster 'node:2 gpu:2' out >x 2>err &&
+    [ "$(jq .devices x)" -eq 4 ]
+ok $? 'all devices of the cluster'
+
+# ---- memory -------------------------------------------------------------------------------------
+most=$(jq .provenance.predicted.memory_bytes plan.json)
+run "${base[@]}" --memory $((most * 9 / 10))
+[ $status -eq 0 ] && [ "$(jq .provenance.predicted.memory_bytes out)" -le $((most * 9 / 10)) ]
+ok $? "with less memory another plan: $(jq .provenance.predicted.memory_bytes out) of $most bytes"
+refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 'too little memory' \
+    -- "${base[@]}" --memory 512K
+
+# ---- stopping -----------------------------------------------------------------------------------
+"$WEFT_BIN/weft-profile-op" -q -m gpt:13B -p big.db --max-devices 32 --micro-batch 1,2,4,8 \
+    --roofline 100T:800G:5us --links 'node:40G:10us cross:5G:20us' --device v100 >out 2>err
+big=(-m gpt:13B -p big.db --cluster 'node:4 gpu:8' --memory 40G -b 256 --micro-batch '1,2,4,8')
+"$tool" "${big[@]}" --max-hops 9 -o slow.json >out 2>err &
+pid=$!
+sleep 2
+kill -INT $pid
+wait $pid
+status=$?
+[ $status -eq 0 ] && grep -q 'stopped early' err &&
+    "$WEFT_BIN/weft-run" --dry-run slow.json >out 2>>err
+ok $? "SIGINT gives the best plan so far: $(grep early err)"
+holds slow.json '.provenance.search.complete == false' 'which says that it is not complete'
+run "${big[@]}" --max-hops 9 --time-budget 300ms
+[ $status -eq 0 ] && [ "$(jq '.provenance.search | .complete == false and .seconds < 3' out)" = true ]
+ok $? "--time-budget 300ms: $(jq .provenance.search.seconds out) s"
+"$tool" "${base[@]}" >/dev/full 2>err
+[ $? -eq 4 ] && grep -q '^weft-search: error: ' err
+ok $? "a full disk: $(grep error err)"
+refuses 4 'no/where' 'an output that cannot be written' -- "${base[@]}" -o no/where/plan.json
+
+# ---- what is wrong --------------------------------------------------------------------------------
+refuses 2 'expected a model' 'no model' -- -p p.db --devices 2 -b 4
+refuses 2 'expected a profile' 'no profile' -- -m gpt:nano --devices 2 -b 4
+refuses 2 'expected --global-batch' 'no batch' -- "${model[@]}" --devices 2
+refuses 2 'expected --devices or --cluster' 'no devices' -- "${model[@]}" -b 4
+refuses 2 'devices' 'no devices at all' -- "${model[@]}" --devices 0 -b 4
+refuses 2 '8, but the cluster has 4' 'more devices than there are' \
+    -- "${model[@]}" --devices 8 --cluster 'node:2 gpu:2' -b 16
+refuses 2 '3 does not divide the batch of 16' 'a micro-batch that does not divide' \
+    -- "${model[@]}" --devices 2 -b 16 --micro-batch 3
+refuses 2 'expected numbers such as' 'micro-batches that are none' \
+    -- "${model[@]}" --devices 2 -b 16 --micro-batch 2,x
+refuses 2 'hops or exhaustive' 'an unknown algorithm' -- "${base[@]}" -a magic
+refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
+refuses 2 'top' 'no plans' -- "${base[@]}" --top 0
+refuses 2 'operands' 'an operand' -- "${base[@]}" plan.json
+refuses 2 'bogus' 'an unknown option' -- --bogus
+refuses 3 'gpt9' 'an unknown model' -- -m gpt9 -p p.db --devices 2 -b 4
+refuses 3 'none.db' 'a profile that is not there' -- -m gpt:nano -p none.db --devices 2 -b 4
+echo 'not a database at all, only a line of text' >text.db
+refuses 3 'text.db' 'a profile that is none' -- -m gpt:nano -p text.db --devices 2 -b 4
+sqlite3 other.db 'create table t(x); insert into t values (1)' 2>/dev/null || cp text.db other.db
+refuses 3 'other.db' 'a database of somebody else' -- -m gpt:nano -p other.db --devices 2 -b 4
+refuses 3 'toy' 'a device that the profile does not know' -- "${base[@]}" --device h100
+refuses 3 'rack' 'a cluster that is none' -- "${model[@]}" --cluster 'rack:2' -b 4
+refuses 1 'the profile knows no plan of this model.*such as' 'a model that was not profiled' \
+    -- -m gpt:350M -p p.db --devices 2 -b 4
+grep -q '^hint: .*weft-profile-op\|hint: .*weft-profile-op' err
+ok $? "with the remedy: $(grep hint err | head -1)"
+refuses 1 'more than 20000000 candidates' 'a space that is too large to list' \
+    -- "${base[@]}" -a exhaustive
+echo "1..$n"
+[ $failed -eq 0 ]
