@@ -10,8 +10,9 @@ trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 kills=${KILLS:-6}
 [ -n "${WEFT_LONG:-}" ] && kills=${KILLS:-50}
-RANDOM=${SEED:-$(($(date +%s) % 32768))}
-echo "# SEED=$RANDOM KILLS=$kills" # the first number drawn; the rest follow from SEED
+seed=${SEED:-$(($(date +%s) % 32768))}
+RANDOM=$seed
+echo "# SEED=$seed KILLS=$kills"
 n=0 failed=0
 steps=60
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
