@@ -171,10 +171,10 @@ void joint_items_release(struct joint_items *it) {
 static bool sum_up(const struct joint_items *it, struct joint_sums *s) {
     s->plain = true;
     for (int64_t g = 0; g + 1 < it->group.n; g++) {
+        if (it->group.p[g] == it->group.p[g + 1])
+            return false;
         const struct joint_item *i = it->items.p + it->group.p[g];
         const struct joint_item *end = it->items.p + it->group.p[g + 1], *fast = i;
-        if (i == end)
-            return false;
         double w = i->w, a = i->a, b = i->b;
         for (; i < end; i++) {
             s->plain &= i->w == fast->w;
