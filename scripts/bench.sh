@@ -44,7 +44,7 @@ compare() {
         }
         END {
             m = median(w, NR)
-            printf "%-28s %d thread%s  weft %8.0f tokens/s", name, threads, threads > 1 ? "s" : " ", 1e3 * tokens / m
+            printf "%-28s %d thread%s  weft %8.0f tokens/s", name, threads, (threads > 1 ? "s" : " "), 1e3 * tokens / m
             if (t[1] != "") printf "   PyTorch %8.0f   ratio %.2f", 1e3 * tokens / median(t, NR), median(r, NR)
             printf "   outside products %s\n", outside
         }'
