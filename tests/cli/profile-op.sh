@@ -3,25 +3,10 @@
 # wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
 set -u
 tool=${WEFT_BIN:?}/weft-profile-op
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
 n=0 failed=0
 
-ok() { # ok STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        sed 's/^/# /' err out 2>/dev/null | head -20
-        failed=$((failed + 1))
-    fi
-}
-is() { # is GOT WANT TEXT
-    [ "$1" = "$2" ]
-    ok $? "$3: $1"
-}
 run() { # run ARGS...: leaves $status, out, err
     "$tool" "$@" >out 2>err
     status=$?

@@ -4,27 +4,12 @@
 # are in $WEFT_BIN.
 set -u
 tool=${WEFT_BIN:?}/weft-run
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
 n=0 failed=0
 leaks=${ASAN_OPTIONS:-} # Open MPI does not free all; what runs without it is checked
 export ASAN_OPTIONS=detect_leaks=0
 
-ok() { # ok STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        sed 's/^/# /' err out 2>/dev/null | head -20
-        failed=$((failed + 1))
-    fi
-}
-is() { # is GOT WANT TEXT
-    [ "$1" = "$2" ]
-    ok $? "$3: $1"
-}
 run() { # run RANKS ARGS...: leaves $status, out, err. One rank needs no mpirun, none no MPI.
     local ranks=$1
     shift
@@ -260,6 +245,7 @@ __attribute__((destructor)) static void say(void) {
 }
 END
 allocations() { # allocations STEPS PLAN: of rank 1, which prints nothing
+    # shellcheck disable=SC2154 # dir is set by tap.bash
     run_counted=$(timeout 120 mpirun -n 2 env LD_PRELOAD="$dir/count.so" "$tool" -q --threads 1 \
         -n "$1" "$2" 2>err | wc -l)
     [ "$run_counted" -eq "$1" ] && cat count

@@ -1,0 +1,21 @@
+# tap.bash - what the tests from outside share: a folder of their own, and TAP. Source it first; it
+# goes to a fresh $dir, removed at the end. The test counts in $n and $failed.
+# shellcheck shell=bash
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+ok() { # ok STATUS TEXT
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# /' err out 2>/dev/null | head -20
+        failed=$((failed + 1))
+    fi
+}
+is() { # is GOT WANT TEXT
+    [ "$1" = "$2" ]
+    ok $? "$3: $1"
+}
