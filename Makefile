@@ -36,11 +36,15 @@ HASH := \#
 $(shell mkdir -p build)
 probe       = $(shell printf '%s\n' '$(1)' 'int main(void){return 0;}' | \
               $(CC) -x c - -o build/probe $(2) >/dev/null 2>&1 && echo yes)
+# The same with a call in it: a static library that needs another is only found out so.
+probe_use   = $(shell printf '%s\n' '$(1)' 'int main(void){$(2);return 0;}' | \
+              $(CC) -x c - -o build/probe $(3) >/dev/null 2>&1 && echo yes)
 HAVE_DNNL  := $(call probe,$(HASH)include <oneapi/dnnl/dnnl.h>,-ldnnl)
 HAVE_BLAS  := $(call probe,$(HASH)include <cblas.h>,-lopenblas)
-LPSOLVE_DIR := $(firstword $(wildcard /usr/lib/lp_solve))
-HAVE_LPSOLVE := $(call probe,$(HASH)include <lpsolve/lp_lib.h>,$(if $(LPSOLVE_DIR),-L$(LPSOLVE_DIR)) -llpsolve55 -lm -ldl)
-LPSOLVE_LIBS := $(if $(LPSOLVE_DIR),-L$(LPSOLVE_DIR) -Wl$(comma)-rpath$(comma)$(LPSOLVE_DIR)) -llpsolve55 -lm -ldl
+# lp_solve is linked statically: Debian's -dev package has no shared library, and the static one
+# orders its columns with COLAMD, of SuiteSparse.
+LPSOLVE_LIBS := -l:liblpsolve55.a -lcolamd -lm -ldl
+HAVE_LPSOLVE := $(call probe_use,$(HASH)include <lpsolve/lp_lib.h>,solve(make_lp(0$(comma)0)),$(LPSOLVE_LIBS))
 # The matrix product comes from oneDNN, else OpenBLAS, else the plain C reference.
 ifeq ($(HAVE_DNNL),yes)
 GEMM := dnnl

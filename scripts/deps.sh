@@ -3,7 +3,7 @@
 #   scripts/deps.sh          what `make` needs and `make check` uses
 set -eu
 packages="gcc make pkg-config libjansson-dev libsqlite3-dev sqlite3 jq
-libopenmpi-dev openmpi-bin libdnnl-dev liblpsolve55-dev mandoc perl clang libclang-rt-14-dev"
+libopenmpi-dev openmpi-bin libdnnl-dev liblpsolve55-dev libsuitesparse-dev mandoc perl clang libclang-rt-14-dev"
 missing=""
 for p in $packages; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
