@@ -1,6 +1,7 @@
 #include "model/expr.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,52 @@ static int parse_number(struct parser *s, int64_t *out, struct err *err) {
     return 0;
 }
 
+/* a / b, rounded down or up; b > 0. */
+static int64_t divide(int64_t a, int64_t b, bool up) {
+    int64_t q = a / b, r = a % b;
+    return q + (up && r > 0) - (!up && r < 0);
+}
+
+static int apply(struct parser *s, const char *name, int64_t a, int64_t b, int64_t *out,
+                 struct err *err) {
+    if (!strcmp(name, "min")) {
+        *out = a < b ? a : b;
+    } else if (!strcmp(name, "max")) {
+        *out = a > b ? a : b;
+    } else if (b <= 0) {
+        return err_input(err, "\"%.64s\": %s by %lld", s->text, name, (long long)b);
+    } else {
+        *out = divide(a, b, name[0] == 'c');
+    }
+    return 0;
+}
+
+/* "min(a, b, ...)", from the bracket on. */
+static int parse_call(struct parser *s, const char *name, int64_t *out, struct err *err) {
+    bool any_number = !strcmp(name, "min") || !strcmp(name, "max");
+    if (!any_number && strcmp(name, "floor") && strcmp(name, "ceil"))
+        return err_input(err,
+                         "\"%.64s\": no function \"%s\" (there are floor, ceil, min, max)",
+                         s->text, name);
+    if (++s->depth > MAX_DEPTH)
+        return err_input(err, "\"%.64s\": nested too deeply", s->text);
+    s->p++;
+    if (parse_sum(s, out, err) < 0)
+        return -1;
+    int n = 1;
+    for (skip_blanks(s); *s->p == ','; skip_blanks(s), n++) {
+        int64_t b;
+        s->p++;
+        if (parse_sum(s, &b, err) < 0 || apply(s, name, *out, b, out, err) < 0)
+            return -1;
+    }
+    if (*s->p != ')' || n < 2 || (n > 2 && !any_number))
+        return syntax_error(s, err);
+    s->p++;
+    s->depth--;
+    return 0;
+}
+
 static int parse_atom(struct parser *s, int64_t *out, struct err *err) {
     skip_blanks(s);
     if (isdigit((unsigned char)*s->p))
@@ -62,6 +109,9 @@ static int parse_atom(struct parser *s, int64_t *out, struct err *err) {
     name[n] = '\0';
     if (!n)
         return syntax_error(s, err);
+    skip_blanks(s);
+    if (*s->p == '(')
+        return parse_call(s, name, out, err);
     return s->lookup(s->ctx, name, out, err);
 }
 

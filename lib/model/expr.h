@@ -1,7 +1,8 @@
-/* expr.h - integer arithmetic over named sizes: "4*hidden", "hidden/heads", "(a+b)*2".
+/* expr.h - integer arithmetic over named sizes: "4*hidden", "hidden/heads", "ceil(width, 2)".
  *
- * Division must be exact; overflow, unknown names and cycles are errors. A size may itself be
- * an expression over other sizes.
+ * "/" must divide exactly; floor(a, b) and ceil(a, b) divide and round, min and max take two or
+ * more. Overflow, unknown names and cycles are errors. A size may itself be an expression over
+ * other sizes.
  */
 #ifndef WEFT_EXPR_H
 #define WEFT_EXPR_H

@@ -10,15 +10,6 @@
 #define WEFT_SHARE "/usr/local/share/weft"
 #endif
 
-const char *op_kind_name(enum op_kind kind) {
-    static const char *const names[] = {
-#define X(id, name) name,
-        MODEL_OP_KINDS(X)
-#undef X
-    };
-    return names[kind];
-}
-
 int model_dim_find(const struct model *m, const char *name) {
     for (int d = 0; d < m->n_dims; d++)
         if (!strcmp(m->dims[d].name, name))
@@ -26,44 +17,53 @@ int model_dim_find(const struct model *m, const char *name) {
     return -1;
 }
 
-dimset shape_dims(const struct shape *s) {
-    dimset set = 0;
-    for (int i = 0; i < s->rank; i++)
-        set |= 1u << s->dim[i];
-    return set;
+int64_t model_dim_size(const struct model *m, int dim, int64_t batch) {
+    return dim == m->batch ? batch : m->dims[dim].size;
 }
 
-int64_t model_elements(const struct model *m, const struct shape *s, int64_t batch) {
-    int64_t n = 1;
+struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch) {
+    struct extents x = {.rank = s->rank};
     for (int i = 0; i < s->rank; i++)
-        n *= s->dim[i] == m->batch ? batch : m->dims[s->dim[i]].size;
+        x.size[i] = model_dim_size(m, s->dim[i], batch);
+    return x;
+}
+
+int64_t extents_count(const struct extents *x) {
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++)
+        n *= x->size[i];
     return n;
+}
+
+int op_space_find(const struct op_space *s, int dim) {
+    for (int k = 0; k < s->n; k++)
+        if (s->dim[k] == dim || s->alias[k] == dim)
+            return k;
+    return -1;
+}
+
+bool op_is(const struct model_op *op, enum kind_flag flag) {
+    return kind_of(op->kind)->flags & flag;
 }
 
 int64_t model_param_count(const struct model *m) {
     int64_t n = 0;
-    for (int i = 0; i < m->n_params; i++)
-        n += model_elements(m, &m->params[i].shape, 1);
+    for (int i = 0; i < m->n_params; i++) {
+        struct extents x = model_extents(m, &m->params[i].shape, 1);
+        n += extents_count(&x);
+    }
     return n;
 }
 
-/* Product of the sizes of a set of dims. */
-static double volume(const struct model *m, dimset set, int64_t batch) {
-    double v = 1;
-    for (int d = 0; d < m->n_dims; d++)
-        if (set >> d & 1)
-            v *= (double)(d == m->batch ? batch : m->dims[d].size);
-    return v;
-}
-
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {
+    double volume = 1;
+    for (int k = 0; k < op->space.n; k++)
+        volume *= (double)model_dim_size(m, op->space.dim[k], batch);
     if (op->kind == OP_einsum)
-        return 2 * volume(m, op->domain, batch);
-    if (op->kind == OP_attention) {
-        const struct shape *out = &m->tensors[op->out].shape;
-        double seq = (double)m->dims[out->dim[1]].size;
-        double pairs = op->causal ? (seq + 1) / 2 : seq;
-        return 4 * (double)model_elements(m, out, batch) * pairs;
+        return 2 * volume;
+    if (op->kind == OP_attention) { /* volume counts q, k and v */
+        double seq = (double)m->dims[op->space.dim[1]].size;
+        return 4 * volume / 3 * (op->attr[ATTR_causal] != 0 ? (seq + 1) / 2 : seq);
     }
     return 0;
 }

@@ -16,48 +16,39 @@
 #include "common/err.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "model/kind.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    MODEL_MAX_DIMS = 32, /* names that tensors use; a dimset is one word */
-    MODEL_MAX_RANK = 6,
-    MODEL_MAX_OPERANDS = 2,
-    MODEL_MAX_PARAMS = 2, /* of one op: weight, bias */
+    TENSOR_MAX_RANK = 8,
+    OP_MAX_SPACE = 16, /* dims of an op's iteration space */
 };
-
-typedef uint32_t dimset; /* bit d = dim d */
-
-/* name in files, inputs, parameters (least), linear in its operand */
-#define MODEL_OP_KINDS(X)                                                                  \
-    X(embedding, "embedding")                                                              \
-    X(bias, "bias")                                                                        \
-    X(einsum, "einsum")                                                                    \
-    X(layernorm, "layernorm")                                                              \
-    X(attention, "attention")                                                              \
-    X(gelu, "gelu")                                                                        \
-    X(relu, "relu")                                                                        \
-    X(silu, "silu")                                                                        \
-    X(add, "add")                                                                          \
-    X(dropout, "dropout")                                                                  \
-    X(cross_entropy, "cross-entropy")
-
-enum op_kind {
-#define X(id, name) OP_##id,
-    MODEL_OP_KINDS(X)
-#undef X
-        OP_KIND_COUNT
-};
-const char *op_kind_name(enum op_kind kind);
 
 /* What a data input holds. */
-enum data_source { DATA_TOKEN, DATA_NEXT_TOKEN, DATA_IMAGE, DATA_LABEL };
+#define DATA_SOURCES(X)                                                                    \
+    X(TOKEN, "token", true)                                                                \
+    X(NEXT_TOKEN, "next-token", true)                                                      \
+    X(IMAGE, "image", false)                                                               \
+    X(LABEL, "label", true)
+enum data_source {
+#define X(id, name, integer) DATA_##id,
+    DATA_SOURCES(X)
+#undef X
+        DATA_SOURCE_COUNT
+};
 
 /* An ordered list of dims: the shape of a tensor. */
 struct shape {
     int rank;
-    int dim[MODEL_MAX_RANK]; /* dim ids, outermost first */
+    int dim[TENSOR_MAX_RANK]; /* dim ids, outermost first */
+};
+
+/* The same in numbers. */
+struct extents {
+    int rank;
+    int64_t size[TENSOR_MAX_RANK];
 };
 
 struct model_dim {
@@ -68,7 +59,8 @@ struct model_dim {
 struct model_tensor {
     const char *name;
     struct shape shape;
-    int producer;            /* op, or -1 for a data input */
+    int producer; /* op, or -1 for a data input */
+    bool integer;
     enum data_source source; /* where producer < 0 */
 };
 
@@ -79,27 +71,43 @@ struct model_param {
     struct shape shape;
     enum param_init init;
     double std; /* of INIT_NORMAL */
-    bool decay; /* weight decay applies (tensors of rank 2 and more) */
+    bool decay; /* weight decay applies (normal ones of rank 2 and more) */
     int first_op;
 };
 
+/* The dims that an op loops over. */
+struct op_space {
+    int n;
+    int dim[OP_MAX_SPACE];   /* model dim: the name under which a layout splits it */
+    int alias[OP_MAX_SPACE]; /* its second name (in a reshape), or -1 */
+    enum role role[OP_MAX_SPACE];
+};
+
+/* Which axis of a tensor each dim of an op's space is; -1 = the tensor lacks it. */
+struct axis_map {
+    int8_t axis[OP_MAX_SPACE];
+};
+
 struct model_op {
-    enum op_kind kind;
+    enum kind_id kind;
     const char *name; /* layer.3.qkv */
-    int block;        /* instance of the repeated block that it stands in, or -1 */
+    int block;        /* the innermost block instance that it stands in, or -1 */
     int place;        /* its number in the file: equal for the same op of all instances */
-    int n_in, in[MODEL_MAX_OPERANDS];     /* tensors */
-    int n_param, param[MODEL_MAX_PARAMS]; /* parameters: weight, bias */
-    int out;                              /* tensor */
-    dimset domain;                        /* the iteration domain */
-    dimset splittable;                    /* dims that a layout may split */
-    dimset contracted;                    /* einsum: dims summed over */
-    dimset crossed;  /* split by a collective inside: layer norm over hidden, cross-entropy
-                       over vocab */
-    bool transposed; /* einsum: the weight is [N.., K..] */
-    bool causal;     /* attention */
-    double rate;     /* dropout */
-    double eps;      /* layer norm */
+    int n_in, *in;    /* tensors */
+    int n_param, *param; /* by slot of the kind; -1 = an optional one that is missing */
+    int n_out, *out;     /* tensors */
+    struct op_space space;
+    struct axis_map *in_map, *param_map, *out_map;
+    double attr[ATTR_COUNT];
+};
+
+/* One instance of a repeated block; blocks nest. */
+struct model_block {
+    const char *name;     /* "enc.3" */
+    int index;            /* 3 */
+    int repeat;           /* which repeat of the file, in order of appearance */
+    int first_op, end_op; /* its ops first_op .. end_op - 1, those of inner blocks too */
+    int parent;           /* the instance around it, or -1 */
 };
 
 struct model {
@@ -109,18 +117,16 @@ struct model {
     const char *ref;    /* how a plan names it: "gpt:1.3B"; NULL when it must be embedded */
     const char *set;    /* the overrides, canonical: "hidden=1024,layers=4"; "" if none */
     json_t *doc;        /* the document it was read from */
-    int n_dims;
-    struct model_dim dims[MODEL_MAX_DIMS];
-    int batch; /* id of dim batch */
-    int n_tensors;
+    int batch;          /* id of dim batch */
+    int n_dims, n_tensors, n_params, n_ops, n_blocks;
+    struct model_dim *dims;
     struct model_tensor *tensors;
-    int n_params;
     struct model_param *params;
-    int n_ops;
     struct model_op *ops; /* in an order in which every op follows its operands */
-    int n_places;         /* distinct ops of the file */
-    int loss;             /* the op that is the loss */
-    uint64_t hash;        /* of every op, shape and size: equal means the same model */
+    struct model_block *blocks;
+    int n_places;  /* distinct ops of the file */
+    int n_repeats; /* repeats of the file */
+    uint64_t hash; /* of all that decides what is computed: equal means the same model */
 };
 
 /* Loads "NAME[:PRESET]" from the shipped models, or a file when `ref` holds a '/' or ends in
@@ -135,15 +141,18 @@ void model_destroy(struct model *m);
 
 /* Dim of this name, or -1. */
 int model_dim_find(const struct model *m, const char *name);
+/* Its size with `batch` samples. */
+int64_t model_dim_size(const struct model *m, int dim, int64_t batch);
+struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch);
+int64_t extents_count(const struct extents *x); /* elements */
 
-dimset shape_dims(const struct shape *s);
+/* Index of a dim in an op's space, by either name, or -1. */
+int op_space_find(const struct op_space *s, int dim);
+bool op_is(const struct model_op *op, enum kind_flag flag);
 
-/* Elements of a tensor with `batch` samples. */
-int64_t model_elements(const struct model *m, const struct shape *s, int64_t batch);
-
-/* Parameters of the model, and floating point operations of one forward pass over `batch`
- * samples in matrix products and attention (2 per multiply-add). */
 int64_t model_param_count(const struct model *m);
+/* Floating point operations of one forward pass over `batch` samples in matrix products and
+ * attention (2 per multiply-add). */
 double model_forward_flops(const struct model *m, int64_t batch);
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch);
 

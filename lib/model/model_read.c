@@ -1,517 +1,525 @@
-/* Reading weft-model(5): sizes are resolved first, then the list of ops is expanded block by
- * block. A tensor name stands for the latest tensor of that name, so a repeated block chains
- * by itself ("in": ["x"] ... "out": "x"). */
-#include "common/rng.h"
-#include "model/expr.h"
-#include "model/model.h"
-#include "model/model_check.h"
+/* Reading weft-model(5): the list of ops is expanded block by block, and every op checked and
+ * bound to its kind. A tensor name stands for the latest tensor of that name, so a repeated
+ * block chains by itself ("in": ["x"] ... "out": "x"). */
+#include "model/bind.h"
+#include "model/read.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 1 << 20, MAX_OPS = 1 << 20, MAX_SETTINGS = 256 };
+enum { MAX_BLOCKS = 1 << 20, MAX_OPS = 1 << 20, MAX_NESTING = 8 };
 
-struct reader {
-    struct model *m;
-    json_t *sizes, *rates; /* with the overrides applied */
-    int depth;             /* of size lookups, to find cycles */
-    ARR(struct model_tensor) tensors;
-    ARR(struct model_param) params;
-    ARR(struct model_op) ops;
-    ARR(int) latest; /* tensors by name: the latest of each distinct name */
-    int block, place;
-    const char *prefix; /* "layer.3." */
-};
-
-static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *err) {
-    struct reader *r = ctx;
-    json_t *v = json_object_get(r->sizes, name);
-    if (!v)
-        return err_input(err, "size \"%.64s\" is not defined", name);
-    if (json_is_integer(v)) {
-        *out = json_integer_value(v);
-        return 0;
-    }
-    if (!json_is_string(v))
-        return err_input(err,
-                         "size \"%.64s\": expected a whole number or an expression, got %s",
-                         name, json_type_name(v));
-    if (++r->depth > 32)
-        return err_input(err, "size \"%.64s\" depends on itself", name);
-    int rc = expr_eval(json_string_value(v), lookup_size, r, out, err);
-    r->depth--;
-    return rc < 0 ? err_prefix(err, "size \"%.64s\"", name) : 0;
-}
-
-/* A size that must be positive. */
-static int positive_size(struct reader *r, const char *name, int64_t *out,
-                         struct err *err) {
-    if (lookup_size(r, name, out, err) < 0)
-        return -1;
-    if (*out <= 0 || *out > (int64_t)1 << 40)
-        return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name,
-                         (long long)*out);
-    return 0;
-}
-
-/* A real number: a number or the name of a rate. */
-static int real_value(struct reader *r, const json_t *v, const char *key, double *out,
-                      struct err *err) {
-    if (json_is_string(v))
-        v = json_object_get(r->rates, json_string_value(v));
-    if (!json_is_number(v) || !isfinite(json_number_value(v)))
-        return err_input(err, "%s: expected a number or the name of a rate", key);
-    *out = json_number_value(v);
-    return 0;
-}
-
-static int find_or_add_dim(struct reader *r, const char *name, struct err *err) {
-    struct model *m = r->m;
-    int d = model_dim_find(m, name);
-    if (d >= 0)
-        return d;
-    if (m->n_dims == MODEL_MAX_DIMS)
-        return err_input(err, "more than %d dims", MODEL_MAX_DIMS);
-    int64_t size = 0;
-    if (strcmp(name, "batch") && positive_size(r, name, &size, err) < 0)
-        return -1;
-    m->dims[m->n_dims] = (struct model_dim){arena_strdup(&m->arena, name), size};
-    return m->n_dims++;
-}
+/* ---- tensors ----------------------------------------------------------------------------- */
 
 static int read_shape(struct reader *r, const json_t *dims, struct shape *out,
                       struct err *err) {
-    if (!json_is_array(dims) || json_array_size(dims) > MODEL_MAX_RANK)
+    if (!json_is_array(dims) || json_array_size(dims) > TENSOR_MAX_RANK)
         return err_input(err, "dims: expected an array of at most %d names",
-                         MODEL_MAX_RANK);
+                         TENSOR_MAX_RANK);
     *out = (struct shape){0};
-    dimset seen = 0;
+    double n = 1;
     for (size_t i = 0; i < json_array_size(dims); i++) {
         const char *name = json_string_value(json_array_get(dims, i));
         if (!name)
             return err_input(err, "dims[%zu]: expected a name", i);
-        int d = find_or_add_dim(r, name, err);
+        int d = read_dim(r, name, err);
         if (d < 0)
             return err_prefix(err, "dims[%zu]", i);
-        if (seen >> d & 1)
-            return err_input(err, "dims[%zu]: \"%.64s\" appears twice", i, name);
-        seen |= 1u << d;
+        for (int k = 0; k < out->rank; k++)
+            if (out->dim[k] == d)
+                return err_input(err, "dims[%zu]: \"%.64s\" stands twice", i, name);
         out->dim[out->rank++] = d;
+        n *= d == r->m->batch ? 1 : (double)r->dim_list.p[d].size;
     }
     /* Offsets are 64-bit; a tensor beyond 2^48 elements is a typing error. */
-    double n = 1;
-    for (int i = 0; i < out->rank; i++)
-        n *= out->dim[i] == r->m->batch ? 1 : (double)r->m->dims[out->dim[i]].size;
     if (n > 0x1p48)
         return err_input(err, "dims: a tensor of %.3g elements is too large", n);
     return 0;
 }
 
-static int find_tensor(const struct reader *r, const char *name) {
-    for (int64_t i = r->latest.n - 1; i >= 0; i--)
-        if (!strcmp(r->tensors.p[r->latest.p[i]].name, name))
-            return r->latest.p[i];
-    return -1;
+static void name_tensor(struct reader *r, const char *name, int tensor) {
+    json_object_set_new(r->tensor_of, name, json_integer(tensor));
 }
 
-static int add_tensor(struct reader *r, struct model_tensor t) {
-    int id = (int)r->tensors.n;
+static int find(const json_t *table, const char *name) {
+    const json_t *v = json_object_get(table, name);
+    return v ? (int)json_integer_value(v) : -1;
+}
+
+static enum data_source find_source(const char *name, bool *integer) {
+    static const struct {
+        const char *name;
+        bool integer;
+    } sources[] = {
+#define X(id, name, integer) {name, integer},
+        DATA_SOURCES(X)
+#undef X
+    };
+    int s = 0;
+    while (s < DATA_SOURCE_COUNT && strcmp(sources[s].name, name))
+        s++;
+    *integer = s < DATA_SOURCE_COUNT && sources[s].integer;
+    return (enum data_source)s;
+}
+
+static int read_input(struct reader *r, const char *name, const json_t *v,
+                      struct err *err) {
+    struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
+    const char *source = "";
+    json_t *dims;
+    if (json_keys(v, "dims source", err) < 0 || json_str(v, "source", &source, err) < 0 ||
+        json_array_member(v, "dims", &dims, err) < 0 ||
+        read_shape(r, dims, &t.shape, err) < 0)
+        return -1;
+    t.source = find_source(source, &t.integer);
+    if (t.source == DATA_SOURCE_COUNT)
+        return err_input(
+            err, "source: expected token, next-token, image or label, got \"%.64s\"",
+            source);
+    if (!t.shape.rank || t.shape.dim[0] != r->m->batch)
+        return err_input(err, "dims: expected batch first");
+    if (t.source == DATA_LABEL ? t.shape.rank != 1 : t.shape.rank < 2)
+        return err_input(err, "dims: expected batch%s",
+                         t.source == DATA_LABEL ? " alone" : " and what a sample has");
+    if (t.integer && t.shape.rank > 2)
+        return err_input(err, "dims: expected batch and the positions of a sequence");
     arr_push(&r->tensors, t);
-    for (int64_t i = 0; i < r->latest.n; i++) {
-        if (!strcmp(r->tensors.p[r->latest.p[i]].name, t.name)) {
-            r->latest.p[i] = id;
-            return id;
-        }
-    }
-    arr_push(&r->latest, id);
-    return id;
+    name_tensor(r, name, (int)r->tensors.n - 1);
+    return 0;
 }
 
 static int read_inputs(struct reader *r, const json_t *inputs, struct err *err) {
-    static const char *const sources[] = {"token", "next-token", "image", "label"};
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)inputs, name, v) {
-        struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
-        const char *source = "";
-        json_t *dims;
-        if (json_keys(v, "dims source", err) < 0 ||
-            json_str(v, "source", &source, err) < 0 ||
-            json_array_member(v, "dims", &dims, err) < 0 ||
-            read_shape(r, dims, &t.shape, err) < 0)
+        if (read_input(r, name, v, err) < 0)
             return err_at(err, "inputs.%s", name);
-        int s = 0;
-        while (s < 4 && strcmp(sources[s], source))
-            s++;
-        if (s == 4)
-            return err_input(
-                err,
-                "inputs.%s.source: expected token, next-token, image or label, "
-                "got \"%.64s\"",
-                name, source);
-        t.source = (enum data_source)s;
-        int rank = t.source == DATA_LABEL ? 1 : 2;
-        if (t.shape.rank != rank || t.shape.dim[0] != r->m->batch)
-            return err_input(err, "inputs.%s.dims: expected batch%s", name,
-                             rank == 2 ? " and one more" : " alone");
-        add_tensor(r, t);
     }
     return 0;
 }
 
-static int find_param(const struct reader *r, const char *name) {
-    for (int64_t i = 0; i < r->params.n; i++)
-        if (!strcmp(r->params.p[i].name, name))
-            return (int)i;
-    return -1;
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+/* The parameter that this one shares, -1 if it is its own, -2 on failure. */
+static int read_tie(struct reader *r, const json_t *v, const struct shape *s,
+                    struct err *err) {
+    int64_t tied = 1;
+    const char *tie = NULL;
+    const json_t *when = json_object_get(v, "when");
+    if (json_opt_str(v, "tie", &tie, err) < 0 ||
+        (when && read_int(r, when, "when", &tied, err) < 0))
+        return -2;
+    if (!tie || !tied)
+        return -1;
+    int other = find(r->param_of, tie);
+    if (other < 0) {
+        err_input(err, "tie: no parameter \"%.64s\" before this op", tie);
+        return -2;
+    }
+    if (memcmp(&r->params.p[other].shape, s, sizeof *s)) {
+        err_input(err, "tie: \"%.64s\" has other dims", tie);
+        return -2;
+    }
+    return other;
 }
 
-/* Reads "weight" or "bias" of an op. Returns the parameter's number, or -1. */
+/* Normal with 0.02, "std", or that over the root of "fan". */
+static int read_std(struct reader *r, const json_t *v, double *std, struct err *err) {
+    const json_t *given = json_object_get(v, "std"), *fan = json_object_get(v, "fan");
+    int64_t f = 1;
+    *std = 0.02;
+    if ((given && read_real(r, given, "std", std, err) < 0) ||
+        (fan && read_int(r, fan, "fan", &f, err) < 0))
+        return -1;
+    if (f <= 0)
+        return err_input(err, "fan: %lld is not positive", (long long)f);
+    if (fan)
+        *std /= sqrt((double)f);
+    return 0;
+}
+
+/* Returns the parameter's number, or -1. */
 static int read_param(struct reader *r, const json_t *v, const char *op_name,
-                      const char *slot, enum op_kind kind, struct err *err) {
-    struct model_param p = {.first_op = (int)r->ops.n, .std = 0.02, .init = INIT_NORMAL};
+                      const struct kind_slot *slot, struct err *err) {
+    static const enum param_init inits[] = {
+        [SLOT_NORMAL] = INIT_NORMAL, [SLOT_ONES] = INIT_ONES, [SLOT_ZEROS] = INIT_ZEROS};
+    struct model_param p = {.first_op = (int)r->ops.n, .init = inits[slot->init]};
     json_t *dims;
     if (json_keys(v, "dims std fan tie when", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
         read_shape(r, dims, &p.shape, err) < 0)
         return -1;
-    int64_t tied = 1;
-    const char *tie = NULL, *when = NULL, *fan = NULL;
-    if (json_opt_str(v, "tie", &tie, err) < 0 || json_opt_str(v, "when", &when, err) < 0 ||
-        json_opt_str(v, "fan", &fan, err) < 0)
+    int other = read_tie(r, v, &p.shape, err);
+    if (other != -1)
+        return other < 0 ? -1 : other;
+    if (read_std(r, v, &p.std, err) < 0)
         return -1;
-    if (when && expr_eval(when, lookup_size, r, &tied, err) < 0)
-        return err_prefix(err, "when");
-    if (tie && tied) {
-        int other = find_param(r, tie);
-        if (other < 0)
-            return err_input(err, "tie: no parameter \"%.64s\" before this op", tie);
-        if (memcmp(&r->params.p[other].shape, &p.shape, sizeof p.shape))
-            return err_input(err, "tie: \"%.64s\" has other dims", tie);
-        return other;
-    }
-    if (!strcmp(slot, "bias"))
-        p.init = INIT_ZEROS;
-    else if (kind == OP_layernorm)
-        p.init = INIT_ONES;
-    json_t *std = json_object_get(v, "std");
-    if (std && real_value(r, std, "std", &p.std, err) < 0)
-        return -1;
-    if (fan) {
-        int64_t f;
-        if (expr_eval(fan, lookup_size, r, &f, err) < 0)
-            return err_prefix(err, "fan");
-        if (f <= 0)
-            return err_input(err, "fan: %lld is not positive", (long long)f);
-        p.std /= sqrt((double)f);
-    }
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
-    p.name = arena_printf(&r->m->arena, "%s.%s", op_name, slot);
+    p.name = arena_printf(&r->m->arena, "%s.%s", op_name, slot->name);
+    json_object_set_new(r->param_of, p.name, json_integer(r->params.n));
     arr_push(&r->params, p);
     return (int)r->params.n - 1;
 }
 
-static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
-                         struct err *err) {
-    json_t *in;
-    if (json_array_member(v, "in", &in, err) < 0)
-        return -1;
-    if (!json_array_size(in) || json_array_size(in) > MODEL_MAX_OPERANDS)
-        return err_input(err, "in: expected 1 or %d tensors", MODEL_MAX_OPERANDS);
-    for (size_t i = 0; i < json_array_size(in); i++) {
-        const char *name = json_string_value(json_array_get(in, i));
-        int t = name ? find_tensor(r, name) : -1;
-        if (t < 0)
-            return err_input(err, "in[%zu]: no tensor \"%.64s\" before this op", i,
-                             name ? name : "");
-        op->in[op->n_in++] = t;
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+static int check_op_keys(const json_t *v, const struct kind *k, struct err *err) {
+    char keys[256] = "name kind in out dims";
+    for (int i = 0; i < k->n_param; i++)
+        snprintf(keys + strlen(keys), sizeof keys - strlen(keys), " %s", k->param[i].name);
+    for (int a = 0; a < ATTR_COUNT; a++)
+        if (k->has_attr[a])
+            snprintf(keys + strlen(keys), sizeof keys - strlen(keys), " %s",
+                     attr_info((enum attr)a)->name);
+    return json_keys(v, keys, err);
+}
+
+static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
+                      struct err *err) {
+    const struct kind *k = kind_of(op->kind);
+    for (int a = 0; a < ATTR_COUNT; a++) {
+        const struct attr_info *info = attr_info((enum attr)a);
+        const json_t *given = json_object_get(v, info->name);
+        op->attr[a] = k->attr[a];
+        if (!given)
+            continue;
+        bool flag = false;
+        if (info->type == ATTR_BOOL) {
+            if (json_opt_bool(v, info->name, &flag, err) < 0)
+                return -1;
+            op->attr[a] = flag;
+        } else if (read_real(r, given, info->name, &op->attr[a], err) < 0) {
+            return -1;
+        }
+        if (op->attr[a] < info->least || op->attr[a] >= info->below)
+            return err_input(err, "%s: expected at least %g and less than %g, got %g",
+                             info->name, info->least, info->below, op->attr[a]);
     }
     return 0;
 }
 
-static enum op_kind find_kind(const char *name) {
-    int k = 0;
-    while (k < OP_KIND_COUNT && strcmp(op_kind_name((enum op_kind)k), name))
-        k++;
-    return (enum op_kind)k;
+static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
+                         struct slot_shapes *shapes, struct err *err) {
+    const struct kind *k = kind_of(op->kind);
+    json_t *in;
+    if (json_array_member(v, "in", &in, err) < 0)
+        return -1;
+    int n = (int)json_array_size(in), least = 0;
+    for (int i = 0; i < k->n_in; i++)
+        least += !k->in[i].optional;
+    if (n < least || n > k->n_in)
+        return err_input(err, "in: %s takes %d, got %d", k->name,
+                         n < least ? least : k->n_in, n);
+    op->n_in = n;
+    op->in = arena_array(&r->m->arena, (size_t)n, sizeof *op->in);
+    for (int i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(in, (size_t)i));
+        int t = name ? find(r->tensor_of, name) : -1;
+        if (t < 0)
+            return err_input(err, "in[%d]: no tensor \"%.64s\" before this op", i,
+                             name ? name : "");
+        const struct model_tensor *tensor = &r->tensors.p[t];
+        if (tensor->integer != k->in[i].integer)
+            return err_input(err, "in[%d]: %s expects %s here, and \"%.64s\" holds %s", i,
+                             k->name, k->in[i].integer ? "whole numbers" : "numbers", name,
+                             tensor->integer ? "whole numbers" : "numbers");
+        op->in[i] = t;
+    }
+    for (int i = 0; i < n; i++)
+        shapes->in[i] = &r->tensors.p[op->in[i]].shape;
+    return 0;
 }
 
-static int read_op(struct reader *r, const json_t *v, struct err *err) {
-    struct model *m = r->m;
-    struct model_op op = {.block = r->block, .place = r->place, .eps = 1e-5};
-    const char *name = "", *kind = "", *out = "";
-    json_t *dims;
-    if (json_keys(v, "name kind in out dims weight bias causal rate eps", err) < 0 ||
-        json_str(v, "name", &name, err) < 0 || json_str(v, "kind", &kind, err) < 0 ||
-        json_str(v, "out", &out, err) < 0 ||
-        json_opt_bool(v, "causal", &op.causal, err) < 0 ||
-        json_opt_num(v, "eps", 0, 1, &op.eps, err) < 0 ||
-        json_array_member(v, "dims", &dims, err) < 0)
+static int read_params(struct reader *r, const json_t *v, struct model_op *op,
+                       struct err *err) {
+    const struct kind *k = kind_of(op->kind);
+    op->n_param = k->n_param;
+    op->param = arena_array(&r->m->arena, (size_t)k->n_param, sizeof *op->param);
+    for (int i = 0; i < k->n_param; i++) {
+        const struct kind_slot *slot = &k->param[i];
+        const json_t *p = json_object_get(v, slot->name);
+        op->param[i] = -1;
+        if (!p && slot->optional)
+            continue;
+        if (!p)
+            return err_input(err, "%s: missing, %s needs it", slot->name, k->name);
+        op->param[i] = read_param(r, p, op->name, slot, err);
+        if (op->param[i] < 0)
+            return err_at(err, "%s", slot->name);
+    }
+    return 0;
+}
+
+/* "out" and "dims": a name and its dims, or lists of both where the kind has several results. */
+static int read_results(struct reader *r, const json_t *v, struct model_op *op,
+                        struct model_tensor *results, struct slot_shapes *shapes,
+                        struct err *err) {
+    const struct kind *k = kind_of(op->kind);
+    const json_t *out = json_object_get(v, "out"), *dims = json_object_get(v, "dims");
+    bool list = k->n_out > 1;
+    if (list && (json_array_size(out) != (size_t)k->n_out ||
+                 json_array_size(dims) != (size_t)k->n_out))
+        return err_input(err,
+                         "out: %s gives %d results: expected a list of their names, "
+                         "and one of their dims",
+                         k->name, k->n_out);
+    op->n_out = k->n_out;
+    op->out = arena_array(&r->m->arena, (size_t)k->n_out, sizeof *op->out);
+    for (int i = 0; i < k->n_out; i++) {
+        const json_t *name = list ? json_array_get(out, (size_t)i) : out;
+        if (!json_is_string(name))
+            return err_input(err, "out: expected the name of the result");
+        results[i] = (struct model_tensor){
+            .name = arena_strdup(&r->m->arena, json_string_value(name)),
+            .producer = (int)r->ops.n,
+            .integer = k->out[i].integer};
+        if (read_shape(r, list ? json_array_get(dims, (size_t)i) : dims, &results[i].shape,
+                       err) < 0)
+            return -1;
+        shapes->out[i] = &results[i].shape;
+    }
+    return 0;
+}
+
+static int bind(struct reader *r, struct model_op *op, struct slot_shapes *shapes,
+                struct err *err) {
+    struct arena *arena = &r->m->arena;
+    op->in_map = arena_array(arena, (size_t)op->n_in, sizeof *op->in_map);
+    op->param_map = arena_array(arena, (size_t)op->n_param, sizeof *op->param_map);
+    op->out_map = arena_array(arena, (size_t)op->n_out, sizeof *op->out_map);
+    for (int i = 0; i < op->n_param; i++)
+        if (op->param[i] >= 0)
+            shapes->param[i] = &r->params.p[op->param[i]].shape;
+    return model_bind(r->dim_list.p, shapes, op, err);
+}
+
+static int read_name(struct reader *r, const json_t *v, struct model_op *op,
+                     struct err *err) {
+    const char *name = "", *kind = "";
+    if (json_str(v, "name", &name, err) < 0 || json_str(v, "kind", &kind, err) < 0)
         return -1;
-    op.kind = find_kind(kind);
-    if (op.kind == OP_KIND_COUNT)
-        return err_input(err, "kind: unknown op kind \"%.64s\"", kind);
     if (!name[0] || strpbrk(name, ".*, \t\n"))
         return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks",
                          name);
-    op.name = arena_printf(&m->arena, "%s%s", r->prefix, name);
-    struct model_tensor t = {.name = arena_strdup(&m->arena, out),
-                             .producer = (int)r->ops.n};
-    if (read_operands(r, v, &op, err) < 0 || read_shape(r, dims, &t.shape, err) < 0)
+    op->name = arena_printf(&r->m->arena, "%s%s", r->prefix, name);
+    op->kind = kind_find(kind);
+    if (op->kind == KIND_COUNT)
+        return err_input(err, "kind: there is no kind \"%.64s\"", kind);
+    if (find(r->op_of, op->name) >= 0)
+        return err_input(err, "name: there are two ops \"%.64s\"", op->name);
+    json_object_set_new(r->op_of, op->name, json_integer(r->ops.n));
+    return 0;
+}
+
+static int read_op(struct reader *r, const json_t *v, struct err *err) {
+    struct model_op op = {.block = r->block, .place = r->place};
+    struct model_tensor results[KIND_MAX_SLOTS];
+    struct slot_shapes shapes = {0};
+    if (read_name(r, v, &op, err) < 0 || check_op_keys(v, kind_of(op.kind), err) < 0 ||
+        read_attrs(r, v, &op, err) < 0 || read_operands(r, v, &op, &shapes, err) < 0 ||
+        read_results(r, v, &op, results, &shapes, err) < 0 ||
+        read_params(r, v, &op, err) < 0 || bind(r, &op, &shapes, err) < 0)
         return -1;
-    const json_t *rate = json_object_get(v, "rate");
-    if (rate && real_value(r, rate, "rate", &op.rate, err) < 0)
-        return -1;
-    if (op.rate < 0 || op.rate >= 1)
-        return err_input(err, "rate: %g is not in 0..1", op.rate);
-    static const char *const slots[] = {"weight", "bias"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *p = json_object_get(v, slots[i]);
-        if (!p)
-            continue;
-        int id = read_param(r, p, op.name, slots[i], op.kind, err);
-        if (id < 0)
-            return err_at(err, "%s", slots[i]);
-        op.param[op.n_param++] = id;
-    }
     /* A dropout that drops nothing is no op: its result is its operand under another name. */
-    if (op.kind == OP_dropout && op.rate == 0) {
-        t.producer = r->tensors.p[op.in[0]].producer;
-        if (!strcmp(t.name, r->tensors.p[op.in[0]].name))
-            return 0;
-        return err_input(err, "out: a dropout keeps the name of its operand");
+    if (op.kind == OP_dropout && op.attr[ATTR_rate] == 0) {
+        name_tensor(r, results[0].name, op.in[0]);
+        return 0;
     }
-    op.out = add_tensor(r, t);
-    if (model_check_op(r->m, r->tensors.p, r->params.p, &op, err) < 0)
-        return -1;
+    for (int i = 0; i < op.n_out; i++) {
+        op.out[i] = (int)r->tensors.n;
+        arr_push(&r->tensors, results[i]);
+        name_tensor(r, results[i].name, op.out[i]);
+    }
     if (r->ops.n == MAX_OPS)
         return err_input(err, "the model has more than %d ops", MAX_OPS);
     arr_push(&r->ops, op);
     return 0;
 }
 
-/* The name of element i for messages. */
-static int at_op(const json_t *v, size_t i, struct err *err) {
-    const char *name = json_string_value(json_object_get(v, "name"));
-    return name ? err_at(err, "ops[%zu] (%.64s)", i, name) : err_at(err, "ops[%zu]", i);
-}
+/* ---- repeats ------------------------------------------------------------------------------- */
 
 static int read_ops(struct reader *r, const json_t *list, int depth, struct err *err);
 
-static int read_repeat(struct reader *r, const json_t *v, int depth, struct err *err) {
-    const char *name = "", *count = "";
-    json_t *ops;
-    int64_t n;
-    if (depth > 0)
-        return err_input(err, "repeat: blocks do not nest");
-    if (json_keys(v, "name repeat ops", err) < 0 || json_str(v, "name", &name, err) < 0 ||
-        json_str(v, "repeat", &count, err) < 0 ||
-        json_array_member(v, "ops", &ops, err) < 0)
+/* What "bind" and "index" say for instance i; a new reference. */
+static json_t *bind_names(const json_t *v, int64_t i, int64_t n, struct err *err) {
+    json_t *names = json_object();
+    const char *index = NULL, *key;
+    json_t *value, *binds = json_object_get(v, "bind");
+    if (json_opt_str(v, "index", &index, err) < 0 || (binds && !json_is_object(binds))) {
+        if (binds)
+            err_input(err, "bind: expected an object, got %s", json_type_name(binds));
+        json_decref(names);
+        return NULL;
+    }
+    if (index)
+        json_object_set_new(names, index, json_integer(i));
+    json_object_foreach(binds, key, value) {
+        if (json_is_array(value) && json_array_size(value) != (size_t)n) {
+            err_input(err, "bind.%s: expected %lld values, one per block, got %zu", key,
+                      (long long)n, json_array_size(value));
+            json_decref(names);
+            return NULL;
+        }
+        json_object_set(names, key,
+                        json_is_array(value) ? json_array_get(value, (size_t)i) : value);
+    }
+    return names;
+}
+
+/* What a repeat says, once for all its instances. */
+struct repeat {
+    const json_t *doc, *ops;
+    const char *name;
+    int64_t count;
+    int number;      /* among the repeats of the file */
+    int first_place; /* of its ops */
+};
+
+static int read_instance(struct reader *r, const struct repeat *p, int64_t i, int depth,
+                         struct err *err) {
+    json_t *names = bind_names(p->doc, i, p->count, err);
+    if (!names)
         return -1;
-    if (expr_eval(count, lookup_size, r, &n, err) < 0)
-        return err_prefix(err, "repeat");
-    if (n < 0 || n > MAX_BLOCKS)
-        return err_input(err, "repeat: %lld is not in 0..%d", (long long)n, MAX_BLOCKS);
-    int first_place = r->place;
-    for (int64_t i = 0; i < n; i++) {
-        r->block = (int)i;
-        r->place = first_place;
-        r->prefix = arena_printf(&r->m->arena, "%s.%lld.", name, (long long)i);
-        if (read_ops(r, ops, depth + 1, err) < 0)
-            return -1;
-    }
-    r->block = -1;
-    r->prefix = "";
-    return 0;
-}
-
-static int read_ops(struct reader *r, const json_t *list, int depth, struct err *err) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *v = json_array_get(list, i);
-        int rc = json_object_get(v, "repeat") ? read_repeat(r, v, depth, err)
-                                              : read_op(r, v, err);
-        if (rc < 0)
-            return at_op(v, i, err);
-        r->place++;
-    }
-    return 0;
-}
-
-static int override_one(struct reader *r, const char *key, json_t *value, struct err *err) {
-    json_t *where = json_object_get(r->sizes, key) ? r->sizes : r->rates;
-    int rc = -1;
-    if (!json_object_get(where, key))
-        err_input(err, "the model has no size or rate \"%.64s\"", key);
-    else if (where == r->rates && !json_is_number(value))
-        err_input(err, "rate \"%.64s\": expected a number", key);
-    else if (where == r->sizes && !json_is_integer(value) && !json_is_string(value))
-        err_input(err, "size \"%.64s\": expected a whole number", key);
-    else
-        rc = json_object_set(where, key, value);
-    json_decref(value);
+    struct reader outside = *r; /* what the block around sees again afterwards */
+    struct scope scope = {names, outside.scope};
+    struct model_block b = {
+        .name = arena_printf(&r->m->arena, "%s%s.%lld", r->prefix, p->name, (long long)i),
+        .index = (int)i,
+        .repeat = p->number,
+        .first_op = (int)r->ops.n,
+        .parent = r->block};
+    r->scope = &scope;
+    r->prefix = arena_printf(&r->m->arena, "%s.", b.name);
+    r->block = (int)r->blocks.n;
+    r->place = p->first_place;
+    arr_push(&r->blocks, b);
+    int rc = read_ops(r, p->ops, depth + 1, err);
+    r->blocks.p[r->block].end_op = (int)r->ops.n;
+    r->scope = outside.scope;
+    r->prefix = outside.prefix;
+    r->block = outside.block;
+    json_decref(names);
     return rc;
 }
 
-static int apply_preset(struct reader *r, const json_t *doc, const char *preset,
-                        struct err *err) {
-    json_t *presets = json_object_get(doc, "presets");
-    if (!preset[0])
-        json_opt_str(doc, "default", &preset, NULL);
-    r->m->preset = arena_strdup(&r->m->arena, preset);
-    if (!preset[0])
-        return 0;
-    json_t *p = json_object_get(presets, preset);
-    if (!json_is_object(p)) {
-        char names[256] = "";
-        const char *key;
-        json_t *v;
-        json_object_foreach(presets, key, v) {
-            size_t n = strlen(names);
-            snprintf(names + n, sizeof names - n, " %s", key);
-        }
-        return err_input(err, "no preset \"%.64s\" (there are:%s)", preset, names);
+static int read_repeat(struct reader *r, const json_t *v, int depth, struct err *err) {
+    struct repeat p = {.doc = v, .number = r->n_repeats, .first_place = r->place};
+    json_t *ops;
+    if (depth == MAX_NESTING)
+        return err_input(err, "repeat: more than %d blocks inside each other", MAX_NESTING);
+    if (json_keys(v, "name repeat index bind ops", err) < 0 ||
+        json_str(v, "name", &p.name, err) < 0 ||
+        json_array_member(v, "ops", &ops, err) < 0 ||
+        read_int(r, json_object_get(v, "repeat"), "repeat", &p.count, err) < 0)
+        return -1;
+    if (!p.name[0] || strpbrk(p.name, ".*, \t\n"))
+        return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks",
+                         p.name);
+    if (p.count < 0 || p.count > MAX_BLOCKS)
+        return err_input(err, "repeat: expected 0 to %d blocks, got %lld", MAX_BLOCKS,
+                         (long long)p.count);
+    p.ops = ops;
+    /* The instances of an outer block share the numbers of its inner repeats. */
+    r->n_repeats = p.number + 1;
+    int inner = r->n_repeats, end_place = r->place;
+    for (int64_t i = 0; i < p.count; i++) {
+        r->n_repeats = inner;
+        if (read_instance(r, &p, i, depth, err) < 0)
+            return -1;
+        if (r->place > end_place)
+            end_place = r->place;
     }
-    const char *key;
-    json_t *v;
-    json_object_foreach(p, key, v) {
-        if (override_one(r, key, json_incref(v), err) < 0)
-            return err_at(err, "presets.%s", preset);
-    }
+    r->place = end_place;
     return 0;
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Is the name of part i given again further on? Then part i has no effect. */
-static bool overridden(char *const *parts, int64_t n, int64_t i) {
-    size_t name = strcspn(parts[i], "=") + 1;
-    for (int64_t k = i + 1; k < n; k++)
-        if (!strncmp(parts[i], parts[k], name))
-            return true;
-    return false;
-}
-
-/* "layers=4,hidden=1024": the last of each name counts; kept sorted in m->set. */
-static int apply_set(struct reader *r, const char *set, struct err *err) {
-    r->m->set = "";
-    if (!set || !set[0])
-        return 0;
-    ARR(char *) parts = {0};
-    for (char *s = arena_strdup(&r->m->arena, set), *save, *p = strtok_r(s, ", ", &save); p;
-         p = strtok_r(NULL, ", ", &save))
-        arr_push(&parts, p);
-    if (parts.n > MAX_SETTINGS) {
-        arr_release(&parts);
-        return err_input(err, "set: more than %d settings", MAX_SETTINGS);
-    }
-    int64_t kept = 0;
-    for (int64_t i = 0; i < parts.n; i++)
-        if (!overridden(parts.p, parts.n, i))
-            parts.p[kept++] = parts.p[i];
-    parts.n = kept;
-    for (int64_t i = 0; i < parts.n; i++) {
-        char *eq = strchr(parts.p[i], '=');
-        json_t *v = NULL;
-        if (eq) {
-            v = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
-            if (!v)
-                v = json_string(eq + 1);
-        }
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", eq ? (int)(eq - parts.p[i]) : 0, parts.p[i]);
-        int rc = v ? override_one(r, key, v, err)
-                   : err_input(err, "expected NAME=NUMBER, got \"%.64s\"", parts.p[i]);
+/* The messages say where: "ops[3] (layer).ops[1] (add1): in[0]: no tensor ...". */
+static int read_ops(struct reader *r, const json_t *list, int depth, struct err *err) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        bool repeat = json_object_get(v, "repeat");
+        struct err inner = {0};
+        int rc = repeat ? read_repeat(r, v, depth, &inner) : read_op(r, v, &inner);
         if (rc < 0) {
-            arr_release(&parts);
-            return err_prefix(err, "set");
+            const char *name = json_string_value(json_object_get(v, "name"));
+            bool located = repeat && !strncmp(inner.msg, "ops[", 4);
+            if (err)
+                *err = inner;
+            (located ? err_at : err_prefix)(err, name ? "ops[%zu] (%.64s)" : "ops[%zu]", i,
+                                            name);
+            return -1;
         }
+        r->place += !repeat;
     }
-    if (parts.n)
-        qsort(parts.p, (size_t)parts.n, sizeof *parts.p, by_text);
-    for (int64_t i = 0; i < parts.n; i++)
-        r->m->set =
-            arena_printf(&r->m->arena, "%s%s%s", r->m->set, i ? "," : "", parts.p[i]);
-    arr_release(&parts);
     return 0;
 }
 
-static uint64_t hash_int(uint64_t h, int64_t v) {
-    return hash_bytes(&v, sizeof v, h);
-}
+/* ---- the document ---------------------------------------------------------------------------- */
 
-static uint64_t hash_shape(const struct model *m, uint64_t h, const struct shape *s) {
-    for (int i = 0; i < s->rank; i++)
-        h = hash_int(h, m->dims[s->dim[i]].size * MODEL_MAX_DIMS + s->dim[i]);
-    return hash_int(h, s->rank);
-}
-
-static uint64_t hash_model(const struct model *m) {
-    uint64_t h = 0;
-    for (int i = 0; i < m->n_ops; i++) {
-        const struct model_op *op = &m->ops[i];
-        h = hash_bytes(op->name, strlen(op->name), h);
-        h = hash_int(h, op->kind);
-        h = hash_int(h, (int64_t)(op->rate * 1e9));
-        h = hash_shape(m, h, &m->tensors[op->out].shape);
-        for (int k = 0; k < op->n_in; k++)
-            h = hash_int(h, op->in[k]);
-        for (int k = 0; k < op->n_param; k++)
-            h = hash_shape(m, hash_int(h, op->param[k]), &m->params[op->param[k]].shape);
-    }
-    return h;
-}
-
-/* The last op must be the loss, and every result must be used. */
+/* Every result is used, but that of a loss, which no op reads; there is a loss. */
 static int check_graph(const struct model *m, struct err *err) {
-    if (!m->n_ops || m->ops[m->n_ops - 1].kind != OP_cross_entropy)
-        return err_input(err, "ops: the last op must be the loss (cross-entropy)");
     char *used = mem_array((size_t)m->n_tensors, 1);
+    int losses = 0, rc = 0;
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_in; k++)
             used[m->ops[i].in[k]] = 1;
-    int idle = 0;
-    while (idle < m->n_ops - 1 && used[m->ops[idle].out])
-        idle++;
+    for (int i = 0; i < m->n_ops && rc == 0; i++) {
+        const struct model_op *op = &m->ops[i];
+        bool loss = op_is(op, KIND_LOSS), read = false;
+        for (int k = 0; k < op->n_out; k++)
+            read |= used[op->out[k]];
+        losses += loss;
+        if (loss && read)
+            rc = err_input(err, "ops: \"%s\" is a loss, and no op may read it", op->name);
+        else if (!loss && !read)
+            rc = err_input(err, "ops: the result of \"%s\" is not used", op->name);
+    }
     free(used);
-    if (idle < m->n_ops - 1)
-        return err_input(err, "ops: the result of \"%s\" is not used", m->ops[idle].name);
-    return 0;
+    if (rc == 0 && !losses)
+        rc = err_input(err, "ops: there is no loss (an op of kind cross-entropy)");
+    return rc;
 }
+
+static void *keep(struct arena *arena, const void *p, int64_t n, size_t size) {
+    void *out = arena_array(arena, (size_t)n, size);
+    if (n)
+        memcpy(out, p, size * (size_t)n);
+    return out;
+}
+
+#define KEEP(list) keep(&m->arena, r->list.p, r->list.n, sizeof *r->list.p)
 
 static void finish(struct reader *r) {
     struct model *m = r->m;
+    m->dims = KEEP(dim_list);
+    m->tensors = KEEP(tensors);
+    m->params = KEEP(params);
+    m->ops = KEEP(ops);
+    m->blocks = KEEP(blocks);
+    m->n_dims = (int)r->dim_list.n;
     m->n_tensors = (int)r->tensors.n;
-    m->tensors = arena_array(&m->arena, (size_t)m->n_tensors, sizeof *m->tensors);
-    if (m->n_tensors)
-        memcpy(m->tensors, r->tensors.p, sizeof *m->tensors * (size_t)m->n_tensors);
     m->n_params = (int)r->params.n;
-    m->params = arena_array(&m->arena, (size_t)m->n_params, sizeof *m->params);
-    if (m->n_params)
-        memcpy(m->params, r->params.p, sizeof *m->params * (size_t)m->n_params);
     m->n_ops = (int)r->ops.n;
-    m->ops = arena_array(&m->arena, (size_t)m->n_ops, sizeof *m->ops);
-    if (m->n_ops)
-        memcpy(m->ops, r->ops.p, sizeof *m->ops * (size_t)m->n_ops);
-    m->n_places = r->place + 1;
-    m->loss = m->n_ops - 1;
-    m->hash = hash_model(m);
+    m->n_blocks = (int)r->blocks.n;
+    m->n_places = r->place;
+    m->n_repeats = r->n_repeats;
+    m->hash = model_hash(m);
 }
 
 static int read_document(struct reader *r, json_t *doc, const char *preset, const char *set,
                          struct err *err) {
     struct model *m = r->m;
     const char *name = "", *about;
-    json_t *sizes, *rates = NULL, *inputs, *ops;
-    if (json_keys(doc, "$schema format name about sizes rates default presets inputs ops",
+    json_t *sizes, *dims = NULL, *rates = NULL, *inputs, *ops;
+    if (json_keys(doc,
+                  "$schema format name about sizes dims rates default presets inputs ops",
                   err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
         json_object_member(doc, "sizes", &sizes, err) < 0 ||
+        (json_object_get(doc, "dims") && json_object_member(doc, "dims", &dims, err) < 0) ||
         (json_object_get(doc, "rates") &&
          json_object_member(doc, "rates", &rates, err) < 0) ||
         json_object_member(doc, "inputs", &inputs, err) < 0 ||
@@ -520,8 +528,9 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     m->name = arena_strdup(&m->arena, name);
     r->sizes = json_copy(sizes);
     r->rates = rates ? json_copy(rates) : json_object();
-    m->batch = find_or_add_dim(r, "batch", err);
-    if (apply_preset(r, doc, preset ? preset : "", err) < 0 || apply_set(r, set, err) < 0 ||
+    r->dims = dims;
+    m->batch = read_dim(r, "batch", err);
+    if (read_preset(r, doc, preset, err) < 0 || read_set(r, set, err) < 0 ||
         read_inputs(r, inputs, err) < 0 || read_ops(r, ops, 0, err) < 0)
         return -1;
     finish(r);
@@ -534,14 +543,22 @@ struct model *model_from_json(json_t *doc, const char *preset, const char *set,
     struct model *m = arena_alloc(&arena, sizeof *m);
     m->arena = arena;
     m->doc = json_incref(doc);
-    struct reader r = {.m = m, .block = -1, .prefix = ""};
+    struct reader r = {.m = m,
+                       .block = -1,
+                       .prefix = "",
+                       .dim_of = json_object(),
+                       .tensor_of = json_object(),
+                       .param_of = json_object(),
+                       .op_of = json_object()};
     int rc = read_document(&r, doc, preset, set, err);
-    json_decref(r.sizes);
-    json_decref(r.rates);
+    json_t *tables[] = {r.sizes, r.rates, r.dim_of, r.tensor_of, r.param_of, r.op_of};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        json_decref(tables[i]);
+    arr_release(&r.dim_list);
     arr_release(&r.tensors);
     arr_release(&r.params);
     arr_release(&r.ops);
-    arr_release(&r.latest);
+    arr_release(&r.blocks);
     if (rc < 0) {
         model_destroy(m);
         return NULL;

@@ -1,0 +1,121 @@
+/* kind.h - the kinds of op: one descriptor each, from which everything else follows.
+ *
+ * A descriptor says in patterns what an op of the kind reads, holds and gives. The reader checks
+ * an op against them and binds it (model_bind): the dims of the patterns, with the op's real dims
+ * in their place, are its iteration space; each has a role, and maps say which axis of which
+ * tensor it is. Layouts, placements, collectives, memory, the counters, the schema and the manual
+ * are derived from that. Only lowering (program) and kernels (device) know a kind by name.
+ *
+ *     "x[B.. h]"         a tensor: any number of dims (upper case), then one (lower case)
+ *     "ids:int[B..]"     of whole numbers: tokens, labels
+ *     "bias[h]?"         may be missing
+ *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
+ *     "qkv[b s 3 h k]"   a dim that must have this size, and cannot be split
+ *
+ * A dim that stands in no result is summed over (contracted), any other is parallel; `roles`
+ * lists the exceptions. To add a kind: a line here, its lowering in program/lower_*.c, and the
+ * instructions and kernels that this needs.
+ */
+#ifndef WEFT_KIND_H
+#define WEFT_KIND_H
+
+#include <stdbool.h>
+
+/* What splitting an iteration dim over an axis means. */
+#define KIND_ROLES(X)                                                                      \
+    X(parallel)   /* stands in every result that matters: each rank does its part */       \
+    X(contracted) /* summed away: results come out as parts of a sum */                    \
+    X(coupled)    /* the maths crosses it: the op carries a small collective inside */     \
+    X(whole)      /* cannot be split */
+enum role {
+#define X(id) ROLE_##id,
+    KIND_ROLES(X)
+#undef X
+};
+const char *role_name(enum role role);
+
+/* Numbers that an op may carry: id, type, least, below (the range is least <= v < below). */
+#define KIND_ATTRS(X)                                                                      \
+    X(causal, ATTR_BOOL, 0, 2) /* attention: position i sees 0..i */                       \
+    X(eps, ATTR_REAL, 0, 1)    /* norms: added to the variance */                          \
+    X(rate, ATTR_REAL, 0, 1)   /* dropout: the probability of a zero */
+enum attr {
+#define X(id, type, least, below) ATTR_##id,
+    KIND_ATTRS(X)
+#undef X
+        ATTR_COUNT
+};
+enum attr_type { ATTR_BOOL, ATTR_REAL };
+struct attr_info {
+    const char *name;
+    enum attr_type type;
+    double least, below;
+};
+const struct attr_info *attr_info(enum attr a);
+
+enum kind_flag {
+    KIND_LOSS = 1,  /* its result is a term of the loss: a scalar that no op reads */
+    KIND_CHEAP = 2, /* takes little to make again in the backward pass */
+    KIND_FREE = 4,  /* its result is its operand's bytes under other dims */
+    KIND_BLEND = 8, /* bound by its dims' names alone (einsum), not by patterns */
+};
+
+/* id, name, operands, parameters, result, exceptional roles, attributes with defaults, flags */
+#define KINDS(X)                                                                           \
+    X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
+    X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
+    X(einsum, "einsum", "x[X..]", "weight[W..] bias[V..]=zeros?", "y[Y..]", "", "",        \
+      KIND_BLEND)                                                                          \
+    X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
+      "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
+    X(attention, "attention", "qkv[b s 3 h k]", "", "y[b s h k]", "s whole k whole",       \
+      "causal=0", 0)                                                                       \
+    X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(relu, "relu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(add, "add", "x[B..] z[B..]", "", "y[B..]", "", "", 0)                                \
+    X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
+    X(reshape, "reshape", "x[X..]", "", "y[Y..]", "", "", KIND_FREE)                       \
+    X(cross_entropy, "cross-entropy", "x[B.. c] targets:int[B..]", "", "y[]", "c coupled", \
+      "", KIND_LOSS)
+
+enum kind_id {
+#define X(id, ...) OP_##id,
+    KINDS(X)
+#undef X
+        KIND_COUNT
+};
+
+enum { KIND_MAX_SLOTS = 4, KIND_MAX_PATTERN = 8 };
+
+/* A dim of a pattern. */
+struct pattern_dim {
+    char name;  /* 'B', 'h'; 0 for a number */
+    bool group; /* any number of dims */
+    int size;   /* of a number */
+};
+enum slot_init { SLOT_NORMAL, SLOT_ONES, SLOT_ZEROS };
+/* A place for a tensor. */
+struct kind_slot {
+    char name[16];
+    bool integer, optional;
+    enum slot_init init;
+    int rank;
+    struct pattern_dim dim[KIND_MAX_PATTERN];
+};
+struct kind {
+    const char *name;
+    int n_in, n_param, n_out;
+    struct kind_slot in[KIND_MAX_SLOTS], param[KIND_MAX_SLOTS], out[KIND_MAX_SLOTS];
+    enum role role[128]; /* by the letter of a pattern */
+    double attr[ATTR_COUNT];
+    bool has_attr[ATTR_COUNT];
+    unsigned flags;
+};
+
+/* The descriptor of a kind, parsed once. */
+const struct kind *kind_of(enum kind_id id);
+/* KIND_COUNT if there is none of this name. */
+enum kind_id kind_find(const char *name);
+
+#endif

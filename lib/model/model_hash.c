@@ -1,0 +1,52 @@
+/* The identity of a model: everything that decides what is computed. */
+#include "common/rng.h"
+#include "model/read.h"
+
+#include <string.h>
+
+static uint64_t add_int(uint64_t h, int64_t v) {
+    return hash_bytes(&v, sizeof v, h);
+}
+
+static uint64_t add_text(uint64_t h, const char *s) {
+    return hash_bytes(s, strlen(s) + 1, h);
+}
+
+static uint64_t add_real(uint64_t h, double v) {
+    return hash_bytes(&v, sizeof v, h);
+}
+
+static uint64_t add_shape(const struct model *m, uint64_t h, const struct shape *s) {
+    h = add_int(h, s->rank);
+    for (int i = 0; i < s->rank; i++)
+        h = add_int(add_text(h, m->dims[s->dim[i]].name), m->dims[s->dim[i]].size);
+    return h;
+}
+
+static uint64_t add_op(const struct model *m, uint64_t h, const struct model_op *op) {
+    h = add_text(add_text(h, kind_of(op->kind)->name), op->name);
+    for (int k = 0; k < op->n_in; k++)
+        h = add_int(h, op->in[k]);
+    for (int k = 0; k < op->n_param; k++)
+        h = add_int(h, op->param[k]);
+    for (int k = 0; k < op->n_out; k++)
+        h = add_shape(m, h, &m->tensors[op->out[k]].shape);
+    for (int a = 0; a < ATTR_COUNT; a++)
+        h = add_real(h, op->attr[a]);
+    return h;
+}
+
+uint64_t model_hash(const struct model *m) {
+    uint64_t h = 0;
+    for (int i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].producer < 0)
+            h = add_shape(m, add_int(h, m->tensors[i].source), &m->tensors[i].shape);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        h = add_shape(m, add_text(h, p->name), &p->shape);
+        h = add_int(add_real(add_int(h, p->init), p->std), p->decay);
+    }
+    for (int i = 0; i < m->n_ops; i++)
+        h = add_op(m, h, &m->ops[i]);
+    return h;
+}

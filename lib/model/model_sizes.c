@@ -1,0 +1,183 @@
+/* Sizes, dims and rates of a model file, with presets and overrides applied. */
+#include "model/expr.h"
+#include "model/read.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SETTINGS = 256, MAX_LOOKUPS = 32 };
+
+static const json_t *scope_find(const struct scope *s, const char *name) {
+    for (; s; s = s->outer) {
+        const json_t *v = json_object_get(s->names, name);
+        if (v)
+            return v;
+    }
+    return NULL;
+}
+
+static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *err) {
+    struct reader *r = ctx;
+    const json_t *v = scope_find(r->scope, name);
+    if (!v)
+        v = json_object_get(r->sizes, name);
+    if (!v && r->dims)
+        v = json_object_get(r->dims, name);
+    if (!v)
+        return err_input(err, "size \"%.64s\" is not defined", name);
+    if (r->depth == MAX_LOOKUPS)
+        return err_input(err, "size \"%.64s\" depends on itself", name);
+    char key[96];
+    snprintf(key, sizeof key, "size \"%.64s\"", name);
+    r->depth++;
+    int rc = read_int(r, v, key, out, err);
+    r->depth--;
+    return rc;
+}
+
+int read_int(struct reader *r, const json_t *v, const char *key, int64_t *out,
+             struct err *err) {
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return 0;
+    }
+    if (!json_is_string(v))
+        return err_input(err, "%s: expected a whole number or an expression, got %s", key,
+                         json_is_real(v) ? "a fraction" : json_type_name(v));
+    return expr_eval(json_string_value(v), lookup_size, r, out, err) < 0
+               ? err_prefix(err, "%s", key)
+               : 0;
+}
+
+int read_real(struct reader *r, const json_t *v, const char *key, double *out,
+              struct err *err) {
+    if (json_is_string(v))
+        v = json_object_get(r->rates, json_string_value(v));
+    if (!json_is_number(v) || !isfinite(json_number_value(v)))
+        return err_input(err, "%s: expected a number or the name of a rate", key);
+    *out = json_number_value(v);
+    return 0;
+}
+
+int read_dim(struct reader *r, const char *name, struct err *err) {
+    /* A bound name stands for the dim that its instance names. */
+    for (int depth = 0; depth < MAX_LOOKUPS; depth++) {
+        const char *bound = json_string_value(scope_find(r->scope, name));
+        if (!bound)
+            break;
+        name = bound;
+    }
+    const json_t *known = json_object_get(r->dim_of, name);
+    if (known)
+        return (int)json_integer_value(known);
+    int64_t size = 0;
+    if (strcmp(name, "batch")) {
+        if (lookup_size(r, name, &size, err) < 0)
+            return -1;
+        if (size <= 0 || size > (int64_t)1 << 40)
+            return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name,
+                             (long long)size);
+    }
+    arr_push(&r->dim_list, (struct model_dim){arena_strdup(&r->m->arena, name), size});
+    json_object_set_new(r->dim_of, name, json_integer(r->dim_list.n - 1));
+    return (int)r->dim_list.n - 1;
+}
+
+/* ---- presets and overrides --------------------------------------------------------------- */
+
+/* Takes the reference to value. */
+static int override_one(struct reader *r, const char *key, json_t *value, struct err *err) {
+    json_t *where = json_object_get(r->sizes, key) ? r->sizes : r->rates;
+    int rc = -1;
+    if (!json_object_get(where, key))
+        err_input(err, "the model has no size or rate \"%.64s\"", key);
+    else if (where == r->rates && !json_is_number(value))
+        err_input(err, "rate \"%.64s\": expected a number", key);
+    else if (where == r->sizes && !json_is_integer(value) && !json_is_string(value))
+        err_input(err, "size \"%.64s\": expected a whole number", key);
+    else
+        rc = json_object_set(where, key, value);
+    json_decref(value);
+    return rc;
+}
+
+int read_preset(struct reader *r, const json_t *doc, const char *preset, struct err *err) {
+    json_t *presets = json_object_get(doc, "presets");
+    if (!preset || !preset[0]) {
+        preset = "";
+        json_opt_str(doc, "default", &preset, NULL);
+    }
+    r->m->preset = arena_strdup(&r->m->arena, preset);
+    if (!preset[0])
+        return 0;
+    json_t *p = json_object_get(presets, preset);
+    const char *key;
+    json_t *v;
+    if (!json_is_object(p)) {
+        char names[256] = "";
+        json_object_foreach(presets, key, v) {
+            size_t n = strlen(names);
+            snprintf(names + n, sizeof names - n, " %s", key);
+        }
+        return err_input(err, "no preset \"%.64s\" (there are:%s)", preset, names);
+    }
+    json_object_foreach(p, key, v) {
+        if (override_one(r, key, json_incref(v), err) < 0)
+            return err_prefix(err, "presets.%s", preset);
+    }
+    return 0;
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Is the name of part i given again further on? Then part i has no effect. */
+static bool overridden(char *const *parts, int64_t n, int64_t i) {
+    size_t name = strcspn(parts[i], "=") + 1;
+    for (int64_t k = i + 1; k < n; k++)
+        if (!strncmp(parts[i], parts[k], name))
+            return true;
+    return false;
+}
+
+static int set_one(struct reader *r, const char *part, struct err *err) {
+    const char *eq = strchr(part, '=');
+    if (!eq)
+        return err_input(err, "expected NAME=NUMBER, got \"%.64s\"", part);
+    json_t *v = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
+    if (!v)
+        v = json_string(eq + 1);
+    if (!v)
+        return err_input(err, "expected NAME=NUMBER, got \"%.64s\"", part);
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)(eq - part), part);
+    return override_one(r, key, v, err);
+}
+
+/* The last setting of each name counts; kept sorted in m->set. */
+int read_set(struct reader *r, const char *set, struct err *err) {
+    struct arena *arena = &r->m->arena;
+    r->m->set = "";
+    if (!set || !set[0])
+        return 0;
+    ARR(char *) parts = {0};
+    for (char *s = arena_strdup(arena, set), *save, *p = strtok_r(s, ", ", &save); p;
+         p = strtok_r(NULL, ", ", &save))
+        arr_push(&parts, p);
+    int rc =
+        parts.n > MAX_SETTINGS ? err_input(err, "more than %d settings", MAX_SETTINGS) : 0;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < parts.n && rc == 0; i++)
+        if (!overridden(parts.p, parts.n, i))
+            parts.p[kept++] = parts.p[i];
+    for (int64_t i = 0; i < kept && rc == 0; i++)
+        rc = set_one(r, parts.p[i], err);
+    if (kept && rc == 0)
+        qsort(parts.p, (size_t)kept, sizeof *parts.p, by_text);
+    for (int64_t i = 0; i < kept && rc == 0; i++)
+        r->m->set = arena_printf(arena, "%s%s%s", r->m->set, i ? "," : "", parts.p[i]);
+    arr_release(&parts);
+    return rc < 0 ? err_prefix(err, "set") : 0;
+}

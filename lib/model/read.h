@@ -1,0 +1,50 @@
+/* read.h - inside the model reader: what is known while a file is read.
+ *
+ * Sizes are resolved first; a name means its binding in the block instance around it, else the
+ * size of the file. */
+#ifndef WEFT_MODEL_READ_H
+#define WEFT_MODEL_READ_H
+
+#include "model/model.h"
+
+/* The names that one block instance binds. */
+struct scope {
+    const json_t *names; /* name -> value in this instance */
+    const struct scope *outer;
+};
+
+struct reader {
+    struct model *m;
+    json_t *sizes, *rates; /* with the overrides applied */
+    const json_t *dims;    /* dims apart from sizes: name -> expression, or NULL */
+    int depth;             /* of size lookups, to find cycles */
+    ARR(struct model_dim) dim_list;
+    ARR(struct model_tensor) tensors;
+    ARR(struct model_param) params;
+    ARR(struct model_op) ops;
+    ARR(struct model_block) blocks;
+    json_t *dim_of, *tensor_of, *param_of, *op_of; /* name -> number */
+    const struct scope *scope;
+    int block, place, n_repeats;
+    const char *prefix; /* "layer.3." */
+};
+
+/* ---- model_sizes.c ------------------------------------------------------------------------ */
+
+/* Evaluates a number, an expression or a name. */
+int read_int(struct reader *r, const json_t *v, const char *key, int64_t *out,
+             struct err *err);
+/* A number or the name of a rate. */
+int read_real(struct reader *r, const json_t *v, const char *key, double *out,
+              struct err *err);
+/* The dim of this name, made at its first use. -1 on failure. */
+int read_dim(struct reader *r, const char *name, struct err *err);
+/* Applies a preset (NULL or "" = the default one) and "layers=4,hidden=1024". */
+int read_preset(struct reader *r, const json_t *doc, const char *preset, struct err *err);
+int read_set(struct reader *r, const char *set, struct err *err);
+
+/* ---- model_hash.c --------------------------------------------------------------------------- */
+
+uint64_t model_hash(const struct model *m);
+
+#endif
