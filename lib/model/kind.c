@@ -47,8 +47,10 @@ static const char *parse_dims(const char *p, struct kind_slot *s) {
     return p + 1;
 }
 
-/* "name:int[dims]=init?" */
+/* "+name:int[dims]=init?" */
 static const char *parse_slot(const char *p, struct kind_slot *s) {
+    s->once = *p == '+';
+    p += s->once;
     size_t n = strcspn(p, ":[");
     memcpy(s->name, p, n);
     p += n;

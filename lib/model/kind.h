@@ -10,6 +10,7 @@
  *     "ids:int[B..]"     of whole numbers: tokens, labels
  *     "bias[h]?"         may be missing
  *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
+ *     "+bias[h]"         added once, after the sum over what is contracted
  *     "qkv[b s 3 h k]"   a dim that must have this size, and cannot be split
  *
  * A dim that stands in no result is summed over (contracted), any other is parallel; `roles`
@@ -64,7 +65,7 @@ enum kind_flag {
 #define KINDS(X)                                                                           \
     X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
     X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
-    X(einsum, "einsum", "x[X..]", "weight[W..] bias[V..]=zeros?", "y[Y..]", "", "",        \
+    X(einsum, "einsum", "x[X..]", "weight[W..] +bias[V..]=zeros?", "y[Y..]", "", "",        \
       KIND_BLEND)                                                                          \
     X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
       "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
@@ -99,6 +100,7 @@ enum slot_init { SLOT_NORMAL, SLOT_ONES, SLOT_ZEROS };
 struct kind_slot {
     char name[16];
     bool integer, optional;
+    bool once; /* a parameter that is added after the sum over contracted dims */
     enum slot_init init;
     int rank;
     struct pattern_dim dim[KIND_MAX_PATTERN];

@@ -10,6 +10,32 @@ static int *minus_ones(int64_t n) {
     return p;
 }
 
+/* The first reader of each tensor in the stage; which params several ops use. */
+static void survey_ops(struct emit *e) {
+    const struct model *m = e->m;
+    for (int i = e->st->n_ops - 1; i >= 0; i--) {
+        const struct model_op *op = &m->ops[e->st->ops[i]];
+        e->op_index[e->st->ops[i]] = i;
+        for (int k = 0; k < op->n_in; k++)
+            e->first_use[op->in[k]] = e->st->ops[i];
+    }
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < m->ops[i].n_param; k++) {
+            int param = m->ops[i].param[k];
+            if (param >= 0 && m->params[param].first_op != i)
+                e->tied[param] = true;
+        }
+}
+
+static void survey_transfers(struct emit *e) {
+    for (int i = 0; i < e->n_transfers; i++) {
+        if (e->transfers[i].to == e->stage)
+            arr_push(&e->arrivals, (struct arrival){.transfer = i});
+        if (e->transfers[i].from == e->stage)
+            arr_push(&e->departures, i);
+    }
+}
+
 static void emit_init(struct emit *e, const struct plan *plan, int stage,
                       struct transfer *transfers, int n_transfers) {
     const struct model *m = plan->model;
@@ -17,7 +43,6 @@ static void emit_init(struct emit *e, const struct plan *plan, int stage,
                        .m = m,
                        .st = &plan->stages[stage],
                        .mesh = &plan->stages[stage].mesh,
-                       .sizes = dim_sizes_of(m, plan->micro_batch),
                        .stage = stage,
                        .op = -1,
                        .param = -1,
@@ -25,26 +50,26 @@ static void emit_init(struct emit *e, const struct plan *plan, int stage,
                        .backward = minus_ones(m->n_tensors),
                        .gradient = minus_ones(m->n_tensors),
                        .op_index = minus_ones(m->n_ops),
+                       .first_use = minus_ones(m->n_tensors),
                        .aux = minus_ones(2 * plan->stages[stage].n_ops),
                        .param_of = minus_ones(m->n_params),
                        .grad_of = minus_ones(m->n_params),
                        .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
                        .transfers = transfers,
                        .n_transfers = n_transfers};
-    for (int i = 0; i < e->st->n_ops; i++)
-        e->op_index[e->st->ops[i]] = i;
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_param; k++)
-            if (m->params[m->ops[i].param[k]].first_op != i)
-                e->tied[m->ops[i].param[k]] = true;
+    survey_ops(e);
+    survey_transfers(e);
 }
 
 static void emit_release(struct emit *e) {
     arr_release(&e->pool);
+    arr_release(&e->arrivals);
+    arr_release(&e->departures);
     free(e->forward);
     free(e->backward);
     free(e->gradient);
     free(e->op_index);
+    free(e->first_use);
     free(e->aux);
     free(e->param_of);
     free(e->grad_of);
@@ -128,13 +153,9 @@ static int check_sizes(const struct program *g, struct err *err) {
 struct program *program_compile(const struct plan *plan, struct err *err) {
     struct program *g = mem_alloc(sizeof *g);
     g->plan = plan;
-    g->sizes = dim_sizes_of(plan->model, plan->micro_batch);
     g->n_stages = plan->n_stages;
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
     transfers_list(plan, &g->transfers, &g->n_transfers);
-    const struct model_op *loss = &plan->model->ops[plan->model->loss];
-    g->loss_terms =
-        model_elements(plan->model, &plan->model->tensors[loss->in[1]].shape, plan->batch);
     for (int s = 0; s < g->n_stages; s++)
         compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
     transfers_place(g);
@@ -153,6 +174,12 @@ void program_destroy(struct program *g) {
     free(g->stages);
     free(g->transfers);
     free(g);
+}
+
+int64_t program_loss_terms(const struct program *g, int op) {
+    const struct model *m = g->plan->model;
+    struct extents x = model_extents(m, &m->tensors[m->ops[op].in[1]].shape, g->plan->batch);
+    return extents_count(&x);
 }
 
 /* ---- one rank ---------------------------------------------------------------------------- */

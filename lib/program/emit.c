@@ -11,20 +11,20 @@ int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem) {
 }
 
 struct instr *emit_instr(struct emit *e, enum opcode code) {
-    struct instr i = {.code = code,
-                      .op = e->op,
-                      .tensor = -1,
-                      .param = e->param,
-                      .transfer = -1,
-                      .place = placement_replicate()};
-    memset(i.in, -1, sizeof i.in);
-    memset(i.out, -1, sizeof i.out);
+    struct instr i = instr_init(code);
+    i.op = e->op;
+    i.param = e->param;
     arr_push(&e->instrs, i);
     return &arr_last(&e->instrs);
 }
 
+struct extents emit_extents(const struct emit *e, const struct shape *s) {
+    return model_extents(e->m, s, e->plan->micro_batch);
+}
+
 int64_t emit_elements(const struct emit *e, const struct shape *s, struct placement p) {
-    return placement_elements(e->mesh, s, &e->sizes, p);
+    struct extents x = emit_extents(e, s);
+    return placement_elements(e->mesh, &x, p);
 }
 
 void avail_add(struct emit *e, int *list, int tensor, struct placement place, int buffer) {
@@ -41,9 +41,9 @@ int avail_find(const struct emit *e, int head, struct placement place) {
 
 int emit_copy(struct emit *e, int src, int dst, int64_t elems) {
     struct instr *i = emit_instr(e, I_copy);
-    i->in[0] = src;
-    i->out[0] = dst;
-    i->n[0] = i->n[1] = elems;
+    i->in.copy.x = src;
+    i->out.copy.y = dst;
+    i->n.copy.elems = i->n.copy.inner = elems;
     i->copy = (struct copy){.rank = 1, .size = {elems}, .src = {1}, .dst = {1}};
     return dst;
 }
@@ -51,149 +51,143 @@ int emit_copy(struct emit *e, int src, int dst, int64_t elems) {
 int emit_add(struct emit *e, int a, int b, int64_t elems) {
     int y = emit_buffer(e, elems, MEM_temporaries);
     struct instr *i = emit_instr(e, I_add);
-    i->in[0] = a;
-    i->in[1] = b;
-    i->out[0] = y;
-    i->n[0] = elems;
+    i->in.add.a = a;
+    i->in.add.b = b;
+    i->out.add.y = y;
+    i->n.add.elems = elems;
     return y;
 }
 
-/* Local elements before and from a dim of the shape, under a placement. */
-static void around(const struct emit *e, const struct shape *s, struct placement p, int dim,
-                   int64_t *pre, int64_t *rest) {
-    *pre = *rest = 1;
-    bool found = false;
-    for (int i = 0; i < s->rank; i++) {
-        found |= s->dim[i] == dim;
-        *(found ? rest : pre) *= placement_dim_size(e->mesh, &e->sizes, p, s->dim[i]);
-    }
-}
-
-/* y[a][b][c] from x: sizes a, b, c; strides in x and y; the innermost runs are contiguous. */
-static void emit_permute(struct emit *e, int x, int y, const int64_t size[3],
-                         const int64_t src[2], const int64_t dst[2]) {
-    struct instr *i = emit_instr(e, I_copy);
-    i->in[0] = x;
-    i->out[0] = y;
-    i->n[0] = size[0] * size[1] * size[2];
-    i->n[1] = size[2];
-    i->copy = (struct copy){.rank = 3,
-                            .size = {size[0], size[1], size[2]},
-                            .src = {src[0], src[1], 1},
-                            .dst = {dst[0], dst[1], 1}};
-}
-
-static void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int y,
-                            int64_t elems) {
+/* All collectives have the numbers and operands of all_reduce. */
+void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int y,
+                     int64_t elems) {
     struct instr *i = emit_instr(e, code);
     i->axes = axes;
-    i->in[0] = x;
-    i->out[0] = y;
-    i->n[0] = elems;
+    i->in.all_reduce.x = x;
+    i->out.all_reduce.y = y;
+    i->n.all_reduce.elems = elems;
+    i->n.all_reduce.parts = mesh_group_size(e->mesh, axes);
+}
+
+/* ---- conversions -------------------------------------------------------------------------- */
+
+/* One step of a conversion: a tensor of these sizes goes from x to y. */
+struct conversion {
+    const struct extents *sizes;
+    const struct convert_step *step;
+    int x, y;
+};
+
+/* Local elements of the tensor in front of an axis, and from it on, under a placement. */
+static void around(const struct emit *e, const struct conversion *c, struct placement p,
+                   int axis, int64_t *pre, int64_t *rest) {
+    *pre = *rest = 1;
+    for (int i = 0; i < c->sizes->rank; i++)
+        *(i < axis ? pre : rest) *= placement_size(e->mesh, c->sizes, p, i);
 }
 
 /* [g][pre][chunk] <-> [pre][g][chunk] */
 static void emit_interleave(struct emit *e, int x, int y, int64_t g, int64_t pre,
                             int64_t chunk, bool gather) {
-    const int64_t size[3] = {g, pre, chunk};
-    const int64_t apart[2] = {pre * chunk, chunk}, woven[2] = {chunk, g * chunk};
-    emit_permute(e, x, y, size, gather ? apart : woven, gather ? woven : apart);
-}
-
-static int64_t axis_size(const struct emit *e, const struct convert_step *step) {
-    return mesh_group_size(e->mesh, step->axes);
-}
-
-static void step_all_gather(struct emit *e, const struct shape *s,
-                            const struct convert_step *step, int x, int y,
-                            int64_t n_after) {
-    int64_t pre, rest, g = axis_size(e, step);
-    around(e, s, step->before, step->from, &pre, &rest);
-    if (pre == 1) {
-        emit_collective(e, I_all_gather, step->axes, x, y, n_after);
-        return;
-    }
-    int t = emit_buffer(e, n_after, MEM_temporaries);
-    emit_collective(e, I_all_gather, step->axes, x, t, n_after);
-    emit_interleave(e, t, y, g, pre, rest, true);
-}
-
-static void step_reduce_scatter(struct emit *e, const struct shape *s,
-                                const struct convert_step *step, int x, int y,
-                                int64_t n_before) {
-    int64_t pre, rest, g = axis_size(e, step);
-    around(e, s, step->after, step->to, &pre, &rest);
-    if (pre > 1) {
-        int t = emit_buffer(e, n_before, MEM_temporaries);
-        emit_interleave(e, x, t, g, pre, rest, false);
-        x = t;
-    }
-    emit_collective(e, I_reduce_scatter, step->axes, x, y, n_before);
-}
-
-static void step_all_to_all(struct emit *e, const struct shape *s,
-                            const struct convert_step *step, int x, int y, int64_t n) {
-    int64_t g = axis_size(e, step), pre, rest;
-    /* The block that one peer gets: split on `to` as well, still split on `from`. */
-    struct placement both = step->before;
-    around(e, s, both, step->to, &pre, &rest);
-    if (pre > 1) {
-        int t = emit_buffer(e, n, MEM_temporaries);
-        emit_interleave(e, x, t, g, pre, rest / g, false);
-        x = t;
-    }
-    /* What arrives is g blocks; dim `from` is woven together of them. */
-    int64_t pre2, rest2;
-    around(e, s, step->after, step->from, &pre2, &rest2);
-    int t = pre2 > 1 ? emit_buffer(e, n, MEM_temporaries) : y;
-    emit_collective(e, I_all_to_all, step->axes, x, t, n);
-    if (pre2 > 1)
-        emit_interleave(e, t, y, g, pre2, rest2 / g, true);
-}
-
-static void step_slice(struct emit *e, const struct shape *s,
-                       const struct convert_step *step, int x, int y, int64_t n_after) {
-    int64_t pre, rest, g = axis_size(e, step);
-    around(e, s, step->after, step->to, &pre, &rest);
+    int64_t apart[2] = {pre * chunk, chunk}, woven[2] = {chunk, g * chunk};
+    const int64_t *src = gather ? apart : woven, *dst = gather ? woven : apart;
     struct instr *i = emit_instr(e, I_copy);
-    i->in[0] = x;
-    i->out[0] = y;
-    i->n[0] = n_after;
-    i->n[1] = rest;
-    i->axes = step->axes;
+    i->in.copy.x = x;
+    i->out.copy.y = y;
+    i->n.copy.elems = g * pre * chunk;
+    i->n.copy.inner = chunk;
+    i->copy = (struct copy){.rank = 3,
+                            .size = {g, pre, chunk},
+                            .src = {src[0], src[1], 1},
+                            .dst = {dst[0], dst[1], 1}};
+}
+
+static int64_t group_of(const struct emit *e, const struct conversion *c) {
+    return mesh_group_size(e->mesh, c->step->axes);
+}
+
+static void step_all_gather(struct emit *e, const struct conversion *c, int64_t after) {
+    int64_t pre, rest;
+    around(e, c, c->step->before, c->step->from, &pre, &rest);
+    int t = pre == 1 ? c->y : emit_buffer(e, after, MEM_temporaries);
+    emit_collective(e, I_all_gather, c->step->axes, c->x, t, after);
+    if (pre > 1)
+        emit_interleave(e, t, c->y, group_of(e, c), pre, rest, true);
+}
+
+static void step_reduce_scatter(struct emit *e, const struct conversion *c,
+                                int64_t before) {
+    int64_t pre, rest;
+    around(e, c, c->step->after, c->step->to, &pre, &rest);
+    int x = c->x;
+    if (pre > 1) {
+        x = emit_buffer(e, before, MEM_temporaries);
+        emit_interleave(e, c->x, x, group_of(e, c), pre, rest, false);
+    }
+    emit_collective(e, I_reduce_scatter, c->step->axes, x, c->y, before);
+}
+
+/* The block that one peer gets is split on `to` as well, still split on `from`; what arrives is
+ * one block of every peer, and dim `from` is woven together of them. */
+static void step_all_to_all(struct emit *e, const struct conversion *c, int64_t n) {
+    int64_t g = group_of(e, c), pre, rest;
+    around(e, c, c->step->before, c->step->to, &pre, &rest);
+    int x = c->x;
+    if (pre > 1) {
+        x = emit_buffer(e, n, MEM_temporaries);
+        emit_interleave(e, c->x, x, g, pre, rest / g, false);
+    }
+    around(e, c, c->step->after, c->step->from, &pre, &rest);
+    int t = pre > 1 ? emit_buffer(e, n, MEM_temporaries) : c->y;
+    emit_collective(e, I_all_to_all, c->step->axes, x, t, n);
+    if (pre > 1)
+        emit_interleave(e, t, c->y, g, pre, rest / g, true);
+}
+
+static void step_slice(struct emit *e, const struct conversion *c, int64_t after) {
+    int64_t pre, rest;
+    around(e, c, c->step->after, c->step->to, &pre, &rest);
+    struct instr *i = emit_instr(e, I_copy);
+    i->in.copy.x = c->x;
+    i->out.copy.y = c->y;
+    i->n.copy.elems = after;
+    i->n.copy.inner = rest;
+    i->axes = c->step->axes;
     i->copy = (struct copy){.rank = 2,
                             .size = {pre, rest},
-                            .src = {g * rest, 1},
+                            .src = {group_of(e, c) * rest, 1},
                             .dst = {rest, 1},
                             .src_step = rest};
 }
 
-static int emit_step(struct emit *e, const struct shape *s, const struct convert_step *step,
-                     int x, int dest) {
-    int64_t before = emit_elements(e, s, step->before),
-            after = emit_elements(e, s, step->after);
+static int emit_step(struct emit *e, const struct extents *sizes,
+                     const struct convert_step *step, int x, int dest) {
+    int64_t before = placement_elements(e->mesh, sizes, step->before);
+    int64_t after = placement_elements(e->mesh, sizes, step->after);
     if (step->kind == CONVERT_all_reduce) {
         emit_collective(e, I_all_reduce, step->axes, x, x, before);
         return dest >= 0 ? emit_copy(e, x, dest, before) : x;
     }
-    int y = dest >= 0 ? dest : emit_buffer(e, after, MEM_temporaries);
+    struct conversion c = {sizes, step, x,
+                           dest >= 0 ? dest : emit_buffer(e, after, MEM_temporaries)};
     switch (step->kind) {
-    case CONVERT_all_gather: step_all_gather(e, s, step, x, y, after); break;
-    case CONVERT_reduce_scatter: step_reduce_scatter(e, s, step, x, y, before); break;
-    case CONVERT_all_to_all: step_all_to_all(e, s, step, x, y, after); break;
-    case CONVERT_slice: step_slice(e, s, step, x, y, after); break;
+    case CONVERT_all_gather: step_all_gather(e, &c, after); break;
+    case CONVERT_reduce_scatter: step_reduce_scatter(e, &c, before); break;
+    case CONVERT_all_to_all: step_all_to_all(e, &c, after); break;
+    case CONVERT_slice: step_slice(e, &c, after); break;
     case CONVERT_all_reduce: break;
     }
-    return y;
+    return c.y;
 }
 
 int emit_convert(struct emit *e, const struct shape *s, int buffer, struct placement from,
                  struct placement to, int dest) {
     struct convert_step steps[CONVERT_MAX_STEPS];
-    int n = convert_path(e->mesh, s, &e->sizes, from, to, steps, NULL);
+    struct extents sizes = emit_extents(e, s);
+    int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
     if (n == 0 && dest >= 0)
         return emit_copy(e, buffer, dest, emit_elements(e, s, from));
     for (int i = 0; i < n; i++)
-        buffer = emit_step(e, s, &steps[i], buffer, i == n - 1 ? dest : -1);
+        buffer = emit_step(e, &sizes, &steps[i], buffer, i == n - 1 ? dest : -1);
     return buffer;
 }

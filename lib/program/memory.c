@@ -30,30 +30,11 @@ static void find_lifetimes(struct emit *e) {
     for (int64_t i = 0; i < e->instrs.n; i++) {
         const struct instr *ins = &e->instrs.p[i];
         for (int k = 0; k < INSTR_MAX_IN; k++)
-            if (ins->in[k] >= 0)
-                touch(&e->buffers.p[ins->in[k]], (int)i);
+            if (ins->in.v[k] >= 0)
+                touch(&e->buffers.p[ins->in.v[k]], (int)i);
         for (int k = 0; k < INSTR_MAX_OUT; k++)
-            if (ins->out[k] >= 0)
-                touch(&e->buffers.p[ins->out[k]], (int)i);
-    }
-}
-
-/* The operands over which out[0] may be written, as bits of in[]. */
-static unsigned overwritable(enum opcode code) {
-    switch (code) {
-    case I_bias:
-    case I_gelu:
-    case I_relu:
-    case I_silu:
-    case I_dropout:
-    case I_cross_entropy_dx: return 1u << 0;
-    case I_add: return 1u << 0 | 1u << 1;
-    case I_gelu_dx:
-    case I_relu_dx:
-    case I_silu_dx: return 1u << 1;
-    case I_layernorm_bwd:
-    case I_layernorm_bwd_apply: return 1u << 3;
-    default: return 0;
+            if (ins->out.v[k] >= 0)
+                touch(&e->buffers.p[ins->out.v[k]], (int)i);
     }
 }
 
@@ -68,14 +49,11 @@ static void share_in_place(struct emit *e, int *parent) {
     struct buffer *bufs = e->buffers.p;
     for (int64_t i = 0; i < e->instrs.n; i++) {
         struct instr *ins = &e->instrs.p[i];
-        unsigned may = overwritable(ins->code);
-        if (!may || ins->out[0] < 0)
-            continue;
-        int out = root(parent, ins->out[0]);
-        for (int k = 0; may >> k; k++) {
-            if (!(may >> k & 1) || ins->in[k] < 0)
+        const struct instr_info *info = instr_info(ins->code);
+        for (int k = 0; k < info->n_in; k++) {
+            if (!(info->in[k].flags & OPERAND_OVER) || ins->in.v[k] < 0)
                 continue;
-            int in = root(parent, ins->in[k]);
+            int out = root(parent, ins->out.v[0]), in = root(parent, ins->in.v[k]);
             if (in == out || !planned(bufs[in].mem) || bufs[in].last != i ||
                 bufs[out].first != i || bufs[in].elems != bufs[out].elems)
                 continue;
@@ -161,13 +139,13 @@ static void place_at(struct emit *e, struct heap *h, int at) {
     const struct instr *ins = &e->instrs.p[at];
     struct buffer *bufs = e->buffers.p;
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
-        struct buffer *b = ins->out[k] >= 0 ? &bufs[ins->out[k]] : NULL;
+        struct buffer *b = ins->out.v[k] >= 0 ? &bufs[ins->out.v[k]] : NULL;
         if (b && b->mem == MEM_temporaries && b->first == at)
             b->offset = heap_take(h, aligned(b->elems));
     }
     int seen[INSTR_MAX_IN + INSTR_MAX_OUT], n = 0;
     for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int id = k < INSTR_MAX_IN ? ins->in[k] : ins->out[k - INSTR_MAX_IN];
+        int id = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
         if (id < 0 || bufs[id].mem != MEM_temporaries || bufs[id].last != at)
             continue;
         bool again = false;
@@ -189,13 +167,14 @@ static void merge_gradient_reductions(struct emit *e) {
             kept > e->seg_first[SEG_UPDATE] ? &e->instrs.p[kept - 1] : NULL;
         if (last && last->code == I_all_reduce && ins->code == I_all_reduce &&
             last->axes == ins->axes) {
-            struct buffer a = e->buffers.p[last->in[0]], b = e->buffers.p[ins->in[0]];
+            struct buffer a = e->buffers.p[last->in.all_reduce.x];
+            struct buffer b = e->buffers.p[ins->in.all_reduce.x];
             if (a.mem == MEM_gradients && b.mem == MEM_gradients &&
                 b.offset == a.offset + aligned(a.elems)) {
                 a.elems = (b.offset - a.offset) / 4 + b.elems;
                 arr_push(&e->buffers, a);
-                last->in[0] = last->out[0] = (int)e->buffers.n - 1;
-                last->n[0] = a.elems;
+                last->in.all_reduce.x = last->out.all_reduce.y = (int)e->buffers.n - 1;
+                last->n.all_reduce.elems = a.elems;
                 continue;
             }
         }
@@ -223,11 +202,11 @@ static void rename_buffers(struct emit *e, int *parent) {
     for (int64_t i = 0; i < e->instrs.n; i++) {
         struct instr *ins = &e->instrs.p[i];
         for (int k = 0; k < INSTR_MAX_IN; k++)
-            if (ins->in[k] >= 0)
-                ins->in[k] = root(parent, ins->in[k]);
+            if (ins->in.v[k] >= 0)
+                ins->in.v[k] = root(parent, ins->in.v[k]);
         for (int k = 0; k < INSTR_MAX_OUT; k++)
-            if (ins->out[k] >= 0)
-                ins->out[k] = root(parent, ins->out[k]);
+            if (ins->out.v[k] >= 0)
+                ins->out.v[k] = root(parent, ins->out.v[k]);
     }
 }
 
@@ -279,5 +258,5 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     merge_gradient_reductions(e);
     for (int i = e->seg_first[SEG_UPDATE]; i < e->seg_first[SEG_COUNT]; i++)
         if (e->instrs.p[i].code == I_fill)
-            e->instrs.p[i].n[0] = bytes[MEM_gradients] / 4;
+            e->instrs.p[i].n.fill.elems = bytes[MEM_gradients] / 4;
 }

@@ -5,42 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    enum key_kind key;
-    const char *shape;
-} opcodes[] = {
-#define X(id, key, shape) {#id, key, shape},
-    OPCODES(X)
-#undef X
-};
-
-const char *opcode_name(enum opcode op) {
-    return opcodes[op].name;
-}
-
-enum key_kind opcode_key(enum opcode op) {
-    return opcodes[op].key;
-}
-
-const char *opcode_shape(enum opcode op) {
-    return opcodes[op].shape;
-}
-
-int opcode_shape_rank(enum opcode op) {
-    int n = 1;
-    for (const char *p = opcodes[op].shape; (p = strchr(p, ' ')); p++)
-        n++;
-    return n;
-}
-
-int opcode_find(const char *name) {
-    for (int i = 0; i < OPCODE_COUNT; i++)
-        if (!strcmp(opcodes[i].name, name))
-            return i;
-    return -1;
-}
-
 const char *memory_class_name(enum memory_class c) {
     static const char *const names[] = {
 #define X(id) #id,
@@ -48,16 +12,6 @@ const char *memory_class_name(enum memory_class c) {
 #undef X
     };
     return names[c];
-}
-
-char *instr_shape(const struct instr *i, char *buf, size_t n) {
-    size_t used = 0;
-    int rank = opcode_shape_rank(i->code);
-    buf[0] = '\0';
-    for (int k = 0; k < rank && used < n; k++)
-        used += (size_t)snprintf(buf + used, n - used, "%s%lld", k ? "," : "",
-                                 (long long)i->n[k]);
-    return buf;
 }
 
 static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
@@ -70,15 +24,13 @@ static void print_operands(const struct stage_program *sp, const int *ids, int n
 
 void instr_print(const struct program *g, const struct stage_program *sp,
                  const struct instr *i, FILE *f) {
-    char names[128];
-    snprintf(names, sizeof names, "%s", opcode_shape(i->code));
-    fprintf(f, "%-20s", opcode_name(i->code));
-    char *save, *name = strtok_r(names, " ", &save);
-    for (int k = 0; name; k++, name = strtok_r(NULL, " ", &save))
-        fprintf(f, " %s=%lld", name, (long long)i->n[k]);
-    print_operands(sp, i->in, INSTR_MAX_IN, f);
+    const struct instr_info *info = instr_info(i->code);
+    fprintf(f, "%-20s", info->name);
+    for (int k = 0; k < info->n_shape; k++)
+        fprintf(f, " %s=%lld", info->shape[k], (long long)i->n.v[k]);
+    print_operands(sp, i->in.v, INSTR_MAX_IN, f);
     fputs(" ->", f);
-    print_operands(sp, i->out, INSTR_MAX_OUT, f);
+    print_operands(sp, i->out.v, INSTR_MAX_OUT, f);
     if (opcode_key(i->code) == KEY_COMM) {
         fputs(" on", f);
         for (int a = 0; a < sp->mesh->n_axes; a++)

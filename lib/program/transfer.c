@@ -7,50 +7,84 @@
 
 #include <stdlib.h>
 
-static void add_transfer(struct transfer **list, int *n, int *cap, struct transfer t) {
-    if (*n == *cap) {
-        *cap = *cap ? 2 * *cap : 16;
-        *list = mem_grow(*list, (size_t)*cap, sizeof **list);
+struct list {
+    ARR(struct transfer) all;
+};
+
+/* Both directions of what stage `to` needs from stage `from`, once. */
+static void add_pair(struct list *l, struct transfer t) {
+    for (int64_t i = 0; i < l->all.n; i++) {
+        const struct transfer *o = &l->all.p[i];
+        if (o->tensor == t.tensor && o->param == t.param && o->from == t.from &&
+            o->to == t.to)
+            return;
     }
-    t.from_place = t.to_place = placement_replicate();
-    (*list)[(*n)++] = t;
+    struct transfer back = t;
+    back.gradient = true;
+    back.from = t.to;
+    back.to = t.from;
+    arr_push(&l->all, t);
+    arr_push(&l->all, back);
 }
 
-/* Both directions of what stage `to` needs from stage `from`. */
-static void add_pair(struct transfer **list, int *n, int *cap, int tensor, int param,
-                     int from, int to) {
-    for (int i = 0; i < *n; i++)
-        if ((*list)[i].tensor == tensor && (*list)[i].param == param &&
-            (*list)[i].from == from && (*list)[i].to == to)
-            return;
-    add_transfer(
-        list, n, cap,
-        (struct transfer){.tensor = tensor, .param = param, .from = from, .to = to});
-    add_transfer(
-        list, n, cap,
-        (struct transfer){
-            .tensor = tensor, .param = param, .gradient = true, .from = to, .to = from});
+/* What of the ops of stage s comes from elsewhere. `order` says when the two ends go through it
+ * within a pass: a tensor when its producer is done, its gradient when its first reader is, which
+ * comes last backward (passes.c). */
+static void list_op(const struct plan *plan, int op, struct list *l) {
+    const struct model *m = plan->model;
+    const struct model_op *o = &m->ops[op];
+    int s = plan->stage_of[op];
+    struct transfer t = {.tensor = -1,
+                         .param = -1,
+                         .to = s,
+                         .from_place = placement_replicate(),
+                         .to_place = placement_replicate()};
+    for (int k = 0; k < o->n_in; k++) {
+        int producer = m->tensors[o->in[k]].producer;
+        t.tensor = o->in[k];
+        t.from = producer < 0 ? s : plan->stage_of[producer];
+        t.reader = op;
+        t.operand = k;
+        if (t.from != s)
+            add_pair(l, t);
+    }
+    t.tensor = -1;
+    for (int k = 0; k < o->n_param; k++) {
+        t.param = o->param[k];
+        t.from = t.param < 0 ? s : plan->stage_of[m->params[t.param].first_op];
+        if (t.from != s)
+            add_pair(l, t);
+    }
+}
+
+/* Tensors as their producers stand, gradients as their first readers stand, backward; parameters by
+ * number. */
+static int in_order(const void *a, const void *b) {
+    const struct transfer *x = a, *y = b;
+    if ((x->tensor < 0) != (y->tensor < 0))
+        return x->tensor < 0 ? 1 : -1;
+    if (x->gradient != y->gradient)
+        return x->gradient ? 1 : -1;
+    if (x->tensor >= 0 && x->gradient && x->reader != y->reader)
+        return x->reader < y->reader ? 1 : -1;
+    if (x->tensor >= 0 && x->gradient && x->operand != y->operand)
+        return x->operand < y->operand ? -1 : 1;
+    int first = x->tensor < 0 ? x->param : x->tensor;
+    int second = y->tensor < 0 ? y->param : y->tensor;
+    if (first != second)
+        return first < second ? -1 : 1;
+    return x->from != y->from ? (x->from < y->from ? -1 : 1)
+                              : (x->to > y->to) - (x->to < y->to);
 }
 
 void transfers_list(const struct plan *plan, struct transfer **out, int *n) {
-    const struct model *m = plan->model;
-    int cap = 0;
-    *out = NULL;
-    *n = 0;
-    for (int i = 0; i < m->n_ops && plan->n_stages > 1; i++) {
-        const struct model_op *op = &m->ops[i];
-        int s = plan->stage_of[i];
-        for (int k = 0; k < op->n_in; k++) {
-            int producer = m->tensors[op->in[k]].producer;
-            if (producer >= 0 && plan->stage_of[producer] != s)
-                add_pair(out, n, &cap, op->in[k], -1, plan->stage_of[producer], s);
-        }
-        for (int k = 0; k < op->n_param; k++) {
-            int home = plan->stage_of[m->params[op->param[k]].first_op];
-            if (home != s)
-                add_pair(out, n, &cap, -1, op->param[k], home, s);
-        }
-    }
+    struct list l = {0};
+    for (int i = 0; i < plan->model->n_ops && plan->n_stages > 1; i++)
+        list_op(plan, i, &l);
+    if (l.all.n)
+        qsort(l.all.p, (size_t)l.all.n, sizeof *l.all.p, in_order);
+    *out = l.all.p;
+    *n = (int)l.all.n;
 }
 
 const struct shape *transfer_shape(const struct program *g, const struct transfer *t) {
@@ -58,9 +92,12 @@ const struct shape *transfer_shape(const struct program *g, const struct transfe
     return t->tensor >= 0 ? &m->tensors[t->tensor].shape : &m->params[t->param].shape;
 }
 
-static bool intersect(const struct shape *s, const struct block *a, const struct block *b,
-                      struct block *out) {
-    for (int i = 0; i < s->rank; i++) {
+struct extents transfer_extents(const struct program *g, const struct transfer *t) {
+    return model_extents(g->plan->model, transfer_shape(g, t), g->plan->micro_batch);
+}
+
+static bool intersect(int rank, const struct box *a, const struct box *b, struct box *out) {
+    for (int i = 0; i < rank; i++) {
         int64_t lo = a->first[i] > b->first[i] ? a->first[i] : b->first[i];
         int64_t a_end = a->first[i] + a->size[i], b_end = b->first[i] + b->size[i];
         int64_t hi = a_end < b_end ? a_end : b_end;
@@ -97,10 +134,9 @@ static bool next_shard(const struct mesh *mesh, struct placement p,
     return false;
 }
 
-static void push_piece(struct piece **pieces, int *n, struct piece p,
-                       const struct shape *s) {
+static void push_piece(struct piece **pieces, int *n, struct piece p, int rank) {
     p.elems = 1;
-    for (int i = 0; i < s->rank; i++)
+    for (int i = 0; i < rank; i++)
         p.elems *= p.box.size[i];
     if ((*n & (*n - 1)) == 0)
         *pieces = mem_grow(*pieces, *n ? 2 * (size_t)*n : 1, sizeof **pieces);
@@ -110,18 +146,18 @@ static void push_piece(struct piece **pieces, int *n, struct piece p,
 /* What device d of the receiving mesh gets, all or only from the sender `only`. */
 static void pieces_into(const struct program *g, const struct transfer *t, int d, int only,
                         struct piece **pieces, int *n) {
-    const struct shape *s = transfer_shape(g, t);
+    struct extents x = transfer_extents(g, t);
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
     int coord[MESH_MAX_AXES] = {0}, src[MESH_MAX_AXES] = {0};
     mesh_coords(&to->mesh, d, coord);
-    struct block want = placement_block(&to->mesh, s, &g->sizes, t->to_place, coord);
+    struct box want = placement_box(&to->mesh, &x, t->to_place, coord);
     choose_replica(&from->mesh, t->from_place, d, src);
     do {
-        struct block have = placement_block(&from->mesh, s, &g->sizes, t->from_place, src);
+        struct box have = placement_box(&from->mesh, &x, t->from_place, src);
         struct piece p = {.src = from->first_rank + mesh_rank(&from->mesh, src),
                           .dst = to->first_rank + d};
-        if ((only < 0 || p.src == only) && intersect(s, &have, &want, &p.box))
-            push_piece(pieces, n, p, s);
+        if ((only < 0 || p.src == only) && intersect(x.rank, &have, &want, &p.box))
+            push_piece(pieces, n, p, x.rank);
     } while (next_shard(&from->mesh, t->from_place, src));
 }
 
@@ -141,11 +177,10 @@ int transfer_pieces(const struct program *g, const struct transfer *t, int rank,
     return n;
 }
 
-/* Is the box one run of memory inside the block? */
-static bool contiguous(const struct shape *s, const struct block *block,
-                       const struct block *box) {
-    int i = s->rank - 1;
-    while (i > 0 && box->size[i] == block->size[i])
+/* Is the box one run of memory inside the whole? */
+static bool contiguous(int rank, const struct box *whole, const struct box *box) {
+    int i = rank - 1;
+    while (i > 0 && box->size[i] == whole->size[i])
         i--;
     for (i--; i >= 0; i--)
         if (box->size[i] != 1)
@@ -158,9 +193,9 @@ bool piece_is_contiguous(const struct program *g, const struct transfer *t,
     const struct stage *to = &g->plan->stages[t->to];
     int coord[MESH_MAX_AXES];
     mesh_coords(&to->mesh, p->dst - to->first_rank, coord);
-    const struct shape *s = transfer_shape(g, t);
-    struct block block = placement_block(&to->mesh, s, &g->sizes, t->to_place, coord);
-    return contiguous(s, &block, &p->box);
+    struct extents x = transfer_extents(g, t);
+    struct box whole = placement_box(&to->mesh, &x, t->to_place, coord);
+    return contiguous(x.rank, &whole, &p->box);
 }
 
 void transfer_link(struct program *g, struct transfer *t) {

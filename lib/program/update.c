@@ -7,8 +7,8 @@
 /* Where the optimizer works: the home placement, scattered over the axes on which the parameter
  * is replicated when the stage asks for ZeRO (Rajbhandari et al. 2020, stage 1). */
 static struct placement update_place(const struct emit *e, const struct param_instance *p) {
-    const struct shape *s = &e->m->params[p->param].shape;
-    return e->st->zero ? placement_scatter(e->mesh, s, &e->sizes, p->place) : p->place;
+    struct extents sizes = emit_extents(e, &e->m->params[p->param].shape);
+    return e->st->zero ? placement_scatter(e->mesh, &sizes, p->place) : p->place;
 }
 
 static int find_param_transfer(const struct emit *e, int param, bool gradient, int from,
@@ -36,19 +36,20 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
     return total;
 }
 
+/* An instruction over what a rank holds of a parameter: its first number is the elements. */
 static struct instr *param_instr(struct emit *e, enum opcode code, int param,
                                  struct placement place) {
     struct instr *i = emit_instr(e, code);
     i->param = param;
     i->place = place;
-    i->n[0] = emit_elements(e, &e->m->params[param].shape, place);
+    i->n.v[0] = emit_elements(e, &e->m->params[param].shape, place);
     return i;
 }
 
 static void send_param(struct emit *e, int param, bool gradient, int to,
                        struct placement place, int buffer) {
     struct instr *i = param_instr(e, I_send, param, place);
-    i->in[0] = buffer;
+    i->in.send.x = buffer;
     i->transfer = find_param_transfer(e, param, gradient, e->stage, to);
     if (i->transfer >= 0)
         e->transfers[i->transfer].from_place = place;
@@ -59,7 +60,7 @@ static int recv_param(struct emit *e, int param, bool gradient, int from,
     int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
                              MEM_temporaries);
     struct instr *i = param_instr(e, I_recv, param, place);
-    i->out[0] = buffer;
+    i->out.recv.y = buffer;
     i->transfer = find_param_transfer(e, param, gradient, from, e->stage);
     if (i->transfer >= 0)
         e->transfers[i->transfer].to_place = place;
@@ -87,16 +88,16 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
 
 /* A copy of a parameter whose home is another stage: its gradient goes there. */
 static void send_away(struct emit *e, const struct param_instance *p) {
-    const struct shape *s = &e->m->params[p->param].shape;
+    struct extents sizes = emit_extents(e, &e->m->params[p->param].shape);
     const struct grad_instance *g = &e->grads.p[e->grad_of[p->param]];
-    struct placement place = placement_resolve(e->mesh, s, &e->sizes, g->place);
+    struct placement place = placement_resolve(e->mesh, &sizes, g->place);
     send_param(e, p->param, true, home_stage(e, p->param), place,
                sum_gradients(e, p->param, place));
 }
 
 static void count_norm(struct emit *e, int param, struct placement place, int gradient) {
     struct instr *i = param_instr(e, I_sum_squares, param, place);
-    i->in[0] = gradient;
+    i->in.sum_squares.g = gradient;
     i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
 }
 
@@ -110,13 +111,18 @@ static void optimize(struct emit *e, const struct param_instance *p, struct plac
         states[k] = emit_buffer(e, n, MEM_optimizer);
         arr_push(&e->states, (struct state_instance){p->param, k, place, states[k]});
     }
-    bool adamw = e->plan->optimizer == OPTIMIZER_adamw;
-    struct instr *i = param_instr(e, adamw ? I_adamw : I_sgd, p->param, place);
-    i->in[0] = value;
-    i->in[1] = gradient;
-    i->in[2] = states[0];
-    i->in[3] = states[1];
-    i->out[0] = value;
+    if (e->plan->optimizer == OPTIMIZER_adamw) {
+        struct instr *i = param_instr(e, I_adamw, p->param, place);
+        i->in.adamw.g = gradient;
+        i->out.adamw.p = value;
+        i->out.adamw.m = states[0];
+        i->out.adamw.v = states[1];
+    } else {
+        struct instr *i = param_instr(e, I_sgd, p->param, place);
+        i->in.sgd.g = gradient;
+        i->out.sgd.p = value;
+        i->out.sgd.b = states[0];
+    }
     if (value != p->buffer)
         emit_convert(e, s, value, place, p->place, p->buffer);
 }
@@ -148,49 +154,59 @@ static void receive_copy(struct emit *e, const struct param_instance *p) {
         emit_convert(e, s, value, e->params.p[first].place, p->place, p->buffer);
 }
 
+/* Parameter instances in the order of their parameters, which both ends of a transfer share. */
+static int *instances_in_order(const struct emit *e) {
+    int64_t n = e->params.n;
+    int *order = mem_array((size_t)n, sizeof *order);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = i;
+        for (; k > 0 && e->params.p[order[k - 1]].param > e->params.p[i].param; k--)
+            order[k] = order[k - 1];
+        order[k] = (int)i;
+    }
+    return order;
+}
+
+/* What the instances of a stage go through, one step for all before the next. */
+enum update_step { SEND_AWAY, FINISH, COUNT, OPTIMIZE, PUBLISH, RECEIVE };
+
+static void update_instance(struct emit *e, enum update_step step, int64_t i,
+                            int *gradient) {
+    struct param_instance p = e->params.p[i];
+    bool away = home_stage(e, p.param) != e->stage;
+    e->param = p.param;
+    if (step == SEND_AWAY && away && e->param_of[p.param] == i)
+        send_away(e, &p);
+    if (step == RECEIVE && away)
+        receive_copy(e, &e->params.p[i]);
+    if (!p.home)
+        return;
+    if (step == FINISH)
+        gradient[i] = finished_gradient(e, &p, update_place(e, &p));
+    if (step == COUNT)
+        count_norm(e, p.param, update_place(e, &p), gradient[i]);
+    if (step == OPTIMIZE)
+        optimize(e, &p, update_place(e, &p), gradient[i]);
+    if (step == PUBLISH)
+        publish(e, &e->params.p[i]);
+}
+
 void pass_update(struct emit *e) {
     e->seg = SEG_UPDATE;
     e->op = -1;
     int64_t n = e->params.n;
-    int *gradient = mem_array((size_t)n, sizeof *gradient);
-    for (int64_t i = 0; i < n; i++) {
-        struct param_instance p = e->params.p[i];
-        bool away = home_stage(e, p.param) != e->stage;
-        e->param = p.param;
-        if (away && e->param_of[p.param] == i)
-            send_away(e, &p);
+    int *gradient = mem_array((size_t)n, sizeof *gradient), *order = instances_in_order(e);
+    for (int step = SEND_AWAY; step <= RECEIVE; step++) {
+        for (int64_t i = 0; i < n; i++)
+            update_instance(e, (enum update_step)step, order[i], gradient);
+        e->param = -1;
+        if (step == COUNT) {
+            struct instr *norm = emit_instr(e, I_norm);
+            norm->n.norm.elems = 4; /* two doubles: squared norm and loss */
+            norm->axes = (1u << e->mesh->n_axes) - 1;
+        }
     }
-    for (int64_t i = 0; i < n; i++) {
-        struct param_instance p = e->params.p[i];
-        e->param = p.param;
-        if (p.home)
-            gradient[i] = finished_gradient(e, &p, update_place(e, &p));
-    }
-    for (int64_t i = 0; i < n; i++)
-        if (e->params.p[i].home)
-            count_norm(e, e->params.p[i].param, update_place(e, &e->params.p[i]),
-                       gradient[i]);
-    e->param = -1;
-    struct instr *norm = emit_instr(e, I_norm);
-    norm->n[0] = 4; /* two doubles: squared norm and loss */
-    norm->axes = (1u << e->mesh->n_axes) - 1;
-    for (int64_t i = 0; i < n; i++) {
-        struct param_instance p = e->params.p[i];
-        e->param = p.param;
-        if (p.home)
-            optimize(e, &p, update_place(e, &p), gradient[i]);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        e->param = e->params.p[i].param;
-        if (e->params.p[i].home)
-            publish(e, &e->params.p[i]);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        e->param = e->params.p[i].param;
-        if (home_stage(e, e->param) != e->stage)
-            receive_copy(e, &e->params.p[i]);
-    }
-    e->param = -1;
     emit_instr(e, I_fill); /* gradients start the next step at zero */
     free(gradient);
+    free(order);
 }

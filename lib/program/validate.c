@@ -17,11 +17,11 @@ struct extent {
     int buffer;
 };
 
-struct extents { /* disjoint, by offset: who wrote what last */
+struct writes { /* disjoint, by offset: who wrote what last */
     ARR(struct extent) list;
 };
 
-static int64_t first_touching(const struct extents *e, int64_t from) {
+static int64_t first_touching(const struct writes *e, int64_t from) {
     int64_t lo = 0, hi = e->list.n;
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
@@ -33,7 +33,7 @@ static int64_t first_touching(const struct extents *e, int64_t from) {
     return lo;
 }
 
-static void extents_write(struct extents *e, struct extent w) {
+static void extents_write(struct writes *e, struct extent w) {
     int64_t i = first_touching(e, w.from), end = i;
     while (end < e->list.n && e->list.p[end].from < w.to)
         end++;
@@ -46,7 +46,7 @@ static void extents_write(struct extents *e, struct extent w) {
     e->list.n = i + 1 + tail;
 }
 
-static bool extents_hold(const struct extents *e, struct extent r) {
+static bool extents_hold(const struct writes *e, struct extent r) {
     int64_t i = first_touching(e, r.from);
     return i < e->list.n && e->list.p[i].from == r.from && e->list.p[i].to == r.to &&
            e->list.p[i].buffer == r.buffer;
@@ -62,9 +62,9 @@ static struct extent extent_of(const struct stage_program *sp, int buffer, int64
 }
 
 static int replay_instr(const struct stage_program *sp, const struct instr *ins, int64_t mb,
-                        struct extents *e, struct err *err) {
+                        struct writes *e, struct err *err) {
     for (int k = 0; k < INSTR_MAX_IN; k++) {
-        int b = ins->in[k];
+        int b = ins->in.v[k];
         if (b >= 0 && !permanent(&sp->buffers[b]) && !extents_hold(e, extent_of(sp, b, mb)))
             return err_input(err,
                              "%s reads buffer %d of micro-batch %lld, which is not written "
@@ -72,7 +72,7 @@ static int replay_instr(const struct stage_program *sp, const struct instr *ins,
                              opcode_name(ins->code), b, (long long)mb);
     }
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
-        int b = ins->out[k];
+        int b = ins->out.v[k];
         if (b < 0)
             continue;
         struct extent w = extent_of(sp, b, mb);
@@ -93,7 +93,7 @@ static int64_t replayed_micro_batches(const struct program *g) {
 static int replay_memory(const struct program *g, int stage, struct err *err) {
     const struct stage_program *sp = &g->stages[stage];
     int64_t m = replayed_micro_batches(g);
-    struct extents e = {{0}};
+    struct writes e = {{0}};
     int rc = 0;
     for (int64_t i = 0; i < schedule_actions(m) && rc == 0; i++) {
         struct action a = schedule_action(g->plan->schedule, stage, g->n_stages, m, i);

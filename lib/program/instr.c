@@ -1,0 +1,122 @@
+/* What instr.def says, as tables and functions. */
+#include "program/instr.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct instr_info infos[OPCODE_COUNT] = {
+#define OPCODE(id, how, text) [I_##id] = {.name = #id, .about = (text), .key = KEY_##how},
+#include "program/instr.def"
+};
+
+enum { OVER = OPERAND_OVER, ADD = OPERAND_ADD | OPERAND_OLD, OLD = OPERAND_OLD };
+
+/* Lists numbers and operands in the order in which they stand. */
+static void fill_infos(void) {
+    struct instr_info *info = NULL;
+#define OPCODE(id, key, about) info = &infos[I_##id];
+#define N(name)                info->shape[info->n_shape++] = #name;
+#define IN(label, elems, bits)                                                             \
+    info->in[info->n_in++] = (struct operand_info){#label, bits};
+#define IDS(label, elems, below)                                                           \
+    info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
+#define OUT(label, elems, bits)                                                            \
+    info->out[info->n_out++] = (struct operand_info){#label, bits};
+#include "program/instr.def"
+}
+
+const struct instr_info *instr_info(enum opcode code) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_infos);
+    return &infos[code];
+}
+
+const char *opcode_name(enum opcode code) {
+    return infos[code].name;
+}
+
+enum key_kind opcode_key(enum opcode code) {
+    return infos[code].key;
+}
+
+int opcode_find(const char *name) {
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        if (!strcmp(infos[i].name, name))
+            return i;
+    return -1;
+}
+
+bool opcode_is_collective(enum opcode code) {
+    return infos[code].key == KEY_COMM && code != I_norm;
+}
+
+struct instr instr_init(enum opcode code) {
+    struct instr i = {.code = code,
+                      .op = -1,
+                      .tensor = -1,
+                      .param = -1,
+                      .transfer = -1,
+                      .place = placement_replicate()};
+    memset(&i.in, -1, sizeof i.in);
+    memset(&i.out, -1, sizeof i.out);
+    return i;
+}
+
+/* ---- work: one function per opcode, the formulas of the table its body ------------------------ */
+
+/* Bytes of memory once per operand, twice where it is added to, unless the table says else. */
+static void finish(struct instr_work *w, const unsigned *out_flags, double touched) {
+    double all = 0;
+    for (int k = 0; k < INSTR_MAX_IN; k++)
+        all += (double)w->in[k];
+    for (int k = 0; k < INSTR_MAX_OUT; k++)
+        all += (double)w->out[k] * (out_flags[k] & OPERAND_ADD ? 2 : 1);
+    w->touched = touched >= 0 ? touched : all;
+    if (w->flops < 0)
+        w->flops = (double)w->out[0];
+}
+
+#define OPCODE(id, key, about)                                                             \
+    static void work_##id(const union instr_shape *shape, struct instr_work *w) {          \
+        const int64_t *next = shape->v;                                                    \
+        unsigned flags_[INSTR_MAX_OUT + 1] = {0};                                          \
+        int in_ = 0, out_ = 0;                                                             \
+        double touched_ = -1;                                                              \
+        (void)next, (void)in_, (void)out_;                                                 \
+        w->flops = -1;
+#define N(name)                                                                            \
+    const int64_t name = *next++;                                                          \
+    (void)(name);
+#define IN(name, elems, bits) w->in[in_++] = (elems);
+#define IDS(name, elems, bound)                                                            \
+    w->below[in_] = (bound);                                                               \
+    w->in[in_++] = (elems);
+#define OUT(name, elems, bits)                                                             \
+    flags_[out_] = (bits);                                                                 \
+    w->out[out_++] = (elems);
+#define FLOPS(count)   w->flops = (double)(count);
+#define TOUCHED(elems) touched_ = (double)(elems);
+#define END(id)                                                                            \
+    finish(w, flags_, touched_);                                                           \
+    }
+#include "program/instr.def"
+
+void instr_work(enum opcode code, const union instr_shape *n, struct instr_work *out) {
+    static void (*const work[])(const union instr_shape *, struct instr_work *) = {
+#define OPCODE(id, key, about) [I_##id] = work_##id,
+#include "program/instr.def"
+    };
+    *out = (struct instr_work){0};
+    work[code](n, out);
+}
+
+char *instr_shape_format(enum opcode code, const union instr_shape *n, char *buf,
+                         size_t size) {
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int k = 0; k < instr_info(code)->n_shape && used < size; k++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%lld", k ? "," : "",
+                                 (long long)n->v[k]);
+    return buf;
+}

@@ -1,0 +1,146 @@
+/* instr.h - one instruction: opcode, shape, operands; all generated from instr.def.
+ *
+ * Shape numbers and operands have names, so that no code counts positions: the numbers of a
+ * linear are i->n.linear.m, its weight i->in.linear.w. Code that treats all opcodes alike walks
+ * the same values as i->n.v[0..], i->in.v[0..], i->out.v[0..] with instr_info.
+ *
+ *     struct instr i = instr_init(I_linear);
+ *     i.n.linear.m = 128, ...
+ *     const struct instr_info *info = instr_info(i.code);
+ *     for (int k = 0; k < info->n_in; k++)
+ *         printf("%s %d\n", info->in[k].name, i.in.v[k]);
+ */
+#ifndef WEFT_INSTR_H
+#define WEFT_INSTR_H
+
+#include "plan/placement.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum opcode {
+#define OPCODE(id, key, about) I_##id,
+#include "program/instr.def"
+    OPCODE_COUNT
+};
+
+enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 5, COPY_MAX_RANK = 3 };
+
+/* `none` keeps the structs of opcodes without numbers or operands from being empty. */
+union instr_shape {
+    int64_t v[INSTR_MAX_SHAPE + 1];
+#define OPCODE(id, key, about) struct {
+#define N(name) int64_t name;
+#define END(id)                                                                            \
+    int64_t none;                                                                          \
+    }                                                                                      \
+    id;
+#include "program/instr.def"
+};
+
+/* Buffers; -1 = absent. */
+union instr_in {
+    int v[INSTR_MAX_IN + 1];
+#define OPCODE(id, key, about) struct {
+#define IN(name, elems, flags) int name;
+#define END(id)                                                                            \
+    int none;                                                                              \
+    }                                                                                      \
+    id;
+#include "program/instr.def"
+};
+union instr_out {
+    int v[INSTR_MAX_OUT + 1];
+#define OPCODE(id, key, about) struct {
+#define OUT(name, elems, flags) int name;
+#define END(id)                                                                            \
+    int none;                                                                              \
+    }                                                                                      \
+    id;
+#include "program/instr.def"
+};
+
+/* The same with addresses, for kernels. */
+union instr_ptr_in {
+    void *v[INSTR_MAX_IN + 1];
+#define OPCODE(id, key, about) struct {
+#define IN(name, elems, flags) void *name;
+#define END(id)                                                                            \
+    void *none;                                                                            \
+    }                                                                                      \
+    id;
+#include "program/instr.def"
+};
+union instr_ptr_out {
+    void *v[INSTR_MAX_OUT + 1];
+#define OPCODE(id, key, about) struct {
+#define OUT(name, elems, flags) void *name;
+#define END(id)                                                                            \
+    void *none;                                                                            \
+    }                                                                                      \
+    id;
+#include "program/instr.def"
+};
+
+/* A strided block copy; the rank at coordinate c of the axes starts c * src_step in. */
+struct copy {
+    int rank;
+    int64_t size[COPY_MAX_RANK], src[COPY_MAX_RANK], dst[COPY_MAX_RANK];
+    int64_t src_step;
+};
+
+struct instr {
+    enum opcode code;
+    union instr_shape n;
+    union instr_in in;
+    union instr_out out;
+    unsigned axes;          /* collectives: the group. linear: the axes that split k. sum_squares,
+                               cross_entropy: axes over which the value is replicated, so that
+                               only one rank counts it. copy: where the block's place comes from */
+    int op;                 /* model op, or -1 */
+    int tensor;             /* model tensor it is about, or -1 */
+    int param;              /* parameter it is about, or -1 */
+    struct placement place; /* of that tensor or parameter */
+    struct copy copy;       /* of copy */
+    int transfer;           /* of send and recv, or -1 */
+};
+
+/* An instruction with no operands that is about nothing. */
+struct instr instr_init(enum opcode code);
+
+/* ---- what is known of an opcode ----------------------------------------------------------- */
+
+enum key_kind { KEY_FREE, KEY_SHAPE, KEY_CURVE, KEY_COMM, KEY_P2P };
+enum operand_flag { OPERAND_OVER = 1, OPERAND_ADD = 2, OPERAND_OLD = 4, OPERAND_IDS = 8 };
+
+struct operand_info {
+    const char *name;
+    unsigned flags;
+};
+struct instr_info {
+    const char *name, *about;
+    enum key_kind key;
+    int n_shape, n_in, n_out;
+    const char *shape[INSTR_MAX_SHAPE + 1];
+    struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
+};
+const struct instr_info *instr_info(enum opcode code);
+const char *opcode_name(enum opcode code);
+enum key_kind opcode_key(enum opcode code);
+int opcode_find(const char *name); /* -1 if unknown */
+bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
+
+/* What an instruction of this shape reads, writes and computes. */
+struct instr_work {
+    int64_t in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1]; /* elements; 0 = absent */
+    int64_t below[INSTR_MAX_IN + 1];                      /* of IDS operands */
+    double flops;
+    double touched; /* elements that cross memory */
+};
+void instr_work(enum opcode code, const union instr_shape *n, struct instr_work *out);
+
+/* The key of an instruction without its opcode: "2048,1536,384,0,1". Returns buf. */
+char *instr_shape_format(enum opcode code, const union instr_shape *n, char *buf,
+                         size_t size);
+
+#endif
