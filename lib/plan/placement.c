@@ -99,49 +99,33 @@ int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int6
 
 /* ---- checks ------------------------------------------------------------------------ */
 
-/* Do the axes that split an axis of a tensor divide its size n? `dim`: its name. */
-static int check_even(const struct mesh *mesh, const struct layout *l, int k, int64_t n,
-                      const char *dim, struct err *err) {
+/* Do the axes that split one axis of a tensor, called `dim` there, divide its size n? */
+static int check_even(const struct model_op *op, const struct mesh *mesh,
+                      const struct layout *l, int k, const char *dim, int64_t n,
+                      struct err *err) {
     for (int a = 0; a < mesh->n_axes; a++) {
         if (l->dim[a] != k)
             continue;
         if (n % mesh->size[a])
-            return err_input(err, "axis %s (%d) does not divide %s (%lld)", mesh->name[a],
-                             mesh->size[a], dim, (long long)n);
+            return err_input(err, "layout: axis %s (%d) does not divide %s (%lld) of %s",
+                             mesh->name[a], mesh->size[a], dim, (long long)n, op->name);
         n /= mesh->size[a];
     }
     return 0;
 }
 
-static int check_tensor(const struct model *m, const struct op_space *space,
+static int check_tensor(const struct model *m, const struct model_op *op,
                         const struct mesh *mesh, const struct layout *l,
                         const struct shape *s, const struct axis_map *map, int64_t batch,
                         struct err *err) {
-    for (int k = 0; k < space->n; k++) {
-        int dim = map->axis[k] < 0 ? -1 : s->dim[map->axis[k]];
-        if (dim >= 0 && check_even(mesh, l, k, model_dim_size(m, dim, batch),
-                                   m->dims[dim].name, err) < 0)
+    for (int k = 0; k < op->space.n; k++) {
+        if (map->axis[k] < 0)
+            continue;
+        int dim = s->dim[map->axis[k]];
+        if (check_even(op, mesh, l, k, m->dims[dim].name, model_dim_size(m, dim, batch),
+                       err) < 0)
             return -1;
     }
-    return 0;
-}
-
-static int check_tensors(const struct model *m, const struct model_op *op,
-                         const struct mesh *mesh, const struct layout *l, int64_t batch,
-                         struct err *err) {
-    for (int i = 0; i < op->n_in; i++)
-        if (check_tensor(m, &op->space, mesh, l, &m->tensors[op->in[i]].shape,
-                         &op->in_map[i], batch, err) < 0)
-            return -1;
-    for (int i = 0; i < op->n_param; i++)
-        if (op->param[i] >= 0 &&
-            check_tensor(m, &op->space, mesh, l, &m->params[op->param[i]].shape,
-                         &op->param_map[i], batch, err) < 0)
-            return -1;
-    for (int i = 0; i < op->n_out; i++)
-        if (check_tensor(m, &op->space, mesh, l, &m->tensors[op->out[i]].shape,
-                         &op->out_map[i], batch, err) < 0)
-            return -1;
     return 0;
 }
 
@@ -153,8 +137,19 @@ int layout_check(const struct model *m, const struct model_op *op, const struct 
             return err_input(err, "layout: %s cannot be split on dim %s (axis %s)",
                              op->name, m->dims[op->space.dim[k]].name, mesh->name[a]);
     }
-    if (check_tensors(m, op, mesh, l, batch, err) < 0)
-        return err_prefix(err, "layout: %s", op->name);
+    for (int i = 0; i < op->n_in; i++)
+        if (check_tensor(m, op, mesh, l, &m->tensors[op->in[i]].shape, &op->in_map[i],
+                         batch, err) < 0)
+            return -1;
+    for (int i = 0; i < op->n_param; i++)
+        if (op->param[i] >= 0 &&
+            check_tensor(m, op, mesh, l, &m->params[op->param[i]].shape, &op->param_map[i],
+                         batch, err) < 0)
+            return -1;
+    for (int i = 0; i < op->n_out; i++)
+        if (check_tensor(m, op, mesh, l, &m->tensors[op->out[i]].shape, &op->out_map[i],
+                         batch, err) < 0)
+            return -1;
     return 0;
 }
 
