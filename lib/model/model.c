@@ -37,7 +37,10 @@ int64_t extents_count(const struct extents *x) {
 
 int op_space_find(const struct op_space *s, int dim) {
     for (int k = 0; k < s->n; k++)
-        if (s->dim[k] == dim || s->alias[k] == dim)
+        if (s->dim[k] == dim)
+            return k;
+    for (int k = 0; k < s->n; k++)
+        if (s->alias[k] == dim)
             return k;
     return -1;
 }

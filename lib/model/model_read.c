@@ -294,20 +294,29 @@ static int bind(struct reader *r, struct model_op *op, struct slot_shapes *shape
     return model_bind(r->dim_list.p, shapes, op, err);
 }
 
+/* Patterns (weft-plan(5)) must be able to say every name. */
+static int check_name(const char *name, struct err *err) {
+    if (!name[0] || strpbrk(name, ".*, \t\n") || (name[0] >= '0' && name[0] <= '9'))
+        return err_input(err,
+                         "name: \"%.64s\" is empty, begins with a digit or holds one of "
+                         ". * , or blanks",
+                         name);
+    return 0;
+}
+
 static int read_name(struct reader *r, const json_t *v, struct model_op *op,
                      struct err *err) {
     const char *name = "", *kind = "";
     if (json_str(v, "name", &name, err) < 0 || json_str(v, "kind", &kind, err) < 0)
         return -1;
-    if (!name[0] || strpbrk(name, ".*, \t\n"))
-        return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks",
-                         name);
+    if (check_name(name, err) < 0)
+        return -1;
     op->name = arena_printf(&r->m->arena, "%s%s", r->prefix, name);
     op->kind = kind_find(kind);
     if (op->kind == KIND_COUNT)
         return err_input(err, "kind: there is no kind \"%.64s\"", kind);
     if (find(r->op_of, op->name) >= 0)
-        return err_input(err, "name: there are two ops \"%.64s\"", op->name);
+        return err_input(err, "name: there are two ops or blocks \"%.64s\"", op->name);
     json_object_set_new(r->op_of, op->name, json_integer(r->ops.n));
     return 0;
 }
@@ -413,9 +422,12 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
         json_array_member(v, "ops", &ops, err) < 0 ||
         read_int(r, json_object_get(v, "repeat"), "repeat", &p.count, err) < 0)
         return -1;
-    if (!p.name[0] || strpbrk(p.name, ".*, \t\n"))
-        return err_input(err, "name: \"%.64s\" is empty or holds one of . * , or blanks",
-                         p.name);
+    if (check_name(p.name, err) < 0)
+        return -1;
+    const char *path = arena_printf(&r->m->arena, "%s%s", r->prefix, p.name);
+    if (find(r->op_of, path) >= 0)
+        return err_input(err, "name: there are two ops or blocks \"%.64s\"", path);
+    json_object_set_new(r->op_of, path, json_integer(0));
     if (p.count < 0 || p.count > MAX_BLOCKS)
         return err_input(err, "repeat: expected 0 to %d blocks, got %lld", MAX_BLOCKS,
                          (long long)p.count);

@@ -72,7 +72,7 @@ bool pattern_match(const char *pattern, const char *name) {
 bool pattern_valid(const char *pattern) {
     for (;;) {
         size_t n = strcspn(pattern, ".");
-        if (!n || n > 200)
+        if (!n)
             return false;
         if (isdigit((unsigned char)pattern[0]) && !is_set(pattern, n))
             return false;

@@ -70,13 +70,12 @@ void plan_destroy(struct plan *p) {
     arena_release(&arena); /* p itself lives in it */
 }
 
-static int check_stage(const struct plan *p, int s, const struct dim_sizes *sizes,
-                       struct err *err) {
+static int check_stage(const struct plan *p, int s, struct err *err) {
     const struct stage *st = &p->stages[s];
     const struct model *m = p->model;
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &m->ops[st->ops[i]];
-        if (layout_check(m, op, &st->mesh, &st->layouts[i], sizes, err) < 0)
+        if (layout_check(m, op, &st->mesh, &st->layouts[i], p->micro_batch, err) < 0)
             return -1;
         for (int k = 0; k < op->n_in; k++) {
             int producer = m->tensors[op->in[k]].producer;
@@ -91,25 +90,27 @@ static int check_stage(const struct plan *p, int s, const struct dim_sizes *size
     return 0;
 }
 
+static double elements(const struct plan *p, const struct shape *s) {
+    struct extents x = model_extents(p->model, s, p->batch);
+    double n = 1;
+    for (int i = 0; i < x.rank; i++)
+        n *= (double)x.size[i];
+    return n;
+}
+
 /* All offsets and counts are 64-bit: what one step computes must stay far below that. */
 static int check_size(const struct plan *p, struct err *err) {
     const struct model *m = p->model;
     double total = 0;
-    for (int i = 0; i < m->n_tensors + m->n_params; i++) {
-        bool tensor = i < m->n_tensors;
-        const struct shape *s =
-            tensor ? &m->tensors[i].shape : &m->params[i - m->n_tensors].shape;
-        double n = 1;
-        for (int d = 0; d < s->rank; d++)
-            n *= (double)(s->dim[d] == m->batch ? p->batch : m->dims[s->dim[d]].size);
-        total += n;
-    }
+    for (int i = 0; i < m->n_tensors; i++)
+        total += elements(p, &m->tensors[i].shape);
+    for (int i = 0; i < m->n_params; i++)
+        total += elements(p, &m->params[i].shape);
     if (total > 0x1p54)
-        return err_input(
-            err,
-            "batch: the tensors of one step hold %.3g elements, expected at most "
-            "2^54",
-            total);
+        return err_input(err,
+                         "batch: the tensors of one step hold %.3g elements, expected at "
+                         "most 2^54",
+                         total);
     return 0;
 }
 
@@ -119,14 +120,13 @@ int plan_check(struct plan *p, struct err *err) {
                          (long long)p->micro_batch, (long long)p->batch);
     if (check_size(p, err) < 0)
         return -1;
-    struct dim_sizes sizes = dim_sizes_of(p->model, p->micro_batch);
     int64_t rank = 0;
     for (int s = 0; s < p->n_stages; s++) {
         p->stages[s].first_rank = (int)rank;
         rank += mesh_devices(&p->stages[s].mesh);
         if (rank > 1 << 24)
             return err_input(err, "stages: more than %d devices", 1 << 24);
-        if (check_stage(p, s, &sizes, err) < 0)
+        if (check_stage(p, s, err) < 0)
             return err_at(err, "stages[%d]", s);
     }
     p->devices = (int)rank;

@@ -12,7 +12,7 @@
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
-#include "plan/layout.h"
+#include "plan/placement.h"
 
 #define PLAN_SCHEDULES(X) X(gpipe) X(1f1b)
 enum schedule {

@@ -25,8 +25,8 @@ static struct model *read_model(const json_t *doc, struct err *err) {
 }
 
 /* One axis of a layout: a dim or an ordered list of dims; the first that the op may split. */
-static int choose_dim(const struct model *m, const struct model_op *op, const json_t *v,
-                      int *out, struct err *err) {
+static int choose_dim(const struct model *m, const struct op_space *space, const json_t *v,
+                      int8_t *out, struct err *err) {
     *out = PLACE_NONE;
     if (json_is_null(v))
         return 0;
@@ -38,8 +38,9 @@ static int choose_dim(const struct model *m, const struct model_op *op, const js
         int d = model_dim_find(m, name);
         if (d < 0)
             return err_input(err, "the model has no dim \"%.64s\"", name);
-        if (op && *out == PLACE_NONE && (op->splittable >> d & 1))
-            *out = d;
+        int k = op_space_find(space, d);
+        if (*out == PLACE_NONE && k >= 0 && space->role[k] != ROLE_whole)
+            *out = (int8_t)k;
     }
     return 0;
 }
@@ -53,57 +54,78 @@ static int apply_layout(const struct model *m, const struct mesh *mesh,
     const char *axis;
     json_t *v;
     json_object_foreach((json_t *)layout, axis, v) {
-        int a = mesh_axis_find(mesh, axis), d;
+        int a = mesh_axis_find(mesh, axis);
         if (a < 0)
             return err_input(err, "layout: the mesh has no axis \"%.64s\"", axis);
-        if (choose_dim(m, op, v, &d, err) < 0)
+        if (choose_dim(m, &op->space, v, &out->dim[a], err) < 0)
             return err_prefix(err, "layout.%s", axis);
-        out->dim[a] = (int8_t)d;
     }
     return 0;
 }
 
-/* Calls a list of patterns (a string or an array of strings) on a name. */
-static bool patterns_match(const json_t *v, const char *name) {
-    if (json_is_string(v))
-        return pattern_match(json_string_value(v), name);
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (pattern_match(json_string_value(json_array_get(v, i)), name))
-            return true;
-    return false;
-}
-
-static int check_patterns(const json_t *v, const char *key, struct err *err) {
-    size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    for (size_t i = 0; i < n; i++) {
-        const char *s = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
-        if (!s || !pattern_valid(s))
-            return err_input(
-                err, "%s: expected op names or patterns such as \"layer.0-3.*\"", key);
+/* Marks which of these ops a pattern or a list of them covers. Each has to cover one: what does
+ * not is misspelt. `whole`: of what the ops are all. */
+static int cover(const struct model *m, const int *ops, int n, const json_t *v,
+                 const char *key, const char *whole, bool *covered, struct err *err) {
+    bool list = json_is_array(v);
+    for (size_t k = 0; k < (list ? json_array_size(v) : 1); k++) {
+        const char *pattern = json_string_value(list ? json_array_get(v, k) : v);
+        char at[32] = "";
+        if (list)
+            snprintf(at, sizeof at, "[%zu]", k);
+        if (!pattern || !pattern_valid(pattern))
+            return err_input(err,
+                             "%s%s: expected op names or patterns such as \"layer.0-3.*\"",
+                             key, at);
+        bool used = false;
+        for (int i = 0; i < n; i++) {
+            if (!pattern_match(pattern, m->ops[ops ? ops[i] : i].name))
+                continue;
+            used = covered[i] = true;
+        }
+        if (!used)
+            return err_input(err, "%s%s: \"%.64s\" covers no op of %s", key, at, pattern,
+                             whole);
     }
     return 0;
+}
+
+/* "all" keeps what crosses a block: the result of the last op of each. */
+static bool inside_block(const struct model *m, int op) {
+    int b = m->ops[op].block;
+    return b >= 0 && m->blocks[b].end_op != op + 1;
 }
 
 static int read_recompute(const struct plan *p, struct stage *st, const json_t *v,
                           struct err *err) {
+    const struct model *m = p->model;
     const char *word = json_string_value(v);
+    bool all = word && !strcmp(word, "all");
     if (!v || (word && !strcmp(word, "none")))
         return 0;
-    bool all = word && !strcmp(word, "all"), used = all;
-    if (!all && check_patterns(v, "recompute", err) < 0)
+    if (!all &&
+        cover(m, st->ops, st->n_ops, v, "recompute", "this stage", st->recompute, err) < 0)
         return -1;
     for (int i = 0; i < st->n_ops; i++) {
-        const struct model_op *op = &p->model->ops[st->ops[i]];
-        /* "all" keeps what crosses a block: the result of the last op of each block. */
-        bool last = st->ops[i] + 1 >= p->model->n_ops ||
-                    p->model->ops[st->ops[i] + 1].block != op->block;
-        st->recompute[i] = all ? !last && op->block >= 0 : patterns_match(v, op->name);
-        used |= st->recompute[i];
-        if (op->kind == OP_cross_entropy)
+        if (all)
+            st->recompute[i] = inside_block(m, st->ops[i]);
+        if (op_is(&m->ops[st->ops[i]], KIND_LOSS))
             st->recompute[i] = false; /* the loss is counted once */
     }
-    if (!used && !(json_is_array(v) && !json_array_size(v)))
-        return err_input(err, "recompute: covers no op of this stage");
+    return 0;
+}
+
+static int read_exception(const struct plan *p, struct stage *st, const json_t *v,
+                          bool *covered, struct err *err) {
+    if (json_keys(v, "ops layout", err) < 0 ||
+        cover(p->model, st->ops, st->n_ops, json_object_get(v, "ops"), "ops", "this stage",
+              covered, err) < 0)
+        return -1;
+    for (int i = 0; i < st->n_ops; i++)
+        if (covered[i] &&
+            apply_layout(p->model, &st->mesh, json_object_get(v, "layout"),
+                         &p->model->ops[st->ops[i]], &st->layouts[i], err) < 0)
+            return -1;
     return 0;
 }
 
@@ -112,21 +134,11 @@ static int read_exceptions(const struct plan *p, struct stage *st, const json_t 
     if (list && !json_is_array(list))
         return err_input(err, "except: expected an array, got %s", json_type_name(list));
     for (size_t e = 0; e < json_array_size(list); e++) {
-        const json_t *v = json_array_get(list, e), *ops = json_object_get(v, "ops");
-        if (json_keys(v, "ops layout", err) < 0 || check_patterns(ops, "ops", err) < 0)
+        bool *covered = mem_array((size_t)st->n_ops, sizeof *covered);
+        int rc = read_exception(p, st, json_array_get(list, e), covered, err);
+        free(covered);
+        if (rc < 0)
             return err_at(err, "except[%zu]", e);
-        bool used = false;
-        for (int i = 0; i < st->n_ops; i++) {
-            const struct model_op *op = &p->model->ops[st->ops[i]];
-            if (!patterns_match(ops, op->name))
-                continue;
-            used = true;
-            if (apply_layout(p->model, &st->mesh, json_object_get(v, "layout"), op,
-                             &st->layouts[i], err) < 0)
-                return err_at(err, "except[%zu]", e);
-        }
-        if (!used)
-            return err_input(err, "except[%zu].ops: covers no op of this stage", e);
     }
     return 0;
 }
@@ -153,39 +165,50 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     return read_recompute(p, st, json_object_get(v, "recompute"), err);
 }
 
+/* Gives stage s the ops that its patterns cover; -1 in stage_of: not given yet. */
+static int claim_ops(struct plan *p, int s, const json_t *ops, struct err *err) {
+    const struct model *m = p->model;
+    bool *covered = mem_array((size_t)m->n_ops, sizeof *covered);
+    int rc = cover(m, NULL, m->n_ops, ops, "ops", "the model", covered, err);
+    for (int i = 0; i < m->n_ops && rc == 0; i++) {
+        if (covered[i] && p->stage_of[i] >= 0)
+            rc = err_input(err, "ops: %s stands in stages[%d] too", m->ops[i].name,
+                           p->stage_of[i]);
+        else if (covered[i])
+            p->stage_of[i] = s;
+    }
+    free(covered);
+    return rc;
+}
+
 /* Which stage an op belongs to; a stage without "ops" takes what no other names. */
 static int assign_ops(struct plan *p, const json_t *stages, struct err *err) {
+    const struct model *m = p->model;
     int rest = -1;
+    for (int i = 0; i < m->n_ops; i++)
+        p->stage_of[i] = -1;
     for (int s = 0; s < p->n_stages; s++) {
-        const json_t *v = json_array_get(stages, (size_t)s),
-                     *ops = json_object_get(v, "ops");
+        const json_t *ops = json_object_get(json_array_get(stages, (size_t)s), "ops");
         if (!ops && rest >= 0)
             return err_input(
                 err, "stages[%d].ops: missing (only one stage may leave it out)", s);
         if (!ops)
             rest = s;
-        else if (check_patterns(ops, "ops", err) < 0)
+        else if (claim_ops(p, s, ops, err) < 0)
             return err_at(err, "stages[%d]", s);
     }
-    for (int i = 0; i < p->model->n_ops; i++) {
-        const char *name = p->model->ops[i].name;
-        int found = -1;
-        for (int s = 0; s < p->n_stages; s++) {
-            const json_t *ops = json_object_get(json_array_get(stages, (size_t)s), "ops");
-            if (!ops || !patterns_match(ops, name))
-                continue;
-            if (found >= 0)
-                return err_input(err, "stages[%d].ops: %s stands in stages[%d] too", s,
-                                 name, found);
-            found = s;
-        }
-        if (found < 0)
-            found = rest;
-        if (found < 0)
-            return err_input(err, "stages: no stage holds the op %s", name);
-        p->stage_of[i] = found;
-        p->stages[found].n_ops++;
+    for (int i = 0; i < m->n_ops; i++) {
+        if (p->stage_of[i] < 0)
+            p->stage_of[i] = rest;
+        if (rest < 0 && p->stage_of[i] < 0)
+            return err_input(err, "stages: no stage holds the op %s", m->ops[i].name);
+        p->stages[p->stage_of[i]].n_ops++;
     }
+    return 0;
+}
+
+/* Room for the ops of each stage, and the ops. */
+static int fill_stages(struct plan *p, struct err *err) {
     for (int s = 0; s < p->n_stages; s++) {
         struct stage *st = &p->stages[s];
         if (!st->n_ops)
@@ -228,7 +251,8 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
 
 static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
                      struct err *err) {
-    if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0)
+    if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0 ||
+        fill_stages(p, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)
         if (read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)

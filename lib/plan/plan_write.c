@@ -1,143 +1,320 @@
 /* Writing weft-plan(5) short enough to read: per stage one default layout that covers most ops,
- * exceptions for the rest, and op lists folded into patterns. */
+ * exceptions for the rest, and op lists folded into patterns.
+ *
+ * Names tell ops and blocks apart (the reader of models sees to that), so the pattern of a block
+ * covers just its ops, and "layer.*.qkv" just the ops with one place in the file. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls it "layer.0-3" when ops[i..] are whole blocks; returns how many ops are covered. */
-static int whole_blocks(const struct model *m, const int *ops, int n, int i, int *blocks) {
-    const struct model_op *op = &m->ops[ops[i]];
-    int covered = 0, b = op->block;
-    *blocks = 0;
-    while (i + covered < n && m->ops[ops[i + covered]].block == b) {
-        int start = i + covered, id = ops[start], k = 0;
-        /* The block must begin here and be here to its end. */
-        if (id > 0 && m->ops[id - 1].block == b)
-            break;
-        while (start + k < n && ops[start + k] == id + k &&
-               m->ops[ops[start + k]].block == b)
-            k++;
-        int next = id + k;
-        if (next < m->n_ops && m->ops[next].block == b)
-            break;
-        covered += k;
-        b++;
-        ++*blocks;
-        if (next >= m->n_ops || m->ops[next].block != b)
-            break;
-    }
-    return covered;
+/* ---- ops as patterns ------------------------------------------------------------------ */
+
+/* Are ops[i..] the ops of block b, from its first to its last? */
+static bool is_whole(const struct model *m, const int *ops, int n, int i, int b) {
+    const struct model_block *block = &m->blocks[b];
+    int count = block->end_op - block->first_op;
+    return ops[i] == block->first_op && i + count <= n &&
+           ops[i + count - 1] == block->end_op - 1;
 }
 
-/* "layer.3.qkv" without what follows the block number: "layer". */
-static int block_prefix(const char *name) {
-    return (int)strcspn(name, ".");
+/* The outermost block that is whole from ops[i] on, or -1. */
+static int whole_block(const struct model *m, const int *ops, int n, int i) {
+    int found = -1;
+    for (int b = m->ops[ops[i]].block; b >= 0; b = m->blocks[b].parent)
+        if (is_whole(m, ops, n, i, b))
+            found = b;
+    return found;
 }
 
+/* The instance that follows block b, whole from ops[i] on, or -1. */
+static int next_instance(const struct model *m, const int *ops, int n, int i, int b) {
+    if (i == n)
+        return -1;
+    int next = m->ops[ops[i]].block;
+    while (next >= 0 && m->blocks[next].parent != m->blocks[b].parent)
+        next = m->blocks[next].parent;
+    bool follows = next >= 0 && m->blocks[next].repeat == m->blocks[b].repeat &&
+                   m->blocks[next].index == m->blocks[b].index + 1 &&
+                   is_whole(m, ops, n, i, next);
+    return follows ? next : -1;
+}
+
+/* "enc.3" without its number. */
+static int stem(const struct model_block *b) {
+    return (int)(strrchr(b->name, '.') - b->name);
+}
+
+static json_t *range_pattern(const struct model_block *first,
+                             const struct model_block *last) {
+    if (first == last)
+        return json_string(first->name);
+    return json_sprintf("%.*s.%d-%d", stem(first), first->name, first->index, last->index);
+}
+
+/* ["wte", "enc.0-3", ...] */
 static json_t *fold_ops(const struct model *m, const int *ops, int n) {
     json_t *list = json_array();
     for (int i = 0; i < n;) {
-        const struct model_op *op = &m->ops[ops[i]];
-        int blocks = 0, covered = op->block >= 0 ? whole_blocks(m, ops, n, i, &blocks) : 0;
-        if (!covered) {
-            json_array_append_new(list, json_string(op->name));
-            i++;
+        int first = whole_block(m, ops, n, i), last = first;
+        if (first < 0) {
+            json_array_append_new(list, json_string(m->ops[ops[i++]].name));
             continue;
         }
-        char range[32] = "";
-        if (blocks > 1)
-            snprintf(range, sizeof range, "-%d", op->block + blocks - 1);
-        json_array_append_new(list, json_sprintf("%.*s.%d%s", block_prefix(op->name),
-                                                 op->name, op->block, range));
-        i += covered;
+        for (int b = first; b >= 0; b = next_instance(m, ops, n, i, b)) {
+            i += m->blocks[b].end_op - m->blocks[b].first_op;
+            last = b;
+        }
+        json_array_append_new(list, range_pattern(&m->blocks[first], &m->blocks[last]));
     }
     return list;
 }
 
-/* ---- layouts ---------------------------------------------------------------------------- */
+/* Appends the name of a block, every number a star: "g.*.layer.*". */
+static size_t star_block(const struct model *m, int b, char *buf, size_t n) {
+    const struct model_block *block = &m->blocks[b];
+    size_t used = block->parent < 0 ? 0 : star_block(m, block->parent, buf, n);
+    size_t skip = block->parent < 0 ? 0 : strlen(m->blocks[block->parent].name);
+    if (used >= n)
+        return used;
+    return used + (size_t)snprintf(buf + used, n - used, "%.*s.*", stem(block) - (int)skip,
+                                   block->name + skip);
+}
 
-/* The default of a stage: per axis an ordered list of dims. */
-struct defaults {
-    int n[MESH_MAX_AXES];
-    int dim[MESH_MAX_AXES][MODEL_MAX_DIMS];
+/* "layer.*.qkv": the ops with the same place in the file, in all blocks. */
+static json_t *place_pattern(const struct model *m, const struct model_op *op) {
+    if (op->block < 0)
+        return json_string(op->name);
+    size_t size = 2 * strlen(op->name) + 1;
+    char *buf = mem_alloc(size);
+    star_block(m, op->block, buf, size);
+    json_t *pattern =
+        json_sprintf("%s%s", buf, op->name + strlen(m->blocks[op->block].name));
+    free(buf);
+    return pattern;
+}
+
+/* The ops of one place in the file, in a stage. */
+struct place_ops {
+    int n, key;      /* how many so far; what is said of all of them, or MIXED */
+    int first, last; /* ops of the stage: the run of blocks that is not written yet */
+    bool open;       /* is there one? */
+};
+enum { MIXED = -1 };
+
+/* "layer.0-3.qkv": one place, in consecutive blocks. */
+static json_t *run_pattern(const struct model *m, const struct model_op *first,
+                           const struct model_op *last) {
+    if (first == last)
+        return json_string(first->name);
+    const struct model_block *a = &m->blocks[first->block], *b = &m->blocks[last->block];
+    return json_sprintf("%.*s.%d-%d%s", stem(a), a->name, a->index, b->index,
+                        first->name + strlen(a->name));
+}
+
+static bool in_next_block(const struct model *m, const struct model_op *a,
+                          const struct model_op *b) {
+    const struct model_block *x = &m->blocks[a->block], *y = &m->blocks[b->block];
+    return x->parent == y->parent && x->index + 1 == y->index;
+}
+
+static void write_run(const struct plan *p, const struct stage *st, const int *key,
+                      struct place_ops *r, json_t *lists) {
+    const struct model_op *ops = p->model->ops;
+    if (r->open)
+        json_array_append_new(
+            json_array_get(lists, (size_t)key[r->first] - 1),
+            run_pattern(p->model, &ops[st->ops[r->first]], &ops[st->ops[r->last]]));
+    r->open = false;
+}
+
+static void write_op(const struct plan *p, const struct stage *st, const int *key, int i,
+                     struct place_ops *r, json_t *lists) {
+    const struct model *m = p->model;
+    const struct model_op *op = &m->ops[st->ops[i]];
+    if (r->key != MIXED) {
+        if (r->n)
+            json_array_append_new(json_array_get(lists, (size_t)key[i] - 1),
+                                  place_pattern(m, op));
+        r->n = 0; /* one pattern has said it for all */
+        return;
+    }
+    if (!r->open || key[r->last] != key[i] ||
+        !in_next_block(m, &m->ops[st->ops[r->last]], op)) {
+        write_run(p, st, key, r, lists);
+        r->first = i;
+    }
+    r->last = i;
+    r->open = true;
+}
+
+/* For each key 1 .. n_keys the patterns of the ops of a stage that have it; key 0: nothing is
+ * said. key[i] is that of st->ops[i]. */
+static json_t *key_patterns(const struct plan *p, const struct stage *st, const int *key,
+                            int n_keys) {
+    json_t *lists = json_array();
+    for (int k = 0; k < n_keys; k++)
+        json_array_append_new(lists, json_array());
+    struct place_ops *places = mem_array((size_t)p->model->n_places, sizeof *places);
+    for (int i = 0; i < st->n_ops; i++) {
+        struct place_ops *r = &places[p->model->ops[st->ops[i]].place];
+        r->key = r->n++ && r->key != key[i] ? MIXED : key[i];
+    }
+    for (int i = 0; i < st->n_ops; i++)
+        if (key[i])
+            write_op(p, st, key, i, &places[p->model->ops[st->ops[i]].place], lists);
+    for (int k = 0; k < p->model->n_places; k++)
+        write_run(p, st, key, &places[k], lists);
+    free(places);
+    return lists;
+}
+
+/* ---- the default layout ---------------------------------------------------------------- */
+
+enum { MAX_PREFERENCES = 32 };
+
+/* What a stage says of one mesh axis: dims in order of preference. */
+struct preference {
+    int n, dim[MAX_PREFERENCES];
 };
 
-static int default_dim(const struct defaults *d, int axis, const struct model_op *op) {
-    for (int i = 0; i < d->n[axis]; i++)
-        if (op->splittable >> d->dim[axis][i] & 1)
-            return d->dim[axis][i];
+/* The dim that the op takes, as the reader chooses it. */
+static int preferred(const struct preference *d, const struct op_space *space) {
+    for (int i = 0; i < d->n; i++) {
+        int k = op_space_find(space, d->dim[i]);
+        if (k >= 0 && space->role[k] != ROLE_whole)
+            return k;
+    }
     return PLACE_NONE;
 }
 
-static bool follows_default(const struct defaults *d, const struct mesh *mesh,
-                            const struct model_op *op, const struct layout *l) {
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (default_dim(d, a, op) != l->dim[a])
-            return false;
-    return true;
+/* Ops of one place with one layout: counted together. */
+struct group {
+    const struct op_space *space;
+    struct layout layout;
+    int n, next; /* how many; the next group of this place, -1 = none */
+};
+struct groups {
+    ARR(struct group) list;
+};
+
+static void group_ops(const struct plan *p, const struct stage *st, struct groups *g) {
+    int *head =
+        mem_array((size_t)p->model->n_places, sizeof *head); /* 1 + group, 0 = none */
+    for (int i = 0; i < st->n_ops; i++) {
+        const struct model_op *op = &p->model->ops[st->ops[i]];
+        int k = head[op->place] - 1;
+        while (k >= 0 && memcmp(&g->list.p[k].layout, &st->layouts[i], sizeof *st->layouts))
+            k = g->list.p[k].next;
+        if (k >= 0) {
+            g->list.p[k].n++;
+            continue;
+        }
+        arr_push(&g->list,
+                 (struct group){&op->space, st->layouts[i], 1, head[op->place] - 1});
+        head[op->place] = (int)g->list.n;
+    }
+    free(head);
 }
 
-/* Ops of the stage that the default covers on one axis. */
-static int covered_ops(const struct plan *p, const struct stage *st,
-                       const struct defaults *d, int axis) {
+static int covered_ops(const struct groups *g, const struct preference *d, int axis) {
     int n = 0;
-    for (int i = 0; i < st->n_ops; i++)
-        n += default_dim(d, axis, &p->model->ops[st->ops[i]]) == st->layouts[i].dim[axis];
+    for (int64_t i = 0; i < g->list.n; i++)
+        if (preferred(d, g->list.p[i].space) == g->list.p[i].layout.dim[axis])
+            n += g->list.p[i].n;
     return n;
 }
 
-/* Greedy: insert the dim, at the place, that covers most further ops, until none helps. */
-static void choose_defaults(const struct plan *p, const struct stage *st,
-                            struct defaults *d) {
-    *d = (struct defaults){{0}, {{0}}};
-    for (int a = 0; a < st->mesh.n_axes; a++) {
-        int best = covered_ops(p, st, d, a);
-        for (;;) {
-            struct defaults winner = *d;
-            int before = best;
-            for (int dim = 0; dim < p->model->n_dims; dim++) {
-                for (int at = 0; at <= d->n[a]; at++) {
-                    struct defaults t = *d;
-                    memmove(&t.dim[a][at + 1], &t.dim[a][at],
-                            sizeof(int) * (size_t)(t.n[a] - at));
-                    t.dim[a][at] = dim;
-                    t.n[a]++;
-                    int covered = covered_ops(p, st, &t, a);
-                    if (covered > best) {
-                        best = covered;
-                        winner = t;
-                    }
-                }
-            }
-            *d = winner;
-            if (best == before || d->n[a] == MODEL_MAX_DIMS - 1)
-                break;
-        }
-    }
+static struct preference with_dim(const struct preference *d, int dim, int at) {
+    struct preference t = *d;
+    memmove(&t.dim[at + 1], &t.dim[at], sizeof *t.dim * (size_t)(t.n - at));
+    t.dim[at] = dim;
+    t.n++;
+    return t;
 }
 
-static json_t *default_json(const struct model *m, const struct mesh *mesh,
-                            const struct defaults *d) {
-    json_t *obj = json_object();
-    for (int a = 0; a < mesh->n_axes; a++) {
-        json_t *list = json_array();
-        for (int i = 0; i < d->n[a]; i++)
-            json_array_append_new(list, json_string(m->dims[d->dim[a][i]].name));
-        if (d->n[a] == 1) {
-            json_object_set(obj, mesh->name[a], json_array_get(list, 0));
-            json_decref(list);
-        } else if (d->n[a]) {
-            json_object_set_new(obj, mesh->name[a], list);
-        } else {
-            json_decref(list);
-        }
+/* The dims that some op is split on over this axis; returns their number. */
+static int used_dims(const struct groups *g, int axis, int *dims) {
+    int n = 0;
+    for (int64_t i = 0; i < g->list.n; i++) {
+        int k = g->list.p[i].layout.dim[axis], j = 0;
+        if (k == PLACE_NONE)
+            continue;
+        while (j < n && dims[j] != g->list.p[i].space->dim[k])
+            j++;
+        if (j == n)
+            dims[n++] = g->list.p[i].space->dim[k];
     }
+    return n;
+}
+
+/* Greedy: insert the dim, at the place, that covers most further ops, until none helps. `dims`
+ * has room for all of the model. */
+static struct preference choose_preference(const struct groups *g, int axis, int *dims) {
+    struct preference d = {0};
+    int n = used_dims(g, axis, dims), best = covered_ops(g, &d, axis), before = -1;
+    while (best > before && d.n < MAX_PREFERENCES) {
+        struct preference winner = d;
+        before = best;
+        for (int i = 0; i < n; i++) {
+            for (int at = 0; at <= d.n; at++) {
+                struct preference t = with_dim(&d, dims[i], at);
+                int covered = covered_ops(g, &t, axis);
+                if (covered > best) {
+                    best = covered;
+                    winner = t;
+                }
+            }
+        }
+        d = winner;
+    }
+    return d;
+}
+
+static json_t *preference_json(const struct model *m, const struct preference *d) {
+    if (d->n == 1)
+        return json_string(m->dims[d->dim[0]].name);
+    json_t *list = json_array();
+    for (int i = 0; i < d->n; i++)
+        json_array_append_new(list, json_string(m->dims[d->dim[i]].name));
+    return list;
+}
+
+/* Chooses the default of each axis; returns what the file says of it. */
+static json_t *defaults_json(const struct plan *p, const struct stage *st,
+                             struct preference *defaults) {
+    json_t *obj = json_object();
+    struct groups g = {{0}};
+    int *dims = mem_array((size_t)p->model->n_dims, sizeof *dims);
+    group_ops(p, st, &g);
+    for (int a = 0; a < st->mesh.n_axes; a++) {
+        defaults[a] = choose_preference(&g, a, dims);
+        if (defaults[a].n)
+            json_object_set_new(obj, st->mesh.name[a],
+                                preference_json(p->model, &defaults[a]));
+    }
+    arr_release(&g.list);
+    free(dims);
     return obj;
 }
 
+/* ---- exceptions ------------------------------------------------------------------------ */
+
+/* A layout by dims of the model, as a file names them: what an op calls its third dim may be
+ * another dim in the next block. */
+struct named_layout {
+    int dim[MESH_MAX_AXES]; /* or PLACE_NONE */
+};
+
+static struct named_layout name_layout(const struct model_op *op, const struct layout *l) {
+    struct named_layout named;
+    for (int a = 0; a < MESH_MAX_AXES; a++)
+        named.dim[a] = l->dim[a] == PLACE_NONE ? PLACE_NONE : op->space.dim[l->dim[a]];
+    return named;
+}
+
 static json_t *layout_json(const struct model *m, const struct mesh *mesh,
-                           const struct layout *l) {
+                           const struct named_layout *l) {
     json_t *obj = json_object();
     for (int a = 0; a < mesh->n_axes; a++)
         if (l->dim[a] != PLACE_NONE)
@@ -145,72 +322,53 @@ static json_t *layout_json(const struct model *m, const struct mesh *mesh,
     return obj;
 }
 
-/* Do all ops of this place in the stage have the same value at data[i * size]? */
-static bool uniform_place(const struct plan *p, const struct stage *st, int i,
-                          const void *data, size_t size) {
-    const char *bytes = data;
-    int place = p->model->ops[st->ops[i]].place;
-    for (int j = 0; j < st->n_ops; j++)
-        if (p->model->ops[st->ops[j]].place == place &&
-            memcmp(bytes + size * (size_t)i, bytes + size * (size_t)j, size))
+static bool follows(const struct preference *defaults, const struct mesh *mesh,
+                    const struct op_space *space, const struct layout *l) {
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (preferred(&defaults[a], space) != l->dim[a])
             return false;
     return true;
 }
 
-/* "layer.*.qkv" for a place, the name alone for an op outside blocks. */
-static json_t *place_pattern(const struct model_op *op) {
-    if (op->block < 0)
-        return json_string(op->name);
-    int prefix = block_prefix(op->name);
-    const char *rest = strchr(op->name + prefix + 1, '.');
-    return json_sprintf("%.*s.*%s", prefix, op->name, rest ? rest : "");
-}
-
-/* Adds the pattern to the entry of `list` that has this layout, or makes one. */
-static void add_exception(json_t *list, json_t *layout, json_t *pattern) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *e = json_array_get(list, i);
-        if (json_equal(json_object_get(e, "layout"), layout)) {
-            json_array_append_new(json_object_get(e, "ops"), pattern);
-            json_decref(layout);
-            return;
-        }
-    }
-    json_array_append_new(list,
-                          json_pack("{s:[o], s:o}", "ops", pattern, "layout", layout));
-}
-
 static json_t *exceptions_json(const struct plan *p, const struct stage *st,
-                               const struct defaults *d) {
-    json_t *list = json_array();
-    bool *seen = mem_array((size_t)p->model->n_places, sizeof *seen);
+                               const struct preference *defaults) {
+    ARR(struct named_layout) layouts = {0};
+    int *key = mem_array((size_t)st->n_ops, sizeof *key);
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &p->model->ops[st->ops[i]];
-        if (follows_default(d, &st->mesh, op, &st->layouts[i]) || seen[op->place])
+        if (follows(defaults, &st->mesh, &op->space, &st->layouts[i]))
             continue;
-        bool uniform = uniform_place(p, st, i, st->layouts, sizeof *st->layouts);
-        seen[op->place] = uniform;
-        add_exception(list, layout_json(p->model, &st->mesh, &st->layouts[i]),
-                      uniform ? place_pattern(op) : json_string(op->name));
+        struct named_layout named = name_layout(op, &st->layouts[i]);
+        int k = 0;
+        while (k < layouts.n && memcmp(&layouts.p[k], &named, sizeof named) != 0)
+            k++;
+        if (k == layouts.n)
+            arr_push(&layouts, named);
+        key[i] = k + 1;
     }
-    free(seen);
+    json_t *list = json_array(), *patterns = key_patterns(p, st, key, (int)layouts.n);
+    for (int k = 0; k < layouts.n; k++)
+        json_array_append_new(
+            list, json_pack("{s:O, s:o}", "ops", json_array_get(patterns, (size_t)k),
+                            "layout", layout_json(p->model, &st->mesh, &layouts.p[k])));
+    json_decref(patterns);
+    arr_release(&layouts);
+    free(key);
     return list;
 }
 
 static json_t *recompute_json(const struct plan *p, const struct stage *st) {
-    json_t *list = json_array();
-    bool *seen = mem_array((size_t)p->model->n_places, sizeof *seen);
-    for (int i = 0; i < st->n_ops; i++) {
-        const struct model_op *op = &p->model->ops[st->ops[i]];
-        if (!st->recompute[i] || seen[op->place])
-            continue;
-        bool uniform = uniform_place(p, st, i, st->recompute, sizeof *st->recompute);
-        seen[op->place] = uniform;
-        json_array_append_new(list, uniform ? place_pattern(op) : json_string(op->name));
-    }
-    free(seen);
+    int *key = mem_array((size_t)st->n_ops, sizeof *key);
+    for (int i = 0; i < st->n_ops; i++)
+        key[i] = st->recompute[i];
+    json_t *lists = key_patterns(p, st, key, 1);
+    json_t *list = json_incref(json_array_get(lists, 0));
+    json_decref(lists);
+    free(key);
     return list;
 }
+
+/* ---- the document ---------------------------------------------------------------------- */
 
 static void set_unless_empty(json_t *obj, const char *key, json_t *v) {
     bool empty = json_is_object(v) ? !json_object_size(v) : !json_array_size(v);
@@ -227,10 +385,9 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
     json_object_set_new(obj, "mesh", json_string(mesh));
     if (p->n_stages > 1)
         json_object_set_new(obj, "ops", fold_ops(p->model, st->ops, st->n_ops));
-    struct defaults d;
-    choose_defaults(p, st, &d);
-    set_unless_empty(obj, "layout", default_json(p->model, &st->mesh, &d));
-    set_unless_empty(obj, "except", exceptions_json(p, st, &d));
+    struct preference defaults[MESH_MAX_AXES];
+    set_unless_empty(obj, "layout", defaults_json(p, st, defaults));
+    set_unless_empty(obj, "except", exceptions_json(p, st, defaults));
     set_unless_empty(obj, "recompute", recompute_json(p, st));
     if (st->zero)
         json_object_set_new(obj, "zero", json_integer(st->zero));

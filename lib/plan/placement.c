@@ -1,0 +1,183 @@
+#include "plan/placement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct placement placement_replicate(void) {
+    struct placement p;
+    memset(p.at, PLACE_REPLICATE, sizeof p.at);
+    return p;
+}
+
+bool placement_equal(struct placement a, struct placement b) {
+    return !memcmp(a.at, b.at, sizeof a.at);
+}
+
+/* `otherwise`: what a tensor is on an axis that splits a dim which it lacks. */
+static struct placement place(const struct mesh *mesh, const struct layout *l,
+                              const struct axis_map *map, int8_t otherwise) {
+    struct placement p = placement_replicate();
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (l->dim[a] == PLACE_NONE || mesh->size[a] == 1)
+            continue;
+        int8_t axis = map->axis[l->dim[a]];
+        p.at[a] = axis >= 0 ? axis : otherwise;
+    }
+    return p;
+}
+
+struct placement placement_operand(const struct mesh *mesh, const struct layout *l,
+                                   const struct axis_map *map) {
+    return place(mesh, l, map, PLACE_REPLICATE);
+}
+
+struct placement placement_result(const struct mesh *mesh, const struct layout *l,
+                                  const struct axis_map *map) {
+    return place(mesh, l, map, PLACE_PARTIAL);
+}
+
+unsigned placement_axes(const struct mesh *mesh, struct placement p, int what) {
+    unsigned set = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        set |= (unsigned)(p.at[a] == what) << a;
+    return set;
+}
+
+unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p) {
+    unsigned set = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        set |= (unsigned)(p.at[a] >= 0) << a;
+    return set;
+}
+
+void placement_format(const struct model *m, const struct shape *s, const struct mesh *mesh,
+                      struct placement p, char *buf, size_t n) {
+    size_t used = (size_t)snprintf(buf, n, "[");
+    for (int a = 0; a < mesh->n_axes && used < n; a++)
+        used +=
+            (size_t)snprintf(buf + used, n - used, "%s%s:%s", a ? " " : "", mesh->name[a],
+                             p.at[a] >= 0               ? m->dims[s->dim[p.at[a]]].name
+                             : p.at[a] == PLACE_PARTIAL ? "+"
+                                                        : "=");
+    if (used < n)
+        snprintf(buf + used, n - used, "]");
+}
+
+struct box placement_box(const struct mesh *mesh, const struct extents *x,
+                         struct placement p, const int coord[MESH_MAX_AXES]) {
+    struct box b = {{0}, {0}};
+    memcpy(b.size, x->size, sizeof b.size);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        int i = p.at[a];
+        if (i < 0)
+            continue;
+        b.size[i] /= mesh->size[a];
+        b.first[i] += b.size[i] * coord[a];
+    }
+    return b;
+}
+
+int64_t placement_size(const struct mesh *mesh, const struct extents *x, struct placement p,
+                       int axis) {
+    return x->size[axis] / mesh_group_size(mesh, placement_axes(mesh, p, axis));
+}
+
+int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
+                           struct placement p) {
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++)
+        n *= x->size[i];
+    return n / mesh_group_size(mesh, placement_sharded_axes(mesh, p));
+}
+
+int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n) {
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (l->dim[a] == k)
+            n /= mesh->size[a];
+    return n;
+}
+
+/* ---- checks ------------------------------------------------------------------------ */
+
+/* Do the axes that split one axis of a tensor, called `dim` there, divide its size n? */
+static int check_even(const struct model_op *op, const struct mesh *mesh,
+                      const struct layout *l, int k, const char *dim, int64_t n,
+                      struct err *err) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (l->dim[a] != k)
+            continue;
+        if (n % mesh->size[a])
+            return err_input(err, "layout: axis %s (%d) does not divide %s (%lld) of %s",
+                             mesh->name[a], mesh->size[a], dim, (long long)n, op->name);
+        n /= mesh->size[a];
+    }
+    return 0;
+}
+
+static int check_tensor(const struct model *m, const struct model_op *op,
+                        const struct mesh *mesh, const struct layout *l,
+                        const struct shape *s, const struct axis_map *map, int64_t batch,
+                        struct err *err) {
+    for (int k = 0; k < op->space.n; k++) {
+        if (map->axis[k] < 0)
+            continue;
+        int dim = s->dim[map->axis[k]];
+        if (check_even(op, mesh, l, k, m->dims[dim].name, model_dim_size(m, dim, batch),
+                       err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
+                 const struct layout *l, int64_t batch, struct err *err) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        int k = l->dim[a];
+        if (k != PLACE_NONE && op->space.role[k] == ROLE_whole)
+            return err_input(err, "layout: %s cannot be split on dim %s (axis %s)",
+                             op->name, m->dims[op->space.dim[k]].name, mesh->name[a]);
+    }
+    for (int i = 0; i < op->n_in; i++)
+        if (check_tensor(m, op, mesh, l, &m->tensors[op->in[i]].shape, &op->in_map[i],
+                         batch, err) < 0)
+            return -1;
+    for (int i = 0; i < op->n_param; i++)
+        if (op->param[i] >= 0 &&
+            check_tensor(m, op, mesh, l, &m->params[op->param[i]].shape, &op->param_map[i],
+                         batch, err) < 0)
+            return -1;
+    for (int i = 0; i < op->n_out; i++)
+        if (check_tensor(m, op, mesh, l, &m->tensors[op->out[i]].shape, &op->out_map[i],
+                         batch, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- placements made from others --------------------------------------------------- */
+
+/* The first axis of the tensor that mesh axis a may split in p, or PLACE_REPLICATE. It takes the
+ * finest cut, so no inner axis may split there already. */
+static int8_t scatter_axis(const struct mesh *mesh, const struct extents *x,
+                           struct placement p, int a) {
+    for (int i = 0; i < x->rank; i++)
+        if (placement_axes(mesh, p, i) >> a == 0 &&
+            placement_size(mesh, x, p, i) % mesh->size[a] == 0)
+            return (int8_t)i;
+    return PLACE_REPLICATE;
+}
+
+struct placement placement_resolve(const struct mesh *mesh, const struct extents *x,
+                                   struct placement p) {
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (p.at[a] == PLACE_PARTIAL)
+            p.at[a] = scatter_axis(mesh, x, p, a);
+    return p;
+}
+
+struct placement placement_scatter(const struct mesh *mesh, const struct extents *x,
+                                   struct placement p) {
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (p.at[a] < 0 && mesh->size[a] > 1)
+            p.at[a] = scatter_axis(mesh, x, p, a);
+    return p;
+}

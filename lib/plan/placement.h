@@ -1,0 +1,79 @@
+/* placement.h - layouts of ops and placements of tensors: the algebra that sharding rests on.
+ *
+ * A layout gives an op, per mesh axis, one dim of its iteration space or none. A placement gives
+ * a tensor, per mesh axis, Shard(axis of the tensor), Replicate or Partial. The rules are those
+ * of Mesh-TensorFlow (Shazeer et al. 2018), GSPMD (Xu et al. 2021) and PyTorch's DTensor,
+ * derived from the op's maps alone:
+ *
+ *     operand, parameter that has the dim: Shard     else: Replicate
+ *     result that has the dim:             Shard     else: Partial
+ *     gradient of an operand:              Shard     else: Partial
+ *     gradient wanted of a result:         Shard     else: Replicate
+ *
+ * and everything is Replicate on an axis that the op does not use, or that has one device.
+ * Several mesh axes may split one axis of a tensor: the outer one takes the coarser cut.
+ */
+#ifndef WEFT_PLACEMENT_H
+#define WEFT_PLACEMENT_H
+
+#include "model/model.h"
+#include "plan/mesh.h"
+
+enum { PLACE_NONE = -1, PLACE_REPLICATE = -1, PLACE_PARTIAL = -2 };
+
+/* mesh axis -> index into the op's iteration space, or PLACE_NONE. Entries beyond n_axes are
+ * PLACE_NONE. */
+struct layout {
+    int8_t dim[MESH_MAX_AXES];
+};
+
+/* mesh axis -> axis of the tensor, PLACE_REPLICATE or PLACE_PARTIAL. Entries beyond n_axes, and
+ * those of axes of size 1, are Replicate, so placements compare with placement_equal. */
+struct placement {
+    int8_t at[MESH_MAX_AXES];
+};
+
+struct placement placement_replicate(void);
+bool placement_equal(struct placement a, struct placement b);
+/* Of an operand or parameter; also of a gradient that is wanted. */
+struct placement placement_operand(const struct mesh *mesh, const struct layout *l,
+                                   const struct axis_map *map);
+/* Of a result; also of a gradient as it comes out. */
+struct placement placement_result(const struct mesh *mesh, const struct layout *l,
+                                  const struct axis_map *map);
+/* Mesh axes at which the placement is `what`: an axis of the tensor, Replicate or Partial. */
+unsigned placement_axes(const struct mesh *mesh, struct placement p, int what);
+unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p);
+/* "[dp:batch tp:+]": the dim that each mesh axis splits; "=" Replicate, "+" Partial. */
+void placement_format(const struct model *m, const struct shape *s, const struct mesh *mesh,
+                      struct placement p, char *buf, size_t n);
+
+/* What one rank holds of a tensor, or sends of it. */
+struct box {
+    int64_t first[TENSOR_MAX_RANK], size[TENSOR_MAX_RANK];
+};
+struct box placement_box(const struct mesh *mesh, const struct extents *x,
+                         struct placement p, const int coord[MESH_MAX_AXES]);
+/* Local size along one axis of the tensor; local elements. Shards are even, so both are the
+ * same on every rank. */
+int64_t placement_size(const struct mesh *mesh, const struct extents *x, struct placement p,
+                       int axis);
+int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
+                           struct placement p);
+/* Local size of dim k of an op's iteration space, which has n in all. */
+int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n);
+
+/* Is the layout legal for the op: dims that it may split, even shards of every tensor that it
+ * touches? batch: samples of a micro-batch. */
+int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
+                 const struct layout *l, int64_t batch, struct err *err);
+
+/* The same placement with no Partial: each such axis splits the first axis of the tensor that it
+ * divides (half the bytes of a full reduction), else becomes Replicate. */
+struct placement placement_resolve(const struct mesh *mesh, const struct extents *x,
+                                   struct placement p);
+/* Splits Replicate axes of p too where an axis of the tensor allows it (ZeRO). */
+struct placement placement_scatter(const struct mesh *mesh, const struct extents *x,
+                                   struct placement p);
+
+#endif
