@@ -141,7 +141,7 @@ static double shape_us(struct cost *c, enum opcode code, const int64_t *n) {
     if (us >= 0)
         return us;
     struct cost_key key = {.code = code};
-    memcpy(key.n, n, sizeof *n * (size_t)opcode_shape_rank(code));
+    memcpy(key.n, n, sizeof *n * (size_t)instr_info(code)->n_shape);
     note_missing(c, &key);
     return 0;
 }
@@ -158,13 +158,14 @@ static double collective_us(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i) {
     if (i->code == I_norm) /* the squared norm and the loss, summed over the job */
         return plan->devices > 1 ? comm_us(c, I_all_reduce, plan->devices, 1,
-                                           job_crosses(c, plan), 4 * i->n[0])
+                                           job_crosses(c, plan), 4 * i->n.norm.elems)
                                  : 0;
     int size = mesh_group_size(sp->mesh, i->axes);
     if (size <= 1)
         return 0;
     return comm_us(c, i->code, size, mesh_group_stride(sp->mesh, i->axes),
-                   cost_group_crosses(c, plan, sp->stage, i->axes), 4 * i->n[0]);
+                   cost_group_crosses(c, plan, sp->stage, i->axes),
+                   4 * i->n.all_reduce.elems);
 }
 
 double cost_instr_us(struct cost *c, const struct plan *plan,
@@ -176,11 +177,11 @@ double cost_instr_us(struct cost *c, const struct plan *plan,
     case KEY_SHAPE:
     case KEY_CURVE: break;
     }
-    if (i->code == I_fill && i->n[0] == 0) /* all gradients of the stage */
+    if (i->code == I_fill && i->n.fill.elems == 0) /* all gradients of the stage */
         return sp->bytes[MEM_gradients]
                    ? shape_us(c, I_fill, (const int64_t[]){sp->bytes[MEM_gradients] / 4})
                    : 0;
-    return shape_us(c, i->code, i->n);
+    return shape_us(c, i->code, i->n.v);
 }
 
 static double fraction(double f) {
@@ -198,10 +199,9 @@ double cost_instr_overlap(struct cost *c, const struct plan *plan,
 /* ---- transfers --------------------------------------------------------------------- */
 
 /* Elements in one run of memory when the box is copied from or to the block. */
-static int64_t run_length(const struct shape *s, const struct block *block,
-                          const struct block *box) {
+static int64_t run_length(int rank, const struct box *block, const struct box *box) {
     int64_t run = 1;
-    for (int i = s->rank - 1; i >= 0; i--) {
+    for (int i = rank - 1; i >= 0; i--) {
         run *= box->size[i];
         if (box->size[i] != block->size[i])
             break;
@@ -209,13 +209,13 @@ static int64_t run_length(const struct shape *s, const struct block *block,
     return run;
 }
 
-static struct block block_of(const struct program *g, const struct transfer *t, int rank,
-                             bool sender) {
+static struct box block_of(const struct program *g, const struct transfer *t, int rank,
+                           bool sender) {
     const struct stage *st = &g->plan->stages[sender ? t->from : t->to];
     int coord[MESH_MAX_AXES];
     mesh_coords(&st->mesh, rank - st->first_rank, coord);
-    return placement_block(&st->mesh, transfer_shape(g, t), &g->sizes,
-                           sender ? t->from_place : t->to_place, coord);
+    struct extents x = transfer_extents(g, t);
+    return placement_box(&st->mesh, &x, sender ? t->from_place : t->to_place, coord);
 }
 
 /* The runs of the first message stand for all: shards are even. */
@@ -225,10 +225,10 @@ static void find_runs(const struct program *g, const struct transfer *t, int64_t
     *pack = *unpack = 1;
     int n = transfer_pieces(g, t, g->plan->stages[t->to].first_rank, false, &pieces);
     if (n > 0) {
-        struct block from = block_of(g, t, pieces[0].src, true);
-        struct block to = block_of(g, t, pieces[0].dst, false);
-        *pack = run_length(transfer_shape(g, t), &from, &pieces[0].box);
-        *unpack = run_length(transfer_shape(g, t), &to, &pieces[0].box);
+        struct box from = block_of(g, t, pieces[0].src, true);
+        struct box to = block_of(g, t, pieces[0].dst, false);
+        *pack = run_length(transfer_shape(g, t)->rank, &from, &pieces[0].box);
+        *unpack = run_length(transfer_shape(g, t)->rank, &to, &pieces[0].box);
     }
     free(pieces);
 }
@@ -253,14 +253,15 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
 static double transfer_alone_us(struct cost *c, const struct plan *plan,
                                 const struct stage_program *sp, const struct instr *i) {
     if (i->code == I_send)
-        return cost_copy_us(c, i->n[0], i->n[0]);
+        return cost_copy_us(c, i->n.send.elems, i->n.send.elems);
     const struct model *m = plan->model;
     int op = i->tensor >= 0 ? m->tensors[i->tensor].producer : m->params[i->param].first_op;
     int from = plan->stage_of[op];
     if (from == sp->stage) /* a gradient, from behind */
         from = sp->stage + 1 < plan->n_stages ? sp->stage + 1 : sp->stage;
     bool cross = stages_cross(c, plan, from, sp->stage);
-    return cost_p2p_us(c, stage_distance(plan, from, sp->stage), cross, 4 * i->n[0]) *
+    return cost_p2p_us(c, stage_distance(plan, from, sp->stage), cross,
+                       4 * i->n.recv.elems) *
            (1 - fraction(profile_overlap_of(c->times, "p2p", cross)));
 }
 
@@ -329,10 +330,11 @@ char *cost_key_format(const struct cost_key *k, char *buf, size_t n) {
                  (long long)k->n[1], k->n[2] ? "cross" : "node", (long long)k->n[3]);
         return buf;
     }
-    struct instr i = {.code = k->code};
-    memcpy(i.n, k->n, sizeof i.n);
-    char shape[128];
-    snprintf(buf, n, "%s %s", opcode_name(k->code), instr_shape(&i, shape, sizeof shape));
+    union instr_n shape = {{0}};
+    memcpy(shape.v, k->n, sizeof k->n);
+    char text[128];
+    snprintf(buf, n, "%s %s", opcode_name(k->code),
+             instr_shape_format(k->code, &shape, text, sizeof text));
     return buf;
 }
 
@@ -409,7 +411,7 @@ void streams_reset(struct streams *s) {
 static double operands_ready(const struct streams *s, const struct instr *i) {
     double t = 0;
     for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in[k] : i->out[k - INSTR_MAX_IN];
+        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
         if (b >= 0 && s->epoch[b] == s->now && s->ready[b] > t)
             t = s->ready[b];
     }
@@ -419,7 +421,7 @@ static double operands_ready(const struct streams *s, const struct instr *i) {
 /* A collective's operands are not to be touched until it ends, whether read or written. */
 static void hold_operands(struct streams *s, const struct instr *i, double until) {
     for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in[k] : i->out[k - INSTR_MAX_IN];
+        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
         if (b >= 0) {
             s->ready[b] = until;
             s->epoch[b] = s->now;

@@ -40,27 +40,29 @@ bool enumerate_factor(int64_t factor, int64_t max_devices) {
 
 /* ---- the reduced model --------------------------------------------------- */
 
-/* Ops of one place differ only in which operands are data (the first layer of some models).
- */
-static int64_t op_class(const struct model *m, const struct model_op *op) {
-    int64_t c = op->place;
-    for (int k = 0; k < MODEL_MAX_OPERANDS; k++)
-        c = 2 * c + (k < op->n_in && m->tensors[op->in[k]].producer < 0);
-    return c;
+/* Ops of one place differ only in which operands are data (the first layer of some models). */
+static bool same_class(const struct model *m, const struct model_op *a,
+                       const struct model_op *b) {
+    if (a->place != b->place)
+        return false;
+    for (int k = 0; k < a->n_in; k++)
+        if ((m->tensors[a->in[k]].producer < 0) != (m->tensors[b->in[k]].producer < 0))
+            return false;
+    return true;
 }
 
 /* Of every op, the first of its class. */
 static void find_classes(const struct model *m, int *first) {
-    int64_t n = ((int64_t)m->n_places + 1) << MODEL_MAX_OPERANDS;
-    int *seen = mem_array((size_t)n, sizeof *seen);
-    memset(seen, -1, sizeof *seen * (size_t)n);
+    int n = 0, *classes = mem_array((size_t)m->n_ops, sizeof *classes);
     for (int i = 0; i < m->n_ops; i++) {
-        int *s = &seen[op_class(m, &m->ops[i])];
-        if (*s < 0)
-            *s = i;
-        first[i] = *s;
+        int c = 0;
+        while (c < n && !same_class(m, &m->ops[i], &m->ops[classes[c]]))
+            c++;
+        if (c == n)
+            classes[n++] = i;
+        first[i] = classes[c];
     }
-    free(seen);
+    free(classes);
 }
 
 /* Number of `old` in the list of those kept, appended if it is new. */
@@ -75,6 +77,8 @@ static void reduce_params(const struct model *m, struct model *r, int *param_of)
     for (int i = 0; i < r->n_ops; i++) {
         for (int k = 0; k < r->ops[i].n_param; k++) {
             int old = r->ops[i].param[k], known = r->n_params;
+            if (old < 0)
+                continue;
             int id = r->ops[i].param[k] = renumber(param_of, &r->n_params, old);
             if (id == known) {
                 r->params[id] = m->params[old];
@@ -84,25 +88,42 @@ static void reduce_params(const struct model *m, struct model *r, int *param_of)
     }
 }
 
-/* Operands made by a layer that is left out are taken from the one that stands for it. */
+/* The tensor that stands for this one: a layer that is left out makes what the one that stands for
+ * it makes. */
+static int stand_in(const struct model *m, const int *first, int tensor) {
+    int producer = m->tensors[tensor].producer;
+    for (int k = 0; producer >= 0 && k < m->ops[producer].n_out; k++)
+        if (m->ops[producer].out[k] == tensor)
+            return m->ops[first[producer]].out[k];
+    return tensor;
+}
+
+static void reduce_list(const struct model *m, struct model *r, const int *first,
+                        const int *op_of, int *tensor_of, int *list, int n) {
+    for (int k = 0; k < n; k++) {
+        int old = stand_in(m, first, list[k]), producer = m->tensors[old].producer;
+        list[k] = renumber(tensor_of, &r->n_tensors, old);
+        r->tensors[list[k]] = m->tensors[old];
+        if (producer >= 0)
+            r->tensors[list[k]].producer = op_of[first[producer]];
+    }
+}
+
 static void reduce_tensors(const struct model *m, struct model *r, const int *first,
                            const int *op_of, int *tensor_of) {
     r->tensors = arena_array(&r->arena, (size_t)m->n_tensors + 1, sizeof *r->tensors);
     for (int i = 0; i < r->n_ops; i++) {
         struct model_op *op = &r->ops[i];
-        int *ids[MODEL_MAX_OPERANDS + 1] = {&op->out};
-        for (int k = 0; k < op->n_in; k++)
-            ids[k + 1] = &op->in[k];
-        for (int k = 0; k <= op->n_in; k++) {
-            int old = *ids[k], producer = m->tensors[old].producer;
-            if (producer >= 0)
-                old = m->ops[first[producer]].out;
-            *ids[k] = renumber(tensor_of, &r->n_tensors, old);
-            r->tensors[*ids[k]] = m->tensors[old];
-            if (producer >= 0)
-                r->tensors[*ids[k]].producer = op_of[first[producer]];
-        }
+        reduce_list(m, r, first, op_of, tensor_of, op->out, op->n_out);
+        reduce_list(m, r, first, op_of, tensor_of, op->in, op->n_in);
     }
+}
+
+static int *copy_ids(struct arena *arena, const int *ids, int n) {
+    int *copy = arena_array(arena, (size_t)n, sizeof *copy);
+    if (n)
+        memcpy(copy, ids, sizeof *copy * (size_t)n);
+    return copy;
 }
 
 static int *unknown(int n) {
@@ -123,12 +144,15 @@ static void reduce_model(const struct model *m, struct model *r) {
     for (int i = 0; i < m->n_ops; i++) {
         if (first[i] != i)
             continue;
-        op_of[i] = r->n_ops;
-        r->ops[r->n_ops++] = m->ops[i];
+        struct model_op *op = &r->ops[r->n_ops];
+        *op = m->ops[i];
+        op->in = copy_ids(&r->arena, op->in, op->n_in);
+        op->out = copy_ids(&r->arena, op->out, op->n_out);
+        op->param = copy_ids(&r->arena, op->param, op->n_param);
+        op_of[i] = r->n_ops++;
     }
     reduce_tensors(m, r, first, op_of, tensor_of);
     reduce_params(m, r, param_of);
-    r->loss = op_of[first[m->loss]];
     free(first);
     free(op_of);
     free(tensor_of);
@@ -177,15 +201,15 @@ static void widen(struct range *r, int64_t v) {
 }
 
 static void collect_instr(struct collector *c, const struct instr *i) {
-    int rank = opcode_shape_rank(i->code);
+    int rank = instr_info(i->code)->n_shape;
     if (opcode_key(i->code) == KEY_SHAPE) {
         struct enum_key key = {.code = i->code};
-        memcpy(key.n, i->n, sizeof *key.n * (size_t)rank);
+        memcpy(key.n, i->n.v, sizeof *key.n * (size_t)rank);
         collect_key(c, &key);
     } else if (opcode_key(i->code) == KEY_CURVE) {
-        widen(&c->elems[i->code], i->n[0]);
+        widen(&c->elems[i->code], i->n.v[0]);
         if (rank > 1)
-            widen(&c->inner[i->code], i->n[1]);
+            widen(&c->inner[i->code], i->n.v[1]);
     }
 }
 
@@ -195,38 +219,43 @@ struct walk {
     struct collector *c;
     struct plan *plan;
     int stage;
-    dimset splittable;
-    struct dim_sizes sizes;
+    const struct model_op *op;
 };
 
 static void compile_split(struct walk *w) {
+    const struct stage *st = &w->plan->stages[w->stage];
     struct stage_program sp;
-    if (stage_compile(w->plan, w->stage, &sp, NULL) < 0)
+    if (layout_check(w->plan->model, w->op, &st->mesh, &st->layouts[0],
+                     w->plan->micro_batch, NULL) < 0 ||
+        stage_compile(w->plan, w->stage, &sp, NULL) < 0)
         return;
     for (int i = 0; i < sp.n_instrs; i++)
         collect_instr(w->c, &sp.instrs[i]);
     stage_program_release(&sp);
 }
 
-/* Splits dims from d on in every way; `total` devices are in use by the dims before. */
-static void walk_splits(struct walk *w, int d, int64_t total) {
+/* Splits dims of the op's space from k on in every way; `total` devices are in use by the dims
+ * before. */
+static void walk_splits(struct walk *w, int k, int64_t total) {
+    const struct op_space *space = &w->op->space;
     struct stage *st = &w->plan->stages[w->stage];
-    while (d < w->plan->model->n_dims && !(w->splittable >> d & 1))
-        d++;
-    if (d == w->plan->model->n_dims) {
+    while (k < space->n && space->role[k] == ROLE_whole)
+        k++;
+    if (k == space->n) {
         compile_split(w);
         return;
     }
-    walk_splits(w, d + 1, total);
+    walk_splits(w, k + 1, total);
     if (st->mesh.n_axes == MAX_AXES)
         return;
     int a = st->mesh.n_axes++;
-    st->layouts[0].dim[a] = (int8_t)d;
+    int64_t size = model_dim_size(w->plan->model, space->dim[k], w->plan->micro_batch);
+    st->layouts[0].dim[a] = (int8_t)k;
     for (int64_t f = 2; f * total <= w->c->max_devices; f++) {
-        if (w->sizes.size[d] % f || !enumerate_factor(f * total, w->c->max_devices))
+        if (size % f || !enumerate_factor(f * total, w->c->max_devices))
             continue;
         st->mesh.size[a] = (int)f;
-        walk_splits(w, d + 1, f * total);
+        walk_splits(w, k + 1, f * total);
     }
     st->layouts[0].dim[a] = PLACE_NONE;
     st->mesh.n_axes--;
@@ -236,13 +265,11 @@ static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) 
     int *bounds = mem_array((size_t)m->n_ops + 1, sizeof *bounds);
     for (int i = 0; i <= m->n_ops; i++)
         bounds[i] = i;
-    struct walk w = {.c = c,
-                     .plan = plan_create(m, m->n_ops, bounds),
-                     .sizes = dim_sizes_of(m, micro_batch)};
+    struct walk w = {.c = c, .plan = plan_create(m, m->n_ops, bounds)};
     w.plan->batch = w.plan->micro_batch = micro_batch;
     for (int s = 0; s < m->n_ops; s++) {
         w.stage = s;
-        w.splittable = m->ops[s].splittable;
+        w.op = &m->ops[s];
         walk_splits(&w, 0, 1);
     }
     plan_destroy(w.plan);
@@ -280,7 +307,8 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
             uses[m->ops[i].in[k]]++;
     for (int t = 0; t < m->n_tensors; t++) {
         const struct shape *s = &m->tensors[t].shape;
-        int64_t n = model_elements(m, s, batch);
+        struct extents x = model_extents(m, s, batch);
+        int64_t n = extents_count(&x);
         if (m->tensors[t].producer < 0 || !s->rank)
             continue;
         widen_copy(c, m, s, n);
@@ -300,10 +328,12 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
     int *uses = mem_array((size_t)m->n_params + 1, sizeof *uses);
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param; k++)
-            uses[m->ops[i].param[k]]++;
+            if (m->ops[i].param[k] >= 0)
+                uses[m->ops[i].param[k]]++;
     for (int p = 0; p < m->n_params; p++) {
         const struct shape *s = &m->params[p].shape;
-        int64_t n = model_elements(m, s, 1);
+        struct extents x = model_extents(m, s, 1);
+        int64_t n = extents_count(&x);
         static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
         for (int k = 0; k < 3; k++)
             widen_share(c, codes[k], n);
@@ -333,7 +363,7 @@ static void add_sizes(struct collector *c, enum opcode code, int64_t inner) {
 static void add_curve(struct collector *c, enum opcode code) {
     if (!c->elems[code].hi)
         return;
-    if (opcode_shape_rank(code) == 1) {
+    if (instr_info(code)->n_shape == 1) {
         add_sizes(c, code, 0);
         return;
     }
@@ -397,7 +427,7 @@ bool enumeration_covers(const struct enumeration *e, enum opcode code, const int
     struct enum_key key = {.code = code};
     switch (opcode_key(code)) {
     case KEY_SHAPE:
-        memcpy(key.n, n, sizeof *n * (size_t)opcode_shape_rank(code));
+        memcpy(key.n, n, sizeof *n * (size_t)instr_info(code)->n_shape);
         return bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order) != NULL;
     case KEY_CURVE:
         for (int64_t i = 0; i < e->n; i++)

@@ -67,7 +67,7 @@ static int collective_find(const char *name) {
 /* ---- the hash table ------------------------------------------------------ */
 
 static struct entry *slot_of(const struct profile_times *t, int code, const int64_t *n) {
-    int rank = opcode_shape_rank((enum opcode)code);
+    int rank = instr_info((enum opcode)code)->n_shape;
     uint64_t h = hash_bytes(n, sizeof *n * (size_t)rank, (uint64_t)code);
     for (uint64_t i = h & (uint64_t)t->mask;; i = (i + 1) & (uint64_t)t->mask) {
         struct entry *e = &t->table[i];
@@ -210,9 +210,9 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     if (key != KEY_SHAPE && key != KEY_CURVE)
         return 0;
     int64_t n[INSTR_MAX_SHAPE] = {0};
-    if (parse_shape(shape, opcode_shape_rank((enum opcode)code), n) < 0)
-        return err_input(err, "op: %.32s %.64s: expected the shape \"%s\"", instr, shape,
-                         opcode_shape((enum opcode)code));
+    if (parse_shape(shape, instr_info((enum opcode)code)->n_shape, n) < 0)
+        return err_input(err, "op: %.32s %.64s: expected a shape of %d numbers", instr,
+                         shape, instr_info((enum opcode)code)->n_shape);
     if (!good_time(us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
                          shape, us);
@@ -385,7 +385,7 @@ double profile_op_us(const struct profile_times *t, int opcode, const int64_t *s
         if (shape[0] <= 0)
             return 0;
         return curve_us(&t->curves, opcode, shape[0],
-                        opcode_shape_rank(code) > 1 ? shape[1] : 0);
+                        instr_info(code)->n_shape > 1 ? shape[1] : 0);
     default: return -1;
     }
 }

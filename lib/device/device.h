@@ -3,8 +3,8 @@
  * The executor and the profiler call the same function, so what is timed is what runs. Pointers
  * are resolved by the caller; shapes are those of the instruction (program.h).
  *
- *     struct device_args args = {.scale = 1};
- *     device_exec(I_linear, (int64_t[]){m, n, k, 0, 1}, in, out, &args);
+ *     union instr_n n = {.linear = {.m = m, .n = n, .k = k, .bias = 1}};
+ *     device_exec(I_linear, &n, &src, &dst, &(struct device_args){0});
  */
 #ifndef WEFT_DEVICE_H
 #define WEFT_DEVICE_H
@@ -27,10 +27,10 @@ struct device_args {
     int64_t step;                                                 /* adamw, from 1 */
 };
 
-/* Runs the instruction. in/out follow the operand order of OPCODES; absent ones are NULL.
- * Returns what cross_entropy, cross_entropy_finish and sum_squares yield, else 0. Collectives,
- * transfers, input, norm and fill are not for the device. */
-double device_exec(enum opcode code, const int64_t *n, float *const *in, float *const *out,
-                   const struct device_args *args);
+/* Runs the instruction; addresses of absent operands are NULL. Returns what cross_entropy,
+ * cross_entropy_finish and sum_squares add up, else 0. Only what is keyed by what it computes
+ * (KEY_SHAPE, KEY_CURVE) is for the device: the rest is the executor's. */
+double device_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
+                   const union instr_dst *out, const struct device_args *a);
 
 #endif

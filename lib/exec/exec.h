@@ -43,8 +43,8 @@ struct exec_metrics {
 struct exec_piece {
     int peer;
     int copy_rank; /* the box as a strided copy between the block and dense memory */
-    int64_t size[MODEL_MAX_RANK], block_stride[MODEL_MAX_RANK],
-        dense_stride[MODEL_MAX_RANK];
+    int64_t size[TENSOR_MAX_RANK], block_stride[TENSOR_MAX_RANK],
+        dense_stride[TENSOR_MAX_RANK];
     int64_t block_offset; /* floats, of the box in the block */
     int64_t staging;      /* floats into the staging, or -1: straight into the block */
     int64_t elems;
@@ -57,7 +57,8 @@ struct exec_instr {
     struct comm_request *
         *requests;       /* one per piece, for each message that may be under way */
     int64_t depth, uses; /* of send: messages under way at most; so far */
-    struct block block;  /* of input */
+    struct box box;      /* of input */
+    double loss_weight;  /* of a loss: its terms count as those of the first loss */
     bool counts;         /* this rank's loss or norm enters the sum */
 };
 

@@ -12,7 +12,7 @@ static int make_groups(struct exec *x, struct err *err) {
     bool wanted[1 << MESH_MAX_AXES] = {false};
     for (int i = 0; i < x->sp->n_instrs; i++) {
         const struct instr *ins = &x->sp->instrs[i];
-        if (opcode_key(ins->code) == KEY_COMM && ins->code != I_norm)
+        if (opcode_is_collective(ins->code))
             wanted[ins->axes] = true;
     }
     int *ranks = mem_array((size_t)mesh_devices(mesh), sizeof *ranks), rc = 0;
@@ -29,9 +29,9 @@ static int make_groups(struct exec *x, struct err *err) {
     return rc;
 }
 
-static struct block block_of(const struct exec *x, const struct shape *s,
-                             struct placement p) {
-    return placement_block(x->sp->mesh, s, &x->g->sizes, p, x->rp.coord);
+static struct box box_of(const struct exec *x, const struct shape *s, struct placement p) {
+    struct extents n = model_extents(x->g->plan->model, s, x->g->plan->micro_batch);
+    return placement_box(x->sp->mesh, &n, p, x->rp.coord);
 }
 
 /* Row-major strides of a block. */
@@ -44,16 +44,16 @@ static void strides_of(int rank, const int64_t *size, int64_t *stride) {
 }
 
 /* A box inside a block as a strided copy to or from dense memory. */
-static void box_copy(const struct shape *s, const struct block *block,
-                     const struct block *box, struct exec_piece *out) {
-    int64_t stride[MODEL_MAX_RANK], dense[MODEL_MAX_RANK];
+static void box_copy(const struct shape *s, const struct box *block, const struct box *box,
+                     struct exec_piece *out) {
+    int64_t stride[TENSOR_MAX_RANK], dense[TENSOR_MAX_RANK];
     strides_of(s->rank, block->size, stride);
     strides_of(s->rank, box->size, dense);
     out->block_offset = 0;
     for (int i = 0; i < s->rank; i++)
         out->block_offset += (box->first[i] - block->first[i]) * stride[i];
     /* Merge neighbouring dims that are one run in the block, too. */
-    int64_t size[MODEL_MAX_RANK], from[MODEL_MAX_RANK], to[MODEL_MAX_RANK];
+    int64_t size[TENSOR_MAX_RANK], from[TENSOR_MAX_RANK], to[TENSOR_MAX_RANK];
     int n = 0;
     for (int i = 0; i < s->rank; i++) {
         if (box->size[i] == 1)
@@ -88,7 +88,7 @@ static void prepare_transfer(struct exec *x, const struct instr *ins,
     r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
     r->depth = source ? t->depth : 1;
     r->requests = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->requests);
-    struct block block = block_of(x, s, source ? t->from_place : t->to_place);
+    struct box block = box_of(x, s, source ? t->from_place : t->to_place);
     int64_t staged = 0;
     for (int i = 0; i < r->n_pieces; i++) {
         struct exec_piece *p = &r->pieces[i];
@@ -105,14 +105,15 @@ static void prepare_transfer(struct exec *x, const struct instr *ins,
 }
 
 static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
-                                   const struct block *b) {
+                                   const struct box *b) {
     struct kernel_box box = {.rank = s->rank};
     for (int i = 0; i < s->rank; i++) {
         box.size[i] = b->size[i];
         box.first[i] = b->first[i];
         /* The batch is indexed over the whole step, not over one micro-batch. */
-        box.whole[i] = s->dim[i] == x->g->plan->model->batch ? x->g->plan->batch
-                                                             : x->g->sizes.size[s->dim[i]];
+        box.whole[i] = s->dim[i] == x->g->plan->model->batch
+                           ? x->g->plan->batch
+                           : model_dim_size(x->g->plan->model, s->dim[i], 0);
     }
     return box;
 }
@@ -122,33 +123,37 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     struct device_args *a = &r->args;
     r->counts = rank_is_first(&x->rp, ins->axes);
     if (ins->op >= 0)
-        a->eps = (float)m->ops[ins->op].eps;
+        a->eps = (float)m->ops[ins->op].attr[ATTR_eps];
     switch (ins->code) {
-    case I_input: r->block = block_of(x, &m->tensors[ins->tensor].shape, ins->place); break;
+    case I_input: r->box = box_of(x, &m->tensors[ins->tensor].shape, ins->place); break;
     case I_linear: a->skip_bias = !r->counts; break;
     case I_embedding:
     case I_embedding_dw:
-        a->first = block_of(x, &m->params[ins->param].shape, ins->place).first[0];
+        a->first = box_of(x, &m->params[ins->param].shape, ins->place).first[0];
+        break;
+    case I_cross_entropy:
+    case I_cross_entropy_finish:
+        r->loss_weight =
+            (double)x->g->loss_terms / (double)program_loss_terms(x->g, ins->op);
         break;
     case I_cross_entropy_part:
     case I_cross_entropy_dx: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
-        a->first = block_of(x, s, ins->place).first[s->rank - 1];
-        a->scale = (float)(1.0 / (double)x->g->loss_terms);
+        a->first = box_of(x, s, ins->place).first[s->rank - 1];
+        a->scale = (float)(1.0 / (double)program_loss_terms(x->g, ins->op));
         break;
     }
     case I_dropout: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
-        struct block b = block_of(x, s, ins->place);
+        struct box b = box_of(x, s, ins->place);
         a->box = whole_box(x, s, &b);
-        a->rate = (float)m->ops[ins->op].rate;
+        a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
         break;
     }
     case I_copy:
         a->copy = &ins->copy;
-        for (int k = 0; k < x->sp->mesh->n_axes; k++)
-            if (ins->axes >> k & 1)
-                a->src_offset = x->rp.coord[k] * ins->copy.src_step;
+        a->src_offset =
+            mesh_group_index(x->sp->mesh, ins->axes, x->rp.coord) * ins->copy.src_step;
         break;
     case I_adamw:
     case I_sgd:
@@ -162,7 +167,7 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     case I_recv: prepare_transfer(x, ins, r); break;
     default: break;
     }
-    if (opcode_key(ins->code) == KEY_COMM && ins->code != I_norm)
+    if (opcode_is_collective(ins->code))
         r->group = x->groups[ins->axes];
 }
 
@@ -180,7 +185,7 @@ void exec_init(struct exec *x) {
     for (int i = 0; i < x->sp->n_params; i++) {
         const struct param_instance *p = &x->sp->params[i];
         const struct model_param *mp = &m->params[p->param];
-        struct block b = block_of(x, &mp->shape, p->place);
+        struct box b = box_of(x, &mp->shape, p->place);
         struct kernel_box box = whole_box(x, &mp->shape, &b);
         float *w = (float *)(x->arena + x->sp->buffers[p->buffer].offset);
         int64_t n = x->sp->buffers[p->buffer].elems;

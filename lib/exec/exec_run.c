@@ -29,24 +29,36 @@ static float *staging(struct exec *x, int64_t at, int64_t elems) {
     return (float *)(x->arena + at);
 }
 
-/* Reads this rank's block of the micro-batch's data. */
+/* One run of a sample, from position `at` on. */
+static void read_run(struct exec *x, enum data_source source, int64_t sample, int64_t at,
+                     int64_t n, void *out) {
+    switch (source) {
+    case DATA_TOKEN: data_tokens(x->data, x->split, sample, at, n, out, NULL); break;
+    case DATA_NEXT_TOKEN: data_tokens(x->data, x->split, sample, at, n, NULL, out); break;
+    case DATA_IMAGE: data_image(x->data, x->split, sample, at, n, out, NULL); break;
+    case DATA_LABEL: data_image(x->data, x->split, sample, 0, 0, NULL, out); break;
+    case DATA_SOURCE_COUNT: break;
+    }
+}
+
+/* The samples of this rank's box, each run by run: all of its axes but the last are counted up. */
 static void run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
                       int64_t micro_batch, void *out) {
-    const struct model_tensor *t = &x->g->plan->model->tensors[ins->tensor];
-    int64_t first = x->sample + micro_batch * x->g->plan->micro_batch + r->block.first[0];
-    int64_t at = r->block.first[1], n = t->shape.rank > 1 ? r->block.size[1] : 1;
-    for (int64_t b = 0; b < r->block.size[0]; b++) {
-        int32_t *ids = (int32_t *)out + b * n;
-        switch (t->source) {
-        case DATA_TOKEN: data_tokens(x->data, x->split, first + b, at, n, ids, NULL); break;
-        case DATA_NEXT_TOKEN:
-            data_tokens(x->data, x->split, first + b, at, n, NULL, ids);
-            break;
-        case DATA_IMAGE:
-            data_image(x->data, x->split, first + b, at, n, (float *)out + b * n, NULL);
-            break;
-        case DATA_LABEL: data_image(x->data, x->split, first + b, 0, 0, NULL, ids); break;
+    const struct model *m = x->g->plan->model;
+    const struct model_tensor *t = &m->tensors[ins->tensor];
+    struct extents whole = model_extents(m, &t->shape, 1);
+    int last = t->shape.rank - 1;
+    int64_t first = x->sample + micro_batch * x->g->plan->micro_batch;
+    int64_t n = last ? r->box.size[last] : 1, runs = ins->n.input.elems / n;
+    for (int64_t i = 0; i < runs; i++) {
+        int64_t rest = i, at = last ? r->box.first[last] : 0, step = last ? whole.size[last] : 1;
+        for (int d = last - 1; d > 0; d--) {
+            at += step * (r->box.first[d] + rest % r->box.size[d]);
+            rest /= r->box.size[d];
+            step *= whole.size[d];
         }
+        int64_t sample = first + r->box.first[0] + (last ? rest : i);
+        read_run(x, t->source, sample, at, n, (int32_t *)out + i * n);
     }
 }
 
@@ -121,7 +133,7 @@ static int run_norm(struct exec *x, struct err *err) {
 
 static int run_collective(const struct instr *ins, const struct exec_instr *r, float *in,
                           float *out, struct err *err) {
-    int64_t n = ins->n[0], per_rank = n / comm_group_size(r->group);
+    int64_t n = ins->n.all_reduce.elems, per_rank = n / comm_group_size(r->group);
     switch (ins->code) {
     case I_all_gather: return comm_all_gather(r->group, in, out, per_rank, err);
     case I_all_reduce: return comm_all_reduce(r->group, in, n, err);
@@ -133,7 +145,8 @@ static int run_collective(const struct instr *ins, const struct exec_instr *r, f
 
 /* Compute: what changes from call to call is set here. */
 static void run_compute(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                        int64_t micro_batch, float **in, float **out) {
+                        int64_t micro_batch, const union instr_src *in,
+                        const union instr_dst *out) {
     struct device_args a = r->args;
     if (ins->code == I_dropout) {
         const struct model *m = x->g->plan->model;
@@ -149,36 +162,38 @@ static void run_compute(struct exec *x, const struct instr *ins, const struct ex
     a.grad_scale = (float)x->grad_scale;
     a.lr = (float)x->lr;
     a.step = x->step + 1;
-    double value = device_exec(ins->code, ins->n, in, out, &a);
+    double value = device_exec(ins->code, &ins->n, in, out, &a);
     if (!r->counts)
         return;
     if (ins->code == I_cross_entropy || ins->code == I_cross_entropy_finish)
-        x->loss_sum += value;
+        x->loss_sum += value * r->loss_weight;
     else if (ins->code == I_sum_squares)
         x->norm_squared += value;
 }
 
 static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr *r,
                      int64_t micro_batch, struct err *err) {
-    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
+    union instr_src in;
+    union instr_dst out;
     for (int k = 0; k < INSTR_MAX_IN; k++)
-        in[k] = address(x, ins->in[k], micro_batch);
+        in.v[k] = address(x, ins->in.v[k], micro_batch);
     for (int k = 0; k < INSTR_MAX_OUT; k++)
-        out[k] = address(x, ins->out[k], micro_batch);
+        out.v[k] = address(x, ins->out.v[k], micro_batch);
     switch (ins->code) {
-    case I_input: run_input(x, ins, r, micro_batch, out[0]); return 0;
+    case I_input: run_input(x, ins, r, micro_batch, out.input.y); return 0;
     case I_fill:
         memset(x->arena + x->sp->bytes[MEM_parameters], 0,
                (size_t)x->sp->bytes[MEM_gradients]);
         return 0;
-    case I_send: return run_send(x, ins, r, in[0], err);
-    case I_recv: return run_recv(x, ins, r, out[0], err);
+    case I_send: return run_send(x, ins, r, in.send.x, err);
+    case I_recv: return run_recv(x, ins, r, out.recv.y, err);
     case I_norm: return run_norm(x, err);
     case I_all_gather:
     case I_all_reduce:
     case I_reduce_scatter:
-    case I_all_to_all: return run_collective(ins, r, in[0], out[0], err);
-    default: run_compute(x, ins, r, micro_batch, in, out); return 0;
+    case I_all_to_all:
+        return run_collective(ins, r, in.all_reduce.x, out.all_reduce.y, err);
+    default: run_compute(x, ins, r, micro_batch, &in, &out); return 0;
     }
 }
 

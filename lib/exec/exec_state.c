@@ -12,10 +12,11 @@ enum { REPORT_TAG = 1 << 20 };
 static struct checkpoint_box box_of(const struct exec *x, int param,
                                     struct placement place) {
     const struct shape *s = &x->g->plan->model->params[param].shape;
-    struct block b = placement_block(x->sp->mesh, s, &x->g->sizes, place, x->rp.coord);
+    struct extents n = model_extents(x->g->plan->model, s, 1);
+    struct box b = placement_box(x->sp->mesh, &n, place, x->rp.coord);
     struct checkpoint_box box = {.dims = s->rank};
     for (int i = 0; i < s->rank; i++) {
-        box.shape[i] = x->g->sizes.size[s->dim[i]];
+        box.shape[i] = n.size[i];
         box.first[i] = b.first[i];
         box.size[i] = b.size[i];
     }

@@ -17,8 +17,7 @@ static void fill_infos(void) {
     struct instr_info *info = NULL;
 #define OPCODE(id, key, about) info = &infos[I_##id];
 #define N(name)                info->shape[info->n_shape++] = #name;
-#define IN(label, elems, bits)                                                             \
-    info->in[info->n_in++] = (struct operand_info){#label, bits};
+#define IN(label, elems, bits) info->in[info->n_in++] = (struct operand_info){#label, bits};
 #define IDS(label, elems, below)                                                           \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
 #define OUT(label, elems, bits)                                                            \
@@ -78,7 +77,7 @@ static void finish(struct instr_work *w, const unsigned *out_flags, double touch
 }
 
 #define OPCODE(id, key, about)                                                             \
-    static void work_##id(const union instr_shape *shape, struct instr_work *w) {          \
+    static void work_##id(const union instr_n *shape, struct instr_work *w) {              \
         const int64_t *next = shape->v;                                                    \
         unsigned flags_[INSTR_MAX_OUT + 1] = {0};                                          \
         int in_ = 0, out_ = 0;                                                             \
@@ -102,8 +101,8 @@ static void finish(struct instr_work *w, const unsigned *out_flags, double touch
     }
 #include "program/instr.def"
 
-void instr_work(enum opcode code, const union instr_shape *n, struct instr_work *out) {
-    static void (*const work[])(const union instr_shape *, struct instr_work *) = {
+void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out) {
+    static void (*const work[])(const union instr_n *, struct instr_work *) = {
 #define OPCODE(id, key, about) [I_##id] = work_##id,
 #include "program/instr.def"
     };
@@ -111,8 +110,7 @@ void instr_work(enum opcode code, const union instr_shape *n, struct instr_work 
     work[code](n, out);
 }
 
-char *instr_shape_format(enum opcode code, const union instr_shape *n, char *buf,
-                         size_t size) {
+char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size) {
     size_t used = 0;
     buf[0] = '\0';
     for (int k = 0; k < instr_info(code)->n_shape && used < size; k++)

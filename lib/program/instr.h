@@ -26,59 +26,68 @@ enum opcode {
 
 enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 5, COPY_MAX_RANK = 3 };
 
-/* `none` keeps the structs of opcodes without numbers or operands from being empty. */
-union instr_shape {
-    int64_t v[INSTR_MAX_SHAPE + 1];
-#define OPCODE(id, key, about) struct {
-#define N(name) int64_t name;
+/* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
+ * (-1 = absent); X_src and X_dst, the same as addresses, for kernels. `none` keeps the structs of
+ * opcodes without any from being empty. */
+#define OPCODE(id, key, about) struct id##_n {
+#define N(name)                int64_t name;
 #define END(id)                                                                            \
     int64_t none;                                                                          \
     }                                                                                      \
-    id;
+    ;
 #include "program/instr.def"
-};
-
-/* Buffers; -1 = absent. */
-union instr_in {
-    int v[INSTR_MAX_IN + 1];
-#define OPCODE(id, key, about) struct {
+#define OPCODE(id, key, about) struct id##_in {
 #define IN(name, elems, flags) int name;
 #define END(id)                                                                            \
     int none;                                                                              \
     }                                                                                      \
-    id;
+    ;
 #include "program/instr.def"
-};
-union instr_out {
-    int v[INSTR_MAX_OUT + 1];
-#define OPCODE(id, key, about) struct {
+#define OPCODE(id, key, about)  struct id##_out {
 #define OUT(name, elems, flags) int name;
 #define END(id)                                                                            \
     int none;                                                                              \
     }                                                                                      \
-    id;
+    ;
 #include "program/instr.def"
-};
-
-/* The same with addresses, for kernels. */
-union instr_ptr_in {
-    void *v[INSTR_MAX_IN + 1];
-#define OPCODE(id, key, about) struct {
+#define OPCODE(id, key, about) struct id##_src {
 #define IN(name, elems, flags) void *name;
 #define END(id)                                                                            \
     void *none;                                                                            \
     }                                                                                      \
-    id;
+    ;
 #include "program/instr.def"
-};
-union instr_ptr_out {
-    void *v[INSTR_MAX_OUT + 1];
-#define OPCODE(id, key, about) struct {
+#define OPCODE(id, key, about)  struct id##_dst {
 #define OUT(name, elems, flags) void *name;
 #define END(id)                                                                            \
     void *none;                                                                            \
     }                                                                                      \
-    id;
+    ;
+#include "program/instr.def"
+
+union instr_n {
+    int64_t v[INSTR_MAX_SHAPE + 1];
+#define OPCODE(id, key, about) struct id##_n id;
+#include "program/instr.def"
+};
+union instr_in {
+    int v[INSTR_MAX_IN + 1];
+#define OPCODE(id, key, about) struct id##_in id;
+#include "program/instr.def"
+};
+union instr_out {
+    int v[INSTR_MAX_OUT + 1];
+#define OPCODE(id, key, about) struct id##_out id;
+#include "program/instr.def"
+};
+union instr_src {
+    void *v[INSTR_MAX_IN + 1];
+#define OPCODE(id, key, about) struct id##_src id;
+#include "program/instr.def"
+};
+union instr_dst {
+    void *v[INSTR_MAX_OUT + 1];
+#define OPCODE(id, key, about) struct id##_dst id;
 #include "program/instr.def"
 };
 
@@ -91,15 +100,15 @@ struct copy {
 
 struct instr {
     enum opcode code;
-    union instr_shape n;
+    union instr_n n;
     union instr_in in;
     union instr_out out;
-    unsigned axes;          /* collectives: the group. linear: the axes that split k. sum_squares,
+    unsigned axes; /* collectives: the group. linear: the axes that split k. sum_squares,
                                cross_entropy: axes over which the value is replicated, so that
                                only one rank counts it. copy: where the block's place comes from */
-    int op;                 /* model op, or -1 */
-    int tensor;             /* model tensor it is about, or -1 */
-    int param;              /* parameter it is about, or -1 */
+    int op;        /* model op, or -1 */
+    int tensor;    /* model tensor it is about, or -1 */
+    int param;     /* parameter it is about, or -1 */
     struct placement place; /* of that tensor or parameter */
     struct copy copy;       /* of copy */
     int transfer;           /* of send and recv, or -1 */
@@ -127,7 +136,7 @@ struct instr_info {
 const struct instr_info *instr_info(enum opcode code);
 const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
-int opcode_find(const char *name); /* -1 if unknown */
+int opcode_find(const char *name);           /* -1 if unknown */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
 
 /* What an instruction of this shape reads, writes and computes. */
@@ -137,10 +146,9 @@ struct instr_work {
     double flops;
     double touched; /* elements that cross memory */
 };
-void instr_work(enum opcode code, const union instr_shape *n, struct instr_work *out);
+void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out);
 
 /* The key of an instruction without its opcode: "2048,1536,384,0,1". Returns buf. */
-char *instr_shape_format(enum opcode code, const union instr_shape *n, char *buf,
-                         size_t size);
+char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size);
 
 #endif

@@ -154,8 +154,8 @@ bool lower_wants_gradient(const struct emit *e, int op, int k) {
 int lower_gradient(struct emit *e, int op, int k) {
     int tensor = op_of(e, op)->in[k];
     struct placement p = produced_place(e, op, k);
-    int buffer = emit_buffer(e, emit_elements(e, &e->m->tensors[tensor].shape, p),
-                             MEM_temporaries);
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->tensors[tensor].shape, p), MEM_temporaries);
     if (lower_wants_gradient(e, op, k))
         gradient_add(e, tensor, p, buffer);
     return buffer;

@@ -1,7 +1,13 @@
 /* Fused attention over qkv[b, s, 3, h, k]: heads and batch may be split, the rest is whole. */
 #include "program/lower.h"
 
-enum { BATCH, SEQ, THREE, HEADS, DIM }; /* of the iteration space, as in the kind's pattern */
+enum {
+    BATCH,
+    SEQ,
+    THREE,
+    HEADS,
+    DIM
+}; /* of the iteration space, as in the kind's pattern */
 
 static void forward(struct emit *e, int op) {
     int64_t b = lower_size(e, op, BATCH), h = lower_size(e, op, HEADS);

@@ -107,6 +107,7 @@ struct program {
     struct stage_program *stages;
     int n_transfers;
     struct transfer *transfers;
+    int64_t loss_terms; /* targets of a whole step that the first loss is the mean of */
 };
 
 /* Compiles a checked plan. NULL only for what no plan file can say (sizes that overflow). */
@@ -154,7 +155,7 @@ struct rank_program {
 };
 struct rank_program program_for_rank(const struct program *g, int rank);
 int program_stage_of_rank(const struct program *g, int rank);
-/* Targets of a whole step that a loss is the mean of. */
+/* Targets of a whole step that this loss is the mean of. */
 int64_t program_loss_terms(const struct program *g, int op);
 /* Bytes from the arena's beginning of a buffer while micro-batch mb is worked on. */
 int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t micro_batch);

@@ -234,9 +234,9 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
             continue;
         seen |= (uint64_t)1 << op->place;
         for (int a = 0; a < mesh.n_axes; a++) {
-            for (int d = PLACE_NONE; d < m->n_dims; d++) {
+            for (int d = PLACE_NONE; d < op->space.n; d++) {
                 if (d == st->layout[op->place].dim[a] ||
-                    (d >= 0 && !(op->splittable >> d & 1)))
+                    (d >= 0 && op->space.role[d] == ROLE_whole))
                     continue;
                 struct candidate n;
                 copy(&n, c);

@@ -18,7 +18,7 @@
 #include "cost/estimate.h"
 #include "cost/simulate.h"
 
-enum { SEARCH_MAX_STAGES = 64, SEARCH_MAX_PLACES = 64, SEARCH_MAX_MICRO = 32 };
+enum { SEARCH_MAX_STAGES = 64, SEARCH_MAX_PLACES = 64, SEARCH_MAX_MICRO = 32, SEARCH_MAX_INNER = 32 };
 
 struct search_problem {
     struct model *model;               /* borrowed */
@@ -115,7 +115,7 @@ struct style {
     unsigned inner; /* which of the model's inner dims may be split, bit i = inner dim i */
     bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
 };
-int search_inner_dims(const struct search *s, int dims[MODEL_MAX_DIMS]);
+int search_inner_dims(const struct search *s, int dims[SEARCH_MAX_INNER]);
 bool search_has_sequence(const struct search *s);
 int search_mesh_axes(int devices); /* prime factors */
 void search_mesh(int devices, struct mesh *mesh);

@@ -44,7 +44,7 @@ struct kept {
 struct search {
     struct search_problem p;
     struct cost cost;
-    int inner[MODEL_MAX_DIMS], n_inner;
+    int inner[SEARCH_MAX_INNER], n_inner;
     int sequence;                  /* dim, or -1 */
     int block_len, first_block_op; /* ops of a block; 0 and -1 without blocks */
     struct table **tables;         /* hash table */

@@ -38,35 +38,55 @@ bool search_devices_allowed(int devices) {
 
 /* ---- what the model offers ----------------------------------------------------------- */
 
-/* Dims of the tensors that pass from block to block (or, without blocks, of the first
- * result). */
-static dimset passing_dims(const struct model *m) {
+/* The tensor that passes from block to block (or, without blocks, the first result). */
+static const struct shape *passing_shape(const struct model *m) {
     for (int i = 1; i < m->n_ops; i++)
         if (m->ops[i].block >= 0 && m->ops[i - 1].block != m->ops[i].block)
-            return shape_dims(&m->tensors[m->ops[i].in[0]].shape);
-    return shape_dims(&m->tensors[m->ops[0].out].shape);
+            return &m->tensors[m->ops[i].in[0]].shape;
+    return &m->tensors[m->ops[0].out[0]].shape;
+}
+
+static bool has_dim(const struct shape *s, int dim) {
+    for (int i = 0; i < s->rank; i++)
+        if (s->dim[i] == dim)
+            return true;
+    return false;
+}
+
+static bool in_data(const struct model *m, int dim) {
+    for (int t = 0; t < m->n_tensors; t++)
+        if (m->tensors[t].producer < 0 && has_dim(&m->tensors[t].shape, dim))
+            return true;
+    return false;
+}
+
+/* May every op that has the dim be split on it? False where none has it. */
+static bool always_splittable(const struct model *m, int dim) {
+    bool any = false;
+    for (int i = 0; i < m->n_ops; i++) {
+        int k = op_space_find(&m->ops[i].space, dim);
+        if (k >= 0 && m->ops[i].space.role[k] == ROLE_whole)
+            return false;
+        any |= k >= 0;
+    }
+    return any;
 }
 
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
  * unit. */
 static void find_inner_dims(struct search *s) {
     const struct model *m = s->p.model;
-    dimset passing = passing_dims(m), all = 0, bad = passing, data = 0;
-    for (int i = 0; i < m->n_ops; i++) {
-        all |= m->ops[i].domain;
-        bad |= m->ops[i].domain & ~m->ops[i].splittable;
-    }
-    for (int t = 0; t < m->n_tensors; t++)
-        if (m->tensors[t].producer < 0)
-            data |= shape_dims(&m->tensors[t].shape);
+    const struct shape *passing = passing_shape(m);
     s->n_inner = 0;
-    for (int d = 0; d < m->n_dims; d++)
-        if ((all & ~bad & ~data) >> d & 1 && m->dims[d].size > 1)
-            s->inner[s->n_inner++] = d;
     s->sequence = -1;
-    for (int d = 0; d < m->n_dims; d++)
-        if ((passing & data) >> d & 1 && d != m->batch)
+    for (int d = 0; d < m->n_dims; d++) {
+        bool data = in_data(m, d), passes = has_dim(passing, d);
+        if (!data && !passes && m->dims[d].size > 1 && s->n_inner < SEARCH_MAX_INNER &&
+            always_splittable(m, d))
+            s->inner[s->n_inner++] = d;
+        if (data && passes && d != m->batch)
             s->sequence = d;
+    }
 }
 
 /* The results that pass each cut of the list of ops. */
@@ -77,7 +97,7 @@ static void find_crossings(struct search *s) {
         int last = i;
         for (int j = i + 1; j < m->n_ops && j < i + 4 * (s->block_len + 8); j++)
             for (int k = 0; k < m->ops[j].n_in; k++)
-                if (m->ops[j].in[k] == m->ops[i].out)
+                if (m->ops[j].in[k] == m->ops[i].out[0])
                     last = j;
         for (int cut = i + 1; cut <= last; cut++)
             if (s->crossings[cut].n < 4)
@@ -89,7 +109,8 @@ static void find_ties(struct search *s) {
     const struct model *m = s->p.model;
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param && s->n_ties < SEARCH_MAX_PLACES; k++) {
-            int home = m->params[m->ops[i].param[k]].first_op;
+            int param = m->ops[i].param[k],
+                home = param < 0 ? i : m->params[param].first_op;
             if (home != i)
                 s->ties[s->n_ties++] = (struct tie){m->ops[home].place, m->ops[i].place};
         }
@@ -133,7 +154,7 @@ int search_survey(struct search *s, struct err *err) {
     return 0;
 }
 
-int search_inner_dims(const struct search *s, int dims[MODEL_MAX_DIMS]) {
+int search_inner_dims(const struct search *s, int dims[SEARCH_MAX_INNER]) {
     memcpy(dims, s->inner, sizeof *dims * (size_t)s->n_inner);
     return s->n_inner;
 }
@@ -144,35 +165,39 @@ bool search_has_sequence(const struct search *s) {
 
 /* ---- styles -------------------------------------------------------------------------- */
 
-static bool divides(const struct search *s, const struct mesh *mesh, const struct layout *l,
-                    int64_t micro_batch, int axis, int dim) {
-    int64_t n = dim == s->p.model->batch ? micro_batch : s->p.model->dims[dim].size;
+/* Index of a dim in the op's space if the axis can split it there evenly, else PLACE_NONE. */
+static int try_dim(const struct search *s, const struct model_op *op,
+                   const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
+                   int axis, int dim) {
+    int k = op_space_find(&op->space, dim);
+    if (k < 0 || op->space.role[k] == ROLE_whole)
+        return PLACE_NONE;
+    int64_t n = model_dim_size(s->p.model, dim, micro_batch);
     for (int a = 0; a < mesh->n_axes; a++)
-        if (a != axis && l->dim[a] == dim) {
+        if (a != axis && l->dim[a] == k) {
             if (n % mesh->size[a])
-                return false;
+                return PLACE_NONE;
             n /= mesh->size[a];
         }
-    return n % mesh->size[axis] == 0;
+    return n % mesh->size[axis] ? PLACE_NONE : k;
+}
+
+static bool splittable(const struct model_op *op, int dim) {
+    int k = op_space_find(&op->space, dim);
+    return k >= 0 && op->space.role[k] != ROLE_whole;
 }
 
 static int style_dim(const struct search *s, const struct model_op *op,
                      const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
                      int axis, struct style style) {
-    if (axis < mesh->n_axes - style.model_axes) {
-        int b = s->p.model->batch;
-        return (op->splittable >> b & 1) && divides(s, mesh, l, micro_batch, axis, b)
-                   ? b
-                   : PLACE_NONE;
-    }
+    if (axis < mesh->n_axes - style.model_axes)
+        return try_dim(s, op, mesh, l, micro_batch, axis, s->p.model->batch);
     for (int i = 0; i < s->n_inner; i++)
-        if ((style.inner >> i & 1) && (op->splittable >> s->inner[i] & 1))
-            return divides(s, mesh, l, micro_batch, axis, s->inner[i]) ? s->inner[i]
-                                                                       : PLACE_NONE;
-    if (style.sequence && s->sequence >= 0 && (op->splittable >> s->sequence & 1) &&
-        divides(s, mesh, l, micro_batch, axis, s->sequence))
-        return s->sequence;
-    return PLACE_NONE;
+        if ((style.inner >> i & 1) && splittable(op, s->inner[i]))
+            return try_dim(s, op, mesh, l, micro_batch, axis, s->inner[i]);
+    return style.sequence && s->sequence >= 0
+               ? try_dim(s, op, mesh, l, micro_batch, axis, s->sequence)
+               : PLACE_NONE;
 }
 
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
@@ -198,9 +223,7 @@ uint64_t search_recompute_places(const struct search *s, int level) {
     uint64_t places = 0;
     for (int i = 0; i < s->block_len; i++) {
         const struct model_op *op = &m->ops[s->first_block_op + i];
-        bool cheap = op->kind == OP_layernorm || op->kind == OP_gelu ||
-                     op->kind == OP_relu || op->kind == OP_silu || op->kind == OP_dropout;
-        if (level == 2 ? i + 1 < s->block_len : level == 1 && cheap)
+        if (level == 2 ? i + 1 < s->block_len : level == 1 && op_is(op, KIND_CHEAP))
             places |= (uint64_t)1 << op->place;
     }
     return places;
@@ -251,7 +274,6 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
 
 bool search_legal(struct search *s, const struct candidate *c) {
     const struct model *m = s->p.model;
-    struct dim_sizes sizes = dim_sizes_of(m, c->micro_batch);
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];
         struct mesh mesh;
@@ -264,7 +286,8 @@ bool search_legal(struct search *s, const struct candidate *c) {
             if (seen >> op->place & 1)
                 continue;
             seen |= (uint64_t)1 << op->place;
-            if (layout_check(m, op, &mesh, &st->layout[op->place], &sizes, NULL) < 0)
+            if (layout_check(m, op, &mesh, &st->layout[op->place], c->micro_batch, NULL) <
+                0)
                 return false;
         }
     }

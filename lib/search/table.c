@@ -127,8 +127,8 @@ static void share_times(struct search *s, const struct model *m, struct table *t
             continue;
         }
         if (i >= sp->seg[SEG_UPDATE] && ins->code == I_all_reduce &&
-            is_gradient(sp, ins->in[0])) {
-            const struct buffer *b = &sp->buffers[ins->in[0]];
+            is_gradient(sp, ins->in.all_reduce.x)) {
+            const struct buffer *b = &sp->buffers[ins->in.all_reduce.x];
             share_gradients(s, m, t, sp, b->offset, b->elems, us, true);
             if (unknown)
                 mark_gradients(s, m, t, sp, b->offset, b->elems);
@@ -168,7 +168,7 @@ static int *update_lifetimes(const struct stage_program *sp) {
     for (int i = sp->seg[SEG_UPDATE]; i < sp->n_instrs; i++)
         for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
             const struct instr *ins = &sp->instrs[i];
-            int b = k < INSTR_MAX_IN ? ins->in[k] : ins->out[k - INSTR_MAX_IN];
+            int b = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
             if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
                 continue;
             life[2 * b] = life[2 * b] < 0 ? i : life[2 * b];
@@ -215,7 +215,7 @@ static void find_readers(struct search *s, const struct model *m, struct table *
         readers[b] = (struct reader){m->n_ops, -1};
     for (int i = sp->seg[SEG_BACKWARD]; i < sp->seg[SEG_UPDATE]; i++)
         for (int k = 0; k < INSTR_MAX_IN; k++) {
-            int b = sp->instrs[i].in[k];
+            int b = sp->instrs[i].in.v[k];
             if (b < 0)
                 continue;
             readers[b].first = owners[i] < readers[b].first ? owners[i] : readers[b].first;
@@ -287,24 +287,30 @@ static void price_take(struct search *s, const struct plan *plan, int64_t elems,
 static void price_ties(struct search *s, const struct model *m, struct table *t,
                        const struct plan *plan) {
     const struct stage *st = &plan->stages[0];
-    struct dim_sizes sizes = dim_sizes_of(m, plan->micro_batch);
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
         for (int k = 0; k < op->n_param; k++) {
+            if (op->param[k] < 0)
+                continue;
             const struct shape *shape = &m->params[op->param[k]].shape;
             int home = m->params[op->param[k]].first_op;
             if (home == i)
                 continue;
-            dimset dims = shape_dims(shape);
-            struct placement p = placement_operand(&st->mesh, &st->layouts[i], dims);
-            int64_t n = placement_elements(&st->mesh, shape, &sizes, p);
+            struct extents sizes = model_extents(m, shape, plan->micro_batch);
+            struct placement p =
+                placement_operand(&st->mesh, &st->layouts[i], &op->param_map[k]);
+            int64_t n = placement_elements(&st->mesh, &sizes, p);
             t->place[op->place].tied_bytes = 2 * aligned(n);
             price_take(s, plan, n, t->place[op->place].tied_us);
-            p = placement_operand(&st->mesh, &st->layouts[home], dims);
+            const struct model_op *first = &m->ops[home];
+            for (int j = 0; j < first->n_param; j++)
+                if (first->param[j] == op->param[k])
+                    p = placement_operand(&st->mesh, &st->layouts[home],
+                                          &first->param_map[j]);
             if (st->zero)
-                p = placement_scatter(&st->mesh, shape, &sizes, p);
+                p = placement_scatter(&st->mesh, &sizes, p);
             t->place[op->place].unknown_take |= search_lacks(s);
-            price_take(s, plan, placement_elements(&st->mesh, shape, &sizes, p),
+            price_take(s, plan, placement_elements(&st->mesh, &sizes, p),
                        t->place[m->ops[home].place].tied_us);
             t->place[m->ops[home].place].unknown_take |= search_lacks(s);
         }
@@ -315,16 +321,16 @@ static void price_ties(struct search *s, const struct model *m, struct table *t,
 static void price_boundaries(struct search *s, const struct model *m, struct table *t,
                              const struct plan *plan) {
     const struct stage *st = &plan->stages[0];
-    struct dim_sizes sizes = dim_sizes_of(m, plan->micro_batch);
     for (int i = 0; i + 1 < m->n_ops; i++) {
         struct place_cost *p = place_of(s, m, t, i);
         if (!p)
             continue;
-        const struct shape *shape = &m->tensors[m->ops[i].out].shape;
+        const struct shape *shape = &m->tensors[m->ops[i].out[0]].shape;
+        struct extents sizes = model_extents(m, shape, plan->micro_batch);
         struct placement place =
-            placement_result(&st->mesh, &st->layouts[i], shape_dims(shape));
-        place = placement_resolve(&st->mesh, shape, &sizes, place);
-        int64_t n = placement_elements(&st->mesh, shape, &sizes, place);
+            placement_result(&st->mesh, &st->layouts[i], &m->ops[i].out_map[0]);
+        place = placement_resolve(&st->mesh, &sizes, place);
+        int64_t n = placement_elements(&st->mesh, &sizes, place);
         price_take(s, plan, n, p->take_us);
         p->pack_us = cost_copy_us(&s->cost, n, n);
         p->result_bytes = aligned(n);
@@ -352,9 +358,9 @@ static struct plan *table_plan(struct search *s, struct model *m,
     }
     /* Layouts of ops that are not in the stage may not fit its devices: they do no work
      * here. */
-    struct dim_sizes sizes = dim_sizes_of(m, micro_batch);
     for (int i = 0; i < m->n_ops; i++)
-        if (layout_check(m, &m->ops[i], &out->mesh, &out->layouts[i], &sizes, NULL) < 0)
+        if (layout_check(m, &m->ops[i], &out->mesh, &out->layouts[i], micro_batch, NULL) <
+            0)
             memset(&out->layouts[i], PLACE_NONE, sizeof out->layouts[i]);
     plan->devices = mesh_devices(&out->mesh);
     out->first_rank = first_rank % (int)s->p.cluster.devices_per_node;

@@ -83,40 +83,42 @@ static void fill_ids(int32_t *p, int64_t n, int64_t below) {
 }
 
 /* Takes the operand's place from what is left of the old or of the other ones. */
-static float *take(const struct work *w, bool out, int i, int64_t elems, char **fresh,
-                   char **old) {
+static void *take(const struct work *w, bool out, int i, int64_t elems, char **fresh,
+                  char **old) {
     char **at = is_old(w, out, i) ? old : fresh, *p = *at;
     *at += aligned(elems);
-    return elems ? (float *)p : NULL;
+    return elems ? p : NULL;
 }
 
 /* The addresses of the operands, the old ones of this set. */
-static void operands(const struct bench *b, int set, float **in, float **out) {
+static void operands(const struct bench *b, int set, union instr_src *in,
+                     union instr_dst *out) {
     const struct work *w = &b->work;
     char *fresh = b->memory;
     char *old = b->memory + part_bytes(w, false) + set * part_bytes(w, true);
     for (int i = 0; i < INSTR_MAX_IN; i++)
-        in[i] = take(w, false, i, i < w->n_in ? w->in[i] : 0, &fresh, &old);
+        in->v[i] = take(w, false, i, i < w->n_in ? w->in[i] : 0, &fresh, &old);
     for (int i = 0; i < INSTR_MAX_OUT; i++)
-        out[i] = take(w, true, i, i < w->n_out ? w->out[i] : 0, &fresh, &old);
+        out->v[i] = take(w, true, i, i < w->n_out ? w->out[i] : 0, &fresh, &old);
 }
 
 /* The old operands of one set; with the first, the others too. */
 static void fill_set(const struct bench *b, int set) {
     const struct work *w = &b->work;
-    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
-    operands(b, set, in, out);
+    union instr_src in;
+    union instr_dst out;
+    operands(b, set, &in, &out);
     for (int i = 0; i < w->n_in; i++) {
-        if (!in[i] || (set && !is_old(w, false, i)))
+        if (!in.v[i] || (set && !is_old(w, false, i)))
             continue;
         if (i == w->ids)
-            fill_ids((int32_t *)in[i], w->in[i], w->n_ids);
+            fill_ids(in.v[i], w->in[i], w->n_ids);
         else
-            fill_floats(in[i], w->in[i]);
+            fill_floats(in.v[i], w->in[i]);
     }
     for (int i = 0; i < w->n_out; i++)
-        if (out[i] && (!set || is_old(w, true, i)))
-            fill_floats(out[i], w->out[i]);
+        if (out.v[i] && (!set || is_old(w, true, i)))
+            fill_floats(out.v[i], w->out[i]);
 }
 
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {
@@ -152,12 +154,13 @@ void bench_release(struct bench *b) {
 /* ---- running ------------------------------------------------------------- */
 
 void bench_run(struct bench *b) {
-    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
+    union instr_src in;
+    union instr_dst out;
     int64_t elems = b->key.n[0];
-    operands(b, b->next, in, out);
+    operands(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
     if (b->key.code == I_fill) {
-        memset(out[0], 0, (size_t)elems * sizeof(float));
+        memset(out.fill.y, 0, (size_t)elems * sizeof(float));
         return;
     }
     struct device_args args = {.eps = 1e-5f,
@@ -175,7 +178,9 @@ void bench_run(struct bench *b) {
                                .decay = 0.1f,
                                .momentum = 0.9f,
                                .step = 10};
-    device_exec(b->key.code, b->key.n, in, out, &args);
+    union instr_n n = {{0}};
+    memcpy(n.v, b->key.n, sizeof b->key.n);
+    device_exec(b->key.code, &n, &in, &out, &args);
 }
 
 static double time_burst(struct bench *b, int burst) {

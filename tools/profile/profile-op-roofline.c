@@ -107,12 +107,12 @@ int roofline_put_ops(struct profile *p, const char *device, const struct rooflin
     for (int64_t i = 0; i < e->n; i++) {
         struct work w;
         char shape[160];
-        struct instr instr = {.code = e->p[i].code};
-        memcpy(instr.n, e->p[i].n, sizeof instr.n);
-        instr_shape(&instr, shape, sizeof shape);
+        union instr_n n = {{0}};
+        memcpy(n.v, e->p[i].n, sizeof e->p[i].n);
+        instr_shape_format(e->p[i].code, &n, shape, sizeof shape);
         work_of(&e->p[i], &w);
         struct profile_op row = {.device = device,
-                                 .instr = opcode_name(instr.code),
+                                 .instr = opcode_name(e->p[i].code),
                                  .shape = shape,
                                  .dtype = "f32",
                                  .median_us = roofline_us(r, &w),

@@ -168,9 +168,9 @@ static void choose_ranks(struct tool *t) {
 /* ---- rows ---------------------------------------------------------------- */
 
 static char *key_shape(const struct enum_key *key, char *buf, size_t n) {
-    struct instr i = {.code = key->code};
-    memcpy(i.n, key->n, sizeof i.n);
-    return instr_shape(&i, buf, n);
+    union instr_n shape = {{0}};
+    memcpy(shape.v, key->n, sizeof key->n);
+    return instr_shape_format(key->code, &shape, buf, n);
 }
 
 /* All --set options as one. */

@@ -69,8 +69,10 @@ static int open_data(struct data **data, const struct model *m, const struct run
                              .valid_source = o->valid_data,
                              .seed = seed,
                              .validation = o->valid_data ? 0 : o->validation};
-    const struct model_op *loss = &m->ops[m->loss];
-    const struct shape *logits = &m->tensors[loss->in[0]].shape;
+    int loss = 0;
+    while (!op_is(&m->ops[loss], KIND_LOSS))
+        loss++;
+    const struct shape *logits = &m->tensors[m->ops[loss].in[0]].shape;
     int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
     for (int i = 0; i < m->n_tensors; i++) {
         const struct model_tensor *t = &m->tensors[i];
