@@ -116,6 +116,32 @@ run -m mlp --set layers=1,hidden=16,pixels=16 --max-devices 1 --micro-batch 1 --
 [ $status -eq 0 ] && [ "$(sql over.db 'SELECT DISTINCT device FROM op')" = cpu-1t-over2 ]
 ok $? 'two ranks on each core are cpu-1t-over2'
 
+# Whatever the number of cores, weft-profile-comm on as many ranks as plans may use names the same
+# kind: the rows of both are found together.
+cat >cores.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+long sysconf(int name) {
+    long (*next)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
+    return name == _SC_NPROCESSORS_ONLN ? CORES : next(name);
+}
+END
+kind_of() { # kind_of COMMAND...: the device that it names on a machine of $cores cores
+    LD_PRELOAD=$dir/cores-$cores.so ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 \
+        "$@" 2>err | sed -n 's/^# device \([^:]*\):.*/\1/p'
+}
+for want in '2 2 cpu-1t' '3 2 cpu-1t' '8 2 cpu-4t' '8 4 cpu-2t' '5 1 cpu-5t' '2 8 cpu-1t'; do
+    read -r cores devices kind <<<"$want"
+    cc -shared -fPIC -DCORES="$cores" -o "cores-$cores.so" cores.c -ldl >err 2>&1
+    is "$(kind_of "$tool" -m mlp -p x.db --dry-run --max-devices "$devices")" "$kind" \
+        "$devices devices on $cores cores"
+    [ "$devices" -gt 1 ] && [ "$devices" -le "$cores" ] || continue
+    is "$(OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 kind_of mpirun -n "$devices" "$WEFT_BIN/weft-profile-comm" \
+        -p x.db --dry-run)" "$kind" 'and for weft-profile-comm'
+done
+
 # ---- computed rows -------------------------------------------------------------------------------
 run -m gpt:1.3B -p r.db --max-devices 4 "${roof[@]}" --links 'node:200G:5us cross:25G:10us'
 is $status 0 'a roofline'
@@ -152,6 +178,7 @@ refuses 2 'max-devices' 'no devices' -- -m mlp -p x.db --max-devices 0
 refuses 2 'micro-batch' 'a micro-batch of none' -- -m mlp -p x.db --micro-batch 1,0
 refuses 2 'micro-batch' 'half a list' -- -m mlp -p x.db --micro-batch 1,
 refuses 2 'threads' 'no threads' -- -m mlp -p x.db --threads 0
+refuses 2 'threads' 'fewer than none' -- -m mlp -p x.db --threads -1
 refuses 2 'roofline' 'half a roofline' -- -m mlp -p x.db --roofline 312T --device d
 refuses 2 'roofline' 'a roofline of zero' -- -m mlp -p x.db --roofline 0:1T --device d
 refuses 2 'device' 'a roofline of nothing' -- -m mlp -p x.db --roofline 1T:1T

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+static const int64_t FAIR = INT64_MIN; /* threads: of the cores, by ranks */
 enum { MAX_MICRO_BATCHES = 32, MAX_DEVICES = 1 << 16, MAX_THREADS = 4096, MAX_OVER = 64 };
 
 static const double WIDE = 0.1; /* spread of a row that is worth measuring again */
@@ -68,10 +69,11 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         {0, "max-devices", OPT_INT, "N", "devices that plans may use (8)", &o->max_devices},
         {0, "micro-batch", OPT_STR, "LIST", "micro-batches that plans may use (1,2,4,8)",
          &o->micro_batch},
-        {0, "threads", OPT_INT, "N", "threads of a rank (1)", &o->threads},
+        {0, "threads", OPT_INT, "N", "threads of a rank (a fair share of the cores)",
+         &o->threads},
         {0, "over", OPT_INT, "K", "ranks that share each core (1)", &o->over},
-        {0, "ranks", OPT_INT, "N", "ranks that share this node (as many as fill its cores)",
-         &o->ranks},
+        {0, "ranks", OPT_INT, "N",
+         "ranks that share this node (--max-devices, at most one a core)", &o->ranks},
         {0, "device", OPT_STR, "KIND", "name of the device kind (cpu-1t)", &o->device},
         {0, "time", OPT_TIME, "TIME", "time for one row at most (300ms)", &o->row_s},
         {0, "error", OPT_REAL, "FRACTION", "good enough: error of the median (0.01)",
@@ -124,7 +126,7 @@ static int check_options(struct tool *t, struct err *err) {
     if (!o->path)
         return err_usage(err, "no database given: -p FILE");
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
-        in_range("threads", o->threads, MAX_THREADS, err) < 0 ||
+        (o->threads != FAIR && in_range("threads", o->threads, MAX_THREADS, err) < 0) ||
         in_range("over", o->over, MAX_OVER, err) < 0 ||
         (o->ranks && in_range("ranks", o->ranks, MAX_THREADS, err) < 0) ||
         parse_micro_batches(t, err) < 0)
@@ -143,10 +145,18 @@ static int check_options(struct tool *t, struct err *err) {
     return 0;
 }
 
-/* Who shares the node, and how the rows are named. */
+/* Who shares the node, and how the rows are named. What is not said follows from the rest, so
+ * that the ranks of a job that fills the node with --max-devices ranks, whose threads
+ * weft-profile-comm and weft-run choose by the same division, are of the same kind. */
 static void choose_ranks(struct tool *t) {
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     struct options *o = &t->o;
+    if (!o->ranks && o->threads == FAIR && o->over == 1)
+        o->ranks = o->max_devices < cores ? o->max_devices : cores;
+    if (o->threads == FAIR) {
+        o->threads = o->ranks ? o->over * cores / o->ranks : 1;
+        o->threads = o->threads > 1 ? o->threads : 1;
+    }
     if (!o->ranks) {
         int64_t fill = o->over * cores / o->threads;
         o->ranks = fill > 1 ? fill : 1;
@@ -381,7 +391,7 @@ static int run(struct tool *t, struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     struct tool t = {.o = {.max_devices = 8,
-                           .threads = 1,
+                           .threads = FAIR,
                            .over = 1,
                            .error = 0.01,
                            .micro_batch = "1,2,4,8"}};
