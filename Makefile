@@ -13,6 +13,7 @@ DESTDIR ?=
 ARCH    ?= native
 SAN     ?=
 DEV     ?=
+DEPS    ?=
 WEFT_DATA ?=
 
 .DEFAULT_GOAL := all
@@ -24,38 +25,21 @@ Q       := $(if $(V),,@)
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wwrite-strings $(if $(DEV),-Werror)
 OPTIM   := $(if $(SAN),-O1 -g -fno-omit-frame-pointer,-O2 -g)
+USER_FLAGS := $(strip $(CPPFLAGS) $(CFLAGS) $(LDFLAGS))
 CPPFLAGS += -D_POSIX_C_SOURCE=200809L -DWEFT_SHARE='"$(PREFIX)/share/weft"' -Ilib
 CFLAGS  += -std=c17 $(OPTIM) $(WARN) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
 # ---- what the machine has -------------------------------------------------------------
-MPICC      ?= mpicc
-MPI_CFLAGS := $(shell $(MPICC) --showme:compile 2>/dev/null)
-MPI_LIBS   := $(shell $(MPICC) --showme:link 2>/dev/null)
-HASH := \#
-$(shell mkdir -p build)
-probe       = $(shell printf '%s\n' '$(1)' 'int main(void){return 0;}' | \
-              $(CC) -x c - -o build/probe $(2) >/dev/null 2>&1 && echo yes)
-# The same with a call in it: a static library that needs another is only found out so.
-probe_use   = $(shell printf '%s\n' '$(1)' 'int main(void){$(2);return 0;}' | \
-              $(CC) -x c - -o build/probe $(3) >/dev/null 2>&1 && echo yes)
-HAVE_DNNL  := $(call probe,$(HASH)include <oneapi/dnnl/dnnl.h>,-ldnnl)
-HAVE_BLAS  := $(call probe,$(HASH)include <cblas.h>,-lopenblas)
-# lp_solve is linked statically: Debian's -dev package has no shared library, and the static one
-# orders its columns with COLAMD, of SuiteSparse.
-LPSOLVE_LIBS := -l:liblpsolve55.a -lcolamd -lm -ldl
-HAVE_LPSOLVE := $(call probe_use,$(HASH)include <lpsolve/lp_lib.h>,solve(make_lp(0$(comma)0)),$(LPSOLVE_LIBS))
-# The matrix product comes from oneDNN, else OpenBLAS, else the plain C reference.
-ifeq ($(HAVE_DNNL),yes)
-GEMM := dnnl
-GEMM_LIBS := -ldnnl
-else ifeq ($(HAVE_BLAS),yes)
-GEMM := openblas
-GEMM_LIBS := -lopenblas
-else
-GEMM := reference
-GEMM_LIBS :=
+# scripts/probe.sh compiles and links a call of each library; build/VARIANT/found.mk keeps the answers.
+MPICC ?= mpicc
+ifneq ($(filter-out help clean uninstall,$(or $(MAKECMDGOALS),all)),)
+$(shell CC='$(CC)' MPICC='$(MPICC)' FLAGS='$(USER_FLAGS)' sh scripts/probe.sh $(O)/found.mk)
+include $(O)/found.mk
 endif
+# The matrix product comes from oneDNN, else OpenBLAS, else the plain C reference.
+GEMM := $(or $(if $(HAVE_DNNL),dnnl),$(if $(HAVE_BLAS),openblas),reference)
+GEMM_LIBS := $(or $(if $(HAVE_DNNL),-ldnnl),$(if $(HAVE_BLAS),-lopenblas))
 
 BASE_LIBS := -ljansson -lsqlite3 -lm
 libs_common  :=
@@ -110,8 +94,9 @@ all: $(BINS)
 	@ln -sfn $(O)/bin bin
 $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 
-# Flags are a dependency: changing them rebuilds.
+# Flags are a dependency: changing them rebuilds. Without the libraries nothing is compiled.
 $(O)/flags: FORCE
+	$(if $(MISSING),$(error not found: $(MISSING); `make deps$(if $(filter-out gcc,$(CC)), CC=$(CC))` brings what is missing))
 	@mkdir -p $(@D)
 	@printf '%s\n' "$$WEFT_FLAGS" | cmp -s - $@ || printf '%s\n' "$$WEFT_FLAGS" > $@
 FORCE:
@@ -180,43 +165,44 @@ fuzz-run: $(FUZZ_BINS)
 	   { tail -40 $$f.log; exit 1; }; done
 # The libraries are instrumented too, else the fuzzer does not see where it gets.
 fuzz:
+	@DEPS=no sh scripts/deps.sh fuzz
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
 unit: $(UNIT_BINS)
 tests: $(UNIT_BINS) $(MPI_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
-deps:
-	@sh scripts/deps.sh
+# Nothing is installed but by deps, and by demo and check, which begin with it (DEPS=no: not then).
+deps: deps-check
+deps-%:
+	@DEPS='$(DEPS)' sh scripts/deps.sh $* $(MISSING_PACKAGES)
 
 # All of it again in a fresh make, since what is installed decides what is built.
-check: deps
+check: deps-check
 	+@$(MAKE) --no-print-directory check-build
 check-build: all tests
 	@scripts/check.sh $(O) $(T)
 
-check-asan: deps
+check-asan:
 	+@$(MAKE) --no-print-directory SAN=address,undefined check-asan-build
 
 # Programs without MPI: its own leaks and shared memory are not ours to judge.
 check-asan-build: all $(UNIT_BINS)
 	@WEFT_LEAKS=0 scripts/check.sh $(O) unit/ cli/solve cli/predict cli/profile-op cli/search
 
-check-long: deps
-	+@$(MAKE) --no-print-directory all tests
+check-long: all tests
 	@WEFT_LONG=1 scripts/check.sh $(O) $(T)
 
-demo: deps
+demo: deps-demo
 	+@$(MAKE) --no-print-directory all
 	@sh scripts/demo.sh $(O)/bin
 
-bench: deps
-	+@$(MAKE) --no-print-directory bench-build
-bench-build: all $(BENCH_BINS)
+bench: bench-build
+	@DEPS=no sh scripts/deps.sh demo
 	@sh scripts/bench.sh $(O)
+bench-build: all $(BENCH_BINS)
 
-repro-solvers: deps
-	+@$(MAKE) --no-print-directory all
+repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
 
 lint:
@@ -251,21 +237,25 @@ uninstall:
 config:
 	@echo "compiler        $(CC), objects in $(O)"
 	@echo "matrix product  $(GEMM)"
-	@echo "MPI             $(if $(MPI_LIBS),$(shell $(MPICC) --showme:version 2>/dev/null),not found: install libopenmpi-dev)"
-	@echo "lp_solve        $(or $(HAVE_LPSOLVE),not found: install liblpsolve55-dev)"
+	@echo "MPI             $(if $(HAVE_MPI),$(shell $(MPICC) --showme:version 2>/dev/null))"
+	@echo "missing         $(or $(MISSING),nothing)"
 
 help:
-	@echo "make              build the tools into bin/"
-	@echo "make demo         install what is missing, search a plan, train a GPT under it"
+	@echo "make              build the tools into bin/; says what is missing"
+	@echo "make demo         install what is missing, measure, search a plan, train a GPT under it"
 	@echo "make check        install what is missing, build, run the tests   (T=name: some)"
-	@echo "make check-asan   the tests under AddressSanitizer and UBSan"
+	@echo "                  DEPS=no: the same without installing anything"
+	@echo "make deps         only install what is missing (Debian packages)"
+	@echo "make tests        build the tests"
+	@echo "make check-asan   the tests without MPI, under AddressSanitizer and UBSan"
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
-	@echo "make fuzz         fuzz every parser (clang)"
+	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make lint         formatting, floors, man pages, scripts"
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
 	@echo "make config       what was found on this machine"
+	@echo "make clean        remove build/ and bin"
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
 

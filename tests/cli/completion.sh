@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Bash completion: what a word is completed to, with the programs in $WEFT_BIN. Prints TAP.
+# Needs: jq
 set -u
 root=${WEFT_ROOT:?}
 export PATH="${WEFT_BIN:?}:$PATH"
@@ -41,57 +42,39 @@ offers() { # offers LINE WORD...: among others
         ok $? "\"$line\" offers $word"
     done
 }
-there() { # there TOOL
-    [ -x "$WEFT_BIN/$1" ] && return
-    n=$((n + 1))
-    echo "ok $n - $1 # SKIP not built"
-    return 1
-}
 
-if there weft-run; then
-    is 'weft-run --valid-b' '--valid-batches'
-    offers 'weft-run -' -d --data --dry-run -h --help --version
-    is 'weft-run pl' 'plan.json'
-    is 'weft-run ' 'folder other.json plan.json'
-    is 'weft-run --save ' 'folder'
-    offers 'weft-run --data ' synthetic text.txt
-    is 'weft-run --data text.txt,pl' 'text.txt,plan.json'
-    is 'weft-run -d syn' 'synthetic'
-    is 'weft-run --dry-run oth' 'other.json'
-    COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
-    is 'weft-run --resume=fo' 'folder'
-    COMP_WORDBREAKS=$' \t\n"\'><;|&('
-    is 'weft-run --resume=fo' '--resume=folder'
-    is 'weft-run --trace pl' 'plan.json'
-    is 'weft-run --steps ' ''
-fi
-if there weft-profile-op; then
-    is 'weft-profile-op -m gp' 'gpt gpt:1.3B gpt:13B gpt:2.6B gpt:350M gpt:6.7B gpt:gpt2 gpt:nano'
-    COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
-    is 'weft-profile-op -m gpt:n' 'nano'
-    is 'weft-profile-op --model=gpt:n' 'nano'
-    COMP_WORDBREAKS=$' \t\n"\'><;|&('
-    is 'weft-profile-op -m gpt:n' 'gpt:nano'
-    is 'weft-profile-op -m ./pl' './plan.json'
-    is 'weft-profile-op -p ' 'folder profile.db'
-    if command -v jq >/dev/null; then
-        is 'weft-profile-op -m gpt:nano --set la' 'layers='
-        is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
-    fi
-fi
-if there weft-predict; then
-    is 'weft-predict --trace-ranks ' 'all first'
-    offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
-fi
-if there weft-search; then
-    is 'weft-search --optimizer ' 'adamw sgd'
-    offers 'weft-search --algorithm ' hops exhaustive
-    offers 'weft-search -' -m --model -p --profile
-fi
-if there weft-solve; then
-    is 'weft-solve ' 'joint layout partition stages'
-    is 'weft-solve stages pl' 'plan.json'
-fi
+is 'weft-run --valid-b' '--valid-batches'
+offers 'weft-run -' -d --data --dry-run -h --help --version
+is 'weft-run pl' 'plan.json'
+is 'weft-run ' 'folder other.json plan.json'
+is 'weft-run --save ' 'folder'
+offers 'weft-run --data ' synthetic text.txt
+is 'weft-run --data text.txt,pl' 'text.txt,plan.json'
+is 'weft-run -d syn' 'synthetic'
+is 'weft-run --dry-run oth' 'other.json'
+COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+is 'weft-run --resume=fo' 'folder'
+COMP_WORDBREAKS=$' \t\n"\'><;|&('
+is 'weft-run --resume=fo' '--resume=folder'
+is 'weft-run --trace pl' 'plan.json'
+is 'weft-run --steps ' ''
+is 'weft-profile-op -m gp' 'gpt gpt:1.3B gpt:13B gpt:2.6B gpt:350M gpt:6.7B gpt:gpt2 gpt:nano'
+COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+is 'weft-profile-op -m gpt:n' 'nano'
+is 'weft-profile-op --model=gpt:n' 'nano'
+COMP_WORDBREAKS=$' \t\n"\'><;|&('
+is 'weft-profile-op -m gpt:n' 'gpt:nano'
+is 'weft-profile-op -m ./pl' './plan.json'
+is 'weft-profile-op -p ' 'folder profile.db'
+is 'weft-profile-op -m gpt:nano --set la' 'layers='
+is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
+is 'weft-predict --trace-ranks ' 'all first'
+offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
+is 'weft-search --optimizer ' 'adamw sgd'
+offers 'weft-search --algorithm ' hops exhaustive
+offers 'weft-search -' -m --model -p --profile
+is 'weft-solve ' 'joint layout partition stages'
+is 'weft-solve stages pl' 'plan.json'
 for main in "$root"/tools/*/weft-*.c; do
     tool=$(basename "$main" .c)
     complete -p "$tool" >/dev/null 2>&1

@@ -2,22 +2,17 @@
 # The manual against the programs: mandoc finds nothing to complain about, every option that
 # `-h` lists stands in the page and the reverse, and the examples run.
 #
-# Examples that run are the lines of a page that begin with "$ ": a shell command, which goes
-# on in the next line after a backslash or a pipe, inside quotes, and up to the end of a
-# here-document.
-# The commands of a page run in turn in one temporary folder and must end with status 0; what
-# stands below a command shows its output and is not compared.
+# What stands below a command shows its output and is not compared (tests/cli/examples.bash).
 #
+# Needs: mandoc perl jq sqlite3 mpirun less
 # Prints TAP; the programs are in $WEFT_BIN, the sources in $WEFT_ROOT.
 set -u
 cd "${WEFT_ROOT:?}" || exit 1
 bin=${WEFT_BIN:?}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1
-# MPI keeps memory of its own to the end.
-case "$bin" in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac
+# shellcheck source=tests/cli/examples.bash
+. tests/cli/examples.bash
 n=0 failed=0
 
 ok() { # ok STATUS TEXT [FILE]: FILE is shown when it failed
@@ -30,16 +25,6 @@ ok() { # ok STATUS TEXT [FILE]: FILE is shown when it failed
         failed=$((failed + 1))
     fi
 }
-skip() { # skip TEXT REASON
-    n=$((n + 1))
-    echo "ok $n - $1 # SKIP $2"
-}
-
-if ! command -v mandoc >/dev/null; then
-    skip 'the manual' 'mandoc is not installed'
-    echo "1..$n"
-    exit 0
-fi
 
 # ---- mandoc ---------------------------------------------------------------------------------
 # It looks for other pages where the system has its own: ours are looked for here.
@@ -69,10 +54,6 @@ help_options() {
 }
 for source in tools/*/weft-*.c; do
     tool=$(basename "$source" .c)
-    if [ ! -x "$bin/$tool" ]; then
-        skip "$tool: options" 'not built'
-        continue
-    fi
     [ -f "man/$tool.1" ]
     ok $? "$tool: has a page"
     [ -f "man/$tool.1" ] || continue
@@ -83,69 +64,15 @@ for source in tools/*/weft-*.c; do
 done
 
 # ---- examples ---------------------------------------------------------------------------------
-# Writes every command of a page to a file of its own: 001.sh, 002.sh, ...
-split_examples() { # split_examples PAGE FOLDER
-    mkdir -p "$2"
-    text "$1" | perl -e '
-        my ($folder) = @ARGV;
-        my ($count, $command, $indent, $end) = (0, "", 0, "");
-        sub open_quote {
-            my ($t) = @_;
-            my $q = "";
-            for my $c (split //, $t) {
-                if ($q) { $q = "" if $c eq $q }
-                elsif ($c eq q(") or $c eq chr 39) { $q = $c }
-            }
-            return $q ne "";
-        }
-        while (my $line = <STDIN>) {
-            if ($command eq "") {
-                next unless $line =~ /^( +)\$ (.*)/;
-                $indent = length($1);
-                $command = "$2\n";
-            } else {
-                $line =~ s/^ {0,$indent}//;
-                $command .= $line;
-            }
-            $end = $1 if $end eq "" and $command =~ /<<\x27?(\w+)/;
-            if ($end ne "") { next unless $command =~ /^\Q$end\E$/m and $command =~ /\n\Q$end\E\n/ }
-            elsif ($command =~ /[\\|]\n\z/ or open_quote($command)) { next }
-            open(my $f, ">", sprintf("%s/%03d.sh", $folder, ++$count)) or die;
-            print $f $command;
-            close $f;
-            ($command, $end) = ("", "");
-        }
-        die "unfinished: $command" if $command ne "";
-    ' "$2"
-}
-
-# A word for a tool of ours that a command needs and that is not built, or for one of others
-# that is not installed.
-missing_of() {
-    local word
-    grep -ohE '\bweft-[a-z]+(-(op|comm))?\b' "$1"/*.sh | sort -u | while read -r word; do
-        [ -n "$(find tools -name "$word.c")" ] && [ ! -x "$bin/$word" ] && echo "$word"
-    done
-    for word in jq sqlite3 mpirun; do
-        grep -qw "$word" "$1"/*.sh && ! command -v "$word" >/dev/null && echo "$word"
-    done
-}
-
 for page in man/*; do
     name=${page#man/}
     text "$page" | grep -qE '^ +\$ ' || continue
     folder=$work/$name
-    split_examples "$page" "$folder/commands"
+    text "$page" | split_examples "$folder/commands"
     ok $? "$name: its examples can be read"
-    missing=$(missing_of "$folder/commands" | tr '\n' ' ')
-    if [ -n "$missing" ]; then
-        skip "$name: examples" "not there: $missing"
-        continue
-    fi
     mkdir "$folder/run"
     for command in "$folder"/commands/*.sh; do
-        (cd "$folder/run" && PATH="$bin:$PATH" timeout 120 bash -o pipefail "$command") \
-            >"$work/out" 2>&1 </dev/null
+        (cd "$folder/run" && run_example "$command") >"$work/out" 2>&1
         ok $? "$name: $(head -1 "$command")" "$work/out"
     done
 done

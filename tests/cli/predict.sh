@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # weft-predict as a user runs it: files and pipes, JSON, table and timeline, what the profile
 # lacks, and what wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
+# Needs: jq sqlite3
 set -u
 tool=${WEFT_BIN:?}/weft-predict
 # shellcheck source=/dev/null

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # weft-profile-op as a user runs it: listing, measuring, stopping, going on, merging, and what
 # wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
+# Needs: sqlite3 mpirun cc
 set -u
 tool=${WEFT_BIN:?}/weft-profile-op
 # shellcheck source=/dev/null
@@ -205,15 +206,15 @@ refuses 3 'other.db: not a weft profile' 'a foreign database in a dry run' \
     -- -m mlp -p other.db --dry-run
 refuses 4 'none/x.db: cannot write' 'a folder that is not there' -- -m mlp -p none/x.db "${roof[@]}"
 refuses 4 'cannot write' 'a folder as database' -- -m mlp -p . "${roof[@]}"
-if [ "$(id -u)" -ne 0 ]; then
+if [ "$(id -u)" -eq 0 ]; then
+    skip 'a read-only database' 'root may write everywhere'
+else
     chmod a-w a.db
     refuses 4 'a.db: cannot write' 'a read-only database' -- -m mlp -p a.db "${roof[@]}"
     chmod u+w a.db
 fi
-if [ -w /dev/full ]; then
-    "$tool" -m mlp -p x.db --dry-run >/dev/full 2>err
-    is $? 4 'a full disk under the list'
-fi
+"$tool" -m mlp -p x.db --dry-run >/dev/full 2>err
+is $? 4 'a full disk under the list'
 "$tool" -m mlp -p x.db --dry-run "${roof[@]}" | head -1 >out
 grep -q '^# device a100' out
 ok $? 'the list may be cut'

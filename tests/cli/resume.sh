@@ -3,6 +3,7 @@
 # resume goes on from the last complete checkpoint, bit for bit under the same plan, to rounding
 # under any other plan and number of ranks. Prints TAP; the programs are in $WEFT_BIN.
 #   KILLS=N  how many (6; WEFT_LONG=1: 50)     SEED=N  of the moments and the ranks
+# Needs: jq mpirun pgrep
 set -u
 tool=${WEFT_BIN:?}/weft-run
 dir=$(mktemp -d)

@@ -2,6 +2,7 @@
 # weft-run as a user runs it: metrics, plans from files and pipes, signals and closed pipes, and
 # what wrong usage, wrong files and outputs that cannot be written get. Prints TAP; the programs
 # are in $WEFT_BIN.
+# Needs: jq mpirun cc
 set -u
 tool=${WEFT_BIN:?}/weft-run
 # shellcheck source=/dev/null

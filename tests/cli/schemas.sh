@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The JSON Schemas in share/schemas: what is shipped and what the tools write validates, what
 # the tools refuse for its form is refused by the schema too, and both know the same keys.
-# Needs python3 with the module jsonschema. Prints TAP; the programs are in $WEFT_BIN.
+# Needs the module jsonschema of python3. Prints TAP; the programs are in $WEFT_BIN.
+# Needs: jq python3
 # shellcheck disable=SC2016 # the dollars in quotes are of jq
 set -u
 root=${WEFT_ROOT:?}
@@ -151,33 +152,25 @@ write small.json "{$head, \"set\": \"layers=1,hidden=32,heads=2,seq=32\", \"stag
 weft-run -q -n 1 --save ckpt small.json >out 2>&1 &&
     schema checkpoint ckpt/step-00000001/index.json
 ok $? 'the index of a checkpoint validates'
-if [ -x "$WEFT_BIN/weft-predict" ] && [ -x "$WEFT_BIN/weft-profile-op" ]; then
-    size=(-m gpt:nano --set "layers=1,hidden=32,heads=2,seq=32" -p a.db)
-    weft-profile-op -q "${size[@]}" --max-devices 1 --micro-batch 8 --device a100 \
-        --roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' >out 2>&1 &&
-        weft-predict -p a.db small.json >predicted.json 2>out && schema prediction predicted.json
-    ok $? 'a prediction validates'
-    write cluster.json '{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 2,
-        "memory": "28G", "flops": 1e12}'
-    weft-predict -p a.db --cluster cluster.json small.json >predicted.json 2>out &&
-        schema prediction predicted.json && schema cluster cluster.json
-    ok $? 'a cluster file and the prediction for it validate'
-    jq '.zzz = 1' cluster.json >bad.json
-    weft-predict -p a.db --cluster ./bad.json small.json 2>&1 |
-        sed -n 's/.*unknown key "zzz" (expected: \(.*\))$/\1/p' | tr ' ' '\n' | sort >known
-    jq -r '.properties | keys[]' "$root/share/schemas/weft-cluster.schema.json" | sort >listed
-    [ -s known ] && diff known listed >out
-    ok $? 'cluster: the program and the schema know the same keys'
-else
-    skip 'predictions and clusters' 'weft-predict or weft-profile-op is not built'
-fi
-if [ -x "$WEFT_BIN/weft-search" ] && [ -f a.db ]; then
-    weft-search -q "${size[@]}" --devices 1 -b 8 --micro-batch 8 >found.json 2>out &&
-        schema plan found.json
-    ok $? 'a plan that was searched validates'
-else
-    skip 'a plan that was searched' 'weft-search is not built'
-fi
+size=(-m gpt:nano --set "layers=1,hidden=32,heads=2,seq=32" -p a.db)
+weft-profile-op -q "${size[@]}" --max-devices 1 --micro-batch 8 --device a100 \
+    --roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' >out 2>&1 &&
+    weft-predict -p a.db small.json >predicted.json 2>out && schema prediction predicted.json
+ok $? 'a prediction validates'
+write cluster.json '{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 2,
+    "memory": "28G", "flops": 1e12}'
+weft-predict -p a.db --cluster cluster.json small.json >predicted.json 2>out &&
+    schema prediction predicted.json && schema cluster cluster.json
+ok $? 'a cluster file and the prediction for it validate'
+jq '.zzz = 1' cluster.json >bad.json
+weft-predict -p a.db --cluster ./bad.json small.json 2>&1 |
+    sed -n 's/.*unknown key "zzz" (expected: \(.*\))$/\1/p' | tr ' ' '\n' | sort >known
+jq -r '.properties | keys[]' "$root/share/schemas/weft-cluster.schema.json" | sort >listed
+[ -s known ] && diff known listed >out
+ok $? 'cluster: the program and the schema know the same keys'
+weft-search -q "${size[@]}" --devices 1 -b 8 --micro-batch 8 >found.json 2>out &&
+    schema plan found.json
+ok $? 'a plan that was searched validates'
 
 echo "1..$n"
 [ "$failed" -eq 0 ]

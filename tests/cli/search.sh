@@ -2,6 +2,7 @@
 # weft-search as a user runs it: plans that the other tools take, pipes, tables, an interrupted
 # search, too little memory, and what wrong usage and wrong files get. Prints TAP; the programs are
 # in $WEFT_BIN.
+# Needs: jq sqlite3
 set -u
 tool=${WEFT_BIN:?}/weft-search
 # shellcheck source=/dev/null

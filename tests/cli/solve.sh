@@ -2,6 +2,7 @@
 # weft-solve as a user runs it: the four problems from files and pipes, JSON and table, time
 # budget and interrupt, and what wrong usage and wrong documents get. Prints TAP; the
 # programs are in $WEFT_BIN.
+# Needs: jq
 set -u
 tool=${WEFT_BIN:?}/weft-solve
 # shellcheck source=/dev/null

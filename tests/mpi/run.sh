@@ -4,6 +4,7 @@
 # Each test prints TAP of its own: here its lines are numbered on and say which run they are of.
 # A run that ends with a status, or without a plan, is one "not ok" more; what it printed besides
 # follows as comments. Nothing is built. WEFT_LONG=1 runs more sizes, plans and pairs.
+# Needs: mpirun
 dir=${1:?usage: run.sh DIRECTORY-OF-BINARIES}
 here=$(cd "$(dirname "$0")" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -50,7 +51,6 @@ nodes() {
 }
 
 collectives() {
-    [ -x "$dir/comm-collectives" ] || return
     check "collectives, no mpirun" "$dir/comm-collectives" 65536
     if [ -z "$WEFT_LONG" ]; then
         check "collectives, 3 ranks" on 3 "$dir/comm-collectives" 65536
@@ -70,7 +70,6 @@ collectives() {
 }
 
 messages() {
-    [ -x "$dir/comm-p2p" ] || return
     check "messages, no mpirun" "$dir/comm-p2p"
     for n in 2 8; do
         check "messages, $n ranks" on $n "$dir/comm-p2p"
@@ -85,7 +84,6 @@ messages() {
 
 # All pairs of placements, or some that are always the same and some of today.
 reshards() {
-    [ -x "$dir/reshard" ] || return
     seeds="1 $today"
     [ -z "$WEFT_LONG" ] || seeds=all
     for n in 1 2 3 4 5 6 7 8; do
@@ -96,7 +94,6 @@ reshards() {
 
 # Random plans against one rank: the same ones always, and others every day.
 plans() {
-    [ -x "$dir/plans" ] || return
     fixed=15 new=5
     [ -z "$WEFT_LONG" ] || fixed=40
     if ! "$dir/plans" reference "$work" >"$out" 2>&1; then

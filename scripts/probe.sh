@@ -1,0 +1,78 @@
+#!/bin/sh
+# What there is to build with on this machine, as variables of make:
+#   CC=gcc MPICC=mpicc FLAGS= scripts/probe.sh FILE
+# HAVE_NAME is "yes" when a call of the library compiles and links, MISSING names what nothing is
+# built without, MISSING_PACKAGES has the Debian packages of all that was not found. Answers are kept
+# in FILE as long as compiler and flags are the same and no package came or went since; what was not
+# found is looked for again every time. The status is 0, whatever is missing.
+set -u
+file=$1
+key="# $CC | $MPICC | $FLAGS"
+installed=/var/lib/dpkg/status
+mkdir -p "$(dirname "$file")"
+kept=""
+if [ -f "$file" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
+    { [ ! -e $installed ] || [ "$(find "$file" -newer $installed)" ]; }; then
+    grep -q '^MISSING_PACKAGES :=$' "$file" && exit 0
+    kept=$(cat "$file")
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+missing="" packages=""
+
+# probe NAME INCLUDE CALL FLAGS...: a call, because only that shows whether a static library lacks
+# another one.
+probe() {
+    name=$1 found=yes
+    case "$kept" in
+    *"HAVE_$name := yes"*) ;;
+    *)
+        printf '#include <%s>\nint main(void) { %s; return 0; }\n' "$2" "$3" >"$work/probe.c"
+        shift 3
+        # shellcheck disable=SC2086 # these are several words
+        $CC $FLAGS "$work/probe.c" -o "$work/probe" "$@" >/dev/null 2>&1 || found=""
+        ;;
+    esac
+    echo "HAVE_$name := $found"
+    [ "$found" ]
+}
+lacks() { # lacks TEXT PACKAGES: nothing is built without it
+    missing="$missing${missing:+, }$1 ($2)"
+    packages="$packages $2"
+}
+
+# Debian's -dev package of lp_solve has no shared library, and the static one orders its columns
+# with COLAMD, of SuiteSparse.
+lpsolve='-l:liblpsolve55.a -lcolamd -lm -ldl'
+mpi_compile=$($MPICC --showme:compile 2>/dev/null)
+mpi_link=$($MPICC --showme:link 2>/dev/null)
+openmp=gcc
+case "$CC" in *clang*) openmp=libomp-dev ;; esac
+{
+    echo "$key"
+    # shellcheck disable=SC2086
+    if probe CC stdio.h 'puts("")'; then
+        probe OPENMP omp.h 'omp_get_max_threads()' -fopenmp || lacks OpenMP $openmp
+        probe JANSSON jansson.h 'json_null()' -ljansson || lacks jansson libjansson-dev
+        probe SQLITE sqlite3.h 'sqlite3_libversion()' -lsqlite3 || lacks SQLite libsqlite3-dev
+        probe LPSOLVE lpsolve/lp_lib.h 'solve(make_lp(0, 0))' $lpsolve ||
+            lacks lp_solve 'liblpsolve55-dev libsuitesparse-dev'
+        probe MPI mpi.h 'MPI_Init(0, 0)' $mpi_compile $mpi_link ||
+            lacks 'Open MPI' libopenmpi-dev
+    else
+        lacks "a C compiler, $CC" "${CC##*/} libc6-dev"
+        packages="$packages $openmp libjansson-dev libsqlite3-dev liblpsolve55-dev"
+        packages="$packages libsuitesparse-dev libopenmpi-dev"
+    fi
+    # One of them is enough, and there is a plain product in C without any.
+    probe DNNL oneapi/dnnl/dnnl.h 'dnnl_version()' -ldnnl || {
+        packages="$packages libdnnl-dev"
+        probe BLAS cblas.h 'openblas_get_num_threads()' -lopenblas
+    }
+    echo "LPSOLVE_LIBS := $lpsolve"
+    echo "MPI_CFLAGS := $mpi_compile"
+    echo "MPI_LIBS := $mpi_link"
+    echo "MISSING := $missing"
+    echo "MISSING_PACKAGES :=$packages"
+} >"$work/found"
+mv "$work/found" "$file"

@@ -1,0 +1,79 @@
+# examples.bash - the commands that documentation shows, to be run: source it, with the programs in
+# $WEFT_BIN.
+#
+# A command is a line that begins with blanks and "$ "; it goes on in the next line after a
+# backslash or a pipe, inside quotes, and up to the end of a here-document. Lines below it, as far
+# as they are indented, show its output; "..." stands for any number of lines. A line
+# <!-- not run by the tests: REASON --> holds for the commands from there to the next text.
+# shellcheck shell=bash
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1
+# MPI keeps memory of its own to the end.
+case "${WEFT_BIN:?}" in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac
+
+# Of the text on stdin, writes every command to a file of its own: 001.sh, 002.sh, ...; beside it
+# 001.shown with the output that is shown, if any, and 001.not with the reason not to run it.
+split_examples() { # split_examples FOLDER
+    mkdir -p "$1"
+    perl -e '
+        my ($folder) = @ARGV;
+        my ($count, $command, $indent, $end, $shown, $not) = (0, "", 0, "", 0, "");
+        sub open_quote {
+            my ($t) = @_;
+            my $q = "";
+            for my $c (split //, $t) {
+                if ($q) { $q = "" if $c eq $q }
+                elsif ($c eq q(") or $c eq chr 39) { $q = $c }
+            }
+            return $q ne "";
+        }
+        sub append {
+            my ($ending, $text) = @_;
+            open(my $f, ">>", sprintf("%s/%03d.%s", $folder, $count, $ending)) or die;
+            print $f $text;
+            close $f;
+        }
+        while (my $line = <STDIN>) {
+            if ($command eq "") {
+                $not = $1 // "" if $line =~ /^<!-- not run by the tests: (.*) -->/ or $line =~ /^\S()/;
+                if ($line !~ /^( +)\$ (.*)/) {
+                    $shown &&= $line =~ /^ {$indent}/;
+                    append("shown", substr($line, $indent)) if $shown;
+                    next;
+                }
+                $indent = length($1);
+                $command = "$2\n";
+            } else {
+                $line =~ s/^ {0,$indent}//;
+                $command .= $line;
+            }
+            $end = $1 if $end eq "" and $command =~ /<<\x27?(\w+)/;
+            if ($end ne "") { next unless $command =~ /\n\Q$end\E\n/ }
+            elsif ($command =~ /[\\|]\n\z/ or open_quote($command)) { next }
+            $count++;
+            append("sh", $command);
+            append("not", "$not\n") if $not ne "";
+            ($command, $end, $shown) = ("", "", 1);
+        }
+        die "unfinished: $command" if $command ne "";
+    ' "$1"
+}
+
+run_example() { # run_example FILE: in this folder, as a reader would
+    PATH="$WEFT_BIN:$PATH" timeout 120 bash -o pipefail "$1" </dev/null
+}
+
+# Whether output has the shape of what is shown: line by line the same but for numbers, bars and the
+# width of blanks.
+same_shape() { # same_shape SHOWN OUTPUT
+    perl -e '
+        sub shape {
+            open(my $f, "<", $_[0]) or die;
+            return map { s/[-+]?\d[\d.,]*(e[-+]?\d+)?/0/gi; s/#+/#/g; s/\s+/ /g; s/ $//; $_ } <$f>;
+        }
+        my @shown = map { $_ eq "..." ? "(.*\n)*" : quotemeta($_) . " *\n" } shape($ARGV[0]);
+        my $got = join "", map { "$_\n" } shape($ARGV[1]);
+        my $want = join "", @shown;
+        exit($got =~ /\A$want\z/ ? 0 : 1);
+    ' "$1" "$2"
+}
