@@ -26,7 +26,7 @@ WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-proto
            -Wpointer-arith -Wwrite-strings $(if $(DEV),-Werror)
 OPTIM   := $(if $(SAN),-O1 -g -fno-omit-frame-pointer,-O2 -g)
 USER_FLAGS := $(strip $(CPPFLAGS) $(CFLAGS) $(LDFLAGS))
-CPPFLAGS += -D_POSIX_C_SOURCE=200809L -DWEFT_SHARE='"$(PREFIX)/share/weft"' -Ilib
+CPPFLAGS += -D_POSIX_C_SOURCE=200809L -Ilib
 CFLAGS  += -std=c17 $(OPTIM) $(WARN) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 
@@ -94,13 +94,17 @@ all: $(BINS)
 	@ln -sfn $(O)/bin bin
 $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 
-# Flags are a dependency: changing them rebuilds. Without the libraries nothing is compiled.
-$(O)/flags: FORCE
+# Flags are a dependency: changing them rebuilds, a new PREFIX only the floor that knows where models
+# are installed. Without the libraries nothing is compiled.
+$(O)/flags: export STAMP = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
+$(O)/prefix: export STAMP = $(PREFIX)
+$(objs_model): $(O)/prefix
+$(objs_model): CPPFLAGS += -DWEFT_SHARE='"$(PREFIX)/share/weft"'
+$(O)/flags $(O)/prefix: FORCE
 	$(if $(MISSING),$(error not found: $(MISSING); `make deps$(if $(filter-out gcc,$(CC)), CC=$(CC))` brings what is missing))
 	@mkdir -p $(@D)
-	@printf '%s\n' "$$WEFT_FLAGS" | cmp -s - $@ || printf '%s\n' "$$WEFT_FLAGS" > $@
+	@printf '%s\n' "$$STAMP" | cmp -s - $@ || printf '%s\n' "$$STAMP" > $@
 FORCE:
-export WEFT_FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
 
 $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
@@ -211,7 +215,7 @@ lint:
 MAN1 := $(wildcard man/*.1)
 MAN5 := $(wildcard man/*.5)
 MAN7 := $(wildcard man/*.7)
-install: all
+install: $(BINS)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/weft/models \
 	  $(DESTDIR)$(PREFIX)/share/weft/clusters $(DESTDIR)$(PREFIX)/share/weft/schemas \
 	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \

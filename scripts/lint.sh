@@ -29,7 +29,7 @@ files() {
     done
 }
 files '*.c' '*.h' >"$work/c"
-files '*.sh' >"$work/sh"
+files '*.sh' '*.bash' .ci/run >"$work/sh"
 files 'man/*' >"$work/man"
 
 # ---- blanks ---------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# make as a user types it: what it says when libraries are missing, that a new prefix builds little
+# again, that uninstall takes away what install brought, that help is true. Prints TAP; the sources
+# are in $WEFT_ROOT, what is built already in $WEFT_BUILD.
+set -u
+# shellcheck source=tests/cli/tap.bash
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+root=${WEFT_ROOT:?}
+run() { # run ARGS...: leaves $status, out, err
+    make --no-print-directory -C "$root" "$@" >out 2>err
+    status=$?
+}
+
+# ---- what is missing ------------------------------------------------------------------------
+# A compiler without any library but that of C; no mpicc.
+cat >bare <<'END'
+#!/bin/sh
+for word in "$@"; do case "$word" in -l* | -fopenmp) exit 1 ;; esac; done
+exec cc "$@"
+END
+chmod +x bare
+bare=(CC="$dir/bare" MPICC=false O="$dir/bare.o" PREFIX="$dir/none")
+for goal in all tests install bench-build repro-solvers; do
+    run "${bare[@]}" $goal
+    [ $status -eq 2 ] && [ "$(grep -c 'not found' err)" -eq 1 ] && ! grep -q CC out
+    ok $? "make $goal, without libraries, compiles nothing: $(grep 'not found' err | cut -c1-60)..."
+done
+for what in jansson SQLite lp_solve 'Open MPI' OpenMP libjansson-dev libopenmpi-dev 'make deps'; do
+    grep -q "not found: .*$what" err
+    ok $? "it names $what"
+done
+[ ! -e none ]
+ok $? 'nothing was installed'
+run "${bare[@]}" CC="$dir/none/cc" all
+grep -q "not found: a C compiler, $dir/none/cc" err
+ok $? 'a compiler that is not there is named, and it alone'
+# What deps would do: jq is not on this path.
+mkdir path
+for tool in sh id tr sort sed echo; do ln -s "$(command -v $tool)" path; done
+PATH=$dir/path DEPS=no sh "$root/scripts/deps.sh" demo libdnnl-dev >out 2>err
+is $? 0 'deps with DEPS=no'
+grep -q 'not here: jq libdnnl-dev openmpi-bin sqlite3 (make deps-demo brings them)' err
+ok $? "it says what is missing: $(cat err)"
+
+# ---- install and uninstall --------------------------------------------------------------------
+cp -a "${WEFT_BUILD:?}" o
+run O="$dir/o" PREFIX="$dir/x" install
+is $status 0 'make install PREFIX=x'
+compiled=$(grep '  CC ' out | grep -vc ' lib/model/')
+is "$compiled" 0 'a new prefix compiles nothing again but the floor that knows it'
+(cd / && unset WEFT_ROOT && "$dir/x/bin/weft-run" -h) >out 2>err
+ok $? 'an installed tool runs'
+for file in bin/weft-search share/man/man1/weft-run.1 share/man/man7/weft.7 \
+    share/weft/models/gpt.json share/bash-completion/completions/weft-predict; do
+    [ -s "x/$file" ]
+    ok $? "there is $file"
+done
+run O="$dir/o" PREFIX="$dir/x" uninstall
+is "$status $(find x ! -type d | wc -l)" '0 0' 'make uninstall leaves no file'
+run O="$dir/o" PREFIX=/usr DESTDIR="$dir/y" install
+is "$status $(find y -mindepth 1 -maxdepth 1) $(find y -path "*/bin/weft-run")" \
+    "0 y/usr y/usr/bin/weft-run" 'DESTDIR stands before the prefix'
+
+# ---- help ---------------------------------------------------------------------------------------
+run help
+for goal in $(grep -oE '^make( [a-z-]+)+' out | tr ' ' '\n' | grep -v '^make$'); do
+    run -n O="$dir/o" "$goal"
+    is $status 0 "make help tells of a goal that exists, $goal"
+done
+
+echo "1..$n"
+[ $failed -eq 0 ]
