@@ -36,6 +36,8 @@ fuzz)
     program clang command -v clang
     program libclang-rt-14-dev sh -c 'echo "int LLVMFuzzerTestOneInput(void) { return 0; }" |
         clang -fsanitize=fuzzer,address -x c - -o /dev/null'
+    program libomp-dev sh -c 'echo "int main(void) { return 0; }" |
+        clang -fopenmp -x c - -o /dev/null'
     ;;
 lint)
     program clang-format command -v clang-format

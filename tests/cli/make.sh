@@ -66,7 +66,8 @@ is "$status $(find y -mindepth 1 -maxdepth 1) $(find y -path "*/bin/weft-run")" 
 run help
 for goal in $(grep -oE '^make( [a-z-]+)+' out | tr ' ' '\n' | grep -v '^make$'); do
     run -n O="$dir/o" "$goal"
-    is $status 0 "make help tells of a goal that exists, $goal"
+    ! grep 'No rule to make' err
+    ok $? "make help tells of a goal that exists: $goal"
 done
 
 echo "1..$n"
