@@ -176,7 +176,7 @@ unit: $(UNIT_BINS)
 tests: $(UNIT_BINS) $(MPI_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
-# Nothing is installed but by deps, and by demo and check, which begin with it (DEPS=no: not then).
+# Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.
 deps: deps-check
 deps-%:
 	@DEPS='$(DEPS)' sh scripts/deps.sh $* $(MISSING_PACKAGES)
@@ -208,6 +208,13 @@ bench-build: all $(BENCH_BINS)
 
 repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
+
+# Pictures; those of the documentation are committed, plots-doc draws them anew.
+plots: deps-plots
+	+@$(MAKE) --no-print-directory all
+	@scripts/plots.sh $(O)/bin build/plots
+plots-doc: plots
+	cp build/plots/*.svg doc/
 
 lint:
 	@scripts/lint.sh $(CC)
@@ -255,6 +262,8 @@ help:
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
+	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
+	@echo "make plots-doc    the same, then the pictures of doc/ anew"
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make lint         formatting, floors, man pages, scripts"
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
@@ -267,4 +276,4 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-solvers lint install uninstall config help fuzz fuzz-run clean FORCE
+        repro-solvers plots plots-doc lint install uninstall config help fuzz fuzz-run clean FORCE

@@ -22,6 +22,7 @@ case "$target" in
 demo) tools ;;
 check)
     tools
+    program gnuplot-nox command -v gnuplot
     program less command -v less
     program mandoc command -v mandoc
     program perl perl -e 1

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# make plots: pictures out of what the tools print, as SVG.
+#   scripts/plots.sh BIN_DIR OUT_DIR [computed]
+# OUT_DIR gets these, or the first two, which are computed and come out the same everywhere:
+#   timeline.svg    a step of a pipeline of four devices, as weft-predict simulates it
+#   memory.svg      what the devices of that pipeline hold meanwhile
+#   both.svg        a step on two ranks of this machine: predicted above measured
+#   predicted.svg   25 plans on two ranks: predicted against measured (scripts/predict-vs-measure.sh;
+#                   some ten minutes; OUT_DIR/plans keeps what was measured, and is not measured again)
+# and beside them the tables that were drawn.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+bin=$(cd "$1" && pwd)
+PATH=$bin:$PATH
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+cd "$out"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+# What the ranks compute in the last step of a trace, one line an action, or a piece of one where it
+# waits in between: rank, segment, micro-batch, start and end in ms since the step began.
+last_step() { # last_step TRACE
+    jq -r '[.traceEvents[] | select(.cat == "compute" or .cat == "update")] | sort_by(.pid, .ts)[] |
+        [.pid, .args.seg, .args.mb, .ts / 1000, (.ts + .dur) / 1000] | @tsv' "$1" | awk '
+        $1 != rank { step = 0 }
+        $1 == rank && segment == "U" && $2 != "U" { step++ }
+        {
+            rank = $1; segment = $2
+            step_of[NR] = last[rank] = step
+            who[NR] = rank; what[NR] = $1 " " $2 " " $3; start[NR] = $4; end[NR] = $5
+        }
+        END {
+            for (i = 1; i <= NR; i++)
+                if (step_of[i] == last[who[i]]) {
+                    if (first == "" || start[i] < first) first = start[i]
+                    if (end[i] > final) final = end[i]
+                    kept[++n] = i
+                }
+            for (k = 1; k <= n; k++) {
+                i = kept[k]; next_ = kept[k + 1]
+                if (from == "") from = start[i]
+                # Gaps that nobody could see are not drawn.
+                if (k < n && what[next_] == what[i] && start[next_] - end[i] < (final - first) / 200)
+                    continue
+                print what[i], from - first, end[i] - first
+                from = ""
+            }
+        }'
+}
+
+plot_in() { # plot_in FILE HEIGHT: gnuplot of what stdin says
+    {
+        echo "set terminal svg size 900,$2 font 'sans-serif,13' background 'white'; set output '$1'"
+        cat
+    } | gnuplot
+}
+
+# One row a rank, rank 0 on top; one panel a table.
+draw_timeline() { # draw_timeline FILE RANKS (TITLE TABLE)...
+    local file=$1 ranks=$2 i
+    local tables=()
+    shift 2
+    for ((i = 2; i <= $#; i += 2)); do tables+=("${!i}"); done
+    {
+        # Forward, backward, update.
+        echo "colour(s) = s eq 'F' ? 0x4c8bc0 : s eq 'U' ? 0x6aa84f : 0xe6994c"
+        echo "set multiplot layout $(($# / 2)),1; unset key; set style fill solid border rgb 'white'"
+        echo "set yrange [$ranks - 0.5:-0.5]; set ytics 1 format 'rank %g' scale 0; set xlabel 'ms'"
+        echo "set xrange [0:$(cat "${tables[@]}" | awk '$5 > m { m = $5 } END { print m * 1.01 }')]"
+        while [ $# -gt 0 ]; do
+            echo "set title '$1'"
+            echo "plot '$2' using ((\$4+\$5)/2):1:4:5:(\$1-0.4):(\$1+0.4):(colour(strcol(2))) \
+                with boxxyerror fillcolor rgb variable, \
+                '' using ((\$4+\$5)/2):1:(strcol(2) eq 'U' ? '' : strcol(3)) with labels textcolor rgb 'white'"
+            shift 2
+        done
+    } | plot_in "$file" $(((90 + 45 * ranks) * $# / 2))
+}
+
+# ---- a pipeline of four devices, computed --------------------------------------------------------
+cat >pipeline.json <<'END'
+{"format": "weft-plan/1", "model": "gpt:1.3B", "batch": 32, "micro_batch": 4, "schedule": "1f1b",
+ "stages": [{"ops": ["wte", "wpe", "layer.0-5"]}, {"ops": ["layer.6-11"]}, {"ops": ["layer.12-17"]}, {}]}
+END
+[ -s a100.db ] || weft-profile-op -q -m gpt:1.3B -p a100.db --max-devices 4 --micro-batch 4 \
+    --device a100 --roofline 312T:1.5T:5us --links 'node:200G:5us'
+weft-predict -q -p a100.db --cluster 'node:1 gpu:4' --trace pipeline.trace pipeline.json >pipeline.predicted
+last_step pipeline.trace >timeline.tsv
+draw_timeline timeline.svg 4 'gpt:1.3B in four stages, 8 micro-batches, 1F1B (simulated)' timeline.tsv
+
+# What a rank holds at a time: what stays, the activations of the micro-batches between their forward
+# and their backward pass, and temporaries while it computes. Rank, ms, GiB.
+jq -r '.stages[] | .in_flight as $n | .memory |
+    [.total - .activations - .temporaries, .activations / $n, .temporaries] | @tsv' pipeline.predicted |
+    awk -v gap="$(jq '.time_us / 200e3' pipeline.predicted)" '
+        BEGIN { rank = -1 }
+        FNR == NR { fixed[NR - 1] = $1; act[NR - 1] = $2; temp[NR - 1] = $3; next }
+        function put(t, more) { print rank, t, (fixed[rank] + held * act[rank] + more) / 2 ^ 30 }
+        $1 != rank { if (rank >= 0) put(end, 0); rank = $1; held = end = 0; put(0, 0) }
+        {
+            if ($4 > end + gap) put(end, 0) # it rests
+            held += $2 == "F"
+            put($4, $2 == "U" ? 0 : temp[rank])
+            held -= $2 == "B"
+            end = $5
+        }
+        END { put(end, 0) }' - timeline.tsv >memory.tsv
+plot_in memory.svg 360 <<'END'
+set title 'gpt:1.3B in four stages, 8 micro-batches, 1F1B: memory of each rank (simulated)'
+set xlabel 'ms'; set ylabel 'GiB'; set yrange [0:*]; set key outside right; set grid ytics
+plot for [r = 0:3] 'memory.tsv' using ($1 == r ? $2 : NaN):3 with steps linewidth 2 title sprintf('rank %d', r)
+END
+
+[ "${3:-}" != computed ] || exit 0
+
+# ---- this machine --------------------------------------------------------------------------------
+size=layers=4,hidden=256,heads=8,seq=256,vocab=1024
+cat >two.json <<END
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "$size", "batch": 16, "micro_batch": 2,
+ "schedule": "1f1b", "stages": [{"ops": ["wte", "wpe", "layer.0-1"]}, {}]}
+END
+weft-profile-op -q -m gpt:nano --set "$size" -p here.db --max-devices 2 --micro-batch 2 --threads 1
+mpirun -n 2 weft-profile-comm -q -p here.db --threads 1 --max-bytes 4M
+weft-predict -q -p here.db --trace predicted.trace two.json >two.predicted
+mpirun -n 2 weft-run -q --threads 1 --steps 6 --trace measured.trace two.json >two.metrics
+last_step predicted.trace >predicted.tsv
+last_step measured.trace >measured.tsv
+draw_timeline both.svg 2 'predicted' predicted.tsv 'measured' measured.tsv
+
+
+[ -s plans.txt ] || {
+    "$here/predict-vs-measure.sh" "$bin" plans >plans.part
+    mv plans.part plans.txt
+}
+awk '$3 == "ms" { print $2, $4, $1 }' plans.txt >plans.tsv
+{
+    echo "set title '$(tail -1 plans.txt | sed 's/, regret.*//')'"
+    cat <<'END'
+set xlabel 'predicted, ms'; set ylabel 'measured, ms'; set grid; set key bottom right; set size ratio -1
+stats 'plans.tsv' using 1:2 nooutput
+low = 0.95 * (STATS_min_x < STATS_min_y ? STATS_min_x : STATS_min_y)
+high = 1.05 * (STATS_max_x > STATS_max_y ? STATS_max_x : STATS_max_y)
+set xrange [low:high]; set yrange [low:high]
+plot x with lines linecolor rgb '#888888' title 'equal', 1.1 * x with lines dashtype 2 linecolor rgb '#bbbbbb' \
+    title '10 % more or less', x / 1.1 with lines dashtype 2 linecolor rgb '#bbbbbb' notitle, \
+    'plans.tsv' using 1:2 with points pointtype 7 linecolor rgb '#4c8bc0' title 'a plan'
+END
+} | plot_in predicted.svg 700
