@@ -54,11 +54,10 @@ struct exec_instr {
     struct comm_group *group;
     int n_pieces;
     struct exec_piece *pieces;
-    struct comm_request *
-        *requests;       /* one per piece, for each message that may be under way */
-    int64_t depth, uses; /* of send: messages under way at most; so far */
-    struct block block;  /* of input */
-    bool counts;         /* this rank's loss or norm enters the sum */
+    struct comm_work *works; /* one per piece, for each message that may be under way */
+    int64_t depth, uses;     /* of send: messages under way at most; so far */
+    struct block block;      /* of input */
+    bool counts;             /* this rank's loss or norm enters the sum */
 };
 
 struct exec {

@@ -37,15 +37,15 @@ static int transfer(struct work *w, bool hide, struct err *err) {
     if (!b->group)
         return hide ? compute(w, err) : 0;
     bool first = comm_group_rank(b->group) == 0;
-    int peer = comm_rank(b->comm) + (first ? b->s : -b->s);
     int64_t bytes = w->row->bytes;
-    struct comm_request *q = first ? comm_send(b->comm, b->in, bytes, peer, TAG, err)
-                                   : comm_recv(b->comm, b->out, bytes, peer, TAG, err);
-    if (!q)
+    struct comm_work work = {0};
+    int rc = first ? comm_start_send(b->group, b->in, bytes, DTYPE_u8, 1, TAG, &work, err)
+                   : comm_start_recv(b->group, b->out, bytes, DTYPE_u8, 0, TAG, &work, err);
+    if (rc < 0)
         return -1;
     if (hide)
         compute(w, err);
-    return comm_wait(b->comm, q, err);
+    return comm_wait(&work, err);
 }
 
 static int communicate(void *arg, struct err *err) {
