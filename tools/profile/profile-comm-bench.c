@@ -48,34 +48,44 @@ void bench_leave(struct bench *b) {
     b->g = b->s = 0;
 }
 
+int bench_start(struct bench *b, const struct row *row, struct comm_work *work,
+                struct err *err) {
+    struct comm_group *g = b->group;
+    int64_t all = row->bytes / 4, each = all / row->g;
+    switch (row->collective) {
+    case COLLECTIVE_all_reduce:
+        return comm_start_all_reduce(g, b->in, all, DTYPE_f32, work, err);
+    case COLLECTIVE_all_gather:
+        return comm_start_all_gather(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_reduce_scatter:
+        return comm_start_reduce_scatter(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_all_to_all:
+        return comm_start_all_to_all(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_p2p:
+        return comm_group_rank(g) == 0
+                   ? comm_start_send(g, b->in, all, DTYPE_f32, 1, TAG, work, err)
+                   : comm_start_recv(g, b->out, all, DTYPE_f32, 0, TAG, work, err);
+    case COLLECTIVE_COUNT: break;
+    }
+    return 0;
+}
+
 /* There and back; half of that is the time of a message. */
-static int ping_pong(struct bench *b, int64_t bytes, struct err *err) {
-    bool first = comm_group_rank(b->group) == 0;
-    int rc = 0;
+static int ping_pong(struct bench *b, int64_t count, struct err *err) {
+    int me = comm_group_rank(b->group), rc = 0;
     for (int way = 0; way < 2 && rc == 0; way++)
-        rc = first == (way == 0)
-                 ? comm_send(b->group, b->in, bytes, DTYPE_u8, first, TAG, err)
-                 : comm_recv(b->group, b->out, bytes, DTYPE_u8, first, TAG, err);
+        rc = me == way ? comm_send(b->group, b->in, count, DTYPE_f32, 1 - me, TAG, err)
+                       : comm_recv(b->group, b->out, count, DTYPE_f32, 1 - me, TAG, err);
     return rc;
 }
 
 int bench_run(struct bench *b, const struct row *row, struct err *err) {
+    struct comm_work work = {.progress = COMM_PROGRESS_OFF};
     if (!b->group)
         return 0;
-    int64_t all = row->bytes / 4, each = all / row->g;
-    switch (row->collective) {
-    case COLLECTIVE_all_reduce:
-        return comm_all_reduce(b->group, b->in, all, DTYPE_f32, err);
-    case COLLECTIVE_all_gather:
-        return comm_all_gather(b->group, b->in, b->out, each, DTYPE_f32, err);
-    case COLLECTIVE_reduce_scatter:
-        return comm_reduce_scatter(b->group, b->in, b->out, each, DTYPE_f32, err);
-    case COLLECTIVE_all_to_all:
-        return comm_all_to_all(b->group, b->in, b->out, each, DTYPE_f32, err);
-    case COLLECTIVE_p2p: return ping_pong(b, row->bytes, err);
-    case COLLECTIVE_COUNT: break;
-    }
-    return 0;
+    if (row->collective == COLLECTIVE_p2p)
+        return ping_pong(b, row->bytes / 4, err);
+    return bench_start(b, row, &work, err) < 0 ? -1 : comm_wait(&work, err);
 }
 
 int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *arg,
