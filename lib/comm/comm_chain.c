@@ -5,8 +5,9 @@
  * node by node, each adding its members' parts (which is just the rank order wanted), and
  * the sums travel down again, both at the same time, segment by segment:
  *
- *     place 0   up0 up1 up2 up3      down0 down1 ...      step t of place p works on up t
- *     place 1       up0 up1 up2 up3 ...                   and on down t - 2 (last - p)
+ *     place 0   up0 up1 up2 up3 ...      down0 down1 ...
+ *     place 1       up0 up1 up2 up3 ... down0 down1 ...
+ *     the last          up0 up1 up2 ...
  *
  * There are m such chains, one for each slice of the buffer: member j of every node reads
  * slice j of its node peers where it lies and writes the sum there. That takes as many
@@ -17,20 +18,7 @@
 
 #include <string.h>
 
-enum { TAG_UP = 11, TAG_DOWN };
-
-enum { UP_RECV, UP_SEND, DOWN_SEND = UP_SEND + 2, REQUESTS = DOWN_SEND + 2 };
-
-struct chain {
-    struct comm_group *g;
-    int place, last; /* in the chain */
-    int stride;      /* between neighbours in it, as ranks of the group */
-    float *own;      /* this rank's buffer */
-    float **part; /* [m] the buffers of the node's members in group order, own included */
-    int m;
-    int64_t lo, hi, seg; /* the slice, and how it is cut */
-    int64_t segs;
-};
+enum { UP_RECV, UP_SEND, DOWN_SEND = UP_SEND + 2, DOWN_RECV = DOWN_SEND + 2, REQUESTS };
 
 static int64_t seg_lo(const struct chain *c, int64_t s) {
     return c->lo + s * c->seg;
@@ -41,133 +29,183 @@ static int seg_len(const struct chain *c, int64_t s) {
     return (int)(left < c->seg ? left : c->seg);
 }
 
+static float *own(const struct mpi_group *m) {
+    return m->chain.part[m->me % m->chain.m];
+}
+
+static enum step check(struct mpi_group *m, int rc) {
+    m->rc = rc;
+    return rc == MPI_SUCCESS ? STEP_MORE : STEP_FAILED;
+}
+
+/* Sends, receives segment s to, from the neighbour above (1) or below (-1). */
+static int send_seg(struct mpi_group *m, int64_t s, int way, int req) {
+    const struct chain *c = &m->chain;
+    return MPI_Isend(own(m) + seg_lo(c, s), seg_len(c, s), MPI_FLOAT,
+                     m->ranks[m->me + way * c->stride],
+                     tag_of(m, way > 0 ? TAG_UP : TAG_DOWN), m->comm->world, &m->req[req]);
+}
+
+static int recv_seg(struct mpi_group *m, int64_t s, float *to, int way, int req) {
+    const struct chain *c = &m->chain;
+    return MPI_Irecv(to, seg_len(c, s), MPI_FLOAT, m->ranks[m->me + way * c->stride],
+                     tag_of(m, way > 0 ? TAG_DOWN : TAG_UP), m->comm->world, &m->req[req]);
+}
+
 /* Starts the receipt of the partial sum of segment s from below, into half s & 1. */
-static int post_up(struct chain *c, int64_t s) {
-    struct comm_group *g = c->g;
+static int post_up(struct mpi_group *m, int64_t s) {
+    const struct chain *c = &m->chain;
     if (c->place == 0 || s >= c->segs)
         return MPI_SUCCESS;
-    return MPI_Irecv(g->stage + (s & 1) * c->seg, seg_len(c, s), MPI_FLOAT,
-                     g->me - c->stride, TAG_UP, g->mpi, &g->req[UP_RECV]);
+    return recv_seg(m, s, m->stage + (s & 1) * c->seg, -1, UP_RECV);
 }
 
 /* What came from below plus the parts of this node; at the top that is the sum itself and
  * goes to all of them, else only to the own buffer, which serves to send it on. */
-static void add_parts(struct chain *c, int64_t s) {
-    struct comm_group *g = c->g;
+static void add_parts(struct mpi_group *m, int64_t s) {
+    struct chain *c = &m->chain;
     bool top = c->place == c->last;
     int64_t at = seg_lo(c, s);
     int n = 0, nd = 0;
     if (c->place > 0)
-        g->src[n++] = g->stage + (s & 1) * c->seg;
+        m->src[n++] = m->stage + (s & 1) * c->seg;
     for (int i = 0; i < c->m; i++) {
-        g->src[n++] = c->part[i] + at;
-        if (top || c->part[i] == c->own)
-            g->dst[nd++] = c->part[i] + at;
+        m->src[n++] = c->part[i] + at;
+        if (top || c->part[i] == own(m))
+            m->dst[nd++] = c->part[i] + at;
     }
     if (n > 1)
-        sum_in_order(g->src, n, g->dst, nd, 0, seg_len(c, s));
+        sum_in_order(m->src, n, m->dst, nd, 0, seg_len(c, s));
 }
 
-static int up(struct chain *c, int64_t s) {
-    struct comm_group *g = c->g;
-    int rc = MPI_SUCCESS;
-    if (c->place > 0) {
-        rc = MPI_Wait(&g->req[UP_RECV], MPI_STATUS_IGNORE);
-        if (rc == MPI_SUCCESS)
-            rc = post_up(c, s + 1);
-    }
-    if (rc == MPI_SUCCESS)
-        add_parts(c, s);
-    MPI_Request *sent = &g->req[UP_SEND + (s & 1)];
-    if (rc == MPI_SUCCESS)
-        rc = MPI_Wait(sent, MPI_STATUS_IGNORE);
+/* Moves the next segment upwards, when it is here and its way on is free. */
+static enum step up(struct mpi_group *m) {
+    struct chain *c = &m->chain;
+    int64_t s = c->up;
+    enum step ready = s < c->segs ? ring_test(m, UP_SEND + (int)(s & 1), 1) : STEP_WAIT;
+    if (ready == STEP_MORE)
+        ready = ring_test(m, UP_RECV, 1);
+    if (ready != STEP_MORE)
+        return ready;
+    int rc = post_up(m, s + 1);
+    add_parts(m, s);
+    c->up++;
     if (rc == MPI_SUCCESS && c->place < c->last)
-        rc = MPI_Isend(c->own + seg_lo(c, s), seg_len(c, s), MPI_FLOAT, g->me + c->stride,
-                       TAG_UP, g->mpi, sent);
-    return rc;
+        rc = send_seg(m, s, 1, UP_SEND + (int)(s & 1));
+    return check(m, rc);
 }
 
-/* Takes the sum of segment s from above into its place, here and with the node peers. */
-static int take_down(struct chain *c, int64_t s) {
-    struct comm_group *g = c->g;
-    float *own = c->own + seg_lo(c, s);
-    int rc = MPI_SUCCESS;
-    if (s + 2 >=
-        c->segs) /* the last two; up() has waited for the upward send of the others */
-        rc = MPI_Wait(&g->req[UP_SEND + (s & 1)], MPI_STATUS_IGNORE);
-    if (rc == MPI_SUCCESS)
-        rc = MPI_Recv(own, seg_len(c, s), MPI_FLOAT, g->me + c->stride, TAG_DOWN, g->mpi,
-                      MPI_STATUS_IGNORE);
-    for (int i = 0; i < c->m && rc == MPI_SUCCESS; i++)
-        if (c->part[i] != c->own)
-            memcpy(c->part[i] + seg_lo(c, s), own, (size_t)seg_len(c, s) * sizeof *own);
-    return rc;
+/* Takes the sum of segment s from above into its place: a buffer that has been sent up. */
+static enum step take(struct mpi_group *m, int64_t s) {
+    struct chain *c = &m->chain;
+    if (c->taking)
+        return ring_test(m, DOWN_RECV, 1);
+    if (s + 2 >= c->up && ring_test(m, UP_SEND + (int)(s & 1), 1) != STEP_MORE)
+        return STEP_WAIT;
+    c->taking = true;
+    m->rc = recv_seg(m, s, own(m) + seg_lo(c, s), 1, DOWN_RECV);
+    return m->rc == MPI_SUCCESS ? STEP_WAIT : STEP_FAILED;
 }
 
-static int down(struct chain *c, int64_t s) {
-    struct comm_group *g = c->g;
-    MPI_Request *sent = &g->req[DOWN_SEND + (s & 1)];
-    int rc = c->place < c->last ? take_down(c, s) : MPI_SUCCESS;
-    if (rc == MPI_SUCCESS)
-        rc = MPI_Wait(sent, MPI_STATUS_IGNORE);
-    if (rc == MPI_SUCCESS && c->place > 0)
-        rc = MPI_Isend(c->own + seg_lo(c, s), seg_len(c, s), MPI_FLOAT, g->me - c->stride,
-                       TAG_DOWN, g->mpi, sent);
-    return rc;
+/* Moves the next sum downwards: to the node peers and to the node below. */
+static enum step down(struct mpi_group *m) {
+    struct chain *c = &m->chain;
+    int64_t s = c->down;
+    if (s >= c->up)
+        return STEP_WAIT;
+    enum step ready = ring_test(m, DOWN_SEND + (int)(s & 1), 1);
+    if (ready == STEP_MORE && c->place < c->last)
+        ready = take(m, s);
+    if (ready != STEP_MORE)
+        return ready;
+    float *sum = own(m) + seg_lo(c, s);
+    for (int i = 0; i < c->m && c->place < c->last; i++)
+        if (c->part[i] != own(m))
+            memcpy(c->part[i] + seg_lo(c, s), sum, (size_t)seg_len(c, s) * sizeof *sum);
+    c->taking = false;
+    c->down++;
+    return check(m,
+                 c->place > 0 ? send_seg(m, s, -1, DOWN_SEND + (int)(s & 1)) : MPI_SUCCESS);
 }
 
-static int run(struct chain *c) {
-    struct comm_group *g = c->g;
-    int64_t lag = 2 * (c->last - c->place);
-    for (int i = 0; i < REQUESTS; i++)
-        g->req[i] = MPI_REQUEST_NULL;
-    int rc = post_up(c, 0);
-    for (int64_t t = 0; c->segs && t < c->segs + lag && rc == MPI_SUCCESS; t++) {
-        if (t < c->segs)
-            rc = up(c, t);
-        if (t >= lag && rc == MPI_SUCCESS)
-            rc = down(c, t - lag);
-    }
-    return rc == MPI_SUCCESS ? MPI_Waitall(REQUESTS, g->req, MPI_STATUSES_IGNORE) : rc;
+/* The sum is whole on every rank; of a reduce-scatter only the own block is wanted. */
+static enum step finish(struct mpi_group *m, struct comm_work *w) {
+    const float *block = (const float *)w->in + m->me * w->count;
+    if (w->op == COMM_reduce_scatter && w->out != block)
+        memcpy(w->out, block, (size_t)w->count * sizeof *block);
+    return STEP_DONE;
+}
+
+static enum step leave(struct mpi_group *m, struct comm_work *w) {
+    return m->chain.m == 1 || lane_met(m->local) ? finish(m, w) : STEP_WAIT;
+}
+
+static enum step chain_step(struct mpi_group *m, struct comm_work *w) {
+    struct chain *c = &m->chain;
+    enum step rose = up(m), fell = rose == STEP_FAILED ? STEP_FAILED : down(m);
+    if (fell == STEP_FAILED)
+        return STEP_FAILED;
+    if (c->down < c->segs)
+        return rose == STEP_MORE || fell == STEP_MORE ? STEP_MORE : STEP_WAIT;
+    enum step sent = ring_test(m, 0, REQUESTS);
+    if (sent != STEP_MORE)
+        return sent;
+    if (c->m > 1)
+        lane_arrive(m->local);
+    m->step = leave;
+    return leave(m, w);
 }
 
 /* Gives the chain its slice: part `i` of `m`, in segments; short ones make short segments.
  */
-static void cut_slice(struct chain *c, int64_t count, int i) {
+static void cut_slice(struct chain *c, int64_t most, int64_t count, int i) {
     int64_t slice = (count / c->m / 16 + 1) * 16, seg = (slice / 8 / 1024 + 1) * 1024;
     c->lo = i * slice < count ? i * slice : count;
     c->hi = c->lo + slice < count ? c->lo + slice : count;
-    c->seg = seg < c->g->seg ? seg : c->g->seg;
+    c->seg = seg < most ? seg : most;
     c->segs = (c->hi - c->lo + c->seg - 1) / c->seg;
 }
 
-/* Whether the buffers of every node are shared there; the node's addresses are in
- * local->src. */
-static int all_shared(struct comm_group *g, const float *buf, int *all) {
-    int mine = g->local && g->local->direct && lane_post(g->local, buf);
-    return MPI_Allreduce(&mine, all, 1, MPI_INT, MPI_MIN, g->mpi);
+/* m->src: whether each member's node shares its buffers; they are in local->src if so. */
+static enum step agreed(struct mpi_group *m, struct comm_work *w) {
+    struct chain *c = &m->chain;
+    bool shared = true;
+    for (int p = 0; p < m->n; p++) {
+        int theirs;
+        memcpy(&theirs, m->src[p], sizeof theirs);
+        shared = shared && theirs;
+    }
+    c->m = shared ? m->local->n : 1;
+    c->part = m->dst + m->n; /* the room behind the sums' own */
+    c->part[0] = w->op == COMM_all_reduce ? w->out : (float *)(uintptr_t)w->in;
+    for (int p = 0; shared && p < c->m; p++)
+        c->part[p] = (float *)(uintptr_t)m->local->src[p]; /* lent for writing */
+    c->stride = c->m;
+    c->place = m->me / c->m;
+    c->last = m->n / c->m - 1;
+    c->up = c->down = 0;
+    c->taking = false;
+    int64_t count = w->op == COMM_all_reduce ? w->count : m->n * w->count;
+    cut_slice(c, m->seg, count, m->me % c->m);
+    m->step = chain_step;
+    return check(m, post_up(m, 0));
 }
 
-int chain_all_reduce(struct comm_group *g, float *buf, int64_t count, struct err *err) {
-    int shared;
-    if (ring_stage(g, err) < 0)
-        return -1;
-    int rc = all_shared(g, buf, &shared);
-    if (rc != MPI_SUCCESS)
-        return comm_check(rc, "all-reduce", err);
-    struct comm_group *local = shared ? g->local : NULL;
-    struct chain c = {.g = g, .own = buf, .part = &buf, .m = local ? local->n : 1};
-    c.stride = c.m;
-    c.place = g->me / c.m;
-    c.last = g->n / c.m - 1;
-    if (local) {
-        for (int p = 0; p < c.m; p++)
-            local->dst[p] = (float *)(uintptr_t)local->src[p]; /* lent for writing */
-        c.part = local->dst;
-    }
-    cut_slice(&c, count, g->me % c.m);
-    rc = run(&c);
-    if (local && rc == MPI_SUCCESS)
-        lane_sync(local);
-    return comm_check(rc, "all-reduce", err);
+static enum step ask(struct mpi_group *m, bool shared) {
+    int mine = shared;
+    m->then = agreed;
+    return small_gather(m, &mine, sizeof mine);
+}
+
+static enum step after_post(struct mpi_group *m, struct comm_work *w) {
+    (void)w;
+    return lane_met(m->local) ? ask(m, lane_read_posts(m->local)) : STEP_WAIT;
+}
+
+enum step chain_begin(struct mpi_group *m, struct comm_work *w) {
+    if (!m->local || !m->local->direct)
+        return ask(m, false);
+    lane_post(m->local, w->in);
+    m->step = after_post;
+    return STEP_MORE;
 }

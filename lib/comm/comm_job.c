@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int comm_check(int rc, const char *what, struct err *err) {
     if (rc == MPI_SUCCESS)
@@ -25,34 +24,55 @@ int comm_check(int rc, const char *what, struct err *err) {
     return err_system(err, "%s: %.*s", what, n, text);
 }
 
+/* MPI is called by two threads, but never by both at a time (see comm_engine.c): that is the
+ * level SERIALIZED, at which MPI takes no locks of its own. */
 static int start_mpi(struct comm *c, int *argc, char ***argv, struct err *err) {
-    int started = 0, level;
+    int started = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&started);
     c->finalize = !started;
-    if (!started && comm_check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level),
+    if (!started && comm_check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level),
                                "MPI_Init", err) < 0)
         return -1;
+    if (started)
+        MPI_Query_thread(&level);
+    c->threads = level >= MPI_THREAD_SERIALIZED;
     /* Duplicates inherit the handler, so no later call aborts the job by itself. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (comm_check(MPI_Comm_dup(MPI_COMM_WORLD, &c->world), "MPI_Comm_dup", err) < 0 ||
-        comm_check(MPI_Comm_dup(MPI_COMM_WORLD, &c->p2p), "MPI_Comm_dup", err) < 0)
-        return -1;
+    MPI_Comm *const own[] = {&c->world, &c->p2p, &c->alarms};
+    for (int i = 0; i < 3; i++)
+        if (comm_check(MPI_Comm_dup(MPI_COMM_WORLD, own[i]), "MPI_Comm_dup", err) < 0)
+            return -1;
     MPI_Comm_rank(c->world, &c->rank);
     MPI_Comm_size(c->world, &c->size);
     return 0;
 }
 
+/* Cores that the node's ranks may use between them: mpirun may bind each to its own. */
+static int node_cores(MPI_Comm node) {
+    cpu_set_t mine, all;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) < 0 ||
+        MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, node) !=
+            MPI_SUCCESS)
+        return 1;
+    return CPU_COUNT(&all);
+}
+
+static void choose_waiting(struct comm *c, MPI_Comm node) {
+    c->crowded = c->node_size > node_cores(node);
+    c->spins = c->crowded ? 10 : 400;
+    c->yields = c->crowded ? 200 : 2000;
+}
+
 /* Numbers the nodes by their lowest rank; node_of and node_rank_of are the same everywhere.
  */
-static int find_nodes(struct comm *c, struct err *err) {
-    int rc = MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL,
-                                 &c->node_comm);
-    if (comm_check(rc, "MPI_Comm_split_type", err) < 0)
-        return -1;
-    MPI_Comm_rank(c->node_comm, &c->node_rank);
-    MPI_Comm_size(c->node_comm, &c->node_size);
+static int number_nodes(struct comm *c, MPI_Comm node, struct err *err) {
+    MPI_Comm_rank(node, &c->node_rank);
+    MPI_Comm_size(node, &c->node_size);
+    c->node_of = mem_array((size_t)c->size, sizeof *c->node_of);
+    c->node_rank_of = mem_array((size_t)c->size, sizeof *c->node_rank_of);
     int first = c->rank;
-    rc = MPI_Bcast(&first, 1, MPI_INT, 0, c->node_comm);
+    int rc = MPI_Bcast(&first, 1, MPI_INT, 0, node);
     if (rc == MPI_SUCCESS)
         rc = MPI_Allgather(&first, 1, MPI_INT, c->node_of, 1, MPI_INT, c->world);
     if (rc == MPI_SUCCESS)
@@ -66,43 +86,75 @@ static int find_nodes(struct comm *c, struct err *err) {
     return 0;
 }
 
-/* Cores that the node's ranks may use between them: mpirun may bind each to its own. */
-static int node_cores(struct comm *c) {
-    cpu_set_t mine, all;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) < 0 ||
-        MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, c->node_comm) !=
-            MPI_SUCCESS)
-        return 1;
-    return CPU_COUNT(&all);
+/* This and starting MPI are the only waits without a time-out: all ranks come here at once. */
+static int find_nodes(struct comm *c, struct err *err) {
+    MPI_Comm node;
+    int rc =
+        MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node);
+    if (comm_check(rc, "MPI_Comm_split_type", err) < 0)
+        return -1;
+    rc = number_nodes(c, node, err);
+    choose_waiting(c, node);
+    MPI_Comm_free(&node);
+    return rc;
 }
 
-static void choose_waiting(struct comm *c) {
-    c->crowded = c->node_size > node_cores(c);
-    c->spins = c->crowded ? 10 : 400;
-    c->yields = c->crowded ? 200 : 2000;
+static struct comm_group *make_world(struct comm *c, struct err *err) {
+    int *all = mem_array((size_t)c->size, sizeof *all);
+    for (int r = 0; r < c->size; r++)
+        all[r] = r;
+    struct comm_group *g =
+        group_new(c, &comm_backend_mpi, c->engine, all, c->size, c->rank);
+    free(all);
+    if (g->backend->open_groups(c->engine, &g, 1, err) == 0)
+        return g;
+    comm_group_destroy(g);
+    return NULL;
 }
 
-struct comm *comm_create(int *argc, char ***argv, struct err *err) {
+/* The first world group meets by messages; it is what the node's memory is shared with, and
+ * then the second one meets there. */
+static int meet(struct comm *c, struct err *err) {
+    c->world_group = make_world(c, err);
+    if (!c->world_group ||
+        shared_create(c, (int64_t)sizeof(struct desk), &c->desks, err) < 0)
+        return -1;
+    struct comm_group *early = c->world_group;
+    struct comm_group *late = make_world(c, err);
+    c->world_group = late ? late : early;
+    if (late)
+        comm_group_destroy(early);
+    struct desk *first = (void *)(c->desks.peer ? c->desks.peer[0] : c->desks.own);
+    c->alarm = &first->alarm;
+    return late ? 0 : -1;
+}
+
+static int open_backend(struct comm *c, struct err *err) {
+    if (!c->options.backend)
+        c->options.backend = &comm_backend_mpi;
+    if (c->options.backend == &comm_backend_mpi)
+        c->job = c->engine;
+    else
+        c->job = c->options.backend->open(c, c->options.backend_arg, err);
+    return c->job ? 0 : -1;
+}
+
+struct comm *comm_create(int *argc, char ***argv, const struct comm_options *options,
+                         struct err *err) {
     struct comm *c = mem_alloc(sizeof *c);
+    c->options = options ? *options : (struct comm_options)COMM_OPTIONS_DEFAULT;
+    c->alarm = &c->early;
+    c->mail_req = MPI_REQUEST_NULL;
     if (start_mpi(c, argc, argv, err) < 0) {
         free(c);
         return NULL;
     }
-    c->node_of = mem_array((size_t)c->size, sizeof *c->node_of);
-    c->node_rank_of = mem_array((size_t)c->size, sizeof *c->node_rank_of);
-    int *all = mem_array((size_t)c->size, sizeof *all);
-    for (int r = 0; r < c->size; r++)
-        all[r] = r;
-    bool ok = find_nodes(c, err) == 0;
-    if (ok)
-        choose_waiting(c);
-    ok = ok &&
-         shared_create(c, (int64_t)(COMM_LANES * sizeof(struct lane)), &c->lanes, err) == 0;
-    c->world_group = ok ? comm_group_create(c, all, c->size, err) : NULL;
-    free(all);
-    if (c->world_group)
-        return c;
+    if (find_nodes(c, err) == 0) {
+        alarm_listen(c);
+        c->engine = comm_backend_mpi.open(c, NULL, err);
+        if (c->engine && meet(c, err) == 0 && open_backend(c, err) == 0)
+            return c;
+    }
     comm_destroy(c);
     return NULL;
 }
@@ -110,16 +162,16 @@ struct comm *comm_create(int *argc, char ***argv, struct err *err) {
 void comm_destroy(struct comm *c) {
     if (!c)
         return;
+    if (c->job && c->job != c->engine)
+        c->options.backend->close(c->job);
     comm_group_destroy(c->world_group);
+    if (c->engine)
+        comm_backend_mpi.close(c->engine);
+    alarm_deaf(c);
     for (int i = 0; i < c->arenas; i++)
         shared_release(c, &c->arena[i]);
-    shared_release(c, &c->lanes);
-    for (struct comm_request *q = c->free_requests, *next; q; q = next) {
-        next = q->next;
-        free(q);
-    }
-    if (c->node_comm)
-        MPI_Comm_free(&c->node_comm);
+    shared_release(c, &c->desks);
+    MPI_Comm_free(&c->alarms);
     MPI_Comm_free(&c->p2p);
     MPI_Comm_free(&c->world);
     if (c->finalize)
@@ -127,12 +179,6 @@ void comm_destroy(struct comm *c) {
     free(c->node_of);
     free(c->node_rank_of);
     free(c);
-}
-
-void comm_abort(struct comm *comm, int status) {
-    (void)comm;
-    MPI_Abort(MPI_COMM_WORLD, status);
-    _exit(status);
 }
 
 float *comm_alloc(struct comm *c, int64_t bytes, struct err *err) {

@@ -13,145 +13,194 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_PIECE = 1, TAG_RING, TAG_SWAP };
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-/* `total` floats cut into chunks of `per`, one a rank; the last ones may be short or empty.
- */
-struct cut {
-    int64_t total, per;
-};
-
 static int64_t cut_len(const struct cut *c, int rank, int64_t from, int64_t most) {
     int64_t len = min64(c->total - rank * c->per, c->per) - from;
     return len < 0 ? 0 : min64(len, most);
 }
 
-int ring_stage(struct comm_group *g, struct err *err) {
-    if (g->stage)
-        return 0;
-    g->seg = min64(COMM_SEG, 1 << 20) / (g->n > 16 ? g->n / 16 : 1);
-    g->seg = g->seg < 4096 ? 4096 : g->seg;
-    g->stage = calloc((size_t)(2 * g->n * g->seg), sizeof *g->stage);
-    g->req = mem_array((size_t)(4 * g->n), sizeof(MPI_Request));
-    if (!g->stage)
-        return err_system(err, "no memory for a staging buffer of %d segments", 2 * g->n);
-    return 0;
+static enum step fail(struct mpi_group *m, int rc) {
+    m->rc = rc;
+    return STEP_FAILED;
 }
 
-/* Everybody gets the same few bytes of each member: g->src points at them afterwards. */
-int ring_gather_small(struct comm_group *g, const void *in, size_t bytes, struct err *err) {
-    if (ring_stage(g, err) < 0)
-        return -1;
-    int n = (int)bytes, rc = MPI_Allgather(in, n, MPI_BYTE, g->stage, n, MPI_BYTE, g->mpi);
-    for (int p = 0; p < g->n; p++)
-        g->src[p] = (const float *)(const void *)((const char *)g->stage + p * (int64_t)n);
-    return comm_check(rc, "MPI_Allgather", err);
+static enum step done(struct mpi_group *m, struct comm_work *w) {
+    (void)m;
+    (void)w;
+    return STEP_DONE;
 }
+
+bool ring_stage(struct mpi_group *m) {
+    if (m->stage)
+        return true;
+    m->seg = COMM_SEG / (m->n > 16 ? m->n / 16 : 1);
+    m->seg = m->seg < 4096 ? 4096 : m->seg;
+    m->req = mem_array((size_t)(4 * m->n), sizeof(MPI_Request));
+    for (int i = 0; i < 4 * m->n; i++)
+        m->req[i] = MPI_REQUEST_NULL;
+    m->stage = calloc((size_t)(2 * m->n * m->seg), sizeof *m->stage);
+    m->rc = MPI_ERR_NO_MEM;
+    return m->stage != NULL;
+}
+
+enum step ring_test(struct mpi_group *m, int first, int n) {
+    int all = 0, rc = MPI_Testall(n, m->req + first, &all, MPI_STATUSES_IGNORE);
+    if (rc != MPI_SUCCESS)
+        return fail(m, rc);
+    return all ? STEP_MORE : STEP_WAIT;
+}
+
+/* ---- sums ----------------------------------------------------------------------------- */
 
 /* Starts the exchange of segment s into half s & 1 of the stage: 2 n requests. */
-static int start_segment(struct comm_group *g, const float *in, const struct cut *cut,
-                         int64_t s) {
-    MPI_Request *req = g->req + (s & 1) * 2 * g->n;
-    int64_t mine = cut_len(cut, g->me, s * g->seg, g->seg);
-    int rc = MPI_SUCCESS;
-    for (int p = 0; p < g->n; p++) {
-        int64_t theirs = cut_len(cut, p, s * g->seg, g->seg);
-        float *slot = g->stage + ((s & 1) * g->n + p) * g->seg;
-        req[2 * p] = req[2 * p + 1] = MPI_REQUEST_NULL;
-        if (p != g->me && mine && rc == MPI_SUCCESS)
-            rc = MPI_Irecv(slot, (int)mine, MPI_FLOAT, p, TAG_PIECE, g->mpi, &req[2 * p]);
-        if (p != g->me && theirs && rc == MPI_SUCCESS)
-            rc = MPI_Isend(in + p * cut->per + s * g->seg, (int)theirs, MPI_FLOAT, p,
-                           TAG_PIECE, g->mpi, &req[2 * p + 1]);
+static int start_segment(struct mpi_group *m, const float *in, int64_t s) {
+    MPI_Request *req = m->req + (s & 1) * 2 * m->n;
+    int64_t mine = cut_len(&m->cut, m->me, s * m->seg, m->seg);
+    int rc = MPI_SUCCESS, tag = tag_of(m, TAG_PIECE);
+    for (int p = 0; p < m->n && rc == MPI_SUCCESS; p++) {
+        int64_t theirs = cut_len(&m->cut, p, s * m->seg, m->seg);
+        float *slot = m->stage + ((s & 1) * m->n + p) * m->seg;
+        if (p != m->me && mine)
+            rc = MPI_Irecv(slot, (int)mine, MPI_FLOAT, m->ranks[p], tag, m->comm->world,
+                           &req[2 * p]);
+        if (p != m->me && theirs && rc == MPI_SUCCESS)
+            rc = MPI_Isend(in + p * m->cut.per + s * m->seg, (int)theirs, MPI_FLOAT,
+                           m->ranks[p], tag, m->comm->world, &req[2 * p + 1]);
     }
     return rc;
 }
 
+/* Where the sum of the own chunk goes. */
+static float *own_sum(const struct mpi_group *m, const struct comm_work *w) {
+    float *out = w->out;
+    return w->op == COMM_all_reduce ? out + min64(w->count, m->me * m->cut.per) : out;
+}
+
 /* Adds up what segment s brought. */
-static void add_segment(struct comm_group *g, const float *in, float *out,
-                        const struct cut *cut, int64_t s) {
-    for (int p = 0; p < g->n; p++)
-        g->src[p] = g->stage + ((s & 1) * g->n + p) * g->seg;
-    g->src[g->me] = in + g->me * cut->per + s * g->seg;
-    float *to = out + s * g->seg;
-    sum_in_order(g->src, g->n, &to, 1, 0, cut_len(cut, g->me, s * g->seg, g->seg));
+static void add_segment(struct mpi_group *m, const struct comm_work *w, int64_t s) {
+    for (int p = 0; p < m->n; p++)
+        m->src[p] = m->stage + ((s & 1) * m->n + p) * m->seg;
+    m->src[m->me] = (const float *)w->in + m->me * m->cut.per + s * m->seg;
+    float *to = own_sum(m, w) + s * m->seg;
+    sum_in_order(m->src, m->n, &to, 1, 0, cut_len(&m->cut, m->me, s * m->seg, m->seg));
 }
 
-/* out = sum of everyone's chunk `me` of in; out may be that chunk of the own input. */
-static int reduce_pieces(struct comm_group *g, const float *in, float *out, struct cut cut,
-                         struct err *err) {
-    if (ring_stage(g, err) < 0)
-        return -1;
-    int64_t segs = (cut.per + g->seg - 1) / g->seg;
-    int rc = segs ? start_segment(g, in, &cut, 0) : MPI_SUCCESS;
-    for (int64_t s = 0; s < segs && rc == MPI_SUCCESS; s++) {
-        if (s + 1 < segs)
-            rc = start_segment(g, in, &cut, s + 1);
-        if (rc == MPI_SUCCESS)
-            rc = MPI_Waitall(2 * g->n, g->req + (s & 1) * 2 * g->n, MPI_STATUSES_IGNORE);
-        if (rc == MPI_SUCCESS)
-            add_segment(g, in, out, &cut, s);
+static int64_t segments(const struct mpi_group *m) {
+    return (m->cut.per + m->seg - 1) / m->seg;
+}
+
+static enum step reduce_step(struct mpi_group *m, struct comm_work *w) {
+    enum step came = ring_test(m, (int)(m->s & 1) * 2 * m->n, 2 * m->n);
+    if (came != STEP_MORE)
+        return came;
+    add_segment(m, w, m->s++);
+    int rc = m->s + 1 < segments(m) ? start_segment(m, w->in, m->s + 1) : MPI_SUCCESS;
+    if (rc != MPI_SUCCESS)
+        return fail(m, rc);
+    return m->s < segments(m) ? STEP_MORE : m->then(m, w);
+}
+
+/* The sum of everyone's chunk `me` of w->in, then m->then. */
+static enum step reduce_begin(struct mpi_group *m, struct comm_work *w) {
+    m->s = 0;
+    m->step = reduce_step;
+    int rc = start_segment(m, w->in, 0);
+    if (rc == MPI_SUCCESS && segments(m) > 1)
+        rc = start_segment(m, w->in, 1);
+    return rc == MPI_SUCCESS ? STEP_MORE : fail(m, rc);
+}
+
+/* ---- exchanges ------------------------------------------------------------------------ */
+
+/* Sends to one rank and receives from another, the same number of bytes or fewer. */
+static int start_hop(struct mpi_group *m, const char *out, int64_t out_bytes, int to,
+                     char *in, int64_t in_bytes, int from) {
+    int tag = tag_of(m, TAG_RING);
+    int rc = MPI_Irecv(in, (int)in_bytes, MPI_BYTE, m->ranks[from], tag, m->comm->world,
+                       &m->req[0]);
+    return rc != MPI_SUCCESS ? rc
+                             : MPI_Isend(out, (int)out_bytes, MPI_BYTE, m->ranks[to], tag,
+                                         m->comm->world, &m->req[1]);
+}
+
+/* Round k of an all-gather: rank r sends chunk r-k right and gets r-k-1 from the left. */
+static int gather_hop(struct mpi_group *m, struct comm_work *w) {
+    int n = m->n, s = (m->me - m->k + n) % n, r = (m->me - m->k - 1 + 2 * n) % n;
+    char *buf = w->out;
+    return start_hop(m, buf + s * m->cut.per + m->at,
+                     cut_len(&m->cut, s, m->at, COMM_PIECE), (m->me + 1) % n,
+                     buf + r * m->cut.per + m->at, cut_len(&m->cut, r, m->at, COMM_PIECE),
+                     (m->me + n - 1) % n);
+}
+
+/* Round k of an all-to-all: with the ranks k + 1 places to the right and to the left. */
+static int swap_hop(struct mpi_group *m, struct comm_work *w) {
+    int to = (m->me + m->k + 1) % m->n, from = (m->me - m->k - 1 + m->n) % m->n;
+    int64_t bytes = min64(m->cut.per - m->at, COMM_PIECE);
+    return start_hop(m, (const char *)w->in + to * m->cut.per + m->at, bytes, to,
+                     (char *)w->out + from * m->cut.per + m->at, bytes, from);
+}
+
+static enum step hop(struct mpi_group *m, struct comm_work *w) {
+    int rc = w->op == COMM_all_to_all ? swap_hop(m, w) : gather_hop(m, w);
+    return rc == MPI_SUCCESS ? STEP_MORE : fail(m, rc);
+}
+
+/* n - 1 rounds, each in pieces of a size that MPI can count. */
+static enum step hop_step(struct mpi_group *m, struct comm_work *w) {
+    enum step came = ring_test(m, 0, 2);
+    if (came != STEP_MORE)
+        return came;
+    m->at += COMM_PIECE;
+    if (m->at >= m->cut.per) {
+        m->at = 0;
+        m->k++;
     }
-    return comm_check(rc, "reduce-scatter", err);
+    return m->k < m->n - 1 ? hop(m, w) : STEP_DONE;
 }
 
-/* Passes the chunks round: in step k rank r sends chunk r-k right and gets r-k-1 from left.
- */
-static int gather_chunks(struct comm_group *g, float *buf, struct cut cut,
-                         struct err *err) {
-    int right = (g->me + 1) % g->n, left = (g->me + g->n - 1) % g->n, rc = MPI_SUCCESS;
-    for (int k = 0; k < g->n - 1; k++)
-        for (int64_t at = 0; at < cut.per && rc == MPI_SUCCESS; at += COMM_PIECE) {
-            int s = (g->me - k + g->n) % g->n, r = (g->me - k - 1 + 2 * g->n) % g->n;
-            rc = MPI_Sendrecv(buf + s * cut.per + at, (int)cut_len(&cut, s, at, COMM_PIECE),
-                              MPI_FLOAT, right, TAG_RING, buf + r * cut.per + at,
-                              (int)cut_len(&cut, r, at, COMM_PIECE), MPI_FLOAT, left,
-                              TAG_RING, g->mpi, MPI_STATUS_IGNORE);
-        }
-    return comm_check(rc, "all-gather", err);
+/* Passes the chunks round; the own one stands in its place in w->out already. */
+static enum step hops_begin(struct mpi_group *m, struct comm_work *w) {
+    m->k = 0;
+    m->at = 0;
+    m->step = hop_step;
+    return hop(m, w);
 }
 
-int ring_all_reduce(struct comm_group *g, float *buf, int64_t count, struct err *err) {
-    if (g->several)
-        return chain_all_reduce(g, buf, count, err);
-    struct cut cut = {count, (count / g->n / 16 + 1) * 16};
-    float *own = buf + min64(count, g->me * cut.per);
-    if (reduce_pieces(g, buf, own, cut, err) < 0)
-        return -1;
-    return gather_chunks(g, buf, cut, err);
+/* ---- the collectives ------------------------------------------------------------------ */
+
+static enum step gather_sums(struct mpi_group *m, struct comm_work *w) {
+    const int64_t size = (int64_t)sizeof(float);
+    m->cut = (struct cut){w->count * size, m->cut.per * size};
+    return hops_begin(m, w);
 }
 
-/* The own block stands in its place in out already. */
-int ring_all_gather(struct comm_group *g, float *out, int64_t count, struct err *err) {
-    return gather_chunks(g, out, (struct cut){g->n * count, count}, err);
+static enum step all_reduce(struct mpi_group *m, struct comm_work *w) {
+    m->cut = (struct cut){w->count, (w->count / m->n / 16 + 1) * 16};
+    m->then = gather_sums;
+    return reduce_begin(m, w);
 }
 
-int ring_reduce_scatter(struct comm_group *g, float *in, float *out, int64_t count,
-                        struct err *err) {
-    if (!g->several)
-        return reduce_pieces(g, in, out, (struct cut){g->n * count, count}, err);
-    if (chain_all_reduce(g, in, g->n * count, err) < 0)
-        return -1;
-    if (out != in + g->me * count)
-        memcpy(out, in + g->me * count, (size_t)count * sizeof *out);
-    return 0;
+static enum step reduce_scatter(struct mpi_group *m, struct comm_work *w) {
+    m->then = done;
+    m->cut = (struct cut){m->n * w->count, w->count};
+    return reduce_begin(m, w);
 }
 
-int ring_all_to_all(struct comm_group *g, const float *in, float *out, int64_t count,
-                    struct err *err) {
-    int rc = MPI_SUCCESS;
-    memcpy(out + g->me * count, in + g->me * count, (size_t)count * sizeof *out);
-    for (int k = 1; k < g->n; k++)
-        for (int64_t at = 0; at < count && rc == MPI_SUCCESS; at += COMM_PIECE) {
-            int to = (g->me + k) % g->n, from = (g->me - k + g->n) % g->n;
-            int len = (int)min64(count - at, COMM_PIECE);
-            rc = MPI_Sendrecv(in + to * count + at, len, MPI_FLOAT, to, TAG_SWAP,
-                              out + from * count + at, len, MPI_FLOAT, from, TAG_SWAP,
-                              g->mpi, MPI_STATUS_IGNORE);
-        }
-    return comm_check(rc, "all-to-all", err);
+enum step ring_begin(struct mpi_group *m, struct comm_work *w) {
+    if (!ring_stage(m))
+        return STEP_FAILED;
+    bool sums = w->op == COMM_all_reduce || w->op == COMM_reduce_scatter;
+    if (m->several && sums)
+        return chain_begin(m, w);
+    if (w->op == COMM_all_reduce)
+        return all_reduce(m, w);
+    if (w->op == COMM_reduce_scatter)
+        return reduce_scatter(m, w);
+    int64_t bytes = w->count * dtype_size(w->dtype);
+    char *own = (char *)w->out + m->me * bytes;
+    const char *from = (const char *)w->in + (w->op == COMM_all_to_all ? m->me * bytes : 0);
+    if (own != from)
+        memmove(own, from, (size_t)bytes);
+    m->cut = (struct cut){m->n * bytes, bytes};
+    return hops_begin(m, w);
 }

@@ -76,58 +76,68 @@ static void unmap_all(struct comm *c, struct shared *s) {
     *s = (struct shared){.bytes = s->bytes};
 }
 
-/* Fills s->peer from the offers; whether all of them could be mapped. */
+/* Fills s->peer from the offers of the job; whether all of this node could be mapped. */
 static bool map_peers(struct comm *c, struct shared *s, const struct offer *all) {
     bool ok = true;
     s->peer = mem_array((size_t)c->node_size, sizeof *s->peer);
     s->peer_bytes = mem_array((size_t)c->node_size, sizeof *s->peer_bytes);
-    for (int r = 0; r < c->node_size; r++) {
-        s->peer[r] = r == c->node_rank ? s->own : map_peer(&all[r]);
-        s->peer_bytes[r] = all[r].bytes;
+    for (int rank = 0; rank < c->size; rank++) {
+        int r = c->node_rank_of[rank];
+        if (c->node_of[rank] != c->node)
+            continue;
+        s->peer[r] = rank == c->rank ? s->own : map_peer(&all[rank]);
+        s->peer_bytes[r] = all[rank].bytes;
         ok = ok && s->peer[r];
     }
     return ok;
 }
 
-/* Shared memory if the whole node can have it: *have says so. -1 only when MPI fails. */
-static int try_shared(struct comm *c, struct shared *s, bool *have, struct err *err) {
-    struct offer own = make_own(s);
-    struct offer *all = mem_array((size_t)c->node_size, sizeof *all);
-    int n = (int)sizeof own, mine = 0, every = 0;
-    int rc = MPI_Allgather(&own, n, MPI_BYTE, all, n, MPI_BYTE, c->node_comm);
-    if (rc == MPI_SUCCESS) {
-        mine = map_peers(c, s, all);
-        rc = MPI_Allreduce(&mine, &every, 1, MPI_INT, MPI_MIN, c->node_comm);
+/* Whether all ranks of this node, and of the job, say yes. */
+static int ask_all(struct comm *c, bool mine, bool *node, bool *job, struct err *err) {
+    char *all = mem_alloc((size_t)c->size), own = mine;
+    int rc = comm_all_gather(c->world_group, &own, all, 1, DTYPE_u8, err);
+    *node = *job = true;
+    for (int r = 0; r < c->size; r++) {
+        *node = *node && (all[r] || c->node_of[r] != c->node);
+        *job = *job && all[r];
     }
+    free(all);
+    return rc;
+}
+
+/* Shared memory if the whole node can have it: s->peer says so. -1 only when MPI fails. */
+static int try_shared(struct comm *c, struct shared *s, struct err *err) {
+    struct offer own = c->node_size > 1 ? make_own(s) : (struct offer){.fd = -1};
+    struct offer *all = mem_array((size_t)c->size, sizeof *all);
+    bool node = false, job;
+    int rc = comm_all_gather(c->world_group, &own, all, sizeof own, DTYPE_u8, err);
+    if (rc == 0)
+        rc = ask_all(c, map_peers(c, s, all), &node, &job, err);
     if (own.fd >= 0)
         close((int)own.fd); /* all who could have mapped it by now */
     free(all);
-    *have = every;
-    if (!every)
+    if (!node)
         unmap_all(c, s);
-    return comm_check(rc, "sharing memory", err);
+    return rc;
 }
 
+/* All ranks take part to the end and fail together, or some would wait for the others. */
 int shared_create(struct comm *c, int64_t bytes, struct shared *out, struct err *err) {
     int64_t page = sysconf(_SC_PAGESIZE);
-    if (bytes < 0 || bytes > INT64_MAX - page)
-        return err_system(err, "cannot have %lld bytes", (long long)bytes);
-    *out = (struct shared){.bytes = (bytes / page + 1) * page};
-    bool have = false;
-    if (c->node_size > 1 && try_shared(c, out, &have, err) < 0)
+    bool sane = bytes >= 0 && bytes <= INT64_MAX - page, node, job;
+    *out = (struct shared){.bytes = sane ? (bytes / page + 1) * page : INT64_MAX};
+    if (try_shared(c, out, err) < 0)
         return -1;
-    if (!have)
+    if (!out->peer)
         out->own = map_or_null(out->bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-    /* Everybody fails together, or the lucky ones would wait for the others for ever. */
-    int mine = out->own != NULL, every = 0;
-    int rc = MPI_Allreduce(&mine, &every, 1, MPI_INT, MPI_MIN, c->world);
-    if (rc == MPI_SUCCESS && every)
+    bool mine = out->own != NULL;
+    int rc = ask_all(c, mine, &node, &job, err);
+    if (rc == 0 && job)
         return 0;
     unmap_all(c, out);
-    if (rc != MPI_SUCCESS)
-        return comm_check(rc, "allocating", err);
-    return err_system(err, "cannot have %lld bytes%s", (long long)bytes,
-                      mine ? " on another rank" : "");
+    return rc < 0 ? -1
+                  : err_system(err, "cannot have %lld bytes%s", (long long)bytes,
+                               mine ? " on another rank" : "");
 }
 
 void shared_release(struct comm *c, struct shared *s) {

@@ -57,7 +57,7 @@ void exec_destroy(struct exec *x) {
         return;
     for (int i = 0; x->ready && i < x->sp->n_instrs; i++) {
         free(x->ready[i].pieces);
-        free(x->ready[i].requests);
+        free(x->ready[i].works);
     }
     free(x->ready);
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)

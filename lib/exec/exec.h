@@ -54,12 +54,11 @@ struct exec_instr {
     struct comm_group *group;
     int n_pieces;
     struct exec_piece *pieces;
-    struct comm_request *
-        *requests;       /* one per piece, for each message that may be under way */
-    int64_t depth, uses; /* of send: messages under way at most; so far */
-    struct box box;      /* of input */
-    double loss_weight;  /* of a loss: its terms count as those of the first loss */
-    bool counts;         /* this rank's loss or norm enters the sum */
+    struct comm_work *works; /* one per piece, for each message that may be under way */
+    int64_t depth, uses;     /* of send: messages under way at most; so far */
+    struct box box;          /* of input */
+    double loss_weight;      /* of a loss: its terms count as those of the first loss */
+    bool counts;             /* this rank's loss or norm enters the sum */
 };
 
 struct exec {

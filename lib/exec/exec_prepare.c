@@ -5,27 +5,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Groups are made in ascending order of their axes by every rank of the stage. */
-static int make_groups(struct exec *x, struct err *err) {
-    const struct mesh *mesh = x->sp->mesh;
-    int first = x->g->plan->stages[x->rp.stage].first_rank;
+/* The groups of a job, in one order on every rank: of every stage, along every set of axes
+ * that its program communicates over. */
+struct group_list {
+    ARR(int) ranks; /* of all, one after the other */
+    ARR(struct comm_ranks) sets;
+    int64_t own[1 << MESH_MAX_AXES]; /* this rank's among them, by axes; -1 = none */
+};
+
+static void list_stage(const struct exec *x, int stage, struct group_list *out) {
+    const struct stage_program *sp = &x->g->stages[stage];
+    int first = x->g->plan->stages[stage].first_rank, devices = mesh_devices(sp->mesh);
+    int *ranks = mem_array((size_t)devices, sizeof *ranks);
     bool wanted[1 << MESH_MAX_AXES] = {false};
-    for (int i = 0; i < x->sp->n_instrs; i++) {
-        const struct instr *ins = &x->sp->instrs[i];
+    for (int i = 0; i < sp->n_instrs; i++) {
+        const struct instr *ins = &sp->instrs[i];
         if (opcode_is_collective(ins->code))
             wanted[ins->axes] = true;
     }
-    int *ranks = mem_array((size_t)mesh_devices(mesh), sizeof *ranks), rc = 0;
-    for (unsigned axes = 1; axes < 1u << mesh->n_axes && rc == 0; axes++) {
-        if (!wanted[axes])
-            continue;
-        int n = mesh_group(mesh, axes, x->rp.rank - first, ranks);
-        for (int i = 0; i < n; i++)
-            ranks[i] += first;
-        x->groups[axes] = comm_group_create(x->comm, ranks, n, err);
-        rc = x->groups[axes] ? 0 : -1;
-    }
+    for (unsigned axes = 1; axes < 1u << sp->mesh->n_axes; axes++)
+        for (int r = 0; wanted[axes] && r < devices; r++) {
+            int n = mesh_group(sp->mesh, axes, r, ranks);
+            if (ranks[0] != r) /* a group is listed by its first member */
+                continue;
+            for (int i = 0; i < n; i++) {
+                arr_push(&out->ranks, first + ranks[i]);
+                if (first + ranks[i] == x->rp.rank)
+                    out->own[axes] = out->sets.n;
+            }
+            arr_push(&out->sets, (struct comm_ranks){.n = n});
+        }
     free(ranks);
+}
+
+static int make_groups(struct exec *x, struct err *err) {
+    struct group_list list = {.own = {0}};
+    memset(list.own, -1, sizeof list.own);
+    for (int s = 0; s < x->g->n_stages; s++)
+        list_stage(x, s, &list);
+    for (int64_t i = 0, at = 0; i < list.sets.n; at += list.sets.p[i++].n)
+        list.sets.p[i].ranks = list.ranks.p + at;
+    struct comm_group **groups = mem_array((size_t)list.sets.n + 1, sizeof *groups);
+    int rc = comm_groups_create(x->comm, list.sets.p, (int)list.sets.n, groups, err);
+    for (int axes = 0; axes < 1 << MESH_MAX_AXES; axes++)
+        x->groups[axes] = list.own[axes] < 0 ? NULL : groups[list.own[axes]];
+    free(groups);
+    arr_release(&list.ranks);
+    arr_release(&list.sets);
     return rc;
 }
 
@@ -87,7 +113,7 @@ static void prepare_transfer(struct exec *x, const struct instr *ins,
     r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
     r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
     r->depth = source ? t->depth : 1;
-    r->requests = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->requests);
+    r->works = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->works);
     struct box block = box_of(x, s, source ? t->from_place : t->to_place);
     int64_t staged = 0;
     for (int i = 0; i < r->n_pieces; i++) {

@@ -63,15 +63,12 @@ static void run_input(struct exec *x, const struct instr *ins, const struct exec
 }
 
 /* Waits for the messages of one use. */
-static int wait_all(struct exec *x, struct exec_instr *r, int64_t use, struct err *err) {
-    struct comm_request **requests = r->requests + use * r->n_pieces;
-    for (int i = 0; i < r->n_pieces; i++) {
-        int rc = comm_wait(x->comm, requests[i], err);
-        requests[i] = NULL;
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
+static int wait_all(struct exec_instr *r, int64_t use, struct err *err) {
+    struct comm_work *works = r->works + use * r->n_pieces;
+    int rc = 0;
+    for (int i = 0; i < r->n_pieces && rc == 0; i++)
+        rc = comm_wait(&works[i], err);
+    return rc;
 }
 
 /* Packs and posts; a part of the staging is free again when its last message was taken. */
@@ -81,18 +78,16 @@ static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *
     int64_t use = r->uses++ % r->depth;
     float *stage =
         staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
-    if (wait_all(x, r, use, err) < 0)
+    if (wait_all(r, use, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
         float *dense = stage + p->staging;
         kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
                     p->dense_stride, false);
-        struct comm_request *sent =
-            comm_send(x->comm, dense, 4 * p->elems, p->peer, ins->transfer, err);
-        if (!sent)
+        if (comm_start_send(comm_world(x->comm), dense, p->elems, DTYPE_f32, p->peer,
+                            ins->transfer, &r->works[use * r->n_pieces + i], err) < 0)
             return -1;
-        r->requests[use * r->n_pieces + i] = sent;
     }
     return 0;
 }
@@ -104,11 +99,11 @@ static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
         float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
-        r->requests[i] = comm_recv(x->comm, dst, 4 * p->elems, p->peer, ins->transfer, err);
-        if (!r->requests[i])
+        if (comm_start_recv(comm_world(x->comm), dst, p->elems, DTYPE_f32, p->peer,
+                            ins->transfer, &r->works[i], err) < 0)
             return -1;
     }
-    if (wait_all(x, r, 0, err) < 0)
+    if (wait_all(r, 0, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
@@ -135,10 +130,11 @@ static int run_collective(const struct instr *ins, const struct exec_instr *r, f
                           float *out, struct err *err) {
     int64_t n = ins->n.all_reduce.elems, per_rank = n / comm_group_size(r->group);
     switch (ins->code) {
-    case I_all_gather: return comm_all_gather(r->group, in, out, per_rank, err);
-    case I_all_reduce: return comm_all_reduce(r->group, in, n, err);
-    case I_reduce_scatter: return comm_reduce_scatter(r->group, in, out, per_rank, err);
-    case I_all_to_all: return comm_all_to_all(r->group, in, out, per_rank, err);
+    case I_all_gather: return comm_all_gather(r->group, in, out, per_rank, DTYPE_f32, err);
+    case I_all_reduce: return comm_all_reduce(r->group, in, n, DTYPE_f32, err);
+    case I_reduce_scatter:
+        return comm_reduce_scatter(r->group, in, out, per_rank, DTYPE_f32, err);
+    case I_all_to_all: return comm_all_to_all(r->group, in, out, per_rank, DTYPE_f32, err);
     default: return err_system(err, "not a collective");
     }
 }
@@ -217,7 +213,7 @@ int exec_drain(struct exec *x, struct err *err) {
     for (int i = 0; i < x->sp->n_instrs; i++)
         for (int64_t use = 0; x->sp->instrs[i].code == I_send && use < x->ready[i].depth;
              use++)
-            if (wait_all(x, &x->ready[i], use, err) < 0)
+            if (wait_all(&x->ready[i], use, err) < 0)
                 return -1;
     return 0;
 }

@@ -59,21 +59,19 @@ static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
 
 static int send_report(struct exec *x, const char *report, struct err *err) {
     int64_t n = (int64_t)strlen(report) + 1;
-    struct comm_request *r = comm_send(x->comm, &n, sizeof n, 0, REPORT_TAG, err);
-    if (!r || comm_wait(x->comm, r, err) < 0)
+    struct comm_group *world = comm_world(x->comm);
+    if (comm_send(world, &n, sizeof n, DTYPE_u8, 0, REPORT_TAG, err) < 0)
         return -1;
-    r = comm_send(x->comm, report, n, 0, REPORT_TAG, err);
-    return r ? comm_wait(x->comm, r, err) : -1;
+    return comm_send(world, report, n, DTYPE_u8, 0, REPORT_TAG, err);
 }
 
 static char *recv_report(struct exec *x, int rank, struct err *err) {
     int64_t n = 0;
-    struct comm_request *r = comm_recv(x->comm, &n, sizeof n, rank, REPORT_TAG, err);
-    if (!r || comm_wait(x->comm, r, err) < 0)
+    struct comm_group *world = comm_world(x->comm);
+    if (comm_recv(world, &n, sizeof n, DTYPE_u8, rank, REPORT_TAG, err) < 0)
         return NULL;
     char *report = mem_alloc((size_t)n);
-    r = comm_recv(x->comm, report, n, rank, REPORT_TAG, err);
-    if (!r || comm_wait(x->comm, r, err) < 0) {
+    if (comm_recv(world, report, n, DTYPE_u8, rank, REPORT_TAG, err) < 0) {
         free(report);
         return NULL;
     }

@@ -29,7 +29,7 @@ static void check(int rc, const struct err *err) {
 static void all_reduce(int64_t bytes, int ours) {
     struct err err = {0};
     if (ours)
-        check(comm_all_reduce(comm_world(comm), a, bytes / 4, &err), &err);
+        check(comm_all_reduce(comm_world(comm), a, bytes / 4, DTYPE_f32, &err), &err);
     else
         MPI_Allreduce(MPI_IN_PLACE, a, (int)(bytes / 4), MPI_FLOAT, MPI_SUM,
                       MPI_COMM_WORLD);
@@ -39,7 +39,8 @@ static void all_gather(int64_t bytes, int ours) {
     struct err err = {0};
     int count = (int)(bytes / 4 / n);
     if (ours)
-        check(comm_all_gather(comm_world(comm), a + me * (int64_t)count, a, count, &err),
+        check(comm_all_gather(comm_world(comm), a + me * (int64_t)count, a, count,
+                              DTYPE_f32, &err),
               &err);
     else
         MPI_Allgather(MPI_IN_PLACE, count, MPI_FLOAT, a, count, MPI_FLOAT, MPI_COMM_WORLD);
@@ -49,7 +50,7 @@ static void reduce_scatter(int64_t bytes, int ours) {
     struct err err = {0};
     int count = (int)(bytes / 4 / n);
     if (ours)
-        check(comm_reduce_scatter(comm_world(comm), a, b, count, &err), &err);
+        check(comm_reduce_scatter(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
     else
         MPI_Reduce_scatter_block(a, b, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -58,7 +59,7 @@ static void all_to_all(int64_t bytes, int ours) {
     struct err err = {0};
     int count = (int)(bytes / 4 / n);
     if (ours)
-        check(comm_all_to_all(comm_world(comm), a, b, count, &err), &err);
+        check(comm_all_to_all(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
     else
         MPI_Alltoall(a, count, MPI_FLOAT, b, count, MPI_FLOAT, MPI_COMM_WORLD);
 }
@@ -74,9 +75,10 @@ static void send_recv(int64_t bytes, int ours) {
     } else if (!ours) {
         MPI_Recv(a, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {
-        struct comm_request *q = me < peer ? comm_send(comm, a, bytes, peer, 1, &err)
-                                           : comm_recv(comm, a, bytes, peer, 1, &err);
-        check(q ? comm_wait(comm, q, &err) : -1, &err);
+        struct comm_group *world = comm_world(comm);
+        check(me < peer ? comm_send(world, a, bytes, DTYPE_u8, peer, 1, &err)
+                        : comm_recv(world, a, bytes, DTYPE_u8, peer, 1, &err),
+              &err);
     }
 }
 
@@ -124,7 +126,7 @@ int main(int argc, char **argv) {
                {"all_to_all", all_to_all},
                {"send_recv", send_recv}};
     struct err err = {0};
-    comm = comm_create(&argc, &argv, &err);
+    comm = comm_create(&argc, &argv, NULL, &err);
     if (!comm)
         return err_report(&err, "comm-bench");
     n = comm_size(comm);

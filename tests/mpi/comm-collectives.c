@@ -11,7 +11,6 @@
 #include "common/mem.h"
 #include "common/rng.h"
 
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +22,9 @@ static int tap_count, tap_failed;
 
 /* One line for the whole job. */
 static void ok_all(int good, const char *name) {
-    int all;
-    MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    double bad = !good;
+    comm_max_double(comm_world(comm), &bad, 1, NULL);
+    int all = bad == 0;
     tap_count++;
     tap_failed += !all;
     if (comm_rank(comm) == 0)
@@ -73,7 +73,7 @@ static int check_all_reduce(const struct where *w, int64_t count) {
     for (int repeat = 0; repeat < 2; repeat++) { /* a repeat must give the same bits */
         fill(w->a, count);
         w->a[count] = 123;
-        if (comm_all_reduce(w->g, w->a, count, &err) < 0)
+        if (comm_all_reduce(w->g, w->a, count, DTYPE_f32, &err) < 0)
             stop(&err);
         for (int64_t i = 0; i < count; i += stride(count))
             good &= w->a[i] == sum(w->ranks, w->n, i);
@@ -88,7 +88,7 @@ static int check_all_gather(const struct where *w, int64_t count, int in_place) 
     float *in = in_place ? w->b + w->me * count : w->a;
     memset(w->b, 0, (size_t)(w->n * count) * sizeof *w->b);
     fill(in, count);
-    if (comm_all_gather(w->g, in, w->b, count, &err) < 0)
+    if (comm_all_gather(w->g, in, w->b, count, DTYPE_f32, &err) < 0)
         stop(&err);
     for (int p = 0; p < w->n; p++)
         for (int64_t i = 0; i < count; i += stride(count))
@@ -101,7 +101,7 @@ static int check_reduce_scatter(const struct where *w, int64_t count, int in_pla
     int good = 1;
     float *out = in_place ? w->a + w->me * count : w->b;
     fill(w->a, w->n * count);
-    if (comm_reduce_scatter(w->g, w->a, out, count, &err) < 0)
+    if (comm_reduce_scatter(w->g, w->a, out, count, DTYPE_f32, &err) < 0)
         stop(&err);
     for (int64_t i = 0; i < count; i += stride(count))
         good &= out[i] == sum(w->ranks, w->n, w->me * count + i);
@@ -112,7 +112,7 @@ static int check_all_to_all(const struct where *w, int64_t count) {
     struct err err = {0};
     int good = 1;
     fill(w->a, w->n * count);
-    if (comm_all_to_all(w->g, w->a, w->b, count, &err) < 0)
+    if (comm_all_to_all(w->g, w->a, w->b, count, DTYPE_f32, &err) < 0)
         stop(&err);
     for (int p = 0; p < w->n; p++)
         for (int64_t i = 0; i < count; i += stride(count))
@@ -177,17 +177,29 @@ static void check_counts(struct where *w, const char *name) {
     ok_all(check_small(w), line);
 }
 
+static void make_groups(const struct comm_ranks *sets, int n, struct comm_group **out) {
+    struct err err = {0};
+    if (comm_groups_create(comm, sets, n, out, &err) < 0)
+        stop(&err);
+}
+
 /* The group of this rank among the disjoint groups of g ranks with stride s. */
 static void check_groups(int g, int s) {
-    struct err err = {0};
-    int rank = comm_rank(comm), ranks[64];
-    int first = rank / (g * s) * (g * s) + rank % s;
-    for (int i = 0; i < g; i++)
-        ranks[i] = first + i * s;
-    struct where w = {.ranks = ranks, .n = g};
-    w.g = comm_group_create(comm, ranks, g, &err);
-    if (!w.g)
-        stop(&err);
+    int rank = comm_rank(comm), n = comm_size(comm) / g, ranks[64];
+    struct comm_ranks sets[64];
+    struct comm_group *groups[64];
+    struct where w = {.n = g};
+    for (int k = 0; k < n; k++) {
+        sets[k] = (struct comm_ranks){ranks + k * g, g};
+        for (int i = 0; i < g; i++)
+            ranks[k * g + i] = k / s * g * s + k % s + i * s;
+    }
+    make_groups(sets, n, groups);
+    for (int k = 0; k < n; k++)
+        if (groups[k]) {
+            w.g = groups[k];
+            w.ranks = ranks + k * g;
+        }
     w.me = comm_group_rank(w.g);
     char name[100];
     for (int place = 0; place < 3; place++) {
@@ -203,14 +215,11 @@ static void check_groups(int g, int s) {
 
 /* Ranks in another order than the job's: sums are in the order of the group. */
 static void check_reversed(void) {
-    struct err err = {0};
     int n = comm_size(comm), ranks[64];
     for (int i = 0; i < n; i++)
         ranks[i] = n - 1 - i;
     struct where w = {.ranks = ranks, .n = n, .a = arena + 1, .b = arena + room / 2 + 1};
-    w.g = comm_group_create(comm, ranks, n, &err);
-    if (!w.g)
-        stop(&err);
+    make_groups(&(struct comm_ranks){ranks, n}, 1, &w.g);
     w.me = comm_group_rank(w.g);
     check_counts(&w, "all ranks in reverse order");
     comm_group_destroy(w.g);
@@ -218,16 +227,16 @@ static void check_reversed(void) {
 
 /* More groups than there are lanes at one time, made and destroyed again and again. */
 static void check_many_groups(void) {
-    struct err err = {0};
     enum { MANY = 150 };
     struct comm_group *g[MANY];
+    struct comm_ranks sets[MANY];
     int n = comm_size(comm), ranks[64], good = 1;
     for (int i = 0; i < n; i++)
         ranks[i] = i;
     for (int round = 0; round < 2; round++) {
         for (int k = 0; k < MANY; k++)
-            if (!(g[k] = comm_group_create(comm, ranks, n, &err)))
-                stop(&err);
+            sets[k] = (struct comm_ranks){ranks, n};
+        make_groups(sets, MANY, g);
         for (int k = 0; k < MANY; k++) {
             struct where w = {
                 .g = g[k], .ranks = ranks, .n = n, .a = arena, .b = arena + room / 2};
@@ -241,7 +250,7 @@ static void check_many_groups(void) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    comm = comm_create(&argc, &argv, &err);
+    comm = comm_create(&argc, &argv, NULL, &err);
     if (!comm)
         return err_report(&err, "comm-collectives");
     if (argc > 1)

@@ -420,7 +420,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT...\n");
         return 2;
     }
-    struct comm *comm = comm_create(NULL, NULL, &err);
+    struct comm *comm = comm_create(NULL, NULL, NULL, &err);
     float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
     int rc = arena ? 0 : -1;
     if (arena && making)

@@ -534,7 +534,7 @@ int main(int argc, char **argv) {
     job.seeds = mem_array((size_t)argc, sizeof *job.seeds);
     for (int i = 0; i < job.n_seeds; i++)
         job.seeds[i] = strtoull(argv[i + 1], NULL, 10);
-    job.comm = comm_create(NULL, NULL, &err);
+    job.comm = comm_create(NULL, NULL, NULL, &err);
     job.arena = job.comm ? comm_alloc(job.comm, ARENA_BYTES, &err) : NULL;
     if (!job.arena || test_conversions(&job, &err) < 0 || test_transfers(&job, &err) < 0) {
         fail("reshard", &err);

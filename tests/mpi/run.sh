@@ -34,6 +34,24 @@ check() {
     failed=$((failed + bad))
 }
 
+# ends STATUS SECONDS MESSAGE NAME COMMAND... - the job ends so, soon, and says why just once
+ends() {
+    want=$1 most=$2 message=$3 name=$4
+    shift 4
+    start=$(date +%s)
+    "$@" >"$out" 2>&1
+    status=$? took=$(($(date +%s) - start)) said=$(grep -Ec "^comm-fail: error: $message" "$out")
+    [ -n "$message" ] || said=1
+    count=$((count + 1))
+    if [ $status -eq "$want" ] && [ $took -le "$most" ] && [ "$said" -eq 1 ]; then
+        echo "ok $count - $name"
+    else
+        failed=$((failed + 1))
+        echo "not ok $count - $name: status $status after $took s, said $said times why"
+        head -n 40 "$out" | sed 's/^/# /'
+    fi
+}
+
 # on RANKS COMMAND... - ranks on this machine
 on() {
     n=$1
@@ -82,6 +100,34 @@ messages() {
     fi
 }
 
+# Works under way together; and how jobs end in which something goes wrong.
+works() {
+    [ -x "$dir/comm-works" ] || return
+    check "works, no mpirun" "$dir/comm-works" 1
+    for seed in 1 "$today"; do
+        check "works, 3 ranks" on 3 "$dir/comm-works" "$seed"
+        check "works, 2 nodes of 2" nodes 2 slot "$dir/comm-works" "$seed"
+    done
+}
+
+endings() {
+    [ -x "$dir/comm-fail" ] || return
+    late="rank [012] has waited 2 s for (rank 3|the others): "
+    for op in all_reduce recv; do
+        ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op" \
+            on 4 "$dir/comm-fail" late $op 2
+        ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op, 2 nodes" \
+            nodes 2 slot "$dir/comm-fail" late $op 2
+        ends 3 4 "the disk is on fire" "a rank that fails before $op" \
+            on 3 "$dir/comm-fail" fail $op
+        ends 3 4 "the disk is on fire" "a rank that fails before $op, 2 nodes" \
+            nodes 2 slot "$dir/comm-fail" fail $op
+        ends 137 5 "" "a rank that is killed before $op" on 2 "$dir/comm-fail" die $op
+        ends 137 5 "" "a rank that is killed before $op, 2 nodes" \
+            nodes 1 slot "$dir/comm-fail" die $op
+    done
+}
+
 # All pairs of placements, or some that are always the same and some of today.
 reshards() {
     seeds="1 $today"
@@ -111,5 +157,7 @@ reshards
 plans
 messages
 collectives
+works
+endings
 echo "1..$count"
 [ $failed -eq 0 ]

@@ -17,22 +17,29 @@ enum { SAMPLES_LEAST = 9, SAMPLES_MOST = 200, BURST_MOST = 1000, TAG = 7 };
 
 static const double burst_s = 1e-3; /* a burst lasts about that long */
 
+/* All groups of the case, on every rank; the ranks left over look on. */
 int bench_enter(struct bench *b, const struct row *row, struct err *err) {
     if (b->g == row->g && b->s == row->s)
         return 0;
     bench_leave(b);
+    int g = row->g, block = g * row->s, n = comm_size(b->comm) / block * row->s;
+    int *ranks = mem_array((size_t)(n * g), sizeof *ranks);
+    struct comm_ranks *sets = mem_array((size_t)n, sizeof *sets);
+    struct comm_group **groups = mem_array((size_t)n, sizeof *groups);
+    for (int k = 0; k < n; k++) {
+        sets[k] = (struct comm_ranks){ranks + k * g, g};
+        for (int i = 0; i < g; i++)
+            ranks[k * g + i] = k / row->s * block + k % row->s + i * row->s;
+    }
+    int rc = comm_groups_create(b->comm, sets, n, groups, err);
+    for (int k = 0; k < n && rc == 0; k++)
+        b->group = groups[k] ? groups[k] : b->group;
     b->g = row->g;
     b->s = row->s;
-    int rank = comm_rank(b->comm), block = row->g * row->s;
-    int first = rank / block * block + rank % row->s;
-    if (rank / block * block + block > comm_size(b->comm))
-        return 0; /* the ranks left over look on */
-    int *ranks = mem_array((size_t)row->g, sizeof *ranks);
-    for (int i = 0; i < row->g; i++)
-        ranks[i] = first + i * row->s;
-    b->group = comm_group_create(b->comm, ranks, row->g, err);
     free(ranks);
-    return b->group ? 0 : -1;
+    free(sets);
+    free(groups);
+    return rc;
 }
 
 void bench_leave(struct bench *b) {
@@ -41,34 +48,44 @@ void bench_leave(struct bench *b) {
     b->g = b->s = 0;
 }
 
-/* There and back; half of that is the time of a message. */
-static int ping_pong(struct bench *b, int64_t bytes, struct err *err) {
-    bool first = comm_group_rank(b->group) == 0;
-    int peer = comm_rank(b->comm) + (first ? b->s : -b->s);
-    for (int way = 0; way < 2; way++) {
-        struct comm_request *q = first == (way == 0)
-                                     ? comm_send(b->comm, b->in, bytes, peer, TAG, err)
-                                     : comm_recv(b->comm, b->out, bytes, peer, TAG, err);
-        if (!q || comm_wait(b->comm, q, err) < 0)
-            return -1;
+int bench_start(struct bench *b, const struct row *row, struct comm_work *work,
+                struct err *err) {
+    struct comm_group *g = b->group;
+    int64_t all = row->bytes / 4, each = all / row->g;
+    switch (row->collective) {
+    case COLLECTIVE_all_reduce:
+        return comm_start_all_reduce(g, b->in, all, DTYPE_f32, work, err);
+    case COLLECTIVE_all_gather:
+        return comm_start_all_gather(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_reduce_scatter:
+        return comm_start_reduce_scatter(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_all_to_all:
+        return comm_start_all_to_all(g, b->in, b->out, each, DTYPE_f32, work, err);
+    case COLLECTIVE_p2p:
+        return comm_group_rank(g) == 0
+                   ? comm_start_send(g, b->in, all, DTYPE_f32, 1, TAG, work, err)
+                   : comm_start_recv(g, b->out, all, DTYPE_f32, 0, TAG, work, err);
+    case COLLECTIVE_COUNT: break;
     }
     return 0;
 }
 
+/* There and back; half of that is the time of a message. */
+static int ping_pong(struct bench *b, int64_t count, struct err *err) {
+    int me = comm_group_rank(b->group), rc = 0;
+    for (int way = 0; way < 2 && rc == 0; way++)
+        rc = me == way ? comm_send(b->group, b->in, count, DTYPE_f32, 1 - me, TAG, err)
+                       : comm_recv(b->group, b->out, count, DTYPE_f32, 1 - me, TAG, err);
+    return rc;
+}
+
 int bench_run(struct bench *b, const struct row *row, struct err *err) {
+    struct comm_work work = {.progress = COMM_PROGRESS_OFF};
     if (!b->group)
         return 0;
-    int64_t all = row->bytes / 4, each = all / row->g;
-    switch (row->collective) {
-    case COLLECTIVE_all_reduce: return comm_all_reduce(b->group, b->in, all, err);
-    case COLLECTIVE_all_gather: return comm_all_gather(b->group, b->in, b->out, each, err);
-    case COLLECTIVE_reduce_scatter:
-        return comm_reduce_scatter(b->group, b->in, b->out, each, err);
-    case COLLECTIVE_all_to_all: return comm_all_to_all(b->group, b->in, b->out, each, err);
-    case COLLECTIVE_p2p: return ping_pong(b, row->bytes, err);
-    case COLLECTIVE_COUNT: break;
-    }
-    return 0;
+    if (row->collective == COLLECTIVE_p2p)
+        return ping_pong(b, row->bytes / 4, err);
+    return bench_start(b, row, &work, err) < 0 ? -1 : comm_wait(&work, err);
 }
 
 int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *arg,

@@ -70,7 +70,12 @@ void rows_list(const struct comm *comm, const struct limits *limits, struct rows
 int bench_enter(struct bench *b, const struct row *row, struct err *err);
 void bench_leave(struct bench *b);
 
-/* Runs the collective of a row once, on this rank's group. */
+/* Starts the collective of a row, or its message one way, on this rank's group (which there
+ * must be). */
+int bench_start(struct bench *b, const struct row *row, struct comm_work *work,
+                struct err *err);
+
+/* Runs it once and waits for it (a message: there and back); nothing where there is no group. */
 int bench_run(struct bench *b, const struct row *row, struct err *err);
 
 /* Seconds that `burst` calls of run(arg) take on the slowest rank, each; *stop when
@@ -82,9 +87,8 @@ int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *ar
 int bench_measure(struct bench *b, const struct row *row, struct measured *out,
                   struct err *err);
 
-/* The fraction of the row's time that hides behind computation, the way the executor works:
- * collectives block, a message is under way while its ranks compute. -1 for "interrupted".
- */
+/* The fraction of the row's time that hides behind computation between its start and its wait.
+ * -1 for "interrupted". */
 int bench_overlap(struct bench *b, const struct row *row, double *fraction,
                   struct err *err);
 

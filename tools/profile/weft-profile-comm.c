@@ -272,7 +272,7 @@ int main(int argc, char **argv) {
     struct tool t = {.o.limits = {1 << 10, 64 << 20, false, 0.5, 0.02}};
     int rc = parse(&t.o, argc, argv, &err);
     struct err mpi = {0};
-    t.comm = comm_create(&argc, &argv, &mpi);
+    t.comm = comm_create(&argc, &argv, NULL, &mpi);
     if (!t.comm)
         return err_report(&mpi, "weft-profile-comm");
     if (rc == 0)

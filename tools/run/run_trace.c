@@ -57,26 +57,21 @@ void run_trace_destroy(struct run_trace *t) {
 
 static int send_events(struct run_trace *t, struct err *err) {
     int64_t n = t->events.n;
-    struct comm_request *r = comm_send(t->comm, &n, sizeof n, 0, TRACE_TAG, err);
-    if (!r || comm_wait(t->comm, r, err) < 0)
+    struct comm_group *world = comm_world(t->comm);
+    int64_t bytes = n * (int64_t)sizeof *t->events.p;
+    if (comm_send(world, &n, sizeof n, DTYPE_u8, 0, TRACE_TAG, err) < 0)
         return -1;
-    if (!n)
-        return 0;
-    r = comm_send(t->comm, t->events.p, n * (int64_t)sizeof *t->events.p, 0, TRACE_TAG,
-                  err);
-    return r ? comm_wait(t->comm, r, err) : -1;
+    return n ? comm_send(world, t->events.p, bytes, DTYPE_u8, 0, TRACE_TAG, err) : 0;
 }
 
 static int recv_events(struct run_trace *t, int rank, struct event **events, int64_t *n,
                        struct err *err) {
-    struct comm_request *r = comm_recv(t->comm, n, sizeof *n, rank, TRACE_TAG, err);
-    if (!r || comm_wait(t->comm, r, err) < 0)
+    struct comm_group *world = comm_world(t->comm);
+    if (comm_recv(world, n, sizeof *n, DTYPE_u8, rank, TRACE_TAG, err) < 0)
         return -1;
     *events = mem_array((size_t)*n, sizeof **events);
-    if (!*n)
-        return 0;
-    r = comm_recv(t->comm, *events, *n * (int64_t)sizeof **events, rank, TRACE_TAG, err);
-    return r ? comm_wait(t->comm, r, err) : -1;
+    int64_t bytes = *n * (int64_t)sizeof **events;
+    return *n ? comm_recv(world, *events, bytes, DTYPE_u8, rank, TRACE_TAG, err) : 0;
 }
 
 static void write_rank(const struct run_trace *t, struct trace *out, int rank,

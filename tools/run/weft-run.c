@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
         rc = -1;
     else if (o.explain || o.dry_run)
         rc = inspect(n ? argv[0] : "-", &err);
-    else if ((comm = comm_create(&argc, &argv, &err)))
+    else if ((comm = comm_create(&argc, &argv, NULL, &err)))
         rc = train(comm, n ? argv[0] : "-", &err);
     int status = EXIT_DONE;
     if (rc < 0) {
@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
         /* The launcher ends the job with the first rank that ends: none may before rank 0 has
          * said why, and comm_destroy waits for all. */
         if (!comm && getenv("OMPI_COMM_WORLD_SIZE"))
-            comm = comm_create(&argc, &argv, NULL);
+            comm = comm_create(&argc, &argv, NULL, NULL);
         /* What is wrong with the input all ranks know alike; a failure in the middle of the work
          * may be one rank's alone, which tells it and ends the job. */
         bool alone = status == EXIT_SYSTEM && !err.shared;
