@@ -54,10 +54,12 @@ static struct sim_step step_of(const struct build *b, const struct stage_program
 static void build_segment(struct build *b, int stage, enum segment seg,
                           struct streams *st) {
     const struct stage_program *sp = &b->g->stages[stage];
-    struct sim_step work = {.kind = SIM_WORK, .first = sp->seg[seg], .transfer = -1};
+    struct sim_step work = {
+        .kind = SIM_WORK, .first = program_segment(sp, seg).first, .transfer = -1};
     b->seg[stage * SEG_COUNT + (int)seg] = (int)b->steps.n;
     streams_reset(st);
-    for (int k = sp->seg[seg]; k < sp->seg[seg + 1]; k++) {
+    struct span span = program_segment(sp, seg);
+    for (int k = span.first; k < span.end; k++) {
         const struct instr *i = &sp->instrs[k];
         double us = cost_instr_us(b->c, b->g->plan, sp, i);
         if (opcode_key(i->code) == KEY_P2P || i->code == I_norm) {
@@ -75,7 +77,7 @@ static void build_segment(struct build *b, int stage, enum segment seg,
         if (b->spans)
             b->spans[stage][k] = (struct span){start, us};
     }
-    close_work(b, &work, st, sp->seg[seg + 1]);
+    close_work(b, &work, st, span.end);
 }
 
 static void build_steps(struct build *b, bool spans) {
@@ -177,7 +179,7 @@ static void draw_names(const struct draw *d) {
 static void per_micro_batch(const struct build *b, struct simulation *out) {
     for (int k = 0; k < out->n_stages; k++) {
         const int *seg = &b->seg[k * SEG_COUNT];
-        for (int i = seg[SEG_FORWARD]; i < seg[SEG_UPDATE]; i++)
+        for (int i = seg[SEG_FORWARD]; i < seg[SEG_LAST_BACKWARD]; i++)
             if (b->steps.p[i].kind == SIM_WORK)
                 *(i < seg[SEG_BACKWARD] ? &out->stages[k].forward_us
                                         : &out->stages[k].backward_us) += b->steps.p[i].us;

@@ -60,6 +60,7 @@ void exec_destroy(struct exec *x) {
         free(x->ready[i].works);
     }
     free(x->ready);
+    free(x->works);
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
         if (x->groups[i])
             comm_group_destroy(x->groups[i]);

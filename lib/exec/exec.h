@@ -71,6 +71,7 @@ struct exec {
     char *arena;
     int64_t high_water;       /* bytes of the arena really touched so far */
     struct exec_instr *ready; /* [sp->n_instrs] */
+    struct comm_work *works;  /* [sp->n_works] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
     int64_t step;                                  /* optimizer steps done */
     int64_t sample;                /* data position: first sample of the next step */

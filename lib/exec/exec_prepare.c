@@ -200,6 +200,7 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
 int exec_prepare(struct exec *x, struct err *err) {
     if (make_groups(x, err) < 0)
         return -1;
+    x->works = mem_array((size_t)x->sp->n_works, sizeof *x->works);
     x->ready = mem_array((size_t)x->sp->n_instrs, sizeof *x->ready);
     for (int i = 0; i < x->sp->n_instrs; i++)
         prepare_instr(x, &x->sp->instrs[i], &x->ready[i]);

@@ -51,7 +51,8 @@ static void run_input(struct exec *x, const struct instr *ins, const struct exec
     int64_t first = x->sample + micro_batch * x->g->plan->micro_batch;
     int64_t n = last ? r->box.size[last] : 1, runs = ins->n.input.elems / n;
     for (int64_t i = 0; i < runs; i++) {
-        int64_t rest = i, at = last ? r->box.first[last] : 0, step = last ? whole.size[last] : 1;
+        int64_t rest = i, at = last ? r->box.first[last] : 0,
+                step = last ? whole.size[last] : 1;
         for (int d = last - 1; d > 0; d--) {
             at += step * (r->box.first[d] + rest % r->box.size[d]);
             rest /= r->box.size[d];
@@ -126,17 +127,29 @@ static int run_norm(struct exec *x, struct err *err) {
     return 0;
 }
 
-static int run_collective(const struct instr *ins, const struct exec_instr *r, float *in,
-                          float *out, struct err *err) {
-    int64_t n = ins->n.all_reduce.elems, per_rank = n / comm_group_size(r->group);
+/* Starts it on a work of its own; one without a number is waited for at once. */
+static int run_collective(struct exec *x, const struct instr *ins,
+                          const struct exec_instr *r, float *in, float *out,
+                          struct err *err) {
+    struct comm_work own = {.progress = COMM_PROGRESS_OFF};
+    struct comm_work *work = ins->work >= 0 ? &x->works[ins->work] : &own;
+    int64_t n = ins->n.all_reduce.elems, per_rank = n / ins->n.all_reduce.parts;
+    enum dtype dtype = x->sp->buffers[ins->in.all_reduce.x].dtype;
+    int rc = -1;
     switch (ins->code) {
-    case I_all_gather: return comm_all_gather(r->group, in, out, per_rank, DTYPE_f32, err);
-    case I_all_reduce: return comm_all_reduce(r->group, in, n, DTYPE_f32, err);
+    case I_all_gather:
+        rc = comm_start_all_gather(r->group, in, out, per_rank, dtype, work, err);
+        break;
+    case I_all_reduce: rc = comm_start_all_reduce(r->group, in, n, dtype, work, err); break;
     case I_reduce_scatter:
-        return comm_reduce_scatter(r->group, in, out, per_rank, DTYPE_f32, err);
-    case I_all_to_all: return comm_all_to_all(r->group, in, out, per_rank, DTYPE_f32, err);
+        rc = comm_start_reduce_scatter(r->group, in, out, per_rank, dtype, work, err);
+        break;
+    case I_all_to_all:
+        rc = comm_start_all_to_all(r->group, in, out, per_rank, dtype, work, err);
+        break;
     default: return err_system(err, "not a collective");
     }
+    return rc < 0 || ins->work >= 0 ? rc : comm_wait(work, err);
 }
 
 /* Compute: what changes from call to call is set here. */
@@ -188,7 +201,7 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     case I_all_reduce:
     case I_reduce_scatter:
     case I_all_to_all:
-        return run_collective(ins, r, in.all_reduce.x, out.all_reduce.y, err);
+        return run_collective(x, ins, r, in.all_reduce.x, out.all_reduce.y, err);
     default: run_compute(x, ins, r, micro_batch, &in, &out); return 0;
     }
 }
@@ -196,7 +209,8 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
 int exec_run(struct exec *x, struct action a, struct err *err) {
     int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
     double start = now_s();
-    for (int i = x->sp->seg[a.segment]; i < x->sp->seg[a.segment + 1]; i++) {
+    struct span span = program_segment(x->sp, a.segment);
+    for (int i = span.first; i < span.end; i++) {
         const struct instr *ins = &x->sp->instrs[i];
         if (run_instr(x, ins, &x->ready[i], mb, err) < 0)
             return err_prefix(err, "%s", opcode_name(ins->code));

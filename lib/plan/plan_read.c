@@ -233,7 +233,8 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     p->micro_batch = p->batch;
     if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
         json_opt_str(doc, "schedule", &schedule, err) < 0 ||
-        json_opt_str(doc, "optimizer", &optimizer, err) < 0)
+        json_opt_str(doc, "optimizer", &optimizer, err) < 0 ||
+        json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
         return -1;
     int s = schedule_find(schedule), o = optimizer_find(optimizer);
     if (s < 0)
@@ -262,10 +263,10 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(
-            doc,
-            "$schema format model set batch micro_batch schedule optimizer stages provenance",
-            err) < 0 ||
+    if (json_keys(doc,
+                  "$schema format model set batch micro_batch schedule optimizer overlap "
+                  "stages provenance",
+                  err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)
         return NULL;

@@ -83,13 +83,16 @@ static void compile_stage(const struct plan *plan, int stage, struct transfer *t
     pass_forward(&e);
     e.seg_first[SEG_BACKWARD] = (int)e.instrs.n;
     pass_backward(&e);
-    e.seg_first[SEG_UPDATE] = (int)e.instrs.n;
+    e.seg_first[SEG_LAST_BACKWARD] = e.seg_first[SEG_UPDATE] = (int)e.instrs.n;
     pass_update(&e);
     e.seg_first[SEG_COUNT] = (int)e.instrs.n;
     *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
     pass_memory(&e, out,
                 schedule_in_flight(plan->schedule, stage, plan->n_stages,
                                    plan_micro_batches(plan)));
+    if (plan->overlap)
+        pass_overlap(&e);
+    out->n_works = e.n_works;
     out->instrs = e.instrs.p;
     out->n_instrs = (int)e.instrs.n;
     memcpy(out->seg, e.seg_first, sizeof out->seg);
@@ -132,11 +135,11 @@ void transfers_place(struct program *g) {
         transfer_link(g, t);
         struct stage_program *from = &g->stages[t->from], *to = &g->stages[t->to];
         t->send_offset = from->arena_bytes;
-        int64_t bytes = (4 * t->depth * t->send_staging + 63) / 64 * 64;
+        int64_t bytes = memory_aligned(dtype_size(DTYPE_f32) * t->depth * t->send_staging);
         from->bytes[MEM_buffers] += bytes;
         from->arena_bytes += bytes;
         t->recv_offset = to->arena_bytes;
-        bytes = (4 * t->recv_staging + 63) / 64 * 64;
+        bytes = memory_aligned(dtype_size(DTYPE_f32) * t->recv_staging);
         to->bytes[MEM_buffers] += bytes;
         to->arena_bytes += bytes;
     }
@@ -205,6 +208,12 @@ struct rank_program program_for_rank(const struct program *g, int rank) {
     r.sp = &g->stages[r.stage];
     mesh_coords(r.sp->mesh, rank - g->plan->stages[r.stage].first_rank, r.coord);
     return r;
+}
+
+struct span program_segment(const struct stage_program *sp, enum segment s) {
+    if (s == SEG_LAST_BACKWARD && sp->seg[s] == sp->seg[s + 1])
+        s = SEG_BACKWARD;
+    return (struct span){sp->seg[s], sp->seg[s + 1]};
 }
 
 int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t micro_batch) {

@@ -6,7 +6,8 @@
 
 int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem) {
     arr_push(&e->buffers,
-             (struct buffer){.elems = elems, .mem = mem, .first = -1, .last = -1});
+             (struct buffer){
+                 .elems = elems, .dtype = DTYPE_f32, .mem = mem, .first = -1, .last = -1});
     return (int)e->buffers.n - 1;
 }
 

@@ -47,6 +47,7 @@ struct emit {
     int *grad_of;   /* param -> its first gradient, or -1 */
     bool *tied;     /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
+    int n_works;
     struct transfer *transfers; /* the program's, already listed */
     int n_transfers;
     ARR(struct arrival) arrivals; /* those that end at this stage, in order */
@@ -103,6 +104,8 @@ void pass_forward(struct emit *e);
 void pass_backward(struct emit *e);
 void pass_update(struct emit *e);
 void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight);
+/* Starts the reductions of gradients in a last backward of their own (overlap.c). */
+void pass_overlap(struct emit *e);
 /* Lists every transfer of a plan: tensors, gradients, tied parameters. Those from one stage to
  * another stand in the order in which both ends go through them. */
 void transfers_list(const struct plan *plan, struct transfer **out, int *n);

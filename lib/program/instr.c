@@ -56,6 +56,7 @@ struct instr instr_init(enum opcode code) {
                       .tensor = -1,
                       .param = -1,
                       .transfer = -1,
+                      .work = -1,
                       .place = placement_replicate()};
     memset(&i.in, -1, sizeof i.in);
     memset(&i.out, -1, sizeof i.out);

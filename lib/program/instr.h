@@ -112,6 +112,7 @@ struct instr {
     struct placement place; /* of that tensor or parameter */
     struct copy copy;       /* of copy */
     int transfer;           /* of send and recv, or -1 */
+    int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };
 
 /* An instruction with no operands that is about nothing. */

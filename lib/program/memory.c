@@ -10,10 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_BYTES = 64 };
+enum {
+    ALIGN_BYTES = 64,
+    /* Reductions that overlap the backward pass are this large at least, if gradients allow: small
+     * ones pay latency, large ones begin late. PyTorch's default (Li et al. 2020). */
+    BUCKET_BYTES = 25 << 20,
+};
 
-static int64_t aligned(int64_t elems) {
-    return (4 * elems + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+int64_t memory_aligned(int64_t bytes) {
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+int64_t buffer_bytes(const struct buffer *b) {
+    return memory_aligned(dtype_size(b->dtype) * b->elems);
 }
 
 static bool planned(enum memory_class mem) {
@@ -80,7 +89,7 @@ static int64_t lay_out(struct emit *e, enum memory_class mem, const int *order, 
         if (b->mem != mem)
             continue;
         b->offset = at;
-        at += aligned(b->elems);
+        at += buffer_bytes(b);
     }
     return at - start;
 }
@@ -141,7 +150,7 @@ static void place_at(struct emit *e, struct heap *h, int at) {
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
         struct buffer *b = ins->out.v[k] >= 0 ? &bufs[ins->out.v[k]] : NULL;
         if (b && b->mem == MEM_temporaries && b->first == at)
-            b->offset = heap_take(h, aligned(b->elems));
+            b->offset = heap_take(h, buffer_bytes(b));
     }
     int seen[INSTR_MAX_IN + INSTR_MAX_OUT], n = 0;
     for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
@@ -169,9 +178,10 @@ static void merge_gradient_reductions(struct emit *e) {
             last->axes == ins->axes) {
             struct buffer a = e->buffers.p[last->in.all_reduce.x];
             struct buffer b = e->buffers.p[ins->in.all_reduce.x];
-            if (a.mem == MEM_gradients && b.mem == MEM_gradients &&
-                b.offset == a.offset + aligned(a.elems)) {
-                a.elems = (b.offset - a.offset) / 4 + b.elems;
+            bool full = e->plan->overlap && b.offset - a.offset >= BUCKET_BYTES;
+            if (a.mem == MEM_gradients && b.mem == MEM_gradients && !full &&
+                b.offset == a.offset + buffer_bytes(&a)) {
+                a.elems = (b.offset - a.offset) / dtype_size(a.dtype) + b.elems;
                 arr_push(&e->buffers, a);
                 last->in.all_reduce.x = last->out.all_reduce.y = (int)e->buffers.n - 1;
                 last->n.all_reduce.elems = a.elems;
@@ -258,5 +268,5 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     merge_gradient_reductions(e);
     for (int i = e->seg_first[SEG_UPDATE]; i < e->seg_first[SEG_COUNT]; i++)
         if (e->instrs.p[i].code == I_fill)
-            e->instrs.p[i].n.fill.elems = bytes[MEM_gradients] / 4;
+            e->instrs.p[i].n.fill.elems = bytes[MEM_gradients] / dtype_size(DTYPE_f32);
 }

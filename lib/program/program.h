@@ -14,10 +14,25 @@
 #ifndef WEFT_PROGRAM_H
 #define WEFT_PROGRAM_H
 
+#include "common/dtype.h"
 #include "plan/plan.h"
 #include "program/instr.h"
 
-enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_UPDATE, SEG_COUNT };
+/* What the schedule calls. The last backward of a step is one of its own where gradients are
+ * reduced while it computes; else it is the backward. */
+#define SEGMENTS(X)                                                                        \
+    X(FORWARD, "forward", 'F')                                                             \
+    X(BACKWARD, "backward", 'B')                                                           \
+    X(LAST_BACKWARD, "last backward", 'L')                                                 \
+    X(UPDATE, "update", 'U')
+enum segment {
+#define X(id, name, letter) SEG_##id,
+    SEGMENTS(X)
+#undef X
+        SEG_COUNT
+};
+const char *segment_name(enum segment s);
+char segment_letter(enum segment s);
 
 /* Memory classes, in the order in which the arena holds them. */
 #define MEMORY_CLASSES(X)                                                                  \
@@ -36,11 +51,17 @@ enum memory_class {
 const char *memory_class_name(enum memory_class c);
 
 struct buffer {
-    int64_t elems; /* 4-byte elements */
+    int64_t elems;
+    enum dtype dtype;
     enum memory_class mem;
     int64_t offset;  /* bytes from the arena's beginning (of slot 0, for activations) */
     int first, last; /* instructions that write it first and touch it last */
 };
+
+/* What of the arena that many bytes take: every buffer begins at a multiple of 64 bytes, a cache
+ * line and what vector instructions like. */
+int64_t memory_aligned(int64_t bytes);
+int64_t buffer_bytes(const struct buffer *b); /* what it takes */
 
 /* A tensor that crosses from stage to stage; both ends are filled by their own stage. */
 struct transfer {
@@ -87,7 +108,8 @@ struct state_instance { /* optimizer state of a home parameter */
 struct stage_program {
     int stage;
     const struct mesh *mesh;
-    int n_instrs, seg[SEG_COUNT + 1]; /* segment s is instrs[seg[s] .. seg[s+1]-1] */
+    int n_instrs, seg[SEG_COUNT + 1]; /* by program_segment */
+    int n_works;                      /* collectives under way that have a number */
     struct instr *instrs;
     int n_buffers;
     struct buffer *buffers;
@@ -113,6 +135,12 @@ struct program {
 /* Compiles a checked plan. NULL only for what no plan file can say (sizes that overflow). */
 struct program *program_compile(const struct plan *plan, struct err *err);
 void program_destroy(struct program *g);
+
+/* The instructions of a segment. */
+struct span {
+    int first, end;
+};
+struct span program_segment(const struct stage_program *sp, enum segment s);
 
 /* Compiles one stage alone (for cost and search): transfers stay unlinked, their staging is not
  * counted. Release with stage_program_release. in_flight: micro-batches held at once. */

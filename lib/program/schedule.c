@@ -13,6 +13,11 @@ int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
     return schedule == SCHEDULE_gpipe || behind > micro_batches ? micro_batches : behind;
 }
 
+static struct action backward(int64_t micro_batch, int64_t m) {
+    return (struct action){micro_batch == m - 1 ? SEG_LAST_BACKWARD : SEG_BACKWARD,
+                           micro_batch};
+}
+
 struct action schedule_action(enum schedule schedule, int stage, int n_stages,
                               int64_t micro_batches, int64_t i) {
     int64_t m = micro_batches;
@@ -24,7 +29,6 @@ struct action schedule_action(enum schedule schedule, int stage, int n_stages,
         return (struct action){SEG_FORWARD, i};
     int64_t j = i - ahead; /* B0 F B1 F ... then the backwards that are left */
     if (j >= 2 * (m - ahead))
-        return (struct action){SEG_BACKWARD, i - m};
-    return j % 2 ? (struct action){SEG_FORWARD, ahead + j / 2}
-                 : (struct action){SEG_BACKWARD, j / 2};
+        return backward(i - m, m);
+    return j % 2 ? (struct action){SEG_FORWARD, ahead + j / 2} : backward(j / 2, m);
 }

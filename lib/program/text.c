@@ -14,6 +14,24 @@ const char *memory_class_name(enum memory_class c) {
     return names[c];
 }
 
+const char *segment_name(enum segment s) {
+    static const char *const names[] = {
+#define X(id, name, letter) name,
+        SEGMENTS(X)
+#undef X
+    };
+    return names[s];
+}
+
+char segment_letter(enum segment s) {
+    static const char letters[] = {
+#define X(id, name, letter) letter,
+        SEGMENTS(X)
+#undef X
+    };
+    return letters[s];
+}
+
 static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
     for (int k = 0; k < n; k++)
@@ -37,6 +55,8 @@ void instr_print(const struct program *g, const struct stage_program *sp,
             if (i->axes >> a & 1)
                 fprintf(f, " %s:%d", sp->mesh->name[a], sp->mesh->size[a]);
     }
+    if (i->work >= 0)
+        fprintf(f, " %s work %d", i->code == I_wait ? "of" : "as", i->work);
     if (i->transfer >= 0) {
         const struct transfer *t = &g->transfers[i->transfer];
         fprintf(f, " stage %d to %d%s", t->from, t->to, t->gradient ? ", gradient" : "");
@@ -47,7 +67,6 @@ void instr_print(const struct program *g, const struct stage_program *sp,
 }
 
 void program_print(const struct program *g, int stage, FILE *f) {
-    static const char *const names[] = {"forward", "backward", "update"};
     const struct stage_program *sp = &g->stages[stage];
     char mesh[256];
     mesh_format(sp->mesh, mesh, sizeof mesh);
@@ -57,7 +76,9 @@ void program_print(const struct program *g, int stage, FILE *f) {
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
     for (int s = 0; s < SEG_COUNT; s++) {
-        fprintf(f, "%s:\n", names[s]);
+        if (sp->seg[s] == sp->seg[s + 1])
+            continue;
+        fprintf(f, "%s:\n", segment_name((enum segment)s));
         for (int i = sp->seg[s]; i < sp->seg[s + 1]; i++) {
             fprintf(f, "%5d  ", i);
             instr_print(g, sp, &sp->instrs[i], f);

@@ -48,7 +48,6 @@ void trace_process(struct trace *t, int pid, const char *name) {
 
 void trace_event(struct trace *t, const struct trace_event *e) {
     static const char *const categories[] = {"compute", "comm", "p2p", "update"};
-    static const char segments[SEG_COUNT] = {'F', 'B', 'U'};
     FILE *f = t->out.f;
     begin_event(t);
     fputs("{\"name\":\"", f);
@@ -61,7 +60,7 @@ void trace_event(struct trace *t, const struct trace_event *e) {
             "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
             "\"args\":{\"mb\":%lld,\"seg\":\"%c\"}}",
             categories[e->category], e->pid, e->tid, e->ts_us, e->dur_us,
-            (long long)e->micro_batch, segments[e->segment]);
+            (long long)e->micro_batch, segment_letter(e->segment));
 }
 
 int trace_close(struct trace *t, struct err *err) {

@@ -97,7 +97,8 @@ static int replay_memory(const struct program *g, int stage, struct err *err) {
     int rc = 0;
     for (int64_t i = 0; i < schedule_actions(m) && rc == 0; i++) {
         struct action a = schedule_action(g->plan->schedule, stage, g->n_stages, m, i);
-        for (int j = sp->seg[a.segment]; j < sp->seg[a.segment + 1] && rc == 0; j++)
+        struct span span = program_segment(sp, a.segment);
+        for (int j = span.first; j < span.end && rc == 0; j++)
             rc = replay_instr(sp, &sp->instrs[j], a.micro_batch < 0 ? 0 : a.micro_batch, &e,
                               err);
     }
@@ -235,10 +236,10 @@ static bool advance(struct replay *r, struct cursor *c, struct err *err, bool *f
     while (!c->done) {
         struct action a = schedule_action(g->plan->schedule, c->rp.stage, g->n_stages,
                                           r->micro_batches, c->action);
-        int end = c->rp.sp->seg[a.segment + 1];
+        struct span span = program_segment(c->rp.sp, a.segment);
         if (c->instr < 0)
-            c->instr = c->rp.sp->seg[a.segment];
-        for (; c->instr < end; c->instr++, moved = true) {
+            c->instr = span.first;
+        for (; c->instr < span.end; c->instr++, moved = true) {
             const struct instr *ins = &c->rp.sp->instrs[c->instr];
             bool go = true;
             if (ins->code == I_send)

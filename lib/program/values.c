@@ -153,6 +153,8 @@ static int cheapest(const struct emit *e, int tensor, int head, struct placement
 static void read_data(struct emit *e, int tensor, struct placement want, int *list) {
     int64_t elems = emit_elements(e, &e->m->tensors[tensor].shape, want);
     int buffer = emit_buffer(e, elems, MEM_temporaries);
+    if (e->m->tensors[tensor].integer)
+        e->buffers.p[buffer].dtype = DTYPE_i32;
     struct instr *i = emit_instr(e, I_input);
     i->tensor = tensor;
     i->out.input.y = buffer;
