@@ -49,9 +49,9 @@ static void write_ops(struct model_writer *w) {
         fprintf(
             w->f,
             "{\"name\": \"fc%d\", \"kind\": \"einsum\", \"in\": [\"x\"], \"out\": \"h\","
-            " \"dims\": [\"batch\", \"seq\", \"ffn\"], \"weight\": {\"dims\": [\"hidden\", \"ffn\"]}},"
+            " \"dims\": [\"batch\", \"seq\", \"wide\"], \"weight\": {\"dims\": [\"hidden\", \"wide\"]}},"
             "{\"name\": \"back%d\", \"kind\": \"einsum\", \"in\": [\"h\"], \"out\": \"h\", %s,"
-            " \"weight\": {\"dims\": [\"ffn\", \"hidden\"]}, \"bias\": {\"dims\": [\"hidden\"]}},"
+            " \"weight\": {\"dims\": [\"wide\", \"hidden\"]}, \"bias\": {\"dims\": [\"hidden\"]}},"
             "{\"name\": \"add%d\", \"kind\": \"add\", \"in\": [\"x\", \"h\"], \"out\": \"x\", %s}",
             n, n, h, n, h);
         break;
@@ -84,16 +84,30 @@ static void write_ops(struct model_writer *w) {
     }
 }
 
+static void write_list(struct model_writer *w, int depth);
+
+/* In some repeats the dim called "wide" is another in every block. */
+static void write_repeat(struct model_writer *w, int depth) {
+    int count = 1 + (int)rng_below(w->r, 3);
+    w->repeats--;
+    fprintf(w->f, "{\"name\": \"block%d\", \"repeat\": \"%d\",", w->names++, count);
+    if (rng_below(w->r, 2)) {
+        fprintf(w->f, " \"bind\": {\"wide\": [");
+        for (int i = 0; i < count; i++)
+            fprintf(w->f, "%s\"%s\"", i ? ", " : "", rng_below(w->r, 2) ? "ffn" : "vocab");
+        fprintf(w->f, "]},");
+    }
+    fprintf(w->f, " \"ops\": [");
+    write_list(w, depth + 1);
+    fprintf(w->f, "]}");
+}
+
 static void write_list(struct model_writer *w, int depth) {
     int n = 1 + (int)rng_below(w->r, 3);
     for (int i = 0; i < n; i++) {
         fprintf(w->f, i ? ",\n " : "\n ");
         if (w->repeats > 0 && depth < 3 && rng_below(w->r, 2)) {
-            w->repeats--;
-            fprintf(w->f, "{\"name\": \"block%d\", \"repeat\": \"%d\", \"ops\": [",
-                    w->names++, 1 + (int)rng_below(w->r, 3));
-            write_list(w, depth + 1);
-            fprintf(w->f, "]}");
+            write_repeat(w, depth);
         } else {
             write_ops(w);
         }
@@ -108,7 +122,7 @@ static struct model *random_model(struct rng *r, int repeats) {
         w.f,
         "{\"format\": \"weft-model/1\", \"name\": \"random\","
         " \"sizes\": {\"seq\": 16, \"hidden\": 64, \"heads\": 16, \"kv\": 4, \"three\": 3,"
-        "             \"ffn\": 96, \"vocab\": 48},"
+        "             \"ffn\": 96, \"wide\": 32, \"vocab\": 48},"
         " \"inputs\": {\"tokens\": {\"dims\": [\"batch\", \"seq\"], \"source\": \"token\"},"
         "  \"targets\": {\"dims\": [\"batch\", \"seq\"], \"source\": \"next-token\"}},"
         " \"ops\": ["
@@ -187,7 +201,9 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &p->model->ops[st->ops[i]];
         int j = same_place(p, st, i);
-        bool copy = j < i && (alike == 0 || (alike == 1 && rng_below(r, 4)));
+        bool copy = j < i && (alike == 0 || (alike == 1 && rng_below(r, 4))) &&
+                    layout_check(p->model, op, &st->mesh, &st->layouts[j], p->micro_batch,
+                                 NULL) == 0;
         st->layouts[i] = copy ? st->layouts[j] : random_layout(r, p, &st->mesh, op);
         st->recompute[i] =
             !op_is(op, KIND_LOSS) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
