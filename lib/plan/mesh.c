@@ -82,7 +82,7 @@ int mesh_parse(const char *text, int64_t max_devices, struct mesh *mesh, struct 
     *mesh = (struct mesh){0};
     int64_t devices = 1;
     for (const char *p = text + strspn(text, " "); *p; p += strspn(p, " ")) {
-        char name[MESH_MAX_NAME];
+        char name[MESH_MAX_NAME] = ""; /* to its end: meshes are compared bytewise */
         long size;
         if (!(p = parse_axis(p, name, &size)))
             return err_input(err, "mesh: \"%.64s\": expected axes such as \"dp:2 tp:4\"",

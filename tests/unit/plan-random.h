@@ -1,0 +1,256 @@
+/* plan-random.h - random models and random legal plans, the same for the same seed.
+ *
+ * A model is an embedding, up to three repeats (some inside others) and some ops between them,
+ * and a loss. A plan has stages cut anywhere, meshes of up to MESH_MAX_AXES axes, and layouts
+ * that are legal op by op: some alike in all blocks, some not.
+ *
+ *     struct rng r = {seed, 0};
+ *     struct model *m = random_model(&r, 2);
+ *     struct plan *p = random_plan(&r, m, &(struct plan_limits){.axes = 4, .devices = 64});
+ */
+#ifndef WEFT_TEST_PLAN_RANDOM_H
+#define WEFT_TEST_PLAN_RANDOM_H
+
+#include "common/rng.h"
+#include "plan/plan.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- models ---------------------------------------------------------------------------- */
+
+struct model_writer {
+    struct rng *r;
+    FILE *f;
+    int names;   /* op names given so far */
+    int repeats; /* that may still be written */
+};
+
+/* An op of the stream x[batch seq hidden], or a few that lead back to it. */
+static void write_ops(struct model_writer *w) {
+    int n = w->names++;
+    const char *h = "\"dims\": [\"batch\", \"seq\", \"hidden\"]";
+    switch (rng_below(w->r, 6)) {
+    case 0:
+        fprintf(
+            w->f,
+            "{\"name\": \"gelu%d\", \"kind\": \"gelu\", \"in\": [\"x\"], \"out\": \"x\", %s}",
+            n, h);
+        break;
+    case 1:
+        fprintf(
+            w->f,
+            "{\"name\": \"ln%d\", \"kind\": \"layernorm\", \"in\": [\"x\"], \"out\": \"x\", %s,"
+            " \"weight\": {\"dims\": [\"hidden\"]}, \"bias\": {\"dims\": [\"hidden\"]}}",
+            n, h);
+        break;
+    case 2:
+        fprintf(
+            w->f,
+            "{\"name\": \"fc%d\", \"kind\": \"einsum\", \"in\": [\"x\"], \"out\": \"h\","
+            " \"dims\": [\"batch\", \"seq\", \"wide\"], \"weight\": {\"dims\": [\"hidden\", \"wide\"]}},"
+            "{\"name\": \"back%d\", \"kind\": \"einsum\", \"in\": [\"h\"], \"out\": \"h\", %s,"
+            " \"weight\": {\"dims\": [\"wide\", \"hidden\"]}, \"bias\": {\"dims\": [\"hidden\"]}},"
+            "{\"name\": \"add%d\", \"kind\": \"add\", \"in\": [\"x\", \"h\"], \"out\": \"x\", %s}",
+            n, n, h, n, h);
+        break;
+    case 3:
+        fprintf(
+            w->f,
+            "{\"name\": \"qkv%d\", \"kind\": \"einsum\", \"in\": [\"x\"], \"out\": \"h\","
+            " \"dims\": [\"batch\", \"seq\", \"three\", \"heads\", \"kv\"],"
+            " \"weight\": {\"dims\": [\"hidden\", \"three\", \"heads\", \"kv\"]}},"
+            "{\"name\": \"attn%d\", \"kind\": \"attention\", \"in\": [\"h\"], \"out\": \"h\","
+            " \"dims\": [\"batch\", \"seq\", \"heads\", \"kv\"]},"
+            "{\"name\": \"proj%d\", \"kind\": \"einsum\", \"in\": [\"h\"], \"out\": \"x\", %s,"
+            " \"weight\": {\"dims\": [\"heads\", \"kv\", \"hidden\"]}}",
+            n, n, n, h);
+        break;
+    case 4:
+        fprintf(
+            w->f,
+            "{\"name\": \"split%d\", \"kind\": \"reshape\", \"in\": [\"x\"], \"out\": \"h\","
+            " \"dims\": [\"batch\", \"seq\", \"heads\", \"kv\"]},"
+            "{\"name\": \"merge%d\", \"kind\": \"reshape\", \"in\": [\"h\"], \"out\": \"x\", %s}",
+            n, n, h);
+        break;
+    case 5:
+        fprintf(
+            w->f,
+            "{\"name\": \"skip%d\", \"kind\": \"add\", \"in\": [\"x\", \"x0\"], \"out\": \"x\", %s}",
+            n, h);
+        break;
+    }
+}
+
+static void write_list(struct model_writer *w, int depth);
+
+/* In some repeats the dim called "wide" is another in every block. */
+static void write_repeat(struct model_writer *w, int depth) {
+    int count = 1 + (int)rng_below(w->r, 3);
+    w->repeats--;
+    fprintf(w->f, "{\"name\": \"block%d\", \"repeat\": \"%d\",", w->names++, count);
+    if (rng_below(w->r, 2)) {
+        fprintf(w->f, " \"bind\": {\"wide\": [");
+        for (int i = 0; i < count; i++)
+            fprintf(w->f, "%s\"%s\"", i ? ", " : "", rng_below(w->r, 2) ? "ffn" : "vocab");
+        fprintf(w->f, "]},");
+    }
+    fprintf(w->f, " \"ops\": [");
+    write_list(w, depth + 1);
+    fprintf(w->f, "]}");
+}
+
+static void write_list(struct model_writer *w, int depth) {
+    int n = 1 + (int)rng_below(w->r, 3);
+    for (int i = 0; i < n; i++) {
+        fprintf(w->f, i ? ",\n " : "\n ");
+        if (w->repeats > 0 && depth < 3 && rng_below(w->r, 2)) {
+            write_repeat(w, depth);
+        } else {
+            write_ops(w);
+        }
+    }
+}
+
+static struct model *random_model(struct rng *r, int repeats) {
+    char *text;
+    size_t size;
+    struct model_writer w = {r, open_memstream(&text, &size), 0, repeats};
+    fprintf(
+        w.f,
+        "{\"format\": \"weft-model/1\", \"name\": \"random\","
+        " \"sizes\": {\"seq\": 16, \"hidden\": 64, \"heads\": 16, \"kv\": 4, \"three\": 3,"
+        "             \"ffn\": 96, \"wide\": 32, \"vocab\": 48},"
+        " \"inputs\": {\"tokens\": {\"dims\": [\"batch\", \"seq\"], \"source\": \"token\"},"
+        "  \"targets\": {\"dims\": [\"batch\", \"seq\"], \"source\": \"next-token\"}},"
+        " \"ops\": ["
+        " {\"name\": \"wte\", \"kind\": \"embedding\", \"in\": [\"tokens\"], \"out\": \"x0\","
+        "  \"dims\": [\"batch\", \"seq\", \"hidden\"], \"weight\": {\"dims\": [\"vocab\", \"hidden\"]}},"
+        " {\"name\": \"wpe\", \"kind\": \"bias\", \"in\": [\"x0\"], \"out\": \"x\","
+        "  \"dims\": [\"batch\", \"seq\", \"hidden\"], \"weight\": {\"dims\": [\"seq\", \"hidden\"]}},");
+    write_list(&w, 0);
+    fprintf(
+        w.f,
+        ",\n {\"name\": \"head\", \"kind\": \"einsum\", \"in\": [\"x\"], \"out\": \"logits\","
+        "  \"dims\": [\"batch\", \"seq\", \"vocab\"],"
+        "  \"weight\": {\"dims\": [\"vocab\", \"hidden\"]%s}},"
+        " {\"name\": \"loss\", \"kind\": \"cross-entropy\", \"in\": [\"logits\", \"targets\"],"
+        "  \"out\": \"loss\", \"dims\": []}]}",
+        rng_below(r, 2) ? ", \"tie\": \"wte.weight\"" : "");
+    fclose(w.f);
+    struct err err = {0};
+    json_t *doc = json_parse(text, size, "random model", &err);
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
+    if (!m)
+        printf("# %s\n%s\n", err.msg, text);
+    json_decref(doc);
+    free(text);
+    return m;
+}
+
+/* ---- plans ----------------------------------------------------------------------------- */
+
+struct plan_limits {
+    int axes, stages; /* at most; stages 0 = 4 */
+    int devices;      /* of one stage */
+    int least_axes;
+};
+
+static void random_mesh(struct rng *r, const struct plan_limits *lim, struct mesh *mesh) {
+    *mesh = (struct mesh){0};
+    int n = lim->least_axes + (int)rng_below(r, lim->axes - lim->least_axes + 1);
+    int devices = 1;
+    for (int a = 0; a < n; a++) {
+        static const int sizes[] = {1, 2, 2, 2, 2, 3, 4, 4};
+        int size = sizes[rng_below(r, 8)];
+        if (devices * size > lim->devices)
+            size = 1;
+        devices *= size;
+        mesh->size[a] = size;
+        snprintf(mesh->name[a], MESH_MAX_NAME, "%c", 'a' + a);
+    }
+    mesh->n_axes = n;
+}
+
+/* A legal layout: dims of the op's space at random, those that fit. */
+static struct layout random_layout(struct rng *r, const struct plan *p,
+                                   const struct mesh *mesh, const struct model_op *op) {
+    struct layout l;
+    memset(&l, PLACE_NONE, sizeof l);
+    for (int a = 0; a < mesh->n_axes && op->space.n; a++) {
+        l.dim[a] = (int8_t)rng_below(r, op->space.n);
+        if (rng_below(r, 4) == 0 ||
+            layout_check(p->model, op, mesh, &l, p->micro_batch, NULL) < 0)
+            l.dim[a] = PLACE_NONE;
+    }
+    return l;
+}
+
+/* The first op of the stage at the same place as op i, where that is earlier. */
+static int same_place(const struct plan *p, const struct stage *st, int i) {
+    int j = 0;
+    while (p->model->ops[st->ops[j]].place != p->model->ops[st->ops[i]].place)
+        j++;
+    return j;
+}
+
+static void random_stage(struct rng *r, const struct plan *p, struct stage *st) {
+    int alike = (int)rng_below(r, 3); /* in all blocks: always, mostly, never */
+    for (int i = 0; i < st->n_ops; i++) {
+        const struct model_op *op = &p->model->ops[st->ops[i]];
+        int j = same_place(p, st, i);
+        bool copy = j < i && (alike == 0 || (alike == 1 && rng_below(r, 4))) &&
+                    layout_check(p->model, op, &st->mesh, &st->layouts[j], p->micro_batch,
+                                 NULL) == 0;
+        st->layouts[i] = copy ? st->layouts[j] : random_layout(r, p, &st->mesh, op);
+        st->recompute[i] =
+            !op_is(op, KIND_LOSS) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
+    }
+    st->zero = (int)rng_below(r, 2);
+}
+
+static struct plan *random_plan(struct rng *r, struct model *m,
+                                const struct plan_limits *lim) {
+    int stages = 1 + (int)rng_below(r, lim->stages ? lim->stages : 4), bounds[65];
+    if (stages > m->n_ops)
+        stages = m->n_ops;
+    for (int s = 0; s <= stages; s++)
+        bounds[s] = s * m->n_ops / stages;
+    for (int s = 1; s < stages; s++) /* anywhere between the neighbours */
+        bounds[s] =
+            bounds[s - 1] + 1 + (int)rng_below(r, bounds[s + 1] - bounds[s - 1] - 1);
+    struct plan *p = plan_create(m, stages, bounds);
+    p->micro_batch = 8 << rng_below(r, 3);
+    p->batch = p->micro_batch * (1 + rng_below(r, 4));
+    p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
+    p->optimizer = (enum optimizer)rng_below(r, OPTIMIZER_COUNT);
+    for (int s = 0; s < stages; s++) {
+        random_mesh(r, lim, &p->stages[s].mesh);
+        random_stage(r, p, &p->stages[s]);
+    }
+    return p;
+}
+
+/* ---- comparison ------------------------------------------------------------------------ */
+
+static bool same_stage(const struct stage *a, const struct stage *b) {
+    size_t n = (size_t)a->n_ops;
+    return a->n_ops == b->n_ops && !memcmp(&a->mesh, &b->mesh, sizeof a->mesh) &&
+           !memcmp(a->ops, b->ops, n * sizeof *a->ops) &&
+           !memcmp(a->layouts, b->layouts, n * sizeof *a->layouts) &&
+           !memcmp(a->recompute, b->recompute, n * sizeof *a->recompute) &&
+           a->zero == b->zero;
+}
+
+__attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {
+    bool same = a->model->hash == b->model->hash && a->batch == b->batch &&
+                a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
+                a->optimizer == b->optimizer && a->n_stages == b->n_stages;
+    for (int s = 0; s < a->n_stages && same; s++)
+        same = same_stage(&a->stages[s], &b->stages[s]);
+    return same;
+}
+
+#endif

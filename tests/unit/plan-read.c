@@ -1,0 +1,182 @@
+/* Reading plan files: patterns, layouts by name, and what is refused. */
+#include "plan/plan.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Two kinds of block, one inside the other; a dim that is split into two and merged again. */
+static const char model_text[] =
+    "{\"format\": \"weft-model/1\", \"name\": \"m\","
+    " \"sizes\": {\"pixels\": 16, \"rows\": 4, \"columns\": 4, \"classes\": 8},"
+    " \"inputs\": {\"image\": {\"dims\": [\"batch\", \"pixels\"], \"source\": \"image\"},"
+    "              \"labels\": {\"dims\": [\"batch\"], \"source\": \"label\"}},"
+    " \"ops\": ["
+    "  {\"name\": \"split\", \"kind\": \"reshape\", \"in\": [\"image\"], \"out\": \"x\","
+    "   \"dims\": [\"batch\", \"rows\", \"columns\"]},"
+    "  {\"name\": \"merge\", \"kind\": \"reshape\", \"in\": [\"x\"], \"out\": \"x\","
+    "   \"dims\": [\"batch\", \"pixels\"]},"
+    "  {\"name\": \"enc\", \"repeat\": \"3\", \"ops\": ["
+    "   {\"name\": \"act\", \"kind\": \"gelu\", \"in\": [\"x\"], \"out\": \"x\", \"dims\": "
+    "[\"batch\", \"pixels\"]},"
+    "   {\"name\": \"sub\", \"repeat\": \"2\", \"ops\": ["
+    "    {\"name\": \"act\", \"kind\": \"relu\", \"in\": [\"x\"], \"out\": \"x\", \"dims\": "
+    "[\"batch\", \"pixels\"]}]}]},"
+    "  {\"name\": \"dec\", \"repeat\": \"2\", \"ops\": ["
+    "   {\"name\": \"act\", \"kind\": \"silu\", \"in\": [\"x\"], \"out\": \"x\", \"dims\": "
+    "[\"batch\", \"pixels\"]}]},"
+    "  {\"name\": \"fc\", \"kind\": \"einsum\", \"in\": [\"x\"], \"out\": \"x\", \"dims\": "
+    "[\"batch\", \"classes\"], \"weight\": {\"dims\": [\"pixels\", \"classes\"]}},"
+    "  {\"name\": \"loss\", \"kind\": \"cross-entropy\", \"in\": [\"x\", \"labels\"],"
+    "   \"out\": \"l\", \"dims\": []}]}";
+
+static struct plan *read_stages(const char *stages, struct err *err) {
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "{\"format\": \"weft-plan/1\", \"model\": %s, \"batch\": 8, \"stages\": %s}",
+            model_text, stages);
+    fclose(f);
+    json_t *doc = json_parse(text, size, "plan", err);
+    struct plan *p = doc ? plan_from_json(doc, err) : NULL;
+    json_decref(doc);
+    free(text);
+    return p;
+}
+
+static int op_find(const struct model *m, const char *name) {
+    for (int i = 0; i < m->n_ops; i++)
+        if (!strcmp(m->ops[i].name, name))
+            return i;
+    ok(0, "the model has no op %s", name);
+    return 0;
+}
+
+/* ---- patterns ---------------------------------------------------------------------------- */
+
+/* want: the ops covered, parted by blanks. */
+static void covers(const char *pattern, const char *want) {
+    struct err err = {0};
+    char stages[256], got[1024] = "";
+    snprintf(stages, sizeof stages, "[{\"recompute\": [\"%s\"]}]", pattern);
+    struct plan *p = read_stages(stages, &err);
+    for (int i = 0; p && i < p->model->n_ops; i++) {
+        size_t used = strlen(got);
+        if (p->stages[0].recompute[i])
+            snprintf(got + used, sizeof got - used, "%s%s", used ? " " : "",
+                     p->model->ops[i].name);
+    }
+    ok(!strcmp(got, want), "\"%s\" covers %s%s", pattern, got, err.msg);
+    plan_destroy(p);
+}
+
+static void test_patterns(void) {
+    covers("merge", "merge");
+    covers("enc.1", "enc.1.act enc.1.sub.0.act enc.1.sub.1.act");
+    covers("enc.0-1.act", "enc.0.act enc.1.act");
+    covers("enc.0,2.sub.1", "enc.0.sub.1.act enc.2.sub.1.act");
+    covers("enc.*.sub.0.*", "enc.0.sub.0.act enc.1.sub.0.act enc.2.sub.0.act");
+    covers("*.1.act", "enc.1.act dec.1.act");
+    covers("dec.1-7", "dec.1.act");
+    covers("*er*", "merge");
+}
+
+static void test_recompute_all(void) {
+    struct err err = {0};
+    struct plan *p = read_stages("[{\"recompute\": \"all\"}]", &err);
+    const struct stage *st = &p->stages[0];
+    const struct model *m = p->model;
+    ok(st->recompute[op_find(m, "enc.0.act")] &&
+           !st->recompute[op_find(m, "enc.0.sub.0.act")] &&
+           !st->recompute[op_find(m, "dec.0.act")] && !st->recompute[op_find(m, "merge")] &&
+           !st->recompute[op_find(m, "loss")],
+       "\"all\" keeps the last op of each block, and what stands in none");
+    plan_destroy(p);
+}
+
+/* ---- layouts ----------------------------------------------------------------------------- */
+
+static void splits(const char *stages, const char *op, int axis, const char *want) {
+    struct err err = {0};
+    struct plan *p = read_stages(stages, &err);
+    int i = p ? op_find(p->model, op) : 0;
+    int k = p ? p->stages[0].layouts[i].dim[axis] : PLACE_NONE;
+    const char *got =
+        k == PLACE_NONE ? "none" : p->model->dims[p->model->ops[i].space.dim[k]].name;
+    ok(p && !strcmp(got, want), "axis %d splits %s on %s%s", axis, op, got, err.msg);
+    plan_destroy(p);
+}
+
+static void test_layouts(void) {
+    const char *list =
+        "[{\"mesh\": \"a:2 b:2\", \"layout\": {\"b\": [\"classes\", \"pixels\"]},"
+        " \"except\": [{\"ops\": [\"dec\", \"fc\"], \"layout\": {\"a\": \"batch\"}},"
+        "              {\"ops\": \"dec.1\", \"layout\": {}}]}]";
+    splits(list, "enc.0.act", 0, "none");
+    splits(list, "enc.0.act", 1, "pixels");
+    splits(list, "loss", 1, "classes");
+    splits(list, "fc", 0, "batch");
+    splits(list, "fc", 1, "none");
+    splits(list, "dec.0.act", 0, "batch");
+    splits(list, "dec.1.act", 0, "none");
+    const char *second = "[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"pixels\"}}]";
+    splits(second, "split", 0, "rows");
+    splits(second, "merge", 0, "pixels");
+    splits("[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"rows\"}}]", "merge", 0, "pixels");
+    splits("[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"columns\"}}]", "merge", 0, "none");
+    splits("[{\"mesh\": \"a:1\", \"layout\": {\"a\": \"batch\"}}]", "fc", 0, "batch");
+}
+
+/* ---- what is refused --------------------------------------------------------------------- */
+
+static void refused(const char *stages, const char *want) {
+    struct err err = {0};
+    struct plan *p = read_stages(stages, &err);
+    ok(!p && err.status == EXIT_INPUT && !strcmp(err.msg, want), "refused: %s",
+       p ? "not at all" : err.msg);
+    plan_destroy(p);
+}
+
+static void test_refused(void) {
+    refused("[{\"ops\": [\"split\", \"merge\", \"encc.0\"]}, {}]",
+            "stages[0].ops[2]: \"encc.0\" covers no op of the model");
+    refused("[{\"ops\": \"spilt\"}, {}]",
+            "stages[0].ops: \"spilt\" covers no op of the model");
+    refused("[{\"ops\": [\"split\", \"\"]}, {}]",
+            "stages[0].ops[1]: expected op names or patterns such as \"layer.0-3.*\"");
+    refused("[{\"ops\": [\"split\", \"split\", 3]}, {}]",
+            "stages[0].ops[2]: expected op names or patterns such as \"layer.0-3.*\"");
+    refused("[{\"ops\": []}, {}]", "stages[0].ops: no op of the model is covered");
+    refused("[{}, {}]", "stages[1].ops: missing (only one stage may leave it out)");
+    refused("[{\"ops\": [\"split\"]}, {\"ops\": [\"merge\", \"*\"]}]",
+            "stages[1].ops: split stands in stages[0] too");
+    refused("[{\"ops\": [\"split\"]}]", "stages: no stage holds the op merge");
+    refused("[{\"ops\": [\"merge\"]}, {}]",
+            "stages[0].ops: merge needs the result of split, which stands in the later "
+            "stages[1]");
+    refused("[{\"recompute\": [\"fc\", \"dce\"]}]",
+            "stages[0].recompute[1]: \"dce\" covers no op of this stage");
+    refused("[{\"recompute\": \"layer.9\"}]",
+            "stages[0].recompute: \"layer.9\" covers no op of this stage");
+    refused("[{\"except\": [{\"ops\": [\"fc\", \"enc.3\"], \"layout\": {}}]}]",
+            "stages[0].except[0].ops[1]: \"enc.3\" covers no op of this stage");
+    refused("[{\"ops\": [\"split\", \"merge\"]}, {\"except\": [{\"ops\": \"split\", "
+            "\"layout\": {}}]}]",
+            "stages[1].except[0].ops: \"split\" covers no op of this stage");
+    refused("[{\"mesh\": \"a:2\", \"layout\": {\"b\": \"batch\"}}]",
+            "stages[0].layout: the mesh has no axis \"b\"");
+    refused("[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"bach\"}}]",
+            "stages[0].layout.a: the model has no dim \"bach\"");
+    refused("[{\"mesh\": \"a:2\", \"layout\": {\"a\": [\"batch\", 1]}}]",
+            "stages[0].layout.a: expected a dim, a list of dims or null");
+    refused("[{\"mesh\": \"a:3\", \"layout\": {\"a\": \"batch\"}}]",
+            "stages[0].layout: axis a (3) does not divide batch (8) of split");
+}
+
+int main(void) {
+    test_patterns();
+    test_recompute_all();
+    test_layouts();
+    test_refused();
+    return done_testing();
+}
