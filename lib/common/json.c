@@ -15,6 +15,35 @@ json_t *json_parse(const char *text, size_t size, const char *name, struct err *
     return v;
 }
 
+static void skip(const char **text, size_t *size, size_t n, int *line) {
+    for (; n > 0; n--, ++*text, --*size)
+        *line += **text == '\n';
+}
+
+static size_t blanks(const char *text, size_t size) {
+    size_t n = 0;
+    while (n < size && text[n] && strchr(" \t\r\n", text[n]))
+        n++;
+    return n;
+}
+
+json_t *json_parse_next(const char **text, size_t *size, int *line, const char *name,
+                        struct err *err) {
+    json_error_t je;
+    skip(text, size, blanks(*text, *size), line);
+    if (!*size)
+        return NULL;
+    json_t *v =
+        json_loadb(*text, *size, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &je);
+    if (!v) {
+        err_input(err, "%s:%d:%d: %s", name, *line + je.line, je.column, je.text);
+        return NULL;
+    }
+    skip(text, size, (size_t)je.position, line);
+    skip(text, size, blanks(*text, *size), line);
+    return v;
+}
+
 json_t *json_read(const char *path, struct err *err) {
     size_t size;
     char *text = file_read(path, 0, &size, err);

@@ -27,6 +27,12 @@ json_t *json_read(const char *path, struct err *err);
 /* The same from text; `name` stands in messages. */
 json_t *json_parse(const char *text, size_t size, const char *name, struct err *err);
 
+/* The first of the values that stand one after the other in a text, which then begins behind it
+ * (white space too); *line counts the lines before, from 0. NULL with an error, or without one
+ * at the end. */
+json_t *json_parse_next(const char **text, size_t *size, int *line, const char *name,
+                        struct err *err);
+
 /* Checks that obj is an object all of whose keys stand in the blank-separated list. */
 int json_keys(const json_t *obj, const char *allowed, struct err *err);
 

@@ -1,27 +1,16 @@
-/* Costs of instructions: from an instruction and the ranks that run it to a row of the
- * profile.
- *
- * Nothing is guessed here. A key without a row costs 0 and goes into the set of missing
- * keys: an array in the order of first need with an open-addressing table over it, so that
- * 60,000 misses of 12 shapes stay 12 entries. */
+/* Costs of instructions: from an instruction and the ranks that run it to a question for the
+ * provider. A rank's time is that of the slowest devices of its stage. */
 #include "cost/cost.h"
 
 #include "common/mem.h"
-#include "common/rng.h"
+#include "cost/streams.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void cost_init(struct cost *c, const struct profile_times *times,
+void cost_init(struct cost *c, const struct cost_provider *provider,
                const struct cluster *cluster) {
-    *c = (struct cost){.times = times, .cluster = *cluster, .groups.first_rank = -1};
-}
-
-void cost_release(struct cost *c) {
-    free(c->missing);
-    free(c->slots);
-    *c = (struct cost){0};
+    *c = (struct cost){.provider = provider, .cluster = *cluster, .groups.first_rank = -1};
 }
 
 void cost_forget(struct cost *c) {
@@ -30,83 +19,90 @@ void cost_forget(struct cost *c) {
         memset(c->slots, 0, sizeof *c->slots * (size_t)c->n_slots);
 }
 
-/* ---- missing keys ------------------------------------------------------------------ */
-
-static bool key_equal(const struct cost_key *a, const struct cost_key *b) {
-    return a->code == b->code && !memcmp(a->n, b->n, sizeof a->n);
-}
-
-/* The slot of a key: its own or the free one where it belongs. */
-static int64_t *find_slot(const struct cost *c, const struct cost_key *k) {
-    uint64_t h = hash_bytes(k->n, sizeof k->n, (uint64_t)k->code);
-    for (;; h++) {
-        int64_t *slot = &c->slots[h & (uint64_t)(c->n_slots - 1)];
-        if (!*slot || key_equal(&c->missing[*slot - 1], k))
-            return slot;
-    }
-}
-
-static void grow(struct cost *c) {
+void cost_release(struct cost *c) {
+    free(c->missing);
     free(c->slots);
-    c->n_slots = c->n_slots ? 2 * c->n_slots : 64;
-    c->slots = mem_array((size_t)c->n_slots, sizeof *c->slots);
-    c->cap_missing = c->n_slots / 2;
-    c->missing = mem_grow(c->missing, (size_t)c->cap_missing, sizeof *c->missing);
-    for (int64_t i = 0; i < c->n_missing; i++)
-        *find_slot(c, &c->missing[i]) = i + 1;
+    *c = (struct cost){0};
 }
 
-static void note_missing(struct cost *c, const struct cost_key *k) {
-    if (c->n_missing == c->cap_missing)
-        grow(c);
-    int64_t *slot = find_slot(c, k);
-    if (!*slot) {
-        c->missing[c->n_missing] = *k;
-        *slot = ++c->n_missing;
+/* ---- asking ------------------------------------------------------------------------ */
+
+static int group_at(const struct cost *c, int64_t rank) {
+    return (int)(cluster_group_of(&c->cluster, rank) - c->cluster.groups);
+}
+
+static struct cost_time ask_comm(struct cost *c, const struct comm_question *q) {
+    struct cost_time t = {0};
+    if (c->provider)
+        t = q->code == I_send ? c->provider->kind->message(c->provider, q)
+                              : c->provider->kind->collective(c->provider, q);
+    if (t.from == COST_UNKNOWN)
+        cost_note_missing(
+            c, &(struct cost_key){.code = q->code,
+                                  .group = q->group,
+                                  .comm = {q->size, q->stride, q->link.cross, q->bytes}});
+    return t;
+}
+
+static struct cost_time ask_op(struct cost *c, int group, enum opcode code,
+                               const union instr_n *n) {
+    struct cost_time t = {0};
+    if (c->provider)
+        t = c->provider->kind->op(c->provider, &(struct op_question){group, code, n});
+    if (t.from == COST_UNKNOWN) {
+        struct cost_key key = {.code = code, .group = group};
+        memcpy(&key.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
+        cost_note_missing(c, &key);
     }
-    c->missing[*slot - 1].count++;
+    return t;
+}
+
+/* On the slowest devices of a stage. */
+static struct cost_time ask_stage(struct cost *c, const struct stage *st, enum opcode code,
+                                  const union instr_n *n) {
+    int last = group_at(c, st->first_rank + mesh_devices(&st->mesh) - 1);
+    struct cost_time worst = ask_op(c, group_at(c, st->first_rank), code, n);
+    for (int g = group_at(c, st->first_rank) + 1; g <= last; g++) {
+        struct cost_time t = ask_op(c, g, code, n);
+        if (t.us > worst.us)
+            worst = t;
+    }
+    return worst;
+}
+
+static double fraction(double f) {
+    return f > 0 ? f < 1 ? f : 1 : 0;
 }
 
 /* ---- groups ------------------------------------------------------------------------ */
-
-/* Some rank stands on another node than the first one of its group. */
-static bool find_crossing(const struct cluster *cl, const struct stage *st, unsigned axes) {
-    int devices = mesh_devices(&st->mesh), coord[MESH_MAX_AXES] = {0};
-    if (cluster_node_of(cl, st->first_rank) ==
-        cluster_node_of(cl, st->first_rank + devices - 1))
-        return false;
-    for (int r = 0; r < devices; r++) {
-        mesh_coords(&st->mesh, r, coord);
-        for (int a = 0; a < st->mesh.n_axes; a++)
-            if (axes >> a & 1)
-                coord[a] = 0;
-        if (cluster_node_of(cl, st->first_rank + mesh_rank(&st->mesh, coord)) !=
-            cluster_node_of(cl, st->first_rank + r))
-            return true;
-    }
-    return false;
-}
 
 static bool same_grid(const struct mesh *a, const struct mesh *b) {
     return a->n_axes == b->n_axes &&
            !memcmp(a->size, b->size, sizeof *a->size * (size_t)a->n_axes);
 }
 
-bool cost_group_crosses(struct cost *c, const struct plan *plan, int stage, unsigned axes) {
-    const struct stage *st = &plan->stages[stage];
+/* What the groups of a stage along these axes run over. */
+static const struct link_class *stage_link(struct cost *c, const struct stage *st,
+                                           unsigned axes) {
     if (c->groups.first_rank != st->first_rank || !same_grid(&c->groups.mesh, &st->mesh)) {
         c->groups.first_rank = st->first_rank;
         c->groups.mesh = st->mesh;
-        memset(c->groups.crosses, -1, sizeof c->groups.crosses);
+        memset(c->groups.known, 0, sizeof c->groups.known);
     }
-    signed char *known = &c->groups.crosses[axes & ((1u << MESH_MAX_AXES) - 1)];
-    if (*known < 0)
-        *known = find_crossing(&c->cluster, st, axes);
-    return *known;
+    unsigned at = axes & ((1u << MESH_MAX_AXES) - 1);
+    if (!c->groups.known[at]) {
+        c->groups.link[at] = links_of_group(&c->cluster, &st->mesh, st->first_rank, axes);
+        c->groups.known[at] = true;
+    }
+    return &c->groups.link[at];
 }
 
-static bool job_crosses(const struct cost *c, const struct plan *plan) {
-    return cluster_node_of(&c->cluster, plan->devices - 1) > 0;
+static const struct link_class *job_link(struct cost *c, int devices) {
+    if (c->job_devices != devices) {
+        c->job_link = links_of_ranks(&c->cluster, 0, devices);
+        c->job_devices = devices;
+    }
+    return &c->job_link;
 }
 
 /* How far apart the ranks of two stages stand that talk to each other, about. */
@@ -115,154 +111,175 @@ static int64_t stage_distance(const struct plan *plan, int a, int b) {
     return d > 0 ? d : d < 0 ? -d : 1;
 }
 
-/* Messages between two stages: does any rank of them stand on another node than the
- * rest? */
-static bool stages_cross(const struct cost *c, const struct plan *plan, int a, int b) {
-    const struct stage *lo = &plan->stages[a < b ? a : b],
-                       *hi = &plan->stages[a < b ? b : a];
-    return cluster_node_of(&c->cluster, lo->first_rank) !=
-           cluster_node_of(&c->cluster, hi->first_rank + mesh_devices(&hi->mesh) - 1);
-}
-
 /* ---- single costs ------------------------------------------------------------------ */
 
-static double comm_us(struct cost *c, enum opcode code, int64_t size, int64_t stride,
-                      bool cross, int64_t bytes) {
-    const char *name = code == I_send ? "p2p" : opcode_name(code);
-    double us = profile_comm_us(c->times, name, size, stride, cross, bytes);
-    if (us >= 0)
-        return us;
-    note_missing(c, &(struct cost_key){code, {size, stride, cross, bytes}, 0});
-    return 0;
+static struct cost_time collective(struct cost *c, const struct plan *plan,
+                                   const struct stage_program *sp, const struct instr *i) {
+    static const struct cost_time nothing = {.from = COST_MEASURED};
+    const struct stage *st = &plan->stages[sp->stage];
+    struct comm_question q = {
+        .group = group_at(c, st->first_rank), .code = i->code, .bytes = 4 * i->n.v[0]};
+    if (i->code == I_norm) { /* the squared norm and the loss, summed over the job */
+        q.code = I_all_reduce;
+        q.size = plan->devices;
+        q.stride = 1;
+        q.link = *job_link(c, plan->devices);
+    } else {
+        q.size = mesh_group_size(sp->mesh, i->axes);
+        q.stride = mesh_group_stride(sp->mesh, i->axes);
+        q.link = *stage_link(c, st, i->axes);
+    }
+    struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
+    t.overlap = i->code == I_norm ? 0 : fraction(t.overlap);
+    return t;
 }
 
-static double shape_us(struct cost *c, enum opcode code, const int64_t *n) {
-    double us = profile_op_us(c->times, (int)code, n);
-    if (us >= 0)
-        return us;
-    struct cost_key key = {.code = code};
-    memcpy(key.n, n, sizeof *n * (size_t)instr_info(code)->n_shape);
-    note_missing(c, &key);
-    return 0;
-}
-
-double cost_p2p_us(struct cost *c, int64_t stride, bool cross, int64_t bytes) {
-    return bytes > 0 ? comm_us(c, I_send, 2, stride, cross, bytes) : 0;
-}
-
-double cost_copy_us(struct cost *c, int64_t elems, int64_t inner) {
-    return elems > 0 ? shape_us(c, I_copy, (const int64_t[]){elems, inner}) : 0;
-}
-
-static double collective_us(struct cost *c, const struct plan *plan,
+struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i) {
-    if (i->code == I_norm) /* the squared norm and the loss, summed over the job */
-        return plan->devices > 1 ? comm_us(c, I_all_reduce, plan->devices, 1,
-                                           job_crosses(c, plan), 4 * i->n.norm.elems)
-                                 : 0;
-    int size = mesh_group_size(sp->mesh, i->axes);
-    if (size <= 1)
-        return 0;
-    return comm_us(c, i->code, size, mesh_group_stride(sp->mesh, i->axes),
-                   cost_group_crosses(c, plan, sp->stage, i->axes),
-                   4 * i->n.all_reduce.elems);
-}
-
-double cost_instr_us(struct cost *c, const struct plan *plan,
-                     const struct stage_program *sp, const struct instr *i) {
+    static const struct cost_time nothing = {.from = COST_MEASURED};
     switch (opcode_key(i->code)) {
     case KEY_FREE:
-    case KEY_P2P: return 0;
-    case KEY_COMM: return collective_us(c, plan, sp, i);
+    case KEY_P2P: return nothing;
+    case KEY_COMM: return collective(c, plan, sp, i);
     case KEY_SHAPE:
     case KEY_CURVE: break;
     }
-    if (i->code == I_fill && i->n.fill.elems == 0) /* all gradients of the stage */
-        return sp->bytes[MEM_gradients]
-                   ? shape_us(c, I_fill, (const int64_t[]){sp->bytes[MEM_gradients] / 4})
-                   : 0;
-    return shape_us(c, i->code, i->n.v);
+    return ask_stage(c, &plan->stages[sp->stage], i->code, &i->n);
 }
 
-static double fraction(double f) {
-    return f > 0 ? f < 1 ? f : 1 : 0;
+/* A message with the link that it takes. */
+static struct cost_time message(struct cost *c, struct link_class link, int64_t receiver,
+                                int64_t stride, int64_t bytes) {
+    static const struct cost_time nothing = {.from = COST_MEASURED};
+    struct comm_question q = {.group = group_at(c, receiver),
+                              .code = I_send,
+                              .size = 2,
+                              .stride = stride,
+                              .bytes = bytes,
+                              .link = link};
+    struct cost_time t = bytes > 0 && link.level ? ask_comm(c, &q) : nothing;
+    t.overlap = fraction(t.overlap);
+    return t;
 }
 
-double cost_instr_overlap(struct cost *c, const struct plan *plan,
-                          const struct stage_program *sp, const struct instr *i) {
-    if (opcode_key(i->code) != KEY_COMM || i->code == I_norm)
+double cost_p2p_us(struct cost *c, int64_t n, bool cross, int64_t bytes) {
+    int64_t node = c->cluster.groups[0].devices, devices = cluster_devices(&c->cluster);
+    int64_t sender = cross ? 0 : 1, receiver = cross ? node : 0;
+    if (sender >= devices || receiver >= devices)
         return 0;
-    return fraction(profile_overlap_of(c->times, opcode_name(i->code),
-                                       cost_group_crosses(c, plan, sp->stage, i->axes)));
+    return message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, n,
+                   bytes)
+        .us;
+}
+
+double cost_copy_us(struct cost *c, int64_t elems, int64_t inner) {
+    const union instr_n n = {.copy = {.elems = elems, .inner = inner}};
+    return elems > 0 ? ask_op(c, 0, I_copy, &n).us : 0;
 }
 
 /* ---- transfers --------------------------------------------------------------------- */
 
-/* Elements in one run of memory when the box is copied from or to the block. */
-static int64_t run_length(int rank, const struct box *block, const struct box *box) {
+/* Elements in one run of memory when the box is copied from or to the rank's own. */
+static int64_t run_length(const struct extents *x, const struct box *own,
+                          const struct box *box) {
     int64_t run = 1;
-    for (int i = rank - 1; i >= 0; i--) {
+    for (int i = x->rank - 1; i >= 0; i--) {
         run *= box->size[i];
-        if (box->size[i] != block->size[i])
+        if (box->size[i] != own->size[i])
             break;
     }
     return run;
 }
 
-static struct box block_of(const struct program *g, const struct transfer *t, int rank,
-                           bool sender) {
+static struct box own_box(const struct program *g, const struct transfer *t,
+                          const struct extents *x, int rank, bool sender) {
     const struct stage *st = &g->plan->stages[sender ? t->from : t->to];
     int coord[MESH_MAX_AXES];
     mesh_coords(&st->mesh, rank - st->first_rank, coord);
-    struct extents x = transfer_extents(g, t);
-    return placement_box(&st->mesh, &x, sender ? t->from_place : t->to_place, coord);
+    return placement_box(&st->mesh, x, sender ? t->from_place : t->to_place, coord);
 }
 
-/* The runs of the first message stand for all: shards are even. */
-static void find_runs(const struct program *g, const struct transfer *t, int64_t *pack,
-                      int64_t *unpack) {
+/* The first message of a transfer stands for all: shards are even. */
+struct sample {
+    int src, dst;         /* ranks */
+    int64_t pack, unpack; /* elements in one run of memory at either end */
+};
+
+static struct sample first_message(const struct program *g, const struct transfer *t) {
     struct piece *pieces;
-    *pack = *unpack = 1;
-    int n = transfer_pieces(g, t, g->plan->stages[t->to].first_rank, false, &pieces);
-    if (n > 0) {
-        struct box from = block_of(g, t, pieces[0].src, true);
-        struct box to = block_of(g, t, pieces[0].dst, false);
-        *pack = run_length(transfer_shape(g, t)->rank, &from, &pieces[0].box);
-        *unpack = run_length(transfer_shape(g, t)->rank, &to, &pieces[0].box);
+    int first = g->plan->stages[t->to].first_rank;
+    struct sample s = {.src = first, .dst = first, .pack = 1, .unpack = 1};
+    if (transfer_pieces(g, t, first, false, &pieces) > 0) {
+        struct extents x = transfer_extents(g, t);
+        struct box from = own_box(g, t, &x, pieces[0].src, true);
+        struct box to = own_box(g, t, &x, pieces[0].dst, false);
+        s = (struct sample){.src = pieces[0].src, .dst = pieces[0].dst};
+        s.pack = run_length(&x, &from, &pieces[0].box);
+        s.unpack = run_length(&x, &to, &pieces[0].box);
     }
     free(pieces);
+    return s;
 }
 
+static double add_part(struct transfer_cost *out, struct cost_time t) {
+    cost_sum_add(&out->sum, t, 1);
+    return t.us;
+}
+
+static struct cost_time copy_at(struct cost *c, const struct stage *st, int64_t elems,
+                                int64_t inner) {
+    static const struct cost_time nothing = {.from = COST_MEASURED};
+    const union instr_n n = {.copy = {.elems = elems, .inner = inner}};
+    return elems > 0 ? ask_stage(c, st, I_copy, &n) : nothing;
+}
+
+/* A sender with several receivers sends to one after the other, so whichever end moves more
+ * bounds the time. */
 struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
                                    const struct transfer *t) {
-    bool cross = stages_cross(c, g->plan, t->from, t->to);
-    int64_t pack, unpack;
-    find_runs(g, t, &pack, &unpack);
-    return (struct transfer_cost){
-        .pack_us = cost_copy_us(c, t->max_send, pack),
-        .move_us =
-            cost_p2p_us(c, stage_distance(g->plan, t->from, t->to), cross, 4 * t->max_recv),
-        .unpack_us = cost_copy_us(c, t->recv_staging, unpack),
-        .overlap = fraction(profile_overlap_of(c->times, "p2p", cross)),
-        .cross = cross,
-    };
+    const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
+    struct sample s = first_message(g, t);
+    bool sender = t->max_send > t->max_recv;
+    struct link_class link =
+        sender ? links_of_message(&c->cluster, s.dst, s.src, mesh_devices(&from->mesh))
+               : links_of_message(&c->cluster, s.src, s.dst, mesh_devices(&to->mesh));
+    struct cost_time move = message(c, link, s.dst, stage_distance(g->plan, t->from, t->to),
+                                    4 * (sender ? t->max_send : t->max_recv));
+    struct transfer_cost out = {.overlap = move.overlap, .cross = link.cross};
+    out.pack_us = add_part(&out, copy_at(c, from, t->max_send, s.pack));
+    out.move_us = add_part(&out, move);
+    out.unpack_us = add_part(&out, copy_at(c, to, t->recv_staging, s.unpack));
+    return out;
+}
+
+/* A rank of the stage that a message comes from; -1: the cluster has no other rank. */
+static int64_t peer_of(const struct cost *c, const struct plan *plan, int from, int stage) {
+    const struct stage *st = &plan->stages[stage];
+    int64_t behind = st->first_rank + mesh_devices(&st->mesh);
+    if (from != stage)
+        return plan->stages[from].first_rank;
+    return behind < cluster_devices(&c->cluster) ? behind : st->first_rank - 1;
 }
 
 /* What a stage alone can tell of a send or receive. A message is taken to be there when it
  * is asked for, as it is at the stage that bounds the time. */
 static double transfer_alone_us(struct cost *c, const struct plan *plan,
                                 const struct stage_program *sp, const struct instr *i) {
+    const struct stage *st = &plan->stages[sp->stage];
     if (i->code == I_send)
-        return cost_copy_us(c, i->n.send.elems, i->n.send.elems);
+        return copy_at(c, st, i->n.send.elems, i->n.send.elems).us;
     const struct model *m = plan->model;
     int op = i->tensor >= 0 ? m->tensors[i->tensor].producer : m->params[i->param].first_op;
     int from = plan->stage_of[op];
     if (from == sp->stage) /* a gradient, from behind */
         from = sp->stage + 1 < plan->n_stages ? sp->stage + 1 : sp->stage;
-    bool cross = stages_cross(c, plan, from, sp->stage);
-    return cost_p2p_us(c, stage_distance(plan, from, sp->stage), cross,
-                       4 * i->n.recv.elems) *
-           (1 - fraction(profile_overlap_of(c->times, "p2p", cross)));
+    int64_t peer = peer_of(c, plan, from, sp->stage);
+    if (peer < 0)
+        return 0;
+    struct cost_time t = message(
+        c, links_of_message(&c->cluster, peer, st->first_rank, mesh_devices(&st->mesh)),
+        st->first_rank, stage_distance(plan, from, sp->stage), 4 * i->n.recv.elems);
+    return t.us * (1 - t.overlap);
 }
 
 /* ---- a stage ----------------------------------------------------------------------- */
@@ -284,10 +301,10 @@ static void cost_segment(struct cost *c, const struct plan *plan,
             out->p2p_us[seg] += transfer_alone_us(c, plan, sp, i);
             continue;
         }
-        double us = cost_instr_us(c, plan, sp, i);
-        streams_add(st, i, us, cost_instr_overlap(c, plan, sp, i));
+        struct cost_time t = cost_instr(c, plan, sp, i);
+        streams_add(st, i, t.us, t.overlap);
         *(opcode_key(i->code) == KEY_COMM ? &out->comm_us[seg] : &out->compute_us[seg]) +=
-            us;
+            t.us;
     }
     out->us[seg] += streams_end(st);
 }
@@ -308,7 +325,7 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
     cost_segment(c, plan, sp, &st, sp->seg[SEG_UPDATE], norm, out);
     out->reduce_us = out->us[SEG_UPDATE] + out->p2p_us[SEG_UPDATE];
     if (norm < sp->seg[SEG_COUNT]) {
-        out->norm_us = cost_instr_us(c, plan, sp, &sp->instrs[norm]);
+        out->norm_us = cost_instr(c, plan, sp, &sp->instrs[norm]).us;
         cost_segment(c, plan, sp, &st, norm + 1, sp->seg[SEG_COUNT], out);
     }
     streams_release(&st);
@@ -317,134 +334,10 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
     out->missing = missing - before;
 }
 
-/* ---- reporting --------------------------------------------------------------------- */
-
-static bool is_comm(enum opcode code) {
-    return opcode_key(code) == KEY_COMM || opcode_key(code) == KEY_P2P;
-}
-
-char *cost_key_format(const struct cost_key *k, char *buf, size_t n) {
-    if (is_comm(k->code)) {
-        snprintf(buf, n, "%s size=%lld stride=%lld %s %lld",
-                 k->code == I_send ? "p2p" : opcode_name(k->code), (long long)k->n[0],
-                 (long long)k->n[1], k->n[2] ? "cross" : "node", (long long)k->n[3]);
-        return buf;
-    }
-    union instr_n shape = {{0}};
-    memcpy(shape.v, k->n, sizeof k->n);
-    char text[128];
-    snprintf(buf, n, "%s %s", opcode_name(k->code),
-             instr_shape_format(k->code, &shape, text, sizeof text));
-    return buf;
-}
-
-static void list_missing(const struct cost *c, char *buf, size_t n) {
-    enum { SHOWN = 3 };
-    size_t used = 0;
-    char key[160];
-    buf[0] = '\0';
-    for (int64_t i = 0; i < c->n_missing && i < SHOWN && used < n; i++)
-        used += (size_t)snprintf(buf + used, n - used, "%s%s", i ? "; " : "",
-                                 cost_key_format(&c->missing[i], key, sizeof key));
-    if (c->n_missing > SHOWN && used < n)
-        snprintf(buf + used, n - used, " ...");
-}
-
-/* The commands that measure what is missing. */
-static int hint_commands(const struct cost *c, const char *profile, const struct plan *plan,
-                         struct err *err) {
-    enum { USUAL_BYTES = 64 << 20 }; /* as far as weft-profile-comm goes by itself */
-    const struct model *m = plan->model;
-    char op[400] = "", comm[256] = "", bytes[48] = "";
-    int64_t most = -1;
-    for (int64_t i = 0; i < c->n_missing; i++) {
-        const struct cost_key *k = &c->missing[i];
-        if (!is_comm(k->code))
-            snprintf(op, sizeof op,
-                     "weft-profile-op -m %.60s%s%.100s -p %.80s --max-devices %d "
-                     "--micro-batch %lld",
-                     m->ref ? m->ref : "MODEL", m->set && *m->set ? " --set " : "",
-                     m->set ? m->set : "", profile, plan->devices,
-                     (long long)plan->micro_batch);
-        else if (k->n[3] > most)
-            most = k->n[3];
-    }
-    if (most > USUAL_BYTES)
-        snprintf(bytes, sizeof bytes, " --max-bytes %lldM",
-                 (long long)((most + (1 << 20) - 1) >> 20));
-    if (most >= 0)
-        snprintf(comm, sizeof comm, "%smpirun -n %d weft-profile-comm -p %.80s%s",
-                 *op ? "; " : "", plan->devices, profile, bytes);
-    return err_hint(err, "measure with: %.300s%.180s", op, comm);
-}
-
-int cost_check(const struct cost *c, const char *profile, const struct plan *plan,
-               struct err *err) {
-    char list[600];
-    if (!c->n_missing)
-        return 0;
-    list_missing(c, list, sizeof list);
-    err_no(err, "%s lacks %lld shape%s on device %s: %s", profile, (long long)c->n_missing,
-           c->n_missing > 1 ? "s" : "", profile_times_device(c->times), list);
-    return hint_commands(c, profile, plan, err);
-}
-
-/* ---- streams ----------------------------------------------------------------------- */
-
-void streams_init(struct streams *s, const struct stage_program *sp) {
-    size_t n = (size_t)sp->n_buffers + 1;
-    *s = (struct streams){.ready = mem_array(n, sizeof *s->ready),
-                          .epoch = mem_array(n, sizeof *s->epoch),
-                          .now = 1};
-}
-
-void streams_release(struct streams *s) {
-    free(s->ready);
-    free(s->epoch);
-}
-
-void streams_reset(struct streams *s) {
-    s->compute_us = s->comm_us = 0;
-    s->now++;
-}
-
-static double operands_ready(const struct streams *s, const struct instr *i) {
-    double t = 0;
-    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
-        if (b >= 0 && s->epoch[b] == s->now && s->ready[b] > t)
-            t = s->ready[b];
-    }
-    return t;
-}
-
-/* A collective's operands are not to be touched until it ends, whether read or written. */
-static void hold_operands(struct streams *s, const struct instr *i, double until) {
-    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
-        if (b >= 0) {
-            s->ready[b] = until;
-            s->epoch[b] = s->now;
-        }
-    }
-}
-
-double streams_add(struct streams *s, const struct instr *i, double us, double overlap) {
-    double ready = operands_ready(s, i);
-    double start = s->compute_us > ready ? s->compute_us : ready;
-    if (opcode_key(i->code) != KEY_COMM) {
-        s->compute_us = start + us;
-        return start;
-    }
-    if (s->comm_us > start)
-        start = s->comm_us;
-    s->comm_us = start + us;
-    s->compute_us += (1 - overlap) * us;
-    if (overlap > 0)
-        hold_operands(s, i, s->comm_us);
-    return start;
-}
-
-double streams_end(const struct streams *s) {
-    return s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+void cost_program(struct cost *c, const struct program *g) {
+    for (int s = 0; s < g->n_stages; s++)
+        for (int i = 0; i < g->stages[s].n_instrs; i++)
+            cost_instr(c, g->plan, &g->stages[s], &g->stages[s].instrs[i]);
+    for (int t = 0; t < g->n_transfers; t++)
+        cost_transfer(c, g, &g->transfers[t]);
 }

@@ -1,15 +1,15 @@
 /* Enumeration through the compiler.
  *
- * The model is reduced to one op per place of its file (all layers are one), every op is
- * made a stage of its own, and each stage is compiled under each split of its op: a mesh
- * with one axis per split dim. What its program holds is what any program holds for that op
- * and split, since lowering looks at nothing else. Conversions between ops and the update
- * come in any size and are keyed by curves; their ranges follow from the sizes of tensors
- * and parameters. */
+ * Of a model, the first op of each place of its file stands for all layers. It is made a stage of
+ * its own, which is compiled under each split: a mesh with one axis per split dim. What that
+ * program holds is what any program holds for that op and split, since lowering looks at nothing
+ * else. Conversions between ops, messages and the update come in any size and are keyed by
+ * curves; their ranges follow from the sizes of tensors and parameters. */
 #include "cost/enumerate.h"
 
 #include "common/mem.h"
 #include "common/rng.h"
+#include "cost/estimate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,6 @@ enum {
     LARGEST_INNER = 16384, /* longer runs stream like one */
     SMALLEST_INNER = 4,
     GRADIENT_ALIGN = 16, /* elements */
-    MAX_AXES = MESH_MAX_AXES,
 };
 
 struct range {
@@ -38,135 +37,14 @@ bool enumerate_factor(int64_t factor, int64_t max_devices) {
            ((factor & (factor - 1)) == 0 || max_devices % factor == 0);
 }
 
-/* ---- the reduced model --------------------------------------------------- */
-
-/* Ops of one place differ only in which operands are data (the first layer of some models). */
-static bool same_class(const struct model *m, const struct model_op *a,
-                       const struct model_op *b) {
-    if (a->place != b->place)
-        return false;
-    for (int k = 0; k < a->n_in; k++)
-        if ((m->tensors[a->in[k]].producer < 0) != (m->tensors[b->in[k]].producer < 0))
-            return false;
-    return true;
-}
-
-/* Of every op, the first of its class. */
-static void find_classes(const struct model *m, int *first) {
-    int n = 0, *classes = mem_array((size_t)m->n_ops, sizeof *classes);
-    for (int i = 0; i < m->n_ops; i++) {
-        int c = 0;
-        while (c < n && !same_class(m, &m->ops[i], &m->ops[classes[c]]))
-            c++;
-        if (c == n)
-            classes[n++] = i;
-        first[i] = classes[c];
-    }
-    free(classes);
-}
-
-/* Number of `old` in the list of those kept, appended if it is new. */
-static int renumber(int *new_of, int *count, int old) {
-    if (new_of[old] < 0)
-        new_of[old] = (*count)++;
-    return new_of[old];
-}
-
-static void reduce_params(const struct model *m, struct model *r, int *param_of) {
-    r->params = arena_array(&r->arena, (size_t)m->n_params + 1, sizeof *r->params);
-    for (int i = 0; i < r->n_ops; i++) {
-        for (int k = 0; k < r->ops[i].n_param; k++) {
-            int old = r->ops[i].param[k], known = r->n_params;
-            if (old < 0)
-                continue;
-            int id = r->ops[i].param[k] = renumber(param_of, &r->n_params, old);
-            if (id == known) {
-                r->params[id] = m->params[old];
-                r->params[id].first_op = i;
-            }
-        }
-    }
-}
-
-/* The tensor that stands for this one: a layer that is left out makes what the one that stands for
- * it makes. */
-static int stand_in(const struct model *m, const int *first, int tensor) {
-    int producer = m->tensors[tensor].producer;
-    for (int k = 0; producer >= 0 && k < m->ops[producer].n_out; k++)
-        if (m->ops[producer].out[k] == tensor)
-            return m->ops[first[producer]].out[k];
-    return tensor;
-}
-
-static void reduce_list(const struct model *m, struct model *r, const int *first,
-                        const int *op_of, int *tensor_of, int *list, int n) {
-    for (int k = 0; k < n; k++) {
-        int old = stand_in(m, first, list[k]), producer = m->tensors[old].producer;
-        list[k] = renumber(tensor_of, &r->n_tensors, old);
-        r->tensors[list[k]] = m->tensors[old];
-        if (producer >= 0)
-            r->tensors[list[k]].producer = op_of[first[producer]];
-    }
-}
-
-static void reduce_tensors(const struct model *m, struct model *r, const int *first,
-                           const int *op_of, int *tensor_of) {
-    r->tensors = arena_array(&r->arena, (size_t)m->n_tensors + 1, sizeof *r->tensors);
-    for (int i = 0; i < r->n_ops; i++) {
-        struct model_op *op = &r->ops[i];
-        reduce_list(m, r, first, op_of, tensor_of, op->out, op->n_out);
-        reduce_list(m, r, first, op_of, tensor_of, op->in, op->n_in);
-    }
-}
-
-static int *copy_ids(struct arena *arena, const int *ids, int n) {
-    int *copy = arena_array(arena, (size_t)n, sizeof *copy);
-    if (n)
-        memcpy(copy, ids, sizeof *copy * (size_t)n);
-    return copy;
-}
-
-static int *unknown(int n) {
-    int *p = mem_array((size_t)n + 1, sizeof *p);
-    memset(p, -1, sizeof *p * ((size_t)n + 1));
-    return p;
-}
-
-/* One op per class; release with arena_release(&r->arena). Names are borrowed from m. */
-static void reduce_model(const struct model *m, struct model *r) {
-    int *first = unknown(m->n_ops), *op_of = unknown(m->n_ops);
-    int *tensor_of = unknown(m->n_tensors), *param_of = unknown(m->n_params);
-    *r = *m;
-    r->arena = (struct arena){0};
-    r->n_ops = r->n_tensors = r->n_params = 0;
-    r->ops = arena_array(&r->arena, (size_t)m->n_ops, sizeof *r->ops);
-    find_classes(m, first);
-    for (int i = 0; i < m->n_ops; i++) {
-        if (first[i] != i)
-            continue;
-        struct model_op *op = &r->ops[r->n_ops];
-        *op = m->ops[i];
-        op->in = copy_ids(&r->arena, op->in, op->n_in);
-        op->out = copy_ids(&r->arena, op->out, op->n_out);
-        op->param = copy_ids(&r->arena, op->param, op->n_param);
-        op_of[i] = r->n_ops++;
-    }
-    reduce_tensors(m, r, first, op_of, tensor_of);
-    reduce_params(m, r, param_of);
-    free(first);
-    free(op_of);
-    free(tensor_of);
-    free(param_of);
-}
-
 /* ---- what programs hold -------------------------------------------------- */
 
 static struct enum_key *find_slot(const struct collector *c, const struct enum_key *key) {
-    uint64_t h = hash_bytes(key->n, sizeof key->n, (uint64_t)key->code);
+    uint64_t h = hash_bytes(&key->n, sizeof key->n, (uint64_t)key->code);
     for (uint64_t i = h & (uint64_t)c->mask;; i = (i + 1) & (uint64_t)c->mask) {
         struct enum_key *s = &c->table[i];
         if (s->code == OPCODE_COUNT ||
-            (s->code == key->code && !memcmp(s->n, key->n, sizeof s->n)))
+            (s->code == key->code && !memcmp(&s->n, &key->n, sizeof s->n)))
             return s;
     }
 }
@@ -200,16 +78,16 @@ static void widen(struct range *r, int64_t v) {
     r->hi = r->hi > v ? r->hi : v;
 }
 
-static void collect_instr(struct collector *c, const struct instr *i) {
-    int rank = instr_info(i->code)->n_shape;
-    if (opcode_key(i->code) == KEY_SHAPE) {
-        struct enum_key key = {.code = i->code};
-        memcpy(key.n, i->n.v, sizeof *key.n * (size_t)rank);
+static void collect(struct collector *c, enum opcode code, const union instr_n *n) {
+    int rank = instr_info(code)->n_shape;
+    if (opcode_key(code) == KEY_SHAPE) {
+        struct enum_key key = {.code = code};
+        memcpy(&key.n, n, sizeof *n->v * (size_t)rank);
         collect_key(c, &key);
-    } else if (opcode_key(i->code) == KEY_CURVE) {
-        widen(&c->elems[i->code], i->n.v[0]);
+    } else if (opcode_key(code) == KEY_CURVE) {
+        widen(&c->elems[code], n->v[0]);
         if (rank > 1)
-            widen(&c->inner[i->code], i->n.v[1]);
+            widen(&c->inner[code], n->v[1]);
     }
 }
 
@@ -217,28 +95,28 @@ static void collect_instr(struct collector *c, const struct instr *i) {
 
 struct walk {
     struct collector *c;
-    struct plan *plan;
-    int stage;
+    struct plan *plan; /* stage 1 is the op alone */
     const struct model_op *op;
 };
 
-static void compile_split(struct walk *w) {
-    const struct stage *st = &w->plan->stages[w->stage];
+static void compile_split(const struct walk *w) {
+    const struct plan *p = w->plan;
+    const struct stage *st = &p->stages[1];
     struct stage_program sp;
-    if (layout_check(w->plan->model, w->op, &st->mesh, &st->layouts[0],
-                     w->plan->micro_batch, NULL) < 0 ||
-        stage_compile(w->plan, w->stage, &sp, NULL) < 0)
+    if (layout_check(p->model, w->op, &st->mesh, &st->layouts[0], p->micro_batch, NULL) <
+            0 ||
+        stage_compile(p, 1, &sp, NULL) < 0)
         return;
     for (int i = 0; i < sp.n_instrs; i++)
-        collect_instr(w->c, &sp.instrs[i]);
+        collect(w->c, sp.instrs[i].code, &sp.instrs[i].n);
     stage_program_release(&sp);
 }
 
 /* Splits dims of the op's space from k on in every way; `total` devices are in use by the dims
  * before. */
-static void walk_splits(struct walk *w, int k, int64_t total) {
+static void walk_splits(const struct walk *w, int k, int64_t total) {
+    struct stage *st = &w->plan->stages[1];
     const struct op_space *space = &w->op->space;
-    struct stage *st = &w->plan->stages[w->stage];
     while (k < space->n && space->role[k] == ROLE_whole)
         k++;
     if (k == space->n) {
@@ -246,10 +124,10 @@ static void walk_splits(struct walk *w, int k, int64_t total) {
         return;
     }
     walk_splits(w, k + 1, total);
-    if (st->mesh.n_axes == MAX_AXES)
+    if (st->mesh.n_axes == MESH_MAX_AXES)
         return;
-    int a = st->mesh.n_axes++;
     int64_t size = model_dim_size(w->plan->model, space->dim[k], w->plan->micro_batch);
+    int a = st->mesh.n_axes++;
     st->layouts[0].dim[a] = (int8_t)k;
     for (int64_t f = 2; f * total <= w->c->max_devices; f++) {
         if (size % f || !enumerate_factor(f * total, w->c->max_devices))
@@ -261,19 +139,39 @@ static void walk_splits(struct walk *w, int k, int64_t total) {
     st->mesh.n_axes--;
 }
 
-static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) {
-    int *bounds = mem_array((size_t)m->n_ops + 1, sizeof *bounds);
-    for (int i = 0; i <= m->n_ops; i++)
-        bounds[i] = i;
-    struct walk w = {.c = c, .plan = plan_create(m, m->n_ops, bounds)};
-    w.plan->batch = w.plan->micro_batch = micro_batch;
-    for (int s = 0; s < m->n_ops; s++) {
-        w.stage = s;
-        w.op = &m->ops[s];
-        walk_splits(&w, 0, 1);
+/* Ops of one place differ only in which operands are data (the first layer of some models). */
+static bool same_class(const struct model *m, const struct model_op *a,
+                       const struct model_op *b) {
+    bool same = a->place == b->place;
+    for (int k = 0; k < a->n_in && same; k++)
+        same = (m->tensors[a->in[k]].producer < 0) == (m->tensors[b->in[k]].producer < 0);
+    return same;
+}
+
+/* The first op of each class; returns their number. */
+static int find_classes(const struct model *m, int *first) {
+    int n = 0;
+    for (int i = 0; i < m->n_ops; i++) {
+        int k = 0;
+        while (k < n && !same_class(m, &m->ops[first[k]], &m->ops[i]))
+            k++;
+        if (k == n)
+            first[n++] = i;
     }
-    plan_destroy(w.plan);
-    free(bounds);
+    return n;
+}
+
+static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) {
+    int *first = mem_array((size_t)m->n_ops, sizeof *first);
+    int n = find_classes(m, first);
+    for (int k = 0; k < n; k++) {
+        int op = first[k], bounds[] = {0, op, op + 1, m->n_ops};
+        struct walk w = {c, plan_create(m, 3, bounds), &m->ops[op]};
+        w.plan->batch = w.plan->micro_batch = micro_batch;
+        walk_splits(&w, 0, 1);
+        plan_destroy(w.plan);
+    }
+    free(first);
 }
 
 /* ---- curves -------------------------------------------------------------- */
@@ -288,30 +186,46 @@ static void widen_share(struct collector *c, enum opcode code, int64_t elems) {
 }
 
 /* Conversions copy whole tensors or shares; a run is at least a share of the last dim. */
-static void widen_copy(struct collector *c, const struct model *m, const struct shape *s,
-                       int64_t elems) {
+static void widen_copy(struct collector *c, const struct extents *x, int64_t elems) {
     widen_share(c, I_copy, elems);
-    int last = s->rank ? s->dim[s->rank - 1] : m->batch;
-    int64_t run = last == m->batch ? 1 : m->dims[last].size;
+    int64_t run = x->rank > 1 ? x->size[x->rank - 1] : 1;
     widen(&c->inner[I_copy], smallest_share(run, c->max_devices));
     widen(&c->inner[I_copy], elems);
 }
 
-/* Tensors that several ops read get their gradients added up. Returns the largest tensor.
- */
+static int64_t elements(const struct extents *x) {
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++)
+        n *= x->size[i];
+    return n;
+}
+
+/* How many ops read each tensor (param: use each parameter). */
+static int *count_uses(const struct model *m, bool param) {
+    int *uses = mem_array((size_t)(param ? m->n_params : m->n_tensors) + 1, sizeof *uses);
+    for (int i = 0; i < m->n_ops; i++) {
+        const struct model_op *op = &m->ops[i];
+        const int *ids = param ? op->param : op->in;
+        for (int k = 0; k < (param ? op->n_param : op->n_in); k++)
+            if (ids[k] >= 0)
+                uses[ids[k]]++;
+    }
+    return uses;
+}
+
+/* Tensors that several ops read get their gradients added up; those that go to another stage are
+ * packed, by one rank for up to all others. Returns the largest tensor. */
 static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t batch) {
-    int64_t largest = 0;
-    int *uses = mem_array((size_t)m->n_tensors, sizeof *uses);
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_in; k++)
-            uses[m->ops[i].in[k]]++;
+    int64_t largest = 0, others = c->max_devices > 1 ? c->max_devices - 1 : 1;
+    int *uses = count_uses(m, false);
     for (int t = 0; t < m->n_tensors; t++) {
-        const struct shape *s = &m->tensors[t].shape;
-        struct extents x = model_extents(m, s, batch);
-        int64_t n = extents_count(&x);
-        if (m->tensors[t].producer < 0 || !s->rank)
+        struct extents x = model_extents(m, &m->tensors[t].shape, batch);
+        int64_t n = elements(&x);
+        if (m->tensors[t].producer < 0 || !x.rank)
             continue;
-        widen_copy(c, m, s, n);
+        widen_copy(c, &x, n);
+        widen(&c->elems[I_copy], others * n);
+        widen(&c->inner[I_copy], others * n);
         if (uses[t] > 1)
             widen_share(c, I_add, n);
         largest = largest > n ? largest : n;
@@ -324,26 +238,19 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
  * most elements that all gradients of a stage can take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
+    static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
     int64_t all = 0;
-    int *uses = mem_array((size_t)m->n_params + 1, sizeof *uses);
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_param; k++)
-            if (m->ops[i].param[k] >= 0)
-                uses[m->ops[i].param[k]]++;
+    int *uses = count_uses(m, true);
     for (int p = 0; p < m->n_params; p++) {
-        const struct shape *s = &m->params[p].shape;
-        struct extents x = model_extents(m, s, 1);
-        int64_t n = extents_count(&x);
-        static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        int64_t n = elements(&x);
         for (int k = 0; k < 3; k++)
             widen_share(c, codes[k], n);
-        widen_copy(c, m, s, n);
+        widen_copy(c, &x, n);
         if (uses[p] > 1)
             widen_share(c, I_add, n);
-        widen(&c->elems[I_fill], smallest_share(n, c->max_devices));
         all += uses[p] * (n + GRADIENT_ALIGN);
     }
-    widen(&c->elems[I_fill], all);
     free(uses);
     return all;
 }
@@ -353,7 +260,7 @@ static void add_sizes(struct collector *c, enum opcode code, int64_t inner) {
     while (2 * x <= lo)
         x *= 2;
     for (;; x *= 2) {
-        struct enum_key key = {.code = code, .n = {x, inner}};
+        struct enum_key key = {.code = code, .n.v = {x, inner}};
         collect_key(c, &key);
         if (x >= c->elems[code].hi)
             return;
@@ -382,8 +289,8 @@ static int key_order(const void *pa, const void *pb) {
     if (a->code != b->code)
         return a->code < b->code ? -1 : 1;
     for (int i = 0; i < INSTR_MAX_SHAPE; i++)
-        if (a->n[i] != b->n[i])
-            return a->n[i] < b->n[i] ? -1 : 1;
+        if (a->n.v[i] != b->n.v[i])
+            return a->n.v[i] < b->n.v[i] ? -1 : 1;
     return 0;
 }
 
@@ -397,43 +304,72 @@ static void take_keys(struct collector *c, struct enumeration *out) {
     free(c->table);
 }
 
-void enumerate_keys(const struct model *m, const int64_t *micro_batches,
-                    int n_micro_batches, int64_t max_devices, struct enumeration *out) {
-    struct collector c = {.max_devices = max_devices};
-    struct model reduced;
-    int64_t largest_batch = 1;
-    resize(&c, 1024);
-    reduce_model(m, &reduced);
-    for (int i = 0; i < n_micro_batches; i++) {
-        walk_ops(&c, &reduced, micro_batches[i]);
-        largest_batch = micro_batches[i] > largest_batch ? micro_batches[i] : largest_batch;
-        widen_tensors(&c, m, micro_batches[i]);
-    }
-    int64_t tensor = widen_tensors(&c, m, largest_batch), grads = widen_params(&c, m);
-    out->largest_comm_elems = tensor > grads ? tensor : grads;
+static void finish(struct collector *c, struct enumeration *out) {
     for (int code = 0; code < OPCODE_COUNT; code++)
         if (opcode_key((enum opcode)code) == KEY_CURVE)
-            add_curve(&c, (enum opcode)code);
-    arena_release(&reduced.arena);
-    take_keys(&c, out);
+            add_curve(c, (enum opcode)code);
+    take_keys(c, out);
+}
+
+void enumerate_model(const struct model *m, const int64_t *micro_batches,
+                     int n_micro_batches, int64_t max_devices, struct enumeration *out) {
+    struct collector c = {.max_devices = max_devices};
+    int64_t tensor = 0, grads = widen_params(&c, m);
+    *out = (struct enumeration){0};
+    resize(&c, 1024);
+    for (int i = 0; i < n_micro_batches; i++) {
+        walk_ops(&c, (struct model *)m, micro_batches[i]);
+        int64_t largest = widen_tensors(&c, m, micro_batches[i]);
+        tensor = largest > tensor ? largest : tensor;
+    }
+    out->largest_comm_elems = tensor > grads ? tensor : grads;
+    finish(&c, out);
+}
+
+void enumerate_program(const struct program *g, const struct cluster *cluster,
+                       struct enumeration *out) {
+    struct collector c = {.max_devices = g->plan->devices};
+    struct cost cost;
+    *out = (struct enumeration){0};
+    resize(&c, 1024);
+    cost_init(&cost, NULL, cluster);
+    cost_program(&cost, g);
+    estimate_program_us(g, &cost);
+    out->comm = mem_array((size_t)cost.n_missing + 1, sizeof *out->comm);
+    for (int64_t i = 0; i < cost.n_missing; i++) {
+        const struct cost_key *k = &cost.missing[i];
+        if (cost_key_is_comm(k)) {
+            out->comm[out->n_comm++] = k->comm;
+            if (k->comm.bytes / 4 > out->largest_comm_elems)
+                out->largest_comm_elems = k->comm.bytes / 4;
+            continue;
+        }
+        collect(&c, k->code, &k->n);
+        if (opcode_key(k->code) == KEY_CURVE)
+            widen(&c.elems[k->code], SMALLEST_ELEMS);
+    }
+    cost_release(&cost);
+    finish(&c, out);
 }
 
 void enumeration_release(struct enumeration *e) {
     free(e->p);
+    free(e->comm);
     *e = (struct enumeration){0};
 }
 
-bool enumeration_covers(const struct enumeration *e, enum opcode code, const int64_t *n) {
+bool enumeration_covers(const struct enumeration *e, enum opcode code,
+                        const union instr_n *n) {
     struct enum_key key = {.code = code};
     switch (opcode_key(code)) {
     case KEY_SHAPE:
-        memcpy(key.n, n, sizeof *n * (size_t)instr_info(code)->n_shape);
+        memcpy(&key.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
         return bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order) != NULL;
     case KEY_CURVE:
         for (int64_t i = 0; i < e->n; i++)
-            if (e->p[i].code == code && e->p[i].n[0] >= n[0])
+            if (e->p[i].code == code && e->p[i].n.v[0] >= n->v[0])
                 return true;
-        return n[0] == 0;
+        return n->v[0] == 0;
     default: return true;
     }
 }

@@ -1,42 +1,48 @@
-/* enumerate.h - every instruction that a plan can make the devices run: what to measure.
+/* enumerate.h - the instructions that plans make the devices run: what to measure.
  *
- * For a model, a list of micro-batches and a number of devices, the local shapes of every
- * op under every way to split its dims. The shapes are read off compiled programs, never
- * worked out here, so that the profile and the programs cannot disagree.
- *
- * A dim is split by factors that the axes of a mesh can have: a split of an op has a total
- * that is a power of two or a divisor of the number of devices.
+ * Everything is read off compiled programs, never worked out here, so that the profile and the
+ * programs cannot disagree. Of one plan it is what its program holds. Of a model, for all plans
+ * with some micro-batches and devices, it is what programs of single ops hold under every split
+ * of their dims; a split of an op has a total that is a power of two or divides the number of
+ * devices.
  *
  *     struct enumeration e;
- *     enumerate_keys(m, (int64_t[]){1, 2, 4}, 3, 8, &e);
- *     for (int64_t i = 0; i < e.n; i++) measure(e.p[i].code, e.p[i].n);
+ *     enumerate_model(m, (int64_t[]){1, 2, 4}, 3, 8, &e);
+ *     for (int64_t i = 0; i < e.n; i++) measure(e.p[i].code, &e.p[i].n);
  *     enumeration_release(&e);
  */
 #ifndef WEFT_ENUMERATE_H
 #define WEFT_ENUMERATE_H
 
-#include "program/program.h"
+#include "cost/cost.h"
 
 struct enum_key {
     enum opcode code;
-    int64_t n[INSTR_MAX_SHAPE];
+    union instr_n n;
 };
 
 struct enumeration {
     int64_t n;
-    struct enum_key *p;         /* sorted by opcode, then by shape; no two alike */
+    struct enum_key *p; /* sorted by opcode, then by shape; no two alike */
+    int64_t n_comm;
+    struct comm_key *comm;      /* of a plan: its collectives and messages */
     int64_t largest_comm_elems; /* of a collective: the largest tensor, or all gradients */
 };
 
 /* Instructions that are keyed by shape, exactly; those that are keyed by a curve at powers
  * of two of elements (and powers of four of `inner`) from the smallest to the largest use.
  */
-void enumerate_keys(const struct model *m, const int64_t *micro_batches,
-                    int n_micro_batches, int64_t max_devices, struct enumeration *out);
+void enumerate_model(const struct model *m, const int64_t *micro_batches,
+                     int n_micro_batches, int64_t max_devices, struct enumeration *out);
+/* Whatever a provider that knows nothing lacks for this program on this cluster, curves from
+ * small sizes on: so a profile with a row for each lets cost_check pass. */
+void enumerate_program(const struct program *g, const struct cluster *cluster,
+                       struct enumeration *out);
 void enumeration_release(struct enumeration *e);
 
 /* Can a profile with a row for each key tell the time of this instruction? */
-bool enumeration_covers(const struct enumeration *e, enum opcode code, const int64_t *n);
+bool enumeration_covers(const struct enumeration *e, enum opcode code,
+                        const union instr_n *n);
 
 /* May a mesh of a job of max_devices have this many devices: a power of two or a divisor?
  */

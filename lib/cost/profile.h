@@ -13,6 +13,7 @@
 #define WEFT_PROFILE_H
 
 #include "common/err.h"
+#include "program/instr.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,7 +29,7 @@ struct profile_op {
     const char *dtype;        /* "f32" */
     double median_us, spread; /* spread: half the inter-quartile range over the median */
     int64_t repeats;
-    const char *source; /* "measured" or "roofline" */
+    const char *source; /* "measured", or how it was computed: "roofline 312T:1.5T:5us" */
 };
 
 /* collective: all_gather, all_reduce, reduce_scatter, all_to_all, p2p. bytes: of the larger side
@@ -82,15 +83,26 @@ struct profile_times;
 struct profile_times *profile_load(struct profile *p, const char *device, struct err *err);
 void profile_times_destroy(struct profile_times *t);
 const char *profile_times_device(const struct profile_times *t);
+/* How computed rows were made, from their source: "312T:1.5T:5us", "node:200G:5us"; "" = none
+ * was. Borrowed. */
+const char *profile_times_roofline(const struct profile_times *t);
+const char *profile_times_links(const struct profile_times *t);
 
-/* Median microseconds of an instruction, or -1 when the profile has no such row. Rows of curve
- * instructions (program.h) are interpolated between measured sizes: `elems` first, the rest of
- * the shape must be the nearest measured one. */
-double profile_op_us(const struct profile_times *t, int opcode, const int64_t *shape);
-/* Of a collective; interpolated between measured sizes, -1 beyond the largest or without any row
- * of this group size and link. Below the smallest size the smallest time holds. */
-double profile_comm_us(const struct profile_times *t, const char *collective,
-                       int64_t group_size, int64_t stride, bool cross_node, int64_t bytes);
+/* A time of the table. Between two sizes, the wider spread; computed when one of them is. */
+struct profile_time {
+    double us; /* median; -1 = the profile has no such row */
+    double spread;
+    bool computed; /* from a roofline, not measured */
+};
+/* Of an instruction. Rows of curve instructions (instr.def) are interpolated between measured
+ * sizes of the first number; of a second one, the nearest that was measured counts. */
+struct profile_time profile_op_time(const struct profile_times *t, enum opcode code,
+                                    const union instr_n *shape);
+/* Of a collective; interpolated between measured sizes, nothing beyond the largest or without
+ * any row of this group size and link. Below the smallest size the smallest time holds. */
+struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,
+                                      int64_t group_size, int64_t stride, bool cross_node,
+                                      int64_t bytes);
 double profile_overlap_of(const struct profile_times *t, const char *collective,
                           bool cross_node);
 

@@ -12,7 +12,6 @@
 
 #include "common/mem.h"
 #include "common/rng.h"
-#include "program/program.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@
 struct entry { /* of the hash table; code < 0 = free */
     int code;
     int64_t n[INSTR_MAX_SHAPE];
-    double us;
+    struct profile_time time;
 };
 
 /* A point on its way into a series. Curves: what = opcode, a = inner, b = c = 0.
@@ -30,7 +29,7 @@ struct entry { /* of the hash table; code < 0 = free */
 struct point {
     int what;
     int64_t a, b, c, x;
-    double us;
+    struct profile_time time;
 };
 
 struct series {
@@ -50,7 +49,8 @@ struct profile_times {
     int64_t mask, used;
     int last; /* opcode of the row that was loaded last */
     struct points curves, comms;
-    double overlap[2 * 8]; /* by 2 * collective + cross */
+    double overlap[2 * 8];  /* by 2 * collective + cross */
+    char *roofline, *links; /* how the first computed rows were made, or NULL */
 };
 
 static const char *const collectives[] = {"all_gather", "all_reduce", "reduce_scatter",
@@ -89,13 +89,14 @@ static void table_resize(struct profile_times *t, int64_t size) {
     free(old);
 }
 
-static void table_put(struct profile_times *t, int code, const int64_t *n, double us) {
+static void table_put(struct profile_times *t, int code, const int64_t *n,
+                      struct profile_time time) {
     if (2 * t->used > t->mask)
         table_resize(t, 2 * (t->mask + 1));
     struct entry *e = slot_of(t, code, n);
     t->used += e->code < 0;
     e->code = code;
-    e->us = us;
+    e->time = time;
     memcpy(e->n, n, sizeof e->n);
 }
 
@@ -151,19 +152,25 @@ static int64_t series_top(const struct points *ps, const struct series *s) {
     return ps->list.p[s->first + s->n - 1].x;
 }
 
-static double series_at(const struct points *ps, const struct series *s, int64_t x) {
+static const struct profile_time none = {.us = -1};
+
+static struct profile_time series_at(const struct points *ps, const struct series *s,
+                                     int64_t x) {
     const struct point *p = &ps->list.p[s->first];
     if (x <= p[0].x)
-        return p[0].us;
+        return p[0].time;
     if (x > p[s->n - 1].x)
-        return -1;
+        return none;
     int64_t lo = 0, hi = s->n - 1; /* p[lo].x < x <= p[hi].x */
     while (hi - lo > 1) {
         int64_t mid = lo + (hi - lo) / 2;
         *(p[mid].x < x ? &lo : &hi) = mid;
     }
+    const struct profile_time *a = &p[lo].time, *b = &p[hi].time;
     double f = (double)(x - p[lo].x) / (double)(p[hi].x - p[lo].x);
-    return p[lo].us + f * (p[hi].us - p[lo].us);
+    return (struct profile_time){.us = a->us + f * (b->us - a->us),
+                                 .spread = fmax(a->spread, b->spread),
+                                 .computed = a->computed || b->computed};
 }
 
 /* How far apart two sizes are, by ratio. */
@@ -196,11 +203,27 @@ static bool good_time(double us) {
     return isfinite(us) && us >= 0;
 }
 
+/* Median, spread and source, from this column on. */
+static struct profile_time time_of(sqlite3_stmt *s, int column) {
+    double spread = sqlite3_column_double(s, column + 1);
+    return (struct profile_time){.us = sqlite3_column_double(s, column),
+                                 .spread = good_time(spread) ? spread : 0,
+                                 .computed =
+                                     strcmp(text_of(s, column + 2), "measured") != 0};
+}
+
+/* Keeps how a computed row was made: what stands behind the first word of its source. */
+static void keep_source(char **kept, sqlite3_stmt *s, int column) {
+    const char *source = text_of(s, column), *how = strchr(source, ' ');
+    if (!*kept && strcmp(source, "measured") != 0)
+        *kept = mem_strdup(how ? how + 1 : "");
+}
+
 /* Instructions of other versions of weft are passed over: a program of this one cannot hold
  * them. */
 static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     const char *instr = text_of(s, 0), *shape = text_of(s, 1);
-    double us = sqlite3_column_double(s, 2);
+    struct profile_time time = time_of(s, 2);
     int code = t->last; /* rows come in the order of their keys */
     if (code < 0 || strcmp(opcode_name((enum opcode)code), instr))
         code = t->last = opcode_find(instr);
@@ -211,15 +234,16 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
         return 0;
     int64_t n[INSTR_MAX_SHAPE] = {0};
     if (parse_shape(shape, instr_info((enum opcode)code)->n_shape, n) < 0)
-        return err_input(err, "op: %.32s %.64s: expected a shape of %d numbers", instr,
-                         shape, instr_info((enum opcode)code)->n_shape);
-    if (!good_time(us))
+        return err_input(err, "op: %.32s %.64s: expected %d numbers", instr, shape,
+                         instr_info((enum opcode)code)->n_shape);
+    if (!good_time(time.us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
-                         shape, us);
+                         shape, time.us);
+    keep_source(&t->roofline, s, 4);
     if (key == KEY_SHAPE)
-        table_put(t, code, n, us);
+        table_put(t, code, n, time);
     else
-        arr_push(&t->curves.list, (struct point){code, n[1], 0, 0, n[0], us});
+        arr_push(&t->curves.list, (struct point){code, n[1], 0, 0, n[0], time});
     return 0;
 }
 
@@ -233,11 +257,12 @@ static int load_comm(struct profile_times *t, sqlite3_stmt *s, struct err *err) 
                       .b = sqlite3_column_int64(s, 2),
                       .c = sqlite3_column_int64(s, 3),
                       .x = sqlite3_column_int64(s, 5),
-                      .us = sqlite3_column_double(s, 6)};
-    if (p.a < 1 || p.x < 0 || !good_time(p.us))
+                      .time = time_of(s, 6)};
+    if (p.a < 1 || p.x < 0 || !good_time(p.time.us))
         return err_input(err,
                          "comm: %.32s of %lld ranks, %lld bytes: expected positive numbers",
                          name, (long long)p.a, (long long)p.x);
+    keep_source(&t->links, s, 8);
     arr_push(&t->comms.list, p);
     return 0;
 }
@@ -324,12 +349,13 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
     /* Of groups that ran alone and groups that ran beside others, the row with most groups
      * counts: the ranks of a stage all call at once. */
     if (each_row(p, t,
-                 "SELECT instr, shape, median_us FROM op WHERE device=?1 AND dtype='f32'",
+                 "SELECT instr, shape, median_us, spread, source FROM op "
+                 "WHERE device=?1 AND dtype='f32'",
                  load_op, err) < 0 ||
         each_row(
             p, t,
-            "SELECT collective, group_size, stride, max(groups), link, bytes, median_us "
-            "FROM comm WHERE device=?1 "
+            "SELECT collective, group_size, stride, max(groups), link, bytes, median_us, "
+            "spread, source FROM comm WHERE device=?1 "
             "GROUP BY collective, group_size, stride, link, bytes",
             load_comm, err) < 0 ||
         each_row(p, t, "SELECT collective, link, fraction FROM overlap WHERE device=?1",
@@ -351,6 +377,8 @@ void profile_times_destroy(struct profile_times *t) {
     points_release(&t->comms);
     free(t->table);
     free(t->device);
+    free(t->roofline);
+    free(t->links);
     free(t);
 }
 
@@ -358,10 +386,19 @@ const char *profile_times_device(const struct profile_times *t) {
     return t->device;
 }
 
+const char *profile_times_roofline(const struct profile_times *t) {
+    return t->roofline ? t->roofline : "";
+}
+
+const char *profile_times_links(const struct profile_times *t) {
+    return t->links ? t->links : "";
+}
+
 /* ---- asking -------------------------------------------------------------- */
 
 /* Among the inner classes that were measured up to this size, the nearest. */
-static double curve_us(const struct points *ps, int code, int64_t elems, int64_t inner) {
+static struct profile_time curve_at(const struct points *ps, int code, int64_t elems,
+                                    int64_t inner) {
     const struct series *best = NULL;
     for (int64_t i = series_from(ps, code, 0);
          i < ps->series.n && ps->series.p[i].what == code; i++) {
@@ -370,35 +407,38 @@ static double curve_us(const struct points *ps, int code, int64_t elems, int64_t
             (!best || distance(s->a, inner) < distance(best->a, inner)))
             best = s;
     }
-    return best ? series_at(ps, best, elems) : -1;
+    return best ? series_at(ps, best, elems) : none;
 }
 
-double profile_op_us(const struct profile_times *t, int opcode, const int64_t *shape) {
-    enum opcode code = (enum opcode)opcode;
+struct profile_time profile_op_time(const struct profile_times *t, enum opcode code,
+                                    const union instr_n *shape) {
+    static const struct profile_time nothing = {0};
+    const int64_t *n = shape->v;
     switch (opcode_key(code)) {
-    case KEY_FREE: return 0;
+    case KEY_FREE: return nothing;
     case KEY_SHAPE: {
-        const struct entry *e = slot_of(t, opcode, shape);
-        return e->code < 0 ? -1 : e->us;
+        const struct entry *e = slot_of(t, (int)code, n);
+        return e->code < 0 ? none : e->time;
     }
     case KEY_CURVE:
-        if (shape[0] <= 0)
-            return 0;
-        return curve_us(&t->curves, opcode, shape[0],
-                        instr_info(code)->n_shape > 1 ? shape[1] : 0);
-    default: return -1;
+        if (n[0] <= 0)
+            return nothing;
+        return curve_at(&t->curves, (int)code, n[0],
+                        instr_info(code)->n_shape > 1 ? n[1] : 0);
+    default: return none;
     }
 }
 
-double profile_comm_us(const struct profile_times *t, const char *collective,
-                       int64_t group_size, int64_t stride, bool cross_node, int64_t bytes) {
+struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,
+                                      int64_t group_size, int64_t stride, bool cross_node,
+                                      int64_t bytes) {
     int c = collective_find(collective), what = 2 * c + cross_node;
     const struct points *ps = &t->comms;
     const struct series *best = NULL;
     if (c < 0)
-        return -1;
+        return none;
     if (group_size <= 1 && c != COLLECTIVES - 1)
-        return 0;
+        return (struct profile_time){0};
     for (int64_t i = series_from(ps, what, group_size);
          i < ps->series.n && ps->series.p[i].what == what &&
          ps->series.p[i].a == group_size;
@@ -408,7 +448,7 @@ double profile_comm_us(const struct profile_times *t, const char *collective,
             (!best || distance(s->b, stride) < distance(best->b, stride)))
             best = s;
     }
-    return best ? series_at(ps, best, bytes) : -1;
+    return best ? series_at(ps, best, bytes) : none;
 }
 
 double profile_overlap_of(const struct profile_times *t, const char *collective,

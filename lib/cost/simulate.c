@@ -7,6 +7,7 @@
 #include "cost/simulate.h"
 
 #include "common/mem.h"
+#include "cost/streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,13 @@ struct build {
     int *seg;
     struct span **spans; /* per stage, per instruction; NULL without a trace */
     bool overlaps;       /* some communication really goes on beside computation */
+    struct cost_sum sum; /* of all times of a step, all stages */
 };
+
+/* How often a segment runs in a step. */
+static int64_t uses_of(const struct build *b, enum segment seg) {
+    return seg == SEG_UPDATE ? 1 : plan_micro_batches(b->g->plan);
+}
 
 /* Ends the run of work that is open, if it holds anything. */
 static void close_work(struct build *b, struct sim_step *work, const struct streams *st,
@@ -61,23 +68,30 @@ static void build_segment(struct build *b, int stage, enum segment seg,
     struct span span = program_segment(sp, seg);
     for (int k = span.first; k < span.end; k++) {
         const struct instr *i = &sp->instrs[k];
-        double us = cost_instr_us(b->c, b->g->plan, sp, i);
+        struct cost_time t = cost_instr(b->c, b->g->plan, sp, i);
+        cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
         if (opcode_key(i->code) == KEY_P2P || i->code == I_norm) {
             close_work(b, &work, st, k);
-            arr_push(&b->steps, step_of(b, sp, k, us));
+            arr_push(&b->steps, step_of(b, sp, k, t.us));
             work = (struct sim_step){.kind = SIM_WORK, .first = k + 1, .transfer = -1};
             streams_reset(st);
             continue;
         }
-        double overlap = cost_instr_overlap(b->c, b->g->plan, sp, i);
-        double start = streams_add(st, i, us, overlap);
-        b->overlaps |= overlap > 0;
+        double start = streams_add(st, i, t.us, t.overlap);
+        b->overlaps |= t.overlap > 0;
         if (opcode_key(i->code) != KEY_COMM)
-            work.compute_us += us;
+            work.compute_us += t.us;
         if (b->spans)
-            b->spans[stage][k] = (struct span){start, us};
+            b->spans[stage][k] = (struct span){start, t.us};
     }
     close_work(b, &work, st, span.end);
+}
+
+static void add_sum(struct cost_sum *sum, const struct cost_sum *more, double uses) {
+    for (int s = 0; s < COST_SOURCES_COUNT; s++)
+        sum->us[s] += uses * more->us[s];
+    sum->low_us += uses * more->low_us;
+    sum->high_us += uses * more->high_us;
 }
 
 static void build_steps(struct build *b, bool spans) {
@@ -85,8 +99,12 @@ static void build_steps(struct build *b, bool spans) {
     b->transfers = mem_array((size_t)b->g->n_transfers + 1, sizeof *b->transfers);
     b->seg = mem_array((size_t)n * SEG_COUNT + 1, sizeof *b->seg);
     b->spans = spans ? mem_array((size_t)n, sizeof *b->spans) : NULL;
-    for (int t = 0; t < b->g->n_transfers; t++)
-        b->transfers[t] = cost_transfer(b->c, b->g, &b->g->transfers[t]);
+    for (int t = 0; t < b->g->n_transfers; t++) {
+        const struct transfer *x = &b->g->transfers[t];
+        b->transfers[t] = cost_transfer(b->c, b->g, x);
+        enum segment seg = x->tensor < 0 ? SEG_UPDATE : SEG_FORWARD;
+        add_sum(&b->sum, &b->transfers[t].sum, (double)uses_of(b, seg));
+    }
     for (int k = 0; k < n; k++) {
         const struct stage_program *sp = &b->g->stages[k];
         struct streams st;
@@ -188,6 +206,16 @@ static void per_micro_batch(const struct build *b, struct simulation *out) {
     }
 }
 
+static void find_shares(const struct build *b, struct simulation *out) {
+    double all = 0;
+    for (int s = 0; s < COST_SOURCES_COUNT; s++)
+        all += b->sum.us[s];
+    for (int s = 0; s < COST_SOURCES_COUNT && all > 0; s++)
+        out->share[s] = b->sum.us[s] / all;
+    out->low_us = all > 0 ? out->time_us * b->sum.low_us / all : 0;
+    out->high_us = all > 0 ? out->time_us * b->sum.high_us / all : 0;
+}
+
 int simulate_program(const struct program *g, struct cost *c, const struct sim_trace *trace,
                      struct simulation *out, struct err *err) {
     struct build b = {.g = g, .c = c};
@@ -203,8 +231,10 @@ int simulate_program(const struct program *g, struct cost *c, const struct sim_t
     if (trace)
         draw_names(&d);
     int rc = simulate_run(&in, trace ? draw_step : NULL, &d, out, err);
-    if (rc == 0)
+    if (rc == 0) {
         per_micro_batch(&b, out);
+        find_shares(&b, out);
+    }
     free(in.transfers);
     build_release(&b);
     return rc;

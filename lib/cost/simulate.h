@@ -30,13 +30,15 @@ struct sim_stage {
 };
 
 struct simulation {
-    double time_us; /* of one step */
-    double norm_us; /* of the collective of all ranks, a part of update_us */
+    double time_us;         /* of one step */
+    double low_us, high_us; /* the same, if all times were at their lower or upper bounds */
+    double norm_us;         /* of the collective of all ranks, a part of update_us */
     int n_stages;
     struct sim_stage *stages;
     int slowest;     /* the stage with the most busy time: it bounds time */
     int fullest;     /* the stage with the largest arena: it bounds memory */
     int64_t actions; /* actions of the schedule that were simulated, all stages */
+    double share[COST_SOURCES_COUNT]; /* of all stages' busy time, by what it rests on */
 };
 
 /* Of which ranks events are written. */

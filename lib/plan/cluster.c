@@ -1,134 +1,110 @@
-/* Clusters: a synthetic string, after hwloc's ("node:4 gpu:8"), or a small JSON
- * document. */
+/* Clusters: who stands where. Reading and writing them is cluster_read.c. */
 #include "plan/cluster.h"
 
-#include "common/json.h"
-#include "common/opt.h"
-#include "model/model.h"
-
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COUNT = 1 << 20 };
-
 struct cluster cluster_single_node(int64_t devices) {
-    return (struct cluster){.nodes = 1, .devices_per_node = devices};
+    struct cluster c = {.n_groups = 1};
+    c.groups[0] = (struct cluster_group){.nodes = 1, .devices = devices, .n_links = 1};
+    c.groups[0].links[0] = (struct cluster_link){"node", devices, 0, 1, 0};
+    return c;
+}
+
+int64_t cluster_nodes(const struct cluster *c) {
+    const struct cluster_group *last = &c->groups[c->n_groups - 1];
+    return last->first_node + last->nodes;
 }
 
 int64_t cluster_devices(const struct cluster *c) {
-    return c->nodes * c->devices_per_node;
+    const struct cluster_group *last = &c->groups[c->n_groups - 1];
+    return last->first_rank + last->nodes * last->devices;
+}
+
+const struct cluster_group *cluster_group_of(const struct cluster *c, int64_t rank) {
+    int g = c->n_groups - 1;
+    while (g > 0 && c->groups[g].first_rank > rank)
+        g--;
+    return &c->groups[g];
 }
 
 int64_t cluster_node_of(const struct cluster *c, int64_t rank) {
-    return rank / c->devices_per_node;
+    const struct cluster_group *g = cluster_group_of(c, rank);
+    return g->first_node + (rank - g->first_rank) / g->devices;
 }
 
-/* ---- synthetic --------------------------------------------------------------------- */
-
-static bool is_device_level(const char *name) {
-    return !strcmp(name, "gpu") || !strcmp(name, "cpu") || !strcmp(name, "device");
+/* The first rank of a node; of one beyond the last, the number of ranks. */
+static int64_t first_rank_of(const struct cluster *c, int64_t node) {
+    int i = c->n_groups - 1;
+    while (i > 0 && c->groups[i].first_node > node)
+        i--;
+    const struct cluster_group *g = &c->groups[i];
+    int64_t at = node - g->first_node;
+    return g->first_rank + (at < g->nodes ? at : g->nodes) * g->devices;
 }
 
-/* One "name:count". */
-static int read_level(struct cluster *c, const char *word, struct err *err) {
-    const char *colon = strchr(word, ':');
-    char name[16] = "";
-    int64_t count = 0;
-    size_t len = colon ? (size_t)(colon - word) : 0;
-    if (len == 0 || len >= sizeof name || opt_parse_int(colon + 1, &count) < 0 ||
-        count < 1 || count > MAX_COUNT)
-        return err_input(err, "\"%.64s\": expected a level such as node:4 or gpu:8", word);
-    memcpy(name, word, len);
-    if (!strcmp(name, "node") && c->nodes == 0 && c->devices_per_node == 0)
-        c->nodes = count;
-    else if (is_device_level(name) && c->devices_per_node == 0)
-        c->devices_per_node = count;
-    else
-        return err_input(
-            err, "\"%.64s\": expected node:N and then gpu:N, cpu:N or device:N", word);
-    return 0;
-}
+/* ---- devices ----------------------------------------------------------------------- */
 
-static int read_synthetic(struct cluster *c, const char *text, struct err *err) {
-    char buf[256];
-    if (strlen(text) >= sizeof buf)
-        return err_input(err, "cluster: longer than %zu characters", sizeof buf - 1);
-    memcpy(buf, text, strlen(text) + 1);
-    char *save, *word = strtok_r(buf, " \t", &save);
-    for (; word; word = strtok_r(NULL, " \t", &save))
-        if (read_level(c, word, err) < 0)
-            return err_prefix(err, "cluster");
-    if (c->devices_per_node == 0)
-        return err_input(err, "cluster: \"%.64s\" names no devices, as in \"node:4 gpu:8\"",
-                         text);
-    if (c->nodes == 0)
-        c->nodes = 1;
-    return 0;
-}
-
-/* ---- file -------------------------------------------------------------------------- */
-
-/* Bytes as a number or as "28G". */
-static int read_memory(const json_t *doc, int64_t *out, struct err *err) {
-    const json_t *v = json_object_get(doc, "memory");
-    if (!json_is_string(v))
-        return json_opt_int(doc, "memory", 1, INT64_MAX, out, err);
-    if (opt_parse_bytes(json_string_value(v), out) < 0 || *out < 1)
-        return err_input(err, "memory: expected bytes such as \"28G\", got \"%.32s\"",
-                         json_string_value(v));
-    return 0;
-}
-
-static int read_document(struct cluster *c, const json_t *doc, struct err *err) {
-    const char *device = "";
-    if (json_keys(doc, "$schema format about nodes devices_per_node device memory flops",
-                  err) < 0 ||
-        json_format(doc, "weft-cluster/1", err) < 0 ||
-        json_int(doc, "nodes", 1, MAX_COUNT, &c->nodes, err) < 0 ||
-        json_int(doc, "devices_per_node", 1, MAX_COUNT, &c->devices_per_node, err) < 0 ||
-        json_opt_str(doc, "device", &device, err) < 0 ||
-        json_opt_num(doc, "flops", 0, 1e30, &c->flops, err) < 0 ||
-        read_memory(doc, &c->memory_bytes, err) < 0)
-        return -1;
-    if (strlen(device) >= sizeof c->device)
-        return err_input(err, "device: longer than %zu characters", sizeof c->device - 1);
-    memcpy(c->device, device, strlen(device) + 1);
-    return 0;
-}
-
-static int read_file(struct cluster *c, const char *path, struct err *err) {
-    json_t *doc = json_read(path, err);
-    if (!doc)
-        return -1;
-    int rc = read_document(c, doc, err);
-    json_decref(doc);
-    return rc < 0 ? err_prefix(err, "%s", strcmp(path, "-") ? path : "standard input") : 0;
-}
-
-static bool is_path(const char *ref) {
-    size_t n = strlen(ref);
-    return strchr(ref, '/') || !strcmp(ref, "-") ||
-           (n > 5 && !strcmp(ref + n - 5, ".json"));
-}
-
-static int read_shipped(struct cluster *c, const char *name, struct err *err) {
-    char file[80], path[PATH_MAX];
-    if (strlen(name) + sizeof ".json" > sizeof file ||
-        (snprintf(file, sizeof file, "%s.json", name),
-         share_path("clusters", file, path, sizeof path, NULL) < 0)) {
-        err_input(err, "cluster \"%.64s\": not among the shipped clusters", name);
-        return err_hint(
-            err, "write \"node:4 gpu:8\", or a file of your own as ./%.64s.json", name);
+int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n) {
+    int64_t least = 0;
+    for (int i = 0; i < c->n_groups; i++) {
+        const struct cluster_group *g = &c->groups[i];
+        bool touched =
+            g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
+        if (touched && g->memory_bytes && (!least || g->memory_bytes < least))
+            least = g->memory_bytes;
     }
-    return read_file(c, path, err);
+    return least;
 }
 
-int cluster_read(struct cluster *c, const char *ref, struct err *err) {
-    *c = (struct cluster){0};
-    if (is_path(ref))
-        return read_file(c, ref, err);
-    if (strchr(ref, ':') || !*ref)
-        return read_synthetic(c, ref, err);
-    return read_shipped(c, ref, err);
+double cluster_flops(const struct cluster *c, enum cluster_dtype type, int64_t first,
+                     int64_t n) {
+    double sum = 0;
+    for (int i = 0; i < c->n_groups; i++) {
+        const struct cluster_group *g = &c->groups[i];
+        int64_t lo = g->first_rank, hi = lo + g->nodes * g->devices;
+        lo = lo > first ? lo : first;
+        hi = hi < first + n ? hi : first + n;
+        if (lo < hi && g->flops[type] <= 0)
+            return 0;
+        sum += lo < hi ? (double)(hi - lo) * g->flops[type] : 0;
+    }
+    return sum;
+}
+
+/* ---- levels ------------------------------------------------------------------------ */
+
+bool cluster_unit(const struct cluster *c, int64_t rank, int k, struct cluster_unit *out) {
+    const struct cluster_group *g = cluster_group_of(c, rank);
+    if (k < g->n_links) {
+        int64_t node = (rank - g->first_rank) / g->devices;
+        int64_t start = g->first_rank + node * g->devices, size = g->links[k].size;
+        *out = (struct cluster_unit){.link = &g->links[k], .level = k};
+        out->first = start + (rank - start) / size * size;
+        out->end = out->first + size;
+        return true;
+    }
+    k -= g->n_links;
+    if (k >= c->n_links)
+        return false;
+    int64_t node = cluster_node_of(c, rank), size = c->links[k].size;
+    *out = (struct cluster_unit){
+        .link = &c->links[k], .level = CLUSTER_MAX_LEVELS + k, .cross = true};
+    out->first = first_rank_of(c, node / size * size);
+    out->end = first_rank_of(c, node / size * size + size);
+    return true;
+}
+
+/* What lies around the smallest unit that holds them all does not matter, nor in which of the
+ * equal units of the level below they begin: only where in it. */
+int64_t cluster_alias(const struct cluster *c, int64_t first, int64_t n) {
+    const struct cluster_group *g = cluster_group_of(c, first);
+    struct cluster_unit u;
+    int64_t below = 1;
+    if (first + n > g->first_rank + g->nodes * g->devices)
+        return first;
+    for (int k = 0; cluster_unit(c, first, k, &u) && first + n > u.end; k++)
+        below = u.cross ? u.link->size * g->devices : u.link->size;
+    int64_t nodes = below / g->devices;
+    bool even = nodes <= 1 || g->first_node % nodes == 0;
+    return even ? g->first_rank + (first - g->first_rank) % below : first;
 }

@@ -1,8 +1,14 @@
 /* cluster.h - the machines that a plan is meant for (weft-cluster(5)).
  *
- * A cluster is equal nodes with equal devices; ranks fill the nodes in order, so rank r
- * stands on node r / devices_per_node. Every tool takes a cluster in the same three ways: a
- * synthetic string, a file, or the name of a shipped file.
+ * A cluster is groups of nodes; the nodes of a group are alike, in number and kind of devices
+ * and in the links inside them. Ranks fill the nodes in order. Links stand on levels, innermost
+ * first: those inside a node (its last is the node itself), then those between nodes. A unit of
+ * a level is made of units of the level below; the link of a level is what each of those has to
+ * the others, and two ranks talk over the link of the lowest level that holds both. Nothing says
+ * that an inner link is the faster one.
+ *
+ * Every tool takes a cluster in the same three ways: a synthetic string, a file, or the name of
+ * a shipped file. A plan carries the cluster that it was made for.
  *
  *     struct cluster c;
  *     if (cluster_read(&c, "node:4 gpu:8", &err) < 0) ...
@@ -12,28 +18,86 @@
 #define WEFT_CLUSTER_H
 
 #include "common/err.h"
+#include "common/json.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { CLUSTER_MAX_NAME = 64 };
+enum { CLUSTER_MAX_NAME = 64, CLUSTER_MAX_GROUPS = 16, CLUSTER_MAX_LEVELS = 4 };
 
-struct cluster {
-    int64_t nodes;
-    int64_t devices_per_node;
-    char device[CLUSTER_MAX_NAME]; /* kind, as the profile names it; "" = not said */
-    int64_t memory_bytes;          /* of one device; 0 = not said */
-    double flops;                  /* peak of one device per second; 0 = not known */
+/* Types of numbers of which datasheets tell the speed. */
+#define CLUSTER_DTYPES(X) X(f32) X(bf16) X(f16)
+enum cluster_dtype {
+#define X(id) CLUSTER_##id,
+    CLUSTER_DTYPES(X)
+#undef X
+        CLUSTER_DTYPE_COUNT
 };
 
-/* Reads "node:4 gpu:8" (the second level may be called gpu, cpu or device; "gpu:8" alone is
- * one node), a file (a '/' in it, .json at its end, or "-"), or the name of a shipped
- * cluster. */
+/* What the units of the level below have to each other. Zero speeds are not said. */
+struct cluster_link {
+    char level[16];
+    int64_t size;      /* devices (inside a node) or nodes (between nodes) in one unit */
+    double bandwidth;  /* bytes per second out of one unit of the level below; as many in */
+    int64_t lanes;     /* equal parts of it; two devices talk over one of them */
+    double latency_us; /* of one message */
+};
+
+/* Nodes that are alike. */
+struct cluster_group {
+    int64_t nodes, devices;            /* devices of one node */
+    int64_t first_node, first_rank;    /* of the group */
+    char device[CLUSTER_MAX_NAME];     /* kind, as the profile names it; "" = not said */
+    int64_t memory_bytes;              /* of one device; 0 = not said */
+    double flops[CLUSTER_DTYPE_COUNT]; /* peak of one device per second; 0 = not said */
+    double bandwidth;                  /* of its memory, bytes per second; 0 = not said */
+    double latency_us;                 /* of one instruction, at least */
+    int n_links;                       /* levels inside the node, at least 1 */
+    struct cluster_link links[CLUSTER_MAX_LEVELS];
+};
+
+struct cluster {
+    int n_groups, n_links;
+    struct cluster_group groups[CLUSTER_MAX_GROUPS];
+    struct cluster_link
+        links[CLUSTER_MAX_LEVELS]; /* between nodes; the last holds them all */
+};
+
+/* Reads "node:4 gpu:8" (the last level may be called gpu, cpu or device; alone it is one node;
+ * rack and switch may stand before node and before the devices), a file (a '/' in it, .json at
+ * its end, or "-"), or the name of a shipped cluster. */
 int cluster_read(struct cluster *c, const char *ref, struct err *err);
+/* From a document, or from a JSON string that holds one of these; and back (a new reference). */
+int cluster_from_json(struct cluster *c, const json_t *doc, struct err *err);
+json_t *cluster_to_json(const struct cluster *c);
 
 /* One node that holds all: what holds when nobody names a cluster. */
 struct cluster cluster_single_node(int64_t devices);
 
+int64_t cluster_nodes(const struct cluster *c);
 int64_t cluster_devices(const struct cluster *c);
 int64_t cluster_node_of(const struct cluster *c, int64_t rank);
+const struct cluster_group *cluster_group_of(const struct cluster *c, int64_t rank);
+
+/* Of ranks first .. first + n - 1: the least memory of a device (0: not said of any), and their
+ * peaks together (0: not said of all). */
+int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n);
+double cluster_flops(const struct cluster *c, enum cluster_dtype type, int64_t first,
+                     int64_t n);
+
+/* The first rank of the group from which on n ranks stand as they do from `first`: equal devices
+ * behind equal links. */
+int64_t cluster_alias(const struct cluster *c, int64_t first, int64_t n);
+
+/* A unit of a level around a rank: k = 0 is the innermost level. False when there is none so
+ * far out. */
+struct cluster_unit {
+    const struct cluster_link *link; /* inside it, between the units of the level below */
+    int level;                       /* the same number for the same level of a group */
+    bool cross;                      /* a level between nodes */
+    int64_t first, end;              /* its ranks */
+};
+enum { CLUSTER_LEVELS = 2 * CLUSTER_MAX_LEVELS }; /* numbers of levels are below */
+bool cluster_unit(const struct cluster *c, int64_t rank, int k, struct cluster_unit *out);
 
 #endif

@@ -12,6 +12,7 @@
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
+#include "plan/cluster.h"
 #include "plan/placement.h"
 
 #define PLAN_SCHEDULES(X) X(gpipe) X(1f1b)
@@ -48,10 +49,11 @@ struct plan {
     enum optimizer optimizer;
     bool overlap; /* gradients are reduced while the last backward pass computes */
     int n_stages;
-    struct stage *stages; /* producers before consumers */
-    int *stage_of;        /* op -> stage */
-    int devices;          /* of all stages together */
-    json_t *provenance;   /* what the search says of it, or NULL */
+    struct stage *stages;          /* producers before consumers */
+    int *stage_of;                 /* op -> stage */
+    int devices;                   /* of all stages together */
+    json_t *provenance;            /* what the search says of it, or NULL */
+    const struct cluster *cluster; /* the machines that it was made for, or NULL */
 };
 
 /* Reads a plan file ("-" = stdin) and its model, and checks it. NULL on failure. */

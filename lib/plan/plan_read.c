@@ -250,6 +250,24 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     return 0;
 }
 
+static int read_cluster(struct plan *p, const json_t *doc, struct err *err) {
+    struct cluster c;
+    if (!doc)
+        return 0;
+    if (!json_is_object(doc) && !json_is_string(doc))
+        return err_input(err, "cluster: expected an object or a string, got %s",
+                         json_type_name(doc));
+    if (cluster_from_json(&c, doc, err) < 0)
+        return json_is_string(doc) ? -1 : err_at(err, "cluster");
+    if (cluster_devices(&c) < p->devices)
+        return err_input(err, "cluster: the plan needs %d devices, the cluster has %lld",
+                         p->devices, (long long)cluster_devices(&c));
+    struct cluster *kept = arena_alloc(&p->arena, sizeof *kept);
+    *kept = c;
+    p->cluster = kept;
+    return 0;
+}
+
 static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
                      struct err *err) {
     if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0 ||
@@ -258,14 +276,15 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
     for (int s = 0; s < p->n_stages; s++)
         if (read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
             return err_at(err, "stages[%d]", s);
-    return plan_check(p, err);
+    return plan_check(p, err) < 0 ? -1
+                                  : read_cluster(p, json_object_get(doc, "cluster"), err);
 }
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
     if (json_keys(doc,
                   "$schema format model set batch micro_batch schedule optimizer overlap "
-                  "stages provenance",
+                  "stages cluster provenance",
                   err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)

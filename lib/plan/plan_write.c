@@ -417,6 +417,8 @@ json_t *plan_to_json(const struct plan *p) {
     for (int s = 0; s < p->n_stages; s++)
         json_array_append_new(stages, stage_json(p, &p->stages[s]));
     json_object_set_new(doc, "stages", stages);
+    if (p->cluster)
+        json_object_set_new(doc, "cluster", cluster_to_json(p->cluster));
     if (p->provenance)
         json_object_set(doc, "provenance", p->provenance);
     return doc;

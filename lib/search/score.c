@@ -76,8 +76,7 @@ static void add_op(struct stage_sum *sum, const struct place_cost *p) {
 
 /* Do ranks first .. end-1 stand on more than one node? */
 static bool crosses(const struct search *s, int first, int end) {
-    int64_t per_node = s->p.cluster.devices_per_node;
-    return first / per_node != (end - 1) / per_node;
+    return cluster_node_of(&s->p.cluster, first) != cluster_node_of(&s->p.cluster, end - 1);
 }
 
 static int first_block(const struct model *m, const struct search_stage *st) {

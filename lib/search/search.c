@@ -143,7 +143,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err) {
     struct search s = {.p = *p, .start_s = now_s()};
     *out = (struct search_result){0};
-    cost_init(&s.cost, p->times, &p->cluster);
+    cost_init(&s.cost, p->provider, &p->cluster);
     int rc = search_survey(&s, err);
     s.max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
     s.kept = mem_array((size_t)s.max_kept, sizeof *s.kept);

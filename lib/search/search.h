@@ -6,7 +6,7 @@
  * estimated time of a step, or by how much the fullest device misses the memory.
  * Finalists are compiled as a whole and simulated: the simulator has the last word.
  *
- *     struct search_problem p = {.model = m, .times = t, .cluster = c, .devices = 8, ...};
+ *     struct search_problem p = {.model = m, .provider = p, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
  *     if (search_run(&p, search_hops, &r, &err) < 0) ...     // EXIT_NO: nothing fits
  *     plan_write(r.plans[0], "-", &err);
@@ -21,8 +21,8 @@
 enum { SEARCH_MAX_STAGES = 64, SEARCH_MAX_PLACES = 64, SEARCH_MAX_MICRO = 32, SEARCH_MAX_INNER = 32 };
 
 struct search_problem {
-    struct model *model;               /* borrowed */
-    const struct profile_times *times; /* borrowed */
+    struct model *model;                  /* borrowed */
+    const struct cost_provider *provider; /* borrowed */
     struct cluster cluster;
     int devices;          /* used, all of them */
     int64_t memory_bytes; /* of one device; 0 = no limit */

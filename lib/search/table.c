@@ -12,10 +12,7 @@ static uint64_t table_key(const struct search *s, const struct search_stage *st,
                           int64_t micro_batch, int first_rank, bool again) {
     uint64_t h = search_mix(search_mix(1, (uint64_t)micro_batch), (uint64_t)st->devices);
     h = search_mix(h, (uint64_t)st->zero);
-    int64_t per_node = s->p.cluster.devices_per_node;
-    /* Where the devices lie matters as far as groups may cross nodes. */
-    int64_t at = first_rank % per_node;
-    h = search_mix(h, at + st->devices <= per_node ? 0 : (uint64_t)at + 1);
+    h = search_mix(h, (uint64_t)cluster_alias(&s->p.cluster, first_rank, st->devices));
     h = search_mix(h, again ? st->recompute : 0);
     h = search_layout_hash(st, h);
     return h ? h : 1;
@@ -119,7 +116,7 @@ static void share_times(struct search *s, const struct model *m, struct table *t
     bool before_norm = true;
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
-        double us = cost_instr_us(&s->cost, plan, sp, ins);
+        double us = cost_instr(&s->cost, plan, sp, ins).us;
         bool unknown = search_lacks(s);
         if (ins->code == I_norm) {
             t->norm_us = us;
@@ -278,7 +275,7 @@ static void share_memory(struct search *s, const struct model *m, struct table *
 static void price_take(struct search *s, const struct plan *plan, int64_t elems,
                        double us[2]) {
     us[0] = cost_p2p_us(&s->cost, plan->devices, false, 4 * elems);
-    if (s->p.cluster.nodes > 1)
+    if (cluster_nodes(&s->p.cluster) > 1)
         us[1] = cost_p2p_us(&s->cost, plan->devices, true, 4 * elems);
 }
 
@@ -363,7 +360,7 @@ static struct plan *table_plan(struct search *s, struct model *m,
             0)
             memset(&out->layouts[i], PLACE_NONE, sizeof out->layouts[i]);
     plan->devices = mesh_devices(&out->mesh);
-    out->first_rank = first_rank % (int)s->p.cluster.devices_per_node;
+    out->first_rank = (int)cluster_alias(&s->p.cluster, first_rank, plan->devices);
     return plan;
 }
 

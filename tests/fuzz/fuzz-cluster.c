@@ -19,11 +19,17 @@ static void check(const char *ref) {
             abort();
         return;
     }
-    if (c.nodes < 1 || c.devices_per_node < 1 || cluster_devices(&c) < 1 ||
-        c.memory_bytes < 0 || !(c.flops >= 0) ||
-        cluster_node_of(&c, cluster_devices(&c) - 1) != c.nodes - 1 ||
-        strlen(c.device) >= sizeof c.device)
+    int64_t n = cluster_devices(&c);
+    struct cluster_unit u;
+    for (int k = 0; cluster_unit(&c, n - 1, k, &u); k++)
+        if (u.first > n - 1 || u.end < n || u.link->size < 1)
+            abort();
+    if (n < 1 || cluster_memory(&c, 0, n) < 0 ||
+        !(cluster_flops(&c, CLUSTER_f32, 0, n) >= 0) ||
+        cluster_node_of(&c, n - 1) != cluster_nodes(&c) - 1 ||
+        cluster_alias(&c, n - 1, 1) < 0)
         abort();
+    json_decref(cluster_to_json(&c));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {

@@ -80,11 +80,11 @@ static void test_rows(void) {
     ok(put_op(p, "cpu-1t", "linear", "8,4,2,1,1", (double)NAN) < 0,
        "a time that is no number is refused");
     struct profile_times *t = profile_load(p, NULL, &err);
-    ok(t && near(profile_op_us(t, I_linear, (int64_t[]){8, 4, 2, 0, 1}), 12.5),
+    ok(t && near(profile_op_time(t, I_linear, (int64_t[]){8, 4, 2, 0, 1}).us, 12.5),
        "the first measurement stays");
-    ok(t && profile_op_us(t, I_linear, (int64_t[]){8, 4, 2, 1, 1}) == -1,
+    ok(t && profile_op_time(t, I_linear, (int64_t[]){8, 4, 2, 1, 1}).us == -1,
        "other shapes: -1");
-    ok(t && profile_op_us(t, I_input, (int64_t[]){8}) == 0, "input is free");
+    ok(t && profile_op_time(t, I_input, (int64_t[]){8}).us == 0, "input is free");
     ok(t && !strcmp(profile_times_device(t), "cpu-1t"), "the only kind is taken");
     profile_times_destroy(t);
     put_op(p, "cpu-2t", "linear", "8,4,2,0,1", 7);
@@ -108,16 +108,17 @@ static void test_curves(void) {
         }
     }
     struct profile_times *t = profile_load(p, "curve", NULL);
-    ok(near(profile_op_us(t, I_gelu, (int64_t[]){4096}), 3 + 4.096), "a measured size");
-    ok(near(profile_op_us(t, I_gelu, (int64_t[]){3000}), 3 + 3.0),
+    ok(near(profile_op_time(t, I_gelu, (int64_t[]){4096}).us, 3 + 4.096),
+       "a measured size");
+    ok(near(profile_op_time(t, I_gelu, (int64_t[]){3000}).us, 3 + 3.0),
        "between two sizes: a line");
-    ok(near(profile_op_us(t, I_gelu, (int64_t[]){7}), 3 + 1.024),
+    ok(near(profile_op_time(t, I_gelu, (int64_t[]){7}).us, 3 + 1.024),
        "below the smallest: its time");
-    ok(profile_op_us(t, I_gelu, (int64_t[]){16385}) == -1, "above the largest: -1");
-    ok(profile_op_us(t, I_relu, (int64_t[]){1024}) == -1, "another instruction: -1");
-    ok(near(profile_op_us(t, I_copy, (int64_t[]){2000, 8}), 4 + 2.0),
+    ok(profile_op_time(t, I_gelu, (int64_t[]){16385}).us == -1, "above the largest: -1");
+    ok(profile_op_time(t, I_relu, (int64_t[]){1024}).us == -1, "another instruction: -1");
+    ok(near(profile_op_time(t, I_copy, (int64_t[]){2000, 8}).us, 4 + 2.0),
        "inner 8 is nearer to 4");
-    ok(near(profile_op_us(t, I_copy, (int64_t[]){2000, 2000}), 256 + 2.0),
+    ok(near(profile_op_time(t, I_copy, (int64_t[]){2000, 2000}).us, 256 + 2.0),
        "inner 2000 is nearest to 256");
     profile_times_destroy(t);
     profile_close(p);
@@ -143,18 +144,20 @@ static void test_comm(void) {
     key.bytes = 2048;
     ok(!profile_has_comm(p, &key), "and no other");
     struct profile_times *t = profile_load(p, "cpu-1t", NULL);
-    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 1024), 20),
+    ok(near(profile_comm_time(t, "all_reduce", 4, 1, false, 1024).us, 20),
        "of several numbers of groups the largest counts");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 2048), 30),
+    ok(near(profile_comm_time(t, "all_reduce", 4, 1, false, 2048).us, 30),
        "a line between sizes");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 1, false, 16), 20),
+    ok(near(profile_comm_time(t, "all_reduce", 4, 1, false, 16).us, 20),
        "small: the smallest time");
-    ok(profile_comm_us(t, "all_reduce", 4, 1, false, 8192) == -1, "large: -1");
-    ok(near(profile_comm_us(t, "all_reduce", 4, 16, false, 4096), 80),
+    ok(profile_comm_time(t, "all_reduce", 4, 1, false, 8192).us == -1, "large: -1");
+    ok(near(profile_comm_time(t, "all_reduce", 4, 16, false, 4096).us, 80),
        "the nearest stride");
-    ok(profile_comm_us(t, "all_reduce", 2, 1, false, 1024) == -1, "another group size: -1");
-    ok(profile_comm_us(t, "all_reduce", 4, 1, true, 1024) == -1, "another link: -1");
-    ok(profile_comm_us(t, "all_reduce", 1, 1, true, 1024) == 0, "a group of one is free");
+    ok(profile_comm_time(t, "all_reduce", 2, 1, false, 1024).us == -1,
+       "another group size: -1");
+    ok(profile_comm_time(t, "all_reduce", 4, 1, true, 1024).us == -1, "another link: -1");
+    ok(profile_comm_time(t, "all_reduce", 1, 1, true, 1024).us == 0,
+       "a group of one is free");
     ok(near(profile_overlap_of(t, "p2p", true), 0.5), "overlap");
     ok(profile_overlap_of(t, "p2p", false) == 0, "nothing hides unless measured");
     profile_times_destroy(t);
@@ -295,7 +298,8 @@ static void test_speed(void) {
         double took = now_s() - start;
         best = took < best ? took : best;
         if (i == 0)
-            ok(near(profile_op_us(t, I_linear, (int64_t[]){200, 100, 768, 0, 1}), 20000),
+            ok(near(profile_op_time(t, I_linear, (int64_t[]){200, 100, 768, 0, 1}).us,
+                    20000),
                "20000 rows are loaded");
         profile_times_destroy(t);
         profile_close(p);

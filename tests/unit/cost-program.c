@@ -83,7 +83,8 @@ static int invent_profile(const char *path, const struct program *g,
         struct simulation sim;
         if (!t)
             return -1;
-        cost_init(&c, t, cl);
+        struct cost_provider *provider = provider_profile(&t, 1);
+        cost_init(&c, provider, cl);
         estimate_program_us(g, &c);
         if (simulate_program(g, &c, NULL, &sim, err) < 0)
             return -1;
@@ -94,17 +95,17 @@ static int invent_profile(const char *path, const struct program *g,
         profile_commit(p, err);
         missing = c.n_missing;
         cost_release(&c);
-        profile_times_destroy(t);
+        provider_destroy(provider);
     } while (missing);
     profile_close(p);
     return 0;
 }
 
-static struct profile_times *load_times(const char *path, struct err *err) {
+static struct cost_provider *load_times(const char *path, struct err *err) {
     struct profile *p = profile_open(path, false, err);
     struct profile_times *t = p ? profile_load(p, "test", err) : NULL;
     profile_close(p);
-    return t;
+    return t ? provider_profile(&t, 1) : NULL;
 }
 
 /* ---- whole programs ---------------------------------------------------------------- */
@@ -142,12 +143,12 @@ static void test_program(const char *db) {
     if (!ok(g != NULL, "a plan of two stages compiles %s", err.msg))
         return;
     ok(invent_profile(db, g, &cl, &err) == 0, "a profile is invented for it %s", err.msg);
-    struct profile_times *t = load_times(db, &err);
+    struct cost_provider *t = load_times(db, &err);
     struct cost c;
     struct simulation sim;
     cost_init(&c, t, &cl);
     ok(simulate_program(g, &c, NULL, &sim, &err) == 0 &&
-           cost_check(&c, db, plan, &err) == 0,
+           cost_check(&c, db, "plan.json", plan, &err) == 0,
        "it is simulated %s", err.msg);
     check_sums(&sim);
     ok(sim.actions == 2 * (2 * 4 + 1), "%lld actions", (long long)sim.actions);
@@ -158,16 +159,16 @@ static void test_program(const char *db) {
     cluster_read(&split, "node:2 gpu:2", &err);
     cost_init(&c, t, &split);
     ok(simulate_program(g, &c, NULL, &sim, &err) == 0, "the same on two nodes");
-    ok(cost_check(&c, "x.db", plan, &err) < 0 && err.status == EXIT_NO &&
+    ok(cost_check(&c, "x.db", "plan.json", plan, &err) < 0 && err.status == EXIT_NO &&
            strstr(err.msg, "p2p size=2 stride=2 cross"),
        "what is missing is named: %s", err.msg);
     ok(strstr(err.hint, "mpirun -n 4 weft-profile-comm -p x.db") != NULL,
        "and the remedy: %s", err.hint);
     cost_forget(&c);
-    ok(cost_check(&c, "x.db", plan, NULL) == 0, "and can be forgotten");
+    ok(cost_check(&c, "x.db", "plan.json", plan, NULL) == 0, "and can be forgotten");
     simulation_release(&sim);
     cost_release(&c);
-    profile_times_destroy(t);
+    provider_destroy(t);
     program_destroy(g);
     plan_destroy(plan);
 }
@@ -178,9 +179,11 @@ static void test_cluster(void) {
     ok(cluster_read(&c, "node:4 gpu:8", &err) == 0 && cluster_devices(&c) == 32 &&
            cluster_node_of(&c, 8) == 1 && cluster_node_of(&c, 7) == 0,
        "node:4 gpu:8");
-    ok(cluster_read(&c, "cpu:2", &err) == 0 && c.nodes == 1 && c.devices_per_node == 2,
+    ok(cluster_read(&c, "cpu:2", &err) == 0 && cluster_nodes(&c) == 1 &&
+           cluster_devices(&c) == 2,
        "cpu:2");
-    ok(cluster_read(&c, "v100-4x8", &err) == 0 && c.memory_bytes == (int64_t)32 << 30,
+    ok(cluster_read(&c, "v100-4x8", &err) == 0 && cluster_memory(&c, 0, 32) == (int64_t)32
+                                                                                   << 30,
        "a shipped cluster");
     static const char *const bad[] = {
         "node:4", "gpu:0",        "node:4 rack:2", "gpu:8 node:4",
@@ -215,31 +218,6 @@ static void test_cluster_noise(uint64_t seed) {
        (unsigned long long)seed);
 }
 
-/* Groups over nodes: mesh dp:2 tp:4, 8 devices. */
-static void test_groups(void) {
-    struct err err = {0};
-    struct plan *plan =
-        plan_of("{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":8,"
-                "\"stages\":[{\"mesh\":\"dp:2 tp:4\"}]}",
-                &err);
-    struct cluster cl;
-    struct cost c;
-    if (!ok(plan != NULL, "a plan for groups %s", err.msg))
-        return;
-    cluster_read(&cl, "node:2 gpu:4", &err);
-    cost_init(&c, NULL, &cl);
-    ok(cost_group_crosses(&c, plan, 0, 1) && !cost_group_crosses(&c, plan, 0, 2) &&
-           cost_group_crosses(&c, plan, 0, 3),
-       "node:2 gpu:4: dp crosses, tp does not");
-    cost_release(&c);
-    cluster_read(&cl, "node:4 gpu:2", &err);
-    cost_init(&c, NULL, &cl);
-    ok(cost_group_crosses(&c, plan, 0, 1) && cost_group_crosses(&c, plan, 0, 2),
-       "node:4 gpu:2: both cross");
-    cost_release(&c);
-    plan_destroy(plan);
-}
-
 /* ---- scale ------------------------------------------------------------------------- */
 
 /* 1,024 layers on 64 stages of 16 devices. */
@@ -272,7 +250,7 @@ static void test_scale(const char *db) {
     if (!ok(g != NULL && invent_profile(db, g, &cl, &err) == 0,
             "the large plan compiles %s", err.msg))
         return;
-    struct profile_times *t = load_times(db, &err);
+    struct cost_provider *t = load_times(db, &err);
     struct cost c;
     struct simulation sim;
     double t3 = now_s();
@@ -290,7 +268,7 @@ static void test_scale(const char *db) {
     ok(t4 - t3 + t2 - t0 < 10, "in less than 10 s, with sanitizers too");
     simulation_release(&sim);
     cost_release(&c);
-    profile_times_destroy(t);
+    provider_destroy(t);
     program_destroy(g);
     plan_destroy(plan);
 }
@@ -314,7 +292,6 @@ int main(int argc, char **argv) {
     close(mkstemp(db2));
     test_cluster();
     test_cluster_noise((uint64_t)getpid());
-    test_groups();
     test_program(db);
     test_scale(db2);
     unlink(db);

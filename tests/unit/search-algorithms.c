@@ -103,7 +103,7 @@ static int put_comm(struct profile *p, const struct machine *mc, int devices, in
     return 0;
 }
 
-static struct profile_times *invent(const struct model *m, const struct machine *mc,
+static struct cost_provider *invent(const struct model *m, const struct machine *mc,
                                     const struct search_problem *p, const char *dir) {
     struct err err = {0};
     struct enumeration e;
@@ -122,7 +122,7 @@ static struct profile_times *invent(const struct model *m, const struct machine 
     enumeration_release(&e);
     profile_close(db);
     unlink(path);
-    return t;
+    return t ? provider_profile(&t, 1) : NULL;
 }
 
 /* ---- problems ------------------------------------------------------------------------ */
@@ -141,20 +141,22 @@ static bool problem_open(const struct space *sp, const struct machine *mc, const
                                  .max_stages = sp->max_stages,
                                  .top = 1,
                                  .seed = 1};
-    p->cluster = cluster_single_node(sp->per_node);
-    p->cluster.nodes = sp->nodes;
+    char cluster[64];
+    snprintf(cluster, sizeof cluster, "node:%d gpu:%d", sp->nodes, sp->per_node);
+    if (cluster_read(&p->cluster, cluster, &err) < 0)
+        return ok(false, "%s", err.msg);
     while (p->n_micro < 4 && sp->micro[p->n_micro]) {
         p->micro[p->n_micro] = sp->micro[p->n_micro];
         p->n_micro++;
     }
     p->model = model_load(sp->model, sp->set, &err);
-    p->times = p->model ? invent(p->model, mc, p, dir) : NULL;
-    return ok(p->times != NULL, "%s %s on %d x %d devices %s", sp->model, sp->set,
+    p->provider = p->model ? invent(p->model, mc, p, dir) : NULL;
+    return ok(p->provider != NULL, "%s %s on %d x %d devices %s", sp->model, sp->set,
               sp->nodes, sp->per_node, err.msg);
 }
 
 static void problem_close(struct search_problem *p) {
-    profile_times_destroy((struct profile_times *)p->times);
+    provider_destroy((struct cost_provider *)p->provider);
     model_destroy(p->model);
 }
 

@@ -1,7 +1,6 @@
 /* The prediction as JSON and as a table. */
 #include "predict.h"
 
-#include "common/file.h"
 #include "common/json.h"
 
 #include <stdio.h>
@@ -33,16 +32,7 @@ static json_t *memory_json(const struct stage_program *sp) {
     return o;
 }
 
-static json_t *stage_json(const struct predict *p, int k) {
-    const struct stage_program *sp = &p->program->stages[k];
-    const struct sim_stage *s = &p->sim.stages[k];
-    char mesh[256];
-    mesh_format(sp->mesh, mesh, sizeof mesh);
-    json_t *o = json_object();
-    set(o, "mesh", json_string(mesh));
-    set(o, "first_rank", json_integer(p->plan->stages[k].first_rank));
-    set(o, "devices", json_integer(mesh_devices(sp->mesh)));
-    set(o, "in_flight", json_integer(sp->slots));
+static void add_stage_times(json_t *o, const struct sim_stage *s) {
     set(o, "forward_us", us(s->forward_us));
     set(o, "backward_us", us(s->backward_us));
     set(o, "compute_us", us(s->compute_us));
@@ -50,66 +40,125 @@ static json_t *stage_json(const struct predict *p, int k) {
     set(o, "p2p_us", us(s->p2p_us));
     set(o, "update_us", us(s->update_us));
     set(o, "bubble_us", us(s->bubble_us));
+}
+
+static json_t *stage_json(const struct predict *p, int k) {
+    const struct stage_program *sp = &p->program->stages[k];
+    char mesh[256];
+    mesh_format(sp->mesh, mesh, sizeof mesh);
+    json_t *o = json_object();
+    set(o, "mesh", json_string(mesh));
+    set(o, "first_rank", json_integer(p->plan->stages[k].first_rank));
+    set(o, "devices", json_integer(mesh_devices(sp->mesh)));
+    set(o, "in_flight", json_integer(sp->slots));
+    if (p->provider)
+        add_stage_times(o, &p->sim.stages[k]);
     set(o, "memory", memory_json(sp));
     return o;
 }
 
 static json_t *cluster_json(const struct cluster *c) {
     json_t *o = json_object();
-    set(o, "nodes", json_integer(c->nodes));
-    set(o, "devices_per_node", json_integer(c->devices_per_node));
+    set(o, "nodes", json_integer(cluster_nodes(c)));
+    set(o, "devices", json_integer(cluster_devices(c)));
     return o;
 }
 
-static int64_t memory_bytes(const struct predict *p) {
-    return p->program->stages[p->sim.fullest].arena_bytes;
+/* The stage with the largest arena. */
+static int fullest(const struct predict *p) {
+    int k = 0;
+    for (int i = 1; i < p->program->n_stages; i++)
+        if (p->program->stages[i].arena_bytes > p->program->stages[k].arena_bytes)
+            k = i;
+    return k;
+}
+
+/* Of the stage's devices, or 0 where the cluster does not say. */
+static int64_t memory_limit(const struct predict *p, int k) {
+    return cluster_memory(&p->cluster, p->plan->stages[k].first_rank,
+                          mesh_devices(&p->plan->stages[k].mesh));
+}
+
+/* Bytes by which the worst stage needs more than its devices have; below 0 it fits. */
+static int64_t excess(const struct predict *p, int *stage) {
+    int64_t most = INT64_MIN;
+    for (int k = 0; k < p->program->n_stages; k++) {
+        int64_t limit = memory_limit(p, k);
+        int64_t over = p->program->stages[k].arena_bytes - limit;
+        if (limit && over > most) {
+            most = over;
+            *stage = k;
+        }
+    }
+    return most;
+}
+
+static double utilization(const struct predict *p, double rate) {
+    double peak = cluster_flops(&p->cluster, CLUSTER_f32, 0, p->plan->devices);
+    return peak > 0 ? rate / peak : 0;
 }
 
 static void add_speed(json_t *o, const struct predict *p) {
     double flops = predict_flops(p), seconds = p->sim.time_us / 1e6;
-    if (flops <= 0 || seconds <= 0)
+    if (seconds <= 0)
+        return;
+    set(o, "samples_per_second", json_real((double)p->plan->batch / seconds));
+    if (flops <= 0)
         return;
     set(o, "flops", json_real(flops));
     set(o, "flops_per_second", json_real(flops / seconds));
-    if (p->cluster.flops > 0)
-        set(o, "utilization",
-            json_real(flops / seconds / (p->cluster.flops * p->plan->devices)));
+    if (utilization(p, 1) > 0)
+        set(o, "utilization", json_real(utilization(p, flops / seconds)));
 }
 
 static void add_memory(json_t *o, const struct predict *p) {
-    set(o, "memory", json_integer(memory_bytes(p)));
-    if (p->cluster.memory_bytes) {
-        set(o, "memory_limit", json_integer(p->cluster.memory_bytes));
-        set(o, "fits", json_boolean(memory_bytes(p) <= p->cluster.memory_bytes));
-    }
+    int stage = -1, k = fullest(p);
+    int64_t over = excess(p, &stage);
+    set(o, "memory", json_integer(p->program->stages[k].arena_bytes));
+    if (stage < 0)
+        return;
+    set(o, "memory_limit", json_integer(memory_limit(p, stage)));
+    set(o, "fits", json_boolean(over <= 0));
 }
 
-int predict_write_json(const struct predict *p, const char *path, struct err *err) {
-    json_t *o = json_object(), *stages = json_array(), *bound = json_object();
-    for (int k = 0; k < p->sim.n_stages; k++)
-        json_array_append_new(stages, stage_json(p, k));
-    set(bound, "time", json_integer(p->sim.slowest));
-    set(bound, "memory", json_integer(p->sim.fullest));
-    set(o, "format", json_string("weft-prediction/1"));
+static json_t *share_json(const struct simulation *s) {
+    json_t *o = json_object();
+    for (int k = COST_UNKNOWN + 1; k < COST_SOURCES_COUNT; k++)
+        if (s->share[k] > 0)
+            set(o, cost_source_name((enum cost_source)k), json_real(s->share[k]));
+    return o;
+}
+
+static void add_times(json_t *o, const struct predict *p) {
     set(o, "time", json_real(p->sim.time_us / 1e6));
     set(o, "time_us", us(p->sim.time_us));
+    set(o, "low_us", us(p->sim.low_us));
+    set(o, "high_us", us(p->sim.high_us));
     set(o, "norm_us", us(p->sim.norm_us));
     set(o, "estimate_us", us(p->estimate_us));
-    set(o, "device", json_string(profile_times_device(p->times)));
+    set(o, "device", json_string(p->provider->device));
+    set(o, "rests_on", share_json(&p->sim));
+    add_speed(o, p);
+}
+
+json_t *predict_json(const struct predict *p) {
+    json_t *o = json_object(), *stages = json_array(), *bound = json_object();
+    for (int k = 0; k < p->program->n_stages; k++)
+        json_array_append_new(stages, stage_json(p, k));
+    if (p->provider)
+        set(bound, "time", json_integer(p->sim.slowest));
+    set(bound, "memory", json_integer(fullest(p)));
+    set(o, "format", json_string("weft-prediction/1"));
     set(o, "devices", json_integer(p->plan->devices));
     set(o, "cluster", cluster_json(&p->cluster));
     set(o, "schedule", json_string(schedule_name(p->plan->schedule)));
     set(o, "micro_batches", json_integer(plan_micro_batches(p->plan)));
-    if (p->sim.time_us > 0)
-        set(o, "samples_per_second",
-            json_real((double)p->plan->batch / p->sim.time_us * 1e6));
-    add_speed(o, p);
+    if (p->provider)
+        add_times(o, p);
     add_memory(o, p);
     set(o, "bound", bound);
     set(o, "stages", stages);
-    int rc = json_write_file(o, path, err);
-    json_decref(o);
-    return rc;
+    return o;
 }
 
 /* ---- table ------------------------------------------------------------------------- */
@@ -123,22 +172,42 @@ static void print_duration(double us_, FILE *f) {
         fprintf(f, "%.3f s", us_ / 1e6);
 }
 
-static void print_head(const struct predict *p, FILE *f) {
+static void print_speed(const struct predict *p, FILE *f) {
+    double rate = predict_flops(p) / p->sim.time_us * 1e6;
     fputs("step    ", f);
     print_duration(p->sim.time_us, f);
     fprintf(f, ", %.4g samples/s", (double)p->plan->batch / p->sim.time_us * 1e6);
-    double rate = predict_flops(p) / p->sim.time_us * 1e6;
     fprintf(f, ", %.4g Gflop/s", rate / 1e9);
-    if (p->cluster.flops > 0)
-        fprintf(f, " (%.1f %% of the peak)",
-                100 * rate / (p->cluster.flops * p->plan->devices));
-    fprintf(f, "\ndevices %d of kind %s on %lld node%s\n", p->plan->devices,
-            profile_times_device(p->times), (long long)p->cluster.nodes,
-            p->cluster.nodes > 1 ? "s" : "");
+    if (utilization(p, rate) > 0)
+        fprintf(f, " (%.1f %% of the peak)", 100 * utilization(p, rate));
+    fputs("\nbetween ", f);
+    print_duration(p->sim.low_us, f);
+    fputs(" and ", f);
+    print_duration(p->sim.high_us, f);
+    const char *comma = "; rests on";
+    for (int k = COST_UNKNOWN + 1; k < COST_SOURCES_COUNT; k++)
+        if (p->sim.share[k] > 0) {
+            fprintf(f, "%s %s times for %.1f %%", comma,
+                    cost_source_name((enum cost_source)k), 100 * p->sim.share[k]);
+            comma = ",";
+        }
+    fputc('\n', f);
+}
+
+static void print_head(const struct predict *p, FILE *f) {
+    int64_t nodes = cluster_nodes(&p->cluster);
+    if (p->provider)
+        print_speed(p, f);
+    fprintf(f, "devices %d", p->plan->devices);
+    if (p->provider)
+        fprintf(f, " of kind %s", p->provider->device);
+    fprintf(f, " on %lld node%s\n", (long long)nodes, nodes > 1 ? "s" : "");
     fprintf(f, "batch   %lld in %lld micro-batches, %s\n", (long long)p->plan->batch,
             (long long)plan_micro_batches(p->plan), schedule_name(p->plan->schedule));
-    fprintf(f, "bounds  time: stage %d, memory: stage %d\n\n", p->sim.slowest,
-            p->sim.fullest);
+    fputs("bounds  ", f);
+    if (p->provider)
+        fprintf(f, "time: stage %d, ", p->sim.slowest);
+    fprintf(f, "memory: stage %d\n\n", fullest(p));
 }
 
 static void print_times(const struct predict *p, FILE *f) {
@@ -153,34 +222,32 @@ static void print_times(const struct predict *p, FILE *f) {
                 s->collective_us / 1e3, s->p2p_us / 1e3, s->update_us / 1e3,
                 s->bubble_us / 1e3, mesh);
     }
+    fputc('\n', f);
 }
 
 static void print_memory(const struct predict *p, FILE *f) {
-    fprintf(f, "\n%5s %8s %9s", "stage", "flying", "total MiB");
-    static const char *const names[MEM_COUNT] = {"params", "grads",  "optim",
-                                                 "activ",  "tempor", "buffers"};
+    fprintf(f, "%5s %9s %9s", "stage", "in flight", "total MiB");
     for (int c = 0; c < MEM_COUNT; c++)
-        fprintf(f, " %9s", names[c]);
+        fprintf(f, " %11s", memory_class_name((enum memory_class)c));
     fputc('\n', f);
-    for (int k = 0; k < p->sim.n_stages; k++) {
+    for (int k = 0; k < p->program->n_stages; k++) {
         const struct stage_program *sp = &p->program->stages[k];
-        fprintf(f, "%5d %8lld %9.1f", k, (long long)sp->slots,
+        fprintf(f, "%5d %9lld %9.1f", k, (long long)sp->slots,
                 (double)sp->arena_bytes / 1048576);
         for (int c = 0; c < MEM_COUNT; c++)
-            fprintf(f, " %9.1f", (double)sp->bytes[c] / 1048576);
+            fprintf(f, " %11.1f", (double)sp->bytes[c] / 1048576);
         fputc('\n', f);
     }
-    if (p->cluster.memory_bytes && memory_bytes(p) > p->cluster.memory_bytes)
-        fprintf(f, "\nstage %d needs %.1f MiB more than a device has\n", p->sim.fullest,
-                (double)(memory_bytes(p) - p->cluster.memory_bytes) / 1048576);
+    int stage = -1;
+    int64_t over = excess(p, &stage);
+    if (stage >= 0 && over > 0)
+        fprintf(f, "\nstage %d needs %.1f MiB more than a device has\n", stage,
+                (double)over / 1048576);
 }
 
-int predict_write_text(const struct predict *p, const char *path, struct err *err) {
-    struct file_out out;
-    if (file_out_open(&out, path, err) < 0)
-        return -1;
-    print_head(p, out.f);
-    print_times(p, out.f);
-    print_memory(p, out.f);
-    return file_out_close(&out, err);
+void predict_text(const struct predict *p, FILE *f) {
+    print_head(p, f);
+    if (p->provider)
+        print_times(p, f);
+    print_memory(p, f);
 }

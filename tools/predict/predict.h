@@ -8,17 +8,17 @@
 struct predict {
     struct plan *plan;
     struct cluster cluster;
-    struct profile_times *times;
+    struct cost_provider *provider; /* NULL: memory alone is asked for */
     struct program *program;
     struct cost cost;
-    struct simulation sim;
-    double estimate_us; /* the closed form, beside the simulated time */
+    struct simulation sim; /* of times, only with a provider */
+    double estimate_us;    /* the closed form, beside the simulated time */
 };
 
-/* "weft-prediction/1"; path "-" is stdout. */
-int predict_write_json(const struct predict *p, const char *path, struct err *err);
+/* "weft-prediction/1". */
+json_t *predict_json(const struct predict *p);
 /* A table for people. */
-int predict_write_text(const struct predict *p, const char *path, struct err *err);
+void predict_text(const struct predict *p, FILE *f);
 
 /* Floating point operations of a step: forward and twice as much backward, without what is
  * made again. */

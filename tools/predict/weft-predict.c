@@ -3,28 +3,47 @@
  *
  *     weft-predict -p profile.db plan.json | jq .time
  *
- * Plan to program, program through the simulator, result as one JSON document. */
+ * Plan to program, program through the simulator, result as one JSON document; and so for every
+ * plan that stands in the input. */
 #include "predict.h"
 
+#include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct options {
     const char *profile, *plan, *cluster, *device, *trace, *trace_ranks, *output;
-    bool text;
+    bool text, memory, datasheets;
 };
+
+static int check_options(const struct options *o, struct err *err) {
+    if (strcmp(o->trace_ranks, "first") && strcmp(o->trace_ranks, "all"))
+        return err_usage(err, "--trace-ranks: expected first or all, got \"%.32s\"",
+                         o->trace_ranks);
+    if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
+        return err_usage(err, "--trace -: give the prediction another place with -o");
+    if (o->memory && (o->trace || o->datasheets))
+        return err_usage(err, "--memory: needs no times, so no %s",
+                         o->trace ? "--trace" : "--datasheets");
+    return 0;
+}
 
 static int parse(struct options *o, int argc, char **argv, struct err *err) {
     *o = (struct options){.plan = "-", .trace_ranks = "first", .output = "-"};
     const struct opt options[] = {
-        {'p', "profile", OPT_STR, "FILE", "the profile database", &o->profile},
+        {'p', "profile", OPT_STR, "FILE", "the profile database (none: datasheets)",
+         &o->profile},
         {0, "cluster", OPT_STR, "CLUSTER",
-         "\"node:4 gpu:8\" or a file (one node holding all)", &o->cluster},
+         "\"node:4 gpu:8\" or a file (the plan's, or one node)", &o->cluster},
         {0, "device", OPT_STR, "KIND",
          "device kind (the cluster's, or the profile's only one)", &o->device},
+        {0, "datasheets", OPT_FLAG, NULL,
+         "take what the profile lacks from the cluster's datasheets", &o->datasheets},
+        {0, "memory", OPT_FLAG, NULL, "predict memory alone", &o->memory},
         {0, "trace", OPT_STR, "FILE",
          "write the simulated timeline, in Chrome trace format", &o->trace},
         {0, "trace-ranks", OPT_STR, "WHICH",
@@ -35,7 +54,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         {0},
     };
     const struct opt_tool tool = {
-        "weft-predict", "-p FILE [options] [PLAN]",
+        "weft-predict", "[-p FILE] [options] [PLAN]",
         "Predicts time and memory of a training step under a plan.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n < 0)
@@ -44,49 +63,48 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         return err_usage(err, "expected one plan, got %d operands", n);
     if (n == 1)
         o->plan = argv[0];
-    if (!o->profile)
-        return err_usage(err, "no profile: name it with -p");
-    if (strcmp(o->trace_ranks, "first") && strcmp(o->trace_ranks, "all"))
-        return err_usage(err, "--trace-ranks: expected first or all, got \"%.32s\"",
-                         o->trace_ranks);
-    if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
-        return err_usage(err, "--trace -: give the prediction another place with -o");
-    return 0;
+    return check_options(o, err);
 }
 
+static const char *plan_name(const struct options *o) {
+    return strcmp(o->plan, "-") ? o->plan : "standard input";
+}
+
+/* The one that is asked for, else the one that the plan was made for. */
 static int choose_cluster(struct predict *p, const struct options *o, struct err *err) {
-    p->cluster = cluster_single_node(p->plan->devices);
+    p->cluster =
+        p->plan->cluster ? *p->plan->cluster : cluster_single_node(p->plan->devices);
     if (o->cluster && cluster_read(&p->cluster, o->cluster, err) < 0)
         return -1;
     if (cluster_devices(&p->cluster) < p->plan->devices)
         return err_input(err, "%s: the plan needs %d devices, the cluster has %lld",
-                         strcmp(o->plan, "-") ? o->plan : "standard input",
-                         p->plan->devices, (long long)cluster_devices(&p->cluster));
+                         plan_name(o), p->plan->devices,
+                         (long long)cluster_devices(&p->cluster));
     return 0;
 }
 
-static int load_profile(struct predict *p, const struct options *o, struct err *err) {
-    const char *device = o->device            ? o->device
-                         : *p->cluster.device ? p->cluster.device
-                                              : NULL;
-    struct profile *db = profile_open(o->profile, false, err);
-    if (!db)
-        return -1;
-    p->times = profile_load(db, device, err);
-    profile_close(db);
-    return p->times ? 0 : -1;
+/* Without a profile there are the cluster's datasheets; without them there is memory alone. */
+static int choose_provider(struct predict *p, const struct options *o, struct err *err) {
+    if (o->memory)
+        return 0;
+    bool datasheets = o->datasheets || !o->profile;
+    p->provider = provider_open(o->profile, o->device, &p->cluster, datasheets, err);
+    if (p->provider || o->profile || o->datasheets || o->trace || o->device)
+        return p->provider ? 0 : -1;
+    note("weft-predict: memory alone: no profile, and %s", err->msg);
+    *err = (struct err){0};
+    return 0;
 }
 
-/* Missing keys are found before anything is drawn: costs are looked up for the estimate
- * first, which needs the same ones. */
-static int simulate(struct predict *p, const struct options *o, struct err *err) {
-    p->estimate_us = estimate_program_us(p->program, &p->cost);
-    for (int t = 0; t < p->program->n_transfers; t++)
-        cost_transfer(&p->cost, p->program, &p->program->transfers[t]);
-    if (cost_check(&p->cost, o->profile, p->plan, err) < 0)
-        return -1;
-    if (!o->trace)
-        return simulate_program(p->program, &p->cost, NULL, &p->sim, err);
+static void list_missing(const struct cost *c) {
+    char key[160];
+    for (int64_t i = 0; i < c->n_missing; i++)
+        note_verbose("missing: %s, needed %lld times",
+                     cost_key_format(&c->missing[i], key, sizeof key),
+                     (long long)c->missing[i].count);
+}
+
+static int simulate_traced(struct predict *p, const struct options *o, struct err *err) {
     struct trace *trace = trace_open(o->trace, err);
     if (!trace)
         return -1;
@@ -98,34 +116,100 @@ static int simulate(struct predict *p, const struct options *o, struct err *err)
     return trace_close(trace, err);
 }
 
+/* Missing keys are found before anything is drawn. */
+static int simulate(struct predict *p, const struct options *o, struct err *err) {
+    cost_program(&p->cost, p->program);
+    list_missing(&p->cost);
+    if (cost_check(&p->cost, o->profile ? o->profile : "the cluster", o->plan, p->plan,
+                   err) < 0)
+        return -1;
+    double start = now_s();
+    p->estimate_us = estimate_program_us(p->program, &p->cost);
+    int rc = o->trace ? simulate_traced(p, o, err)
+                      : simulate_program(p->program, &p->cost, NULL, &p->sim, err);
+    note_verbose("weft-predict: %lld actions simulated in %.1f ms",
+                 (long long)p->sim.actions, (now_s() - start) * 1e3);
+    return rc;
+}
+
 static int predict(struct predict *p, const struct options *o, struct err *err) {
-    p->plan = plan_read(o->plan, err);
-    if (!p->plan || choose_cluster(p, o, err) < 0 || load_profile(p, o, err) < 0)
+    if (choose_cluster(p, o, err) < 0 || choose_provider(p, o, err) < 0)
         return -1;
     p->program = program_compile(p->plan, err);
     if (!p->program)
         return -1;
-    cost_init(&p->cost, p->times, &p->cluster);
-    double start = now_s();
-    if (simulate(p, o, err) < 0)
+    cost_init(&p->cost, p->provider, &p->cluster);
+    return p->provider ? simulate(p, o, err) : 0;
+}
+
+static void release(struct predict *p) {
+    simulation_release(&p->sim);
+    cost_release(&p->cost);
+    program_destroy(p->program);
+    provider_destroy(p->provider);
+    plan_destroy(p->plan);
+}
+
+static void write_prediction(const struct predict *p, const struct options *o, FILE *f) {
+    if (o->text) {
+        predict_text(p, f);
+        return;
+    }
+    json_t *doc = predict_json(p);
+    json_write(doc, f);
+    json_decref(doc);
+}
+
+static int predict_document(const json_t *doc, const struct options *o, FILE *f,
+                            struct err *err) {
+    struct predict p = {.plan = plan_from_json(doc, err)};
+    int rc = p.plan ? predict(&p, o, err) : err_prefix(err, "%s", plan_name(o));
+    if (rc == 0)
+        write_prediction(&p, o, f);
+    release(&p);
+    return rc;
+}
+
+/* All plans of the text, one after the other. */
+static int predict_all(const char *text, size_t size, const struct options *o, FILE *f,
+                       struct err *err) {
+    int line = 0, n = 0, rc = 0;
+    for (json_t *doc;
+         rc == 0 && (doc = json_parse_next(&text, &size, &line, plan_name(o), err));
+         json_decref(doc)) {
+        if (o->trace && size)
+            rc = err_usage(err, "--trace: expected one plan, got several");
+        if (rc == 0)
+            rc = predict_document(doc, o, f, err);
+        n++;
+    }
+    if (rc == 0 && !err->status && !n)
+        return err_input(err, "%s: expected a plan, got nothing", plan_name(o));
+    return rc == 0 && err->status ? -1 : rc;
+}
+
+static int run(const struct options *o, struct err *err) {
+    struct file_out out;
+    size_t size;
+    char *text = file_read(o->plan, 0, &size, err);
+    if (!text)
         return -1;
-    note_verbose("weft-predict: %lld actions simulated in %.1f ms",
-                 (long long)p->sim.actions, (now_s() - start) * 1e3);
-    return o->text ? predict_write_text(p, o->output, err)
-                   : predict_write_json(p, o->output, err);
+    int rc = file_out_open(&out, o->output, err);
+    if (rc == 0 && predict_all(text, size, o, out.f, err) < 0) {
+        file_out_abort(&out);
+        rc = -1;
+    } else if (rc == 0) {
+        rc = file_out_close(&out, err);
+    }
+    free(text);
+    return rc;
 }
 
 int main(int argc, char **argv) {
     struct err err = {0};
     struct options o;
-    struct predict p = {0};
     int rc = parse(&o, argc, argv, &err);
     if (rc == 0)
-        rc = predict(&p, &o, &err);
-    simulation_release(&p.sim);
-    cost_release(&p.cost);
-    program_destroy(p.program);
-    profile_times_destroy(p.times);
-    plan_destroy(p.plan);
+        rc = run(&o, &err);
     return rc < 0 ? err_report(&err, "weft-predict") : EXIT_DONE;
 }

@@ -35,29 +35,49 @@ static int64_t aligned(int64_t elems) {
     return (4 * elems + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool is_old(const struct work *w, bool out, int i) {
-    return w->old >> (i + 8 * out) & 1;
+static bool is_old(const struct instr_info *info, bool out, int i) {
+    return (out ? info->out[i].flags : info->in[i].flags) & OPERAND_OLD;
 }
 
 /* Of one set of the old operands, or of the others. */
-static int64_t part_bytes(const struct work *w, bool old) {
+static int64_t part_bytes(const struct instr_info *info, const struct instr_work *w,
+                          bool old) {
     int64_t bytes = 0;
-    for (int i = 0; i < w->n_in; i++)
-        bytes += is_old(w, false, i) == old ? aligned(w->in[i]) : 0;
-    for (int i = 0; i < w->n_out; i++)
-        bytes += is_old(w, true, i) == old ? aligned(w->out[i]) : 0;
+    for (int i = 0; i < info->n_in; i++)
+        bytes += is_old(info, false, i) == old ? aligned(w->in[i]) : 0;
+    for (int i = 0; i < info->n_out; i++)
+        bytes += is_old(info, true, i) == old ? aligned(w->out[i]) : 0;
     return bytes;
 }
 
-static int count_sets(const struct work *w, int64_t budget) {
-    int64_t old = part_bytes(w, true), room = budget - part_bytes(w, false) - ALIGN;
-    int64_t most = w->update ? UPDATE_BYTES : OLD_BYTES;
+/* The update touches everything once a step. */
+static bool is_update(enum opcode code) {
+    return code == I_sum_squares || code == I_adamw || code == I_sgd;
+}
+
+static int count_sets(enum opcode code, const struct instr_work *w, int64_t budget) {
+    const struct instr_info *info = instr_info(code);
+    int64_t old = part_bytes(info, w, true);
+    int64_t room = budget - part_bytes(info, w, false) - ALIGN;
+    int64_t most = is_update(code) ? UPDATE_BYTES : OLD_BYTES;
     int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
 }
 
-int64_t bench_bytes(const struct work *w, int64_t budget) {
-    return part_bytes(w, false) + count_sets(w, budget) * part_bytes(w, true) + ALIGN;
+/* What a copy reads: every other run of its source, as a slice of two. */
+static struct instr_work work_of(const struct enum_key *key) {
+    struct instr_work w;
+    instr_work(key->code, &key->n, &w);
+    if (key->code == I_copy)
+        w.in[0] *= 2;
+    return w;
+}
+
+int64_t bench_bytes(const struct enum_key *key, int64_t budget) {
+    const struct instr_info *info = instr_info(key->code);
+    struct instr_work w = work_of(key);
+    return part_bytes(info, &w, false) +
+           count_sets(key->code, &w, budget) * part_bytes(info, &w, true) + ALIGN;
 }
 
 /* ---- operands ------------------------------------------------------------ */
@@ -83,9 +103,8 @@ static void fill_ids(int32_t *p, int64_t n, int64_t below) {
 }
 
 /* Takes the operand's place from what is left of the old or of the other ones. */
-static void *take(const struct work *w, bool out, int i, int64_t elems, char **fresh,
-                  char **old) {
-    char **at = is_old(w, out, i) ? old : fresh, *p = *at;
+static void *take(bool is_old, int64_t elems, char **fresh, char **old) {
+    char **at = is_old ? old : fresh, *p = *at;
     *at += aligned(elems);
     return elems ? p : NULL;
 }
@@ -93,40 +112,42 @@ static void *take(const struct work *w, bool out, int i, int64_t elems, char **f
 /* The addresses of the operands, the old ones of this set. */
 static void operands(const struct bench *b, int set, union instr_src *in,
                      union instr_dst *out) {
-    const struct work *w = &b->work;
+    const struct instr_work *w = &b->work;
     char *fresh = b->memory;
-    char *old = b->memory + part_bytes(w, false) + set * part_bytes(w, true);
-    for (int i = 0; i < INSTR_MAX_IN; i++)
-        in->v[i] = take(w, false, i, i < w->n_in ? w->in[i] : 0, &fresh, &old);
-    for (int i = 0; i < INSTR_MAX_OUT; i++)
-        out->v[i] = take(w, true, i, i < w->n_out ? w->out[i] : 0, &fresh, &old);
+    char *old = b->memory + part_bytes(b->info, w, false) +
+                set * part_bytes(b->info, w, true);
+    for (int i = 0; i < b->info->n_in; i++)
+        in->v[i] = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
+    for (int i = 0; i < b->info->n_out; i++)
+        out->v[i] = take(is_old(b->info, true, i), w->out[i], &fresh, &old);
 }
 
 /* The old operands of one set; with the first, the others too. */
 static void fill_set(const struct bench *b, int set) {
-    const struct work *w = &b->work;
+    const struct instr_work *w = &b->work;
     union instr_src in;
     union instr_dst out;
     operands(b, set, &in, &out);
-    for (int i = 0; i < w->n_in; i++) {
-        if (!in.v[i] || (set && !is_old(w, false, i)))
+    for (int i = 0; i < b->info->n_in; i++) {
+        if (!in.v[i] || (set && !is_old(b->info, false, i)))
             continue;
-        if (i == w->ids)
-            fill_ids(in.v[i], w->in[i], w->n_ids);
+        if (b->info->in[i].flags & OPERAND_IDS)
+            fill_ids(in.v[i], w->in[i], w->below[i]);
         else
             fill_floats(in.v[i], w->in[i]);
     }
-    for (int i = 0; i < w->n_out; i++)
-        if (out.v[i] && (!set || is_old(w, true, i)))
+    for (int i = 0; i < b->info->n_out; i++)
+        if (out.v[i] && (!set || is_old(b->info, true, i)))
             fill_floats(out.v[i], w->out[i]);
 }
 
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {
-    work_of(key, &b->work);
+    b->work = work_of(key);
+    b->info = instr_info(key->code);
     b->key = *key;
-    b->sets = count_sets(&b->work, b->budget);
+    b->sets = count_sets(key->code, &b->work, b->budget);
     b->next = 0;
-    int64_t bytes = bench_bytes(&b->work, b->budget);
+    int64_t bytes = bench_bytes(key, b->budget);
     if (bytes > b->size) {
         free(b->memory);
         b->size = 0;
@@ -136,8 +157,8 @@ int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) 
                               (long long)bytes);
         b->size = bytes;
     }
-    if (key->code == I_copy) { /* every other run of the source, as a slice of two */
-        int64_t inner = key->n[1], rows = key->n[0] / inner;
+    if (key->code == I_copy) {
+        int64_t inner = key->n.copy.inner, rows = key->n.copy.elems / inner;
         b->copy = (struct copy){
             .rank = 2, .size = {rows, inner}, .src = {2 * inner, 1}, .dst = {inner, 1}};
     }
@@ -156,13 +177,9 @@ void bench_release(struct bench *b) {
 void bench_run(struct bench *b) {
     union instr_src in;
     union instr_dst out;
-    int64_t elems = b->key.n[0];
+    int64_t elems = b->key.n.v[0];
     operands(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
-    if (b->key.code == I_fill) {
-        memset(out.fill.y, 0, (size_t)elems * sizeof(float));
-        return;
-    }
     struct device_args args = {.eps = 1e-5f,
                                .scale = 1e-3f,
                                .rate = 0.1f,
@@ -178,9 +195,7 @@ void bench_run(struct bench *b) {
                                .decay = 0.1f,
                                .momentum = 0.9f,
                                .step = 10};
-    union instr_n n = {{0}};
-    memcpy(n.v, b->key.n, sizeof b->key.n);
-    device_exec(b->key.code, &n, &in, &out, &args);
+    device_exec(b->key.code, &b->key.n, &in, &out, &args);
 }
 
 static double time_burst(struct bench *b, int burst) {

@@ -54,8 +54,10 @@ int roofline_parse(const char *text, struct roofline *r, struct err *err) {
         parse_rate(&p, &r->flops) == 0 && *p++ == ':' && parse_rate(&p, &r->bytes) == 0;
     if (good && *p == ':')
         good = (p++, parse_latency(&p, &r->latency_us) == 0);
-    if (good && !*p)
+    if (good && !*p && strlen(text) < 64) {
+        snprintf(r->source, sizeof r->source, "roofline %s", text);
         return 0;
+    }
     err_usage(err, "--roofline: expected FLOPS:BYTES_PER_S[:LATENCY], got \"%.64s\"", text);
     return err_hint(err, "such as --roofline 312T:1.5T:5us");
 }
@@ -88,6 +90,9 @@ int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err)
                (!n || strcmp(links[0].name, links[n].name));
         n++;
     }
+    good = good && strlen(text) < 128;
+    for (int i = 0; good && i < n; i++)
+        snprintf(links[i].source, sizeof links[i].source, "roofline %s", text);
     if (good && n)
         return n;
     err_usage(err,
@@ -97,26 +102,25 @@ int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err)
     return err_hint(err, "such as --links \"node:200G:5us cross:25G:10us\"");
 }
 
-double roofline_us(const struct roofline *r, const struct work *w) {
-    double arithmetic = w->flops / r->flops, traffic = w->bytes / r->bytes;
+double roofline_us(const struct roofline *r, const struct instr_work *w) {
+    double arithmetic = w->flops / r->flops, traffic = 4 * w->touched / r->bytes;
     return r->latency_us + 1e6 * fmax(arithmetic, traffic);
 }
 
 int roofline_put_ops(struct profile *p, const char *device, const struct roofline *r,
                      const struct enumeration *e, int64_t *added, struct err *err) {
     for (int64_t i = 0; i < e->n; i++) {
-        struct work w;
+        struct instr_work w;
         char shape[160];
-        union instr_n n = {{0}};
-        memcpy(n.v, e->p[i].n, sizeof e->p[i].n);
-        instr_shape_format(e->p[i].code, &n, shape, sizeof shape);
-        work_of(&e->p[i], &w);
+        enum opcode code = e->p[i].code;
+        instr_shape_format(code, &e->p[i].n, shape, sizeof shape);
+        instr_work(code, &e->p[i].n, &w);
         struct profile_op row = {.device = device,
-                                 .instr = opcode_name(e->p[i].code),
+                                 .instr = opcode_name(code),
                                  .shape = shape,
                                  .dtype = "f32",
                                  .median_us = roofline_us(r, &w),
-                                 .source = "roofline"};
+                                 .source = r->source};
         if (profile_has_op(p, device, row.instr, shape))
             continue;
         if (profile_put_op(p, &row, err) < 0)
@@ -164,28 +168,42 @@ static int put_series(struct series *s, const char *collective, int64_t g,
     }
 }
 
-int links_put(struct profile *p, const char *device, const struct link *links, int n,
-              int64_t max_devices, int64_t max_bytes, int64_t *added, struct err *err) {
+static bool wanted(const struct enumeration *e, int64_t size, int64_t max_devices) {
+    enum { EVERY_SIZE = 64 }; /* beyond, only what axes of a mesh can make */
+    bool named = false;
+    for (int64_t i = 0; i < e->n_comm && !named; i++)
+        named = e->comm[i].size == size;
+    return named || size <= EVERY_SIZE || enumerate_factor(size, max_devices);
+}
+
+static int put_link(struct series *s, const struct enumeration *e, int64_t max_devices,
+                    struct err *err) {
     static const char *const names[] = {"all_gather", "all_reduce", "reduce_scatter",
                                         "all_to_all"};
-    enum { EVERY_SIZE = 64 }; /* beyond, only what axes of a mesh can make */
+    if (put_series(s, "p2p", 2, err) < 0)
+        return -1;
+    for (int64_t g = 2; g <= max_devices; g++)
+        for (int k = 0; k < 4 && wanted(e, g, max_devices); k++)
+            if (put_series(s, names[k], g, err) < 0)
+                return -1;
+    return 0;
+}
+
+int links_put(struct profile *p, const char *device, const struct link *links, int n,
+              int64_t max_devices, const struct enumeration *e, int64_t *added,
+              struct err *err) {
     for (int l = 0; l < n; l++) {
         struct series s = {.profile = p,
                            .link = &links[l],
-                           .max_bytes = max_bytes,
+                           .max_bytes = 4 * e->largest_comm_elems,
                            .added = added,
                            .row = {.device = device,
                                    .stride = 1,
                                    .groups = 1,
                                    .link = links[l].name,
-                                   .source = "roofline"}};
-        if (put_series(&s, "p2p", 2, err) < 0)
+                                   .source = links[l].source}};
+        if (put_link(&s, e, max_devices, err) < 0)
             return -1;
-        for (int64_t g = 2; g <= max_devices; g++)
-            for (int k = 0; k < 4; k++)
-                if ((g <= EVERY_SIZE || enumerate_factor(g, max_devices)) &&
-                    put_series(&s, names[k], g, err) < 0)
-                    return -1;
     }
     return 0;
 }

@@ -14,21 +14,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- profile-op-work.c: what an instruction touches ---------------------- */
-
-struct work {
-    int n_in, n_out;
-    int64_t in[INSTR_MAX_IN], out[INSTR_MAX_OUT]; /* elements; 0 = absent */
-    unsigned old;      /* operands last touched long ago: bit i of in, bit 8 + i of out */
-    bool update;       /* touches everything once a step */
-    int ids;           /* operand that holds ids, or -1 */
-    int64_t n_ids;     /* ids are 0..n_ids-1 */
-    double flops;      /* multiply-adds count 2 */
-    double bytes;      /* read and written */
-    int64_t footprint; /* bytes of all operands */
-};
-void work_of(const struct enum_key *key, struct work *w);
-
 /* ---- profile-op-bench.c: running and timing ------------------------------ */
 
 struct limits {
@@ -49,14 +34,15 @@ struct bench {
     int64_t budget; /* bytes, set before use */
     char *memory;
     int64_t size;
-    struct work work;
+    struct instr_work work;
+    const struct instr_info *info;
     struct enum_key key;
     int sets, next;
     struct copy copy;
 };
 /* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
  * operand takes more; so with budget 0 the least. */
-int64_t bench_bytes(const struct work *w, int64_t budget);
+int64_t bench_bytes(const struct enum_key *key, int64_t budget);
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err);
 void bench_run(struct bench *b); /* once, on the next set */
 /* 0, or 1 when interrupted. */
@@ -76,9 +62,11 @@ void ranks_stop(struct ranks *r);
 
 struct roofline {
     double flops, bytes, latency_us; /* per second; of one instruction */
+    char source[80];                 /* of its rows: "roofline 312T:1.5T:5us" */
 };
 struct link {
-    char name[8]; /* node or cross */
+    char source[144]; /* of its rows: "roofline " and the whole of --links */
+    char name[8];     /* node or cross */
     double bytes, latency_us;
 };
 enum { MAX_LINKS = 2 };
@@ -86,11 +74,13 @@ enum { MAX_LINKS = 2 };
 int roofline_parse(const char *text, struct roofline *r, struct err *err);
 /* "node:200G:5us cross:25G:10us"; returns the number of links. */
 int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err);
-double roofline_us(const struct roofline *r, const struct work *w);
+double roofline_us(const struct roofline *r, const struct instr_work *w);
 /* Writes every row that is missing; *added counts them. */
 int roofline_put_ops(struct profile *p, const char *device, const struct roofline *r,
                      const struct enumeration *e, int64_t *added, struct err *err);
+/* Of groups of all sizes that a mesh of max_devices may have, and those that e names. */
 int links_put(struct profile *p, const char *device, const struct link *links, int n,
-              int64_t max_devices, int64_t max_bytes, int64_t *added, struct err *err);
+              int64_t max_devices, const struct enumeration *e, int64_t *added,
+              struct err *err);
 
 #endif

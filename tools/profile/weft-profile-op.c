@@ -25,7 +25,7 @@ enum { MAX_MICRO_BATCHES = 32, MAX_DEVICES = 1 << 16, MAX_THREADS = 4096, MAX_OV
 static const double WIDE = 0.1; /* spread of a row that is worth measuring again */
 
 struct options {
-    const char *model, *path, *device, *micro_batch, *roofline, *links;
+    const char *model, *plan, *path, *device, *micro_batch, *roofline, *links;
     struct opt_list set;
     int64_t max_devices, threads, over, ranks, memory;
     double row_s, error;
@@ -63,6 +63,8 @@ struct tool {
 static int parse_options(struct options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
         {'m', "model", OPT_STR, "MODEL", "the model: gpt:1.3B, mlp or a file", &o->model},
+        {0, "plan", OPT_STR, "PLAN", "instead of a model: only what this plan needs",
+         &o->plan},
         {0, "set", OPT_LIST, "SIZES", "override sizes: layers=4,hidden=512", &o->set},
         {'p', "profile", OPT_STR, "FILE", "the profile database; made if it is not there",
          &o->path},
@@ -88,7 +90,7 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         {0},
     };
     const struct opt_tool tool = {
-        "weft-profile-op", "-m MODEL -p FILE [options]",
+        "weft-profile-op", "-m MODEL | --plan PLAN -p FILE [options]",
         "Times the instructions that plans of a model can need on this device.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n > 0)
@@ -121,8 +123,11 @@ static int in_range(const char *option, int64_t v, int64_t most, struct err *err
 
 static int check_options(struct tool *t, struct err *err) {
     struct options *o = &t->o;
-    if (!o->model)
-        return err_usage(err, "no model given: -m MODEL");
+    if (!o->model == !o->plan)
+        return err_usage(err, o->model ? "-m and --plan: expected one of them"
+                                       : "no model given: -m MODEL");
+    if (o->plan && o->set.n)
+        return err_usage(err, "--set: the plan says the sizes");
     if (!o->path)
         return err_usage(err, "no database given: -p FILE");
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
@@ -178,9 +183,7 @@ static void choose_ranks(struct tool *t) {
 /* ---- rows ---------------------------------------------------------------- */
 
 static char *key_shape(const struct enum_key *key, char *buf, size_t n) {
-    union instr_n shape = {{0}};
-    memcpy(shape.v, key->n, sizeof key->n);
-    return instr_shape_format(key->code, &shape, buf, n);
+    return instr_shape_format(key->code, &key->n, buf, n);
 }
 
 /* All --set options as one. */
@@ -194,21 +197,39 @@ static char *join_sets(const struct opt_list *list) {
     return all;
 }
 
+/* What one plan needs, on the cluster that it was made for. */
+static int enumerate_plan(struct tool *t, struct err *err) {
+    struct plan *plan = plan_read(t->o.plan, err);
+    struct program *g = plan ? program_compile(plan, err) : NULL;
+    if (g) {
+        struct cluster cluster =
+            plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
+        enumerate_program(g, &cluster, &t->keys);
+        t->o.max_devices = plan->devices;
+    }
+    program_destroy(g);
+    plan_destroy(plan);
+    return g ? 0 : -1;
+}
+
 static int enumerate(struct tool *t, struct err *err) {
+    if (t->o.plan)
+        return enumerate_plan(t, err);
     char *set = join_sets(&t->o.set);
     struct model *m = model_load(t->o.model, set, err);
     free(set);
     if (!m)
         return -1;
-    enumerate_keys(m, t->micro_batches, t->n_micro_batches, t->o.max_devices, &t->keys);
+    enumerate_model(m, t->micro_batches, t->n_micro_batches, t->o.max_devices, &t->keys);
     model_destroy(m);
     return 0;
 }
 
 /* The speed of this device, roughly: two short measurements. */
 static int calibrate(struct tool *t, struct err *err) {
-    static const struct enum_key product = {I_linear, {256, 512, 512, 0, 0}};
-    static const struct enum_key add = {I_add, {1 << 20}};
+    static const struct enum_key product = {I_linear,
+                                            {.linear = {.m = 256, .n = 512, .k = 512}}};
+    static const struct enum_key add = {I_add, {.add = {.elems = 1 << 20}}};
     const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
     struct measured p, a;
     if (bench_prepare(&t->bench, &product, err) < 0)
@@ -221,25 +242,26 @@ static int calibrate(struct tool *t, struct err *err) {
     double ranks = (double)t->limits.over;
     t->roofline =
         (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
-                          .bytes = 1e6 * t->bench.work.bytes / a.median_us / ranks,
+                          .bytes = 4e6 * t->bench.work.touched / a.median_us / ranks,
                           .latency_us = 0.5};
     return 0;
 }
 
 /* What one row will take: filling the operands, two runs at least, some thirty at most. */
-static double estimate_row_s(const struct tool *t, const struct work *w, double run_us) {
+static double estimate_row_s(const struct tool *t, const struct enum_key *key,
+                             double run_us) {
     double least = t->limits.over > 1 ? 0.06 : 10e-6, run = fmax(1e-6 * run_us, least);
-    double fill = 4.0 * (double)bench_bytes(w, t->bench.budget) / t->roofline.bytes;
+    double fill = 4.0 * (double)bench_bytes(key, t->bench.budget) / t->roofline.bytes;
     return fill + fmax(2e-6 * run_us, fmin(t->limits.row_s, 30 * run));
 }
 
 static void add_row(struct tool *t, struct row *r) {
-    struct work w;
+    struct instr_work w;
     char shape[160];
-    work_of(&r->key, &w);
+    instr_work(r->key.code, &r->key.n, &w);
     r->run_us = roofline_us(&t->roofline, &w);
-    r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &w, r->run_us);
-    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&w, 0);
+    r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &r->key, r->run_us);
+    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&r->key, 0);
     if (t->profile && profile_has_op(t->profile, t->device, opcode_name(r->key.code),
                                      key_shape(&r->key, shape, sizeof shape))) {
         r->state = KNOWN;
@@ -347,8 +369,8 @@ static int compute(struct tool *t, struct err *err) {
     int64_t ops = 0, comms = 0;
     if (profile_begin(t->profile, err) < 0 ||
         roofline_put_ops(t->profile, t->device, &t->roofline, &t->keys, &ops, err) < 0 ||
-        links_put(t->profile, t->device, t->links, t->n_links, t->o.max_devices,
-                  4 * t->keys.largest_comm_elems, &comms, err) < 0 ||
+        links_put(t->profile, t->device, t->links, t->n_links, t->o.max_devices, &t->keys,
+                  &comms, err) < 0 ||
         profile_commit(t->profile, err) < 0)
         return -1;
     note("%lld instructions and %lld collectives computed for %s", (long long)ops,

@@ -106,7 +106,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
         return err_usage(err, "--devices: %lld, but the cluster has %lld",
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
-    p->memory_bytes = o.memory ? o.memory : p->cluster.memory_bytes;
+    p->memory_bytes = o.memory ? o.memory : cluster_memory(&p->cluster, 0, devices);
     p->batch = o.batch;
     p->optimizer = (enum optimizer)opt;
     p->max_stages = (int)o.max_stages;
@@ -126,13 +126,13 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
     if (r->space > 0)
         json_object_set_new(search, "space", json_real(r->space));
     json_t *cluster =
-        json_pack("{s:I, s:I}", "nodes", (json_int_t)p->cluster.nodes, "devices_per_node",
-                  (json_int_t)p->cluster.devices_per_node);
+        json_pack("{s:I, s:I}", "nodes", (json_int_t)cluster_nodes(&p->cluster),
+                  "devices_per_node", (json_int_t)p->cluster.groups[0].devices);
     if (p->memory_bytes)
         json_object_set_new(cluster, "memory_bytes", json_integer(p->memory_bytes));
     return json_pack("{s:s, s:o, s:o, s:{s:s, s:s}, s:{s:f, s:I}}", "tool",
                      "weft-search " WEFT_VERSION, "search", search, "cluster", cluster,
-                     "profile", "file", o.profile, "device", profile_times_device(p->times),
+                     "profile", "file", o.profile, "device", p->provider->device,
                      "predicted", "time_us", best->time_us, "memory_bytes",
                      (json_int_t)best->max_bytes);
 }
@@ -159,6 +159,7 @@ static int print_plans(const struct search_problem *p, const struct search_resul
     if (o.text)
         print_text(r, out.f);
     for (int i = 0; i < r->n && !o.text; i++) {
+        r->plans[i].plan->cluster = &p->cluster;
         json_decref(r->plans[i].plan->provenance);
         r->plans[i].plan->provenance = provenance(p, r, &r->plans[i]);
         json_t *doc = plan_to_json(r->plans[i].plan);
@@ -188,16 +189,16 @@ static int run(int operands, struct err *err) {
     if (check_options(&p, &algorithm, err) < 0)
         return -1;
     int rc = -1;
-    struct profile *db = profile_open(o.profile, false, err);
-    p.times = db ? profile_load(db, o.device, err) : NULL;
-    p.model = p.times ? model_load(o.model, o.set, err) : NULL;
+    struct cost_provider *provider =
+        provider_open(o.profile, o.device, &p.cluster, false, err);
+    p.provider = provider;
+    p.model = provider ? model_load(o.model, o.set, err) : NULL;
     if (p.model) {
         interrupt_catch();
         rc = search(&p, algorithm, err);
     }
     model_destroy(p.model);
-    profile_times_destroy((struct profile_times *)p.times);
-    profile_close(db);
+    provider_destroy(provider);
     return rc;
 }
 

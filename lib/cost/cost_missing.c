@@ -1,0 +1,170 @@
+/* What the provider did not know: an array in the order of first need with an open-addressing
+ * table over it, so that 60,000 misses of 12 shapes stay 12 entries; and the message and the
+ * commands that it becomes. */
+#include "common/mem.h"
+#include "common/rng.h"
+#include "cost/cost.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool key_equal(const struct cost_key *a, const struct cost_key *b) {
+    return a->code == b->code && a->group == b->group && !memcmp(&a->n, &b->n, sizeof a->n);
+}
+
+/* The slot of a key: its own or the free one where it belongs. */
+static int64_t *find_slot(const struct cost *c, const struct cost_key *k) {
+    uint64_t h = hash_bytes(&k->n, sizeof k->n, (uint64_t)k->code);
+    for (;; h++) {
+        int64_t *slot = &c->slots[h & (uint64_t)(c->n_slots - 1)];
+        if (!*slot || key_equal(&c->missing[*slot - 1], k))
+            return slot;
+    }
+}
+
+static void grow(struct cost *c) {
+    free(c->slots);
+    c->n_slots = c->n_slots ? 2 * c->n_slots : 64;
+    c->slots = mem_array((size_t)c->n_slots, sizeof *c->slots);
+    c->cap_missing = c->n_slots / 2;
+    c->missing = mem_grow(c->missing, (size_t)c->cap_missing, sizeof *c->missing);
+    for (int64_t i = 0; i < c->n_missing; i++)
+        *find_slot(c, &c->missing[i]) = i + 1;
+}
+
+void cost_note_missing(struct cost *c, const struct cost_key *k) {
+    if (c->n_missing == c->cap_missing)
+        grow(c);
+    int64_t *slot = find_slot(c, k);
+    if (!*slot) {
+        c->missing[c->n_missing] = *k;
+        *slot = ++c->n_missing;
+    }
+    c->missing[*slot - 1].count++;
+}
+
+/* ---- reporting --------------------------------------------------------------------- */
+
+bool cost_key_is_comm(const struct cost_key *k) {
+    return opcode_key(k->code) == KEY_COMM || opcode_key(k->code) == KEY_P2P;
+}
+
+char *cost_key_format(const struct cost_key *k, char *buf, size_t n) {
+    if (cost_key_is_comm(k)) {
+        snprintf(buf, n, "%s size=%lld stride=%lld %s %lld",
+                 k->code == I_send ? "p2p" : opcode_name(k->code), (long long)k->comm.size,
+                 (long long)k->comm.stride, k->comm.cross ? "cross" : "node",
+                 (long long)k->comm.bytes);
+        return buf;
+    }
+    char shape[128];
+    snprintf(buf, n, "%s %s", opcode_name(k->code),
+             instr_shape_format(k->code, &k->n, shape, sizeof shape));
+    return buf;
+}
+
+static void list_missing(const struct cost *c, char *buf, size_t n) {
+    enum { SHOWN = 3 };
+    size_t used = 0;
+    char key[160];
+    buf[0] = '\0';
+    for (int64_t i = 0; i < c->n_missing && i < SHOWN && used < n; i++)
+        used += (size_t)snprintf(buf + used, n - used, "%s%s", i ? "; " : "",
+                                 cost_key_format(&c->missing[i], key, sizeof key));
+    if (c->n_missing > SHOWN && used < n)
+        snprintf(buf + used, n - used, " ...");
+}
+
+/* Text that grows at its end and is cut where the room ends. */
+struct text {
+    char *p;
+    size_t n, used;
+};
+
+static void add(struct text *t, const char *fmt, ...) ERR_PRINTF(2, 3);
+
+static void add(struct text *t, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int more = vsnprintf(t->p + t->used, t->n - t->used, fmt, ap);
+    va_end(ap);
+    t->used += (size_t)more < t->n - t->used ? (size_t)more : t->n - t->used - 1;
+}
+
+/* What the name of a kind says of the ranks: "cpu-2t-over4" are two threads, four ranks a core. */
+static void add_device(struct text *t, const char *device) {
+    int threads = 0, over = 1, end = 0;
+    if (sscanf(device, "cpu-%dt%n-over%d%n", &threads, &end, &over, &end) >= 1 && end &&
+        !device[end]) {
+        if (threads != 1)
+            add(t, " --threads %d", threads);
+        if (over != 1)
+            add(t, " --over %d", over);
+    } else {
+        add(t, " --device %.63s", device);
+    }
+}
+
+/* Where the database is computed, so is what it lacks. */
+static void add_compute(struct text *t, const struct cost_provider *p) {
+    if (p && *p->roofline)
+        add(t, " --roofline %s", p->roofline);
+    if (p && *p->links)
+        add(t, " --links \"%s\"", p->links);
+}
+
+static void add_comm(struct text *t, const struct cost *c, const char *profile,
+                     const struct plan *plan) {
+    enum { USUAL_BYTES = 64 << 20 }; /* as far as weft-profile-comm goes by itself */
+    int64_t most = -1;
+    bool odd = false;
+    for (int64_t i = 0; i < c->n_missing; i++) {
+        const struct cost_key *k = &c->missing[i];
+        if (!cost_key_is_comm(k))
+            continue;
+        most = k->comm.bytes > most ? k->comm.bytes : most;
+        odd |= plan->devices % k->comm.size != 0;
+    }
+    if (most < 0)
+        return;
+    add(t, "%smpirun -n %d weft-profile-comm -p %.80s", t->used ? "; " : "", plan->devices,
+        profile);
+    if (odd)
+        add(t, " --all-sizes");
+    if (most > USUAL_BYTES)
+        add(t, " --max-bytes %lldM", (long long)((most + (1 << 20) - 1) >> 20));
+}
+
+/* The commands that measure what is missing. weft-profile-op reads off the plan's own program
+ * what that is, so it cannot leave anything out. */
+static int hint_commands(const struct cost *c, const char *profile, const char *plan_name,
+                         const struct plan *plan, struct err *err) {
+    char buf[480] = "";
+    struct text t = {buf, sizeof buf, 0};
+    const struct cost_provider *p = c->provider;
+    bool op = false, computed = p && *p->links;
+    for (int64_t i = 0; i < c->n_missing; i++)
+        op |= !cost_key_is_comm(&c->missing[i]);
+    if (op || computed) {
+        add(&t, "weft-profile-op --plan %.100s -p %.80s", plan_name, profile);
+        if (p)
+            add_device(&t, p->device);
+        add_compute(&t, p);
+    }
+    if (!computed)
+        add_comm(&t, c, profile, plan);
+    return err_hint(err, "measure with: %s", buf);
+}
+
+int cost_check(const struct cost *c, const char *profile, const char *plan_name,
+               const struct plan *plan, struct err *err) {
+    char list[600];
+    if (!c->n_missing)
+        return 0;
+    list_missing(c, list, sizeof list);
+    err_no(err, "%s lacks %lld shape%s on device %s: %s", profile, (long long)c->n_missing,
+           c->n_missing > 1 ? "s" : "", c->provider ? c->provider->device : "", list);
+    return hint_commands(c, profile, plan_name, plan, err);
+}

@@ -1,0 +1,168 @@
+/* Hops are counted per level and per unit that they leave; ranks of a unit stand in a row, so a
+ * unit is known by its first rank, and the members of a group inside it are a run of the sorted
+ * group. */
+#include "cost/links.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct count {
+    const struct cluster *c;
+    int64_t first, n; /* ranks that are looked at */
+    int64_t *flows;   /* [CLUSTER_LEVELS * n] ring hops out of a unit, by its first rank */
+    double *leaving;  /* [CLUSTER_LEVELS * n] share of a rank's bytes, all-to-all */
+};
+
+/* The level that holds both ends, and the unit of the level below around `a`. */
+static struct cluster_unit find_hop(const struct cluster *c, int64_t a, int64_t b,
+                                    int64_t *below_first, int64_t *below_end) {
+    struct cluster_unit u = {.first = a, .end = a + 1};
+    for (int k = 0; b < u.first || b >= u.end; k++) {
+        *below_first = u.first;
+        *below_end = u.end;
+        if (!cluster_unit(c, a, k, &u))
+            return (struct cluster_unit){0};
+    }
+    return u;
+}
+
+static int64_t slot_of(const struct count *t, int level, int64_t unit_first) {
+    int64_t at = unit_first > t->first ? unit_first - t->first : 0;
+    return level * t->n + at;
+}
+
+/* What one flow gets of a link: its share, but never more than the lanes that it can use. Out of
+ * a single device a ring takes a lane to every other member; out of a larger unit every member
+ * has a lane of its own. */
+static double share(const struct cluster_link *l, int64_t flows, int64_t lanes) {
+    double whole = l->bandwidth / (double)flows;
+    double most = l->bandwidth / (double)l->lanes * (double)lanes;
+    return whole < most ? whole : most;
+}
+
+static void slower(struct link_class *out, const struct cluster_unit *u, int64_t flows,
+                   double bandwidth) {
+    /* Where the cluster says no speeds, the outermost level counts. */
+    bool worse = !out->level || bandwidth <= 0 || bandwidth < out->bandwidth;
+    if (out->level && out->bandwidth <= 0 && bandwidth > 0)
+        worse = false;
+    if (worse) {
+        out->level = u->link->level;
+        out->flows = flows;
+        out->bandwidth = bandwidth;
+    }
+    out->cross |= u->cross;
+    if (u->link->latency_us > out->latency_us)
+        out->latency_us = u->link->latency_us;
+}
+
+/* Members of a sorted group that are below this rank. */
+static int64_t members_below(const int *group, int n, int64_t rank) {
+    int64_t lo = 0, hi = n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        *(group[mid] < rank ? &lo : &hi) = group[mid] < rank ? mid + 1 : mid;
+    }
+    return lo;
+}
+
+static int64_t members_in(const int *group, int n, int64_t first, int64_t end) {
+    return members_below(group, n, end) - members_below(group, n, first);
+}
+
+static void count_group(struct count *t, const int *group, int n) {
+    for (int i = 0; i < n; i++) {
+        int64_t rank = group[i], first = rank, end = rank + 1;
+        struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
+        t->flows[slot_of(t, u.level, first)]++;
+        int64_t inside = 1, below = rank;
+        for (int k = 0; inside < n && cluster_unit(t->c, rank, k, &u); k++) {
+            int64_t more = members_in(group, n, u.first, u.end);
+            t->leaving[slot_of(t, u.level, below)] += (double)(more - inside) / n;
+            inside = more;
+            below = u.first;
+        }
+    }
+}
+
+static void read_group(const struct count *t, const int *group, int n,
+                       struct link_class *out) {
+    for (int i = 0; i < n; i++) {
+        int64_t rank = group[i], first = rank, end = rank + 1, below = rank;
+        struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
+        int64_t flows = t->flows[slot_of(t, u.level, first)];
+        int64_t members = members_in(group, n, first, end);
+        int64_t lanes = end - first > 1 ? members : n - 1;
+        slower(out, &u, flows, share(u.link, flows, lanes));
+        for (int k = 0; cluster_unit(t->c, rank, k, &u); k++) {
+            double part = t->leaving[slot_of(t, u.level, below)];
+            /* A rank's (n-1)/n of the bytes leave at the pace of the fullest link. */
+            double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
+            if (pace > 0 && (out->pairs <= 0 || pace < out->pairs))
+                out->pairs = pace;
+            below = u.first;
+            if (u.first <= group[0] && u.end > group[n - 1])
+                break;
+        }
+    }
+}
+
+/* Is the rank the first of its group? Then it stands for the group. */
+static bool leads(const struct mesh *mesh, unsigned axes, int r) {
+    int coord[MESH_MAX_AXES];
+    mesh_coords(mesh, r, coord);
+    for (int a = 0; a < mesh->n_axes; a++)
+        if ((axes >> a & 1) && coord[a])
+            return false;
+    return true;
+}
+
+struct link_class links_of_group(const struct cluster *c, const struct mesh *mesh,
+                                 int64_t first_rank, unsigned axes) {
+    int devices = mesh_devices(mesh), n = mesh_group_size(mesh, axes);
+    struct link_class out = {0};
+    if (n <= 1)
+        return out;
+    struct count t = {.c = c, .first = first_rank, .n = devices};
+    size_t slots = (size_t)devices * CLUSTER_LEVELS;
+    t.flows = mem_array(slots, sizeof *t.flows);
+    t.leaving = mem_array(slots, sizeof *t.leaving);
+    int *group = mem_array((size_t)n, sizeof *group);
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < devices; r++) {
+            if (!leads(mesh, axes, r))
+                continue;
+            mesh_group(mesh, axes, r, group);
+            for (int i = 0; i < n; i++)
+                group[i] += (int)first_rank;
+            if (pass == 0)
+                count_group(&t, group, n);
+            else
+                read_group(&t, group, n, &out);
+        }
+    free(group);
+    free(t.flows);
+    free(t.leaving);
+    return out;
+}
+
+struct link_class links_of_ranks(const struct cluster *c, int64_t first, int64_t n) {
+    struct mesh mesh = {.n_axes = 1, .size = {(int)n}};
+    return links_of_group(c, &mesh, first, 1);
+}
+
+struct link_class links_of_message(const struct cluster *c, int64_t sender,
+                                   int64_t receiver, int64_t n) {
+    struct link_class out = {0};
+    int64_t first = receiver, end = receiver + 1;
+    if (sender == receiver)
+        return out;
+    struct cluster_unit u = find_hop(c, receiver, sender, &first, &end);
+    /* The receivers that stand in the same unit take theirs through the same link. */
+    int64_t flows = (end < receiver + n ? end : receiver + n) - receiver;
+    slower(&out, &u, flows, share(u.link, flows, 1));
+    out.pairs = out.bandwidth;
+    return out;
+}

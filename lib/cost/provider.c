@@ -1,0 +1,68 @@
+/* Which provider a tool gets: the profile, the datasheets of the cluster, or both. */
+#include "cost/provider.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *cost_source_name(enum cost_source s) {
+    static const char *const names[] = {
+#define X(id) #id,
+        COST_SOURCES(X)
+#undef X
+    };
+    return names[s];
+}
+
+void cost_sum_add(struct cost_sum *sum, struct cost_time t, double uses) {
+    sum->us[t.from] += uses * t.us;
+    sum->low_us += uses * t.low_us;
+    sum->high_us += uses * t.high_us;
+}
+
+void provider_destroy(struct cost_provider *p) {
+    if (p)
+        p->kind->destroy(p);
+}
+
+/* The rows of the kind that each group of the cluster names; one set for all where a kind is
+ * asked for or the cluster names none. */
+static struct cost_provider *load(struct profile *db, const char *device,
+                                  const struct cluster *c, struct err *err) {
+    struct profile_times *times[CLUSTER_MAX_GROUPS];
+    int n = 0, wanted = device ? 1 : c->n_groups;
+    for (; n < wanted; n++) {
+        const char *kind = device ? device : c->groups[n].device;
+        times[n] = profile_load(db, *kind ? kind : NULL, err);
+        if (!times[n])
+            break;
+    }
+    if (n == wanted)
+        return provider_profile(times, n);
+    while (n > 0)
+        profile_times_destroy(times[--n]);
+    return NULL;
+}
+
+static struct cost_provider *open_profile(const char *path, const char *device,
+                                          const struct cluster *c, struct err *err) {
+    struct profile *db = profile_open(path, false, err);
+    struct cost_provider *p = db ? load(db, device, c, err) : NULL;
+    profile_close(db);
+    return p;
+}
+
+struct cost_provider *provider_open(const char *path, const char *device,
+                                    const struct cluster *c, bool datasheets,
+                                    struct err *err) {
+    struct cost_provider *table = path ? open_profile(path, device, c, err) : NULL;
+    if (!datasheets || (path && !table))
+        return table;
+    struct cost_provider *sheets = provider_analytic(c, err);
+    if (!sheets) {
+        provider_destroy(table);
+        err_hint(err, "name a cluster with datasheets (--cluster v100-4x8) or a profile "
+                      "(-p FILE)");
+        return NULL;
+    }
+    return table ? provider_stack(table, sheets) : sheets;
+}

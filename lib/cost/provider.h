@@ -1,0 +1,90 @@
+/* provider.h - what answers "how long does this take": a measured table, datasheets, or one
+ * after the other.
+ *
+ * A provider gets a question (an instruction with its shape on a device of the cluster, a
+ * collective or a message with the link that it runs over) and says how long it takes, within
+ * which bounds, and what that rests on. One that does not know says so (from == COST_UNKNOWN);
+ * nothing is ever guessed silently. A new source of times is one more file with its three
+ * functions.
+ *
+ *     struct cost_provider *p = provider_open("profile.db", NULL, &cluster, true, &err);
+ *     struct cost_time t = p->kind->op(p, &(struct op_question){.code = I_gelu, .n = &i->n});
+ *     if (t.from != COST_UNKNOWN) ... t.us ...
+ *     provider_destroy(p);
+ */
+#ifndef WEFT_PROVIDER_H
+#define WEFT_PROVIDER_H
+
+#include "cost/links.h"
+#include "cost/profile.h"
+#include "program/program.h"
+
+/* What a time rests on. */
+#define COST_SOURCES(X) X(unknown) X(measured) X(datasheet)
+enum cost_source { COST_UNKNOWN, COST_MEASURED, COST_DATASHEET, COST_SOURCES_COUNT };
+const char *cost_source_name(enum cost_source s);
+
+struct cost_time {
+    double us;
+    double low_us, high_us; /* where the truth is expected */
+    double overlap; /* of communication: part that goes on beside computation, 0..1 */
+    enum cost_source from; /* COST_UNKNOWN: all the rest is 0 */
+};
+
+/* Times added up: what the sum rests on, and its bounds. */
+struct cost_sum {
+    double us[COST_SOURCES_COUNT]; /* by source */
+    double low_us, high_us;
+};
+void cost_sum_add(struct cost_sum *sum, struct cost_time t, double uses);
+
+struct op_question {
+    int group; /* of the cluster: which devices */
+    enum opcode code;
+    const union instr_n *n;
+};
+
+/* A collective, or (code == I_send) one message. */
+struct comm_question {
+    int group; /* of the cluster: that of the first rank */
+    enum opcode code;
+    int64_t size, stride, bytes; /* as the profile counts them (profile.h) */
+    struct link_class link;
+};
+
+struct cost_provider {
+    const struct provider_kind *kind;
+    char device[CLUSTER_MAX_NAME]; /* what it speaks of, for messages: "cpu-1t" */
+    /* How the rows of a computed database were made, as weft-profile-op takes it: "312T:1.5T:5us",
+     * "node:200G:5us cross:25G:10us"; "" = they were measured. */
+    char roofline[64], links[128];
+};
+
+struct provider_kind {
+    struct cost_time (*op)(const struct cost_provider *p, const struct op_question *q);
+    struct cost_time (*collective)(const struct cost_provider *p,
+                                   const struct comm_question *q);
+    struct cost_time (*message)(const struct cost_provider *p,
+                                const struct comm_question *q);
+    void (*destroy)(struct cost_provider *p);
+};
+
+/* The usual one for a tool. path: the profile, or NULL for none. device: the kind whose rows are
+ * taken, or NULL for those that the cluster names, or else the only one. datasheets: what the
+ * profile lacks (or everything, without one) is answered from the cluster's datasheets. NULL with
+ * a message; exit status 2 where neither can answer anything. The cluster is copied. */
+struct cost_provider *provider_open(const char *path, const char *device,
+                                    const struct cluster *c, bool datasheets,
+                                    struct err *err);
+void provider_destroy(struct cost_provider *p); /* NULL is fine */
+
+/* Measured rows (provider_profile.c). times[i] are those of the cluster's group i; with n == 1,
+ * of all groups. Takes them over. */
+struct cost_provider *provider_profile(struct profile_times *const *times, int n);
+/* Datasheets of a cluster (provider_analytic.c). Fails where the cluster says no speeds. */
+struct cost_provider *provider_analytic(const struct cluster *c, struct err *err);
+/* Asks first, then second where first does not know (provider_stack.c). Takes both over. */
+struct cost_provider *provider_stack(struct cost_provider *first,
+                                     struct cost_provider *second);
+
+#endif

@@ -1,0 +1,66 @@
+/* Two streams of one rank: see streams.h. */
+#include "cost/streams.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+void streams_init(struct streams *s, const struct stage_program *sp) {
+    size_t n = (size_t)sp->n_buffers + 1;
+    *s = (struct streams){.ready = mem_array(n, sizeof *s->ready),
+                          .epoch = mem_array(n, sizeof *s->epoch),
+                          .now = 1};
+}
+
+void streams_release(struct streams *s) {
+    free(s->ready);
+    free(s->epoch);
+}
+
+void streams_reset(struct streams *s) {
+    s->compute_us = s->comm_us = 0;
+    s->now++;
+}
+
+static double operands_ready(const struct streams *s, const struct instr *i) {
+    double t = 0;
+    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
+        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
+        if (b >= 0 && s->epoch[b] == s->now && s->ready[b] > t)
+            t = s->ready[b];
+    }
+    return t;
+}
+
+/* A collective's operands are not to be touched until it ends, whether read or written. */
+static void hold_operands(struct streams *s, const struct instr *i, double until) {
+    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
+        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
+        if (b >= 0) {
+            s->ready[b] = until;
+            s->epoch[b] = s->now;
+        }
+    }
+}
+
+double streams_add(struct streams *s, const struct instr *i, double us, double overlap) {
+    double ready = operands_ready(s, i);
+    double start = s->compute_us > ready ? s->compute_us : ready;
+    if (opcode_key(i->code) != KEY_COMM) {
+        s->compute_us = start + us;
+        return start;
+    }
+    if (s->comm_us > start)
+        start = s->comm_us;
+    s->comm_us = start + us;
+    /* From here until the collective is done, the part that does not overlap. */
+    if (s->comm_us > s->compute_us)
+        s->compute_us += (1 - overlap) * (s->comm_us - s->compute_us);
+    if (overlap > 0)
+        hold_operands(s, i, s->comm_us);
+    return start;
+}
+
+double streams_end(const struct streams *s) {
+    return s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+}

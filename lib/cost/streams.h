@@ -1,0 +1,36 @@
+/* streams.h - instructions of one rank on a compute and a communication stream, for as long as
+ * nothing comes from or goes to another stage.
+ *
+ * An instruction starts when its stream is free and its operands are written. Of a collective,
+ * the part that the backend overlaps goes on beside computation; the rest stops the compute
+ * stream as well, until the collective is that far: with overlap 0 (the CPU) until it is done.
+ * Collectives run one after the other, so one that overlaps nothing also waits for those before
+ * it.
+ *
+ *     struct streams s;
+ *     streams_init(&s, sp);
+ *     double start = streams_add(&s, instr, us, overlap);
+ *     streams_end(&s)                                       // until when both are busy
+ *     streams_release(&s);
+ */
+#ifndef WEFT_STREAMS_H
+#define WEFT_STREAMS_H
+
+#include "program/program.h"
+
+struct streams {
+    double compute_us, comm_us; /* until when each is busy */
+    double *ready;              /* [n_buffers] when a buffer was last written */
+    int64_t *epoch;             /* [n_buffers] ready counts only when this equals now */
+    int64_t now;
+};
+void streams_init(struct streams *s, const struct stage_program *sp);
+void streams_release(struct streams *s);
+/* Begins again at time 0. */
+void streams_reset(struct streams *s);
+/* Adds an instruction; returns its start. */
+double streams_add(struct streams *s, const struct instr *i, double us, double overlap);
+/* Until when both are busy. */
+double streams_end(const struct streams *s);
+
+#endif
