@@ -130,7 +130,8 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.link = *stage_link(c, st, i->axes);
     }
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
-    t.overlap = i->code == I_norm ? 0 : fraction(t.overlap);
+    /* What is not started apart is waited for where it stands. */
+    t.overlap = i->work < 0 ? 0 : fraction(t.overlap);
     return t;
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Where an instruction lies inside its step. */
-struct span {
+struct drawn {
     double start_us, dur_us;
 };
 
@@ -24,14 +24,15 @@ struct build {
     struct transfer_cost *transfers;
     ARR(struct sim_step) steps;
     int *seg;
-    struct span **spans; /* per stage, per instruction; NULL without a trace */
-    bool overlaps;       /* some communication really goes on beside computation */
-    struct cost_sum sum; /* of all times of a step, all stages */
+    struct drawn **spans; /* per stage, per instruction; NULL without a trace */
+    bool overlaps;        /* some communication really goes on beside computation */
+    struct cost_sum sum;  /* of all times of a step, all stages */
 };
 
 /* How often a segment runs in a step. */
 static int64_t uses_of(const struct build *b, enum segment seg) {
-    return seg == SEG_UPDATE ? 1 : plan_micro_batches(b->g->plan);
+    int64_t m = plan_micro_batches(b->g->plan);
+    return seg == SEG_FORWARD ? m : seg == SEG_BACKWARD ? m - 1 : 1;
 }
 
 /* Ends the run of work that is open, if it holds anything. */
@@ -44,12 +45,15 @@ static void close_work(struct build *b, struct sim_step *work, const struct stre
 }
 
 static struct sim_step step_of(const struct build *b, const struct stage_program *sp, int k,
-                               double us) {
+                               struct cost_time t) {
     const struct instr *i = &sp->instrs[k];
-    struct sim_step step = {.transfer = i->transfer, .first = k, .end = k + 1};
+    struct sim_step step = {
+        .transfer = i->transfer, .work = i->work, .us = t.us, .first = k, .end = k + 1};
     if (i->code == I_norm) {
         step.kind = SIM_NORM;
-        step.us = us;
+    } else if (i->work >= 0) {
+        step.kind = i->code == I_wait ? SIM_WAIT : SIM_START;
+        step.overlap = t.overlap;
     } else {
         step.kind = i->code == I_send ? SIM_SEND : SIM_RECV;
         step.us = i->code == I_send ? b->transfers[i->transfer].pack_us
@@ -61,18 +65,17 @@ static struct sim_step step_of(const struct build *b, const struct stage_program
 static void build_segment(struct build *b, int stage, enum segment seg,
                           struct streams *st) {
     const struct stage_program *sp = &b->g->stages[stage];
-    struct sim_step work = {
-        .kind = SIM_WORK, .first = program_segment(sp, seg).first, .transfer = -1};
+    struct span span = program_segment(sp, seg);
+    struct sim_step work = {.kind = SIM_WORK, .first = span.first, .transfer = -1};
     b->seg[stage * SEG_COUNT + (int)seg] = (int)b->steps.n;
     streams_reset(st);
-    struct span span = program_segment(sp, seg);
     for (int k = span.first; k < span.end; k++) {
         const struct instr *i = &sp->instrs[k];
         struct cost_time t = cost_instr(b->c, b->g->plan, sp, i);
         cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
-        if (opcode_key(i->code) == KEY_P2P || i->code == I_norm) {
+        if (opcode_key(i->code) == KEY_P2P || i->code == I_norm || i->work >= 0) {
             close_work(b, &work, st, k);
-            arr_push(&b->steps, step_of(b, sp, k, t.us));
+            arr_push(&b->steps, step_of(b, sp, k, t));
             work = (struct sim_step){.kind = SIM_WORK, .first = k + 1, .transfer = -1};
             streams_reset(st);
             continue;
@@ -82,7 +85,7 @@ static void build_segment(struct build *b, int stage, enum segment seg,
         if (opcode_key(i->code) != KEY_COMM)
             work.compute_us += t.us;
         if (b->spans)
-            b->spans[stage][k] = (struct span){start, t.us};
+            b->spans[stage][k] = (struct drawn){start, t.us};
     }
     close_work(b, &work, st, span.end);
 }
@@ -157,7 +160,7 @@ static void draw_instr(const struct draw *d, int stage, struct action a, int k,
     struct trace_event ev = {.name = opcode_name(i->code),
                              .subject = trace_subject(g, i),
                              .category = trace_category_of(i->code, a.segment),
-                             .tid = comm && d->b->overlaps,
+                             .tid = (comm && d->b->overlaps) || (comm && i->work >= 0),
                              .ts_us = ts_us,
                              .dur_us = dur_us,
                              .micro_batch = a.micro_batch,
@@ -177,7 +180,7 @@ static void draw_step(void *ctx, int stage, struct action a, const struct sim_st
         return;
     }
     for (int k = step->first; k < step->end; k++) {
-        struct span s = d->b->spans[stage][k];
+        struct drawn s = d->b->spans[stage][k];
         draw_instr(d, stage, a, k, begin_us + s.start_us, s.dur_us);
     }
 }
@@ -216,6 +219,13 @@ static void find_shares(const struct build *b, struct simulation *out) {
     out->high_us = all > 0 ? out->time_us * b->sum.high_us / all : 0;
 }
 
+static int most_works(const struct program *g) {
+    int n = 0;
+    for (int k = 0; k < g->n_stages; k++)
+        n = g->stages[k].n_works > n ? g->stages[k].n_works : n;
+    return n;
+}
+
 int simulate_program(const struct program *g, struct cost *c, const struct sim_trace *trace,
                      struct simulation *out, struct err *err) {
     struct build b = {.g = g, .c = c};
@@ -223,6 +233,7 @@ int simulate_program(const struct program *g, struct cost *c, const struct sim_t
     struct sim_input in = {.schedule = g->plan->schedule,
                            .n_stages = g->n_stages,
                            .n_transfers = g->n_transfers,
+                           .n_works = most_works(g),
                            .micro_batches = plan_micro_batches(g->plan),
                            .steps = b.steps.p,
                            .seg = b.seg,

@@ -56,13 +56,16 @@ void simulation_release(struct simulation *s);
 
 /* ---- below: the engine alone, for tests -------------------------------------------- */
 
-enum sim_step_kind { SIM_WORK, SIM_SEND, SIM_RECV, SIM_NORM };
+enum sim_step_kind { SIM_WORK, SIM_SEND, SIM_RECV, SIM_NORM, SIM_START, SIM_WAIT };
 
 /* A piece of a segment. */
 struct sim_step {
     enum sim_step_kind kind;
     int transfer;      /* of send and receive */
-    double us;         /* work and norm: its length; send: packing; recv: unpacking */
+    int work;          /* of a collective's start and wait */
+    double overlap;    /* of start: the fraction of us that hides behind computation */
+    double us;         /* work and norm: its length; send: packing; recv: unpacking;
+                          start: the collective */
     double compute_us; /* of work: the computation in it */
     int first, end;    /* instructions first .. end-1 */
 };
@@ -77,6 +80,7 @@ struct sim_transfer {
 struct sim_input {
     enum schedule schedule;
     int n_stages, n_transfers;
+    int n_works; /* started collectives of a stage at most */
     int64_t micro_batches;
     struct sim_step *steps; /* of all stages and segments */
     int *seg; /* [n_stages * SEG_COUNT + 1], segment s of stage k is j = k * SEG_COUNT + s:
@@ -84,7 +88,8 @@ struct sim_input {
     struct sim_transfer *transfers;
 };
 
-/* Called for each step that is done: when the stage came to it, when it ended. */
+/* Called for each step that is done: when the stage came to it, when it ended; of a start, when
+ * the collective ran. */
 typedef void sim_step_fn(void *ctx, int stage, struct action a, const struct sim_step *step,
                          double begin_us, double end_us);
 

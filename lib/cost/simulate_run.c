@@ -19,6 +19,7 @@ struct transfer_state {
 
 struct stage_state {
     double now_us;
+    double comm_us; /* until when started collectives keep the links busy */
     int64_t action; /* the one under way */
     int step;       /* next step of it, counted from the segment's first */
     bool listed;    /* on the work list */
@@ -32,7 +33,8 @@ struct engine {
     void *ctx;
     struct stage_state *stages;
     struct transfer_state *transfers;
-    int *list; /* stages that may go on; a stage is listed at most once */
+    double *done_us; /* [n_stages * n_works] when started collectives are done */
+    int *list;       /* stages that may go on; a stage is listed at most once */
     int n_list;
     int norms; /* stages that have come to the norm */
     double norm_us, norm_end_us;
@@ -100,10 +102,30 @@ static double do_norm(struct engine *e, struct stage_state *s,
     return e->norm_us;
 }
 
+/* A started collective takes its turn behind those before it. What of it does not hide behind
+ * computation stops the stage at once. */
+static double do_start(struct engine *e, int stage, const struct sim_step *step) {
+    struct stage_state *s = &e->stages[stage];
+    double exposed = (1 - step->overlap) * step->us;
+    s->comm_us = later(s->comm_us, s->now_us) + step->us;
+    s->now_us += exposed;
+    e->done_us[stage * e->in->n_works + step->work] = s->comm_us;
+    return exposed;
+}
+
+static double do_wait(struct engine *e, int stage, const struct sim_step *step) {
+    struct stage_state *s = &e->stages[stage];
+    double begin = s->now_us;
+    s->now_us = later(begin, e->done_us[stage * e->in->n_works + step->work]);
+    return s->now_us - begin;
+}
+
 static void account(struct sim_stage *s, enum segment seg, const struct sim_step *step,
                     double busy) {
     if (seg == SEG_UPDATE) {
         s->update_us += busy;
+    } else if (step->kind == SIM_START) {
+        s->collective_us += busy;
     } else if (step->kind == SIM_WORK) {
         s->compute_us += step->compute_us;
         s->collective_us += busy - step->compute_us;
@@ -115,18 +137,25 @@ static void account(struct sim_stage *s, enum segment seg, const struct sim_step
 static bool do_step(struct engine *e, int stage, struct action a,
                     const struct sim_step *step) {
     struct stage_state *s = &e->stages[stage];
-    double begin = s->now_us, busy = step->us;
+    double begin = s->now_us, busy = step->us, end;
     switch (step->kind) {
     case SIM_WORK: s->now_us += busy; break;
     case SIM_SEND: busy = do_send(e, s, step); break;
     case SIM_RECV: busy = do_recv(e, s, step); break;
     case SIM_NORM: busy = do_norm(e, s, step); break;
+    case SIM_START: busy = do_start(e, stage, step); break;
+    case SIM_WAIT: busy = do_wait(e, stage, step); break;
     }
     if (busy < 0)
         return false;
     account(&e->out->stages[stage], a.segment, step, busy);
+    end = s->now_us;
+    if (step->kind == SIM_START) {
+        end = s->comm_us;
+        begin = end - step->us;
+    }
     if (e->fn)
-        e->fn(e->ctx, stage, a, step, begin, s->now_us);
+        e->fn(e->ctx, stage, a, step, begin, end);
     return true;
 }
 
@@ -206,6 +235,7 @@ int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
                        .stages = mem_array(n, sizeof *e.stages),
                        .transfers =
                            mem_array((size_t)in->n_transfers + 1, sizeof *e.transfers),
+                       .done_us = mem_array(n * (size_t)in->n_works, sizeof *e.done_us),
                        .list = mem_array(n, sizeof *e.list)};
     double *rings = make_rings(&e);
     for (int k = in->n_stages - 1; k >= 0; k--)
@@ -219,6 +249,7 @@ int simulate_run(const struct sim_input *in, sim_step_fn *fn, void *ctx,
     summarize(&e);
     free(e.stages);
     free(e.transfers);
+    free(e.done_us);
     free(e.list);
     free(rings);
     if (rc < 0)

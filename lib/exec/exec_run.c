@@ -197,6 +197,7 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     case I_send: return run_send(x, ins, r, in.send.x, err);
     case I_recv: return run_recv(x, ins, r, out.recv.y, err);
     case I_norm: return run_norm(x, err);
+    case I_wait: return comm_wait(&x->works[ins->work], err);
     case I_all_gather:
     case I_all_reduce:
     case I_reduce_scatter:
