@@ -48,7 +48,8 @@ struct reference {
 };
 
 static int64_t param_elems(const struct model *m, int p) {
-    return model_elements(m, &m->params[p].shape, 1);
+    struct extents x = model_extents(m, &m->params[p].shape, 1);
+    return extents_count(&x);
 }
 
 static void reference_path(char *buf, size_t n, const char *dir, int c) {
@@ -106,20 +107,21 @@ struct watch {
 static double compare(struct watch *w, int param, struct placement place,
                       const float *block, float *whole) {
     const struct program *g = w->x->g;
-    const struct shape *s = &g->plan->model->params[param].shape;
-    struct block b = placement_block(w->x->sp->mesh, s, &g->sizes, place, w->x->rp.coord);
-    int64_t n = 1, total = param_elems(g->plan->model, param);
-    for (int i = 0; i < s->rank; i++)
+    const struct model *m = g->plan->model;
+    struct extents x = model_extents(m, &m->params[param].shape, 1);
+    struct box b = placement_box(w->x->sp->mesh, &x, place, w->x->rp.coord);
+    int64_t n = 1, total = extents_count(&x);
+    for (int i = 0; i < x.rank; i++)
         n *= b.size[i];
     double largest = 1e-7, worst = 0;
     for (int64_t i = 0; i < total; i++)
         largest = fmax(largest, fabs(whole[i]));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = 0, rest = i, stride = 1;
-        for (int d = s->rank - 1; d >= 0; d--) {
+        for (int d = x.rank - 1; d >= 0; d--) {
             at += (b.first[d] + rest % b.size[d]) * stride;
             rest /= b.size[d];
-            stride *= g->sizes.size[s->dim[d]];
+            stride *= x.size[d];
         }
         if (w->store)
             whole[at] = block[i];
@@ -138,7 +140,7 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct watch *w = ctx;
     (void)a, (void)start, (void)end;
     if (w->last && i->code == I_sum_squares) {
-        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in[0]),
+        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in.sum_squares.g),
                            w->ref->grad[i->param]);
         w->worst_grad = d > w->worst_grad || isnan(d) ? d : w->worst_grad;
     }
@@ -155,12 +157,23 @@ static void check_params(struct watch *w) {
 
 /* ---- running a plan ------------------------------------------------------------------ */
 
+/* Ids and labels are below the size of the logits that they are compared with. */
+static int64_t data_classes(const struct model *m) {
+    int64_t classes = INT64_MAX;
+    for (int i = 0; i < m->n_ops; i++) {
+        if (!op_is(&m->ops[i], KIND_LOSS))
+            continue;
+        const struct shape *logits = &m->tensors[m->ops[i].in[0]].shape;
+        int64_t n = m->dims[logits->dim[logits->rank - 1]].size;
+        classes = n < classes ? n : classes;
+    }
+    return classes;
+}
+
 static struct data *open_data(const struct model *m, struct err *err) {
     struct data *data = NULL;
-    const struct model_op *loss = &m->ops[m->loss];
-    const struct shape *logits = &m->tensors[loss->in[0]].shape;
     struct data_spec spec = {.source = "synthetic", .validation = 0.1, .seed = 7};
-    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
+    int64_t classes = data_classes(m);
     int pixels = model_dim_find(m, "pixels");
     if (pixels >= 0) {
         spec.kind = DATA_IMAGES;
@@ -250,14 +263,13 @@ static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
 
 /* Every axis takes a random dim that it divides, or none. */
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
-                          const struct mesh *mesh, const struct dim_sizes *sizes,
-                          struct layout *l) {
+                          const struct mesh *mesh, int64_t batch, struct layout *l) {
     memset(l, PLACE_NONE, sizeof *l);
     for (int a = 0; a < mesh->n_axes; a++) {
         for (int tries = 0; tries < 4; tries++) {
-            int d = (int)rng_below(r, m->n_dims + 1);
-            l->dim[a] = (int8_t)(d == m->n_dims ? PLACE_NONE : d);
-            if (layout_check(m, op, mesh, l, sizes, NULL) == 0)
+            int k = (int)rng_below(r, op->space.n + 1);
+            l->dim[a] = (int8_t)(k == op->space.n ? PLACE_NONE : k);
+            if (layout_check(m, op, mesh, l, batch, NULL) == 0)
                 break;
             l->dim[a] = PLACE_NONE;
         }
@@ -286,15 +298,15 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
     p->micro_batch = micro[rng_below(r, 6)];
     p->schedule = rng_below(r, 3) ? SCHEDULE_1f1b : SCHEDULE_gpipe;
     p->optimizer = case_optimizer(c);
-    struct dim_sizes sizes = dim_sizes_of(m, p->micro_batch);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
         random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
         st->zero = (int)rng_below(r, 2);
         int64_t recompute = rng_below(r, 3);
         for (int i = 0; i < st->n_ops; i++) {
-            random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, &sizes, &st->layouts[i]);
-            st->recompute[i] = m->ops[st->ops[i]].kind != OP_cross_entropy &&
+            const struct model_op *op = &m->ops[st->ops[i]];
+            random_layout(r, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
+            st->recompute[i] = !op_is(op, KIND_LOSS) &&
                                (recompute == 2 || (recompute == 1 && rng_below(r, 2)));
         }
     }
