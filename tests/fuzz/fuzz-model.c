@@ -10,7 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 static void check_shape(const struct model *m, const struct shape *s) {
-    if (s->rank < 0 || s->rank > MODEL_MAX_RANK)
+    if (s->rank < 0 || s->rank > TENSOR_MAX_RANK)
         abort();
     for (int i = 0; i < s->rank; i++)
         if (s->dim[i] < 0 || s->dim[i] >= m->n_dims ||
@@ -18,25 +18,82 @@ static void check_shape(const struct model *m, const struct shape *s) {
             abort();
 }
 
+/* An axis map gives each dim of the space an axis of the tensor, which has that dim or its
+ * second name, and every axis of the tensor is one of them. */
+static void check_map(const struct model_op *op, const struct shape *s,
+                      const struct axis_map *map) {
+    int seen = 0;
+    for (int k = 0; k < op->space.n; k++) {
+        int axis = map->axis[k];
+        if (axis < -1 || axis >= s->rank || (axis >= 0 && seen >> axis & 1) ||
+            (axis >= 0 && s->dim[axis] != op->space.dim[k] &&
+             s->dim[axis] != op->space.alias[k]))
+            abort();
+        if (axis >= 0)
+            seen |= 1 << axis;
+    }
+}
+
+static void check_space(const struct model *m, const struct model_op *op) {
+    if (op->space.n < 0 || op->space.n > OP_MAX_SPACE)
+        abort();
+    for (int k = 0; k < op->space.n; k++)
+        if (op->space.dim[k] < 0 || op->space.dim[k] >= m->n_dims ||
+            op->space.alias[k] < -1 || op->space.alias[k] >= m->n_dims)
+            abort();
+}
+
+static void check_op(const struct model *m, int number) {
+    const struct model_op *op = &m->ops[number];
+    const struct kind *k = kind_of(op->kind);
+    if (op->n_in > k->n_in || op->n_param != k->n_param || op->n_out != k->n_out ||
+        op->block < -1 || op->block >= m->n_blocks || op->place < 0 ||
+        op->place >= m->n_places)
+        abort();
+    check_space(m, op);
+    for (int i = 0; i < op->n_out; i++) {
+        if (m->tensors[op->out[i]].producer != number)
+            abort();
+        check_map(op, &m->tensors[op->out[i]].shape, &op->out_map[i]);
+    }
+    for (int i = 0; i < op->n_in; i++) {
+        if (m->tensors[op->in[i]].producer >= number)
+            abort();
+        check_map(op, &m->tensors[op->in[i]].shape, &op->in_map[i]);
+    }
+    for (int i = 0; i < op->n_param; i++) {
+        if (op->param[i] < -1 || op->param[i] >= m->n_params ||
+            (op->param[i] < 0 && !k->param[i].optional))
+            abort();
+        if (op->param[i] >= 0)
+            check_map(op, &m->params[op->param[i]].shape, &op->param_map[i]);
+    }
+}
+
+/* An instance holds its ops and stands inside the one around it. */
+static void check_block(const struct model *m, int number) {
+    const struct model_block *b = &m->blocks[number];
+    if (b->first_op < 0 || b->end_op < b->first_op || b->end_op > m->n_ops ||
+        b->parent < -1 || b->parent >= number || b->repeat < 0 || b->repeat >= m->n_repeats)
+        abort();
+    if (b->parent >= 0 && (m->blocks[b->parent].first_op > b->first_op ||
+                           m->blocks[b->parent].end_op < b->end_op))
+        abort();
+}
+
 static void check_model(const struct model *m) {
+    int losses = 0;
     for (int i = 0; i < m->n_tensors; i++)
         check_shape(m, &m->tensors[i].shape);
     for (int i = 0; i < m->n_params; i++)
         check_shape(m, &m->params[i].shape);
     for (int i = 0; i < m->n_ops; i++) {
-        const struct model_op *op = &m->ops[i];
-        if (m->tensors[op->out].producer != i || (op->splittable & ~op->domain) ||
-            (op->crossed & ~op->domain) || (op->contracted & ~op->domain))
-            abort();
-        for (int k = 0; k < op->n_in; k++)
-            if (m->tensors[op->in[k]].producer >= i)
-                abort();
-        for (int k = 0; k < op->n_param; k++)
-            if (op->param[k] < 0 || op->param[k] >= m->n_params)
-                abort();
+        check_op(m, i);
+        losses += op_is(&m->ops[i], KIND_LOSS);
     }
-    if (m->loss != m->n_ops - 1 || model_param_count(m) < 0 ||
-        !isfinite(model_forward_flops(m, 1)))
+    for (int i = 0; i < m->n_blocks; i++)
+        check_block(m, i);
+    if (!losses || model_param_count(m) < 0 || !isfinite(model_forward_flops(m, 1)))
         abort();
 }
 

@@ -4,11 +4,11 @@
  *   mpirun -n N plans check DIR SEED COUNT...  COUNT random plans for N ranks against them,
  *                                              for each SEED
  *
- * A case is a model (GPT or MLP with random sizes, ties, dropout and optimizer); a plan
- * is drawn from (SEED, number, N): stages, meshes, a layout for every op, recompute,
- * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to
- * 1e-5, gradients and parameters to 1e-4 of the largest element of their tensor; the
- * bytes touched must be those planned. */
+ * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
+ * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
+ * stages, meshes, a layout for every op, recompute, ZeRO, micro-batches, schedule. Every rank
+ * checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
+ * element of their tensor; the bytes touched must be those planned. */
 #include "../unit/tap.h"
 
 #include "common/mem.h"
@@ -19,22 +19,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 10, STEPS = 5, BATCH = 24, ARENA_BYTES = 48 << 20 };
+enum { STEPS = 5, BATCH = 24, ARENA_BYTES = 48 << 20 };
 
-static const char *const case_model[CASES] = {
-    "gpt:nano", "gpt:nano",  "gpt:nano",  "gpt:nano",  "gpt:nano",
-    "gpt:nano", "mlp:mnist", "mlp:mnist", "mlp:mnist", "gpt:nano"};
-static const char *const case_set[CASES] = {
-    "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=1",
-    "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=0",
-    "layers=3,hidden=48,heads=6,seq=12,vocab=96,tied=1,dropout=0.1",
-    "layers=1,hidden=96,heads=24,seq=24,vocab=48,tied=1",
-    "layers=4,hidden=24,heads=6,seq=8,vocab=24,tied=0,dropout=0.2",
-    "layers=2,hidden=48,heads=8,seq=6,vocab=192,tied=1",
-    "pixels=48,hidden=96,inner=48,classes=24,layers=2",
-    "pixels=24,hidden=48,inner=192,classes=12,layers=4,dropout=0.1",
-    "pixels=96,hidden=24,inner=24,classes=48,layers=1",
-    "layers=2,hidden=36,heads=12,seq=24,vocab=72,tied=1"};
+#define MODELS "./tests/models/"
+static const struct {
+    const char *model, *set;
+} cases[] = {
+    {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=1"},
+    {MODELS "encdec.json", ""},
+    {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=0"},
+    {MODELS "nested.json", ""},
+    {"gpt:nano", "layers=3,hidden=48,heads=6,seq=12,vocab=96,tied=1,dropout=0.1"},
+    {MODELS "patches.json", ""},
+    {"gpt:nano", "layers=1,hidden=96,heads=24,seq=24,vocab=48,tied=1"},
+    {"mlp:mnist", "pixels=48,hidden=96,inner=48,classes=24,layers=2"},
+    {"gpt:nano", "layers=4,hidden=24,heads=6,seq=8,vocab=24,tied=0,dropout=0.2"},
+    {MODELS "encdec.json", "encoders=1,decoders=3,ffn=96,vocab=24,dropout=0.1"},
+    {"gpt:nano", "layers=2,hidden=48,heads=8,seq=6,vocab=192,tied=1"},
+    {MODELS "nested.json", "narrow=24,heads=12,seq=24,dropout=0.1"},
+    {"mlp:mnist", "pixels=24,hidden=48,inner=192,classes=12,layers=4,dropout=0.1"},
+    {MODELS "patches.json", "rows=4,columns=24,hidden=96,groups=24,layers=3"},
+    {"mlp:mnist", "pixels=96,hidden=24,inner=24,classes=48,layers=1"},
+    {"gpt:nano", "layers=2,hidden=36,heads=12,seq=24,vocab=72,tied=1"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static struct model *load_case(int c, struct err *err) {
+    return model_load(cases[c].model, cases[c].set, err);
+}
 
 static enum optimizer case_optimizer(int c) {
     return c % 3 == 1 ? OPTIMIZER_sgd : OPTIMIZER_adamw;
@@ -48,7 +60,8 @@ struct reference {
 };
 
 static int64_t param_elems(const struct model *m, int p) {
-    return model_elements(m, &m->params[p].shape, 1);
+    struct extents x = model_extents(m, &m->params[p].shape, 1);
+    return extents_count(&x);
 }
 
 static void reference_path(char *buf, size_t n, const char *dir, int c) {
@@ -106,20 +119,21 @@ struct watch {
 static double compare(struct watch *w, int param, struct placement place,
                       const float *block, float *whole) {
     const struct program *g = w->x->g;
-    const struct shape *s = &g->plan->model->params[param].shape;
-    struct block b = placement_block(w->x->sp->mesh, s, &g->sizes, place, w->x->rp.coord);
-    int64_t n = 1, total = param_elems(g->plan->model, param);
-    for (int i = 0; i < s->rank; i++)
+    const struct model *m = g->plan->model;
+    struct extents x = model_extents(m, &m->params[param].shape, 1);
+    struct box b = placement_box(w->x->sp->mesh, &x, place, w->x->rp.coord);
+    int64_t n = 1, total = extents_count(&x);
+    for (int i = 0; i < x.rank; i++)
         n *= b.size[i];
     double largest = 1e-7, worst = 0;
     for (int64_t i = 0; i < total; i++)
         largest = fmax(largest, fabs(whole[i]));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = 0, rest = i, stride = 1;
-        for (int d = s->rank - 1; d >= 0; d--) {
+        for (int d = x.rank - 1; d >= 0; d--) {
             at += (b.first[d] + rest % b.size[d]) * stride;
             rest /= b.size[d];
-            stride *= g->sizes.size[s->dim[d]];
+            stride *= x.size[d];
         }
         if (w->store)
             whole[at] = block[i];
@@ -138,7 +152,7 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct watch *w = ctx;
     (void)a, (void)start, (void)end;
     if (w->last && i->code == I_sum_squares) {
-        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in[0]),
+        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in.sum_squares.g),
                            w->ref->grad[i->param]);
         w->worst_grad = d > w->worst_grad || isnan(d) ? d : w->worst_grad;
     }
@@ -155,21 +169,30 @@ static void check_params(struct watch *w) {
 
 /* ---- running a plan ------------------------------------------------------------------ */
 
+/* Ids and labels are below the size of the logits that they are compared with. */
+static int64_t data_classes(const struct model *m) {
+    int64_t classes = INT64_MAX;
+    for (int i = 0; i < m->n_ops; i++) {
+        if (!op_is(&m->ops[i], KIND_LOSS))
+            continue;
+        const struct shape *logits = &m->tensors[m->ops[i].in[0]].shape;
+        int64_t n = m->dims[logits->dim[logits->rank - 1]].size;
+        classes = n < classes ? n : classes;
+    }
+    return classes;
+}
+
 static struct data *open_data(const struct model *m, struct err *err) {
     struct data *data = NULL;
-    const struct model_op *loss = &m->ops[m->loss];
-    const struct shape *logits = &m->tensors[loss->in[0]].shape;
     struct data_spec spec = {.source = "synthetic", .validation = 0.1, .seed = 7};
-    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
-    int pixels = model_dim_find(m, "pixels");
-    if (pixels >= 0) {
-        spec.kind = DATA_IMAGES;
-        spec.pixels = m->dims[pixels].size;
-        spec.classes = classes;
-    } else {
-        spec.kind = DATA_TOKENS;
-        spec.seq = m->dims[model_dim_find(m, "seq")].size;
-        spec.vocab = classes;
+    spec.vocab = spec.classes = data_classes(m);
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->producer >= 0 || t->source == DATA_LABEL)
+            continue;
+        struct extents x = model_extents(m, &t->shape, 1);
+        spec.kind = t->source == DATA_IMAGE ? DATA_IMAGES : DATA_TOKENS;
+        spec.seq = spec.pixels = extents_count(&x);
     }
     return data_open(&data, &spec, err) < 0 ? NULL : data;
 }
@@ -250,14 +273,13 @@ static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
 
 /* Every axis takes a random dim that it divides, or none. */
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
-                          const struct mesh *mesh, const struct dim_sizes *sizes,
-                          struct layout *l) {
+                          const struct mesh *mesh, int64_t batch, struct layout *l) {
     memset(l, PLACE_NONE, sizeof *l);
     for (int a = 0; a < mesh->n_axes; a++) {
         for (int tries = 0; tries < 4; tries++) {
-            int d = (int)rng_below(r, m->n_dims + 1);
-            l->dim[a] = (int8_t)(d == m->n_dims ? PLACE_NONE : d);
-            if (layout_check(m, op, mesh, l, sizes, NULL) == 0)
+            int k = (int)rng_below(r, op->space.n + 1);
+            l->dim[a] = (int8_t)(k == op->space.n ? PLACE_NONE : k);
+            if (layout_check(m, op, mesh, l, batch, NULL) == 0)
                 break;
             l->dim[a] = PLACE_NONE;
         }
@@ -286,15 +308,15 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
     p->micro_batch = micro[rng_below(r, 6)];
     p->schedule = rng_below(r, 3) ? SCHEDULE_1f1b : SCHEDULE_gpipe;
     p->optimizer = case_optimizer(c);
-    struct dim_sizes sizes = dim_sizes_of(m, p->micro_batch);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
         random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
         st->zero = (int)rng_below(r, 2);
         int64_t recompute = rng_below(r, 3);
         for (int i = 0; i < st->n_ops; i++) {
-            random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, &sizes, &st->layouts[i]);
-            st->recompute[i] = m->ops[st->ops[i]].kind != OP_cross_entropy &&
+            const struct model_op *op = &m->ops[st->ops[i]];
+            random_layout(r, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
+            st->recompute[i] = !op_is(op, KIND_LOSS) &&
                                (recompute == 2 || (recompute == 1 && rng_below(r, 2)));
         }
     }
@@ -331,7 +353,7 @@ static void print_plan(const struct plan *p) {
 static int make_references(struct comm *comm, float *arena, const char *dir,
                            struct err *err) {
     for (int c = 0; c < CASES; c++) {
-        struct model *m = model_load(case_model[c], case_set[c], err);
+        struct model *m = load_case(c, err);
         if (!m)
             return -1;
         int bounds[2] = {0, m->n_ops};
@@ -368,10 +390,11 @@ static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
         return;
     bool good = worst[0] <= 1e-5 && worst[1] <= 1e-4 && worst[2] <= 1e-4 && worst[3] == 0;
     ok(good,
-       "plan %llu.%lld: %d ranks, %d stages, %s: loss %.1e gradients %.1e parameters %.1e, "
-       "memory %s",
-       (unsigned long long)seed, (long long)k, p->devices, p->n_stages, p->model->set,
-       worst[0], worst[1], worst[2], worst[3] == 0 ? "as planned" : "NOT as planned");
+       "plan %llu.%lld: %d ranks, %d stages, %s %s: loss %.1e gradients %.1e parameters "
+       "%.1e, memory %s",
+       (unsigned long long)seed, (long long)k, p->devices, p->n_stages, p->model->name,
+       p->model->set, worst[0], worst[1], worst[2],
+       worst[3] == 0 ? "as planned" : "NOT as planned");
     if (!good)
         print_plan(p);
 }
@@ -382,7 +405,7 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
     for (int64_t k = 0; k < count; k++) {
         struct rng r = {rng_bits(seed, (uint64_t)n, (uint64_t)k), 0};
         int c = (int)(k % CASES);
-        struct model *m = model_load(case_model[c], case_set[c], err);
+        struct model *m = load_case(c, err);
         struct plan *p = m ? random_plan(&r, m, c, n) : NULL;
         if (!p || plan_check(p, err) < 0)
             return -1;

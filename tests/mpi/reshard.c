@@ -51,9 +51,10 @@ static struct model_tensor tensors[MAX_RANK] = {
     {.name = "x2", .shape = {2, {0, 1}}, .producer = -1},
     {.name = "x3", .shape = {3, {0, 1, 2}}, .producer = -1},
     {.name = "x4", .shape = {4, {0, 1, 2, 3}}, .producer = -1}};
+static struct model_dim dims[] = {{"i", 0}, {"j", 0}, {"k", 0}, {"l", 0}, {"batch", 0}};
 static struct model model = {.name = "reshard",
                              .n_dims = MAX_RANK + 1,
-                             .dims = {{"i", 0}, {"j", 0}, {"k", 0}, {"l", 0}, {"batch", 0}},
+                             .dims = dims,
                              .batch = MAX_RANK,
                              .n_tensors = MAX_RANK,
                              .tensors = tensors};
@@ -65,18 +66,20 @@ static int common_multiple(int a, int b) {
     return m;
 }
 
-/* Sizes of the dims for meshes of a and b devices: some that split over all of either;
- * or only few that do, over some of the axes. */
-static struct dim_sizes sizes_for(int a, int b, bool tight) {
+/* Gives the dims sizes for meshes of a and b devices: some that split over all of either; or
+ * only few that do, over some of the axes. */
+static void set_sizes(int a, int b, bool tight) {
     static const int64_t few[9][MAX_RANK] = {{1, 1, 1, 1}, {3, 1, 2, 5}, {2, 5, 4, 1},
                                              {3, 1, 5, 6}, {2, 4, 3, 2}, {5, 10, 2, 3},
                                              {2, 3, 6, 4}, {7, 3, 6, 2}, {4, 2, 8, 3}};
     int both = common_multiple(a, b), larger = a > b ? a : b;
     const int64_t many[MAX_RANK] = {both, a == b ? 2 * both : both, a, b};
-    struct dim_sizes s = {{0}};
     for (int d = 0; d < MAX_RANK; d++)
-        s.size[d] = tight ? few[larger][d] : many[d];
-    return s;
+        dims[d].size = tight ? few[larger][d] : many[d];
+}
+
+static struct extents extents_of(int tensor) {
+    return model_extents(&model, &tensors[tensor].shape, 1);
 }
 
 /* All grids of n devices with at most three axes, and some with an axis of one device. */
@@ -108,10 +111,9 @@ static int list_meshes(int n, struct mesh out[MAX_MESHES]) {
 }
 
 /* Does every shard come out even? */
-static bool even(const struct mesh *mesh, const struct dim_sizes *sizes,
-                 struct placement p) {
+static bool even(const struct mesh *mesh, const struct extents *x, struct placement p) {
     int64_t left[MAX_RANK];
-    memcpy(left, sizes->size, sizeof left);
+    memcpy(left, x->size, sizeof left);
     for (int a = 0; a < mesh->n_axes; a++) {
         if (p.at[a] < 0)
             continue;
@@ -122,9 +124,11 @@ static bool even(const struct mesh *mesh, const struct dim_sizes *sizes,
     return true;
 }
 
-static int list_placements(const struct mesh *mesh, int rank, const struct dim_sizes *sizes,
-                           bool partial, struct placement out[MAX_PLACEMENTS]) {
-    int n = 0, lowest = partial ? PLACE_PARTIAL : PLACE_REPLICATE, choices = rank - lowest;
+static int list_placements(const struct mesh *mesh, int tensor, bool partial,
+                           struct placement out[MAX_PLACEMENTS]) {
+    struct extents x = extents_of(tensor);
+    int n = 0, lowest = partial ? PLACE_PARTIAL : PLACE_REPLICATE,
+        choices = x.rank - lowest;
     int total = 1;
     for (int a = 0; a < mesh->n_axes; a++)
         total *= choices;
@@ -132,7 +136,7 @@ static int list_placements(const struct mesh *mesh, int rank, const struct dim_s
         struct placement p = placement_replicate();
         for (int a = 0, rest = i; a < mesh->n_axes; a++, rest /= choices)
             p.at[a] = (int8_t)(rest % choices + lowest);
-        if (even(mesh, sizes, p))
+        if (even(mesh, &x, p))
             out[n++] = p;
     }
     return n;
@@ -174,8 +178,7 @@ static float value_at(const struct mesh *mesh, struct placement from, struct pla
 /* A tensor before or after its reshard, as one rank holds it. */
 struct view {
     const struct mesh *mesh;
-    const struct shape *s;
-    const struct dim_sizes *sizes;
+    struct extents x;
     struct placement from, at; /* where the values came from; how they lie here */
     const int *coord;
     int64_t base; /* added to the index: another for each round */
@@ -183,16 +186,16 @@ struct view {
 
 /* Fills the block, or counts the elements that are not what they should be. */
 static int64_t visit(const struct view *v, float *block, bool fill) {
-    struct block b = placement_block(v->mesh, v->s, v->sizes, v->at, v->coord);
+    struct box b = placement_box(v->mesh, &v->x, v->at, v->coord);
     int64_t n = 1, wrong = 0;
-    for (int i = 0; i < v->s->rank; i++)
+    for (int i = 0; i < v->x.rank; i++)
         n *= b.size[i];
     for (int64_t i = 0; i < n; i++) {
         int64_t index = v->base, rest = i, stride = 1;
-        for (int d = v->s->rank - 1; d >= 0; d--) {
+        for (int d = v->x.rank - 1; d >= 0; d--) {
             index += (b.first[d] + rest % b.size[d]) * stride;
             rest /= b.size[d];
-            stride *= v->sizes->size[v->s->dim[d]];
+            stride *= v->x.size[d];
         }
         float want = fill ? value_at(v->mesh, v->at, v->at, v->coord, index)
                           : value_at(v->mesh, v->from, v->at, v->coord, index);
@@ -217,7 +220,6 @@ struct batch {
     struct job *job;
     struct mesh mesh[2];
     int n_stages;
-    struct dim_sizes sizes;
     ARR(struct pair) pairs;
     int64_t elems;         /* of the pairs so far */
     int64_t tested, wrong; /* over all programs */
@@ -244,17 +246,19 @@ static void emit_message(struct emit *e, struct pair *p, int i, int stage) {
     const struct shape *s = &tensors[p->tensor].shape;
     int buffer = fixed_buffer(e, s, stage ? p->to : p->from);
     struct instr *ins = emit_instr(e, stage ? I_recv : I_send);
-    *(stage ? &ins->out[0] : &ins->in[0]) = buffer;
-    *(stage ? &p->out : &p->in) = buffer;
-    ins->n[0] = e->buffers.p[buffer].elems;
+    if (stage)
+        p->out = ins->out.recv.y = buffer, ins->n.recv.elems = e->buffers.p[buffer].elems;
+    else
+        p->in = ins->in.send.x = buffer, ins->n.send.elems = e->buffers.p[buffer].elems;
     ins->tensor = p->tensor;
     ins->transfer = i;
 }
 
-static void compile(struct batch *b, int stage, struct stage_program *out) {
-    struct emit e = {.m = &model,
+static void compile(struct batch *b, const struct plan *plan, int stage,
+                    struct stage_program *out) {
+    struct emit e = {.plan = plan,
+                     .m = &model,
                      .mesh = &b->mesh[stage],
-                     .sizes = b->sizes,
                      .stage = stage,
                      .op = -1,
                      .param = -1};
@@ -278,6 +282,7 @@ static void compile(struct batch *b, int stage, struct stage_program *out) {
  * messages. */
 static bool lists_agree(const struct program *g, const struct transfer *t) {
     const struct stage *from = &g->plan->stages[0], *to = &g->plan->stages[1];
+    struct extents x = transfer_extents(g, t);
     bool good = true;
     for (int d = 0; d < mesh_devices(&to->mesh); d++) {
         struct piece *in, *out;
@@ -285,8 +290,7 @@ static bool lists_agree(const struct program *g, const struct transfer *t) {
         int dst = to->first_rank + d, n = transfer_pieces(g, t, dst, false, &in);
         for (int i = 0; i < n; i++)
             elems += in[i].elems;
-        good &= elems ==
-                placement_elements(&to->mesh, transfer_shape(g, t), &g->sizes, t->to_place);
+        good &= elems == placement_elements(&to->mesh, &x, t->to_place);
         for (int src = 0; src < mesh_devices(&from->mesh); src++) {
             int k = transfer_pieces(g, t, src, true, &out), i = 0;
             for (int j = 0; j < n; j++) {
@@ -308,22 +312,22 @@ static bool lists_agree(const struct program *g, const struct transfer *t) {
 static void print_pair(const struct batch *b, const struct pair *p, const char *what) {
     char from[64], to[64], mesh[2][64];
     int last = b->n_stages - 1;
-    placement_format(&model, &b->mesh[0], p->from, from, sizeof from);
-    placement_format(&model, &b->mesh[last], p->to, to, sizeof to);
+    const struct shape *s = &tensors[p->tensor].shape;
+    placement_format(&model, s, &b->mesh[0], p->from, from, sizeof from);
+    placement_format(&model, s, &b->mesh[last], p->to, to, sizeof to);
     mesh_format(&b->mesh[0], mesh[0], sizeof mesh[0]);
     mesh_format(&b->mesh[last], mesh[1], sizeof mesh[1]);
     printf("# rank %d: %s: tensor of rank %d, sizes", comm_rank(b->job->comm), what,
            p->tensor + 1);
     for (int d = 0; d <= p->tensor; d++)
-        printf(" %lld", (long long)b->sizes.size[d]);
+        printf(" %lld", (long long)dims[d].size);
     printf(", %s on %s -> %s on %s\n", from, mesh[0], to, mesh[1]);
 }
 
-static struct view view_of(const struct batch *b, const struct exec *x,
-                           const struct pair *p, bool result, int round) {
+static struct view view_of(const struct exec *x, const struct pair *p, bool result,
+                           int round) {
     return (struct view){.mesh = x->sp->mesh,
-                         .s = &tensors[p->tensor].shape,
-                         .sizes = &b->sizes,
+                         .x = extents_of(p->tensor),
                          .from = p->from,
                          .at = result ? p->to : p->from,
                          .coord = x->rp.coord,
@@ -339,7 +343,7 @@ static int run_round(struct batch *b, struct exec *x, int round, struct err *err
     for (int64_t i = 0; i < x->sp->arena_bytes / 4; i++)
         ((float *)x->arena)[i] = NAN; /* what nobody wrote is seen */
     for (int i = 0; i < b->pairs.n && source; i++) {
-        struct view v = view_of(b, x, &b->pairs.p[i], false, round);
+        struct view v = view_of(x, &b->pairs.p[i], false, round);
         visit(&v, buffer_at(x, b->pairs.p[i].in), true);
     }
     /* A peer may read this arena as soon as it gets to the first collective. */
@@ -348,7 +352,7 @@ static int run_round(struct batch *b, struct exec *x, int round, struct err *err
         return -1;
     for (int i = 0; i < b->pairs.n && target; i++) {
         /* A transfer's values are whole: no rank of another mesh holds a part of them. */
-        struct view v = view_of(b, x, &b->pairs.p[i], true, round);
+        struct view v = view_of(x, &b->pairs.p[i], true, round);
         if (b->n_stages > 1)
             v.from = v.at;
         int64_t wrong = visit(&v, buffer_at(x, b->pairs.p[i].out), false);
@@ -389,10 +393,9 @@ static int flush(struct batch *b, struct err *err) {
                         .stages = stages,
                         .devices = comm_size(b->job->comm)};
     struct stage_program sp[2] = {{0}};
-    struct program g = {
-        .plan = &plan, .sizes = b->sizes, .n_stages = b->n_stages, .stages = sp};
+    struct program g = {.plan = &plan, .n_stages = b->n_stages, .stages = sp};
     for (int s = 0; s < b->n_stages; s++)
-        compile(b, s, &sp[s]);
+        compile(b, &plan, s, &sp[s]);
     if (b->n_stages > 1) {
         g.n_transfers = (int)b->pairs.n;
         g.transfers = mem_array((size_t)b->pairs.n, sizeof *g.transfers);
@@ -430,10 +433,9 @@ static bool drawn(const struct job *job, uint64_t where, int64_t i, int64_t n,
 }
 
 static int add_pair(struct batch *b, struct pair p, struct err *err) {
-    const struct shape *s = &tensors[p.tensor].shape;
-    const struct mesh *last = &b->mesh[b->n_stages - 1];
-    b->elems += placement_elements(&b->mesh[0], s, &b->sizes, p.from) +
-                placement_elements(last, s, &b->sizes, p.to);
+    struct extents x = extents_of(p.tensor);
+    b->elems += placement_elements(&b->mesh[0], &x, p.from) +
+                placement_elements(&b->mesh[b->n_stages - 1], &x, p.to);
     arr_push(&b->pairs, p);
     return b->elems > BATCH_ELEMS || b->pairs.n >= 400 ? flush(b, err) : 0;
 }
@@ -444,8 +446,8 @@ static int add_pairs(struct batch *b, int tensor, uint64_t where, int64_t wanted
                      struct err *err) {
     static struct placement from[MAX_PLACEMENTS], to[MAX_PLACEMENTS];
     bool partial = b->n_stages == 1;
-    int n = list_placements(&b->mesh[0], tensor + 1, &b->sizes, partial, from);
-    int m = list_placements(&b->mesh[b->n_stages - 1], tensor + 1, &b->sizes, partial, to);
+    int n = list_placements(&b->mesh[0], tensor, partial, from);
+    int m = list_placements(&b->mesh[b->n_stages - 1], tensor, partial, to);
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < m; k++) {
             bool legal = true;
@@ -473,8 +475,8 @@ static void report(struct batch *b, const char *name) {
 static int test_meshes(struct batch *b, uint64_t where, const char *name, struct err *err) {
     int wanted = b->n_stages > 1 ? PAIRS_DRAWN / 6 : PAIRS_DRAWN;
     for (int tight = 0; tight < 2; tight++) {
-        b->sizes = sizes_for(mesh_devices(&b->mesh[0]),
-                             mesh_devices(&b->mesh[b->n_stages - 1]), tight);
+        set_sizes(mesh_devices(&b->mesh[0]), mesh_devices(&b->mesh[b->n_stages - 1]),
+                  tight);
         for (int t = 0; t < MAX_RANK; t++)
             if (add_pairs(b, t, where * 16 + (uint64_t)(tight * MAX_RANK + t), wanted,
                           err) < 0)
