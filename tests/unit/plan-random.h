@@ -163,8 +163,8 @@ static void random_mesh(struct rng *r, const struct plan_limits *lim, struct mes
     int n = lim->least_axes + (int)rng_below(r, lim->axes - lim->least_axes + 1);
     int devices = 1;
     for (int a = 0; a < n; a++) {
-        static const int sizes[] = {1, 2, 2, 2, 2, 3, 4, 4};
-        int size = sizes[rng_below(r, 8)];
+        static const int sizes[] = {1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 8, 8};
+        int size = sizes[rng_below(r, lim->devices < 1000 ? 8 : 12)];
         if (devices * size > lim->devices)
             size = 1;
         devices *= size;

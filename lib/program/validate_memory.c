@@ -1,0 +1,329 @@
+/* The replay of memory: who wrote which bytes last.
+ *
+ * Parameters and optimizer state are there from the beginning, gradients as zeros, and the staging
+ * of transfers belongs to them alone; all of it must be there, unspoilt, when the step ends. What
+ * overwrites a part of something loses the whole of it, and whoever reads it then is the fault that
+ * is reported. */
+#include "program/validate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Owners of bytes that are no buffer. Gradients are one owner: the update reduces several that
+ * stand side by side in one instruction. */
+enum { NOBODY = -1, GRADIENTS = -2, STAGING = -3 };
+enum { PADDING = 64 }; /* bytes between neighbours are fewer */
+
+struct extent {
+    int64_t from, to; /* bytes */
+    int owner;        /* a buffer, or one of the above */
+};
+
+struct replay {
+    const struct stage_program *sp;
+    ARR(struct extent) list;     /* disjoint, by offset */
+    ARR(struct extent) underway; /* of started collectives; owner = their number */
+    struct extent gradients;     /* all of them */
+};
+
+static int64_t first_touching(const struct replay *r, int64_t from) {
+    int64_t lo = 0, hi = r->list.n;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (r->list.p[mid].to <= from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void put(struct replay *r, struct extent w) {
+    int64_t i = first_touching(r, w.from), end = i;
+    while (end < r->list.n && r->list.p[end].from < w.to)
+        end++;
+    if (end == i)
+        arr_push(&r->list, w);
+    int64_t tail = r->list.n - (end == i ? 1 : 0) - end;
+    memmove(r->list.p + i + 1, r->list.p + end, sizeof w * (size_t)tail);
+    r->list.p[i] = w;
+    r->list.n = i + 1 + tail;
+}
+
+/* Is the extent there as its owner wrote it? */
+static bool is_whole(const struct replay *r, struct extent x) {
+    int64_t i = first_touching(r, x.from);
+    if (x.owner != GRADIENTS)
+        return i < r->list.n && r->list.p[i].from == x.from && r->list.p[i].to == x.to &&
+               r->list.p[i].owner == x.owner;
+    int64_t at = x.from;
+    for (; i < r->list.n && at < x.to && r->list.p[i].owner == GRADIENTS; i++) {
+        if (r->list.p[i].from >= at + PADDING)
+            return false;
+        at = r->list.p[i].to;
+    }
+    return at >= x.to;
+}
+
+static struct extent extent_of(const struct stage_program *sp, int buffer, int64_t mb) {
+    const struct buffer *b = &sp->buffers[buffer];
+    int64_t at = buffer_offset(sp, buffer, mb);
+    return (struct extent){at, at + dtype_size(b->dtype) * b->elems,
+                           b->mem == MEM_gradients ? GRADIENTS : buffer};
+}
+
+/* ---- what outlives a step ---------------------------------------------------------------- */
+
+/* Takes bytes that nobody has yet. */
+static int reserve(struct replay *r, struct extent x, const char *what, struct err *err) {
+    int64_t i = first_touching(r, x.from);
+    if (x.from < 0 || x.to > r->sp->arena_bytes)
+        return err_input(err, "%s at byte %lld stands outside the arena", what,
+                         (long long)x.from);
+    if (i < r->list.n && r->list.p[i].from < x.to)
+        return err_input(err, "%s at byte %lld overlaps what stands at byte %lld", what,
+                         (long long)x.from, (long long)r->list.p[i].from);
+    if (x.from < x.to)
+        put(r, x);
+    return 0;
+}
+
+static int reserve_buffer(struct replay *r, int buffer, const char *what, struct err *err) {
+    return reserve(r, extent_of(r->sp, buffer, 0), what, err);
+}
+
+static int reserve_permanent(struct replay *r, struct err *err) {
+    const struct stage_program *sp = r->sp;
+    for (int i = 0; i < sp->n_params; i++)
+        if (reserve_buffer(r, sp->params[i].buffer, "a parameter", err) < 0)
+            return -1;
+    for (int i = 0; i < sp->n_states; i++)
+        if (reserve_buffer(r, sp->states[i].buffer, "optimizer state", err) < 0)
+            return -1;
+    for (int i = 0; i < sp->n_grads; i++)
+        if (reserve_buffer(r, sp->grads[i].buffer, "a gradient", err) < 0)
+            return -1;
+    return 0;
+}
+
+static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
+    for (int i = 0; i < g->n_transfers; i++) {
+        const struct transfer *t = &g->transfers[i];
+        int64_t send = dtype_size(DTYPE_f32) * t->depth * t->send_staging;
+        int64_t recv = dtype_size(DTYPE_f32) * t->recv_staging;
+        struct extent out = {t->send_offset, t->send_offset + send, STAGING - 2 * i},
+                      in = {t->recv_offset, t->recv_offset + recv, STAGING - 2 * i - 1};
+        if ((t->from == r->sp->stage && reserve(r, out, "staging", err) < 0) ||
+            (t->to == r->sp->stage && reserve(r, in, "staging", err) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* Was anything overwritten that was there before? */
+static int compare(const struct replay *r, const struct replay *before, struct err *err) {
+    for (int64_t i = 0; i < before->list.n; i++) {
+        struct extent x = before->list.p[i];
+        if (!is_whole(r, x))
+            return err_input(err, "what stands at byte %lld is spoilt after a step",
+                             (long long)x.from);
+    }
+    return 0;
+}
+
+/* ---- instructions ------------------------------------------------------------------------ */
+
+static int fault(const struct instr *ins, const char *operand, int64_t mb, const char *what,
+                 struct err *err) {
+    return err_input(err, "%s: %s of micro-batch %lld %s", opcode_name(ins->code), operand,
+                     (long long)mb, what);
+}
+
+static int check_read(const struct replay *r, const struct instr *ins, int buffer,
+                      const char *operand, int64_t mb, struct err *err) {
+    if (!is_whole(r, extent_of(r->sp, buffer, mb)))
+        return fault(ins, operand, mb, "is not written or was overwritten", err);
+    return 0;
+}
+
+static int check_reads(const struct replay *r, const struct instr *ins, int64_t mb,
+                       struct err *err) {
+    const struct instr_info *info = instr_info(ins->code);
+    for (int k = 0; k < info->n_in; k++)
+        if (ins->in.v[k] >= 0 &&
+            check_read(r, ins, ins->in.v[k], info->in[k].name, mb, err) < 0)
+            return -1;
+    for (int k = 0; k < info->n_out; k++)
+        if (ins->out.v[k] >= 0 && info->out[k].flags & OPERAND_ADD &&
+            check_read(r, ins, ins->out.v[k], info->out[k].name, mb, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* May result k stand on the bytes of operand j? As a whole where the instruction works in place. */
+static bool may_share(const struct instr *ins, int k, int j, struct extent out,
+                      struct extent in) {
+    if (out.to <= in.from || in.to <= out.from)
+        return true;
+    bool in_place = instr_info(ins->code)->in[j].flags & OPERAND_OVER && k == 0;
+    return (in_place || ins->out.v[k] == ins->in.v[j]) && out.from == in.from;
+}
+
+static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
+                        struct err *err) {
+    const struct instr_info *info = instr_info(ins->code);
+    for (int k = 0; k < info->n_out; k++) {
+        if (ins->out.v[k] < 0)
+            continue;
+        struct extent w = extent_of(r->sp, ins->out.v[k], mb);
+        if (w.from < 0 || w.to > r->sp->arena_bytes)
+            return fault(ins, info->out[k].name, mb, "is outside the arena", err);
+        for (int j = 0; j < info->n_in; j++)
+            if (ins->in.v[j] >= 0 &&
+                !may_share(ins, k, j, w, extent_of(r->sp, ins->in.v[j], mb)))
+                return fault(ins, info->out[k].name, mb, "overwrites an operand", err);
+        if (!is_whole(r, w))
+            put(r, w);
+    }
+    return 0;
+}
+
+/* ---- started collectives ------------------------------------------------------------------- */
+
+/* Nobody touches what is under way. */
+static int check_free(const struct replay *r, const struct instr *ins, int buffer,
+                      int64_t mb, struct err *err) {
+    struct extent x = extent_of(r->sp, buffer, mb);
+    for (int64_t i = 0; i < r->underway.n; i++) {
+        const struct extent *u = &r->underway.p[i];
+        if (u->from < x.to && x.from < u->to)
+            return err_input(err, "%s touches byte %lld while work %d is under way",
+                             opcode_name(ins->code), (long long)u->from, u->owner);
+    }
+    return 0;
+}
+
+static int check_underway(const struct replay *r, const struct instr *ins, int64_t mb,
+                          struct err *err) {
+    for (int k = 0; k < INSTR_MAX_IN && r->underway.n; k++)
+        if (ins->in.v[k] >= 0 && check_free(r, ins, ins->in.v[k], mb, err) < 0)
+            return -1;
+    for (int k = 0; k < INSTR_MAX_OUT && r->underway.n; k++)
+        if (ins->out.v[k] >= 0 && check_free(r, ins, ins->out.v[k], mb, err) < 0)
+            return -1;
+    return 0;
+}
+
+static void begin_work(struct replay *r, const struct instr *ins, int64_t mb) {
+    const int operands[] = {ins->in.all_reduce.x, ins->out.all_reduce.y};
+    for (int k = 0; k < 2; k++) {
+        struct extent x = extent_of(r->sp, operands[k], mb);
+        x.owner = ins->work;
+        arr_push(&r->underway, x);
+    }
+}
+
+static int end_work(struct replay *r, const struct instr *ins, struct err *err) {
+    int64_t kept = 0, n = r->underway.n;
+    for (int64_t i = 0; i < n; i++)
+        if (r->underway.p[i].owner != ins->work)
+            r->underway.p[kept++] = r->underway.p[i];
+    r->underway.n = kept;
+    return kept < n ? 0 : err_input(err, "wait: work %d was not started", ins->work);
+}
+
+static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
+                        struct err *err) {
+    if (ins->code == I_wait && end_work(r, ins, err) < 0)
+        return -1;
+    if (check_underway(r, ins, mb, err) < 0 || check_reads(r, ins, mb, err) < 0)
+        return -1;
+    if (ins->work >= 0 && ins->code != I_wait)
+        begin_work(r, ins, mb);
+    if (ins->code == I_reduce_scatter) {
+        struct extent x = extent_of(r->sp, ins->in.reduce_scatter.x, mb);
+        x.owner = NOBODY;
+        put(r, x);
+    }
+    if (ins->code == I_fill)
+        put(r, r->gradients);
+    return check_writes(r, ins, mb, err);
+}
+
+/* Operands are as large as the shape says. Once for each instruction. */
+static int check_sizes(const struct stage_program *sp, struct err *err) {
+    for (int i = 0; i < sp->n_instrs; i++) {
+        const struct instr *ins = &sp->instrs[i];
+        const struct instr_info *info = instr_info(ins->code);
+        struct instr_work w;
+        instr_work(ins->code, &ins->n, &w);
+        for (int k = 0; k < info->n_in; k++)
+            if (ins->in.v[k] >= 0 && w.in[k] > sp->buffers[ins->in.v[k]].elems)
+                return fault(ins, info->in[k].name, 0, "is larger than its buffer", err);
+        for (int k = 0; k < info->n_out; k++)
+            if (ins->out.v[k] >= 0 && w.out[k] > sp->buffers[ins->out.v[k]].elems)
+                return fault(ins, info->out[k].name, 0, "is larger than its buffer", err);
+    }
+    return 0;
+}
+
+/* ---- a step ------------------------------------------------------------------------------ */
+
+/* Micro-batches in flight stand in slots of equal size, so a few of them show every neighbourhood:
+ * first and last slots, and the first ones when they are used again. */
+static bool is_typical(int64_t mb, int64_t slots) {
+    int64_t in_slot = mb % slots;
+    return in_slot < 2 || in_slot >= slots - 2;
+}
+
+/* GPipe holds all micro-batches at once: four of a schedule of four stand for the first two and
+ * the last two. */
+static int64_t stands_for(const struct program *g, int64_t mb, int64_t replayed) {
+    int64_t m = plan_micro_batches(g->plan);
+    return mb < replayed / 2 ? mb : m - replayed + mb;
+}
+
+static int replay_step(struct replay *r, const struct program *g, struct err *err) {
+    const struct stage_program *sp = r->sp;
+    bool gpipe = g->plan->schedule == SCHEDULE_gpipe;
+    int64_t m = plan_micro_batches(g->plan), enough = gpipe ? 4 : 3 * sp->slots + 4;
+    if (m > enough)
+        m = enough;
+    for (int64_t i = 0; i < schedule_actions(m); i++) {
+        struct action a = schedule_action(g->plan->schedule, sp->stage, g->n_stages, m, i);
+        int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
+        if (!gpipe && !is_typical(mb, sp->slots))
+            continue;
+        if (gpipe)
+            mb = stands_for(g, mb, m);
+        struct span span = program_segment(sp, a.segment);
+        for (int j = span.first; j < span.end; j++)
+            if (replay_instr(r, &sp->instrs[j], mb, err) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+int validate_memory(const struct program *g, int stage, struct err *err) {
+    const struct stage_program *sp = &g->stages[stage];
+    struct replay r = {.sp = sp}, before = {.sp = sp};
+    int64_t at = sp->bytes[MEM_parameters];
+    r.gradients = (struct extent){at, at + sp->bytes[MEM_gradients], GRADIENTS};
+    int rc = check_sizes(sp, err);
+    if (rc == 0)
+        rc = reserve_permanent(&r, err);
+    if (rc == 0)
+        rc = reserve_staging(&r, g, err);
+    for (int64_t i = 0; i < r.list.n; i++)
+        arr_push(&before.list, r.list.p[i]);
+    if (rc == 0)
+        rc = replay_step(&r, g, err);
+    if (rc == 0 && r.underway.n)
+        rc = err_input(err, "work %d is not waited for", r.underway.p[0].owner);
+    if (rc == 0)
+        rc = compare(&r, &before, err);
+    arr_release(&r.list);
+    arr_release(&r.underway);
+    arr_release(&before.list);
+    return rc;
+}

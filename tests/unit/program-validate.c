@@ -1,0 +1,206 @@
+/* The validator sees what is wrong: programs are compiled, damaged in one place, and must be
+ * refused with the message that fits. */
+#include "program/program.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A pipeline cut inside a block, so that two tensors cross; ZeRO and a tied table. */
+static const char pipeline[] =
+    "{\"format\": \"weft-plan/1\", \"model\": \"gpt:nano\","
+    " \"set\": \"layers=2,hidden=64,heads=4,seq=64\", \"batch\": 16, \"micro_batch\": 4,"
+    " \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0.ln1\", \"layer.0.qkv\", "
+    "               \"layer.0.attn\"], \"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"},"
+    "               \"zero\": 1},"
+    "              {\"mesh\": \"dp:2 tp:2\", \"zero\": 1,"
+    "               \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}}]}";
+
+struct fixture {
+    struct plan *plan;
+    struct program *g;
+    struct stage_program *sp; /* the stage that is damaged */
+};
+
+static struct fixture compile(int stage) {
+    struct err err = {0};
+    struct fixture f = {0};
+    json_t *doc = json_parse(pipeline, strlen(pipeline), "plan", &err);
+    f.plan = plan_from_json(doc, &err);
+    f.g = f.plan ? program_compile(f.plan, &err) : NULL;
+    json_decref(doc);
+    if (!f.g) {
+        printf("Bail out! %s\n", err.msg);
+        exit(1);
+    }
+    f.sp = &f.g->stages[stage];
+    return f;
+}
+
+static void release(struct fixture *f) {
+    program_destroy(f->g);
+    plan_destroy(f->plan);
+}
+
+/* Refused, with this in the message; releases. */
+static void refused(struct fixture *f, const char *damage, const char *want) {
+    struct err err = {0};
+    int rc = program_validate(f->g, &err);
+    ok(rc < 0 && strstr(err.msg, want), "%s: %s", damage, rc < 0 ? err.msg : "not seen");
+    release(f);
+}
+
+/* The n-th instruction of this opcode in a segment. */
+static struct instr *find(const struct stage_program *sp, enum segment segment,
+                          enum opcode code, int n) {
+    for (int i = sp->seg[segment]; i < sp->seg[segment + 1]; i++)
+        if (sp->instrs[i].code == code && n-- == 0)
+            return &sp->instrs[i];
+    printf("Bail out! no %s\n", opcode_name(code));
+    exit(1);
+}
+
+/* Puts nothing in its place. */
+static void delete (struct instr *ins) {
+    *ins = instr_init(I_fill);
+    ins->code = I_sum_squares;
+}
+
+static void swap(struct instr *a, struct instr *b) {
+    struct instr t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static void test_permanent(void) {
+    struct fixture f = compile(0);
+    f.sp->buffers[f.sp->params[1].buffer].offset =
+        f.sp->buffers[f.sp->params[0].buffer].offset;
+    refused(&f, "two parameters on one place", "a parameter at byte");
+    f = compile(0);
+    f.sp->buffers[f.sp->states[0].buffer].offset =
+        f.sp->buffers[f.sp->grads[0].buffer].offset;
+    refused(&f, "optimizer state on a gradient", "overlaps what stands at byte");
+    f = compile(0);
+    f.sp->buffers[f.sp->grads[0].buffer].offset = f.sp->arena_bytes;
+    refused(&f, "a gradient behind the arena", "outside the arena");
+    f = compile(1);
+    f.g->transfers[0].recv_offset = f.sp->buffers[f.sp->states[1].buffer].offset;
+    refused(&f, "staging on optimizer state", "staging at byte");
+}
+
+static void test_temporaries(void) {
+    struct fixture f = compile(1);
+    struct instr *ins = find(f.sp, SEG_FORWARD, I_layernorm, 0);
+    f.sp->buffers[ins->out.layernorm.y].offset =
+        f.sp->buffers[f.sp->params[0].buffer].offset;
+    refused(&f, "a norm's result on a parameter", "overwrites an operand");
+    f = compile(1);
+    ins = find(f.sp, SEG_FORWARD, I_gelu, 0);
+    f.sp->buffers[ins->out.gelu.y].offset = f.sp->buffers[f.sp->params[0].buffer].offset;
+    refused(&f, "a gelu's result on a parameter", "is not written or was overwritten");
+    f = compile(1);
+    ins = find(f.sp, SEG_BACKWARD, I_linear_dx, 0);
+    f.sp->buffers[ins->out.linear_dx.dx].offset =
+        f.sp->buffers[f.sp->states[f.sp->n_states - 1].buffer].offset;
+    refused(&f, "a gradient of the data on optimizer state", "overwritten");
+    f = compile(1);
+    ins = find(f.sp, SEG_FORWARD, I_linear, 0);
+    f.sp->buffers[ins->out.linear.y].elems /= 2;
+    refused(&f, "a buffer too small for its result", "y of micro-batch 0 is larger");
+    f = compile(0);
+    f.sp->slots = 1;
+    refused(&f, "one slot for two micro-batches in flight",
+            "is not written or was overwritten");
+}
+
+static void test_gradients(void) {
+    struct fixture f = compile(0);
+    struct instr *scatter = find(f.sp, SEG_UPDATE, I_reduce_scatter, 0),
+                 *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
+    squares->in.sum_squares.g = f.sp->grads[0].buffer;
+    scatter->in.reduce_scatter.x = f.sp->grads[0].buffer;
+    refused(&f, "a gradient read after its reduce-scatter spoilt it",
+            "sum_squares: g of micro-batch 0 is not written");
+    f = compile(0);
+    delete (&f.sp->instrs[f.sp->seg[SEG_COUNT] - 1]);
+    refused(&f, "gradients not set to zero at the end", "is spoilt after a step");
+}
+
+/* Every instruction in turn: without it a read fails, or something is not whole at the end. */
+static void test_deletions(int stage) {
+    int n = 0, unseen = 0;
+    for (int i = 0;; i++) {
+        struct fixture f = compile(stage);
+        if (i == f.sp->n_instrs) {
+            release(&f);
+            break;
+        }
+        struct instr *ins = &f.sp->instrs[i];
+        const struct instr_info *info = instr_info(ins->code);
+        /* What only adds to gradients, parameters or the norm leaves no trace. */
+        bool writes = info->n_out && !(info->out[0].flags & OPERAND_ADD) &&
+                      ins->out.v[0] >= 0 && ins->out.v[0] != ins->in.v[0] &&
+                      f.sp->buffers[ins->out.v[0]].mem != MEM_parameters;
+        if (writes) {
+            char name[64];
+            snprintf(name, sizeof name, "%s", opcode_name(ins->code));
+            delete (ins);
+            n++;
+            if (program_validate(f.g, NULL) == 0) {
+                unseen++;
+                printf("# not seen: instruction %d, %s\n", i, name);
+            }
+        }
+        release(&f);
+    }
+    ok(n > 10 && !unseen, "%d instructions of stages[%d] left out, %d not noticed", n,
+       stage, unseen);
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+static void test_messages(void) {
+    struct fixture f = compile(0);
+    swap(find(f.sp, SEG_FORWARD, I_send, 0), find(f.sp, SEG_FORWARD, I_send, 1));
+    refused(&f, "two sends exchanged", "which takes them in the other order");
+    f = compile(1);
+    swap(find(f.sp, SEG_BACKWARD, I_send, 0), find(f.sp, SEG_BACKWARD, I_send, 1));
+    refused(&f, "two gradients exchanged", "sends the gradient of");
+    f = compile(0);
+    delete (find(f.sp, SEG_FORWARD, I_send, 0));
+    refused(&f, "a send left out", "deadlock: stages[");
+    f = compile(1);
+    struct instr *recv = find(f.sp, SEG_FORWARD, I_recv, 0);
+    recv->code = I_input; /* writes its result from elsewhere */
+    refused(&f, "a receive left out", "deadlock: stages[0] waits at send");
+    f = compile(0);
+    f.g->transfers[find(f.sp, SEG_FORWARD, I_send, 0)->transfer].depth = 0;
+    refused(&f, "no room for a message", "deadlock: stages[");
+    f = compile(1);
+    delete (find(f.sp, SEG_UPDATE, I_norm, 0));
+    refused(&f, "a stage that does not come to the norm", "waits at norm");
+    f = compile(1);
+    struct transfer *t = &f.g->transfers[find(f.sp, SEG_FORWARD, I_recv, 0)->transfer];
+    t->from_place = placement_replicate();
+    t->from_place.at[0] = 0;
+    f.g->plan->stages[t->from].mesh.size[0] = 4; /* two of four senders are not there */
+    refused(&f, "shards that do not make up the box", "its box has");
+}
+
+int main(void) {
+    struct fixture f = compile(0);
+    struct err err = {0};
+    ok(program_validate(f.g, &err) == 0, "the program as it is compiled: no fault %s",
+       err.msg);
+    release(&f);
+    test_permanent();
+    test_temporaries();
+    test_gradients();
+    test_deletions(0);
+    test_deletions(1);
+    test_messages();
+    return done_testing();
+}
