@@ -212,6 +212,17 @@ static struct profile_time time_of(sqlite3_stmt *s, int column) {
                                      strcmp(text_of(s, column + 2), "measured") != 0};
 }
 
+static int shape_error(enum opcode code, const char *shape, struct err *err) {
+    const struct instr_info *info = instr_info(code);
+    char names[128] = "";
+    for (int k = 0; k < info->n_shape; k++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", k ? " " : "", info->shape[k]);
+    }
+    return err_input(err, "op: %.32s %.64s: expected the shape \"%s\"", info->name, shape,
+                     names);
+}
+
 /* Keeps how a computed row was made: what stands behind the first word of its source. */
 static void keep_source(char **kept, sqlite3_stmt *s, int column) {
     const char *source = text_of(s, column), *how = strchr(source, ' ');
@@ -234,8 +245,7 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
         return 0;
     int64_t n[INSTR_MAX_SHAPE] = {0};
     if (parse_shape(shape, instr_info((enum opcode)code)->n_shape, n) < 0)
-        return err_input(err, "op: %.32s %.64s: expected %d numbers", instr, shape,
-                         instr_info((enum opcode)code)->n_shape);
+        return shape_error((enum opcode)code, shape, err);
     if (!good_time(time.us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
                          shape, time.us);

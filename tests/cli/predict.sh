@@ -25,11 +25,16 @@ refuses() { # refuses STATUS PATTERN TEXT -- ARGS...
     ok $? "$text: $(head -1 err) (exit $status)"
 }
 
+hinted() { # runs what the last hint names, if it computes
+    sed -n 's/.*measure with: //p' err | sed 's/; mpirun.*//; s|^weft|"$WEFT_BIN"/weft|' >hint
+    bash hint >out 2>err
+}
+
 cat >plan.json <<'END'
 {"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=4,hidden=96,heads=4,seq=64",
  "batch": 16, "micro_batch": 4,
  "stages": [
-   {"ops": ["wte", "wpe", "drop", "layer.0-1"], "mesh": "dp:2", "layout": {"dp": "batch"}},
+   {"ops": ["wte", "wpe", "layer.0-1"], "mesh": "dp:2", "layout": {"dp": "batch"}},
    {"mesh": "tp:2", "layout": {"tp": ["heads", "ffn", "vocab"]}}]}
 END
 roof=(--roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' --device a100)
@@ -116,26 +121,112 @@ ok $? 'the timeline on standard output'
 jq '.micro_batch = 8' plan.json >other.json
 refuses 1 'a.db lacks [0-9]* shapes on device a100: .*[a-z_]* [0-9,]*; ' \
     'shapes that were never measured' -- -p a.db other.json
-grep -q '^weft-predict: hint: measure with: weft-profile-op\|^hint: measure with: weft-profile-op' err
-ok $? "and how to measure them: $(tail -1 err)"
-command=$(sed -n 's/.*measure with: weft-profile-op//p' err | sed 's/;.*//')
-# shellcheck disable=SC2086
-"$WEFT_BIN/weft-profile-op" -q $command "${roof[@]}" >out 2>err
+grep -q 'hint: measure with: weft-profile-op --plan other.json .*--roofline 312T' err
+ok $? "and how to compute them: $(tail -1 err)"
+run -v -p a.db other.json
+missing=$(sed -n 's/.*lacks \([0-9]*\) shapes.*/\1/p' err)
+is "$(grep -c '^missing: ' err)" "$missing" '-v lists all of them'
+hinted # runs the commands of the hint
 run -p a.db other.json
 is $status 0 'after that command there is a prediction'
 sqlite3 a.db 'DELETE FROM comm WHERE group_size = 4' 2>err
 refuses 1 'lacks 1 shape on device a100: all_reduce size=4 stride=1 node 16' \
     'a group that was never measured' -- -p a.db plan.json
-grep -q 'mpirun -n 4 weft-profile-comm -p a.db$' err
+grep -q -- '--links "node:200G:5us cross:25G:10us"' err
 ok $? "and how: $(tail -1 err)"
-"$WEFT_BIN/weft-profile-op" -q -m gpt:nano --set layers=4,hidden=96,heads=4,seq=64 -p a.db \
-    --max-devices 4 --micro-batch 4,8 "${roof[@]}" >out 2>err
+hinted
 run -p a.db plan.json
 cmp -s out first.json
 ok $? 'the row made again, the prediction is the first'
 
+# Whatever a plan splits, the command of the hint measures all that is missing.
+for shape in '"dp:3" "batch" "" "batch"' '"" "batch" "tp:8" "heads ffn vocab"' \
+    '"dp:2" "batch" "dp:2 tp:2" "batch"' '"tp:1" "heads ffn vocab" "tp:4" "vocab"'; do
+    eval "set -- $shape"
+    jq -n --arg a "$1" --arg la "$2" --arg b "$3" --arg lb "$4" '
+        def layout(mesh; dims): {mesh: mesh, layout: ((mesh | split(" ")) - [""] |
+            map({(split(":")[0]): (dims | split(" "))}) | add // {})};
+        {format: "weft-plan/1", model: "gpt:nano", batch: 24, micro_batch: 12,
+         set: "layers=2,hidden=96,heads=8,seq=64,vocab=256",
+         stages: [{ops: ["wte", "wpe", "layer.0"]} + layout($a; $la), layout($b; $lb)]}' >odd.json
+    rm -f odd.db
+    "$WEFT_BIN/weft-profile-op" -q -m mlp -p odd.db --max-devices 1 --micro-batch 1 \
+        "${roof[@]}" >out 2>err
+    run -p odd.db odd.json
+    before=$status hint=$(tail -1 err)
+    hinted
+    run -p odd.db odd.json
+    [ "$before" -eq 1 ] && [ $status -eq 0 ]
+    ok $? "a stage on \"$1\" before one on \"$3\": $hint, then $(tail -1 err)"
+done
+
+# ---- no profile: datasheets, or memory alone ----------------------------------------------------
+run --memory -p a.db plan.json
+holds out 'has("time") == false and .memory > 0 and (.stages | all(has("compute_us") == false))' \
+    '--memory: memory alone'
+is "$(jq .memory out)" "$(jq .memory first.json)" 'the same as with times'
+run plan.json
+[ $status -eq 0 ] && [ "$(jq .memory out)" = "$(jq .memory first.json)" ] && grep -q 'memory alone' err
+ok $? "no profile and no datasheets: $(head -1 err)"
+run --memory --text plan.json
+[ $status -eq 0 ] && grep -q 'parameters' out && ! grep -q '^step' out
+ok $? 'the table of memory'
+run --cluster v100-4x8 plan.json
+holds out '.time > 0 and .rests_on == {"datasheet": 1} and .device == "v100-32gb" and
+    .low_us <= .time_us and .time_us <= .high_us' 'a cluster with datasheets is enough for a time'
+cp out sheets.json
+run --cluster v100-4x8 --text plan.json
+grep -q 'rests on datasheet times for 100.0 %' out
+ok $? "and says what it rests on: $(sed -n 2p out)"
+jq -e '.rests_on == {"datasheet": 1}' first.json >/dev/null
+ok $? 'computed rows are datasheets too'
+sqlite3 a.db "UPDATE op SET source = 'measured' WHERE instr LIKE 'linear%'"
+run -p a.db plan.json
+holds out '.rests_on | .measured > 0 and .datasheet > 0 and (.measured + .datasheet - 1 | fabs) < 1e-9' \
+    'a mixture is told apart'
+cp a.db half.db
+sqlite3 half.db "DELETE FROM op WHERE instr LIKE 'layernorm%'; DELETE FROM comm"
+refuses 1 'lacks' 'a profile with holes' -- -p half.db --cluster v100-4x8 --device a100 plan.json
+run -p half.db --cluster v100-4x8 --device a100 --datasheets plan.json
+holds out '.time > 0 and .rests_on.measured > 0 and .rests_on.datasheet > 0' \
+    '--datasheets fills them'
+refuses 2 'says nothing of its devices' 'datasheets that are not there' -- --datasheets plan.json
+
+# ---- clusters -----------------------------------------------------------------------------------
+jq '.cluster = "node:2 gpu:2"' plan.json >carried.json
+run -p a.db carried.json
+holds out '.cluster == {"nodes": 2, "devices": 4}' 'a plan carries its cluster'
+cp out carried
+run -p a.db --cluster 'node:2 gpu:2' plan.json
+cmp -s out carried
+ok $? 'which is as if it were named'
+run -p a.db --cluster gpu:4 carried.json
+holds out '.cluster.nodes == 1' 'another one may be named'
+jq '.cluster = "gpu:2"' plan.json >bad.json
+refuses 3 'bad.json: cluster: the plan needs 4 devices, the cluster has 2' \
+    'a plan whose cluster is too small' -- -p a.db bad.json
+jq '.cluster = {"format": "weft-cluster/1", "nodes": 4}' plan.json >bad.json
+refuses 3 'bad.json: cluster.devices_per_node' 'a plan with half a cluster' -- -p a.db bad.json
+cat >unlike.json <<'END'
+{"format": "weft-cluster/1",
+ "groups": [
+  {"nodes": 1, "devices": 2, "device": "fast", "memory": "16G", "flops": 20e12, "bandwidth": 1e12},
+  {"nodes": 2, "devices": 1, "device": "slow", "memory": "1M", "flops": 2e12, "bandwidth": 1e11}],
+ "links": [{"level": "node", "bandwidth": 10e9}, {"level": "between", "bandwidth": 50e9}]}
+END
+run --cluster ./unlike.json plan.json
+holds out '.cluster == {"nodes": 3, "devices": 4} and .stages[1].compute_us > 5 * .stages[0].compute_us' \
+    'nodes of different kinds: the stage on slow devices is slow'
+holds out '.fits == false and .memory_limit == 1048576' 'and each stage has the memory of its devices'
+
+# ---- several plans ------------------------------------------------------------------------------
+cat plan.json carried.json | "$tool" -p a.db >out 2>err
+is "$(jq -s -c 'map(.cluster.nodes)' out)" '[1,2]' 'plans one after the other get a prediction each'
+{ jq -c . plan.json; echo '{"format": "weft-plan/1"'; } | "$tool" -p a.db >out 2>err
+[ $? -eq 3 ] && grep -q 'standard input:[23]:' err
+ok $? "the second one is cut: $(head -1 err)"
+
 # ---- wrong usage ----------------------------------------------------------------------------------
-refuses 2 'no profile' 'no profile' -- plan.json
 refuses 2 'expected one plan' 'two plans' -- -p a.db plan.json plan.json
 refuses 2 'trace-ranks' 'a strange set of ranks' -- -p a.db --trace t --trace-ranks some plan.json
 refuses 2 'trace' 'two things on standard output' -- -p a.db --trace - plan.json

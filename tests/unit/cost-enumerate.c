@@ -36,15 +36,13 @@ static void random_mesh(struct rng *r, int max_devices, struct mesh *mesh) {
 }
 
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
-                          const struct mesh *mesh, struct dim_sizes left,
-                          struct layout *l) {
+                          const struct mesh *mesh, int64_t batch, struct layout *l) {
     for (int a = 0; a < mesh->n_axes; a++) {
-        int d = (int)rng_below(r, m->n_dims);
-        if (rng_below(r, 4) && (op->splittable >> d & 1) &&
-            left.size[d] % mesh->size[a] == 0) {
-            l->dim[a] = (int8_t)d;
-            left.size[d] /= mesh->size[a];
-        }
+        if (!op->space.n || !rng_below(r, 4))
+            continue;
+        l->dim[a] = (int8_t)rng_below(r, op->space.n);
+        if (layout_check(m, op, mesh, l, batch, NULL) < 0)
+            l->dim[a] = PLACE_NONE;
     }
 }
 
@@ -57,13 +55,13 @@ static struct plan *random_plan(struct rng *r, struct model *m, int max_devices,
     p->batch = 2 * micro_batch;
     p->micro_batch = micro_batch;
     p->optimizer = (enum optimizer)rng_below(r, OPTIMIZER_COUNT);
-    struct dim_sizes sizes = dim_sizes_of(m, micro_batch);
     for (int s = 0; s < n_stages; s++) {
         struct stage *st = &p->stages[s];
         random_mesh(r, max_devices, &st->mesh);
         st->zero = (int)rng_below(r, 2);
         for (int i = 0; i < st->n_ops; i++) {
-            random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, sizes, &st->layouts[i]);
+            random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, micro_batch,
+                          &st->layouts[i]);
             st->recompute[i] = rng_below(r, 3) == 0;
         }
     }
@@ -76,7 +74,7 @@ static const struct instr *first_missing(const struct program *g,
     for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i < g->stages[s].n_instrs; i++)
             if (!enumeration_covers(e, g->stages[s].instrs[i].code,
-                                    g->stages[s].instrs[i].n))
+                                    &g->stages[s].instrs[i].n))
                 return &g->stages[s].instrs[i];
     return NULL;
 }
@@ -86,7 +84,7 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
     struct model *m = load(ref, set);
     const int64_t micro_batches[] = {1, 4, 6};
     struct enumeration e;
-    enumerate_keys(m, micro_batches, 3, max_devices, &e);
+    enumerate_model(m, micro_batches, 3, max_devices, &e);
     struct rng r = {.seed = seed};
     int plans = 60, good = 0;
     int64_t instrs = 0;
@@ -98,7 +96,8 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
         char shape[128];
         if (!g || miss)
             printf("# plan %d: %s %s\n", i, miss ? opcode_name(miss->code) : err.msg,
-                   miss ? instr_shape(miss, shape, sizeof shape) : "");
+                   miss ? instr_shape_format(miss->code, &miss->n, shape, sizeof shape)
+                        : "");
         good += g && !miss;
         for (int s = 0; g && s < g->n_stages; s++)
             instrs += g->stages[s].n_instrs;
@@ -117,7 +116,7 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
 static bool sorted_and_distinct(const struct enumeration *e) {
     for (int64_t i = 1; i < e->n; i++) {
         const struct enum_key *a = &e->p[i - 1], *b = &e->p[i];
-        int c = memcmp(a->n, b->n, sizeof a->n);
+        int c = memcmp(&a->n, &b->n, sizeof a->n);
         if (a->code > b->code || (a->code == b->code && c == 0))
             return false;
     }
@@ -127,18 +126,20 @@ static bool sorted_and_distinct(const struct enumeration *e) {
 static void test_few(void) {
     struct model *m = load("gpt:nano", "layers=2");
     struct enumeration e, deep;
-    enumerate_keys(m, (int64_t[]){8}, 1, 1, &e);
+    enumerate_model(m, (int64_t[]){8}, 1, 1, &e);
     ok(sorted_and_distinct(&e), "keys are sorted and distinct");
-    ok(enumeration_covers(&e, I_linear, (int64_t[]){8 * 256, 3 * 384, 384, 0, 1}),
+    ok(enumeration_covers(&e, I_linear,
+                          &(union instr_n){.v = {8 * 256, 3 * 384, 384, 0, 1}}),
        "one device: the whole qkv product is listed");
-    ok(!enumeration_covers(&e, I_linear, (int64_t[]){4 * 256, 3 * 384, 384, 0, 1}),
+    ok(!enumeration_covers(&e, I_linear,
+                           &(union instr_n){.v = {4 * 256, 3 * 384, 384, 0, 1}}),
        "and no half of it");
     model_destroy(m);
     m = load("gpt:nano", "layers=48");
-    enumerate_keys(m, (int64_t[]){8}, 1, 1, &deep);
+    enumerate_model(m, (int64_t[]){8}, 1, 1, &deep);
     int same = 0;
     for (int64_t i = 0; i < e.n; i++)
-        same += e.p[i].code == I_fill || enumeration_covers(&deep, e.p[i].code, e.p[i].n);
+        same += enumeration_covers(&deep, e.p[i].code, &e.p[i].n);
     ok(same == e.n && deep.n <= e.n + 8, "48 layers have the keys of 2");
     enumeration_release(&e);
     enumeration_release(&deep);
@@ -149,7 +150,7 @@ static void test_speed(void) {
     struct model *m = load("gpt:13B", NULL);
     struct enumeration e;
     double start = now_s();
-    enumerate_keys(m, (int64_t[]){1, 2, 4, 8}, 4, 32, &e);
+    enumerate_model(m, (int64_t[]){1, 2, 4, 8}, 4, 32, &e);
     double took = now_s() - start;
     printf("# gpt:13B, 32 devices, micro-batches 1,2,4,8: %lld keys in %.0f ms\n",
            (long long)e.n, 1e3 * took);

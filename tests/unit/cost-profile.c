@@ -80,11 +80,13 @@ static void test_rows(void) {
     ok(put_op(p, "cpu-1t", "linear", "8,4,2,1,1", (double)NAN) < 0,
        "a time that is no number is refused");
     struct profile_times *t = profile_load(p, NULL, &err);
-    ok(t && near(profile_op_time(t, I_linear, (int64_t[]){8, 4, 2, 0, 1}).us, 12.5),
+    ok(t && near(profile_op_time(t, I_linear, &(union instr_n){.v = {8, 4, 2, 0, 1}}).us,
+                 12.5),
        "the first measurement stays");
-    ok(t && profile_op_time(t, I_linear, (int64_t[]){8, 4, 2, 1, 1}).us == -1,
+    ok(t && profile_op_time(t, I_linear, &(union instr_n){.v = {8, 4, 2, 1, 1}}).us == -1,
        "other shapes: -1");
-    ok(t && profile_op_time(t, I_input, (int64_t[]){8}).us == 0, "input is free");
+    ok(t && profile_op_time(t, I_input, &(union instr_n){.v = {8}}).us == 0,
+       "input is free");
     ok(t && !strcmp(profile_times_device(t), "cpu-1t"), "the only kind is taken");
     profile_times_destroy(t);
     put_op(p, "cpu-2t", "linear", "8,4,2,0,1", 7);
@@ -108,17 +110,19 @@ static void test_curves(void) {
         }
     }
     struct profile_times *t = profile_load(p, "curve", NULL);
-    ok(near(profile_op_time(t, I_gelu, (int64_t[]){4096}).us, 3 + 4.096),
+    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {4096}}).us, 3 + 4.096),
        "a measured size");
-    ok(near(profile_op_time(t, I_gelu, (int64_t[]){3000}).us, 3 + 3.0),
+    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {3000}}).us, 3 + 3.0),
        "between two sizes: a line");
-    ok(near(profile_op_time(t, I_gelu, (int64_t[]){7}).us, 3 + 1.024),
+    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {7}}).us, 3 + 1.024),
        "below the smallest: its time");
-    ok(profile_op_time(t, I_gelu, (int64_t[]){16385}).us == -1, "above the largest: -1");
-    ok(profile_op_time(t, I_relu, (int64_t[]){1024}).us == -1, "another instruction: -1");
-    ok(near(profile_op_time(t, I_copy, (int64_t[]){2000, 8}).us, 4 + 2.0),
+    ok(profile_op_time(t, I_gelu, &(union instr_n){.v = {16385}}).us == -1,
+       "above the largest: -1");
+    ok(profile_op_time(t, I_relu, &(union instr_n){.v = {1024}}).us == -1,
+       "another instruction: -1");
+    ok(near(profile_op_time(t, I_copy, &(union instr_n){.v = {2000, 8}}).us, 4 + 2.0),
        "inner 8 is nearer to 4");
-    ok(near(profile_op_time(t, I_copy, (int64_t[]){2000, 2000}).us, 256 + 2.0),
+    ok(near(profile_op_time(t, I_copy, &(union instr_n){.v = {2000, 2000}}).us, 256 + 2.0),
        "inner 2000 is nearest to 256");
     profile_times_destroy(t);
     profile_close(p);
@@ -298,7 +302,9 @@ static void test_speed(void) {
         double took = now_s() - start;
         best = took < best ? took : best;
         if (i == 0)
-            ok(near(profile_op_time(t, I_linear, (int64_t[]){200, 100, 768, 0, 1}).us,
+            ok(near(profile_op_time(t, I_linear,
+                                    &(union instr_n){.v = {200, 100, 768, 0, 1}})
+                        .us,
                     20000),
                "20000 rows are loaded");
         profile_times_destroy(t);

@@ -23,41 +23,34 @@ static bool near(double a, double b) {
 /* ---- invented profiles ------------------------------------------------------------- */
 
 static double invented_us(const struct cost_key *k) {
-    if (k->code == I_send)
-        return 5 + (double)k->n[3] / (k->n[2] ? 1e3 : 1e4);
-    if (opcode_key(k->code) == KEY_COMM)
-        return 10 + (double)k->n[3] / (k->n[2] ? 1e3 : 1e4);
-    double n = 1;
-    int rank = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw ? 3
-               : opcode_key(k->code) == KEY_CURVE                                      ? 1
-               : opcode_shape_rank(k->code) < 4 ? opcode_shape_rank(k->code)
-                                                : 4;
-    for (int i = 0; i < rank; i++)
-        n *= (double)(k->n[i] ? k->n[i] : 1);
-    return 1 + n / 1e5;
+    double bytes = (double)k->comm.bytes / (k->comm.cross ? 1e3 : 1e4);
+    if (cost_key_is_comm(k))
+        return (k->code == I_send ? 5 : 10) + bytes;
+    struct instr_work w;
+    instr_work(k->code, &k->n, &w);
+    return 1 + fmax(w.touched, w.flops / 100) / 1e5;
 }
 
 static int put_key(struct profile *p, const struct cost_key *k, struct err *err) {
-    if (opcode_key(k->code) == KEY_COMM || k->code == I_send) {
+    if (cost_key_is_comm(k)) {
         struct profile_comm row = {.device = "test",
                                    .collective =
                                        k->code == I_send ? "p2p" : opcode_name(k->code),
-                                   .group_size = k->n[0],
-                                   .stride = k->n[1],
+                                   .group_size = k->comm.size,
+                                   .stride = k->comm.stride,
                                    .groups = 1,
-                                   .link = k->n[2] ? "cross" : "node",
-                                   .bytes = k->n[3],
+                                   .link = k->comm.cross ? "cross" : "node",
+                                   .bytes = k->comm.bytes,
                                    .median_us = invented_us(k),
                                    .repeats = 1,
                                    .source = "roofline"};
         return profile_put_comm(p, &row, err);
     }
-    struct instr i = {.code = k->code};
     char shape[128];
-    memcpy(i.n, k->n, sizeof i.n);
     struct profile_op row = {.device = "test",
                              .instr = opcode_name(k->code),
-                             .shape = instr_shape(&i, shape, sizeof shape),
+                             .shape =
+                                 instr_shape_format(k->code, &k->n, shape, sizeof shape),
                              .dtype = "f32",
                              .median_us = invented_us(k),
                              .repeats = 1,
@@ -66,7 +59,7 @@ static int put_key(struct profile *p, const struct cost_key *k, struct err *err)
 }
 
 static int put_first_row(struct profile *p, struct err *err) {
-    struct cost_key k = {.code = I_fill, .n = {1}};
+    struct cost_key k = {.code = I_add, .n.add.elems = 1};
     return put_key(p, &k, err);
 }
 
@@ -119,7 +112,7 @@ static struct plan *plan_of(const char *text, struct err *err) {
 
 static const char two_stages[] =
     "{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":16,\"micro_batch\":4,"
-    "\"stages\":[{\"ops\":[\"wte\",\"wpe\",\"drop\",\"layer.0-2\"],\"mesh\":\"dp:2\","
+    "\"stages\":[{\"ops\":[\"wte\",\"wpe\",\"layer.0-2\"],\"mesh\":\"dp:2\","
     "\"layout\":{\"dp\":\"batch\"}},"
     "{\"mesh\":\"tp:2\",\"layout\":{\"tp\":[\"heads\",\"ffn\",\"vocab\"]}}]}";
 
@@ -232,7 +225,7 @@ static char *large_plan(void) {
             text + n, sizeof text - n,
             "%s{\"ops\":[%s\"layer.%d-%d\"%s],\"mesh\":\"dp:2 tp:8\",\"layout\":{\"dp\":"
             "\"batch\",\"tp\":[\"heads\",\"ffn\",\"vocab\"]}}",
-            s ? "," : "", s ? "" : "\"wte\",\"wpe\",\"drop\",", 16 * s, 16 * s + 15,
+            s ? "," : "", s ? "" : "\"wte\",\"wpe\",", 16 * s, 16 * s + 15,
             s < 63 ? "" : ",\"ln\",\"head\",\"loss\"");
     snprintf(text + n, sizeof text - n, "]}");
     return text;

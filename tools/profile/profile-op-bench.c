@@ -114,8 +114,8 @@ static void operands(const struct bench *b, int set, union instr_src *in,
                      union instr_dst *out) {
     const struct instr_work *w = &b->work;
     char *fresh = b->memory;
-    char *old = b->memory + part_bytes(b->info, w, false) +
-                set * part_bytes(b->info, w, true);
+    char *old =
+        b->memory + part_bytes(b->info, w, false) + set * part_bytes(b->info, w, true);
     for (int i = 0; i < b->info->n_in; i++)
         in->v[i] = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
     for (int i = 0; i < b->info->n_out; i++)
