@@ -96,7 +96,9 @@ $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 
 # Flags are a dependency: changing them rebuilds, a new PREFIX only the floor that knows where models
 # are installed. Without the libraries nothing is compiled.
-$(O)/flags: export STAMP = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
+# (:=, because what an object adds to CFLAGS holds for its prerequisites too.)
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
+$(O)/flags: export STAMP = $(FLAGS)
 $(O)/prefix: export STAMP = $(PREFIX)
 $(objs_model): $(O)/prefix
 $(objs_model): CPPFLAGS += -DWEFT_SHARE='"$(PREFIX)/share/weft"'
