@@ -229,6 +229,12 @@ void engine_room(struct engine *e, int groups) {
     engine_leave(e);
 }
 
+void engine_stop(struct engine *e) {
+    engine_enter(e);
+    e->dead = true;
+    engine_leave(e);
+}
+
 /* After a failure works may have been left in its queue. */
 void engine_drop_group(struct engine *e, struct mpi_group *m) {
     engine_enter(e);
