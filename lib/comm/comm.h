@@ -131,7 +131,7 @@ struct comm_work {
     int64_t scratch[4];     /* the backend's */
 };
 
-/* Sum over the group, in place. count elements; sums are of f32. */
+/* Sum over the group, in place. count elements; MPI sums f32 only. */
 int comm_start_all_reduce(struct comm_group *group, void *buf, int64_t count,
                           enum dtype dtype, struct comm_work *work, struct err *err);
 /* out[size * count] = concatenation of every rank's in[count]; in may be its place in out. */

@@ -93,6 +93,7 @@ void comm_abort(struct comm *c, int status) {
     int owner = atomic_load(&c->alarm->owner);
     if (owner && owner != c->rank + 1)
         nanosleep(&(struct timespec){.tv_sec = (time_t)grace_s}, NULL);
+    engine_enter(c->engine); /* and never leave it: MPI is this thread's from here on */
     MPI_Abort(MPI_COMM_WORLD, status);
     _exit(status);
 }

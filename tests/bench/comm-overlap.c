@@ -1,12 +1,12 @@
 /* comm-overlap.c - what the progress thread costs and what it gains.
  *
- * For an all-reduce of each size: blocking; started and waited for at once, without and with
+ * For an all-reduce, an all-gather or a message (from every even rank to the next) of each size: blocking; started and waited for at once, without and with
  * the thread (what the thread costs); and started, computing meanwhile, waited for, without and
  * with it, beside computing first and communicating then (what it gains). The computation
  * takes 1.5 times as long as the communication. Times are medians over rounds in which all of
  * these take turns, of the slowest rank.
  *
- * usage: mpirun -n N comm-overlap [ROUNDS [BYTES...]]
+ * usage: mpirun -n N comm-overlap [all_reduce|all_gather|message [ROUNDS [BYTES...]]]
  */
 #include "comm/comm.h"
 #include "common/progress.h"
@@ -35,6 +35,7 @@ static const char *const way_names[WAYS] = {
 
 static struct comm *comm;
 static float *buf;
+static const char *what = "all_reduce";
 static int64_t compute_rounds = 1000;
 
 static void must(int rc, const struct err *err) {
@@ -49,6 +50,20 @@ static void compute(void) {
             x[i] = x[i] * 0.999f + 0.001f;
 }
 
+static int start(int64_t bytes, struct comm_work *w, struct err *err) {
+    struct comm_group *world = comm_world(comm);
+    int me = comm_rank(comm), n = comm_size(comm);
+    int64_t count = bytes / 4, each = count / n;
+    if (!strcmp(what, "all_reduce"))
+        return comm_start_all_reduce(world, buf, count, DTYPE_f32, w, err);
+    if (!strcmp(what, "all_gather"))
+        return comm_start_all_gather(world, buf + me * each, buf, each, DTYPE_f32, w, err);
+    if (me % 2)
+        return comm_start_recv(world, buf, count, DTYPE_f32, me - 1, 1, w, err);
+    return me + 1 < n ? comm_start_send(world, buf, count, DTYPE_f32, me + 1, 1, w, err)
+                      : 0;
+}
+
 static void run(enum way way, int64_t bytes) {
     struct err err = {0};
     bool on = way == AT_ONCE_ON || way == BESIDE_ON;
@@ -56,8 +71,7 @@ static void run(enum way way, int64_t bytes) {
     if (way == COMPUTE || way == ONE_BY_ONE)
         compute();
     if (way != COMPUTE)
-        must(comm_start_all_reduce(comm_world(comm), buf, bytes / 4, DTYPE_f32, &w, &err),
-             &err);
+        must(start(bytes, &w, &err), &err);
     if (way == BESIDE_OFF || way == BESIDE_ON)
         compute();
     must(comm_wait(&w, &err), &err);
@@ -88,7 +102,7 @@ static void bench(int64_t bytes, int rounds) {
         for (int way = 0; way < WAYS; way++)
             x[way][i] = time_way((enum way)way, bytes);
     for (int way = 0; way < WAYS && comm_rank(comm) == 0; way++)
-        printf("%9lld  %-30s %12.1f us\n", (long long)bytes, way_names[way],
+        printf("%-10s %9lld  %-30s %12.1f us\n", what, (long long)bytes, way_names[way],
                1e6 * stats_median(x[way], rounds));
     fflush(stdout);
 }
@@ -98,16 +112,17 @@ int main(int argc, char **argv) {
     comm = comm_create(&argc, &argv, NULL, &err);
     if (!comm)
         return err_report(&err, "comm-overlap");
-    int rounds = argc > 1 ? atoi(argv[1]) : 11;
+    what = argc > 1 ? argv[1] : what;
+    int rounds = argc > 2 ? atoi(argv[2]) : 11;
     int64_t most = 16 << 20;
-    for (int i = 2; i < argc; i++)
+    for (int i = 3; i < argc; i++)
         most = atoll(argv[i]) > most ? atoll(argv[i]) : most;
     if (rounds < 1 || rounds > ROUNDS_MOST || !(buf = comm_alloc(comm, most, &err)))
         comm_abort(comm, err_report(&err, "comm-overlap"));
     memset(buf, 0, (size_t)most); /* repeated sums must not run into infinities */
-    for (int i = 2; i < argc; i++)
+    for (int i = 3; i < argc; i++)
         bench(atoll(argv[i]), rounds);
-    for (int64_t bytes = 1 << 10; argc <= 2 && bytes <= most; bytes *= 128)
+    for (int64_t bytes = 1 << 10; argc <= 3 && bytes <= most; bytes *= 128)
         bench(bytes, rounds);
     comm_destroy(comm);
     return EXIT_DONE;
