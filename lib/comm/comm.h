@@ -62,9 +62,10 @@ struct comm *comm_create(int *argc, char ***argv, const struct comm_options *opt
 /* Leaves the job; waits for all the others to do the same. */
 void comm_destroy(struct comm *comm);
 
-/* Tells every other rank why this one cannot go on: their waits fail with this message. Does
- * nothing when the job has failed already. True if it is this rank's message that the
- * others get, so that one rank alone prints it. */
+/* Tells every other rank why this one cannot go on: their waits fail with this message, unless
+ * the job has failed already. Works under way stay where they are from here on, so their
+ * buffers and handles may go. True if it is this rank's message that the others get, now or
+ * by an earlier call: then this rank is the one to print it. */
 bool comm_fail(struct comm *comm, const struct err *err);
 /* Ends every rank at once with this exit status; never returns. A rank that was told of
  * another's failure first gives that one a few seconds to print its message and do this. */
@@ -130,7 +131,7 @@ struct comm_work {
     int64_t scratch[4];     /* the backend's */
 };
 
-/* Sum over the group, in place. count elements; sums are of f32. */
+/* Sum over the group, in place. count elements; MPI sums f32 only. */
 int comm_start_all_reduce(struct comm_group *group, void *buf, int64_t count,
                           enum dtype dtype, struct comm_work *work, struct err *err);
 /* out[size * count] = concatenation of every rank's in[count]; in may be its place in out. */

@@ -229,6 +229,12 @@ void engine_room(struct engine *e, int groups) {
     engine_leave(e);
 }
 
+void engine_stop(struct engine *e) {
+    engine_enter(e);
+    e->dead = true;
+    engine_leave(e);
+}
+
 /* After a failure works may have been left in its queue. */
 void engine_drop_group(struct engine *e, struct mpi_group *m) {
     engine_enter(e);
@@ -288,6 +294,9 @@ int engine_start(struct comm_work *w, struct err *err) {
     int rc = 0;
     if (e->dead)
         return job_has_failed(err);
+    if ((w->op == COMM_all_reduce || w->op == COMM_reduce_scatter) && w->dtype != DTYPE_f32)
+        return err_system(err, "%s: no sums of %s on the host", comm_op_name(w->op),
+                          dtype_name(w->dtype));
     w->helped = wants_help(c, w);
     if (w->helped && !e->has_helper && start_helper(e, err) < 0)
         return -1;

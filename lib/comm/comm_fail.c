@@ -21,7 +21,7 @@
 enum { MAIL_TAG = 1 };
 
 static const double turn_s = 0.25; /* between nodes that lose patience at the same time */
-static const double mail_s = 2;  /* as long may the message take to other nodes */
+static const double mail_s = 2;    /* as long may the message take to other nodes */
 static const double grace_s = 5; /* as long may the rank that failed take to end the job */
 
 /* Whether this rank's node shares its alarm. */
@@ -80,6 +80,7 @@ static void mail_alarm(struct comm *c) {
 }
 
 bool comm_fail(struct comm *c, const struct err *err) {
+    engine_stop(c->engine);
     if (raise_alarm(c, c->rank, err->status, err->msg)) {
         engine_enter(c->engine);
         mail_alarm(c);
@@ -92,6 +93,7 @@ void comm_abort(struct comm *c, int status) {
     int owner = atomic_load(&c->alarm->owner);
     if (owner && owner != c->rank + 1)
         nanosleep(&(struct timespec){.tv_sec = (time_t)grace_s}, NULL);
+    engine_enter(c->engine); /* and never leave it: MPI is this thread's from here on */
     MPI_Abort(MPI_COMM_WORLD, status);
     _exit(status);
 }
@@ -138,5 +140,6 @@ int comm_watch(struct comm *c, struct comm_watch *watch, const struct comm_work 
     if (!watch->since_s)
         watch->since_s = now;
     double turn = c->node < 8 ? turn_s * c->node : 8 * turn_s;
-    return now - watch->since_s > c->options.timeout_s + turn ? too_long(c, w, late, err) : 0;
+    return now - watch->since_s > c->options.timeout_s + turn ? too_long(c, w, late, err)
+                                                              : 0;
 }

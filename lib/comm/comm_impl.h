@@ -175,6 +175,7 @@ void engine_destroy(struct engine *e);
 /* The engine is used by one thread at a time: whoever calls MPI has entered it. */
 void engine_enter(struct engine *e);
 void engine_leave(struct engine *e);
+void engine_stop(struct engine *e); /* the job has failed: nothing moves any more */
 void engine_drop_group(struct engine *e, struct mpi_group *m);
 void engine_room(struct engine *e, int groups); /* for so many more */
 int engine_start(struct comm_work *w, struct err *err);

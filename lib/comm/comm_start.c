@@ -25,16 +25,8 @@ static int start(struct comm_group *g, const struct comm_work *args, struct comm
     return g->backend->start(w, err);
 }
 
-static int sums(enum comm_op op, enum dtype dtype, struct err *err) {
-    return dtype == DTYPE_f32
-               ? 0
-               : err_system(err, "%s: no sums of %s", comm_op_name(op), dtype_name(dtype));
-}
-
 int comm_start_all_reduce(struct comm_group *g, void *buf, int64_t count, enum dtype dtype,
                           struct comm_work *work, struct err *err) {
-    if (sums(COMM_all_reduce, dtype, err) < 0)
-        return -1;
     struct comm_work args = {
         .op = COMM_all_reduce, .in = buf, .out = buf, .count = count, .dtype = dtype};
     return start(g, &args, work, err);
@@ -49,8 +41,6 @@ int comm_start_all_gather(struct comm_group *g, const void *in, void *out, int64
 
 int comm_start_reduce_scatter(struct comm_group *g, void *in, void *out, int64_t count,
                               enum dtype dtype, struct comm_work *work, struct err *err) {
-    if (sums(COMM_reduce_scatter, dtype, err) < 0)
-        return -1;
     struct comm_work args = {
         .op = COMM_reduce_scatter, .in = in, .out = out, .count = count, .dtype = dtype};
     return start(g, &args, work, err);

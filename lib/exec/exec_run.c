@@ -213,8 +213,11 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     struct span span = program_segment(x->sp, a.segment);
     for (int i = span.first; i < span.end; i++) {
         const struct instr *ins = &x->sp->instrs[i];
-        if (run_instr(x, ins, &x->ready[i], mb, err) < 0)
-            return err_prefix(err, "%s", opcode_name(ins->code));
+        if (run_instr(x, ins, &x->ready[i], mb, err) < 0) {
+            err_prefix(err, "%s", opcode_name(ins->code));
+            comm_fail(x->comm, err); /* messages are under way: the others must know now */
+            return -1;
+        }
         double end = now_s();
         x->seconds[ins->code] += end - start;
         if (x->opt.on_instr)

@@ -24,7 +24,8 @@ static int recv_all(struct comm *comm, struct err *err) {
     char byte = 1;
     for (int r = 0; r < n - 1 && me == n - 1 && rc == 0; r++)
         rc = comm_send(comm_world(comm), &byte, 1, DTYPE_u8, r, 5, err);
-    return me == n - 1 ? rc : comm_recv(comm_world(comm), &byte, 1, DTYPE_u8, n - 1, 5, err);
+    return me == n - 1 ? rc
+                       : comm_recv(comm_world(comm), &byte, 1, DTYPE_u8, n - 1, 5, err);
 }
 
 static int go_wrong(const char *how, struct err *err) {

@@ -110,6 +110,11 @@ works() {
     done
 }
 
+backends() {
+    [ -x "$dir/comm-backend" ] || return
+    check "a second backend, 3 ranks" on 3 "$dir/comm-backend"
+}
+
 endings() {
     [ -x "$dir/comm-fail" ] || return
     late="rank [012] has waited 2 s for (rank 3|the others): "
@@ -158,6 +163,7 @@ plans
 messages
 collectives
 works
+backends
 endings
 echo "1..$count"
 [ $failed -eq 0 ]

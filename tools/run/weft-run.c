@@ -180,7 +180,7 @@ int main(int argc, char **argv) {
         /* What is wrong with the input all ranks know alike; a failure in the middle of the work
          * may be one rank's alone, which tells it and ends the job. */
         bool alone = status == EXIT_SYSTEM && !err.shared;
-        if (speaks(comm) || alone)
+        if (comm && alone ? comm_fail(comm, &err) : speaks(comm))
             err_report(&err, tool.name);
         if (comm && alone)
             comm_abort(comm, status);
