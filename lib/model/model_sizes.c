@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SETTINGS = 256, MAX_LOOKUPS = 32 };
+enum { MAX_SETTINGS = 256 };
 
 static const json_t *scope_find(const struct scope *s, const char *name) {
     for (; s; s = s->outer) {
@@ -26,13 +26,17 @@ static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *er
         v = json_object_get(r->dims, name);
     if (!v)
         return err_input(err, "size \"%.64s\" is not defined", name);
-    if (r->depth == MAX_LOOKUPS)
-        return err_input(err, "size \"%.64s\" depends on itself", name);
+    for (int i = 0; i < r->n_lookups; i++)
+        if (!strcmp(r->lookups[i], name))
+            return err_input(err, "size \"%.64s\" depends on itself", name);
+    if (r->n_lookups == MAX_LOOKUPS)
+        return err_input(err, "size \"%.64s\": more than %d sizes depend on each other",
+                         name, MAX_LOOKUPS);
     char key[96];
     snprintf(key, sizeof key, "size \"%.64s\"", name);
-    r->depth++;
+    r->lookups[r->n_lookups++] = name;
     int rc = read_int(r, v, key, out, err);
-    r->depth--;
+    r->n_lookups--;
     return rc;
 }
 
@@ -60,25 +64,37 @@ int read_real(struct reader *r, const json_t *v, const char *key, double *out,
     return 0;
 }
 
-int read_dim(struct reader *r, const char *name, struct err *err) {
-    /* A bound name stands for the dim that its instance names. */
-    for (int depth = 0; depth < MAX_LOOKUPS; depth++) {
-        const char *bound = json_string_value(scope_find(r->scope, name));
-        if (!bound)
-            break;
-        name = bound;
-    }
+/* The name that a bound one stands for; NULL if it is bound to a number. */
+static const char *unbound(const struct reader *r, const char *name) {
+    const json_t *bound;
+    for (int i = 0; name && i < MAX_LOOKUPS && (bound = scope_find(r->scope, name)); i++)
+        name = json_string_value(bound);
+    return name;
+}
+
+/* Sizes of dims do not depend on the block: one dim has one size. */
+static int dim_size(struct reader *r, const char *name, int64_t *size, struct err *err) {
+    const struct scope *scope = r->scope;
+    r->scope = NULL;
+    int rc = lookup_size(r, name, size, err);
+    r->scope = scope;
+    if (rc == 0 && (*size <= 0 || *size > (int64_t)1 << 40))
+        return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name,
+                         (long long)*size);
+    return rc;
+}
+
+int read_dim(struct reader *r, const char *text, struct err *err) {
+    const char *name = unbound(r, text);
+    if (!name)
+        return err_input(
+            err, "\"%.64s\" is bound to a number; a dim takes the name of a size", text);
     const json_t *known = json_object_get(r->dim_of, name);
     if (known)
         return (int)json_integer_value(known);
     int64_t size = 0;
-    if (strcmp(name, "batch")) {
-        if (lookup_size(r, name, &size, err) < 0)
-            return -1;
-        if (size <= 0 || size > (int64_t)1 << 40)
-            return err_input(err, "size \"%.64s\": %lld is not in 1..2^40", name,
-                             (long long)size);
-    }
+    if (strcmp(name, "batch") && dim_size(r, name, &size, err) < 0)
+        return -1;
     arr_push(&r->dim_list, (struct model_dim){arena_strdup(&r->m->arena, name), size});
     json_object_set_new(r->dim_of, name, json_integer(r->dim_list.n - 1));
     return (int)r->dim_list.n - 1;

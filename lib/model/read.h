@@ -13,11 +13,14 @@ struct scope {
     const struct scope *outer;
 };
 
+enum { MAX_LOOKUPS = 32 };
+
 struct reader {
     struct model *m;
     json_t *sizes, *rates; /* with the overrides applied */
     const json_t *dims;    /* dims apart from sizes: name -> expression, or NULL */
-    int depth;             /* of size lookups, to find cycles */
+    const char *lookups[MAX_LOOKUPS]; /* sizes that are being evaluated, to find cycles */
+    int n_lookups;
     ARR(struct model_dim) dim_list;
     ARR(struct model_tensor) tensors;
     ARR(struct model_param) params;

@@ -1,0 +1,270 @@
+/* Kinds: every op is bound to the descriptor of its kind, and what does not fit is refused. */
+#include "model.h"
+
+/* One op of a model whose data and sizes are fixed, then what reads it. */
+static const char head[] =
+    "{'format': 'weft-model/1', 'name': 'm', 'rates': {'half': 0.5, 'big': 1},"
+    " 'sizes': {'seq': 4, 'hidden': 6, 'wide': 12, 'vocab': 8, 'three': 3, 'heads': 2,"
+    "           'kv': 3, 'rows': 2, 'columns': 3, 'other': 6, 'one': 1},"
+    " 'inputs': {'ids': {'dims': ['batch', 'seq'], 'source': 'token'},"
+    "            'next': {'dims': ['batch', 'seq'], 'source': 'next-token'},"
+    "            'image': {'dims': ['batch', 'rows', 'columns'], 'source': 'image'},"
+    "            'label': {'dims': ['batch'], 'source': 'label'}},"
+    " 'ops': [{'name': 'first', 'kind': 'embedding', 'in': ['ids'], 'out': 'x',"
+    "          'dims': ['batch', 'seq', 'hidden'], 'weight': {'dims': ['vocab', 'hidden']}},"
+    "         {'name': 'probe', ";
+
+static struct model *bound(const char *op, struct err *err) {
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "%s%s}]}", head, op);
+    fclose(f);
+    struct model *m = model_of(text, NULL, err);
+    free(text);
+    return m;
+}
+
+/* The op is refused with this message, which says where it stands. */
+static void refuses(const char *op, const char *message) {
+    struct err err = {0};
+    char want[512];
+    snprintf(want, sizeof want, "ops[1] (probe): %s", message);
+    struct model *m = bound(op, &err);
+    ok(!m && !strcmp(err.msg, want) && err.status == EXIT_INPUT, "refuses: %s",
+       m ? "it is accepted" : err.msg);
+    model_destroy(m);
+}
+
+/* The op's iteration space is "batch seq hidden/coupled", a dim's second name behind "=". `more`
+ * are the ops that read its result, without the last bracket. */
+static void space_is(const char *op, const char *more, const char *want) {
+    struct err err = {0};
+    char text[2048], got[512] = "";
+    snprintf(text, sizeof text, "%s}, %s", op, more);
+    struct model *m = bound(text, &err);
+    int i = m ? op_find(m, "probe") : -1;
+    for (int k = 0; i >= 0 && k < m->ops[i].space.n; k++) {
+        const struct op_space *s = &m->ops[i].space;
+        size_t n = strlen(got);
+        snprintf(got + n, sizeof got - n, "%s%s%s%s%s%s", k ? " " : "",
+                 m->dims[s->dim[k]].name, s->alias[k] >= 0 ? "=" : "",
+                 s->alias[k] >= 0 ? m->dims[s->alias[k]].name : "",
+                 s->role[k] == ROLE_parallel ? "" : "/",
+                 s->role[k] == ROLE_parallel ? "" : role_name(s->role[k]));
+    }
+    ok(i >= 0 && !strcmp(got, want), "%.24s: space %s %s", op, got, err.msg);
+    model_destroy(m);
+}
+
+#define LOSS(x)                                                                            \
+    "'name': 'loss', 'kind': 'cross-entropy', 'in': ['" x                                  \
+    "', 'next'], 'out': 'l', 'dims': []"
+#define HEAD(x, dims)                                                                      \
+    "{'name': 'head', 'kind': 'einsum', 'in': ['" x                                        \
+    "'], 'out': 'z', 'dims': ['batch', 'seq', 'vocab'], 'weight': {'dims': [" dims         \
+    ", 'vocab']}}, {" LOSS("z")
+#define ON_HIDDEN HEAD("x", "'hidden'")
+
+static void test_spaces(void) {
+    space_is("'kind': 'einsum', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'seq', 'vocab'],"
+             " 'weight': {'dims': ['hidden', 'vocab']}, 'bias': {'dims': ['vocab']}",
+             "{" LOSS("x"), "batch seq hidden/contracted vocab");
+    space_is("'kind': 'einsum', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'seq', 'vocab'],"
+             " 'weight': {'dims': ['vocab', 'hidden']}",
+             "{" LOSS("x"), "batch seq hidden/contracted vocab");
+    space_is(
+        "'kind': 'layernorm', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'weight': {'dims': ['hidden']}, 'bias': {'dims': ['hidden']}",
+        ON_HIDDEN, "batch seq hidden/coupled");
+    space_is("'kind': 'bias', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'seq', 'hidden'],"
+             " 'weight': {'dims': ['seq', 'hidden']}",
+             ON_HIDDEN, "batch seq hidden");
+    space_is("'kind': 'dropout', 'rate': 'half', 'in': ['x'], 'out': 'x',"
+             " 'dims': ['batch', 'seq', 'hidden']",
+             ON_HIDDEN, "batch seq hidden");
+    space_is(
+        "'kind': 'reshape', 'in': ['x'], 'out': 'h', 'dims': ['batch', 'seq', 'heads', 'kv']",
+        HEAD("h", "'heads', 'kv'"), "batch seq heads=hidden");
+    space_is(
+        "'kind': 'reshape', 'in': ['x'], 'out': 'h', 'dims': ['batch', 'seq', 'other']",
+        HEAD("h", "'other'"), "batch seq other=hidden");
+    space_is("'kind': 'einsum', 'in': ['x'], 'out': 'q',"
+             " 'dims': ['batch', 'seq', 'three', 'heads', 'kv'],"
+             " 'weight': {'dims': ['hidden', 'three', 'heads', 'kv']}",
+             "{'name': 'attn', 'kind': 'attention', 'in': ['q'], 'out': 'h',"
+             " 'dims': ['batch', 'seq', 'heads', 'kv']}, " HEAD("h", "'heads', 'kv'"),
+             "batch seq hidden/contracted three heads kv");
+    space_is("'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'l', 'dims': []",
+             "{'name': 'more', 'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'l2',"
+             " 'dims': []",
+             "batch/contracted seq/contracted hidden/coupled");
+}
+
+static void test_patterns(void) {
+    refuses(
+        "'kind': 'embedding', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
+        " 'weight': {'dims': ['vocab', 'hidden']}",
+        "y: expected the dims [batch, seq, hidden], got [batch, seq, wide]");
+    refuses(
+        "'kind': 'embedding', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'weight': {'dims': ['vocab']}",
+        "weight: expected the dims [*, *], got [vocab]");
+    refuses("'kind': 'bias', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+            " 'weight': {'dims': ['wide']}",
+            "y: expected the dims [..., wide], got [batch, seq, hidden]");
+    refuses("'kind': 'bias', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden', 'seq'],"
+            " 'weight': {'dims': ['hidden']}",
+            "y: expected the dims [..., hidden], got [batch, hidden, seq]");
+    refuses(
+        "'kind': 'layernorm', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'weight': {'dims': ['seq']}, 'bias': {'dims': ['hidden']}",
+        "weight: expected the dims [hidden], got [seq]");
+    refuses(
+        "'kind': 'layernorm', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'weight': {'dims': ['hidden']}, 'bias': {'dims': ['seq', 'hidden']}",
+        "bias: expected the dims [hidden], got [seq, hidden]");
+    refuses("'kind': 'layernorm', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden'],"
+            " 'weight': {'dims': ['hidden']}, 'bias': {'dims': ['hidden']}",
+            "y: expected the dims [batch, seq, hidden], got [batch, hidden]");
+    refuses(
+        "'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "qkv: expected the dims [*, *, 3, *, *], got [batch, seq, hidden]");
+    for (int i = 0; i < 3; i++) {
+        static const char *const kinds[] = {"gelu", "relu", "silu"};
+        char op[256];
+        snprintf(op, sizeof op,
+                 "'kind': '%s', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq']",
+                 kinds[i]);
+        refuses(op, "y: expected the dims [batch, seq, hidden], got [batch, seq]");
+    }
+    refuses(
+        "'kind': 'add', 'in': ['x', 'image'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "z: expected the dims [batch, seq, hidden], got [batch, rows, columns]");
+    refuses("'kind': 'dropout', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'other']",
+            "y: expected the dims [batch, seq, hidden], got [batch, seq, other]");
+    refuses("'kind': 'cross-entropy', 'in': ['x', 'label'], 'out': 'l', 'dims': []",
+            "targets: expected the dims [batch, seq], got [batch]");
+    refuses("'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'l', 'dims': ['batch']",
+            "y: expected the dims [], got [batch]");
+}
+
+/* Kinds that are not bound by patterns. */
+static void test_blends(void) {
+#define EINSUM(out, weight, more)                                                          \
+    "'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': [" out                             \
+    "], 'weight': {'dims': [" weight "]}" more
+    refuses(
+        EINSUM("'batch', 'hidden', 'wide'", "'seq', 'wide'", ""),
+        "x: the dims of the operand must be those shared with the result, then those summed "
+        "over");
+    refuses(
+        EINSUM("'batch', 'wide', 'seq'", "'hidden', 'wide'", ""),
+        "y: the dims of the result must be those shared with the operand, then those of the "
+        "weight");
+    refuses(EINSUM("'batch', 'seq', 'heads', 'kv'", "'heads', 'hidden', 'kv'", ""),
+            "weight: expected the summed dims then the new ones, or the reverse");
+    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'vocab'", ""),
+            "weight: expected the summed dims then the new ones, or the reverse");
+    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'wide'",
+                   ", 'bias': {'dims': ['hidden']}"),
+            "bias: expected the dims that the weight adds");
+#undef EINSUM
+    refuses("'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
+            "y: the dims do not hold the elements of the operand");
+    refuses(
+        "'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['seq', 'batch', 'hidden']",
+        "y: the dims do not hold the elements of the operand");
+    refuses("'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq']",
+            "y: the dims do not hold the elements of the operand");
+}
+
+/* Operands, attributes and parameters beside their dims. */
+static void test_slots(void) {
+    refuses("'kind': 'conv3d', 'in': ['x'], 'out': 'y', 'dims': []",
+            "kind: there is no kind \"conv3d\"");
+    refuses("'kind': 'add', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+            "in: add takes 2, got 1");
+    refuses(
+        "'kind': 'gelu', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "in: gelu takes 1, got 2");
+    refuses("'kind': 'gelu', 'in': ['nowhere'], 'out': 'y', 'dims': ['batch']",
+            "in[0]: no tensor \"nowhere\" before this op");
+    refuses("'kind': 'gelu', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq']",
+            "in[0]: gelu expects numbers here, and \"ids\" holds whole numbers");
+    refuses("'kind': 'cross-entropy', 'in': ['x', 'x'], 'out': 'l', 'dims': []",
+            "in[1]: cross-entropy expects whole numbers here, and \"x\" holds numbers");
+    refuses("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
+            "weight: missing, einsum needs it");
+    refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+            " 'weight': {'dims': ['hidden']}",
+            "weight: unknown key \"weight\" (expected: name kind in out dims)");
+    refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+            " 'rate': 0.5",
+            "rate: unknown key \"rate\" (expected: name kind in out dims)");
+    refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'depth']",
+            "dims[2]: size \"depth\" is not defined");
+    refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'seq']",
+            "dims[2]: \"seq\" stands twice");
+    refuses("'kind': 'gelu', 'in': ['x'], 'out': 7, 'dims': ['batch', 'seq', 'hidden']",
+            "out: expected the name of the result");
+    refuses(
+        "'kind': 'dropout', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'rate': 'big'",
+        "rate: expected at least 0 and less than 1, got 1");
+    refuses(
+        "'kind': 'dropout', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'rate': 'none'",
+        "rate: expected a number or the name of a rate");
+    refuses(
+        "'kind': 'layernorm', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
+        " 'eps': -1, 'weight': {'dims': ['hidden']}, 'bias': {'dims': ['hidden']}",
+        "eps: expected at least 0 and less than 1, got -1");
+    refuses("'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch'], 'causal': 1",
+            "causal: expected true or false, got a whole number");
+}
+
+static void test_parameters(void) {
+#define BIAS(weight)                                                                       \
+    "'kind': 'bias', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"         \
+    " 'weight': {" weight "}"
+    refuses(BIAS("'dims': ['hidden'], 'tie': 'last.weight'"),
+            "weight.tie: no parameter \"last.weight\" before this op");
+    refuses(BIAS("'dims': ['hidden'], 'tie': 'first.weight'"),
+            "weight.tie: \"first.weight\" has other dims");
+    refuses(BIAS("'dims': ['hidden'], 'fan': 'seq-4'"), "weight.fan: 0 is not positive");
+    refuses(BIAS("'dims': ['hidden'], 'std': 'none'"),
+            "weight.std: expected a number or the name of a rate");
+    refuses(BIAS("'dims': ['hidden'], 'mean': 1"),
+            "weight.mean: unknown key \"mean\" (expected: dims std fan tie when)");
+    refuses(BIAS("'std': 1"), "weight.dims: missing (expected an array)");
+#undef BIAS
+}
+
+/* The tables say of themselves what can be checked. */
+static void test_table(void) {
+    for (int i = 0; i < KIND_COUNT; i++) {
+        const struct kind *k = kind_of((enum kind_id)i);
+        int good = kind_find(k->name) == (enum kind_id)i && k->n_in >= 1 && k->n_out >= 1 &&
+                   k->n_in <= KIND_MAX_SLOTS && k->n_param <= KIND_MAX_SLOTS &&
+                   k->n_out <= KIND_MAX_SLOTS;
+        for (int a = 0; a < k->n_in; a++)
+            for (int b = 0; b < k->n_param; b++)
+                good &= strcmp(k->in[a].name, k->param[b].name) != 0;
+        for (int a = 0; a < ATTR_COUNT; a++)
+            good &= !k->has_attr[a] || (k->attr[a] >= attr_info((enum attr)a)->least &&
+                                        k->attr[a] < attr_info((enum attr)a)->below);
+        ok(good, "%s: found by its name, with slots and attributes within bounds", k->name);
+    }
+    ok(kind_find("") == KIND_COUNT && kind_find("Einsum") == KIND_COUNT, "no other names");
+}
+
+int main(void) {
+    test_table();
+    test_spaces();
+    test_patterns();
+    test_blends();
+    test_slots();
+    test_parameters();
+    return done_testing();
+}
