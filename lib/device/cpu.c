@@ -122,41 +122,20 @@ CPU_FUNCTION(attention_bwd) {
     return 0;
 }
 
-CPU_FUNCTION(gelu) {
-    (void)a;
-    kernel_act(KERNEL_GELU, n->elems, in->x, out->y);
-    return 0;
-}
-
-CPU_FUNCTION(gelu_dx) {
-    (void)a;
-    kernel_act_dx(KERNEL_GELU, n->elems, in->x, in->dy, out->dx);
-    return 0;
-}
-
-CPU_FUNCTION(relu) {
-    (void)a;
-    kernel_act(KERNEL_RELU, n->elems, in->x, out->y);
-    return 0;
-}
-
-CPU_FUNCTION(relu_dx) {
-    (void)a;
-    kernel_act_dx(KERNEL_RELU, n->elems, in->x, in->dy, out->dx);
-    return 0;
-}
-
-CPU_FUNCTION(silu) {
-    (void)a;
-    kernel_act(KERNEL_SILU, n->elems, in->x, out->y);
-    return 0;
-}
-
-CPU_FUNCTION(silu_dx) {
-    (void)a;
-    kernel_act_dx(KERNEL_SILU, n->elems, in->x, in->dy, out->dx);
-    return 0;
-}
+#define CPU_ACTIVATION(id, act)                                                            \
+    CPU_FUNCTION(id) {                                                                     \
+        (void)a;                                                                           \
+        kernel_act(act, n->elems, in->x, out->y);                                          \
+        return 0;                                                                          \
+    }                                                                                      \
+    CPU_FUNCTION(id##_dx) {                                                                \
+        (void)a;                                                                           \
+        kernel_act_dx(act, n->elems, in->x, in->dy, out->dx);                              \
+        return 0;                                                                          \
+    }
+CPU_ACTIVATION(gelu, KERNEL_GELU)
+CPU_ACTIVATION(relu, KERNEL_RELU)
+CPU_ACTIVATION(silu, KERNEL_SILU)
 
 CPU_FUNCTION(add) {
     (void)a;

@@ -14,7 +14,7 @@
 
 /* ---- a chain of stages, built by hand ---------------------------------------------- */
 
-enum { MAX_STAGES = 8, MAX_STEPS = 5 * SEG_COUNT * MAX_STAGES };
+enum { MAX_STAGES = 8, MAX_STEPS = 4 * SEG_COUNT * MAX_STAGES };
 
 struct chain {
     int n;
@@ -52,13 +52,15 @@ static void chain_build(const struct chain *c, struct chain_input *x) {
         push(x, &n, SIM_WORK, -1, c->f[s]);
         if (s + 1 < c->n)
             push(x, &n, SIM_SEND, 2 * s, c->down_pack[s]);
-        x->seg[s * SEG_COUNT + 1] = n;
-        if (s + 1 < c->n)
-            push(x, &n, SIM_RECV, 2 * s + 1, 0);
-        push(x, &n, SIM_WORK, -1, c->b[s]);
-        if (s > 0)
-            push(x, &n, SIM_SEND, 2 * s - 1, c->up_pack[s - 1]);
-        x->seg[s * SEG_COUNT + 2] = n;
+        for (int seg = SEG_BACKWARD; seg <= SEG_LAST_BACKWARD; seg++) {
+            x->seg[s * SEG_COUNT + seg] = n;
+            if (s + 1 < c->n)
+                push(x, &n, SIM_RECV, 2 * s + 1, 0);
+            push(x, &n, SIM_WORK, -1, c->b[s]);
+            if (s > 0)
+                push(x, &n, SIM_SEND, 2 * s - 1, c->up_pack[s - 1]);
+        }
+        x->seg[s * SEG_COUNT + SEG_UPDATE] = n;
         push(x, &n, SIM_WORK, -1, c->reduce[s]);
         push(x, &n, SIM_NORM, -1, c->norm);
         push(x, &n, SIM_WORK, -1, c->update[s]);
