@@ -57,7 +57,7 @@ void kernel_scale(int64_t n, float alpha, const float *x, float *y);
 void kernel_fill(int64_t n, float value, float *y);
 
 /* Activations. gelu is the tanh form of GPT-2. y may be x; dx may be dy. */
-enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU };
+enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU, KERNEL_TANH };
 void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y);
 void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
                    float *dx);

@@ -74,6 +74,7 @@ enum kind_flag {
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(relu, "relu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(add, "add", "x[B..] z[B..]", "", "y[B..]", "", "", 0)                                \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(reshape, "reshape", "x[X..]", "", "y[Y..]", "", "", KIND_FREE)                       \

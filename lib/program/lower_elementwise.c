@@ -36,6 +36,7 @@ static void activate_dx(struct emit *e, int op, enum opcode code, int dy) {
 ACTIVATION(gelu)
 ACTIVATION(relu)
 ACTIVATION(silu)
+ACTIVATION(tanh)
 
 static void add_forward(struct emit *e, int op) {
     int a = lower_operand(e, op, 0), b = lower_operand(e, op, 1);

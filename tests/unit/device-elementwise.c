@@ -9,6 +9,8 @@ static double act(enum kernel_act a, double x) {
         return x > 0 ? x : 0;
     if (a == KERNEL_SILU)
         return x / (1 + exp(-x));
+    if (a == KERNEL_TANH)
+        return tanh(x);
     return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
@@ -48,8 +50,10 @@ static void check_act_tails(enum kernel_act a, const char *name) {
     kernel_act(a, N, far, y);
     kernel_act_dx(a, N, far, one, dx);
     for (int i = 0; i < N; i++)
-        good &= fabs(y[i] - (far[i] > 0 ? far[i] : 0)) <= 1e-6 &&
-                (far[i] == 0 || fabs(dx[i] - (far[i] > 0)) <= 1e-6);
+        good &= a == KERNEL_TANH
+                    ? fabs(y[i] - tanh(far[i])) <= 1e-6 && fabs(dx[i] - !far[i]) <= 1e-6
+                    : fabs(y[i] - (far[i] > 0 ? far[i] : 0)) <= 1e-6 &&
+                          (far[i] == 0 || fabs(dx[i] - (far[i] > 0)) <= 1e-6);
     ok(good, "%s: finite and right far out", name);
     double worst = 0;
     for (int i = 0; i < 400; i++)
@@ -63,8 +67,8 @@ static void check_act_tails(enum kernel_act a, const char *name) {
 }
 
 static void test_act(void) {
-    static const char *const name[] = {"gelu", "relu", "silu"};
-    for (int a = KERNEL_GELU; a <= KERNEL_SILU; a++) {
+    static const char *const name[] = {"gelu", "relu", "silu", "tanh"};
+    for (int a = KERNEL_GELU; a <= KERNEL_TANH; a++) {
         check_act((enum kernel_act)a, name[a]);
         check_act_tails((enum kernel_act)a, name[a]);
     }
