@@ -21,9 +21,8 @@ struct extent {
 
 struct replay {
     const struct stage_program *sp;
-    ARR(struct extent) list;     /* disjoint, by offset */
-    ARR(struct extent) underway; /* of started collectives; owner = their number */
-    struct extent gradients;     /* all of them */
+    ARR(struct extent) list; /* disjoint, by offset */
+    struct extent gradients; /* all of them */
 };
 
 static int64_t first_touching(const struct replay *r, int64_t from) {
@@ -68,7 +67,7 @@ static bool is_whole(const struct replay *r, struct extent x) {
 static struct extent extent_of(const struct stage_program *sp, int buffer, int64_t mb) {
     const struct buffer *b = &sp->buffers[buffer];
     int64_t at = buffer_offset(sp, buffer, mb);
-    return (struct extent){at, at + dtype_size(b->dtype) * b->elems,
+    return (struct extent){at, at + 4 * b->elems,
                            b->mem == MEM_gradients ? GRADIENTS : buffer};
 }
 
@@ -109,8 +108,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
-        int64_t send = dtype_size(DTYPE_f32) * t->depth * t->send_staging;
-        int64_t recv = dtype_size(DTYPE_f32) * t->recv_staging;
+        int64_t send = 4 * t->depth * t->send_staging, recv = 4 * t->recv_staging;
         struct extent out = {t->send_offset, t->send_offset + send, STAGING - 2 * i},
                       in = {t->recv_offset, t->recv_offset + recv, STAGING - 2 * i - 1};
         if ((t->from == r->sp->stage && reserve(r, out, "staging", err) < 0) ||
@@ -188,58 +186,10 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
     return 0;
 }
 
-/* ---- started collectives ------------------------------------------------------------------- */
-
-/* Nobody touches what is under way. */
-static int check_free(const struct replay *r, const struct instr *ins, int buffer,
-                      int64_t mb, struct err *err) {
-    struct extent x = extent_of(r->sp, buffer, mb);
-    for (int64_t i = 0; i < r->underway.n; i++) {
-        const struct extent *u = &r->underway.p[i];
-        if (u->from < x.to && x.from < u->to)
-            return err_input(err, "%s touches byte %lld while work %d is under way",
-                             opcode_name(ins->code), (long long)u->from, u->owner);
-    }
-    return 0;
-}
-
-static int check_underway(const struct replay *r, const struct instr *ins, int64_t mb,
-                          struct err *err) {
-    for (int k = 0; k < INSTR_MAX_IN && r->underway.n; k++)
-        if (ins->in.v[k] >= 0 && check_free(r, ins, ins->in.v[k], mb, err) < 0)
-            return -1;
-    for (int k = 0; k < INSTR_MAX_OUT && r->underway.n; k++)
-        if (ins->out.v[k] >= 0 && check_free(r, ins, ins->out.v[k], mb, err) < 0)
-            return -1;
-    return 0;
-}
-
-static void begin_work(struct replay *r, const struct instr *ins, int64_t mb) {
-    const int operands[] = {ins->in.all_reduce.x, ins->out.all_reduce.y};
-    for (int k = 0; k < 2; k++) {
-        struct extent x = extent_of(r->sp, operands[k], mb);
-        x.owner = ins->work;
-        arr_push(&r->underway, x);
-    }
-}
-
-static int end_work(struct replay *r, const struct instr *ins, struct err *err) {
-    int64_t kept = 0, n = r->underway.n;
-    for (int64_t i = 0; i < n; i++)
-        if (r->underway.p[i].owner != ins->work)
-            r->underway.p[kept++] = r->underway.p[i];
-    r->underway.n = kept;
-    return kept < n ? 0 : err_input(err, "wait: work %d was not started", ins->work);
-}
-
 static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
                         struct err *err) {
-    if (ins->code == I_wait && end_work(r, ins, err) < 0)
+    if (check_reads(r, ins, mb, err) < 0)
         return -1;
-    if (check_underway(r, ins, mb, err) < 0 || check_reads(r, ins, mb, err) < 0)
-        return -1;
-    if (ins->work >= 0 && ins->code != I_wait)
-        begin_work(r, ins, mb);
     if (ins->code == I_reduce_scatter) {
         struct extent x = extent_of(r->sp, ins->in.reduce_scatter.x, mb);
         x.owner = NOBODY;
@@ -296,8 +246,7 @@ static int replay_step(struct replay *r, const struct program *g, struct err *er
             continue;
         if (gpipe)
             mb = stands_for(g, mb, m);
-        struct span span = program_segment(sp, a.segment);
-        for (int j = span.first; j < span.end; j++)
+        for (int j = sp->seg[a.segment]; j < sp->seg[a.segment + 1]; j++)
             if (replay_instr(r, &sp->instrs[j], mb, err) < 0)
                 return -1;
     }
@@ -318,12 +267,9 @@ int validate_memory(const struct program *g, int stage, struct err *err) {
         arr_push(&before.list, r.list.p[i]);
     if (rc == 0)
         rc = replay_step(&r, g, err);
-    if (rc == 0 && r.underway.n)
-        rc = err_input(err, "work %d is not waited for", r.underway.p[0].owner);
     if (rc == 0)
         rc = compare(&r, &before, err);
     arr_release(&r.list);
-    arr_release(&r.underway);
     arr_release(&before.list);
     return rc;
 }

@@ -20,9 +20,9 @@ struct cursor { /* one stage */
     int64_t action;
     int at;       /* next of the segment's waits, -1 = the action is not begun */
     bool arrived; /* at the norm */
-    int *waits;   /* instructions that wait for others */
-    struct span seg[SEG_COUNT]; /* of waits */
-    int queues;                 /* the first that it sends on */
+    int n_waits, seg[SEG_COUNT + 1];
+    int *waits; /* instructions that wait for others */
+    int queues; /* the first that it sends on */
 };
 
 struct replay {
@@ -170,8 +170,8 @@ static int advance(struct replay *r, int stage, bool *moved, struct err *err) {
         struct action a = schedule_action(r->g->plan->schedule, stage, r->g->n_stages,
                                           r->micro_batches, c->action);
         if (c->at < 0)
-            c->at = c->seg[a.segment].first;
-        for (; c->at < c->seg[a.segment].end; c->at++, *moved = true) {
+            c->at = c->seg[a.segment];
+        for (; c->at < c->seg[a.segment + 1]; c->at++, *moved = true) {
             int rc = try_instr(r, c, next_instr(r, stage), err);
             if (rc <= 0)
                 return rc;
@@ -205,18 +205,16 @@ static int replay_all(struct replay *r, struct err *err) {
 }
 
 static void find_waits(const struct stage_program *sp, struct cursor *c) {
-    int n = 0;
-    c->waits = mem_array((size_t)sp->n_instrs * 2, sizeof *c->waits);
+    c->waits = mem_array((size_t)sp->n_instrs, sizeof *c->waits);
     for (int s = 0; s < SEG_COUNT; s++) {
-        struct span span = program_segment(sp, (enum segment)s);
-        c->seg[s].first = n;
-        for (int i = span.first; i < span.end; i++) {
+        c->seg[s] = c->n_waits;
+        for (int i = sp->seg[s]; i < sp->seg[s + 1]; i++) {
             enum opcode code = sp->instrs[i].code;
             if (code == I_send || code == I_recv || code == I_norm)
-                c->waits[n++] = i;
+                c->waits[c->n_waits++] = i;
         }
-        c->seg[s].end = n;
     }
+    c->seg[SEG_COUNT] = c->n_waits;
     c->at = -1;
 }
 
