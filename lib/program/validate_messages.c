@@ -20,8 +20,9 @@ struct cursor { /* one stage */
     int64_t action;
     int at;       /* next of the segment's waits, -1 = the action is not begun */
     bool arrived; /* at the norm */
-    int n_waits, seg[SEG_COUNT + 1];
-    int *waits; /* instructions that wait for others */
+    int n_waits;
+    int *waits; /* instructions that wait for others, segment by segment */
+    struct span seg[SEG_COUNT];
     int queues; /* the first that it sends on */
 };
 
@@ -52,12 +53,21 @@ static bool is_typical(const struct mesh *mesh, struct placement p, int r) {
     return true;
 }
 
+static bool is_complete(struct placement p) {
+    for (int a = 0; a < MESH_MAX_AXES; a++)
+        if (p.at[a] == PLACE_PARTIAL)
+            return false;
+    return true;
+}
+
 /* Does every receiver get all of its box? (That both ends list the same pieces lies in that they
  * are one list, transfer_pieces.) */
 static int check_pieces(const struct program *g, const struct transfer *t,
                         struct err *err) {
     const struct stage *to = &g->plan->stages[t->to];
     struct extents x = transfer_extents(g, t);
+    if (!is_complete(t->from_place) || !is_complete(t->to_place))
+        return err_input(err, "%s travels before it is summed", transfer_name(g, t));
     int64_t want = placement_elements(&to->mesh, &x, t->to_place);
     for (int d = 0; d < mesh_devices(&to->mesh); d++) {
         if (!is_typical(&to->mesh, t->to_place, d))
@@ -170,8 +180,8 @@ static int advance(struct replay *r, int stage, bool *moved, struct err *err) {
         struct action a = schedule_action(r->g->plan->schedule, stage, r->g->n_stages,
                                           r->micro_batches, c->action);
         if (c->at < 0)
-            c->at = c->seg[a.segment];
-        for (; c->at < c->seg[a.segment + 1]; c->at++, *moved = true) {
+            c->at = c->seg[a.segment].first;
+        for (; c->at < c->seg[a.segment].end; c->at++, *moved = true) {
             int rc = try_instr(r, c, next_instr(r, stage), err);
             if (rc <= 0)
                 return rc;
@@ -205,16 +215,19 @@ static int replay_all(struct replay *r, struct err *err) {
 }
 
 static void find_waits(const struct stage_program *sp, struct cursor *c) {
-    c->waits = mem_array((size_t)sp->n_instrs, sizeof *c->waits);
+    c->waits =
+        mem_array(2 * (size_t)sp->n_instrs, sizeof *c->waits); /* a last backward pass
+                                                                         may be the backward */
     for (int s = 0; s < SEG_COUNT; s++) {
-        c->seg[s] = c->n_waits;
-        for (int i = sp->seg[s]; i < sp->seg[s + 1]; i++) {
+        struct span span = program_segment(sp, (enum segment)s);
+        c->seg[s].first = c->n_waits;
+        for (int i = span.first; i < span.end; i++) {
             enum opcode code = sp->instrs[i].code;
             if (code == I_send || code == I_recv || code == I_norm)
                 c->waits[c->n_waits++] = i;
         }
+        c->seg[s].end = c->n_waits;
     }
-    c->seg[SEG_COUNT] = c->n_waits;
     c->at = -1;
 }
 
