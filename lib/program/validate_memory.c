@@ -201,7 +201,7 @@ static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t m
     struct extent x = extent_of(r->sp, buffer, mb), held = x;
     held.owner = UNDER_WAY + ins->work;
     if (ins->code == I_wait && !is_whole(r, held))
-        return fault(ins, "x", mb, "was touched while it was under way", err);
+        return fault(ins, "x", mb, "was not started, or touched before this wait", err);
     put(r, ins->code == I_wait ? x : held);
     return 0;
 }

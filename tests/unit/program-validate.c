@@ -130,6 +130,48 @@ static void test_gradients(void) {
     refused(&f, "gradients not set to zero at the end", "is spoilt after a step");
 }
 
+/* The update of stages[1] reduces gradients that the last backward pass has started to sum. */
+static struct fixture compile_overlapped(void) {
+    struct fixture f = compile(1);
+    struct err err = {0};
+    program_destroy(f.g);
+    f.plan->overlap = true;
+    for (int s = 0; s < 2; s++)
+        f.plan->stages[s].zero = 0;
+    f.g = program_compile(f.plan, &err);
+    f.sp = &f.g->stages[1];
+    if (program_validate(f.g, &err) < 0)
+        ok(0, "with overlap: %s", err.msg);
+    return f;
+}
+
+static void test_overlap(void) {
+    struct fixture f = compile_overlapped();
+    struct instr *wait = find(f.sp, SEG_UPDATE, I_wait, 0);
+    delete (wait);
+    refused(&f, "a reduction not waited for", "is not written or was overwritten");
+    f = compile_overlapped();
+    wait = find(f.sp, SEG_UPDATE, I_wait, 0);
+    struct instr *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
+    int64_t elems = squares->n.sum_squares.elems;
+    *wait = *squares;
+    wait->n.sum_squares.elems = elems;
+    refused(&f, "a gradient read while its reduction is under way",
+            "sum_squares: g of micro-batch 0 is not written");
+    f = compile_overlapped();
+    struct instr *start = find(f.sp, SEG_LAST_BACKWARD, I_all_reduce, 0);
+    while (start->work < 0)
+        start++;
+    swap(start, &f.sp->instrs[f.sp->seg[SEG_LAST_BACKWARD]]);
+    refused(&f, "a reduction started before its gradients are there", "stages[1]: ");
+    f = compile_overlapped();
+    start = find(f.sp, SEG_LAST_BACKWARD, I_all_reduce, 0);
+    while (start->work < 0)
+        start++;
+    delete (start);
+    refused(&f, "a reduction not started", "was not started");
+}
+
 /* Every instruction in turn: without it a read fails, or something is not whole at the end. */
 static void test_deletions(int stage) {
     int n = 0, unseen = 0;
@@ -203,6 +245,7 @@ int main(void) {
     test_permanent();
     test_temporaries();
     test_gradients();
+    test_overlap();
     test_deletions(0);
     test_deletions(1);
     test_messages();
