@@ -6,24 +6,25 @@
  * is reported. */
 #include "program/validate.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Owners of bytes that are no buffer. Gradients are one owner: the update reduces several that
  * stand side by side in one instruction. */
-enum { NOBODY = -1, GRADIENTS = -2, STAGING = -3 };
-enum { PADDING = 64 }; /* bytes between neighbours are fewer */
+enum { NOBODY = -1, GRADIENTS = -2, STAGING = -3, UNDER_WAY = INT_MIN };
 
 struct extent {
-    int64_t from, to; /* bytes */
-    int owner;        /* a buffer, or one of the above */
+    int64_t from, to; /* bytes, with the padding behind */
+    int owner;        /* a buffer, or one of the above (+ work, - 2 * transfer) */
+    int64_t mb;       /* micro-batch that wrote it; 0 for what outlives a step */
 };
 
 struct replay {
     const struct stage_program *sp;
-    ARR(struct extent) list;     /* disjoint, by offset */
-    ARR(struct extent) underway; /* of started collectives; owner = their number */
-    struct extent gradients;     /* all of them */
+    ARR(struct extent) list; /* disjoint, by offset */
+    struct extent gradients; /* all of them */
+    int under_way;           /* collectives started and not waited for */
 };
 
 static int64_t first_touching(const struct replay *r, int64_t from) {
@@ -55,10 +56,10 @@ static bool is_whole(const struct replay *r, struct extent x) {
     int64_t i = first_touching(r, x.from);
     if (x.owner != GRADIENTS)
         return i < r->list.n && r->list.p[i].from == x.from && r->list.p[i].to == x.to &&
-               r->list.p[i].owner == x.owner;
+               r->list.p[i].owner == x.owner && r->list.p[i].mb == x.mb;
     int64_t at = x.from;
     for (; i < r->list.n && at < x.to && r->list.p[i].owner == GRADIENTS; i++) {
-        if (r->list.p[i].from >= at + PADDING)
+        if (r->list.p[i].from > at)
             return false;
         at = r->list.p[i].to;
     }
@@ -67,9 +68,11 @@ static bool is_whole(const struct replay *r, struct extent x) {
 
 static struct extent extent_of(const struct stage_program *sp, int buffer, int64_t mb) {
     const struct buffer *b = &sp->buffers[buffer];
-    int64_t at = buffer_offset(sp, buffer, mb);
-    return (struct extent){at, at + dtype_size(b->dtype) * b->elems,
-                           b->mem == MEM_gradients ? GRADIENTS : buffer};
+    int64_t at = buffer_offset(sp, buffer, mb), end = at + buffer_bytes(b);
+    if (b->mem == MEM_gradients)
+        return (struct extent){at, end, GRADIENTS, 0};
+    bool kept = b->mem == MEM_parameters || b->mem == MEM_optimizer;
+    return (struct extent){at, end, buffer, kept ? 0 : mb};
 }
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
@@ -109,10 +112,11 @@ static int reserve_permanent(struct replay *r, struct err *err) {
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
-        int64_t send = dtype_size(DTYPE_f32) * t->depth * t->send_staging;
-        int64_t recv = dtype_size(DTYPE_f32) * t->recv_staging;
-        struct extent out = {t->send_offset, t->send_offset + send, STAGING - 2 * i},
-                      in = {t->recv_offset, t->recv_offset + recv, STAGING - 2 * i - 1};
+        int64_t size = dtype_size(DTYPE_f32), send = t->send_offset, recv = t->recv_offset;
+        struct extent out = {send, send + memory_aligned(size * t->depth * t->send_staging),
+                             STAGING - 2 * i, 0},
+                      in = {recv, recv + memory_aligned(size * t->recv_staging),
+                            STAGING - 2 * i - 1, 0};
         if ((t->from == r->sp->stage && reserve(r, out, "staging", err) < 0) ||
             (t->to == r->sp->stage && reserve(r, in, "staging", err) < 0))
             return -1;
@@ -122,6 +126,8 @@ static int reserve_staging(struct replay *r, const struct program *g, struct err
 
 /* Was anything overwritten that was there before? */
 static int compare(const struct replay *r, const struct replay *before, struct err *err) {
+    if (r->under_way)
+        return err_input(err, "a collective is started and not waited for");
     for (int64_t i = 0; i < before->list.n; i++) {
         struct extent x = before->list.p[i];
         if (!is_whole(r, x))
@@ -188,58 +194,35 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
     return 0;
 }
 
-/* ---- started collectives ------------------------------------------------------------------- */
-
-/* Nobody touches what is under way. */
-static int check_free(const struct replay *r, const struct instr *ins, int buffer,
-                      int64_t mb, struct err *err) {
-    struct extent x = extent_of(r->sp, buffer, mb);
-    for (int64_t i = 0; i < r->underway.n; i++) {
-        const struct extent *u = &r->underway.p[i];
-        if (u->from < x.to && x.from < u->to)
-            return err_input(err, "%s touches byte %lld while work %d is under way",
-                             opcode_name(ins->code), (long long)u->from, u->owner);
-    }
+/* Calls a started collective's operands its own, or gives them back. What touches them in between
+ * is the fault. */
+static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t mb,
+                struct err *err) {
+    struct extent x = extent_of(r->sp, buffer, mb), held = x;
+    held.owner = UNDER_WAY + ins->work;
+    if (ins->code == I_wait && !is_whole(r, held))
+        return fault(ins, "x", mb, "was not started, or touched before this wait", err);
+    put(r, ins->code == I_wait ? x : held);
     return 0;
 }
 
-static int check_underway(const struct replay *r, const struct instr *ins, int64_t mb,
+static int replay_started(struct replay *r, const struct instr *ins, int64_t mb,
                           struct err *err) {
-    for (int k = 0; k < INSTR_MAX_IN && r->underway.n; k++)
-        if (ins->in.v[k] >= 0 && check_free(r, ins, ins->in.v[k], mb, err) < 0)
-            return -1;
-    for (int k = 0; k < INSTR_MAX_OUT && r->underway.n; k++)
-        if (ins->out.v[k] >= 0 && check_free(r, ins, ins->out.v[k], mb, err) < 0)
-            return -1;
-    return 0;
-}
-
-static void begin_work(struct replay *r, const struct instr *ins, int64_t mb) {
-    const int operands[] = {ins->in.all_reduce.x, ins->out.all_reduce.y};
-    for (int k = 0; k < 2; k++) {
-        struct extent x = extent_of(r->sp, operands[k], mb);
-        x.owner = ins->work;
-        arr_push(&r->underway, x);
-    }
-}
-
-static int end_work(struct replay *r, const struct instr *ins, struct err *err) {
-    int64_t kept = 0, n = r->underway.n;
-    for (int64_t i = 0; i < n; i++)
-        if (r->underway.p[i].owner != ins->work)
-            r->underway.p[kept++] = r->underway.p[i];
-    r->underway.n = kept;
-    return kept < n ? 0 : err_input(err, "wait: work %d was not started", ins->work);
+    r->under_way += ins->code == I_wait ? -1 : 1;
+    if (ins->code != I_wait &&
+        (check_reads(r, ins, mb, err) < 0 || check_writes(r, ins, mb, err) < 0))
+        return -1;
+    if (hold(r, ins, ins->in.v[0], mb, err) < 0)
+        return -1;
+    return ins->out.v[0] == ins->in.v[0] ? 0 : hold(r, ins, ins->out.v[0], mb, err);
 }
 
 static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
                         struct err *err) {
-    if (ins->code == I_wait && end_work(r, ins, err) < 0)
+    if (ins->work >= 0)
+        return replay_started(r, ins, mb, err);
+    if (check_reads(r, ins, mb, err) < 0)
         return -1;
-    if (check_underway(r, ins, mb, err) < 0 || check_reads(r, ins, mb, err) < 0)
-        return -1;
-    if (ins->work >= 0 && ins->code != I_wait)
-        begin_work(r, ins, mb);
     if (ins->code == I_reduce_scatter) {
         struct extent x = extent_of(r->sp, ins->in.reduce_scatter.x, mb);
         x.owner = NOBODY;
@@ -270,7 +253,8 @@ static int check_sizes(const struct stage_program *sp, struct err *err) {
 /* ---- a step ------------------------------------------------------------------------------ */
 
 /* Micro-batches in flight stand in slots of equal size, so a few of them show every neighbourhood:
- * first and last slots, and the first ones when they are used again. */
+ * first and last slots, and the first ones when they are used again. The last micro-batch has a
+ * backward pass of its own. */
 static bool is_typical(int64_t mb, int64_t slots) {
     int64_t in_slot = mb % slots;
     return in_slot < 2 || in_slot >= slots - 2;
@@ -292,7 +276,7 @@ static int replay_step(struct replay *r, const struct program *g, struct err *er
     for (int64_t i = 0; i < schedule_actions(m); i++) {
         struct action a = schedule_action(g->plan->schedule, sp->stage, g->n_stages, m, i);
         int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
-        if (!gpipe && !is_typical(mb, sp->slots))
+        if (!gpipe && mb != m - 1 && !is_typical(mb, sp->slots))
             continue;
         if (gpipe)
             mb = stands_for(g, mb, m);
@@ -308,7 +292,7 @@ int validate_memory(const struct program *g, int stage, struct err *err) {
     const struct stage_program *sp = &g->stages[stage];
     struct replay r = {.sp = sp}, before = {.sp = sp};
     int64_t at = sp->bytes[MEM_parameters];
-    r.gradients = (struct extent){at, at + sp->bytes[MEM_gradients], GRADIENTS};
+    r.gradients = (struct extent){at, at + sp->bytes[MEM_gradients], GRADIENTS, 0};
     int rc = check_sizes(sp, err);
     if (rc == 0)
         rc = reserve_permanent(&r, err);
@@ -318,12 +302,9 @@ int validate_memory(const struct program *g, int stage, struct err *err) {
         arr_push(&before.list, r.list.p[i]);
     if (rc == 0)
         rc = replay_step(&r, g, err);
-    if (rc == 0 && r.underway.n)
-        rc = err_input(err, "work %d is not waited for", r.underway.p[0].owner);
     if (rc == 0)
         rc = compare(&r, &before, err);
     arr_release(&r.list);
-    arr_release(&r.underway);
     arr_release(&before.list);
     return rc;
 }

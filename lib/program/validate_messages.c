@@ -20,9 +20,10 @@ struct cursor { /* one stage */
     int64_t action;
     int at;       /* next of the segment's waits, -1 = the action is not begun */
     bool arrived; /* at the norm */
-    int *waits;   /* instructions that wait for others */
-    struct span seg[SEG_COUNT]; /* of waits */
-    int queues;                 /* the first that it sends on */
+    int n_waits;
+    int *waits; /* instructions that wait for others, segment by segment */
+    struct span seg[SEG_COUNT];
+    int queues; /* the first that it sends on */
 };
 
 struct replay {
@@ -52,12 +53,21 @@ static bool is_typical(const struct mesh *mesh, struct placement p, int r) {
     return true;
 }
 
+static bool is_complete(struct placement p) {
+    for (int a = 0; a < MESH_MAX_AXES; a++)
+        if (p.at[a] == PLACE_PARTIAL)
+            return false;
+    return true;
+}
+
 /* Does every receiver get all of its box? (That both ends list the same pieces lies in that they
  * are one list, transfer_pieces.) */
 static int check_pieces(const struct program *g, const struct transfer *t,
                         struct err *err) {
     const struct stage *to = &g->plan->stages[t->to];
     struct extents x = transfer_extents(g, t);
+    if (!is_complete(t->from_place) || !is_complete(t->to_place))
+        return err_input(err, "%s travels before it is summed", transfer_name(g, t));
     int64_t want = placement_elements(&to->mesh, &x, t->to_place);
     for (int d = 0; d < mesh_devices(&to->mesh); d++) {
         if (!is_typical(&to->mesh, t->to_place, d))
@@ -205,17 +215,18 @@ static int replay_all(struct replay *r, struct err *err) {
 }
 
 static void find_waits(const struct stage_program *sp, struct cursor *c) {
-    int n = 0;
-    c->waits = mem_array((size_t)sp->n_instrs * 2, sizeof *c->waits);
+    c->waits =
+        mem_array(2 * (size_t)sp->n_instrs, sizeof *c->waits); /* a last backward pass
+                                                                         may be the backward */
     for (int s = 0; s < SEG_COUNT; s++) {
         struct span span = program_segment(sp, (enum segment)s);
-        c->seg[s].first = n;
+        c->seg[s].first = c->n_waits;
         for (int i = span.first; i < span.end; i++) {
             enum opcode code = sp->instrs[i].code;
             if (code == I_send || code == I_recv || code == I_norm)
-                c->waits[n++] = i;
+                c->waits[c->n_waits++] = i;
         }
-        c->seg[s].end = n;
+        c->seg[s].end = c->n_waits;
     }
     c->at = -1;
 }

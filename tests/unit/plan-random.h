@@ -226,6 +226,7 @@ static struct plan *random_plan(struct rng *r, struct model *m,
     p->batch = p->micro_batch * (1 + rng_below(r, 4));
     p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
     p->optimizer = (enum optimizer)rng_below(r, OPTIMIZER_COUNT);
+    p->overlap = rng_below(r, 2);
     for (int s = 0; s < stages; s++) {
         random_mesh(r, lim, &p->stages[s].mesh);
         random_stage(r, p, &p->stages[s]);
@@ -247,7 +248,8 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {
     bool same = a->model->hash == b->model->hash && a->batch == b->batch &&
                 a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
-                a->optimizer == b->optimizer && a->n_stages == b->n_stages;
+                a->optimizer == b->optimizer && a->overlap == b->overlap &&
+                a->n_stages == b->n_stages;
     for (int s = 0; s < a->n_stages && same; s++)
         same = same_stage(&a->stages[s], &b->stages[s]);
     return same;

@@ -87,7 +87,9 @@ static void test_permanent(void) {
     f.sp->buffers[f.sp->grads[0].buffer].offset = f.sp->arena_bytes;
     refused(&f, "a gradient behind the arena", "outside the arena");
     f = compile(1);
-    f.g->transfers[0].recv_offset = f.sp->buffers[f.sp->states[1].buffer].offset;
+    for (int i = 0; i < f.g->n_transfers; i++)
+        if (f.g->transfers[i].from == 1)
+            f.g->transfers[i].send_offset = f.sp->buffers[f.sp->states[1].buffer].offset;
     refused(&f, "staging on optimizer state", "staging at byte");
 }
 
@@ -120,13 +122,54 @@ static void test_gradients(void) {
     struct fixture f = compile(0);
     struct instr *scatter = find(f.sp, SEG_UPDATE, I_reduce_scatter, 0),
                  *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
-    squares->in.sum_squares.g = f.sp->grads[0].buffer;
-    scatter->in.reduce_scatter.x = f.sp->grads[0].buffer;
+    squares->in.sum_squares.g = scatter->in.reduce_scatter.x;
     refused(&f, "a gradient read after its reduce-scatter spoilt it",
             "sum_squares: g of micro-batch 0 is not written");
     f = compile(0);
     delete (&f.sp->instrs[f.sp->seg[SEG_COUNT] - 1]);
     refused(&f, "gradients not set to zero at the end", "is spoilt after a step");
+}
+
+/* The update of stages[1] reduces gradients that the last backward pass has started to sum. */
+static struct fixture compile_overlapped(void) {
+    struct fixture f = compile(1);
+    struct err err = {0};
+    program_destroy(f.g);
+    f.plan->overlap = true;
+    for (int s = 0; s < 2; s++)
+        f.plan->stages[s].zero = 0;
+    f.g = program_compile(f.plan, &err);
+    f.sp = &f.g->stages[1];
+    if (program_validate(f.g, &err) < 0)
+        ok(0, "with overlap: %s", err.msg);
+    return f;
+}
+
+static void test_overlap(void) {
+    struct fixture f = compile_overlapped();
+    struct instr *wait = find(f.sp, SEG_UPDATE, I_wait, 0);
+    delete (wait);
+    refused(&f, "a reduction not waited for", "is not written or was overwritten");
+    f = compile_overlapped();
+    wait = find(f.sp, SEG_UPDATE, I_wait, 0);
+    struct instr *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
+    int64_t elems = squares->n.sum_squares.elems;
+    *wait = *squares;
+    wait->n.sum_squares.elems = elems;
+    refused(&f, "a gradient read while its reduction is under way",
+            "sum_squares: g of micro-batch 0 is not written");
+    f = compile_overlapped();
+    struct instr *start = find(f.sp, SEG_LAST_BACKWARD, I_all_reduce, 0);
+    while (start->work < 0)
+        start++;
+    swap(start, &f.sp->instrs[f.sp->seg[SEG_LAST_BACKWARD]]);
+    refused(&f, "a reduction started before its gradients are there", "stages[1]: ");
+    f = compile_overlapped();
+    start = find(f.sp, SEG_LAST_BACKWARD, I_all_reduce, 0);
+    while (start->work < 0)
+        start++;
+    delete (start);
+    refused(&f, "a reduction not started", "was not started");
 }
 
 /* Every instruction in turn: without it a read fails, or something is not whole at the end. */
@@ -140,10 +183,12 @@ static void test_deletions(int stage) {
         }
         struct instr *ins = &f.sp->instrs[i];
         const struct instr_info *info = instr_info(ins->code);
-        /* What only adds to gradients, parameters or the norm leaves no trace. */
+        /* What adds to gradients, parameters or the norm, or works in place, leaves no trace. */
         bool writes = info->n_out && !(info->out[0].flags & OPERAND_ADD) &&
-                      ins->out.v[0] >= 0 && ins->out.v[0] != ins->in.v[0] &&
+                      ins->out.v[0] >= 0 &&
                       f.sp->buffers[ins->out.v[0]].mem != MEM_parameters;
+        for (int k = 0; k < info->n_in; k++)
+            writes &= ins->out.v[0] != ins->in.v[k];
         if (writes) {
             char name[64];
             snprintf(name, sizeof name, "%s", opcode_name(ins->code));
@@ -163,11 +208,11 @@ static void test_deletions(int stage) {
 /* ---- messages ---------------------------------------------------------------------------- */
 
 static void test_messages(void) {
-    struct fixture f = compile(0);
-    swap(find(f.sp, SEG_FORWARD, I_send, 0), find(f.sp, SEG_FORWARD, I_send, 1));
-    refused(&f, "two sends exchanged", "which takes them in the other order");
-    f = compile(1);
-    swap(find(f.sp, SEG_BACKWARD, I_send, 0), find(f.sp, SEG_BACKWARD, I_send, 1));
+    struct fixture f = compile(1);
+    swap(find(f.sp, SEG_FORWARD, I_recv, 0), find(f.sp, SEG_FORWARD, I_recv, 1));
+    refused(&f, "two receives exchanged", "which takes them in the other order");
+    f = compile(0);
+    swap(find(f.sp, SEG_BACKWARD, I_recv, 0), find(f.sp, SEG_BACKWARD, I_recv, 1));
     refused(&f, "two gradients exchanged", "sends the gradient of");
     f = compile(0);
     delete (find(f.sp, SEG_FORWARD, I_send, 0));
@@ -175,7 +220,7 @@ static void test_messages(void) {
     f = compile(1);
     struct instr *recv = find(f.sp, SEG_FORWARD, I_recv, 0);
     recv->code = I_input; /* writes its result from elsewhere */
-    refused(&f, "a receive left out", "deadlock: stages[0] waits at send");
+    refused(&f, "a receive left out", "which takes them in the other order");
     f = compile(0);
     f.g->transfers[find(f.sp, SEG_FORWARD, I_send, 0)->transfer].depth = 0;
     refused(&f, "no room for a message", "deadlock: stages[");
@@ -184,10 +229,11 @@ static void test_messages(void) {
     refused(&f, "a stage that does not come to the norm", "waits at norm");
     f = compile(1);
     struct transfer *t = &f.g->transfers[find(f.sp, SEG_FORWARD, I_recv, 0)->transfer];
-    t->from_place = placement_replicate();
-    t->from_place.at[0] = 0;
-    f.g->plan->stages[t->from].mesh.size[0] = 4; /* two of four senders are not there */
+    f.g->plan->stages[t->from].mesh.size[0] = 3;
     refused(&f, "shards that do not make up the box", "its box has");
+    f = compile(0);
+    f.g->transfers[0].from_place.at[0] = PLACE_PARTIAL;
+    refused(&f, "a sum that is sent in parts", "travels before it is summed");
 }
 
 int main(void) {
@@ -199,6 +245,7 @@ int main(void) {
     test_permanent();
     test_temporaries();
     test_gradients();
+    test_overlap();
     test_deletions(0);
     test_deletions(1);
     test_messages();
