@@ -1,0 +1,177 @@
+/* The device keeps to the table of instructions: each opcode runs over buffers of exactly the
+ * elements that instr_work says (a sanitizer sees one more), writes every element of its results,
+ * and gives the same bits where a result takes an operand's place. */
+#include "device.h"
+
+#include "device/device.h"
+
+enum { SHAPES = 4 };
+
+/* Numbers by their names; "inner" divides "elems". Four sets: small and odd, one block, uneven
+ * blocks, ones. */
+static int64_t number(const char *name, int shape) {
+    static const struct {
+        const char *name;
+        int64_t value[SHAPES];
+    } numbers[] = {
+        {"m", {5, 64, 33, 1}},          {"n", {7, 32, 130, 1}},
+        {"k", {3, 48, 65, 1}},          {"wt", {0, 1, 1, 0}},
+        {"bias", {1, 0, 1, 1}},         {"rows", {5, 64, 33, 1}},
+        {"vocab", {11, 64, 37, 1}},     {"width", {7, 48, 19, 1}},
+        {"elems", {21, 4096, 1001, 1}}, {"inner", {7, 64, 77, 1}},
+        {"parts", {3, 2, 4, 1}},        {"total", {14, 64, 390, 1}},
+        {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
+        {"seq", {5, 32, 17, 1}},        {"dim", {4, 16, 8, 1}},
+        {"causal", {0, 1, 1, 0}},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!strcmp(numbers[i].name, name))
+            return numbers[i].value[shape];
+    ok(0, "a size for \"%s\"", name);
+    return 1;
+}
+
+/* Exactly n elements, aligned as in an arena; NULL for none. */
+static float *exactly(int64_t n) {
+    void *p = NULL;
+    if (n && posix_memalign(&p, 64, (size_t)n * sizeof(float)))
+        abort();
+    return p;
+}
+
+static float *exact_copy(int64_t n, const float *x) {
+    float *y = exactly(n);
+    if (n)
+        memcpy(y, x, (size_t)n * sizeof *x);
+    return y;
+}
+
+/* One instruction with its operands, as they are before it runs. */
+struct trial {
+    enum opcode code;
+    const struct instr_info *info;
+    union instr_n n;
+    struct instr_work work;
+    struct device_args args;
+    struct copy copy;
+    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
+};
+
+/* Whole numbers, or positive ones: variances, second moments and sums of exponentials are. */
+static void fill_operand(struct trial *t, int k, float *x) {
+    for (int64_t i = 0; i < t->work.in[k]; i++) {
+        x[i] = 0.5f + fabsf(rng_normal(7, (uint64_t)k, (uint64_t)i));
+        if (t->info->in[k].flags & OPERAND_IDS) {
+            int32_t id =
+                (int32_t)(rng_bits(3, 0, (uint64_t)i) % (uint64_t)t->work.below[k]);
+            memcpy(&x[i], &id, sizeof id);
+        }
+    }
+}
+
+static void begin(struct trial *t, enum opcode code, int shape) {
+    *t = (struct trial){.code = code, .info = instr_info(code)};
+    for (int k = 0; k < t->info->n_shape; k++)
+        t->n.v[k] = number(t->info->shape[k], shape);
+    instr_work(code, &t->n, &t->work);
+    for (int k = 0; k < t->info->n_in; k++)
+        if ((t->in[k] = exactly(t->work.in[k])))
+            fill_operand(t, k, t->in[k]);
+    int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
+    t->copy = (struct copy){
+        .rank = 2, .size = {elems / inner, inner}, .src = {inner, 1}, .dst = {inner, 1}};
+    t->args = (struct device_args){.eps = 1e-5f,
+                                   .scale = 0.1f,
+                                   .box = {.rank = 1, .size = {elems}, .whole = {elems}},
+                                   .rate = 0.5f,
+                                   .seed = 1,
+                                   .stream = 2,
+                                   .copy = &t->copy,
+                                   .grad_scale = 1,
+                                   .lr = 0.1f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .opt_eps = 1e-8f,
+                                   .decay = 0.1f,
+                                   .momentum = 0.9f,
+                                   .step = 1};
+}
+
+static void end(struct trial *t) {
+    for (int k = 0; k < INSTR_MAX_IN; k++)
+        free(t->in[k]);
+    for (int k = 0; k < INSTR_MAX_OUT; k++)
+        free(t->out[k]);
+}
+
+/* Runs it; the first result takes the place of operand `over`, if that is not -1. What is added
+ * to begins with numbers, all else with NaN. Results are left in t->out. */
+static double run(struct trial *t, int over) {
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    float *taken = over >= 0 ? exact_copy(t->work.in[over], t->in[over]) : NULL;
+    for (int k = 0; k < t->info->n_in; k++)
+        src.v[k] = k == over ? taken : t->in[k];
+    for (int k = 0; k < t->info->n_out; k++) {
+        t->out[k] = k == 0 && taken ? taken : exactly(t->work.out[k]);
+        for (int64_t i = 0; i < t->work.out[k] && t->out[k] != taken; i++)
+            t->out[k][i] = t->info->out[k].flags & OPERAND_ADD
+                               ? fabsf(rng_normal(9, (uint64_t)k, (uint64_t)i))
+                               : NAN;
+        dst.v[k] = t->out[k];
+    }
+    return device_exec(t->code, &t->n, &src, &dst, &t->args);
+}
+
+static bool finite_results(const struct trial *t) {
+    for (int k = 0; k < t->info->n_out; k++)
+        for (int64_t i = 0; i < t->work.out[k]; i++)
+            if (!isfinite(t->out[k][i]))
+                return false;
+    return true;
+}
+
+/* The operands are as they were: the instruction wrote to its results alone. */
+static bool operands_kept(const struct trial *t, const struct trial *fresh) {
+    for (int k = 0; k < t->info->n_in; k++)
+        if (t->work.in[k] && !same(t->work.in[k], t->in[k], fresh->in[k]))
+            return false;
+    return true;
+}
+
+static void test_shape(enum opcode code, int shape) {
+    struct trial t, other;
+    char key[64];
+    begin(&t, code, shape);
+    begin(&other, code, shape);
+    instr_shape_format(code, &t.n, key, sizeof key);
+    double sum = run(&t, -1);
+    ok(finite_results(&t) && isfinite(sum) && operands_kept(&t, &other),
+       "%s %s: writes its results, all of them, and nothing else", t.info->name, key);
+    end(&other);
+    for (int k = 0; k < t.info->n_in; k++) {
+        if (!(t.info->in[k].flags & OPERAND_OVER))
+            continue;
+        begin(&other, code, shape);
+        bool equal = run(&other, k) == sum;
+        for (int o = 0; o < t.info->n_out; o++)
+            equal &= !t.work.out[o] || same(t.work.out[o], t.out[o], other.out[o]);
+        ok(equal, "%s %s: the same bits in the place of %s", t.info->name, key,
+           t.info->in[k].name);
+        end(&other);
+    }
+    end(&t);
+}
+
+static void test_all(void) {
+    for (int c = 0; c < OPCODE_COUNT; c++)
+        for (int shape = 0; shape < SHAPES; shape++)
+            if (opcode_key((enum opcode)c) == KEY_SHAPE ||
+                opcode_key((enum opcode)c) == KEY_CURVE)
+                test_shape((enum opcode)c, shape);
+}
+
+int main(void) {
+    with_threads(test_all);
+    return done_testing();
+}

@@ -1,0 +1,196 @@
+/* The table of instructions: what it says of itself, and that programs keep to it. */
+#include "plan-random.h"
+
+#include "program.h"
+
+#include <math.h>
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static bool distinct(const char *const *names, int n) {
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            if (!strcmp(names[a], names[b]))
+                return false;
+    return true;
+}
+
+/* Operands and results are named, all differently; flags stand where they mean something. */
+static bool operands_good(const struct instr_info *info) {
+    const char *names[INSTR_MAX_IN + INSTR_MAX_OUT];
+    bool good = info->n_in <= INSTR_MAX_IN && info->n_out <= INSTR_MAX_OUT;
+    int n = 0;
+    for (int k = 0; good && k < info->n_in; k++) {
+        names[n++] = info->in[k].name;
+        good &= !(info->in[k].flags & OPERAND_ADD) &&
+                (info->n_out || !(info->in[k].flags & OPERAND_OVER));
+    }
+    for (int k = 0; good && k < info->n_out; k++) {
+        names[n++] = info->out[k].name;
+        good &= !(info->out[k].flags & ~(unsigned)(OPERAND_ADD | OPERAND_OLD));
+    }
+    return good && distinct(names, n);
+}
+
+static void test_table(void) {
+    for (int c = 0; c < OPCODE_COUNT; c++) {
+        const struct instr_info *info = instr_info((enum opcode)c);
+        ok(opcode_find(info->name) == c && info->about && info->about[0] &&
+               info->n_shape <= INSTR_MAX_SHAPE && distinct(info->shape, info->n_shape) &&
+               operands_good(info) && opcode_key((enum opcode)c) == info->key &&
+               (info->key != KEY_CURVE || !strcmp(info->shape[0], "elems")),
+           "%s: found by its name; numbers and operands named and counted", info->name);
+    }
+    ok(opcode_find("") == -1 && opcode_find("Linear") == -1, "no other names");
+}
+
+static void test_init(void) {
+    struct instr i = instr_init(I_linear);
+    bool empty = i.code == I_linear && i.op == -1 && i.tensor == -1 && i.param == -1 &&
+                 i.transfer == -1 && i.work == -1 && !i.axes;
+    for (int k = 0; k < INSTR_MAX_IN; k++)
+        empty &= i.in.v[k] == -1;
+    for (int k = 0; k < INSTR_MAX_OUT; k++)
+        empty &= i.out.v[k] == -1;
+    ok(empty, "a new instruction is about nothing");
+    i.n.linear.m = 2048, i.n.linear.n = 1536, i.n.linear.k = 384, i.n.linear.bias = 1;
+    char key[64];
+    ok(!strcmp(instr_shape_format(I_linear, &i.n, key, sizeof key), "2048,1536,384,0,1"),
+       "its key is its numbers in order: %s", key);
+    ok(!strcmp(instr_shape_format(I_linear, &i.n, key, 8), "2048,15") && strlen(key) == 7,
+       "a short buffer cuts it: %s", key);
+}
+
+/* ---- work --------------------------------------------------------------------------------- */
+
+/* For some shapes: nothing is negative, and what may be written over has the result's size. */
+static void test_work(void) {
+    for (int c = 0; c < OPCODE_COUNT; c++) {
+        const struct instr_info *info = instr_info((enum opcode)c);
+        bool good = true;
+        for (int64_t v = 1; v <= 6; v++) {
+            union instr_n n = {{0}};
+            struct instr_work w;
+            for (int k = 0; k < info->n_shape; k++)
+                n.v[k] = v * (k + 1); /* collectives: parts divide elems only sometimes */
+            instr_work((enum opcode)c, &n, &w);
+            good &=
+                isfinite(w.flops) && w.flops >= 0 && isfinite(w.touched) && w.touched >= 0;
+            for (int k = 0; k < info->n_in; k++)
+                good &= w.in[k] >= 0 && w.below[k] >= 0 &&
+                        (w.below[k] > 0) == ((info->in[k].flags & OPERAND_IDS) != 0) &&
+                        (!(info->in[k].flags & OPERAND_OVER) || w.in[k] == w.out[0]);
+            for (int k = 0; k < info->n_out; k++)
+                good &= w.out[k] >= 0;
+            for (int k = info->n_in; k <= INSTR_MAX_IN; k++)
+                good &= w.in[k] == 0;
+        }
+        ok(good, "%s: its work", info->name);
+    }
+}
+
+static struct instr_work work_of(enum opcode code, union instr_n n) {
+    struct instr_work w;
+    instr_work(code, &n, &w);
+    return w;
+}
+
+static void test_known_work(void) {
+    union instr_n n = {.linear = {.m = 3, .n = 5, .k = 7, .bias = 1}};
+    struct instr_work w = work_of(I_linear, n);
+    ok(w.flops == 210 && w.in[0] == 21 && w.in[1] == 35 && w.in[2] == 5 && w.out[0] == 15 &&
+           w.touched == 76,
+       "linear: 2mnk operations, every operand once");
+    n.linear.bias = 0;
+    ok(work_of(I_linear, n).in[2] == 0, "linear without a bias has no third operand");
+    union instr_n dw = {.linear_dw = {.m = 3, .n = 5, .k = 7}};
+    w = work_of(I_linear_dw, dw);
+    ok(w.flops == 210 && w.out[0] == 35 && w.out[1] == 0 && w.touched == 21 + 15 + 2 * 35,
+       "linear_dw: what it adds to crosses memory twice");
+    union instr_n a = {.attention = {.batch = 2, .heads = 3, .seq = 4, .dim = 5}};
+    double full = work_of(I_attention, a).flops;
+    a.attention.causal = 1;
+    ok(full == 4.0 * 2 * 3 * 5 * 4 * 4 && work_of(I_attention, a).flops == full * 2.5 / 4,
+       "attention: causal does (seq + 1) / 2 of seq");
+    union instr_n e = {.embedding = {.rows = 8, .vocab = 100, .width = 4}};
+    w = work_of(I_embedding, e);
+    ok(w.below[0] == 100 && w.in[1] == 400 && w.touched == 8 + 64 && w.flops == 0,
+       "embedding: the table is read where the ids say, not as a whole");
+    union instr_n g = {.all_gather = {.elems = 12, .parts = 4}};
+    ok(work_of(I_all_gather, g).in[0] == 3 && work_of(I_all_gather, g).out[0] == 12 &&
+           work_of(I_reduce_scatter, g).in[0] == 12 &&
+           work_of(I_reduce_scatter, g).out[0] == 3,
+       "collectives: elems are those of the larger side");
+    union instr_n s = {.adamw = {.elems = 10}};
+    ok(work_of(I_adamw, s).touched == 10 + 2 * 30,
+       "adamw: reads g, and p, m, v in and out");
+}
+
+/* ---- programs --------------------------------------------------------------------------------- */
+
+/* Operands that are there although the table says that they have no element, or the reverse, or
+ * whose buffer is smaller than what is read; copies read out of a larger one. */
+static int count_lies(const struct stage_program *sp) {
+    int found = 0;
+    for (const struct instr *i = sp->instrs; i < sp->instrs + sp->n_instrs; i++) {
+        struct instr_work w;
+        instr_work(i->code, &i->n, &w);
+        int before = found;
+        for (int k = 0; k < INSTR_MAX_IN; k++)
+            found += (w.in[k] > 0) != (i->in.v[k] >= 0) ||
+                     (i->in.v[k] >= 0 &&
+                      (i->code == I_copy ? sp->buffers[i->in.v[k]].elems < w.in[k]
+                                         : sp->buffers[i->in.v[k]].elems != w.in[k]));
+        for (int k = 0; k < INSTR_MAX_OUT && i->code != I_fill; k++)
+            found += (w.out[k] > 0) != (i->out.v[k] >= 0) ||
+                     (i->out.v[k] >= 0 && sp->buffers[i->out.v[k]].elems != w.out[k]);
+        if (found > before) {
+            char key[64];
+            printf("# %s %s\n", opcode_name(i->code),
+                   instr_shape_format(i->code, &i->n, key, sizeof key));
+        }
+    }
+    return found;
+}
+
+static void test_programs(void) {
+    int seen[OPCODE_COUNT] = {0}, lies = 0, plans = 0;
+    for (uint64_t k = 0; k < 120; k++) {
+        static const char *const files[] = {"encdec", "nested", "patches"};
+        struct rng r = {rng_bits(6, 0, k), 0};
+        struct err err = {0};
+        char path[64];
+        snprintf(path, sizeof path, "./tests/models/%s.json", files[k % 3]);
+        struct model *m = k % 2 ? random_model(&r, 2)
+                                : model_load(path, k % 3 == 2 ? NULL : "dropout=0.1", &err);
+        struct plan *p =
+            m ? random_plan(&r, m, &(struct plan_limits){.axes = 3, .devices = 16}) : NULL;
+        if (p)
+            p->overlap = k % 3 == 0;
+        struct program *g = p && plan_check(p, &err) == 0 ? program_compile(p, &err) : NULL;
+        if (!g)
+            printf("# plan %d: %s\n", (int)k, err.msg);
+        for (int s = 0; g && s < g->n_stages; s++) {
+            lies += count_lies(&g->stages[s]);
+            for (int i = 0; i < g->stages[s].n_instrs; i++)
+                seen[g->stages[s].instrs[i].code]++;
+        }
+        plans += g != NULL;
+        program_destroy(g);
+        plan_destroy(p);
+        model_destroy(m);
+    }
+    ok(plans == 120 && !lies, "in %d programs all operands are those of the table (%d not)",
+       plans, lies);
+    for (int c = 0; c < OPCODE_COUNT; c++)
+        ok(seen[c] > 0, "%s is emitted", opcode_name((enum opcode)c));
+}
+
+int main(void) {
+    test_table();
+    test_init();
+    test_work();
+    test_known_work();
+    test_programs();
+    return done_testing();
+}
