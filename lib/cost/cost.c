@@ -286,9 +286,10 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
 /* ---- a stage ----------------------------------------------------------------------- */
 
 static enum segment segment_at(const struct stage_program *sp, int i) {
-    return i < sp->seg[SEG_BACKWARD] ? SEG_FORWARD
-           : i < sp->seg[SEG_UPDATE] ? SEG_BACKWARD
-                                     : SEG_UPDATE;
+    enum segment s = SEG_FORWARD;
+    while (i >= sp->seg[s + 1])
+        s++;
+    return s;
 }
 
 static void cost_segment(struct cost *c, const struct plan *plan,
@@ -318,13 +319,15 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
         before += c->missing[i].count;
     *out = (struct stage_cost){0};
     streams_init(&st, sp);
-    cost_segment(c, plan, sp, &st, sp->seg[0], sp->seg[1], out);
-    cost_segment(c, plan, sp, &st, sp->seg[1], sp->seg[2], out);
+    for (int s = SEG_FORWARD; s < SEG_UPDATE; s++)
+        cost_segment(c, plan, sp, &st, sp->seg[s], sp->seg[s + 1], out);
     int norm = sp->seg[SEG_UPDATE];
     while (norm < sp->seg[SEG_COUNT] && sp->instrs[norm].code != I_norm)
         norm++;
     cost_segment(c, plan, sp, &st, sp->seg[SEG_UPDATE], norm, out);
     out->reduce_us = out->us[SEG_UPDATE] + out->p2p_us[SEG_UPDATE];
+    if (out->us[SEG_LAST_BACKWARD] > 0)
+        out->reduce_us += out->us[SEG_LAST_BACKWARD] - out->us[SEG_BACKWARD];
     if (norm < sp->seg[SEG_COUNT]) {
         out->norm_us = cost_instr(c, plan, sp, &sp->instrs[norm]).us;
         cost_segment(c, plan, sp, &st, norm + 1, sp->seg[SEG_COUNT], out);

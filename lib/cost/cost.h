@@ -92,7 +92,8 @@ struct stage_cost {
     double us[SEG_COUNT];         /* both together: their sum less what overlaps */
     double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives, less
                                      what overlaps */
-    double reduce_us;             /* of the update, p2p too, what stands before the norm */
+    double reduce_us;             /* of the update, p2p too, what stands before the norm; and
+                                     what a last backward of its own takes longer */
     double norm_us;
     int64_t missing; /* instructions whose key the provider lacks */
 };

@@ -102,12 +102,12 @@ static double do_norm(struct engine *e, struct stage_state *s,
     return e->norm_us;
 }
 
-/* A started collective takes its turn behind those before it. What of it does not hide behind
- * computation stops the stage at once. */
+/* A started collective takes its turn behind those before it. From here until it is done, what
+ * does not hide behind computation stops the stage. */
 static double do_start(struct engine *e, int stage, const struct sim_step *step) {
     struct stage_state *s = &e->stages[stage];
-    double exposed = (1 - step->overlap) * step->us;
     s->comm_us = later(s->comm_us, s->now_us) + step->us;
+    double exposed = (1 - step->overlap) * (s->comm_us - s->now_us);
     s->now_us += exposed;
     e->done_us[stage * e->in->n_works + step->work] = s->comm_us;
     return exposed;

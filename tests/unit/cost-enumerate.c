@@ -4,11 +4,13 @@
 #include "common/progress.h"
 #include "common/rng.h"
 #include "cost/enumerate.h"
+#include "cost/estimate.h"
 #include "tap.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct model *load(const char *ref, const char *set) {
     struct err err = {0};
@@ -113,6 +115,99 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
     model_destroy(m);
 }
 
+/* ---- what a hint measures ---------------------------------------------------------- */
+
+static int put_keys(struct profile *db, const struct enumeration *e, struct err *err) {
+    for (int64_t i = 0; i < e->n; i++) {
+        char shape[160];
+        struct profile_op row = {
+            .device = "x",
+            .instr = opcode_name(e->p[i].code),
+            .shape = instr_shape_format(e->p[i].code, &e->p[i].n, shape, sizeof shape),
+            .dtype = "f32",
+            .median_us = 1,
+            .source = "measured"};
+        if (profile_put_op(db, &row, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Keys of instructions that a profile of this enumeration lacks for the program; the first is
+ * left in *first. */
+static int64_t lacking(const struct program *g, const struct cluster *cl,
+                       const struct enumeration *e, struct cost_key *first) {
+    char path[] = "/tmp/weft-enumerate-XXXXXX";
+    struct err err = {0};
+    close(mkstemp(path));
+    struct profile *db = profile_open(path, true, &err);
+    int64_t n = 0;
+    if (!db || profile_begin(db, &err) < 0 || put_keys(db, e, &err) < 0 ||
+        profile_commit(db, &err) < 0)
+        printf("Bail out! %s\n", err.msg);
+    struct profile_times *t = profile_load(db, NULL, &err);
+    struct cost_provider *p = provider_profile(&t, 1);
+    struct cost c;
+    cost_init(&c, p, cl);
+    cost_program(&c, g);
+    estimate_program_us(g, &c);
+    for (int64_t i = 0; i < c.n_missing; i++)
+        if (!cost_key_is_comm(&c.missing[i]) && n++ == 0)
+            *first = c.missing[i];
+    cost_release(&c);
+    provider_destroy(p);
+    profile_close(db);
+    unlink(path);
+    return n;
+}
+
+/* Any mesh sizes, also those that a job of as many devices would not be cut into. */
+static void odd_mesh(struct rng *r, struct mesh *mesh) {
+    *mesh = (struct mesh){0};
+    for (int a = (int)rng_below(r, 4); a > 0; a--) {
+        mesh->name[mesh->n_axes][0] = (char)('a' + mesh->n_axes);
+        mesh->size[mesh->n_axes++] = 1 + (int)rng_below(r, 4);
+    }
+}
+
+static void test_hint(uint64_t seed) {
+    struct model *m = load("gpt:nano", "layers=3,hidden=96,heads=6,seq=24,vocab=72");
+    struct rng r = {.seed = seed};
+    int plans = 40, good = 0;
+    for (int i = 0; i < plans; i++) {
+        struct err err = {0};
+        struct plan *p = random_plan(&r, m, 4, 12);
+        for (int s = 0; s < p->n_stages; s++) {
+            struct stage *st = &p->stages[s];
+            odd_mesh(&r, &st->mesh);
+            for (int k = 0; k < st->n_ops; k++) {
+                memset(&st->layouts[k], PLACE_NONE, sizeof st->layouts[k]);
+                random_layout(&r, m, &m->ops[st->ops[k]], &st->mesh, 12, &st->layouts[k]);
+            }
+        }
+        struct program *g = plan_check(p, &err) == 0 ? program_compile(p, &err) : NULL;
+        struct enumeration e = {0};
+        struct cost_key first;
+        int64_t lacks = -1;
+        if (g) {
+            struct cluster cl = cluster_single_node(p->devices);
+            enumerate_program(g, &cl, &e);
+            lacks = lacking(g, &cl, &e, &first);
+        }
+        char key[160];
+        if (lacks)
+            printf("# plan %d: %s\n", i,
+                   g ? cost_key_format(&first, key, sizeof key) : err.msg);
+        good += lacks == 0;
+        enumeration_release(&e);
+        program_destroy(g);
+        plan_destroy(p);
+    }
+    ok(good == plans, "%d plans of odd meshes, seed %llu: what is listed for one suffices",
+       plans, (unsigned long long)seed);
+    model_destroy(m);
+}
+
 static bool sorted_and_distinct(const struct enumeration *e) {
     for (int64_t i = 1; i < e->n; i++) {
         const struct enum_key *a = &e->p[i - 1], *b = &e->p[i];
@@ -168,6 +263,8 @@ int main(void) {
         test_random_plans("gpt:nano", "layers=2,dropout=0.1,tied=0", devices[i], rotating);
         test_random_plans("mlp", "layers=2,hidden=48", devices[i], rotating);
     }
+    test_hint(7);
+    test_hint(rotating);
     test_speed();
     return done_testing();
 }

@@ -166,6 +166,46 @@ static void test_program(const char *db) {
     plan_destroy(plan);
 }
 
+/* One device feeds a stage where every device holds all: it sends its result as often. */
+static double send_us(const char *mesh, double *pack_us) {
+    char text[512];
+    struct err err = {0};
+    snprintf(text, sizeof text,
+             "{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":8,\"stages\":["
+             "{\"ops\":[\"wte\",\"wpe\"]},{\"mesh\":\"%s\",\"layout\":{\"tp\":\"ffn\"}}]}",
+             mesh);
+    struct plan *plan = plan_of(text, &err);
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    struct cluster cl;
+    cluster_read(&cl, "v100-4x8", &err);
+    struct cost_provider *p = provider_analytic(&cl, &err);
+    struct cost c;
+    double us = -1;
+    cost_init(&c, p, &cl);
+    for (int t = 0; g && t < g->n_transfers; t++)
+        if (g->transfers[t].from == 0 && g->transfers[t].tensor >= 0) {
+            struct transfer_cost x = cost_transfer(&c, g, &g->transfers[t]);
+            us = x.move_us;
+            *pack_us = x.pack_us;
+        }
+    cost_release(&c);
+    provider_destroy(p);
+    program_destroy(g);
+    plan_destroy(plan);
+    return us;
+}
+
+static void test_replicated(void) {
+    double pack[3], one = send_us("tp:1", &pack[0]), two = send_us("tp:2", &pack[1]),
+                    four = send_us("tp:4", &pack[2]);
+    double latency = 30; /* of a message on v100-4x8 */
+    ok(near(two - latency, 2 * (one - latency)) &&
+           near(four - latency, 4 * (one - latency)),
+       "a send to 1, 2, 4 that all want everything: %g, %g, %g us", one, two, four);
+    ok(pack[0] < pack[1] && pack[1] < pack[2], "and packing for each: %g, %g, %g us",
+       pack[0], pack[1], pack[2]);
+}
+
 static void test_cluster(void) {
     struct cluster c;
     struct err err = {0};
@@ -285,6 +325,7 @@ int main(int argc, char **argv) {
     close(mkstemp(db2));
     test_cluster();
     test_cluster_noise((uint64_t)getpid());
+    test_replicated();
     test_program(db);
     test_scale(db2);
     unlink(db);

@@ -12,6 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fmax(fabs(a), 1);
+}
+
 /* ---- a chain of stages, built by hand ---------------------------------------------- */
 
 enum { MAX_STAGES = 8, MAX_STEPS = 4 * SEG_COUNT * MAX_STAGES };
@@ -88,6 +92,40 @@ static double chain_us(const struct chain *c) {
     double us = sim.time_us;
     simulation_release(&sim);
     return us;
+}
+
+/* One stage whose last backward starts two collectives, 40 and 10 long, and works 30 beside. */
+static double started_us(double first, double second) {
+    struct sim_step steps[] = {
+        {.kind = SIM_WORK, .us = 1},
+        {.kind = SIM_WORK, .us = 100},
+        {.kind = SIM_START, .work = 0, .us = 40, .overlap = first},
+        {.kind = SIM_START, .work = 1, .us = 10, .overlap = second},
+        {.kind = SIM_WORK, .us = 30},
+        {.kind = SIM_WAIT, .work = 0},
+        {.kind = SIM_WAIT, .work = 1},
+        {.kind = SIM_NORM},
+    };
+    int seg[] = {0, 1, 2, 5, 8};
+    struct sim_input in = {
+        .n_stages = 1, .n_works = 2, .micro_batches = 2, .steps = steps, .seg = seg};
+    struct simulation sim;
+    if (simulate_run(&in, NULL, NULL, &sim, NULL) < 0)
+        return -1;
+    double us = sim.time_us - 102; /* less the forwards and the first backward */
+    simulation_release(&sim);
+    return us;
+}
+
+static void started_ok(double first, double second, double want, const char *text) {
+    double got = started_us(first, second);
+    ok(near(got, want), "%s: %g, got %g", text, want, got);
+}
+
+static void test_started(void) {
+    started_ok(1, 1, 50, "two collectives one after the other, computation beside");
+    started_ok(0, 0, 80, "nothing overlaps: all adds up");
+    started_ok(1, 0, 80, "one that overlaps nothing waits for the one before it");
 }
 
 /* ---- an independent toy: longest paths by relaxation ------------------------------- */
@@ -196,10 +234,6 @@ static struct chain random_chain(struct rng *r, double p2p) {
         c.up_move[s] = 3 * p2p * rng_real(r);
     }
     return c;
-}
-
-static bool near(double a, double b) {
-    return fabs(a - b) <= 1e-6 * fmax(fabs(a), 1);
 }
 
 /* ---- by hand ----------------------------------------------------------------------- */
@@ -336,6 +370,7 @@ int main(void) {
     test_balanced();
     test_staging();
     test_norm();
+    test_started();
     test_deadlock();
     test_toy(1);
     test_toy((uint64_t)getpid());
