@@ -163,14 +163,13 @@ static struct cost_time message(struct cost *c, struct link_class link, int64_t 
     return t;
 }
 
-double cost_p2p_us(struct cost *c, int64_t n, bool cross, int64_t bytes) {
-    int64_t node = c->cluster.groups[0].devices, devices = cluster_devices(&c->cluster);
-    int64_t sender = cross ? 0 : 1, receiver = cross ? node : 0;
-    if (sender >= devices || receiver >= devices)
-        return 0;
-    return message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, n,
-                   bytes)
-        .us;
+double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
+                       int64_t bytes) {
+    int64_t stride = sender < receiver ? receiver - sender : sender - receiver;
+    struct cost_time t =
+        message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, stride,
+                bytes);
+    return t.us * (1 - t.overlap);
 }
 
 double cost_copy_us(struct cost *c, int64_t elems, int64_t inner) {

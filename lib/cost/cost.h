@@ -65,9 +65,11 @@ void cost_forget(struct cost *c);
 struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i);
 
-/* Messages of this many bytes, one to each of n ranks at the same time: to the first n of the
- * cluster, or (cross) of its second node from its first. For stages whose place is not known. */
-double cost_p2p_us(struct cost *c, int64_t n, bool cross, int64_t bytes);
+/* Messages of this many bytes, one to each of the n ranks from `receiver` on at the same time;
+ * the one from rank `sender` to `receiver` stands for them. What of it goes on beside
+ * computation is left out. */
+double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
+                       int64_t bytes);
 /* A strided copy, for packing and unpacking, on devices of the cluster's first group. */
 double cost_copy_us(struct cost *c, int64_t elems, int64_t inner);
 

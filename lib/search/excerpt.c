@@ -49,8 +49,12 @@ static void number_ops(const struct model *m, const struct structure *s,
 /* Data inputs stay as they are; results get new numbers behind them. */
 static int tensor_in(const struct model *m, const struct excerpt *x, const int *data,
                      int tensor) {
-    int producer = m->tensors[tensor].producer;
-    return producer < 0 ? data[tensor] : x->model->ops[x->of[producer]].out;
+    int producer = m->tensors[tensor].producer, k = 0;
+    if (producer < 0)
+        return data[tensor];
+    while (m->ops[producer].out[k] != tensor)
+        k++;
+    return x->model->ops[x->of[producer]].out[k];
 }
 
 static int copy_tensor(const struct model *m, struct excerpt *x, int tensor, int producer) {
@@ -62,7 +66,9 @@ static int copy_tensor(const struct model *m, struct excerpt *x, int tensor, int
 
 static int copy_param(const struct model *m, struct excerpt *x, int op, int k) {
     const struct model_op *o = &m->ops[op];
-    int p = o->param[k], home = m->params[p].first_op;
+    int p = o->param[k], home = p < 0 ? -1 : m->params[p].first_op;
+    if (p < 0)
+        return -1;
     if (home == op) {
         x->model->params[x->model->n_params] = m->params[p];
         x->model->params[x->model->n_params].first_op = x->of[op];
@@ -78,11 +84,15 @@ static void copy_op(const struct model *m, struct excerpt *x, const int *data, i
     const struct model_op *from = &m->ops[x->from[i]];
     struct model_op *o = &x->model->ops[i];
     *o = *from;
+    o->in = mem_array((size_t)(o->n_in + o->n_param + o->n_out) + 1, sizeof *o->in);
+    o->param = o->in + o->n_in;
+    o->out = o->param + o->n_param;
     for (int k = 0; k < o->n_in; k++)
         o->in[k] = tensor_in(m, x, data, from->in[k]);
     for (int k = 0; k < o->n_param; k++)
         o->param[k] = copy_param(m, x, x->from[i], k);
-    o->out = copy_tensor(m, x, from->out, i);
+    for (int k = 0; k < o->n_out; k++)
+        o->out[k] = copy_tensor(m, x, from->out[k], i);
 }
 
 void excerpt_make(const struct model *m, const struct structure *s, struct excerpt *x) {
@@ -101,12 +111,13 @@ void excerpt_make(const struct model *m, const struct structure *s, struct excer
             data[t] = copy_tensor(m, x, t, -1);
     for (int i = 0; i < e->n_ops; i++)
         copy_op(m, x, data, i);
-    e->loss = x->of[m->loss];
     free(data);
 }
 
 void excerpt_release(struct excerpt *x) {
     if (x->model) {
+        for (int i = 0; i < x->model->n_ops; i++)
+            free(x->model->ops[i].in);
         free(x->model->ops);
         free(x->model->tensors);
         free(x->model->params);

@@ -71,14 +71,14 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     bool update = i >= sp->seg[SEG_UPDATE];
     if (ins->code == I_norm) {
         *norm = true;
-        g->norm_us = cost_instr_us(g->cost, &g->plan, sp, ins);
+        g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;
         cost_forget(g->cost);
-    } else if (update && ins->code == I_all_reduce && is_gradient(sp, ins->in[0])) {
-        count_reduction(l, ins->axes, (double)ins->n[0]);
+    } else if (update && ins->code == I_all_reduce && is_gradient(sp, ins->in.all_reduce.x)) {
+        count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);
     } else if (ins->code == I_fill) {
-        l->v[LOAD_filled] += (double)sp->bytes[MEM_gradients] / 4;
+        l->v[LOAD_filled] += (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
     } else {
-        double us = cost_instr_us(g->cost, &g->plan, sp, ins);
+        double us = cost_instr(g->cost, &g->plan, sp, ins).us;
         l->v[!update                     ? i < sp->seg[SEG_BACKWARD] ? LOAD_forward
                                                                      : LOAD_backward
              : *norm ? LOAD_update
@@ -102,14 +102,14 @@ static void count_update_memory(const struct stage_program *sp, struct load *l) 
     for (int i = from; i < sp->n_instrs; i++)
         for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
             const struct instr *ins = &sp->instrs[i];
-            int b = k < INSTR_MAX_IN ? ins->in[k] : ins->out[k - INSTR_MAX_IN];
+            int b = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
             if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
                 continue;
             first[b] = first[b] ? first[b] : i;
             last[b] = i;
         }
     for (int b = 0; b < sp->n_buffers; b++) {
-        int64_t bytes = (4 * sp->buffers[b].elems + 63) / 64 * 64;
+        int64_t bytes = buffer_bytes(&sp->buffers[b]);
         if (first[b] && first[b] < norm && last[b] > norm)
             l->v[LOAD_across] += (double)bytes;
         else
@@ -133,7 +133,7 @@ static void count_memory(const struct stage_program *sp, struct load *l) {
         if (buf->mem != MEM_temporaries || buf->first < 0 ||
             buf->first >= sp->seg[SEG_UPDATE])
             continue;
-        int64_t top = buf->offset - base + (4 * buf->elems + 63) / 64 * 64;
+        int64_t top = buf->offset - base + buffer_bytes(buf);
         l->temp = top > l->temp ? top : l->temp;
     }
     count_update_memory(sp, l);
@@ -159,16 +159,13 @@ static struct load compile_window(struct graph *g, const struct setting *st,
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing) {
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
-    struct instr ins = {.code = axes ? I_all_reduce : I_fill,
-                        .axes = axes,
-                        .n = {(int64_t)elems},
-                        .op = -1,
-                        .param = -1,
-                        .tensor = -1};
+    struct instr ins = instr_init(axes ? I_all_reduce : I_fill);
+    ins.axes = axes;
+    ins.n.v[0] = (int64_t)elems;
     graph_mesh(st->devices, &g->stages[0].mesh);
     g->stages[0].first_rank = st->first_rank;
     cost_forget(g->cost);
-    double us = elems >= 1 ? cost_instr_us(g->cost, &g->plan, &sp, &ins) : 0;
+    double us = elems >= 1 ? cost_instr(g->cost, &g->plan, &sp, &ins).us : 0;
     *missing |= g->cost->n_missing > 0;
     cost_forget(g->cost);
     return us;

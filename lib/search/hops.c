@@ -204,12 +204,12 @@ static void change_layout(struct hops *hp, const struct candidate *c, int k, int
     struct search *s = hp->s;
     const struct graph *g = &s->graph;
     const struct search_stage *st = &c->stages[k];
-    int node = g->x.node_of[g->x.of[op]], n_choices = search_layout_choices(s, op);
+    const struct op_space *space = &g->whole->ops[op].space;
+    int node = g->x.node_of[g->x.of[op]];
     struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
     for (int a = 0; a < search_mesh_axes(st->devices); a++) {
-        for (int i = 0; i < n_choices; i++) {
-            int d = search_layout_choice(s, op, i);
-            if (d == st->layouts[node].dim[a])
+        for (int d = PLACE_NONE; d < space->n; d++) {
+            if (d == st->layouts[node].dim[a] || (d >= 0 && space->role[d] == ROLE_whole))
                 continue;
             memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
             layouts[node].dim[a] = (int8_t)d;

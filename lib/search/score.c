@@ -154,16 +154,15 @@ struct message {
 };
 
 static void add_message(struct search *s, struct work *w, struct message msg) {
-    int low = msg.from < msg.to ? msg.from : msg.to, high = msg.from + msg.to - low;
-    int64_t per_node = s->p.cluster.devices_per_node;
-    int last = w->rank[high] + w->c->stages[high].devices - 1;
-    bool cross = w->rank[low] / per_node != last / per_node;
     double sent = ceil(msg.got * w->c->stages[msg.to].devices /
                        w->c->stages[msg.from].devices);
     *msg.pack_us += cost_copy_us(&s->cost, (int64_t)sent,
                                  (int64_t)(sent < msg.got ? sent : msg.got));
-    *msg.take_us += cost_p2p_us(&s->cost, w->rank[high] - w->rank[low], cross,
-                                (int64_t)(4 * msg.got));
+    /* Whichever end moves more bounds the time. */
+    int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
+    *msg.take_us += cost_message_us(&s->cost, w->rank[other], w->rank[busy],
+                                    w->c->stages[busy].devices,
+                                    (int64_t)(4 * fmax(sent, msg.got)));
     w->staging[msg.from] += 4 * sent * msg.depth;
     w->missing |= lacks(s);
 }

@@ -138,8 +138,7 @@ static int say_unknown(struct search *s, struct err *err) {
     cost_forget(&s->cost);
     if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0)
         simulation_release(&sim);
-    int rc = g ? cost_check(&s->cost, s->p.profile ? s->p.profile : "the profile", plan, err)
-               : 0;
+    int rc = g ? cost_check(&s->cost, s->p.profile, NULL, plan, err) : 0;
     program_destroy(g);
     plan_destroy(plan);
     if (rc == 0)
@@ -210,7 +209,7 @@ static void hand_out(struct search *s, struct search_result *out) {
 
 static void start(struct search *s, const struct search_problem *p) {
     *s = (struct search){.p = *p, .start_s = now_s()};
-    cost_init(&s->cost, p->times, &p->cluster);
+    cost_init(&s->cost, p->provider, &p->cluster);
     search_survey(s);
     s->max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
     s->kept = mem_array((size_t)s->max_kept, sizeof *s->kept);

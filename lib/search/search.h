@@ -8,7 +8,7 @@
  * word. From the first moment on there is a plan that was judged so, and a search that is
  * stopped hands out the best of them.
  *
- *     struct search_problem p = {.model = m, .times = t, .cluster = c, .devices = 8, ...};
+ *     struct search_problem p = {.model = m, .provider = p, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
  *     if (search_run(&p, search_hops, &r, &err) < 0) ...     // EXIT_NO: nothing fits
  *     plan_write(r.plans[0].plan, "-", &err);
@@ -23,9 +23,9 @@
 enum { SEARCH_MAX_MICRO = 32 };
 
 struct search_problem {
-    struct model *model;               /* borrowed */
-    const struct profile_times *times; /* borrowed */
-    const char *profile;               /* its file, for messages */
+    struct model *model;                  /* borrowed */
+    const struct cost_provider *provider; /* borrowed */
+    const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
     int devices;          /* used, all of them */
     int64_t memory_bytes; /* of one device; 0 = no limit */

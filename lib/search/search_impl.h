@@ -104,9 +104,6 @@ struct load search_again(struct search *s, const struct table *t,
 /* The next op of the stage that may have another layout than those before: instances of a
  * run have the same. */
 int search_next_distinct(const struct search *s, int op);
-/* What a layout of an op may have on an axis: `i` of so many choices. */
-int search_layout_choices(const struct search *s, int op);
-int search_layout_choice(const struct search *s, int op, int i);
 bool search_is_made_again(const struct search *s, const struct search_stage *st, int op);
 /* Can ops first .. end-1 be laid out so? */
 bool table_legal(const struct search *s, const struct table *t, int first, int end);

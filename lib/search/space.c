@@ -78,41 +78,61 @@ static bool leaves(const struct structure *st, int op) {
     const struct edge *e = &st->edges[st->edges_of[op]];
     int end = st->runs[st->run_of[op]].first +
               (structure_instance(st, op) + 1) * st->runs[st->run_of[op]].period;
-    return e->n > 0 && e->readers[e->n - 1] >= end;
+    for (; e < &st->edges[st->edges_of[op + 1]]; e++)
+        if (e->tensor >= 0 && e->n > 0 && e->readers[e->n - 1] >= end)
+            return true;
+    return false;
+}
+
+static void mark_dims(const struct shape *s, bool *marked) {
+    for (int i = 0; i < s->rank; i++)
+        marked[s->dim[i]] = true;
 }
 
 /* Dims of the tensors that pass from block to block (or, without blocks, of the first
  * result). */
-static dimset passing_dims(const struct search *s) {
+static void mark_passing(const struct search *s, bool *passing) {
     const struct model *m = s->p.model;
     const struct structure *st = &s->graph.s;
-    dimset dims = st->n_runs ? 0 : shape_dims(&m->tensors[m->ops[0].out].shape);
+    if (!st->n_runs)
+        mark_dims(&m->tensors[m->ops[0].out[0]].shape, passing);
     for (int i = 0; i < m->n_ops; i++)
-        if (st->run_of[i] >= 0 && leaves(st, i))
-            dims |= shape_dims(&m->tensors[m->ops[i].out].shape);
-    return dims;
+        for (int k = 0; k < m->ops[i].n_out && st->run_of[i] >= 0 && leaves(st, i); k++)
+            mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
+}
+
+/* May every op that has the dim be split on it? False where none has it. */
+static bool always_splittable(const struct model *m, int dim) {
+    bool any = false;
+    for (int i = 0; i < m->n_ops; i++) {
+        int k = op_space_find(&m->ops[i].space, dim);
+        if (k >= 0 && m->ops[i].space.role[k] == ROLE_whole)
+            return false;
+        any |= k >= 0;
+    }
+    return any;
 }
 
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
  * unit. */
 static void find_dims(struct search *s) {
-    const struct model *m = s->p.model;
-    dimset passing = passing_dims(s), all = 0, bad = passing, data = 0;
-    for (int i = 0; i < m->n_ops; i++) {
-        all |= m->ops[i].domain;
-        bad |= m->ops[i].domain & ~m->ops[i].splittable;
-    }
+    const struct model *m = s->p.model, *x = s->graph.x.model;
+    size_t n = (size_t)m->n_dims;
+    bool *passing = mem_array(n, sizeof *passing), *data = mem_array(n, sizeof *data);
+    mark_passing(s, passing);
     for (int t = 0; t < m->n_tensors; t++)
         if (m->tensors[t].producer < 0)
-            data |= shape_dims(&m->tensors[t].shape);
-    s->inner = mem_array((size_t)m->n_dims, sizeof *s->inner);
-    s->sequences = mem_array((size_t)m->n_dims, sizeof *s->sequences);
+            mark_dims(&m->tensors[t].shape, data);
+    s->inner = mem_array(n, sizeof *s->inner);
+    s->sequences = mem_array(n, sizeof *s->sequences);
     for (int d = 0; d < m->n_dims; d++) {
-        if ((all & ~bad & ~data) >> d & 1 && m->dims[d].size > 1)
+        if (!passing[d] && !data[d] && m->dims[d].size > 1 && always_splittable(x, d))
             s->inner[s->n_inner++] = d;
-        if ((passing & data) >> d & 1 && d != m->batch)
+        if (passing[d] && data[d] && d != m->batch)
             s->sequences[s->n_sequences++] = d;
     }
+    free(passing);
+    free(data);
 }
 
 /* The edges that pass each cut of the list of ops. */
@@ -152,11 +172,6 @@ static void sum_flops(struct search *s) {
         s->flops[i + 1] = s->flops[i] + model_op_flops(m, &m->ops[i], 1);
 }
 
-static bool is_cheap(const struct model_op *op) {
-    return op->kind == OP_layernorm || op->kind == OP_gelu || op->kind == OP_relu ||
-           op->kind == OP_silu || op->kind == OP_dropout;
-}
-
 static void find_again(struct search *s) {
     const struct graph *g = &s->graph;
     for (int level = 0; level < AGAIN_LEVELS; level++)
@@ -165,7 +180,7 @@ static void find_again(struct search *s) {
         int op = g->x.from[i], node = g->x.node_of[i];
         if (g->s.run_of[op] < 0)
             continue;
-        s->again[1][node] |= is_cheap(&g->whole->ops[op]);
+        s->again[1][node] |= op_is(&g->whole->ops[op], KIND_CHEAP);
         if (structure_instance(&g->s, op) == 0)
             s->again[2][node] = !leaves(&g->s, op);
     }
@@ -223,36 +238,37 @@ const struct layout *search_layouts(struct search *s, const struct layout *layou
     return *slot;
 }
 
-static bool divides(const struct search *s, const struct mesh *mesh, const struct layout *l,
-                    int64_t micro_batch, int axis, int dim) {
-    int64_t n = dim == s->p.model->batch ? micro_batch : s->p.model->dims[dim].size;
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (a != axis && l->dim[a] == dim) {
-            if (n % mesh->size[a])
-                return false;
-            n /= mesh->size[a];
-        }
-    return n % mesh->size[axis] == 0;
+static bool splittable(const struct model_op *op, int k) {
+    return k >= 0 && op->space.role[k] != ROLE_whole;
+}
+
+/* Index of a dim in the op's space if the axis can split it there evenly, else PLACE_NONE. */
+static int try_dim(const struct search *s, const struct model_op *op,
+                   const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
+                   int axis, int dim) {
+    int k = op_space_find(&op->space, dim);
+    if (!splittable(op, k))
+        return PLACE_NONE;
+    int64_t n = model_dim_size(s->p.model, dim, micro_batch);
+    for (int a = 0; a < axis; a++)
+        if (l->dim[a] == k)
+            n = n % mesh->size[a] ? 1 : n / mesh->size[a];
+    return n % mesh->size[axis] ? PLACE_NONE : k;
 }
 
 static int style_dim(const struct search *s, const struct model_op *op,
                      const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
                      int axis, struct style style) {
-    if (axis < mesh->n_axes - style.model_axes) {
-        int b = s->p.model->batch;
-        return (op->splittable >> b & 1) && divides(s, mesh, l, micro_batch, axis, b)
-                   ? b
-                   : PLACE_NONE;
-    }
+    if (axis < mesh->n_axes - style.model_axes)
+        return try_dim(s, op, mesh, l, micro_batch, axis, s->p.model->batch);
     for (int i = 0; i < s->n_inner; i++)
-        if ((style.inner >> (i & 31) & 1) && (op->splittable >> s->inner[i] & 1))
-            return divides(s, mesh, l, micro_batch, axis, s->inner[i]) ? s->inner[i]
-                                                                       : PLACE_NONE;
-    for (int i = 0; i < s->n_sequences && style.sequence; i++)
-        if ((op->splittable >> s->sequences[i] & 1) &&
-            divides(s, mesh, l, micro_batch, axis, s->sequences[i]))
-            return s->sequences[i];
-    return PLACE_NONE;
+        if ((style.inner >> (i & 31) & 1) &&
+            splittable(op, op_space_find(&op->space, s->inner[i])))
+            return try_dim(s, op, mesh, l, micro_batch, axis, s->inner[i]);
+    int k = PLACE_NONE;
+    for (int i = 0; i < s->n_sequences && style.sequence && k == PLACE_NONE; i++)
+        k = try_dim(s, op, mesh, l, micro_batch, axis, s->sequences[i]);
+    return k;
 }
 
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
@@ -284,19 +300,6 @@ int search_next_distinct(const struct search *s, int op) {
     return st->runs[r].first + st->runs[r].period * st->runs[r].count;
 }
 
-int search_layout_choices(const struct search *s, int op) {
-    return 1 + __builtin_popcount(s->p.model->ops[op].splittable);
-}
-
-int search_layout_choice(const struct search *s, int op, int i) {
-    dimset dims = s->p.model->ops[op].splittable;
-    if (i == 0)
-        return PLACE_NONE;
-    for (; i > 1; i--)
-        dims &= dims - 1;
-    return __builtin_ctz(dims);
-}
-
 struct style search_style_of(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
     struct mesh mesh;
@@ -304,15 +307,17 @@ struct style search_style_of(const struct search *s, const struct search_stage *
     struct style style = {0};
     for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
         const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
+        const struct op_space *space = &s->p.model->ops[i].space;
         int axes = 0;
         for (int a = 0; a < mesh.n_axes; a++) {
+            int dim = l->dim[a] < 0 ? -1 : space->dim[l->dim[a]];
             for (int k = 0; k < s->n_inner; k++)
-                if (l->dim[a] == s->inner[k]) {
+                if (dim == s->inner[k]) {
                     style.inner |= 1u << (k & 31);
                     axes++;
                 }
             for (int k = 0; k < s->n_sequences; k++)
-                style.sequence |= l->dim[a] == s->sequences[k];
+                style.sequence |= dim == s->sequences[k];
         }
         style.model_axes = axes > style.model_axes ? axes : style.model_axes;
     }

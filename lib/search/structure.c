@@ -30,29 +30,45 @@ static uint64_t mix_shape(const struct model *m, const struct shape *s, uint64_t
 static uint64_t alike_hash(const struct model *m, int op, const int *users) {
     const struct model_op *o = &m->ops[op];
     uint64_t h = memo_mix(1, (uint64_t)o->kind);
-    h = memo_mix(h, (uint64_t)o->transposed << 1 | o->causal);
-    h = mix_real(mix_real(h, o->rate), o->eps);
+    for (int a = 0; a < ATTR_COUNT; a++)
+        h = mix_real(h, o->attr[a]);
+    for (int k = 0; k < o->space.n; k++)
+        h = memo_mix(memo_mix(h, (uint64_t)o->space.dim[k]), (uint64_t)o->space.role[k]);
     for (int k = 0; k < o->n_in; k++) {
         const struct model_tensor *t = &m->tensors[o->in[k]];
         h = mix_shape(m, &t->shape, memo_mix(h, t->producer < 0));
     }
     for (int k = 0; k < o->n_param; k++) {
-        const struct model_param *p = &m->params[o->param[k]];
+        const struct model_param *p = &m->params[o->param[k] < 0 ? 0 : o->param[k]];
+        h = memo_mix(h, o->param[k] < 0);
+        if (o->param[k] < 0)
+            continue;
         uint64_t shared = p->first_op != op ? 2 : users[o->param[k]] > 1;
         h = mix_shape(m, &p->shape, memo_mix(h, shared));
     }
-    return mix_shape(m, &m->tensors[o->out].shape, h);
+    for (int k = 0; k < o->n_out; k++)
+        h = mix_shape(m, &m->tensors[o->out[k]].shape, h);
+    return h;
 }
 
 static int *count_users(const struct model *m) {
     int *users = mem_array((size_t)m->n_params + 1, sizeof *users);
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param; k++)
-            users[m->ops[i].param[k]]++;
+            if (m->ops[i].param[k] >= 0)
+                users[m->ops[i].param[k]]++;
     return users;
 }
 
 /* ---- edges ----------------------------------------------------------------------------- */
+
+/* Does an op read the same tensor by an operand before k? */
+static bool read_before(const struct model_op *o, int k) {
+    for (int i = 0; i < k; i++)
+        if (o->in[i] == o->in[k])
+            return true;
+    return false;
+}
 
 /* Readers of tensors stand under 0 .., users of parameters but their homes behind them. */
 static void list_readers(const struct model *m, int *first, int *list) {
@@ -62,10 +78,9 @@ static void list_readers(const struct model *m, int *first, int *list) {
             const struct model_op *o = &m->ops[i];
             for (int k = 0; k < o->n_in + o->n_param; k++) {
                 int p = k < o->n_in ? -1 : o->param[k - o->n_in];
-                int id = p < 0 ? o->in[k] : m->n_tensors + p;
-                bool again = k > 0 && k < o->n_in && o->in[k - 1] == o->in[k];
-                if (again || (p >= 0 && m->params[p].first_op == i))
+                if (k < o->n_in ? read_before(o, k) : p < 0 || m->params[p].first_op == i)
                     continue;
+                int id = p < 0 ? o->in[k] : m->n_tensors + p;
                 if (pass == 0)
                     first[id]++;
                 else
@@ -77,6 +92,13 @@ static void list_readers(const struct model *m, int *first, int *list) {
     }
 }
 
+static int64_t count_uses(const struct model *m) {
+    int64_t n = 0;
+    for (int i = 0; i < m->n_ops; i++)
+        n += m->ops[i].n_in + m->ops[i].n_param;
+    return n;
+}
+
 static void add_edge(struct structure *s, struct edge e, const int *first, int id) {
     e.readers = s->readers + first[id];
     e.n = first[id + 1] - first[id];
@@ -86,7 +108,7 @@ static void add_edge(struct structure *s, struct edge e, const int *first, int i
 static void find_edges(const struct model *m, struct structure *s) {
     int ids = m->n_tensors + m->n_params;
     int *first = mem_array((size_t)ids + 2, sizeof *first);
-    s->readers = mem_array(4 * (size_t)m->n_ops + 1, sizeof *s->readers);
+    s->readers = mem_array((size_t)count_uses(m) + 1, sizeof *s->readers);
     s->edges = mem_array((size_t)ids + 1, sizeof *s->edges);
     s->edges_of = mem_array((size_t)m->n_ops + 1, sizeof *s->edges_of);
     list_readers(m, first, s->readers);
@@ -94,11 +116,12 @@ static void find_edges(const struct model *m, struct structure *s) {
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *o = &m->ops[i];
         s->edges_of[i] = s->n_edges;
-        add_edge(s, (struct edge){.origin = i, .tensor = o->out, .param = -1}, first,
-                 o->out);
+        for (int k = 0; k < o->n_out; k++)
+            add_edge(s, (struct edge){.origin = i, .tensor = o->out[k], .param = -1},
+                     first, o->out[k]);
         for (int k = 0; k < o->n_param; k++) {
             int p = o->param[k], id = m->n_tensors + p;
-            if (m->params[p].first_op == i && first[id + 1] > first[id])
+            if (p >= 0 && m->params[p].first_op == i && first[id + 1] > first[id])
                 add_edge(s, (struct edge){.origin = i, .tensor = -1, .param = p}, first,
                          id);
         }
@@ -116,12 +139,16 @@ static bool same_source(int a, int from_a, int b, int from_b) {
 
 /* The readers further away than `near` are the same. */
 static bool same_far_readers(const struct structure *s, int a, int b, int near) {
-    const struct edge *ea = &s->edges[s->edges_of[a]], *eb = &s->edges[s->edges_of[b]];
-    int i = ea->n, j = eb->n;
-    while (i > 0 && j > 0 && ea->readers[i - 1] == eb->readers[j - 1])
-        i--, j--;
-    return (i == 0 || ea->readers[i - 1] <= a + near) &&
-           (j == 0 || eb->readers[j - 1] <= b + near);
+    for (int k = s->edges_of[a], d = s->edges_of[b]; k < s->edges_of[a + 1]; k++, d++) {
+        const struct edge *ea = &s->edges[k], *eb = &s->edges[d];
+        int i = ea->n, j = eb->n;
+        while (i > 0 && j > 0 && ea->readers[i - 1] == eb->readers[j - 1])
+            i--, j--;
+        if ((i > 0 && ea->readers[i - 1] > a + near) ||
+            (j > 0 && eb->readers[j - 1] > b + near))
+            return false;
+    }
+    return true;
 }
 
 static bool repeats(const struct model *m, const struct structure *s, int a, int b) {
@@ -133,7 +160,8 @@ static bool repeats(const struct model *m, const struct structure *s, int a, int
                                                  m->tensors[y->in[k]].producer))
             return false;
     for (int k = 0; k < x->n_param; k++)
-        if (!same_source(a, m->params[x->param[k]].first_op, b,
+        if (x->param[k] >= 0 &&
+            !same_source(a, m->params[x->param[k]].first_op, b,
                          m->params[y->param[k]].first_op))
             return false;
     return same_far_readers(s, a, b, 2 * (b - a));

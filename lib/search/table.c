@@ -38,23 +38,22 @@ static struct table *table_make(struct search *s) {
     return t;
 }
 
-/* Where the devices lie matters as far as groups may cross nodes. */
+/* Where the devices stand matters as far as their links differ. */
 static struct setting setting_of(const struct search *s, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank) {
-    int64_t per_node = s->p.cluster.devices_per_node, at = first_rank % per_node;
+    int alias = (int)cluster_alias(&s->p.cluster, first_rank, st->devices);
     return (struct setting){.devices = st->devices,
                             .micro_batch = micro_batch,
-                            .first_rank = at + st->devices <= per_node ? 0 : (int)at,
+                            .first_rank = alias,
                             .zero = st->zero};
 }
 
 static bool is_legal(const struct search *s, const struct table *t, int op) {
     const struct model *m = s->graph.x.model;
-    struct dim_sizes sizes = dim_sizes_of(m, t->st.micro_batch);
     struct mesh mesh;
     graph_mesh(t->st.devices, &mesh);
-    return layout_check(m, &m->ops[op], &mesh, &t->layouts[s->graph.x.node_of[op]], &sizes,
-                        NULL) == 0;
+    return layout_check(m, &m->ops[op], &mesh, &t->layouts[s->graph.x.node_of[op]],
+                        t->st.micro_batch, NULL) == 0;
 }
 
 static bool op_is_legal(const struct table *t, int op) {
@@ -86,18 +85,33 @@ static void add_op(struct search *s, struct table *t, int op, struct load *sum) 
     load_add(sum, &l, 1);
 }
 
+/* How the op, origin or reader, sees the tensor or parameter. */
+static const struct axis_map *map_of(const struct model *m, const struct edge *e, int op) {
+    const struct model_op *o = &m->ops[op];
+    for (int k = 0; k < o->n_out; k++)
+        if (o->out[k] == e->tensor)
+            return &o->out_map[k];
+    for (int k = 0; k < o->n_in; k++)
+        if (o->in[k] == e->tensor)
+            return &o->in_map[k];
+    int k = 0;
+    while (o->param[k] != e->param)
+        k++;
+    return &o->param_map[k];
+}
+
 /* Elements of an edge's tensor that an op (of the excerpt) asks of each device. */
 static double elements(const struct search *s, const struct table *t, const struct edge *e,
                        int op) {
     const struct model *m = s->graph.x.model;
     const struct shape *shape =
         e->tensor >= 0 ? &m->tensors[e->tensor].shape : &m->params[e->param].shape;
-    struct dim_sizes sizes = dim_sizes_of(m, t->st.micro_batch);
+    struct extents x = model_extents(m, shape, t->st.micro_batch);
     struct mesh mesh;
     graph_mesh(t->st.devices, &mesh);
-    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
-    struct placement place = placement_operand(&mesh, l, shape_dims(shape));
-    return (double)placement_elements(&mesh, shape, &sizes, place);
+    struct placement place =
+        placement_operand(&mesh, &t->layouts[s->graph.x.node_of[op]], map_of(m, e, op));
+    return (double)placement_elements(&mesh, &x, place);
 }
 
 double table_taken(const struct search *s, const struct table *t, const struct edge *e,
@@ -139,7 +153,7 @@ static void add_waiting(struct search *s, struct table *t) {
             for (int j = e->origin + 1; j < r; j++) {
                 bool passed = false;
                 for (int q = 0; q < m->ops[r].n_in; q++)
-                    passed |= m->ops[r].in[q] == m->ops[j].out;
+                    passed |= m->tensors[m->ops[r].in[q]].producer == j;
                 if (!passed || l->v[LOAD_backward] > 0)
                     t->temp[j] += (int64_t)bytes;
             }
