@@ -35,6 +35,7 @@ struct cost_key {
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
+enum { COST_LINKS = 64 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
     struct cluster cluster;
@@ -42,12 +43,12 @@ struct cost {
     int64_t n_missing, cap_missing;
     int64_t *slots; /* hash table over missing: index + 1, or 0 */
     int64_t n_slots;
-    struct {
-        int first_rank; /* of the stage that the answers below are about; -1 = none */
+    struct cost_links {
+        int first_rank; /* of the stage that the answers below are about */
         struct mesh mesh;
         bool known[1 << MESH_MAX_AXES]; /* by set of axes */
         struct link_class link[1 << MESH_MAX_AXES];
-    } groups;
+    } *links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
     int job_devices; /* ranks of the job that job_link is about; 0 = none */
     struct link_class job_link;
 };

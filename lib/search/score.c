@@ -25,6 +25,21 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
     return memo_mix(h, (uint64_t)(uintptr_t)st->layouts);
 }
 
+/* Layouts of ops in other stages do not matter. */
+static uint64_t identity_of(const struct search *s, const struct search_stage *st) {
+    const struct graph *g = &s->graph;
+    uint64_t h = memo_mix((uint64_t)st->first << 32 | (uint64_t)st->end,
+                          (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
+        uint64_t word = 0;
+        memcpy(&word, &st->layouts[g->x.node_of[g->x.of[i]]], sizeof *st->layouts);
+        h = memo_mix(h, word);
+    }
+    if (st->again_level && st->again_blocks)
+        h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
+    return h;
+}
+
 uint64_t candidate_hash(const struct candidate *c) {
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->micro_batch);
     h = memo_mix(h, (uint64_t)c->schedule);
@@ -73,6 +88,7 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
         load_add(&sum.load, &again, 1);
     }
     const double *v = sum.load.v;
+    sum.identity = identity_of(s, st);
     sum.missing = v[LOAD_missing] > 0.5;
     sum.forward_us = v[LOAD_forward];
     sum.backward_us = v[LOAD_backward];
@@ -206,10 +222,12 @@ static void remember(struct kept *k, const struct candidate *c, const struct sco
     candidate_copy(&k->c, c);
     k->score = *score;
     k->hash = hash;
-    k->judged = k->refused = false;
+    k->judged = false;
+    k->excess = 0;
 }
 
-static void keep(struct search *s, const struct candidate *c, const struct score *score) {
+static void keep(struct search *s, const struct work *w, const struct score *score) {
+    const struct candidate *c = w->c;
     if (score->unknown || score->overflow) {
         struct kept *k = score->unknown ? &s->unknown : &s->nearest;
         bool *has = score->unknown ? &s->has_unknown : &s->has_nearest;
@@ -223,7 +241,9 @@ static void keep(struct search *s, const struct candidate *c, const struct score
         at--;
     if (at == s->max_kept)
         return;
-    uint64_t hash = candidate_hash(c);
+    uint64_t hash = memo_mix((uint64_t)c->schedule, (uint64_t)c->micro_batch);
+    for (int k = 0; k < w->n; k++)
+        hash = memo_mix(hash, w->sums[k]->identity);
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
@@ -287,7 +307,7 @@ struct score search_score(struct search *s, const struct candidate *c) {
     judge_memory(s, &w, &out);
     judge_time(s, &w, &out);
     out.unknown = w.missing;
+    keep(s, &w, &out);
     free(w.tables);
-    keep(s, c, &out);
     return out;
 }

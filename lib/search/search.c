@@ -25,16 +25,6 @@ void search_mark_complete(struct search *s, double space) {
 
 /* ---- judging --------------------------------------------------------------------------- */
 
-/* The compiled plan is larger than was estimated: from now on the search leaves that much
- * room. */
-static void refuse(struct search *s, const struct program *g, int fullest) {
-    int64_t excess = g->stages[fullest].arena_bytes - s->p.memory_bytes;
-    if (!s->refused_bytes || excess < s->refused_bytes) {
-        s->refused_bytes = excess;
-        s->refused_stage = fullest;
-    }
-}
-
 static int fullest_stage(const struct program *g) {
     int fullest = 0;
     for (int k = 1; k < g->n_stages; k++)
@@ -43,89 +33,116 @@ static int fullest_stage(const struct program *g) {
     return fullest;
 }
 
-/* Exact memory, staging included, and the simulated time. */
+/* Exact memory, staging included, and the simulated time. False where it does not fit or
+ * the profile lacks something. */
+static bool judge_program(struct search *s, const struct program *g, struct kept *k,
+                          struct search_plan *out) {
+    struct simulation sim;
+    k->fullest = fullest_stage(g);
+    out->max_bytes = g->stages[k->fullest].arena_bytes;
+    if (s->p.memory_bytes && out->max_bytes > s->p.memory_bytes)
+        k->excess = out->max_bytes - s->p.memory_bytes;
+    cost_forget(&s->cost);
+    if (k->excess || simulate_program(g, &s->cost, NULL, &sim, NULL) < 0)
+        return false;
+    out->time_us = sim.time_us;
+    simulation_release(&sim);
+    bool known = s->cost.n_missing == 0;
+    cost_forget(&s->cost);
+    return known;
+}
+
 static bool judge(struct search *s, struct kept *k, struct search_plan *out) {
     double begin = now_s();
     struct plan *plan = search_plan_of(s, &k->c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    bool good = false;
     k->judged = true;
-    if (g) {
-        struct simulation sim;
-        int fullest = fullest_stage(g);
-        out->max_bytes = g->stages[fullest].arena_bytes;
-        cost_forget(&s->cost);
-        good = !s->p.memory_bytes || out->max_bytes <= s->p.memory_bytes;
-        if (!good)
-            refuse(s, g, fullest);
-        else if ((good = simulate_program(g, &s->cost, NULL, &sim, NULL) == 0)) {
-            out->time_us = sim.time_us;
-            good = s->cost.n_missing == 0;
-            simulation_release(&sim);
-        }
-        note_verbose(
-            "finalist: estimated %.3f ms, %s; compiled %.1f MiB, simulated %.3f ms%s",
-            k->score.time_us / 1e3, good ? "kept" : "refused",
-            (double)out->max_bytes / (1 << 20), out->time_us / 1e3,
-            s->cost.n_missing ? ", unknown shapes" : "");
-        cost_forget(&s->cost);
-    }
+    bool good = g && judge_program(s, g, k, out);
+    note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
+                 k->score.time_us / 1e3, (double)out->max_bytes / (1 << 20),
+                 out->time_us / 1e3, good ? "" : ": refused");
     program_destroy(g);
-    out->plan = good ? plan : NULL;
-    if (!good)
+    if (good)
+        out->plan = plan;
+    else
         plan_destroy(plan);
-    k->refused = !good;
     s->judge_s = now_s() - begin;
     return good;
 }
 
 /* Sorted in by time; the worst goes when there are too many. */
-static void add_plan(struct search *s, struct search_plan plan) {
+static void judge_and_add(struct search *s, struct kept *k) {
+    struct judged j = {.hash = k->hash};
+    if (!judge(s, k, &j.plan))
+        return;
     int at = s->n_plans;
-    while (at > 0 && plan.time_us < s->plans[at - 1].time_us)
+    while (at > 0 && j.plan.time_us < s->plans[at - 1].plan.time_us)
         at--;
     if (s->n_plans == s->max_kept)
-        plan_destroy(s->plans[--s->n_plans].plan);
+        plan_destroy(s->plans[--s->n_plans].plan.plan);
     at = at < s->n_plans ? at : s->n_plans;
     memmove(&s->plans[at + 1], &s->plans[at],
             sizeof *s->plans * (size_t)(s->n_plans - at));
-    s->plans[at] = plan;
+    s->plans[at] = j;
     s->n_plans++;
 }
 
-static bool judge_and_add(struct search *s, struct kept *k) {
-    struct search_plan plan = {0};
-    bool good = judge(s, k, &plan);
-    if (good)
-        add_plan(s, plan);
-    return good;
-}
-
-/* At first at once; later for what promises to be better, in a tenth of the time. */
+/* At first at once; later what promises to be better, in a tenth of the time. */
 void search_verify(struct search *s) {
     struct kept *best = &s->kept[0];
-    if (best->judged || (s->n_plans && (now_s() - s->last_judged_s < 10 * s->judge_s ||
-                                        best->score.time_us >= s->plans[0].time_us)))
-        return;
-    if (!s->n_plans && s->judge_s > 0 && now_s() - s->last_judged_s < 2 * s->judge_s)
+    double wait = s->n_plans ? 10 : 2;
+    if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
+        (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
         return;
     judge_and_add(s, best);
     s->last_judged_s = now_s();
 }
 
-/* The finalists that were not judged yet, best first, as far as there is time. One that is
- * estimated slower than a judged one by more than estimates err is not worth it. */
+static bool is_finalist(const struct search *s, uint64_t hash) {
+    for (int i = 0; i < s->n_kept; i++)
+        if (s->kept[i].hash == hash)
+            return true;
+    return false;
+}
+
+/* What was judged on the way but is no finalist goes, so that a search that ends by itself
+ * gives the same plans whatever the machine's speed. */
+static void drop_others(struct search *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_plans; i++)
+        if (is_finalist(s, s->plans[i].hash))
+            s->plans[n++] = s->plans[i];
+        else
+            plan_destroy(s->plans[i].plan.plan);
+    s->n_plans = n;
+}
+
+static void note_excess(struct search *s, const struct kept *k) {
+    if (k->excess && (!s->refused_bytes || k->excess < s->refused_bytes)) {
+        s->refused_bytes = k->excess;
+        s->refused_stage = k->fullest;
+    }
+}
+
+/* The finalists, best first, as far as there is time: some more than are wanted, but none
+ * that is estimated slower than a judged one by more than estimates err. */
 static void judge_all(struct search *s) {
-    for (int i = 0; i < s->n_kept; i++) {
+    enum { MORE = 4 };
+    bool stopped = search_stopped(s);
+    s->refused_bytes = 0;
+    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + MORE; i++) {
         struct kept *k = &s->kept[i];
-        if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
+        stopped |= interrupted() || time_left_s(s) < s->judge_s;
+        if (stopped && s->n_plans)
             return;
         if (s->n_plans >= s->p.top &&
-            k->score.time_us > 1.1 * s->plans[s->p.top - 1].time_us)
-            return;
+            k->score.time_us > 1.02 * s->plans[s->p.top - 1].plan.time_us)
+            break;
         if (!k->judged)
             judge_and_add(s, k);
+        note_excess(s, k);
     }
+    drop_others(s);
 }
 
 /* ---- saying no ------------------------------------------------------------------------- */
@@ -195,10 +212,12 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
 /* The best `top` plans go out, the others are dropped. */
 static void hand_out(struct search *s, struct search_result *out) {
     while (s->n_plans > s->p.top)
-        plan_destroy(s->plans[--s->n_plans].plan);
-    out->n = s->n_plans;
-    out->plans = s->plans;
-    s->plans = NULL;
+        plan_destroy(s->plans[--s->n_plans].plan.plan);
+    out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
+    while (out->n < s->n_plans) {
+        out->plans[out->n] = s->plans[out->n].plan;
+        out->n++;
+    }
     s->n_plans = 0;
     out->scored = s->scored;
     out->compiled = s->graph.compiled;
@@ -227,7 +246,7 @@ static void end(struct search *s) {
     candidate_release(&s->unknown.c);
     free(s->kept);
     for (int i = 0; i < s->n_plans; i++)
-        plan_destroy(s->plans[i].plan);
+        plan_destroy(s->plans[i].plan.plan);
     free(s->plans);
     search_forget(s);
     cost_release(&s->cost);

@@ -26,13 +26,22 @@ struct stage_sum {
     struct load load;
     double forward_us, backward_us, reduce_us, update_us;
     bool missing;
+    uint64_t identity; /* the same for stages that are compiled to the same */
 };
 
 struct kept {
     struct candidate c;
     struct score score;
     uint64_t hash;
-    bool judged, refused; /* compiled and simulated; and found wanting */
+    bool judged;    /* compiled and simulated */
+    int64_t excess; /* then: bytes beyond the memory, */
+    int fullest;    /* on the devices of this stage */
+};
+
+/* A plan that was judged good. */
+struct judged {
+    struct search_plan plan;
+    uint64_t hash; /* of its candidate */
 };
 
 /* A tensor or parameter that passes a cut of the list of ops. */
@@ -54,19 +63,19 @@ struct search {
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
     /* What was worked out. */
-    struct memo tables, sums, layouts;
+    struct memo tables, sums, layouts, styles;
     int64_t table_bytes;
     /* The best so far, best first, by the estimate; and those that were judged. */
     struct kept *kept;
     int n_kept, max_kept;
-    struct search_plan *plans;
+    struct judged *plans;
     int n_plans;
     struct kept nearest; /* the best that is known but does not fit */
     bool has_nearest;
     struct kept unknown; /* the best that might fit, had the profile all of it */
     bool has_unknown;
     /* Finalists that turned out too large when they were compiled: by how much at least,
-     * where. Then the search goes on with so much less memory. */
+     * where. If all did, the search is repeated with so much less memory. */
     int64_t reserve_bytes, refused_bytes;
     int refused_stage;
     double judge_s, last_judged_s; /* what judging takes; when it was last done */

@@ -201,6 +201,7 @@ void search_survey(struct search *s) {
 void search_forget(struct search *s) {
     search_forget_tables(s);
     memo_release(&s->sums, free);
+    memo_release(&s->styles, NULL);
     memo_release(&s->layouts, free);
     graph_release(&s->graph);
     for (int level = 0; level < AGAIN_LEVELS; level++)
@@ -271,25 +272,36 @@ static int style_dim(const struct search *s, const struct model_op *op,
     return k;
 }
 
+static const struct layout *lay_out(struct search *s, const struct mesh *mesh,
+                                    int64_t micro_batch, struct style style) {
+    const struct graph *g = &s->graph;
+    size_t bytes = sizeof(struct layout) * (size_t)g->x.n_nodes;
+    struct layout *layouts = mem_alloc(bytes);
+    for (int i = 0; i < g->x.model->n_ops; i++) {
+        struct layout *l = &layouts[g->x.node_of[i]];
+        memset(l, PLACE_NONE, sizeof *l);
+        for (int a = 0; a < mesh->n_axes; a++)
+            l->dim[a] =
+                (int8_t)style_dim(s, &g->x.model->ops[i], mesh, l, micro_batch, a, style);
+    }
+    const struct layout *kept = search_layouts(s, layouts);
+    free(layouts);
+    return kept;
+}
+
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style) {
-    const struct graph *g = &s->graph;
     struct mesh mesh;
     graph_mesh(st->devices, &mesh);
     if (style.model_axes > mesh.n_axes)
         style.model_axes = mesh.n_axes;
-    size_t bytes = sizeof(struct layout) * (size_t)g->x.n_nodes;
-    struct layout *layouts = mem_alloc(bytes);
-    memset(layouts, PLACE_NONE, bytes);
-    for (int i = 0; i < g->x.model->n_ops; i++) {
-        struct layout *l = &layouts[g->x.node_of[i]];
-        memset(l, PLACE_NONE, sizeof *l);
-        for (int a = 0; a < mesh.n_axes; a++)
-            l->dim[a] = (int8_t)style_dim(s, &g->x.model->ops[i], &mesh, l, micro_batch, a,
-                                          style);
-    }
-    st->layouts = search_layouts(s, layouts);
-    free(layouts);
+    uint64_t key = memo_mix(memo_mix(3, (uint64_t)st->devices), (uint64_t)micro_batch);
+    key = memo_mix(key, (uint64_t)style.model_axes << 33 | (uint64_t)style.sequence << 32 |
+                            style.inner);
+    void **slot = memo_slot(&s->styles, key);
+    if (!*slot)
+        *slot = (void *)lay_out(s, &mesh, micro_batch, style);
+    st->layouts = *slot;
 }
 
 int search_next_distinct(const struct search *s, int op) {
