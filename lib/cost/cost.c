@@ -3,6 +3,7 @@
 #include "cost/cost.h"
 
 #include "common/mem.h"
+#include "common/rng.h"
 #include "cost/streams.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 void cost_init(struct cost *c, const struct cost_provider *provider,
                const struct cluster *cluster) {
-    *c = (struct cost){.provider = provider, .cluster = *cluster, .groups.first_rank = -1};
+    *c = (struct cost){.provider = provider, .cluster = *cluster};
 }
 
 void cost_forget(struct cost *c) {
@@ -22,6 +23,8 @@ void cost_forget(struct cost *c) {
 void cost_release(struct cost *c) {
     free(c->missing);
     free(c->slots);
+    for (int i = 0; i < COST_LINKS; i++)
+        free(c->links[i]);
     *c = (struct cost){0};
 }
 
@@ -84,17 +87,18 @@ static bool same_grid(const struct mesh *a, const struct mesh *b) {
 /* What the groups of a stage along these axes run over. */
 static const struct link_class *stage_link(struct cost *c, const struct stage *st,
                                            unsigned axes) {
-    if (c->groups.first_rank != st->first_rank || !same_grid(&c->groups.mesh, &st->mesh)) {
-        c->groups.first_rank = st->first_rank;
-        c->groups.mesh = st->mesh;
-        memset(c->groups.known, 0, sizeof c->groups.known);
-    }
+    uint64_t h = hash_bytes(st->mesh.size, sizeof st->mesh.size, (uint64_t)st->first_rank);
+    struct cost_links **slot = &c->links[h % COST_LINKS], *l = *slot;
+    if (!l)
+        l = *slot = mem_alloc(sizeof *l);
+    if (l->first_rank != st->first_rank || !same_grid(&l->mesh, &st->mesh))
+        *l = (struct cost_links){.first_rank = st->first_rank, .mesh = st->mesh};
     unsigned at = axes & ((1u << MESH_MAX_AXES) - 1);
-    if (!c->groups.known[at]) {
-        c->groups.link[at] = links_of_group(&c->cluster, &st->mesh, st->first_rank, axes);
-        c->groups.known[at] = true;
+    if (!l->known[at]) {
+        l->link[at] = links_of_group(&c->cluster, &st->mesh, st->first_rank, axes);
+        l->known[at] = true;
     }
-    return &c->groups.link[at];
+    return &l->link[at];
 }
 
 static const struct link_class *job_link(struct cost *c, int devices) {
@@ -163,14 +167,13 @@ static struct cost_time message(struct cost *c, struct link_class link, int64_t 
     return t;
 }
 
-double cost_p2p_us(struct cost *c, int64_t n, bool cross, int64_t bytes) {
-    int64_t node = c->cluster.groups[0].devices, devices = cluster_devices(&c->cluster);
-    int64_t sender = cross ? 0 : 1, receiver = cross ? node : 0;
-    if (sender >= devices || receiver >= devices)
-        return 0;
-    return message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, n,
-                   bytes)
-        .us;
+double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
+                       int64_t bytes) {
+    int64_t stride = sender < receiver ? receiver - sender : sender - receiver;
+    struct cost_time t =
+        message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, stride,
+                bytes);
+    return t.us * (1 - t.overlap);
 }
 
 double cost_copy_us(struct cost *c, int64_t elems, int64_t inner) {

@@ -35,6 +35,7 @@ struct cost_key {
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
+enum { COST_LINKS = 64 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
     struct cluster cluster;
@@ -42,12 +43,12 @@ struct cost {
     int64_t n_missing, cap_missing;
     int64_t *slots; /* hash table over missing: index + 1, or 0 */
     int64_t n_slots;
-    struct {
-        int first_rank; /* of the stage that the answers below are about; -1 = none */
+    struct cost_links {
+        int first_rank; /* of the stage that the answers below are about */
         struct mesh mesh;
         bool known[1 << MESH_MAX_AXES]; /* by set of axes */
         struct link_class link[1 << MESH_MAX_AXES];
-    } groups;
+    } *links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
     int job_devices; /* ranks of the job that job_link is about; 0 = none */
     struct link_class job_link;
 };
@@ -65,9 +66,11 @@ void cost_forget(struct cost *c);
 struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i);
 
-/* Messages of this many bytes, one to each of n ranks at the same time: to the first n of the
- * cluster, or (cross) of its second node from its first. For stages whose place is not known. */
-double cost_p2p_us(struct cost *c, int64_t n, bool cross, int64_t bytes);
+/* Messages of this many bytes, one to each of the n ranks from `receiver` on at the same time;
+ * the one from rank `sender` to `receiver` stands for them. What of it goes on beside
+ * computation is left out. */
+double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
+                       int64_t bytes);
 /* A strided copy, for packing and unpacking, on devices of the cluster's first group. */
 double cost_copy_us(struct cost *c, int64_t elems, int64_t inner);
 

@@ -5,142 +5,176 @@
  * memory is short it makes again as few blocks as will do. The least bound under which
  * all ops find a place is found by bisection. So one step does what would take many
  * single moves between neighbours, and a change of one stage is judged by what it is
- * worth after the others have made room. */
+ * worth after the others have made room. How far a stage reaches is bisected too, on the
+ * sums of its table, so that a thousand layers cost little more than ten. */
 #include "search/search_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct fill {
+    const struct table *table;
+    double in_flight;
+    bool priced; /* what making one block again saves and costs */
+    double saved_bytes, extra_us;
+    int end, blocks; /* found last: the end, and blocks made again */
+};
+
 struct filler {
     struct search *s;
     struct candidate *c;
-    int64_t memory, micro_batches;
-    struct {
-        const struct table *plain, *again;
-        int64_t in_flight;
-        int rank;
-        /* What making one block again saves and costs. */
-        int64_t saved_bytes;
-        double extra_us;
-    } stage[SEARCH_MAX_STAGES];
-    int ends[SEARCH_MAX_STAGES], blocks[SEARCH_MAX_STAGES]; /* made again */
+    double memory, micro_batches;
+    struct fill *fills;
     double longest;
 };
 
-static double op_time(const struct filler *f, const struct place_cost *p) {
-    return p->forward_us + p->backward_us +
-           (p->reduce_us + p->update_us) / (double)f->micro_batches;
+static double time_of(const struct filler *f, const struct load *l) {
+    return l->v[LOAD_forward] + l->v[LOAD_backward] +
+           (l->v[LOAD_before_norm] + l->v[LOAD_update]) / f->micro_batches;
 }
 
-/* The costs with recompute, worked out when a stage first needs it. */
+/* The costs with recompute, worked out when a stage first needs it: of the longest run's
+ * instance. */
 static void price_again(struct filler *f, int k) {
-    const struct search *s = f->s;
-    struct search_stage *st = &f->c->stages[k];
-    if (!st->recompute)
-        st->recompute = search_recompute_places(s, RECOMPUTE_LEVELS - 1);
-    f->stage[k].again = search_table(f->s, st, f->c->micro_batch, f->stage[k].rank, true);
-    for (int i = 0; i < s->block_len; i++) {
-        int place = s->p.model->ops[s->first_block_op + i].place;
-        const struct place_cost *a = &f->stage[k].again->place[place];
-        const struct place_cost *b = &f->stage[k].plain->place[place];
-        f->stage[k].saved_bytes += (b->slot_bytes - a->slot_bytes) * f->stage[k].in_flight;
-        f->stage[k].extra_us += op_time(f, a) - op_time(f, b);
-    }
+    struct search *s = f->s;
+    struct fill *to = &f->fills[k];
+    struct search_stage st = f->c->stages[k];
+    const struct run *most = NULL;
+    for (int r = 0; r < s->graph.s.n_runs; r++)
+        if (!most || s->graph.s.runs[r].count > most->count)
+            most = &s->graph.s.runs[r];
+    to->priced = true;
+    if (!most)
+        return;
+    st.first = most->first;
+    st.end = most->first + most->period;
+    st.again_level = st.again_level ? st.again_level : AGAIN_LEVELS - 1;
+    st.again_blocks = 1;
+    if (!table_legal(s, to->table, st.first, st.end))
+        return;
+    struct load l = search_again(s, to->table, &st);
+    to->saved_bytes = -l.v[LOAD_slot] * to->in_flight;
+    to->extra_us = time_of(f, &l);
 }
 
 /* How many blocks must be made again to save so much; more than there are where it
  * cannot be. */
-static int blocks_again(struct filler *f, int k, int64_t missing) {
+static int blocks_again(struct filler *f, int k, double missing) {
     if (missing <= 0)
         return 0;
-    if (!f->stage[k].again)
+    if (!f->fills[k].priced)
         price_again(f, k);
-    int64_t each = f->stage[k].saved_bytes;
-    return each > 0 && missing / each < 1 << 20 ? (int)((missing + each - 1) / each)
-                                                : 1 << 20;
+    double each = f->fills[k].saved_bytes;
+    return each > 0 && missing / each < 1 << 20 ? (int)ceil(missing / each) : 1 << 20;
 }
 
-/* Ops first .. for stage k, as many as there can be: returns the end. */
+/* Do ops first .. end-1 fit into stage k? */
+static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
+                    double bound, double *taken) {
+    struct fill *to = &f->fills[k];
+    struct brief b = table_brief(f->s, to->table, end);
+    *taken = b.time_us - before->time_us;
+    to->blocks = 0;
+    if (*taken > bound || f->memory <= 0)
+        return *taken <= bound;
+    int64_t update_temp, temp = table_temp(f->s, to->table, first, end, &update_temp);
+    double update = b.across - before->across + (double)update_temp;
+    double bytes = b.fixed - before->fixed + (b.slot - before->slot) * to->in_flight +
+                   fmax((double)temp, update);
+    to->blocks = blocks_again(f, k, bytes - f->memory);
+    struct search_stage st = {.first = first, .end = end};
+    if (to->blocks && to->blocks > search_stage_blocks(f->s, &st))
+        return false;
+    *taken += to->blocks * to->extra_us;
+    return *taken <= bound;
+}
+
+/* Ops first .. for stage k, as many as there can be, at least one: returns the end. */
 static int fill(struct filler *f, int k, int first, double bound) {
-    const struct model *m = f->s->p.model;
-    int most = m->n_ops - (f->c->n_stages - 1 - k), blocks = 0, i = first;
-    double time = 0, taken = 0;
-    int64_t bytes = 0, temp = 0, kept = 0, update = 0;
-    f->blocks[k] = 0;
-    for (; i < most; i++) {
-        const struct model_op *op = &m->ops[i];
-        const struct place_cost *p = &f->stage[k].plain->place[op->place];
-        blocks += op->block >= 0 && (i == first || op->block != m->ops[i - 1].block);
-        time += op_time(f, p);
-        bytes += p->fixed_bytes + p->slot_bytes * f->stage[k].in_flight;
-        temp = p->temp_bytes > temp ? p->temp_bytes : temp;
-        update = p->update_temp_bytes > update ? p->update_temp_bytes : update;
-        kept += p->update_kept_bytes;
-        int64_t all = bytes + (temp > kept + update ? temp : kept + update);
-        int again = f->memory ? blocks_again(f, k, all - f->memory) : 0;
-        double t = time + again * f->stage[k].extra_us;
-        if (i > first && (t > bound || again > blocks))
-            break;
-        taken = t;
-        f->blocks[k] = again < blocks ? again : blocks;
+    int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k), lo = first, hi = most + 1;
+    struct brief before = table_brief(f->s, f->fills[k].table, first);
+    double taken, best = 0;
+    int blocks = 0;
+    /* lo is reached (or is nothing), hi is not. */
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (reaches(f, k, &before, first, mid, bound, &taken)) {
+            lo = mid;
+            best = taken;
+            blocks = f->fills[k].blocks;
+        } else {
+            hi = mid;
+        }
     }
-    if (taken > f->longest)
-        f->longest = taken;
-    return i;
+    if (lo == first) {
+        reaches(f, k, &before, first, ++lo, INFINITY, &best);
+        blocks = 0;
+    }
+    f->fills[k].blocks = blocks;
+    f->longest = best > f->longest ? best : f->longest;
+    return lo;
 }
 
 /* All ops under this bound? */
 static bool fits(struct filler *f, double bound) {
     int at = 0;
     f->longest = 0;
-    for (int k = 0; k < f->c->n_stages; k++)
-        at = f->ends[k] = fill(f, k, at, bound);
-    return at == f->s->p.model->n_ops && f->longest <= bound;
+    for (int k = 0; k < f->c->n_stages; k++) {
+        if (at >= f->s->p.model->n_ops)
+            return false;
+        at = f->fills[k].end = fill(f, k, at, bound);
+        if (f->longest > bound)
+            return false;
+    }
+    return at == f->s->p.model->n_ops;
 }
 
 static void prepare(struct filler *f) {
     struct search *s = f->s;
-    int64_t limit = s->p.memory_bytes;
+    int64_t limit = s->p.memory_bytes, m = s->p.batch / f->c->micro_batch;
     int rank = 0;
-    f->micro_batches = s->p.batch / f->c->micro_batch;
+    f->micro_batches = (double)m;
     /* What neighbours send and ties are not counted here: a little room for them. */
-    f->memory = limit ? limit - s->reserve_bytes - limit / 64 : 0;
+    f->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
+    f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
     for (int k = 0; k < f->c->n_stages; k++) {
-        f->stage[k].rank = rank;
-        f->stage[k].plain =
-            search_table(s, &f->c->stages[k], f->c->micro_batch, rank, false);
-        f->stage[k].in_flight =
-            schedule_in_flight(f->c->schedule, k, f->c->n_stages, f->micro_batches);
-        rank += f->c->stages[k].devices;
+        struct search_stage *st = &f->c->stages[k];
+        f->fills[k].table = search_table(s, st, f->c->micro_batch, rank);
+        f->fills[k].in_flight =
+            (double)schedule_in_flight(f->c->schedule, k, f->c->n_stages, m);
+        rank += st->devices;
     }
 }
 
 /* Takes over the cuts that were found last. */
-static void apply(const struct filler *f, struct candidate *c) {
-    for (int k = 0; k < c->n_stages; k++) {
-        struct search_stage *st = &c->stages[k];
-        st->first = k ? f->ends[k - 1] : 0;
-        st->end = f->ends[k];
-        st->recompute_blocks = f->blocks[k];
+static void apply(const struct filler *f) {
+    for (int k = 0; k < f->c->n_stages; k++) {
+        struct search_stage *st = &f->c->stages[k];
+        st->first = k ? f->fills[k - 1].end : 0;
+        st->end = f->fills[k].end;
+        if (f->fills[k].blocks && !st->again_level)
+            st->again_level = AGAIN_LEVELS - 1;
+        st->again_blocks = f->fills[k].blocks;
     }
 }
 
 bool search_balance(struct search *s, struct candidate *c) {
     struct filler f = {.s = s, .c = c};
     prepare(&f);
-    if (!fits(&f, INFINITY))
-        return false;
+    bool found = fits(&f, INFINITY);
     double low = 0, high = f.longest;
-    apply(&f, c);
-    for (int i = 0; i < 30 && low < high * 0.9995; i++) {
+    if (found)
+        apply(&f);
+    for (int i = 0; found && i < 20 && low < high * 0.9995; i++) {
         double bound = low > 0 ? (low + high) / 2 : high * 0.6;
         if (fits(&f, bound)) {
             high = f.longest;
-            apply(&f, c);
+            apply(&f);
         } else {
             low = bound;
         }
     }
-    return true;
+    free(f.fills);
+    return found;
 }

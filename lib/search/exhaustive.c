@@ -1,10 +1,9 @@
 /* exhaustive - the oracle of small spaces: every cut of the ops into stages, every
  * division of the devices, every style, recompute level, ZeRO, micro-batch and schedule.
  *
- * Stages are independent but for the schedule, so the tables of stage costs are shared
- * and the candidates are only sums; still their number grows fast, and beyond MOST it is
- * refused. */
-#include "search/search_impl.h"
+ * Stages are independent but for what passes between them, so their sums are shared and
+ * the candidates are cheap; still their number grows fast, and beyond MOST it is refused. */
+#include "search/space.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +12,9 @@ static const double MOST = 2e7;
 
 struct walk {
     struct search *s;
+    const struct search_problem *p;
     struct candidate c;
     int n; /* stages */
-    int styles_of[SEARCH_MAX_STAGES + 1];
     bool count_only;
     double count;
 };
@@ -25,21 +24,20 @@ static bool choose(struct walk *w, int k, int i) {
     struct search *s = w->s;
     struct search_stage *st = &w->c.stages[k];
     int axes = search_mesh_axes(st->devices), seq = search_has_sequence(s) ? 2 : 1;
-    int zero = i % 2, level = i / 2 % RECOMPUTE_LEVELS, rest = i / 2 / RECOMPUTE_LEVELS;
+    int zero = i % 2, level = i / 2 % AGAIN_LEVELS, rest = i / 2 / AGAIN_LEVELS;
     int v = rest % seq, j = rest / seq;
     if (j > axes)
         return false;
     st->zero = zero;
-    st->recompute = search_recompute_places(s, level);
-    st->recompute_blocks = level ? search_stage_blocks(s, st) : 0;
-    struct style style = {j, (1u << s->n_inner) - 1, v == 1};
-    search_apply_style(s, st, w->c.micro_batch, style);
+    st->again_level = level;
+    st->again_blocks = level ? search_stage_blocks(s, st) : 0;
+    search_apply_style(s, st, w->c.micro_batch, (struct style){j, ~0u, v == 1});
     return true;
 }
 
-static int choices(struct walk *w, int devices) {
+static int choices(const struct walk *w, int devices) {
     return (search_mesh_axes(devices) + 1) * (search_has_sequence(w->s) ? 2 : 1) *
-           RECOMPUTE_LEVELS * 2;
+           AGAIN_LEVELS * 2;
 }
 
 static void walk_choices(struct walk *w, int k) {
@@ -77,12 +75,12 @@ static void walk_devices(struct walk *w, int k, int left) {
 }
 
 static void walk_cuts(struct walk *w, int k, int first) {
-    const struct model *m = w->s->p.model;
+    const struct model *m = w->p->model;
     struct search_stage *st = &w->c.stages[k];
     st->first = first;
     if (k == w->n - 1) {
         st->end = m->n_ops;
-        walk_devices(w, 0, w->s->p.devices);
+        walk_devices(w, 0, w->p->devices);
         return;
     }
     for (int end = first + 1; end <= m->n_ops - (w->n - 1 - k) && w->count <= MOST; end++) {
@@ -93,34 +91,30 @@ static void walk_cuts(struct walk *w, int k, int first) {
     }
 }
 
-static void walk_all(struct walk *w) {
-    const struct search_problem *p = search_problem_of(w->s);
-    int most = p->devices < SEARCH_MAX_STAGES ? p->devices : SEARCH_MAX_STAGES;
-    if (p->max_stages && p->max_stages < most)
-        most = p->max_stages;
-    for (int i = 0; i < p->n_micro; i++) {
-        for (w->n = 1; w->n <= most && w->n <= p->model->n_ops && w->count <= MOST;
-             w->n++) {
-            memset(&w->c, 0, sizeof w->c);
-            w->c.n_stages = w->n;
-            w->c.micro_batch = p->micro[i];
-            walk_cuts(w, 0, 0);
-        }
+static double walk_all(struct search *s, bool count_only) {
+    struct walk w = {.s = s,
+                     .p = search_problem_of(s),
+                     .c = candidate_make(s),
+                     .count_only = count_only};
+    for (int i = 0; i < w.p->n_micro; i++) {
+        w.c.micro_batch = w.p->micro[i];
+        for (w.n = w.c.n_stages = 1; w.n <= search_max_stages(s) && w.count <= MOST;
+             w.c.n_stages = ++w.n)
+            walk_cuts(&w, 0, 0);
     }
+    candidate_release(&w.c);
+    return w.count;
 }
 
 int search_exhaustive(struct search *s, struct err *err) {
-    struct walk w = {.s = s, .count_only = true};
-    walk_all(&w);
-    if (w.count > MOST) {
+    double space = walk_all(s, true);
+    if (space > MOST) {
         err_no(err, "exhaustive: more than %.0f candidates", MOST);
         return err_hint(
             err, "--max-stages and --micro-batch make the space smaller; --algorithm "
                  "hops needs no list of all plans");
     }
-    double space = w.count;
-    w = (struct walk){.s = s};
-    walk_all(&w);
+    walk_all(s, false);
     if (!search_stopped(s))
         search_mark_complete(s, space);
     return 0;

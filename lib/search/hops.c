@@ -7,10 +7,10 @@
  * better at once, follow the most promising ones some hops deep: relieving one stage may
  * first burden another. A plan is never visited twice. Starts: balanced pipelines of
  * every useful depth and micro-batch, each with its best uniform style; first all a
- * little, then the best deeper and op by op. */
+ * little, then the best deeper and op by op. In the end the best is shaken by a few
+ * random changes and improved again; the seed decides which. */
 #include "search/search_impl.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +18,10 @@ enum {
     WIDTH = 4,      /* plans followed at each hop */
     MAX_STARTS = 6, /* improved with few hops, */
     SHALLOW_HOPS = 1,
-    FINALISTS = 2, /* then the best with more; and further ones while tables are few: */
-    CHEAP = 1000,
+    FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
+    FEW_SCORED = 10000,
     DEEP_HOPS = 4,
+    SHAKES = 3, SHAKE_CHANGES = 2,
 };
 
 struct option {
@@ -36,245 +37,228 @@ struct options {
 
 struct hops {
     struct search *s;
-    struct options *options;
+    struct options *levels;  /* [max_hops + 1], by hops left */
+    struct options *options; /* of the level at work */
+    struct candidate next, balanced_next; /* under construction */
     struct score limit; /* a plan must be better than this */
-    uint64_t *seen;     /* hash set of visited plans */
-    int64_t n_seen, cap_seen;
+    struct memo seen;   /* visited plans */
+    struct rng rng;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */
 };
 
-/* ---- visited plans ------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------- */
 
-static bool insert(uint64_t *set, int64_t cap, uint64_t h) {
-    uint64_t i = h & (uint64_t)(cap - 1);
-    while (set[i] && set[i] != h)
-        i = (i + 1) & (uint64_t)(cap - 1);
-    bool fresh = !set[i];
-    set[i] = h;
-    return fresh;
-}
-
-static bool visit(struct hops *hp, uint64_t h) {
-    h = h ? h : 1;
-    if (2 * hp->n_seen >= hp->cap_seen) {
-        int64_t cap = hp->cap_seen ? 2 * hp->cap_seen : 1 << 14;
-        uint64_t *set = mem_array((size_t)cap, sizeof *set);
-        for (int64_t i = 0; i < hp->cap_seen; i++)
-            if (hp->seen[i])
-                insert(set, cap, hp->seen[i]);
-        free(hp->seen);
-        hp->seen = set;
-        hp->cap_seen = cap;
-    }
-    bool fresh = insert(hp->seen, hp->cap_seen, h);
-    hp->n_seen += fresh;
-    return fresh;
-}
-
-static void forget_visits(struct hops *hp) {
-    hp->n_seen = 0;
-    if (hp->seen)
-        memset(hp->seen, 0, sizeof *hp->seen * (size_t)hp->cap_seen);
-}
-
-/* ---- primitives ---------------------------------------------------------------------- */
-
-/* A candidate is large and mostly empty: only the stages that it has are copied. */
-static void copy(struct candidate *to, const struct candidate *c) {
-    memcpy(to, c,
-           offsetof(struct candidate, stages) + sizeof *c->stages * (size_t)c->n_stages);
-}
-
-static struct score consider(struct hops *hp, const struct candidate *c) {
-    struct score score = {.unknown = true};
-    if (!visit(hp, candidate_hash(c)) || !search_legal(hp->s, c))
-        return score;
-    score = search_score(hp->s, c);
-    struct options *o = hp->options;
+static void insert(struct options *o, const struct candidate *c, struct score score) {
     int at = o->n;
     while (at > 0 && score_better(&score, &o->p[at - 1].score))
         at--;
     if (score.unknown || at == WIDTH)
-        return score;
+        return;
     o->n += o->n < WIDTH;
-    for (int i = o->n - 1; i > at; i--) {
-        copy(&o->p[i].c, &o->p[i - 1].c);
-        o->p[i].score = o->p[i - 1].score;
-    }
-    copy(&o->p[at].c, c);
+    struct option last = o->p[o->n - 1];
+    memmove(&o->p[at + 1], &o->p[at], sizeof *o->p * (size_t)(o->n - 1 - at));
+    o->p[at] = last;
+    candidate_copy(&o->p[at].c, c);
     o->p[at].score = score;
+}
+
+static struct score consider(struct hops *hp, const struct candidate *c) {
+    struct score score = {.unknown = true};
+    void **seen = memo_slot(&hp->seen, candidate_hash(c));
+    if (*seen)
+        return score;
+    *seen = hp;
+    if (!search_legal(hp->s, c))
+        return score;
+    score = search_score(hp->s, c);
+    insert(hp->options, c, score);
     return score;
 }
 
-/* Considers a plan as it is, and with its ops moved to where they are best. */
-static void offer(struct hops *hp, const struct candidate *c) {
-    struct score score = consider(hp, c);
+/* Considers the plan that was built, as it is and with its ops moved to where they are
+ * best. */
+static void offer(struct hops *hp) {
+    if (search_stopped(hp->s))
+        return;
+    struct score score = consider(hp, &hp->next);
     if (score.unknown || hp->balanced)
         return;
-    struct candidate d;
-    copy(&d, c);
-    if (search_balance(hp->s, &d))
-        consider(hp, &d);
+    candidate_copy(&hp->balanced_next, &hp->next);
+    if (search_balance(hp->s, &hp->balanced_next))
+        consider(hp, &hp->balanced_next);
 }
 
-/* The style that a stage seems to have; good enough to lay it out again on other
- * devices. */
-static struct style style_of(const struct search *s, const struct search_stage *st) {
-    const struct model *m = s->p.model;
-    struct mesh mesh;
-    search_mesh(st->devices, &mesh);
-    struct style style = {0};
-    for (int i = st->first; i < st->end; i++) {
-        const struct layout *l = &st->layout[m->ops[i].place];
-        int axes = 0;
-        for (int a = 0; a < mesh.n_axes; a++) {
-            for (int k = 0; k < s->n_inner; k++)
-                if (l->dim[a] == s->inner[k]) {
-                    style.inner |= 1u << k;
-                    axes++;
-                }
-            style.sequence |= s->sequence >= 0 && l->dim[a] == s->sequence;
-        }
-        style.model_axes = axes > style.model_axes ? axes : style.model_axes;
-    }
-    if (!style.inner)
-        style.inner = (1u << s->n_inner) - 1;
-    return style;
+static struct search_stage *begin(struct hops *hp, const struct candidate *c, int k) {
+    candidate_copy(&hp->next, c);
+    return &hp->next.stages[k];
 }
 
-static void set_devices(struct hops *hp, struct candidate *c, int k, int devices,
-                        struct style style) {
-    c->stages[k].devices = devices;
-    search_apply_style(hp->s, &c->stages[k], c->micro_batch, style);
+static void set_devices(struct hops *hp, int k, int devices, struct style style) {
+    hp->next.stages[k].devices = devices;
+    search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+}
+
+/* ---- primitives ---------------------------------------------------------------------- */
+
+/* The period of the run that a stage is mostly made of, or a quarter of its ops. */
+static int block_length(const struct search *s, const struct search_stage *st) {
+    const struct structure *g = &s->graph.s;
+    int r = g->run_of[st->first + (st->end - st->first) / 2];
+    return r >= 0 ? g->runs[r].period : (st->end - st->first) / 4;
+}
+
+/* Ops from the edge of a stage to the next bound of a block inside. */
+static int to_boundary(const struct search *s, const struct search_stage *st, bool at_end) {
+    const struct structure *g = &s->graph.s;
+    int r = g->run_of[at_end ? st->end - 1 : st->first];
+    if (r < 0)
+        return 1;
+    int period = g->runs[r].period;
+    int over = ((at_end ? st->end : st->first) - g->runs[r].first) % period;
+    return at_end ? (over ? over : period) : period - over;
 }
 
 /* Ops from stage k to its neighbour: one, to the next block boundary, one block,
  * several. */
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
-    int len = st->end - st->first, block = hp->s->block_len ? hp->s->block_len : len / 4;
-    int counts[] = {1, 2, block / 2, block, 2 * block, len / 4, len / 2};
-    int at = to > k ? st->end : st->first, to_boundary = 0;
-    const struct model *m = hp->s->p.model;
-    while (to_boundary < len - 1) {
-        to_boundary++;
-        int op = to > k ? at - to_boundary : at + to_boundary;
-        if (m->ops[op].block != m->ops[op - 1].block)
-            break;
-    }
-    for (int i = -1; i < (int)(sizeof counts / sizeof *counts); i++) {
-        int n = i < 0 ? to_boundary : counts[i];
+    int len = st->end - st->first, block = block_length(hp->s, st);
+    int counts[] = {to_boundary(hp->s, st, to > k), 1, 2, block / 2, block, 2 * block,
+                    len / 4, len / 2};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int n = counts[i];
         if (n < 1 || n >= len)
             continue;
-        struct candidate d;
-        copy(&d, c);
+        struct search_stage *d = begin(hp, c, 0);
         if (to > k) {
-            d.stages[k].end -= n;
-            d.stages[to].first -= n;
+            d[k].end -= n;
+            d[to].first -= n;
         } else {
-            d.stages[k].first += n;
-            d.stages[to].end += n;
+            d[k].first += n;
+            d[to].end += n;
         }
-        offer(hp, &d);
+        offer(hp);
     }
 }
 
 /* Devices from stage t to stage k. */
 static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
     int have = c->stages[t].devices, mine = c->stages[k].devices;
-    struct style a = style_of(hp->s, &c->stages[k]), b = style_of(hp->s, &c->stages[t]);
+    struct style a = search_style_of(hp->s, &c->stages[k]);
+    struct style b = search_style_of(hp->s, &c->stages[t]);
     int amounts[] = {1, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
         int n = amounts[i];
         if (n < 1 || n >= have)
             continue;
         for (int wider = 0; wider < 2; wider++) {
-            struct candidate d;
-            copy(&d, c);
+            begin(hp, c, 0);
             struct style w = a;
             w.model_axes += wider;
-            set_devices(hp, &d, k, mine + n, w);
-            set_devices(hp, &d, t, have - n, b);
-            offer(hp, &d);
+            set_devices(hp, k, mine + n, w);
+            set_devices(hp, t, have - n, b);
+            offer(hp);
         }
     }
 }
 
-static void change_style(struct hops *hp, const struct candidate *c, int k) {
-    struct style now = style_of(hp->s, &c->stages[k]);
-    int axes = search_mesh_axes(c->stages[k].devices);
+/* Stages that could give devices: the neighbours, the ends, and those that are least
+ * busy by their number of ops per device. */
+static void trade_with_others(struct hops *hp, const struct candidate *c, int k) {
+    enum { FEW = 8 };
+    if (c->n_stages <= FEW) {
+        for (int t = 0; t < c->n_stages; t++)
+            if (t != k)
+                trade_devices(hp, c, k, t);
+        return;
+    }
+    int some[] = {k - 1, k + 1, 0, c->n_stages - 1, c->n_stages / 2};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        if (some[i] >= 0 && some[i] < c->n_stages && some[i] != k)
+            trade_devices(hp, c, k, some[i]);
+}
+
+static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
+    struct style now = search_style_of(hp->s, &c->stages[k]);
+    int axes = search_mesh_axes(c->stages[k].devices), n_inner = search_inner_dims(hp->s);
     for (int j = 0; j <= axes; j++) {
+        if (j > now.model_axes + 1 || j < now.model_axes - 1)
+            continue;
         for (int seq = 0; seq <= (search_has_sequence(hp->s) ? 1 : 0); seq++) {
-            for (int without = -1; without < hp->s->n_inner; without++) {
-                struct style style = {j, (1u << hp->s->n_inner) - 1, seq};
+            for (int without = -1; without < n_inner && without < 32; without++) {
+                struct style style = {j, ~0u, seq};
                 if (without >= 0)
                     style.inner &= ~(1u << without);
-                if (j > now.model_axes + 1 || j < now.model_axes - 1)
-                    continue;
-                struct candidate d;
-                copy(&d, c);
-                search_apply_style(hp->s, &d.stages[k], d.micro_batch, style);
-                offer(hp, &d);
+                struct search_stage *d = begin(hp, c, 0);
+                for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
+                    search_apply_style(hp->s, &d[i], c->micro_batch, style);
+                offer(hp);
             }
         }
     }
 }
 
-/* One op of the file (all its layers in the stage), one axis, another dim. */
-static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
-    const struct model *m = hp->s->p.model;
+/* One op of a distinct block (all its instances in the stage), one axis, another dim. */
+static void change_layout(struct hops *hp, const struct candidate *c, int k, int op) {
+    struct search *s = hp->s;
+    const struct graph *g = &s->graph;
     const struct search_stage *st = &c->stages[k];
-    struct mesh mesh;
-    search_mesh(st->devices, &mesh);
-    uint64_t seen = 0;
-    for (int i = st->first; i < st->end; i++) {
-        const struct model_op *op = &m->ops[i];
-        if (seen >> op->place & 1)
-            continue;
-        seen |= (uint64_t)1 << op->place;
-        for (int a = 0; a < mesh.n_axes; a++) {
-            for (int d = PLACE_NONE; d < op->space.n; d++) {
-                if (d == st->layout[op->place].dim[a] ||
-                    (d >= 0 && op->space.role[d] == ROLE_whole))
-                    continue;
-                struct candidate n;
-                copy(&n, c);
-                n.stages[k].layout[op->place].dim[a] = (int8_t)d;
-                offer(hp, &n);
-            }
+    const struct op_space *space = &g->whole->ops[op].space;
+    int node = g->x.node_of[g->x.of[op]];
+    struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
+    for (int a = 0; a < search_mesh_axes(st->devices); a++) {
+        for (int d = PLACE_NONE; d < space->n; d++) {
+            if (d == st->layouts[node].dim[a] || (d >= 0 && space->role[d] == ROLE_whole))
+                continue;
+            memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
+            layouts[node].dim[a] = (int8_t)d;
+            begin(hp, c, k)->layouts = search_layouts(s, layouts);
+            offer(hp);
         }
     }
+    free(layouts);
+}
+
+static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
+    const struct graph *g = &hp->s->graph;
+    bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
+    for (int i = c->stages[k].first; i < c->stages[k].end;
+         i = search_next_distinct(hp->s, i)) {
+        int node = g->x.node_of[g->x.of[i]];
+        if (!seen[node])
+            change_layout(hp, c, k, i);
+        seen[node] = true;
+    }
+    free(seen);
 }
 
 static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
-    int blocks = search_stage_blocks(hp->s, &c->stages[k]);
-    for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
-        int now = c->stages[k].recompute_blocks;
-        int counts[] = {0, now - 1, now + 1, now / 2, (now + blocks + 1) / 2, blocks};
+    const struct search_stage *st = &c->stages[k];
+    int blocks = search_stage_blocks(hp->s, st), now = st->again_blocks;
+    int counts[] = {0, now - 1, now + 1, now / 2, (now + blocks + 1) / 2, blocks};
+    for (int level = 0; level < AGAIN_LEVELS; level++) {
         for (int i = 0; i < 6; i++) {
-            uint64_t places = search_recompute_places(hp->s, level);
-            bool same = places == c->stages[k].recompute;
+            bool same = level == st->again_level;
             if (counts[i] < 0 || counts[i] > blocks || (same && more && counts[i] < now) ||
                 (same && !more && counts[i] > now))
                 continue;
-            struct candidate d;
-            copy(&d, c);
-            d.stages[k].recompute = level ? places : 0;
-            d.stages[k].recompute_blocks = level ? counts[i] : 0;
-            offer(hp, &d);
+            struct search_stage *d = begin(hp, c, k);
+            d->again_level = counts[i] ? level : 0;
+            d->again_blocks = level ? counts[i] : 0;
+            offer(hp);
         }
     }
 }
 
 static void change_zero(struct hops *hp, const struct candidate *c, int k) {
-    struct candidate d;
-    copy(&d, c);
-    d.stages[k].zero = !d.stages[k].zero;
-    offer(hp, &d);
-    for (int i = 0; i < d.n_stages; i++)
-        d.stages[i].zero = d.stages[k].zero;
-    offer(hp, &d);
+    int zero = !c->stages[k].zero;
+    begin(hp, c, k)->zero = zero;
+    offer(hp);
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        d[i].zero = zero;
+    offer(hp);
 }
 
 static void change_micro_batch(struct hops *hp, const struct candidate *c) {
@@ -282,62 +266,55 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
     for (int i = 0; i < p->n_micro; i++) {
         if (p->micro[i] == c->micro_batch)
             continue;
-        struct candidate d;
-        copy(&d, c);
-        d.micro_batch = p->micro[i];
-        if (search_legal(hp->s, &d))
-            offer(hp, &d);
-        for (int k = 0; k < d.n_stages;
-             k++) /* the batch may now be split further, or less */
-            search_apply_style(hp->s, &d.stages[k], d.micro_batch,
-                               style_of(hp->s, &c->stages[k]));
-        offer(hp, &d);
+        begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        offer(hp);
+        /* The batch may now be split further, or less. */
+        struct search_stage *d = begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        for (int k = 0; k < c->n_stages; k++)
+            search_apply_style(hp->s, &d[k], p->micro[i],
+                               search_style_of(hp->s, &c->stages[k]));
+        offer(hp);
     }
 }
 
 static void change_schedule(struct hops *hp, const struct candidate *c) {
-    struct candidate d;
-    copy(&d, c);
-    d.schedule = d.schedule == SCHEDULE_1f1b ? SCHEDULE_gpipe : SCHEDULE_1f1b;
-    offer(hp, &d);
+    begin(hp, c, 0);
+    hp->next.schedule = c->schedule == SCHEDULE_1f1b ? SCHEDULE_gpipe : SCHEDULE_1f1b;
+    offer(hp);
 }
 
 static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
-    struct candidate d;
-    copy(&d, c);
-    struct style style = style_of(hp->s, &c->stages[k]);
-    d.stages[k].end = c->stages[k + 1].end;
-    memmove(&d.stages[k + 1], &d.stages[k + 2],
-            sizeof *d.stages * (size_t)(c->n_stages - k - 2));
-    d.n_stages--;
+    struct style style = search_style_of(hp->s, &c->stages[k]);
     for (int wider = 0; wider < 2; wider++) {
+        struct search_stage *d = begin(hp, c, 0);
+        d[k].end = d[k + 1].end;
+        memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
+        hp->next.n_stages--;
         style.model_axes += wider;
-        set_devices(hp, &d, k, c->stages[k].devices + c->stages[k + 1].devices, style);
-        offer(hp, &d);
+        set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
+        offer(hp);
     }
 }
 
 static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     const struct search_stage *st = &c->stages[k];
-    const struct search_problem *p = search_problem_of(hp->s);
-    int most = p->max_stages && p->max_stages < SEARCH_MAX_STAGES ? p->max_stages
-                                                                  : SEARCH_MAX_STAGES;
-    if (st->devices < 2 || c->n_stages >= most || st->end - st->first < 2)
+    if (st->devices < 2 || c->n_stages >= search_max_stages(hp->s) ||
+        st->end - st->first < 2)
         return;
-    struct candidate d;
-    copy(&d, c);
-    memmove(&d.stages[k + 1], &d.stages[k], sizeof *d.stages * (size_t)(c->n_stages - k));
-    d.n_stages++;
-    int middle = st->first + (st->end - st->first) / 2;
-    for (int i = 1; hp->s->block_len && i < hp->s->block_len && middle + 1 < st->end;
-         i++, middle++)
-        if (p->model->ops[middle].block != p->model->ops[middle - 1].block)
-            break;
-    d.stages[k].end = d.stages[k + 1].first = middle;
-    struct style style = style_of(hp->s, st);
-    set_devices(hp, &d, k, st->devices - st->devices / 2, style);
-    set_devices(hp, &d, k + 1, st->devices / 2, style);
-    offer(hp, &d);
+    struct search_stage *d = begin(hp, c, 0), half = *st;
+    memmove(&d[k + 1], &d[k], sizeof *d * (size_t)(c->n_stages - k));
+    hp->next.n_stages++;
+    half.first = st->first + (st->end - st->first) / 2;
+    int middle = half.first + to_boundary(hp->s, &half, false);
+    if (middle >= st->end)
+        middle = half.first;
+    d[k].end = d[k + 1].first = middle;
+    struct style style = search_style_of(hp->s, st);
+    set_devices(hp, k, st->devices - st->devices / 2, style);
+    set_devices(hp, k + 1, st->devices / 2, style);
+    offer(hp);
 }
 
 /* Everything that may relieve stage k. fine: layouts op by op as well. */
@@ -351,10 +328,10 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
     if (k + 1 < c->n_stages)
         move_ops(hp, c, k, k + 1);
     hp->balanced = false;
-    for (int t = 0; t < c->n_stages; t++)
-        if (t != k)
-            trade_devices(hp, c, k, t);
-    change_style(hp, c, k);
+    trade_with_others(hp, c, k);
+    change_style(hp, c, k, false);
+    if (c->n_stages > 1)
+        change_style(hp, c, k, true);
     change_recompute(hp, c, k, memory);
     change_zero(hp, c, k);
     change_micro_batch(hp, c);
@@ -368,13 +345,15 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
         change_layouts(hp, c, k);
 }
 
+/* ---- following ----------------------------------------------------------------------- */
+
 /* Looks for a plan better than hp->limit, at most `hops` primitives away from *c. */
 static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
                     bool fine) {
     if (search_stopped(hp->s))
         return false;
-    struct options *o = mem_alloc(sizeof *o);
-    hp->options = o;
+    struct options *o = hp->options = &hp->levels[hops];
+    o->n = 0;
     expand(hp, c, score, fine && hops == hp->max_hops);
     int chosen = -1;
     if (o->n && score_better(&o->p[0].score, &hp->limit))
@@ -383,10 +362,9 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
         if (relieve(hp, &o->p[i].c, &o->p[i].score, hops - 1, fine))
             chosen = i;
     if (chosen >= 0) {
-        copy(c, &o->p[chosen].c);
+        candidate_copy(c, &o->p[chosen].c);
         *score = o->p[chosen].score;
     }
-    free(o);
     return chosen >= 0;
 }
 
@@ -398,32 +376,49 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
 }
 
+/* Some random changes, whatever they cost. */
+static void shake(struct hops *hp, struct option *o) {
+    for (int i = 0; i < SHAKE_CHANGES; i++) {
+        struct options *all = hp->options = &hp->levels[0];
+        struct score at = o->score;
+        all->n = 0;
+        at.slowest = (int)rng_below(&hp->rng, o->c.n_stages);
+        at.overflow = 0;
+        expand(hp, &o->c, &at, false);
+        if (!all->n)
+            return;
+        const struct option *chosen = &all->p[rng_below(&hp->rng, all->n)];
+        candidate_copy(&o->c, &chosen->c);
+        o->score = chosen->score;
+    }
+}
+
 /* ---- starts -------------------------------------------------------------------------- */
 
 /* A uniform candidate, balanced; where nothing fits with as much recompute as can be. */
 static struct score score_start(struct search *s, struct candidate *c) {
     bool fits = search_balance(s, c);
     for (int k = 0; k < c->n_stages && !fits; k++) {
-        c->stages[k].recompute = search_recompute_places(s, RECOMPUTE_LEVELS - 1);
-        c->stages[k].recompute_blocks = search_stage_blocks(s, &c->stages[k]);
+        c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
+        c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
     }
     return search_score(s, c);
 }
 
 /* The best uniform style of an even pipeline with n stages. */
-static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best) {
+static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
+                       struct candidate *c) {
     bool found = false;
-    int most = search_mesh_axes((s->p.devices + n - 1) / n);
+    int most = search_mesh_axes((search_problem_of(s)->devices + n - 1) / n);
     for (int j = 0; j <= most && !search_stopped(s); j++) {
         for (int v = 0; v < (search_has_sequence(s) && j ? 2 : 1); v++) {
-            struct style style = {j, (1u << s->n_inner) - 1, v == 1};
-            struct candidate c;
-            if (!search_even(s, n, micro_batch, style, &c) || !search_legal(s, &c))
+            struct style style = {j, ~0u, v == 1};
+            if (!search_even(s, n, micro_batch, style, c) || !search_legal(s, c))
                 continue;
-            struct score score = score_start(s, &c);
+            struct score score = score_start(s, c);
             if (!score.unknown && (!found || score_better(&score, &best->score))) {
                 best->score = score;
-                copy(&best->c, &c);
+                candidate_copy(&best->c, c);
                 found = true;
             }
         }
@@ -437,53 +432,108 @@ static int by_score(const void *a, const void *b) {
 }
 
 /* Depths that divide the devices, powers of two and all small ones: splits and merges
- * reach the others. Of each with each micro-batch the best; sorted. */
+ * reach the others. */
+static bool is_depth(const struct search *s, int k) {
+    return k <= 4 || !(k & (k - 1)) || k == search_max_stages(s) ||
+           search_problem_of(s)->devices % k == 0;
+}
+
+/* Of each depth with each micro-batch the best; sorted. */
 static struct option *list_starts(struct search *s, int64_t *n) {
     const struct search_problem *p = search_problem_of(s);
-    int most = p->devices < SEARCH_MAX_STAGES ? p->devices : SEARCH_MAX_STAGES;
-    if (p->max_stages && p->max_stages < most)
-        most = p->max_stages;
     ARR(struct option) starts = {0};
-    for (int k = 1; k <= most; k++) {
-        if (k > 4 && (k & (k - 1)) && k != most && p->devices % k)
-            continue;
-        for (int i = p->n_micro - 1; i >= 0 && !search_stopped(s); i--) {
-            struct option o;
-            if (best_start(s, k, p->micro[i], &o))
-                arr_push(&starts, o);
+    struct candidate scratch = candidate_make(s);
+    struct option o = {.c = candidate_make(s)};
+    for (int k = 1; k <= search_max_stages(s); k++) {
+        for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
+            if (!best_start(s, k, p->micro[i], &o, &scratch))
+                continue;
+            arr_push(&starts, o);
+            o.c = candidate_make(s);
         }
     }
+    candidate_release(&o.c);
+    candidate_release(&scratch);
     if (starts.n)
         qsort(starts.p, (size_t)starts.n, sizeof *starts.p, by_score);
     *n = starts.n;
     return starts.p;
 }
 
-int search_hops(struct search *s, struct err *err) {
-    (void)err;
+/* ---- the algorithm ------------------------------------------------------------------- */
+
+static void hops_init(struct hops *hp, struct search *s) {
     const struct search_problem *p = search_problem_of(s);
     int deep = p->max_hops ? p->max_hops : DEEP_HOPS;
-    struct hops hp = {.s = s, .max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS};
-    int64_t n;
-    struct option *starts = list_starts(s, &n);
-    int64_t improved = 0;
-    while (improved < n && (improved < MAX_STARTS || s->compiled < CHEAP) &&
-           !search_stopped(s))
-        improve(&hp, &starts[improved++], false);
-    n = improved;
+    *hp = (struct hops){.s = s, .rng = {p->seed, 0}};
+    hp->next = candidate_make(s);
+    hp->balanced_next = candidate_make(s);
+    hp->levels = mem_array((size_t)deep + 1, sizeof *hp->levels);
+    for (int i = 0; i < (deep + 1) * WIDTH; i++)
+        hp->levels[i / WIDTH].p[i % WIDTH].c = candidate_make(s);
+    hp->max_hops = deep;
+}
+
+static void hops_release(struct hops *hp, int deep) {
+    for (int i = 0; i < (deep + 1) * WIDTH; i++)
+        candidate_release(&hp->levels[i / WIDTH].p[i % WIDTH].c);
+    free(hp->levels);
+    candidate_release(&hp->next);
+    candidate_release(&hp->balanced_next);
+    memo_release(&hp->seen, NULL);
+}
+
+/* From the best on: shaken, improved, taken over where that helped. */
+static void shake_and_improve(struct hops *hp, struct option *best) {
+    struct option o = {.c = candidate_make(hp->s)};
+    for (int i = 0; i < SHAKES && !search_stopped(hp->s); i++) {
+        memo_clear(&hp->seen);
+        candidate_copy(&o.c, &best->c);
+        o.score = best->score;
+        shake(hp, &o);
+        improve(hp, &o, true);
+        if (score_better(&o.score, &best->score)) {
+            candidate_copy(&best->c, &o.c);
+            best->score = o.score;
+        }
+    }
+    candidate_release(&o.c);
+}
+
+/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
+static bool go_on(struct search *s, int64_t i, int64_t meant) {
+    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
+}
+
+int search_hops(struct search *s, struct err *err) {
+    (void)err;
+    struct hops hp;
+    hops_init(&hp, s);
+    int deep = hp.max_hops;
+    int64_t n = 0, all;
+    struct option *starts = list_starts(s, &all);
+    hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
+    for (; n < all && go_on(s, n, MAX_STARTS); n++)
+        improve(&hp, &starts[n], false);
     if (n)
         qsort(starts, (size_t)n, sizeof *starts, by_score);
     /* The best of them deeper, and op by op: single layouts are where the last percents
      * are. */
     hp.max_hops = deep;
-    for (int64_t i = 0;
-         i < n && (i < FINALISTS || s->compiled < CHEAP) && !search_stopped(s); i++) {
-        forget_visits(&hp);
+    for (int64_t i = 0; i < n && go_on(s, i, FINALISTS); i++) {
+        memo_clear(&hp.seen);
         improve(&hp, &starts[i], true);
+    }
+    if (n) {
+        qsort(starts, (size_t)n, sizeof *starts, by_score);
+        hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
+        shake_and_improve(&hp, &starts[0]);
     }
     if (!search_stopped(s))
         search_mark_complete(s, 0);
+    for (int64_t i = 0; i < all; i++)
+        candidate_release(&starts[i].c);
     free(starts);
-    free(hp.seen);
+    hops_release(&hp, deep);
     return 0;
 }

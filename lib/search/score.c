@@ -1,11 +1,8 @@
-/* Scoring: a candidate is the sum of its stages, a stage the sum of its ops.
+/* Scoring: a candidate is the sum of its stages, and of what crosses their bounds.
  *
- * What an op costs depends on the stage's table of layouts alone, so a table is compiled
- * once, for a model with few blocks, and each instruction's time and bytes go to the op
- * that asked for it (table.c). Moving ops between stages then costs additions only. What
- * this leaves out - other conversions at a stage's edge, gaps between temporaries - the
+ * A stage's own part is looked up, or summed from its table; neighbours settle who sends how
+ * much. What the sums leave out - gaps between temporaries, waiting for collectives - the
  * final judgement has. */
-#include "common/rng.h"
 #include "search/search_impl.h"
 
 #include <math.h>
@@ -20,194 +17,223 @@ bool score_better(const struct score *a, const struct score *b) {
     return a->time_us < b->time_us * (1 - 1e-12);
 }
 
-/* h must be mixed already: two small numbers would meet in the exclusive or. */
-uint64_t search_mix(uint64_t h, uint64_t v) {
-    return rng_mix(h ^ (v + 0x9e3779b97f4a7c15u));
+static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
+    h = memo_mix(h, (uint64_t)st->first << 32 | (uint64_t)st->end);
+    h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    if (st->again_level)
+        h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
+    return memo_mix(h, (uint64_t)(uintptr_t)st->layouts);
 }
 
-/* Of the layouts of all places; word by word, since every score needs it. */
-uint64_t search_layout_hash(const struct search_stage *st, uint64_t h) {
-    _Static_assert(sizeof st->layout % 8 == 0, "whole words");
-    for (size_t i = 0; i < sizeof st->layout; i += 8) {
-        uint64_t word;
-        memcpy(&word, (const char *)st->layout + i, 8);
-        h = (h ^ word) * 0x9fb21c651e98df25u;
-        h ^= h >> 29;
+/* Layouts of ops in other stages do not matter. */
+static uint64_t identity_of(const struct search *s, const struct search_stage *st) {
+    const struct graph *g = &s->graph;
+    uint64_t h = memo_mix((uint64_t)st->first << 32 | (uint64_t)st->end,
+                          (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
+        uint64_t word = 0;
+        memcpy(&word, &st->layouts[g->x.node_of[g->x.of[i]]], sizeof *st->layouts);
+        h = memo_mix(h, word);
     }
-    return rng_mix(h);
+    if (st->again_level && st->again_blocks)
+        h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
+    return h;
 }
 
 uint64_t candidate_hash(const struct candidate *c) {
-    uint64_t h = search_mix(search_mix(1, (uint64_t)c->n_stages), (uint64_t)c->micro_batch);
-    h = search_mix(h, (uint64_t)c->schedule);
-    for (int k = 0; k < c->n_stages; k++) {
-        const struct search_stage *st = &c->stages[k];
-        h = search_mix(h, (uint64_t)st->first << 32 | (uint64_t)st->end);
-        h = search_mix(h, (uint64_t)st->devices << 32 |
-                              (uint64_t)st->recompute_blocks << 1 | (uint64_t)st->zero);
-        h = search_mix(h, st->recompute_blocks ? st->recompute : 0);
-        h = search_layout_hash(st, h);
-    }
+    uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->micro_batch);
+    h = memo_mix(h, (uint64_t)c->schedule);
+    for (int k = 0; k < c->n_stages; k++)
+        h = stage_hash(&c->stages[k], h);
     return h;
 }
 
 /* ---- one stage ----------------------------------------------------------------------- */
 
-struct stage_sum {
-    struct estimate_stage time;
-    int64_t fixed_bytes, temp, update_kept, update_temp, slot_bytes, staging;
-    bool unknown; /* the profile lacks a part of it */
+static bool inside(const struct search_stage *st, int op) {
+    return op >= st->first && op < st->end;
+}
+
+/* Edges that the stage's bounds cut. */
+static void cut_edges(struct search *s, const struct table *t,
+                      const struct search_stage *st, struct load *l) {
+    struct graph *g = &s->graph;
+    const struct crossing *in = &s->crossings[st->first], *out = &s->crossings[st->end];
+    for (int i = 0; i < in->n; i++) {
+        const struct edge *e = &g->s.edges[in->edges[i]];
+        load_add(l, graph_edge(g, &t->st, e, st->first, st->end, t->layouts), 1);
+    }
+    for (int i = 0; i < out->n; i++) {
+        const struct edge *e = &g->s.edges[out->edges[i]];
+        if (!inside(st, e->origin))
+            continue;
+        const struct load *whole = table_edge(s, t, e);
+        if (whole)
+            load_add(l, whole, -1);
+        load_add(l, graph_edge(g, &t->st, e, st->first, st->end, t->layouts), 1);
+    }
+}
+
+static struct stage_sum sum_stage(struct search *s, const struct table *t,
+                                  const struct search_stage *st) {
+    struct stage_sum sum = {.load = table_until(s, t, st->end)};
+    struct load before = table_until(s, t, st->first);
+    load_add(&sum.load, &before, -1);
+    cut_edges(s, t, st, &sum.load);
+    int64_t update_temp, temp = table_temp(s, t, st->first, st->end, &update_temp);
+    sum.load.temp = temp;
+    sum.load.update_temp = update_temp;
+    if (st->again_level && st->again_blocks) {
+        struct load again = search_again(s, t, st);
+        load_add(&sum.load, &again, 1);
+    }
+    const double *v = sum.load.v;
+    sum.identity = identity_of(s, st);
+    sum.missing = v[LOAD_missing] > 0.5;
+    sum.forward_us = v[LOAD_forward];
+    sum.backward_us = v[LOAD_backward];
+    sum.reduce_us = v[LOAD_before_norm];
+    for (int i = 0; i < LOAD_REDUCTIONS && sum.load.reduce[i].axes; i++)
+        sum.reduce_us += graph_reduce_us(&s->graph, &t->st, sum.load.reduce[i].axes,
+                                         sum.load.reduce[i].elems, &sum.missing);
+    sum.update_us = v[LOAD_update] +
+                    graph_reduce_us(&s->graph, &t->st, 0, v[LOAD_filled], &sum.missing);
+    return sum;
+}
+
+static const struct stage_sum *stage_sum(struct search *s, const struct table *t,
+                                         const struct search_stage *st) {
+    uint64_t key = stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^
+                                      (uint64_t)t->st.first_rank);
+    void **slot = memo_slot(&s->sums, key);
+    if (!*slot) {
+        struct stage_sum *sum = mem_alloc(sizeof *sum);
+        *sum = sum_stage(s, t, st);
+        *slot = sum;
+    }
+    return *slot;
+}
+
+/* ---- between stages ------------------------------------------------------------------ */
+
+/* A candidate under work: its stages, as they come to be known. */
+struct work {
+    const struct candidate *c;
+    int n;
+    int *rank;                    /* first rank of each stage */
+    const struct table **tables;
+    struct estimate_stage *times;
+    double *staging;              /* bytes */
+    const struct stage_sum **sums;
+    bool missing;
 };
 
-static void add_op(struct stage_sum *sum, const struct place_cost *p) {
-    sum->time.forward_us += p->forward_us;
-    sum->time.backward_us += p->backward_us;
-    sum->time.reduce_us += p->reduce_us;
-    sum->time.update_us += p->update_us;
-    sum->fixed_bytes += p->fixed_bytes;
-    sum->slot_bytes += p->slot_bytes;
-    sum->update_kept += p->update_kept_bytes;
-    if (p->update_temp_bytes > sum->update_temp)
-        sum->update_temp = p->update_temp_bytes;
-    if (p->temp_bytes > sum->temp)
-        sum->temp = p->temp_bytes;
-    sum->unknown |= p->unknown;
+static struct work work_begin(const struct candidate *c) {
+    size_t n = (size_t)c->n_stages;
+    struct work w = {.c = c, .n = c->n_stages};
+    w.tables = mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
+                                sizeof *w.staging + sizeof *w.rank);
+    w.sums = (const struct stage_sum **)(w.tables + n);
+    w.times = (struct estimate_stage *)(w.sums + n);
+    w.staging = (double *)(w.times + n);
+    w.rank = (int *)(w.staging + n);
+    for (int k = 0, rank = 0; k < w.n; rank += c->stages[k++].devices)
+        w.rank[k] = rank;
+    return w;
 }
 
-/* Do ranks first .. end-1 stand on more than one node? */
-static bool crosses(const struct search *s, int first, int end) {
-    return cluster_node_of(&s->p.cluster, first) != cluster_node_of(&s->p.cluster, end - 1);
+static bool lacks(struct search *s) {
+    bool missing = s->cost.n_missing > 0;
+    if (missing)
+        cost_forget(&s->cost);
+    return missing;
 }
 
-static int first_block(const struct model *m, const struct search_stage *st) {
-    int i = st->first;
-    while (i < st->end && m->ops[i].block < 0)
-        i++;
-    return i < st->end ? m->ops[i].block : -1;
-}
-
-static bool is_made_again(const struct search *s, const struct search_stage *st, int op) {
-    const struct model_op *o = &s->p.model->ops[op];
-    return o->block >= 0 && (st->recompute >> o->place & 1) &&
-           o->block - first_block(s->p.model, st) < st->recompute_blocks;
-}
-
-/* What comes in at the first op and goes out behind the last; what is kept for the
- * backward pass is kept where it is read. */
-static void add_boundaries(const struct search *s, const struct candidate *c, int k,
-                           int first_rank, const struct table *t, struct stage_sum *sum) {
-    const struct model *m = s->p.model;
-    const struct search_stage *st = &c->stages[k];
-    const struct crossing *in = &s->crossings[st->first], *out = &s->crossings[st->end];
-    int end = first_rank + st->devices;
-    bool far_in = k > 0 && crosses(s, first_rank - c->stages[k - 1].devices, end);
-    bool far_out =
-        k + 1 < c->n_stages && crosses(s, first_rank, end + c->stages[k + 1].devices);
-    for (int i = 0; i < in->n && k > 0; i++) {
-        const struct place_cost *p = &t->place[m->ops[in->producer[i]].place];
-        sum->time.forward_us += p->take_us[far_in];
-        sum->unknown |= p->unknown_take;
-        if (in->producer[i] + p->last_reader >= st->first)
-            sum->slot_bytes += p->passed_bytes;
+static int stage_of(const struct work *w, int op) {
+    int lo = 0, hi = w->n - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (w->c->stages[mid].first <= op)
+            lo = mid;
+        else
+            hi = mid - 1;
     }
-    for (int i = 0; i < out->n && k + 1 < c->n_stages; i++) {
-        int op = out->producer[i];
-        const struct place_cost *p = &t->place[m->ops[op].place];
-        sum->time.backward_us += p->take_us[far_out];
-        sum->unknown |= p->unknown_take;
-        if (op >= st->first && op + p->first_reader >= st->end && !is_made_again(s, st, op))
-            sum->slot_bytes -= p->passed_bytes;
-    }
+    return lo;
 }
 
-/* Packing what stage `to` takes from stage k: room for all that its devices take
- * together, shared among those of stage k, and the time, which is known for one block. */
-static double add_staging(struct search *s, const struct candidate *c, int k, int to,
-                          const struct table **tables, struct stage_sum *sum) {
-    const struct model *m = s->p.model;
-    const struct crossing *x = &s->crossings[c->stages[to > k ? to : k].first];
-    int64_t from = c->stages[k].devices, devices = c->stages[to].devices;
-    double us = 0;
-    for (int i = 0; i < x->n; i++) {
-        int place = m->ops[x->producer[i]].place;
-        const struct place_cost *p = &tables[k]->place[place];
-        int64_t bytes = (tables[to]->place[place].result_bytes * devices + from - 1) / from;
-        sum->staging += bytes;
-        if (bytes <= p->result_bytes) {
-            us += p->pack_us * (double)bytes / (double)p->result_bytes;
-        } else {
-            us += cost_copy_us(&s->cost, bytes / 4, p->result_bytes / 4);
-            sum->unknown |= search_lacks(s);
-        }
-    }
-    return us;
+/* One message: stage `from` packs its share of what the devices of `to` take, `got`
+ * elements each; room is for `depth` of them. */
+struct message {
+    int from, to;
+    double got, depth;
+    double *pack_us, *take_us;
+};
+
+static void add_message(struct search *s, struct work *w, struct message msg) {
+    double sent = ceil(msg.got * w->c->stages[msg.to].devices /
+                       w->c->stages[msg.from].devices);
+    *msg.pack_us += cost_copy_us(&s->cost, (int64_t)sent,
+                                 (int64_t)(sent < msg.got ? sent : msg.got));
+    /* Whichever end moves more bounds the time. */
+    int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
+    *msg.take_us += cost_message_us(&s->cost, w->rank[other], w->rank[busy],
+                                    w->c->stages[busy].devices,
+                                    (int64_t)(4 * fmax(sent, msg.got)));
+    w->staging[msg.from] += 4 * sent * msg.depth;
+    w->missing |= lacks(s);
 }
 
-/* What a stage does for its neighbours. */
-static void couple(struct search *s, const struct candidate *c, int k,
-                   const struct table **tables, struct stage_sum *sum) {
-    if (k > 0)
-        sum->time.backward_us += add_staging(s, c, k, k - 1, tables, sum);
-    if (k + 1 < c->n_stages)
-        sum->time.forward_us += add_staging(s, c, k, k + 1, tables, sum);
+/* A tensor, and its gradient on the way back; or a parameter's gradient on its way home,
+ * and the new value. */
+static void add_exchange(struct search *s, struct work *w, const struct edge *e, int to,
+                         int reader) {
+    int from = stage_of(w, e->origin), apart = to - from;
+    int64_t m = s->p.batch / w->c->micro_batch;
+    double value = table_taken(s, w->tables[to], e, reader);
+    double gradient = table_given(s, w->tables[from], e);
+    struct estimate_stage *a = &w->times[from], *b = &w->times[to];
+    bool tied = e->param >= 0;
+    double depth = tied ? 1 : apart < m ? apart : (double)m;
+    add_message(s, w,
+                (struct message){from, to, value, depth,
+                                 tied ? &a->update_us : &a->forward_us,
+                                 tied ? &b->update_us : &b->forward_us});
+    add_message(s, w,
+                (struct message){to, from, gradient, depth,
+                                 tied ? &b->reduce_us : &b->backward_us,
+                                 tied ? &a->reduce_us : &a->backward_us});
 }
 
-/* Tied parameters of which this stage (it has these places) holds the home or a copy
- * only. */
-static void add_ties(const struct search *s, uint64_t places, const struct table *t,
-                     struct stage_sum *sum) {
-    bool far = crosses(s, 0, s->p.devices);
-    for (int i = 0; i < s->n_ties; i++) {
-        const struct tie *tie = &s->ties[i];
-        if ((places >> tie->copy & 1) == (places >> tie->home & 1))
-            continue;
-        bool home = places >> tie->home & 1;
-        const struct place_cost *p = &t->place[home ? tie->home : tie->copy];
-        *(home ? &sum->time.reduce_us : &sum->time.update_us) += p->tied_us[far];
-        sum->fixed_bytes += home ? 0 : p->tied_bytes;
-        sum->unknown |= p->unknown_take;
+static void add_exchanges(struct search *s, struct work *w, int k) {
+    const struct search_stage *st = &w->c->stages[k];
+    const struct crossing *in = &s->crossings[st->first];
+    for (int i = 0; i < in->n; i++) {
+        const struct edge *e = &s->graph.s.edges[in->edges[i]];
+        int reader = edge_reader_from(e, st->first);
+        if (reader < e->n && e->readers[reader] < st->end)
+            add_exchange(s, w, e, k, reader);
     }
-}
-
-/* False when the profile does not know all of it. */
-static bool sum_stage(struct search *s, const struct candidate *c, int k, int first_rank,
-                      struct stage_sum *sum, const struct table **used) {
-    const struct model *m = s->p.model;
-    const struct search_stage *st = &c->stages[k];
-    int64_t micro_batch = c->micro_batch;
-    const struct table *plain = search_table(s, st, micro_batch, first_rank, false);
-    const struct table *again = st->recompute_blocks && st->recompute
-                                    ? search_table(s, st, micro_batch, first_rank, true)
-                                    : plain;
-    *sum = (struct stage_sum){0};
-    *used = plain;
-    uint64_t places = 0;
-    int first = first_block(m, st);
-    for (int i = st->first; i < st->end; i++) {
-        const struct model_op *op = &m->ops[i];
-        bool flagged = op->block >= 0 && op->block - first < st->recompute_blocks;
-        const struct place_cost *p = &(flagged ? again : plain)->place[op->place];
-        add_op(sum, p);
-        places |= (uint64_t)1 << op->place;
-    }
-    add_ties(s, places, plain, sum);
-    add_boundaries(s, c, k, first_rank, plain, sum);
-    return !sum->unknown;
 }
 
 /* ---- candidates ---------------------------------------------------------------------- */
 
-static void keep(struct search *s, const struct candidate *c, const struct score *score) {
-    if (score->unknown) {
-        s->unknown++;
-        return;
-    }
-    if (score->overflow) {
-        if (!s->has_nearest || score_better(score, &s->nearest.score)) {
-            s->nearest.c = *c;
-            s->nearest.score = *score;
-            s->has_nearest = true;
-        }
+static void remember(struct kept *k, const struct candidate *c, const struct score *score,
+                     uint64_t hash) {
+    candidate_copy(&k->c, c);
+    k->score = *score;
+    k->hash = hash;
+    k->judged = false;
+    k->excess = 0;
+}
+
+static void keep(struct search *s, const struct work *w, const struct score *score) {
+    const struct candidate *c = w->c;
+    if (score->unknown || score->overflow) {
+        struct kept *k = score->unknown ? &s->unknown : &s->nearest;
+        bool *has = score->unknown ? &s->has_unknown : &s->has_nearest;
+        if (!*has || score->overflow < k->score.overflow)
+            remember(k, c, score, 0);
+        *has = true;
         return;
     }
     int at = s->n_kept;
@@ -215,67 +241,73 @@ static void keep(struct search *s, const struct candidate *c, const struct score
         at--;
     if (at == s->max_kept)
         return;
-    uint64_t hash = candidate_hash(c);
+    uint64_t hash = memo_mix((uint64_t)c->schedule, (uint64_t)c->micro_batch);
+    for (int k = 0; k < w->n; k++)
+        hash = memo_mix(hash, w->sums[k]->identity);
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
     int n = s->n_kept < s->max_kept ? s->n_kept++ : s->max_kept - 1;
+    struct kept last = s->kept[n];
     memmove(&s->kept[at + 1], &s->kept[at], sizeof *s->kept * (size_t)(n - at));
-    s->kept[at] = (struct kept){*c, *score, hash};
+    s->kept[at] = last;
+    remember(&s->kept[at], c, score, hash);
+    search_verify(s);
 }
 
 /* The fullest stage, and by how much it misses. */
-static void judge_memory(const struct search *s, const struct candidate *c,
-                         const struct stage_sum *sums, struct score *out) {
-    int64_t m = s->p.batch / c->micro_batch, worst = INT64_MIN;
-    for (int k = 0; k < c->n_stages; k++) {
-        const struct stage_sum *st = &sums[k];
-        int64_t update = st->update_kept + st->update_temp;
-        int64_t bytes = st->fixed_bytes + (st->temp > update ? st->temp : update) +
-                        st->staging +
-                        st->slot_bytes * schedule_in_flight(c->schedule, k, c->n_stages, m);
+static void judge_memory(const struct search *s, const struct work *w, struct score *out) {
+    int64_t m = s->p.batch / w->c->micro_batch;
+    double worst = -INFINITY;
+    for (int k = 0; k < w->n; k++) {
+        const struct load *l = &w->sums[k]->load;
+        double update = l->v[LOAD_across] + (double)l->update_temp;
+        double bytes = l->v[LOAD_fixed] + fmax((double)l->temp, update) + w->staging[k] +
+                       l->v[LOAD_slot] *
+                           (double)schedule_in_flight(w->c->schedule, k, w->n, m);
         if (bytes > worst) {
             worst = bytes;
             out->fullest = k;
         }
     }
-    int64_t most = s->p.memory_bytes - s->reserve_bytes;
+    double most = (double)(s->p.memory_bytes - s->reserve_bytes);
     if (s->p.memory_bytes && worst > most)
-        out->overflow = worst - most;
+        out->overflow = (int64_t)(worst - most);
+}
+
+static void judge_time(const struct search *s, const struct work *w, struct score *out) {
+    int64_t m = s->p.batch / w->c->micro_batch;
+    double slowest = -1;
+    for (int k = 0; k < w->n; k++) {
+        const struct estimate_stage *t = &w->times[k];
+        double busy = (double)m * (t->forward_us + t->backward_us) + t->reduce_us +
+                      t->update_us;
+        if (busy > slowest) {
+            slowest = busy;
+            out->slowest = k;
+        }
+    }
+    out->time_us = estimate_us(w->c->schedule, w->times, w->n, m, s->graph.norm_us);
 }
 
 struct score search_score(struct search *s, const struct candidate *c) {
-    struct estimate_stage times[SEARCH_MAX_STAGES];
-    struct stage_sum sums[SEARCH_MAX_STAGES];
-    const struct table *tables[SEARCH_MAX_STAGES];
     struct score out = {.time_us = INFINITY};
-    int64_t m = s->p.batch / c->micro_batch;
-    double slowest = -1;
-    int rank = 0;
+    search_trim(s);
+    struct work w = work_begin(c);
     s->scored++;
-    for (int k = 0; k < c->n_stages; k++) {
-        if (!sum_stage(s, c, k, rank, &sums[k], &tables[k])) {
-            out.unknown = true;
-            keep(s, c, &out);
-            return out;
-        }
-        rank += c->stages[k].devices;
+    for (int k = 0; k < w.n; k++) {
+        w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
+        const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);
+        w.times[k] = (struct estimate_stage){sum->forward_us, sum->backward_us,
+                                             sum->reduce_us, sum->update_us};
+        w.missing |= sum->missing;
     }
-    for (int k = 0; k < c->n_stages; k++) {
-        couple(s, c, k, tables, &sums[k]);
-        out.unknown |= sums[k].unknown;
-        times[k] = sums[k].time;
-        double busy = (double)m * (times[k].forward_us + times[k].backward_us) +
-                      times[k].reduce_us + times[k].update_us;
-        if (busy > slowest) {
-            slowest = busy;
-            out.slowest = k;
-        }
-    }
-    judge_memory(s, c, sums, &out);
-    if (!out.unknown)
-        out.time_us = estimate_us(c->schedule, times, c->n_stages, m,
-                                  tables[c->n_stages - 1]->norm_us);
-    keep(s, c, &out);
+    for (int k = 1; k < w.n; k++)
+        add_exchanges(s, &w, k);
+    judge_memory(s, &w, &out);
+    judge_time(s, &w, &out);
+    out.unknown = w.missing;
+    keep(s, &w, &out);
+    free(w.tables);
     return out;
 }

@@ -1,21 +1,21 @@
-/* The frame around the algorithms: setting up, stopping, and judging the finalists. */
+/* The frame around the algorithms: setting up, stopping, and judging.
+ *
+ * Judging is compiling as a whole and simulating. It is done to the best candidate as soon
+ * as there is one, again when better ones turn up (as far as a small share of the time
+ * allows), and to all finalists in the end. */
 #include "common/progress.h"
 #include "search/search_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-bool search_stopped(struct search *s) {
-    return interrupted() ||
-           (s->p.time_budget_s > 0 && now_s() - s->start_s > s->p.time_budget_s);
+/* A search with a budget leaves time for judging. */
+static double time_left_s(const struct search *s) {
+    return s->p.time_budget_s > 0 ? s->p.time_budget_s - (now_s() - s->start_s) : 1e9;
 }
 
-const struct candidate *search_best(const struct search *s, struct score *score) {
-    if (!s->n_kept)
-        return s->has_nearest ? &s->nearest.c : NULL;
-    if (score)
-        *score = s->kept[0].score;
-    return &s->kept[0].c;
+bool search_stopped(struct search *s) {
+    return interrupted() || time_left_s(s) < 2 * s->judge_s;
 }
 
 void search_mark_complete(struct search *s, double space) {
@@ -23,102 +23,174 @@ void search_mark_complete(struct search *s, double space) {
     s->space = space;
 }
 
-/* Compiles and simulates a finalist: exact memory, staging included, and the simulated
- * time. */
-static bool judge(struct search *s, const struct candidate *c, const struct score *score,
-                  struct search_plan *out) {
-    struct plan *plan = search_plan_of(s, c);
+/* ---- judging --------------------------------------------------------------------------- */
+
+static int fullest_stage(const struct program *g) {
+    int fullest = 0;
+    for (int k = 1; k < g->n_stages; k++)
+        if (g->stages[k].arena_bytes > g->stages[fullest].arena_bytes)
+            fullest = k;
+    return fullest;
+}
+
+/* Exact memory, staging included, and the simulated time. False where it does not fit or
+ * the profile lacks something. */
+static bool judge_program(struct search *s, const struct program *g, struct kept *k,
+                          struct search_plan *out) {
+    struct simulation sim;
+    k->fullest = fullest_stage(g);
+    out->max_bytes = g->stages[k->fullest].arena_bytes;
+    if (s->p.memory_bytes && out->max_bytes > s->p.memory_bytes)
+        k->excess = out->max_bytes - s->p.memory_bytes;
+    cost_forget(&s->cost);
+    if (k->excess || simulate_program(g, &s->cost, NULL, &sim, NULL) < 0)
+        return false;
+    out->time_us = sim.time_us;
+    simulation_release(&sim);
+    bool known = s->cost.n_missing == 0;
+    cost_forget(&s->cost);
+    return known;
+}
+
+static bool judge(struct search *s, struct kept *k, struct search_plan *out) {
+    double begin = now_s();
+    struct plan *plan = search_plan_of(s, &k->c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    bool good = false;
-    if (g) {
-        struct simulation sim;
-        int fullest = 0;
-        for (int k = 1; k < g->n_stages; k++)
-            if (g->stages[k].arena_bytes > g->stages[fullest].arena_bytes)
-                fullest = k;
-        out->max_bytes = g->stages[fullest].arena_bytes;
-        int64_t excess = out->max_bytes - s->p.memory_bytes;
-        if (s->p.memory_bytes && excess > 0 &&
-            (!s->refused_bytes || excess < s->refused_bytes)) {
-            s->refused_bytes = excess;
-            s->refused_stage = fullest;
-        }
-        cost_forget(&s->cost);
-        good = (!s->p.memory_bytes || out->max_bytes <= s->p.memory_bytes) &&
-               simulate_program(g, &s->cost, NULL, &sim, NULL) == 0;
-        if (good) {
-            out->time_us = sim.time_us;
-            good = s->cost.n_missing == 0;
-            simulation_release(&sim);
-        }
-    }
-    if (g)
-        note_verbose(
-            "finalist: estimated %.3f ms, %s; compiled %.1f MiB, simulated %.3f ms%s",
-            score->time_us / 1e3, good ? "kept" : "refused",
-            (double)out->max_bytes / (1 << 20), out->time_us / 1e3,
-            s->cost.n_missing ? ", unknown shapes" : "");
+    k->judged = true;
+    bool good = g && judge_program(s, g, k, out);
+    note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
+                 k->score.time_us / 1e3, (double)out->max_bytes / (1 << 20),
+                 out->time_us / 1e3, good ? "" : ": refused");
     program_destroy(g);
     if (good)
         out->plan = plan;
     else
         plan_destroy(plan);
+    s->judge_s = now_s() - begin;
     return good;
 }
 
-static int by_time(const void *a, const void *b) {
-    const struct search_plan *x = a, *y = b;
-    return (x->time_us > y->time_us) - (x->time_us < y->time_us);
+/* Sorted in by time; the worst goes when there are too many. */
+static void judge_and_add(struct search *s, struct kept *k) {
+    struct judged j = {.hash = k->hash};
+    if (!judge(s, k, &j.plan))
+        return;
+    int at = s->n_plans;
+    while (at > 0 && j.plan.time_us < s->plans[at - 1].plan.time_us)
+        at--;
+    if (s->n_plans == s->max_kept)
+        plan_destroy(s->plans[--s->n_plans].plan.plan);
+    at = at < s->n_plans ? at : s->n_plans;
+    memmove(&s->plans[at + 1], &s->plans[at],
+            sizeof *s->plans * (size_t)(s->n_plans - at));
+    s->plans[at] = j;
+    s->n_plans++;
 }
 
-static void judge_all(struct search *s, struct search_result *out) {
-    out->plans = mem_array((size_t)s->n_kept, sizeof *out->plans);
+/* At first at once; later what promises to be better, in a tenth of the time. */
+void search_verify(struct search *s) {
+    struct kept *best = &s->kept[0];
+    double wait = s->n_plans ? 10 : 2;
+    if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
+        (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
+        return;
+    judge_and_add(s, best);
+    s->last_judged_s = now_s();
+}
+
+static bool is_finalist(const struct search *s, uint64_t hash) {
     for (int i = 0; i < s->n_kept; i++)
-        out->n += judge(s, &s->kept[i].c, &s->kept[i].score, &out->plans[out->n]);
-    if (out->n)
-        qsort(out->plans, (size_t)out->n, sizeof *out->plans, by_time);
-    while (out->n > s->p.top)
-        plan_destroy(out->plans[--out->n].plan);
+        if (s->kept[i].hash == hash)
+            return true;
+    return false;
 }
 
-static int nothing_found(const struct search *s, const struct search_result *out,
-                         struct err *err) {
-    if (out->overflow)
-        return err_no(
-            err,
-            "no plan fits: the best needs %.1f MiB more than %.1f MiB on the devices "
-            "of stage %d",
-            (double)out->overflow / (1 << 20), (double)s->p.memory_bytes / (1 << 20),
-            out->overflow_stage);
-    if (s->unknown) {
-        char key[256] = "";
-        if (s->n_missing)
-            cost_key_format(&s->missing, key, sizeof key);
-        err_no(err,
-               "the profile knows no plan of this model: shapes are missing, such as %s",
-               key);
-        return err_hint(
-            err, "weft-profile-op with this model, these sizes and --micro-batch, and "
-                 "weft-profile-comm");
+/* What was judged on the way but is no finalist goes, so that a search that ends by itself
+ * gives the same plans whatever the machine's speed. */
+static void drop_others(struct search *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_plans; i++)
+        if (is_finalist(s, s->plans[i].hash))
+            s->plans[n++] = s->plans[i];
+        else
+            plan_destroy(s->plans[i].plan.plan);
+    s->n_plans = n;
+}
+
+static void note_excess(struct search *s, const struct kept *k) {
+    if (k->excess && (!s->refused_bytes || k->excess < s->refused_bytes)) {
+        s->refused_bytes = k->excess;
+        s->refused_stage = k->fullest;
     }
+}
+
+/* The finalists, best first, as far as there is time: some more than are wanted, but none
+ * that is estimated slower than a judged one by more than estimates err. */
+static void judge_all(struct search *s) {
+    enum { MORE = 4 };
+    bool stopped = search_stopped(s);
+    s->refused_bytes = 0;
+    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + MORE; i++) {
+        struct kept *k = &s->kept[i];
+        stopped |= interrupted() || time_left_s(s) < s->judge_s;
+        if (stopped && s->n_plans)
+            return;
+        if (s->n_plans >= s->p.top &&
+            k->score.time_us > 1.02 * s->plans[s->p.top - 1].plan.time_us)
+            break;
+        if (!k->judged)
+            judge_and_add(s, k);
+        note_excess(s, k);
+    }
+    drop_others(s);
+}
+
+/* ---- saying no ------------------------------------------------------------------------- */
+
+/* What the profile lacks of the best plan that might fit. */
+static int say_unknown(struct search *s, struct err *err) {
+    struct plan *plan = search_plan_of(s, &s->unknown.c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct simulation sim;
+    cost_forget(&s->cost);
+    if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0)
+        simulation_release(&sim);
+    int rc = g ? cost_check(&s->cost, s->p.profile, NULL, plan, err) : 0;
+    program_destroy(g);
+    plan_destroy(plan);
+    if (rc == 0)
+        return err_no(err, "the profile knows no plan of this model");
+    return err_prefix(err, "no plan that fits is known to the profile");
+}
+
+/* Of compiled plans, else by the estimate. */
+static int say_overflow(const struct search *s, struct search_result *out,
+                        struct err *err) {
+    out->overflow = s->refused_bytes ? s->refused_bytes : s->nearest.score.overflow;
+    out->overflow_stage = s->refused_bytes ? s->refused_stage : s->nearest.score.fullest;
+    return err_no(err,
+                  "no plan fits: the best needs %.1f MiB more than %.1f MiB on the "
+                  "devices of stage %d",
+                  (double)out->overflow / (1 << 20),
+                  (double)s->p.memory_bytes / (1 << 20), out->overflow_stage);
+}
+
+static int nothing_found(struct search *s, struct search_result *out, struct err *err) {
+    bool fits = s->has_unknown && !s->unknown.score.overflow;
+    if (fits || (s->has_unknown && !s->has_nearest && !s->refused_bytes))
+        return say_unknown(s, err);
+    if (s->has_nearest || s->refused_bytes)
+        return say_overflow(s, out, err);
+    if (search_stopped(s))
+        return err_no(err, "stopped before any plan was found");
     return err_no(err, "no legal plan: %d devices cannot share this model", s->p.devices);
 }
 
-/* What the nearest plan lacks: of compiled plans, else by the estimate. */
-static void note_overflow(const struct search *s, struct search_result *out) {
-    if (s->refused_bytes) {
-        out->overflow = s->refused_bytes;
-        out->overflow_stage = s->refused_stage;
-    } else if (s->has_nearest) {
-        out->overflow = s->nearest.score.overflow;
-        out->overflow_stage = s->nearest.score.fullest;
-    }
-}
+/* ---- a run ----------------------------------------------------------------------------- */
 
 /* Searches and judges; where the estimates of memory were too low for all finalists,
  * again with a little less memory. */
-static int search_rounds(struct search *s, search_algorithm *algorithm,
-                         struct search_result *out, struct err *err) {
+static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
         int64_t refused = s->refused_bytes;
@@ -126,41 +198,71 @@ static int search_rounds(struct search *s, search_algorithm *algorithm,
         s->complete = false;
         if (algorithm(s, err) < 0)
             return -1;
-        free(out->plans);
-        judge_all(s, out);
-        if (out->n || !s->refused_bytes || !s->n_kept || search_stopped(s))
+        judge_all(s);
+        if (s->n_plans || !s->refused_bytes || !s->n_kept || search_stopped(s))
             break;
         int64_t more = refused && s->refused_bytes == refused ? s->p.memory_bytes / 50
                                                               : s->refused_bytes;
         s->reserve_bytes += more + s->p.memory_bytes / 200;
         s->has_nearest = false;
     }
-    note_overflow(s, out);
     return 0;
+}
+
+/* The best `top` plans go out, the others are dropped. */
+static void hand_out(struct search *s, struct search_result *out) {
+    while (s->n_plans > s->p.top)
+        plan_destroy(s->plans[--s->n_plans].plan.plan);
+    out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
+    while (out->n < s->n_plans) {
+        out->plans[out->n] = s->plans[out->n].plan;
+        out->n++;
+    }
+    s->n_plans = 0;
+    out->scored = s->scored;
+    out->compiled = s->graph.compiled;
+    out->complete = s->complete;
+    out->space = s->space;
+    out->seconds = now_s() - s->start_s;
+}
+
+static void start(struct search *s, const struct search_problem *p) {
+    *s = (struct search){.p = *p, .start_s = now_s()};
+    cost_init(&s->cost, p->provider, &p->cluster);
+    search_survey(s);
+    s->max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
+    s->kept = mem_array((size_t)s->max_kept, sizeof *s->kept);
+    for (int i = 0; i < s->max_kept; i++)
+        s->kept[i].c = candidate_make(s);
+    s->nearest.c = candidate_make(s);
+    s->unknown.c = candidate_make(s);
+    s->plans = mem_array((size_t)s->max_kept + 1, sizeof *s->plans);
+}
+
+static void end(struct search *s) {
+    for (int i = 0; i < s->max_kept; i++)
+        candidate_release(&s->kept[i].c);
+    candidate_release(&s->nearest.c);
+    candidate_release(&s->unknown.c);
+    free(s->kept);
+    for (int i = 0; i < s->n_plans; i++)
+        plan_destroy(s->plans[i].plan.plan);
+    free(s->plans);
+    search_forget(s);
+    cost_release(&s->cost);
 }
 
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err) {
-    struct search s = {.p = *p, .start_s = now_s()};
+    struct search s;
+    start(&s, p);
     *out = (struct search_result){0};
-    cost_init(&s.cost, p->provider, &p->cluster);
-    int rc = search_survey(&s, err);
-    s.max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
-    s.kept = mem_array((size_t)s.max_kept, sizeof *s.kept);
+    int rc = search_rounds(&s, algorithm, err);
+    if (rc == 0 && !s.n_plans)
+        rc = nothing_found(&s, out, err);
     if (rc == 0)
-        rc = search_rounds(&s, algorithm, out, err);
-    if (rc == 0) {
-        out->scored = s.scored;
-        out->compiled = s.compiled;
-        out->complete = s.complete;
-        out->space = s.space;
-        out->seconds = now_s() - s.start_s;
-        if (!out->n)
-            rc = nothing_found(&s, out, err);
-    }
-    search_forget(&s);
-    free(s.kept);
-    cost_release(&s.cost);
+        hand_out(&s, out);
+    end(&s);
     return rc;
 }
 

@@ -1,88 +1,124 @@
-/* search_impl.h - the state behind search.h. */
+/* search_impl.h - the state behind search.h and space.h. */
 #ifndef WEFT_SEARCH_IMPL_H
 #define WEFT_SEARCH_IMPL_H
 
-#include "search/search.h"
+#include "search/space.h"
 
-/* What one op of the file costs in a stage with a certain table of layouts: its own
- * work, the conversions that it asks for, and its share of the memory. */
-struct place_cost {
-    double forward_us, backward_us, reduce_us, update_us;
-    int64_t slot_bytes;  /* kept per micro-batch in flight */
-    int64_t fixed_bytes; /* parameters, gradients, optimizer state */
-    int64_t temp_bytes;  /* temporaries while it runs: the largest counts */
-    /* Temporaries of its update: those that live across the norm add up over the ops, and
-     * to them comes the largest of the others. */
-    int64_t update_kept_bytes, update_temp_bytes;
-    /* Of slot_bytes, what only ops behind it read in the backward pass: it is kept by the
-     * stage that has the reader. Readers are told by their distance in the list of ops. */
-    int64_t passed_bytes;
-    int first_reader, last_reader;
-    int64_t result_bytes; /* of its result as it goes to another stage */
-    int64_t tied_bytes;   /* of a copy whose parameter has its home in another stage */
-    /* Taking, from the same node and from another: a copy's gradient (home) or the new
-     * value (copy); the op's result (or its gradient) from another stage. */
-    double tied_us[2], take_us[2];
-    double pack_us;    /* packing the result for another stage */
-    bool unknown;      /* the profile lacks something that its own work needs */
-    bool unknown_take; /* that taking, packing or tying needs */
+/* The loads of all ops under one setting and one set of layouts. Sums over any stretch of
+ * the whole model are differences of two of them. */
+struct table {
+    struct setting st;
+    const struct layout *layouts;
+    struct load *until;    /* [ops of the excerpt + 1] of all that stands before an op */
+    struct load *instance; /* [runs] of one instance, the second */
+    struct brief {
+        double time_us; /* of a micro-batch, with its share of the update */
+        double fixed, slot, across;
+    } *brief;                    /* of `until`, [+ 1]; and of `instance` behind it */
+    int64_t *temp, *update_temp; /* [ops of the excerpt] */
+    double *taken, *given; /* elements, [readers of the excerpt's edges], [edges]; -1: not
+                              known yet */
+    int *illegal;          /* [+ 1] ops before whose layout splits unevenly */
 };
 
-/* All places under one table: layouts, recompute, ZeRO, devices, micro-batch. */
-struct table {
-    uint64_t key; /* 0 = free */
-    double norm_us;
-    struct place_cost place[SEARCH_MAX_PLACES];
+/* A stage's part of a score, as far as it does not depend on its neighbours. */
+struct stage_sum {
+    struct load load;
+    double forward_us, backward_us, reduce_us, update_us;
+    bool missing;
+    uint64_t identity; /* the same for stages that are compiled to the same */
 };
 
 struct kept {
     struct candidate c;
     struct score score;
     uint64_t hash;
+    bool judged;    /* compiled and simulated */
+    int64_t excess; /* then: bytes beyond the memory, */
+    int fullest;    /* on the devices of this stage */
+};
+
+/* A plan that was judged good. */
+struct judged {
+    struct search_plan plan;
+    uint64_t hash; /* of its candidate */
+};
+
+/* A tensor or parameter that passes a cut of the list of ops. */
+struct crossing {
+    int n;
+    const int *edges; /* of the whole model */
 };
 
 struct search {
     struct search_problem p;
     struct cost cost;
-    int inner[SEARCH_MAX_INNER], n_inner;
-    int sequence;                  /* dim, or -1 */
-    int block_len, first_block_op; /* ops of a block; 0 and -1 without blocks */
-    struct table **tables;         /* hash table */
-    int64_t n_tables, cap_tables;
-    struct model *small; /* the model with few blocks: one of them stands for all */
-    int small_block;     /* which */
-    struct tie {
-        int home, copy; /* places */
-    } ties[SEARCH_MAX_PLACES];
-    int n_ties;
-    struct crossing {
-        int n, producer[4]; /* ops whose results pass the cut in front of an op */
-    } * crossings;          /* [n_ops + 1] */
-    struct kept *kept;      /* the best so far, best first */
+    struct graph graph;
+    int max_stages;
+    /* What the survey found. */
+    double *flops;              /* [n_ops + 1] of all ops before one */
+    int *inner, n_inner;        /* dims */
+    int *sequences, n_sequences;
+    bool *again[AGAIN_LEVELS];  /* [nodes] */
+    struct crossing *crossings; /* [n_ops + 1], in front of an op */
+    int *crossing_edges;
+    /* What was worked out. */
+    struct memo tables, sums, layouts, styles;
+    int64_t table_bytes;
+    /* The best so far, best first, by the estimate; and those that were judged. */
+    struct kept *kept;
     int n_kept, max_kept;
-    struct kept nearest; /* the best that does not fit */
+    struct judged *plans;
+    int n_plans;
+    struct kept nearest; /* the best that is known but does not fit */
     bool has_nearest;
+    struct kept unknown; /* the best that might fit, had the profile all of it */
+    bool has_unknown;
     /* Finalists that turned out too large when they were compiled: by how much at least,
-     * where. Then the search is repeated with this much less memory. */
+     * where. If all did, the search is repeated with so much less memory. */
     int64_t reserve_bytes, refused_bytes;
     int refused_stage;
-    struct cost_key missing; /* the first key that the profile lacks */
-    int64_t n_missing;
-    int64_t scored, compiled, unknown;
+    double judge_s, last_judged_s; /* what judging takes; when it was last done */
+    int64_t scored;
     double start_s, space;
     bool complete;
 };
 
-int search_survey(struct search *s, struct err *err);
+void search_survey(struct search *s);
 void search_forget(struct search *s); /* releases what the survey and the scores made */
-/* Costs of all places for a stage with these settings, `again`: with its recompute. */
+
 const struct table *search_table(struct search *s, const struct search_stage *st,
-                                 int64_t micro_batch, int first_rank, bool again);
-/* True if the profile lacked something since this was last asked. */
-bool search_lacks(struct search *s);
+                                 int64_t micro_batch, int first_rank);
+/* Frees tables when there are many; between candidates only. */
+void search_trim(struct search *s);
+void search_forget_tables(struct search *s);
+/* An edge with all that it connects in one stage; NULL where a layout of them splits
+ * unevenly. */
+const struct load *table_edge(struct search *s, const struct table *t,
+                              const struct edge *e);
+/* The load of everything before op i of the whole model. */
+struct load table_until(const struct search *s, const struct table *t, int op);
+struct brief table_brief(const struct search *s, const struct table *t, int op);
+int64_t table_temp(const struct search *s, const struct table *t, int first, int end,
+                   int64_t *update_temp);
+/* Elements of an edge's tensor that a device takes for its i-th reader; of the gradient
+ * that it takes for the origin. */
+double table_taken(const struct search *s, const struct table *t, const struct edge *e,
+                   int i);
+double table_given(const struct search *s, const struct table *t, const struct edge *e);
+
+/* What instances of blocks a stage makes again costs and saves. */
+struct load search_again(struct search *s, const struct table *t,
+                         const struct search_stage *st);
+/* The next op of the stage that may have another layout than those before: instances of a
+ * run have the same. */
+int search_next_distinct(const struct search *s, int op);
+bool search_is_made_again(const struct search *s, const struct search_stage *st, int op);
+/* Can ops first .. end-1 be laid out so? */
+bool table_legal(const struct search *s, const struct table *t, int first, int end);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
-uint64_t candidate_hash(const struct candidate *c);
-uint64_t search_layout_hash(const struct search_stage *st, uint64_t h);
-uint64_t search_mix(uint64_t h, uint64_t v);
+
+/* Judges the best candidate now, if it is time to. */
+void search_verify(struct search *s);
 
 #endif

@@ -1,63 +1,104 @@
-/* The space: from a candidate to a plan, and the families of layouts that make good
- * starts. */
+/* The space: what a model offers to split, families of layouts that make good starts, and
+ * from a candidate to a plan. */
 #include "search/search_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- candidates ---------------------------------------------------------------------- */
+
 const struct search_problem *search_problem_of(const struct search *s) {
     return &s->p;
 }
 
-int search_mesh_axes(int devices) {
-    struct mesh mesh;
-    search_mesh(devices, &mesh);
-    return mesh.n_axes;
+int search_max_stages(const struct search *s) {
+    return s->max_stages;
 }
 
-void search_mesh(int devices, struct mesh *mesh) {
-    *mesh = (struct mesh){0};
-    for (int f = 2; devices > 1;) {
-        if (devices % f) {
-            f++;
-            continue;
-        }
-        devices /= f;
-        if (mesh->n_axes == MESH_MAX_AXES) {
-            mesh->size[MESH_MAX_AXES - 1] *= f; /* the innermost takes what is left */
-            continue;
-        }
-        snprintf(mesh->name[mesh->n_axes], MESH_MAX_NAME, "%c", 'a' + mesh->n_axes);
-        mesh->size[mesh->n_axes++] = f;
+struct candidate candidate_make(const struct search *s) {
+    return (struct candidate){
+        .stages = mem_array((size_t)s->max_stages, sizeof(struct search_stage))};
+}
+
+void candidate_release(struct candidate *c) {
+    free(c->stages);
+    *c = (struct candidate){0};
+}
+
+void candidate_copy(struct candidate *to, const struct candidate *from) {
+    struct search_stage *stages = to->stages;
+    memcpy(stages, from->stages, sizeof *stages * (size_t)from->n_stages);
+    *to = *from;
+    to->stages = stages;
+}
+
+bool search_legal(struct search *s, const struct candidate *c) {
+    int rank = 0;
+    for (int k = 0; k < c->n_stages; k++) {
+        const struct search_stage *st = &c->stages[k];
+        if (st->first >= st->end || st->devices < 1)
+            return false;
+        const struct table *t = search_table(s, st, c->micro_batch, rank);
+        if (!table_legal(s, t, st->first, st->end))
+            return false;
+        rank += st->devices;
     }
+    return true;
 }
 
-bool search_devices_allowed(int devices) {
-    return devices >= 1;
+struct plan *search_plan_of(struct search *s, const struct candidate *c) {
+    const struct graph *g = &s->graph;
+    int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
+    for (int k = 0; k < c->n_stages; k++)
+        bounds[k + 1] = c->stages[k].end;
+    struct plan *plan = plan_create(s->p.model, c->n_stages, bounds);
+    free(bounds);
+    plan->batch = s->p.batch;
+    plan->micro_batch = c->micro_batch;
+    plan->schedule = c->schedule;
+    plan->optimizer = s->p.optimizer;
+    for (int k = 0; k < c->n_stages; k++) {
+        const struct search_stage *from = &c->stages[k];
+        struct stage *st = &plan->stages[k];
+        graph_mesh(from->devices, &st->mesh);
+        st->zero = from->zero;
+        for (int i = 0, op = from->first; op < from->end; i++, op++) {
+            int node = g->x.node_of[g->x.of[op]];
+            st->layouts[i] = from->layouts[node];
+            st->recompute[i] = search_is_made_again(s, from, op);
+        }
+    }
+    return plan;
 }
 
 /* ---- what the model offers ----------------------------------------------------------- */
 
-/* The tensor that passes from block to block (or, without blocks, the first result). */
-static const struct shape *passing_shape(const struct model *m) {
-    for (int i = 1; i < m->n_ops; i++)
-        if (m->ops[i].block >= 0 && m->ops[i - 1].block != m->ops[i].block)
-            return &m->tensors[m->ops[i].in[0]].shape;
-    return &m->tensors[m->ops[0].out[0]].shape;
+/* Does the op's result leave its instance of a block? */
+static bool leaves(const struct structure *st, int op) {
+    const struct edge *e = &st->edges[st->edges_of[op]];
+    int end = st->runs[st->run_of[op]].first +
+              (structure_instance(st, op) + 1) * st->runs[st->run_of[op]].period;
+    for (; e < &st->edges[st->edges_of[op + 1]]; e++)
+        if (e->tensor >= 0 && e->n > 0 && e->readers[e->n - 1] >= end)
+            return true;
+    return false;
 }
 
-static bool has_dim(const struct shape *s, int dim) {
+static void mark_dims(const struct shape *s, bool *marked) {
     for (int i = 0; i < s->rank; i++)
-        if (s->dim[i] == dim)
-            return true;
-    return false;
+        marked[s->dim[i]] = true;
 }
 
-static bool in_data(const struct model *m, int dim) {
-    for (int t = 0; t < m->n_tensors; t++)
-        if (m->tensors[t].producer < 0 && has_dim(&m->tensors[t].shape, dim))
-            return true;
-    return false;
+/* Dims of the tensors that pass from block to block (or, without blocks, of the first
+ * result). */
+static void mark_passing(const struct search *s, bool *passing) {
+    const struct model *m = s->p.model;
+    const struct structure *st = &s->graph.s;
+    if (!st->n_runs)
+        mark_dims(&m->tensors[m->ops[0].out[0]].shape, passing);
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < m->ops[i].n_out && st->run_of[i] >= 0 && leaves(st, i); k++)
+            mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
 }
 
 /* May every op that has the dim be split on it? False where none has it. */
@@ -74,117 +115,146 @@ static bool always_splittable(const struct model *m, int dim) {
 
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
  * unit. */
-static void find_inner_dims(struct search *s) {
-    const struct model *m = s->p.model;
-    const struct shape *passing = passing_shape(m);
-    s->n_inner = 0;
-    s->sequence = -1;
+static void find_dims(struct search *s) {
+    const struct model *m = s->p.model, *x = s->graph.x.model;
+    size_t n = (size_t)m->n_dims;
+    bool *passing = mem_array(n, sizeof *passing), *data = mem_array(n, sizeof *data);
+    mark_passing(s, passing);
+    for (int t = 0; t < m->n_tensors; t++)
+        if (m->tensors[t].producer < 0)
+            mark_dims(&m->tensors[t].shape, data);
+    s->inner = mem_array(n, sizeof *s->inner);
+    s->sequences = mem_array(n, sizeof *s->sequences);
     for (int d = 0; d < m->n_dims; d++) {
-        bool data = in_data(m, d), passes = has_dim(passing, d);
-        if (!data && !passes && m->dims[d].size > 1 && s->n_inner < SEARCH_MAX_INNER &&
-            always_splittable(m, d))
+        if (!passing[d] && !data[d] && m->dims[d].size > 1 && always_splittable(x, d))
             s->inner[s->n_inner++] = d;
-        if (data && passes && d != m->batch)
-            s->sequence = d;
+        if (passing[d] && data[d] && d != m->batch)
+            s->sequences[s->n_sequences++] = d;
     }
+    free(passing);
+    free(data);
 }
 
-/* The results that pass each cut of the list of ops. */
+/* The edges that pass each cut of the list of ops. */
 static void find_crossings(struct search *s) {
-    const struct model *m = s->p.model;
-    s->crossings = mem_array((size_t)m->n_ops + 1, sizeof *s->crossings);
-    for (int i = 0; i < m->n_ops; i++) {
-        int last = i;
-        for (int j = i + 1; j < m->n_ops && j < i + 4 * (s->block_len + 8); j++)
-            for (int k = 0; k < m->ops[j].n_in; k++)
-                if (m->ops[j].in[k] == m->ops[i].out[0])
-                    last = j;
-        for (int cut = i + 1; cut <= last; cut++)
-            if (s->crossings[cut].n < 4)
-                s->crossings[cut].producer[s->crossings[cut].n++] = i;
-    }
-}
-
-static void find_ties(struct search *s) {
-    const struct model *m = s->p.model;
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_param && s->n_ties < SEARCH_MAX_PLACES; k++) {
-            int param = m->ops[i].param[k],
-                home = param < 0 ? i : m->params[param].first_op;
-            if (home != i)
-                s->ties[s->n_ties++] = (struct tie){m->ops[home].place, m->ops[i].place};
+    const struct structure *st = &s->graph.s;
+    s->crossings = mem_array((size_t)st->n_ops + 1, sizeof *s->crossings);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < st->n_edges; i++) {
+            const struct edge *e = &st->edges[i];
+            int last = e->n ? e->readers[e->n - 1] : e->origin;
+            for (int cut = e->origin + 1; cut <= last; cut++) {
+                struct crossing *x = &s->crossings[cut];
+                if (pass)
+                    ((int *)x->edges)[x->n] = i;
+                x->n++;
+            }
         }
-}
-
-/* The same model with three blocks, if it has more and says how to ask for fewer. */
-static struct model *small_model(const struct model *m, struct err *err) {
-    const char *count = NULL;
-    json_t *ops = json_object_get(m->doc, "ops");
-    for (size_t i = 0; i < json_array_size(ops); i++) {
-        const json_t *repeat = json_object_get(json_array_get(ops, i), "repeat");
-        if (repeat)
-            count = json_string_value(repeat);
+        int64_t n = 0;
+        for (int cut = 0; cut <= st->n_ops && pass == 0; cut++)
+            n += s->crossings[cut].n;
+        if (pass)
+            break;
+        s->crossing_edges = mem_array((size_t)n + 1, sizeof *s->crossing_edges);
+        n = 0;
+        for (int cut = 0; cut <= st->n_ops; cut++) {
+            s->crossings[cut].edges = s->crossing_edges + n;
+            n += s->crossings[cut].n;
+            s->crossings[cut].n = 0;
+        }
     }
-    char set[512];
-    if (!count || snprintf(set, sizeof set, "%s%s%s=3", m->set, m->set[0] ? "," : "",
-                           count) >= (int)sizeof set)
-        return NULL;
-    return model_from_json(m->doc, m->preset, set, err);
 }
 
-int search_survey(struct search *s, struct err *err) {
+static void sum_flops(struct search *s) {
     const struct model *m = s->p.model;
-    int blocks = 0;
-    s->first_block_op = -1;
-    for (int i = 0; i < m->n_ops; i++) {
-        if (m->ops[i].place >= SEARCH_MAX_PLACES)
-            return err_input(err, "the search takes models with at most %d different ops",
-                             SEARCH_MAX_PLACES);
-        s->block_len += m->ops[i].block == 0;
-        if (m->ops[i].block == 0 && s->first_block_op < 0)
-            s->first_block_op = i;
-        if (m->ops[i].block >= blocks)
-            blocks = m->ops[i].block + 1;
-    }
-    find_inner_dims(s);
-    find_crossings(s);
-    find_ties(s);
-    s->small = blocks > 3 ? small_model(m, NULL) : NULL;
-    s->small_block = s->small || blocks > 1 ? 1 : 0;
-    return 0;
+    s->flops = mem_array((size_t)m->n_ops + 1, sizeof *s->flops);
+    for (int i = 0; i < m->n_ops; i++)
+        s->flops[i + 1] = s->flops[i] + model_op_flops(m, &m->ops[i], 1);
 }
 
-int search_inner_dims(const struct search *s, int dims[SEARCH_MAX_INNER]) {
-    memcpy(dims, s->inner, sizeof *dims * (size_t)s->n_inner);
+static void find_again(struct search *s) {
+    const struct graph *g = &s->graph;
+    for (int level = 0; level < AGAIN_LEVELS; level++)
+        s->again[level] = mem_array((size_t)g->x.n_nodes, sizeof(bool));
+    for (int i = 0; i < g->x.model->n_ops; i++) {
+        int op = g->x.from[i], node = g->x.node_of[i];
+        if (g->s.run_of[op] < 0)
+            continue;
+        s->again[1][node] |= op_is(&g->whole->ops[op], KIND_CHEAP);
+        if (structure_instance(&g->s, op) == 0)
+            s->again[2][node] = !leaves(&g->s, op);
+    }
+}
+
+void search_survey(struct search *s) {
+    const struct model *m = s->p.model;
+    graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer);
+    s->max_stages = s->p.devices < m->n_ops ? s->p.devices : m->n_ops;
+    if (s->p.max_stages && s->p.max_stages < s->max_stages)
+        s->max_stages = s->p.max_stages;
+    sum_flops(s);
+    find_dims(s);
+    find_crossings(s);
+    find_again(s);
+}
+
+void search_forget(struct search *s) {
+    search_forget_tables(s);
+    memo_release(&s->sums, free);
+    memo_release(&s->styles, NULL);
+    memo_release(&s->layouts, free);
+    graph_release(&s->graph);
+    for (int level = 0; level < AGAIN_LEVELS; level++)
+        free(s->again[level]);
+    free(s->crossings);
+    free(s->crossing_edges);
+    free(s->inner);
+    free(s->sequences);
+    free(s->flops);
+}
+
+int search_inner_dims(const struct search *s) {
     return s->n_inner;
 }
 
 bool search_has_sequence(const struct search *s) {
-    return s->sequence >= 0;
+    return s->n_sequences > 0;
 }
 
 /* ---- styles -------------------------------------------------------------------------- */
+
+int search_mesh_axes(int devices) {
+    struct mesh mesh;
+    graph_mesh(devices, &mesh);
+    return mesh.n_axes;
+}
+
+const struct layout *search_layouts(struct search *s, const struct layout *layouts) {
+    size_t n = (size_t)s->graph.x.n_nodes;
+    void **slot = memo_slot(&s->layouts, hash_bytes(layouts, n * sizeof *layouts, 1));
+    if (!*slot) {
+        *slot = mem_array(n, sizeof *layouts);
+        memcpy(*slot, layouts, n * sizeof *layouts);
+    }
+    return *slot;
+}
+
+static bool splittable(const struct model_op *op, int k) {
+    return k >= 0 && op->space.role[k] != ROLE_whole;
+}
 
 /* Index of a dim in the op's space if the axis can split it there evenly, else PLACE_NONE. */
 static int try_dim(const struct search *s, const struct model_op *op,
                    const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
                    int axis, int dim) {
     int k = op_space_find(&op->space, dim);
-    if (k < 0 || op->space.role[k] == ROLE_whole)
+    if (!splittable(op, k))
         return PLACE_NONE;
     int64_t n = model_dim_size(s->p.model, dim, micro_batch);
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (a != axis && l->dim[a] == k) {
-            if (n % mesh->size[a])
-                return PLACE_NONE;
-            n /= mesh->size[a];
-        }
+    for (int a = 0; a < axis; a++)
+        if (l->dim[a] == k)
+            n = n % mesh->size[a] ? 1 : n / mesh->size[a];
     return n % mesh->size[axis] ? PLACE_NONE : k;
-}
-
-static bool splittable(const struct model_op *op, int dim) {
-    int k = op_space_find(&op->space, dim);
-    return k >= 0 && op->space.role[k] != ROLE_whole;
 }
 
 static int style_dim(const struct search *s, const struct model_op *op,
@@ -193,134 +263,188 @@ static int style_dim(const struct search *s, const struct model_op *op,
     if (axis < mesh->n_axes - style.model_axes)
         return try_dim(s, op, mesh, l, micro_batch, axis, s->p.model->batch);
     for (int i = 0; i < s->n_inner; i++)
-        if ((style.inner >> i & 1) && splittable(op, s->inner[i]))
+        if ((style.inner >> (i & 31) & 1) &&
+            splittable(op, op_space_find(&op->space, s->inner[i])))
             return try_dim(s, op, mesh, l, micro_batch, axis, s->inner[i]);
-    return style.sequence && s->sequence >= 0
-               ? try_dim(s, op, mesh, l, micro_batch, axis, s->sequence)
-               : PLACE_NONE;
+    int k = PLACE_NONE;
+    for (int i = 0; i < s->n_sequences && style.sequence && k == PLACE_NONE; i++)
+        k = try_dim(s, op, mesh, l, micro_batch, axis, s->sequences[i]);
+    return k;
+}
+
+static const struct layout *lay_out(struct search *s, const struct mesh *mesh,
+                                    int64_t micro_batch, struct style style) {
+    const struct graph *g = &s->graph;
+    size_t bytes = sizeof(struct layout) * (size_t)g->x.n_nodes;
+    struct layout *layouts = mem_alloc(bytes);
+    for (int i = 0; i < g->x.model->n_ops; i++) {
+        struct layout *l = &layouts[g->x.node_of[i]];
+        memset(l, PLACE_NONE, sizeof *l);
+        for (int a = 0; a < mesh->n_axes; a++)
+            l->dim[a] =
+                (int8_t)style_dim(s, &g->x.model->ops[i], mesh, l, micro_batch, a, style);
+    }
+    const struct layout *kept = search_layouts(s, layouts);
+    free(layouts);
+    return kept;
 }
 
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style) {
-    const struct model *m = s->p.model;
     struct mesh mesh;
-    search_mesh(st->devices, &mesh);
+    graph_mesh(st->devices, &mesh);
     if (style.model_axes > mesh.n_axes)
         style.model_axes = mesh.n_axes;
-    memset(st->layout, PLACE_NONE, sizeof st->layout);
-    for (int i = 0; i < m->n_ops; i++) {
-        const struct model_op *op = &m->ops[i];
-        if (op->block > 0)
-            continue; /* the same as in block 0 */
-        struct layout *l = &st->layout[op->place];
-        for (int a = 0; a < mesh.n_axes; a++)
-            l->dim[a] = (int8_t)style_dim(s, op, &mesh, l, micro_batch, a, style);
-    }
+    uint64_t key = memo_mix(memo_mix(3, (uint64_t)st->devices), (uint64_t)micro_batch);
+    key = memo_mix(key, (uint64_t)style.model_axes << 33 | (uint64_t)style.sequence << 32 |
+                            style.inner);
+    void **slot = memo_slot(&s->styles, key);
+    if (!*slot)
+        *slot = (void *)lay_out(s, &mesh, micro_batch, style);
+    st->layouts = *slot;
 }
 
-uint64_t search_recompute_places(const struct search *s, int level) {
-    const struct model *m = s->p.model;
-    uint64_t places = 0;
-    for (int i = 0; i < s->block_len; i++) {
-        const struct model_op *op = &m->ops[s->first_block_op + i];
-        if (level == 2 ? i + 1 < s->block_len : level == 1 && op_is(op, KIND_CHEAP))
-            places |= (uint64_t)1 << op->place;
+int search_next_distinct(const struct search *s, int op) {
+    const struct structure *st = &s->graph.s;
+    int r = st->run_of[op];
+    if (r < 0 || op + 1 < st->runs[r].first + 2 * st->runs[r].period)
+        return op + 1;
+    return st->runs[r].first + st->runs[r].period * st->runs[r].count;
+}
+
+struct style search_style_of(const struct search *s, const struct search_stage *st) {
+    const struct graph *g = &s->graph;
+    struct mesh mesh;
+    graph_mesh(st->devices, &mesh);
+    struct style style = {0};
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
+        const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
+        const struct op_space *space = &s->p.model->ops[i].space;
+        int axes = 0;
+        for (int a = 0; a < mesh.n_axes; a++) {
+            int dim = l->dim[a] < 0 ? -1 : space->dim[l->dim[a]];
+            for (int k = 0; k < s->n_inner; k++)
+                if (dim == s->inner[k]) {
+                    style.inner |= 1u << (k & 31);
+                    axes++;
+                }
+            for (int k = 0; k < s->n_sequences; k++)
+                style.sequence |= dim == s->sequences[k];
+        }
+        style.model_axes = axes > style.model_axes ? axes : style.model_axes;
     }
-    return places;
+    if (!style.inner)
+        style.inner = ~0u;
+    return style;
+}
+
+/* ---- blocks that are made again ------------------------------------------------------ */
+
+/* Calls for each instance of a block in the stage would be long: this is their number up
+ * to op `end`, counted from the stage's first op. */
+static int instances(const struct structure *st, int first, int end) {
+    int n = 0;
+    for (int i = first; i < end;) {
+        int r = st->run_of[i];
+        if (r < 0) {
+            i++;
+            continue;
+        }
+        int last = st->runs[r].first + st->runs[r].period * st->runs[r].count;
+        last = last < end ? last : end;
+        n += structure_instance(st, last - 1) - structure_instance(st, i) + 1;
+        i = last;
+    }
+    return n;
 }
 
 int search_stage_blocks(const struct search *s, const struct search_stage *st) {
-    const struct model *m = s->p.model;
-    int n = 0;
-    for (int i = st->first; i < st->end; i++)
-        if (m->ops[i].block >= 0 &&
-            (i == st->first || m->ops[i].block != m->ops[i - 1].block))
-            n++;
-    return n;
+    return instances(&s->graph.s, st->first, st->end);
+}
+
+bool search_is_made_again(const struct search *s, const struct search_stage *st, int op) {
+    const struct graph *g = &s->graph;
+    return st->again_level && g->s.run_of[op] >= 0 &&
+           s->again[st->again_level][g->x.node_of[g->x.of[op]]] &&
+           instances(&g->s, st->first, op + 1) <= st->again_blocks;
+}
+
+/* Ops first .. end-1 of one instance of a run; all instances are as the second one. */
+static const struct load *again_of(struct search *s, const struct table *t,
+                                   const struct search_stage *st, int first, int end) {
+    struct graph *g = &s->graph;
+    const struct run *r = &g->s.runs[g->s.run_of[first]];
+    int back = (structure_instance(&g->s, first) - 1) * r->period;
+    int from = g->x.of[first - back];
+    return graph_again(g, &t->st, from, from + end - first, s->again[st->again_level],
+                       t->layouts);
+}
+
+struct load search_again(struct search *s, const struct table *t,
+                         const struct search_stage *st) {
+    struct load sum = {0};
+    int left = st->again_blocks;
+    for (int i = st->first; i < st->end && left > 0;) {
+        int r = s->graph.s.run_of[i];
+        if (r < 0) {
+            i++;
+            continue;
+        }
+        const struct run *run = &s->graph.s.runs[r];
+        int next = run->first + (structure_instance(&s->graph.s, i) + 1) * run->period;
+        int end = next < st->end ? next : st->end, times = 1;
+        int run_end = run->first + run->period * run->count;
+        if (end - i == run->period) { /* whole ones, all alike */
+            times = ((run_end < st->end ? run_end : st->end) - i) / run->period;
+            times = times < left ? times : left;
+        }
+        load_add(&sum, again_of(s, t, st, i, end), times);
+        left -= times;
+        i = times > 1 ? i + times * run->period : end;
+    }
+    return sum;
+}
+
+/* ---- whole candidates ---------------------------------------------------------------- */
+
+/* Where the flops of the ops before reach this share of all. */
+static int op_at_share(const struct search *s, double share) {
+    int lo = 0, hi = s->p.model->n_ops;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (s->flops[mid] < share * s->flops[s->p.model->n_ops] * (1 - 1e-9))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
 bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
                  struct candidate *out) {
-    const struct search_problem *p = &s->p;
-    const struct model *m = p->model;
-    if (n_stages > p->devices || n_stages > m->n_ops || n_stages > SEARCH_MAX_STAGES)
+    const struct structure *st = &s->graph.s;
+    int n_ops = s->p.model->n_ops, left = s->p.devices, op = 0;
+    if (n_stages > s->max_stages)
         return false;
-    memset(out, 0, sizeof *out);
     out->n_stages = n_stages;
     out->micro_batch = micro_batch;
     out->schedule = SCHEDULE_1f1b;
-    double total = model_forward_flops(m, 1), sum = 0;
-    int op = 0, left = p->devices;
     for (int k = 0; k < n_stages; k++) {
-        struct search_stage *st = &out->stages[k];
-        st->devices = left / (n_stages - k);
-        left -= st->devices;
-        st->first = op;
-        double share = total * (double)(p->devices - left) / p->devices;
-        /* Up to the share of flops, then on to the end of the block; ops for those
+        struct search_stage *to = &out->stages[k];
+        *to = (struct search_stage){.first = op, .devices = left / (n_stages - k)};
+        left -= to->devices;
+        /* Up to the share of flops, then on to the end of the instance; ops for those
          * behind. */
-        int most = m->n_ops - (n_stages - 1 - k);
-        while (op < most &&
-               (op == st->first || sum < share - 1e-9 * total || k == n_stages - 1))
-            sum += model_op_flops(m, &m->ops[op++], 1);
-        while (op < most && k < n_stages - 1 && m->ops[op].block >= 0 &&
-               m->ops[op].block == m->ops[op - 1].block)
-            sum += model_op_flops(m, &m->ops[op++], 1);
-        st->end = op;
-        search_apply_style(s, st, micro_batch, style);
-    }
-    return op == m->n_ops;
-}
-
-bool search_legal(struct search *s, const struct candidate *c) {
-    const struct model *m = s->p.model;
-    for (int k = 0; k < c->n_stages; k++) {
-        const struct search_stage *st = &c->stages[k];
-        struct mesh mesh;
-        search_mesh(st->devices, &mesh);
-        if (st->first >= st->end || st->devices < 1)
-            return false;
-        uint64_t seen = 0;
-        for (int i = st->first; i < st->end; i++) {
-            const struct model_op *op = &m->ops[i];
-            if (seen >> op->place & 1)
-                continue;
-            seen |= (uint64_t)1 << op->place;
-            if (layout_check(m, op, &mesh, &st->layout[op->place], c->micro_batch, NULL) <
-                0)
-                return false;
+        int most = n_ops - (n_stages - 1 - k);
+        int end = op_at_share(s, (double)(s->p.devices - left) / s->p.devices);
+        end = end > op ? end : op + 1;
+        if (end < n_ops && st->run_of[end] >= 0) {
+            const struct run *r = &st->runs[st->run_of[end]];
+            int over = (end - r->first) % r->period;
+            end += over ? r->period - over : 0;
         }
+        op = to->end = k == n_stages - 1 ? n_ops : end < most ? end : most;
+        search_apply_style(s, to, micro_batch, style);
     }
     return true;
-}
-
-/* ---- candidates as plans ------------------------------------------------------------- */
-
-struct plan *search_plan_of(struct search *s, const struct candidate *c) {
-    const struct model *m = s->p.model;
-    int bounds[SEARCH_MAX_STAGES + 1];
-    for (int k = 0; k < c->n_stages; k++)
-        bounds[k] = c->stages[k].first;
-    bounds[c->n_stages] = c->stages[c->n_stages - 1].end;
-    struct plan *plan = plan_create(s->p.model, c->n_stages, bounds);
-    plan->batch = s->p.batch;
-    plan->micro_batch = c->micro_batch;
-    plan->schedule = c->schedule;
-    plan->optimizer = s->p.optimizer;
-    for (int k = 0; k < c->n_stages; k++) {
-        const struct search_stage *from = &c->stages[k];
-        struct stage *st = &plan->stages[k];
-        search_mesh(from->devices, &st->mesh);
-        st->zero = from->zero;
-        int first_block = -1;
-        for (int i = 0; i < st->n_ops; i++) {
-            const struct model_op *op = &m->ops[st->ops[i]];
-            st->layouts[i] = from->layout[op->place];
-            if (op->block >= 0 && first_block < 0)
-                first_block = op->block;
-            st->recompute[i] = op->block >= 0 && (from->recompute >> op->place & 1) &&
-                               op->block - first_block < from->recompute_blocks;
-        }
-    }
-    return plan;
 }

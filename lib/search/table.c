@@ -1,396 +1,304 @@
-/* Tables: what each op of the file costs under one setting of a stage.
+/* Tables: the strategy graph summed up for one setting and one set of layouts.
  *
- * The setting is compiled once as a single stage of a small model; every instruction
- * names the op on whose behalf it runs. Of a repeated block, the second one stands for
- * all. */
+ * Instances of a run that the excerpt leaves out cost what the second one costs, so the sum
+ * of everything before any op of the whole model is known from a few dozen numbers. */
 #include "search/search_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t table_key(const struct search *s, const struct search_stage *st,
-                          int64_t micro_batch, int first_rank, bool again) {
-    uint64_t h = search_mix(search_mix(1, (uint64_t)micro_batch), (uint64_t)st->devices);
-    h = search_mix(h, (uint64_t)st->zero);
-    h = search_mix(h, (uint64_t)cluster_alias(&s->p.cluster, first_rank, st->devices));
-    h = search_mix(h, again ? st->recompute : 0);
-    h = search_layout_hash(st, h);
-    return h ? h : 1;
+enum { MOST_TABLE_BYTES = 96 << 20 };
+
+static void table_free(void *p) {
+    struct table *t = p;
+    if (t)
+        free(t->until);
+    free(t);
 }
 
-static struct table **find_slot(const struct search *s, uint64_t key) {
-    uint64_t mask = (uint64_t)s->cap_tables - 1, i = key & mask;
-    while (s->tables[i] && s->tables[i]->key != key)
-        i = (i + 1) & mask;
-    return &s->tables[i];
+static struct table *table_make(struct search *s) {
+    const struct graph *g = &s->graph;
+    size_t n = (size_t)g->x.model->n_ops + 1, runs = (size_t)g->s.n_runs;
+    size_t edges = (size_t)g->xs.n_edges, readers = (size_t)g->xs.n_readers;
+    struct table *t = mem_alloc(sizeof *t);
+    size_t bytes = (n + runs) * (sizeof *t->until + sizeof *t->brief) +
+                   2 * n * sizeof *t->temp + (edges + readers) * sizeof *t->taken +
+                   n * sizeof *t->illegal;
+    t->until = mem_alloc(bytes);
+    t->instance = t->until + n;
+    t->brief = (struct brief *)(t->instance + runs);
+    t->temp = (int64_t *)(t->brief + n + runs);
+    t->update_temp = t->temp + n;
+    t->taken = (double *)(t->update_temp + n);
+    t->given = t->taken + readers;
+    t->illegal = (int *)(t->given + edges);
+    for (size_t i = 0; i < readers + edges; i++)
+        t->taken[i] = -1;
+    s->table_bytes += (int64_t)bytes;
+    return t;
 }
 
-static void insert(struct search *s, struct table *t) {
-    if (2 * s->n_tables >= s->cap_tables) {
-        struct table **old = s->tables;
-        int64_t n = s->cap_tables;
-        s->cap_tables = n ? 2 * n : 1024;
-        s->tables = mem_array((size_t)s->cap_tables, sizeof *s->tables);
-        for (int64_t i = 0; i < n; i++)
-            if (old[i])
-                *find_slot(s, old[i]->key) = old[i];
-        free(old);
-    }
-    *find_slot(s, t->key) = t;
-    s->n_tables++;
+/* Where the devices stand matters as far as their links differ. */
+static struct setting setting_of(const struct search *s, const struct search_stage *st,
+                                 int64_t micro_batch, int first_rank) {
+    int alias = (int)cluster_alias(&s->p.cluster, first_rank, st->devices);
+    return (struct setting){.devices = st->devices,
+                            .micro_batch = micro_batch,
+                            .first_rank = alias,
+                            .zero = st->zero};
 }
 
-void search_forget(struct search *s) {
-    for (int64_t i = 0; i < s->cap_tables; i++)
-        free(s->tables[i]);
-    free(s->tables);
-    free(s->crossings);
-    model_destroy(s->small);
+static bool is_legal(const struct search *s, const struct table *t, int op) {
+    const struct model *m = s->graph.x.model;
+    struct mesh mesh;
+    graph_mesh(t->st.devices, &mesh);
+    return layout_check(m, &m->ops[op], &mesh, &t->layouts[s->graph.x.node_of[op]],
+                        t->st.micro_batch, NULL) == 0;
 }
 
-/* ---- attribution --------------------------------------------------------------------- */
+static bool op_is_legal(const struct table *t, int op) {
+    return t->illegal[op + 1] == t->illegal[op];
+}
 
-/* Adds to the op's place; ops of blocks other than the chosen one are left out. */
-static struct place_cost *place_of(const struct search *s, const struct model *m,
-                                   struct table *t, int op) {
-    const struct model_op *o = &m->ops[op];
-    if (o->block >= 0 && o->block != s->small_block)
+const struct load *table_edge(struct search *s, const struct table *t,
+                              const struct edge *e) {
+    for (int i = 0; i < e->n; i++)
+        if (!op_is_legal(t, s->graph.x.of[e->readers[i]]))
+            return NULL;
+    if (!op_is_legal(t, s->graph.x.of[e->origin]))
         return NULL;
-    return &t->place[o->place];
+    return graph_edge(&s->graph, &t->st, e, 0, s->graph.s.n_ops, t->layouts);
 }
 
-/* The op on whose behalf each instruction of a stage runs. */
-static int *find_owners(const struct model *m, const struct stage_program *sp) {
-    int *owners = mem_array((size_t)sp->n_instrs, sizeof *owners);
-    for (int i = 0; i < sp->n_instrs; i++) {
-        const struct instr *ins = &sp->instrs[i];
-        owners[i] = ins->op >= 0      ? ins->op
-                    : ins->param >= 0 ? m->params[ins->param].first_op
-                                      : m->n_ops - 1;
+/* An op and what it has to do with its readers, as if all of them stood in its stage. */
+static void add_op(struct search *s, struct table *t, int op, struct load *sum) {
+    struct graph *g = &s->graph;
+    int from = g->x.from[op];
+    struct load l = *graph_node(g, &t->st, op, t->layouts);
+    for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
+        const struct load *edge = table_edge(s, t, &g->s.edges[e]);
+        if (edge)
+            load_add(&l, edge, 1);
     }
-    return owners;
+    t->temp[op] += l.temp;
+    t->update_temp[op] = l.update_temp;
+    load_add(sum, &l, 1);
 }
 
-static bool is_gradient(const struct stage_program *sp, int buffer) {
-    return buffer >= 0 && sp->buffers[buffer].mem == MEM_gradients;
+/* How the op, origin or reader, sees the tensor or parameter. */
+static const struct axis_map *map_of(const struct model *m, const struct edge *e, int op) {
+    const struct model_op *o = &m->ops[op];
+    for (int k = 0; k < o->n_out; k++)
+        if (o->out[k] == e->tensor)
+            return &o->out_map[k];
+    for (int k = 0; k < o->n_in; k++)
+        if (o->in[k] == e->tensor)
+            return &o->in_map[k];
+    int k = 0;
+    while (o->param[k] != e->param)
+        k++;
+    return &o->param_map[k];
 }
 
-/* What is done to many gradients at once, those from `offset` on: each op's share by its
- * bytes. reduce: it stands before the norm. */
-static void share_gradients(const struct search *s, const struct model *m, struct table *t,
-                            const struct stage_program *sp, int64_t offset, int64_t elems,
-                            double us, bool reduce) {
-    for (int g = 0; g < sp->n_grads; g++) {
-        const struct buffer *b = &sp->buffers[sp->grads[g].buffer];
-        struct place_cost *p = place_of(s, m, t, m->params[sp->grads[g].param].first_op);
-        if (!p || b->offset < offset || b->offset >= offset + 4 * elems)
-            continue;
-        *(reduce ? &p->reduce_us : &p->update_us) += us * (double)b->elems / (double)elems;
-    }
+/* Elements of an edge's tensor that an op (of the excerpt) asks of each device. */
+static double elements(const struct search *s, const struct table *t, const struct edge *e,
+                       int op) {
+    const struct model *m = s->graph.x.model;
+    const struct shape *shape =
+        e->tensor >= 0 ? &m->tensors[e->tensor].shape : &m->params[e->param].shape;
+    struct extents x = model_extents(m, shape, t->st.micro_batch);
+    struct mesh mesh;
+    graph_mesh(t->st.devices, &mesh);
+    struct placement place =
+        placement_operand(&mesh, &t->layouts[s->graph.x.node_of[op]], map_of(m, e, op));
+    return (double)placement_elements(&mesh, &x, place);
 }
 
-bool search_lacks(struct search *s) {
-    if (!s->cost.n_missing)
-        return false;
-    if (!s->n_missing)
-        s->missing = s->cost.missing[0];
-    s->n_missing += s->cost.n_missing;
-    cost_forget(&s->cost);
-    return true;
+double table_taken(const struct search *s, const struct table *t, const struct edge *e,
+                   int i) {
+    const struct graph *g = &s->graph;
+    const struct edge *small = graph_small_edge(g, e);
+    int op = g->x.of[e->readers[i]], k = 0;
+    /* Whichever instance it stands in there. */
+    while (k + 1 < small->n && g->x.node_of[small->readers[k]] != g->x.node_of[op])
+        k++;
+    double *known = &t->taken[small->readers + k - g->xs.readers];
+    if (*known < 0)
+        *known = elements(s, t, small, op);
+    return *known;
 }
 
-/* Marks those whose gradients lie in this stretch. */
-static void mark_gradients(const struct search *s, const struct model *m, struct table *t,
-                           const struct stage_program *sp, int64_t offset, int64_t elems) {
-    for (int g = 0; g < sp->n_grads; g++) {
-        const struct buffer *b = &sp->buffers[sp->grads[g].buffer];
-        struct place_cost *p = place_of(s, m, t, m->params[sp->grads[g].param].first_op);
-        if (p && b->offset >= offset && b->offset < offset + 4 * elems)
-            p->unknown = true;
-    }
+double table_given(const struct search *s, const struct table *t, const struct edge *e) {
+    const struct edge *small = graph_small_edge(&s->graph, e);
+    double *known = &t->given[small - s->graph.xs.edges];
+    if (*known < 0)
+        *known = elements(s, t, small, small->origin);
+    return *known;
 }
 
-static void share_times(struct search *s, const struct model *m, struct table *t,
-                        const struct plan *plan, const struct stage_program *sp,
-                        const int *owners) {
-    bool before_norm = true;
-    for (int i = 0; i < sp->n_instrs; i++) {
-        const struct instr *ins = &sp->instrs[i];
-        double us = cost_instr(&s->cost, plan, sp, ins).us;
-        bool unknown = search_lacks(s);
-        if (ins->code == I_norm) {
-            t->norm_us = us;
-            before_norm = false;
-            continue;
-        }
-        if (i >= sp->seg[SEG_UPDATE] && ins->code == I_all_reduce &&
-            is_gradient(sp, ins->in.all_reduce.x)) {
-            const struct buffer *b = &sp->buffers[ins->in.all_reduce.x];
-            share_gradients(s, m, t, sp, b->offset, b->elems, us, true);
-            if (unknown)
-                mark_gradients(s, m, t, sp, b->offset, b->elems);
-            continue;
-        }
-        if (ins->code == I_fill) {
-            share_gradients(s, m, t, sp, 0, sp->arena_bytes / 4,
-                            us * (double)sp->arena_bytes / (double)sp->bytes[MEM_gradients],
-                            false);
-            continue;
-        }
-        struct place_cost *p = place_of(s, m, t, owners[i]);
-        if (!p)
-            continue;
-        p->unknown |= unknown;
-        if (i < sp->seg[SEG_BACKWARD])
-            p->forward_us += us;
-        else if (i < sp->seg[SEG_UPDATE])
-            p->backward_us += us;
-        else if (before_norm)
-            p->reduce_us += us;
-        else
-            p->update_us += us;
-    }
-}
-
-static int64_t aligned(int64_t elems) {
-    return (4 * elems + 63) / 64 * 64;
-}
-
-/* Lifetimes of the temporaries of the update, [2 * buffer] first and last instruction.
- * (Those that the buffers tell are from before reductions were merged.) */
-static int *update_lifetimes(const struct stage_program *sp) {
-    int *life = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *life);
-    for (int b = 0; b < sp->n_buffers; b++)
-        life[2 * b] = -1;
-    for (int i = sp->seg[SEG_UPDATE]; i < sp->n_instrs; i++)
-        for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-            const struct instr *ins = &sp->instrs[i];
-            int b = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
-            if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
+/* Gradients that wait for the producer's turn, while the ops between it and its readers
+ * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
+ * the nearer of the two it is counted already. */
+static void add_waiting(struct search *s, struct table *t) {
+    struct graph *g = &s->graph;
+    const struct model *m = g->x.model;
+    for (int i = 0; i < g->xs.n_edges; i++) {
+        const struct edge *e = &g->xs.edges[i];
+        for (int k = 0; k < e->n && e->tensor >= 0; k++) {
+            int r = e->readers[k];
+            if (!op_is_legal(t, r) || r - e->origin < 2)
                 continue;
-            life[2 * b] = life[2 * b] < 0 ? i : life[2 * b];
-            life[2 * b + 1] = i;
-        }
-    return life;
-}
-
-/* What lives across the norm adds up over the parameters. */
-static void share_update_memory(struct search *s, const struct model *m, struct table *t,
-                                const struct stage_program *sp, const int *owners) {
-    int norm = sp->seg[SEG_UPDATE], *life = update_lifetimes(sp);
-    while (norm < sp->n_instrs && sp->instrs[norm].code != I_norm)
-        norm++;
-    int64_t *local =
-        mem_array((size_t)sp->n_instrs + 1, sizeof *local); /* by instruction */
-    for (int b = 0; b < sp->n_buffers; b++) {
-        int first = life[2 * b], last = life[2 * b + 1];
-        struct place_cost *p = first >= 0 ? place_of(s, m, t, owners[first]) : NULL;
-        if (first >= 0 && first < norm && last > norm) {
-            if (p)
-                p->update_kept_bytes += aligned(sp->buffers[b].elems);
-            continue;
-        }
-        for (int i = first; i >= 0 && i <= last; i++)
-            local[i] += aligned(sp->buffers[b].elems);
-    }
-    for (int i = sp->seg[SEG_UPDATE]; i < sp->n_instrs; i++) {
-        struct place_cost *p = place_of(s, m, t, owners[i]);
-        if (p && local[i] > p->update_temp_bytes)
-            p->update_temp_bytes = local[i];
-    }
-    free(local);
-    free(life);
-}
-
-/* Which ops read a kept value in the backward pass: all behind the one that made it? */
-static void find_readers(struct search *s, const struct model *m, struct table *t,
-                         const struct stage_program *sp, const int *owners) {
-    struct reader {
-        int first, last;
-    } *readers = mem_array((size_t)sp->n_buffers + 1, sizeof *readers);
-    for (int b = 0; b < sp->n_buffers; b++)
-        readers[b] = (struct reader){m->n_ops, -1};
-    for (int i = sp->seg[SEG_BACKWARD]; i < sp->seg[SEG_UPDATE]; i++)
-        for (int k = 0; k < INSTR_MAX_IN; k++) {
-            int b = sp->instrs[i].in.v[k];
-            if (b < 0)
-                continue;
-            readers[b].first = owners[i] < readers[b].first ? owners[i] : readers[b].first;
-            readers[b].last = owners[i] > readers[b].last ? owners[i] : readers[b].last;
-        }
-    for (int b = 0; b < sp->n_buffers; b++) {
-        const struct buffer *buf = &sp->buffers[b];
-        int owner = buf->first >= 0 && buf->first < sp->n_instrs ? owners[buf->first] : -1;
-        struct place_cost *p = owner >= 0 ? place_of(s, m, t, owner) : NULL;
-        if (!p || buf->mem != MEM_activations || readers[b].last < 0 ||
-            readers[b].first <= owner)
-            continue;
-        p->passed_bytes += aligned(buf->elems);
-        p->first_reader = readers[b].first - owner;
-        p->last_reader = readers[b].last - owner;
-    }
-    free(readers);
-}
-
-static void share_memory(struct search *s, const struct model *m, struct table *t,
-                         const struct stage_program *sp, const int *owners) {
-    int64_t temp_base =
-        sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
-    for (int b = 0; b < sp->n_buffers; b++) {
-        const struct buffer *buf = &sp->buffers[b];
-        if (buf->first < 0 || buf->first >= sp->seg[SEG_UPDATE])
-            continue;
-        struct place_cost *p = place_of(s, m, t, owners[buf->first]);
-        if (buf->mem == MEM_activations && p)
-            p->slot_bytes += aligned(buf->elems);
-        if (buf->mem != MEM_temporaries)
-            continue;
-        for (int i = buf->first; i <= buf->last; i++) {
-            struct place_cost *q = place_of(s, m, t, owners[i]);
-            int64_t top = buf->offset + aligned(buf->elems) - temp_base;
-            if (q && top > q->temp_bytes)
-                q->temp_bytes = top;
-        }
-    }
-    share_update_memory(s, m, t, sp, owners);
-    find_readers(s, m, t, sp, owners);
-    for (int i = 0; i < sp->n_params; i++) {
-        int64_t bytes = aligned(sp->buffers[sp->params[i].buffer].elems);
-        struct place_cost *p = place_of(s, m, t, m->params[sp->params[i].param].first_op);
-        if (p)
-            p->fixed_bytes += bytes;
-    }
-    for (int i = 0; i < sp->n_grads; i++) {
-        struct place_cost *p = place_of(s, m, t, m->params[sp->grads[i].param].first_op);
-        if (p)
-            p->fixed_bytes += aligned(sp->buffers[sp->grads[i].buffer].elems);
-    }
-    for (int i = 0; i < sp->n_states; i++) {
-        struct place_cost *p = place_of(s, m, t, m->params[sp->states[i].param].first_op);
-        if (p)
-            p->fixed_bytes += aligned(sp->buffers[sp->states[i].buffer].elems);
-    }
-}
-
-static void price_take(struct search *s, const struct plan *plan, int64_t elems,
-                       double us[2]) {
-    us[0] = cost_p2p_us(&s->cost, plan->devices, false, 4 * elems);
-    if (cluster_nodes(&s->p.cluster) > 1)
-        us[1] = cost_p2p_us(&s->cost, plan->devices, true, 4 * elems);
-}
-
-/* A tied parameter away from home is held once more, with its gradient: that goes home,
- * and the new value comes back. */
-static void price_ties(struct search *s, const struct model *m, struct table *t,
-                       const struct plan *plan) {
-    const struct stage *st = &plan->stages[0];
-    for (int i = 0; i < m->n_ops; i++) {
-        const struct model_op *op = &m->ops[i];
-        for (int k = 0; k < op->n_param; k++) {
-            if (op->param[k] < 0)
-                continue;
-            const struct shape *shape = &m->params[op->param[k]].shape;
-            int home = m->params[op->param[k]].first_op;
-            if (home == i)
-                continue;
-            struct extents sizes = model_extents(m, shape, plan->micro_batch);
-            struct placement p =
-                placement_operand(&st->mesh, &st->layouts[i], &op->param_map[k]);
-            int64_t n = placement_elements(&st->mesh, &sizes, p);
-            t->place[op->place].tied_bytes = 2 * aligned(n);
-            price_take(s, plan, n, t->place[op->place].tied_us);
-            const struct model_op *first = &m->ops[home];
-            for (int j = 0; j < first->n_param; j++)
-                if (first->param[j] == op->param[k])
-                    p = placement_operand(&st->mesh, &st->layouts[home],
-                                          &first->param_map[j]);
-            if (st->zero)
-                p = placement_scatter(&st->mesh, &sizes, p);
-            t->place[op->place].unknown_take |= search_lacks(s);
-            price_take(s, plan, placement_elements(&st->mesh, &sizes, p),
-                       t->place[m->ops[home].place].tied_us);
-            t->place[m->ops[home].place].unknown_take |= search_lacks(s);
+            const struct load *l = graph_node(g, &t->st, r, t->layouts);
+            double bytes = 4 * elements(s, t, e, r);
+            for (int j = e->origin + 1; j < r; j++) {
+                bool passed = false;
+                for (int q = 0; q < m->ops[r].n_in; q++)
+                    passed |= m->tensors[m->ops[r].in[q]].producer == j;
+                if (!passed || l->v[LOAD_backward] > 0)
+                    t->temp[j] += (int64_t)bytes;
+            }
         }
     }
 }
 
-/* Receiving and packing each op's result at a stage's edge. */
-static void price_boundaries(struct search *s, const struct model *m, struct table *t,
-                             const struct plan *plan) {
-    const struct stage *st = &plan->stages[0];
-    for (int i = 0; i + 1 < m->n_ops; i++) {
-        struct place_cost *p = place_of(s, m, t, i);
-        if (!p)
+static struct brief brief_of(const struct search *s, const struct table *t,
+                             const struct load *l) {
+    double m = (double)(s->p.batch / t->st.micro_batch);
+    return (struct brief){.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
+                                     (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
+                          .fixed = l->v[LOAD_fixed],
+                          .slot = l->v[LOAD_slot],
+                          .across = l->v[LOAD_across]};
+}
+
+static void fill_table(struct search *s, struct table *t) {
+    struct graph *g = &s->graph;
+    int n = g->x.model->n_ops;
+    for (int i = 0; i < n; i++)
+        t->illegal[i + 1] = t->illegal[i] + !is_legal(s, t, i);
+    add_waiting(s, t);
+    for (int i = 0; i < n; i++) {
+        int from = g->x.from[i], r = g->s.run_of[from];
+        struct load l = {0};
+        if (op_is_legal(t, i))
+            add_op(s, t, i, &l);
+        t->until[i + 1] = t->until[i];
+        load_add(&t->until[i + 1], &l, 1);
+        if (r < 0 || structure_instance(&g->s, from) != 1)
             continue;
-        const struct shape *shape = &m->tensors[m->ops[i].out[0]].shape;
-        struct extents sizes = model_extents(m, shape, plan->micro_batch);
-        struct placement place =
-            placement_result(&st->mesh, &st->layouts[i], &m->ops[i].out_map[0]);
-        place = placement_resolve(&st->mesh, &sizes, place);
-        int64_t n = placement_elements(&st->mesh, &sizes, place);
-        price_take(s, plan, n, p->take_us);
-        p->pack_us = cost_copy_us(&s->cost, n, n);
-        p->result_bytes = aligned(n);
-        p->unknown_take |= search_lacks(s);
+        load_add(&t->instance[r], &l, 1);
+        /* Behind the second instance stand those that are left out. */
+        const struct run *run = &g->s.runs[r];
+        if (from == run->first + 2 * run->period - 1 && run->count > 3)
+            load_add(&t->until[i + 1], &t->instance[r], run->count - 3);
     }
-}
-
-/* ---- making a table ------------------------------------------------------------------ */
-
-/* The setting as a plan of one stage for the small model. */
-static struct plan *table_plan(struct search *s, struct model *m,
-                               const struct search_stage *st, int64_t micro_batch,
-                               int first_rank, bool again) {
-    int bounds[2] = {0, m->n_ops};
-    struct plan *plan = plan_create(m, 1, bounds);
-    plan->batch = plan->micro_batch = micro_batch;
-    plan->optimizer = s->p.optimizer;
-    struct stage *out = &plan->stages[0];
-    search_mesh(st->devices, &out->mesh);
-    out->zero = st->zero;
-    for (int i = 0; i < m->n_ops; i++) {
-        out->layouts[i] = st->layout[m->ops[i].place];
-        out->recompute[i] =
-            again && m->ops[i].block >= 0 && (st->recompute >> m->ops[i].place & 1);
-    }
-    /* Layouts of ops that are not in the stage may not fit its devices: they do no work
-     * here. */
-    for (int i = 0; i < m->n_ops; i++)
-        if (layout_check(m, &m->ops[i], &out->mesh, &out->layouts[i], micro_batch, NULL) <
-            0)
-            memset(&out->layouts[i], PLACE_NONE, sizeof out->layouts[i]);
-    plan->devices = mesh_devices(&out->mesh);
-    out->first_rank = (int)cluster_alias(&s->p.cluster, first_rank, plan->devices);
-    return plan;
-}
-
-static void fill_table(struct search *s, const struct search_stage *st, int64_t micro_batch,
-                       int first_rank, bool again, struct table *t) {
-    struct model *m = s->small ? s->small : s->p.model;
-    struct plan *plan = table_plan(s, m, st, micro_batch, first_rank, again);
-    struct stage_program sp;
-    cost_forget(&s->cost);
-    stage_compile(plan, 0, &sp, NULL);
-    int *owners = find_owners(m, &sp);
-    share_times(s, m, t, plan, &sp, owners);
-    share_memory(s, m, t, &sp, owners);
-    price_ties(s, m, t, plan);
-    price_boundaries(s, m, t, plan);
-    free(owners);
-    stage_program_release(&sp);
-    plan_destroy(plan);
-    s->compiled++;
+    for (int i = 0; i <= n + g->s.n_runs; i++)
+        t->brief[i] = brief_of(s, t, &t->until[i]);
 }
 
 const struct table *search_table(struct search *s, const struct search_stage *st,
-                                 int64_t micro_batch, int first_rank, bool again) {
-    uint64_t key = table_key(s, st, micro_batch, first_rank, again);
-    struct table *t = s->cap_tables ? *find_slot(s, key) : NULL;
-    if (t)
-        return t;
-    t = mem_alloc(sizeof *t);
-    t->key = key;
-    fill_table(s, st, micro_batch, first_rank, again, t);
-    insert(s, t);
+                                 int64_t micro_batch, int first_rank) {
+    struct setting setting = setting_of(s, st, micro_batch, first_rank);
+    uint64_t key = memo_mix((uint64_t)(uintptr_t)st->layouts, (uint64_t)setting.devices);
+    key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
+    key = memo_mix(key, (uint64_t)setting.zero);
+    void **slot = memo_slot(&s->tables, key);
+    if (*slot)
+        return *slot;
+    struct table *t = table_make(s);
+    t->st = setting;
+    t->layouts = st->layouts;
+    fill_table(s, t);
+    *slot = t;
     return t;
+}
+
+void search_trim(struct search *s) {
+    if (s->table_bytes < MOST_TABLE_BYTES)
+        return;
+    memo_release(&s->tables, table_free);
+    s->table_bytes = 0;
+}
+
+void search_forget_tables(struct search *s) {
+    memo_release(&s->tables, table_free);
+}
+
+/* ---- stretches of the whole model ------------------------------------------------------ */
+
+/* The instances left out that stand before op i. */
+static int left_out(const struct structure *st, int i, int *run) {
+    *run = i < st->n_ops ? st->run_of[i] : -1;
+    if (*run < 0 || st->runs[*run].count <= 3)
+        return 0;
+    int j = structure_instance(st, i);
+    return j > 0 && j < st->runs[*run].count - 1 ? j - 1 : 0;
+}
+
+struct load table_until(const struct search *s, const struct table *t, int op) {
+    const struct graph *g = &s->graph;
+    int run, n = left_out(&g->s, op, &run);
+    struct load l = t->until[op < g->s.n_ops ? g->x.of[op] : g->x.model->n_ops];
+    if (n > 0)
+        load_add(&l, &t->instance[run], n);
+    return l;
+}
+
+struct brief table_brief(const struct search *s, const struct table *t, int op) {
+    const struct graph *g = &s->graph;
+    int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
+    struct brief b = t->brief[op < g->s.n_ops ? g->x.of[op] : end];
+    if (n > 0) {
+        const struct brief *more = &t->brief[end + 1 + run];
+        b.time_us += n * more->time_us;
+        b.fixed += n * more->fixed;
+        b.slot += n * more->slot;
+        b.across += n * more->across;
+    }
+    return b;
+}
+
+static int64_t largest(const int64_t *v, int first, int end) {
+    int64_t most = 0;
+    for (int i = first; i < end; i++)
+        most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+/* The ops of the excerpt that stand for ops first .. end-1 are a stretch of it, but where
+ * both ends lie in instances that the second one stands for. */
+int64_t table_temp(const struct search *s, const struct table *t, int first, int end,
+                   int64_t *update_temp) {
+    const struct graph *g = &s->graph;
+    int from = g->x.of[first], to = g->x.of[end - 1] + 1, r = g->s.run_of[first];
+    if (r >= 0 && r == g->s.run_of[end - 1] && to - from != end - first) {
+        const struct run *run = &g->s.runs[r];
+        int second = g->x.of[run->first + run->period];
+        from = from < second ? from : second;
+        to = to > second + run->period ? to : second + run->period;
+    } else if (r >= 0 && structure_instance(&g->s, first) > 0) {
+        /* Whole instances may follow the part of one. */
+        const struct run *run = &g->s.runs[r];
+        int second = g->x.of[run->first + run->period];
+        if (end - first >= run->period && from < second + run->period)
+            from = second;
+    }
+    *update_temp = largest(t->update_temp, from, to);
+    return largest(t->temp, from, to);
+}
+
+bool table_legal(const struct search *s, const struct table *t, int first, int end) {
+    const struct graph *g = &s->graph;
+    for (int i = first; i < end; i++) {
+        int r = g->s.run_of[i];
+        if (!op_is_legal(t, g->x.of[i]))
+            return false;
+        if (r < 0)
+            continue;
+        /* One instance speaks for all. */
+        const struct run *run = &g->s.runs[r];
+        if (i + 1 - run->period >= (first > run->first ? first : run->first))
+            i = run->first + run->period * run->count - 1;
+    }
+    return true;
 }

@@ -255,7 +255,6 @@ static bool random_candidate(struct search *s, struct candidate *c) {
     struct rng *r = &random_state;
     const struct search_problem *p = &s->p;
     int n_ops = p->model->n_ops, most = p->devices < 4 ? p->devices : 4, op = 0;
-    memset(c, 0, sizeof *c);
     c->n_stages = 1 + (int)rng_below(r, most);
     c->micro_batch = p->micro[rng_below(r, p->n_micro)];
     c->schedule = rng_below(r, 2) ? SCHEDULE_gpipe : SCHEDULE_1f1b;
@@ -269,10 +268,8 @@ static bool random_candidate(struct search *s, struct candidate *c) {
         op = behind ? (op > n_ops - behind ? n_ops - behind : op) : n_ops;
         st->end = op;
         st->zero = (int)rng_below(r, 2);
-        int level = (int)rng_below(r, RECOMPUTE_LEVELS);
-        st->recompute = search_recompute_places(s, level);
-        st->recompute_blocks =
-            level ? (int)rng_below(r, search_stage_blocks(s, st) + 1) : 0;
+        st->again_level = (int)rng_below(r, AGAIN_LEVELS);
+        st->again_blocks = (int)rng_below(r, search_stage_blocks(s, st) + 1);
         search_apply_style(
             s, st, c->micro_batch,
             (struct style){(int)rng_below(r, 3), (unsigned)rng_next(r), rng_below(r, 2)});
@@ -318,8 +315,8 @@ static int probe(struct search *s, struct err *err) {
     (void)err;
     struct estimates *e = &estimates;
     *e = (struct estimates){0};
+    struct candidate c = candidate_make(s);
     while (e->n < 200) {
-        struct candidate c;
         if (!random_candidate(s, &c))
             continue;
         struct score score = search_score(s, &c);
@@ -339,6 +336,7 @@ static int probe(struct search *s, struct err *err) {
         e->times[e->n] = fabs(time);
         e->memories[e->n++] = fabs(memory);
     }
+    candidate_release(&c);
     return 0;
 }
 
@@ -356,6 +354,7 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     if (!problem_open(sp, mc, dir, &p))
         return;
     p.memory_bytes = 1;
+    p.max_stages = 0;
     random_state = (struct rng){1, 0};
     search_run(&p, probe, &r, NULL);
     search_result_release(&r);

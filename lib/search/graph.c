@@ -1,0 +1,412 @@
+/* Windows: a few ops compiled as a stage.
+ *
+ * The plan at hand has two stages: the window, and everything else. The compiler sees to
+ * what is received, converted, kept, reduced and sent. */
+#include "search/graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void load_add(struct load *to, const struct load *l, double times) {
+    for (int i = 0; i < LOAD_PARTS; i++)
+        to->v[i] += times * l->v[i];
+    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
+        int k = 0;
+        while (k + 1 < LOAD_REDUCTIONS && to->reduce[k].axes &&
+               to->reduce[k].axes != l->reduce[i].axes)
+            k++;
+        if (!to->reduce[k].axes)
+            to->reduce[k].axes = l->reduce[i].axes;
+        to->reduce[k].elems += times * l->reduce[i].elems;
+    }
+    if (l->temp > to->temp)
+        to->temp = l->temp;
+    if (l->update_temp > to->update_temp)
+        to->update_temp = l->update_temp;
+}
+
+/* ---- compiling a window ---------------------------------------------------------------- */
+
+struct window {
+    int n;
+    const int *ops; /* of the excerpt, ascending */
+    const struct layout *layouts; /* by node */
+    const bool *again;            /* by node, or NULL */
+};
+
+static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {
+    struct stage *stage = &g->stages[0];
+    graph_mesh(st->devices, &stage->mesh);
+    stage->first_rank = st->first_rank;
+    stage->zero = st->zero;
+    stage->n_ops = w->n;
+    for (int i = 0; i < w->n; i++) {
+        int node = g->x.node_of[w->ops[i]];
+        stage->ops[i] = w->ops[i];
+        stage->layouts[i] = w->layouts[node];
+        stage->recompute[i] = w->again && w->again[node];
+        g->plan.stage_of[w->ops[i]] = 0;
+    }
+    g->plan.batch = g->plan.micro_batch = st->micro_batch;
+}
+
+static void clear_stage(struct graph *g) {
+    for (int i = 0; i < g->stages[0].n_ops; i++)
+        g->plan.stage_of[g->stages[0].ops[i]] = 1;
+}
+
+static void count_reduction(struct load *l, unsigned axes, double elems) {
+    struct load one = {.reduce = {{axes, elems}}};
+    load_add(l, &one, 1);
+}
+
+static bool is_gradient(const struct stage_program *sp, int buffer) {
+    return buffer >= 0 && sp->buffers[buffer].mem == MEM_gradients;
+}
+
+static void add_instr(struct graph *g, const struct stage_program *sp, int i, bool *norm,
+                      struct load *l) {
+    const struct instr *ins = &sp->instrs[i];
+    bool update = i >= sp->seg[SEG_UPDATE];
+    if (ins->code == I_norm) {
+        *norm = true;
+        g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;
+        cost_forget(g->cost);
+    } else if (update && ins->code == I_all_reduce && is_gradient(sp, ins->in.all_reduce.x)) {
+        count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);
+    } else if (ins->code == I_fill) {
+        l->v[LOAD_filled] += (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
+    } else {
+        double us = cost_instr(g->cost, &g->plan, sp, ins).us;
+        l->v[!update                     ? i < sp->seg[SEG_BACKWARD] ? LOAD_forward
+                                                                     : LOAD_backward
+             : *norm ? LOAD_update
+                     : LOAD_before_norm] += us;
+        if (g->cost->n_missing) {
+            l->v[LOAD_missing]++;
+            cost_forget(g->cost);
+        }
+    }
+}
+
+/* Lifetimes in the update: those that the buffers tell are from before reductions were
+ * merged. */
+static void count_update_memory(const struct stage_program *sp, struct load *l) {
+    int from = sp->seg[SEG_UPDATE], n = sp->n_instrs - from, norm = from;
+    int *first = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *first);
+    int *last = first + sp->n_buffers;
+    int64_t *held = mem_array((size_t)n + 1, sizeof *held);
+    while (norm < sp->n_instrs && sp->instrs[norm].code != I_norm)
+        norm++;
+    for (int i = from; i < sp->n_instrs; i++)
+        for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
+            const struct instr *ins = &sp->instrs[i];
+            int b = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
+            if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
+                continue;
+            first[b] = first[b] ? first[b] : i;
+            last[b] = i;
+        }
+    for (int b = 0; b < sp->n_buffers; b++) {
+        int64_t bytes = buffer_bytes(&sp->buffers[b]);
+        if (first[b] && first[b] < norm && last[b] > norm)
+            l->v[LOAD_across] += (double)bytes;
+        else
+            for (int i = first[b]; i && i <= last[b]; i++)
+                held[i - from] += bytes;
+    }
+    for (int i = 0; i < n; i++)
+        if (held[i] > l->update_temp)
+            l->update_temp = held[i];
+    free(held);
+    free(first);
+}
+
+static void count_memory(const struct stage_program *sp, struct load *l) {
+    l->v[LOAD_slot] = (double)sp->slot_bytes;
+    l->v[LOAD_fixed] = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
+                                sp->bytes[MEM_optimizer]);
+    int64_t base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
+    for (int b = 0; b < sp->n_buffers; b++) {
+        const struct buffer *buf = &sp->buffers[b];
+        if (buf->mem != MEM_temporaries || buf->first < 0 ||
+            buf->first >= sp->seg[SEG_UPDATE])
+            continue;
+        int64_t top = buf->offset - base + buffer_bytes(buf);
+        l->temp = top > l->temp ? top : l->temp;
+    }
+    count_update_memory(sp, l);
+}
+
+static struct load compile_window(struct graph *g, const struct setting *st,
+                                  const struct window *w) {
+    struct stage_program sp;
+    struct load l = {0};
+    bool norm = false;
+    set_stage(g, st, w);
+    cost_forget(g->cost);
+    stage_compile(&g->plan, 0, &sp, NULL);
+    for (int i = 0; i < sp.n_instrs; i++)
+        add_instr(g, &sp, i, &norm, &l);
+    count_memory(&sp, &l);
+    stage_program_release(&sp);
+    clear_stage(g);
+    g->compiled++;
+    return l;
+}
+
+double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
+                       double elems, bool *missing) {
+    struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
+    struct instr ins = instr_init(axes ? I_all_reduce : I_fill);
+    ins.axes = axes;
+    ins.n.v[0] = (int64_t)elems;
+    graph_mesh(st->devices, &g->stages[0].mesh);
+    g->stages[0].first_rank = st->first_rank;
+    cost_forget(g->cost);
+    double us = elems >= 1 ? cost_instr(g->cost, &g->plan, &sp, &ins).us : 0;
+    *missing |= g->cost->n_missing > 0;
+    cost_forget(g->cost);
+    return us;
+}
+
+/* ---- keeping what was compiled --------------------------------------------------------- */
+
+static uint64_t setting_hash(const struct setting *st, uint64_t h) {
+    h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    return memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
+}
+
+static uint64_t layout_word(const struct layout *l) {
+    uint64_t word = 0;
+    memcpy(&word, l, sizeof *l);
+    return word;
+}
+_Static_assert(sizeof(struct layout) <= 8, "a layout is one word");
+
+const struct load *graph_node(struct graph *g, const struct setting *st, int op,
+                              const struct layout *layouts) {
+    uint64_t key = memo_mix(setting_hash(st, g->xs.alike[op]),
+                            layout_word(&layouts[g->x.node_of[op]]));
+    void **slot = memo_slot(&g->loads, key);
+    if (!*slot) {
+        struct load *l = mem_alloc(sizeof *l);
+        *l = compile_window(g, st, &(struct window){1, &op, layouts, NULL});
+        *slot = l;
+    }
+    return *slot;
+}
+
+/* ---- edges ----------------------------------------------------------------------------- */
+
+/* Readers that are alike, have one layout, and read the tensor alike. */
+struct group {
+    int node;
+    uint64_t alike;
+    int m; /* so many of them */
+};
+enum { MAX_GROUPS = 32, MOST_ALIKE = 3 };
+
+struct members {
+    const struct edge *small; /* the edge in the excerpt */
+    int origin;               /* in the excerpt, -1 = outside */
+    int n_groups;
+    struct group groups[MAX_GROUPS];
+};
+
+/* The operands of an op that are this tensor, as bits. */
+static uint64_t read_as(const struct model *m, int op, const struct edge *e) {
+    const struct model_op *o = &m->ops[op];
+    uint64_t bits = 0;
+    for (int k = 0; k < o->n_in; k++)
+        bits |= (uint64_t)(o->in[k] == e->tensor) << k;
+    for (int k = 0; k < o->n_param; k++)
+        bits |= (uint64_t)(o->param[k] == e->param) << (k + 32);
+    return bits;
+}
+
+static void add_member(struct graph *g, struct members *mb, const struct edge *e, int op) {
+    int small = g->x.of[op], node = g->x.node_of[small], i = 0;
+    uint64_t alike = memo_mix(g->s.alike[op], read_as(g->whole, op, e));
+    while (i < mb->n_groups &&
+           (mb->groups[i].node != node || mb->groups[i].alike != alike))
+        i++;
+    if (i == MAX_GROUPS)
+        return;
+    if (i == mb->n_groups)
+        mb->groups[mb->n_groups++] = (struct group){node, alike, 0};
+    mb->groups[i].m++;
+}
+
+const struct edge *graph_small_edge(const struct graph *g, const struct edge *e) {
+    int64_t which = e - &g->s.edges[g->s.edges_of[e->origin]];
+    return &g->xs.edges[g->xs.edges_of[g->x.of[e->origin]] + which];
+}
+
+static int find_members(struct graph *g, const struct edge *e, int first, int end,
+                        struct members *mb) {
+    int n = 0;
+    *mb = (struct members){
+        .small = graph_small_edge(g, e),
+        .origin = e->origin >= first && e->origin < end ? g->x.of[e->origin] : -1};
+    for (int i = edge_reader_from(e, first); i < e->n && e->readers[i] < end; i++, n++)
+        add_member(g, mb, e, e->readers[i]);
+    return n + (mb->origin >= 0);
+}
+
+/* Ops of the excerpt for these members, with at most as many of each group as said. */
+static int choose_ops(struct graph *g, const struct members *mb, const int *most, int *ops) {
+    int n = 0, taken[MAX_GROUPS] = {0};
+    if (mb->origin >= 0)
+        ops[n++] = mb->origin;
+    for (int i = 0; i < mb->small->n && n < MAX_GROUPS * MOST_ALIKE; i++) {
+        int op = mb->small->readers[i], node = g->x.node_of[op], k = 0;
+        uint64_t alike =
+            memo_mix(g->xs.alike[op], read_as(g->x.model, op, mb->small));
+        while (k < mb->n_groups &&
+               (mb->groups[k].node != node || mb->groups[k].alike != alike))
+            k++;
+        if (k < mb->n_groups && taken[k] < most[k]) {
+            taken[k]++;
+            ops[n++] = op;
+        }
+    }
+    return n;
+}
+
+/* Together, less each alone; `temp` is that of all together. */
+static struct load joint_load(struct graph *g, const struct setting *st,
+                              const struct members *mb, const int *most,
+                              const struct layout *layouts) {
+    int ops[MAX_GROUPS * MOST_ALIKE + 1], n = choose_ops(g, mb, most, ops);
+    struct load l = compile_window(g, st, &(struct window){n, ops, layouts, NULL});
+    int64_t temp = l.temp, update_temp = l.update_temp;
+    for (int i = 0; i < n; i++)
+        load_add(&l, graph_node(g, st, ops[i], layouts), -1);
+    l.temp = temp;
+    l.update_temp = update_temp;
+    return l;
+}
+
+/* More than three readers of a kind: each further one is as the third. */
+static struct load edge_load(struct graph *g, const struct setting *st,
+                             const struct members *mb, const struct layout *layouts) {
+    int most[MAX_GROUPS] = {0};
+    for (int i = 0; i < mb->n_groups; i++)
+        most[i] = mb->groups[i].m < MOST_ALIKE ? mb->groups[i].m : MOST_ALIKE;
+    struct load base = joint_load(g, st, mb, most, layouts), l = base;
+    for (int i = 0; i < mb->n_groups; i++) {
+        double more = mb->groups[i].m - MOST_ALIKE;
+        if (more <= 0)
+            continue;
+        most[i]--;
+        struct load fewer = joint_load(g, st, mb, most, layouts);
+        most[i]++;
+        load_add(&l, &base, more);
+        load_add(&l, &fewer, -more);
+    }
+    return l;
+}
+
+static uint64_t members_hash(const struct graph *g, const struct members *mb,
+                             const struct layout *layouts, uint64_t h) {
+    h = memo_mix(h, (uint64_t)(mb->small->param >= 0) << 1 | (mb->origin >= 0));
+    h = memo_mix(h, g->xs.alike[mb->small->origin]);
+    h = memo_mix(h, (uint64_t)(mb->small - &g->xs.edges[g->xs.edges_of[mb->small->origin]]));
+    if (mb->origin >= 0)
+        h = memo_mix(h, layout_word(&layouts[g->x.node_of[mb->origin]]));
+    for (int i = 0; i < mb->n_groups; i++) {
+        h = memo_mix(memo_mix(h, mb->groups[i].alike), (uint64_t)mb->groups[i].m);
+        h = memo_mix(h, layout_word(&layouts[mb->groups[i].node]));
+    }
+    return h;
+}
+
+const struct load *graph_edge(struct graph *g, const struct setting *st, const struct edge *e,
+                              int first, int end, const struct layout *layouts) {
+    static const struct load nothing;
+    struct members mb;
+    if (find_members(g, e, first, end, &mb) < 2)
+        return &nothing;
+    uint64_t key = members_hash(g, &mb, layouts, setting_hash(st, 7));
+    void **slot = memo_slot(&g->loads, key);
+    if (*slot)
+        return *slot;
+    struct load *l = mem_alloc(sizeof *l);
+    *l = edge_load(g, st, &mb, layouts);
+    /* Compiling the members may have moved the table. */
+    *memo_slot(&g->loads, key) = l;
+    return l;
+}
+
+const struct load *graph_again(struct graph *g, const struct setting *st, int first, int end,
+                               const bool *again, const struct layout *layouts) {
+    uint64_t key = memo_mix(memo_mix(setting_hash(st, 9), (uint64_t)first), (uint64_t)end);
+    for (int i = first; i < end; i++) {
+        int node = g->x.node_of[i];
+        key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);
+    }
+    void **slot = memo_slot(&g->loads, key);
+    if (*slot)
+        return *slot;
+    struct load *l = mem_alloc(sizeof *l);
+    int *ops = mem_array((size_t)(end - first), sizeof *ops);
+    for (int i = first; i < end; i++)
+        ops[i - first] = i;
+    *l = compile_window(g, st, &(struct window){end - first, ops, layouts, again});
+    struct load plain =
+        compile_window(g, st, &(struct window){end - first, ops, layouts, NULL});
+    load_add(l, &plain, -1);
+    free(ops);
+    *slot = l;
+    return l;
+}
+
+/* ---- setting up ------------------------------------------------------------------------ */
+
+void graph_mesh(int devices, struct mesh *mesh) {
+    int factors[32], n = 0;
+    for (int f = 2; devices > 1; f++)
+        for (; devices % f == 0; devices /= f)
+            factors[n++] = f;
+    *mesh = (struct mesh){.n_axes = n < MESH_MAX_AXES ? n : MESH_MAX_AXES};
+    for (int i = 0, a; i < n; i++) {
+        /* The largest factor outermost: what is split finely is split among near devices. */
+        a = i < n - mesh->n_axes ? 0 : i - (n - mesh->n_axes);
+        mesh->size[a] = (mesh->size[a] ? mesh->size[a] : 1) * factors[n - 1 - i];
+        snprintf(mesh->name[a], MESH_MAX_NAME, "%c", 'a' + a);
+    }
+}
+
+void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
+                enum optimizer optimizer) {
+    *g = (struct graph){.whole = m, .cost = cost};
+    structure_find(m, &g->s);
+    excerpt_make(m, &g->s, &g->x);
+    structure_find(g->x.model, &g->xs);
+    int n = g->x.model->n_ops;
+    g->plan = (struct plan){.model = g->x.model,
+                            .schedule = SCHEDULE_gpipe,
+                            .optimizer = optimizer,
+                            .n_stages = 2,
+                            .stages = g->stages,
+                            .devices = devices};
+    g->plan.stage_of = mem_array((size_t)n, sizeof *g->plan.stage_of);
+    for (int i = 0; i < n; i++)
+        g->plan.stage_of[i] = 1;
+    g->stages[0].ops = mem_array((size_t)n, sizeof *g->stages[0].ops);
+    g->stages[0].layouts = mem_array((size_t)n, sizeof *g->stages[0].layouts);
+    g->stages[0].recompute = mem_array((size_t)n, sizeof *g->stages[0].recompute);
+}
+
+void graph_release(struct graph *g) {
+    memo_release(&g->loads, free);
+    free(g->plan.stage_of);
+    free(g->stages[0].ops);
+    free(g->stages[0].layouts);
+    free(g->stages[0].recompute);
+    structure_release(&g->xs);
+    excerpt_release(&g->x);
+    structure_release(&g->s);
+}

@@ -1,0 +1,103 @@
+/* graph.h - the strategy graph: what every op costs under every layout, and what it costs
+ * or saves to have ops that share a tensor in one stage.
+ *
+ * A node is an op of a distinct block (all instances of a run are one node), a strategy of
+ * it a layout. A load is what something asks of a stage: times, and bytes by when they are
+ * held. The load of a node is that of the op compiled as a stage of its own; the load of an
+ * edge is that of its ops compiled together, less their own. So the load of a stage is the
+ * sum of its nodes and of the edges inside it, and what crosses the stage's bounds needs no
+ * rule of its own. Everything is compiled by the compiler, priced by lib/cost, and kept by
+ * what is alike: a hundred layers cost as much as two.
+ *
+ *     struct graph g;
+ *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw);
+ *     const struct load *l = graph_node(&g, &setting, op, layouts);
+ *     graph_release(&g);
+ */
+#ifndef WEFT_GRAPH_H
+#define WEFT_GRAPH_H
+
+#include "cost/cost.h"
+#include "search/memo.h"
+#include "search/structure.h"
+
+/* What adds up. Times in us: of one micro-batch, and of the update before and behind the
+ * norm; gradients that are reduced in one go with others are elements, see `reduce`. */
+#define LOADS(X)                                                                           \
+    X(forward)                                                                             \
+    X(backward)                                                                            \
+    X(before_norm)                                                                         \
+    X(update)                                                                              \
+    X(missing)    /* instructions that the profile lacks */                                \
+    X(fixed)      /* bytes of parameters, gradients, optimizer state */                    \
+    X(slot)       /* bytes kept per micro-batch in flight */                               \
+    X(across)     /* bytes of the update's temporaries that live across the norm */        \
+    X(filled)     /* elements of gradients, set to zero in one go */
+enum load_part {
+#define X(id) LOAD_##id,
+    LOADS(X)
+#undef X
+        LOAD_PARTS
+};
+
+enum { LOAD_REDUCTIONS = 4 };
+
+struct load {
+    double v[LOAD_PARTS];
+    struct reduction {
+        unsigned axes; /* 0 = free */
+        double elems;
+    } reduce[LOAD_REDUCTIONS]; /* of gradients */
+    /* Bytes of temporaries: the most that are held at once in forward and backward, and in
+     * the update besides those across the norm. These do not add up. */
+    int64_t temp, update_temp;
+};
+void load_add(struct load *to, const struct load *l, double times);
+
+/* What a stage has besides its layouts. */
+struct setting {
+    int devices;
+    int64_t micro_batch;
+    int first_rank; /* in its node */
+    int zero;
+};
+
+struct graph {
+    const struct model *whole;
+    struct structure s;       /* of the whole model */
+    struct excerpt x;
+    struct structure xs;      /* of the excerpt: its edges */
+    struct cost *cost;        /* borrowed */
+    struct plan plan;         /* scratch: stage 0 is what is compiled */
+    struct stage stages[2];
+    int64_t compiled;         /* windows */
+    double norm_us;           /* of the gradient norm over all devices */
+    struct memo loads;
+};
+
+/* devices: of the whole job. The model and the costs are borrowed. */
+void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
+                enum optimizer optimizer);
+void graph_release(struct graph *g);
+
+/* The mesh of so many devices: one axis per prime factor, so that any split of the devices
+ * among dims is a layout; where there are more factors than axes, the first one takes
+ * several. */
+void graph_mesh(int devices, struct mesh *mesh);
+
+/* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
+const struct load *graph_node(struct graph *g, const struct setting *st, int op,
+                              const struct layout *layouts);
+/* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
+const struct load *graph_edge(struct graph *g, const struct setting *st, const struct edge *e,
+                              int first, int end, const struct layout *layouts);
+/* The excerpt's edge for an edge of the whole model. */
+const struct edge *graph_small_edge(const struct graph *g, const struct edge *e);
+/* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
+const struct load *graph_again(struct graph *g, const struct setting *st, int first, int end,
+                               const bool *again, const struct layout *layouts);
+/* One collective over gradients, or their filling (axes 0). */
+double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
+                       double elems, bool *missing);
+
+#endif

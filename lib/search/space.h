@@ -1,0 +1,92 @@
+/* space.h - candidates: what algorithms move, score and compare.
+ *
+ *     struct candidate c = candidate_make(s);
+ *     if (search_even(s, 4, micro_batch, style, &c) && search_legal(s, &c))
+ *         struct score score = search_score(s, &c);        // remembered if it is good
+ *     candidate_release(&c);
+ */
+#ifndef WEFT_SPACE_H
+#define WEFT_SPACE_H
+
+#include "search/graph.h"
+#include "search/search.h"
+
+/* One stage of a candidate. */
+struct search_stage {
+    int first, end; /* ops first .. end-1 */
+    int devices;
+    int zero;
+    int again_level;  /* which ops are made again, below */
+    int again_blocks; /* in so many instances of blocks from the first op on */
+    const struct layout *layouts; /* by node; kept by search_layouts */
+};
+
+struct candidate {
+    int n_stages;
+    int64_t micro_batch;
+    enum schedule schedule;
+    struct search_stage *stages; /* room for search_max_stages */
+};
+
+struct candidate candidate_make(const struct search *s);
+void candidate_release(struct candidate *c);
+void candidate_copy(struct candidate *to, const struct candidate *from);
+uint64_t candidate_hash(const struct candidate *c);
+
+struct score {
+    double time_us;
+    int64_t overflow;     /* bytes beyond the memory on the fullest device, 0 = fits */
+    int slowest, fullest; /* stages that bound time and memory */
+    bool unknown;         /* the profile lacks shapes of it */
+};
+/* Known; fits better; or is faster. */
+bool score_better(const struct score *a, const struct score *b);
+
+const struct search_problem *search_problem_of(const struct search *s);
+int search_max_stages(const struct search *s);
+/* Time is up, or the user interrupted. */
+bool search_stopped(struct search *s);
+void search_mark_complete(struct search *s, double space);
+
+/* Can the candidate be compiled: every op's layout splits evenly? */
+bool search_legal(struct search *s, const struct candidate *c);
+/* Scores a legal candidate, and remembers it if it is one of the best; the best one is
+ * compiled and simulated every now and then. Only stages not met before are worked out. */
+struct score search_score(struct search *s, const struct candidate *c);
+
+/* ---- layouts --------------------------------------------------------------------------- */
+
+/* How a stage is laid out: of its mesh axes the inner `model_axes` split inner dims (heads,
+ * ffn, vocab: those that no tensor between blocks has), the outer ones the batch. */
+struct style {
+    int model_axes;
+    unsigned inner; /* which of the model's inner dims may be split, bit i = inner dim i */
+    bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
+};
+int search_inner_dims(const struct search *s); /* how many */
+bool search_has_sequence(const struct search *s);
+int search_mesh_axes(int devices);
+/* Lays the stage out; what does not divide stays whole. */
+void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
+                        struct style style);
+/* The style that a stage seems to have; good enough to lay it out again on other devices. */
+struct style search_style_of(const struct search *s, const struct search_stage *st);
+/* A lasting copy of layouts by node, the same for the same layouts. */
+const struct layout *search_layouts(struct search *s, const struct layout *layouts);
+
+/* Recompute: 0 none, 1 what is cheap to make again, 2 all but what leaves the block. */
+enum { AGAIN_LEVELS = 3 };
+/* Instances of blocks that a stage touches. */
+int search_stage_blocks(const struct search *s, const struct search_stage *st);
+
+/* ---- whole candidates ------------------------------------------------------------------ */
+
+/* Ops and devices as even as possible. */
+bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
+                 struct candidate *out);
+/* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
+ * with as few blocks made again as will do; devices and layouts stay. False when nothing
+ * fits. */
+bool search_balance(struct search *s, struct candidate *c);
+
+#endif

@@ -1,0 +1,62 @@
+/* structure.h - what in a model is alike, and which stretches of it repeat.
+ *
+ * Two ops are alike when the compiler treats them alike whatever stands around them: same
+ * kind, attributes, shapes, and parameters shared or not. A run is a stretch of ops that
+ * repeats: op i and op i + period are alike and read the same tensors, or tensors that lie
+ * equally far back. Runs are found in the graph, not in the file, so a model that was
+ * written out layer by layer has them too; a graph without any is a list of single ops.
+ *
+ * An edge is what ops share: a tensor with the op that makes it and those that read it, or
+ * a parameter with its home and its other users.
+ *
+ * The excerpt is a model of the first, the second and the last instance of each run, and
+ * everything else: what is worked out for it holds for the whole model.
+ */
+#ifndef WEFT_STRUCTURE_H
+#define WEFT_STRUCTURE_H
+
+#include "model/model.h"
+
+struct run {
+    int first, period, count; /* ops first .. first + period * count - 1 */
+};
+
+struct edge {
+    int origin;        /* op that makes the tensor, or home of the parameter */
+    int tensor, param; /* one of them; the other -1 */
+    int n;             /* readers, or further users */
+    const int *readers; /* ops, ascending, each once */
+};
+
+struct structure {
+    int n_ops;
+    uint64_t *alike; /* [n_ops] equal for ops that are alike */
+    int n_runs;
+    struct run *runs; /* in order, apart from each other */
+    int *run_of;      /* [n_ops] or -1 */
+    int n_edges;
+    struct edge *edges; /* by origin */
+    int *edges_of;      /* [n_ops + 1] edges of op i: edges_of[i] .. edges_of[i + 1] - 1 */
+    int n_readers, *readers; /* of all edges */
+};
+
+void structure_find(const struct model *m, struct structure *s);
+void structure_release(struct structure *s);
+
+/* The instance of its run that an op stands in. */
+int structure_instance(const struct structure *s, int op);
+
+/* The first reader at or behind op `first`; e->n if there is none. */
+int edge_reader_from(const struct edge *e, int first);
+
+struct excerpt {
+    struct model *model; /* shares names and dims with the whole one */
+    int *of;             /* [ops of the whole model] the op of the excerpt for it */
+    int *from;           /* [ops of the excerpt] one op of the whole model that it is */
+    int n_nodes;         /* ops that are told apart: one for all instances of a run */
+    int *node_of;        /* [ops of the excerpt] */
+};
+void excerpt_make(const struct model *m, const struct structure *s, struct excerpt *x);
+void excerpt_release(struct excerpt *x);
+
+#endif
