@@ -14,15 +14,16 @@
 
 /* What an instruction needs besides operands and shape; zero where it does not concern it. */
 struct device_args {
-    int64_t first;           /* vocabulary index of the first local row or column */
-    bool skip_bias;          /* linear: another rank of the group adds the bias */
-    float eps;               /* layer norm */
-    float scale;             /* cross_entropy_dx: 1 / number of targets */
-    struct kernel_box box;   /* dropout: the block in the whole tensor */
-    float rate;              /* dropout */
-    uint64_t seed, stream;   /* dropout */
-    const struct copy *copy; /* copy */
-    int64_t src_offset;      /* copy: floats, from the rank's coordinate */
+    int64_t first;                   /* vocabulary index of the first local row or column */
+    bool skip_bias;                  /* linear: another rank of the group adds the bias */
+    float eps;                       /* layer norm */
+    float scale;                     /* cross_entropy_dx: 1 / number of targets */
+    struct kernel_box box;           /* dropout: the block in the whole tensor */
+    float rate;                      /* dropout */
+    uint64_t seed, stream;           /* dropout */
+    const struct copy *copy;         /* copy */
+    const struct matrices *matrices; /* matmul, matmul_dw */
+    int64_t src_offset;              /* copy: floats, from the rank's coordinate */
     float grad_scale, lr, beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd */
     int64_t step;                                                 /* adamw, from 1 */
 };

@@ -181,6 +181,8 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         a->src_offset =
             mesh_group_index(x->sp->mesh, ins->axes, x->rp.coord) * ins->copy.src_step;
         break;
+    case I_matmul:
+    case I_matmul_dw: a->matrices = &ins->matrices; break;
     case I_adamw:
     case I_sgd:
         a->beta1 = (float)x->opt.beta1;

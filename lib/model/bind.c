@@ -187,40 +187,119 @@ static bool has(const struct shape *s, int dim) {
     return false;
 }
 
-/* Is `list` a's dims that stand in (or out of) `in`, in order, then b's? */
-static bool is_concat(const struct shape *list, const struct shape *a,
-                      const struct shape *b) {
-    if (list->rank != a->rank + b->rank)
-        return false;
-    return !memcmp(list->dim, a->dim, sizeof *a->dim * (size_t)a->rank) &&
-           !memcmp(list->dim + a->rank, b->dim, sizeof *b->dim * (size_t)b->rank);
-}
-
-static struct shape pick(const struct shape *s, const struct shape *other, bool present) {
+/* The dims of s that stand in a (or not) and in b (or not), in order. */
+static struct shape pick(const struct shape *s, const struct shape *a, bool in_a,
+                         const struct shape *b, bool in_b) {
     struct shape out = {0};
     for (int i = 0; i < s->rank; i++)
-        if (has(other, s->dim[i]) == present)
+        if (has(a, s->dim[i]) == in_a && has(b, s->dim[i]) == in_b)
             out.dim[out.rank++] = s->dim[i];
     return out;
 }
 
-/* x[M.., K..] W[K.., N..] (or W[N.., K..]) = y[M.., N..]: one matrix product. */
+static bool same_dims(const struct shape *a, const struct shape *b) {
+    return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
+}
+
+/* Do these dims stand side by side in s? */
+static bool is_run(const struct shape *s, const struct shape *dims) {
+    int at = 0;
+    while (dims->rank && at < s->rank && s->dim[at] != dims->dim[0])
+        at++;
+    return at + dims->rank <= s->rank &&
+           !memcmp(s->dim + at, dims->dim, sizeof *s->dim * (size_t)dims->rank);
+}
+
+/* Dims that a and b share and c lacks are one index of a matrix: they stand in both as one run in
+ * one order. */
+static int check_index(const struct shape *a, const char *a_name, const struct shape *b,
+                       const char *b_name, const struct shape *c, struct err *err) {
+    struct shape in_a = pick(a, b, true, c, false), in_b = pick(b, a, true, c, false);
+    if (same_dims(&in_a, &in_b) && is_run(a, &in_a) && is_run(b, &in_b))
+        return 0;
+    return err_input(
+        err,
+        "%s: the dims that it shares with %s alone must stand side by side, in "
+        "the same order in both",
+        b_name, a_name);
+}
+
+static int position(const struct shape *s, int dim) {
+    int i = 0;
+    while (s->dim[i] != dim)
+        i++;
+    return i;
+}
+
+/* Runs of dims that stand in all three, neighbours in all of them. */
+static int count_runs(const struct shape *x, const struct shape *w, const struct shape *y) {
+    const struct shape *all[] = {x, w, y};
+    struct shape counted = pick(x, w, true, y, true);
+    int runs = counted.rank > 0;
+    for (int i = 1; i < counted.rank; i++) {
+        bool apart = false;
+        for (int t = 0; t < 3; t++)
+            apart |= position(all[t], counted.dim[i]) !=
+                     position(all[t], counted.dim[i - 1]) + 1;
+        runs += apart;
+    }
+    return runs;
+}
+
+/* Every dim stands in two or three of x, w and y; the matrices are not scattered, and no more than
+ * two runs of dims count them off. */
+static int check_products(const struct binding *b, const struct shape *x,
+                          const struct shape *w, const char *w_name, const struct shape *y,
+                          struct err *err) {
+    const struct shape *all[] = {x, w, y};
+    const char *const names[] = {"x", w_name, "y"};
+    for (int t = 0; t < 3; t++) {
+        const struct shape *s = all[t], *p = all[(t + 1) % 3], *q = all[(t + 2) % 3];
+        for (int i = 0; i < s->rank; i++)
+            if (!has(p, s->dim[i]) && !has(q, s->dim[i]))
+                return err_input(err, "%s: \"%.64s\" stands in no other tensor of the op",
+                                 names[t], b->dims[s->dim[i]].name);
+        struct shape counted = pick(s, p, true, q, true), other = pick(p, s, true, q, true);
+        if (!same_dims(&counted, &other))
+            return err_input(err,
+                             "%s: the dims that stand in all three must have one order",
+                             names[(t + 1) % 3]);
+        if (counted.rank && counted.rank < s->rank &&
+            s->dim[s->rank - 1] == counted.dim[counted.rank - 1])
+            return err_input(err, "%s: the last dim must not stand in all three", names[t]);
+    }
+    int runs = count_runs(x, w, y);
+    if (runs > 2)
+        return err_input(err,
+                         "%s: the dims that stand in all three form %d runs, at most 2",
+                         w_name, runs);
+    if (check_index(x, "x", y, "y", w, err) < 0 ||
+        check_index(w, w_name, y, "y", x, err) < 0)
+        return -1;
+    return check_index(x, "x", w, w_name, y, err);
+}
+
+/* A bias is added where the result is rows of what the weight adds: x[M.., K..] and y[M.., N..]. */
+static int check_bias(const struct shape *x, const struct shape *y,
+                      const struct shape *bias, struct err *err) {
+    struct shape m = pick(y, x, true, x, true), n = pick(y, x, false, x, false);
+    if (same_dims(bias, &n) && !memcmp(y->dim, m.dim, sizeof *m.dim * (size_t)m.rank) &&
+        !memcmp(x->dim, m.dim, sizeof *m.dim * (size_t)m.rank))
+        return 0;
+    return err_input(err, "bias: expected the dims that the weight adds, at the end of y");
+}
+
+/* y[B, M, N] = sum over K of x[B, M, K] w[B, K, N], the dims of each in (almost) any order. */
 static int bind_einsum(struct binding *b, const struct slot_shapes *shapes,
                        const struct slot *slots, int n, struct model_op *op,
                        struct err *err) {
-    const struct shape *x = shapes->in[0], *w = shapes->param[0], *y = shapes->out[0];
-    struct shape m = pick(x, y, true), k = pick(x, y, false), fresh = pick(y, x, false);
-    if (!is_concat(x, &m, &k))
-        return err_input(err, "x: the dims of the operand must be those shared with the "
-                              "result, then those summed over");
-    if (!is_concat(y, &m, &fresh))
-        return err_input(err, "y: the dims of the result must be those shared with the "
-                              "operand, then those of the weight");
-    if (!is_concat(w, &k, &fresh) && !is_concat(w, &fresh, &k))
-        return err_input(err, "weight: expected the summed dims then the new ones, or the "
-                              "reverse");
-    if (shapes->param[1] && memcmp(shapes->param[1], &fresh, sizeof fresh))
-        return err_input(err, "bias: expected the dims that the weight adds");
+    const struct shape *x = shapes->in[0], *y = shapes->out[0];
+    const struct shape *w = shapes->in[1] ? shapes->in[1] : shapes->param[0];
+    if (!w || (shapes->in[1] && shapes->param[0]))
+        return err_input(err, "einsum takes a second operand or a weight, one of them");
+    if (check_products(b, x, w, shapes->in[1] ? "z" : "weight", y, err) < 0 ||
+        (shapes->param[1] && check_bias(x, y, shapes->param[1], err) < 0))
+        return -1;
     for (int i = 0; i < n; i++)
         for (int a = 0; a < slots[i].shape->rank; a++) {
             int d = slots[i].shape->dim[a];

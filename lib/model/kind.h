@@ -65,8 +65,8 @@ enum kind_flag {
 #define KINDS(X)                                                                           \
     X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
     X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
-    X(einsum, "einsum", "x[X..]", "weight[W..] +bias[V..]=zeros?", "y[Y..]", "", "",       \
-      KIND_BLEND)                                                                          \
+    X(einsum, "einsum", "x[X..] z[Z..]?", "weight[W..]? +bias[V..]=zeros?", "y[Y..]", "",  \
+      "", KIND_BLEND)                                                                      \
     X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
       "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \

@@ -98,6 +98,15 @@ struct copy {
     int64_t src_step;
 };
 
+/* How the matrices of a matmul lie: elements from one to the next of the outer and the inner count,
+ * from row to row and from column to column; one of the last two is 1. */
+struct matrix {
+    int64_t outer, inner, row, column;
+};
+struct matrices {
+    struct matrix a, b, y;
+};
+
 struct instr {
     enum opcode code;
     union instr_n n;
@@ -110,8 +119,11 @@ struct instr {
     int tensor;    /* model tensor it is about, or -1 */
     int param;     /* parameter it is about, or -1 */
     struct placement place; /* of that tensor or parameter */
-    struct copy copy;       /* of copy */
-    int transfer;           /* of send and recv, or -1 */
+    union {
+        struct copy copy;         /* of copy */
+        struct matrices matrices; /* of matmul, matmul_dw */
+    };
+    int transfer; /* of send and recv, or -1 */
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };
 

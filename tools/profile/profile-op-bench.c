@@ -141,6 +141,20 @@ static void fill_set(const struct bench *b, int set) {
             fill_floats(out.v[i], w->out[i]);
 }
 
+/* Rows of neighbouring columns, one matrix behind the other. */
+static struct matrix dense(int64_t rows, int64_t columns, int64_t inner) {
+    return (struct matrix){.outer = inner * rows * columns,
+                           .inner = rows * columns,
+                           .row = columns,
+                           .column = 1};
+}
+
+static struct matrices dense_matrices(const struct matmul_n *n) {
+    return (struct matrices){.a = dense(n->m, n->k, n->inner),
+                             .b = dense(n->k, n->n, n->inner),
+                             .y = dense(n->m, n->n, n->inner)};
+}
+
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {
     b->work = work_of(key);
     b->info = instr_info(key->code);
@@ -157,6 +171,8 @@ int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) 
                               (long long)bytes);
         b->size = bytes;
     }
+    if (key->code == I_matmul || key->code == I_matmul_dw)
+        b->matrices = dense_matrices(&key->n.matmul);
     if (key->code == I_copy) {
         int64_t inner = key->n.copy.inner, rows = key->n.copy.elems / inner;
         b->copy = (struct copy){
@@ -186,6 +202,7 @@ void bench_run(struct bench *b) {
                                .seed = 1,
                                .stream = 1,
                                .copy = &b->copy,
+                               .matrices = &b->matrices,
                                .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                .grad_scale = 1e-3f,
                                .lr = 1e-4f,

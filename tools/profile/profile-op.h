@@ -39,6 +39,7 @@ struct bench {
     struct enum_key key;
     int sets, next;
     struct copy copy;
+    struct matrices matrices;
 };
 /* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
  * operand takes more; so with budget 0 the least. */
