@@ -8,10 +8,12 @@
  * usage: mpirun -n N comm-works [SEED]
  */
 #include "comm/comm.h"
+#include "comm/comm_backend.h"
 #include "common/mem.h"
 #include "common/progress.h"
 #include "common/rng.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,17 +208,29 @@ static int run_round(uint64_t seed, float *arena, float *heap) {
 
 /* ---- progress ------------------------------------------------------------------------- */
 
-/* A sum that was started with a thread to help is complete when both ranks have slept. */
-static int check_hidden(float *buf, int64_t count) {
+/* What was started with a thread to help is complete when all ranks have slept: a sum and a
+ * message from each to the next. Without one nothing has moved. */
+static int check_hidden(float *buf, int64_t count, enum comm_progress progress) {
     struct err err = {0};
-    struct comm_work w = {.progress = COMM_PROGRESS_ON};
-    memset(buf, 0, (size_t)count * sizeof *buf);
-    must(comm_barrier(comm_world(comm), &err), &err);
-    must(comm_start_all_reduce(comm_world(comm), buf, count, DTYPE_f32, &w, &err), &err);
+    struct comm_work w[3] = {
+        {.progress = progress}, {.progress = progress}, {.progress = progress}};
+    struct comm_group *world = comm_world(comm);
+    int n = comm_size(comm), me = comm_rank(comm), done = 0;
+    memset(buf, 0, (size_t)(3 * count) * sizeof *buf);
+    must(comm_barrier(world, &err), &err);
+    must(comm_start_all_reduce(world, buf, count, DTYPE_f32, &w[0], &err), &err);
+    must(comm_start_recv(world, buf + count, count, DTYPE_f32, (me + n - 1) % n, 0, &w[1],
+                         &err),
+         &err);
+    must(comm_start_send(world, buf + 2 * count, count, DTYPE_f32, (me + 1) % n, 0, &w[2],
+                         &err),
+         &err);
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    double start = now_s();
-    must(comm_wait(&w, &err), &err);
-    return now_s() - start < 0.001;
+    for (int i = 0; i < 3; i++) {
+        done += atomic_load(&w[i].state) == WORK_DONE;
+        must(comm_wait(&w[i], &err), &err);
+    }
+    return progress == COMM_PROGRESS_ON ? done == 3 : done < 3;
 }
 
 /* Lists that differ between ranks are an error on all of them, and the job goes on. */
@@ -261,7 +275,11 @@ int main(int argc, char **argv) {
     snprintf(line, sizeof line, "%d works at a time in %d groups, seeds %llu and on", WORKS,
              GROUPS, (unsigned long long)seed);
     ok_all(good, line);
-    ok_all(check_hidden(arena, MOST), "a started sum is made while its ranks sleep");
+    ok_all(check_hidden(arena, MOST, COMM_PROGRESS_ON),
+           "a sum and messages are complete when their ranks have slept");
+    if (comm_size(comm) > 1)
+        ok_all(check_hidden(heap, MOST, COMM_PROGRESS_OFF),
+               "and not without the thread for progress");
     ok_all(check_types(), "what cannot be summed is an error value");
     if (comm_size(comm) > 1)
         ok_all(check_lists(), "lists of groups that differ are an error on all ranks");
