@@ -118,7 +118,8 @@ static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *
     return 0;
 }
 
-/* Global gradient norm and loss; from here on every rank knows the step's scale. */
+/* Global gradient norm and loss; from here on every rank knows the step's scale, and whether there
+ * is a step to take. */
 static int run_norm(struct exec *x, struct err *err) {
     double sums[2] = {x->norm_squared, x->loss_sum};
     if (comm_sum_double(comm_world(x->comm), sums, 2, err) < 0)
@@ -126,6 +127,7 @@ static int run_norm(struct exec *x, struct err *err) {
     x->norm_squared = sums[0];
     x->loss_sum = sums[1];
     double norm = sqrt(sums[0]);
+    x->skipping = !isfinite(sums[0]) || !isfinite(sums[1]);
     x->grad_scale = x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1;
     return 0;
 }
@@ -173,7 +175,8 @@ static void run_compute(struct exec *x, const struct instr *ins, const struct ex
     }
     a.grad_scale = (float)x->grad_scale;
     a.lr = (float)x->lr;
-    a.step = x->step + 1;
+    /* Of the optimizer, which knows nothing of the skipped ones. */
+    a.step = x->step - x->skipped + 1;
     double value = device_exec(ins->code, &ins->n, in, out, &a);
     if (!r->counts)
         return;
@@ -216,6 +219,8 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     struct span span = program_segment(x->sp, a.segment);
     for (int i = span.first; i < span.end; i++) {
         const struct instr *ins = &x->sp->instrs[i];
+        if (x->skipping && ins->code != I_fill)
+            continue; /* behind the norm: gradients are cleared, nothing else changes */
         if (run_instr(x, ins, &x->ready[i], mb, err) < 0) {
             err_prefix(err, "%s", opcode_name(ins->code));
             comm_fail(x->comm, err); /* messages are under way: the others must know now */
