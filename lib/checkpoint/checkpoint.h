@@ -13,6 +13,7 @@
  * a process that is killed at any moment leaves the earlier checkpoints whole. This
  * library knows no MPI; the caller moves the reports and holds the two barriers:
  *
+ *     if (rank == 0) lock = checkpoint_prepare(dir, 0, 0, &err);        // once
  *     if (rank == 0) checkpoint_begin(dir, step, &err);                 // then a barrier
  *     checkpoint_write(dir, step, rank, pieces, n, &report, &err);      // every rank
  *     ... gather the reports (text) at rank 0; on an error anywhere stop here ...
@@ -21,7 +22,8 @@
  *     if (checkpoint_open(&ck, dir, &err) < 0 ||               // any rank, under any plan
  *         checkpoint_read(ck, CHECKPOINT_PARAM, "wte.weight", &box, out, &err) < 0) ...
  *
- * DIR must be on a file system that all ranks see.
+ * DIR must be on a file system that all ranks see. It holds the steps of one run: a run has an
+ * identity, kept when it is resumed, and a lock on DIR while it writes.
  */
 #ifndef WEFT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_H
@@ -62,21 +64,50 @@ struct checkpoint_piece {
     const float *data; /* the box, row-major and dense; borrowed */
 };
 
+/* How a run is trained: what a resumed one goes on with unless it is told otherwise. */
+#define CHECKPOINT_WHOLES(X) X(steps) X(warmup) X(decay_steps)
+#define CHECKPOINT_REALS(X)                                                                \
+    X(lr)                                                                                  \
+    X(min_lr) X(clip) X(weight_decay) X(beta1) X(beta2) X(momentum) X(validation)
+
+struct checkpoint_settings {
+#define X(name) int64_t name;
+    CHECKPOINT_WHOLES(X)
+#undef X
+#define X(name) double name;
+    CHECKPOINT_REALS(X)
+#undef X
+};
+
+/* What it is trained on. */
+struct checkpoint_data {
+    const char *format; /* "text" */
+    int64_t items;      /* tokens or images in the source */
+    uint64_t hash;      /* equal means the same training samples */
+};
+
 struct checkpoint_info {
-    int64_t step;        /* optimizer steps done */
+    int64_t step;        /* training steps done */
+    int64_t skipped;     /* of them those that were not finite and changed nothing */
     int64_t sample;      /* data position: index of the next training sample */
-    int64_t seed;        /* of weights, dropout and data order */
-    const char *model;   /* name of the model: "gpt:nano" */
+    uint64_t seed;       /* of weights, dropout and data order */
+    uint64_t run;        /* identity of the run, not 0 */
+    const char *model;   /* name of the model: "gpt" */
     uint64_t model_hash; /* over all that fixes the tensors' shapes and meaning */
+    struct checkpoint_data data;
+    struct checkpoint_settings settings;
 };
 
 /* ---- writing ------------------------------------------------------------------------
  * Failures to write are EXIT_SYSTEM and name the file; what was there before is
  * untouched. */
 
-/* Makes DIR and checks that files can be made in it: a training finds out before its first
- * step. Returns 0 or -1. */
-int checkpoint_prepare(const char *dir, struct err *err);
+/* Makes DIR, checks that files can be made in it, and locks it against other writers until
+ * checkpoint_unlock or the end of the process, however it comes: a training finds out before its
+ * first step. A new run (run = 0) is refused where there are checkpoints; one that goes on from
+ * `step` where they are of another run or of later steps. Returns the lock, or -1. */
+int checkpoint_prepare(const char *dir, uint64_t run, int64_t step, struct err *err);
+void checkpoint_unlock(int lock); /* < 0 is fine */
 
 /* Rank 0, before any rank writes: makes DIR and an empty temporary for `step`, after
  * removing what killed writers left in DIR. Returns 0 or -1. */
@@ -112,7 +143,7 @@ struct checkpoint;
 int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err);
 void checkpoint_close(struct checkpoint *ck); /* NULL is fine */
 
-/* Step, data position, seed, model; borrowed from ck. */
+/* Step, run, data, settings, model; borrowed from ck. */
 const struct checkpoint_info *checkpoint_info(const struct checkpoint *ck);
 
 /* The opened directory DIR/step-N; borrowed from ck. */

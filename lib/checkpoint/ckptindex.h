@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CKPT_FORMAT "weft-checkpoint/1"
+#define CKPT_FORMAT "weft-checkpoint/2"
 
 struct ckpt_file {
     const char *name; /* no path: "rank-0003.safetensors" */
@@ -64,10 +64,10 @@ int ckpt_index_add_report(struct ckpt_index *ix, int64_t step, const char *text,
 /* Sorts the pieces, finds the tensors, checks bounds and coverage. Returns 0 or -1. */
 int ckpt_index_check(struct ckpt_index *ix, struct err *err);
 
-/* The document of a checked index; the caller owns the reference. */
+/* The document of a checked index, with its checksum; the caller owns the reference. */
 json_t *ckpt_index_json(const struct ckpt_index *ix, const struct checkpoint_info *info);
 
-/* Reads a document into an empty index and checks it; info->model lies in the index's
+/* Reads a document into an empty index and checks it; the texts of info lie in the index's
  * arena. Messages begin with the key. Returns 0 or -1 (call release either way). */
 int ckpt_index_read(struct ckpt_index *ix, struct checkpoint_info *info, const json_t *doc,
                     struct err *err);

@@ -4,7 +4,11 @@
  * */
 #include "checkpoint/ckptindex.h"
 
+#include "checkpoint/xxh64.h"
+
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,15 +81,64 @@ static json_t *tensor_json(const struct ckpt_index *ix, const struct ckpt_tensor
     return o;
 }
 
-json_t *ckpt_index_json(const struct ckpt_index *ix, const struct checkpoint_info *info) {
-    struct arena arena = {0};
-    json_t *root = json_object(), *files = json_array(), *tensors = json_object();
+static json_t *settings_json(const struct checkpoint_settings *s) {
+    json_t *o = json_object();
+#define X(name) json_object_set_new(o, #name, json_integer(s->name));
+    CHECKPOINT_WHOLES(X)
+#undef X
+#define X(name) json_object_set_new(o, #name, json_real(s->name));
+    CHECKPOINT_REALS(X)
+#undef X
+    return o;
+}
+
+static json_t *data_json(const struct checkpoint_data *d) {
+    json_t *o = json_object();
+    json_object_set_new(o, "format", json_string(d->format ? d->format : ""));
+    json_object_set_new(o, "items", json_integer(d->items));
+    json_object_set_new(o, "hash", hex(d->hash));
+    return o;
+}
+
+static json_t *info_json(const struct checkpoint_info *info) {
+    json_t *root = json_object();
+    char seed[24]; /* as text: JSON's numbers end at 2^53, those of its readers at 2^63 */
+    snprintf(seed, sizeof seed, "%" PRIu64, info->seed);
     json_object_set_new(root, "format", json_string(CKPT_FORMAT));
     json_object_set_new(root, "step", json_integer(info->step));
+    json_object_set_new(root, "skipped", json_integer(info->skipped));
     json_object_set_new(root, "sample", json_integer(info->sample));
-    json_object_set_new(root, "seed", json_integer(info->seed));
+    json_object_set_new(root, "seed", json_string(seed));
+    json_object_set_new(root, "run", hex(info->run));
     json_object_set_new(root, "model", json_string(info->model ? info->model : ""));
     json_object_set_new(root, "model_hash", hex(info->model_hash));
+    json_object_set_new(root, "data", data_json(&info->data));
+    json_object_set_new(root, "settings", settings_json(&info->settings));
+    return root;
+}
+
+/* XXH64 of the canonical text of a document without its checksum. */
+static uint64_t content_hash(const json_t *doc) {
+    json_t *content = json_copy((json_t *)doc);
+    json_object_del(content, "checksum");
+    char *text = NULL;
+    size_t n = 0;
+    struct xxh64 h;
+    xxh64_begin(&h);
+    FILE *f = open_memstream(&text, &n);
+    if (f) {
+        json_write(content, f);
+        fclose(f);
+        xxh64_add(&h, text, n);
+    }
+    free(text);
+    json_decref(content);
+    return xxh64_end(&h);
+}
+
+json_t *ckpt_index_json(const struct ckpt_index *ix, const struct checkpoint_info *info) {
+    struct arena arena = {0};
+    json_t *root = info_json(info), *files = json_array(), *tensors = json_object();
     json_object_set_new(root, "files", files);
     json_object_set_new(root, "tensors", tensors);
     for (int64_t i = 0; i < ix->files.n; i++)
@@ -95,6 +148,7 @@ json_t *ckpt_index_json(const struct ckpt_index *ix, const struct checkpoint_inf
         json_object_set_new(tensors, tensor_key(&arena, t->kind, t->name),
                             tensor_json(ix, t));
     }
+    json_object_set_new(root, "checksum", hex(content_hash(root)));
     arena_release(&arena);
     return root;
 }
@@ -231,18 +285,83 @@ static int read_tensor(struct ckpt_index *ix, const char *key, const json_t *obj
     return 0;
 }
 
+/* A whole number of 64 bits, as text. */
+static int read_seed(const json_t *obj, uint64_t *out, struct err *err) {
+    const char *text = NULL;
+    char *end;
+    if (json_str(obj, "seed", &text, err) < 0)
+        return -1;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (!*text || strspn(text, "0123456789") != strlen(text) || errno)
+        return err_input(err, "seed: expected the digits of a whole number");
+    return 0;
+}
+
+static int read_settings(const json_t *obj, struct checkpoint_settings *s,
+                         struct err *err) {
+#define X(name) #name " "
+    if (json_keys(obj, CHECKPOINT_WHOLES(X) CHECKPOINT_REALS(X), err) < 0)
+        return -1;
+#undef X
+#define X(name)                                                                            \
+    if (json_int(obj, #name, 0, INT64_MAX, &s->name, err) < 0)                             \
+        return -1;
+    CHECKPOINT_WHOLES(X)
+#undef X
+#define X(name)                                                                            \
+    if (json_num(obj, #name, 0, HUGE_VAL, &s->name, err) < 0)                              \
+        return -1;
+    CHECKPOINT_REALS(X)
+#undef X
+    return 0;
+}
+
+static int read_data(struct ckpt_index *ix, const json_t *obj, struct checkpoint_data *d,
+                     struct err *err) {
+    if (json_keys(obj, "format items hash", err) < 0 ||
+        json_str(obj, "format", &d->format, err) < 0 ||
+        json_int(obj, "items", 0, INT64_MAX, &d->items, err) < 0 ||
+        read_hex(obj, "hash", &d->hash, err) < 0)
+        return -1;
+    d->format = arena_strdup(&ix->arena, d->format);
+    return 0;
+}
+
 static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const json_t *doc,
                      struct err *err) {
     const char *model = NULL;
+    json_t *data, *settings;
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
-        json_keys(doc, "format step sample seed model model_hash files tensors", err) < 0 ||
+        json_keys(doc,
+                  "format step skipped sample seed run model model_hash data settings "
+                  "files tensors checksum",
+                  err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
+        json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
         json_int(doc, "sample", 0, INT64_MAX, &info->sample, err) < 0 ||
-        json_int(doc, "seed", INT64_MIN, INT64_MAX, &info->seed, err) < 0 ||
+        read_seed(doc, &info->seed, err) < 0 || read_hex(doc, "run", &info->run, err) < 0 ||
         json_str(doc, "model", &model, err) < 0 ||
-        read_hex(doc, "model_hash", &info->model_hash, err) < 0)
+        read_hex(doc, "model_hash", &info->model_hash, err) < 0 ||
+        json_object_member(doc, "data", &data, err) < 0 ||
+        json_object_member(doc, "settings", &settings, err) < 0)
         return -1;
+    if (read_data(ix, data, &info->data, err) < 0)
+        return err_at(err, "data");
+    if (read_settings(settings, &info->settings, err) < 0)
+        return err_at(err, "settings");
     info->model = arena_strdup(&ix->arena, model);
+    return 0;
+}
+
+static int check_content(const json_t *doc, struct err *err) {
+    uint64_t told, found = content_hash(doc);
+    if (read_hex(doc, "checksum", &told, err) < 0)
+        return -1;
+    if (told != found)
+        return err_input(
+            err, "checksum: the content has %016" PRIx64 ", the file tells of %016" PRIx64,
+            found, told);
     return 0;
 }
 
@@ -263,5 +382,7 @@ int ckpt_index_read(struct ckpt_index *ix, struct checkpoint_info *info, const j
         if (read_tensor(ix, key, v, err) < 0)
             return err_prefix(err, "tensors: %.100s", key);
     }
-    return ckpt_index_check(ix, err) < 0 ? err_prefix(err, "tensors") : 0;
+    if (ckpt_index_check(ix, err) < 0)
+        return err_prefix(err, "tensors");
+    return check_content(doc, err);
 }

@@ -147,7 +147,9 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
         return 0;
     bool named_alike = !strcmp(ck->info.model, model);
     if (named_alike)
-        return err_input(err, "%s: written by model %.100s in other sizes than the plan's",
+        return err_input(err,
+                         "%s: written by a model %.100s that differs from the plan's in "
+                         "its sizes, rates or ops",
                          ck->path, model);
     return err_input(err, "%s: written by model %.100s, expected %.100s", ck->path,
                      ck->info.model, model);

@@ -8,13 +8,12 @@
 #include "checkpoint/safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- begin ------------------------------------------------------------------------- */
 
 static bool has_whole(const struct ckpt_entries *e, int64_t step) {
     for (int64_t i = 0; i < e->n; i++)
@@ -41,13 +40,77 @@ static int clean_entry(const char *dir, const struct ckpt_entries *all,
     return bad;
 }
 
-int checkpoint_prepare(const char *dir, struct err *err) {
+/* ---- prepare ----------------------------------------------------------------------- */
+
+/* Holds for the process, and ends with it even when it is killed. */
+static int lock_dir(const char *dir, struct err *err) {
+    char *path = ckpt_join(dir, ".lock");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET}, holder = whole;
+    if (fd < 0) {
+        err_system(err, "%s: cannot write: %s", path, strerror(errno));
+    } else if (fcntl(fd, F_SETLK, &whole) < 0) {
+        if (errno != EACCES && errno != EAGAIN)
+            err_system(err, "%s: cannot lock: %s", path, strerror(errno));
+        else if (fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK)
+            err_system(err, "%s: another run writes here (process %ld)", dir,
+                       (long)holder.l_pid);
+        else
+            err_system(err, "%s: another run writes here", dir);
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    return fd;
+}
+
+void checkpoint_unlock(int lock) {
+    if (lock >= 0)
+        close(lock);
+}
+
+/* Whether a run that goes on from `step` may add to what is in DIR: what it writes takes the place
+ * of older steps, which must be its own. */
+static int check_run(const char *dir, uint64_t run, int64_t step, struct err *err) {
+    struct checkpoint *newest = NULL;
+    char *path;
+    int found = checkpoint_latest(dir, &path, err);
+    if (found <= 0)
+        return found;
+    int rc = checkpoint_open(&newest, path, err);
+    if (rc == 0) {
+        const struct checkpoint_info *info = checkpoint_info(newest);
+        if (info->run != run) {
+            rc = err_input(err, "%s: was written by another run", path);
+            err_hint(err,
+                     run ? "save into another folder"
+                         : "save into another folder, or go on from it: --resume %s",
+                     dir);
+        } else if (info->step > step) {
+            rc = err_input(err, "%s: is later than step %lld, from which the run goes on",
+                           path, (long long)step);
+            err_hint(err, "save into another folder, or remove the later steps");
+        }
+    }
+    checkpoint_close(newest);
+    free(path);
+    return rc;
+}
+
+int checkpoint_prepare(const char *dir, uint64_t run, int64_t step, struct err *err) {
     if (ckpt_make_dirs(dir, err) < 0)
         return -1;
     if (access(dir, W_OK | X_OK) < 0)
         return err_system(err, "%s: cannot write: %s", dir, strerror(errno));
-    return 0;
+    int lock = lock_dir(dir, err);
+    if (lock >= 0 && check_run(dir, run, step, err) < 0) {
+        checkpoint_unlock(lock);
+        return -1;
+    }
+    return lock;
 }
+
+/* ---- begin ------------------------------------------------------------------------- */
 
 int checkpoint_begin(const char *dir, int64_t step, struct err *err) {
     struct ckpt_entries e;

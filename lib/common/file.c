@@ -86,12 +86,17 @@ int file_out_open(struct file_out *out, const char *path, struct err *err) {
     return 0;
 }
 
-int file_out_close(struct file_out *out, struct err *err) {
-    if (!out->path) {
-        if (fflush(stdout) || ferror(stdout))
-            return err_system(err, "standard output: %s", strerror(errno));
+int file_stdout_check(struct err *err) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    }
+    /* An earlier write failed: its reason is gone. */
+    return err_system(err, "standard output: %s", errno ? strerror(errno) : "cannot write");
+}
+
+int file_out_close(struct file_out *out, struct err *err) {
+    if (!out->path)
+        return file_stdout_check(err);
     int bad = fflush(out->f) || ferror(out->f) || (out->temp && fsync(fileno(out->f)));
     int code = errno;
     bad |= fclose(out->f);

@@ -19,6 +19,9 @@
  * max_bytes (0 = 1 GiB). Errors name the path. Returns NULL on failure. */
 char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *err);
 
+/* Has everything printed on standard output so far been written? Flushes it. Returns 0 or -1. */
+int file_stdout_check(struct err *err);
+
 struct file_out {
     FILE *f;
     char *path; /* final name, NULL for stdout */

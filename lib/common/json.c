@@ -104,7 +104,10 @@ int json_format(const json_t *obj, const char *want, struct err *err) {
 static int wrong_type(const char *key, const char *want, const json_t *v, struct err *err) {
     if (!v)
         return err_input(err, "%s: missing (expected %s)", key, want);
-    return err_input(err, "%s: expected %s, got %s", key, want, json_type_name(v));
+    char text[32];
+    return err_input(err, "%s: expected %s, got %s", key, want,
+                     json_is_real(v) ? json_format_real(json_real_value(v), text)
+                                     : json_type_name(v));
 }
 
 int json_int(const json_t *obj, const char *key, int64_t lo, int64_t hi, int64_t *out,

@@ -1,48 +1,132 @@
 #include "common/opt.h"
 
+#include "common/file.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "common/progress.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a non-negative number with one of the suffixes in `units` (each a factor of `base`
- * above the one before; none = 1). */
-static int parse_scaled(const char *text, const char *units, int64_t base, int64_t *out) {
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || errno || !isfinite(value) || value < 0)
-        return -1;
-    double factor = 1;
+enum { NOT_A_NUMBER = -1, TOO_LARGE = -2 };
+
+/* A decimal number as digits and a power of ten: "1.5e3" is 15 and 2. Hexadecimal and the like are
+ * refused. */
+struct decimal {
+    uint64_t digits;
+    int power;
+};
+
+static int parse_decimal(const char *text, const char **end, struct decimal *out) {
+    const char *p = text;
+    bool any = false, point = false, large = false;
+    *out = (struct decimal){0};
+    for (;; p++) {
+        if (*p == '.' && !point) {
+            point = true;
+        } else if (*p >= '0' && *p <= '9') {
+            any = true;
+            large |=
+                __builtin_mul_overflow(out->digits, 10, &out->digits) ||
+                __builtin_add_overflow(out->digits, (uint64_t)(*p - '0'), &out->digits);
+            out->power -= point;
+        } else {
+            break;
+        }
+    }
+    if (any && (*p == 'e' || *p == 'E')) {
+        char *behind;
+        long power = strtol(p + 1, &behind, 10);
+        if (behind == p + 1 || power < -400 || power > 400)
+            return NOT_A_NUMBER;
+        out->power += (int)power;
+        p = behind;
+    }
+    *end = p;
+    return !any ? NOT_A_NUMBER : large ? TOO_LARGE : 0;
+}
+
+/* Exactly digits * 10^power * factor, where that is a whole number. */
+static int scale(struct decimal d, uint64_t factor, uint64_t *out) {
+    uint64_t v = d.digits;
+    if (v == 0)
+        d.power = 0;
+    for (; d.power < 0 && v % 10 == 0; d.power++)
+        v /= 10;
+    if (__builtin_mul_overflow(v, factor, &v))
+        return TOO_LARGE;
+    for (; d.power > 0; d.power--)
+        if (__builtin_mul_overflow(v, 10, &v))
+            return TOO_LARGE;
+    for (; d.power < 0; d.power++, v /= 10)
+        if (v % 10)
+            return NOT_A_NUMBER;
+    *out = v;
+    return 0;
+}
+
+/* Reads a whole number with one of the suffixes in `units` (each a factor of `base` above the one
+ * before; none = 1), at most max. Returns 0, NOT_A_NUMBER or TOO_LARGE. */
+static int parse_scaled(const char *text, const char *units, uint64_t base, uint64_t max,
+                        uint64_t *out) {
+    struct decimal d;
+    const char *end;
+    uint64_t factor = 1, value = 0;
+    int rc = parse_decimal(text, &end, &d);
+    if (rc == NOT_A_NUMBER)
+        return rc;
     if (*end) {
         const char *unit = strchr(units, *end);
         if (!unit)
-            return -1;
+            return NOT_A_NUMBER;
         for (const char *u = units; u <= unit; u++)
-            factor *= (double)base;
+            factor *= base;
         end++;
         if (base == 1024 && !strcmp(end, "iB"))
             end += 2;
         else if (base == 1024 && *end == 'B')
             end++;
     }
-    value *= factor;
-    if (*end || value >= 9.2e18 || value != floor(value))
-        return -1;
-    *out = (int64_t)value;
-    return 0;
+    if (*end)
+        return NOT_A_NUMBER;
+    if (rc == 0)
+        rc = scale(d, factor, &value);
+    if (rc == 0 && value > max)
+        rc = TOO_LARGE;
+    if (rc == 0)
+        *out = value;
+    return rc;
 }
 
 int opt_parse_int(const char *text, int64_t *out) {
-    return parse_scaled(text, "KMG", 1000, out);
+    uint64_t v;
+    int rc = parse_scaled(text, "KMG", 1000, INT64_MAX, &v);
+    if (rc == 0)
+        *out = (int64_t)v;
+    return rc;
 }
 
 int opt_parse_bytes(const char *text, int64_t *out) {
-    return parse_scaled(text, "KMGT", 1024, out);
+    uint64_t v;
+    int rc = parse_scaled(text, "KMGT", 1024, INT64_MAX, &v);
+    if (rc == 0)
+        *out = (int64_t)v;
+    return rc;
+}
+
+/* A finite real number, in decimal. */
+static int parse_real(const char *text, char **end, double *out) {
+    const char *p = text + (*text == '-' || *text == '+');
+    if ((*p != '.' && (*p < '0' || *p > '9')) ||
+        (p[0] == '0' && (p[1] == 'x' || p[1] == 'X')))
+        return -1;
+    *out = strtod(text, end);
+    return isfinite(*out) ? 0 : -1;
 }
 
 int opt_parse_time(const char *text, double *out) {
@@ -51,9 +135,8 @@ int opt_parse_time(const char *text, double *out) {
         double seconds;
     } units[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}};
     char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || errno || !isfinite(value) || value < 0)
+    double value;
+    if (parse_real(text, &end, &value) < 0 || value < 0)
         return -1;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (!strcmp(end, units[i].unit)) {
@@ -64,32 +147,45 @@ int opt_parse_time(const char *text, double *out) {
     return -1;
 }
 
+static int refuse(const struct opt *o, int rc, const char *want, const char *max,
+                  const char *arg, struct err *err) {
+    if (rc == TOO_LARGE)
+        return err_usage(err, "--%s: expected at most %s, got \"%s\"", o->name, max, arg);
+    return err_usage(err, "--%s: expected %s, got \"%s\"", o->name, want, arg);
+}
+
+static int set_seed(const struct opt *o, const char *arg, struct err *err) {
+    struct opt_seed *seed = o->value;
+    int rc = parse_scaled(arg, "KMG", 1000, UINT64_MAX, &seed->value);
+    seed->given = rc == 0;
+    return rc < 0 ? refuse(o, rc, "a whole number", "18446744073709551615", arg, err) : 0;
+}
+
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
     case OPT_FLAG: *(bool *)o->value = true; return 0;
     case OPT_STR: *(const char **)o->value = arg; return 0;
-    case OPT_INT:
-        if (opt_parse_int(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected a whole number, got \"%s\"", o->name,
-                             arg);
-        return 0;
-    case OPT_BYTES:
-        if (opt_parse_bytes(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected bytes such as 28G, got \"%s\"", o->name,
-                             arg);
-        return 0;
+    case OPT_INT: {
+        int rc = opt_parse_int(arg, o->value);
+        return rc < 0 ? refuse(o, rc, "a whole number", "9223372036854775807", arg, err)
+                      : 0;
+    }
+    case OPT_SEED: return set_seed(o, arg, err);
+    case OPT_BYTES: {
+        int rc = opt_parse_bytes(arg, o->value);
+        return rc < 0 ? refuse(o, rc, "bytes such as 28G", "2^63-1 bytes", arg, err) : 0;
+    }
     case OPT_REAL: {
         char *end;
-        double value = strtod(arg, &end);
-        if (end == arg || *end || !isfinite(value))
-            return err_usage(err, "--%s: expected a number, got \"%s\"", o->name, arg);
+        double value;
+        if (parse_real(arg, &end, &value) < 0 || *end)
+            return refuse(o, NOT_A_NUMBER, "a number", NULL, arg, err);
         *(double *)o->value = value;
         return 0;
     }
     case OPT_TIME:
         if (opt_parse_time(arg, o->value) < 0)
-            return err_usage(err, "--%s: expected a time such as 500ms or 2m, got \"%s\"",
-                             o->name, arg);
+            return refuse(o, NOT_A_NUMBER, "a time such as 500ms or 2m", NULL, arg, err);
         return 0;
     case OPT_LIST: {
         struct opt_list *list = o->value;
@@ -98,6 +194,35 @@ static int set_value(const struct opt *o, const char *arg, struct err *err) {
     }
     }
     return 0;
+}
+
+char *opt_format(const struct opt *o, char *buf, size_t n) {
+    const struct opt_seed *seed = o->value;
+    char real[32];
+    bool given = true;
+    switch (o->type) {
+    case OPT_FLAG: given = *(const bool *)o->value; break;
+    case OPT_STR: given = *(const char **)o->value; break;
+    case OPT_INT:
+    case OPT_BYTES: given = *(const int64_t *)o->value >= 0; break;
+    case OPT_SEED: given = seed->given; break;
+    case OPT_REAL:
+    case OPT_TIME: given = !isnan(*(const double *)o->value); break;
+    case OPT_LIST: given = ((const struct opt_list *)o->value)->n > 0; break;
+    }
+    if (!given)
+        snprintf(buf, n, "not given");
+    else if (o->type == OPT_STR)
+        snprintf(buf, n, "%s", *(const char **)o->value);
+    else if (o->type == OPT_INT || o->type == OPT_BYTES)
+        snprintf(buf, n, "%" PRId64, *(const int64_t *)o->value);
+    else if (o->type == OPT_SEED)
+        snprintf(buf, n, "%" PRIu64, seed->value);
+    else if (o->type == OPT_REAL || o->type == OPT_TIME)
+        snprintf(buf, n, "%s", json_format_real(*(const double *)o->value, real));
+    else
+        snprintf(buf, n, "given");
+    return buf;
 }
 
 static void print_option(char letter, const char *name, const char *arg, const char *help) {
@@ -123,15 +248,21 @@ static int usage_error(const struct opt_tool *tool, struct err *err) {
     return -1;
 }
 
+/* Ends the program after help or version, which somebody wanted to read. */
+static void end_printing(const struct opt_tool *tool) {
+    struct err err = {0};
+    exit(file_stdout_check(&err) < 0 ? err_report(&err, tool->name) : EXIT_DONE);
+}
+
 /* Options that every tool has. Returns true when `name` (or `letter`) was one of them. */
 static bool common_option(const struct opt_tool *tool, char letter, const char *name) {
     if (letter == 'h' || (name && !strcmp(name, "help"))) {
         print_help(tool);
-        exit(EXIT_DONE);
+        end_printing(tool);
     }
     if (name && !strcmp(name, "version")) {
         printf("%s (weft) %s\n", tool->name, WEFT_VERSION);
-        exit(EXIT_DONE);
+        end_printing(tool);
     }
     if (letter == 'q' || (name && !strcmp(name, "quiet"))) {
         progress_set_level(PROGRESS_QUIET);
@@ -195,7 +326,17 @@ static int parse_letters(const struct opt_tool *tool, int *i, int argc, char **a
     return 0;
 }
 
+/* A standard stream that is closed would lend its number to the next file that is opened, and what
+ * is printed would land there. The other direction of /dev/null takes the place: reading or
+ * writing it fails as on a closed one. */
+static void hold_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *err) {
+    hold_streams();
     int n = 0;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];

@@ -8,7 +8,7 @@
  *     static const struct opt_tool tool = {"weft-search", "[options] -m MODEL", "...", options};
  *     int n = opt_parse(&tool, argc, argv, &err);   // operands are argv[0..n-1] afterwards
  *
- * -h/--help and --version print on stdout and exit 0. -q/--quiet and -v/--verbose are
+ * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written). -q/--quiet and -v/--verbose are
  * understood by every tool and set the level of progress (progress.h). Long names may be
  * given as --name=value or --name value. OPT_LIST options may repeat.
  */
@@ -18,6 +18,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define WEFT_VERSION "0.1.0"
@@ -25,9 +26,10 @@
 enum opt_type {
     OPT_FLAG,  /* bool *              */
     OPT_STR,   /* const char **       */
-    OPT_INT,   /* int64_t *, > 0 or = 0; negative is refused; K M G suffixes are 1000s */
+    OPT_INT,   /* int64_t *, 0 .. 2^63-1, exact; K M G suffixes are 1000s */
+    OPT_SEED,  /* struct opt_seed *, 0 .. 2^64-1, exact */
     OPT_BYTES, /* int64_t *, 28G 12000M 1048576; suffixes K M G T are powers of 1024 */
-    OPT_REAL,  /* double *, finite    */
+    OPT_REAL,  /* double *, finite, decimal */
     OPT_TIME,  /* double *, seconds; suffixes ms s m h */
     OPT_LIST,  /* struct opt_list *, the option may repeat */
 };
@@ -35,6 +37,11 @@ enum opt_type {
 struct opt_list {
     const char **p; /* borrowed from argv; the array is the table's */
     int64_t n, cap;
+};
+
+struct opt_seed {
+    uint64_t value;
+    bool given;
 };
 
 struct opt {
@@ -56,7 +63,11 @@ struct opt_tool {
 /* Parses argv; moves the operands to argv[0..n-1] and returns n, or -1 with a usage error. */
 int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *err);
 
-/* Parses one number as OPT_INT, OPT_BYTES or OPT_TIME does. Returns 0 or -1. */
+/* The value of an option as text in buf; "not given" for an absent flag, NULL, a negative whole
+ * number, NAN, a seed or list that is not given. Returns buf. */
+char *opt_format(const struct opt *o, char *buf, size_t n);
+
+/* Parses one number as OPT_INT, OPT_BYTES or OPT_TIME does. Returns 0 or a negative number. */
 int opt_parse_int(const char *text, int64_t *out);
 int opt_parse_bytes(const char *text, int64_t *out);
 int opt_parse_time(const char *text, double *out);

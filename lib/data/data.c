@@ -118,6 +118,20 @@ static int too_short(const char *source, int64_t items, int64_t used, const char
                      need);
 }
 
+/* What the source of a split holds, where the split begins and ends in it, and how it is read. */
+static int hash_split(struct data *d, const struct data_spec *s, enum data_split split,
+                      struct err *err) {
+    const struct part *p = &d->part[split];
+    int64_t facts[] = {p->first, p->items, p->size,   s->kind,
+                       s->seq,   s->vocab, s->pixels, s->classes};
+    uint64_t *h = &d->info.hash[split];
+    *h = hash_bytes(facts, sizeof facts, d->synthetic ? rng_mix(s->seed) : 0);
+    if (!p->store || !p->size)
+        return 0;
+    return s->kind == DATA_TOKENS ? token_stream_hash(&p->store->tokens, h, err)
+                                  : image_set_hash(&p->store->images, h, err);
+}
+
 /* Cuts one source into the two splits. */
 static int split_one(struct data *d, const struct data_spec *s, int64_t items,
                      struct err *err) {
@@ -174,6 +188,11 @@ int data_open(struct data **data, const struct data_spec *spec, struct err *err)
         data_close(d);
         return -1;
     }
+    for (int i = 0; i < DATA_SPLITS; i++)
+        if (hash_split(d, spec, (enum data_split)i, err) < 0) {
+            data_close(d);
+            return -1;
+        }
     d->spec = *spec;
     d->spec.source = d->spec.valid_source = NULL;
     for (int i = 0; i < DATA_SPLITS; i++)
@@ -221,48 +240,44 @@ static int64_t window_offset(const struct data *d, enum data_split split, int64_
 }
 
 /* Reads tokens [from, from+count) of the window of seq+1 tokens. */
-static void read_window(const struct data *d, enum data_split split, int64_t sample,
-                        int64_t from, int64_t count, int32_t *out) {
+static int read_window(const struct data *d, enum data_split split, int64_t sample,
+                       int64_t from, int64_t count, int32_t *out, struct err *err) {
     int64_t number = sample_number(d, split, sample);
     if (d->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_tokens(&d->syn, stream, from, count, out);
-        return;
+        return 0;
     }
     const struct part *p = &d->part[split];
     int64_t begin = p->first + window_offset(d, split, sample) + number * d->spec.seq;
-    token_stream_read(&p->store->tokens, begin + from, count, out);
+    return token_stream_read(&p->store->tokens, begin + from, count, out, err);
 }
 
-void data_tokens(const struct data *data, enum data_split split, int64_t sample,
-                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets) {
+int data_tokens(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                struct err *err) {
     if (count <= 0)
-        return;
-    if (tokens)
-        read_window(data, split, sample, first, count, tokens);
+        return 0;
+    if (tokens && read_window(data, split, sample, first, count, tokens, err) < 0)
+        return -1;
     if (targets && tokens) { /* the same tokens, one further */
         memcpy(targets, tokens + 1, (size_t)(count - 1) * sizeof *targets);
-        read_window(data, split, sample, first + count, 1, &targets[count - 1]);
-    } else if (targets) {
-        read_window(data, split, sample, first + 1, count, targets);
+        return read_window(data, split, sample, first + count, 1, &targets[count - 1], err);
     }
+    return targets ? read_window(data, split, sample, first + 1, count, targets, err) : 0;
 }
 
-void data_image(const struct data *data, enum data_split split, int64_t sample,
-                int64_t first, int64_t count, float *values, int32_t *label) {
+int data_image(const struct data *data, enum data_split split, int64_t sample,
+               int64_t first, int64_t count, float *values, int32_t *label,
+               struct err *err) {
     int64_t number = sample_number(data, split, sample);
     if (data->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_image(&data->syn, stream, data->spec.classes, first, count, values,
                         label);
-        return;
+        return 0;
     }
     const struct part *p = &data->part[split];
-    const struct image_set *set = &p->store->images;
-    int64_t item = p->first + number;
-    if (label)
-        *label = set->labels.values[item];
-    const unsigned char *bytes = set->images.values + item * set->images.item + first;
-    for (int64_t i = 0; values && i < count; i++)
-        values[i] = (float)bytes[i] / 255.0f;
+    return image_set_read(&p->store->images, p->first + number, first, count, values, label,
+                          err);
 }

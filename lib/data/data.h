@@ -20,14 +20,14 @@
  * training is window P(i mod size) of epoch i / size, where P is a permutation drawn from
  * (seed, epoch). Validation is read in file order, the same in every epoch.
  *
- * Invariants: files are mapped read-only and fully checked when opened: tokens are <
- * vocab and labels < classes. After data_open nothing fails and nothing is allocated, and
- * any number of threads may read. (A file must not be cut short while it is mapped.)
+ * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
+ * again what is read of them later, so a file that is cut short or changed meanwhile is an error,
+ * never a wrong id. After data_open nothing is allocated, and any number of threads may read.
  *
  *     struct data_spec spec = {.source = "input.txt", .kind = DATA_TOKENS, .seq = 256,
  *                              .vocab = 256, .validation = DATA_VALIDATION, .seed = 1};
  *     if (data_open(&data, &spec, &err) < 0) ...
- *     data_tokens(data, DATA_TRAIN, step * batch + b, 0, 256, tokens, targets);
+ *     data_tokens(data, DATA_TRAIN, step * batch + b, 0, 256, tokens, targets, &err);
  *     data_close(data);
  */
 #ifndef WEFT_DATA_H
@@ -60,6 +60,9 @@ struct data_info {
                                   "synthetic tokens", "synthetic images" */
     int64_t items;             /* tokens or images in source */
     int64_t size[DATA_SPLITS]; /* samples of each split */
+    uint64_t hash
+        [DATA_SPLITS]; /* of what each split holds and how it is cut: equal means the same
+                                   samples (large files are hashed by samples of them) */
 };
 
 struct data;
@@ -81,15 +84,17 @@ int64_t data_size(const struct data *data, enum data_split split);
  *   targets[count]  the token that follows each of them, or NULL
  * sample counts from the start of training (>= 0, grows without bound; epoch = sample /
  * size). The split must have samples. Costs O(count) on files, O(first + count) on
- * synthetic. */
-void data_tokens(const struct data *data, enum data_split split, int64_t sample,
-                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets);
+ * synthetic. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more. */
+int data_tokens(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                struct err *err);
 
 /* Values [first, first+count) of a sample's image (0 <= first, first+count <= pixels):
  *   values[count]  in [0, 1] (bytes / 255), or NULL when not wanted
  *   *label         the class, or NULL
  * Otherwise as data_tokens. */
-void data_image(const struct data *data, enum data_split split, int64_t sample,
-                int64_t first, int64_t count, float *values, int32_t *label);
+int data_image(const struct data *data, enum data_split split, int64_t sample,
+               int64_t first, int64_t count, float *values, int32_t *label,
+               struct err *err);
 
 #endif

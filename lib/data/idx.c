@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { IDX_BYTES = 8 /* type code of unsigned bytes */, IDX_MAX_DIMS = 8 };
+enum { IDX_BYTES = 8 /* type code of unsigned bytes */, CHUNK = 4096 };
 
 static int64_t load_be32(const unsigned char *p) {
     return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
@@ -31,19 +31,19 @@ static int parse_magic(const unsigned char *bytes, int64_t size, const char *wha
     return 0;
 }
 
-int idx_parse(struct idx *idx, const unsigned char *bytes, int64_t size, const char *what,
+int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const char *what,
               int min_dims, int max_dims, struct err *err) {
     if (max_dims > IDX_MAX_DIMS)
         max_dims = IDX_MAX_DIMS;
-    if (parse_magic(bytes, size, what, min_dims, max_dims, err) < 0)
+    if (parse_magic(head, size, what, min_dims, max_dims, err) < 0)
         return -1;
-    int dims = bytes[3];
+    int dims = head[3];
     int64_t header = 4 + 4 * dims, total = 1;
     if (size < header)
         return err_input(err, "%lld bytes, its header alone has %lld", (long long)size,
                          (long long)header);
     for (int d = 0; d < dims; d++) {
-        int64_t n = load_be32(bytes + 4 + 4 * d);
+        int64_t n = load_be32(head + 4 + 4 * d);
         if (n == 0)
             return err_input(err, "byte %d: size 0 of dim %d, expected %s", 4 + 4 * d, d,
                              what);
@@ -55,8 +55,8 @@ int idx_parse(struct idx *idx, const unsigned char *bytes, int64_t size, const c
                          "%s: the header tells of %lld bytes of %s, the file holds %lld",
                          size - header < total ? "truncated" : "too long", (long long)total,
                          what, (long long)(size - header));
-    int64_t items = load_be32(bytes + 4);
-    *idx = (struct idx){bytes + header, items, total / items, dims};
+    int64_t items = load_be32(head + 4);
+    *idx = (struct idx){header, items, total / items, dims};
     return 0;
 }
 
@@ -102,56 +102,69 @@ static int split_source(const char *source, char **images, char **labels, struct
         return 0;
     free(*images);
     err_input(err, "%s: no file of labels follows from this name", source);
-    return err_hint(err, "give both: IMAGES,LABELS");
+    err_hint(err, "give both: IMAGES,LABELS");
+    return -1;
+}
+
+static int open_idx(struct datafile *file, struct idx *idx, const char *path,
+                    const char *what, int min_dims, int max_dims, struct err *err) {
+    unsigned char head[IDX_MAX_HEADER];
+    if (datafile_open(file, path, err) < 0)
+        return -1;
+    int64_t n = file->size < IDX_MAX_HEADER ? file->size : IDX_MAX_HEADER;
+    if (datafile_read(file, 0, n, head, err) < 0)
+        return -1;
+    if (idx_parse(idx, head, file->size, what, min_dims, max_dims, err) < 0)
+        return err_prefix(err, "%s", path);
+    return 0;
 }
 
 static int open_images(struct image_set *set, const char *path, int64_t pixels,
                        struct err *err) {
-    if (filemap_open(&set->image_map, path, err) < 0)
+    if (open_idx(&set->image_file, &set->images, path, "images", 3, IDX_MAX_DIMS, err) < 0)
         return -1;
-    if (idx_parse(&set->images, set->image_map.bytes, set->image_map.size, "images", 3,
-                  IDX_MAX_DIMS, err) < 0)
-        return err_prefix(err, "%s", path);
     if (set->images.item != pixels)
         return err_input(err, "%s: images of %lld values, the model reads %lld", path,
                          (long long)set->images.item, (long long)pixels);
     return 0;
 }
 
-static int check_labels(const struct image_set *set, const char *path, int64_t classes,
-                        struct err *err) {
+static int check_labels(const struct image_set *set, const char *path, struct err *err) {
     const struct idx *labels = &set->labels;
+    unsigned char chunk[CHUNK];
     if (labels->items != set->images.items)
         return err_input(err, "%s: %lld labels for %lld images", path,
                          (long long)labels->items, (long long)set->images.items);
-    for (int64_t i = 0; i < labels->items; i++)
-        if (labels->values[i] >= classes)
-            return err_input(err,
-                             "%s: byte %lld: label %d of image %lld, expected labels below "
-                             "the model's %lld classes",
-                             path, (long long)(8 + i), labels->values[i], (long long)i,
-                             (long long)classes);
+    for (int64_t at = 0, n; at < labels->items; at += n) {
+        n = labels->items - at < CHUNK ? labels->items - at : CHUNK;
+        if (datafile_read(&set->label_file, labels->offset + at, n, chunk, err) < 0)
+            return -1;
+        for (int64_t i = 0; i < n; i++)
+            if (chunk[i] >= set->classes)
+                return err_input(
+                    err,
+                    "%s: byte %lld: label %d of image %lld, expected labels below "
+                    "the model's %lld classes",
+                    path, (long long)(labels->offset + at + i), chunk[i],
+                    (long long)(at + i), (long long)set->classes);
+    }
     return 0;
 }
 
-static int open_labels(struct image_set *set, const char *path, int64_t classes,
-                       struct err *err) {
-    if (filemap_open(&set->label_map, path, err) < 0)
+static int open_labels(struct image_set *set, const char *path, struct err *err) {
+    if (open_idx(&set->label_file, &set->labels, path, "labels", 1, 1, err) < 0)
         return -1;
-    if (idx_parse(&set->labels, set->label_map.bytes, set->label_map.size, "labels", 1, 1,
-                  err) < 0)
-        return err_prefix(err, "%s", path);
-    return check_labels(set, path, classes, err);
+    return check_labels(set, path, err);
 }
 
 int image_set_open(struct image_set *set, const char *source, int64_t pixels,
                    int64_t classes, struct err *err) {
-    *set = (struct image_set){0};
+    *set = (struct image_set){.classes = classes};
     char *images, *labels;
     if (split_source(source, &images, &labels, err) < 0)
         return -1;
-    int bad = open_images(set, images, pixels, err) < 0 ||
-              open_labels(set, labels, classes, err) < 0;
+    int bad =
+        open_images(set, images, pixels, err) < 0 || open_labels(set, labels, err) < 0;
     free(images);
     free(labels);
     if (bad)
@@ -160,7 +173,46 @@ int image_set_open(struct image_set *set, const char *source, int64_t pixels,
 }
 
 void image_set_close(struct image_set *set) {
-    filemap_close(&set->image_map);
-    filemap_close(&set->label_map);
+    datafile_close(&set->image_file);
+    datafile_close(&set->label_file);
     *set = (struct image_set){0};
+}
+
+static int read_label(const struct image_set *set, int64_t item, int32_t *label,
+                      struct err *err) {
+    unsigned char byte;
+    int64_t at = set->labels.offset + item;
+    if (datafile_read(&set->label_file, at, 1, &byte, err) < 0)
+        return -1;
+    if (byte >= set->classes)
+        return err_system(err,
+                          "%s: was changed while it is in use: byte %lld: label %d, "
+                          "expected labels below %lld",
+                          set->label_file.path, (long long)at, byte,
+                          (long long)set->classes);
+    *label = byte;
+    return 0;
+}
+
+int image_set_read(const struct image_set *set, int64_t item, int64_t first, int64_t count,
+                   float *values, int32_t *label, struct err *err) {
+    unsigned char chunk[CHUNK];
+    int64_t begin = set->images.offset + item * set->images.item + first;
+    if (label && read_label(set, item, label, err) < 0)
+        return -1;
+    for (int64_t at = 0, n; values && at < count; at += n) {
+        n = count - at < CHUNK ? count - at : CHUNK;
+        if (datafile_read(&set->image_file, begin + at, n, chunk, err) < 0)
+            return -1;
+        for (int64_t i = 0; i < n; i++)
+            values[at + i] = (float)chunk[i] / 255.0f;
+    }
+    return 0;
+}
+
+int image_set_hash(const struct image_set *set, uint64_t *hash, struct err *err) {
+    return datafile_hash(&set->image_file, hash, err) < 0 ||
+                   datafile_hash(&set->label_file, hash, err) < 0
+               ? -1
+               : 0;
 }

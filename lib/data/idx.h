@@ -6,34 +6,37 @@
  *
  *     struct image_set set;
  *     if (image_set_open(&set, "train-images-idx3-ubyte", 784, 10, &err) < 0) ...
- *     set.images.values[i * set.images.item + pixel], set.labels.values[i]
+ *     if (image_set_read(&set, i, 0, 784, values, &label, &err) < 0) ...
  *     image_set_close(&set);
  */
 #ifndef WEFT_IDX_H
 #define WEFT_IDX_H
 
 #include "common/err.h"
-#include "data/filemap.h"
+#include "data/datafile.h"
 
 #include <stdint.h>
 
 struct idx {
-    const unsigned char *values; /* borrowed */
-    int64_t items;               /* size of the first dim, > 0 */
-    int64_t item;                /* values of one item: product of the other dims, > 0 */
+    int64_t offset; /* of the first value, bytes */
+    int64_t items;  /* size of the first dim, > 0 */
+    int64_t item;   /* values of one item: product of the other dims, > 0 */
     int dims;
 };
 
-/* Finds and checks the values in the bytes of a file that should hold `what` ("images" or
- * "labels") with min_dims..max_dims dims. Messages begin with the place in the file.
- * Returns 0 or -1 (EXIT_INPUT). */
-int idx_parse(struct idx *idx, const unsigned char *bytes, int64_t size, const char *what,
+enum { IDX_MAX_DIMS = 8, IDX_MAX_HEADER = 4 + 4 * IDX_MAX_DIMS /* bytes */ };
+
+/* Finds the values in a file of `size` bytes that begins with `head` (IDX_MAX_HEADER bytes, or all
+ * of a smaller file) and should hold `what` ("images" or "labels") with min_dims..max_dims dims.
+ * Messages begin with the place in the file. Returns 0 or -1 (EXIT_INPUT). */
+int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const char *what,
               int min_dims, int max_dims, struct err *err);
 
 /* Images with their labels. */
 struct image_set {
-    struct filemap image_map, label_map;
+    struct datafile image_file, label_file;
     struct idx images, labels; /* as many labels as images */
+    int64_t classes;           /* all labels are below */
 };
 
 /* Opens IMAGES,LABELS or IMAGES (the other name follows by convention), checks that an
@@ -42,5 +45,13 @@ struct image_set {
 int image_set_open(struct image_set *set, const char *source, int64_t pixels,
                    int64_t classes, struct err *err);
 void image_set_close(struct image_set *set); /* a zeroed one is fine */
+
+/* Values [first, first+count) of an image, in [0, 1] (bytes / 255), or values NULL; its label, or
+ * NULL. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
+int image_set_read(const struct image_set *set, int64_t item, int64_t first, int64_t count,
+                   float *values, int32_t *label, struct err *err);
+
+/* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
+int image_set_hash(const struct image_set *set, uint64_t *hash, struct err *err);
 
 #endif

@@ -75,7 +75,10 @@ int exec_agree(struct comm *comm, int rc, struct err *err) {
         return -1;
     if (first == 0)
         return 0;
-    comm_broadcast(comm_world(comm), err, sizeof *err, size - (int)first, NULL);
+    int rank = size - (int)first;
+    comm_broadcast(comm_world(comm), err, sizeof *err, rank, NULL);
+    if (rank)
+        err_prefix(err, "rank %d", rank);
     err->shared = true;
     return -1;
 }
@@ -95,7 +98,7 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), n = schedule_actions(m);
     x->split = DATA_TRAIN;
-    x->evaluating = false;
+    x->evaluating = x->skipping = false;
     x->loss_sum = x->norm_squared = 0;
     x->lr = exec_learning_rate(&x->opt, x->step);
     for (int64_t i = 0; i < n; i++) {
@@ -104,13 +107,17 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
             return err_prefix(err, "step %lld", (long long)x->step + 1);
     }
     *out = (struct exec_metrics){x->loss_sum / (double)x->g->loss_terms,
-                                 sqrt(x->norm_squared), x->lr};
+                                 sqrt(x->norm_squared), x->lr, x->skipping};
     x->step++;
+    x->skipped += x->skipping;
+    x->skipping = false;
     x->sample += p->batch;
     return 0;
 }
 
-int exec_validate(struct exec *x, int64_t batches, double *loss, struct err *err) {
+int exec_validate(struct exec *x, int64_t batches,
+                  int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
+                  struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), sample = x->sample;
     x->split = DATA_VALID;
@@ -121,11 +128,15 @@ int exec_validate(struct exec *x, int64_t batches, double *loss, struct err *err
         x->sample = b * p->batch;
         for (int64_t i = 0; i < m && rc == 0; i++)
             rc = exec_run(x, (struct action){SEG_FORWARD, i}, err);
+        if (rc == 0)
+            rc = between(ctx, err);
     }
     x->sample = sample;
     x->split = DATA_TRAIN;
     x->evaluating = false;
-    if (rc < 0 || comm_sum_double(comm_world(x->comm), &x->loss_sum, 1, err) < 0)
+    if (rc)
+        return rc;
+    if (comm_sum_double(comm_world(x->comm), &x->loss_sum, 1, err) < 0)
         return -1;
     *loss = x->loss_sum / ((double)x->g->loss_terms * (double)batches);
     return 0;

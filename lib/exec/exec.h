@@ -4,14 +4,15 @@
  * step interprets the actions of the schedule over the arena and allocates nothing.
  *
  *     struct exec *x = exec_create(program, comm, data, &options, &err);
- *     exec_init(x);                              // or exec_load(x, "ckpt", &err)
+ *     exec_init(x);                              // or exec_load(x, checkpoint, &err)
  *     while (x->step < steps)
  *         exec_step(x, &metrics, &err);
- *     exec_save(x, "ckpt", 3, &err);
+ *     exec_save(x, "ckpt", &info, 3, &err);
  */
 #ifndef WEFT_EXEC_H
 #define WEFT_EXEC_H
 
+#include "checkpoint/checkpoint.h"
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
@@ -37,6 +38,8 @@ struct exec_options exec_defaults(void);
 
 struct exec_metrics {
     double loss, grad_norm, lr;
+    bool
+        skipped; /* loss or norm is not finite: parameters and optimizer stay as they were */
 };
 
 /* What is worked out once per instruction. */
@@ -73,10 +76,12 @@ struct exec {
     struct exec_instr *ready; /* [sp->n_instrs] */
     struct comm_work *works;  /* [sp->n_works] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
-    int64_t step;                                  /* optimizer steps done */
+    int64_t step;                                  /* training steps done */
+    int64_t skipped;                               /* of them those that were not finite */
     int64_t sample;                /* data position: first sample of the next step */
     enum data_split split;         /* where input comes from */
     bool evaluating;               /* no dropout */
+    bool skipping;                 /* the step is not finite: nothing is updated */
     double loss_sum, norm_squared; /* of this rank, then of all */
     double grad_scale, lr;
     double seconds[OPCODE_COUNT]; /* time spent, by opcode */
@@ -92,21 +97,29 @@ void exec_destroy(struct exec *x);
 /* Initial parameters, a function of the seed and the global index alone. */
 void exec_init(struct exec *x);
 
-/* One optimizer step. All ranks get the metrics. */
+/* One training step. All ranks get the metrics. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
 
-/* Mean loss over `batches` batches of the validation split, from its beginning. */
-int exec_validate(struct exec *x, int64_t batches, double *loss, struct err *err);
+/* Mean loss over `batches` batches of the validation split, from its beginning. After each batch
+ * `between` is asked whether to go on: 0; < 0 is an error, > 0 stops, on all ranks alike. Returns 0,
+ * -1, or what stopped it. */
+int exec_validate(struct exec *x, int64_t batches,
+                  int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
+                  struct err *err);
 
 /* Learning rate of a step counted from 0: linear warm-up, then cosine to min_lr. */
 double exec_learning_rate(const struct exec_options *o, int64_t step);
 
-/* Checkpoints (checkpoint/checkpoint.h); called by all ranks. keep = 0 keeps all. */
-int exec_save(struct exec *x, const char *dir, int64_t keep, struct err *err);
-int exec_load(struct exec *x, const char *path, struct err *err);
+/* Checkpoints (checkpoint/checkpoint.h); called by all ranks. Of `about` run, data and settings
+ * count; the executor knows the rest. keep = 0 keeps all. Values that are not finite are never
+ * saved: exec_save returns 1 where there are any, and has written nothing. exec_load takes one of this
+ * model (checkpoint_check_model). */
+int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
+              int64_t keep, struct err *err);
+int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err);
 
-/* All ranks learn whether any failed (rc < 0), and get the message of the lowest that did. err
- * must not be NULL. Returns 0 when none failed. */
+/* All ranks learn whether any failed (rc < 0), and get the message of the lowest that did, which
+ * is named where it is not rank 0. err must not be NULL. Returns 0 when none failed. */
 int exec_agree(struct comm *comm, int rc, struct err *err);
 
 /* ---- inside ---------------------------------------------------------------------------- */

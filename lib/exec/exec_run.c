@@ -30,27 +30,29 @@ static float *staging(struct exec *x, int64_t at, int64_t elems) {
 }
 
 /* One run of a sample, from position `at` on. */
-static void read_run(struct exec *x, enum data_source source, int64_t sample, int64_t at,
-                     int64_t n, void *out) {
+static int read_run(struct exec *x, enum data_source source, int64_t sample, int64_t at,
+                    int64_t n, void *out, struct err *err) {
     switch (source) {
-    case DATA_TOKEN: data_tokens(x->data, x->split, sample, at, n, out, NULL); break;
-    case DATA_NEXT_TOKEN: data_tokens(x->data, x->split, sample, at, n, NULL, out); break;
-    case DATA_IMAGE: data_image(x->data, x->split, sample, at, n, out, NULL); break;
-    case DATA_LABEL: data_image(x->data, x->split, sample, 0, 0, NULL, out); break;
+    case DATA_TOKEN: return data_tokens(x->data, x->split, sample, at, n, out, NULL, err);
+    case DATA_NEXT_TOKEN:
+        return data_tokens(x->data, x->split, sample, at, n, NULL, out, err);
+    case DATA_IMAGE: return data_image(x->data, x->split, sample, at, n, out, NULL, err);
+    case DATA_LABEL: return data_image(x->data, x->split, sample, 0, 0, NULL, out, err);
     case DATA_SOURCE_COUNT: break;
     }
+    return err_system(err, "no source of data");
 }
 
 /* The samples of this rank's box, each run by run: all of its axes but the last are counted up. */
-static void run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                      int64_t micro_batch, void *out) {
+static int run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                     int64_t micro_batch, void *out, struct err *err) {
     const struct model *m = x->g->plan->model;
     const struct model_tensor *t = &m->tensors[ins->tensor];
     struct extents whole = model_extents(m, &t->shape, 1);
-    int last = t->shape.rank - 1;
+    int last = t->shape.rank - 1, rc = 0;
     int64_t first = x->sample + micro_batch * x->g->plan->micro_batch;
     int64_t n = last ? r->box.size[last] : 1, runs = ins->n.input.elems / n;
-    for (int64_t i = 0; i < runs; i++) {
+    for (int64_t i = 0; i < runs && rc == 0; i++) {
         int64_t rest = i, at = last ? r->box.first[last] : 0,
                 step = last ? whole.size[last] : 1;
         for (int d = last - 1; d > 0; d--) {
@@ -59,8 +61,9 @@ static void run_input(struct exec *x, const struct instr *ins, const struct exec
             step *= whole.size[d];
         }
         int64_t sample = first + r->box.first[0] + (last ? rest : i);
-        read_run(x, t->source, sample, at, n, (int32_t *)out + i * n);
+        rc = read_run(x, t->source, sample, at, n, (int32_t *)out + i * n, err);
     }
+    return rc;
 }
 
 /* Waits for the messages of one use. */
@@ -115,7 +118,8 @@ static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *
     return 0;
 }
 
-/* Global gradient norm and loss; from here on every rank knows the step's scale. */
+/* Global gradient norm and loss; from here on every rank knows the step's scale, and whether there
+ * is a step to take. */
 static int run_norm(struct exec *x, struct err *err) {
     double sums[2] = {x->norm_squared, x->loss_sum};
     if (comm_sum_double(comm_world(x->comm), sums, 2, err) < 0)
@@ -123,6 +127,7 @@ static int run_norm(struct exec *x, struct err *err) {
     x->norm_squared = sums[0];
     x->loss_sum = sums[1];
     double norm = sqrt(sums[0]);
+    x->skipping = !isfinite(sums[0]) || !isfinite(sums[1]);
     x->grad_scale = x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1;
     return 0;
 }
@@ -170,7 +175,8 @@ static void run_compute(struct exec *x, const struct instr *ins, const struct ex
     }
     a.grad_scale = (float)x->grad_scale;
     a.lr = (float)x->lr;
-    a.step = x->step + 1;
+    /* Of the optimizer, which knows nothing of the skipped ones. */
+    a.step = x->step - x->skipped + 1;
     double value = device_exec(ins->code, &ins->n, in, out, &a);
     if (!r->counts)
         return;
@@ -189,7 +195,7 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     for (int k = 0; k < INSTR_MAX_OUT; k++)
         out.v[k] = address(x, ins->out.v[k], micro_batch);
     switch (ins->code) {
-    case I_input: run_input(x, ins, r, micro_batch, out.input.y); return 0;
+    case I_input: return run_input(x, ins, r, micro_batch, out.input.y, err);
     case I_fill:
         memset(x->arena + x->sp->bytes[MEM_parameters], 0,
                (size_t)x->sp->bytes[MEM_gradients]);
@@ -213,6 +219,8 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     struct span span = program_segment(x->sp, a.segment);
     for (int i = span.first; i < span.end; i++) {
         const struct instr *ins = &x->sp->instrs[i];
+        if (x->skipping && ins->code != I_fill)
+            continue; /* behind the norm: gradients are cleared, nothing else changes */
         if (run_instr(x, ins, &x->ready[i], mb, err) < 0) {
             err_prefix(err, "%s", opcode_name(ins->code));
             comm_fail(x->comm, err); /* messages are under way: the others must know now */

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "exec/exec.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,8 +79,8 @@ static char *recv_report(struct exec *x, int rank, struct err *err) {
     return report;
 }
 
-static int commit(struct exec *x, const char *dir, char *own, int64_t keep,
-                  struct err *err) {
+static int commit(struct exec *x, const char *dir, const struct checkpoint_info *about,
+                  char *own, int64_t keep, struct err *err) {
     int n = comm_size(x->comm), rc = 0;
     char **reports = mem_array((size_t)n, sizeof *reports);
     reports[0] = own;
@@ -87,11 +88,13 @@ static int commit(struct exec *x, const char *dir, char *own, int64_t keep,
         if (!(reports[r] = recv_report(x, r, err)))
             rc = -1;
     const struct model *m = x->g->plan->model;
-    struct checkpoint_info info = {.step = x->step,
-                                   .sample = x->sample,
-                                   .seed = (int64_t)x->opt.seed,
-                                   .model = m->name,
-                                   .model_hash = m->hash};
+    struct checkpoint_info info = *about;
+    info.step = x->step;
+    info.skipped = x->skipped;
+    info.sample = x->sample;
+    info.seed = x->opt.seed;
+    info.model = m->name;
+    info.model_hash = m->hash;
     if (rc == 0)
         rc = checkpoint_commit(dir, &info, reports, n, keep, err);
     for (int r = 1; r < n; r++)
@@ -100,22 +103,56 @@ static int commit(struct exec *x, const char *dir, char *own, int64_t keep,
     return rc;
 }
 
-int exec_save(struct exec *x, const char *dir, int64_t keep, struct err *err) {
+static bool piece_is_finite(const struct checkpoint_piece *p) {
+    int64_t n = 1;
+    for (int d = 0; d < p->box.dims; d++)
+        n *= p->box.size[d];
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++)
+        finite &= isfinite(p->data[i]) != 0;
+    return finite;
+}
+
+/* Do all ranks hold numbers? Sets *finite alike on all of them. */
+static int check_finite(struct exec *x, const struct checkpoint_piece *pieces, int64_t n,
+                        bool *finite, struct err *err) {
+    double bad = 0;
+    for (int64_t i = 0; i < n && bad == 0; i++)
+        bad = !piece_is_finite(&pieces[i]);
+    if (comm_max_double(comm_world(x->comm), &bad, 1, err) < 0)
+        return -1;
+    *finite = bad == 0;
+    return 0;
+}
+
+static int save_pieces(struct exec *x, const char *dir, const struct checkpoint_info *about,
+                       const struct checkpoint_piece *pieces, int64_t n, int64_t keep,
+                       struct err *err) {
     int rank = comm_rank(x->comm);
     if (exec_agree(x->comm, rank ? 0 : checkpoint_begin(dir, x->step, err), err) < 0)
         return -1;
-    struct checkpoint_piece *pieces =
-        mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
     char *report = NULL;
-    int rc =
-        checkpoint_write(dir, x->step, rank, pieces, list_pieces(x, pieces), &report, err);
-    free(pieces);
+    int rc = checkpoint_write(dir, x->step, rank, pieces, n, &report, err);
     rc = exec_agree(x->comm, rc, err);
     if (rc == 0)
-        rc = exec_agree(
-            x->comm, rank ? send_report(x, report, err) : commit(x, dir, report, keep, err),
-            err);
+        rc = exec_agree(x->comm,
+                        rank ? send_report(x, report, err)
+                             : commit(x, dir, about, report, keep, err),
+                        err);
     free(report);
+    return rc;
+}
+
+int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
+              int64_t keep, struct err *err) {
+    struct checkpoint_piece *pieces =
+        mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
+    int64_t n = list_pieces(x, pieces);
+    bool finite;
+    int rc = check_finite(x, pieces, n, &finite, err);
+    if (rc == 0)
+        rc = finite ? save_pieces(x, dir, about, pieces, n, keep, err) : 1;
+    free(pieces);
     return rc;
 }
 
@@ -138,22 +175,16 @@ static int load_all(struct exec *x, const struct checkpoint *ck, struct err *err
     return 0;
 }
 
-int exec_load(struct exec *x, const char *path, struct err *err) {
-    struct checkpoint *ck = NULL;
-    const struct model *m = x->g->plan->model;
-    int rc = checkpoint_open(&ck, path, err);
-    if (rc == 0)
-        rc = checkpoint_check_model(ck, m->name, m->hash, err);
-    if (rc == 0)
-        rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
+int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
+    const struct checkpoint_info *info = checkpoint_info(ck);
+    int rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
     if (rc == 0)
         rc = load_all(x, ck, err);
     if (rc == 0) {
-        const struct checkpoint_info *info = checkpoint_info(ck);
         x->step = info->step;
+        x->skipped = info->skipped;
         x->sample = info->sample;
-        x->opt.seed = (uint64_t)info->seed;
+        x->opt.seed = info->seed;
     }
-    checkpoint_close(ck);
     return exec_agree(x->comm, rc, err);
 }

@@ -78,7 +78,7 @@ kill_one() { # kill_one MPIRUN-PID: a random rank of it
 # Runs a plan until a moment of it, given by its lines of metrics, and kills a rank.
 run_and_kill() { # run_and_kill PLAN-NUMBER DIR LINES
     : >out
-    training "$1" --save "$2" --save-every 1 --resume "$2"
+    training "$1" --save "$2" --save-every 1 --auto-resume
     "${command[@]}" >out 2>err & # mpirun itself: its children are the ranks
     local pid=$! k
     for k in $(seq 2000); do
@@ -123,7 +123,7 @@ for ((k = 0; k < kills; k++)); do
     broken=$((broken + left))
     cp -r $ck other 2>/dev/null || mkdir other
     # The same plan goes on bit for bit.
-    train "$i" --save $ck --resume $ck >out 2>err
+    train "$i" --save $ck --auto-resume >out 2>err
     status=$?
     first=$(jq -s 'map(select(.step_ms))[0].step' out)
     [ $status -eq 0 ] && [ "$first" = $((from + 1)) ] &&
@@ -135,7 +135,7 @@ for ((k = 0; k < kills; k++)); do
     [ $same -eq 0 ] && identical=$((identical + 1))
     # Another plan and number of ranks goes on to rounding.
     j=$(((i + 1 + RANDOM % (${#names[@]} - 1)) % ${#names[@]}))
-    train $j --resume other >out 2>err
+    train $j --save other --auto-resume >out 2>err
     status=$?
     first=$(jq -s 'map(select(.step_ms))[0].step' out)
     error=$(near out "$from")

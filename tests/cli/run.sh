@@ -77,17 +77,17 @@ run 1 -n 3 --lr 1e30 one.json
 holds 'length == 3 and (last | .loss == null and .grad_norm == null)' \
     'a loss that is not finite is null'
 run 1 --dry-run two.json
-is "$status$(grep -c 'no fault' out)" 01 '--dry-run needs no ranks'
+is "$status $(cat out)" '0 two.json: 2 ranks, 1 stage, 0 transfers: no fault found' '--dry-run needs no ranks'
+"$tool" --dry-run <one.json >out
+is "$(cat out)" 'standard input: 1 rank, 1 stage, 0 transfers: no fault found' 'nor a file'
 
 # ---- resuming: only what is one's own ----------------------------------------------------------
 run 2 -n 8 --resume ck --save ck two.json
 is "$status $(jq -s 'map(.step)' -c out)" '0 [7,8]' '--resume goes on behind the last step'
 run 1 -n 9 --resume ck one.json
 is "$status $(jq -s 'map(.step)' -c out)" '0 [9]' 'and under another number of ranks'
-run 1 -n 2 --resume none one.json
-is "$status $(jq -s 'map(.step)' -c out)" '0 [1,2]' 'without a checkpoint it begins'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8"' one.json >other.json
-refuses 1 3 'ck/step-00000008: .*model gpt in other sizes' 'a plan for another model' -- --resume ck other.json
+refuses 1 3 'ck/step-00000008: .*a model gpt that differs' 'a plan for another model' -- --resume ck other.json
 echo '{"format":"weft-plan/1","model":"mlp:mnist","set":"hidden=16","batch":4,"stages":[{}]}' >mlp.json
 refuses 2 3 'the plan is for 1 ranks' 'more ranks than devices' -- mlp.json
 refuses 1 3 'ck/step-00000008: .*model gpt, expected mlp' 'or for another family' -- --resume ck mlp.json
@@ -115,6 +115,7 @@ refuses 3 3 'bad.json: stages\[0\].*axis dp (3) does not divide batch (4)' \
     'a layout that does not divide' -- bad.json
 wrong '.stages[0] += {mesh: "tp:5", layout: {tp: "heads"}}' 'stages\[0\].*tp (5) .* heads (4)' \
     'nor heads'
+wrong '.batch = 4.5' 'batch: expected a whole number, got 4.5$' 'half a sample'
 wrong '.format = "weft-plan/2"' 'format: ' 'another format'
 wrong '.colour = 1' 'colour: unknown key' 'an unknown key'
 wrong '.stages[0].colour = 1' 'stages\[0\].colour: unknown key' 'an unknown key of a stage'
@@ -124,7 +125,8 @@ wrong '.model = "gtp"' 'model: .*"gtp"' 'an unknown model'
 wrong '.model = "gpt:huge"' 'model: .*"huge"' 'an unknown preset'
 wrong 'del(.model)' 'model: missing' 'no model'
 wrong '.stages = []' 'stages: ' 'no stages'
-wrong '.stages[0].ops = ["wte", "none"]' 'stages: no stage holds the op' 'ops left over'
+wrong '.stages[0].ops = ["wte", "none"]' 'stages\[0\].ops\[1\]: "none" covers no op of the model' 'a pattern that covers nothing'
+wrong '.stages[0].ops = ["wte"]' 'stages: no stage holds the op' 'ops left over'
 wrong '.stages = [{ops: "layer"}, {}]' 'stages\[.\].ops: .*later' 'a pipeline that goes back'
 wrong '.stages[0].layout = {tp: "ffn"}' 'stages\[0\].layout: .*"tp"' 'an unknown axis'
 wrong '.stages[0] += {mesh: "tp:2", layout: {tp: "fnn"}}' 'stages\[0\].*"fnn"' 'an unknown dim'
@@ -169,8 +171,13 @@ refuses 1 3 'text: ' 'text for a model of images' -- --data text mlp.json
 # ---- wrong usage -------------------------------------------------------------------------------
 refuses 2 2 'unknown option --frobnicate' 'an unknown option' -- --frobnicate two.json
 refuses 1 2 'expected one plan, got 2' 'two plans' -- one.json two.json
+refuses 1 2 '--threads: expected at most [0-9]*, the cores of this machine, got 4096' \
+    'more threads than cores' -- --threads 4096 one.json
+refuses 1 2 '--steps: expected at most 9223372036854775807, got "9223372036854775808"' \
+    'a number beyond 64 bits' -- --steps 9223372036854775808 one.json
+refuses 1 2 '--auto-resume: expected --save' '--auto-resume without --save' -- --auto-resume one.json
 for v in --steps=0 --steps=-1 --steps=1e30 --steps= --steps=many --lr=-1 --lr=nan --beta1=1 --momentum=-1 \
-    --clip=-1 --threads=1G --valid-batches=0 --validation=1 --save-every=-1 --keep=1.5; do
+    --clip=-1 --lr=0x1p-4 --steps=0x10 --seed=0x1 --seed=18446744073709551616 --non-finite=hope --threads=1G --valid-batches=0 --validation=1 --save-every=-1 --keep=1.5; do
     refuses 1 2 "${v%%=*}: " "$v" -- "$v" one.json
 done
 
@@ -187,19 +194,63 @@ if [ -e /dev/full ]; then
     ok $? 'and the step that was done is saved'
 fi
 
+for v in --explain --dry-run --help --version; do
+    [ -e /dev/full ] || break
+    "$tool" $v one.json >/dev/full 2>err
+    full=$?
+    "$tool" $v one.json >&- 2>err2
+    is "$full $?" '4 4' "$v to a full disk, to a closed output"
+    grep -q '^weft-run: error: standard output: No space' err && [ "$(wc -l <err2)" -eq 1 ] &&
+        grep -q '^weft-run: error: standard output: ' err2
+    ok $? "and says so: $(cat err2)"
+done
+
+# ---- numbers of 64 bits ----------------------------------------------------------------------------
+seed_loss() { # seed_loss SEED: the first loss
+    run 1 -n 1 --seed "$1" one.json
+    jq .loss out
+}
+[ "$(seed_loss 9007199254740992)" != "$(seed_loss 9007199254740993)" ]
+ok $? 'the seeds 2^53 and 2^53+1 are two'
+[ "$(seed_loss 9223372036854775807)" != "$(seed_loss 18446744073709551615)" ]
+ok $? 'so are 2^63-1 and 2^64-1'
+
+# ---- validation: whole batches, each once -----------------------------------------------------------
+seq 1000 >text # 3893 bytes; the last tenth has 24 sequences of 16
+run 1 -n 1 --data text --valid-every 1 --valid-batches 3 one.json
+cp out three
+timeout 120 "$tool" --threads 1 -n 1 --data text --valid-every 1 --valid-batches 100 one.json >out 2>err
+[ "$(jq -s '.[1].valid_loss' out)" = "$(jq -s '.[1].valid_loss' three)" ] &&
+    grep -q '^weft-run: .* has 3 batches: --valid-batches is lowered' err
+ok $? "--valid-batches beyond the data: $(grep -m1 batches err)"
+refuses 1 3 '--valid-every: the validation data has 0 samples, fewer than a batch of 8' \
+    'validation of nothing' -- --data text --validation 0 --valid-every 1 one.json
+refuses 2 3 'has 2 samples, fewer' 'or of less than a batch' -- \
+    --data text --validation 0.01 --valid-every 1 two.json
+
+# ---- data that changes under a training ----------------------------------------------------------------
+begun() { # begun FILE: waits until it holds a line
+    for _ in $(seq 600); do
+        [ -s "$1" ] && return
+        sleep 0.1
+    done
+}
+under() { # under COMMAND...: done after the first step of a training on the file data.bin
+    head -c 400000 /dev/zero >data.bin
+    "$tool" -q --threads 1 -n 10000000 --data data.bin one.json >out 2>err &
+    local pid=$!
+    begun out
+    "$@"
+    wait $pid
+    status=$?
+}
+
 # ---- signals and closed pipes --------------------------------------------------------------------
 "$tool" -q --threads 1 -n 1000000 --save pipe one.json 2>err | head -n 1 >out
 is "${PIPESTATUS[0]}" 4 'a reader that closes the pipe ends the training'
 [ "$(wc -l <out)" -eq 1 ] && grep -q 'standard output: Broken pipe' err && ls pipe/step-* >out
 ok $? "with a checkpoint: $(cat out)"
 
-# begun FILE: waits until it holds a line
-begun() {
-    for _ in $(seq 600); do
-        [ -s "$1" ] && return
-        sleep 0.1
-    done
-}
 stops() { # stops SIGNAL WANT ARGS... : a training gets the signal after its first step
     local signal=$1 want=$2
     shift 2
@@ -224,6 +275,19 @@ stops USR1 0 mpirun -n 2
 stops INT 1 mpirun --mca odls_base_sigkill_timeout 3 -n 2
 run 2 -n $(($(basename stop/step-* | sed 's/step-0*//') + 1)) --resume stop two.json
 is "$status$(wc -l <out)" 01 'what was saved can be resumed'
+
+# A validation that takes many times as long as a signal may.
+jq '.set = "layers=4,hidden=512,heads=8,seq=128"' one.json >large.json
+"$tool" -q --threads 1 -n 9 --save valid --valid-every 1 --valid-batches 100 large.json >out 2>err &
+pid=$!
+begun out
+kill -TERM $pid
+SECONDS=0
+wait $pid
+is "$?$(jq -c 'keys | index("valid_loss")' out)$(ls valid)" 0nullstep-00000001 \
+    'TERM in the midst of a validation'
+[ $SECONDS -lt 10 ]
+ok $? "it ends in $SECONDS s"
 
 # ---- memory: the executor allocates nothing after its first step ------------------------------------
 cat >count.c <<'END'
@@ -252,7 +316,7 @@ allocations() { # allocations STEPS PLAN: of rank 1, which prints nothing
     [ "$run_counted" -eq "$1" ] && cat count
 }
 jq '.stages[0] = {mesh: "tp:2", layout: {tp: ["heads", "ffn", "vocab"]}}' one.json >tp.json
-jq '.stages = [{ops: ["wte", "wpe", "drop", "layer.0"]}, {}]' one.json >pp.json
+jq '.stages = [{ops: ["wte", "wpe", "layer.0"]}, {}]' one.json >pp.json
 # The sanitizers have their own malloc.
 if case "${WEFT_BUILD:-}" in *address*) false ;; esac &&
     "${CC:-cc}" -shared -fPIC -o count.so count.c 2>err; then

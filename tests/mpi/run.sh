@@ -157,9 +157,18 @@ plans() {
     done
 }
 
+# A step that is not finite on one rank.
+skips() {
+    [ -x "$dir/skip" ] || return
+    for n in 1 2 4; do
+        check "a step skipped, $n ranks" on $n "$dir/skip" "$work/skip-$n"
+    done
+}
+
 echo "# seed of today: $today"
 reshards
 plans
+skips
 messages
 collectives
 works

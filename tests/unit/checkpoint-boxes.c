@@ -354,7 +354,11 @@ static void test_damage(void) {
     ok(unlink(file) == 0 && checkpoint_open(&ck, dir, &err) < 0 && err.status == EXIT_INPUT,
        "%s", err.msg);
     release(&ps);
-    damaged("weft-checkpoint/1", "weft-checkpoint/2", "format");
+    damaged("weft-checkpoint/2", "weft-checkpoint/1", "format");
+    damaged("\"sample\": 56", "\"sample\": 57", "checksum");
+    damaged("\"seed\": \"5\"", "\"seed\": \"6\"", "checksum");
+    damaged("\"seed\": \"5\"", "\"seed\": \"-5\"", "seed: expected the digits");
+    damaged("\"lr\": 0.0", "\"lr\": -1.0", "settings.lr");
     damaged("\"step\"", "\"stop\"", "unknown key");
     damaged("{", "", "2:");
     damaged("rank-0001.", "../rank-1.", "plain file name");

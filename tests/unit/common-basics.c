@@ -58,6 +58,38 @@ static void test_opt(void) {
            opt_parse_bytes("-1", &v) < 0 && opt_parse_bytes("5X", &v) < 0,
        "nonsense is refused");
     ok(!opt_parse_time("500ms", &s) && s == 0.5, "500ms");
+    ok(opt_parse_time("0x10", &s) < 0 && opt_parse_time("inf", &s) < 0, "no hexadecimal");
+    static const struct {
+        const char *text;
+        int64_t value; /* < 0: refused */
+    } ints[] = {{"9223372036854775807", INT64_MAX},
+                {"9007199254740993", 9007199254740993},
+                {"9223372036854775808", -1},
+                {"18446744073709551616", -1},
+                {"1.5K", 1500},
+                {"1.50", -1},
+                {"2e3", 2000},
+                {"2.5e1K", 25000},
+                {"20e-1", 2},
+                {"1e30", -1},
+                {"0e300", 0},
+                {"0x10", -1},
+                {" 1", -1},
+                {"1 ", -1},
+                {".", -1},
+                {"1e", -1},
+                {"9G", 9000000000},
+                {"9300000000G", -1}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        v = -1;
+        if (opt_parse_int(ints[i].text, &v) < 0)
+            v = -1;
+        if (v != ints[i].value)
+            printf("# %s: %lld\n", ints[i].text, (long long)v);
+        bad += v != ints[i].value;
+    }
+    ok(!bad, "whole numbers are exact or refused");
 }
 
 static void test_numbers(void) {

@@ -67,21 +67,21 @@ static void test_samples(const char *source) {
     for (int64_t s = 0; s < 40; s++) {
         float v[PIXELS], part[5];
         int32_t label = -1, again = -1;
-        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label);
+        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label, NULL);
         int i = (int)lrintf(v[0] * 255) / 5;
         bad += i < 0 || i >= 40 || seen[i] || label != i % 10;
         seen[i] = 1;
         for (int p = 0; p < PIXELS; p++)
             bad += v[p] != (float)(5 * i + p) / 255;
-        data_image(d, DATA_TRAIN, s, 4, 5, part, NULL);
+        data_image(d, DATA_TRAIN, s, 4, 5, part, NULL, NULL);
         bad += memcmp(part, v + 4, sizeof part) != 0;
-        data_image(d, DATA_TRAIN, s, 0, 0, NULL, &again);
+        data_image(d, DATA_TRAIN, s, 0, 0, NULL, &again, NULL);
         bad += again != label;
     }
     for (int64_t s = 0; s < 20; s++) {
         float v[1];
         int32_t label;
-        data_image(d, DATA_VALID, s, 0, 1, v, &label);
+        data_image(d, DATA_VALID, s, 0, 1, v, &label, NULL);
         bad += v[0] != (float)(5 * (40 + s % 10) % 256) / 255 || label != s % 10;
     }
     ok(!bad, "an epoch shows every image once, with its label");
@@ -94,21 +94,21 @@ static void test_synthetic(void) {
     int count[CLASSES] = {0}, bad = 0, right = 0;
     int32_t label;
     for (int64_t s = 0; s < 2000; s++) {
-        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label);
+        data_image(d, DATA_TRAIN, s, 0, PIXELS, v, &label, NULL);
         bad += label < 0 || label >= CLASSES;
         count[label]++;
         for (int p = 0; p < PIXELS; p++) {
             bad += !(v[p] >= 0 && v[p] <= 1);
             mean[label][p] += v[p];
         }
-        data_image(d, DATA_TRAIN, s, 7, 2, part, NULL);
+        data_image(d, DATA_TRAIN, s, 7, 2, part, NULL, NULL);
         bad += memcmp(part, v + 7, sizeof part) != 0;
     }
     /* The nearest class mean of training tells the class of validation. */
     for (int64_t s = 0; s < 500; s++) {
         double best = 1e9;
         int guess = -1;
-        data_image(d, DATA_VALID, s, 0, PIXELS, v, &label);
+        data_image(d, DATA_VALID, s, 0, PIXELS, v, &label, NULL);
         for (int c = 0; c < CLASSES; c++) {
             double far = 0;
             for (int p = 0; p < PIXELS; p++)

@@ -104,8 +104,8 @@ static void test_epoch(const char *source, const char *format, int mod) {
     int bad = 0, moved = 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t x[8], y[8], next[8];
-        data_tokens(d, DATA_TRAIN, i, 0, 8, x, y);
-        data_tokens(d, DATA_TRAIN, i + n, 0, 8, next, NULL);
+        data_tokens(d, DATA_TRAIN, i, 0, 8, x, y, NULL);
+        data_tokens(d, DATA_TRAIN, i + n, 0, 8, next, NULL, NULL);
         int begin = -1;
         for (int k = 0; begin < 0 && k < 900; k++)
             begin = x[0] == k * 7 % mod && x[1] == (k + 1) * 7 % mod && !seen[k] ? k : -1;
@@ -127,14 +127,14 @@ static void test_slices(const char *source) {
     for (int64_t s = 0; s < 40; s++) {
         enum data_split split = s % 2 ? DATA_TRAIN : DATA_VALID;
         int32_t x[8], y[8], a[8], b[8];
-        data_tokens(d, split, s, 0, 8, x, y);
+        data_tokens(d, split, s, 0, 8, x, y, NULL);
         for (int first = 0; first < 8; first++)
             for (int count = 1; first + count <= 8; count++) {
-                data_tokens(d, split, s, first, count, a, b);
+                data_tokens(d, split, s, first, count, a, b, NULL);
                 bad += memcmp(a, x + first, 4 * (size_t)count) != 0;
                 bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
                 memset(b, 0, sizeof b);
-                data_tokens(d, split, s, first, count, NULL, b);
+                data_tokens(d, split, s, first, count, NULL, b, NULL);
                 bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
             }
     }
@@ -157,8 +157,8 @@ static void test_shards(void) {
     int bad = 0;
     for (int64_t s = 0; s < 300; s++) {
         int32_t x[8], y[8], a[8], b[8];
-        data_tokens(one, DATA_TRAIN, s, 0, 8, x, y);
-        data_tokens(many, DATA_TRAIN, s, 0, 8, a, b);
+        data_tokens(one, DATA_TRAIN, s, 0, 8, x, y, NULL);
+        data_tokens(many, DATA_TRAIN, s, 0, 8, a, b, NULL);
         bad += memcmp(x, a, sizeof x) || memcmp(y, b, sizeof y);
     }
     ok(!bad, "shards read as one file");
@@ -175,14 +175,70 @@ static void test_shards(void) {
     data_close(one);
 }
 
+static uint64_t hash_of(struct data_spec spec, const char *source) {
+    struct data *d = open_with(spec, source);
+    uint64_t h = d ? data_info(d)->hash[DATA_TRAIN] : 0;
+    data_close(d);
+    return h;
+}
+
+static void test_hash(void) {
+    enum { LARGE = 40 << 20 };
+    struct data_spec spec = base;
+    uint64_t h = hash_of(base, write_tokens("h.bin", false, 1000, 500));
+    spec.validation = 0.2;
+    ok(h && h == hash_of(base, write_tokens("copy.bin", false, 1000, 500)) &&
+           h != hash_of(base, write_tokens("h.bin", false, 1001, 500)) &&
+           h != hash_of(base, write_tokens("h.bin", false, 1000, 499)) &&
+           h != hash_of(spec, path_of("copy.bin")),
+       "the hash tells content, length and share apart, not names");
+    spec = base, spec.seed++;
+    ok(h == hash_of(spec, path_of("copy.bin")) &&
+           hash_of(spec, "synthetic") != hash_of(base, "synthetic"),
+       "the seed counts where it makes the data");
+    char *bytes = calloc(1, LARGE);
+    base.vocab = 256;
+    h = hash_of(base, write_file("large", bytes, LARGE));
+    bytes[LARGE - 1] = 1;
+    uint64_t last = hash_of(base, write_file("large", bytes, LARGE));
+    bytes[LARGE - 1] = 0;
+    uint64_t again = hash_of(base, write_file("large", bytes, LARGE));
+    uint64_t shorter = hash_of(base, write_file("large", bytes, LARGE - 1));
+    ok(h == again && h != last && h != shorter, "a large file, by its ends and its size");
+    base.vocab = 50257;
+    free(bytes);
+}
+
+/* A file that changes after it was opened. */
+static void test_changed(void) {
+    const char *path = write_tokens("change.bin", true, 1000, 500);
+    struct data *d = open_with(base, path);
+    struct err err = {0};
+    int32_t x[8], y[8];
+    int failed = 0, high = 0;
+    unsigned char ones[2048];
+    memset(ones, 0xff, sizeof ones);
+    write_file("change.bin", ones, sizeof ones);
+    for (int64_t s = 0; s < 112; s++) {
+        failed += data_tokens(d, DATA_TRAIN, s, 0, 8, x, y, &err) < 0;
+        high += failed == 0 && x[7] >= 50257;
+    }
+    ok(failed > 0 && !high && err.status == EXIT_SYSTEM && strstr(err.msg, "change.bin: "),
+       "other ids: %s", err.msg);
+    ok(truncate(path, 1100) == 0 && data_tokens(d, DATA_TRAIN, 3, 0, 8, x, y, &err) < 0 &&
+           err.status == EXIT_SYSTEM && strstr(err.msg, "it had 3024"),
+       "cut short: %s", err.msg);
+    data_close(d);
+}
+
 static void test_synthetic(void) {
     struct data *d = open_with(base, "synthetic"), *again = open_with(base, "synthetic");
     int bad = 0, pairs = 0;
     static int next[50257], count[50257];
     for (int64_t s = 0; s < 2000; s++) {
         int32_t x[8], y[8], a[3];
-        data_tokens(d, DATA_TRAIN, s, 0, 8, x, y);
-        data_tokens(again, DATA_TRAIN, s, 4, 3, a, NULL);
+        data_tokens(d, DATA_TRAIN, s, 0, 8, x, y, NULL);
+        data_tokens(again, DATA_TRAIN, s, 4, 3, a, NULL, NULL);
         bad += memcmp(a, x + 4, sizeof a) != 0;
         for (int j = 0; j < 8; j++) {
             bad += x[j] < 0 || x[j] >= 50257 || (j && x[j] != y[j - 1]);
@@ -201,7 +257,7 @@ static void test_synthetic(void) {
     one.vocab = 1;
     d = open_with(one, "synthetic");
     int32_t x[8];
-    data_tokens(d, DATA_TRAIN, 12345678901, 0, 8, x, NULL);
+    data_tokens(d, DATA_TRAIN, 12345678901, 0, 8, x, NULL, NULL);
     ok(x[0] == 0 && x[7] == 0, "synthetic with a vocabulary of 1");
     data_close(d);
 }
@@ -214,7 +270,7 @@ static void test_text(void) {
     spec.seq = sizeof text - 2;
     struct data *d = open_with(spec, write_file("t.txt", text, sizeof text - 1));
     int32_t x[sizeof text], y[sizeof text];
-    data_tokens(d, DATA_TRAIN, 3, 0, spec.seq, x, y);
+    data_tokens(d, DATA_TRAIN, 3, 0, spec.seq, x, y, NULL);
     int bad = 0;
     for (int j = 0; j < (int)spec.seq; j++)
         bad += x[j] != (unsigned char)text[j] || y[j] != (unsigned char)text[j + 1];
@@ -232,7 +288,7 @@ static void test_text(void) {
     d = open_with(spec, path_of("t.txt"));
     int first = 0;
     for (int64_t s = 0; s < 200; s++) {
-        data_tokens(d, DATA_TRAIN, s, 0, 30, x, y);
+        data_tokens(d, DATA_TRAIN, s, 0, 30, x, y, NULL);
         first |= y[29] == '.' ? 2 : x[0] == 'T' ? 1 : 0;
     }
     ok(first == 3, "all of a stream is seen in the course of the epochs");
@@ -312,6 +368,8 @@ int main(void) {
     test_slices("synthetic");
     test_shards();
     test_synthetic();
+    test_hash();
+    test_changed();
     test_text();
     test_refused();
     char command[128];

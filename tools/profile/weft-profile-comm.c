@@ -7,6 +7,7 @@
  */
 #include "profile-comm.h"
 
+#include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
 
@@ -260,9 +261,12 @@ static int run(struct tool *t, struct err *err) {
     if (share_known(t, err) < 0)
         return -1;
     if (t->o.dry_run) {
-        if (comm_rank(t->comm) == 0)
+        int rc = 0;
+        if (comm_rank(t->comm) == 0) {
             list_rows(t);
-        return 0;
+            rc = file_stdout_check(err);
+        }
+        return agree(t, rc, err);
     }
     return t->todo > 0 ? measure(t, err) : 0;
 }

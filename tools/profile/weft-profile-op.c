@@ -7,6 +7,7 @@
  * writes computed rows instead. */
 #include "profile-op.h"
 
+#include "common/file.h"
 #include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
@@ -429,7 +430,7 @@ int main(int argc, char **argv) {
     kernel_release();
     free(t.rows);
     arr_release(&t.o.set);
-    if (rc == 0 && (fflush(stdout) || ferror(stdout)))
-        rc = err_system(&err, "standard output: cannot write");
+    if (rc == 0)
+        rc = file_stdout_check(&err);
     return rc < 0 ? err_report(&err, "weft-profile-op") : EXIT_DONE;
 }

@@ -1,26 +1,77 @@
-/* run.h - the parts of weft-run: options and the training loop. */
+/* run.h - the parts of weft-run: options, what the ranks agree on, and the training loop. */
 #ifndef WEFT_RUN_H
 #define WEFT_RUN_H
 
+#include "common/opt.h"
 #include "exec/exec.h"
 
 struct run_options {
     const char *data, *valid_data;
-    double validation;
-    int64_t steps, seed; /* seed < 0: 1, or that of the checkpoint */
-    double lr, min_lr;   /* NAN = the default of the optimizer, a tenth of lr */
-    int64_t warmup;      /* < 0: a tenth of the steps */
-    double clip, weight_decay, beta1, beta2, momentum;
+    struct opt_seed seed; /* else that of the checkpoint, else 1 */
+    /* < 0 or NAN: not given, until run_settle */
+    struct checkpoint_settings set;
     int64_t valid_every, valid_batches;
     const char *save, *resume;
+    bool auto_resume, other_data;
     int64_t save_every, keep;
-    int64_t threads; /* 0 = a fair share */
+    const char *non_finite; /* "skip" or "stop" */
+    int64_t threads;        /* 0 = a fair share */
+    double timeout_s;       /* of every wait for another rank; 0 = no limit */
     const char *trace;
     bool timing, explain, dry_run;
 };
 
-/* Trains; called by all ranks. Metrics on rank 0's stdout. */
-int run_train(struct comm *comm, const struct program *g, const struct run_options *o,
+/* ---- run_agree.c: called by all ranks ------------------------------------------------------ */
+
+/* Reads the plan and its model on rank 0 ("-" = stdin) and passes both on: no other rank opens
+ * a file. NULL on failure. */
+struct plan *run_shared_plan(struct comm *comm, const char *path, struct err *err);
+
+/* Compares the options of all ranks with those of rank 0: all but `threads` and the names of data
+ * files, and the version. Returns 0 or -1 with the first difference. */
+int run_agree_options(struct comm *comm, const struct opt *options, struct err *err);
+
+/* The same for what the ranks opened: model, data, checkpoint (NULL = none). */
+int run_agree_inputs(struct comm *comm, const struct model *m, const struct data *data,
+                     const struct checkpoint *ck, struct err *err);
+
+/* ---- run_settings.c ------------------------------------------------------------------------ */
+
+/* Opens the checkpoint of model m to go on from; *ck is NULL where there is none to go on from, as
+ * --auto-resume allows. Returns 0 or -1. */
+int run_open_resume(const struct run_options *o, const struct model *m,
+                    struct checkpoint **ck, struct err *err);
+
+/* Gives what the command line leaves open its value: that of the checkpoint (NULL = none), or the
+ * usual one. `speaks`: says on stderr what the command line changes. */
+void run_settle(struct run_options *o, const struct checkpoint_info *ck,
+                enum optimizer optimizer, bool speaks);
+
+/* Is this the data that the checkpoint was trained on? Returns 0 or -1. */
+int run_check_data(const struct run_options *o, const struct checkpoint *ck,
+                   const struct data *data, bool speaks, struct err *err);
+
+/* ---- run_inputs.c -------------------------------------------------------------------------- */
+
+/* What a training needs besides the plan. */
+struct run_inputs {
+    struct checkpoint *ck; /* to go on from, or NULL */
+    struct data *data;
+    struct checkpoint_info about; /* what the executor does not know of a checkpoint */
+    int64_t valid_batches; /* of a validation: that there are, at most those wanted */
+    int lock;              /* on the folder of --save; -1 = none here */
+};
+
+/* Opens and checks all of it, memory and outputs too, and settles the options; called by all ranks.
+ * Returns 0 or -1; run_close_inputs either way. */
+int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
+                    struct run_options *o, struct err *err);
+void run_close_inputs(struct run_inputs *in);
+
+/* ---- run_train.c --------------------------------------------------------------------------- */
+
+/* Trains; called by all ranks. Settles the options. Metrics on rank 0's stdout. */
+int run_train(struct comm *comm, const struct program *g, struct run_options *o,
               struct err *err);
 
 #endif

@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Checkpoint folders and the runs that they belong to: what a resumed run goes on with, what it
+# refuses, who may write where, and what a training that diverges leaves. Prints TAP; the programs
+# are in $WEFT_BIN.
+set -u
+tool=${WEFT_BIN:?}/weft-run
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
+
+run() { # run ARGS...: leaves $status, out, err
+    timeout 120 "$tool" --threads 1 --data text "$@" one.json >out 2>err </dev/null
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT ARGS...: one line, and nothing trained
+    local want=$1 pattern=$2 text=$3
+    shift 3
+    run "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-run: error: $pattern" err
+    ok $? "$text: $(grep -m1 '^weft-run: error' err) (exit $status)"
+}
+says() { # says PATTERN: on stderr
+    grep -q "^weft-run: $1" err
+    ok $? "says: $(grep -m1 "^weft-run: $1" err)"
+}
+stepped() { # stepped STEPS TEXT: trained just these
+    is "$status $(jq -sc 'map(.step)' out)" "0 $1" "$2"
+}
+bits() { # bits FILE: what must be the same
+    jq -c "[.step, .lr, .loss, .grad_norm]" "$1"
+}
+index() { # index STEP FILTER
+    jq -c "$2" "ck/step-$(printf %08d "$1")/index.json"
+}
+
+cat >one.json <<'EOF'
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=1,hidden=48,heads=4,seq=16,dropout=0.1",
+ "batch": 8, "stages": [{}]}
+EOF
+seq 5000 >text
+
+# ---- settings ----------------------------------------------------------------------------------
+run -n 12 --lr 0.01 --min-lr 0.002 --warmup 3 --clip 0.7 --weight-decay 0.3 --beta1 0.8 --beta2 0.9 \
+    --validation 0.2 --seed 18446744073709551615
+cp out whole.out
+run -n 12 --lr 0.01 --min-lr 0.002 --warmup 3 --clip 0.7 --weight-decay 0.3 --beta1 0.8 --beta2 0.9 \
+    --validation 0.2 --seed 18446744073709551615 --save ck --save-every 4 --keep 0
+rm -r ck/step-00000012
+run --resume ck --save ck --keep 0
+stepped '[9,10,11,12]' 'without options a run goes on to its end'
+[ "$(bits out)" = "$(bits whole.out | tail -n 4)" ]
+ok $? 'with the same settings and seed, bit for bit'
+! grep -q resume: err
+ok $? 'and nothing to say'
+is "$(index 12 .seed)" '"18446744073709551615"' 'the seed has all its bits'
+[ "$(index 4 .run)" = "$(index 12 .run)" ] && [ "$(index 4 .run)" != '"0000000000000000"' ]
+ok $? "a run keeps its identity: $(index 12 .run)"
+
+run --resume ck
+stepped '[]' 'a run that is done does nothing'
+says 'nothing to do: 12 of 12 steps are done'
+run --resume ck -n 15
+stepped '[13,14,15]' 'more steps than were meant'
+is "$(jq -sc 'map(.lr) | unique' out)" '[0.002]' 'the learning rate goes on where it was'
+says 'resume: --steps 15 replaces 12 of the checkpoint'
+says 'resume: the learning rate stays at 0.002 from step 12 on; --decay-steps changes that'
+run --resume ck -n 15 --decay-steps 24 --lr 0.02 --clip 0.7
+says 'resume: --decay-steps 24 replaces 12 of the checkpoint'
+says 'resume: --lr 0.02 replaces 0.01 of the checkpoint'
+[ "$(grep -c ' replaces ' err)" -eq 3 ] && jq -se 'all(.lr > 0.005 and .lr < 0.02)' out >/dev/null
+ok $? 'just what differs, and it counts'
+
+# ---- what to go on from ---------------------------------------------------------------------------
+run --resume ck/step-00000004 -n 6
+stepped '[5,6]' 'one older step'
+run --resume ck/step-00000004/ -n 5
+stepped '[5]' 'with a slash behind it'
+refuses 3 'ckk: No such file' 'a misspelt folder' --resume ckk
+refuses 3 'ck/step-00000005: No such file' 'a step that is not there' --resume ck/step-00000005
+mkdir foreign
+echo >foreign/file
+refuses 3 'foreign: holds no complete checkpoint' 'a foreign folder' --resume foreign
+refuses 3 'text: holds no complete checkpoint\|text: Not a directory' 'a file' --resume text
+run -n 2 --save auto --auto-resume
+stepped '[1,2]' '--auto-resume begins in an empty folder'
+run -n 4 --save auto --auto-resume
+stepped '[3,4]' 'and goes on in a used one'
+refuses 2 '--auto-resume and --resume' 'both' --auto-resume --resume ck --save auto
+
+# ---- damage --------------------------------------------------------------------------------------
+cp -r ck rotten
+sed -i 's/"sample": 96/"sample": 95/' rotten/step-00000012/index.json
+refuses 3 'rotten/step-00000012/index.json: checksum: ' 'a changed index' --resume rotten
+head -c 1000 ck/step-00000012/index.json >rotten/step-00000012/index.json
+refuses 3 'rotten/step-00000012/index.json:[0-9]*:' 'a torn index' --resume rotten
+sed 's/weft-checkpoint.2/weft-checkpoint\/1/' ck/step-00000012/index.json >rotten/step-00000012/index.json
+refuses 3 'rotten/step-00000012/index.json: format: ' 'another format' --resume rotten
+
+# ---- other data -------------------------------------------------------------------------------------
+cp text kept
+sed -i 's/2500/2501/' text
+refuses 3 '--data: text, .* ck/step-00000012 was trained on text' 'a changed byte of the data' -n 13 --resume ck
+grep -q '^hint: --other-data' err
+ok $? "$(grep -m1 '^hint' err)"
+run -n 13 --resume ck --other-data
+stepped '[13]' '--other-data accepts it'
+says 'resume: .*data'
+mv kept text
+refuses 3 '--data: text, ' 'another share of training data' -n 13 --resume ck --validation 0.1
+
+# ---- whose folder it is ------------------------------------------------------------------------------
+before=$(ls ck)
+refuses 3 'ck/step-00000012: was written by another run' 'a new run into a used folder' -n 3 --save ck
+grep -q '^hint: .*another folder.* --resume ck' err
+ok $? "$(grep -m1 '^hint' err)"
+refuses 3 'ck/step-00000012: was written by another run' 'another run resumed' -n 99 --resume auto --save ck
+refuses 3 'ck/step-00000012: is later than step 4' 'an older step beside later ones' -n 99 \
+    --resume ck/step-00000004 --save ck
+[ "$(ls ck)" = "$before" ]
+ok $? 'none of them touched a step'
+run -n 6 --resume ck/step-00000004 --save branch
+stepped '[5,6]' 'an older step goes on in another folder'
+
+# ---- two writers ---------------------------------------------------------------------------------------
+"$tool" -q --threads 1 --data text -n 10000000 --save busy --save-every 1 one.json >writer.out 2>writer.err &
+pid=$!
+for _ in $(seq 300); do
+    [ -s writer.out ] && break
+    sleep 0.1
+done
+refuses 4 'busy: another run writes here (process [0-9]*)' 'a second writer' -n 3 --save busy
+refuses 4 'busy: another run writes here' 'a second one that resumes' -n 99999 --save busy --auto-resume
+kill -KILL $pid
+wait $pid 2>/dev/null
+newest=$(find busy -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1)
+run -n $((newest + 1)) --save busy --auto-resume
+stepped "[$((newest + 1))]" 'kill -9 frees the folder'
+
+# ---- steps that are not finite ---------------------------------------------------------------------------
+finite() { # finite DIR: every float of every checkpoint in it is a number
+    find "$1" -name '*.safetensors' | while read -r file; do
+        header=$(od -An -t u8 -N 8 "$file")
+        tail -c +$((9 + header)) "$file" | od -An -t f4 -v | grep -Eq 'nan|inf' && echo "$file"
+    done | wc -l
+}
+run -n 6 --lr 1e30 --warmup 2 --save diverged --save-every 1
+jq -se 'length == 6 and (.[0].skipped | not) and
+    all(.[2:][]; .skipped and .loss == null and .lr != null)' out >/dev/null
+ok $? 'a run that diverges skips steps'
+says 'step [23]: the loss is not finite: the step is skipped'
+is "$status $(finite diverged)" '0 0' 'and saves only numbers'
+first=$(jq -s 'map(select(.skipped | not).step) | max' out)
+[ -e "diverged/step-$(printf %08d "$first")" ]
+ok $? "the last good step, $first, is kept"
+is "$(jq .skipped diverged/step-00000006/index.json)" $((6 - first)) 'what was skipped is counted'
+run -n 6 --lr 1e30 --warmup 2 --save stopped --save-every 1 --non-finite stop
+is "$status $(jq -sc 'map(.step) | max' out)" "1 $((first + 1))" '--non-finite stop ends the run'
+says "error: step $((first + 1)): the loss is not finite"
+is "$(finite stopped)" 0 'and saves only numbers'
+# Weight decay at such a rate takes the parameters themselves to infinity within a finite step.
+run -n 2 --lr 1e38 --warmup 0 --weight-decay 1e30 --save infinite --save-every 1
+is "$status $(find infinite -name 'step-*' | wc -l)" '1 0' 'parameters that are not finite are not saved'
+says 'error: step 2: parameters are not finite; they were not saved'
+
+echo "1..$n"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,137 @@
+/* What a training needs besides the plan is opened, compared and checked before its first step. */
+#define _DEFAULT_SOURCE /* getentropy */
+#include "run.h"
+
+#include "common/file.h"
+#include "common/mem.h"
+#include "common/progress.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the model reads, from its data inputs. */
+static int open_data(struct data **data, const struct model *m, const struct run_options *o,
+                     struct err *err) {
+    struct data_spec spec = {.source = o->data,
+                             .valid_source = o->valid_data,
+                             .seed = o->seed.value,
+                             .validation = o->valid_data ? 0 : o->set.validation};
+    int loss = 0;
+    while (!op_is(&m->ops[loss], KIND_LOSS))
+        loss++;
+    const struct shape *logits = &m->tensors[m->ops[loss].in[0]].shape;
+    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->producer >= 0)
+            continue;
+        if (t->source == DATA_TOKEN || t->source == DATA_NEXT_TOKEN) {
+            spec.kind = DATA_TOKENS;
+            spec.seq = m->dims[t->shape.dim[1]].size;
+            spec.vocab = classes;
+        } else if (t->source == DATA_IMAGE) {
+            spec.kind = DATA_IMAGES;
+            spec.pixels = m->dims[t->shape.dim[1]].size;
+            spec.classes = classes;
+        }
+    }
+    return data_open(data, &spec, err);
+}
+
+/* Memory is promised freely and taken at the first touch, so a plan that is too large would be
+ * killed in the middle of its first step, with whatever else runs there. */
+static int check_memory(struct comm *comm, const struct program *g, struct err *err) {
+    int stage = program_stage_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
+    double own = (double)g->stages[stage].arena_bytes;
+    double *node = mem_array((size_t)nodes, sizeof *node); /* bytes that each needs */
+    node[comm_node(comm)] = own;
+    int rc = comm_sum_double(comm_world(comm), node, nodes, err);
+    double needs = node[comm_node(comm)];
+    double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    free(node);
+    if (rc < 0 || has <= 0 || needs <= has)
+        return rc;
+    return err_system(
+        err,
+        "stages[%d]: one rank needs %.1f GB and the ranks of this node %.1f GB; "
+        "it has %.1f GB",
+        stage, 1e-9 * own, 1e-9 * needs, 1e-9 * has);
+}
+
+/* Only whole batches are validated on, and none twice. */
+static int check_validation(const struct run_options *o, struct run_inputs *in,
+                            int64_t batch, bool speaks, struct err *err) {
+    int64_t samples = data_size(in->data, DATA_VALID), there = samples / batch;
+    in->valid_batches = o->valid_batches;
+    if (!o->valid_every || in->valid_batches <= there)
+        return 0;
+    if (!there) {
+        err_input(err,
+                  "--valid-every: the validation data has %lld samples, fewer than a batch "
+                  "of %lld",
+                  (long long)samples, (long long)batch);
+        return err_hint(err, "--validation keeps more of --data, --valid-data takes files");
+    }
+    in->valid_batches = there;
+    if (speaks)
+        note(
+            "weft-run: the validation data has %lld batches: --valid-batches is lowered to "
+            "that",
+            (long long)there);
+    return 0;
+}
+
+/* What is written at the end must be writable at the beginning. */
+static int check_outputs(const struct run_options *o, const struct checkpoint_info *ck,
+                         int *lock, struct err *err) {
+    if (o->save &&
+        (*lock = checkpoint_prepare(o->save, ck ? ck->run : 0, ck ? ck->step : 0, err)) < 0)
+        return -1;
+    return o->trace ? file_out_check(o->trace, err) : 0;
+}
+
+static uint64_t new_run(void) {
+    uint64_t id = 0;
+    if (getentropy(&id, sizeof id) < 0 || !id)
+        id = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    return id;
+}
+
+static struct checkpoint_info about_run(const struct run_options *o,
+                                        const struct data *data,
+                                        const struct checkpoint_info *ck) {
+    const struct data_info *d = data_info(data);
+    return (struct checkpoint_info){.run = ck ? ck->run : new_run(),
+                                    .data = {d->format, d->items, d->hash[DATA_TRAIN]},
+                                    .settings = o->set};
+}
+
+int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
+                    struct run_options *o, struct err *err) {
+    const struct plan *p = g->plan;
+    bool speaks = comm_rank(comm) == 0;
+    *in = (struct run_inputs){.lock = -1};
+    if (exec_agree(comm, run_open_resume(o, p->model, &in->ck, err), err) < 0)
+        return -1;
+    const struct checkpoint_info *ck = in->ck ? checkpoint_info(in->ck) : NULL;
+    run_settle(o, ck, p->optimizer, speaks);
+    if (exec_agree(comm, open_data(&in->data, p->model, o, err), err) < 0 ||
+        run_agree_inputs(comm, p->model, in->data, in->ck, err) < 0)
+        return -1;
+    int rc = ck ? run_check_data(o, in->ck, in->data, speaks, err) : 0;
+    if (rc == 0)
+        rc = check_validation(o, in, p->batch, speaks, err);
+    if (rc == 0 && speaks)
+        rc = check_outputs(o, ck, &in->lock, err);
+    in->about = about_run(o, in->data, ck);
+    if (exec_agree(comm, rc, err) < 0)
+        return -1;
+    return exec_agree(comm, check_memory(comm, g, err), err);
+}
+
+void run_close_inputs(struct run_inputs *in) {
+    data_close(in->data);
+    checkpoint_close(in->ck);
+    checkpoint_unlock(in->lock);
+}

@@ -1,0 +1,123 @@
+/* Where the settings of a training come from: the command line, else the checkpoint that it goes on
+ * from, else the usual values. */
+#include "run.h"
+
+#include "common/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+int run_open_resume(const struct run_options *o, const struct model *m,
+                    struct checkpoint **ck, struct err *err) {
+    char *path = NULL;
+    int rc = 0;
+    *ck = NULL;
+    if (o->resume)
+        rc = checkpoint_open(ck, o->resume, err);
+    else if (o->auto_resume && (rc = checkpoint_latest(o->save, &path, err)) > 0)
+        rc = checkpoint_open(ck, path, err);
+    free(path);
+    if (rc < 0 || !*ck)
+        return rc;
+    if (checkpoint_check_model(*ck, m->name, m->hash, err) < 0)
+        return -1;
+    uint64_t seed = checkpoint_info(*ck)->seed;
+    if (o->seed.given && o->seed.value != seed)
+        return err_usage(err,
+                         "--seed %" PRIu64 ": the checkpoint was made with seed %" PRIu64,
+                         o->seed.value, seed);
+    return 0;
+}
+
+/* A member of the settings as the option that sets it. */
+static const char *option_name(const char *member, char name[32]) {
+    size_t n = 0;
+    for (; member[n] && n < 31; n++)
+        name[n] = member[n] == '_' ? '-' : member[n];
+    name[n] = '\0';
+    return name;
+}
+
+static void settle_whole(const char *member, int64_t *v, const int64_t *was, bool speaks) {
+    char name[32];
+    if (*v < 0)
+        *v = *was;
+    else if (*v != *was && speaks)
+        note("weft-run: resume: --%s %" PRId64 " replaces %" PRId64 " of the checkpoint",
+             option_name(member, name), *v, *was);
+}
+
+static void settle_real(const char *member, double *v, const double *was, bool speaks) {
+    char name[32];
+    if (isnan(*v))
+        *v = *was;
+    else if (*v != *was && speaks)
+        note("weft-run: resume: --%s %g replaces %g of the checkpoint",
+             option_name(member, name), *v, *was);
+}
+
+static void settle_as(struct checkpoint_settings *s, const struct checkpoint_settings *was,
+                      bool speaks) {
+#define X(name) settle_whole(#name, &s->name, &was->name, speaks);
+    CHECKPOINT_WHOLES(X)
+#undef X
+#define X(name) settle_real(#name, &s->name, &was->name, speaks);
+    CHECKPOINT_REALS(X)
+#undef X
+}
+
+/* Some usual values follow from others that are given. */
+static struct checkpoint_settings usual(const struct checkpoint_settings *s,
+                                        enum optimizer optimizer) {
+    struct checkpoint_settings u = {.clip = 1,
+                                    .weight_decay = 0.1,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .momentum = 0.9,
+                                    .validation = DATA_VALIDATION};
+    u.steps = s->steps < 0 ? 100 : s->steps;
+    u.warmup = u.steps / 10;
+    u.decay_steps = u.steps;
+    u.lr = !isnan(s->lr) ? s->lr : optimizer == OPTIMIZER_sgd ? 0.05 : 6e-4;
+    u.min_lr = u.lr / 10;
+    return u;
+}
+
+void run_settle(struct run_options *o, const struct checkpoint_info *ck,
+                enum optimizer optimizer, bool speaks) {
+    bool decay_given = o->set.decay_steps >= 0;
+    if (ck) {
+        settle_as(&o->set, &ck->settings, speaks);
+        o->seed.value = ck->seed;
+    } else {
+        struct checkpoint_settings u = usual(&o->set, optimizer);
+        settle_as(&o->set, &u, false);
+        if (!o->seed.given)
+            o->seed.value = 1;
+    }
+    o->seed.given = true;
+    if (ck && speaks && !decay_given && o->set.steps > o->set.decay_steps)
+        note("weft-run: resume: the learning rate stays at %g from step %" PRId64
+             " on; --decay-steps changes that",
+             o->set.min_lr, o->set.decay_steps);
+}
+
+int run_check_data(const struct run_options *o, const struct checkpoint *ck,
+                   const struct data *data, bool speaks, struct err *err) {
+    const struct checkpoint_data *was = &checkpoint_info(ck)->data;
+    const struct data_info *is = data_info(data);
+    if (was->hash == is->hash[DATA_TRAIN])
+        return 0;
+    if (o->other_data) {
+        if (speaks)
+            note("weft-run: resume: --data replaces the data of the checkpoint");
+        return 0;
+    }
+    err_input(err,
+              "--data: %s, %" PRId64 " items, hash %016" PRIx64
+              "; the checkpoint %s was trained on %s, %" PRId64 " items, hash %016" PRIx64,
+              is->format, is->items, is->hash[DATA_TRAIN], checkpoint_path(ck), was->format,
+              was->items, was->hash);
+    return err_hint(err, "--other-data goes on with it all the same");
+}
