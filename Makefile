@@ -218,6 +218,10 @@ plots: deps-plots
 plots-doc: plots
 	cp build/plots/*.svg doc/
 
+# The programs of tests/golden anew.
+update-golden: $(O)/bin/weft-run
+	@WEFT_BIN=$(O)/bin bash tests/cli/golden.sh update
+
 lint:
 	@scripts/lint.sh $(CC)
 
@@ -267,6 +271,7 @@ help:
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
+	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
 	@echo "make lint         formatting, floors, man pages, scripts"
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
 	@echo "make config       what was found on this machine"
@@ -278,4 +283,4 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-solvers plots plots-doc lint install uninstall config help fuzz fuzz-run clean FORCE
+        repro-solvers plots plots-doc update-golden lint install uninstall config help fuzz fuzz-run clean FORCE

@@ -66,6 +66,24 @@ void instr_print(const struct program *g, const struct stage_program *sp,
     fputc('\n', f);
 }
 
+/* "F0 F1 B0 ... L3 U": long ones in part. */
+static void print_schedule(const struct program *g, int stage, FILE *f) {
+    enum { HEAD = 24, TAIL = 8 };
+    int64_t m = plan_micro_batches(g->plan), n = schedule_actions(m);
+    fprintf(f, "schedule: ");
+    for (int64_t i = 0; i < n; i++) {
+        struct action a = schedule_action(g->plan->schedule, stage, g->n_stages, m, i);
+        if (n > HEAD + TAIL && i >= HEAD && i < n - TAIL) {
+            fputs(i == HEAD ? " ..." : "", f);
+            continue;
+        }
+        fprintf(f, "%s%c", i ? " " : "", segment_letter(a.segment));
+        if (a.micro_batch >= 0)
+            fprintf(f, "%lld", (long long)a.micro_batch);
+    }
+    fputc('\n', f);
+}
+
 void program_print(const struct program *g, int stage, FILE *f) {
     const struct stage_program *sp = &g->stages[stage];
     char mesh[256];
@@ -75,6 +93,7 @@ void program_print(const struct program *g, int stage, FILE *f) {
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
+    print_schedule(g, stage, f);
     for (int s = 0; s < SEG_COUNT; s++) {
         if (sp->seg[s] == sp->seg[s + 1])
             continue;

@@ -308,6 +308,7 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
     p->micro_batch = micro[rng_below(r, 6)];
     p->schedule = rng_below(r, 3) ? SCHEDULE_1f1b : SCHEDULE_gpipe;
     p->optimizer = case_optimizer(c);
+    p->overlap = rng_below(r, 2);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
         random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
@@ -328,7 +329,8 @@ static bool survives_text(struct plan *p, struct err *err) {
     json_t *doc = plan_to_json(p);
     struct plan *q = plan_from_json(doc, err);
     bool same = q && q->n_stages == p->n_stages && q->micro_batch == p->micro_batch &&
-                q->schedule == p->schedule && q->optimizer == p->optimizer;
+                q->schedule == p->schedule && q->optimizer == p->optimizer &&
+                q->overlap == p->overlap;
     for (int s = 0; same && s < p->n_stages; s++) {
         const struct stage *a = &p->stages[s], *b = &q->stages[s];
         same = a->n_ops == b->n_ops && a->zero == b->zero &&

@@ -1,7 +1,6 @@
 /* The memory plan: what shares bytes, and that nothing does which must not. */
-#include "plan-random.h"
+#include "program-random.h"
 
-#include "program.h"
 #include "program/emit.h"
 
 /* ---- small programs by hand --------------------------------------------------------------- */
@@ -315,25 +314,11 @@ static void check_program(const struct program *g, int faults[4]) {
 static void test_random_plans(void) {
     int faults[4] = {0}, n = 0;
     for (uint64_t k = 0; k < 60; k++) {
-        static const char *const files[] = {"encdec", "nested", "patches"};
-        struct rng r = {rng_bits(5, 0, k), 0};
-        struct err err = {0};
-        char path[64];
-        snprintf(path, sizeof path, "./tests/models/%s.json", files[k % 3]);
-        struct model *m = k % 2 ? random_model(&r, 2) : model_load(path, NULL, &err);
-        struct plan *p =
-            m ? random_plan(&r, m, &(struct plan_limits){.axes = 3, .devices = 16}) : NULL;
-        if (p)
-            p->overlap = k % 5 == 0;
-        struct program *g = p && plan_check(p, &err) == 0 ? program_compile(p, &err) : NULL;
-        if (!g)
-            printf("# plan %d: %s\n", (int)k, err.msg);
-        else
-            check_program(g, faults);
-        n += g != NULL;
-        program_destroy(g);
-        plan_destroy(p);
-        model_destroy(m);
+        struct compiled c = random_program(5, k);
+        if (c.g)
+            check_program(c.g, faults);
+        n += c.g != NULL;
+        compiled_release(&c);
     }
     ok(n == 60, "%d random plans are compiled", n);
     ok(!faults[0], "values that live at once share no byte (%d do)", faults[0]);

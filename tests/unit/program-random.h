@@ -1,0 +1,40 @@
+/* program-random.h - random plans of the models in tests/models and of random ones, compiled.
+ *
+ *     struct compiled c = random_program(seed, k);
+ *     ok(c.g != NULL, "plan %d", k);
+ *     compiled_release(&c);
+ */
+#ifndef WEFT_TEST_PROGRAM_RANDOM_H
+#define WEFT_TEST_PROGRAM_RANDOM_H
+
+#include "plan-random.h"
+#include "program.h"
+
+static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
+    static const char *const files[] = {"encdec", "nested", "patches"};
+    char path[64];
+    if (k % 2)
+        return random_model(r, 2);
+    snprintf(path, sizeof path, "./tests/models/%s.json", files[k % 3]);
+    return model_load(path, k % 3 == 2 ? NULL : "dropout=0.1", err);
+}
+
+/* Plan k of a seed: up to four stages on up to three axes and 16 devices each. */
+static struct compiled random_program(uint64_t seed, uint64_t k) {
+    struct rng r = {rng_bits(seed, 0, k), 0};
+    struct plan_limits limits = {.axes = 3, .devices = 16};
+    struct err err = {0};
+    struct model *m = random_choice(&r, k, &err);
+    struct compiled c = {.plan = m ? random_plan(&r, m, &limits) : NULL};
+    if (c.plan) {
+        c.plan->owns_model = true;
+        c.plan->overlap = rng_below(&r, 3) == 0;
+        c.g = plan_check(c.plan, &err) == 0 ? program_compile(c.plan, &err) : NULL;
+    }
+    if (!c.g)
+        printf("# plan %llu.%llu: %s\n", (unsigned long long)seed, (unsigned long long)k,
+               err.msg);
+    return c;
+}
+
+#endif
