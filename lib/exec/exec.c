@@ -55,10 +55,7 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
 void exec_destroy(struct exec *x) {
     if (!x)
         return;
-    for (int i = 0; x->ready && i < x->sp->n_instrs; i++) {
-        free(x->ready[i].pieces);
-        free(x->ready[i].works);
-    }
+    exec_release_transfers(x);
     free(x->ready);
     free(x->works);
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)

@@ -42,7 +42,7 @@ struct exec_metrics {
         skipped; /* loss or norm is not finite: parameters and optimizer stay as they were */
 };
 
-/* What is worked out once per instruction. */
+/* A message of a transfer. */
 struct exec_piece {
     int peer;
     int copy_rank; /* the box as a strided copy between the block and dense memory */
@@ -52,16 +52,22 @@ struct exec_piece {
     int64_t staging;      /* floats into the staging, or -1: straight into the block */
     int64_t elems;
 };
-struct exec_instr {
-    struct device_args args;
-    struct comm_group *group;
+
+/* One end of a transfer, for all the instructions that send or receive it: they share its staging. */
+struct exec_transfer {
     int n_pieces;
     struct exec_piece *pieces;
     struct comm_work *works; /* one per piece, for each message that may be under way */
-    int64_t depth, uses;     /* of send: messages under way at most; so far */
-    struct box box;          /* of input */
-    double loss_weight;      /* of a loss: its terms count as those of the first loss */
-    bool counts;             /* this rank's loss or norm enters the sum */
+    int64_t depth, uses;     /* of the sender: messages under way at most; so far */
+};
+
+/* What is worked out once per instruction. */
+struct exec_instr {
+    struct device_args args;
+    struct comm_group *group;
+    struct box box;     /* of input */
+    double loss_weight; /* of a loss: its terms count as those of the first loss */
+    bool counts;        /* this rank's loss or norm enters the sum */
 };
 
 struct exec {
@@ -72,9 +78,10 @@ struct exec {
     const struct data *data;
     struct exec_options opt;
     char *arena;
-    int64_t high_water;       /* bytes of the arena really touched so far */
-    struct exec_instr *ready; /* [sp->n_instrs] */
-    struct comm_work *works;  /* [sp->n_works] */
+    int64_t high_water;                  /* bytes of the arena really touched so far */
+    struct exec_instr *ready;            /* [sp->n_instrs] */
+    struct comm_work *works;             /* [sp->n_works] */
+    struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
     int64_t step;                                  /* training steps done */
     int64_t skipped;                               /* of them those that were not finite */
@@ -125,6 +132,12 @@ int exec_agree(struct comm *comm, int rc, struct err *err);
 /* ---- inside ---------------------------------------------------------------------------- */
 
 int exec_prepare(struct exec *x, struct err *err);
+struct box exec_box(const struct exec *x, const struct shape *s, struct placement p);
+/* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
+void exec_prepare_transfers(struct exec *x);
+void exec_release_transfers(struct exec *x);
+int exec_send(struct exec *x, int transfer, const float *in, struct err *err);
+int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
 /* Waits for all sends under way, so that buffers may be reused or the job may end. */
 int exec_drain(struct exec *x, struct err *err);

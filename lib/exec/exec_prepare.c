@@ -55,79 +55,9 @@ static int make_groups(struct exec *x, struct err *err) {
     return rc;
 }
 
-static struct box box_of(const struct exec *x, const struct shape *s, struct placement p) {
+struct box exec_box(const struct exec *x, const struct shape *s, struct placement p) {
     struct extents n = model_extents(x->g->plan->model, s, x->g->plan->micro_batch);
     return placement_box(x->sp->mesh, &n, p, x->rp.coord);
-}
-
-/* Row-major strides of a block. */
-static void strides_of(int rank, const int64_t *size, int64_t *stride) {
-    int64_t step = 1;
-    for (int i = rank - 1; i >= 0; i--) {
-        stride[i] = step;
-        step *= size[i];
-    }
-}
-
-/* A box inside a block as a strided copy to or from dense memory. */
-static void box_copy(const struct shape *s, const struct box *block, const struct box *box,
-                     struct exec_piece *out) {
-    int64_t stride[TENSOR_MAX_RANK], dense[TENSOR_MAX_RANK];
-    strides_of(s->rank, block->size, stride);
-    strides_of(s->rank, box->size, dense);
-    out->block_offset = 0;
-    for (int i = 0; i < s->rank; i++)
-        out->block_offset += (box->first[i] - block->first[i]) * stride[i];
-    /* Merge neighbouring dims that are one run in the block, too. */
-    int64_t size[TENSOR_MAX_RANK], from[TENSOR_MAX_RANK], to[TENSOR_MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < s->rank; i++) {
-        if (box->size[i] == 1)
-            continue;
-        if (n && from[n - 1] == box->size[i] * stride[i]) {
-            size[n - 1] *= box->size[i];
-            from[n - 1] = stride[i];
-            to[n - 1] = dense[i];
-        } else {
-            size[n] = box->size[i];
-            from[n] = stride[i];
-            to[n++] = dense[i];
-        }
-    }
-    if (!n) {
-        size[0] = from[0] = to[0] = 1;
-        n = 1;
-    }
-    out->copy_rank = n;
-    memcpy(out->size, size, sizeof size);
-    memcpy(out->block_stride, from, sizeof from);
-    memcpy(out->dense_stride, to, sizeof to);
-}
-
-static void prepare_transfer(struct exec *x, const struct instr *ins,
-                             struct exec_instr *r) {
-    const struct transfer *t = &x->g->transfers[ins->transfer];
-    const struct shape *s = transfer_shape(x->g, t);
-    bool source = ins->code == I_send;
-    struct piece *pieces;
-    r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
-    r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
-    r->depth = source ? t->depth : 1;
-    r->works = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->works);
-    struct box block = box_of(x, s, source ? t->from_place : t->to_place);
-    int64_t staged = 0;
-    for (int i = 0; i < r->n_pieces; i++) {
-        struct exec_piece *p = &r->pieces[i];
-        box_copy(s, &block, &pieces[i].box, p);
-        p->peer = source ? pieces[i].dst : pieces[i].src;
-        p->elems = pieces[i].elems;
-        p->staging = -1;
-        if (source || !piece_is_contiguous(x->g, t, &pieces[i])) {
-            p->staging = staged;
-            staged += p->elems;
-        }
-    }
-    free(pieces);
 }
 
 static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
@@ -151,11 +81,11 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     if (ins->op >= 0)
         a->eps = (float)m->ops[ins->op].attr[ATTR_eps];
     switch (ins->code) {
-    case I_input: r->box = box_of(x, &m->tensors[ins->tensor].shape, ins->place); break;
+    case I_input: r->box = exec_box(x, &m->tensors[ins->tensor].shape, ins->place); break;
     case I_linear: a->skip_bias = !r->counts; break;
     case I_embedding:
     case I_embedding_dw:
-        a->first = box_of(x, &m->params[ins->param].shape, ins->place).first[0];
+        a->first = exec_box(x, &m->params[ins->param].shape, ins->place).first[0];
         break;
     case I_cross_entropy:
     case I_cross_entropy_finish:
@@ -165,13 +95,13 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     case I_cross_entropy_part:
     case I_cross_entropy_dx: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
-        a->first = box_of(x, s, ins->place).first[s->rank - 1];
+        a->first = exec_box(x, s, ins->place).first[s->rank - 1];
         a->scale = (float)(1.0 / (double)program_loss_terms(x->g, ins->op));
         break;
     }
     case I_dropout: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
-        struct box b = box_of(x, s, ins->place);
+        struct box b = exec_box(x, s, ins->place);
         a->box = whole_box(x, s, &b);
         a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
         break;
@@ -191,8 +121,6 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         a->momentum = (float)x->opt.momentum;
         a->decay = m->params[ins->param].decay ? (float)x->opt.weight_decay : 0;
         break;
-    case I_send:
-    case I_recv: prepare_transfer(x, ins, r); break;
     default: break;
     }
     if (opcode_is_collective(ins->code))
@@ -202,6 +130,7 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
 int exec_prepare(struct exec *x, struct err *err) {
     if (make_groups(x, err) < 0)
         return -1;
+    exec_prepare_transfers(x);
     x->works = mem_array((size_t)x->sp->n_works, sizeof *x->works);
     x->ready = mem_array((size_t)x->sp->n_instrs, sizeof *x->ready);
     for (int i = 0; i < x->sp->n_instrs; i++)
@@ -214,7 +143,7 @@ void exec_init(struct exec *x) {
     for (int i = 0; i < x->sp->n_params; i++) {
         const struct param_instance *p = &x->sp->params[i];
         const struct model_param *mp = &m->params[p->param];
-        struct box b = box_of(x, &mp->shape, p->place);
+        struct box b = exec_box(x, &mp->shape, p->place);
         struct kernel_box box = whole_box(x, &mp->shape, &b);
         float *w = (float *)(x->arena + x->sp->buffers[p->buffer].offset);
         int64_t n = x->sp->buffers[p->buffer].elems;

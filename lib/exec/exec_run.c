@@ -8,23 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMORY_ALIGN = 64 };
-
 /* The address of a buffer for this micro-batch; notes how far into the arena it reaches. */
 static float *address(struct exec *x, int buffer, int64_t micro_batch) {
     if (buffer < 0)
         return NULL;
     int64_t at = buffer_offset(x->sp, buffer, micro_batch);
-    int64_t end = at + 4 * x->sp->buffers[buffer].elems;
-    end = (end + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    int64_t end = at + buffer_bytes(&x->sp->buffers[buffer]);
     if (end > x->high_water)
-        x->high_water = end;
-    return (float *)(x->arena + at);
-}
-
-static float *staging(struct exec *x, int64_t at, int64_t elems) {
-    int64_t end = (at + 4 * elems + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
-    if (elems && end > x->high_water)
         x->high_water = end;
     return (float *)(x->arena + at);
 }
@@ -64,58 +54,6 @@ static int run_input(struct exec *x, const struct instr *ins, const struct exec_
         rc = read_run(x, t->source, sample, at, n, (int32_t *)out + i * n, err);
     }
     return rc;
-}
-
-/* Waits for the messages of one use. */
-static int wait_all(struct exec_instr *r, int64_t use, struct err *err) {
-    struct comm_work *works = r->works + use * r->n_pieces;
-    int rc = 0;
-    for (int i = 0; i < r->n_pieces && rc == 0; i++)
-        rc = comm_wait(&works[i], err);
-    return rc;
-}
-
-/* Packs and posts; a part of the staging is free again when its last message was taken. */
-static int run_send(struct exec *x, const struct instr *ins, struct exec_instr *r,
-                    float *in, struct err *err) {
-    const struct transfer *t = &x->g->transfers[ins->transfer];
-    int64_t use = r->uses++ % r->depth;
-    float *stage =
-        staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
-    if (wait_all(r, use, err) < 0)
-        return -1;
-    for (int i = 0; i < r->n_pieces; i++) {
-        const struct exec_piece *p = &r->pieces[i];
-        float *dense = stage + p->staging;
-        kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
-                    p->dense_stride, false);
-        if (comm_start_send(comm_world(x->comm), dense, p->elems, DTYPE_f32, p->peer,
-                            ins->transfer, &r->works[use * r->n_pieces + i], err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int run_recv(struct exec *x, const struct instr *ins, struct exec_instr *r,
-                    float *out, struct err *err) {
-    const struct transfer *t = &x->g->transfers[ins->transfer];
-    float *stage = staging(x, t->recv_offset, t->recv_staging);
-    for (int i = 0; i < r->n_pieces; i++) {
-        const struct exec_piece *p = &r->pieces[i];
-        float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
-        if (comm_start_recv(comm_world(x->comm), dst, p->elems, DTYPE_f32, p->peer,
-                            ins->transfer, &r->works[i], err) < 0)
-            return -1;
-    }
-    if (wait_all(r, 0, err) < 0)
-        return -1;
-    for (int i = 0; i < r->n_pieces; i++) {
-        const struct exec_piece *p = &r->pieces[i];
-        if (p->staging >= 0)
-            kernel_copy(p->copy_rank, p->size, stage + p->staging, p->dense_stride,
-                        out + p->block_offset, p->block_stride, false);
-    }
-    return 0;
 }
 
 /* Global gradient norm and loss; from here on every rank knows the step's scale, and whether there
@@ -200,8 +138,8 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
         memset(x->arena + x->sp->bytes[MEM_parameters], 0,
                (size_t)x->sp->bytes[MEM_gradients]);
         return 0;
-    case I_send: return run_send(x, ins, r, in.send.x, err);
-    case I_recv: return run_recv(x, ins, r, out.recv.y, err);
+    case I_send: return exec_send(x, ins->transfer, in.send.x, err);
+    case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
     case I_wait: return comm_wait(&x->works[ins->work], err);
     case I_all_gather:
@@ -232,14 +170,5 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
             x->opt.on_instr(x->opt.on_instr_ctx, ins, a, start, end);
         start = end;
     }
-    return 0;
-}
-
-int exec_drain(struct exec *x, struct err *err) {
-    for (int i = 0; i < x->sp->n_instrs; i++)
-        for (int64_t use = 0; x->sp->instrs[i].code == I_send && use < x->ready[i].depth;
-             use++)
-            if (wait_all(&x->ready[i], use, err) < 0)
-                return -1;
     return 0;
 }

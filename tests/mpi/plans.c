@@ -40,6 +40,7 @@ static const struct {
     {"mlp:mnist", "pixels=24,hidden=48,inner=192,classes=12,layers=4,dropout=0.1"},
     {MODELS "patches.json", "rows=4,columns=24,hidden=96,groups=24,layers=3"},
     {"mlp:mnist", "pixels=96,hidden=24,inner=24,classes=48,layers=1"},
+    {MODELS "products.json", ""},
     {"gpt:nano", "layers=2,hidden=36,heads=12,seq=24,vocab=72,tied=1"},
 };
 enum { CASES = sizeof cases / sizeof *cases };

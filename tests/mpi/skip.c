@@ -166,7 +166,7 @@ static int try_plan(const char *text, struct comm *comm, float *arena, const cha
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    struct comm *comm = comm_create(&argc, &argv, &err);
+    struct comm *comm = comm_create(&argc, &argv, NULL, &err);
     float *arena = comm && argc == 2 ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
     int rc = arena ? 0 : -1;
     for (size_t i = 0; i < sizeof plans / sizeof *plans && rc == 0; i++)
