@@ -22,7 +22,7 @@ static int64_t number(const char *name, int shape) {
         {"parts", {3, 2, 4, 1}},        {"total", {14, 64, 390, 1}},
         {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
         {"seq", {5, 32, 17, 1}},        {"dim", {4, 16, 8, 1}},
-        {"causal", {0, 1, 1, 0}},
+        {"causal", {0, 1, 1, 0}},       {"outer", {2, 1, 3, 1}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -54,6 +54,7 @@ struct trial {
     struct instr_work work;
     struct device_args args;
     struct copy copy;
+    struct matrices matrices;
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
 
@@ -69,6 +70,11 @@ static void fill_operand(struct trial *t, int k, float *x) {
     }
 }
 
+/* Rows of neighbouring columns, one matrix behind the other. */
+static struct matrix dense(int64_t rows, int64_t columns, int64_t inner) {
+    return (struct matrix){inner * rows * columns, rows * columns, columns, 1};
+}
+
 static void begin(struct trial *t, enum opcode code, int shape) {
     *t = (struct trial){.code = code, .info = instr_info(code)};
     for (int k = 0; k < t->info->n_shape; k++)
@@ -80,6 +86,10 @@ static void begin(struct trial *t, enum opcode code, int shape) {
     int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
     t->copy = (struct copy){
         .rank = 2, .size = {elems / inner, inner}, .src = {inner, 1}, .dst = {inner, 1}};
+    const struct matmul_n *n = &t->n.matmul;
+    t->matrices =
+        (struct matrices){dense(n->m, n->k, n->inner), dense(n->k, n->n, n->inner),
+                          dense(n->m, n->n, n->inner)};
     t->args = (struct device_args){.eps = 1e-5f,
                                    .scale = 0.1f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
@@ -87,6 +97,7 @@ static void begin(struct trial *t, enum opcode code, int shape) {
                                    .seed = 1,
                                    .stream = 2,
                                    .copy = &t->copy,
+                                   .matrices = &t->matrices,
                                    .grad_scale = 1,
                                    .lr = 0.1f,
                                    .beta1 = 0.9f,

@@ -154,21 +154,29 @@ static void test_blends(void) {
 #define EINSUM(out, weight, more)                                                          \
     "'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': [" out                             \
     "], 'weight': {'dims': [" weight "]}" more
-    refuses(
-        EINSUM("'batch', 'hidden', 'wide'", "'seq', 'wide'", ""),
-        "x: the dims of the operand must be those shared with the result, then those summed "
-        "over");
-    refuses(
-        EINSUM("'batch', 'wide', 'seq'", "'hidden', 'wide'", ""),
-        "y: the dims of the result must be those shared with the operand, then those of the "
-        "weight");
-    refuses(EINSUM("'batch', 'seq', 'heads', 'kv'", "'heads', 'hidden', 'kv'", ""),
-            "weight: expected the summed dims then the new ones, or the reverse");
     refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'vocab'", ""),
-            "weight: expected the summed dims then the new ones, or the reverse");
+            "weight: \"vocab\" stands in no other tensor of the op");
+    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'wide', 'vocab'", ""),
+            "weight: \"vocab\" stands in no other tensor of the op");
+    refuses(EINSUM("'seq', 'batch', 'wide'", "'hidden', 'wide'", ""),
+            "y: the dims that it shares with x alone must stand side by side, in the same "
+            "order in both");
+    refuses(
+        EINSUM("'batch', 'seq', 'heads', 'kv'", "'heads', 'hidden', 'kv'", ""),
+        "y: the dims that it shares with weight alone must stand side by side, in the same "
+        "order in both");
     refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'wide'",
                    ", 'bias': {'dims': ['hidden']}"),
-            "bias: expected the dims that the weight adds");
+            "bias: expected the dims that the weight adds, at the end of y");
+    refuses(EINSUM("'wide', 'batch', 'seq'", "'hidden', 'wide'",
+                   ", 'bias': {'dims': ['wide']}"),
+            "bias: expected the dims that the weight adds, at the end of y");
+    refuses("'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', "
+            "'hidden'], 'weight': {'dims': ['hidden']}",
+            "einsum takes a second operand or a weight, one of them");
+    refuses("'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', "
+            "'hidden', 'wide']",
+            "y: \"wide\" stands in no other tensor of the op");
 #undef EINSUM
     refuses("'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
             "y: the dims do not hold the elements of the operand");
@@ -195,7 +203,7 @@ static void test_slots(void) {
     refuses("'kind': 'cross-entropy', 'in': ['x', 'x'], 'out': 'l', 'dims': []",
             "in[1]: cross-entropy expects whole numbers here, and \"x\" holds numbers");
     refuses("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
-            "weight: missing, einsum needs it");
+            "einsum takes a second operand or a weight, one of them");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
             " 'weight': {'dims': ['hidden']}",
             "weight: unknown key \"weight\" (expected: name kind in out dims)");
