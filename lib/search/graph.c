@@ -72,6 +72,7 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     if (ins->code == I_norm) {
         *norm = true;
         g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;
+        g->norm_missing = g->cost->n_missing > 0;
         cost_forget(g->cost);
     } else if (update && ins->code == I_all_reduce && is_gradient(sp, ins->in.all_reduce.x)) {
         count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);

@@ -72,6 +72,7 @@ struct graph {
     struct stage stages[2];
     int64_t compiled;         /* windows */
     double norm_us;           /* of the gradient norm over all devices */
+    bool norm_missing;        /* the profile lacks it */
     struct memo loads;
 };
 

@@ -21,7 +21,9 @@ enum {
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
     FEW_SCORED = 10000,
     DEEP_HOPS = 4,
-    SHAKES = 3, SHAKE_CHANGES = 2,
+    SHAKES = 3,
+    MOST_SHAKES = 40,
+    SHAKE_CHANGES = 2,
 };
 
 struct option {
@@ -405,15 +407,22 @@ static struct score score_start(struct search *s, struct candidate *c) {
     return search_score(s, c);
 }
 
-/* The best uniform style of an even pipeline with n stages. */
+/* The best uniform style of an even pipeline with n stages; where memory is limited, with
+ * ZeRO or without. */
 static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
                        struct candidate *c) {
     bool found = false;
     int most = search_mesh_axes((search_problem_of(s)->devices + n - 1) / n);
+    int variants = search_problem_of(s)->memory_bytes ? 4 : 2;
     for (int j = 0; j <= most && !search_stopped(s); j++) {
-        for (int v = 0; v < (search_has_sequence(s) && j ? 2 : 1); v++) {
-            struct style style = {j, ~0u, v == 1};
-            if (!search_even(s, n, micro_batch, style, c) || !search_legal(s, c))
+        for (int v = 0; v < variants; v++) {
+            struct style style = {j, ~0u, v & 1};
+            if ((v & 1 && (!j || !search_has_sequence(s))) ||
+                !search_even(s, n, micro_batch, style, c))
+                continue;
+            for (int k = 0; k < n; k++)
+                c->stages[k].zero = v >> 1;
+            if (!search_legal(s, c))
                 continue;
             struct score score = score_start(s, c);
             if (!score.unknown && (!found || score_better(&score, &best->score))) {
@@ -460,6 +469,11 @@ static struct option *list_starts(struct search *s, int64_t *n) {
     return starts.p;
 }
 
+/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
+static bool go_on(struct search *s, int64_t i, int64_t meant) {
+    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
+}
+
 /* ---- the algorithm ------------------------------------------------------------------- */
 
 static void hops_init(struct hops *hp, struct search *s) {
@@ -486,7 +500,7 @@ static void hops_release(struct hops *hp, int deep) {
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
-    for (int i = 0; i < SHAKES && !search_stopped(hp->s); i++) {
+    for (int i = 0; i < MOST_SHAKES && go_on(hp->s, i, SHAKES); i++) {
         memo_clear(&hp->seen);
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
@@ -498,11 +512,6 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
         }
     }
     candidate_release(&o.c);
-}
-
-/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
-static bool go_on(struct search *s, int64_t i, int64_t meant) {
-    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
 }
 
 int search_hops(struct search *s, struct err *err) {

@@ -306,7 +306,7 @@ struct score search_score(struct search *s, const struct candidate *c) {
         add_exchanges(s, &w, k);
     judge_memory(s, &w, &out);
     judge_time(s, &w, &out);
-    out.unknown = w.missing;
+    out.unknown = w.missing || s->graph.norm_missing;
     keep(s, &w, &out);
     free(w.tables);
     return out;

@@ -149,18 +149,23 @@ static void judge_all(struct search *s) {
 
 /* What the profile lacks of the best plan that might fit. */
 static int say_unknown(struct search *s, struct err *err) {
+    const struct search_problem *p = &s->p;
     struct plan *plan = search_plan_of(s, &s->unknown.c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    struct simulation sim;
+    char key[256] = "";
     cost_forget(&s->cost);
-    if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0)
-        simulation_release(&sim);
-    int rc = g ? cost_check(&s->cost, s->p.profile, NULL, plan, err) : 0;
+    if (g)
+        cost_program(&s->cost, g);
+    if (s->cost.n_missing)
+        cost_key_format(&s->cost.missing[0], key, sizeof key);
     program_destroy(g);
     plan_destroy(plan);
-    if (rc == 0)
-        return err_no(err, "the profile knows no plan of this model");
-    return err_prefix(err, "no plan that fits is known to the profile");
+    err_no(err, "the profile knows no plan of this model%s: shapes are missing, such as %s",
+           p->memory_bytes ? " that fits" : "", key);
+    return err_hint(err,
+                    "weft-profile-op with this model, these sizes, --max-devices %d and "
+                    "--micro-batch, and weft-profile-comm; or --datasheets",
+                    p->devices);
 }
 
 /* Of compiled plans, else by the estimate. */
