@@ -47,7 +47,11 @@ static bool judge_program(struct search *s, const struct program *g, struct kept
         return false;
     out->time_us = sim.time_us;
     simulation_release(&sim);
+    char key[256];
     bool known = s->cost.n_missing == 0;
+    if (!known)
+        note_verbose("finalist: the profile lacks %s",
+                     cost_key_format(&s->cost.missing[0], key, sizeof key));
     cost_forget(&s->cost);
     return known;
 }
@@ -105,12 +109,14 @@ static bool is_finalist(const struct search *s, uint64_t hash) {
     return false;
 }
 
-/* What was judged on the way but is no finalist goes, so that a search that ends by itself
- * gives the same plans whatever the machine's speed. */
+/* What was judged on the way but is no finalist goes, if there are finalists, so that a
+ * search that ends by itself gives the same plans whatever the machine's speed. */
 static void drop_others(struct search *s) {
-    int n = 0;
+    int n = 0, finalists = 0;
     for (int i = 0; i < s->n_plans; i++)
-        if (is_finalist(s, s->plans[i].hash))
+        finalists += is_finalist(s, s->plans[i].hash);
+    for (int i = 0; i < s->n_plans; i++)
+        if (!finalists || is_finalist(s, s->plans[i].hash))
             s->plans[n++] = s->plans[i];
         else
             plan_destroy(s->plans[i].plan.plan);
@@ -124,19 +130,25 @@ static void note_excess(struct search *s, const struct kept *k) {
     }
 }
 
+/* How many more than are wanted: as many as take little time. */
+static int64_t spare(const struct search *s) {
+    enum { LITTLE = 1 << 16, LEAST = 4 };
+    int64_t size = (int64_t)s->p.model->n_ops * s->p.devices;
+    return size * LEAST < LITTLE ? LITTLE / size : LEAST;
+}
+
 /* The finalists, best first, as far as there is time: some more than are wanted, but none
  * that is estimated slower than a judged one by more than estimates err. */
 static void judge_all(struct search *s) {
-    enum { MORE = 4 };
     bool stopped = search_stopped(s);
     s->refused_bytes = 0;
-    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + MORE; i++) {
+    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + spare(s); i++) {
         struct kept *k = &s->kept[i];
         stopped |= interrupted() || time_left_s(s) < s->judge_s;
         if (stopped && s->n_plans)
             return;
         if (s->n_plans >= s->p.top &&
-            k->score.time_us > 1.02 * s->plans[s->p.top - 1].plan.time_us)
+            k->score.time_us > 1.05 * s->plans[s->p.top - 1].plan.time_us)
             break;
         if (!k->judged)
             judge_and_add(s, k);
