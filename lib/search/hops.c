@@ -39,11 +39,11 @@ struct options {
 
 struct hops {
     struct search *s;
-    struct options *levels;  /* [max_hops + 1], by hops left */
-    struct options *options; /* of the level at work */
+    struct options *levels;               /* [max_hops + 1], by hops left */
+    struct options *options;              /* of the level at work */
     struct candidate next, balanced_next; /* under construction */
-    struct score limit; /* a plan must be better than this */
-    struct memo seen;   /* visited plans */
+    struct score limit;                   /* a plan must be better than this */
+    struct memo seen;                     /* visited plans */
     struct rng rng;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */
@@ -126,8 +126,14 @@ static int to_boundary(const struct search *s, const struct search_stage *st, bo
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
     int len = st->end - st->first, block = block_length(hp->s, st);
-    int counts[] = {to_boundary(hp->s, st, to > k), 1, 2, block / 2, block, 2 * block,
-                    len / 4, len / 2};
+    int counts[] = {to_boundary(hp->s, st, to > k),
+                    1,
+                    2,
+                    block / 2,
+                    block,
+                    2 * block,
+                    len / 4,
+                    len / 2};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int n = counts[i];
         if (n < 1 || n >= len)
@@ -140,6 +146,22 @@ static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) 
             d[k].first += n;
             d[to].end += n;
         }
+        offer(hp);
+    }
+}
+
+/* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
+ * passes there is least. */
+static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
+    const struct structure *g = &hp->s->graph.s;
+    int cut = c->stages[k].end, r = g->run_of[cut];
+    int over = r < 0 ? 0 : (cut - g->runs[r].first) % g->runs[r].period;
+    for (int up = 0; over && up < 2; up++) {
+        int to = up ? cut - over + g->runs[r].period : cut - over;
+        if (to <= c->stages[k].first || to >= c->stages[k + 1].end)
+            continue;
+        struct search_stage *d = begin(hp, c, k);
+        d[0].end = d[1].first = to;
         offer(hp);
     }
 }
@@ -325,10 +347,14 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
     bool memory = score->overflow > 0;
     int k = memory ? score->fullest : score->slowest;
     hp->balanced = true;
-    if (k > 0)
+    if (k > 0) {
         move_ops(hp, c, k, k - 1);
-    if (k + 1 < c->n_stages)
+        snap_cut(hp, c, k - 1);
+    }
+    if (k + 1 < c->n_stages) {
         move_ops(hp, c, k, k + 1);
+        snap_cut(hp, c, k);
+    }
     hp->balanced = false;
     trade_with_others(hp, c, k);
     change_style(hp, c, k, false);
@@ -397,14 +423,26 @@ static void shake(struct hops *hp, struct option *o) {
 
 /* ---- starts -------------------------------------------------------------------------- */
 
-/* A uniform candidate, balanced; where nothing fits with as much recompute as can be. */
-static struct score score_start(struct search *s, struct candidate *c) {
+static void take_better(struct option *best, bool *found, const struct candidate *c,
+                        struct score score) {
+    if (score.unknown || (*found && !score_better(&score, &best->score)))
+        return;
+    best->score = score;
+    candidate_copy(&best->c, c);
+    *found = true;
+}
+
+/* A uniform candidate, cut at blocks and balanced; where nothing fits with as much
+ * recompute as can be. */
+static void score_start(struct search *s, struct candidate *c, struct option *best,
+                        bool *found) {
+    take_better(best, found, c, search_score(s, c));
     bool fits = search_balance(s, c);
     for (int k = 0; k < c->n_stages && !fits; k++) {
         c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
         c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
     }
-    return search_score(s, c);
+    take_better(best, found, c, search_score(s, c));
 }
 
 /* The best uniform style of an even pipeline with n stages; where memory is limited, with
@@ -422,14 +460,8 @@ static bool best_start(struct search *s, int n, int64_t micro_batch, struct opti
                 continue;
             for (int k = 0; k < n; k++)
                 c->stages[k].zero = v >> 1;
-            if (!search_legal(s, c))
-                continue;
-            struct score score = score_start(s, c);
-            if (!score.unknown && (!found || score_better(&score, &best->score))) {
-                best->score = score;
-                candidate_copy(&best->c, c);
-                found = true;
-            }
+            if (search_legal(s, c))
+                score_start(s, c, best, &found);
         }
     }
     return found;

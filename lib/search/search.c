@@ -85,8 +85,7 @@ static void judge_and_add(struct search *s, struct kept *k) {
     if (s->n_plans == s->max_kept)
         plan_destroy(s->plans[--s->n_plans].plan.plan);
     at = at < s->n_plans ? at : s->n_plans;
-    memmove(&s->plans[at + 1], &s->plans[at],
-            sizeof *s->plans * (size_t)(s->n_plans - at));
+    memmove(&s->plans[at + 1], &s->plans[at], sizeof *s->plans * (size_t)(s->n_plans - at));
     s->plans[at] = j;
     s->n_plans++;
 }
@@ -109,18 +108,22 @@ static bool is_finalist(const struct search *s, uint64_t hash) {
     return false;
 }
 
-/* What was judged on the way but is no finalist goes, if there are finalists, so that a
- * search that ends by itself gives the same plans whatever the machine's speed. */
-static void drop_others(struct search *s) {
-    int n = 0, finalists = 0;
-    for (int i = 0; i < s->n_plans; i++)
-        finalists += is_finalist(s, s->plans[i].hash);
-    for (int i = 0; i < s->n_plans; i++)
-        if (!finalists || is_finalist(s, s->plans[i].hash))
+/* What was judged on the way but is no finalist goes, so that a search that ends by itself
+ * gives the same plans whatever the machine's speed; but for the best of it, which is
+ * handed back in case that no finalist is good. */
+static struct judged drop_others(struct search *s) {
+    struct judged best = {0};
+    int n = 0;
+    for (int i = 0; i < s->n_plans; i++) {
+        if (is_finalist(s, s->plans[i].hash))
             s->plans[n++] = s->plans[i];
+        else if (!best.plan.plan)
+            best = s->plans[i];
         else
             plan_destroy(s->plans[i].plan.plan);
+    }
     s->n_plans = n;
+    return best;
 }
 
 static void note_excess(struct search *s, const struct kept *k) {
@@ -137,24 +140,33 @@ static int64_t spare(const struct search *s) {
     return size * LEAST < LITTLE ? LITTLE / size : LEAST;
 }
 
-/* The finalists, best first, as far as there is time: some more than are wanted, but none
- * that is estimated slower than a judged one by more than estimates err. */
-static void judge_all(struct search *s) {
-    bool stopped = search_stopped(s);
+/* Best first: none that is estimated slower than a judged one by more than estimates err. */
+static void judge_finalists(struct search *s) {
     s->refused_bytes = 0;
     for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + spare(s); i++) {
         struct kept *k = &s->kept[i];
-        stopped |= interrupted() || time_left_s(s) < s->judge_s;
-        if (stopped && s->n_plans)
+        if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
             return;
         if (s->n_plans >= s->p.top &&
             k->score.time_us > 1.05 * s->plans[s->p.top - 1].plan.time_us)
-            break;
+            return;
         if (!k->judged)
             judge_and_add(s, k);
         note_excess(s, k);
     }
-    drop_others(s);
+}
+
+static void judge_all(struct search *s) {
+    if (search_stopped(s)) {
+        judge_finalists(s);
+        return;
+    }
+    struct judged other = drop_others(s);
+    judge_finalists(s);
+    if (!s->n_plans && other.plan.plan)
+        s->plans[s->n_plans++] = other;
+    else
+        plan_destroy(other.plan.plan);
 }
 
 /* ---- saying no ------------------------------------------------------------------------- */
@@ -188,8 +200,8 @@ static int say_overflow(const struct search *s, struct search_result *out,
     return err_no(err,
                   "no plan fits: the best needs %.1f MiB more than %.1f MiB on the "
                   "devices of stage %d",
-                  (double)out->overflow / (1 << 20),
-                  (double)s->p.memory_bytes / (1 << 20), out->overflow_stage);
+                  (double)out->overflow / (1 << 20), (double)s->p.memory_bytes / (1 << 20),
+                  out->overflow_stage);
 }
 
 static int nothing_found(struct search *s, struct search_result *out, struct err *err) {

@@ -115,7 +115,7 @@ refuses 4 'no/where' 'an output that cannot be written' -- "${base[@]}" -o no/wh
 
 # ---- what is wrong --------------------------------------------------------------------------------
 refuses 2 'expected a model' 'no model' -- -p p.db --devices 2 -b 4
-refuses 2 'expected a profile' 'no profile' -- -m gpt:nano --devices 2 -b 4
+refuses 2 'the cluster says nothing of its devices' 'neither profile nor datasheets' -- -m gpt:nano --devices 2 -b 4
 refuses 2 'expected --global-batch' 'no batch' -- "${model[@]}" --devices 2
 refuses 2 'expected --devices or --cluster' 'no devices' -- "${model[@]}" -b 4
 refuses 2 'devices' 'no devices at all' -- "${model[@]}" --devices 0 -b 4

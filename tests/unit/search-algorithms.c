@@ -59,13 +59,13 @@ static int put_ops(struct profile *p, const struct machine *mc, const struct enu
                    struct err *err) {
     for (int64_t i = 0; i < e->n; i++) {
         char shape[160];
-        struct profile_op row = {.device = "test",
-                                 .instr = opcode_name(e->p[i].code),
-                                 .shape = instr_shape_format(e->p[i].code, &e->p[i].n,
-                                                             shape, sizeof shape),
-                                 .dtype = "f32",
-                                 .median_us = op_us(mc, &e->p[i]),
-                                 .source = "roofline"};
+        struct profile_op row = {
+            .device = "test",
+            .instr = opcode_name(e->p[i].code),
+            .shape = instr_shape_format(e->p[i].code, &e->p[i].n, shape, sizeof shape),
+            .dtype = "f32",
+            .median_us = op_us(mc, &e->p[i]),
+            .source = "roofline"};
         if (profile_put_op(p, &row, err) < 0)
             return -1;
     }
@@ -215,9 +215,8 @@ static void compare(const struct search_problem *p, const char *name) {
     struct err err = {0}, err2 = {0};
     int a = search_run(p, search_exhaustive, &all, &err);
     int b = search_run(p, search_hops, &hops, &err2);
-    bool good = a < 0 || b < 0
-                    ? a < 0 && b < 0
-                    : hops.plans[0].time_us <= 1.01 * all.plans[0].time_us;
+    bool good = a < 0 || b < 0 ? a < 0 && b < 0
+                               : hops.plans[0].time_us <= 1.01 * all.plans[0].time_us;
     if (!good) {
         print_plan("hops", &hops);
         print_plan("exhaustive", &all);

@@ -58,11 +58,12 @@ static struct model *written_out(int n, bool odd, struct err *err) {
                   "'h': 64, 'classes': 16");
     for (int i = 0; i < n; i++)
         p += snprintf(p, (size_t)(end - p), ", 'w%d': %d", i, odd ? 64 * (i + 1) : 128);
-    p += snprintf(p, (size_t)(end - p),
-                  "}, 'inputs': {'image': {'dims': ['batch', 'pixels'], 'source': 'image'}, "
-                  "'label': {'dims': ['batch'], 'source': 'label'}}, 'ops': ["
-                  "{'name': 'in', 'kind': 'einsum', 'in': ['image'], 'out': 'x', 'dims': "
-                  "['batch', 'h'], 'weight': {'dims': ['pixels', 'h']}},");
+    p +=
+        snprintf(p, (size_t)(end - p),
+                 "}, 'inputs': {'image': {'dims': ['batch', 'pixels'], 'source': 'image'}, "
+                 "'label': {'dims': ['batch'], 'source': 'label'}}, 'ops': ["
+                 "{'name': 'in', 'kind': 'einsum', 'in': ['image'], 'out': 'x', 'dims': "
+                 "['batch', 'h'], 'weight': {'dims': ['pixels', 'h']}},");
     for (int i = 0; i < n; i++)
         p += snprintf(
             p, (size_t)(end - p),
