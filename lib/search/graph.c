@@ -378,7 +378,7 @@ void graph_mesh(int devices, struct mesh *mesh) {
         /* The largest factor outermost: what is split finely is split among near devices. */
         a = i < n - mesh->n_axes ? 0 : i - (n - mesh->n_axes);
         mesh->size[a] = (mesh->size[a] ? mesh->size[a] : 1) * factors[n - 1 - i];
-        snprintf(mesh->name[a], MESH_MAX_NAME, "%c", 'a' + a);
+        mesh->name[a][0] = (char)('a' + a);
     }
 }
 

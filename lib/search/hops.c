@@ -21,6 +21,7 @@ enum {
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
     FEW_SCORED = 10000,
     DEEP_HOPS = 4,
+    MANY_DEVICES = 32,
     SHAKES = 3,
     MOST_SHAKES = 40,
     SHAKE_CHANGES = 2,
@@ -171,7 +172,8 @@ static void trade_devices(struct hops *hp, const struct candidate *c, int k, int
     int have = c->stages[t].devices, mine = c->stages[k].devices;
     struct style a = search_style_of(hp->s, &c->stages[k]);
     struct style b = search_style_of(hp->s, &c->stages[t]);
-    int amounts[] = {1, have / 2, have - mine, mine};
+    /* One of many would leave numbers that divide nothing. */
+    int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
         int n = amounts[i];
         if (n < 1 || n >= have)

@@ -90,10 +90,10 @@ static void judge_and_add(struct search *s, struct kept *k) {
     s->n_plans++;
 }
 
-/* At first at once; later what promises to be better, in a tenth of the time. */
+/* At first at once; later what promises to be better, in a twentieth of the time. */
 void search_verify(struct search *s) {
     struct kept *best = &s->kept[0];
-    double wait = s->n_plans ? 10 : 2;
+    double wait = s->n_plans ? 20 : 2;
     if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
         (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
         return;
@@ -135,7 +135,7 @@ static void note_excess(struct search *s, const struct kept *k) {
 
 /* How many more than are wanted: as many as take little time. */
 static int64_t spare(const struct search *s) {
-    enum { LITTLE = 1 << 16, LEAST = 4 };
+    enum { LITTLE = 1 << 16, LEAST = 2 };
     int64_t size = (int64_t)s->p.model->n_ops * s->p.devices;
     return size * LEAST < LITTLE ? LITTLE / size : LEAST;
 }
