@@ -357,10 +357,11 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* In large models the errors at the edges of stages are lost in the rest: then the
- * bounds hold for every plan; in models of toy size for 19 of 20. */
+/* Time errs where two tensors pass a cut: the first leaves in the middle of a segment, and
+ * the closed form takes segments whole. In large models that is little; where the links
+ * are slow and the model of toy size, `most` of the time in 19 of 20. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
-                           const char *dir) {
+                           double most, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -374,7 +375,7 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(large ? e->worst_time <= 0.02 : t <= 0.06,
+    ok(t <= most && (!large || e->worst_time <= 0.03),
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
@@ -504,11 +505,11 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, dir);
-    test_estimates(&spaces[2], &fast, false, dir);
-    test_estimates(&spaces[3], &slow, false, dir);
-    test_estimates(&spaces[5], &fast, false, dir);
-    test_estimates(&large[1], &v100, true, dir);
+    test_estimates(&spaces[1], &slow, false, 0.02, dir);
+    test_estimates(&spaces[2], &fast, false, 0.01, dir);
+    test_estimates(&spaces[3], &slow, false, 0.065, dir);
+    test_estimates(&spaces[5], &fast, false, 0.01, dir);
+    test_estimates(&large[1], &v100, true, 0.005, dir);
     test_promises(&spaces[0], dir);
     test_scale(&large[0], (int64_t)32 << 30, INFINITY, dir);
     test_scale(&large[1], (int64_t)40 << 30, INFINITY, dir);

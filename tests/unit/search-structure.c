@@ -162,8 +162,8 @@ static void test_search(struct model *m, const char *name, int max_stages) {
     if (!open_problem(&p, m, 4, &provider))
         return;
     search_with(&p, search_hops, name, &bytes);
-    p.memory_bytes = bytes * 7 / 10;
-    search_with(&p, search_hops, "with 0.7 of that memory", &bytes);
+    p.memory_bytes = bytes * 17 / 20;
+    search_with(&p, search_hops, "with 0.85 of that memory", &bytes);
     p.memory_bytes = 0;
     p.devices = 2;
     p.max_stages = max_stages;
