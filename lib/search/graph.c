@@ -30,7 +30,7 @@ void load_add(struct load *to, const struct load *l, double times) {
 
 struct window {
     int n;
-    const int *ops; /* of the excerpt, ascending */
+    const int *ops;               /* of the excerpt, ascending */
     const struct layout *layouts; /* by node */
     const bool *again;            /* by node, or NULL */
 };
@@ -72,15 +72,17 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     if (ins->code == I_norm) {
         *norm = true;
         g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;
+        g->norm_missing = g->cost->n_missing > 0;
         cost_forget(g->cost);
-    } else if (update && ins->code == I_all_reduce && is_gradient(sp, ins->in.all_reduce.x)) {
+    } else if (update && ins->code == I_all_reduce &&
+               is_gradient(sp, ins->in.all_reduce.x)) {
         count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);
     } else if (ins->code == I_fill) {
-        l->v[LOAD_filled] += (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
+        l->v[LOAD_filled] +=
+            (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
     } else {
         double us = cost_instr(g->cost, &g->plan, sp, ins).us;
-        l->v[!update                     ? i < sp->seg[SEG_BACKWARD] ? LOAD_forward
-                                                                     : LOAD_backward
+        l->v[!update ? i < sp->seg[SEG_BACKWARD] ? LOAD_forward : LOAD_backward
              : *norm ? LOAD_update
                      : LOAD_before_norm] += us;
         if (g->cost->n_missing) {
@@ -229,8 +231,7 @@ static uint64_t read_as(const struct model *m, int op, const struct edge *e) {
 static void add_member(struct graph *g, struct members *mb, const struct edge *e, int op) {
     int small = g->x.of[op], node = g->x.node_of[small], i = 0;
     uint64_t alike = memo_mix(g->s.alike[op], read_as(g->whole, op, e));
-    while (i < mb->n_groups &&
-           (mb->groups[i].node != node || mb->groups[i].alike != alike))
+    while (i < mb->n_groups && (mb->groups[i].node != node || mb->groups[i].alike != alike))
         i++;
     if (i == MAX_GROUPS)
         return;
@@ -256,14 +257,14 @@ static int find_members(struct graph *g, const struct edge *e, int first, int en
 }
 
 /* Ops of the excerpt for these members, with at most as many of each group as said. */
-static int choose_ops(struct graph *g, const struct members *mb, const int *most, int *ops) {
+static int choose_ops(struct graph *g, const struct members *mb, const int *most,
+                      int *ops) {
     int n = 0, taken[MAX_GROUPS] = {0};
     if (mb->origin >= 0)
         ops[n++] = mb->origin;
     for (int i = 0; i < mb->small->n && n < MAX_GROUPS * MOST_ALIKE; i++) {
         int op = mb->small->readers[i], node = g->x.node_of[op], k = 0;
-        uint64_t alike =
-            memo_mix(g->xs.alike[op], read_as(g->x.model, op, mb->small));
+        uint64_t alike = memo_mix(g->xs.alike[op], read_as(g->x.model, op, mb->small));
         while (k < mb->n_groups &&
                (mb->groups[k].node != node || mb->groups[k].alike != alike))
             k++;
@@ -313,7 +314,8 @@ static uint64_t members_hash(const struct graph *g, const struct members *mb,
                              const struct layout *layouts, uint64_t h) {
     h = memo_mix(h, (uint64_t)(mb->small->param >= 0) << 1 | (mb->origin >= 0));
     h = memo_mix(h, g->xs.alike[mb->small->origin]);
-    h = memo_mix(h, (uint64_t)(mb->small - &g->xs.edges[g->xs.edges_of[mb->small->origin]]));
+    h = memo_mix(h,
+                 (uint64_t)(mb->small - &g->xs.edges[g->xs.edges_of[mb->small->origin]]));
     if (mb->origin >= 0)
         h = memo_mix(h, layout_word(&layouts[g->x.node_of[mb->origin]]));
     for (int i = 0; i < mb->n_groups; i++) {
@@ -323,8 +325,9 @@ static uint64_t members_hash(const struct graph *g, const struct members *mb,
     return h;
 }
 
-const struct load *graph_edge(struct graph *g, const struct setting *st, const struct edge *e,
-                              int first, int end, const struct layout *layouts) {
+const struct load *graph_edge(struct graph *g, const struct setting *st,
+                              const struct edge *e, int first, int end,
+                              const struct layout *layouts) {
     static const struct load nothing;
     struct members mb;
     if (find_members(g, e, first, end, &mb) < 2)
@@ -340,8 +343,8 @@ const struct load *graph_edge(struct graph *g, const struct setting *st, const s
     return l;
 }
 
-const struct load *graph_again(struct graph *g, const struct setting *st, int first, int end,
-                               const bool *again, const struct layout *layouts) {
+const struct load *graph_again(struct graph *g, const struct setting *st, int first,
+                               int end, const bool *again, const struct layout *layouts) {
     uint64_t key = memo_mix(memo_mix(setting_hash(st, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
         int node = g->x.node_of[i];
@@ -375,7 +378,7 @@ void graph_mesh(int devices, struct mesh *mesh) {
         /* The largest factor outermost: what is split finely is split among near devices. */
         a = i < n - mesh->n_axes ? 0 : i - (n - mesh->n_axes);
         mesh->size[a] = (mesh->size[a] ? mesh->size[a] : 1) * factors[n - 1 - i];
-        snprintf(mesh->name[a], MESH_MAX_NAME, "%c", 'a' + a);
+        mesh->name[a][0] = (char)('a' + a);
     }
 }
 

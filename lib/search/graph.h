@@ -28,11 +28,11 @@
     X(backward)                                                                            \
     X(before_norm)                                                                         \
     X(update)                                                                              \
-    X(missing)    /* instructions that the profile lacks */                                \
-    X(fixed)      /* bytes of parameters, gradients, optimizer state */                    \
-    X(slot)       /* bytes kept per micro-batch in flight */                               \
-    X(across)     /* bytes of the update's temporaries that live across the norm */        \
-    X(filled)     /* elements of gradients, set to zero in one go */
+    X(missing) /* instructions that the profile lacks */                                   \
+    X(fixed)   /* bytes of parameters, gradients, optimizer state */                       \
+    X(slot)    /* bytes kept per micro-batch in flight */                                  \
+    X(across)  /* bytes of the update's temporaries that live across the norm */           \
+    X(filled)  /* elements of gradients, set to zero in one go */
 enum load_part {
 #define X(id) LOAD_##id,
     LOADS(X)
@@ -64,14 +64,15 @@ struct setting {
 
 struct graph {
     const struct model *whole;
-    struct structure s;       /* of the whole model */
+    struct structure s; /* of the whole model */
     struct excerpt x;
-    struct structure xs;      /* of the excerpt: its edges */
-    struct cost *cost;        /* borrowed */
-    struct plan plan;         /* scratch: stage 0 is what is compiled */
+    struct structure xs; /* of the excerpt: its edges */
+    struct cost *cost;   /* borrowed */
+    struct plan plan;    /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
-    int64_t compiled;         /* windows */
-    double norm_us;           /* of the gradient norm over all devices */
+    int64_t compiled;  /* windows */
+    double norm_us;    /* of the gradient norm over all devices */
+    bool norm_missing; /* the profile lacks it */
     struct memo loads;
 };
 
@@ -89,13 +90,14 @@ void graph_mesh(int devices, struct mesh *mesh);
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
 /* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
-const struct load *graph_edge(struct graph *g, const struct setting *st, const struct edge *e,
-                              int first, int end, const struct layout *layouts);
+const struct load *graph_edge(struct graph *g, const struct setting *st,
+                              const struct edge *e, int first, int end,
+                              const struct layout *layouts);
 /* The excerpt's edge for an edge of the whole model. */
 const struct edge *graph_small_edge(const struct graph *g, const struct edge *e);
 /* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
-const struct load *graph_again(struct graph *g, const struct setting *st, int first, int end,
-                               const bool *again, const struct layout *layouts);
+const struct load *graph_again(struct graph *g, const struct setting *st, int first,
+                               int end, const bool *again, const struct layout *layouts);
 /* One collective over gradients, or their filling (axes 0). */
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing);

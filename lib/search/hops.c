@@ -21,7 +21,10 @@ enum {
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
     FEW_SCORED = 10000,
     DEEP_HOPS = 4,
-    SHAKES = 3, SHAKE_CHANGES = 2,
+    MANY_DEVICES = 32,
+    SHAKES = 3,
+    MOST_SHAKES = 40,
+    SHAKE_CHANGES = 2,
 };
 
 struct option {
@@ -37,11 +40,11 @@ struct options {
 
 struct hops {
     struct search *s;
-    struct options *levels;  /* [max_hops + 1], by hops left */
-    struct options *options; /* of the level at work */
+    struct options *levels;               /* [max_hops + 1], by hops left */
+    struct options *options;              /* of the level at work */
     struct candidate next, balanced_next; /* under construction */
-    struct score limit; /* a plan must be better than this */
-    struct memo seen;   /* visited plans */
+    struct score limit;                   /* a plan must be better than this */
+    struct memo seen;                     /* visited plans */
     struct rng rng;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */
@@ -124,8 +127,14 @@ static int to_boundary(const struct search *s, const struct search_stage *st, bo
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
     int len = st->end - st->first, block = block_length(hp->s, st);
-    int counts[] = {to_boundary(hp->s, st, to > k), 1, 2, block / 2, block, 2 * block,
-                    len / 4, len / 2};
+    int counts[] = {to_boundary(hp->s, st, to > k),
+                    1,
+                    2,
+                    block / 2,
+                    block,
+                    2 * block,
+                    len / 4,
+                    len / 2};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int n = counts[i];
         if (n < 1 || n >= len)
@@ -142,12 +151,29 @@ static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) 
     }
 }
 
+/* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
+ * passes there is least. */
+static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
+    const struct structure *g = &hp->s->graph.s;
+    int cut = c->stages[k].end, r = g->run_of[cut];
+    int over = r < 0 ? 0 : (cut - g->runs[r].first) % g->runs[r].period;
+    for (int up = 0; over && up < 2; up++) {
+        int to = up ? cut - over + g->runs[r].period : cut - over;
+        if (to <= c->stages[k].first || to >= c->stages[k + 1].end)
+            continue;
+        struct search_stage *d = begin(hp, c, k);
+        d[0].end = d[1].first = to;
+        offer(hp);
+    }
+}
+
 /* Devices from stage t to stage k. */
 static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
     int have = c->stages[t].devices, mine = c->stages[k].devices;
     struct style a = search_style_of(hp->s, &c->stages[k]);
     struct style b = search_style_of(hp->s, &c->stages[t]);
-    int amounts[] = {1, have / 2, have - mine, mine};
+    /* One of many would leave numbers that divide nothing. */
+    int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
         int n = amounts[i];
         if (n < 1 || n >= have)
@@ -323,10 +349,14 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
     bool memory = score->overflow > 0;
     int k = memory ? score->fullest : score->slowest;
     hp->balanced = true;
-    if (k > 0)
+    if (k > 0) {
         move_ops(hp, c, k, k - 1);
-    if (k + 1 < c->n_stages)
+        snap_cut(hp, c, k - 1);
+    }
+    if (k + 1 < c->n_stages) {
         move_ops(hp, c, k, k + 1);
+        snap_cut(hp, c, k);
+    }
     hp->balanced = false;
     trade_with_others(hp, c, k);
     change_style(hp, c, k, false);
@@ -395,32 +425,45 @@ static void shake(struct hops *hp, struct option *o) {
 
 /* ---- starts -------------------------------------------------------------------------- */
 
-/* A uniform candidate, balanced; where nothing fits with as much recompute as can be. */
-static struct score score_start(struct search *s, struct candidate *c) {
+static void take_better(struct option *best, bool *found, const struct candidate *c,
+                        struct score score) {
+    if (score.unknown || (*found && !score_better(&score, &best->score)))
+        return;
+    best->score = score;
+    candidate_copy(&best->c, c);
+    *found = true;
+}
+
+/* A uniform candidate, cut at blocks and balanced; where nothing fits with as much
+ * recompute as can be. */
+static void score_start(struct search *s, struct candidate *c, struct option *best,
+                        bool *found) {
+    take_better(best, found, c, search_score(s, c));
     bool fits = search_balance(s, c);
     for (int k = 0; k < c->n_stages && !fits; k++) {
         c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
         c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
     }
-    return search_score(s, c);
+    take_better(best, found, c, search_score(s, c));
 }
 
-/* The best uniform style of an even pipeline with n stages. */
+/* The best uniform style of an even pipeline with n stages; where memory is limited, with
+ * ZeRO or without. */
 static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
                        struct candidate *c) {
     bool found = false;
     int most = search_mesh_axes((search_problem_of(s)->devices + n - 1) / n);
+    int variants = search_problem_of(s)->memory_bytes ? 4 : 2;
     for (int j = 0; j <= most && !search_stopped(s); j++) {
-        for (int v = 0; v < (search_has_sequence(s) && j ? 2 : 1); v++) {
-            struct style style = {j, ~0u, v == 1};
-            if (!search_even(s, n, micro_batch, style, c) || !search_legal(s, c))
+        for (int v = 0; v < variants; v++) {
+            struct style style = {j, ~0u, v & 1};
+            if ((v & 1 && (!j || !search_has_sequence(s))) ||
+                !search_even(s, n, micro_batch, style, c))
                 continue;
-            struct score score = score_start(s, c);
-            if (!score.unknown && (!found || score_better(&score, &best->score))) {
-                best->score = score;
-                candidate_copy(&best->c, c);
-                found = true;
-            }
+            for (int k = 0; k < n; k++)
+                c->stages[k].zero = v >> 1;
+            if (search_legal(s, c))
+                score_start(s, c, best, &found);
         }
     }
     return found;
@@ -460,6 +503,11 @@ static struct option *list_starts(struct search *s, int64_t *n) {
     return starts.p;
 }
 
+/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
+static bool go_on(struct search *s, int64_t i, int64_t meant) {
+    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
+}
+
 /* ---- the algorithm ------------------------------------------------------------------- */
 
 static void hops_init(struct hops *hp, struct search *s) {
@@ -486,7 +534,7 @@ static void hops_release(struct hops *hp, int deep) {
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
-    for (int i = 0; i < SHAKES && !search_stopped(hp->s); i++) {
+    for (int i = 0; i < MOST_SHAKES && go_on(hp->s, i, SHAKES); i++) {
         memo_clear(&hp->seen);
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
@@ -498,11 +546,6 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
         }
     }
     candidate_release(&o.c);
-}
-
-/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
-static bool go_on(struct search *s, int64_t i, int64_t meant) {
-    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
 }
 
 int search_hops(struct search *s, struct err *err) {

@@ -103,8 +103,8 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
 
 static const struct stage_sum *stage_sum(struct search *s, const struct table *t,
                                          const struct search_stage *st) {
-    uint64_t key = stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^
-                                      (uint64_t)t->st.first_rank);
+    uint64_t key =
+        stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^ (uint64_t)t->st.first_rank);
     void **slot = memo_slot(&s->sums, key);
     if (!*slot) {
         struct stage_sum *sum = mem_alloc(sizeof *sum);
@@ -120,10 +120,10 @@ static const struct stage_sum *stage_sum(struct search *s, const struct table *t
 struct work {
     const struct candidate *c;
     int n;
-    int *rank;                    /* first rank of each stage */
+    int *rank; /* first rank of each stage */
     const struct table **tables;
     struct estimate_stage *times;
-    double *staging;              /* bytes */
+    double *staging; /* bytes */
     const struct stage_sum **sums;
     bool missing;
 };
@@ -161,24 +161,31 @@ static int stage_of(const struct work *w, int op) {
     return lo;
 }
 
-/* One message: stage `from` packs its share of what the devices of `to` take, `got`
- * elements each; room is for `depth` of them. */
+/* One message: each device of `to` takes `got` elements of a tensor of which those of `from`
+ * hold `held` of `all`; room is for `depth` of them. */
 struct message {
     int from, to;
-    double got, depth;
+    double got, held, all, depth;
     double *pack_us, *take_us;
 };
 
+/* What the busiest sender sends: whole copies of the tensor on the senders' side share the
+ * receivers among them. */
+static double most_sent(const struct work *w, const struct message *msg) {
+    double senders = w->c->stages[msg->from].devices;
+    double copies = fmax(1, floor(senders * msg->held / msg->all + 0.5));
+    return ceil(w->c->stages[msg->to].devices / copies) * msg->got * copies / senders;
+}
+
 static void add_message(struct search *s, struct work *w, struct message msg) {
-    double sent = ceil(msg.got * w->c->stages[msg.to].devices /
-                       w->c->stages[msg.from].devices);
-    *msg.pack_us += cost_copy_us(&s->cost, (int64_t)sent,
-                                 (int64_t)(sent < msg.got ? sent : msg.got));
+    double sent = ceil(most_sent(w, &msg));
+    *msg.pack_us +=
+        cost_copy_us(&s->cost, (int64_t)sent, (int64_t)(sent < msg.got ? sent : msg.got));
     /* Whichever end moves more bounds the time. */
     int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
-    *msg.take_us += cost_message_us(&s->cost, w->rank[other], w->rank[busy],
-                                    w->c->stages[busy].devices,
-                                    (int64_t)(4 * fmax(sent, msg.got)));
+    *msg.take_us +=
+        cost_message_us(&s->cost, w->rank[other], w->rank[busy], w->c->stages[busy].devices,
+                        (int64_t)(4 * fmax(sent, msg.got)));
     w->staging[msg.from] += 4 * sent * msg.depth;
     w->missing |= lacks(s);
 }
@@ -189,17 +196,18 @@ static void add_exchange(struct search *s, struct work *w, const struct edge *e,
                          int reader) {
     int from = stage_of(w, e->origin), apart = to - from;
     int64_t m = s->p.batch / w->c->micro_batch;
-    double value = table_taken(s, w->tables[to], e, reader);
-    double gradient = table_given(s, w->tables[from], e);
+    struct share a_share = table_share(s, w->tables[from], e, -1);
+    struct share b_share = table_share(s, w->tables[to], e, reader);
+    double all = table_all(s, w->tables[to], e);
     struct estimate_stage *a = &w->times[from], *b = &w->times[to];
     bool tied = e->param >= 0;
     double depth = tied ? 1 : apart < m ? apart : (double)m;
     add_message(s, w,
-                (struct message){from, to, value, depth,
+                (struct message){from, to, b_share.want, a_share.held, all, depth,
                                  tied ? &a->update_us : &a->forward_us,
                                  tied ? &b->update_us : &b->forward_us});
     add_message(s, w,
-                (struct message){to, from, gradient, depth,
+                (struct message){to, from, a_share.want, b_share.held, all, depth,
                                  tied ? &b->reduce_us : &b->backward_us,
                                  tied ? &a->reduce_us : &a->backward_us});
 }
@@ -262,9 +270,9 @@ static void judge_memory(const struct search *s, const struct work *w, struct sc
     for (int k = 0; k < w->n; k++) {
         const struct load *l = &w->sums[k]->load;
         double update = l->v[LOAD_across] + (double)l->update_temp;
-        double bytes = l->v[LOAD_fixed] + fmax((double)l->temp, update) + w->staging[k] +
-                       l->v[LOAD_slot] *
-                           (double)schedule_in_flight(w->c->schedule, k, w->n, m);
+        double bytes =
+            l->v[LOAD_fixed] + fmax((double)l->temp, update) + w->staging[k] +
+            l->v[LOAD_slot] * (double)schedule_in_flight(w->c->schedule, k, w->n, m);
         if (bytes > worst) {
             worst = bytes;
             out->fullest = k;
@@ -280,8 +288,8 @@ static void judge_time(const struct search *s, const struct work *w, struct scor
     double slowest = -1;
     for (int k = 0; k < w->n; k++) {
         const struct estimate_stage *t = &w->times[k];
-        double busy = (double)m * (t->forward_us + t->backward_us) + t->reduce_us +
-                      t->update_us;
+        double busy =
+            (double)m * (t->forward_us + t->backward_us) + t->reduce_us + t->update_us;
         if (busy > slowest) {
             slowest = busy;
             out->slowest = k;
@@ -306,7 +314,7 @@ struct score search_score(struct search *s, const struct candidate *c) {
         add_exchanges(s, &w, k);
     judge_memory(s, &w, &out);
     judge_time(s, &w, &out);
-    out.unknown = w.missing;
+    out.unknown = w.missing || s->graph.norm_missing;
     keep(s, &w, &out);
     free(w.tables);
     return out;

@@ -47,7 +47,11 @@ static bool judge_program(struct search *s, const struct program *g, struct kept
         return false;
     out->time_us = sim.time_us;
     simulation_release(&sim);
+    char key[256];
     bool known = s->cost.n_missing == 0;
+    if (!known)
+        note_verbose("finalist: the profile lacks %s",
+                     cost_key_format(&s->cost.missing[0], key, sizeof key));
     cost_forget(&s->cost);
     return known;
 }
@@ -81,16 +85,15 @@ static void judge_and_add(struct search *s, struct kept *k) {
     if (s->n_plans == s->max_kept)
         plan_destroy(s->plans[--s->n_plans].plan.plan);
     at = at < s->n_plans ? at : s->n_plans;
-    memmove(&s->plans[at + 1], &s->plans[at],
-            sizeof *s->plans * (size_t)(s->n_plans - at));
+    memmove(&s->plans[at + 1], &s->plans[at], sizeof *s->plans * (size_t)(s->n_plans - at));
     s->plans[at] = j;
     s->n_plans++;
 }
 
-/* At first at once; later what promises to be better, in a tenth of the time. */
+/* At first at once; later what promises to be better, in a twentieth of the time. */
 void search_verify(struct search *s) {
     struct kept *best = &s->kept[0];
-    double wait = s->n_plans ? 10 : 2;
+    double wait = s->n_plans ? 20 : 2;
     if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
         (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
         return;
@@ -106,15 +109,21 @@ static bool is_finalist(const struct search *s, uint64_t hash) {
 }
 
 /* What was judged on the way but is no finalist goes, so that a search that ends by itself
- * gives the same plans whatever the machine's speed. */
-static void drop_others(struct search *s) {
+ * gives the same plans whatever the machine's speed; but for the best of it, which is
+ * handed back in case that no finalist is good. */
+static struct judged drop_others(struct search *s) {
+    struct judged best = {0};
     int n = 0;
-    for (int i = 0; i < s->n_plans; i++)
+    for (int i = 0; i < s->n_plans; i++) {
         if (is_finalist(s, s->plans[i].hash))
             s->plans[n++] = s->plans[i];
+        else if (!best.plan.plan)
+            best = s->plans[i];
         else
             plan_destroy(s->plans[i].plan.plan);
+    }
     s->n_plans = n;
+    return best;
 }
 
 static void note_excess(struct search *s, const struct kept *k) {
@@ -124,43 +133,63 @@ static void note_excess(struct search *s, const struct kept *k) {
     }
 }
 
-/* The finalists, best first, as far as there is time: some more than are wanted, but none
- * that is estimated slower than a judged one by more than estimates err. */
-static void judge_all(struct search *s) {
-    enum { MORE = 4 };
-    bool stopped = search_stopped(s);
+/* How many more than are wanted: as many as take little time. */
+static int64_t spare(const struct search *s) {
+    enum { LITTLE = 1 << 16, LEAST = 2 };
+    int64_t size = (int64_t)s->p.model->n_ops * s->p.devices;
+    return size * LEAST < LITTLE ? LITTLE / size : LEAST;
+}
+
+/* Best first: none that is estimated slower than a judged one by more than estimates err. */
+static void judge_finalists(struct search *s) {
     s->refused_bytes = 0;
-    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + MORE; i++) {
+    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + spare(s); i++) {
         struct kept *k = &s->kept[i];
-        stopped |= interrupted() || time_left_s(s) < s->judge_s;
-        if (stopped && s->n_plans)
+        if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
             return;
         if (s->n_plans >= s->p.top &&
-            k->score.time_us > 1.02 * s->plans[s->p.top - 1].plan.time_us)
-            break;
+            k->score.time_us > 1.05 * s->plans[s->p.top - 1].plan.time_us)
+            return;
         if (!k->judged)
             judge_and_add(s, k);
         note_excess(s, k);
     }
-    drop_others(s);
+}
+
+static void judge_all(struct search *s) {
+    if (search_stopped(s)) {
+        judge_finalists(s);
+        return;
+    }
+    struct judged other = drop_others(s);
+    judge_finalists(s);
+    if (!s->n_plans && other.plan.plan)
+        s->plans[s->n_plans++] = other;
+    else
+        plan_destroy(other.plan.plan);
 }
 
 /* ---- saying no ------------------------------------------------------------------------- */
 
 /* What the profile lacks of the best plan that might fit. */
 static int say_unknown(struct search *s, struct err *err) {
+    const struct search_problem *p = &s->p;
     struct plan *plan = search_plan_of(s, &s->unknown.c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    struct simulation sim;
+    char key[256] = "";
     cost_forget(&s->cost);
-    if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0)
-        simulation_release(&sim);
-    int rc = g ? cost_check(&s->cost, s->p.profile, NULL, plan, err) : 0;
+    if (g)
+        cost_program(&s->cost, g);
+    if (s->cost.n_missing)
+        cost_key_format(&s->cost.missing[0], key, sizeof key);
     program_destroy(g);
     plan_destroy(plan);
-    if (rc == 0)
-        return err_no(err, "the profile knows no plan of this model");
-    return err_prefix(err, "no plan that fits is known to the profile");
+    err_no(err, "the profile knows no plan of this model%s: shapes are missing, such as %s",
+           p->memory_bytes ? " that fits" : "", key);
+    return err_hint(err,
+                    "weft-profile-op with this model, these sizes, --max-devices %d and "
+                    "--micro-batch, and weft-profile-comm; or --datasheets",
+                    p->devices);
 }
 
 /* Of compiled plans, else by the estimate. */
@@ -171,8 +200,8 @@ static int say_overflow(const struct search *s, struct search_result *out,
     return err_no(err,
                   "no plan fits: the best needs %.1f MiB more than %.1f MiB on the "
                   "devices of stage %d",
-                  (double)out->overflow / (1 << 20),
-                  (double)s->p.memory_bytes / (1 << 20), out->overflow_stage);
+                  (double)out->overflow / (1 << 20), (double)s->p.memory_bytes / (1 << 20),
+                  out->overflow_stage);
 }
 
 static int nothing_found(struct search *s, struct search_result *out, struct err *err) {

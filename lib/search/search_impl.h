@@ -4,6 +4,13 @@
 
 #include "search/space.h"
 
+/* Of an edge's tensor on one device, as an op asks for it (a reader for its value, the
+ * origin for its gradient), and as it holds what it sends (the other way round): elements.
+ * 0: not known yet. */
+struct share {
+    double want, held;
+};
+
 /* The loads of all ops under one setting and one set of layouts. Sums over any stretch of
  * the whole model are differences of two of them. */
 struct table {
@@ -14,11 +21,10 @@ struct table {
     struct brief {
         double time_us; /* of a micro-batch, with its share of the update */
         double fixed, slot, across;
-    } *brief;                    /* of `until`, [+ 1]; and of `instance` behind it */
+    } * brief;                   /* of `until`, [+ 1]; and of `instance` behind it */
     int64_t *temp, *update_temp; /* [ops of the excerpt] */
-    double *taken, *given; /* elements, [readers of the excerpt's edges], [edges]; -1: not
-                              known yet */
-    int *illegal;          /* [+ 1] ops before whose layout splits unevenly */
+    struct share *taken, *given; /* [readers of the excerpt's edges], [edges] */
+    int *illegal;                /* [+ 1] ops before whose layout splits unevenly */
 };
 
 /* A stage's part of a score, as far as it does not depend on its neighbours. */
@@ -56,8 +62,8 @@ struct search {
     struct graph graph;
     int max_stages;
     /* What the survey found. */
-    double *flops;              /* [n_ops + 1] of all ops before one */
-    int *inner, n_inner;        /* dims */
+    double *flops;       /* [n_ops + 1] of all ops before one */
+    int *inner, n_inner; /* dims */
     int *sequences, n_sequences;
     bool *again[AGAIN_LEVELS];  /* [nodes] */
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
@@ -101,11 +107,12 @@ struct load table_until(const struct search *s, const struct table *t, int op);
 struct brief table_brief(const struct search *s, const struct table *t, int op);
 int64_t table_temp(const struct search *s, const struct table *t, int first, int end,
                    int64_t *update_temp);
-/* Elements of an edge's tensor that a device takes for its i-th reader; of the gradient
- * that it takes for the origin. */
-double table_taken(const struct search *s, const struct table *t, const struct edge *e,
-                   int i);
-double table_given(const struct search *s, const struct table *t, const struct edge *e);
+/* Of an edge's i-th reader, or (i < 0) of its origin. */
+struct share table_share(const struct search *s, const struct table *t,
+                         const struct edge *e, int i);
+
+/* Its elements on all devices together. */
+double table_all(const struct search *s, const struct table *t, const struct edge *e);
 
 /* What instances of blocks a stage makes again costs and saves. */
 struct load search_again(struct search *s, const struct table *t,

@@ -16,8 +16,8 @@ struct search_stage {
     int first, end; /* ops first .. end-1 */
     int devices;
     int zero;
-    int again_level;  /* which ops are made again, below */
-    int again_blocks; /* in so many instances of blocks from the first op on */
+    int again_level;              /* which ops are made again, below */
+    int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
 };
 

@@ -117,8 +117,8 @@ static void find_edges(const struct model *m, struct structure *s) {
         const struct model_op *o = &m->ops[i];
         s->edges_of[i] = s->n_edges;
         for (int k = 0; k < o->n_out; k++)
-            add_edge(s, (struct edge){.origin = i, .tensor = o->out[k], .param = -1},
-                     first, o->out[k]);
+            add_edge(s, (struct edge){.origin = i, .tensor = o->out[k], .param = -1}, first,
+                     o->out[k]);
         for (int k = 0; k < o->n_param; k++) {
             int p = o->param[k], id = m->n_tensors + p;
             if (p >= 0 && m->params[p].first_op == i && first[id + 1] > first[id])
@@ -160,9 +160,8 @@ static bool repeats(const struct model *m, const struct structure *s, int a, int
                                                  m->tensors[y->in[k]].producer))
             return false;
     for (int k = 0; k < x->n_param; k++)
-        if (x->param[k] >= 0 &&
-            !same_source(a, m->params[x->param[k]].first_op, b,
-                         m->params[y->param[k]].first_op))
+        if (x->param[k] >= 0 && !same_source(a, m->params[x->param[k]].first_op, b,
+                                             m->params[y->param[k]].first_op))
             return false;
     return same_far_readers(s, a, b, 2 * (b - a));
 }

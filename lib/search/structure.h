@@ -22,9 +22,9 @@ struct run {
 };
 
 struct edge {
-    int origin;        /* op that makes the tensor, or home of the parameter */
-    int tensor, param; /* one of them; the other -1 */
-    int n;             /* readers, or further users */
+    int origin;         /* op that makes the tensor, or home of the parameter */
+    int tensor, param;  /* one of them; the other -1 */
+    int n;              /* readers, or further users */
     const int *readers; /* ops, ascending, each once */
 };
 

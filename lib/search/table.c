@@ -29,11 +29,9 @@ static struct table *table_make(struct search *s) {
     t->brief = (struct brief *)(t->instance + runs);
     t->temp = (int64_t *)(t->brief + n + runs);
     t->update_temp = t->temp + n;
-    t->taken = (double *)(t->update_temp + n);
+    t->taken = (struct share *)(t->update_temp + n);
     t->given = t->taken + readers;
     t->illegal = (int *)(t->given + edges);
-    for (size_t i = 0; i < readers + edges; i++)
-        t->taken[i] = -1;
     s->table_bytes += (int64_t)bytes;
     return t;
 }
@@ -100,39 +98,48 @@ static const struct axis_map *map_of(const struct model *m, const struct edge *e
     return &o->param_map[k];
 }
 
-/* Elements of an edge's tensor that an op (of the excerpt) asks of each device. */
-static double elements(const struct search *s, const struct table *t, const struct edge *e,
-                       int op) {
+static struct extents extents_of(const struct search *s, const struct table *t,
+                                 const struct edge *e) {
     const struct model *m = s->graph.x.model;
-    const struct shape *shape =
-        e->tensor >= 0 ? &m->tensors[e->tensor].shape : &m->params[e->param].shape;
-    struct extents x = model_extents(m, shape, t->st.micro_batch);
+    return model_extents(
+        m, e->tensor >= 0 ? &m->tensors[e->tensor].shape : &m->params[e->param].shape,
+        t->st.micro_batch);
+}
+
+static struct share share_of(const struct search *s, const struct table *t,
+                             const struct edge *e, int op) {
+    struct extents x = extents_of(s, t, e);
+    const struct axis_map *map = map_of(s->graph.x.model, e, op);
+    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
     struct mesh mesh;
     graph_mesh(t->st.devices, &mesh);
-    struct placement place =
-        placement_operand(&mesh, &t->layouts[s->graph.x.node_of[op]], map_of(m, e, op));
-    return (double)placement_elements(&mesh, &x, place);
+    struct placement held = placement_resolve(&mesh, &x, placement_result(&mesh, l, map));
+    return (struct share){
+        .want = (double)placement_elements(&mesh, &x, placement_operand(&mesh, l, map)),
+        .held = (double)placement_elements(&mesh, &x, held)};
 }
 
-double table_taken(const struct search *s, const struct table *t, const struct edge *e,
-                   int i) {
+double table_all(const struct search *s, const struct table *t, const struct edge *e) {
+    struct extents x = extents_of(s, t, graph_small_edge(&s->graph, e));
+    return (double)extents_count(&x);
+}
+
+struct share table_share(const struct search *s, const struct table *t,
+                         const struct edge *e, int i) {
     const struct graph *g = &s->graph;
     const struct edge *small = graph_small_edge(g, e);
-    int op = g->x.of[e->readers[i]], k = 0;
-    /* Whichever instance it stands in there. */
-    while (k + 1 < small->n && g->x.node_of[small->readers[k]] != g->x.node_of[op])
-        k++;
-    double *known = &t->taken[small->readers + k - g->xs.readers];
-    if (*known < 0)
-        *known = elements(s, t, small, op);
-    return *known;
-}
-
-double table_given(const struct search *s, const struct table *t, const struct edge *e) {
-    const struct edge *small = graph_small_edge(&s->graph, e);
-    double *known = &t->given[small - s->graph.xs.edges];
-    if (*known < 0)
-        *known = elements(s, t, small, small->origin);
+    struct share *known = &t->given[small - g->xs.edges];
+    int op = small->origin, k = 0;
+    if (i >= 0) {
+        /* Whichever instance it stands in there. */
+        while (k + 1 < small->n &&
+               g->x.node_of[small->readers[k]] != g->x.node_of[g->x.of[e->readers[i]]])
+            k++;
+        op = small->readers[k];
+        known = &t->taken[small->readers + k - g->xs.readers];
+    }
+    if (known->want <= 0)
+        *known = share_of(s, t, small, op);
     return *known;
 }
 
@@ -149,7 +156,7 @@ static void add_waiting(struct search *s, struct table *t) {
             if (!op_is_legal(t, r) || r - e->origin < 2)
                 continue;
             const struct load *l = graph_node(g, &t->st, r, t->layouts);
-            double bytes = 4 * elements(s, t, e, r);
+            double bytes = 4 * share_of(s, t, e, r).want;
             for (int j = e->origin + 1; j < r; j++) {
                 bool passed = false;
                 for (int q = 0; q < m->ops[r].n_in; q++)

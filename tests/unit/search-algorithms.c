@@ -40,12 +40,12 @@ static const struct machine fast = {1e3, 2e3, 0.5, 1e4,
 
 static double op_us(const struct machine *mc, const struct enum_key *k) {
     double n = 1, flops = 0;
-    int rank = opcode_key(k->code) == KEY_CURVE ? 1 : opcode_shape_rank(k->code);
+    int rank = opcode_key(k->code) == KEY_CURVE ? 1 : instr_info(k->code)->n_shape;
     bool matrix = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw;
     bool attention = k->code == I_attention || k->code == I_attention_bwd;
     for (int i = 0; i < rank && i < (matrix ? 3 : attention ? 4 : 2); i++)
-        n *= (double)(k->n[i] > 0 ? k->n[i] : 1);
-    double m = (double)k->n[0], w = (double)k->n[1], d = (double)k->n[2];
+        n *= (double)(k->n.v[i] > 0 ? k->n.v[i] : 1);
+    double m = (double)k->n.v[0], w = (double)k->n.v[1], d = (double)k->n.v[2];
     if (matrix) {
         flops = 2 * n;
         n = m * w + w * d + m * d;
@@ -59,14 +59,13 @@ static int put_ops(struct profile *p, const struct machine *mc, const struct enu
                    struct err *err) {
     for (int64_t i = 0; i < e->n; i++) {
         char shape[160];
-        struct instr ins = {.code = e->p[i].code};
-        memcpy(ins.n, e->p[i].n, sizeof ins.n);
-        struct profile_op row = {.device = "test",
-                                 .instr = opcode_name(ins.code),
-                                 .shape = instr_shape(&ins, shape, sizeof shape),
-                                 .dtype = "f32",
-                                 .median_us = op_us(mc, &e->p[i]),
-                                 .source = "roofline"};
+        struct profile_op row = {
+            .device = "test",
+            .instr = opcode_name(e->p[i].code),
+            .shape = instr_shape_format(e->p[i].code, &e->p[i].n, shape, sizeof shape),
+            .dtype = "f32",
+            .median_us = op_us(mc, &e->p[i]),
+            .source = "roofline"};
         if (profile_put_op(p, &row, err) < 0)
             return -1;
     }
@@ -111,7 +110,7 @@ static struct cost_provider *invent(const struct model *m, const struct machine 
     char path[256];
     snprintf(path, sizeof path, "%s/%d.db", dir, number++);
     struct profile *db = profile_open(path, true, &err);
-    enumerate_keys(m, p->micro, p->n_micro, p->devices, &e);
+    enumerate_model(m, p->micro, p->n_micro, p->devices, &e);
     struct profile_times *t = NULL;
     if (db && profile_begin(db, &err) == 0 && put_ops(db, mc, &e, &err) == 0 &&
         put_comm(db, mc, p->devices, 4 * e.largest_comm_elems, &err) == 0 &&
@@ -204,11 +203,24 @@ static int64_t least_memory(struct search_problem p) {
     return bytes;
 }
 
+static void print_plan(const char *who, const struct search_result *r) {
+    json_t *doc = r->n ? plan_to_json(r->plans[0].plan) : json_null();
+    printf("# %s: ", who);
+    json_write_line(doc, stdout);
+    json_decref(doc);
+}
+
 static void compare(const struct search_problem *p, const char *name) {
     struct search_result all, hops;
     struct err err = {0}, err2 = {0};
     int a = search_run(p, search_exhaustive, &all, &err);
     int b = search_run(p, search_hops, &hops, &err2);
+    bool good = a < 0 || b < 0 ? a < 0 && b < 0
+                               : hops.plans[0].time_us <= 1.01 * all.plans[0].time_us;
+    if (!good) {
+        print_plan("hops", &hops);
+        print_plan("exhaustive", &all);
+    }
     if (a < 0 || b < 0) {
         ok(a < 0 && b < 0, "%s: no plan fits, say both: %s", name, err2.msg);
     } else {
@@ -345,10 +357,11 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* In large models the errors at the edges of stages are lost in the rest: then the
- * bounds hold for every plan; in models of toy size for 19 of 20. */
+/* Time errs where two tensors pass a cut: the first leaves in the middle of a segment, and
+ * the closed form takes segments whole. In large models that is little; where the links
+ * are slow and the model of toy size, `most` of the time in 19 of 20. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
-                           const char *dir) {
+                           double most, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -362,7 +375,7 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(large ? e->worst_time <= 0.02 : t <= 0.06,
+    ok(t <= most && (!large || e->worst_time <= 0.03),
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
@@ -492,11 +505,11 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, dir);
-    test_estimates(&spaces[2], &fast, false, dir);
-    test_estimates(&spaces[3], &slow, false, dir);
-    test_estimates(&spaces[5], &fast, false, dir);
-    test_estimates(&large[1], &v100, true, dir);
+    test_estimates(&spaces[1], &slow, false, 0.02, dir);
+    test_estimates(&spaces[2], &fast, false, 0.01, dir);
+    test_estimates(&spaces[3], &slow, false, 0.065, dir);
+    test_estimates(&spaces[5], &fast, false, 0.01, dir);
+    test_estimates(&large[1], &v100, true, 0.005, dir);
     test_promises(&spaces[0], dir);
     test_scale(&large[0], (int64_t)32 << 30, INFINITY, dir);
     test_scale(&large[1], (int64_t)40 << 30, INFINITY, dir);

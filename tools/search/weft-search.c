@@ -12,14 +12,17 @@ static struct {
         *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed;
     double time_budget;
-    bool text;
+    bool text, datasheets;
 } o = {.algorithm = "hops", .optimizer = "adamw", .out = "-", .top = 1, .seed = 1};
 
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
     {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
-    {'p', "profile", OPT_STR, "FILE", "profile database", &o.profile},
-    {0, "device", OPT_STR, "KIND", "device kind of the profile (the only one)", &o.device},
+    {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
+    {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
+     &o.device},
+    {0, "datasheets", OPT_FLAG, NULL,
+     "take what the profile lacks from the cluster's datasheets", &o.datasheets},
     {0, "devices", OPT_INT, "N", "devices to use (all of the cluster)", &o.devices},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
@@ -36,13 +39,13 @@ static const struct opt options[] = {
     {0, "top", OPT_INT, "K", "the K best plans, one JSON document each (1)", &o.top},
     {0, "time-budget", OPT_TIME, "TIME", "stop after this long with the best so far",
      &o.time_budget},
-    {0, "seed", OPT_INT, "N", "recorded in the plan (1)", &o.seed},
+    {0, "seed", OPT_INT, "N", "of random choices (1)", &o.seed},
     {'o', "output", OPT_STR, "FILE", "write the plan here instead of stdout", &o.out},
     {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
     {0}};
 
 static const struct opt_tool tool = {
-    "weft-search", "[options] -m MODEL -p FILE --devices N --global-batch B",
+    "weft-search", "[options] -m MODEL -b B --devices N | --cluster CLUSTER",
     "Find the best plan to train a model on a cluster.", options};
 
 static const struct {
@@ -85,8 +88,6 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
                          struct err *err) {
     if (!o.model)
         return err_usage(err, "expected a model: -m gpt:1.3B");
-    if (!o.profile)
-        return err_usage(err, "expected a profile: -p profile.db");
     if (o.batch < 1)
         return err_usage(err, "expected --global-batch, the samples of a step");
     if (o.top < 1 || o.top > 1000)
@@ -114,6 +115,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     p->top = (int)o.top;
     p->time_budget_s = o.time_budget;
     p->seed = (uint64_t)o.seed;
+    p->profile = o.profile;
     *algorithm = find_algorithm(o.algorithm, err);
     return *algorithm ? micro_batches(p, err) : -1;
 }
@@ -130,11 +132,15 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
                   "devices_per_node", (json_int_t)p->cluster.groups[0].devices);
     if (p->memory_bytes)
         json_object_set_new(cluster, "memory_bytes", json_integer(p->memory_bytes));
-    return json_pack("{s:s, s:o, s:o, s:{s:s, s:s}, s:{s:f, s:I}}", "tool",
+    json_t *times = json_pack("{s:s}", "device", p->provider->device);
+    if (o.profile)
+        json_object_set_new(times, "file", json_string(o.profile));
+    if (!o.profile || o.datasheets)
+        json_object_set_new(times, "datasheets", json_true());
+    return json_pack("{s:s, s:o, s:o, s:o, s:{s:f, s:I}}", "tool",
                      "weft-search " WEFT_VERSION, "search", search, "cluster", cluster,
-                     "profile", "file", o.profile, "device", p->provider->device,
-                     "predicted", "time_us", best->time_us, "memory_bytes",
-                     (json_int_t)best->max_bytes);
+                     "profile", times, "predicted", "time_us", best->time_us,
+                     "memory_bytes", (json_int_t)best->max_bytes);
 }
 
 static void print_text(const struct search_result *r, FILE *f) {
@@ -173,9 +179,9 @@ static int search(struct search_problem *p, search_algorithm *algorithm, struct 
     struct search_result r;
     if (search_run(p, algorithm, &r, err) < 0)
         return -1;
-    note("%s: %lld plans scored, %lld stages compiled in %.2f s%s", tool.name,
-         (long long)r.scored, (long long)r.compiled, r.seconds,
-         r.complete ? "" : " (stopped early: the best so far)");
+    note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
+         r.complete ? "" : " (stopped early: the best so far)",
+         o.profile ? "" : "; all times rest on the cluster's datasheets");
     int rc = print_plans(p, &r, err);
     search_result_release(&r);
     return rc;
@@ -190,7 +196,7 @@ static int run(int operands, struct err *err) {
         return -1;
     int rc = -1;
     struct cost_provider *provider =
-        provider_open(o.profile, o.device, &p.cluster, false, err);
+        provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
     p.provider = provider;
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
     if (p.model) {
