@@ -14,10 +14,11 @@
 #include "program/program.h"
 
 enum {
-    WORKSPACE_SCRATCH = 4 << 20,   /* bytes of kernel scratch, per thread */
-    WORKSPACE_PRODUCT = 8 << 20,   /* bytes that oneDNN packs into: per thread, and twice that */
-    WORKSPACE_DESK = 2200 << 10,   /* bytes that a rank shows its node peers (lanes) */
-    WORKSPACE_SEGMENT = 65536,     /* floats in a segment of a ring, where members are few */
+    WORKSPACE_SCRATCH = 4 << 20, /* bytes of kernel scratch, per thread */
+    WORKSPACE_PRODUCT =
+        8 << 20, /* bytes that oneDNN packs into: per thread, and twice that */
+    WORKSPACE_DESK = 2200 << 10, /* bytes that a rank shows its node peers (lanes) */
+    WORKSPACE_SEGMENT = 65536,   /* floats in a segment of a ring, where members are few */
     WORKSPACE_LEAST_SEGMENT = 4096 /* and where they are many */
 };
 

@@ -27,13 +27,15 @@ int main(void) {
     cluster_read(&two, "node:2 cpu:2", NULL);
     struct workspace a = workspace_of(g, 0, &one, 1), b = workspace_of(g, 0, &one, 3),
                      c = workspace_of(g, 0, &two, 1);
-    ok(a.kernels == 4 << 20 && a.products == 24 << 20, "one thread: 4 MiB, and 24 to multiply");
+    ok(a.kernels == 4 << 20 && a.products == 24 << 20,
+       "one thread: 4 MiB, and 24 to multiply");
     ok(b.kernels == 12 << 20 && b.products == 40 << 20, "three threads: 12 and 40");
     ok(a.lanes > 0 && a.rings == 0, "on one node ranks meet in shared memory");
     /* The group of the gradients and the whole job: 2 x 4 segments of 256 KiB each. */
     ok(c.rings == 2 * (2 << 20), "on two nodes each group stages 2 MiB: %lld",
        (long long)c.rings);
-    ok(a.total == a.kernels + a.products + a.lanes + a.rings && c.total > a.total, "in all");
+    ok(a.total == a.kernels + a.products + a.lanes + a.rings && c.total > a.total,
+       "in all");
     ok(2 * 16 * 4 * workspace_segment(16) == 8 << 20 &&
            2 * 64 * 4 * workspace_segment(64) == 8 << 20,
        "a group of 16 to 256 stages 8 MiB");
