@@ -34,7 +34,6 @@ enum {
     COMM_ARENAS = 16,     /* comm_alloc calls per job */
     COMM_LANES = 128,     /* node groups that a rank can be a member of at one time */
     COMM_SMALL = 8192,    /* bytes that travel inside a lane */
-    COMM_SEG = 65536,     /* floats in a ring segment (256 KiB) where memory allows */
     COMM_BITE = 65536,    /* floats that one step reads or adds at most */
     COMM_PIECE = 1 << 30, /* bytes in one MPI message of a collective (counts are int) */
     COMM_FOLD = COMM_SMALL / (int)sizeof(double), /* doubles in one sum_double work */

@@ -9,6 +9,7 @@
 #include "comm/comm_impl.h"
 
 #include "common/mem.h"
+#include "program/workspace.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -98,6 +99,8 @@ static int find_nodes(struct comm *c, struct err *err) {
     MPI_Comm_free(&node);
     return rc;
 }
+
+_Static_assert(sizeof(struct desk) <= WORKSPACE_DESK, "what is planned for lanes");
 
 static struct comm_group *make_world(struct comm *c, struct err *err) {
     int *all = mem_array((size_t)c->size, sizeof *all);

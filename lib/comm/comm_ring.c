@@ -9,6 +9,7 @@
 #include "comm/comm_impl.h"
 
 #include "common/mem.h"
+#include "program/workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,7 @@ static enum step done(struct mpi_group *m, struct comm_work *w) {
 bool ring_stage(struct mpi_group *m) {
     if (m->stage)
         return true;
-    m->seg = COMM_SEG / (m->n > 16 ? m->n / 16 : 1);
-    m->seg = m->seg < 4096 ? 4096 : m->seg;
+    m->seg = workspace_segment(m->n);
     m->req = mem_array((size_t)(4 * m->n), sizeof(MPI_Request));
     for (int i = 0; i < 4 * m->n; i++)
         m->req[i] = MPI_REQUEST_NULL;

@@ -170,9 +170,8 @@ static struct cost_time message(struct cost *c, struct link_class link, int64_t 
 double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
                        int64_t bytes) {
     int64_t stride = sender < receiver ? receiver - sender : sender - receiver;
-    struct cost_time t =
-        message(c, links_of_message(&c->cluster, sender, receiver, n), receiver, stride,
-                bytes);
+    struct cost_time t = message(c, links_of_message(&c->cluster, sender, receiver, n),
+                                 receiver, stride, bytes);
     return t.us * (1 - t.overlap);
 }
 

@@ -28,7 +28,7 @@ struct cost_key {
     enum opcode code;
     int group; /* of the cluster: on which devices */
     union {
-        union instr_n n;  /* of an instruction that computes; numbers it lacks are 0 */
+        union instr_n n;      /* of an instruction that computes; numbers it lacks are 0 */
         struct comm_key comm; /* of one that communicates */
     };
     int64_t count; /* how often it was asked for */
@@ -48,8 +48,8 @@ struct cost {
         struct mesh mesh;
         bool known[1 << MESH_MAX_AXES]; /* by set of axes */
         struct link_class link[1 << MESH_MAX_AXES];
-    } *links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
-    int job_devices; /* ranks of the job that job_link is about; 0 = none */
+    } * links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
+    int job_devices;       /* ranks of the job that job_link is about; 0 = none */
     struct link_class job_link;
 };
 
@@ -95,7 +95,7 @@ struct stage_cost {
     double us[SEG_COUNT];         /* both together: their sum less what overlaps */
     double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives, less
                                      what overlaps */
-    double reduce_us;             /* of the update, p2p too, what stands before the norm; and
+    double reduce_us; /* of the update, p2p too, what stands before the norm; and
                                      what a last backward of its own takes longer */
     double norm_us;
     int64_t missing; /* instructions whose key the provider lacks */
@@ -114,7 +114,8 @@ void cost_program(struct cost *c, const struct program *g);
 void cost_note_missing(struct cost *c, const struct cost_key *k);
 
 /* -1 with EXIT_NO, naming the first few missing keys and the command that measures them all;
- * 0 when nothing is missing. profile, plan_name: their file names. */
+ * 0 when nothing is missing. profile, plan_name: their file names; plan_name is NULL while a search
+ * is about the plan, profile where it has none. */
 int cost_check(const struct cost *c, const char *profile, const char *plan_name,
                const struct plan *plan, struct err *err);
 

@@ -137,8 +137,22 @@ static void add_comm(struct text *t, const struct cost *c, const char *profile,
         add(t, " --max-bytes %lldM", (long long)((most + (1 << 20) - 1) >> 20));
 }
 
-/* The commands that measure what is missing. weft-profile-op reads off the plan's own program
- * what that is, so it cannot leave anything out. */
+/* Of a plan that stands in a file, weft-profile-op reads off the program what is missing, so it
+ * cannot leave anything out; of one that a search is still about, it takes all of the model. */
+static void add_what(struct text *t, const char *plan_name, const struct plan *plan) {
+    const struct model *m = plan->model;
+    if (plan_name) {
+        add(t, " --plan %.100s", plan_name);
+        return;
+    }
+    add(t, " -m %.60s", m->ref ? m->ref : "MODEL");
+    if (*m->set)
+        add(t, " --set %.100s", m->set);
+    add(t, " --max-devices %d --micro-batch %lld", plan->devices,
+        (long long)plan->micro_batch);
+}
+
+/* The commands that measure what is missing. */
 static int hint_commands(const struct cost *c, const char *profile, const char *plan_name,
                          const struct plan *plan, struct err *err) {
     char buf[480] = "";
@@ -148,7 +162,9 @@ static int hint_commands(const struct cost *c, const char *profile, const char *
     for (int64_t i = 0; i < c->n_missing; i++)
         op |= !cost_key_is_comm(&c->missing[i]);
     if (op || computed) {
-        add(&t, "weft-profile-op --plan %.100s -p %.80s", plan_name, profile);
+        add(&t, "weft-profile-op");
+        add_what(&t, plan_name, plan);
+        add(&t, " -p %.80s", profile);
         if (p)
             add_device(&t, p->device);
         add_compute(&t, p);
@@ -164,7 +180,8 @@ int cost_check(const struct cost *c, const char *profile, const char *plan_name,
     if (!c->n_missing)
         return 0;
     list_missing(c, list, sizeof list);
-    err_no(err, "%s lacks %lld shape%s on device %s: %s", profile, (long long)c->n_missing,
-           c->n_missing > 1 ? "s" : "", c->provider ? c->provider->device : "", list);
-    return hint_commands(c, profile, plan_name, plan, err);
+    err_no(err, "%s lacks %lld shape%s on device %s: %s", profile ? profile : "the profile",
+           (long long)c->n_missing, c->n_missing > 1 ? "s" : "",
+           c->provider ? c->provider->device : "", list);
+    return hint_commands(c, profile ? profile : "FILE", plan_name, plan, err);
 }

@@ -87,25 +87,36 @@ static void count_group(struct count *t, const int *group, int n) {
     }
 }
 
+/* A rank gets rid of its (n-1)/n of the bytes at the pace of the fullest link, and of those that
+ * go over a link of lanes not faster than over a lane to each. */
+static void read_pairs(const struct count *t, const int *group, int n, int64_t rank,
+                       struct link_class *out) {
+    struct cluster_unit u;
+    int64_t below = rank, inside = 1;
+    for (int k = 0; inside < n && cluster_unit(t->c, rank, k, &u); k++) {
+        int64_t more = members_in(group, n, u.first, u.end), peers = more - inside;
+        double part = t->leaving[slot_of(t, u.level, below)];
+        double lane = u.link->bandwidth / (double)u.link->lanes;
+        double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
+        if (k == 0 && peers && lane * (n - 1) < pace)
+            pace = lane * (n - 1);
+        if (pace > 0 && (out->pairs <= 0 || pace < out->pairs))
+            out->pairs = pace;
+        below = u.first;
+        inside = more;
+    }
+}
+
 static void read_group(const struct count *t, const int *group, int n,
                        struct link_class *out) {
     for (int i = 0; i < n; i++) {
-        int64_t rank = group[i], first = rank, end = rank + 1, below = rank;
+        int64_t rank = group[i], first = rank, end = rank + 1;
         struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
         int64_t flows = t->flows[slot_of(t, u.level, first)];
         int64_t members = members_in(group, n, first, end);
         int64_t lanes = end - first > 1 ? members : n - 1;
         slower(out, &u, flows, share(u.link, flows, lanes));
-        for (int k = 0; cluster_unit(t->c, rank, k, &u); k++) {
-            double part = t->leaving[slot_of(t, u.level, below)];
-            /* A rank's (n-1)/n of the bytes leave at the pace of the fullest link. */
-            double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
-            if (pace > 0 && (out->pairs <= 0 || pace < out->pairs))
-                out->pairs = pace;
-            below = u.first;
-            if (u.first <= group[0] && u.end > group[n - 1])
-                break;
-        }
+        read_pairs(t, group, n, rank, out);
     }
 }
 

@@ -10,6 +10,8 @@
 #ifndef WEFT_KERNEL_H
 #define WEFT_KERNEL_H
 
+#include "program/workspace.h"
+
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -17,7 +19,7 @@
 
 /* Sets the threads this process uses (its share of the cores) and makes the scratch.
  * The scratch is at most KERNEL_SCRATCH_BYTES per thread. Returns 0 or -1. */
-enum { KERNEL_SCRATCH_BYTES = 4 << 20 };
+enum { KERNEL_SCRATCH_BYTES = WORKSPACE_SCRATCH };
 int kernel_init(int threads, struct err *err);
 void kernel_release(void);
 const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "reference" */

@@ -50,7 +50,8 @@ holds out '.format == "weft-prediction/1" and .time > 0 and (.time * 1e6 - .time
     'time in seconds and microseconds'
 holds out '.time_us as $t | .stages | all((.compute_us + .collective_us + .p2p_us + .update_us +
     .bubble_us - $t | fabs) < 0.01)' 'the parts of each stage add up to the step'
-holds out '.stages | all(.memory | .total == (del(.total) | add))' 'and memory by class to the total'
+holds out '.stages | all(.memory | .total == (del(.total, .workspace) | add))' 'and memory by class to the total'
+holds out '.stages | all(.memory.workspace | . > 4e6 and . < 100e6)' 'beside it the workspace, bounded'
 holds out '.memory == ([.stages[].memory.total] | max) and .bound.memory == 0' \
     'the fullest stage is named'
 holds out '(.estimate_us / .time_us - 1 | fabs) < 0.05' 'the closed form is near'

@@ -1,5 +1,9 @@
 /* Links of groups and messages, datasheets against published measurements, and what stands
- * behind what. */
+ * behind what.
+ *
+ *     cost-provider --published collectives.csv     how far datasheets are off: NCCL on V100 as
+ *                                                   exported from the profile of Alpa's artifact
+ */
 #include "common/mem.h"
 #include "cost/provider.h"
 #include "cost/streams.h"
@@ -233,7 +237,70 @@ static void test_streams(void) {
     streams_release(&s);
 }
 
-int main(void) {
+/* ---- all that was published ------------------------------------------------------------ */
+
+static int ascending(const void *pa, const void *pb) {
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
+}
+
+/* Measured over told, of one line: below 0 when it is not a clean row. Columns: source, hosts,
+ * devices of a host, op, dtype, group size, groups, stride, ..., bytes, seconds, noop, clamped. */
+static double ratio_of(const struct cost_provider *p, const struct cluster *c,
+                       const char *line, double *bytes) {
+    int hosts, devices, size, groups, stride, spanned, each, noop, clamped;
+    char op[32], dtype[8], time[32];
+    long long elems, all;
+    if (sscanf(line, "%*[^,],%d,%d,%31[^,],%7[^,],%d,%d,%d,%d,%d,%lld,%lld,%31[^,],%d,%d",
+               &hosts, &devices, op, dtype, &size, &groups, &stride, &spanned, &each,
+               &elems, &all, time, &noop, &clamped) != 14 ||
+        noop || clamped || size < 2 || all < 1 || !strcmp(time, "inf"))
+        return -1;
+    char grid[64];
+    snprintf(grid, sizeof grid, "a:%d g:%d s:%d", groups / stride, size, stride);
+    *bytes = (double)(strcmp(op, "all_to_all") ? all : all / size);
+    double us = collective_us(p, c, (enum opcode)opcode_find(op), grid, 2, (int64_t)*bytes);
+    return 1e6 * strtod(time, NULL) / us;
+}
+
+static int published(const char *path) {
+    struct cluster c;
+    FILE *f = fopen(path, "r");
+    cluster_read(&c, "v100-4x8", NULL);
+    struct cost_provider *p = provider_analytic(&c, NULL);
+    ARR(double) r = {0};
+    ARR(double) large = {0};
+    char line[512];
+    int64_t near4 = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        double bytes = 0, x = ratio_of(p, &c, line, &bytes);
+        if (x < 0)
+            continue;
+        arr_push(&r, x);
+        near4 += x > 0.5 && x < 4;
+        if (bytes >= 1 << 20)
+            arr_push(&large, x);
+    }
+    if (!r.n)
+        return 1;
+    qsort(r.p, (size_t)r.n, sizeof *r.p, ascending);
+    qsort(large.p, (size_t)large.n, sizeof *large.p, ascending);
+    printf(
+        "%lld collectives: measured / told: median %.2f, 5 %% below %.2f, 5 %% above %.2f; "
+        "%.1f %% between 0.5 and 4; from 1 MiB on: median %.2f, 5 %% below %.2f, above %.2f\n",
+        (long long)r.n, r.p[r.n / 2], r.p[r.n / 20], r.p[r.n * 19 / 20],
+        100.0 * (double)near4 / (double)r.n, large.p[large.n / 2], large.p[large.n / 20],
+        large.p[large.n * 19 / 20]);
+    provider_destroy(p);
+    arr_release(&r);
+    arr_release(&large);
+    fclose(f);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "--published"))
+        return published(argv[2]);
     char db[] = "/tmp/weft-provider-XXXXXX";
     close(mkstemp(db));
     unlink(db);

@@ -2,6 +2,7 @@
 #include "predict.h"
 
 #include "common/json.h"
+#include "program/workspace.h"
 
 #include <stdio.h>
 
@@ -24,11 +25,16 @@ static void set(json_t *o, const char *key, json_t *v) {
     json_object_set_new(o, key, v);
 }
 
-static json_t *memory_json(const struct stage_program *sp) {
+static int64_t workspace(const struct predict *p, int stage) {
+    return workspace_of(p->program, stage, &p->cluster, p->threads).total;
+}
+
+static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {
     json_t *o = json_object();
     for (int c = 0; c < MEM_COUNT; c++)
         set(o, memory_class_name((enum memory_class)c), json_integer(sp->bytes[c]));
     set(o, "total", json_integer(sp->arena_bytes));
+    set(o, "workspace", json_integer(workspace(p, sp->stage)));
     return o;
 }
 
@@ -53,7 +59,7 @@ static json_t *stage_json(const struct predict *p, int k) {
     set(o, "in_flight", json_integer(sp->slots));
     if (p->provider)
         add_stage_times(o, &p->sim.stages[k]);
-    set(o, "memory", memory_json(sp));
+    set(o, "memory", memory_json(p, sp));
     return o;
 }
 
@@ -229,14 +235,14 @@ static void print_memory(const struct predict *p, FILE *f) {
     fprintf(f, "%5s %9s %9s", "stage", "in flight", "total MiB");
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, " %11s", memory_class_name((enum memory_class)c));
-    fputc('\n', f);
+    fprintf(f, " %11s\n", "+workspace");
     for (int k = 0; k < p->program->n_stages; k++) {
         const struct stage_program *sp = &p->program->stages[k];
         fprintf(f, "%5d %9lld %9.1f", k, (long long)sp->slots,
                 (double)sp->arena_bytes / 1048576);
         for (int c = 0; c < MEM_COUNT; c++)
             fprintf(f, " %11.1f", (double)sp->bytes[c] / 1048576);
-        fputc('\n', f);
+        fprintf(f, " %11.1f\n", (double)workspace(p, k) / 1048576);
     }
     int stage = -1;
     int64_t over = excess(p, &stage);

@@ -13,6 +13,7 @@ struct predict {
     struct cost cost;
     struct simulation sim; /* of times, only with a provider */
     double estimate_us;    /* the closed form, beside the simulated time */
+    int threads;           /* of a rank, as far as its kind of device says */
 };
 
 /* "weft-prediction/1". */

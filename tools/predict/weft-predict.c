@@ -119,17 +119,24 @@ static int simulate_traced(struct predict *p, const struct options *o, struct er
 /* Missing keys are found before anything is drawn. */
 static int simulate(struct predict *p, const struct options *o, struct err *err) {
     cost_program(&p->cost, p->program);
+    p->estimate_us = estimate_program_us(p->program, &p->cost);
     list_missing(&p->cost);
     if (cost_check(&p->cost, o->profile ? o->profile : "the cluster", o->plan, p->plan,
                    err) < 0)
         return -1;
     double start = now_s();
-    p->estimate_us = estimate_program_us(p->program, &p->cost);
     int rc = o->trace ? simulate_traced(p, o, err)
                       : simulate_program(p->program, &p->cost, NULL, &p->sim, err);
     note_verbose("weft-predict: %lld actions simulated in %.1f ms",
                  (long long)p->sim.actions, (now_s() - start) * 1e3);
     return rc;
+}
+
+/* "cpu-2t" computes with two threads. */
+static int threads_of(const struct predict *p, const struct options *o) {
+    const char *device = p->provider ? p->provider->device : o->device ? o->device : "";
+    int threads = 1;
+    return sscanf(device, "cpu-%dt", &threads) == 1 && threads > 0 ? threads : 1;
 }
 
 static int predict(struct predict *p, const struct options *o, struct err *err) {
@@ -138,6 +145,7 @@ static int predict(struct predict *p, const struct options *o, struct err *err) 
     p->program = program_compile(p->plan, err);
     if (!p->program)
         return -1;
+    p->threads = threads_of(p, o);
     cost_init(&p->cost, p->provider, &p->cluster);
     return p->provider ? simulate(p, o, err) : 0;
 }

@@ -5,6 +5,7 @@
 #include "run.h"
 
 #include "common/file.h"
+#include "program/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -82,6 +83,19 @@ static const char *plural(int n) {
     return n == 1 ? "" : "s";
 }
 
+static void print_found(const char *path, const struct program *g) {
+    const struct plan *plan = g->plan;
+    struct cluster c = plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
+    int threads = o.threads ? (int)o.threads : 1;
+    printf("%s: %d rank%s, %d stage%s, %d transfer%s: no fault found\n",
+           strcmp(path, "-") ? path : "standard input", plan->devices, plural(plan->devices),
+           g->n_stages, plural(g->n_stages), g->n_transfers, plural(g->n_transfers));
+    for (int s = 0; s < g->n_stages; s++)
+        printf("stage %d: %.1f MiB a rank, and up to %.1f MiB of workspace\n", s,
+               (double)g->stages[s].arena_bytes / (1 << 20),
+               (double)workspace_of(g, s, &c, threads).total / (1 << 20));
+}
+
 /* --explain and --dry-run need no ranks. */
 static int inspect(const char *path, struct err *err) {
     struct plan *plan = plan_read(path, err);
@@ -90,10 +104,7 @@ static int inspect(const char *path, struct err *err) {
     for (int s = 0; g && o.explain && s < g->n_stages; s++)
         program_print(g, s, stdout);
     if (g && o.dry_run && (rc = program_validate(g, err)) == 0)
-        printf("%s: %d rank%s, %d stage%s, %d transfer%s: no fault found\n",
-               strcmp(path, "-") ? path : "standard input", plan->devices,
-               plural(plan->devices), g->n_stages, plural(g->n_stages), g->n_transfers,
-               plural(g->n_transfers));
+        print_found(path, g);
     program_destroy(g);
     plan_destroy(plan);
     return rc < 0 ? -1 : file_stdout_check(err);
