@@ -21,8 +21,8 @@ static int64_t number(const char *name, int shape) {
         {"elems", {21, 4096, 1001, 1}}, {"inner", {7, 64, 77, 1}},
         {"parts", {3, 2, 4, 1}},        {"total", {14, 64, 390, 1}},
         {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
-        {"seq", {5, 32, 17, 1}},        {"dim", {4, 16, 8, 1}},
-        {"causal", {0, 1, 1, 0}},
+        {"seq", {5, 32, 17, 1}},        {"outer", {2, 1, 3, 1}},
+        {"dim", {4, 16, 8, 1}},         {"causal", {0, 1, 1, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -54,6 +54,7 @@ struct trial {
     struct instr_work work;
     struct device_args args;
     struct copy copy;
+    struct matrices matrices;
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
 
@@ -69,6 +70,14 @@ static void fill_operand(struct trial *t, int k, float *x) {
     }
 }
 
+/* One matrix behind the other, rows first. */
+static struct matrix dense(const struct matmul_n *n, int64_t rows, int64_t columns) {
+    return (struct matrix){.outer = n->inner * rows * columns,
+                           .inner = rows * columns,
+                           .row = columns,
+                           .column = 1};
+}
+
 static void begin(struct trial *t, enum opcode code, int shape) {
     *t = (struct trial){.code = code, .info = instr_info(code)};
     for (int k = 0; k < t->info->n_shape; k++)
@@ -80,7 +89,11 @@ static void begin(struct trial *t, enum opcode code, int shape) {
     int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
     t->copy = (struct copy){
         .rank = 2, .size = {elems / inner, inner}, .src = {inner, 1}, .dst = {inner, 1}};
-    t->args = (struct device_args){.eps = 1e-5f,
+    const struct matmul_n *n = &t->n.matmul;
+    t->matrices = (struct matrices){
+        .a = dense(n, n->m, n->k), .b = dense(n, n->k, n->n), .y = dense(n, n->m, n->n)};
+    t->args = (struct device_args){.matrices = &t->matrices,
+                                   .eps = 1e-5f,
                                    .scale = 0.1f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
