@@ -222,6 +222,10 @@ plots-doc: plots
 update-golden: $(O)/bin/weft-run
 	@WEFT_BIN=$(O)/bin bash tests/cli/golden.sh update
 
+# The tables of the manual that the code knows.
+update-manual: $(O)/tests/unit/program-manual
+	@$< update
+
 lint:
 	@scripts/lint.sh $(CC)
 
@@ -272,6 +276,7 @@ help:
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
+	@echo "make update-manual   the manual's tables of kinds and instructions from the code"
 	@echo "make lint         formatting, floors, man pages, scripts"
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
 	@echo "make config       what was found on this machine"
@@ -283,4 +288,4 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-solvers plots plots-doc update-golden lint install uninstall config help fuzz fuzz-run clean FORCE
+        repro-solvers plots plots-doc update-golden update-manual lint install uninstall config help fuzz fuzz-run clean FORCE

@@ -279,10 +279,13 @@ static int check_products(const struct binding *b, const struct shape *x,
     return check_index(x, "x", w, w_name, y, err);
 }
 
-/* A bias is added where the result is rows of what the weight adds: x[M.., K..] and y[M.., N..]. */
-static int check_bias(const struct shape *x, const struct shape *y,
+/* A bias is added where the result is rows of what the weight adds: x[M.., K..] w[K.., N..] and
+ * y[M.., N..]. */
+static int check_bias(const struct shape *x, const struct shape *w, const struct shape *y,
                       const struct shape *bias, struct err *err) {
     struct shape m = pick(y, x, true, x, true), n = pick(y, x, false, x, false);
+    if (pick(y, x, true, w, true).rank)
+        return err_input(err, "bias: a weight that shares dims with both x and y has none");
     if (same_dims(bias, &n) && !memcmp(y->dim, m.dim, sizeof *m.dim * (size_t)m.rank) &&
         !memcmp(x->dim, m.dim, sizeof *m.dim * (size_t)m.rank))
         return 0;
@@ -298,7 +301,7 @@ static int bind_einsum(struct binding *b, const struct slot_shapes *shapes,
     if (!w || (shapes->in[1] && shapes->param[0]))
         return err_input(err, "einsum takes a second operand or a weight, one of them");
     if (check_products(b, x, w, shapes->in[1] ? "z" : "weight", y, err) < 0 ||
-        (shapes->param[1] && check_bias(x, y, shapes->param[1], err) < 0))
+        (shapes->param[1] && check_bias(x, w, y, shapes->param[1], err) < 0))
         return -1;
     for (int i = 0; i < n; i++)
         for (int a = 0; a < slots[i].shape->rank; a++) {

@@ -62,8 +62,8 @@ for file in "$root"/share/schemas/*.json; do
     python3 validate.py "$file" >out 2>&1
     ok $? "$(basename "$file") is a schema"
 done
-schema model "$root"/share/models/*.json
-ok $? 'the shipped models validate'
+schema model "$root"/share/models/*.json "$root"/tests/models/*.json
+ok $? 'the shipped models and those of the tests validate'
 schema cluster "$root"/share/clusters/*.json
 ok $? 'the shipped clusters validate'
 
@@ -130,8 +130,16 @@ jq '.model.zzz = 1' embedded.json >bad.json
 same_keys model '.properties' bad.json 'model'
 jq '.model.inputs.image.zzz = 1' embedded.json >bad.json
 same_keys model '.properties.inputs.additionalProperties.properties' bad.json 'input'
-jq '.model.ops[0].zzz = 1' embedded.json >bad.json
-same_keys model '."$defs".op.properties' bad.json 'op'
+kinds() { # as the table of kinds has them
+    sed -n 's/^    X([a-z_0-9]*, "\([a-z0-9-]*\)".*/\1/p' "$root/lib/model/kind.h"
+}
+kinds | while read -r kind; do # each kind has its own keys, the schema those of all
+    jq --arg kind "$kind" '.model.ops[0] = {name: "x", kind: $kind, zzz: 1}' embedded.json >bad.json
+    expected_keys bad.json
+done | sort -u >known
+jq -r '."$defs".op.properties | keys[]' "$root/share/schemas/weft-model.schema.json" | sort >listed
+[ -s known ] && diff known listed >out
+ok $? 'op: the kinds and the schema know the same keys'
 jq '.model.ops[2].zzz = 1' embedded.json >bad.json
 same_keys model '."$defs".block.properties' bad.json 'block'
 jq '.model.ops[0].weight.zzz = 1' embedded.json >bad.json
@@ -141,7 +149,7 @@ jq -r '."$defs".parameter.properties | keys[]' "$root/share/schemas/weft-model.s
 diff known listed >out
 ok $? 'parameter: the program and the schema know the same keys'
 # The schema has all kinds of op.
-sed -n 's/^    X([a-z_]*, "\([a-z-]*\)").*/\1/p' "$root/lib/model/model.h" | sort >known
+kinds | sort >known
 jq -r '."$defs".op.properties.kind.enum[]' "$root/share/schemas/weft-model.schema.json" |
     sort >listed
 [ -s known ] && diff known listed >out

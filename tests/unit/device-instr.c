@@ -21,8 +21,8 @@ static int64_t number(const char *name, int shape) {
         {"elems", {21, 4096, 1001, 1}}, {"inner", {7, 64, 77, 1}},
         {"parts", {3, 2, 4, 1}},        {"total", {14, 64, 390, 1}},
         {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
-        {"seq", {5, 32, 17, 1}},        {"dim", {4, 16, 8, 1}},
-        {"causal", {0, 1, 1, 0}},       {"outer", {2, 1, 3, 1}},
+        {"seq", {5, 32, 17, 1}},        {"outer", {2, 1, 3, 1}},
+        {"dim", {4, 16, 8, 1}},         {"causal", {0, 1, 1, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -70,9 +70,12 @@ static void fill_operand(struct trial *t, int k, float *x) {
     }
 }
 
-/* Rows of neighbouring columns, one matrix behind the other. */
-static struct matrix dense(int64_t rows, int64_t columns, int64_t inner) {
-    return (struct matrix){inner * rows * columns, rows * columns, columns, 1};
+/* One matrix behind the other, rows first. */
+static struct matrix dense(const struct matmul_n *n, int64_t rows, int64_t columns) {
+    return (struct matrix){.outer = n->inner * rows * columns,
+                           .inner = rows * columns,
+                           .row = columns,
+                           .column = 1};
 }
 
 static void begin(struct trial *t, enum opcode code, int shape) {
@@ -87,17 +90,16 @@ static void begin(struct trial *t, enum opcode code, int shape) {
     t->copy = (struct copy){
         .rank = 2, .size = {elems / inner, inner}, .src = {inner, 1}, .dst = {inner, 1}};
     const struct matmul_n *n = &t->n.matmul;
-    t->matrices =
-        (struct matrices){dense(n->m, n->k, n->inner), dense(n->k, n->n, n->inner),
-                          dense(n->m, n->n, n->inner)};
-    t->args = (struct device_args){.eps = 1e-5f,
+    t->matrices = (struct matrices){
+        .a = dense(n, n->m, n->k), .b = dense(n, n->k, n->n), .y = dense(n, n->m, n->n)};
+    t->args = (struct device_args){.matrices = &t->matrices,
+                                   .eps = 1e-5f,
                                    .scale = 0.1f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
                                    .seed = 1,
                                    .stream = 2,
                                    .copy = &t->copy,
-                                   .matrices = &t->matrices,
                                    .grad_scale = 1,
                                    .lr = 0.1f,
                                    .beta1 = 0.9f,

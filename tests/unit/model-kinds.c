@@ -95,6 +95,14 @@ static void test_spaces(void) {
              "{'name': 'attn', 'kind': 'attention', 'in': ['q'], 'out': 'h',"
              " 'dims': ['batch', 'seq', 'heads', 'kv']}, " HEAD("h", "'heads', 'kv'"),
              "batch seq hidden/contracted three heads kv");
+    space_is(
+        "'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq']",
+        "{'name': 'up', 'kind': 'einsum', 'in': ['y'], 'out': 'z', 'dims': ['batch', 'seq', 'vocab'], 'weight': {'dims': ['vocab']}}, {" LOSS(
+            "z"),
+        "batch seq hidden/contracted");
+    space_is("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
+             " 'weight': {'dims': ['seq', 'hidden', 'wide']}",
+             HEAD("y", "'wide'"), "batch seq hidden/contracted wide");
     space_is("'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'l', 'dims': []",
              "{'name': 'more', 'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'l2',"
              " 'dims': []",
@@ -150,34 +158,46 @@ static void test_patterns(void) {
 }
 
 /* Kinds that are not bound by patterns. */
-static void test_blends(void) {
+static void test_products(void) {
 #define EINSUM(out, weight, more)                                                          \
     "'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': [" out                             \
     "], 'weight': {'dims': [" weight "]}" more
-    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'vocab'", ""),
-            "weight: \"vocab\" stands in no other tensor of the op");
-    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'wide', 'vocab'", ""),
-            "weight: \"vocab\" stands in no other tensor of the op");
-    refuses(EINSUM("'seq', 'batch', 'wide'", "'hidden', 'wide'", ""),
+    refuses(EINSUM("'batch', 'hidden', 'wide'", "'seq', 'wide'", ""),
             "y: the dims that it shares with x alone must stand side by side, in the same "
             "order in both");
+    refuses(EINSUM("'batch', 'wide', 'seq'", "'hidden', 'wide'", ""),
+            "y: the dims that it shares with x alone must stand side by side, in the same "
+            "order in both");
+    refuses(EINSUM("'batch', 'seq', 'heads', 'kv'", "'heads', 'hidden', 'kv'", ""),
+            "y: the dims that it shares with weight alone must stand side by side, in the "
+            "same order in both");
+    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'vocab'", ""),
+            "weight: \"vocab\" stands in no other tensor of the op");
+    refuses(EINSUM("'batch', 'seq', 'wide'", "'wide'", ""),
+            "x: \"hidden\" stands in no other tensor of the op");
     refuses(
-        EINSUM("'batch', 'seq', 'heads', 'kv'", "'heads', 'hidden', 'kv'", ""),
-        "y: the dims that it shares with weight alone must stand side by side, in the same "
-        "order in both");
-    refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'wide'",
-                   ", 'bias': {'dims': ['hidden']}"),
-            "bias: expected the dims that the weight adds, at the end of y");
-    refuses(EINSUM("'wide', 'batch', 'seq'", "'hidden', 'wide'",
-                   ", 'bias': {'dims': ['wide']}"),
-            "bias: expected the dims that the weight adds, at the end of y");
-    refuses("'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', "
-            "'hidden'], 'weight': {'dims': ['hidden']}",
+        EINSUM("'hidden', 'seq', 'batch', 'wide'", "'wide', 'batch', 'seq', 'hidden'", ""),
+        "y: the dims that stand in all three must have one order");
+    refuses(EINSUM("'batch', 'seq', 'wide', 'hidden'", "'wide', 'hidden'", ""),
+            "x: the last dim must not stand in all three");
+    refuses(
+        "'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
+        " 'weight': {'dims': ['hidden', 'wide']}",
+        "einsum takes a second operand or a weight, one of them");
+    refuses("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
             "einsum takes a second operand or a weight, one of them");
-    refuses("'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', "
-            "'hidden', 'wide']",
-            "y: \"wide\" stands in no other tensor of the op");
+#define BIAS(out, weight, bias) EINSUM(out, weight, ", 'bias': {'dims': [" bias "]}")
+    refuses(BIAS("'batch', 'seq', 'wide'", "'hidden', 'wide'", "'hidden'"),
+            "bias: expected the dims that the weight adds, at the end of y");
+    refuses(BIAS("'wide', 'batch', 'seq'", "'hidden', 'wide'", "'wide'"),
+            "bias: expected the dims that the weight adds, at the end of y");
+    refuses(BIAS("'batch', 'seq', 'wide'", "'seq', 'hidden', 'wide'", "'wide'"),
+            "bias: a weight that shares dims with both x and y has none");
+#undef BIAS
 #undef EINSUM
+}
+
+static void test_reshapes(void) {
     refuses("'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
             "y: the dims do not hold the elements of the operand");
     refuses(
@@ -202,8 +222,8 @@ static void test_slots(void) {
             "in[0]: gelu expects numbers here, and \"ids\" holds whole numbers");
     refuses("'kind': 'cross-entropy', 'in': ['x', 'x'], 'out': 'l', 'dims': []",
             "in[1]: cross-entropy expects whole numbers here, and \"x\" holds numbers");
-    refuses("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
-            "einsum takes a second operand or a weight, one of them");
+    refuses("'kind': 'bias', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+            "weight: missing, bias needs it");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden'],"
             " 'weight': {'dims': ['hidden']}",
             "weight: unknown key \"weight\" (expected: name kind in out dims)");
@@ -271,7 +291,8 @@ int main(void) {
     test_table();
     test_spaces();
     test_patterns();
-    test_blends();
+    test_products();
+    test_reshapes();
     test_slots();
     test_parameters();
     return done_testing();

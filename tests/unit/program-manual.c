@@ -1,0 +1,226 @@
+/* The manual's tables of kinds and of instructions are those of the code.
+ *
+ *   program-manual [update]
+ *
+ * What stands between the lines `.\" table` and `.\" end of table` of weft-model(5) and
+ * weft-program(5) is compared with the tables; "update" writes it anew (make update-manual). */
+#include "common/file.h"
+#include "model/model.h"
+#include "program/instr.h"
+#include "tap.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char begin_mark[] = ".\\\" table\n", end_mark[] = ".\\\" end of table\n";
+
+enum { COLUMNS = 79 };
+
+/* A sentence in lines of the manual's width, from a new line on. */
+__attribute__((format(printf, 2, 3))) static void sentence(FILE *f, const char *format,
+                                                           ...) {
+    char text[1024], *p = text;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    for (int at = 0; *p;) {
+        int n = (int)strcspn(p, " ");
+        bool fits = at + 1 + n <= COLUMNS;
+        fprintf(f, "%s%.*s", !at ? "" : fits ? " " : "\n", n, p);
+        at = at && fits ? at + 1 + n : n;
+        p += n + (p[n] == ' ');
+    }
+    fputc('\n', f);
+}
+
+static void append(char *text, size_t size, const char *what) {
+    snprintf(text + strlen(text), size - strlen(text), "%s", what);
+}
+
+/* ---- instructions --------------------------------------------------------------------------- */
+
+/* The formulas as they stand in instr.def. */
+struct formula {
+    const char *name, *elems, *below;
+    bool over, add;
+};
+struct entry {
+    const char *numbers[INSTR_MAX_SHAPE], *flops;
+    struct formula in[INSTR_MAX_IN], out[INSTR_MAX_OUT];
+    int n_numbers, n_in, n_out;
+};
+
+static void read_entries(struct entry *entries) {
+    struct entry *e = NULL;
+    enum { OVER = OPERAND_OVER, ADD = OPERAND_ADD, OLD = OPERAND_OLD };
+#define OPCODE(id, key, about) e = &entries[I_##id];
+#define N(number)              e->numbers[e->n_numbers++] = #number;
+#define IN(label, count, bits)                                                             \
+    e->in[e->n_in++] =                                                                     \
+        (struct formula){.name = #label, .elems = #count, .over = ((bits)&OVER) != 0};
+#define IDS(label, count, bound)                                                           \
+    e->in[e->n_in++] = (struct formula){.name = #label, .elems = #count, .below = #bound};
+#define OUT(label, count, bits)                                                            \
+    e->out[e->n_out++] =                                                                   \
+        (struct formula){.name = #label, .elems = #count, .add = ((bits)&ADD) != 0};
+#define FLOPS(count) e->flops = #count;
+#include "program/instr.def"
+}
+
+/* "x[m*k], w[k*n]": those that are added to, or the others; "" if there are none. */
+static const char *list_operands(const struct formula *list, int n, bool add, char *text,
+                                 size_t size) {
+    text[0] = '\0';
+    for (int k = 0; k < n; k++) {
+        if (list[k].add != add)
+            continue;
+        append(text, size, text[0] ? ", " : "");
+        append(text, size, list[k].name);
+        append(text, size, "[");
+        for (const char *c = list[k].elems; *c; c++)
+            append(text, size, *c == ' ' ? "" : (char[]){*c, '\0'});
+        append(text, size, list[k].below ? "] of whole numbers below " : "]");
+        append(text, size, list[k].below ? list[k].below : "");
+    }
+    return text;
+}
+
+/* Does what the instruction does begin with a word, not with "y ="? */
+static bool begins_with_word(const char *about) {
+    const char *next = strchr(about, ' ');
+    return next && next[1] != '=' && next[1] != '+';
+}
+
+static const char *list_names(const char *const *names, int n, const char *between,
+                              char *text, size_t size) {
+    text[0] = '\0';
+    for (int k = 0; k < n; k++) {
+        append(text, size, k ? between : "");
+        append(text, size, names[k]);
+    }
+    return text;
+}
+
+static void write_instruction(FILE *f, const struct instr_info *info,
+                              const struct entry *e) {
+    static const char *const keys[] = {[KEY_FREE] = "not timed",
+                                       [KEY_SHAPE] = "timed by shape",
+                                       [KEY_CURVE] = "timed by size",
+                                       [KEY_COMM] = "timed as a collective",
+                                       [KEY_P2P] = "timed as a message"};
+    const char *over[INSTR_MAX_IN];
+    char text[512];
+    int n_over = 0;
+    for (int k = 0; k < e->n_in; k++)
+        if (e->in[k].over)
+            over[n_over++] = e->in[k].name;
+    fprintf(f, ".It Sy %s\n", info->name);
+    sentence(f, "%c%s.",
+             begins_with_word(info->about) ? toupper(info->about[0]) : info->about[0],
+             info->about + 1);
+    sentence(f, "Numbers: %s; %s.",
+             list_names(e->numbers, e->n_numbers, ", ", text, sizeof text),
+             keys[info->key]);
+    if (list_operands(e->in, e->n_in, false, text, sizeof text)[0])
+        sentence(f, "Reads %s.", text);
+    if (list_operands(e->out, e->n_out, false, text, sizeof text)[0])
+        sentence(f, "Writes %s.", text);
+    if (list_operands(e->out, e->n_out, true, text, sizeof text)[0])
+        sentence(f, "Adds to %s.", text);
+    if (n_over)
+        sentence(f, "%s may take the place of %s.", e->out[0].name,
+                 list_names(over, n_over, " or ", text, sizeof text));
+    if (e->flops && strcmp(e->flops, "0"))
+        sentence(f, "Operations: %s.", e->flops);
+}
+
+static void write_instructions(FILE *f) {
+    static struct entry entries[OPCODE_COUNT];
+    read_entries(entries);
+    fputs(".Bl -tag -width Ds\n", f);
+    for (int c = 0; c < OPCODE_COUNT; c++)
+        write_instruction(f, instr_info((enum opcode)c), &entries[c]);
+    fputs(".El\n", f);
+}
+
+/* ---- kinds ---------------------------------------------------------------------------------- */
+
+/* What each kind is made of, as the text of its descriptor. */
+static void write_kinds(FILE *f) {
+    static const struct {
+        const char *name, *in, *param, *out, *roles, *attrs;
+    } kinds[] = {
+#define X(id, name, in, param, out, roles, attrs, flags)                                   \
+    {name, in, param, out, roles, attrs},
+        KINDS(X)
+#undef X
+    };
+    fputs(".Bd -literal -offset indent\n", f);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *roles = kinds[i].roles, *attrs = kinds[i].attrs;
+        fprintf(f, "%-14s %s%s%s -> %s\n", kinds[i].name, kinds[i].in,
+                kinds[i].param[0] ? ", " : "", kinds[i].param, kinds[i].out);
+        if (roles[0] || attrs[0])
+            fprintf(f, "%-14s %s%s%s\n", "", roles, roles[0] && attrs[0] ? ", " : "",
+                    attrs);
+    }
+    fputs(".Ed\n", f);
+}
+
+/* ---- the pages ------------------------------------------------------------------------------ */
+
+/* The page with the table of today; NULL if it has no place for one. */
+static char *with_table(const char *page, void (*table)(FILE *f)) {
+    const char *begin = strstr(page, begin_mark), *end = strstr(page, end_mark);
+    if (!begin || !end || end < begin)
+        return NULL;
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "%.*s%s", (int)(begin - page), page, begin_mark);
+    table(f);
+    fputs(end, f);
+    fclose(f);
+    return text;
+}
+
+/* The first line in which two texts differ. */
+static void print_difference(const char *a, const char *b) {
+    int line = 1;
+    while (*a && strcspn(a, "\n") == strcspn(b, "\n") &&
+           !strncmp(a, b, strcspn(a, "\n") + 1)) {
+        a += strcspn(a, "\n") + 1;
+        b += strcspn(b, "\n") + 1;
+        line++;
+    }
+    printf("# line %d\n# page: %.*s\n# code: %.*s\n", line, (int)strcspn(a, "\n"), a,
+           (int)strcspn(b, "\n"), b);
+}
+
+static void check_page(const char *path, void (*table)(FILE *f), bool update) {
+    struct err err = {0};
+    size_t n;
+    char *page = file_read(path, 0, &n, &err),
+         *want = page ? with_table(page, table) : NULL;
+    bool good = want && !strcmp(page, want);
+    if (want && !good && update) {
+        struct file_out out;
+        good = file_out_open(&out, path, &err) == 0 && fputs(want, out.f) >= 0 &&
+               file_out_close(&out, &err) == 0;
+    } else if (want && !good) {
+        print_difference(page, want);
+    }
+    ok(good, "%s: its table is the code's%s%s", path, good ? "" : " (make update-manual) ",
+       err.msg);
+    free(page);
+    free(want);
+}
+
+int main(int argc, char **argv) {
+    bool update = argc == 2 && !strcmp(argv[1], "update");
+    check_page("man/weft-model.5", write_kinds, update);
+    check_page("man/weft-program.5", write_instructions, update);
+    return done_testing();
+}
