@@ -114,10 +114,10 @@ ok $? "a full disk: $(grep error err)"
 refuses 4 'no/where' 'an output that cannot be written' -- "${base[@]}" -o no/where/plan.json
 
 # ---- what is wrong --------------------------------------------------------------------------------
-refuses 2 'expected a model' 'no model' -- -p p.db --devices 2 -b 4
-refuses 2 'expected a profile' 'no profile' -- -m gpt:nano --devices 2 -b 4
-refuses 2 'expected --global-batch' 'no batch' -- "${model[@]}" --devices 2
-refuses 2 'expected --devices or --cluster' 'no devices' -- "${model[@]}" -b 4
+refuses 2 'missing option -m MODEL' 'no model' -- -p p.db --devices 2 -b 4
+refuses 2 'missing option -p FILE' 'no profile' -- -m gpt:nano --devices 2 -b 4
+refuses 2 'missing option --global-batch N' 'no batch' -- "${model[@]}" --devices 2
+refuses 2 'missing option --devices N or --cluster' 'no devices' -- "${model[@]}" -b 4
 refuses 2 'devices' 'no devices at all' -- "${model[@]}" --devices 0 -b 4
 refuses 2 '8, but the cluster has 4' 'more devices than there are' \
     -- "${model[@]}" --devices 8 --cluster 'node:2 gpu:2' -b 16

@@ -205,7 +205,7 @@ static void test_slots(void) {
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'depth']",
             "dims[2]: size \"depth\" is not defined");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'seq']",
-            "dims[2]: \"seq\" stands twice");
+            "dims[2]: \"seq\" appears twice");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 7, 'dims': ['batch', 'seq', 'hidden']",
             "out: expected the name of the result");
     refuses(
