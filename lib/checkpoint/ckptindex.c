@@ -150,7 +150,7 @@ static int check_tensor(const struct ckpt_index *ix, const struct ckpt_tensor *t
                          PIECES_MAX);
     for (int64_t i = 0; i < t->count; i++) {
         if (!same_shape(&p[i].box, &t->box))
-            return err_input(err, "pieces %lld and 0 tell different shapes", (long long)i);
+            return err_input(err, "pieces %lld and 0 have different shapes", (long long)i);
         if (__builtin_add_overflow(covered, box_count(&p[i].box), &covered))
             return err_input(err, "stored more than once");
     }

@@ -360,7 +360,7 @@ static int check_content(const json_t *doc, struct err *err) {
         return -1;
     if (told != found)
         return err_input(
-            err, "checksum: the content has %016" PRIx64 ", the file tells of %016" PRIx64,
+            err, "checksum: the content has %016" PRIx64 ", the file says %016" PRIx64,
             found, told);
     return 0;
 }

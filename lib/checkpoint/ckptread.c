@@ -80,7 +80,7 @@ static int map_files(struct checkpoint *ck, struct err *err) {
         if (!ck->map[i]) {
             bad = -1;
         } else if (size != f->bytes) {
-            bad = err_input(err, "%s: %s: %lld bytes, index.json tells of %lld", path,
+            bad = err_input(err, "%s: %s: %lld bytes, index.json says %lld", path,
                             size < f->bytes ? "truncated" : "too long", (long long)size,
                             (long long)f->bytes);
             st_unmap(ck->map[i], size);
@@ -165,7 +165,7 @@ int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
         uint64_t hash = xxh64_end(&h);
         if (hash == f->hash)
             continue;
-        err_input(err, "%s/%s: checksum %016" PRIx64 ", index.json tells of %016" PRIx64,
+        err_input(err, "%s/%s: checksum %016" PRIx64 ", index.json says %016" PRIx64,
                   ck->path, f->name, hash, f->hash);
         return err_hint(err, "the file was damaged; an earlier step-N may be whole");
     }

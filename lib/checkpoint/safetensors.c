@@ -346,14 +346,14 @@ int st_create(struct st_writer *w, const char *path, struct st_tensor *tensor, i
 
 int st_append(struct st_writer *w, const void *data, int64_t bytes, struct err *err) {
     if (bytes > w->expected - w->written)
-        return err_system(err, "%s: more data than the header tells", w->path);
+        return err_system(err, "%s: more data than the header says", w->path);
     return put(w, data, bytes, err);
 }
 
 int st_finish(struct st_writer *w, int64_t *bytes, uint64_t *hash, struct err *err) {
     int bad = 0;
     if (w->written != w->expected)
-        bad = err_system(err, "%s: %lld bytes written, the header tells of %lld", w->path,
+        bad = err_system(err, "%s: %lld bytes written, the header says %lld", w->path,
                          (long long)w->written, (long long)w->expected);
     else if (fflush(w->f) || fsync(fileno(w->f)))
         bad = write_failed(w, err);

@@ -161,6 +161,14 @@ static int set_seed(const struct opt *o, const char *arg, struct err *err) {
     return rc < 0 ? refuse(o, rc, "a whole number", "18446744073709551615", arg, err) : 0;
 }
 
+int opt_missing(const char *option, struct err *err) {
+    return err_usage(err, "missing option %s", option);
+}
+
+int opt_no_operand(const char *operand, struct err *err) {
+    return err_usage(err, "unexpected operand \"%s\"", operand);
+}
+
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
     case OPT_FLAG: *(bool *)o->value = true; return 0;

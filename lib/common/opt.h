@@ -67,6 +67,10 @@ int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *er
  * number, NAN, a seed or list that is not given. Returns buf. */
 char *opt_format(const struct opt *o, char *buf, size_t n);
 
+/* Usage errors that every tool says alike; -1. `option` as in "-p FILE". */
+int opt_missing(const char *option, struct err *err);
+int opt_no_operand(const char *operand, struct err *err);
+
 /* Parses one number as OPT_INT, OPT_BYTES or OPT_TIME does. Returns 0 or a negative number. */
 int opt_parse_int(const char *text, int64_t *out);
 int opt_parse_bytes(const char *text, int64_t *out);

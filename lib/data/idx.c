@@ -51,8 +51,7 @@ int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const ch
             return err_input(err, "byte %d: the sizes of the dims overflow", 4 + 4 * d);
     }
     if (size - header != total)
-        return err_input(err,
-                         "%s: the header tells of %lld bytes of %s, the file holds %lld",
+        return err_input(err, "%s: the header says %lld bytes of %s, the file holds %lld",
                          size - header < total ? "truncated" : "too long", (long long)total,
                          what, (long long)(size - header));
     int64_t items = load_be32(head + 4);

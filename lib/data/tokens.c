@@ -85,8 +85,8 @@ static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t s
                          (long long)version, LLMC_VERSION);
     if (count != (size - TOKEN_HEADER) / 2 || size % 2)
         return err_input(err,
-                         "byte 8: the header counts %lld tokens (%lld bytes behind it), "
-                         "the file holds %lld bytes behind it",
+                         "byte 8: the header counts %lld tokens (%lld bytes), "
+                         "the file holds %lld bytes after it",
                          (long long)count, 2 * (long long)count,
                          (long long)(size - TOKEN_HEADER));
     *v = (struct token_view){TOKEN_HEADER, count, 2, "llm.c tokens"};

@@ -129,8 +129,7 @@ static int match_all(struct binding *b, const struct slot *slots, int n, struct 
 static int add_dim(const struct binding *b, struct op_space *s, int dim, enum role role,
                    struct err *err) {
     if (op_space_find(s, dim) >= 0)
-        return err_input(err, "dim \"%.64s\" plays two parts in this op",
-                         b->dims[dim].name);
+        return err_input(err, "dim \"%.64s\" has two roles in this op", b->dims[dim].name);
     if (s->n == OP_MAX_SPACE)
         return err_input(err, "more than %d dims in one op", OP_MAX_SPACE);
     s->dim[s->n] = dim;
@@ -257,7 +256,7 @@ static int check_products(const struct binding *b, const struct shape *x,
         const struct shape *s = all[t], *p = all[(t + 1) % 3], *q = all[(t + 2) % 3];
         for (int i = 0; i < s->rank; i++)
             if (!has(p, s->dim[i]) && !has(q, s->dim[i]))
-                return err_input(err, "%s: \"%.64s\" stands in no other tensor of the op",
+                return err_input(err, "%s: \"%.64s\" appears in no other tensor of the op",
                                  names[t], b->dims[s->dim[i]].name);
         struct shape counted = pick(s, p, true, q, true), other = pick(p, s, true, q, true);
         if (!same_dims(&counted, &other))
@@ -299,7 +298,7 @@ static int bind_einsum(struct binding *b, const struct slot_shapes *shapes,
     const struct shape *x = shapes->in[0], *y = shapes->out[0];
     const struct shape *w = shapes->in[1] ? shapes->in[1] : shapes->param[0];
     if (!w || (shapes->in[1] && shapes->param[0]))
-        return err_input(err, "einsum takes a second operand or a weight, one of them");
+        return err_input(err, "einsum takes either a second operand or a weight");
     if (check_products(b, x, w, shapes->in[1] ? "z" : "weight", y, err) < 0 ||
         (shapes->param[1] && check_bias(x, w, y, shapes->param[1], err) < 0))
         return -1;

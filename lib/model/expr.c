@@ -25,7 +25,7 @@ static void skip_blanks(struct parser *s) {
 }
 
 static int syntax_error(const struct parser *s, struct err *err) {
-    return err_input(err, "\"%.64s\": cannot read it at character %d", s->text,
+    return err_input(err, "\"%.64s\": syntax error at character %d", s->text,
                      (int)(s->p - s->text) + 1);
 }
 

@@ -28,7 +28,7 @@ static int read_shape(struct reader *r, const json_t *dims, struct shape *out,
             return err_prefix(err, "dims[%zu]", i);
         for (int k = 0; k < out->rank; k++)
             if (out->dim[k] == d)
-                return err_input(err, "dims[%zu]: \"%.64s\" stands twice", i, name);
+                return err_input(err, "dims[%zu]: \"%.64s\" appears twice", i, name);
         out->dim[out->rank++] = d;
         n *= d == r->m->batch ? 1 : (double)r->dim_list.p[d].size;
     }

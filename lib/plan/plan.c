@@ -80,11 +80,10 @@ static int check_stage(const struct plan *p, int s, struct err *err) {
         for (int k = 0; k < op->n_in; k++) {
             int producer = m->tensors[op->in[k]].producer;
             if (producer >= 0 && p->stage_of[producer] > s)
-                return err_input(
-                    err,
-                    "ops: %s needs the result of %s, which stands in the later "
-                    "stages[%d]",
-                    op->name, m->ops[producer].name, p->stage_of[producer]);
+                return err_input(err,
+                                 "ops: %s needs the result of %s, which comes later, in "
+                                 "stages[%d]",
+                                 op->name, m->ops[producer].name, p->stage_of[producer]);
         }
     }
     return 0;

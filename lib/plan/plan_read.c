@@ -172,7 +172,7 @@ static int claim_ops(struct plan *p, int s, const json_t *ops, struct err *err) 
     int rc = cover(m, NULL, m->n_ops, ops, "ops", "the model", covered, err);
     for (int i = 0; i < m->n_ops && rc == 0; i++) {
         if (covered[i] && p->stage_of[i] >= 0)
-            rc = err_input(err, "ops: %s stands in stages[%d] too", m->ops[i].name,
+            rc = err_input(err, "ops: %s is in stages[%d] too", m->ops[i].name,
                            p->stage_of[i]);
         else if (covered[i])
             p->stage_of[i] = s;

@@ -81,10 +81,10 @@ static struct extent extent_of(const struct stage_program *sp, int buffer, int64
 static int reserve(struct replay *r, struct extent x, const char *what, struct err *err) {
     int64_t i = first_touching(r, x.from);
     if (x.from < 0 || x.to > r->sp->arena_bytes)
-        return err_input(err, "%s at byte %lld stands outside the arena", what,
+        return err_input(err, "%s at byte %lld lies outside the arena", what,
                          (long long)x.from);
     if (i < r->list.n && r->list.p[i].from < x.to)
-        return err_input(err, "%s at byte %lld overlaps what stands at byte %lld", what,
+        return err_input(err, "%s at byte %lld overlaps what is at byte %lld", what,
                          (long long)x.from, (long long)r->list.p[i].from);
     if (x.from < x.to)
         put(r, x);
@@ -131,7 +131,7 @@ static int compare(const struct replay *r, const struct replay *before, struct e
     for (int64_t i = 0; i < before->list.n; i++) {
         struct extent x = before->list.p[i];
         if (!is_whole(r, x))
-            return err_input(err, "what stands at byte %lld is spoilt after a step",
+            return err_input(err, "what is at byte %lld is overwritten within a step",
                              (long long)x.from);
     }
     return 0;

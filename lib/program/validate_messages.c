@@ -67,7 +67,7 @@ static int check_pieces(const struct program *g, const struct transfer *t,
     const struct stage *to = &g->plan->stages[t->to];
     struct extents x = transfer_extents(g, t);
     if (!is_complete(t->from_place) || !is_complete(t->to_place))
-        return err_input(err, "%s travels before it is summed", transfer_name(g, t));
+        return err_input(err, "%s is sent before it is summed", transfer_name(g, t));
     int64_t want = placement_elements(&to->mesh, &x, t->to_place);
     for (int d = 0; d < mesh_devices(&to->mesh); d++) {
         if (!is_typical(&to->mesh, t->to_place, d))

@@ -229,7 +229,7 @@ static int read_ids(struct reader *r, const json_t *list) {
             return err_at(r->err, "nodes[%d]", i);
         p->node[i].id = -1;
         if (node_index(p, id) >= 0)
-            return err_input(r->err, "nodes[%d].id: %lld stands twice", i, (long long)id);
+            return err_input(r->err, "nodes[%d].id: %lld appears twice", i, (long long)id);
         p->node[i].id = id;
         json_object_foreach(all, key, x) {
             if (!json_is_array(x))

@@ -24,7 +24,7 @@ static int check_stages(const struct partition_problem *p, const int32_t *stage_
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t s = stage_of[i];
         if (s < 0 || s >= stages) {
-            status = err_no(err, "nodes[%d]: stands on stage %d of %d", i, s, stages);
+            status = err_no(err, "nodes[%d]: is on stage %d of %d", i, s, stages);
             break;
         }
         used[s] = true;
@@ -53,8 +53,8 @@ static int check_order(const struct partition_problem *p, const int32_t *stage_o
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t *s = &stage_of_color[p->nodes[i].color];
         if (*s >= 0 && *s != stage_of[i])
-            status = err_no(err, "nodes[%d]: its colour class stands on stages %d and %d",
-                            i, *s, stage_of[i]);
+            status = err_no(err, "nodes[%d]: its colour class is on stages %d and %d", i,
+                            *s, stage_of[i]);
         *s = stage_of[i];
         if (!p->nodes[i].backward)
             has_forward[p->nodes[i].color] = true;

@@ -117,7 +117,7 @@ static int read_nodes(const json_t *list, struct partition_problem *p, struct na
         qsort(ids, (size_t)p->n, sizeof *ids, named_order);
         for (int32_t i = 1; i < p->n && !status; i++)
             if (ids[i].name == ids[i - 1].name)
-                status = err_input(err, "nodes[%d].id: %lld stands already at nodes[%d]",
+                status = err_input(err, "nodes[%d].id: %lld is already that of nodes[%d]",
                                    ids[i].index, (long long)ids[i].name, ids[i - 1].index);
     }
     if (!status)

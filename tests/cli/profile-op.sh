@@ -197,8 +197,8 @@ refuses 2 'expected one of them' 'a model and a plan' -- -m mlp --plan plan.json
 refuses 2 'set' 'other sizes than the plan says' -- --plan plan.json --set layers=2 -p x.db
 
 # ---- wrong usage, wrong files ------------------------------------------------------------------------
-refuses 2 'no model given' 'no model' -- -p x.db
-refuses 2 'no database given' 'no database' -- -m mlp
+refuses 2 'missing option -m MODEL' 'no model' -- -p x.db
+refuses 2 'missing option -p FILE' 'no database' -- -m mlp
 refuses 2 'unknown option' 'an unknown option' -- -m mlp -p x.db --fast
 refuses 2 'unexpected operand' 'an operand' -- -m mlp -p x.db y.db
 refuses 2 'max-devices' 'no devices' -- -m mlp -p x.db --max-devices 0

@@ -142,10 +142,10 @@ refuses 1 'knows no plan of this model that fits: shapes are missing, such as' \
     'missing shapes are not missing memory' -- -m gpt:350M -p p.db --devices 2 -b 4 --memory 64G
 
 # ---- what is wrong --------------------------------------------------------------------------------
-refuses 2 'expected a model' 'no model' -- -p p.db --devices 2 -b 4
+refuses 2 'missing option -m MODEL' 'no model' -- -p p.db --devices 2 -b 4
 refuses 2 'the cluster says nothing of its devices' 'neither profile nor datasheets' -- -m gpt:nano --devices 2 -b 4
-refuses 2 'expected --global-batch' 'no batch' -- "${model[@]}" --devices 2
-refuses 2 'expected --devices or --cluster' 'no devices' -- "${model[@]}" -b 4
+refuses 2 'missing option --global-batch N' 'no batch' -- "${model[@]}" --devices 2
+refuses 2 'missing option --devices N or --cluster' 'no devices' -- "${model[@]}" -b 4
 refuses 2 'devices' 'no devices at all' -- "${model[@]}" --devices 0 -b 4
 refuses 2 '8, but the cluster has 4' 'more devices than there are' \
     -- "${model[@]}" --devices 8 --cluster 'node:2 gpu:2' -b 16

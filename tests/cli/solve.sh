@@ -87,8 +87,8 @@ is "$status" 0 "--version"
 
 # ---- wrong usage ------------------------------------------------------
 
-refuses 2 "no problem" "no problem given" --
-refuses 2 "no problem .knapsack" "an unknown problem" -- knapsack stages.json
+refuses 2 "expected a problem" "no problem given" --
+refuses 2 "expected a problem.*knapsack" "an unknown problem" -- knapsack stages.json
 refuses 2 "3 operands" "too many files" -- stages stages.json joint.json
 refuses 2 "gap" "a negative gap" -- stages --gap=-1 stages.json
 refuses 2 "time-budget" "a time that is none" -- stages --time-budget soon stages.json

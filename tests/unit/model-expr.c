@@ -63,12 +63,12 @@ static void test_rounding(void) {
 }
 
 static void test_refused(void) {
-    refuses("", "\"\": cannot read it at character 1");
-    refuses("4*", "\"4*\": cannot read it at character 3");
-    refuses("(h", "\"(h\": cannot read it at character 3");
-    refuses("h w", "\"h w\": cannot read it at character 3");
-    refuses("h%2", "\"h%2\": cannot read it at character 2");
-    refuses("-h", "\"-h\": cannot read it at character 1");
+    refuses("", "\"\": syntax error at character 1");
+    refuses("4*", "\"4*\": syntax error at character 3");
+    refuses("(h", "\"(h\": syntax error at character 3");
+    refuses("h w", "\"h w\": syntax error at character 3");
+    refuses("h%2", "\"h%2\": syntax error at character 2");
+    refuses("-h", "\"-h\": syntax error at character 1");
     refuses("depth", "size \"depth\" is not defined");
     refuses("w/2", "\"w/2\": 2 does not divide 7");
     refuses("h/0", "\"h/0\": 0 does not divide 6");
@@ -76,13 +76,13 @@ static void test_refused(void) {
     refuses("big*2", "\"big*2\": overflows 64 bits");
     refuses("big+big", "\"big+big\": overflows 64 bits");
     refuses("0-big-big-1", "\"0-big-big-1\": overflows 64 bits");
-    refuses("floor(7)", "\"floor(7)\": cannot read it at character 8");
-    refuses("floor(7, 2, 1)", "\"floor(7, 2, 1)\": cannot read it at character 14");
+    refuses("floor(7)", "\"floor(7)\": syntax error at character 8");
+    refuses("floor(7, 2, 1)", "\"floor(7, 2, 1)\": syntax error at character 14");
     refuses("ceil(7, 0)", "\"ceil(7, 0)\": ceil by 0");
     refuses("floor(7, h-w)", "\"floor(7, h-w)\": floor by -1");
-    refuses("min()", "\"min()\": cannot read it at character 5");
-    refuses("min(h)", "\"min(h)\": cannot read it at character 6");
-    refuses("max(h, w", "\"max(h, w\": cannot read it at character 9");
+    refuses("min()", "\"min()\": syntax error at character 5");
+    refuses("min(h)", "\"min(h)\": syntax error at character 6");
+    refuses("max(h, w", "\"max(h, w\": syntax error at character 9");
     refuses("sqrt(h)",
             "\"sqrt(h)\": no function \"sqrt\" (there are floor, ceil, min, max)");
 }

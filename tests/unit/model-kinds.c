@@ -172,9 +172,9 @@ static void test_products(void) {
             "y: the dims that it shares with weight alone must stand side by side, in the "
             "same order in both");
     refuses(EINSUM("'batch', 'seq', 'wide'", "'hidden', 'vocab'", ""),
-            "weight: \"vocab\" stands in no other tensor of the op");
+            "weight: \"vocab\" appears in no other tensor of the op");
     refuses(EINSUM("'batch', 'seq', 'wide'", "'wide'", ""),
-            "x: \"hidden\" stands in no other tensor of the op");
+            "x: \"hidden\" appears in no other tensor of the op");
     refuses(
         EINSUM("'hidden', 'seq', 'batch', 'wide'", "'wide', 'batch', 'seq', 'hidden'", ""),
         "y: the dims that stand in all three must have one order");
@@ -183,9 +183,9 @@ static void test_products(void) {
     refuses(
         "'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
         " 'weight': {'dims': ['hidden', 'wide']}",
-        "einsum takes a second operand or a weight, one of them");
+        "einsum takes either a second operand or a weight");
     refuses("'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'wide']",
-            "einsum takes a second operand or a weight, one of them");
+            "einsum takes either a second operand or a weight");
 #define BIAS(out, weight, bias) EINSUM(out, weight, ", 'bias': {'dims': [" bias "]}")
     refuses(BIAS("'batch', 'seq', 'wide'", "'hidden', 'wide'", "'hidden'"),
             "bias: expected the dims that the weight adds, at the end of y");
@@ -233,7 +233,7 @@ static void test_slots(void) {
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'depth']",
             "dims[2]: size \"depth\" is not defined");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'seq']",
-            "dims[2]: \"seq\" stands twice");
+            "dims[2]: \"seq\" appears twice");
     refuses("'kind': 'gelu', 'in': ['x'], 'out': 7, 'dims': ['batch', 'seq', 'hidden']",
             "out: expected the name of the result");
     refuses(

@@ -149,10 +149,10 @@ static void test_refused(void) {
     refused("[{\"ops\": []}, {}]", "stages[0].ops: no op of the model is covered");
     refused("[{}, {}]", "stages[1].ops: missing (only one stage may leave it out)");
     refused("[{\"ops\": [\"split\"]}, {\"ops\": [\"merge\", \"*\"]}]",
-            "stages[1].ops: split stands in stages[0] too");
+            "stages[1].ops: split is in stages[0] too");
     refused("[{\"ops\": [\"split\"]}]", "stages: no stage holds the op merge");
     refused("[{\"ops\": [\"merge\"]}, {}]",
-            "stages[0].ops: merge needs the result of split, which stands in the later "
+            "stages[0].ops: merge needs the result of split, which comes later, in "
             "stages[1]");
     refused("[{\"recompute\": [\"fc\", \"dce\"]}]",
             "stages[0].recompute[1]: \"dce\" covers no op of this stage");

@@ -82,7 +82,7 @@ static void test_permanent(void) {
     f = compile(0);
     f.sp->buffers[f.sp->states[0].buffer].offset =
         f.sp->buffers[f.sp->grads[0].buffer].offset;
-    refused(&f, "optimizer state on a gradient", "overlaps what stands at byte");
+    refused(&f, "optimizer state on a gradient", "overlaps what is at byte");
     f = compile(0);
     f.sp->buffers[f.sp->grads[0].buffer].offset = f.sp->arena_bytes;
     refused(&f, "a gradient behind the arena", "outside the arena");
@@ -127,7 +127,7 @@ static void test_gradients(void) {
             "sum_squares: g of micro-batch 0 is not written");
     f = compile(0);
     delete (&f.sp->instrs[f.sp->seg[SEG_COUNT] - 1]);
-    refused(&f, "gradients not set to zero at the end", "is spoilt after a step");
+    refused(&f, "gradients not set to zero at the end", "is overwritten within a step");
 }
 
 /* The update of stages[1] reduces gradients that the last backward pass has started to sum. */
@@ -233,7 +233,7 @@ static void test_messages(void) {
     refused(&f, "shards that do not make up the box", "its box has");
     f = compile(0);
     f.g->transfers[0].from_place.at[0] = PLACE_PARTIAL;
-    refused(&f, "a sum that is sent in parts", "travels before it is summed");
+    refused(&f, "a sum that is sent in parts", "is sent before it is summed");
 }
 
 int main(void) {

@@ -59,9 +59,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     if (n < 0)
         return -1;
     if (n > 0)
-        return err_usage(err, "unexpected operand \"%s\"", argv[0]);
+        return opt_no_operand(argv[0], err);
     if (!o->path)
-        return err_usage(err, "no database given: -p FILE");
+        return opt_missing("-p FILE", err);
     if (o->limits.min_bytes < 4 || o->limits.max_bytes < o->limits.min_bytes)
         return err_usage(err, "expected 4 <= --min-bytes <= --max-bytes");
     if (o->limits.max_bytes > (int64_t)1 << 40)
@@ -253,7 +253,7 @@ static int measure(struct tool *t, struct err *err) {
 
 static int run(struct tool *t, struct err *err) {
     if (comm_size(t->comm) < 2) {
-        err_usage(err, "one rank has nobody to talk to");
+        err_usage(err, "one rank has no other to talk to");
         return err_hint(err, "mpirun -n N weft-profile-comm -p %s", t->o.path);
     }
     name_device(t);

@@ -95,7 +95,7 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         "Times the instructions that plans of a model can need on this device.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n > 0)
-        return err_usage(err, "unexpected operand \"%s\"", argv[0]);
+        return opt_no_operand(argv[0], err);
     return n;
 }
 
@@ -124,13 +124,14 @@ static int in_range(const char *option, int64_t v, int64_t most, struct err *err
 
 static int check_options(struct tool *t, struct err *err) {
     struct options *o = &t->o;
-    if (!o->model == !o->plan)
-        return err_usage(err, o->model ? "-m and --plan: expected one of them"
-                                       : "no model given: -m MODEL");
+    if (!o->model && !o->plan)
+        return opt_missing("-m MODEL or --plan PLAN", err);
+    if (o->model && o->plan)
+        return err_usage(err, "-m and --plan: expected one of them");
     if (o->plan && o->set.n)
         return err_usage(err, "--set: the plan says the sizes");
     if (!o->path)
-        return err_usage(err, "no database given: -p FILE");
+        return opt_missing("-p FILE", err);
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
         (o->threads != FAIR && in_range("threads", o->threads, MAX_THREADS, err) < 0) ||
         in_range("over", o->over, MAX_OVER, err) < 0 ||

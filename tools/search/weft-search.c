@@ -87,9 +87,9 @@ static int micro_batches(struct search_problem *p, struct err *err) {
 static int check_options(struct search_problem *p, search_algorithm **algorithm,
                          struct err *err) {
     if (!o.model)
-        return err_usage(err, "expected a model: -m gpt:1.3B");
+        return opt_missing("-m MODEL", err);
     if (o.batch < 1)
-        return err_usage(err, "expected --global-batch, the samples of a step");
+        return opt_missing("--global-batch N", err);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
     int opt = optimizer_find(o.optimizer);
@@ -99,7 +99,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
         return -1;
     if (!o.cluster && o.devices < 1)
-        return err_usage(err, "expected --devices or --cluster");
+        return opt_missing("--devices N or --cluster CLUSTER", err);
     if (!o.cluster)
         p->cluster = cluster_single_node(o.devices);
     int64_t devices = o.devices ? o.devices : cluster_devices(&p->cluster);
@@ -187,11 +187,9 @@ static int search(struct search_problem *p, search_algorithm *algorithm, struct 
     return rc;
 }
 
-static int run(int operands, struct err *err) {
+static int run(struct err *err) {
     struct search_problem p = {0};
     search_algorithm *algorithm = NULL;
-    if (operands)
-        return err_usage(err, "expected no operands");
     if (check_options(&p, &algorithm, err) < 0)
         return -1;
     int rc = -1;
@@ -211,7 +209,9 @@ static int run(int operands, struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     int n = opt_parse(&tool, argc, argv, &err);
-    if (n >= 0 && run(n, &err) == 0)
+    if (n > 0)
+        opt_no_operand(argv[0], &err);
+    else if (n == 0 && run(&err) == 0)
         return EXIT_DONE;
     return err_report(&err, tool.name);
 }

@@ -66,19 +66,21 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     if (n < 0)
         return -1;
     if (n == 0)
-        return err_usage(err, "no problem: layout, partition, stages or joint?");
+        return err_usage(err, "expected a problem: layout, partition, stages or joint");
     if (n > 2)
         return err_usage(err, "expected a problem and one file, got %d operands", n);
     o->problem = find_problem(argv[0]);
     if (!o->problem)
-        return err_usage(err, "no problem \"%.40s\": layout, partition, stages or joint?",
-                         argv[0]);
+        return err_usage(
+            err, "expected a problem: layout, partition, stages or joint, got \"%.40s\"",
+            argv[0]);
     if (n == 2)
         o->file = argv[1];
     if (o->gap < 0)
         return err_usage(err, "--gap: expected a number >= 0, got %g", o->gap);
     if (o->threads > 4096)
-        return err_usage(err, "--threads: %lld are too many", (long long)o->threads);
+        return err_usage(err, "--threads: expected at most 4096, got %lld",
+                         (long long)o->threads);
     return 0;
 }
 
