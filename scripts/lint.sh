@@ -3,9 +3,9 @@
 #   scripts/lint.sh [CC]
 # clang-format; no blanks at ends of lines, no tabs; every folder of lib/ includes only floors
 # below it, and every tool only those that the Makefile gives it; planning tools link neither
-# MPI nor a BLAS nor CUDA; shellcheck; mandoc; clang-tidy. What is not installed is left out
-# and named. clang-tidy sees a file again when it or one of its headers changed (stamps
-# in build/lint).
+# MPI nor a BLAS nor CUDA; the examples of headers compile; shellcheck; mandoc; clang-tidy. What
+# is not installed is left out and named. clang-tidy sees a file again when it or one of its
+# headers changed (stamps in build/lint).
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -80,6 +80,11 @@ for main in tools/*/weft-*.c; do
         [ -f "$file" ] && check_includes "$file" $uses
     done
 done | found
+
+# ---- header examples ------------------------------------------------------------------------
+if have mpicc; then
+    scripts/header-examples.sh "$cc" | found
+fi
 
 # ---- links ----------------------------------------------------------------------------------
 linked() { # linked TOOL: the newest build of it

@@ -15,8 +15,8 @@
  *         st_finish(&w, &bytes, &hash, &err) < 0) ...
  *
  *     if (st_open(&file, "a.safetensors", &err) < 0) ...
- *     const struct st_tensor *t = st_find(&file, "w");                  // NULL: not there
- *     memcpy(out, file.bytes + t->offset, t->bytes);
+ *     const struct st_tensor *found = st_find(&file, "w");              // NULL: not there
+ *     memcpy(out, file.bytes + found->offset, found->bytes);
  *     st_close(&file);
  */
 #ifndef WEFT_SAFETENSORS_H

@@ -4,7 +4,7 @@
  *
  *     struct file_out out;
  *     if (file_out_open(&out, "plan.json", &err) < 0) ...     // "-" is stdout
- *     fprintf(out.f, ...);
+ *     fprintf(out.f, "{}\n");
  *     if (file_out_close(&out, &err) < 0) ...                 // commits; file_out_abort drops
  */
 #ifndef WEFT_FILE_H

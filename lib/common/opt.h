@@ -5,7 +5,8 @@
  *         {0, "devices", OPT_INT, "N", "number of devices", &o.devices},
  *         {0, "dry-run", OPT_FLAG, NULL, "only list", &o.dry_run},
  *         {0}};
- *     static const struct opt_tool tool = {"weft-search", "[options] -m MODEL", "...", options};
+ *     static const struct opt_tool tool = {"weft-search", "[options] -m MODEL",
+ *                                          "Find the best plan.", options};
  *     int n = opt_parse(&tool, argc, argv, &err);   // operands are argv[0..n-1] afterwards
  *
  * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written). -q/--quiet and -v/--verbose are

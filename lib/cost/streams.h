@@ -10,7 +10,7 @@
  *     struct streams s;
  *     streams_init(&s, sp);
  *     double start = streams_add(&s, instr, us, overlap);
- *     streams_end(&s)                                       // until when both are busy
+ *     double end = streams_end(&s);                         // until when both are busy
  *     streams_release(&s);
  */
 #ifndef WEFT_STREAMS_H

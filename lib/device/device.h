@@ -3,7 +3,7 @@
  * The executor and the profiler call the same function, so what is timed is what runs. Pointers
  * are resolved by the caller; shapes are those of the instruction (program.h).
  *
- *     union instr_n n = {.linear = {.m = m, .n = n, .k = k, .bias = 1}};
+ *     union instr_n n = {.linear = {.m = 128, .n = 512, .k = 256, .bias = 1}};
  *     device_exec(I_linear, &n, &src, &dst, &(struct device_args){0});
  */
 #ifndef WEFT_DEVICE_H

@@ -5,7 +5,7 @@
  * the same values as i->n.v[0..], i->in.v[0..], i->out.v[0..] with instr_info.
  *
  *     struct instr i = instr_init(I_linear);
- *     i.n.linear.m = 128, ...
+ *     i.n.linear = (struct linear_n){.m = 128, .n = 512, .k = 256, .bias = 1};
  *     const struct instr_info *info = instr_info(i.code);
  *     for (int k = 0; k < info->n_in; k++)
  *         printf("%s %d\n", info->in[k].name, i.in.v[k]);

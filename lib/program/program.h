@@ -7,9 +7,10 @@
  * the tracer draws it, the validator replays it.
  *
  *     struct program *g = program_compile(plan, &err);
- *     struct rank_program *r = program_for_rank(g, rank);   // coordinates filled in
- *     for (int64_t i = 0; i < program_actions(g, r->stage); i++)
- *         run(program_action(g, r->stage, i));              // F0 F1 B0 F2 B1 ... U
+ *     struct rank_program r = program_for_rank(g, rank);    // coordinates filled in
+ *     int64_t m = plan->batch / plan->micro_batch;
+ *     for (int64_t i = 0; i < schedule_actions(m); i++)     // F0 F1 B0 F2 B1 ... U
+ *         run(&r, schedule_action(plan->schedule, r.stage, g->n_stages, m, i));
  */
 #ifndef WEFT_PROGRAM_H
 #define WEFT_PROGRAM_H

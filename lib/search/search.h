@@ -8,7 +8,7 @@
  * word. From the first moment on there is a plan that was judged so, and a search that is
  * stopped hands out the best of them.
  *
- *     struct search_problem p = {.model = m, .provider = p, .cluster = c, .devices = 8, ...};
+ *     struct search_problem p = {.model = m, .provider = times, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
  *     if (search_run(&p, search_hops, &r, &err) < 0) ...     // EXIT_NO: nothing fits
  *     plan_write(r.plans[0].plan, "-", &err);

@@ -2,7 +2,7 @@
  *
  *     struct candidate c = candidate_make(s);
  *     if (search_even(s, 4, micro_batch, style, &c) && search_legal(s, &c))
- *         struct score score = search_score(s, &c);        // remembered if it is good
+ *         use(search_score(s, &c));        // remembered if it is good
  *     candidate_release(&c);
  */
 #ifndef WEFT_SPACE_H

@@ -6,11 +6,13 @@
  * clock, and its point is checked row by row against this copy. Only what survives is
  * reported:
  *
- *   LP_OPTIMAL     a checked point, and branch and bound ended by itself; bound = value
- * less the gap that was asked for LP_FEASIBLE    a checked point; bound holds what could be
- * proven (maybe -INFINITY) LP_INFEASIBLE  two rungs with different settings agree, or (with
- * a cutoff) no point better than the cutoff exists LP_UNBOUNDED   two rungs agree LP_FAILED
- * no rung gave a usable answer (time, numbers, memory)
+ * - LP_OPTIMAL: a checked point, and branch and bound ended by itself; bound = value less the
+ *   gap that was asked for.
+ * - LP_FEASIBLE: a checked point; bound holds what could be proven (maybe -INFINITY).
+ * - LP_INFEASIBLE: two rungs with different settings agree, or (with a cutoff) no point better
+ *   than the cutoff exists.
+ * - LP_UNBOUNDED: two rungs agree.
+ * - LP_FAILED: no rung gave a usable answer (time, numbers, memory).
  *
  * The bound of LP_FEASIBLE comes from the duals of the relaxation, re-computed here from
  * the model (the sum over rows of y_i times the side that y_i's sign asks for, plus the

@@ -3,14 +3,14 @@
  * The pieces form a pipeline: stage 0 first. A stage is an accelerator or a CPU; at most
  * `accels` and `cpus` of them are used, and none is empty. What counts:
  *
- *   load of an accelerator  sum of accel_s, plus send_s once for each node outside that
- * feeds it, plus send_s once for each own node with a consumer elsewhere load of a CPU sum
- * of cpu_s (it pays for no communication) PARTITION_MAXLOAD       the largest load;
- * `max_load` limits nothing unless it is given PARTITION_BYTES         sum over nodes of
- * bytes x (other stages that consume it), where no stage may compute (latencies only) for
- * more than max_load memory                  an accelerator with s stages behind it keeps
- * min(micro_batches, s + 1) micro-batches in flight and needs sum(size + that many
- *                           activations) <= max_size; CPUs have no limit
+ * - The load of an accelerator is the sum of accel_s, plus send_s once for each node outside
+ *   that feeds it, plus send_s once for each own node with a consumer elsewhere.
+ * - The load of a CPU is the sum of cpu_s; it pays for no communication.
+ * - PARTITION_MAXLOAD is the largest load; `max_load` limits nothing unless it is given.
+ * - PARTITION_BYTES is the sum over nodes of bytes x (other stages that consume it), where no
+ *   stage may compute (latencies only) for more than max_load.
+ * - An accelerator with s stages behind it keeps min(micro_batches, s + 1) micro-batches in
+ *   flight and needs sum(size + that many activations) <= max_size; CPUs have no limit.
  *
  * Nodes of one colour class stand on one device. An edge between forward nodes never leads
  * to an earlier stage; a backward node follows its colour class. A class that has no
@@ -22,7 +22,8 @@
  *     struct partition_problem p;
  *     struct partition_answer a;
  *     if (partition_read(json, &p, err) < 0 || partition_solve(&p, &limits, &a, err) < 0)
- * ... printf("%g >= %g, node 0 on stage %d\n", a.value, a.bound, a.stage_of[0]);
+ *         return -1;
+ *     printf("%g >= %g, node 0 on stage %d\n", a.value, a.bound, a.stage_of[0]);
  *     partition_answer_release(&a), partition_release(&p);
  */
 #ifndef WEFT_SOLVE_PARTITION_H

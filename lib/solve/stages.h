@@ -8,10 +8,13 @@
  *
  *     value = sum over stages of w_i + (B - 1) * max over stages of m_i
  *
- * where w = m = t without cut costs. A cut between layers p-1 and p costs x[p] and is
- * charged receiver   w = m = t + x[first]                (x[0] = x[L] = 0) sender     w = m
- * = t + x[end] both       w = m = t + x[first] + x[end] link       w = t + x[end], m =
- * max(t, x[end])  (the link is a stage of its own)
+ * where w = m = t without cut costs. A cut between layers p-1 and p costs x[p], with
+ * x[0] = x[L] = 0, and is charged to the
+ *
+ *   receiver   w = m = t + x[first]
+ *   sender     w = m = t + x[end]
+ *   both       w = m = t + x[first] + x[end]
+ *   link       w = t + x[end], m = max(t, x[end]): the link is a stage of its own
  *
  * The document formats are in weft-solve(1); stages_read.c makes a struct stages_problem of
  * them, stages.c drives the search, stages_dp.c holds the passes over the layers, and

@@ -6,9 +6,9 @@
  *     struct stages_dp dp;
  *     dp_init(&dp, p, deadline);
  *     dp_build(&dp, INFINITY, &err);            // all candidate stages, as triples
- *     dp_suffix(&dp, T, DP_SUM, dp.suffix);     // least sum with every m <= T, memory
- * relaxed dp_trace(&dp, T, dp.suffix, &plan);       // the plan behind suffix[0][D]
- *     dp_labels(&dp, T, q, g, cap, &plan)  ; // the same with memory, exactly
+ *     dp_suffix(&dp, T, DP_SUM, dp.suffix);     // least sum with every m <= T, any memory
+ *     dp_trace(&dp, T, dp.suffix, &plan);       // the plan behind suffix[0][D]
+ *     dp_labels(&dp, T, q, g, cap, &plan);      // the same with memory, exactly
  */
 #ifndef WEFT_SOLVE_STAGES_DP_H
 #define WEFT_SOLVE_STAGES_DP_H
