@@ -36,8 +36,19 @@
 #define ST_DTYPES(X)                                                                       \
     X(F64, 8)                                                                              \
     X(F32, 4)                                                                              \
-    X(F16, 2) X(BF16, 2) X(F8_E4M3, 1) X(F8_E5M2, 1) X(I64, 8) X(I32, 4) X(I16, 2)         \
-        X(I8, 1) X(U64, 8) X(U32, 4) X(U16, 2) X(U8, 1) X(BOOL, 1)
+    X(F16, 2)                                                                              \
+    X(BF16, 2)                                                                             \
+    X(F8_E4M3, 1)                                                                          \
+    X(F8_E5M2, 1)                                                                          \
+    X(I64, 8)                                                                              \
+    X(I32, 4)                                                                              \
+    X(I16, 2)                                                                              \
+    X(I8, 1)                                                                               \
+    X(U64, 8)                                                                              \
+    X(U32, 4)                                                                              \
+    X(U16, 2)                                                                              \
+    X(U8, 1)                                                                               \
+    X(BOOL, 1)
 
 enum st_dtype {
 #define X(id, bytes) ST_##id,

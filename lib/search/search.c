@@ -184,7 +184,7 @@ static int say_unknown(struct search *s, struct err *err) {
         cost_key_format(&s->cost.missing[0], key, sizeof key);
     program_destroy(g);
     plan_destroy(plan);
-    err_no(err, "the profile knows no plan of this model%s: shapes are missing, such as %s",
+    err_no(err, "the profile lacks shapes of every plan of this model%s, such as %s",
            p->memory_bytes ? " that fits" : "", key);
     return err_hint(err,
                     "weft-profile-op with this model, these sizes, --max-devices %d and "

@@ -138,7 +138,7 @@ deep=(-m gpt:1.3B --set layers=1024 --cluster v100-4x8 --devices 8 --memory 1T -
 run "${deep[@]}" --time-budget 1s
 [ $status -eq 0 ] && [ "$(jq '.provenance.search.seconds < 2' out)" = true ]
 ok $? "1,024 layers in a second: $(jq -c .provenance.predicted out)"
-refuses 1 'knows no plan of this model that fits: shapes are missing, such as' \
+refuses 1 'lacks shapes of every plan of this model that fits, such as' \
     'missing shapes are not missing memory' -- -m gpt:350M -p p.db --devices 2 -b 4 --memory 64G
 
 # ---- what is wrong --------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ sqlite3 other.db 'create table t(x); insert into t values (1)' 2>/dev/null || cp
 refuses 3 'other.db' 'a database of somebody else' -- -m gpt:nano -p other.db --devices 2 -b 4
 refuses 3 'toy' 'a device that the profile does not know' -- "${base[@]}" --device h100
 refuses 3 'rack' 'a cluster that is none' -- "${model[@]}" --cluster 'rack:2' -b 4
-refuses 1 'the profile knows no plan of this model.*such as' 'a model that was not profiled' \
+refuses 1 'the profile lacks shapes of every plan of this model, such as' 'a model that was not profiled' \
     -- -m gpt:350M -p p.db --devices 2 -b 4
 grep -q '^hint: .*weft-profile-op\|hint: .*weft-profile-op' err
 ok $? "with the remedy: $(grep hint err | head -1)"
