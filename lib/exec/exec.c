@@ -65,6 +65,7 @@ void exec_destroy(struct exec *x) {
     free(x);
 }
 
+/* One maximum tells everybody the lowest rank that failed; it then broadcasts its error. */
 int exec_agree(struct comm *comm, int rc, struct err *err) {
     int size = comm_size(comm);
     double first = rc < 0 ? size - comm_rank(comm) : 0; /* the largest is the lowest rank */
@@ -91,6 +92,7 @@ double exec_learning_rate(const struct exec_options *o, int64_t step) {
     return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(3.14159265358979323846 * t));
 }
 
+/* The loss is summed over micro-batches and, by the norm, over ranks. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), n = schedule_actions(m);
@@ -112,6 +114,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     return 0;
 }
 
+/* Forward passes alone, over samples from the beginning of the validation data; training goes on
+ * afterwards as if nothing had been. */
 int exec_validate(struct exec *x, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err) {

@@ -13,6 +13,7 @@ struct group_list {
     int64_t own[1 << MESH_MAX_AXES]; /* this rank's among them, by axes; -1 = none */
 };
 
+/* Every group of the stage along every set of axes that an instruction uses. */
 static void list_stage(const struct exec *x, int stage, struct group_list *out) {
     const struct stage_program *sp = &x->g->stages[stage];
     int first = x->g->plan->stages[stage].first_rank, devices = mesh_devices(sp->mesh);
@@ -38,6 +39,7 @@ static void list_stage(const struct exec *x, int stage, struct group_list *out) 
     free(ranks);
 }
 
+/* All ranks make all groups, also those they are not in. */
 static int make_groups(struct exec *x, struct err *err) {
     struct group_list list = {.own = {0}};
     memset(list.own, -1, sizeof list.own);
@@ -60,6 +62,7 @@ struct box exec_box(const struct exec *x, const struct shape *s, struct placemen
     return placement_box(x->sp->mesh, &n, p, x->rp.coord);
 }
 
+/* A box inside the whole tensor, by whose indices random numbers are drawn. */
 static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
                                    const struct box *b) {
     struct kernel_box box = {.rank = s->rank};
@@ -74,6 +77,8 @@ static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
     return box;
 }
 
+/* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
+ * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
     const struct model *m = x->g->plan->model;
     struct device_args *a = &r->args;
@@ -138,6 +143,7 @@ int exec_prepare(struct exec *x, struct err *err) {
     return 0;
 }
 
+/* The same numbers under every plan: each element is drawn by its index in the whole tensor. */
 void exec_init(struct exec *x) {
     const struct model *m = x->g->plan->model;
     for (int i = 0; i < x->sp->n_params; i++) {

@@ -124,6 +124,7 @@ static void run_compute(struct exec *x, const struct instr *ins, const struct ex
         x->norm_squared += value;
 }
 
+/* Resolves operands to addresses of this micro-batch's slot, and does it. */
 static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr *r,
                      int64_t micro_batch, struct err *err) {
     union instr_src in;
@@ -151,6 +152,7 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     }
 }
 
+/* Time is taken between instructions: one clock reading each. */
 int exec_run(struct exec *x, struct action a, struct err *err) {
     int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
     double start = now_s();

@@ -10,6 +10,7 @@
 
 enum { REPORT_TAG = 1 << 20 };
 
+/* The part of a global tensor that this rank holds. */
 static struct checkpoint_box box_of(const struct exec *x, int param,
                                     struct placement place) {
     const struct shape *s = &x->g->plan->model->params[param].shape;
@@ -38,6 +39,7 @@ static const float *contents(const struct exec *x, int buffer) {
     return (const float *)(x->arena + x->sp->buffers[buffer].offset);
 }
 
+/* What this rank stores: parameters at home here and optimizer state, if it is the first replica. */
 static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
     const struct model *m = x->g->plan->model;
     int64_t n = 0;
@@ -79,6 +81,7 @@ static char *recv_report(struct exec *x, int rank, struct err *err) {
     return report;
 }
 
+/* Rank 0: all reports, then the index that makes the checkpoint complete. */
 static int commit(struct exec *x, const char *dir, const struct checkpoint_info *about,
                   char *own, int64_t keep, struct err *err) {
     int n = comm_size(x->comm), rc = 0;
@@ -125,6 +128,7 @@ static int check_finite(struct exec *x, const struct checkpoint_piece *pieces, i
     return 0;
 }
 
+/* Every rank learns of a failure before the next step, so nobody waits for one that gave up. */
 static int save_pieces(struct exec *x, const char *dir, const struct checkpoint_info *about,
                        const struct checkpoint_piece *pieces, int64_t n, int64_t keep,
                        struct err *err) {
@@ -156,6 +160,7 @@ int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *abo
     return rc;
 }
 
+/* Copies of tied parameters too: each reads the same tensor. */
 static int load_all(struct exec *x, const struct checkpoint *ck, struct err *err) {
     const struct model *m = x->g->plan->model;
     for (int i = 0; i < x->sp->n_params; i++) {

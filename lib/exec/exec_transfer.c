@@ -50,6 +50,8 @@ static void box_copy(const struct shape *s, const struct box *block, const struc
     memcpy(out->dense_stride, to, sizeof to);
 }
 
+/* Pieces that are no run of memory in the block are packed into staging; a sender packs all, so that
+ * the block may be overwritten while they travel. */
 static void prepare_end(struct exec *x, const struct transfer *t, bool source,
                         struct exec_transfer *r) {
     const struct shape *s = transfer_shape(x->g, t);
@@ -139,6 +141,7 @@ int exec_send(struct exec *x, int transfer, const float *in, struct err *err) {
     return 0;
 }
 
+/* All receives are posted before the first is waited for. */
 int exec_recv(struct exec *x, int transfer, float *out, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     struct exec_transfer *r = &x->recvs[transfer];

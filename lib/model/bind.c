@@ -86,6 +86,8 @@ static bool take(struct binding *b, int letter, const struct shape *s, int at, i
            !memcmp(b->dim[letter], s->dim + at, sizeof *s->dim * (size_t)count);
 }
 
+/* One slot: letters that are known must agree, the others take what stands there. A group of unknown
+ * length takes the dims that the rest of the pattern leaves. */
 static int match(struct binding *b, const struct slot *s, struct err *err) {
     int fixed, open = open_groups(b, s->kind, &fixed), at = 0;
     int rest = s->shape->rank - fixed;
@@ -333,6 +335,8 @@ static int64_t known_size(const struct binding *b, int dim) {
     return b->dims[dim].size ? b->dims[dim].size : -1;
 }
 
+/* Walks both shapes: the shortest runs of dims that hold equally many elements belong together, and
+ * the outermost dim of each run may be split. */
 static int bind_reshape(struct binding *b, const struct slot *x, const struct slot *y,
                         struct model_op *op, struct err *err) {
     memset(x->map, -1, sizeof *x->map);

@@ -45,6 +45,7 @@ static int64_t divide(int64_t a, int64_t b, bool up) {
     return q + (up && r > 0) - (!up && r < 0);
 }
 
+/* One of the functions, on two values. */
 static int apply(struct parser *s, const char *name, int64_t a, int64_t b, int64_t *out,
                  struct err *err) {
     if (!strcmp(name, "min")) {
@@ -85,6 +86,7 @@ static int parse_call(struct parser *s, const char *name, int64_t *out, struct e
     return 0;
 }
 
+/* A number, a sum in brackets, a call, or a name. */
 static int parse_atom(struct parser *s, int64_t *out, struct err *err) {
     skip_blanks(s);
     if (isdigit((unsigned char)*s->p))

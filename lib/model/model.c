@@ -58,6 +58,8 @@ int64_t model_param_count(const struct model *m) {
     return n;
 }
 
+/* A product of all dims of the iteration space. Attention makes two products of seq by seq for
+ * each head; causal, half of them and the diagonal. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {
     double volume = 1;
     for (int k = 0; k < op->space.n; k++)
@@ -139,6 +141,7 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
     return 0;
 }
 
+/* A plan names a shipped model by reference; one from a file of the user's is embedded in it. */
 struct model *model_load(const char *ref, const char *set, struct err *err) {
     char path[PATH_MAX], preset[64];
     if (locate(ref, path, sizeof path, preset, sizeof preset, err) < 0)

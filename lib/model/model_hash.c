@@ -36,6 +36,8 @@ static uint64_t add_op(const struct model *m, uint64_t h, const struct model_op 
     return h;
 }
 
+/* Only what decides the numbers and the names of parameters: no names of tensors, no sizes that no dim
+ * has. */
 uint64_t model_hash(const struct model *m) {
     uint64_t h = 0;
     for (int i = 0; i < m->n_tensors; i++)

@@ -12,6 +12,7 @@ enum { MAX_BLOCKS = 1 << 20, MAX_OPS = 1 << 20, MAX_NESTING = 8 };
 
 /* ---- tensors ----------------------------------------------------------------------------- */
 
+/* "dims": each name once. */
 static int read_shape(struct reader *r, const json_t *dims, struct shape *out,
                       struct err *err) {
     if (!json_is_array(dims) || json_array_size(dims) > TENSOR_MAX_RANK)
@@ -63,6 +64,7 @@ static enum data_source find_source(const char *name, bool *integer) {
     return (enum data_source)s;
 }
 
+/* A data input: batch first; then what its source can give. */
 static int read_input(struct reader *r, const char *name, const json_t *v,
                       struct err *err) {
     struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
@@ -175,6 +177,7 @@ static int check_op_keys(const json_t *v, const struct kind *k, struct err *err)
     return json_keys(v, keys, err);
 }
 
+/* Attributes of the kind: what the file says, else the default; in range. */
 static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
                       struct err *err) {
     const struct kind *k = kind_of(op->kind);
@@ -199,6 +202,7 @@ static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
+/* "in": tensors made before, as many and of such values as the kind asks for. */
 static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
                          struct slot_shapes *shapes, struct err *err) {
     const struct kind *k = kind_of(op->kind);
@@ -231,6 +235,7 @@ static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
+/* The parameters that the kind has, under their names. */
 static int read_params(struct reader *r, const json_t *v, struct model_op *op,
                        struct err *err) {
     const struct kind *k = kind_of(op->kind);
@@ -304,6 +309,7 @@ static int check_name(const char *name, struct err *err) {
     return 0;
 }
 
+/* "name" and "kind"; the full name ("layer.3.fc1") must be new. */
 static int read_name(struct reader *r, const json_t *v, struct model_op *op,
                      struct err *err) {
     const char *name = "", *kind = "";
@@ -321,6 +327,7 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
+/* Results are entered last, so that an op does not read its own. */
 static int read_op(struct reader *r, const json_t *v, struct err *err) {
     struct model_op op = {.block = r->block, .place = r->place};
     struct model_tensor results[KIND_MAX_SLOTS];
@@ -385,6 +392,7 @@ struct repeat {
     int first_place; /* of its ops */
 };
 
+/* One instance of a block: names that it binds hold inside, and end with it. */
 static int read_instance(struct reader *r, const struct repeat *p, int64_t i, int depth,
                          struct err *err) {
     json_t *names = bind_names(p->doc, i, p->count, err);
@@ -412,6 +420,8 @@ static int read_instance(struct reader *r, const struct repeat *p, int64_t i, in
     return rc;
 }
 
+/* All instances of a block. Places (numbers of ops in the file) are counted once, not per
+ * instance. */
 static int read_repeat(struct reader *r, const json_t *v, int depth, struct err *err) {
     struct repeat p = {.doc = v, .number = r->n_repeats, .first_place = r->place};
     json_t *ops;
@@ -502,6 +512,7 @@ static void *keep(struct arena *arena, const void *p, int64_t n, size_t size) {
 
 #define KEEP(list) keep(&m->arena, r->list.p, r->list.n, sizeof *r->list.p)
 
+/* Moves what was collected into the model. */
 static void finish(struct reader *r) {
     struct model *m = r->m;
     m->dims = KEEP(dim_list);

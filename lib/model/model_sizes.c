@@ -17,6 +17,8 @@ static const json_t *scope_find(const struct scope *s, const char *name) {
     return NULL;
 }
 
+/* A name in an expression: bound by a block around it, else a size, else a dim of the file. The row
+ * of names that are being looked up shows cycles. */
 static int lookup_size(void *ctx, const char *name, int64_t *out, struct err *err) {
     struct reader *r = ctx;
     const json_t *v = scope_find(r->scope, name);
@@ -84,6 +86,7 @@ static int dim_size(struct reader *r, const char *name, int64_t *size, struct er
     return rc;
 }
 
+/* Bound names are followed to the size that they stand for. */
 int read_dim(struct reader *r, const char *text, struct err *err) {
     const char *name = unbound(r, text);
     if (!name)
@@ -118,6 +121,7 @@ static int override_one(struct reader *r, const char *key, json_t *value, struct
     return rc;
 }
 
+/* Overrides sizes and rates one by one, as --set does. */
 int read_preset(struct reader *r, const json_t *doc, const char *preset, struct err *err) {
     json_t *presets = json_object_get(doc, "presets");
     if (!preset || !preset[0]) {
@@ -158,6 +162,7 @@ static bool overridden(char *const *parts, int64_t n, int64_t i) {
     return false;
 }
 
+/* "hidden=1024", "ffn=8*hidden": a value that is no JSON is an expression. */
 static int set_one(struct reader *r, const char *part, struct err *err) {
     const char *eq = strchr(part, '=');
     if (!eq)

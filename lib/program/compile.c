@@ -76,6 +76,7 @@ static void emit_release(struct emit *e) {
     free(e->tied);
 }
 
+/* The passes over one stage, in order; what they made is moved to `out`. */
 static void compile_stage(const struct plan *plan, int stage, struct transfer *transfers,
                           int n_transfers, struct stage_program *out) {
     struct emit e;
@@ -129,6 +130,7 @@ int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
     return 0;
 }
 
+/* Both ends of every transfer: its pieces, then its staging, at the end of either arena. */
 void transfers_place(struct program *g) {
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];

@@ -107,6 +107,8 @@ static int64_t group_of(const struct emit *e, const struct conversion *c) {
     return mesh_group_size(e->mesh, c->step->axes);
 }
 
+/* Peers' blocks arrive one after the other: that is the tensor if its split axis is the outermost,
+ * else they are woven together. */
 static void step_all_gather(struct emit *e, const struct conversion *c, int64_t after) {
     int64_t pre, rest;
     around(e, c, c->step->before, c->step->from, &pre, &rest);
@@ -116,6 +118,7 @@ static void step_all_gather(struct emit *e, const struct conversion *c, int64_t 
         emit_interleave(e, t, c->y, group_of(e, c), pre, rest, true);
 }
 
+/* The same the other way round: first apart, then each peer sums its block. */
 static void step_reduce_scatter(struct emit *e, const struct conversion *c,
                                 int64_t before) {
     int64_t pre, rest;
@@ -145,6 +148,7 @@ static void step_all_to_all(struct emit *e, const struct conversion *c, int64_t 
         emit_interleave(e, t, c->y, g, pre, rest / g, true);
 }
 
+/* Every rank takes its part of each row; where it begins depends on the rank (src_step). */
 static void step_slice(struct emit *e, const struct conversion *c, int64_t after) {
     int64_t pre, rest;
     around(e, c, c->step->after, c->step->to, &pre, &rest);
@@ -161,6 +165,7 @@ static void step_slice(struct emit *e, const struct conversion *c, int64_t after
                             .src_step = rest};
 }
 
+/* An all-reduce works in place; all other steps write a new buffer, or `dest`. */
 static int emit_step(struct emit *e, const struct extents *sizes,
                      const struct convert_step *step, int x, int dest) {
     int64_t before = placement_elements(e->mesh, sizes, step->before);

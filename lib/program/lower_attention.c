@@ -26,6 +26,8 @@ static void forward(struct emit *e, int op) {
     lower_keep(e, op, lse);
 }
 
+/* Reads the result and the log-sum-exp of each row, kept or made again, so that the weights of
+ * attention need not be stored. */
 static void backward(struct emit *e, int op, const int *dy) {
     int qkv = lower_operand(e, op, 0), lse = aux_get(e, op);
     int o = value_get(e, op_of(e, op)->out[0], result_place(e, op, 0));

@@ -10,6 +10,7 @@ struct sizes {
     bool wt; /* the weight is [n, k] */
 };
 
+/* The weight's first axis tells which way round it stands. */
 static struct sizes sizes_of(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     const struct axis_map *x = &o->in_map[0], *y = &o->out_map[0], *w = &o->param_map[0];
@@ -58,6 +59,7 @@ static void linear_forward(struct emit *e, int op) {
     i->axes = lower_axes(e, op, ROLE_contracted);
 }
 
+/* dW = x^T dy is added to the gradient; dx = dy W^T is made where somebody wants it. */
 static void linear_backward(struct emit *e, int op, const int *dy) {
     struct sizes s = sizes_of(e, op);
     int x = lower_operand(e, op, 0), dw = lower_grad(e, op, 0), db = lower_grad(e, op, 1);
@@ -114,6 +116,7 @@ static int64_t index_stride(const struct emit *e, int op, const struct axis_map 
     return least ? least : 1;
 }
 
+/* Elements of the dims that a and b have and the third lacks. */
 static int64_t index_size(const struct emit *e, int op, const struct axis_map *a,
                           const struct axis_map *b, const struct axis_map *without) {
     int64_t n = 1;
@@ -188,6 +191,7 @@ static void matmul_forward(struct emit *e, int op) {
                 (struct part){lower_result(e, op, 0), &o->out_map[0]});
 }
 
+/* Each gradient is a product of the same kind: of the result's gradient and the other factor. */
 static void matmul_backward(struct emit *e, int op, const int *dy) {
     const struct model_op *o = op_of(e, op);
     struct part d = {dy[0], &o->out_map[0]}, x = {lower_operand(e, op, 0), &o->in_map[0]};

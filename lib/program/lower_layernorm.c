@@ -3,6 +3,7 @@
  * reduced. */
 #include "program/lower.h"
 
+/* Split, moments travel between the two halves of the work; whole, one instruction does both. */
 static void forward(struct emit *e, int op) {
     int x = lower_operand(e, op, 0), gamma = lower_param(e, op, 0);
     int beta = lower_param(e, op, 1);

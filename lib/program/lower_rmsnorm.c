@@ -44,6 +44,7 @@ static void forward(struct emit *e, int op) {
     i->n.rmsnorm = (struct rmsnorm_n){.rows = rows, .n = n};
 }
 
+/* The sum of x gamma dy over the local columns, added up over the group. */
 static int reduced_sums(struct emit *e, int op, int x, int gamma, int dy) {
     int64_t rows = lower_role(e, op, ROLE_parallel);
     int sums = lower_scratch(e, rows);

@@ -1,7 +1,7 @@
 /* The memory plan: which bytes of the arena each buffer has.
  *
  * Liveness first: a value lives from the instruction that writes it to the last that touches
- * it. An elementwise instruction may write over an operand that dies there. What is written in
+ * it. An instruction may write over an operand that dies there, where its table entry says OVER. What is written in
  * the forward and read in the backward pass is an activation and has a place per micro-batch in
  * flight; the rest is temporary and shares one region, by best fit in the order of time. The
  * predictor and the executor read the numbers that are worked out here. */
@@ -104,6 +104,7 @@ struct heap {
     int64_t top;
 };
 
+/* Best fit: the smallest gap between live blocks that holds the bytes, else the end. */
 static int64_t heap_take(struct heap *h, int64_t bytes) {
     int64_t best_at = -1, best_gap = INT64_MAX, place = 0, end = 0;
     for (int64_t i = 0; i < h->live.n; i++) {
@@ -231,6 +232,8 @@ static void classify(struct emit *e) {
     }
 }
 
+/* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries. The three
+ * segments share the temporaries' bytes, since a rank is in one of them at a time. */
 void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     int *parent = mem_array((size_t)e->buffers.n, sizeof *parent);
     for (int64_t i = 0; i < e->buffers.n; i++)

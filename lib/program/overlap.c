@@ -63,6 +63,8 @@ static struct instr split(struct emit *e, struct instr *ins) {
     return start;
 }
 
+/* Copies the backward pass, with each start behind the instruction that completes its gradients.
+ * Only reductions before the norm can be started: those behind it move new values. */
 void pass_overlap(struct emit *e) {
     struct started {
         int after;

@@ -82,6 +82,7 @@ static void send_finished_gradients(struct emit *e, int op) {
     }
 }
 
+/* Ops in reverse. An op comes when all readers of its results have added to their gradients. */
 void pass_backward(struct emit *e) {
     e->seg = SEG_BACKWARD;
     for (int i = e->st->n_ops - 1; i >= 0; i--) {

@@ -27,9 +27,7 @@ static void add_pair(struct list *l, struct transfer t) {
     arr_push(&l->all, back);
 }
 
-/* What of the ops of stage s comes from elsewhere. `order` says when the two ends go through it
- * within a pass: a tensor when its producer is done, its gradient when its first reader is, which
- * comes last backward (passes.c). */
+/* What an op takes from other stages: tensors, with their gradients back, and parameters. */
 static void list_op(const struct plan *plan, int op, struct list *l) {
     const struct model *m = plan->model;
     const struct model_op *o = &m->ops[op];
@@ -57,8 +55,8 @@ static void list_op(const struct plan *plan, int op, struct list *l) {
     }
 }
 
-/* Tensors as their producers stand, gradients as their first readers stand, backward; parameters by
- * number. */
+/* The order in which both ends go through them within a pass: a tensor when its producer is done, its
+ * gradient when its first reader is, which comes last backward (passes.c); parameters by number. */
 static int in_order(const void *a, const void *b) {
     const struct transfer *x = a, *y = b;
     if ((x->tensor < 0) != (y->tensor < 0))
@@ -96,6 +94,7 @@ struct extents transfer_extents(const struct program *g, const struct transfer *
     return model_extents(g->plan->model, transfer_shape(g, t), g->plan->micro_batch);
 }
 
+/* What two boxes have in common; false if nothing. */
 static bool intersect(int rank, const struct box *a, const struct box *b, struct box *out) {
     for (int i = 0; i < rank; i++) {
         int64_t lo = a->first[i] > b->first[i] ? a->first[i] : b->first[i];
@@ -198,6 +197,7 @@ bool piece_is_contiguous(const struct program *g, const struct transfer *t,
     return contiguous(x.rank, &whole, &p->box);
 }
 
+/* Largest sizes over the ranks of both ends: all ranks of a stage have one arena layout. */
 void transfer_link(struct program *g, struct transfer *t) {
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
     struct piece *pieces = NULL;

@@ -101,6 +101,7 @@ static void count_norm(struct emit *e, int param, struct placement place, int gr
     i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
 }
 
+/* Under ZeRO the rank's share is cut out, updated, and the whole gathered into the parameter again. */
 static void optimize(struct emit *e, const struct param_instance *p, struct placement place,
                      int gradient) {
     const struct shape *s = &e->m->params[p->param].shape;
@@ -170,6 +171,7 @@ static int *instances_in_order(const struct emit *e) {
 /* What the instances of a stage go through, one step for all before the next. */
 enum update_step { SEND_AWAY, FINISH, COUNT, OPTIMIZE, PUBLISH, RECEIVE };
 
+/* gradient[] holds the finished gradients between FINISH and OPTIMIZE. */
 static void update_instance(struct emit *e, enum update_step step, int64_t i,
                             int *gradient) {
     struct param_instance p = e->params.p[i];
@@ -191,6 +193,8 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
         publish(e, &e->params.p[i]);
 }
 
+/* All instances go through a step before any goes on to the next, in an order that is the same in
+ * every stage: so messages of tied parameters match and cannot wait for each other. */
 void pass_update(struct emit *e) {
     e->seg = SEG_UPDATE;
     e->op = -1;

@@ -27,6 +27,7 @@ struct replay {
     int under_way;           /* collectives started and not waited for */
 };
 
+/* The first extent that ends behind `from`. */
 static int64_t first_touching(const struct replay *r, int64_t from) {
     int64_t lo = 0, hi = r->list.n;
     while (lo < hi) {
@@ -39,6 +40,7 @@ static int64_t first_touching(const struct replay *r, int64_t from) {
     return lo;
 }
 
+/* Gives the bytes to a new owner; extents that it touches are gone as a whole. */
 static void put(struct replay *r, struct extent w) {
     int64_t i = first_touching(r, w.from), end = i;
     while (end < r->list.n && r->list.p[end].from < w.to)
@@ -95,6 +97,7 @@ static int reserve_buffer(struct replay *r, int buffer, const char *what, struct
     return reserve(r, extent_of(r->sp, buffer, 0), what, err);
 }
 
+/* Parameters, optimizer state and gradients each have bytes of their own. */
 static int reserve_permanent(struct replay *r, struct err *err) {
     const struct stage_program *sp = r->sp;
     for (int i = 0; i < sp->n_params; i++)
@@ -109,6 +112,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
     return 0;
 }
 
+/* So has the staging of every transfer that begins or ends here. */
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
@@ -206,6 +210,7 @@ static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t m
     return 0;
 }
 
+/* A start reads and writes like the whole collective, then holds its operands until the wait. */
 static int replay_started(struct replay *r, const struct instr *ins, int64_t mb,
                           struct err *err) {
     r->under_way += ins->code == I_wait ? -1 : 1;
@@ -217,6 +222,7 @@ static int replay_started(struct replay *r, const struct instr *ins, int64_t mb,
     return ins->out.v[0] == ins->in.v[0] ? 0 : hold(r, ins, ins->out.v[0], mb, err);
 }
 
+/* A reduce-scatter uses its operand up as scratch. */
 static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
                         struct err *err) {
     if (ins->work >= 0)
@@ -267,6 +273,7 @@ static int64_t stands_for(const struct program *g, int64_t mb, int64_t replayed)
     return mb < replayed / 2 ? mb : m - replayed + mb;
 }
 
+/* The actions of a step in order, few micro-batches for many. */
 static int replay_step(struct replay *r, const struct program *g, struct err *err) {
     const struct stage_program *sp = r->sp;
     bool gpipe = g->plan->schedule == SCHEDULE_gpipe;

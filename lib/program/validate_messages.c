@@ -109,6 +109,7 @@ static bool share_ranks(const struct program *g, const struct transfer *a,
 
 /* ---- the queues -------------------------------------------------------------------------- */
 
+/* The queue from one stage to another, made at first use. */
 static int find_queue(struct replay *r, int from, int to) {
     int q = r->stages[from].queues;
     while (q >= 0 && r->queues.p[q].to != to)
@@ -193,6 +194,7 @@ static int advance(struct replay *r, int stage, bool *moved, struct err *err) {
     return 0;
 }
 
+/* Round by round, until nobody moves; then all must be done, and every message taken. */
 static int replay_all(struct replay *r, struct err *err) {
     for (bool moved = true; moved;) {
         moved = false;
@@ -214,6 +216,7 @@ static int replay_all(struct replay *r, struct err *err) {
     return 0;
 }
 
+/* Only what waits for other stages is replayed. */
 static void find_waits(const struct stage_program *sp, struct cursor *c) {
     c->waits =
         mem_array(2 * (size_t)sp->n_instrs, sizeof *c->waits); /* a last backward pass

@@ -22,6 +22,7 @@ struct placement gradient_place(const struct emit *e, int op, int k) {
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
+/* Instances of a parameter are few, so they are looked for one by one, from the first on. */
 int param_get(struct emit *e, int param, struct placement place) {
     for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
         if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
@@ -73,6 +74,8 @@ static struct placement arrival_place(const struct emit *e, const struct transfe
     return operand_place(e, e->first_use[t->tensor], k);
 }
 
+/* The message lands under the placement that its first reader wants; both ends learn it from the
+ * transfer. */
 static void receive(struct emit *e, int transfer) {
     struct transfer *t = &e->transfers[transfer];
     const struct shape *s = &e->m->tensors[t->tensor].shape;
@@ -175,6 +178,8 @@ static int bring(struct emit *e, int tensor, struct placement want, int *list) {
     return list[tensor];
 }
 
+/* What is there under the wanted placement is taken; else the cheapest of what is there is converted;
+ * else the tensor is made: read, received, or computed again. */
 int value_get(struct emit *e, int tensor, struct placement want) {
     bool again = e->seg != SEG_FORWARD;
     int *list = again ? e->backward : e->forward;
@@ -198,6 +203,7 @@ int value_get(struct emit *e, int tensor, struct placement want) {
     return buffer;
 }
 
+/* What the op kept in the forward pass, or computes again now. */
 int aux_get(struct emit *e, int op) {
     int i = e->op_index[op];
     if (!e->st->recompute[i])
