@@ -11,12 +11,17 @@
 #include "program.h"
 
 static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
-    static const char *const files[] = {"encdec", "nested", "patches", "products"};
+    static const struct {
+        const char *name, *set;
+    } files[] = {{"encdec", "dropout=0.1"},
+                 {"nested", "dropout=0.1"},
+                 {"patches", NULL},
+                 {"products", NULL}};
     char path[64];
     if (k % 2)
         return random_model(r, 2);
-    snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % 4]);
-    return model_load(path, k / 2 % 4 < 2 ? "dropout=0.1" : NULL, err);
+    snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % 4].name);
+    return model_load(path, files[k / 2 % 4].set, err);
 }
 
 /* Plan k of a seed: up to four stages on up to three axes and 16 devices each. */
