@@ -77,9 +77,9 @@ run 1 -n 3 --lr 1e30 one.json
 holds 'length == 3 and (last | .loss == null and .grad_norm == null)' \
     'a loss that is not finite is null'
 run 1 --dry-run two.json
-is "$status $(cat out)" '0 two.json: 2 ranks, 1 stage, 0 transfers: no fault found' '--dry-run needs no ranks'
+is "$status $(head -n 1 out)" '0 two.json: 2 ranks, 1 stage, 0 transfers: no fault found' '--dry-run needs no ranks'
 "$tool" --dry-run <one.json >out
-is "$(cat out)" 'standard input: 1 rank, 1 stage, 0 transfers: no fault found' 'nor a file'
+is "$(head -n 1 out)" 'standard input: 1 rank, 1 stage, 0 transfers: no fault found' 'nor a file'
 
 # ---- resuming: only what is one's own ----------------------------------------------------------
 run 2 -n 8 --resume ck --save ck two.json

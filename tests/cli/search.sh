@@ -156,7 +156,7 @@ refuses 2 'expected numbers such as' 'micro-batches that are none' \
 refuses 2 'hops or exhaustive' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
 refuses 2 'top' 'no plans' -- "${base[@]}" --top 0
-refuses 2 'operands' 'an operand' -- "${base[@]}" plan.json
+refuses 2 'operand' 'an operand' -- "${base[@]}" plan.json
 refuses 2 'bogus' 'an unknown option' -- --bogus
 refuses 3 'gpt9' 'an unknown model' -- -m gpt9 -p p.db --devices 2 -b 4
 refuses 3 'none.db' 'a profile that is not there' -- -m gpt:nano -p none.db --devices 2 -b 4
