@@ -147,9 +147,10 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
     int64_t zero = 0;
-    if (json_keys(v, "ops mesh layout except recompute zero", err) < 0 ||
+    if (json_keys(v, "ops mesh layout except recompute regather zero", err) < 0 ||
         json_opt_str(v, "mesh", &mesh, err) < 0 ||
         json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
+        json_opt_bool(v, "regather", &st->regather, err) < 0 ||
         mesh_parse(mesh, MAX_DEVICES, &st->mesh, err) < 0)
         return -1;
     st->zero = (int)zero;

@@ -389,6 +389,8 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
     set_unless_empty(obj, "layout", defaults_json(p, st, defaults));
     set_unless_empty(obj, "except", exceptions_json(p, st, defaults));
     set_unless_empty(obj, "recompute", recompute_json(p, st));
+    if (st->regather)
+        json_object_set_new(obj, "regather", json_true());
     if (st->zero)
         json_object_set_new(obj, "zero", json_integer(st->zero));
     return obj;

@@ -131,10 +131,39 @@ static bool kept(const struct emit *e, int tensor) {
     return op < 0 || !here(e, op) || !e->st->recompute[e->op_index[op]];
 }
 
+/* Values of a list that may be used: those with at most this many elements. In the backward pass of
+ * a stage that gathers again, what the forward pass gathered is not kept: only the smallest are. */
+static int64_t most_elements(const struct emit *e, int tensor, int head) {
+    int64_t least = INT64_MAX;
+    if (e->seg == SEG_FORWARD || !e->st->regather)
+        return least;
+    for (int i = head; i >= 0; i = e->pool.p[i].next)
+        if (!placement_axes(e->mesh, e->pool.p[i].place, PLACE_PARTIAL)) {
+            int64_t n = emit_elements(e, &e->m->tensors[tensor].shape, e->pool.p[i].place);
+            least = least < n ? least : n;
+        }
+    return least;
+}
+
+static bool small_enough(const struct emit *e, int tensor, int i, int64_t most) {
+    return most == INT64_MAX ||
+           emit_elements(e, &e->m->tensors[tensor].shape, e->pool.p[i].place) <= most;
+}
+
+/* The value that the forward pass kept under this placement, or -1. */
+static int kept_find(const struct emit *e, int tensor, struct placement want) {
+    int64_t most = most_elements(e, tensor, e->forward[tensor]);
+    for (int i = e->forward[tensor]; i >= 0; i = e->pool.p[i].next)
+        if (placement_equal(e->pool.p[i].place, want) && small_enough(e, tensor, i, most))
+            return e->pool.p[i].buffer;
+    return -1;
+}
+
 /* The source that costs least to convert; returns its place in the pool, or -1. */
 static int cheapest(const struct emit *e, int tensor, int head, struct placement want) {
     struct convert_step steps[CONVERT_MAX_STEPS];
     struct extents sizes = emit_extents(e, &e->m->tensors[tensor].shape);
+    int64_t most = head == e->forward[tensor] ? most_elements(e, tensor, head) : INT64_MAX;
     double best_cost = INFINITY;
     int best = -1;
     for (int i = head; i >= 0; i = e->pool.p[i].next) {
@@ -142,6 +171,8 @@ static int cheapest(const struct emit *e, int tensor, int head, struct placement
         /* A sum that was reduced in place is spoilt: once there is a finished value, partial
          * ones are not touched again. */
         if (placement_axes(e->mesh, e->pool.p[i].place, PLACE_PARTIAL) && i != head)
+            continue;
+        if (!small_enough(e, tensor, i, most))
             continue;
         convert_path(e->mesh, &sizes, e->pool.p[i].place, want, steps, &cost);
         if (cost < best_cost) {
@@ -185,15 +216,16 @@ int value_get(struct emit *e, int tensor, struct placement want) {
     int *list = again ? e->backward : e->forward;
     int found = avail_find(e, list[tensor], want);
     if (found < 0 && again && kept(e, tensor))
-        found = avail_find(e, e->forward[tensor], want);
+        found = kept_find(e, tensor, want);
     if (found >= 0)
         return found;
     int head = list[tensor];
     if (head < 0 && again && kept(e, tensor))
         head = e->forward[tensor];
-    if (head < 0)
+    if (head < 0) {
         head = bring(e, tensor, want, list);
-    found = avail_find(e, head, want);
+        found = avail_find(e, head, want);
+    }
     if (found >= 0)
         return found;
     int source = cheapest(e, tensor, head, want);

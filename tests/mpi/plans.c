@@ -314,6 +314,7 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
         struct stage *st = &p->stages[s];
         random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
         st->zero = (int)rng_below(r, 2);
+        st->regather = rng_below(r, 3) == 0;
         int64_t recompute = rng_below(r, 3);
         for (int i = 0; i < st->n_ops; i++) {
             const struct model_op *op = &m->ops[st->ops[i]];

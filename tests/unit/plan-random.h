@@ -209,6 +209,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
             !op_is(op, KIND_LOSS) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
     }
     st->zero = (int)rng_below(r, 2);
+    st->regather = rng_below(r, 3) == 0;
 }
 
 static struct plan *random_plan(struct rng *r, struct model *m,
