@@ -91,11 +91,11 @@ static int check(const struct cluster *c, struct err *err) {
     for (int i = 0; i < c->n_groups; i++) {
         const char *key = lacks(&c->groups[i]);
         if (key)
-            return err_usage(err, "the cluster says nothing of its devices' %s", key);
+            return err_usage(err, "the cluster does not give its devices' %s", key);
     }
     for (int i = 0; i < c->n_links; i++)
         if (c->links[i].bandwidth <= 0)
-            return err_usage(err, "the cluster says no bandwidth of its level \"%s\"",
+            return err_usage(err, "the cluster gives no bandwidth for its level \"%s\"",
                              c->links[i].level);
     return 0;
 }

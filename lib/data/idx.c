@@ -185,7 +185,7 @@ static int read_label(const struct image_set *set, int64_t item, int32_t *label,
         return -1;
     if (byte >= set->classes)
         return err_system(err,
-                          "%s: was changed while it is in use: byte %lld: label %d, "
+                          "%s: was changed while in use: byte %lld: label %d, "
                           "expected labels below %lld",
                           set->label_file.path, (long long)at, byte,
                           (long long)set->classes);

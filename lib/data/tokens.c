@@ -148,7 +148,7 @@ static int shard_read(const struct token_shard *s, int64_t first, int64_t count,
         int64_t good = v->width == 1 ? n : token_find_beyond(bytes, n, vocab);
         if (good < n)
             return err_system(err,
-                              "%s: was changed while it is in use: byte %lld: token id "
+                              "%s: was changed while in use: byte %lld: token id "
                               "%d, expected ids below %lld",
                               s->file.path, (long long)(v->offset + 2 * (first + good)),
                               load16(bytes + 2 * good), (long long)vocab);

@@ -83,9 +83,9 @@ static int read_input(struct reader *r, const char *name, const json_t *v,
         return err_input(err, "dims: expected batch first");
     if (t.source == DATA_LABEL ? t.shape.rank != 1 : t.shape.rank < 2)
         return err_input(err, "dims: expected batch%s",
-                         t.source == DATA_LABEL ? " alone" : " and what a sample has");
+                         t.source == DATA_LABEL ? " alone" : " and the dims of a sample");
     if (t.integer && t.shape.rank > 2)
-        return err_input(err, "dims: expected batch and the positions of a sequence");
+        return err_input(err, "dims: expected batch and one dim for the sequence");
     arr_push(&r->tensors, t);
     name_tensor(r, name, (int)r->tensors.n - 1);
     return 0;
@@ -322,7 +322,7 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     if (op->kind == KIND_COUNT)
         return err_input(err, "kind: there is no kind \"%.64s\"", kind);
     if (find(r->op_of, op->name) >= 0)
-        return err_input(err, "name: there are two ops or blocks \"%.64s\"", op->name);
+        return err_input(err, "name: two ops or blocks are called \"%.64s\"", op->name);
     json_object_set_new(r->op_of, op->name, json_integer(r->ops.n));
     return 0;
 }
@@ -426,7 +426,7 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
     struct repeat p = {.doc = v, .number = r->n_repeats, .first_place = r->place};
     json_t *ops;
     if (depth == MAX_NESTING)
-        return err_input(err, "repeat: more than %d blocks inside each other", MAX_NESTING);
+        return err_input(err, "repeat: blocks are nested more than %d deep", MAX_NESTING);
     if (json_keys(v, "name repeat index bind ops", err) < 0 ||
         json_str(v, "name", &p.name, err) < 0 ||
         json_array_member(v, "ops", &ops, err) < 0 ||
@@ -436,7 +436,7 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
         return -1;
     const char *path = arena_printf(&r->m->arena, "%s%s", r->prefix, p.name);
     if (find(r->op_of, path) >= 0)
-        return err_input(err, "name: there are two ops or blocks \"%.64s\"", path);
+        return err_input(err, "name: two ops or blocks are called \"%.64s\"", path);
     json_object_set_new(r->op_of, path, json_integer(0));
     if (p.count < 0 || p.count > MAX_BLOCKS)
         return err_input(err, "repeat: expected 0 to %d blocks, got %lld", MAX_BLOCKS,

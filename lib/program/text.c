@@ -88,8 +88,11 @@ void program_print(const struct program *g, int stage, FILE *f) {
     const struct stage_program *sp = &g->stages[stage];
     char mesh[256];
     mesh_format(sp->mesh, mesh, sizeof mesh);
-    fprintf(f, "stage %d on %d devices (%s), %lld in flight, %lld bytes\n", stage,
-            mesh_devices(sp->mesh), mesh, (long long)sp->slots, (long long)sp->arena_bytes);
+    int devices = mesh_devices(sp->mesh);
+    fprintf(f, "stage %d on %d device%s", stage, devices, devices > 1 ? "s" : "");
+    fprintf(f, mesh[0] ? " (%s)" : "%s", mesh);
+    fprintf(f, ", %lld in flight, %lld bytes\n", (long long)sp->slots,
+            (long long)sp->arena_bytes);
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);

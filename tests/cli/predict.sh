@@ -191,7 +191,7 @@ refuses 1 'lacks' 'a profile with holes' -- -p half.db --cluster v100-4x8 --devi
 run -p half.db --cluster v100-4x8 --device a100 --datasheets plan.json
 holds out '.time > 0 and .rests_on.measured > 0 and .rests_on.datasheet > 0' \
     '--datasheets fills them'
-refuses 2 'says nothing of its devices' 'datasheets that are not there' -- --datasheets plan.json
+refuses 2 'does not give its devices' 'datasheets that are not there' -- --datasheets plan.json
 
 # ---- clusters -----------------------------------------------------------------------------------
 jq '.cluster = "node:2 gpu:2"' plan.json >carried.json

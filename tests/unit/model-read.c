@@ -143,7 +143,7 @@ static void test_repeats_refused(void) {
     snprintf(deep, sizeof deep, MODEL(SIZES, WTE "%s"), text);
     struct err err = {0};
     ok(!model_of(deep, NULL, &err) &&
-           strstr(err.msg, "more than 8 blocks inside each other"),
+           strstr(err.msg, "blocks are nested more than 8 deep"),
        "refuses: %s", err.msg);
 }
 
@@ -248,16 +248,16 @@ static void test_sizes_refused(void) {
 static void test_names(void) {
     refuses(
         MODEL(SIZES, WTE GELU("a", "x", "x") "," GELU("a", "x", "x") "," LOSS("loss", "x")),
-        "ops[2] (a): name: there are two ops or blocks \"a\"");
+        "ops[2] (a): name: two ops or blocks are called \"a\"");
     refuses(
         MODEL(SIZES, WTE REPEAT("b", "2", "", GELU("a", "x", "x") "," GELU("a", "x", "x"))),
-        "ops[1] (b).ops[1] (a): name: there are two ops or blocks \"b.0.a\"");
+        "ops[1] (b).ops[1] (a): name: two ops or blocks are called \"b.0.a\"");
     refuses(MODEL(SIZES, WTE REPEAT("b", "1", "", GELU("a", "x", "x")) "," REPEAT(
                              "b", "1", "", GELU("c", "x", "x"))),
-            "ops[2] (b): name: there are two ops or blocks \"b\"");
+            "ops[2] (b): name: two ops or blocks are called \"b\"");
     refuses(
         MODEL(SIZES, WTE REPEAT("b", "1", "", GELU("a", "x", "x")) "," GELU("b", "x", "x")),
-        "ops[2] (b): name: there are two ops or blocks \"b\"");
+        "ops[2] (b): name: two ops or blocks are called \"b\"");
     for (int i = 0; i < 4; i++) {
         static const char *const bad[] = {"", "a.b", "3x", "a,b"};
         char text[2048], want[256];

@@ -129,7 +129,7 @@ static int check_options(struct tool *t, struct err *err) {
     if (o->model && o->plan)
         return err_usage(err, "-m and --plan: expected one of them");
     if (o->plan && o->set.n)
-        return err_usage(err, "--set: the plan says the sizes");
+        return err_usage(err, "--set: a plan has its own sizes");
     if (!o->path)
         return opt_missing("-p FILE", err);
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
