@@ -37,7 +37,8 @@
 
 struct comm;
 struct comm_group;
-struct comm_backend; /* comm_backend.h */
+struct device_stream; /* device/device.h */
+struct comm_backend;  /* comm_backend.h */
 
 /* Whether started work goes on by itself, on a thread of its own, while its rank computes.
  * Without, it moves only while its rank is in a function of this header. */
@@ -97,6 +98,9 @@ int comm_groups_create(struct comm *comm, const struct comm_ranks *sets, int n_s
 /* At once and by each rank for itself; no work of the group may be under way. */
 void comm_group_destroy(struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
+/* Do its works happen in the order of a device's stream (the caller's events say when they are
+ * complete), or in that of the host, complete when comm_wait returns? */
+bool comm_on_streams(const struct comm_group *group);
 int comm_group_rank(const struct comm_group *group);
 /* The group of all ranks; its buffers are host memory whatever the backend of the others. */
 struct comm_group *comm_world(struct comm *comm);
@@ -116,7 +120,10 @@ enum comm_op {
 
 /* A collective or message under way. Zeroed: none, and comm_wait returns at once. */
 struct comm_work {
-    enum comm_progress progress; /* set by the caller before it starts something */
+    /* Set by the caller before it starts something; stream: in groups on streams (comm_on_streams),
+     * where the work is done, behind what the stream was given before. */
+    enum comm_progress progress;
+    struct device_stream *stream;
     /* The rest is comm's. */
     enum comm_op op;
     enum dtype dtype;

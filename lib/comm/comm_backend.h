@@ -16,6 +16,7 @@
 
 struct comm_backend {
     const char *name;
+    bool streams; /* works go to work->stream, and their buffers are the device's */
     /* When the job starts, by all ranks at once; returns the backend's own state, which is then
      * in every group->job. NULL on failure. */
     void *(*open)(struct comm *comm, void *arg, struct err *err);
@@ -26,8 +27,8 @@ struct comm_backend {
     void (*close_group)(struct comm_group *group);
     /* Begins work (its public fields are set and checked) and sets work->state. */
     int (*start)(struct comm_work *work, struct err *err);
-    /* Returns when it is complete, or for a backend with streams: when whatever the caller's
-     * stream does next will find it complete. */
+    /* Returns when it is complete; of a backend with streams, when it is known to have been
+     * given to its stream. */
     int (*wait)(struct comm_work *work, struct err *err);
 };
 

@@ -100,6 +100,10 @@ void comm_group_destroy(struct comm_group *g) {
     free(g);
 }
 
+bool comm_on_streams(const struct comm_group *g) {
+    return g->backend->streams;
+}
+
 int comm_group_size(const struct comm_group *g) {
     return g->n;
 }

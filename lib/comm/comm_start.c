@@ -19,8 +19,10 @@ static int start(struct comm_group *g, const struct comm_work *args, struct comm
         return err_system(err, "%s: cannot have %lld elements", comm_op_name(args->op),
                           (long long)args->count);
     enum comm_progress progress = w->progress;
+    struct device_stream *stream = w->stream;
     *w = *args;
     w->progress = progress;
+    w->stream = stream;
     w->group = g;
     return g->backend->start(w, err);
 }

@@ -1,84 +1,73 @@
-/* The CPU device: the instructions of instr.def by the kernels of kernel.h. */
+/* The instructions of instr.def on the CPU, by the kernels of kernel.h. */
 #include "device/cpu.h"
+
+#include "common/rng.h"
 
 #include <math.h>
 
 CPU_FUNCTION(linear) {
     kernel_linear(n->m, n->n, n->k, in->x, in->w, n->wt != 0, a->skip_bias ? NULL : in->b,
                   out->y);
-    return 0;
 }
 
 CPU_FUNCTION(linear_dx) {
     (void)a;
     kernel_linear_dx(n->m, n->n, n->k, in->dy, in->w, n->wt != 0, out->dx);
-    return 0;
 }
 
 CPU_FUNCTION(linear_dw) {
     (void)a;
     kernel_linear_dw(n->m, n->n, n->k, in->x, in->dy, n->wt != 0, out->dw, out->db);
-    return 0;
 }
 
 CPU_FUNCTION(embedding) {
     kernel_embedding(n->rows, n->vocab, n->width, in->ids, a->first, in->table, out->y);
-    return 0;
 }
 
 CPU_FUNCTION(embedding_dw) {
     kernel_embedding_dw(n->rows, n->vocab, n->width, in->ids, a->first, in->dy,
                         out->dtable);
-    return 0;
 }
 
 CPU_FUNCTION(bias) {
     (void)a;
     kernel_add_param(n->elems / n->inner, n->inner, in->x, in->p, out->y);
-    return 0;
 }
 
 CPU_FUNCTION(bias_dw) {
     (void)a;
     kernel_add_param_dw(n->elems / n->inner, n->inner, in->dy, out->dp);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm) {
     kernel_layernorm(n->rows, n->n, in->x, in->gamma, in->beta, a->eps, out->y, out->stat);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm_bwd) {
     (void)a;
     kernel_layernorm_bwd(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->dx,
                          out->dgamma, out->dbeta);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm_moments) {
     (void)a;
     kernel_layernorm_moments(n->rows, n->n, in->x, out->part);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm_apply) {
     kernel_layernorm_apply(n->rows, n->n, n->parts, in->moments, in->x, in->gamma, in->beta,
                            a->eps, out->y, out->stat);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm_bwd_sums) {
     (void)a;
     kernel_layernorm_bwd_sums(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->sums);
-    return 0;
 }
 
 CPU_FUNCTION(layernorm_bwd_apply) {
     (void)a;
     kernel_layernorm_bwd_apply(n->rows, n->n, n->total, in->sums, in->x, in->gamma,
                                in->stat, in->dy, out->dx, out->dgamma, out->dbeta);
-    return 0;
 }
 
 /* q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
@@ -107,7 +96,6 @@ CPU_FUNCTION(attention) {
     const float *qkv = in->qkv;
     int64_t width = n->heads * n->dim;
     kernel_attention(&t, qkv, qkv + width, qkv + 2 * width, out->o, out->lse);
-    return 0;
 }
 
 CPU_FUNCTION(attention_bwd) {
@@ -119,19 +107,16 @@ CPU_FUNCTION(attention_bwd) {
     int64_t width = n->heads * n->dim;
     kernel_attention_bwd(&t, qkv, qkv + width, qkv + 2 * width, in->o, in->lse, in->dy, d,
                          d + width, d + 2 * width);
-    return 0;
 }
 
 #define CPU_ACTIVATION(id, act)                                                            \
     CPU_FUNCTION(id) {                                                                     \
         (void)a;                                                                           \
         kernel_act(act, n->elems, in->x, out->y);                                          \
-        return 0;                                                                          \
     }                                                                                      \
     CPU_FUNCTION(id##_dx) {                                                                \
         (void)a;                                                                           \
         kernel_act_dx(act, n->elems, in->x, in->dy, out->dx);                              \
-        return 0;                                                                          \
     }
 CPU_ACTIVATION(gelu, KERNEL_GELU)
 CPU_ACTIVATION(relu, KERNEL_RELU)
@@ -141,76 +126,84 @@ CPU_ACTIVATION(tanh, KERNEL_TANH)
 CPU_FUNCTION(add) {
     (void)a;
     kernel_add(n->elems, in->a, in->b, out->y);
-    return 0;
 }
 
+/* Every op draws numbers of its own in every step, for the elements of the whole batch. */
 CPU_FUNCTION(dropout) {
     (void)n;
-    kernel_dropout(&a->box, a->rate, a->seed, a->stream, in->x, out->y);
-    return 0;
+    const struct scalars *now = a->scalars;
+    struct kernel_box box = a->box;
+    for (int d = 0; d < box.rank; d++)
+        if (a->batch_dims >> d & 1)
+            box.first[d] += now->first_sample;
+    uint64_t stream = rng_mix(((uint64_t)now->step << 24) + (uint64_t)a->op + 1);
+    kernel_dropout(&box, now->evaluating ? 0 : a->rate, now->seed, stream, in->x, out->y);
+}
+
+static void add_loss(const struct device_args *a, double loss) {
+    if (a->counts)
+        a->scalars->loss_sum += loss * a->weight;
 }
 
 CPU_FUNCTION(cross_entropy) {
-    (void)a;
-    return kernel_cross_entropy(n->rows, n->n, in->logits, in->targets, out->lse);
+    add_loss(a, kernel_cross_entropy(n->rows, n->n, in->logits, in->targets, out->lse));
 }
 
 CPU_FUNCTION(cross_entropy_part) {
     kernel_cross_entropy_part(n->rows, n->n, a->first, in->logits, in->targets, out->part);
-    return 0;
 }
 
 CPU_FUNCTION(cross_entropy_finish) {
-    (void)a;
-    return kernel_cross_entropy_finish(n->rows, n->parts, in->part, out->lse);
+    add_loss(a, kernel_cross_entropy_finish(n->rows, n->parts, in->part, out->lse));
 }
 
 CPU_FUNCTION(cross_entropy_dx) {
     kernel_cross_entropy_dx(n->rows, n->n, a->first, in->logits, in->targets, in->lse,
                             a->scale, out->dlogits);
-    return 0;
 }
 
 CPU_FUNCTION(copy) {
     (void)n;
-    const struct copy *c = a->copy;
+    const struct device_copy *c = &a->copy;
     kernel_copy(c->rank, c->size, (const float *)in->x + a->src_offset, c->src, out->y,
                 c->dst, false);
-    return 0;
 }
 
 CPU_FUNCTION(sum_squares) {
-    (void)out, (void)a;
-    return kernel_sum_squares(n->elems, in->g);
+    (void)out;
+    double squares = kernel_sum_squares(n->elems, in->g);
+    if (a->counts)
+        a->scalars->norm_squared += squares;
 }
 
 CPU_FUNCTION(adamw) {
-    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, a->grad_scale, a->lr, a->beta1,
-                 a->beta2, a->opt_eps, a->decay, a->step);
-    return 0;
+    const struct scalars *now = a->scalars;
+    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, now->grad_scale, now->lr,
+                 a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
 }
 
 CPU_FUNCTION(sgd) {
-    kernel_sgd(n->elems, out->p, in->g, out->b, a->grad_scale, a->lr, a->momentum,
+    const struct scalars *now = a->scalars;
+    kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
                a->decay);
-    return 0;
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
 #define CPU_CASE_SHAPE(id)                                                                 \
     case I_##id:                                                                           \
-        return cpu_##id(&n->id, &in->id, &out->id, a);
+        cpu_##id(&n->id, &in->id, &out->id, a);                                            \
+        break;
 #define CPU_CASE_CURVE(id) CPU_CASE_SHAPE(id)
 #define CPU_CASE_FREE(id)
 #define CPU_CASE_COMM(id)
 #define CPU_CASE_P2P(id)
 
-double device_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
-                   const union instr_dst *out, const struct device_args *a) {
+void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
+              const union instr_dst *out, const struct device_args *a) {
     switch (code) {
 #define OPCODE(id, key, about) CPU_CASE_##key(id)
 #include "program/instr.def"
-    default: return 0;
+    default: break;
     }
 }

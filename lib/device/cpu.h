@@ -1,7 +1,7 @@
 /* cpu.h - inside the CPU device: one function per instruction that computes.
  *
  * `cpu_ID` runs instruction ID; what it gets is named as in instr.def. Each stands beside its kernel
- * or, where it only calls one, in cpu.c. device_exec finds it by opcode.
+ * or, where it only calls one, in cpu.c. cpu_exec finds it by opcode.
  */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
@@ -9,8 +9,8 @@
 #include "device/device.h"
 
 #define CPU_FUNCTION(id)                                                                   \
-    double cpu_##id(const struct id##_n *n, const struct id##_src *in,                     \
-                    const struct id##_dst *out, const struct device_args *a)
+    void cpu_##id(const struct id##_n *n, const struct id##_src *in,                       \
+                  const struct id##_dst *out, const struct device_args *a)
 
 /* Declares those that are keyed by what they compute; the others are the executor's. */
 #define CPU_DECLARE_SHAPE(id) CPU_FUNCTION(id);
@@ -20,5 +20,9 @@
 #define CPU_DECLARE_P2P(id)
 #define OPCODE(id, key, about) CPU_DECLARE_##key(id)
 #include "program/instr.def"
+
+/* What device_launch does on the CPU, at once. */
+void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
+              const union instr_dst *out, const struct device_args *a);
 
 #endif

@@ -1,10 +1,19 @@
-/* device.h - executes one compute instruction on the CPU.
+/* device.h - a device: its memory, its streams, and instructions that run on them.
  *
- * The executor and the profiler call the same function, so what is timed is what runs. Pointers
- * are resolved by the caller; shapes are those of the instruction (program.h).
+ * Work goes to a *stream* and happens there in the order in which it was given, some time after
+ * the call returned. What two streams do is ordered by *events*: recorded on one, waited for on
+ * the other. A backend (device_backend.h) does the work; the CPU's is the synchronous case, where
+ * all is done when the call returns. The executor and the profiler launch instructions by the same
+ * call, so what is timed is what runs.
  *
+ *     struct device *dev = device_create(&device_backend_cpu, 0, threads, &err);
+ *     struct device_stream *s = device_stream_create(dev, &err);
  *     union instr_n n = {.linear = {.m = 128, .n = 512, .k = 256, .bias = 1}};
- *     device_exec(I_linear, &n, &src, &dst, &(struct device_args){0});
+ *     device_launch(s, I_linear, &n, &src, &dst, &(struct device_args){0}, &err);
+ *     device_download(s, host, dst.linear.y, bytes, &err);
+ *
+ * Functions that return int give 0 or -1. What a device could not do it may say late: at the next
+ * synchronize or download of the stream.
  */
 #ifndef WEFT_DEVICE_H
 #define WEFT_DEVICE_H
@@ -12,26 +21,91 @@
 #include "device/kernel.h"
 #include "program/program.h"
 
-/* What an instruction needs besides operands and shape; zero where it does not concern it. */
-struct device_args {
-    int64_t first;                   /* vocabulary index of the first local row or column */
-    bool skip_bias;                  /* linear: another rank of the group adds the bias */
-    float eps;                       /* layer norm */
-    float scale;                     /* cross_entropy_dx: 1 / number of targets */
-    struct kernel_box box;           /* dropout: the block in the whole tensor */
-    float rate;                      /* dropout */
-    uint64_t seed, stream;           /* dropout */
-    const struct copy *copy;         /* copy */
-    const struct matrices *matrices; /* matmul, matmul_dw */
-    int64_t src_offset;              /* copy: floats, from the rank's coordinate */
-    float grad_scale, lr, beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd */
-    int64_t step;                                                 /* adamw, from 1 */
+struct device;
+struct device_stream;
+struct device_event;
+struct device_recording;
+struct device_backend; /* device_backend.h */
+
+extern const struct device_backend device_backend_cpu;
+
+/* The backend's device number `index` of this machine, for at most `threads` threads of the host. A
+ * process has one CPU at a time. NULL on failure. */
+struct device *device_create(const struct device_backend *backend, int index, int threads,
+                             struct err *err);
+void device_destroy(
+    struct device *dev); /* after its streams, events, recordings and memory */
+
+/* Is its memory the host's? Then its operands may also lie in memory of the caller's. */
+bool device_is_host(const struct device *dev);
+
+/* Aligned to 4096 bytes, zeroed; NULL on failure. */
+void *device_alloc(struct device *dev, int64_t bytes, struct err *err);
+void device_free(struct device *dev, void *p);
+
+struct device_stream *device_stream_create(struct device *dev, struct err *err);
+void device_stream_destroy(struct device_stream *s);
+/* Until all that was given to the stream is done. */
+int device_synchronize(struct device_stream *s, struct err *err);
+
+struct device_event *device_event_create(struct device *dev, struct err *err);
+void device_event_destroy(struct device_event *e);
+/* Marks the place that the stream has come to; the event forgets the one before. */
+int device_event_record(struct device_event *e, struct device_stream *s, struct err *err);
+/* What is given to the stream from here on waits until the place is reached that the event marks
+ * now; one that marks none holds nothing up. */
+int device_event_wait(struct device_event *e, struct device_stream *s, struct err *err);
+
+/* From the host to the device: src may be reused on return. */
+int device_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                  struct err *err);
+/* From the device to the host: waits for what the stream has to do before, and for the copy. */
+int device_download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                    struct err *err);
+int device_clear(struct device_stream *s, void *p, int64_t bytes, struct err *err);
+
+/* A strided copy of a block of floats; the numbers are borrowed. */
+struct device_copy {
+    int rank;
+    const int64_t *size, *src, *dst; /* [rank] of the block; strides in floats */
 };
 
-/* Runs the instruction; addresses of absent operands are NULL. Returns what cross_entropy,
- * cross_entropy_finish and sum_squares add up, else 0. Only what is keyed by what it computes
- * (KEY_SHAPE, KEY_CURVE) is for the device: the rest is the executor's. */
-double device_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
-                   const union instr_dst *out, const struct device_args *a);
+/* What an instruction needs besides operands and shape, the same whenever it runs; zero where it
+ * does not concern it. What changes from step to step stands in the scalars. */
+struct device_args {
+    struct scalars
+        *scalars;   /* on the device: of dropout, losses, sum_squares, adamw, sgd */
+    int64_t first;  /* vocabulary index of the first local row or column */
+    bool skip_bias; /* linear: another rank of the group adds the bias */
+    bool counts;    /* losses, sum_squares: the value enters the sum */
+    double weight;  /* losses: of the value in the sum */
+    float eps;      /* layer norm, rms norm */
+    float scale;    /* cross_entropy_dx: 1 / number of targets */
+    struct kernel_box
+        box; /* dropout: the block in the whole tensor, of the first micro-batch */
+    unsigned
+        batch_dims; /* dropout: dims of the box that go on with the micro-batches, as bits */
+    float rate;     /* dropout */
+    int op;         /* dropout: of the model; each draws its own numbers */
+    struct device_copy copy;         /* copy */
+    const struct matrices *matrices; /* matmul, matmul_dw; borrowed */
+    int64_t src_offset;              /* copy: floats, from the rank's coordinate */
+    float beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd */
+};
+
+/* Runs the instruction on the stream; addresses of absent operands are NULL. Only what is keyed by
+ * what it computes (KEY_SHAPE, KEY_CURVE) is for the device: the rest is the executor's. What
+ * `args` points to must stay as it is until the instruction has run. */
+int device_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
+                  const union instr_src *in, const union instr_dst *out,
+                  const struct device_args *args, struct err *err);
+
+/* Recordings: what is given to the stream between begin and end (launches and clears) is kept
+ * instead of done, and can be replayed as a whole, as often as wanted, on the same addresses. */
+bool device_can_record(const struct device *dev);
+int device_record_begin(struct device_stream *s, struct err *err);
+struct device_recording *device_record_end(struct device_stream *s, struct err *err);
+int device_replay(struct device_recording *r, struct device_stream *s, struct err *err);
+void device_recording_destroy(struct device_recording *r);
 
 #endif

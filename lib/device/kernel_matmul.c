@@ -36,11 +36,9 @@ static void products(const struct matmul_n *n, const struct matrices *s, const f
 
 CPU_FUNCTION(matmul) {
     products(n, a->matrices, in->a, in->b, 0, out->y);
-    return 0;
 }
 
 CPU_FUNCTION(matmul_dw) {
     const struct matmul_n shape = {n->outer, n->inner, n->m, n->n, n->k, 0};
     products(&shape, a->matrices, in->a, in->b, 1, out->y);
-    return 0;
 }

@@ -58,7 +58,6 @@ CPU_FUNCTION(rmsnorm) {
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n,
                  forward_rows(first, end, n->n, n->n, in->x, in->gamma, NULL, a->eps,
                               out->y, out->stat));
-    return 0;
 }
 
 CPU_FUNCTION(rmsnorm_squares) {
@@ -69,14 +68,12 @@ CPU_FUNCTION(rmsnorm_squares) {
         for (int64_t i = first; i < end; i++)
             squares[i] = row_squares(n->n, x + i * n->n);
     });
-    return 0;
 }
 
 CPU_FUNCTION(rmsnorm_apply) {
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n,
                  forward_rows(first, end, n->n, n->total, in->x, in->gamma, in->squares,
                               a->eps, out->y, out->stat));
-    return 0;
 }
 
 /* ---- backward ----------------------------------------------------------------------------- */
@@ -136,7 +133,6 @@ CPU_FUNCTION(rmsnorm_bwd) {
     const struct bwd b = {n->n, n->n, in->x, in->gamma, in->stat, in->dy, NULL, out->dx};
     (void)a;
     bwd_split(&b, n->rows, out->dgamma);
-    return 0;
 }
 
 CPU_FUNCTION(rmsnorm_bwd_sums) {
@@ -147,7 +143,6 @@ CPU_FUNCTION(rmsnorm_bwd_sums) {
         for (int64_t i = first; i < end; i++)
             sums[i] = row_products(n->n, x + i * n->n, in->gamma, dy + i * n->n);
     });
-    return 0;
 }
 
 CPU_FUNCTION(rmsnorm_bwd_apply) {
@@ -155,5 +150,4 @@ CPU_FUNCTION(rmsnorm_bwd_apply) {
                           in->stat, in->dy,   in->sums, out->dx};
     (void)a;
     bwd_split(&b, n->rows, out->dgamma);
-    return 0;
 }

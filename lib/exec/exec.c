@@ -21,6 +21,25 @@ struct exec_options exec_defaults(void) {
                                  .threads = 1};
 }
 
+/* The device and its arena. Where its memory is the host's, peers on the node may read it. */
+static int open_device(struct exec *x, struct err *err) {
+    const struct exec_options *o = &x->opt;
+    int64_t bytes = x->sp->arena_bytes;
+    x->device = device_create(o->device ? o->device : &device_backend_cpu,
+                              comm_node_rank(x->comm), o->threads, err);
+    if (!x->device)
+        return -1;
+    if (o->arena && o->arena_bytes < bytes)
+        return err_system(err, "the arena given is too small");
+    if (!device_is_host(x->device))
+        x->arena = x->own_arena = device_alloc(x->device, bytes, err);
+    else
+        x->arena = o->arena ? (char *)o->arena : (char *)comm_alloc(x->comm, bytes, err);
+    if (x->arena && o->arena)
+        memset(x->arena, 0, (size_t)bytes);
+    return x->arena ? 0 : -1;
+}
+
 struct exec *exec_create(const struct program *g, struct comm *comm,
                          const struct data *data, const struct exec_options *opt,
                          struct err *err) {
@@ -37,31 +56,20 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
     x->comm = comm;
     x->data = data;
     x->opt = *opt;
-    x->grad_scale = 1;
-    if (opt->arena && opt->arena_bytes < x->sp->arena_bytes)
-        err_system(err, "the arena given is too small");
-    else
-        x->arena = opt->arena ? (char *)opt->arena
-                              : (char *)comm_alloc(comm, x->sp->arena_bytes, err);
-    if (!x->arena || kernel_init(opt->threads, err) < 0 || exec_prepare(x, err) < 0) {
+    if (open_device(x, err) < 0 || exec_prepare(x, err) < 0) {
         exec_destroy(x);
         return NULL;
     }
-    if (opt->arena)
-        memset(x->arena, 0, (size_t)x->sp->arena_bytes);
     return x;
 }
 
 void exec_destroy(struct exec *x) {
     if (!x)
         return;
-    exec_release_transfers(x);
-    free(x->ready);
-    free(x->works);
-    for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
-        if (x->groups[i])
-            comm_group_destroy(x->groups[i]);
-    kernel_release();
+    exec_release(x);
+    if (x->device)
+        device_free(x->device, x->own_arena);
+    device_destroy(x->device);
     free(x);
 }
 
@@ -96,17 +104,22 @@ double exec_learning_rate(const struct exec_options *o, int64_t step) {
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), n = schedule_actions(m);
+    double lr = exec_learning_rate(&x->opt, x->step);
     x->split = DATA_TRAIN;
-    x->evaluating = x->skipping = false;
-    x->loss_sum = x->norm_squared = 0;
-    x->lr = exec_learning_rate(&x->opt, x->step);
+    x->skipping = false;
+    x->now = (struct scalars){.lr = (float)lr,
+                              .step = x->step,
+                              .updates = x->step - x->skipped + 1,
+                              .seed = x->opt.seed};
+    if (exec_set_scalars(x, err) < 0)
+        return -1;
     for (int64_t i = 0; i < n; i++) {
         struct action a = schedule_action(p->schedule, x->rp.stage, x->g->n_stages, m, i);
         if (exec_run(x, a, err) < 0)
             return err_prefix(err, "step %lld", (long long)x->step + 1);
     }
-    *out = (struct exec_metrics){x->loss_sum / (double)x->g->loss_terms,
-                                 sqrt(x->norm_squared), x->lr, x->skipping};
+    *out = (struct exec_metrics){x->now.loss_sum / (double)x->g->loss_terms,
+                                 sqrt(x->now.norm_squared), lr, x->skipping};
     x->step++;
     x->skipped += x->skipping;
     x->skipping = false;
@@ -122,9 +135,8 @@ int exec_validate(struct exec *x, int64_t batches,
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), sample = x->sample;
     x->split = DATA_VALID;
-    x->evaluating = true;
-    x->loss_sum = 0;
-    int rc = 0;
+    x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
+    int rc = exec_set_scalars(x, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {
         x->sample = b * p->batch;
         for (int64_t i = 0; i < m && rc == 0; i++)
@@ -134,11 +146,13 @@ int exec_validate(struct exec *x, int64_t batches,
     }
     x->sample = sample;
     x->split = DATA_TRAIN;
-    x->evaluating = false;
     if (rc)
         return rc;
-    if (comm_sum_double(comm_world(x->comm), &x->loss_sum, 1, err) < 0)
+    double sum;
+    if (device_download(x->streams[STREAM_compute], &sum, &x->scalars->loss_sum, sizeof sum,
+                        err) < 0 ||
+        comm_sum_double(comm_world(x->comm), &sum, 1, err) < 0)
         return -1;
-    *loss = x->loss_sum / ((double)x->g->loss_terms * (double)batches);
+    *loss = sum / ((double)x->g->loss_terms * (double)batches);
     return 0;
 }

@@ -4,7 +4,7 @@
  * step interprets the actions of the schedule over the arena and allocates nothing.
  *
  *     struct exec *x = exec_create(program, comm, data, &options, &err);
- *     exec_init(x);                              // or exec_load(x, checkpoint, &err)
+ *     exec_init(x, &err);                        // or exec_load(x, checkpoint, &err)
  *     while (x->step < steps)
  *         exec_step(x, &metrics, &err);
  *     exec_save(x, "ckpt", &info, 3, &err);
@@ -26,10 +26,13 @@ struct exec_options {
     double clip;         /* largest gradient norm; 0 = no clipping */
     double weight_decay, beta1, beta2, eps; /* AdamW */
     double momentum;                        /* SGD */
+    const struct device_backend *device;    /* what this rank computes on; NULL = the CPU */
     int threads;                            /* of this rank */
-    float *arena;                           /* borrowed, from comm_alloc; NULL = allocate */
+    float
+        *arena; /* borrowed, from comm_alloc, for devices in host memory; NULL = allocate */
     int64_t arena_bytes;
-    /* Called after every instruction when not NULL (tracing). Times are now_s() seconds. */
+    /* Called after every instruction when not NULL (tracing), each complete before the next is
+     * begun. Times are now_s() seconds. */
     void (*on_instr)(void *ctx, const struct instr *i, struct action a, double start_s,
                      double end_s);
     void *on_instr_ctx;
@@ -38,8 +41,22 @@ struct exec_options exec_defaults(void);
 
 struct exec_metrics {
     double loss, grad_norm, lr;
-    bool
-        skipped; /* loss or norm is not finite: parameters and optimizer stay as they were */
+    bool skipped; /* loss or norm is not finite: nothing was updated */
+};
+
+/* What computes, and what is under way between ranks meanwhile. */
+enum exec_stream {
+    STREAM_compute,
+    STREAM_collectives,
+    STREAM_sends,
+    STREAM_receives,
+    EXEC_STREAMS
+};
+
+/* A collective or message; where those happen on streams, `done` marks its end. */
+struct exec_work {
+    struct comm_work work;
+    struct device_event *done;
 };
 
 /* A message of a transfer. */
@@ -57,7 +74,7 @@ struct exec_piece {
 struct exec_transfer {
     int n_pieces;
     struct exec_piece *pieces;
-    struct comm_work *works; /* one per piece, for each message that may be under way */
+    struct exec_work *works; /* one per piece, for each message that may be under way */
     int64_t depth, uses;     /* of the sender: messages under way at most; so far */
 };
 
@@ -65,9 +82,10 @@ struct exec_transfer {
 struct exec_instr {
     struct device_args args;
     struct comm_group *group;
-    struct box box;     /* of input */
-    double loss_weight; /* of a loss: its terms count as those of the first loss */
-    bool counts;        /* this rank's loss or norm enters the sum */
+    struct box box; /* of input */
+    /* Where the device can record: so many instructions from here on are replayed as one. */
+    int stretch;
+    struct device_recording **recorded; /* [sp->slots] by slot of the micro-batch */
 };
 
 struct exec {
@@ -77,21 +95,28 @@ struct exec {
     struct comm *comm;
     const struct data *data;
     struct exec_options opt;
-    char *arena;
-    int64_t high_water;                  /* bytes of the arena really touched so far */
-    struct exec_instr *ready;            /* [sp->n_instrs] */
-    struct comm_work *works;             /* [sp->n_works] */
-    struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
+    struct device *device;
+    struct device_stream *streams[EXEC_STREAMS];
+    struct device_event *computed; /* what the compute stream has come to */
+    bool on_streams;               /* works go to streams; else the host waits for them */
+    bool records;                  /* stretches of instructions are replayed */
+    char *arena, *own_arena; /* on the device; the second where it was allocated there */
+    char *host;              /* what goes to the device, this much at a time */
+    int64_t host_bytes;
+    int64_t high_water;       /* bytes of the arena really touched so far */
+    struct exec_instr *ready; /* [sp->n_instrs] */
+    struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct exec_transfer *sends, *recvs;           /* [g->n_transfers] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
-    int64_t step;                                  /* training steps done */
-    int64_t skipped;                               /* of them those that were not finite */
-    int64_t sample;                /* data position: first sample of the next step */
-    enum data_split split;         /* where input comes from */
-    bool evaluating;               /* no dropout */
-    bool skipping;                 /* the step is not finite: nothing is updated */
-    double loss_sum, norm_squared; /* of this rank, then of all */
-    double grad_scale, lr;
-    double seconds[OPCODE_COUNT]; /* time spent, by opcode */
+    struct comm_group *everyone;                   /* for messages */
+    struct scalars now;           /* as the device has them, but for its sums */
+    struct scalars *scalars;      /* in the arena */
+    int64_t step;                 /* training steps done */
+    int64_t skipped;              /* of them those that were not finite */
+    int64_t sample;               /* data position: first sample of the next step */
+    enum data_split split;        /* where input comes from */
+    bool skipping;                /* the step is not finite: nothing is updated */
+    double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
 };
 
 /* NULL on failure. The job must have exactly plan->devices ranks. data may be NULL for programs
@@ -102,7 +127,7 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
 void exec_destroy(struct exec *x);
 
 /* Initial parameters, a function of the seed and the global index alone. */
-void exec_init(struct exec *x);
+int exec_init(struct exec *x, struct err *err);
 
 /* One training step. All ranks get the metrics. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
@@ -131,14 +156,35 @@ int exec_agree(struct comm *comm, int rc, struct err *err);
 
 /* ---- inside ---------------------------------------------------------------------------- */
 
+/* exec_prepare.c: streams, groups, and what is worked out per instruction. */
 int exec_prepare(struct exec *x, struct err *err);
+void exec_release(struct exec *x);
 struct box exec_box(const struct exec *x, const struct shape *s, struct placement p);
-/* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
-void exec_prepare_transfers(struct exec *x);
-void exec_release_transfers(struct exec *x);
-int exec_send(struct exec *x, int transfer, const float *in, struct err *err);
-int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
+
+/* exec_run.c */
 int exec_run(struct exec *x, struct action a, struct err *err);
+/* Gives the device the scalars of x->now. */
+int exec_set_scalars(struct exec *x, struct err *err);
+/* The address of a place in the arena; notes how far it reaches. */
+void *exec_address(struct exec *x, int64_t at, int64_t bytes);
+
+/* exec_work.c: collectives and messages, in order with what computes. */
+struct exec_work *exec_make_works(struct exec *x, int64_t n, struct err *err);
+void exec_free_works(struct exec_work *works, int64_t n);
+/* The work will go behind what the compute stream was given so far. Before it is started. */
+int exec_before(struct exec *x, enum exec_stream on, struct exec_work *w, struct err *err);
+/* After it was started. */
+int exec_after(struct exec *x, struct exec_work *w, struct err *err);
+/* What the compute stream is given from here on goes behind the work. */
+int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
+int exec_collective(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                    void *in, void *out, struct err *err);
+
+/* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
+int exec_prepare_transfers(struct exec *x, struct err *err);
+void exec_release_transfers(struct exec *x);
+int exec_send(struct exec *x, int transfer, float *in, struct err *err);
+int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
 /* Waits for all sends under way, so that buffers may be reused or the job may end. */
 int exec_drain(struct exec *x, struct err *err);
 

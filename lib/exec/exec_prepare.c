@@ -39,16 +39,26 @@ static void list_stage(const struct exec *x, int stage, struct group_list *out) 
     free(ranks);
 }
 
+/* All ranks, for messages between stages: the list's first. */
+static void list_everyone(const struct exec *x, struct group_list *out) {
+    int n = comm_size(x->comm);
+    for (int r = 0; r < n; r++)
+        arr_push(&out->ranks, r);
+    arr_push(&out->sets, (struct comm_ranks){.n = n});
+}
+
 /* All ranks make all groups, also those they are not in. */
 static int make_groups(struct exec *x, struct err *err) {
     struct group_list list = {.own = {0}};
     memset(list.own, -1, sizeof list.own);
+    list_everyone(x, &list);
     for (int s = 0; s < x->g->n_stages; s++)
         list_stage(x, s, &list);
     for (int64_t i = 0, at = 0; i < list.sets.n; at += list.sets.p[i++].n)
         list.sets.p[i].ranks = list.ranks.p + at;
     struct comm_group **groups = mem_array((size_t)list.sets.n + 1, sizeof *groups);
     int rc = comm_groups_create(x->comm, list.sets.p, (int)list.sets.n, groups, err);
+    x->everyone = groups[0];
     for (int axes = 0; axes < 1 << MESH_MAX_AXES; axes++)
         x->groups[axes] = list.own[axes] < 0 ? NULL : groups[list.own[axes]];
     free(groups);
@@ -77,25 +87,38 @@ static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
     return box;
 }
 
+/* Dropout draws for the block in the whole batch; the micro-batch moves it there. */
+static void prepare_dropout(struct exec *x, const struct instr *ins,
+                            struct device_args *a) {
+    const struct model *m = x->g->plan->model;
+    const struct shape *s = &m->tensors[ins->tensor].shape;
+    struct box b = exec_box(x, s, ins->place);
+    a->box = whole_box(x, s, &b);
+    a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
+    a->op = ins->op;
+    for (int i = 0; i < s->rank; i++)
+        a->batch_dims |= s->dim[i] == m->batch ? 1u << i : 0;
+}
+
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
     const struct model *m = x->g->plan->model;
     struct device_args *a = &r->args;
-    r->counts = rank_is_first(&x->rp, ins->axes);
+    a->scalars = x->scalars;
+    a->counts = rank_is_first(&x->rp, ins->axes);
     if (ins->op >= 0)
         a->eps = (float)m->ops[ins->op].attr[ATTR_eps];
     switch (ins->code) {
     case I_input: r->box = exec_box(x, &m->tensors[ins->tensor].shape, ins->place); break;
-    case I_linear: a->skip_bias = !r->counts; break;
+    case I_linear: a->skip_bias = !a->counts; break;
     case I_embedding:
     case I_embedding_dw:
         a->first = exec_box(x, &m->params[ins->param].shape, ins->place).first[0];
         break;
     case I_cross_entropy:
     case I_cross_entropy_finish:
-        r->loss_weight =
-            (double)x->g->loss_terms / (double)program_loss_terms(x->g, ins->op);
+        a->weight = (double)x->g->loss_terms / (double)program_loss_terms(x->g, ins->op);
         break;
     case I_cross_entropy_part:
     case I_cross_entropy_dx: {
@@ -104,15 +127,10 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         a->scale = (float)(1.0 / (double)program_loss_terms(x->g, ins->op));
         break;
     }
-    case I_dropout: {
-        const struct shape *s = &m->tensors[ins->tensor].shape;
-        struct box b = exec_box(x, s, ins->place);
-        a->box = whole_box(x, s, &b);
-        a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
-        break;
-    }
+    case I_dropout: prepare_dropout(x, ins, a); break;
     case I_copy:
-        a->copy = &ins->copy;
+        a->copy = (struct device_copy){ins->copy.rank, ins->copy.size, ins->copy.src,
+                                       ins->copy.dst};
         a->src_offset =
             mesh_group_index(x->sp->mesh, ins->axes, x->rp.coord) * ins->copy.src_step;
         break;
@@ -132,31 +150,126 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         r->group = x->groups[ins->axes];
 }
 
+/* Does the device do it alone, the same way each time? */
+static bool repeats(enum opcode code) {
+    return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE || code == I_fill;
+}
+
+static void mark_stretches(struct exec *x) {
+    for (int s = 0; s < SEG_COUNT; s++)
+        for (int i = x->sp->seg[s], n; i < x->sp->seg[s + 1]; i += n ? n : 1) {
+            struct exec_instr *r = &x->ready[i];
+            for (n = 0; i + n < x->sp->seg[s + 1] && repeats(x->sp->instrs[i + n].code);)
+                n++;
+            r->stretch = n;
+            if (n > 1)
+                r->recorded = mem_array((size_t)x->sp->slots, sizeof *r->recorded);
+        }
+}
+
+/* Room for the largest piece of data, and for initial parameters at least in rows. */
+static void make_host_room(struct exec *x) {
+    enum { LEAST = 1 << 20 };
+    x->host_bytes = LEAST;
+    for (int i = 0; i < x->sp->n_instrs; i++) {
+        const struct instr *ins = &x->sp->instrs[i];
+        int64_t bytes =
+            ins->code == I_input ? dtype_size(DTYPE_i32) * ins->n.input.elems : 0;
+        x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
+    }
+    for (int i = 0; i < x->sp->n_params; i++) {
+        const struct param_instance *p = &x->sp->params[i];
+        struct box b = exec_box(x, &x->g->plan->model->params[p->param].shape, p->place);
+        int64_t bytes = buffer_bytes(&x->sp->buffers[p->buffer]) / b.size[0];
+        x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
+    }
+    x->host = mem_alloc((size_t)x->host_bytes);
+}
+
 int exec_prepare(struct exec *x, struct err *err) {
-    if (make_groups(x, err) < 0)
+    for (int i = 0; i < EXEC_STREAMS; i++)
+        if (!(x->streams[i] = device_stream_create(x->device, err)))
+            return -1;
+    if (!(x->computed = device_event_create(x->device, err)) || make_groups(x, err) < 0)
         return -1;
-    exec_prepare_transfers(x);
-    x->works = mem_array((size_t)x->sp->n_works, sizeof *x->works);
+    x->scalars = exec_address(x, x->sp->scalars, sizeof *x->scalars);
+    x->on_streams = comm_on_streams(x->everyone);
+    x->works = exec_make_works(x, x->sp->n_works + 1, err);
+    if (!x->works || exec_prepare_transfers(x, err) < 0)
+        return -1;
     x->ready = mem_array((size_t)x->sp->n_instrs, sizeof *x->ready);
     for (int i = 0; i < x->sp->n_instrs; i++)
         prepare_instr(x, &x->sp->instrs[i], &x->ready[i]);
+    x->records = device_can_record(x->device) && !x->opt.on_instr;
+    if (x->records)
+        mark_stretches(x);
+    make_host_room(x);
+    return 0;
+}
+
+static void release_instr(const struct exec *x, struct exec_instr *r) {
+    for (int64_t i = 0; r->recorded && i < x->sp->slots; i++)
+        device_recording_destroy(r->recorded[i]);
+    free(r->recorded);
+}
+
+void exec_release(struct exec *x) {
+    for (int i = 0; x->ready && i < x->sp->n_instrs; i++)
+        release_instr(x, &x->ready[i]);
+    free(x->ready);
+    exec_free_works(x->works, x->sp->n_works + 1);
+    exec_release_transfers(x);
+    for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
+        comm_group_destroy(x->groups[i]);
+    comm_group_destroy(x->everyone);
+    device_event_destroy(x->computed);
+    for (int i = 0; i < EXEC_STREAMS; i++)
+        device_stream_destroy(x->streams[i]);
+    free(x->host);
+}
+
+/* ---- initial parameters ------------------------------------------------------------------- */
+
+/* Fills rows first..first+n-1 of the block in host memory. */
+static void init_rows(const struct exec *x, const struct param_instance *p,
+                      const struct kernel_box *box, int64_t first, int64_t n, float *out) {
+    const struct model_param *mp = &x->g->plan->model->params[p->param];
+    struct kernel_box part = *box;
+    int64_t elems = 1;
+    part.first[0] += first;
+    part.size[0] = n;
+    for (int d = 0; d < part.rank; d++)
+        elems *= part.size[d];
+    if (mp->init == INIT_NORMAL)
+        kernel_normal(&part, (float)mp->std, x->opt.seed, (uint64_t)p->param, out);
+    else
+        kernel_fill(elems, mp->init == INIT_ONES ? 1.0f : 0.0f, out);
+}
+
+/* Made on the host, for every bit must be the same on all devices, as many rows at a time as the
+ * room there holds. */
+static int init_param(struct exec *x, const struct param_instance *p, struct err *err) {
+    const struct shape *s = &x->g->plan->model->params[p->param].shape;
+    const struct buffer *b = &x->sp->buffers[p->buffer];
+    struct box held = exec_box(x, s, p->place);
+    struct kernel_box box = whole_box(x, s, &held);
+    int64_t rows = box.size[0], bytes = dtype_size(b->dtype) * b->elems / rows;
+    int64_t most = x->host_bytes / bytes;
+    for (int64_t first = 0; first < rows; first += most) {
+        int64_t n = rows - first < most ? rows - first : most;
+        init_rows(x, p, &box, first, n, (float *)x->host);
+        if (device_upload(x->streams[STREAM_compute], x->arena + b->offset + first * bytes,
+                          x->host, n * bytes, err) < 0)
+            return -1;
+    }
     return 0;
 }
 
 /* The same numbers under every plan: each element is drawn by its index in the whole tensor. */
-void exec_init(struct exec *x) {
-    const struct model *m = x->g->plan->model;
-    for (int i = 0; i < x->sp->n_params; i++) {
-        const struct param_instance *p = &x->sp->params[i];
-        const struct model_param *mp = &m->params[p->param];
-        struct box b = exec_box(x, &mp->shape, p->place);
-        struct kernel_box box = whole_box(x, &mp->shape, &b);
-        float *w = (float *)(x->arena + x->sp->buffers[p->buffer].offset);
-        int64_t n = x->sp->buffers[p->buffer].elems;
-        if (mp->init == INIT_NORMAL)
-            kernel_normal(&box, (float)mp->std, x->opt.seed, (uint64_t)p->param, w);
-        else
-            kernel_fill(n, mp->init == INIT_ONES ? 1.0f : 0.0f, w);
-    }
+int exec_init(struct exec *x, struct err *err) {
     x->step = x->sample = 0;
+    for (int i = 0; i < x->sp->n_params; i++)
+        if (init_param(x, &x->sp->params[i], err) < 0)
+            return -1;
+    return 0;
 }

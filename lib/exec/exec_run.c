@@ -1,22 +1,24 @@
 /* The interpreter: one action is one segment of the program for one micro-batch. */
-#include "common/mem.h"
 #include "common/progress.h"
-#include "common/rng.h"
 #include "exec/exec.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The address of a buffer for this micro-batch; notes how far into the arena it reaches. */
-static float *address(struct exec *x, int buffer, int64_t micro_batch) {
+void *exec_address(struct exec *x, int64_t at, int64_t bytes) {
+    int64_t end = at + memory_aligned(bytes);
+    if (bytes && end > x->high_water)
+        x->high_water = end;
+    return x->arena + at;
+}
+
+/* The address of a buffer for this micro-batch. */
+static void *address(struct exec *x, int buffer, int64_t micro_batch) {
     if (buffer < 0)
         return NULL;
-    int64_t at = buffer_offset(x->sp, buffer, micro_batch);
-    int64_t end = at + buffer_bytes(&x->sp->buffers[buffer]);
-    if (end > x->high_water)
-        x->high_water = end;
-    return (float *)(x->arena + at);
+    return exec_address(x, buffer_offset(x->sp, buffer, micro_batch),
+                        buffer_bytes(&x->sp->buffers[buffer]));
 }
 
 /* One run of a sample, from position `at` on. */
@@ -34,13 +36,13 @@ static int read_run(struct exec *x, enum data_source source, int64_t sample, int
 }
 
 /* The samples of this rank's box, each run by run: all of its axes but the last are counted up. */
-static int run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                     int64_t micro_batch, void *out, struct err *err) {
+static int read_box(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                    void *out, struct err *err) {
     const struct model *m = x->g->plan->model;
     const struct model_tensor *t = &m->tensors[ins->tensor];
     struct extents whole = model_extents(m, &t->shape, 1);
     int last = t->shape.rank - 1, rc = 0;
-    int64_t first = x->sample + micro_batch * x->g->plan->micro_batch;
+    int64_t first = x->sample + x->now.first_sample;
     int64_t n = last ? r->box.size[last] : 1, runs = ins->n.input.elems / n;
     for (int64_t i = 0; i < runs && rc == 0; i++) {
         int64_t rest = i, at = last ? r->box.first[last] : 0,
@@ -56,72 +58,49 @@ static int run_input(struct exec *x, const struct instr *ins, const struct exec_
     return rc;
 }
 
+static int run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                     void *out, struct err *err) {
+    int64_t bytes = dtype_size(DTYPE_i32) * ins->n.input.elems;
+    if (read_box(x, ins, r, x->host, err) < 0)
+        return -1;
+    return device_upload(x->streams[STREAM_compute], out, x->host, bytes, err);
+}
+
+/* ---- scalars ------------------------------------------------------------------------------ */
+
+int exec_set_scalars(struct exec *x, struct err *err) {
+    return device_upload(x->streams[STREAM_compute], x->scalars, &x->now, sizeof x->now,
+                         err);
+}
+
+static int set_micro_batch(struct exec *x, int64_t micro_batch, struct err *err) {
+    x->now.first_sample = micro_batch * x->g->plan->micro_batch;
+    return device_upload(x->streams[STREAM_compute], &x->scalars->first_sample,
+                         &x->now.first_sample, sizeof x->now.first_sample, err);
+}
+
 /* Global gradient norm and loss; from here on every rank knows the step's scale, and whether there
  * is a step to take. */
 static int run_norm(struct exec *x, struct err *err) {
-    double sums[2] = {x->norm_squared, x->loss_sum};
+    struct scalars mine;
+    if (device_download(x->streams[STREAM_compute], &mine, x->scalars, sizeof mine, err) <
+        0)
+        return -1;
+    double sums[2] = {mine.norm_squared, mine.loss_sum};
     if (comm_sum_double(comm_world(x->comm), sums, 2, err) < 0)
         return -1;
-    x->norm_squared = sums[0];
-    x->loss_sum = sums[1];
-    double norm = sqrt(sums[0]);
+    x->now.norm_squared = sums[0];
+    x->now.loss_sum = sums[1];
     x->skipping = !isfinite(sums[0]) || !isfinite(sums[1]);
-    x->grad_scale = x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1;
-    return 0;
+    double norm = sqrt(sums[0]);
+    x->now.grad_scale =
+        (float)(x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1);
+    return exec_set_scalars(x, err);
 }
 
-/* Starts it on a work of its own; one without a number is waited for at once. */
-static int run_collective(struct exec *x, const struct instr *ins,
-                          const struct exec_instr *r, float *in, float *out,
-                          struct err *err) {
-    struct comm_work own = {.progress = COMM_PROGRESS_OFF};
-    struct comm_work *work = ins->work >= 0 ? &x->works[ins->work] : &own;
-    int64_t n = ins->n.all_reduce.elems, per_rank = n / ins->n.all_reduce.parts;
-    enum dtype dtype = x->sp->buffers[ins->in.all_reduce.x].dtype;
-    int rc = -1;
-    switch (ins->code) {
-    case I_all_gather:
-        rc = comm_start_all_gather(r->group, in, out, per_rank, dtype, work, err);
-        break;
-    case I_all_reduce: rc = comm_start_all_reduce(r->group, in, n, dtype, work, err); break;
-    case I_reduce_scatter:
-        rc = comm_start_reduce_scatter(r->group, in, out, per_rank, dtype, work, err);
-        break;
-    case I_all_to_all:
-        rc = comm_start_all_to_all(r->group, in, out, per_rank, dtype, work, err);
-        break;
-    default: return err_system(err, "not a collective");
-    }
-    return rc < 0 || ins->work >= 0 ? rc : comm_wait(work, err);
-}
-
-/* Compute: what changes from call to call is set here. */
-static void run_compute(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                        int64_t micro_batch, const union instr_src *in,
-                        const union instr_dst *out) {
-    struct device_args a = r->args;
-    if (ins->code == I_dropout) {
-        const struct model *m = x->g->plan->model;
-        const struct shape *s = &m->tensors[ins->tensor].shape;
-        for (int i = 0; i < s->rank; i++)
-            if (s->dim[i] == m->batch)
-                a.box.first[i] += micro_batch * x->g->plan->micro_batch;
-        a.seed = x->opt.seed;
-        a.stream = rng_mix(((uint64_t)x->step << 24) + (uint64_t)ins->op + 1);
-        if (x->evaluating)
-            a.rate = 0;
-    }
-    a.grad_scale = (float)x->grad_scale;
-    a.lr = (float)x->lr;
-    /* Of the optimizer, which knows nothing of the skipped ones. */
-    a.step = x->step - x->skipped + 1;
-    double value = device_exec(ins->code, &ins->n, in, out, &a);
-    if (!r->counts)
-        return;
-    if (ins->code == I_cross_entropy || ins->code == I_cross_entropy_finish)
-        x->loss_sum += value * r->loss_weight;
-    else if (ins->code == I_sum_squares)
-        x->norm_squared += value;
+static int clear_gradients(struct exec *x, struct err *err) {
+    return device_clear(x->streams[STREAM_compute], x->arena + x->sp->bytes[MEM_parameters],
+                        x->sp->bytes[MEM_gradients], err);
 }
 
 /* Resolves operands to addresses of this micro-batch's slot, and does it. */
@@ -134,43 +113,71 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     for (int k = 0; k < INSTR_MAX_OUT; k++)
         out.v[k] = address(x, ins->out.v[k], micro_batch);
     switch (ins->code) {
-    case I_input: return run_input(x, ins, r, micro_batch, out.input.y, err);
-    case I_fill:
-        memset(x->arena + x->sp->bytes[MEM_parameters], 0,
-               (size_t)x->sp->bytes[MEM_gradients]);
-        return 0;
+    case I_input: return run_input(x, ins, r, out.input.y, err);
+    case I_fill: return clear_gradients(x, err);
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
-    case I_wait: return comm_wait(&x->works[ins->work], err);
+    case I_wait: return exec_wait(x, &x->works[ins->work], err);
     case I_all_gather:
     case I_all_reduce:
     case I_reduce_scatter:
     case I_all_to_all:
-        return run_collective(x, ins, r, in.all_reduce.x, out.all_reduce.y, err);
-    default: run_compute(x, ins, r, micro_batch, &in, &out); return 0;
+        return exec_collective(x, ins, r, in.all_reduce.x, out.all_reduce.y, err);
+    default:
+        return device_launch(x->streams[STREAM_compute], ins->code, &ins->n, &in, &out,
+                             &r->args, err);
     }
 }
 
-/* Time is taken between instructions: one clock reading each. */
+/* A stretch is recorded when its turn comes first in a slot, and replayed from then on. */
+static int run_stretch(struct exec *x, int first, int64_t micro_batch, struct err *err) {
+    struct exec_instr *r = &x->ready[first];
+    struct device_recording **kept = &r->recorded[micro_batch % x->sp->slots];
+    struct device_stream *s = x->streams[STREAM_compute];
+    if (!*kept) {
+        if (device_record_begin(s, err) < 0)
+            return -1;
+        int rc = 0;
+        for (int i = first; i < first + r->stretch && rc == 0; i++)
+            rc = run_instr(x, &x->sp->instrs[i], &x->ready[i], micro_batch, err);
+        *kept = device_record_end(s, rc < 0 ? NULL : err);
+        if (rc < 0 || !*kept)
+            return -1;
+    }
+    return device_replay(*kept, s, err);
+}
+
+/* One instruction. Time is taken between instructions: one clock reading each. */
+static int run_watched(struct exec *x, int i, struct action a, int64_t micro_batch,
+                       double *start, struct err *err) {
+    const struct instr *ins = &x->sp->instrs[i];
+    if (run_instr(x, ins, &x->ready[i], micro_batch, err) < 0 ||
+        (x->opt.on_instr && device_synchronize(x->streams[STREAM_compute], err) < 0))
+        return -1;
+    double end = now_s();
+    x->seconds[ins->code] += end - *start;
+    if (x->opt.on_instr)
+        x->opt.on_instr(x->opt.on_instr_ctx, ins, a, *start, end);
+    *start = end;
+    return 0;
+}
+
 int exec_run(struct exec *x, struct action a, struct err *err) {
     int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
     double start = now_s();
     struct span span = program_segment(x->sp, a.segment);
-    for (int i = span.first; i < span.end; i++) {
-        const struct instr *ins = &x->sp->instrs[i];
-        if (x->skipping && ins->code != I_fill)
+    int rc = set_micro_batch(x, mb, err);
+    for (int i = span.first, next; i < span.end && rc == 0; i = next) {
+        bool replays = x->records && !x->skipping && x->ready[i].stretch > 1;
+        next = i + (replays ? x->ready[i].stretch : 1);
+        if (x->skipping && x->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
-        if (run_instr(x, ins, &x->ready[i], mb, err) < 0) {
-            err_prefix(err, "%s", opcode_name(ins->code));
-            comm_fail(x->comm, err); /* messages are under way: the others must know now */
-            return -1;
-        }
-        double end = now_s();
-        x->seconds[ins->code] += end - start;
-        if (x->opt.on_instr)
-            x->opt.on_instr(x->opt.on_instr_ctx, ins, a, start, end);
-        start = end;
+        rc = replays ? run_stretch(x, i, mb, err) : run_watched(x, i, a, mb, &start, err);
+        if (rc < 0)
+            err_prefix(err, "%s", opcode_name(x->sp->instrs[i].code));
     }
-    return 0;
+    if (rc < 0)
+        comm_fail(x->comm, err); /* messages are under way: the others must know now */
+    return rc;
 }

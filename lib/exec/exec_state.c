@@ -35,12 +35,41 @@ static bool stores(const struct exec *x, struct placement place) {
     return rank_is_first(&x->rp, placement_axes(x->sp->mesh, place, PLACE_REPLICATE));
 }
 
-static const float *contents(const struct exec *x, int buffer) {
-    return (const float *)(x->arena + x->sp->buffers[buffer].offset);
+/* Parameters and optimizer state where the host can work on them: the arena itself, or room for a
+ * copy of its beginning. */
+static char *image_open(const struct exec *x) {
+    const int64_t *bytes = x->sp->bytes;
+    return device_is_host(x->device)
+               ? x->arena
+               : mem_alloc((size_t)(bytes[MEM_parameters] + bytes[MEM_gradients] +
+                                    bytes[MEM_optimizer]));
+}
+
+static void image_close(const struct exec *x, char *image) {
+    if (image != x->arena)
+        free(image);
+}
+
+/* From the device to the image, or back. */
+static int image_move(struct exec *x, char *image, bool back, struct err *err) {
+    const int64_t *bytes = x->sp->bytes;
+    struct device_stream *s = x->streams[STREAM_compute];
+    int64_t at[2] = {0, bytes[MEM_parameters] + bytes[MEM_gradients]};
+    int64_t n[2] = {bytes[MEM_parameters], bytes[MEM_optimizer]};
+    int rc = device_synchronize(s, err);
+    for (int k = 0; k < 2 && rc == 0 && image != x->arena; k++)
+        rc = back ? device_upload(s, x->arena + at[k], image + at[k], n[k], err)
+                  : device_download(s, image + at[k], x->arena + at[k], n[k], err);
+    return rc;
+}
+
+static float *contents(const struct exec *x, char *image, int buffer) {
+    return (float *)(image + x->sp->buffers[buffer].offset);
 }
 
 /* What this rank stores: parameters at home here and optimizer state, if it is the first replica. */
-static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
+static int64_t list_pieces(const struct exec *x, char *image,
+                           struct checkpoint_piece *out) {
     const struct model *m = x->g->plan->model;
     int64_t n = 0;
     for (int i = 0; i < x->sp->n_params; i++) {
@@ -48,14 +77,14 @@ static int64_t list_pieces(const struct exec *x, struct checkpoint_piece *out) {
         if (p->home && stores(x, p->place))
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
                                                  box_of(x, p->param, p->place),
-                                                 contents(x, p->buffer)};
+                                                 contents(x, image, p->buffer)};
     }
     for (int i = 0; i < x->sp->n_states; i++) {
         const struct state_instance *s = &x->sp->states[i];
         if (stores(x, s->place))
             out[n++] = (struct checkpoint_piece){
                 state_kind(x, s->which), m->params[s->param].name,
-                box_of(x, s->param, s->place), contents(x, s->buffer)};
+                box_of(x, s->param, s->place), contents(x, image, s->buffer)};
     }
     return n;
 }
@@ -151,30 +180,35 @@ int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *abo
               int64_t keep, struct err *err) {
     struct checkpoint_piece *pieces =
         mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
-    int64_t n = list_pieces(x, pieces);
+    char *image = image_open(x);
+    int64_t n = list_pieces(x, image, pieces);
     bool finite;
-    int rc = check_finite(x, pieces, n, &finite, err);
+    int rc = image_move(x, image, false, err);
+    if (rc == 0)
+        rc = check_finite(x, pieces, n, &finite, err);
     if (rc == 0)
         rc = finite ? save_pieces(x, dir, about, pieces, n, keep, err) : 1;
+    image_close(x, image);
     free(pieces);
     return rc;
 }
 
 /* Copies of tied parameters too: each reads the same tensor. */
-static int load_all(struct exec *x, const struct checkpoint *ck, struct err *err) {
+static int load_all(struct exec *x, const struct checkpoint *ck, char *image,
+                    struct err *err) {
     const struct model *m = x->g->plan->model;
     for (int i = 0; i < x->sp->n_params; i++) {
         const struct param_instance *p = &x->sp->params[i];
         struct checkpoint_box box = box_of(x, p->param, p->place);
         if (checkpoint_read(ck, CHECKPOINT_PARAM, m->params[p->param].name, &box,
-                            (float *)contents(x, p->buffer), err) < 0)
+                            contents(x, image, p->buffer), err) < 0)
             return -1;
     }
     for (int i = 0; i < x->sp->n_states; i++) {
         const struct state_instance *s = &x->sp->states[i];
         struct checkpoint_box box = box_of(x, s->param, s->place);
         if (checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
-                            (float *)contents(x, s->buffer), err) < 0)
+                            contents(x, image, s->buffer), err) < 0)
             return -1;
     }
     return 0;
@@ -183,8 +217,12 @@ static int load_all(struct exec *x, const struct checkpoint *ck, struct err *err
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
     const struct checkpoint_info *info = checkpoint_info(ck);
     int rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
+    char *image = image_open(x);
     if (rc == 0)
-        rc = load_all(x, ck, err);
+        rc = load_all(x, ck, image, err);
+    if (rc == 0)
+        rc = image_move(x, image, true, err);
+    image_close(x, image);
     if (rc == 0) {
         x->step = info->step;
         x->skipped = info->skipped;

@@ -52,14 +52,14 @@ static void box_copy(const struct shape *s, const struct box *block, const struc
 
 /* Pieces that are no run of memory in the block are packed into staging; a sender packs all, so that
  * the block may be overwritten while they travel. */
-static void prepare_end(struct exec *x, const struct transfer *t, bool source,
-                        struct exec_transfer *r) {
+static int prepare_end(struct exec *x, const struct transfer *t, bool source,
+                       struct exec_transfer *r, struct err *err) {
     const struct shape *s = transfer_shape(x->g, t);
     struct piece *pieces;
     r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
     r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
     r->depth = source ? t->depth : 1;
-    r->works = mem_array((size_t)(r->n_pieces * r->depth), sizeof *r->works);
+    r->works = exec_make_works(x, r->n_pieces * r->depth, err);
     struct box block = exec_box(x, s, source ? t->from_place : t->to_place);
     int64_t staged = 0;
     for (int i = 0; i < r->n_pieces; i++) {
@@ -74,24 +74,26 @@ static void prepare_end(struct exec *x, const struct transfer *t, bool source,
         }
     }
     free(pieces);
+    return r->works ? 0 : -1;
 }
 
-void exec_prepare_transfers(struct exec *x) {
+int exec_prepare_transfers(struct exec *x, struct err *err) {
     size_t n = (size_t)x->g->n_transfers;
     x->sends = mem_array(n, sizeof *x->sends);
     x->recvs = mem_array(n, sizeof *x->recvs);
     for (int i = 0; i < x->g->n_transfers; i++) {
         const struct transfer *t = &x->g->transfers[i];
-        if (t->from == x->rp.stage)
-            prepare_end(x, t, true, &x->sends[i]);
-        if (t->to == x->rp.stage)
-            prepare_end(x, t, false, &x->recvs[i]);
+        if (t->from == x->rp.stage && prepare_end(x, t, true, &x->sends[i], err) < 0)
+            return -1;
+        if (t->to == x->rp.stage && prepare_end(x, t, false, &x->recvs[i], err) < 0)
+            return -1;
     }
+    return 0;
 }
 
 static void release_end(struct exec_transfer *r) {
     free(r->pieces);
-    free(r->works);
+    exec_free_works(r->works, r->n_pieces * r->depth);
 }
 
 void exec_release_transfers(struct exec *x) {
@@ -104,38 +106,50 @@ void exec_release_transfers(struct exec *x) {
 }
 
 /* Waits for the messages of one use. */
-static int wait_all(struct exec_transfer *r, int64_t use, struct err *err) {
-    struct comm_work *works = r->works + use * r->n_pieces;
+static int wait_all(struct exec *x, struct exec_transfer *r, int64_t use, struct err *err) {
+    struct exec_work *works = r->works + use * r->n_pieces;
     int rc = 0;
     for (int i = 0; i < r->n_pieces && rc == 0; i++)
-        rc = comm_wait(&works[i], err);
+        rc = exec_wait(x, &works[i], err);
     return rc;
 }
 
-/* Where staged messages of this many elements stand; notes how far into the arena they reach. */
 static float *staging(struct exec *x, int64_t at, int64_t elems) {
-    int64_t end = memory_aligned(at + dtype_size(DTYPE_f32) * elems);
-    if (elems && end > x->high_water)
-        x->high_water = end;
-    return (float *)(x->arena + at);
+    return exec_address(x, at, dtype_size(DTYPE_f32) * elems);
+}
+
+/* Between a box inside a block and the same box as dense memory. */
+static int copy_piece(struct exec *x, const struct exec_piece *p, float *block,
+                      float *dense, bool packs, struct err *err) {
+    float *box = block + p->block_offset;
+    union instr_n n = {.copy = {.elems = p->elems, .inner = p->size[p->copy_rank - 1]}};
+    union instr_src in = {.copy = {.x = packs ? box : dense}};
+    union instr_dst out = {.copy = {.y = packs ? dense : box}};
+    struct device_args args = {.copy = {.rank = p->copy_rank,
+                                        .size = p->size,
+                                        .src = packs ? p->block_stride : p->dense_stride,
+                                        .dst = packs ? p->dense_stride : p->block_stride}};
+    return device_launch(x->streams[STREAM_compute], I_copy, &n, &in, &out, &args, err);
 }
 
 /* Packs and posts; a part of the staging is free again when its last message was taken. */
-int exec_send(struct exec *x, int transfer, const float *in, struct err *err) {
+int exec_send(struct exec *x, int transfer, float *in, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     struct exec_transfer *r = &x->sends[transfer];
     int64_t use = r->uses++ % r->depth;
     float *stage =
         staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
-    if (wait_all(r, use, err) < 0)
+    if (wait_all(x, r, use, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
+        struct exec_work *w = &r->works[use * r->n_pieces + i];
         float *dense = stage + p->staging;
-        kernel_copy(p->copy_rank, p->size, in + p->block_offset, p->block_stride, dense,
-                    p->dense_stride, false);
-        if (comm_start_send(comm_world(x->comm), dense, p->elems, DTYPE_f32, p->peer,
-                            transfer, &r->works[use * r->n_pieces + i], err) < 0)
+        if (copy_piece(x, p, in, dense, true, err) < 0 ||
+            exec_before(x, STREAM_sends, w, err) < 0 ||
+            comm_start_send(x->everyone, dense, p->elems, DTYPE_f32, p->peer, transfer,
+                            &w->work, err) < 0 ||
+            exec_after(x, w, err) < 0)
             return -1;
     }
     return 0;
@@ -148,26 +162,26 @@ int exec_recv(struct exec *x, int transfer, float *out, struct err *err) {
     float *stage = staging(x, t->recv_offset, t->recv_staging);
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
+        struct exec_work *w = &r->works[i];
         float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
-        if (comm_start_recv(comm_world(x->comm), dst, p->elems, DTYPE_f32, p->peer,
-                            transfer, &r->works[i], err) < 0)
+        if (exec_before(x, STREAM_receives, w, err) < 0 ||
+            comm_start_recv(x->everyone, dst, p->elems, DTYPE_f32, p->peer, transfer,
+                            &w->work, err) < 0 ||
+            exec_after(x, w, err) < 0)
             return -1;
     }
-    if (wait_all(r, 0, err) < 0)
-        return -1;
-    for (int i = 0; i < r->n_pieces; i++) {
-        const struct exec_piece *p = &r->pieces[i];
-        if (p->staging >= 0)
-            kernel_copy(p->copy_rank, p->size, stage + p->staging, p->dense_stride,
-                        out + p->block_offset, p->block_stride, false);
-    }
-    return 0;
+    int rc = wait_all(x, r, 0, err);
+    for (int i = 0; i < r->n_pieces && rc == 0; i++)
+        if (r->pieces[i].staging >= 0)
+            rc =
+                copy_piece(x, &r->pieces[i], out, stage + r->pieces[i].staging, false, err);
+    return rc;
 }
 
 int exec_drain(struct exec *x, struct err *err) {
     for (int i = 0; i < x->g->n_transfers; i++)
         for (int64_t use = 0; use < x->sends[i].depth; use++)
-            if (wait_all(&x->sends[i], use, err) < 0)
+            if (wait_all(x, &x->sends[i], use, err) < 0)
                 return -1;
-    return 0;
+    return device_synchronize(x->streams[STREAM_compute], err);
 }

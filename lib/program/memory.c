@@ -267,7 +267,9 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     for (int64_t i = 0; i < e->buffers.n; i++)
         if (e->buffers.p[i].mem == MEM_temporaries)
             e->buffers.p[i].offset += at;
-    out->arena_bytes = at + bytes[MEM_temporaries];
+    out->scalars = at + bytes[MEM_temporaries];
+    bytes[MEM_buffers] = memory_aligned(sizeof(struct scalars));
+    out->arena_bytes = out->scalars + bytes[MEM_buffers];
     merge_gradient_reductions(e);
     for (int i = e->seg_first[SEG_UPDATE]; i < e->seg_first[SEG_COUNT]; i++)
         if (e->instrs.p[i].code == I_fill)

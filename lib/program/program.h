@@ -42,7 +42,7 @@ char segment_letter(enum segment s);
     X(optimizer)                                                                           \
     X(activations) /* kept from forward to backward, once per micro-batch in flight */     \
     X(temporaries)                                                                         \
-    X(buffers) /* staging of transfers between stages */
+    X(buffers) /* staging of transfers between stages; the scalars */
 enum memory_class {
 #define X(id) MEM_##id,
     MEMORY_CLASSES(X)
@@ -118,6 +118,7 @@ struct stage_program {
     struct param_instance *params;
     struct grad_instance *grads;
     struct state_instance *states;
+    int64_t scalars;          /* bytes from the arena's beginning of its struct scalars */
     int64_t slots;            /* micro-batches in flight */
     int64_t slot_bytes;       /* of one of them */
     int64_t bytes[MEM_COUNT]; /* by class, all slots counted */
@@ -136,6 +137,18 @@ struct program {
 /* Compiles a checked plan. NULL only for what no plan file can say (sizes that overflow). */
 struct program *program_compile(const struct plan *plan, struct err *err);
 void program_destroy(struct program *g);
+
+/* What changes from step to step or from micro-batch to micro-batch, in a block of the arena: so
+ * that instructions are the same each time that they run, and can be recorded and replayed. */
+struct scalars {
+    double loss_sum, norm_squared; /* of this rank: losses and sum_squares add to them */
+    float lr, grad_scale;
+    int64_t step;         /* of the training, from 0 */
+    int64_t updates;      /* of the parameters, with this step's */
+    int64_t first_sample; /* of the micro-batch, counted in the step's batch */
+    uint64_t seed;
+    int64_t evaluating; /* 1: no dropout */
+};
 
 /* The instructions of a segment. */
 struct span {

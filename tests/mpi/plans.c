@@ -224,8 +224,7 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
     int rc = -1;
     *out = (struct outcome){0};
     if (data && (w.x = exec_create(g, comm, data, &o, err))) {
-        exec_init(w.x);
-        rc = 0;
+        rc = exec_init(w.x, err);
         for (int s = 0; s < STEPS && rc == 0; s++) {
             struct exec_metrics m;
             w.last = s == STEPS - 1;

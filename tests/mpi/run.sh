@@ -143,6 +143,11 @@ reshards() {
     done
 }
 
+# The executor on streams that run apart.
+streams() {
+    check "streams" on 2 "$dir/exec-streams" "$work/streams"
+}
+
 # Random plans against one rank: the same ones always, and others every day.
 plans() {
     fixed=15 new=5
@@ -166,6 +171,7 @@ skips() {
 }
 
 echo "# seed of today: $today"
+streams
 reshards
 plans
 skips

@@ -63,7 +63,7 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct poison *p = ctx;
     (void)a, (void)start_s, (void)end_s;
     if (p->now && i->code == I_sum_squares)
-        p->x->norm_squared = NAN;
+        p->x->scalars->norm_squared = NAN;
 }
 
 struct outcome {
@@ -86,8 +86,7 @@ static int run(const struct program *g, struct comm *comm, const struct data *da
     struct exec *x = p.x = exec_create(g, comm, data, &o, err);
     if (!x)
         return -1;
-    exec_init(x);
-    int rc = 0;
+    int rc = exec_init(x, err);
     for (int s = 0; s < BEFORE && rc == 0; s++)
         rc = exec_step(x, &m, err);
     out->before = state_hash(x);

@@ -7,6 +7,8 @@
 
 enum { SHAPES = 4 };
 
+static struct device_stream *stream;
+
 /* Numbers by their names; "inner" divides "elems". Four sets: small and odd, one block, uneven
  * blocks, ones. */
 static int64_t number(const char *name, int shape) {
@@ -53,8 +55,9 @@ struct trial {
     union instr_n n;
     struct instr_work work;
     struct device_args args;
-    struct copy copy;
     struct matrices matrices;
+    struct scalars now;
+    int64_t size[2], stride[2]; /* of a copy */
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
 
@@ -87,27 +90,27 @@ static void begin(struct trial *t, enum opcode code, int shape) {
         if ((t->in[k] = exactly(t->work.in[k])))
             fill_operand(t, k, t->in[k]);
     int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
-    t->copy = (struct copy){
-        .rank = 2, .size = {elems / inner, inner}, .src = {inner, 1}, .dst = {inner, 1}};
     const struct matmul_n *n = &t->n.matmul;
     t->matrices = (struct matrices){
         .a = dense(n, n->m, n->k), .b = dense(n, n->k, n->n), .y = dense(n, n->m, n->n)};
-    t->args = (struct device_args){.matrices = &t->matrices,
+    t->size[0] = elems / inner;
+    t->size[1] = t->stride[0] = inner;
+    t->stride[1] = 1;
+    t->now = (struct scalars){.lr = 0.1f, .grad_scale = 1, .updates = 1, .seed = 1};
+    t->args = (struct device_args){.scalars = &t->now,
+                                   .matrices = &t->matrices,
+                                   .counts = true,
+                                   .weight = 1,
                                    .eps = 1e-5f,
                                    .scale = 0.1f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
-                                   .seed = 1,
-                                   .stream = 2,
-                                   .copy = &t->copy,
-                                   .grad_scale = 1,
-                                   .lr = 0.1f,
+                                   .copy = {2, t->size, t->stride, t->stride},
                                    .beta1 = 0.9f,
                                    .beta2 = 0.95f,
                                    .opt_eps = 1e-8f,
                                    .decay = 0.1f,
-                                   .momentum = 0.9f,
-                                   .step = 1};
+                                   .momentum = 0.9f};
 }
 
 static void end(struct trial *t) {
@@ -118,7 +121,8 @@ static void end(struct trial *t) {
 }
 
 /* Runs it; the first result takes the place of operand `over`, if that is not -1. What is added
- * to begins with numbers, all else with NaN. Results are left in t->out. */
+ * to begins with numbers, all else with NaN. Results are left in t->out. Returns what it added to
+ * the sums. */
 static double run(struct trial *t, int over) {
     union instr_src src = {{NULL}};
     union instr_dst dst = {{NULL}};
@@ -133,7 +137,9 @@ static double run(struct trial *t, int over) {
                                : NAN;
         dst.v[k] = t->out[k];
     }
-    return device_exec(t->code, &t->n, &src, &dst, &t->args);
+    if (device_launch(stream, t->code, &t->n, &src, &dst, &t->args, NULL) < 0)
+        return NAN;
+    return t->now.loss_sum + t->now.norm_squared;
 }
 
 static bool finite_results(const struct trial *t) {
@@ -176,15 +182,78 @@ static void test_shape(enum opcode code, int shape) {
     end(&t);
 }
 
-static void test_all(void) {
-    for (int c = 0; c < OPCODE_COUNT; c++)
-        for (int shape = 0; shape < SHAPES; shape++)
-            if (opcode_key((enum opcode)c) == KEY_SHAPE ||
-                opcode_key((enum opcode)c) == KEY_CURVE)
-                test_shape((enum opcode)c, shape);
+static bool adds(enum opcode code) {
+    return code == I_cross_entropy || code == I_cross_entropy_finish ||
+           code == I_sum_squares;
+}
+
+/* Losses and norms go to the scalars: on top of what is there, weighted, where they count. */
+static void test_sums(enum opcode code) {
+    struct trial t;
+    double sum[3];
+    for (int k = 0; k < 3; k++) {
+        begin(&t, code, 2);
+        t.now.loss_sum = k == 1 ? 1000 : 0;
+        t.args.counts = k < 2;
+        t.args.weight = k == 1 ? 0.5 : 1;
+        sum[k] = run(&t, -1);
+        end(&t);
+    }
+    double weight = code == I_sum_squares ? 1 : 0.5;
+    ok(sum[0] != 0 && fabs(sum[1] - (1000 + weight * sum[0])) < 1e-9 && sum[2] == 0,
+       "%s adds %g to the sum, and nothing where it does not count", opcode_name(code),
+       sum[0]);
+}
+
+static void test_opcode(enum opcode code) {
+    if (opcode_key(code) != KEY_SHAPE && opcode_key(code) != KEY_CURVE)
+        return;
+    for (int shape = 0; shape < SHAPES; shape++)
+        test_shape(code, shape);
+    if (adds(code))
+        test_sums(code);
+}
+
+/* Dropout draws anew for each step, op, seed and place in the batch, and not while evaluating. */
+static void test_dropout_scalars(void) {
+    struct trial base, other;
+    begin(&base, I_dropout, 1);
+    run(&base, -1);
+    for (int k = 0; k < 6; k++) {
+        begin(&other, I_dropout, 1);
+        other.now.step = k == 1;
+        other.now.seed += k == 2;
+        other.now.first_sample = k == 3 ? 64 : 0;
+        other.args.op = k == 4;
+        other.now.evaluating = k == 5;
+        other.args.batch_dims = 1;
+        run(&other, -1);
+        int64_t n = other.work.out[0];
+        bool equal = same(n, base.out[0], other.out[0]);
+        bool whole = same(n, other.in[0], other.out[0]);
+        ok(equal == (k == 0) && whole == (k == 5), "dropout by its scalars (%d)", k);
+        end(&other);
+    }
+    end(&base);
+}
+
+static void test_device(int threads) {
+    struct err err = {0};
+    struct device *dev = device_create(&device_backend_cpu, 0, threads, &err);
+    stream = dev ? device_stream_create(dev, &err) : NULL;
+    ok(stream != NULL, "a device with %d threads %s", threads, err.msg);
+    for (int c = 0; c < OPCODE_COUNT && stream; c++)
+        test_opcode((enum opcode)c);
+    test_dropout_scalars();
+    device_stream_destroy(stream);
+    device_destroy(dev);
 }
 
 int main(void) {
-    with_threads(test_all);
+    struct err err = {0};
+    for (int threads = 1; threads <= 2; threads++)
+        test_device(threads);
+    ok(!device_create(&device_backend_cpu, 0, 0, &err), "no threads are refused: %s",
+       err.msg);
     return done_testing();
 }

@@ -2,7 +2,7 @@
  * between them, rows and columns of one element. */
 #include "device.h"
 
-#include "device/device.h"
+#include "device/cpu.h"
 
 enum { OUTER, INNER, ROW, COLUMN, INDICES };
 
@@ -61,9 +61,9 @@ static double check(const int64_t s[5], const int *a_order, const int *b_order,
         .matmul = {.m = s[0], .n = s[1], .k = s[2], .outer = s[3], .inner = s[4]}};
     union instr_src src = {.matmul = {.a = a.x, .b = b.x}};
     union instr_dst dst = {.matmul = {.y = y.x}};
-    device_exec(I_matmul_dw, &n, &src, &dst, &args);
+    cpu_exec(I_matmul_dw, &n, &src, &dst, &args);
     double worst = error_of(&a, &b, &y, before);
-    device_exec(I_matmul, &n, &src, &dst, &args);
+    cpu_exec(I_matmul, &n, &src, &dst, &args);
     worst = fmax(worst, error_of(&a, &b, &y, NULL));
     free(a.x), free(b.x), free(y.x), free(before);
     return worst;

@@ -1,7 +1,7 @@
 /* RMS norm: values in double, gradients by central differences, split rows against whole ones. */
 #include "device.h"
 
-#include "device/device.h"
+#include "device/cpu.h"
 
 static const double eps = 1e-5;
 
@@ -47,10 +47,10 @@ static void run_whole(struct test *t) {
     union instr_n n = {.rmsnorm = {.rows = t->rows, .n = t->n}};
     union instr_src in = {.rmsnorm = {.x = t->x, .gamma = t->gamma}};
     union instr_dst out = {.rmsnorm = {.y = t->y, .stat = t->stat}};
-    device_exec(I_rmsnorm, &n, &in, &out, &args);
+    cpu_exec(I_rmsnorm, &n, &in, &out, &args);
     in.rmsnorm_bwd = (struct rmsnorm_bwd_src){t->x, t->gamma, t->stat, t->dy, NULL};
     out.rmsnorm_bwd = (struct rmsnorm_bwd_dst){t->dx, t->dgamma, NULL};
-    device_exec(I_rmsnorm_bwd, &n, &in, &out, &args);
+    cpu_exec(I_rmsnorm_bwd, &n, &in, &out, &args);
 }
 
 /* Row i by central differences, and the gradient of gamma over all rows. */
@@ -112,11 +112,11 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
         float *dy = columns(t.dy, rows, n * parts, p * n, n);
         union instr_src in = {.rmsnorm_squares = {.x = x}};
         union instr_dst out = {.rmsnorm_squares = {.squares = part}};
-        device_exec(I_rmsnorm_squares, &shape, &in, &out, &args);
+        cpu_exec(I_rmsnorm_squares, &shape, &in, &out, &args);
         kernel_accumulate(rows, part, squares);
         in.rmsnorm_bwd_sums = (struct rmsnorm_bwd_sums_src){x, t.gamma + p * n, dy, NULL};
         out.rmsnorm_bwd_sums = (struct rmsnorm_bwd_sums_dst){part, NULL};
-        device_exec(I_rmsnorm_bwd_sums, &shape, &in, &out, &args);
+        cpu_exec(I_rmsnorm_bwd_sums, &shape, &in, &out, &args);
         kernel_accumulate(rows, part, sums);
         free(x), free(dy);
     }
@@ -128,13 +128,13 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
         float *dx_want = columns(t.dx, rows, n * parts, p * n, n);
         union instr_src in = {.rmsnorm_apply = {x, t.gamma + p * n, squares, NULL}};
         union instr_dst out = {.rmsnorm_apply = {y, part, NULL}};
-        device_exec(I_rmsnorm_apply, &shape, &in, &out, &args);
+        cpu_exec(I_rmsnorm_apply, &shape, &in, &out, &args);
         for (int64_t i = 0; i < rows * n; i++)
             worst = fmax(worst, fabs(y[i] - y_want[i]));
         in.rmsnorm_bwd_apply =
             (struct rmsnorm_bwd_apply_src){x, t.gamma + p * n, part, dy, sums, NULL};
         out.rmsnorm_bwd_apply = (struct rmsnorm_bwd_apply_dst){dy, dgamma + p * n, NULL};
-        device_exec(I_rmsnorm_bwd_apply, &shape, &in, &out, &args);
+        cpu_exec(I_rmsnorm_bwd_apply, &shape, &in, &out, &args);
         for (int64_t i = 0; i < rows * n; i++)
             worst = fmax(worst, fabs(dy[i] - dx_want[i]));
         for (int64_t j = p * n; j < (p + 1) * n; j++)

@@ -122,23 +122,43 @@ static void operands(const struct bench *b, int set, union instr_src *in,
         out->v[i] = take(is_old(b->info, true, i), w->out[i], &fresh, &old);
 }
 
-/* The old operands of one set; with the first, the others too. */
-static void fill_set(const struct bench *b, int set) {
+/* Operands as they lie in memory, filled on the host: first the fresh ones, then one old set. */
+static void fill_operands(const struct bench *b, char *host) {
     const struct instr_work *w = &b->work;
-    union instr_src in;
-    union instr_dst out;
-    operands(b, set, &in, &out);
+    char *fresh = host, *old = host + part_bytes(b->info, w, false);
     for (int i = 0; i < b->info->n_in; i++) {
-        if (!in.v[i] || (set && !is_old(b->info, false, i)))
-            continue;
+        void *p = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
         if (b->info->in[i].flags & OPERAND_IDS)
-            fill_ids(in.v[i], w->in[i], w->below[i]);
+            fill_ids(p, w->in[i], w->below[i]);
         else
-            fill_floats(in.v[i], w->in[i]);
+            fill_floats(p, w->in[i]);
     }
     for (int i = 0; i < b->info->n_out; i++)
-        if (out.v[i] && (!set || is_old(b->info, true, i)))
-            fill_floats(out.v[i], w->out[i]);
+        fill_floats(take(is_old(b->info, true, i), w->out[i], &fresh, &old), w->out[i]);
+}
+
+static int upload_operands(struct bench *b, struct err *err) {
+    int64_t fresh = part_bytes(b->info, &b->work, false);
+    int64_t old = part_bytes(b->info, &b->work, true);
+    char *host = aligned_alloc(ALIGN, (size_t)(fresh + old + ALIGN));
+    if (!host)
+        return err_system(err, "no memory for %lld bytes of operands",
+                          (long long)(fresh + old));
+    fill_operands(b, host);
+    int rc = device_upload(b->stream, b->memory, host, fresh, err);
+    for (int s = 0; s < b->sets && rc == 0; s++)
+        rc = device_upload(b->stream, b->memory + fresh + s * old, host + fresh, old, err);
+    free(host);
+    return rc;
+}
+
+int bench_open(struct bench *b, int threads, struct err *err) {
+    const struct scalars now = {.lr = 1e-4f, .grad_scale = 1e-3f, .updates = 10, .seed = 1};
+    if (!(b->device = device_create(&device_backend_cpu, 0, threads, err)) ||
+        !(b->stream = device_stream_create(b->device, err)) ||
+        !(b->scalars = device_alloc(b->device, sizeof now, err)))
+        return -1;
+    return device_upload(b->stream, b->scalars, &now, sizeof now, err);
 }
 
 /* Rows of neighbouring columns, one matrix behind the other. */
@@ -163,63 +183,68 @@ int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) 
     b->next = 0;
     int64_t bytes = bench_bytes(key, b->budget);
     if (bytes > b->size) {
-        free(b->memory);
+        device_free(b->device, b->memory);
         b->size = 0;
-        b->memory = aligned_alloc(4096, (size_t)(bytes + 4095) / 4096 * 4096);
+        b->memory = device_alloc(b->device, bytes, err);
         if (!b->memory)
-            return err_system(err, "no memory for %lld bytes of operands",
-                              (long long)bytes);
+            return err_prefix(err, "operands");
         b->size = bytes;
     }
     if (key->code == I_matmul || key->code == I_matmul_dw)
         b->matrices = dense_matrices(&key->n.matmul);
     if (key->code == I_copy) {
         int64_t inner = key->n.copy.inner, rows = key->n.copy.elems / inner;
-        b->copy = (struct copy){
-            .rank = 2, .size = {rows, inner}, .src = {2 * inner, 1}, .dst = {inner, 1}};
+        memcpy(b->copy_size, (int64_t[]){rows, inner}, sizeof b->copy_size);
+        memcpy(b->copy_src, (int64_t[]){2 * inner, 1}, sizeof b->copy_src);
+        memcpy(b->copy_dst, (int64_t[]){inner, 1}, sizeof b->copy_dst);
     }
-    for (int s = 0; s < b->sets; s++)
-        fill_set(b, s);
-    return 0;
+    return upload_operands(b, err);
 }
 
 void bench_release(struct bench *b) {
-    free(b->memory);
+    device_stream_destroy(b->stream);
+    if (b->device) {
+        device_free(b->device, b->memory);
+        device_free(b->device, b->scalars);
+    }
+    device_destroy(b->device);
     *b = (struct bench){0};
 }
 
 /* ---- running ------------------------------------------------------------- */
 
-void bench_run(struct bench *b) {
+int bench_run(struct bench *b, struct err *err) {
     union instr_src in;
     union instr_dst out;
     int64_t elems = b->key.n.v[0];
     operands(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
-    struct device_args args = {.eps = 1e-5f,
+    struct device_args args = {.scalars = b->scalars,
+                               .counts = true,
+                               .weight = 1,
+                               .eps = 1e-5f,
                                .scale = 1e-3f,
                                .rate = 0.1f,
-                               .seed = 1,
-                               .stream = 1,
-                               .copy = &b->copy,
+                               .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
                                .matrices = &b->matrices,
                                .box = {.rank = 1, .size = {elems}, .whole = {elems}},
-                               .grad_scale = 1e-3f,
-                               .lr = 1e-4f,
                                .beta1 = 0.9f,
                                .beta2 = 0.95f,
                                .opt_eps = 1e-8f,
                                .decay = 0.1f,
-                               .momentum = 0.9f,
-                               .step = 10};
-    device_exec(b->key.code, &b->key.n, &in, &out, &args);
+                               .momentum = 0.9f};
+    return device_launch(b->stream, b->key.code, &b->key.n, &in, &out, &args, err);
 }
 
-static double time_burst(struct bench *b, int burst) {
+static int time_burst(struct bench *b, int burst, double *each_s, struct err *err) {
     double start = now_s();
     for (int i = 0; i < burst; i++)
-        bench_run(b);
-    return (now_s() - start) / burst;
+        if (bench_run(b, err) < 0)
+            return -1;
+    if (device_synchronize(b->stream, err) < 0)
+        return -1;
+    *each_s = (now_s() - start) / burst;
+    return 0;
 }
 
 /* The error of a median of n: 1.25 sigma / sqrt(n), and the inter-quartile range is 1.35
@@ -229,17 +254,22 @@ static bool precise(const struct limits *l, double *x, int n) {
            1.25 / 1.35 * 2 * stats_spread(x, n) / sqrt((double)n) < l->error;
 }
 
-int bench_measure(struct bench *b, const struct limits *l, struct measured *out) {
-    double x[SAMPLES_MOST], once = time_burst(b, 1), spent = once;
-    double least = l->over > 1 ? slice_s : burst_s;
+int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
+                  struct err *err) {
+    double x[SAMPLES_MOST], once, least = l->over > 1 ? slice_s : burst_s;
+    if (time_burst(b, 1, &once, err) < 0)
+        return -1;
+    double spent = once;
     if (once < least) {
-        once = time_burst(b, 3);
+        if (time_burst(b, 3, &once, err) < 0)
+            return -1;
         spent += 3 * once;
     }
     int burst = once >= least ? 1 : (int)fmin(BURST_MOST, ceil(least / fmax(once, 1e-9)));
     int n = 0;
     while (n < SAMPLES_MOST && !precise(l, x, n) && (n < 1 || spent < l->row_s)) {
-        x[n] = time_burst(b, burst);
+        if (time_burst(b, burst, &x[n], err) < 0)
+            return -1;
         spent += x[n++] * burst;
         if (interrupted())
             return 1;

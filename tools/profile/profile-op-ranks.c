@@ -44,7 +44,7 @@ static void serve(struct board *board, int threads, int64_t budget, pid_t bench_
     int64_t seen = 0;
     bool rest = true;
     signal(SIGINT, SIG_IGN); /* the terminal sends it to all: the bench decides */
-    if (kernel_init(threads, NULL) < 0)
+    if (bench_open(&b, threads, NULL) < 0)
         atomic_store(&board->failed, 1);
     while (getppid() == bench_pid) {
         int64_t order = atomic_load(&board->order);
@@ -57,7 +57,7 @@ static void serve(struct board *board, int threads, int64_t budget, pid_t bench_
             atomic_fetch_add(&board->ready, 1);
         }
         if (!rest && b.memory)
-            bench_run(&b);
+            (void)bench_run(&b, NULL);
         else
             nap();
     }

@@ -1,8 +1,7 @@
 /* profile-op.h - inside weft-profile-op: what an instruction touches, and timing it.
  *
  * The bench process times; its siblings are ranks that fill the node meanwhile. All of them
- * prepare the same instruction over buffers of their own and run it by device_exec, as the
- * executor does.
+ * prepare the same instruction over memory of their own and launch it, as the executor does.
  */
 #ifndef WEFT_PROFILE_OP_H
 #define WEFT_PROFILE_OP_H
@@ -10,6 +9,7 @@
 #include "common/err.h"
 #include "cost/enumerate.h"
 #include "cost/profile.h"
+#include "device/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,22 +32,28 @@ struct measured {
  * has left the caches when its turn comes again, as in a step. */
 struct bench {
     int64_t budget; /* bytes, set before use */
-    char *memory;
+    struct device *device;
+    struct device_stream *stream;
+    struct scalars *scalars; /* on the device */
+    char *memory;            /* on the device */
     int64_t size;
     struct instr_work work;
     const struct instr_info *info;
     struct enum_key key;
     int sets, next;
-    struct copy copy;
+    int64_t copy_size[2], copy_src[2], copy_dst[2];
     struct matrices matrices;
 };
+/* With the budget set; bench_release ends it, also after a failure. */
+int bench_open(struct bench *b, int threads, struct err *err);
 /* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
  * operand takes more; so with budget 0 the least. */
 int64_t bench_bytes(const struct enum_key *key, int64_t budget);
 int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err);
-void bench_run(struct bench *b); /* once, on the next set */
-/* 0, or 1 when interrupted. */
-int bench_measure(struct bench *b, const struct limits *l, struct measured *out);
+int bench_run(struct bench *b, struct err *err); /* once, on the next set */
+/* 0, 1 when interrupted, or -1. */
+int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
+                  struct err *err);
 void bench_release(struct bench *b);
 
 /* ---- profile-op-ranks.c: the other ranks of the node --------------------- */

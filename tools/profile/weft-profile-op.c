@@ -234,13 +234,13 @@ static int calibrate(struct tool *t, struct err *err) {
     static const struct enum_key add = {I_add, {.add = {.elems = 1 << 20}}};
     const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
     struct measured p, a;
-    if (bench_prepare(&t->bench, &product, err) < 0)
+    if (bench_prepare(&t->bench, &product, err) < 0 ||
+        bench_measure(&t->bench, &quick, &p, err) < 0)
         return -1;
-    bench_measure(&t->bench, &quick, &p);
     double flops = t->bench.work.flops;
-    if (bench_prepare(&t->bench, &add, err) < 0)
+    if (bench_prepare(&t->bench, &add, err) < 0 ||
+        bench_measure(&t->bench, &quick, &a, err) < 0)
         return -1;
-    bench_measure(&t->bench, &quick, &a);
     double ranks = (double)t->limits.over;
     t->roofline =
         (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
@@ -317,8 +317,9 @@ static int measure_row(struct tool *t, const struct row *r, struct err *err) {
     struct measured m;
     if (bench_prepare(&t->bench, &r->key, err) < 0 || ranks_run(t->ranks, &r->key, err) < 0)
         return -1;
-    if (bench_measure(&t->bench, &t->limits, &m))
-        return 1;
+    int rc = bench_measure(&t->bench, &t->limits, &m, err);
+    if (rc)
+        return rc;
     t->unsteady += m.spread > WIDE;
     struct profile_op row = {.device = t->device,
                              .instr = opcode_name(r->key.code),
@@ -388,7 +389,7 @@ static int start_device(struct tool *t, struct err *err) {
         if (!t->ranks)
             return -1;
     }
-    if (kernel_init((int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
+    if (bench_open(&t->bench, (int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
         return -1;
     note_verbose("%s: %lld ranks on this node, products by %s", t->device,
                  (long long)t->o.ranks, kernel_gemm_library());
@@ -428,7 +429,6 @@ int main(int argc, char **argv) {
     profile_close(t.profile);
     bench_release(&t.bench);
     enumeration_release(&t.keys);
-    kernel_release();
     free(t.rows);
     arr_release(&t.o.set);
     if (rc == 0)

@@ -62,6 +62,8 @@ struct run_inputs {
     int lock;              /* on the folder of --save; -1 = none here */
 };
 
+/* Of this rank: those wanted, or a fair share of its node's cores. */
+int run_threads(struct comm *comm, int64_t wanted);
 /* Opens and checks all of it, memory and outputs too, and settles the options; called by all ranks.
  * Returns 0 or -1; run_close_inputs either way. */
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,

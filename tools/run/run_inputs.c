@@ -5,6 +5,7 @@
 #include "common/file.h"
 #include "common/mem.h"
 #include "common/progress.h"
+#include "program/workspace.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -39,11 +40,28 @@ static int open_data(struct data **data, const struct model *m, const struct run
     return data_open(data, &spec, err);
 }
 
+int run_threads(struct comm *comm, int64_t wanted) {
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = wanted ? (int)wanted : cores / comm_node_size(comm);
+    return threads < 1 ? 1 : threads;
+}
+
+/* At most, with ranks in blocks on nodes that are alike. */
+static int64_t workspace(struct comm *comm, const struct program *g, int stage,
+                         int threads) {
+    int nodes = comm_nodes(comm);
+    struct cluster c = cluster_single_node((comm_size(comm) + nodes - 1) / nodes);
+    c.groups[0].nodes = nodes;
+    return workspace_of(g, stage, &c, threads).total;
+}
+
 /* Memory is promised freely and taken at the first touch, so a plan that is too large would be
  * killed in the middle of its first step, with whatever else runs there. */
-static int check_memory(struct comm *comm, const struct program *g, struct err *err) {
+static int check_memory(struct comm *comm, const struct program *g, int threads,
+                        struct err *err) {
     int stage = program_stage_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
-    double own = (double)g->stages[stage].arena_bytes;
+    double own =
+        (double)(g->stages[stage].arena_bytes + workspace(comm, g, stage, threads));
     double *node = mem_array((size_t)nodes, sizeof *node); /* bytes that each needs */
     node[comm_node(comm)] = own;
     int rc = comm_sum_double(comm_world(comm), node, nodes, err);
@@ -127,7 +145,7 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     in->about = about_run(o, in->data, ck);
     if (exec_agree(comm, rc, err) < 0)
         return -1;
-    return exec_agree(comm, check_memory(comm, g, err), err);
+    return exec_agree(comm, check_memory(comm, g, run_threads(comm, o->threads), err), err);
 }
 
 void run_close_inputs(struct run_inputs *in) {

@@ -30,13 +30,10 @@ struct loop {
     struct err output; /* the metrics cannot be written any more */
 };
 
-/* A fair share of the node's cores. A launcher may have bound this process to fewer cores than
- * its threads need; then it may use them all. */
-static int share_of_cores(struct comm *comm, int64_t wanted) {
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = wanted ? (int)wanted : cores / comm_node_size(comm);
-    if (threads < 1)
-        threads = 1;
+/* A launcher may have bound this process to fewer cores than its threads need; then it may use
+ * them all. */
+static int take_cores(struct comm *comm, int64_t wanted) {
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), threads = run_threads(comm, wanted);
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < threads) {
         CPU_ZERO(&set);
@@ -255,8 +252,7 @@ static int train(struct loop *l, struct err *err) {
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
-    exec_init(x);
-    if (ck && exec_load(x, ck, err) < 0)
+    if (exec_init(x, err) < 0 || (ck && exec_load(x, ck, err) < 0))
         return -1;
     if (l->speaks && ck)
         note("weft-run: going on from %s", checkpoint_path(ck));
@@ -266,7 +262,7 @@ static int train(struct loop *l, struct err *err) {
 }
 
 static int run(struct loop *l, const struct program *g, struct err *err) {
-    struct exec_options e = exec_options_of(l->o, share_of_cores(l->comm, l->o->threads));
+    struct exec_options e = exec_options_of(l->o, take_cores(l->comm, l->o->threads));
     struct run_trace *trace = NULL;
     int rc = 0;
     if (l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))

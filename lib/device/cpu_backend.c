@@ -1,0 +1,101 @@
+/* The CPU as a device: the synchronous case. Its streams are the order of the calls, so events
+ * have nothing to say; its memory is the host's; it records nothing. */
+#include "device/cpu.h"
+#include "device/device_backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+static int cpu_create(struct device *dev, struct err *err) {
+    return kernel_init(dev->threads, err);
+}
+
+static void cpu_destroy(struct device *dev) {
+    (void)dev;
+    kernel_release();
+}
+
+static void *cpu_alloc(struct device *dev, int64_t bytes, struct err *err) {
+    (void)dev;
+    size_t size = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
+    void *p = aligned_alloc(PAGE, size);
+    if (!p) {
+        err_system(err, "no memory for %lld bytes", (long long)bytes);
+        return NULL;
+    }
+    return memset(p, 0, size);
+}
+
+static void cpu_free(struct device *dev, void *p) {
+    (void)dev;
+    free(p);
+}
+
+static int stream_create(struct device_stream *s, struct err *err) {
+    (void)s, (void)err;
+    return 0;
+}
+
+static void stream_destroy(struct device_stream *s) {
+    (void)s;
+}
+
+static int synchronize(struct device_stream *s, struct err *err) {
+    (void)s, (void)err;
+    return 0;
+}
+
+static int event_create(struct device_event *e, struct err *err) {
+    (void)e, (void)err;
+    return 0;
+}
+
+static void event_destroy(struct device_event *e) {
+    (void)e;
+}
+
+static int event_nothing(struct device_event *e, struct device_stream *s, struct err *err) {
+    (void)e, (void)s, (void)err;
+    return 0;
+}
+
+static int copy(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                struct err *err) {
+    (void)s, (void)err;
+    memcpy(dst, src, (size_t)bytes);
+    return 0;
+}
+
+static int clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
+    (void)s, (void)err;
+    memset(p, 0, (size_t)bytes);
+    return 0;
+}
+
+static int launch(struct device_stream *s, enum opcode code, const union instr_n *n,
+                  const union instr_src *in, const union instr_dst *out,
+                  const struct device_args *args, struct err *err) {
+    (void)s, (void)err;
+    cpu_exec(code, n, in, out, args);
+    return 0;
+}
+
+const struct device_backend device_backend_cpu = {.name = "cpu",
+                                                  .host = true,
+                                                  .create = cpu_create,
+                                                  .destroy = cpu_destroy,
+                                                  .alloc = cpu_alloc,
+                                                  .free = cpu_free,
+                                                  .stream_create = stream_create,
+                                                  .stream_destroy = stream_destroy,
+                                                  .synchronize = synchronize,
+                                                  .event_create = event_create,
+                                                  .event_destroy = event_destroy,
+                                                  .event_record = event_nothing,
+                                                  .event_wait = event_nothing,
+                                                  .upload = copy,
+                                                  .download = copy,
+                                                  .clear = clear,
+                                                  .launch = launch};

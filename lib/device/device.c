@@ -1,0 +1,131 @@
+/* The calls of device.h, passed on to the backend. */
+#include "device/device.h"
+
+#include "common/mem.h"
+#include "device/device_backend.h"
+
+#include <stdlib.h>
+
+struct device *device_create(const struct device_backend *backend, int index, int threads,
+                             struct err *err) {
+    struct device *dev = mem_alloc(sizeof *dev);
+    *dev = (struct device){.backend = backend, .index = index, .threads = threads};
+    if (backend->create(dev, err) == 0)
+        return dev;
+    device_destroy(dev);
+    return NULL;
+}
+
+void device_destroy(struct device *dev) {
+    if (dev)
+        dev->backend->destroy(dev);
+    free(dev);
+}
+
+bool device_is_host(const struct device *dev) {
+    return dev->backend->host;
+}
+
+void *device_alloc(struct device *dev, int64_t bytes, struct err *err) {
+    return dev->backend->alloc(dev, bytes, err);
+}
+
+void device_free(struct device *dev, void *p) {
+    if (p)
+        dev->backend->free(dev, p);
+}
+
+/* ---- streams and events ------------------------------------------------------------------- */
+
+struct device_stream *device_stream_create(struct device *dev, struct err *err) {
+    struct device_stream *s = mem_alloc(sizeof *s);
+    s->device = dev;
+    if (dev->backend->stream_create(s, err) == 0)
+        return s;
+    device_stream_destroy(s);
+    return NULL;
+}
+
+void device_stream_destroy(struct device_stream *s) {
+    if (s)
+        s->device->backend->stream_destroy(s);
+    free(s);
+}
+
+int device_synchronize(struct device_stream *s, struct err *err) {
+    return s->device->backend->synchronize(s, err);
+}
+
+struct device_event *device_event_create(struct device *dev, struct err *err) {
+    struct device_event *e = mem_alloc(sizeof *e);
+    e->device = dev;
+    if (dev->backend->event_create(e, err) == 0)
+        return e;
+    device_event_destroy(e);
+    return NULL;
+}
+
+void device_event_destroy(struct device_event *e) {
+    if (e)
+        e->device->backend->event_destroy(e);
+    free(e);
+}
+
+int device_event_record(struct device_event *e, struct device_stream *s, struct err *err) {
+    return s->device->backend->event_record(e, s, err);
+}
+
+int device_event_wait(struct device_event *e, struct device_stream *s, struct err *err) {
+    return s->device->backend->event_wait(e, s, err);
+}
+
+/* ---- work --------------------------------------------------------------------------------- */
+
+int device_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                  struct err *err) {
+    return s->device->backend->upload(s, dst, src, bytes, err);
+}
+
+int device_download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                    struct err *err) {
+    return s->device->backend->download(s, dst, src, bytes, err);
+}
+
+int device_clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
+    return s->device->backend->clear(s, p, bytes, err);
+}
+
+int device_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
+                  const union instr_src *in, const union instr_dst *out,
+                  const struct device_args *args, struct err *err) {
+    return s->device->backend->launch(s, code, n, in, out, args, err);
+}
+
+/* ---- recordings --------------------------------------------------------------------------- */
+
+bool device_can_record(const struct device *dev) {
+    return dev->backend->record_begin != NULL;
+}
+
+int device_record_begin(struct device_stream *s, struct err *err) {
+    return s->device->backend->record_begin(s, err);
+}
+
+struct device_recording *device_record_end(struct device_stream *s, struct err *err) {
+    struct device_recording *r = mem_alloc(sizeof *r);
+    r->device = s->device;
+    if (s->device->backend->record_end(s, r, err) == 0)
+        return r;
+    device_recording_destroy(r);
+    return NULL;
+}
+
+int device_replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+    return s->device->backend->replay(r, s, err);
+}
+
+void device_recording_destroy(struct device_recording *r) {
+    if (r)
+        r->device->backend->recording_destroy(r);
+    free(r);
+}

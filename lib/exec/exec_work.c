@@ -1,0 +1,80 @@
+/* Works between ranks, in order with what computes.
+ *
+ * Works on streams (NCCL's) are ordered by events alone: a work goes behind what the compute
+ * stream was given before it, and what the compute stream is given after the wait goes behind the
+ * work. Without streams (MPI) the host is the order: it waits for the compute stream before a work
+ * starts, and for the work in exec_wait. */
+#include "exec/exec.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+void exec_free_works(struct exec_work *works, int64_t n) {
+    for (int64_t i = 0; works && i < n; i++)
+        device_event_destroy(works[i].done);
+    free(works);
+}
+
+/* With an event for each where they happen on streams. */
+struct exec_work *exec_make_works(struct exec *x, int64_t n, struct err *err) {
+    struct exec_work *w = mem_array((size_t)n, sizeof *w);
+    for (int64_t i = 0; i < n && x->on_streams; i++)
+        if (!(w[i].done = device_event_create(x->device, err))) {
+            exec_free_works(w, i);
+            return NULL;
+        }
+    return w;
+}
+
+int exec_before(struct exec *x, enum exec_stream on, struct exec_work *w, struct err *err) {
+    struct device_stream *compute = x->streams[STREAM_compute];
+    if (!x->on_streams)
+        return device_synchronize(compute, err);
+    w->work.stream = x->streams[on];
+    if (device_event_record(x->computed, compute, err) < 0)
+        return -1;
+    return device_event_wait(x->computed, w->work.stream, err);
+}
+
+int exec_after(struct exec *x, struct exec_work *w, struct err *err) {
+    return x->on_streams ? device_event_record(w->done, w->work.stream, err) : 0;
+}
+
+int exec_wait(struct exec *x, struct exec_work *w, struct err *err) {
+    if (comm_wait(&w->work, err) < 0)
+        return -1;
+    return x->on_streams ? device_event_wait(w->done, x->streams[STREAM_compute], err) : 0;
+}
+
+/* ---- collectives -------------------------------------------------------------------------- */
+
+static int start_collective(const struct exec *x, const struct instr *ins,
+                            struct comm_group *group, void *in, void *out,
+                            struct comm_work *work, struct err *err) {
+    int64_t n = ins->n.all_reduce.elems, per_rank = n / ins->n.all_reduce.parts;
+    enum dtype dtype = x->sp->buffers[ins->in.all_reduce.x].dtype;
+    switch (ins->code) {
+    case I_all_gather:
+        return comm_start_all_gather(group, in, out, per_rank, dtype, work, err);
+    case I_all_reduce: return comm_start_all_reduce(group, in, n, dtype, work, err);
+    case I_reduce_scatter:
+        return comm_start_reduce_scatter(group, in, out, per_rank, dtype, work, err);
+    case I_all_to_all:
+        return comm_start_all_to_all(group, in, out, per_rank, dtype, work, err);
+    default: return err_system(err, "not a collective");
+    }
+}
+
+/* Starts it on a work of its own; one without a number is waited for at once. */
+int exec_collective(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                    void *in, void *out, struct err *err) {
+    bool at_once = ins->work < 0;
+    struct exec_work *w = &x->works[at_once ? x->sp->n_works : ins->work];
+    w->work.progress = at_once ? COMM_PROGRESS_OFF : COMM_PROGRESS_AUTO;
+    if (exec_before(x, STREAM_collectives, w, err) < 0 ||
+        start_collective(x, ins, r->group, in, out, &w->work, err) < 0 ||
+        exec_after(x, w, err) < 0)
+        return -1;
+    return at_once ? exec_wait(x, w, err) : 0;
+}

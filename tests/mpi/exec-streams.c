@@ -1,0 +1,533 @@
+/* exec-streams.c - the executor on a device whose streams run apart, made of nothing but the
+ * headers of device and comm.
+ *
+ * The device of this test only notes what it is given. When the executor waits for it, it works
+ * off its streams in the worst orders that events allow: either what is between ranks as early as
+ * possible, or as late. Its collectives and messages (a backend of comm on streams) are done in
+ * that order too. So a wait that the executor forgot changes the training, which else has the bits
+ * of the CPU. The device can record, and its memory is not the host's.
+ *
+ * usage: mpirun -n 2 exec-streams FOLDER
+ */
+#include "comm/comm_backend.h"
+#include "common/mem.h"
+#include "device/cpu.h"
+#include "device/device_backend.h"
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3, MARKS = 2 * STEPS + 1 };
+
+/* ---- the device ----------------------------------------------------------------------------- */
+
+enum op_kind { OP_LAUNCH, OP_CLEAR, OP_UPLOAD, OP_RECORD, OP_WAIT, OP_WORK };
+
+struct event {
+    int64_t given, reached; /* how often it was recorded, and how many of those were done */
+};
+
+struct op {
+    enum op_kind kind;
+    enum opcode code;
+    union instr_n n;
+    union instr_src in;
+    union instr_dst out;
+    struct device_args args;
+    void *dst, *data; /* of clear and upload; the data are owned */
+    int64_t bytes;
+    struct event *event;
+    int64_t mark; /* of the event */
+    struct comm_work work;
+};
+
+typedef ARR(struct op) op_list;
+
+struct stream {
+    op_list ops;
+    int64_t done;
+    bool recording;
+    op_list recorded;
+};
+
+static struct {
+    bool late;   /* what is between ranks goes last, not first */
+    bool deaf;   /* waits for events are ignored: this must be seen */
+    int streams; /* made by now */
+    struct stream *stream[EXEC_STREAMS];
+    int launches, works, replays; /* given by the executor */
+    int overlapped;               /* launches given while a collective was under way */
+    int under_way;
+} fake;
+
+static struct op *give(struct device_stream *s, enum op_kind kind) {
+    struct stream *q = s->state;
+    op_list *to = q->recording ? &q->recorded : &q->ops;
+    arr_push(to, (struct op){.kind = kind});
+    return &to->p[to->n - 1];
+}
+
+static int do_work(struct comm_work *w, struct err *err) {
+    struct comm_group *world = comm_world(w->group->comm);
+    switch (w->op) {
+    case COMM_all_reduce: return comm_all_reduce(world, w->out, w->count, w->dtype, err);
+    case COMM_all_gather:
+        return comm_all_gather(world, w->in, w->out, w->count, w->dtype, err);
+    case COMM_reduce_scatter:
+        return comm_reduce_scatter(world, (void *)w->in, w->out, w->count, w->dtype, err);
+    case COMM_send:
+        return comm_send(world, w->in, w->count, w->dtype, w->peer, w->tag, err);
+    case COMM_recv:
+        return comm_recv(world, w->out, w->count, w->dtype, w->peer, w->tag, err);
+    default: return err_system(err, "%s is not expected", comm_op_name(w->op));
+    }
+}
+
+static int run_op(struct op *op, struct err *err) {
+    switch (op->kind) {
+    case OP_LAUNCH: cpu_exec(op->code, &op->n, &op->in, &op->out, &op->args); return 0;
+    case OP_CLEAR: memset(op->dst, 0, (size_t)op->bytes); return 0;
+    case OP_UPLOAD:
+        memcpy(op->dst, op->data, (size_t)op->bytes);
+        free(op->data);
+        return 0;
+    case OP_RECORD: op->event->reached = op->mark; return 0;
+    case OP_WAIT: return 0;
+    case OP_WORK: return do_work(&op->work, err);
+    }
+    return -1;
+}
+
+static bool can_go_on(const struct stream *q) {
+    if (q->done == q->ops.n)
+        return false;
+    const struct op *op = &q->ops.p[q->done];
+    return op->kind != OP_WAIT || fake.deaf || op->event->reached >= op->mark;
+}
+
+/* Works off all streams, always the first in this order that can go on. Sends go before receives,
+ * for this process does one work at a time and its peer waits for it. */
+static int work_off(struct err *err) {
+    static const enum exec_stream early[EXEC_STREAMS] = {STREAM_sends, STREAM_collectives,
+                                                         STREAM_receives, STREAM_compute};
+    static const enum exec_stream late[EXEC_STREAMS] = {
+        STREAM_compute, STREAM_sends, STREAM_collectives, STREAM_receives};
+    for (int k = 0; k < EXEC_STREAMS;) {
+        struct stream *q = fake.stream[(fake.late ? late : early)[k++]];
+        if (!can_go_on(q))
+            continue;
+        if (run_op(&q->ops.p[q->done++], err) < 0)
+            return -1;
+        k = 0;
+    }
+    for (int k = 0; k < EXEC_STREAMS; k++) {
+        if (fake.stream[k]->done < fake.stream[k]->ops.n)
+            return err_system(err, "stream %d waits for ever", k);
+        fake.stream[k]->done = fake.stream[k]->ops.n = 0;
+    }
+    return 0;
+}
+
+static int fake_create(struct device *dev, struct err *err) {
+    return kernel_init(dev->threads, err);
+}
+
+static void fake_destroy(struct device *dev) {
+    (void)dev;
+    kernel_release();
+}
+
+static void *fake_alloc(struct device *dev, int64_t bytes, struct err *err) {
+    return device_backend_cpu.alloc(dev, bytes, err);
+}
+
+static void fake_free(struct device *dev, void *p) {
+    device_backend_cpu.free(dev, p);
+}
+
+static int stream_create(struct device_stream *s, struct err *err) {
+    (void)err;
+    s->state = fake.stream[fake.streams++] = mem_alloc(sizeof(struct stream));
+    return 0;
+}
+
+static void stream_destroy(struct device_stream *s) {
+    struct stream *q = s->state;
+    arr_release(&q->ops);
+    arr_release(&q->recorded);
+    free(q);
+}
+
+static int synchronize(struct device_stream *s, struct err *err) {
+    (void)s;
+    return work_off(err);
+}
+
+static int event_create(struct device_event *e, struct err *err) {
+    (void)err;
+    e->state = mem_alloc(sizeof(struct event));
+    return 0;
+}
+
+static void event_destroy(struct device_event *e) {
+    free(e->state);
+}
+
+static int event_record(struct device_event *e, struct device_stream *s, struct err *err) {
+    struct op *op = give(s, OP_RECORD);
+    (void)err;
+    op->event = e->state;
+    op->mark = ++op->event->given;
+    return 0;
+}
+
+static int event_wait(struct device_event *e, struct device_stream *s, struct err *err) {
+    struct op *op = give(s, OP_WAIT);
+    (void)err;
+    op->event = e->state;
+    op->mark = op->event->given;
+    return 0;
+}
+
+static int upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                  struct err *err) {
+    struct op *op = give(s, OP_UPLOAD);
+    (void)err;
+    op->dst = dst;
+    op->bytes = bytes;
+    op->data = mem_alloc((size_t)bytes);
+    memcpy(op->data, src, (size_t)bytes);
+    return 0;
+}
+
+static int download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
+                    struct err *err) {
+    if (synchronize(s, err) < 0)
+        return -1;
+    memcpy(dst, src, (size_t)bytes);
+    return 0;
+}
+
+static int clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
+    struct op *op = give(s, OP_CLEAR);
+    (void)err;
+    op->dst = p;
+    op->bytes = bytes;
+    return 0;
+}
+
+static int launch(struct device_stream *s, enum opcode code, const union instr_n *n,
+                  const union instr_src *in, const union instr_dst *out,
+                  const struct device_args *args, struct err *err) {
+    struct op *op = give(s, OP_LAUNCH);
+    (void)err;
+    *op = (struct op){
+        .kind = OP_LAUNCH, .code = code, .n = *n, .in = *in, .out = *out, .args = *args};
+    fake.launches++;
+    fake.overlapped += fake.under_way > 0;
+    return 0;
+}
+
+static int record_begin(struct device_stream *s, struct err *err) {
+    struct stream *q = s->state;
+    (void)err;
+    q->recording = true;
+    return 0;
+}
+
+static int record_end(struct device_stream *s, struct device_recording *r,
+                      struct err *err) {
+    struct stream *q = s->state;
+    op_list *kept = mem_alloc(sizeof *kept);
+    (void)err;
+    *kept = q->recorded;
+    memset(&q->recorded, 0, sizeof q->recorded);
+    q->recording = false;
+    r->state = kept;
+    return 0;
+}
+
+static int replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+    op_list *kept = r->state;
+    (void)err;
+    for (int64_t i = 0; i < kept->n; i++)
+        *give(s, OP_LAUNCH) = kept->p[i];
+    fake.replays++;
+    return 0;
+}
+
+static void recording_destroy(struct device_recording *r) {
+    op_list *kept = r->state;
+    arr_release(kept);
+    free(kept);
+}
+
+static const struct device_backend apart = {.name = "apart",
+                                            .create = fake_create,
+                                            .destroy = fake_destroy,
+                                            .alloc = fake_alloc,
+                                            .free = fake_free,
+                                            .stream_create = stream_create,
+                                            .stream_destroy = stream_destroy,
+                                            .synchronize = synchronize,
+                                            .event_create = event_create,
+                                            .event_destroy = event_destroy,
+                                            .event_record = event_record,
+                                            .event_wait = event_wait,
+                                            .upload = upload,
+                                            .download = download,
+                                            .clear = clear,
+                                            .launch = launch};
+
+/* ---- what is between ranks ------------------------------------------------------------------ */
+
+static void *open_job(struct comm *comm, void *arg, struct err *err) {
+    (void)arg, (void)err;
+    return comm;
+}
+
+static void close_job(void *job) {
+    (void)job;
+}
+
+static int open_groups(void *job, struct comm_group **groups, int n, struct err *err) {
+    for (int i = 0; i < n; i++)
+        if (groups[i] && groups[i]->n != comm_size(job))
+            return err_system(err, "groups of all ranks only");
+    return 0;
+}
+
+static void close_group(struct comm_group *group) {
+    (void)group;
+}
+
+/* On the CPU's streams it is done at once, on the fake ones in its turn. */
+static int start(struct comm_work *work, struct err *err) {
+    work->state = WORK_STARTED;
+    if (work->stream->device->backend == &device_backend_cpu)
+        return do_work(work, err);
+    give(work->stream, OP_WORK)->work = *work;
+    fake.works++;
+    fake.under_way += work->op == COMM_all_reduce;
+    return 0;
+}
+
+static int wait_given(struct comm_work *work, struct err *err) {
+    (void)err;
+    if (work->state == WORK_STARTED && work->op == COMM_all_reduce)
+        fake.under_way--;
+    work->state = WORK_NONE;
+    return 0;
+}
+
+static const struct comm_backend on_streams = {.name = "apart",
+                                               .streams = true,
+                                               .open = open_job,
+                                               .close = close_job,
+                                               .open_groups = open_groups,
+                                               .close_group = close_group,
+                                               .start = start,
+                                               .wait = wait_given};
+
+/* ---- training ------------------------------------------------------------------------------- */
+
+static const char *folder; /* of checkpoints */
+
+struct result {
+    double mark[MARKS]; /* losses, norms, validation loss */
+    float *params;      /* and what follows them in the arena: gradients, optimizer */
+    int64_t bytes;
+};
+
+static int read_back(struct exec *x, struct result *out, struct err *err) {
+    out->bytes = x->sp->bytes[MEM_parameters] + x->sp->bytes[MEM_gradients] +
+                 x->sp->bytes[MEM_optimizer];
+    out->params = mem_alloc((size_t)out->bytes);
+    return device_download(x->streams[STREAM_compute], out->params, x->arena, out->bytes,
+                           err);
+}
+
+static int go_on(void *ctx, struct err *err) {
+    (void)ctx, (void)err;
+    return 0;
+}
+
+/* What was saved is there again in a fresh executor. */
+static int save_and_load(struct exec **x, struct err *err) {
+    const struct checkpoint_info about = {.run = 1};
+    const struct program *g = (*x)->g;
+    struct exec_options o = (*x)->opt;
+    struct comm *comm = (*x)->comm;
+    const struct data *data = (*x)->data;
+    struct checkpoint *ck = NULL;
+    char *path = NULL;
+    if (exec_save(*x, folder, &about, 1, err) != 0)
+        return -1;
+    exec_destroy(*x);
+    fake.streams = 0;
+    *x = exec_create(g, comm, data, &o, err);
+    int rc = *x && checkpoint_latest(folder, &path, err) > 0 ? 0 : -1;
+    if (rc == 0)
+        rc = checkpoint_open(&ck, path, err);
+    if (rc == 0)
+        rc = exec_load(*x, ck, err);
+    checkpoint_close(ck);
+    free(path);
+    return rc;
+}
+
+static int train(const struct program *g, struct comm *comm, struct data *data,
+                 const struct device_backend *device, struct result *out, struct err *err) {
+    struct exec_options o = exec_defaults();
+    o.device = device;
+    o.warmup = 0;
+    o.clip = 0.5;
+    struct exec *x = exec_create(g, comm, data, &o, err);
+    int rc = x ? exec_init(x, err) : -1;
+    for (int s = 0; s < STEPS && rc == 0; s++) {
+        struct exec_metrics m;
+        rc = exec_step(x, &m, err);
+        out->mark[2 * s] = m.loss;
+        out->mark[2 * s + 1] = m.grad_norm;
+    }
+    if (rc == 0)
+        rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
+    if (rc == 0)
+        rc = exec_drain(x, err);
+    if (rc == 0)
+        rc = save_and_load(&x, err);
+    if (rc == 0)
+        rc = read_back(x, out, err);
+    exec_destroy(x);
+    return rc;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static int tap_count, tap_failed;
+
+static void ok(int good, const char *plan, const char *name, int rank) {
+    tap_count++;
+    tap_failed += !good;
+    if (rank == 0 || !good)
+        printf("%sok %d - %s: %s\n", good ? "" : "not ", tap_count, plan, name);
+    fflush(stdout);
+}
+
+/* The device afresh; what it records is a copy of the backend that also can. */
+static int train_apart(const struct program *g, struct comm *comm, struct data *data,
+                       bool late, bool deaf, bool records, struct result *out,
+                       struct err *err) {
+    struct device_backend backend = apart;
+    memset(&fake, 0, sizeof fake);
+    fake.late = late;
+    fake.deaf = deaf;
+    if (records) {
+        backend.record_begin = record_begin;
+        backend.record_end = record_end;
+        backend.replay = replay;
+        backend.recording_destroy = recording_destroy;
+    }
+    return train(g, comm, data, &backend, out, err);
+}
+
+static bool equal(const struct result *a, const struct result *b) {
+    return !memcmp(a->mark, b->mark, sizeof a->mark) &&
+           !memcmp(a->params, b->params, (size_t)a->bytes);
+}
+
+static void must(struct comm *comm, int rc, const struct err *err) {
+    if (rc < 0)
+        comm_abort(comm, err_report(err, "exec-streams"));
+}
+
+/* Every rank sees its own part of the difference. */
+static bool any_differs(struct comm *comm, bool same) {
+    struct err err = {0};
+    double differs = !same;
+    must(comm, comm_max_double(comm_world(comm), &differs, 1, &err), &err);
+    return differs > 0;
+}
+
+static void check_orders(const struct program *g, struct comm *comm, struct data *data,
+                         const char *name, const struct result *cpu) {
+    static const char *const what[4] = {"works early: the bits of the CPU",
+                                        "works late: the bits of the CPU",
+                                        "works early, recorded: the bits of the CPU",
+                                        "works late, recorded: the bits of the CPU"};
+    struct err err = {0};
+    int launches[4];
+    for (int k = 0; k < 4; k++) {
+        struct result r = {0};
+        must(comm, train_apart(g, comm, data, k & 1, false, k > 1, &r, &err), &err);
+        ok(equal(cpu, &r), name, what[k], comm_rank(comm));
+        launches[k] = fake.launches;
+        free(r.params);
+        if (k == 3)
+            ok(fake.replays > 0 && launches[3] < launches[1] / 2, name,
+               "and what is replayed is not launched again", comm_rank(comm));
+    }
+}
+
+static void check_plan(const char *text, const char *name, struct comm *comm) {
+    struct err err = {0};
+    json_error_t where;
+    json_t *doc = json_loads(text, 0, &where);
+    struct plan *plan = plan_from_json(doc, &err);
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    struct data *data = NULL;
+    struct data_spec spec = {.source = "synthetic",
+                             .validation = 0.1,
+                             .seed = 7,
+                             .kind = DATA_TOKENS,
+                             .seq = 8,
+                             .vocab = 256};
+    must(comm, g ? data_open(&data, &spec, &err) : -1, &err);
+    struct result cpu = {0}, r = {0};
+    must(comm, train(g, comm, data, NULL, &cpu, &err), &err);
+    check_orders(g, comm, data, name, &cpu);
+    if (g->n_stages == 1) { /* messages in a wrong order would wait for ever */
+        must(comm, train_apart(g, comm, data, false, true, false, &r, &err), &err);
+        ok(any_differs(comm, equal(&cpu, &r)), name,
+           "without the waits it is another training", comm_rank(comm));
+    }
+    if (plan->overlap)
+        ok(fake.works > 0 && fake.overlapped > 0, name,
+           "launches are given while collectives are under way", comm_rank(comm));
+    free(cpu.params);
+    free(r.params);
+    data_close(data);
+    program_destroy(g);
+    plan_destroy(plan);
+    json_decref(doc);
+}
+
+#define GPT(sizes)                                                                         \
+    "{\"format\": \"weft-plan/1\", \"model\": \"gpt:nano\", \"batch\": 8, "                \
+    "\"set\": \"layers=2,hidden=24,heads=2,seq=8" sizes "\", \"micro_batch\": 2, "
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    struct comm_options options = COMM_OPTIONS_DEFAULT;
+    options.backend = &on_streams;
+    struct comm *comm = comm_create(&argc, &argv, &options, &err);
+    if (!comm || argc < 2)
+        return err_report(&err, "exec-streams");
+    folder = argv[1];
+    /* layer.0, which both ranks do whole, parts the gradients into two reductions. */
+    check_plan(
+        GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "
+                            "\"batch\"}, \"except\": [{\"ops\": \"layer.0.*\", \"layout\": {}}]}]}",
+        "overlapped", comm);
+    check_plan(GPT("") "\"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}, "
+                       "\"zero\": 1}]}",
+               "zero", comm);
+    check_plan(GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
+               "pipeline", comm);
+    if (comm_rank(comm) == 0)
+        printf("1..%d\n", tap_count);
+    comm_destroy(comm);
+    return tap_failed ? EXIT_NO : EXIT_DONE;
+}
