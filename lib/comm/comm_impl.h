@@ -1,7 +1,7 @@
 /* comm_impl.h - what the files of comm itself and of its MPI backend share; nobody else
  * includes it.
  *
- * The idea in one picture. Every rank owns shared pieces (shared.h below) that its node
+ * The idea in one picture. Every rank owns shared pieces (comm_shared.c) that its node
  * peers have mapped: the arenas with the tensors, and one piece with an alarm and lanes. A
  * group takes one lane of each member. A lane has a counter of arrivals (the meeting), a
  * place to post where a buffer lies, and a few kilobytes for small messages; posts and small

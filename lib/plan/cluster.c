@@ -73,6 +73,7 @@ double cluster_flops(const struct cluster *c, enum cluster_dtype type, int64_t f
 
 /* ---- levels ------------------------------------------------------------------------ */
 
+/* Levels inside a node are counted first, then those between nodes, whose units are runs of nodes. */
 bool cluster_unit(const struct cluster *c, int64_t rank, int k, struct cluster_unit *out) {
     const struct cluster_group *g = cluster_group_of(c, rank);
     if (k < g->n_links) {

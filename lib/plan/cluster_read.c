@@ -26,6 +26,7 @@ static int push_link(struct cluster_link *list, int *n, struct cluster_link l,
     return 0;
 }
 
+/* One level; `open` is the last one of its kind, which has no size since it holds all. */
 static int read_link(struct cluster_link *l, const json_t *v, const char *unit, bool open,
                      struct err *err) {
     const char *level = "";
@@ -145,6 +146,7 @@ static int read_level(int64_t count[WORDS], int *at, const char *text, struct er
     return 0;
 }
 
+/* "rack:2 node:4 switch:2 gpu:4": levels without a number of their own have one unit. */
 static int read_synthetic(struct cluster *c, const char *text, struct err *err) {
     char buf[256];
     int64_t n[WORDS] = {1, 1, 1, 0};
@@ -240,6 +242,7 @@ static int read_group(struct cluster_group *g, const json_t *v, const json_t *li
     return read_inside(g, own, links, err);
 }
 
+/* The long form: groups of nodes that differ. */
 static int read_groups(struct cluster *c, const json_t *doc, const json_t *links,
                        struct err *err) {
     json_t *groups;
@@ -271,6 +274,7 @@ static int read_equal(struct cluster *c, const json_t *doc, const json_t *links,
     return read_inside(g, NULL, links, err);
 }
 
+/* What is inside nodes, then the levels between all of them. */
 static int read_document(struct cluster *c, const json_t *doc, struct err *err) {
     const json_t *links = json_object_get(doc, "links");
     bool groups = json_object_get(doc, "groups");
@@ -334,6 +338,7 @@ static void write_device(json_t *o, const struct cluster_group *g) {
     set_number(o, "latency_us", g->latency_us);
 }
 
+/* The short form where all nodes are alike, so that a plan stays readable. */
 json_t *cluster_to_json(const struct cluster *c) {
     json_t *doc = json_object(), *links = json_array(), *groups = json_array();
     bool several = c->n_groups > 1;

@@ -71,6 +71,7 @@ static double step_elems(enum convert_kind kind, double before, double after, do
     return 0;
 }
 
+/* Appends a step and brings placement, sizes and cost up to date. */
 static void add_step(struct path *p, enum convert_kind kind, unsigned axes, int from,
                      int to) {
     enum {
@@ -187,6 +188,8 @@ static void foresee(const struct path *p, struct gather *g, unsigned out) {
     g->shrinks = mesh_group_size(p->mesh, cut);
 }
 
+/* What a gather on axis d of the tensor would take: the innermost mesh axes that have to leave it, and
+ * those after them that no other axis waits for. */
 static struct gather gather_on(const struct path *p, int d) {
     unsigned out = leaving(p, d), axes = innermost(out), rest = out & ~axes;
     struct gather g = {.d = d, .shrinks = 1};
@@ -253,6 +256,7 @@ static void sum_or_gather(struct path *p) {
         add_step(p, CONVERT_all_gather, g.axes, g.d, PLACE_REPLICATE);
 }
 
+/* First what is free or scattered, then what moves; gathers only where nothing else can be done. */
 int convert_path(const struct mesh *mesh, const struct extents *x, struct placement from,
                  struct placement to, struct convert_step steps[CONVERT_MAX_STEPS],
                  double *cost) {

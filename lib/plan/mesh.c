@@ -78,6 +78,7 @@ static const char *parse_axis(const char *p, char name[MESH_MAX_NAME], long *siz
     return *end && *end != ' ' ? NULL : end;
 }
 
+/* "dp:2 tp:4". The product is bounded as it grows, so that it cannot overflow. */
 int mesh_parse(const char *text, int64_t max_devices, struct mesh *mesh, struct err *err) {
     *mesh = (struct mesh){0};
     int64_t devices = 1;

@@ -29,6 +29,8 @@ static bool in_set(const char *p, size_t n, long value) {
     return false;
 }
 
+/* "*" matches any text. On a mismatch the last star takes one character more: no recursion, and at
+ * most length times length steps. */
 static bool glob(const char *p, const char *p_end, const char *s, const char *s_end) {
     const char *star = NULL, *mark = NULL;
     while (s < s_end) {

@@ -129,6 +129,7 @@ static int check_tensor(const struct model *m, const struct model_op *op,
     return 0;
 }
 
+/* No whole dim may be split, and every tensor of the op must be divisible. */
 int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
                  const struct layout *l, int64_t batch, struct err *err) {
     for (int a = 0; a < mesh->n_axes; a++) {

@@ -37,6 +37,7 @@ int64_t plan_micro_batches(const struct plan *p) {
     return p->batch / p->micro_batch;
 }
 
+/* Stages of consecutive ops, as the search makes them; nothing is split. */
 struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
     struct arena arena = {0};
     struct plan *p = arena_alloc(&arena, sizeof *p);
@@ -70,6 +71,7 @@ void plan_destroy(struct plan *p) {
     arena_release(&arena); /* p itself lives in it */
 }
 
+/* Layouts fit, and what the stage needs is made in it or before it. */
 static int check_stage(const struct plan *p, int s, struct err *err) {
     const struct stage *st = &p->stages[s];
     const struct model *m = p->model;
@@ -113,6 +115,7 @@ static int check_size(const struct plan *p, struct err *err) {
     return 0;
 }
 
+/* Also numbers the ranks: stages have them one after the other. */
 int plan_check(struct plan *p, struct err *err) {
     if (p->micro_batch < 1 || p->batch < 1 || p->batch % p->micro_batch)
         return err_input(err, "micro_batch: %lld does not divide the batch of %lld samples",

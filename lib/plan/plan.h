@@ -37,7 +37,7 @@ struct stage {
     struct layout *layouts; /* [n_ops] */
     bool *recompute;        /* [n_ops]: the result is not kept for the backward pass */
     bool regather; /* what is gathered forward is gathered again backward, not kept */
-    int zero; /* 0 or 1: optimizer state sharded where the parameter is replicated */
+    int zero;      /* 0 or 1: optimizer state sharded where the parameter is replicated */
 };
 
 struct plan {

@@ -45,6 +45,7 @@ static int choose_dim(const struct model *m, const struct op_space *space, const
     return 0;
 }
 
+/* The op's layout from "layout": on each axis the first of the listed dims that the op has. */
 static int apply_layout(const struct model *m, const struct mesh *mesh,
                         const json_t *layout, const struct model_op *op, struct layout *out,
                         struct err *err) {
@@ -96,6 +97,7 @@ static bool inside_block(const struct model *m, int op) {
     return b >= 0 && m->blocks[b].end_op != op + 1;
 }
 
+/* "all" spares the last op of each block: its result is what the next block begins with. */
 static int read_recompute(const struct plan *p, struct stage *st, const json_t *v,
                           struct err *err) {
     const struct model *m = p->model;
@@ -143,6 +145,7 @@ static int read_exceptions(const struct plan *p, struct stage *st, const json_t 
     return 0;
 }
 
+/* The stage's layout holds for all of its ops, then exceptions replace it for some. */
 static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
@@ -227,6 +230,7 @@ static int fill_stages(struct plan *p, struct err *err) {
     return 0;
 }
 
+/* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     const char *schedule = "1f1b", *optimizer = "adamw";
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
@@ -251,6 +255,7 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     return 0;
 }
 
+/* Read last: it must have devices enough for the stages. */
 static int read_cluster(struct plan *p, const json_t *doc, struct err *err) {
     struct cluster c;
     if (!doc)

@@ -198,6 +198,7 @@ struct groups {
     ARR(struct group) list;
 };
 
+/* Counts the layouts that ops of the same place have, for the choice of the stage's defaults. */
 static void group_ops(const struct plan *p, const struct stage *st, struct groups *g) {
     int *head =
         mem_array((size_t)p->model->n_places, sizeof *head); /* 1 + group, 0 = none */
@@ -330,6 +331,7 @@ static bool follows(const struct preference *defaults, const struct mesh *mesh,
     return true;
 }
 
+/* One entry per layout that differs from the defaults, with patterns for all ops that have it. */
 static json_t *exceptions_json(const struct plan *p, const struct stage *st,
                                const struct preference *defaults) {
     ARR(struct named_layout) layouts = {0};
@@ -378,6 +380,7 @@ static void set_unless_empty(json_t *obj, const char *key, json_t *v) {
         json_object_set_new(obj, key, v);
 }
 
+/* Keys that say nothing beyond their default are left out. */
 static json_t *stage_json(const struct plan *p, const struct stage *st) {
     json_t *obj = json_object();
     char mesh[MESH_MAX_AXES * 32];
@@ -396,6 +399,7 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
     return obj;
 }
 
+/* Shipped models by name; any other whole, so that everything needed to run is in the file. */
 json_t *plan_to_json(const struct plan *p) {
     const struct model *m = p->model;
     json_t *doc = json_object(), *stages = json_array();

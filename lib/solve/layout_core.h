@@ -34,7 +34,7 @@ struct lay_pick {
 
 struct lay_var {
     int k;         /* number of values; 0 = the variable is gone */
-    int64_t *cost; /* (k) LAY_INF = value removed, until lay_core_compact */
+    int64_t *cost; /* (k) LAY_INF = value removed, until compacted */
     ARR(int) adj;  /* edges; dead ones are dropped lazily */
     ARR(struct lay_seg) seg;
     ARR(struct lay_pick) pick;

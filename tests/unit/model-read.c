@@ -142,8 +142,7 @@ static void test_repeats_refused(void) {
         strcat(text, "]}");
     snprintf(deep, sizeof deep, MODEL(SIZES, WTE "%s"), text);
     struct err err = {0};
-    ok(!model_of(deep, NULL, &err) &&
-           strstr(err.msg, "blocks are nested more than 8 deep"),
+    ok(!model_of(deep, NULL, &err) && strstr(err.msg, "blocks are nested more than 8 deep"),
        "refuses: %s", err.msg);
 }
 

@@ -88,8 +88,9 @@ static void print_found(const char *path, const struct program *g) {
     struct cluster c = plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
     int threads = o.threads ? (int)o.threads : 1;
     printf("%s: %d rank%s, %d stage%s, %d transfer%s: no fault found\n",
-           strcmp(path, "-") ? path : "standard input", plan->devices, plural(plan->devices),
-           g->n_stages, plural(g->n_stages), g->n_transfers, plural(g->n_transfers));
+           strcmp(path, "-") ? path : "standard input", plan->devices,
+           plural(plan->devices), g->n_stages, plural(g->n_stages), g->n_transfers,
+           plural(g->n_transfers));
     for (int s = 0; s < g->n_stages; s++)
         printf("stage %d: %.1f MiB a rank, and up to %.1f MiB of workspace\n", s,
                (double)g->stages[s].arena_bytes / (1 << 20),
