@@ -8,7 +8,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 jq -n '{format: "weft-plan/1", model: "gpt:1.3B", set: "layers=1024", batch: 16384,
         micro_batch: 4, stages: [range(64) | {
-            ops: ((if . == 0 then ["wte", "wpe", "drop"] else [] end)
+            ops: ((if . == 0 then ["wte", "wpe"] else [] end)
                   + ["layer.\(16 * .)-\(16 * . + 15)"]
                   + (if . == 63 then ["ln", "head", "loss"] else [] end)),
             mesh: "dp:2 tp:8", layout: {dp: "batch", tp: ["heads", "ffn", "vocab"]}}]}' \
