@@ -44,8 +44,8 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
                          const struct data *data, const struct exec_options *opt,
                          struct err *err) {
     if (comm_size(comm) != g->plan->devices) {
-        err_input(err, "the plan is for %d ranks, the job has %d", g->plan->devices,
-                  comm_size(comm));
+        err_input(err, "the plan is for %d rank%s, the job has %d", g->plan->devices,
+                  g->plan->devices == 1 ? "" : "s", comm_size(comm));
         err_hint(err, "mpirun -n %d", g->plan->devices);
         return NULL;
     }

@@ -89,7 +89,7 @@ is "$status $(jq -s 'map(.step)' -c out)" '0 [9]' 'and under another number of r
 jq '.set = "layers=2,hidden=48,heads=4,seq=8"' one.json >other.json
 refuses 1 3 'ck/step-00000008: .*a model gpt that differs' 'a plan for another model' -- --resume ck other.json
 echo '{"format":"weft-plan/1","model":"mlp:mnist","set":"hidden=16","batch":4,"stages":[{}]}' >mlp.json
-refuses 2 3 'the plan is for 1 ranks' 'more ranks than devices' -- mlp.json
+refuses 2 3 'the plan is for 1 rank,' 'more ranks than devices' -- mlp.json
 refuses 1 3 'ck/step-00000008: .*model gpt, expected mlp' 'or for another family' -- --resume ck mlp.json
 refuses 1 2 'seed 5: the checkpoint' 'another seed' -- --resume ck --seed 5 one.json
 cp -r ck torn
@@ -98,6 +98,12 @@ refuses 1 3 'torn/step-00000008/rank-0000.safetensors: ' 'a torn checkpoint' -- 
 cp -r ck rotten
 printf X | dd of=rotten/step-00000008/rank-0000.safetensors bs=1 seek=100000 conv=notrunc 2>err
 refuses 2 3 'rotten/step-00000008/rank-0000.safetensors: .*checksum' 'a flipped byte' -- --resume rotten two.json
+
+# ---- images of rows and columns ---------------------------------------------------------------------
+jq -n --arg m "$WEFT_ROOT/tests/models/patches.json" \
+    '{format: "weft-plan/1", model: $m, batch: 4, stages: [{}]}' >patches.json
+run 1 -n 2 patches.json
+is "$status $(jq -s 'map(.loss != null)' -c out)" '0 [true,true]' 'a sample is all of its pixels'
 
 # ---- wrong plans -----------------------------------------------------------------------------
 refuses 2 3 'nowhere.json: No such file' 'a missing plan' -- nowhere.json

@@ -33,7 +33,8 @@ static int open_data(struct data **data, const struct model *m, const struct run
             spec.vocab = classes;
         } else if (t->source == DATA_IMAGE) {
             spec.kind = DATA_IMAGES;
-            spec.pixels = m->dims[t->shape.dim[1]].size;
+            struct extents one = model_extents(m, &t->shape, 1);
+            spec.pixels = extents_count(&one);
             spec.classes = classes;
         }
     }
