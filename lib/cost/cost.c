@@ -16,13 +16,12 @@ void cost_init(struct cost *c, const struct cost_provider *provider,
 
 void cost_forget(struct cost *c) {
     c->n_missing = 0;
-    if (c->slots)
-        memset(c->slots, 0, sizeof *c->slots * (size_t)c->n_slots);
+    hashtable_clear(&c->missing_table);
 }
 
 void cost_release(struct cost *c) {
     free(c->missing);
-    free(c->slots);
+    hashtable_release(&c->missing_table);
     for (int i = 0; i < COST_LINKS; i++)
         free(c->links[i]);
     *c = (struct cost){0};
@@ -41,7 +40,7 @@ static struct cost_time ask_comm(struct cost *c, const struct comm_question *q) 
                               : c->provider->kind->collective(c->provider, q);
     if (t.from == COST_UNKNOWN)
         cost_note_missing(
-            c, &(struct cost_key){.code = q->code,
+            c, &(struct cost_key){.instr.code = q->code,
                                   .group = q->group,
                                   .comm = {q->size, q->stride, q->link.cross, q->bytes}});
     return t;
@@ -52,11 +51,9 @@ static struct cost_time ask_op(struct cost *c, int group, enum opcode code,
     struct cost_time t = {0};
     if (c->provider)
         t = c->provider->kind->op(c->provider, &(struct op_question){group, code, n});
-    if (t.from == COST_UNKNOWN) {
-        struct cost_key key = {.code = code, .group = group};
-        memcpy(&key.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
-        cost_note_missing(c, &key);
-    }
+    if (t.from == COST_UNKNOWN)
+        cost_note_missing(c,
+                          &(struct cost_key){.instr = instr_key(code, n), .group = group});
     return t;
 }
 

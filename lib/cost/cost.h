@@ -16,6 +16,7 @@
 #ifndef WEFT_COST_H
 #define WEFT_COST_H
 
+#include "common/hashtable.h"
 #include "cost/provider.h"
 
 /* What a collective, or a send (which stands for p2p), is keyed by. */
@@ -25,13 +26,10 @@ struct comm_key {
 
 /* A key that the provider lacks. */
 struct cost_key {
-    enum opcode code;
-    int group; /* of the cluster: on which devices */
-    union {
-        union instr_n n;      /* of an instruction that computes; numbers it lacks are 0 */
-        struct comm_key comm; /* of one that communicates */
-    };
-    int64_t count; /* how often it was asked for */
+    struct instr_key instr; /* of one that communicates the opcode alone */
+    struct comm_key comm;   /* of one that computes all 0 */
+    int group;              /* of the cluster: on which devices */
+    int64_t count;          /* how often it was asked for */
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
@@ -41,8 +39,7 @@ struct cost {
     struct cluster cluster;
     struct cost_key *missing; /* in the order of first need */
     int64_t n_missing, cap_missing;
-    int64_t *slots; /* hash table over missing: index + 1, or 0 */
-    int64_t n_slots;
+    struct hashtable missing_table; /* over missing */
     struct cost_links {
         int first_rank; /* of the stage that the answers below are about */
         struct mesh mesh;

@@ -1,4 +1,4 @@
-/* What the provider did not know: an array in the order of first need with an open-addressing
+/* What the provider did not know: an array in the order of first need with a hash
  * table over it, so that 60,000 misses of 12 shapes stay 12 entries; and the message and the
  * commands that it becomes. */
 #include "common/mem.h"
@@ -10,58 +10,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool key_equal(const struct cost_key *a, const struct cost_key *b) {
-    return a->code == b->code && a->group == b->group && !memcmp(&a->n, &b->n, sizeof a->n);
-}
-
-/* The slot of a key: its own or the free one where it belongs. */
-static int64_t *find_slot(const struct cost *c, const struct cost_key *k) {
-    uint64_t h = hash_bytes(&k->n, sizeof k->n, (uint64_t)k->code);
-    for (;; h++) {
-        int64_t *slot = &c->slots[h & (uint64_t)(c->n_slots - 1)];
-        if (!*slot || key_equal(&c->missing[*slot - 1], k))
-            return slot;
-    }
-}
-
-static void grow(struct cost *c) {
-    free(c->slots);
-    c->n_slots = c->n_slots ? 2 * c->n_slots : 64;
-    c->slots = mem_array((size_t)c->n_slots, sizeof *c->slots);
-    c->cap_missing = c->n_slots / 2;
-    c->missing = mem_grow(c->missing, (size_t)c->cap_missing, sizeof *c->missing);
-    for (int64_t i = 0; i < c->n_missing; i++)
-        *find_slot(c, &c->missing[i]) = i + 1;
+static bool same_key(const void *missing, int64_t i, const void *key) {
+    const struct cost_key *a = (const struct cost_key *)missing + i, *b = key;
+    return instr_key_equal(&a->instr, &b->instr) && a->group == b->group &&
+           !memcmp(&a->comm, &b->comm, sizeof a->comm);
 }
 
 void cost_note_missing(struct cost *c, const struct cost_key *k) {
-    if (c->n_missing == c->cap_missing)
-        grow(c);
-    int64_t *slot = find_slot(c, k);
-    if (!*slot) {
-        c->missing[c->n_missing] = *k;
-        *slot = ++c->n_missing;
+    uint64_t h = hash_bytes(&k->comm, sizeof k->comm, instr_key_hash(&k->instr));
+    int64_t i = hashtable_put(&c->missing_table, h, same_key, c->missing, k);
+    if (i == c->n_missing) {
+        if (i == c->cap_missing) {
+            c->cap_missing = i ? 2 * i : 16;
+            c->missing = mem_grow(c->missing, (size_t)c->cap_missing, sizeof *k);
+        }
+        c->missing[c->n_missing++] = *k;
     }
-    c->missing[*slot - 1].count++;
+    c->missing[i].count++;
 }
 
 /* ---- reporting --------------------------------------------------------------------- */
 
 bool cost_key_is_comm(const struct cost_key *k) {
-    return opcode_key(k->code) == KEY_COMM || opcode_key(k->code) == KEY_P2P;
+    return opcode_key(k->instr.code) == KEY_COMM || opcode_key(k->instr.code) == KEY_P2P;
 }
 
 char *cost_key_format(const struct cost_key *k, char *buf, size_t n) {
     if (cost_key_is_comm(k)) {
         snprintf(buf, n, "%s size=%lld stride=%lld %s %lld",
-                 k->code == I_send ? "p2p" : opcode_name(k->code), (long long)k->comm.size,
-                 (long long)k->comm.stride, k->comm.cross ? "cross" : "node",
-                 (long long)k->comm.bytes);
+                 k->instr.code == I_send ? "p2p" : opcode_name(k->instr.code),
+                 (long long)k->comm.size, (long long)k->comm.stride,
+                 k->comm.cross ? "cross" : "node", (long long)k->comm.bytes);
         return buf;
     }
     char shape[128];
-    snprintf(buf, n, "%s %s", opcode_name(k->code),
-             instr_shape_format(k->code, &k->n, shape, sizeof shape));
+    snprintf(buf, n, "%s %s", opcode_name(k->instr.code),
+             instr_shape_format(k->instr.code, &k->instr.n, shape, sizeof shape));
     return buf;
 }
 

@@ -7,8 +7,8 @@
  * curves; their ranges follow from the sizes of tensors and parameters. */
 #include "cost/enumerate.h"
 
+#include "common/hashtable.h"
 #include "common/mem.h"
-#include "common/rng.h"
 #include "cost/estimate.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ struct range {
 };
 
 struct collector {
-    struct enum_key *table; /* open addressing; code = OPCODE_COUNT is free */
-    int64_t mask, used;
+    ARR(struct instr_key) keys; /* no two alike */
+    struct hashtable table;     /* over keys */
     struct range elems[OPCODE_COUNT], inner[OPCODE_COUNT];
     int64_t max_devices;
 };
@@ -39,36 +39,14 @@ bool enumerate_factor(int64_t factor, int64_t max_devices) {
 
 /* ---- what programs hold -------------------------------------------------- */
 
-static struct enum_key *find_slot(const struct collector *c, const struct enum_key *key) {
-    uint64_t h = hash_bytes(&key->n, sizeof key->n, (uint64_t)key->code);
-    for (uint64_t i = h & (uint64_t)c->mask;; i = (i + 1) & (uint64_t)c->mask) {
-        struct enum_key *s = &c->table[i];
-        if (s->code == OPCODE_COUNT ||
-            (s->code == key->code && !memcmp(&s->n, &key->n, sizeof s->n)))
-            return s;
-    }
+static bool same_key(const void *keys, int64_t i, const void *key) {
+    return instr_key_equal((const struct instr_key *)keys + i, key);
 }
 
-static void resize(struct collector *c, int64_t size) {
-    struct enum_key *old = c->table;
-    int64_t n = old ? c->mask + 1 : 0;
-    c->table = mem_array((size_t)size, sizeof *c->table);
-    c->mask = size - 1;
-    for (int64_t i = 0; i < size; i++)
-        c->table[i].code = OPCODE_COUNT;
-    for (int64_t i = 0; i < n; i++)
-        if (old[i].code != OPCODE_COUNT)
-            *find_slot(c, &old[i]) = old[i];
-    free(old);
-}
-
-static void collect_key(struct collector *c, const struct enum_key *key) {
-    struct enum_key *s = find_slot(c, key);
-    if (s->code != OPCODE_COUNT)
-        return;
-    *s = *key;
-    if (2 * ++c->used > c->mask)
-        resize(c, 2 * (c->mask + 1));
+static void collect_key(struct collector *c, const struct instr_key *key) {
+    int64_t i = hashtable_put(&c->table, instr_key_hash(key), same_key, c->keys.p, key);
+    if (i == c->keys.n)
+        arr_push(&c->keys, *key);
 }
 
 static void widen(struct range *r, int64_t v) {
@@ -81,8 +59,7 @@ static void widen(struct range *r, int64_t v) {
 static void collect(struct collector *c, enum opcode code, const union instr_n *n) {
     int rank = instr_info(code)->n_shape;
     if (opcode_key(code) == KEY_SHAPE) {
-        struct enum_key key = {.code = code};
-        memcpy(&key.n, n, sizeof *n->v * (size_t)rank);
+        struct instr_key key = instr_key(code, n);
         collect_key(c, &key);
     } else if (opcode_key(code) == KEY_CURVE) {
         widen(&c->elems[code], n->v[0]);
@@ -260,7 +237,7 @@ static void add_sizes(struct collector *c, enum opcode code, int64_t inner) {
     while (2 * x <= lo)
         x *= 2;
     for (;; x *= 2) {
-        struct enum_key key = {.code = code, .n.v = {x, inner}};
+        struct instr_key key = {.code = code, .n.v = {x, inner}};
         collect_key(c, &key);
         if (x >= c->elems[code].hi)
             return;
@@ -285,23 +262,15 @@ static void add_curve(struct collector *c, enum opcode code) {
 /* ---- the list ------------------------------------------------------------ */
 
 static int key_order(const void *pa, const void *pb) {
-    const struct enum_key *a = pa, *b = pb;
-    if (a->code != b->code)
-        return a->code < b->code ? -1 : 1;
-    for (int i = 0; i < INSTR_MAX_SHAPE; i++)
-        if (a->n.v[i] != b->n.v[i])
-            return a->n.v[i] < b->n.v[i] ? -1 : 1;
-    return 0;
+    return instr_key_compare(pa, pb);
 }
 
 static void take_keys(struct collector *c, struct enumeration *out) {
-    out->n = 0;
-    out->p = mem_array((size_t)c->used + 1, sizeof *out->p);
-    for (int64_t i = 0; i <= c->mask; i++)
-        if (c->table[i].code != OPCODE_COUNT)
-            out->p[out->n++] = c->table[i];
-    qsort(out->p, (size_t)out->n, sizeof *out->p, key_order);
-    free(c->table);
+    out->n = c->keys.n;
+    out->p = c->keys.p;
+    if (out->n)
+        qsort(out->p, (size_t)out->n, sizeof *out->p, key_order);
+    hashtable_release(&c->table);
 }
 
 static void finish(struct collector *c, struct enumeration *out) {
@@ -316,7 +285,6 @@ void enumerate_model(const struct model *m, const int64_t *micro_batches,
     struct collector c = {.max_devices = max_devices};
     int64_t tensor = 0, grads = widen_params(&c, m);
     *out = (struct enumeration){0};
-    resize(&c, 1024);
     for (int i = 0; i < n_micro_batches; i++) {
         walk_ops(&c, (struct model *)m, micro_batches[i]);
         int64_t largest = widen_tensors(&c, m, micro_batches[i]);
@@ -331,7 +299,6 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
     struct collector c = {.max_devices = g->plan->devices};
     struct cost cost;
     *out = (struct enumeration){0};
-    resize(&c, 1024);
     cost_init(&cost, NULL, cluster);
     cost_program(&cost, g);
     estimate_program_us(g, &cost);
@@ -344,9 +311,9 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
                 out->largest_comm_elems = k->comm.bytes / 4;
             continue;
         }
-        collect(&c, k->code, &k->n);
-        if (opcode_key(k->code) == KEY_CURVE)
-            widen(&c.elems[k->code], SMALLEST_ELEMS);
+        collect(&c, k->instr.code, &k->instr.n);
+        if (opcode_key(k->instr.code) == KEY_CURVE)
+            widen(&c.elems[k->instr.code], SMALLEST_ELEMS);
     }
     cost_release(&cost);
     finish(&c, out);
@@ -360,11 +327,10 @@ void enumeration_release(struct enumeration *e) {
 
 bool enumeration_covers(const struct enumeration *e, enum opcode code,
                         const union instr_n *n) {
-    struct enum_key key = {.code = code};
+    struct instr_key key = instr_key(code, n);
     switch (opcode_key(code)) {
     case KEY_SHAPE:
-        memcpy(&key.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
-        return bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order) != NULL;
+        return e->n && bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order);
     case KEY_CURVE:
         for (int64_t i = 0; i < e->n; i++)
             if (e->p[i].code == code && e->p[i].n.v[0] >= n->v[0])

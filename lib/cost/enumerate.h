@@ -16,14 +16,9 @@
 
 #include "cost/cost.h"
 
-struct enum_key {
-    enum opcode code;
-    union instr_n n;
-};
-
 struct enumeration {
     int64_t n;
-    struct enum_key *p; /* sorted by opcode, then by shape; no two alike */
+    struct instr_key *p; /* sorted by opcode, then by shape; no two alike */
     int64_t n_comm;
     struct comm_key *comm;      /* of a plan: its collectives and messages */
     int64_t largest_comm_elems; /* of a collective: the largest tensor, or all gradients */

@@ -10,17 +10,16 @@
  * is a binary search and a scan of a few. */
 #include "cost/profile_impl.h"
 
+#include "common/hashtable.h"
 #include "common/mem.h"
-#include "common/rng.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct entry { /* of the hash table; code < 0 = free */
-    int code;
-    int64_t n[INSTR_MAX_SHAPE];
+struct row {
+    struct instr_key key;
     struct profile_time time;
 };
 
@@ -45,9 +44,9 @@ struct points {
 
 struct profile_times {
     char *device;
-    struct entry *table;
-    int64_t mask, used;
-    int last; /* opcode of the row that was loaded last */
+    ARR(struct row) rows;   /* of instructions keyed by shape */
+    struct hashtable table; /* over rows */
+    int last;               /* opcode of the row that was loaded last */
     struct points curves, comms;
     double overlap[2 * 8];  /* by 2 * collective + cross */
     char *roofline, *links; /* how the first computed rows were made, or NULL */
@@ -64,40 +63,26 @@ static int collective_find(const char *name) {
     return -1;
 }
 
-/* ---- the hash table ------------------------------------------------------ */
+static const struct profile_time none = {.us = -1};
 
-static struct entry *slot_of(const struct profile_times *t, int code, const int64_t *n) {
-    int rank = instr_info((enum opcode)code)->n_shape;
-    uint64_t h = hash_bytes(n, sizeof *n * (size_t)rank, (uint64_t)code);
-    for (uint64_t i = h & (uint64_t)t->mask;; i = (i + 1) & (uint64_t)t->mask) {
-        struct entry *e = &t->table[i];
-        if (e->code < 0 || (e->code == code && !memcmp(e->n, n, sizeof *n * (size_t)rank)))
-            return e;
-    }
+/* ---- rows keyed by shape -------------------------------------------------- */
+
+static bool same_row(const void *rows, int64_t i, const void *key) {
+    return instr_key_equal(&((const struct row *)rows)[i].key, key);
 }
 
-static void table_resize(struct profile_times *t, int64_t size) {
-    struct entry *old = t->table;
-    int64_t n = old ? t->mask + 1 : 0;
-    t->table = mem_array((size_t)size, sizeof *t->table);
-    t->mask = size - 1;
-    for (int64_t i = 0; i < size; i++)
-        t->table[i].code = -1;
-    for (int64_t i = 0; i < n; i++)
-        if (old[i].code >= 0)
-            *slot_of(t, old[i].code, old[i].n) = old[i];
-    free(old);
+static void put_row(struct profile_times *t, const struct instr_key *key,
+                    struct profile_time time) {
+    int64_t i = hashtable_put(&t->table, instr_key_hash(key), same_row, t->rows.p, key);
+    if (i == t->rows.n)
+        arr_push(&t->rows, (struct row){*key, time});
+    t->rows.p[i].time = time;
 }
 
-static void table_put(struct profile_times *t, int code, const int64_t *n,
-                      struct profile_time time) {
-    if (2 * t->used > t->mask)
-        table_resize(t, 2 * (t->mask + 1));
-    struct entry *e = slot_of(t, code, n);
-    t->used += e->code < 0;
-    e->code = code;
-    e->time = time;
-    memcpy(e->n, n, sizeof e->n);
+static struct profile_time row_time(const struct profile_times *t,
+                                    const struct instr_key *key) {
+    int64_t i = hashtable_find(&t->table, instr_key_hash(key), same_row, t->rows.p, key);
+    return i < 0 ? none : t->rows.p[i].time;
 }
 
 /* ---- series -------------------------------------------------------------- */
@@ -151,8 +136,6 @@ static int64_t series_from(const struct points *ps, int what, int64_t a) {
 static int64_t series_top(const struct points *ps, const struct series *s) {
     return ps->list.p[s->first + s->n - 1].x;
 }
-
-static const struct profile_time none = {.us = -1};
 
 static struct profile_time series_at(const struct points *ps, const struct series *s,
                                      int64_t x) {
@@ -243,17 +226,17 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     enum key_kind key = opcode_key((enum opcode)code);
     if (key != KEY_SHAPE && key != KEY_CURVE)
         return 0;
-    int64_t n[INSTR_MAX_SHAPE] = {0};
-    if (parse_shape(shape, instr_info((enum opcode)code)->n_shape, n) < 0)
-        return shape_error((enum opcode)code, shape, err);
+    struct instr_key k = {.code = (enum opcode)code};
+    if (parse_shape(shape, instr_info(k.code)->n_shape, k.n.v) < 0)
+        return shape_error(k.code, shape, err);
     if (!good_time(time.us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
                          shape, time.us);
     keep_source(&t->roofline, s, 4);
     if (key == KEY_SHAPE)
-        table_put(t, code, n, time);
+        put_row(t, &k, time);
     else
-        arr_push(&t->curves.list, (struct point){code, n[1], 0, 0, n[0], time});
+        arr_push(&t->curves.list, (struct point){code, k.n.v[1], 0, 0, k.n.v[0], time});
     return 0;
 }
 
@@ -355,7 +338,6 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
     struct profile_times *t = mem_alloc(sizeof *t);
     t->device = kind;
     t->last = -1;
-    table_resize(t, 1024);
     /* Of groups that ran alone and groups that ran beside others, the row with most groups
      * counts: the ranks of a stage all call at once. */
     if (each_row(p, t,
@@ -385,7 +367,8 @@ void profile_times_destroy(struct profile_times *t) {
         return;
     points_release(&t->curves);
     points_release(&t->comms);
-    free(t->table);
+    arr_release(&t->rows);
+    hashtable_release(&t->table);
     free(t->device);
     free(t->roofline);
     free(t->links);
@@ -427,8 +410,8 @@ struct profile_time profile_op_time(const struct profile_times *t, enum opcode c
     switch (opcode_key(code)) {
     case KEY_FREE: return nothing;
     case KEY_SHAPE: {
-        const struct entry *e = slot_of(t, (int)code, n);
-        return e->code < 0 ? none : e->time;
+        const struct instr_key key = instr_key(code, shape);
+        return row_time(t, &key);
     }
     case KEY_CURVE:
         if (n[0] <= 0)

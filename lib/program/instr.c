@@ -1,6 +1,8 @@
 /* What instr.def says, as tables and functions. */
 #include "program/instr.h"
 
+#include "common/rng.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,6 +111,32 @@ void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out
     };
     *out = (struct instr_work){0};
     work[code](n, out);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+struct instr_key instr_key(enum opcode code, const union instr_n *n) {
+    struct instr_key k = {.code = code};
+    memcpy(&k.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
+    return k;
+}
+
+bool instr_key_equal(const struct instr_key *a, const struct instr_key *b) {
+    return a->code == b->code && !memcmp(&a->n, &b->n, sizeof a->n);
+}
+
+uint64_t instr_key_hash(const struct instr_key *k) {
+    size_t numbers = (size_t)instr_info(k->code)->n_shape;
+    return hash_bytes(&k->n, sizeof *k->n.v * numbers, (uint64_t)k->code);
+}
+
+int instr_key_compare(const struct instr_key *a, const struct instr_key *b) {
+    if (a->code != b->code)
+        return a->code < b->code ? -1 : 1;
+    for (int i = 0; i < INSTR_MAX_SHAPE; i++)
+        if (a->n.v[i] != b->n.v[i])
+            return a->n.v[i] < b->n.v[i] ? -1 : 1;
+    return 0;
 }
 
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size) {

@@ -161,7 +161,19 @@ struct instr_work {
 };
 void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out);
 
-/* The key of an instruction without its opcode: "2048,1536,384,0,1". Returns buf. */
+/* ---- keys: what a time is measured and remembered for ------------------------------------- */
+
+/* An opcode and the numbers of its shape; those that it lacks are 0. */
+struct instr_key {
+    enum opcode code;
+    union instr_n n;
+};
+struct instr_key instr_key(enum opcode code, const union instr_n *n);
+bool instr_key_equal(const struct instr_key *a, const struct instr_key *b);
+uint64_t instr_key_hash(const struct instr_key *k);
+/* By opcode, then number by number: -1, 0 or 1. */
+int instr_key_compare(const struct instr_key *a, const struct instr_key *b);
+/* The numbers as profiles hold them: "2048,1536,384,0,1". Returns buf. */
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size);
 
 #endif

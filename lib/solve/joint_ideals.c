@@ -9,6 +9,7 @@
  */
 #include "solve/joint.h"
 
+#include "common/hashtable.h"
 #include "common/progress.h"
 #include "common/rng.h"
 
@@ -25,23 +26,15 @@ static bool has(const uint64_t *s, int v) {
     return s[v >> 6] >> (v & 63) & 1;
 }
 
-struct table {
-    int *slot; /* 1 + index of a set, 0 = empty */
-    uint64_t mask;
-};
+static bool same_set(const void *ideals, int64_t i, const void *set) {
+    const struct joint_ideals *x = ideals;
+    return !memcmp(x->bits + i * x->words, set, (size_t)x->words * sizeof *x->bits);
+}
 
-static int find(const struct joint_ideals *x, struct table *t, const uint64_t *s,
-                bool *fresh) {
-    uint64_t at = hash_bytes(s, (size_t)x->words * sizeof *s, 0) & t->mask;
-    size_t bytes = (size_t)x->words * sizeof *s;
-    for (; t->slot[at]; at = (at + 1) & t->mask)
-        if (!memcmp(x->bits + (int64_t)(t->slot[at] - 1) * x->words, s, bytes)) {
-            *fresh = false;
-            return t->slot[at] - 1;
-        }
-    *fresh = true;
-    t->slot[at] = x->n + 1;
-    return x->n;
+/* The number of a set; x->n when it is new. */
+static int find(const struct joint_ideals *x, struct hashtable *t, const uint64_t *s) {
+    uint64_t hash = hash_bytes(s, (size_t)x->words * sizeof *s, 0);
+    return (int)hashtable_put(t, hash, same_set, x, s);
 }
 
 /* v may join s when all its successors are in. */
@@ -65,11 +58,10 @@ struct steps {
 
 /* Breadth first, so sets come by rising size. */
 static int list_sets(struct joint_ideals *x, const struct joint_problem *p,
-                     struct steps *up, struct table *t, double deadline_s,
+                     struct steps *up, struct hashtable *t, double deadline_s,
                      struct err *err) {
-    bool fresh;
     uint64_t *s = mem_array((size_t)x->words, sizeof *s);
-    x->n = find(x, t, s, &fresh) + 1;
+    x->n = find(x, t, s) + 1;
     for (int i = 0; i < x->n; i++) {
         up->start[i] = up->list.n;
         for (int v = 0; v < p->nodes; v++) {
@@ -78,8 +70,8 @@ static int list_sets(struct joint_ideals *x, const struct joint_problem *p,
                 continue;
             memcpy(s, from, (size_t)x->words * sizeof *s);
             s[v >> 6] |= UINT64_C(1) << (v & 63);
-            int to = find(x, t, s, &fresh);
-            if (fresh) {
+            int to = find(x, t, s);
+            if (to == x->n) {
                 memcpy(x->bits + (int64_t)to * x->words, s, (size_t)x->words * sizeof *s);
                 x->size[to] = x->size[i] + 1;
                 x->n++;
@@ -252,14 +244,11 @@ static int list_pairs(struct joint_ideals *x, const struct joint_problem *p,
 
 int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
                       double deadline_s, struct err *err) {
-    uint64_t slots = 1;
-    while (slots < 2 * MAX_IDEALS)
-        slots *= 2;
     *x = (struct joint_ideals){.words = (p->nodes + 63) / 64};
     x->bits = mem_array((size_t)MAX_IDEALS * (size_t)x->words, sizeof *x->bits);
     x->size = mem_array(MAX_IDEALS, sizeof *x->size);
     x->start = mem_array(MAX_IDEALS + 1, sizeof *x->start);
-    struct table t = {mem_array(slots, sizeof *t.slot), slots - 1};
+    struct hashtable t = {0};
     struct steps up = {.start = mem_array(MAX_IDEALS + 1, sizeof *up.start)};
     int bad = list_sets(x, p, &up, &t, deadline_s, err);
     if (!bad)
@@ -268,7 +257,7 @@ int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
         list_line(x, p, &up);
         bad = list_pairs(x, p, &up, deadline_s, err);
     }
-    free(t.slot);
+    hashtable_release(&t);
     free(up.start);
     arr_release(&up.list);
     if (bad)

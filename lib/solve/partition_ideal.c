@@ -19,6 +19,7 @@
  */
 #include "solve/partition_core.h"
 
+#include "common/hashtable.h"
 #include "common/mem.h"
 
 #include <math.h>
@@ -61,8 +62,9 @@ struct search {
     double cut;
     /* stored down-sets */
     uint64_t *sets, *hashes;
-    int32_t *heads, *chain, *bucket, *slots;
-    int32_t n_sets, cap_sets, n_slots;
+    int32_t *heads, *chain, *bucket;
+    int32_t n_sets, cap_sets;
+    struct hashtable table; /* over sets */
     ARR(struct label) labels;
     int32_t done; /* label of the best whole chain, -1 = none */
     bool overflow;
@@ -87,16 +89,9 @@ static const uint64_t *set_at(const struct search *q, int32_t i) {
 /* ---- stored down-sets -------------------------------------------------------------------
  */
 
-static void grow_slots(struct search *q) {
-    free(q->slots);
-    q->n_slots = q->n_slots ? 2 * q->n_slots : 1024;
-    q->slots = mem_array((size_t)q->n_slots, sizeof *q->slots);
-    for (int32_t i = 0; i < q->n_sets; i++) {
-        size_t at = q->hashes[i] & (uint64_t)(q->n_slots - 1);
-        while (q->slots[at])
-            at = (at + 1) & (size_t)(q->n_slots - 1);
-        q->slots[at] = i + 1;
-    }
+static bool same_set(const void *search, int64_t i, const void *set) {
+    const struct search *q = search;
+    return !memcmp(set_at(q, (int32_t)i), set, (size_t)q->c->words * sizeof *q->now);
 }
 
 static void grow_sets(struct search *q) {
@@ -112,14 +107,9 @@ static void grow_sets(struct search *q) {
 /* The number of the set `now`, stored if it is new; -1 when the memory is used up. */
 static int32_t set_number(struct search *q) {
     size_t bytes = (size_t)q->c->words * sizeof *q->now;
-    if (2 * q->n_sets >= q->n_slots)
-        grow_slots(q);
-    size_t at = q->s.hash & (uint64_t)(q->n_slots - 1);
-    for (; q->slots[at]; at = (at + 1) & (size_t)(q->n_slots - 1)) {
-        int32_t i = q->slots[at] - 1;
-        if (q->hashes[i] == q->s.hash && !memcmp(set_at(q, i), q->now, bytes))
-            return i;
-    }
+    int64_t known = hashtable_find(&q->table, q->s.hash, same_set, q, q->now);
+    if (known >= 0)
+        return (int32_t)known;
     int64_t used = (int64_t)q->n_sets * ((int64_t)bytes + 32) +
                    q->labels.n * (int64_t)sizeof(struct label);
     if (used > IDEAL_MAX_BYTES / 2) { /* arrays double, so half is the limit */
@@ -128,13 +118,13 @@ static int32_t set_number(struct search *q) {
     }
     if (q->n_sets == q->cap_sets)
         grow_sets(q);
-    int32_t i = q->n_sets++;
+    int32_t i = (int32_t)hashtable_put(&q->table, q->s.hash, same_set, q, q->now);
+    q->n_sets++;
     memcpy(q->sets + (size_t)i * (size_t)q->c->words, q->now, bytes);
     q->hashes[i] = q->s.hash;
     q->heads[i] = -1;
     q->chain[i] = q->bucket[q->s.count];
     q->bucket[q->s.count] = i;
-    q->slots[at] = i + 1;
     return i;
 }
 
@@ -472,7 +462,8 @@ static void search_init(struct search *q, const struct core *c, double cut,
 
 static void search_release(struct search *q) {
     free(q->sets), free(q->hashes), free(q->heads), free(q->chain), free(q->bucket);
-    free(q->slots), free(q->now), free(q->closed), free(q->in_i), free(q->in_s);
+    hashtable_release(&q->table), free(q->now), free(q->closed), free(q->in_i),
+        free(q->in_s);
     free(q->in_x), free(q->need), free(q->frames), free(q->closed_stack);
     arr_release(&q->labels), arr_release(&q->cand), arr_release(&q->here);
 }

@@ -210,7 +210,7 @@ static void test_hint(uint64_t seed) {
 
 static bool sorted_and_distinct(const struct enumeration *e) {
     for (int64_t i = 1; i < e->n; i++) {
-        const struct enum_key *a = &e->p[i - 1], *b = &e->p[i];
+        const struct instr_key *a = &e->p[i - 1], *b = &e->p[i];
         int c = memcmp(&a->n, &b->n, sizeof a->n);
         if (a->code > b->code || (a->code == b->code && c == 0))
             return false;

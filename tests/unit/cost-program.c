@@ -25,41 +25,41 @@ static bool near(double a, double b) {
 static double invented_us(const struct cost_key *k) {
     double bytes = (double)k->comm.bytes / (k->comm.cross ? 1e3 : 1e4);
     if (cost_key_is_comm(k))
-        return (k->code == I_send ? 5 : 10) + bytes;
+        return (k->instr.code == I_send ? 5 : 10) + bytes;
     struct instr_work w;
-    instr_work(k->code, &k->n, &w);
+    instr_work(k->instr.code, &k->instr.n, &w);
     return 1 + fmax(w.touched, w.flops / 100) / 1e5;
 }
 
 static int put_key(struct profile *p, const struct cost_key *k, struct err *err) {
     if (cost_key_is_comm(k)) {
-        struct profile_comm row = {.device = "test",
-                                   .collective =
-                                       k->code == I_send ? "p2p" : opcode_name(k->code),
-                                   .group_size = k->comm.size,
-                                   .stride = k->comm.stride,
-                                   .groups = 1,
-                                   .link = k->comm.cross ? "cross" : "node",
-                                   .bytes = k->comm.bytes,
-                                   .median_us = invented_us(k),
-                                   .repeats = 1,
-                                   .source = "roofline"};
+        struct profile_comm row = {
+            .device = "test",
+            .collective = k->instr.code == I_send ? "p2p" : opcode_name(k->instr.code),
+            .group_size = k->comm.size,
+            .stride = k->comm.stride,
+            .groups = 1,
+            .link = k->comm.cross ? "cross" : "node",
+            .bytes = k->comm.bytes,
+            .median_us = invented_us(k),
+            .repeats = 1,
+            .source = "roofline"};
         return profile_put_comm(p, &row, err);
     }
     char shape[128];
-    struct profile_op row = {.device = "test",
-                             .instr = opcode_name(k->code),
-                             .shape =
-                                 instr_shape_format(k->code, &k->n, shape, sizeof shape),
-                             .dtype = "f32",
-                             .median_us = invented_us(k),
-                             .repeats = 1,
-                             .source = "roofline"};
+    struct profile_op row = {
+        .device = "test",
+        .instr = opcode_name(k->instr.code),
+        .shape = instr_shape_format(k->instr.code, &k->instr.n, shape, sizeof shape),
+        .dtype = "f32",
+        .median_us = invented_us(k),
+        .repeats = 1,
+        .source = "roofline"};
     return profile_put_op(p, &row, err);
 }
 
 static int put_first_row(struct profile *p, struct err *err) {
-    struct cost_key k = {.code = I_add, .n.add.elems = 1};
+    struct cost_key k = {.instr = {I_add, {.add = {.elems = 1}}}};
     return put_key(p, &k, err);
 }
 

@@ -167,7 +167,23 @@ static void test_programs(void) {
         ok(seen[c] > 0, "%s is emitted", opcode_name((enum opcode)c));
 }
 
+static void test_keys(void) {
+    const union instr_n add = {.v = {64, 7}}, more = {.v = {65}};
+    struct instr_key a = instr_key(I_add, &add), b = instr_key(I_add, &more);
+    struct instr_key same = {I_add, {.add = {.elems = 64}}}, other = {I_gelu, same.n};
+    ok(instr_key_equal(&a, &same) && instr_key_hash(&a) == instr_key_hash(&same) &&
+           !instr_key_compare(&a, &same),
+       "a key holds the numbers of its opcode and nothing else");
+    ok(!instr_key_equal(&a, &b) && instr_key_compare(&a, &b) < 0 &&
+           instr_key_compare(&b, &a) > 0,
+       "keys with other numbers differ, the smaller is first");
+    ok(!instr_key_equal(&same, &other) &&
+           (instr_key_compare(&same, &other) < 0) == (I_add < I_gelu),
+       "the opcode counts first");
+}
+
 int main(void) {
+    test_keys();
     test_table();
     test_init();
     test_work();

@@ -38,7 +38,7 @@ static const struct machine fast = {1e3, 2e3, 0.5, 1e4,
                                     0.5, 2e3, 2}, /* for models of toy size */
     slow = {1e3, 2e3, 0.5, 20, 5, 5, 20}, v100 = {1e8, 8e5, 5, 4e4, 10, 5e3, 20};
 
-static double op_us(const struct machine *mc, const struct enum_key *k) {
+static double op_us(const struct machine *mc, const struct instr_key *k) {
     double n = 1, flops = 0;
     int rank = opcode_key(k->code) == KEY_CURVE ? 1 : instr_info(k->code)->n_shape;
     bool matrix = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw;

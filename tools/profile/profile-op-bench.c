@@ -65,7 +65,7 @@ static int count_sets(enum opcode code, const struct instr_work *w, int64_t budg
 }
 
 /* What a copy reads: every other run of its source, as a slice of two. */
-static struct instr_work work_of(const struct enum_key *key) {
+static struct instr_work work_of(const struct instr_key *key) {
     struct instr_work w;
     instr_work(key->code, &key->n, &w);
     if (key->code == I_copy)
@@ -73,7 +73,7 @@ static struct instr_work work_of(const struct enum_key *key) {
     return w;
 }
 
-int64_t bench_bytes(const struct enum_key *key, int64_t budget) {
+int64_t bench_bytes(const struct instr_key *key, int64_t budget) {
     const struct instr_info *info = instr_info(key->code);
     struct instr_work w = work_of(key);
     return part_bytes(info, &w, false) +
@@ -175,7 +175,7 @@ static struct matrices dense_matrices(const struct matmul_n *n) {
                              .y = dense(n->m, n->n, n->inner)};
 }
 
-int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err) {
+int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err) {
     b->work = work_of(key);
     b->info = instr_info(key->code);
     b->key = *key;

@@ -25,7 +25,7 @@ struct board {
     _Atomic int64_t order; /* grows by one for each */
     _Atomic int64_t ready; /* siblings that have the order's operands filled */
     _Atomic int failed;
-    struct enum_key key; /* code OPCODE_COUNT: rest */
+    struct instr_key key; /* code OPCODE_COUNT: rest */
 };
 
 struct ranks {
@@ -49,7 +49,7 @@ static void serve(struct board *board, int threads, int64_t budget, pid_t bench_
     while (getppid() == bench_pid) {
         int64_t order = atomic_load(&board->order);
         if (order != seen) {
-            struct enum_key key = board->key;
+            struct instr_key key = board->key;
             seen = order;
             rest = key.code == OPCODE_COUNT;
             if (!rest && bench_prepare(&b, &key, NULL) < 0)
@@ -90,12 +90,12 @@ struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err) {
     return r;
 }
 
-int ranks_run(struct ranks *r, const struct enum_key *key, struct err *err) {
+int ranks_run(struct ranks *r, const struct instr_key *key, struct err *err) {
     if (!r->n)
         return 0;
     /* Siblings copy the key when they see the order; the last one has been seen by all. */
     atomic_store(&r->board->ready, 0);
-    r->board->key = key ? *key : (struct enum_key){.code = OPCODE_COUNT};
+    r->board->key = key ? *key : (struct instr_key){.code = OPCODE_COUNT};
     atomic_fetch_add(&r->board->order, 1);
     while (atomic_load(&r->board->ready) < r->n) {
         int status;

@@ -39,7 +39,7 @@ struct bench {
     int64_t size;
     struct instr_work work;
     const struct instr_info *info;
-    struct enum_key key;
+    struct instr_key key;
     int sets, next;
     int64_t copy_size[2], copy_src[2], copy_dst[2];
     struct matrices matrices;
@@ -48,8 +48,8 @@ struct bench {
 int bench_open(struct bench *b, int threads, struct err *err);
 /* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
  * operand takes more; so with budget 0 the least. */
-int64_t bench_bytes(const struct enum_key *key, int64_t budget);
-int bench_prepare(struct bench *b, const struct enum_key *key, struct err *err);
+int64_t bench_bytes(const struct instr_key *key, int64_t budget);
+int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err);
 int bench_run(struct bench *b, struct err *err); /* once, on the next set */
 /* 0, 1 when interrupted, or -1. */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
@@ -62,7 +62,7 @@ struct ranks;
 /* Forks n processes, each with `threads` threads; before this process has any. */
 struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err);
 /* All run this instruction, over and over, when it returns; NULL key: all rest. */
-int ranks_run(struct ranks *r, const struct enum_key *key, struct err *err);
+int ranks_run(struct ranks *r, const struct instr_key *key, struct err *err);
 void ranks_stop(struct ranks *r);
 
 /* ---- profile-op-roofline.c: computed rows -------------------------------- */

@@ -36,7 +36,7 @@ struct options {
 enum state { TO_MEASURE, KNOWN, TOO_LARGE };
 
 struct row {
-    struct enum_key key;
+    struct instr_key key;
     enum state state;
     double run_us, row_s; /* estimates */
 };
@@ -184,7 +184,7 @@ static void choose_ranks(struct tool *t) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static char *key_shape(const struct enum_key *key, char *buf, size_t n) {
+static char *key_shape(const struct instr_key *key, char *buf, size_t n) {
     return instr_shape_format(key->code, &key->n, buf, n);
 }
 
@@ -229,9 +229,9 @@ static int enumerate(struct tool *t, struct err *err) {
 
 /* The speed of this device, roughly: two short measurements. */
 static int calibrate(struct tool *t, struct err *err) {
-    static const struct enum_key product = {I_linear,
-                                            {.linear = {.m = 256, .n = 512, .k = 512}}};
-    static const struct enum_key add = {I_add, {.add = {.elems = 1 << 20}}};
+    static const struct instr_key product = {I_linear,
+                                             {.linear = {.m = 256, .n = 512, .k = 512}}};
+    static const struct instr_key add = {I_add, {.add = {.elems = 1 << 20}}};
     const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
     struct measured p, a;
     if (bench_prepare(&t->bench, &product, err) < 0 ||
@@ -250,7 +250,7 @@ static int calibrate(struct tool *t, struct err *err) {
 }
 
 /* What one row will take: filling the operands, two runs at least, some thirty at most. */
-static double estimate_row_s(const struct tool *t, const struct enum_key *key,
+static double estimate_row_s(const struct tool *t, const struct instr_key *key,
                              double run_us) {
     double least = t->limits.over > 1 ? 0.06 : 10e-6, run = fmax(1e-6 * run_us, least);
     double fill = 4.0 * (double)bench_bytes(key, t->bench.budget) / t->roofline.bytes;
