@@ -28,7 +28,7 @@ const char *layout_proof_text(enum layout_proof proof) {
     return text[proof];
 }
 
-static int no_answer(const struct lay_core *c, struct err *err) {
+static int no_answer(const struct layout_core *c, struct err *err) {
     int tight = -1;
     for (int r = 0; r < c->n_rows; r++)
         if (tight < 0 || c->cap[r] < c->cap[tight])
@@ -46,35 +46,35 @@ static int no_answer(const struct lay_core *c, struct err *err) {
 /* What the search knows about the core. */
 struct result {
     int *x;
-    int64_t value, bound; /* scaled; value LAY_INF: none */
+    int64_t value, bound; /* scaled; value LAYOUT_INF: none */
     bool done;            /* nothing better exists */
     enum layout_proof proof;
 };
 
 /* Branch and bound alone: enough for small problems. */
-static void solve_small(struct lay_core *c, const struct solve_limits *limits,
+static void solve_small(struct layout_core *c, const struct solve_limits *limits,
                         double deadline_s, int64_t max_nodes, struct result *r) {
-    struct lay_search s = {.core = c,
-                           .upper = LAY_INF,
-                           .x = r->x,
-                           .gap = limits->gap,
-                           .max_nodes = max_nodes,
-                           .deadline_s = deadline_s};
-    lay_search_run(&s);
-    r->value = s.found ? s.upper : LAY_INF;
+    struct layout_search s = {.core = c,
+                              .upper = LAYOUT_INF,
+                              .x = r->x,
+                              .gap = limits->gap,
+                              .max_nodes = max_nodes,
+                              .deadline_s = deadline_s};
+    layout_search_run(&s);
+    r->value = s.found ? s.upper : LAYOUT_INF;
     r->bound = s.bound;
     r->done = s.done;
     r->proof = LAYOUT_PROOF_SEARCH;
 }
 
 /* What branch and bound could not close and is small: an integer program, as it is. */
-static void solve_ilp(struct lay_core *c, const struct solve_limits *limits,
+static void solve_ilp(struct layout_core *c, const struct solve_limits *limits,
                       double deadline_s, struct result *r) {
     double budget = deadline_s > 0 ? (deadline_s - now_s()) / 4 : 20;
     int64_t bound = r->bound;
     if (budget <= 0)
         return;
-    r->done = lay_ilp(c, budget, limits->gap, r->x, &r->value, &bound);
+    r->done = layout_ilp(c, budget, limits->gap, r->x, &r->value, &bound);
     r->proof = bound > r->bound ? LAYOUT_PROOF_ILP : r->proof;
     r->bound = bound > r->bound ? bound : r->bound;
 }
@@ -85,31 +85,31 @@ static int cores(const struct solve_limits *limits) {
     return limits->threads > 0 ? limits->threads : n > 64 ? 64 : (int)n;
 }
 
-static void solve_large(struct lay_core *c, const struct solve_limits *limits,
+static void solve_large(struct layout_core *c, const struct solve_limits *limits,
                         double deadline_s, struct result *r) {
-    struct lay_improve m = {.core = c,
-                            .seed = limits->seed,
-                            .threads = cores(limits),
-                            .deadline_s = deadline_s,
-                            .gap = limits->gap,
-                            .x = r->x,
-                            .value = r->value,
-                            .bound = r->bound};
-    lay_improve_run(&m);
+    struct layout_improve m = {.core = c,
+                               .seed = limits->seed,
+                               .threads = cores(limits),
+                               .deadline_s = deadline_s,
+                               .gap = limits->gap,
+                               .x = r->x,
+                               .value = r->value,
+                               .bound = r->bound};
+    layout_improve_run(&m);
     r->value = m.value;
     r->bound = m.bound;
     r->done = m.bound > m.value - (INT64_C(1) << c->shift);
     r->proof = m.by_search ? LAYOUT_PROOF_SEARCH : LAYOUT_PROOF_DUAL;
 }
 
-static void solve_core(struct lay_core *c, const struct solve_limits *limits,
+static void solve_core(struct layout_core *c, const struct solve_limits *limits,
                        double deadline_s, struct result *r) {
     int n = 0;
     for (int i = 0; i < c->n_vars; i++)
         n += c->var[i].k > 0;
-    r->value = LAY_INF;
+    r->value = LAYOUT_INF;
     r->bound = INT64_MIN / 4;
-    r->done = lay_eliminate(c, 2000000, r->x, &r->value);
+    r->done = layout_eliminate(c, 2000000, r->x, &r->value);
     if (r->done) {
         r->proof = LAYOUT_PROOF_ELIMINATION;
         r->bound = r->value;
@@ -117,17 +117,17 @@ static void solve_core(struct lay_core *c, const struct solve_limits *limits,
     }
     if (n <= 400)
         solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 1000, r);
-    if (!r->done && r->value < LAY_INF && lay_ilp_size(c) <= 1500)
+    if (!r->done && r->value < LAYOUT_INF && layout_ilp_size(c) <= 1500)
         solve_ilp(c, limits, deadline_s, r);
     if (!r->done)
         solve_large(c, limits, deadline_s, r);
 }
 
 /* Strategies of the nodes, looked at by the evaluator. */
-static int fill_answer(struct layout_answer *a, const struct lay_core *c,
+static int fill_answer(struct layout_answer *a, const struct layout_core *c,
                        const struct result *r, struct err *err) {
     a->choice = mem_array((size_t)c->p->n_nodes + 1, sizeof *a->choice);
-    lay_core_choice(c, r->x, a->choice);
+    layout_core_choice(c, r->x, a->choice);
     int64_t unit = INT64_C(1) << c->shift;
     a->proof = r->done || r->bound > 0 ? r->proof : LAYOUT_PROOF_NONE;
     if (layout_evaluate(c->p, a->choice, &a->value, &a->peak_usage, &a->peak_time, err) < 0)
@@ -142,16 +142,16 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
     *a = (struct layout_answer){0};
     if (layout_validate(p, err) < 0)
         return -1;
-    struct lay_core c;
-    int rc = lay_core_build(&c, p, err);
+    struct layout_core c;
+    int rc = layout_core_build(&c, p, err);
     if (rc == 0)
-        rc = lay_core_shrink(&c, err);
+        rc = layout_core_shrink(&c, err);
     if (rc == 0) {
-        lay_core_scale(&c);
+        layout_core_scale(&c);
         struct result r = {.x = mem_array((size_t)c.n_vars + 1, sizeof *r.x)};
         solve_core(&c, limits,
                    limits->time_budget_s > 0 ? start + limits->time_budget_s : 0, &r);
-        if (r.value < LAY_INF)
+        if (r.value < LAYOUT_INF)
             rc = fill_answer(a, &c, &r, err);
         else
             rc = r.done ? no_answer(&c, err)
@@ -159,7 +159,7 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
         free(r.x);
     }
     a->time_s = now_s() - start;
-    lay_core_release(&c);
+    layout_core_release(&c);
     return rc;
 }
 

@@ -21,26 +21,26 @@ struct trail_item {
 };
 
 struct bb {
-    struct lay_search *s;
-    struct lay_dual d;
-    struct lay_state state;
+    struct layout_search *s;
+    struct layout_dual d;
+    struct layout_state state;
     ARR(struct trail_item) trail;
     int64_t unit;   /* costs are multiples of this */
     int64_t open;   /* least bound of nodes that were left unsearched */
     int64_t *extra; /* by value: rise of the bound */
     int64_t *least; /* by value offset: scratch for uses */
-    struct lay_rows rows;
+    struct layout_rows rows;
     bool stop;
 };
 
 static bool alive(const struct bb *b, int i, int a) {
-    return b->d.cost[b->d.off[i] + a] < LAY_INF;
+    return b->d.cost[b->d.off[i] + a] < LAYOUT_INF;
 }
 
 static void kill(struct bb *b, int i, int a) {
     int64_t at = b->d.off[i] + a;
     arr_push(&b->trail, (struct trail_item){at, b->d.cost[at]});
-    b->d.cost[at] = LAY_INF;
+    b->d.cost[at] = LAYOUT_INF;
 }
 
 static void undo(struct bb *b, int64_t mark) {
@@ -69,7 +69,7 @@ static int spread_edge(struct bb *b, int s, bool *changed) {
             continue;
         bool any = false;
         for (int c = 0; c < kv; c++)
-            if (w[c] < LAY_INF && alive(b, v, c))
+            if (w[c] < LAYOUT_INF && alive(b, v, c))
                 any = seen[c] = true;
         if (!any) {
             kill(b, u, a);
@@ -90,8 +90,8 @@ static int spread_edge(struct bb *b, int s, bool *changed) {
     return left && right ? 0 : -1;
 }
 
-static int64_t least_use(const struct bb *b, int i, const struct lay_seg *g) {
-    int64_t least = LAY_INF;
+static int64_t least_use(const struct bb *b, int i, const struct layout_seg *g) {
+    int64_t least = LAYOUT_INF;
     for (int a = 0; a < b->d.k[i]; a++)
         if (alive(b, i, a) && g->use[a] < least)
             least = g->use[a];
@@ -100,20 +100,20 @@ static int64_t least_use(const struct bb *b, int i, const struct lay_seg *g) {
 
 /* Rows: what all living values use is used; values beyond what is left go. */
 static int spread_rows(struct bb *b, bool *changed) {
-    lay_rows_reset(&b->rows, b->d.c->cap);
+    layout_rows_reset(&b->rows, b->d.c->cap);
     for (int i = 0; i < b->d.n; i++) {
-        const struct lay_var *v = &b->d.c->var[b->d.var[i]];
+        const struct layout_var *v = &b->d.c->var[b->d.var[i]];
         for (int64_t s = 0; s < v->seg.n; s++)
-            lay_rows_add(&b->rows, v->seg.p[s].lo, v->seg.p[s].hi,
-                         -least_use(b, i, &v->seg.p[s]));
+            layout_rows_add(&b->rows, v->seg.p[s].lo, v->seg.p[s].hi,
+                            -least_use(b, i, &v->seg.p[s]));
     }
-    if (lay_rows_worst(&b->rows) < 0)
+    if (layout_rows_worst(&b->rows) < 0)
         return -1;
     for (int i = 0; i < b->d.n; i++) {
-        const struct lay_var *v = &b->d.c->var[b->d.var[i]];
+        const struct layout_var *v = &b->d.c->var[b->d.var[i]];
         for (int64_t s = 0; s < v->seg.n; s++) {
-            const struct lay_seg *g = &v->seg.p[s];
-            int64_t room = lay_rows_least(&b->rows, g->lo, g->hi) + least_use(b, i, g);
+            const struct layout_seg *g = &v->seg.p[s];
+            int64_t room = layout_rows_least(&b->rows, g->lo, g->hi) + least_use(b, i, g);
             for (int a = 0; a < b->d.k[i]; a++)
                 if (alive(b, i, a) && g->use[a] > room) {
                     kill(b, i, a);
@@ -148,10 +148,10 @@ static void offer(struct bb *b) {
 }
 
 static void build(struct bb *b) {
-    if (!lay_state_decode(&b->state, &b->d, b->s->nodes == 1 ? 20 : 1))
+    if (!layout_state_decode(&b->state, &b->d, b->s->nodes == 1 ? 20 : 1))
         return;
     offer(b);
-    lay_state_descend(&b->state);
+    layout_state_descend(&b->state);
     offer(b);
 }
 
@@ -159,7 +159,7 @@ static void build(struct bb *b) {
 static bool fix(struct bb *b) {
     int64_t room = b->s->upper - b->unit - b->d.bound;
     bool any = false;
-    lay_dual_extra(&b->d, b->extra);
+    layout_dual_extra(&b->d, b->extra);
     for (int i = 0; i < b->d.n; i++)
         for (int a = 0; a < b->d.k[i]; a++)
             if (alive(b, i, a) && b->extra[b->d.off[i] + a] > room) {
@@ -171,10 +171,10 @@ static bool fix(struct bb *b) {
 
 /* How far edge s is from its least at the present values of both ends. */
 static int64_t disagreement(const struct bb *b, int s) {
-    const struct lay_dual *d = &b->d;
+    const struct layout_dual *d = &b->d;
     int u = d->eu[s], v = d->ev[s], kv = d->k[v];
     const int64_t *mu = d->msg + d->to_u[s], *mv = d->msg + d->to_v[s];
-    int64_t least = LAY_INF;
+    int64_t least = LAYOUT_INF;
     const int64_t *w = d->w[s];
     for (int a = 0; a < d->k[u]; a++, w += kv)
         for (int c = 0; alive(b, u, a) && c < kv; c++)
@@ -182,12 +182,12 @@ static int64_t disagreement(const struct bb *b, int s) {
                 least = w[c] - mu[a] - mv[c];
     int64_t x =
         d->w[s][(int64_t)d->x[u] * kv + d->x[v]] - mu[d->x[u]] - mv[d->x[v]] - least;
-    return x > LAY_INF / 1024 ? LAY_INF / 1024 : x;
+    return x > LAYOUT_INF / 1024 ? LAYOUT_INF / 1024 : x;
 }
 
 /* By how much the memory price differs between the values of i that cost about the same. */
 static int64_t memory_doubt(const struct bb *b, int i) {
-    const struct lay_dual *d = &b->d;
+    const struct layout_dual *d = &b->d;
     int64_t lo = INT64_MAX, hi = INT64_MIN;
     for (int a = 0; a < d->k[i]; a++) {
         if (!alive(b, i, a))
@@ -197,7 +197,7 @@ static int64_t memory_doubt(const struct bb *b, int i) {
         hi = price > hi ? price : hi;
     }
     int64_t x = hi - lo;
-    return x > LAY_INF / 1024 ? LAY_INF / 1024 : x;
+    return x > LAYOUT_INF / 1024 ? LAYOUT_INF / 1024 : x;
 }
 
 /* The variable to branch on, -1 when all are decided. */
@@ -227,7 +227,7 @@ static int doubtful(struct bb *b) {
 }
 
 static bool out_of_budget(struct bb *b) {
-    const struct lay_search *s = b->s;
+    const struct layout_search *s = b->s;
     b->stop |= (s->max_nodes && s->nodes >= s->max_nodes) || interrupted() ||
                (s->deadline_s > 0 && now_s() > s->deadline_s);
     return b->stop;
@@ -241,7 +241,7 @@ static int bound_node(struct bb *b, int rounds, int64_t *bound) {
         b->d.best = INT64_MIN;
         b->d.stuck = 0;
         b->d.step = b->s->nodes == 1 && turn == 0 ? 1 : 0.2;
-        lay_dual_run(&b->d, rounds, b->s->upper, b->s->deadline_s);
+        layout_dual_run(&b->d, rounds, b->s->upper, b->s->deadline_s);
         *bound = b->d.best > *bound ? b->d.best : *bound;
         if (*bound > b->s->upper - b->unit)
             return -1;
@@ -291,14 +291,14 @@ static void search(struct bb *b, int64_t bound) {
     undo(b, mark);
 }
 
-void lay_search_run(struct lay_search *s) {
-    struct bb b = {.s = s, .unit = INT64_C(1) << s->core->shift, .open = LAY_INF};
+void layout_search_run(struct layout_search *s) {
+    struct bb b = {.s = s, .unit = INT64_C(1) << s->core->shift, .open = LAYOUT_INF};
     s->nodes = 0;
     s->found = false;
-    lay_dual_init(&b.d, s->core);
+    layout_dual_init(&b.d, s->core);
     b.d.smooth = 0.7;
-    lay_state_init(&b.state, s->core);
-    lay_rows_init(&b.rows, s->core->cap, s->core->n_rows);
+    layout_state_init(&b.state, s->core);
+    layout_rows_init(&b.rows, s->core->cap, s->core->n_rows);
     size_t values = (size_t)b.d.off[b.d.n] + 1;
     b.extra = mem_array(values, sizeof *b.extra);
     b.least = mem_array(values, sizeof *b.least);
@@ -308,7 +308,7 @@ void lay_search_run(struct lay_search *s) {
     free(b.extra);
     free(b.least);
     arr_release(&b.trail);
-    lay_rows_release(&b.rows);
-    lay_state_release(&b.state);
-    lay_dual_release(&b.d);
+    layout_rows_release(&b.rows);
+    layout_state_release(&b.state);
+    layout_dual_release(&b.d);
 }

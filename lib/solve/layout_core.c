@@ -52,7 +52,7 @@ static struct event *collect(const struct layout_problem *p, int64_t *n) {
     return ev;
 }
 
-static void add_seg(struct lay_core *c, int32_t node, int32_t lo, int32_t hi) {
+static void add_seg(struct layout_core *c, int32_t node, int32_t lo, int32_t hi) {
     const struct layout_problem *p = c->p;
     int64_t least, most, *use = NULL;
     use_range(p, node, &least, &most);
@@ -63,10 +63,10 @@ static void add_seg(struct lay_core *c, int32_t node, int32_t lo, int32_t hi) {
     use = mem_array((size_t)c->var[node].k, sizeof *use);
     for (int a = 0; a < c->var[node].k; a++)
         use[a] = p->usage[p->first[node] + a] - least;
-    arr_push(&c->var[node].seg, (struct lay_seg){lo, hi, use});
+    arr_push(&c->var[node].seg, (struct layout_seg){lo, hi, use});
 }
 
-static int check_caps(const struct lay_core *c, struct err *err) {
+static int check_caps(const struct layout_core *c, struct err *err) {
     for (int r = 0; r < c->n_rows; r++)
         if (c->cap[r] < 0) {
             double unit = c->p->usage_unit;
@@ -81,7 +81,7 @@ static int check_caps(const struct lay_core *c, struct err *err) {
     return 0;
 }
 
-static int build_rows(struct lay_core *c, struct err *err) {
+static int build_rows(struct layout_core *c, struct err *err) {
     const struct layout_problem *p = c->p;
     if (p->usage_limit == LAYOUT_NO_LIMIT) {
         c->cap = mem_array(1, sizeof *c->cap);
@@ -118,47 +118,47 @@ static int build_rows(struct lay_core *c, struct err *err) {
     return check_caps(c, err);
 }
 
-static void build_vars(struct lay_core *c) {
+static void build_vars(struct layout_core *c) {
     const struct layout_problem *p = c->p;
     c->n_vars = p->n_nodes;
     c->var = mem_array((size_t)p->n_nodes + 1, sizeof *c->var);
     c->fixed = mem_array((size_t)p->n_nodes + 1, sizeof *c->fixed);
     for (int i = 0; i < c->n_vars; i++) {
-        struct lay_var *v = &c->var[i];
+        struct layout_var *v = &c->var[i];
         v->k = (int)(p->first[i + 1] - p->first[i]);
         v->cost = mem_array((size_t)v->k + 1, sizeof *v->cost);
-        struct lay_pick pick = {i, mem_array((size_t)v->k + 1, sizeof(int32_t))};
+        struct layout_pick pick = {i, mem_array((size_t)v->k + 1, sizeof(int32_t))};
         for (int a = 0; a < v->k; a++) {
             int64_t x = p->cost[p->first[i] + a];
-            v->cost[a] = x >= LAYOUT_FORBIDDEN ? LAY_INF : x;
+            v->cost[a] = x >= LAYOUT_FORBIDDEN ? LAYOUT_INF : x;
             pick.strategy[a] = a;
         }
         arr_push(&v->pick, pick);
     }
 }
 
-static void build_edges(struct lay_core *c) {
+static void build_edges(struct layout_core *c) {
     const struct layout_problem *p = c->p;
     c->n_edges = (int)p->n_edges;
     c->edge = mem_array((size_t)p->n_edges + 1, sizeof *c->edge);
     for (int e = 0; e < c->n_edges; e++) {
-        struct lay_edge *d = &c->edge[e];
+        struct layout_edge *d = &c->edge[e];
         size_t n = (size_t)(p->entry[e + 1] - p->entry[e]);
         d->u = p->ends[e][0];
         d->v = p->ends[e][1];
         d->w = mem_array(n + 1, sizeof *d->w);
         for (size_t s = 0; s < n; s++) {
             int64_t x = p->edge_cost[p->entry[e] + (int64_t)s];
-            d->w[s] = x >= LAYOUT_FORBIDDEN ? LAY_INF : x;
+            d->w[s] = x >= LAYOUT_FORBIDDEN ? LAYOUT_INF : x;
         }
         if (d->u == d->v) { /* a loop is a cost of the node */
-            struct lay_var *v = &c->var[d->u];
+            struct layout_var *v = &c->var[d->u];
             for (int a = 0; a < v->k; a++)
                 v->cost[a] += d->w[a * v->k + a];
             for (int a = 0; a < v->k; a++)
-                v->cost[a] = v->cost[a] >= LAY_INF ? LAY_INF : v->cost[a];
+                v->cost[a] = v->cost[a] >= LAYOUT_INF ? LAYOUT_INF : v->cost[a];
             free(d->w);
-            *d = (struct lay_edge){.u = -1, .v = -1};
+            *d = (struct layout_edge){.u = -1, .v = -1};
             continue;
         }
         arr_push(&c->var[d->u].adj, e);
@@ -166,8 +166,9 @@ static void build_edges(struct lay_core *c) {
     }
 }
 
-int lay_core_build(struct lay_core *c, const struct layout_problem *p, struct err *err) {
-    *c = (struct lay_core){.p = p, .effort = 1000000000};
+int layout_core_build(struct layout_core *c, const struct layout_problem *p,
+                      struct err *err) {
+    *c = (struct layout_core){.p = p, .effort = 1000000000};
     for (int32_t i = 0; i < p->n_nodes; i++)
         if (p->first[i] == p->first[i + 1])
             return err_no(err, "node %d: has no strategy to choose", (int)i);
@@ -176,9 +177,9 @@ int lay_core_build(struct lay_core *c, const struct layout_problem *p, struct er
     return build_rows(c, err);
 }
 
-void lay_core_release(struct lay_core *c) {
+void layout_core_release(struct layout_core *c) {
     for (int i = 0; c->var && i < c->n_vars; i++) {
-        struct lay_var *v = &c->var[i];
+        struct layout_var *v = &c->var[i];
         for (int64_t s = 0; s < v->seg.n; s++)
             free(v->seg.p[s].use);
         for (int64_t s = 0; s < v->pick.n; s++)
@@ -196,10 +197,10 @@ void lay_core_release(struct lay_core *c) {
     free(c->row_time);
     free(c->lambda);
     free(c->fixed);
-    *c = (struct lay_core){0};
+    *c = (struct layout_core){0};
 }
 
-void lay_core_choice(const struct lay_core *c, const int *x, int32_t *choice) {
+void layout_core_choice(const struct layout_core *c, const int *x, int32_t *choice) {
     for (int i = 0; i < c->p->n_nodes; i++)
         choice[i] = c->fixed[i];
     for (int i = 0; i < c->n_vars; i++)
@@ -207,34 +208,34 @@ void lay_core_choice(const struct lay_core *c, const int *x, int32_t *choice) {
             choice[c->var[i].pick.p[s].node] = c->var[i].pick.p[s].strategy[x[i]];
 }
 
-int64_t lay_core_value(const struct lay_core *c, const int *x) {
+int64_t layout_core_value(const struct layout_core *c, const int *x) {
     int64_t sum = c->base;
     for (int i = 0; i < c->n_vars; i++) {
         if (!c->var[i].k)
             continue;
-        if (c->var[i].cost[x[i]] >= LAY_INF)
-            return LAY_INF;
+        if (c->var[i].cost[x[i]] >= LAYOUT_INF)
+            return LAYOUT_INF;
         sum += c->var[i].cost[x[i]];
     }
     for (int e = 0; e < c->n_edges; e++) {
-        const struct lay_edge *g = &c->edge[e];
+        const struct layout_edge *g = &c->edge[e];
         if (g->u < 0)
             continue;
         int64_t w = g->w[(int64_t)x[g->u] * c->var[g->v].k + x[g->v]];
-        if (w >= LAY_INF)
-            return LAY_INF;
+        if (w >= LAYOUT_INF)
+            return LAYOUT_INF;
         sum += w;
     }
     return sum;
 }
 
 /* The most that the variables and edges of a core can cost. */
-static double most_cost(const struct lay_core *c) {
+static double most_cost(const struct layout_core *c) {
     double sum = (double)c->base;
     for (int i = 0; i < c->n_vars; i++) {
         int64_t most = 0;
         for (int a = 0; a < c->var[i].k; a++)
-            if (c->var[i].cost[a] < LAY_INF && c->var[i].cost[a] > most)
+            if (c->var[i].cost[a] < LAYOUT_INF && c->var[i].cost[a] > most)
                 most = c->var[i].cost[a];
         sum += (double)most;
     }
@@ -243,29 +244,29 @@ static double most_cost(const struct lay_core *c) {
             continue;
         int64_t n = (int64_t)c->var[c->edge[e].u].k * c->var[c->edge[e].v].k, most = 0;
         for (int64_t s = 0; s < n; s++)
-            if (c->edge[e].w[s] < LAY_INF && c->edge[e].w[s] > most)
+            if (c->edge[e].w[s] < LAYOUT_INF && c->edge[e].w[s] > most)
                 most = c->edge[e].w[s];
         sum += (double)most;
     }
     return sum;
 }
 
-void lay_core_scale(struct lay_core *c) {
+void layout_core_scale(struct layout_core *c) {
     double sum = most_cost(c) + 1;
     int shift = 0;
-    while (shift < 24 && sum * (double)(INT64_C(2) << shift) < (double)LAY_INF / 16)
+    while (shift < 24 && sum * (double)(INT64_C(2) << shift) < (double)LAYOUT_INF / 16)
         shift++;
     c->base *= INT64_C(1) << shift;
     for (int i = 0; i < c->n_vars; i++)
         for (int a = 0; a < c->var[i].k; a++)
-            if (c->var[i].cost[a] < LAY_INF)
+            if (c->var[i].cost[a] < LAYOUT_INF)
                 c->var[i].cost[a] *= INT64_C(1) << shift;
     for (int e = 0; e < c->n_edges; e++) {
         if (c->edge[e].u < 0)
             continue;
         int64_t n = (int64_t)c->var[c->edge[e].u].k * c->var[c->edge[e].v].k;
         for (int64_t s = 0; s < n; s++)
-            if (c->edge[e].w[s] < LAY_INF)
+            if (c->edge[e].w[s] < LAYOUT_INF)
                 c->edge[e].w[s] *= INT64_C(1) << shift;
     }
     c->shift += shift;

@@ -5,12 +5,12 @@
  * together, in the order of time, so that what a node uses touches a range of rows. What
  * all values use alike is taken off the capacity of the rows beforehand.
  *
- *     struct lay_core c;
- *     if (lay_core_build(&c, problem, &err) < 0) return -1;
- *     if (lay_core_shrink(&c, &err) < 0) ...      // EXIT_NO: proven to have no answer
- *     lay_core_scale(&c);
- *     lay_core_choice(&c, x, choice);             // values of variables -> strategies
- *     lay_core_release(&c);
+ *     struct layout_core c;
+ *     if (layout_core_build(&c, problem, &err) < 0) return -1;
+ *     if (layout_core_shrink(&c, &err) < 0) ...      // EXIT_NO: proven to have no answer
+ *     layout_core_scale(&c);
+ *     layout_core_choice(&c, x, choice);             // values of variables -> strategies
+ *     layout_core_release(&c);
  */
 #ifndef WEFT_SOLVE_LAYOUT_CORE_H
 #define WEFT_SOLVE_LAYOUT_CORE_H
@@ -18,39 +18,39 @@
 #include "common/mem.h"
 #include "solve/layout.h"
 
-#define LAY_INF                                                                            \
+#define LAYOUT_INF                                                                         \
     (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow  \
                                     */
 
-struct lay_seg {
+struct layout_seg {
     int32_t lo, hi; /* rows lo..hi-1 */
     int64_t *use;   /* (k) */
 };
 
-struct lay_pick {
+struct layout_pick {
     int32_t node;      /* of the problem */
     int32_t *strategy; /* (k) */
 };
 
-struct lay_var {
+struct layout_var {
     int k;         /* number of values; 0 = the variable is gone */
-    int64_t *cost; /* (k) LAY_INF = value removed, until compacted */
+    int64_t *cost; /* (k) LAYOUT_INF = value removed, until compacted */
     ARR(int) adj;  /* edges; dead ones are dropped lazily */
-    ARR(struct lay_seg) seg;
-    ARR(struct lay_pick) pick;
+    ARR(struct layout_seg) seg;
+    ARR(struct layout_pick) pick;
 };
 
-struct lay_edge {
+struct layout_edge {
     int u, v;   /* variables; u = -1: gone */
     int64_t *w; /* (k_u, k_v) */
 };
 
-struct lay_core {
+struct layout_core {
     const struct layout_problem *p;
     int n_vars;
-    struct lay_var *var;
+    struct layout_var *var;
     int n_edges;
-    struct lay_edge *edge;
+    struct layout_edge *edge;
     int n_rows;
     int64_t *cap;      /* (n_rows) what is left of the limit */
     int64_t *row_time; /* (n_rows) a time of the problem at which the row stands */
@@ -61,31 +61,32 @@ struct lay_core {
     int32_t *fixed;    /* (n_nodes) strategy of nodes whose variable is gone */
 };
 
-int lay_core_build(struct lay_core *c, const struct layout_problem *p, struct err *err);
-void lay_core_release(struct lay_core *c);
+int layout_core_build(struct layout_core *c, const struct layout_problem *p,
+                      struct err *err);
+void layout_core_release(struct layout_core *c);
 
 /* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
-int lay_core_reduce(struct lay_core *c, struct err *err);
+int layout_core_reduce(struct layout_core *c, struct err *err);
 
 /* Takes rows away that cannot bind or that another row implies, and values that are too
- * large for a row by themselves (their cost becomes LAY_INF: reduce again). Multipliers of
+ * large for a row by themselves (their cost becomes LAYOUT_INF: reduce again). Multipliers of
  * rows that go move to the row that implies them. Returns how many values were removed. */
-int64_t lay_core_rows(struct lay_core *c);
+int64_t layout_core_rows(struct layout_core *c);
 
 /* Both in turns until nothing changes. EXIT_NO when the problem has no answer. */
-int lay_core_shrink(struct lay_core *c, struct err *err);
+int layout_core_shrink(struct layout_core *c, struct err *err);
 
-/* Value of x over all variables (scaled), LAY_INF if it uses a forbidden entry. */
-int64_t lay_core_value(const struct lay_core *c, const int *x);
+/* Value of x over all variables (scaled), LAYOUT_INF if it uses a forbidden entry. */
+int64_t layout_core_value(const struct layout_core *c, const int *x);
 
 /* Multiplies all costs by a power of two, as large as leaves room for sums. Only once. */
-void lay_core_scale(struct lay_core *c);
+void layout_core_scale(struct layout_core *c);
 
 /* Strategies of all nodes from the values of the variables. */
-void lay_core_choice(const struct lay_core *c, const int *x, int32_t *choice);
+void layout_core_choice(const struct layout_core *c, const int *x, int32_t *choice);
 
 /* The other end of edge e. */
-static inline int lay_other(const struct lay_edge *e, int i) {
+static inline int layout_other(const struct layout_edge *e, int i) {
     return e->u == i ? e->v : e->u;
 }
 

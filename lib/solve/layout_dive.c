@@ -12,8 +12,8 @@
 #include <string.h>
 
 struct dive {
-    struct lay_state *s;
-    struct lay_dual *d;
+    struct layout_state *s;
+    struct layout_dual *d;
     bool *mask;           /* by value: still possible */
     bool *narrow;         /* (most values) work space */
     bool *decided;        /* by variable */
@@ -23,19 +23,19 @@ struct dive {
 };
 
 static void reserve(struct dive *v, int i, const bool *before, const bool *after) {
-    const struct lay_var *var = &v->d->c->var[v->d->var[i]];
+    const struct layout_var *var = &v->d->c->var[v->d->var[i]];
     int k = v->d->k[i];
     for (int64_t g = 0; g < var->seg.n; g++) {
         const int64_t *use = var->seg.p[g].use;
-        int64_t old = LAY_INF, new = LAY_INF;
+        int64_t old = LAYOUT_INF, new = LAYOUT_INF;
         for (int a = 0; a < k; a++) {
             if (before && before[a] && use[a] < old)
                 old = use[a];
             if (after[a] && use[a] < new)
                 new = use[a];
         }
-        lay_rows_add(&v->s->rows, var->seg.p[g].lo, var->seg.p[g].hi,
-                     (before ? old : 0) - new);
+        layout_rows_add(&v->s->rows, var->seg.p[g].lo, var->seg.p[g].hi,
+                        (before ? old : 0) - new);
     }
 }
 
@@ -64,7 +64,7 @@ static void undo(struct dive *v) {
 /* Narrows the other end of edge e to the partners of value a of i. False if none is left.
  */
 static bool look_ahead(struct dive *v, int e, int i, int a) {
-    const struct lay_dual *d = v->d;
+    const struct layout_dual *d = v->d;
     bool row = d->eu[e] == i;
     int j = row ? d->ev[e] : d->eu[e], kj = d->k[j];
     if (v->decided[j])
@@ -74,7 +74,7 @@ static bool look_ahead(struct dive *v, int e, int i, int a) {
     int64_t step = row ? 1 : d->k[i];
     bool any = false, less = false;
     for (int b = 0; b < kj; b++) {
-        v->narrow[b] = mask[b] && w[b * step] < LAY_INF;
+        v->narrow[b] = mask[b] && w[b * step] < LAYOUT_INF;
         any |= v->narrow[b];
         less |= v->narrow[b] != mask[b];
     }
@@ -84,17 +84,17 @@ static bool look_ahead(struct dive *v, int e, int i, int a) {
 }
 
 static bool try_value(struct dive *v, int i, int a) {
-    const struct lay_dual *d = v->d;
+    const struct layout_dual *d = v->d;
     v->trail.n = v->trail_mask.n = 0;
     memset(v->narrow, 0, (size_t)d->k[i] * sizeof *v->narrow);
     v->narrow[a] = true;
     set_mask(v, i);
-    bool good = lay_rows_worst(&v->s->rows) >= 0;
+    bool good = layout_rows_worst(&v->s->rows) >= 0;
     for (int64_t g = d->fwd[i]; good && g < d->fwd[i + 1]; g++)
         good = look_ahead(v, d->fwd_e[g], i, a);
     for (int64_t g = d->bwd[i]; good && g < d->bwd[i + 1]; g++)
         good = look_ahead(v, d->bwd_e[g], i, a);
-    if (good && lay_rows_worst(&v->s->rows) >= 0)
+    if (good && layout_rows_worst(&v->s->rows) >= 0)
         return true;
     undo(v);
     return false;
@@ -102,12 +102,12 @@ static bool try_value(struct dive *v, int i, int a) {
 
 static void add_column(int64_t *sum, const int64_t *w, int64_t step, int k) {
     for (int a = 0; a < k; a++)
-        sum[a] = w[a * step] >= LAY_INF ? LAY_INF : sum[a] + w[a * step];
+        sum[a] = w[a * step] >= LAYOUT_INF ? LAYOUT_INF : sum[a] + w[a * step];
 }
 
 static void guided_costs(struct dive *v, int i) {
-    const struct lay_dual *d = v->d;
-    struct lay_state *s = v->s;
+    const struct layout_dual *d = v->d;
+    struct layout_state *s = v->s;
     int k = d->k[i];
     memcpy(s->sum, d->theta + d->off[i], (size_t)k * sizeof *s->sum);
     for (int64_t g = d->fwd[i]; g < d->fwd[i + 1]; g++) {
@@ -126,13 +126,13 @@ static void guided_costs(struct dive *v, int i) {
     }
     for (int a = 0; a < k; a++)
         if (!v->mask[d->off[i] + a])
-            s->sum[a] = LAY_INF;
+            s->sum[a] = LAYOUT_INF;
 }
 
 static bool decide(struct dive *v, int i) {
-    struct lay_state *s = v->s;
+    struct layout_state *s = v->s;
     guided_costs(v, i);
-    lay_state_sort(s, v->d->k[i]);
+    layout_state_sort(s, v->d->k[i]);
     for (int o = 0; o < v->d->k[i]; o++) {
         int a = s->order[o];
         if (!v->mask[v->d->off[i] + a])
@@ -159,24 +159,24 @@ static void set_order(struct dive *v) {
 }
 
 static bool attempt(struct dive *v) {
-    const struct lay_dual *d = v->d;
-    lay_rows_reset(&v->s->rows, d->c->cap);
+    const struct layout_dual *d = v->d;
+    layout_rows_reset(&v->s->rows, d->c->cap);
     memset(v->decided, 0, (size_t)d->n + 1);
     for (int i = 0; i < d->n; i++) {
         bool *mask = v->mask + d->off[i];
         for (int a = 0; a < d->k[i]; a++)
-            mask[a] = d->cost[d->off[i] + a] < LAY_INF;
+            mask[a] = d->cost[d->off[i] + a] < LAYOUT_INF;
         reserve(v, i, NULL, mask);
     }
     set_order(v);
     for (int o = 0; o < d->n; o++)
         if (!decide(v, v->order[o]))
             return false;
-    v->s->value = lay_core_value(v->s->c, v->s->x);
-    return v->s->value < LAY_INF;
+    v->s->value = layout_core_value(v->s->c, v->s->x);
+    return v->s->value < LAYOUT_INF;
 }
 
-bool lay_state_decode(struct lay_state *s, struct lay_dual *d, int tries) {
+bool layout_state_decode(struct layout_state *s, struct layout_dual *d, int tries) {
     struct dive v = {.s = s, .d = d};
     int most = 1;
     for (int i = 0; i < d->n; i++)

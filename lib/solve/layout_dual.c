@@ -28,8 +28,8 @@ static int64_t *transposed(const int64_t *w, int rows, int cols) {
     return t;
 }
 
-static void init_vars(struct lay_dual *d) {
-    struct lay_core *c = d->c;
+static void init_vars(struct layout_dual *d) {
+    struct layout_core *c = d->c;
     d->var = mem_array((size_t)c->n_vars + 1, sizeof *d->var);
     d->index = mem_array((size_t)c->n_vars + 1, sizeof *d->index);
     for (int i = 0; i < c->n_vars; i++) {
@@ -58,8 +58,8 @@ static void init_vars(struct lay_dual *d) {
                (size_t)d->k[i] * sizeof *d->cost);
 }
 
-static void init_edges(struct lay_dual *d) {
-    struct lay_core *c = d->c;
+static void init_edges(struct layout_dual *d) {
+    struct layout_core *c = d->c;
     size_t most = (size_t)c->n_edges + 1;
     d->edge = mem_array(most, sizeof *d->edge);
     d->eu = mem_array(most, sizeof *d->eu);
@@ -71,7 +71,7 @@ static void init_edges(struct lay_dual *d) {
     d->fwd = mem_array((size_t)d->n + 2, sizeof *d->fwd);
     d->bwd = mem_array((size_t)d->n + 2, sizeof *d->bwd);
     for (int e = 0; e < c->n_edges; e++) {
-        struct lay_edge *g = &c->edge[e];
+        struct layout_edge *g = &c->edge[e];
         if (g->u < 0)
             continue;
         int u = d->index[g->u], v = d->index[g->v], s = d->m++;
@@ -108,8 +108,8 @@ static void init_edges(struct lay_dual *d) {
     free(b);
 }
 
-void lay_dual_init(struct lay_dual *d, struct lay_core *c) {
-    *d = (struct lay_dual){.c = c, .best = INT64_MIN, .step = 1, .smooth = 0.9};
+void layout_dual_init(struct layout_dual *d, struct layout_core *c) {
+    *d = (struct layout_dual){.c = c, .best = INT64_MIN, .step = 1, .smooth = 0.9};
     init_vars(d);
     init_edges(d);
     size_t rows = (size_t)c->n_rows + 1;
@@ -122,7 +122,7 @@ void lay_dual_init(struct lay_dual *d, struct lay_core *c) {
         d->lambda[r] = d->best_lambda[r] = c->lambda[r];
 }
 
-void lay_dual_release(struct lay_dual *d) {
+void layout_dual_release(struct layout_dual *d) {
     for (int s = 0; s < d->m; s++)
         free(d->owned[s]);
     void *all[] = {d->var,  d->index, d->k,   d->off,         d->cost,  d->theta,  d->hat,
@@ -131,12 +131,12 @@ void lay_dual_release(struct lay_dual *d) {
                    d->grad, d->use,   d->x,   d->best_lambda, d->tmp};
     for (size_t s = 0; s < sizeof all / sizeof *all; s++)
         free(all[s]);
-    *d = (struct lay_dual){0};
+    *d = (struct layout_dual){0};
 }
 
 /* Sums of the multipliers are kept so small that use times price cannot overflow. */
-static void set_prices(struct lay_dual *d) {
-    double sum = 0, most = (double)(LAY_INF / 64);
+static void set_prices(struct layout_dual *d) {
+    double sum = 0, most = (double)(LAYOUT_INF / 64);
     double room = most / (1 + (double)(d->c->p->usage_limit));
     for (int r = 0; r < d->c->n_rows; r++) {
         sum += d->lambda[r];
@@ -150,26 +150,26 @@ static void set_prices(struct lay_dual *d) {
     }
 }
 
-void lay_dual_price(struct lay_dual *d) {
+void layout_dual_price(struct layout_dual *d) {
     set_prices(d);
     for (int i = 0; i < d->n; i++) {
-        const struct lay_var *v = &d->c->var[d->var[i]];
+        const struct layout_var *v = &d->c->var[d->var[i]];
         int64_t *t = d->theta + d->off[i];
         memcpy(t, d->cost + d->off[i], (size_t)d->k[i] * sizeof *t);
         for (int64_t s = 0; s < v->seg.n; s++) {
-            const struct lay_seg *g = &v->seg.p[s];
+            const struct layout_seg *g = &v->seg.p[s];
             int64_t price = d->price[g->hi] - d->price[g->lo];
             for (int a = 0; price && a < d->k[i]; a++)
                 t[a] += g->use[a] * price;
         }
         for (int a = 0; a < d->k[i]; a++)
-            if (d->cost[d->off[i] + a] >= LAY_INF)
-                t[a] = LAY_INF;
+            if (d->cost[d->off[i] + a] >= LAYOUT_INF)
+                t[a] = LAYOUT_INF;
     }
 }
 
-/* hat = theta + messages in; removed values stay at LAY_INF. Returns the least. */
-static int64_t gather(struct lay_dual *d, int i) {
+/* hat = theta + messages in; removed values stay at LAYOUT_INF. Returns the least. */
+static int64_t gather(struct layout_dual *d, int i) {
     int64_t *h = d->hat + d->off[i];
     const int64_t *cost = d->cost + d->off[i];
     int k = d->k[i];
@@ -184,10 +184,10 @@ static int64_t gather(struct lay_dual *d, int i) {
         for (int a = 0; a < k; a++)
             h[a] += m[a];
     }
-    int64_t least = LAY_INF;
+    int64_t least = LAYOUT_INF;
     for (int a = 0; a < k; a++) {
-        if (cost[a] >= LAY_INF)
-            h[a] = LAY_INF;
+        if (cost[a] >= LAYOUT_INF)
+            h[a] = LAYOUT_INF;
         if (h[a] < least) {
             least = h[a];
             d->x[i] = a;
@@ -199,12 +199,12 @@ static int64_t gather(struct lay_dual *d, int i) {
 /* out[b] = min_a p[a] + w[a, b], then levelled to a least of 0; returns what was taken off.
  * Removed values of the receiver get 0. */
 static int64_t level(int64_t *out, const int64_t *cost, int k) {
-    int64_t least = LAY_INF;
+    int64_t least = LAYOUT_INF;
     for (int b = 0; b < k; b++)
-        if (cost[b] < LAY_INF && out[b] < least)
+        if (cost[b] < LAYOUT_INF && out[b] < least)
             least = out[b];
     for (int b = 0; b < k; b++)
-        out[b] = cost[b] < LAY_INF ? out[b] - least : 0;
+        out[b] = cost[b] < LAYOUT_INF ? out[b] - least : 0;
     return least;
 }
 
@@ -212,9 +212,9 @@ static int64_t level(int64_t *out, const int64_t *cost, int k) {
 static void push_down(int64_t *restrict out, const int64_t *restrict p,
                       const int64_t *restrict w, int ku, int kv) {
     for (int b = 0; b < kv; b++)
-        out[b] = 2 * LAY_INF;
+        out[b] = 2 * LAYOUT_INF;
     for (int a = 0; a < ku; a++, w += kv) {
-        if (p[a] >= LAY_INF)
+        if (p[a] >= LAYOUT_INF)
             continue;
         for (int b = 0; b < kv; b++) {
             int64_t x = p[a] + w[b];
@@ -226,7 +226,7 @@ static void push_down(int64_t *restrict out, const int64_t *restrict p,
 static void push_up(int64_t *restrict out, const int64_t *restrict p,
                     const int64_t *restrict w, int ku, int kv) {
     for (int a = 0; a < ku; a++, w += kv) {
-        int64_t least = 2 * LAY_INF;
+        int64_t least = 2 * LAYOUT_INF;
         for (int b = 0; b < kv; b++) {
             int64_t x = p[b] + w[b];
             least = x < least ? x : least;
@@ -237,13 +237,13 @@ static void push_up(int64_t *restrict out, const int64_t *restrict p,
 
 /* Sends along edge s away from i, forward (i is eu) or backward. Returns what was levelled.
  */
-static int64_t send(struct lay_dual *d, int s, int i, int64_t parts, bool forward) {
+static int64_t send(struct layout_dual *d, int s, int i, int64_t parts, bool forward) {
     int j = forward ? d->ev[s] : d->eu[s], ki = d->k[i], kj = d->k[j];
     const int64_t *h = d->hat + d->off[i];
     const int64_t *in = d->msg + (forward ? d->to_u[s] : d->to_v[s]);
     int64_t *out = d->msg + (forward ? d->to_v[s] : d->to_u[s]);
     for (int a = 0; a < ki; a++)
-        d->tmp[a] = h[a] >= LAY_INF ? LAY_INF : floor_div(h[a], parts) - in[a];
+        d->tmp[a] = h[a] >= LAYOUT_INF ? LAYOUT_INF : floor_div(h[a], parts) - in[a];
     if (forward)
         push_down(out, d->tmp, d->w[s], ki, kj);
     else
@@ -252,11 +252,11 @@ static int64_t send(struct lay_dual *d, int s, int i, int64_t parts, bool forwar
 }
 
 /* What of hat stays at variable i when `sent` shares of `parts` were sent. */
-static int64_t rest(const struct lay_dual *d, int i, int64_t parts, int64_t sent) {
+static int64_t rest(const struct layout_dual *d, int i, int64_t parts, int64_t sent) {
     const int64_t *h = d->hat + d->off[i];
-    int64_t least = LAY_INF;
+    int64_t least = LAYOUT_INF;
     for (int a = 0; a < d->k[i]; a++) {
-        if (h[a] >= LAY_INF)
+        if (h[a] >= LAYOUT_INF)
             continue;
         int64_t r = h[a] - sent * floor_div(h[a], parts);
         least = r < least ? r : least;
@@ -264,20 +264,20 @@ static int64_t rest(const struct lay_dual *d, int i, int64_t parts, int64_t sent
     return least;
 }
 
-static int64_t parts_of(const struct lay_dual *d, int i) {
+static int64_t parts_of(const struct layout_dual *d, int i) {
     int64_t f = d->fwd[i + 1] - d->fwd[i], b = d->bwd[i + 1] - d->bwd[i];
     return f > b ? f : b > 0 ? b : 1;
 }
 
 /* What the multipliers pay for the capacity. */
-static int64_t capacity_price(const struct lay_dual *d) {
+static int64_t capacity_price(const struct layout_dual *d) {
     int64_t sum = 0;
     for (int r = 0; r < d->c->n_rows; r++)
         sum += d->c->cap[r] * (d->price[r + 1] - d->price[r]);
     return sum;
 }
 
-int64_t lay_dual_sweep(struct lay_dual *d) {
+int64_t layout_dual_sweep(struct layout_dual *d) {
     for (int i = 0; i < d->n; i++) {
         gather(d, i);
         int64_t parts = parts_of(d, i);
@@ -287,21 +287,21 @@ int64_t lay_dual_sweep(struct lay_dual *d) {
     int64_t bound = d->c->base - capacity_price(d);
     bool empty = false;
     for (int i = d->n - 1; i >= 0; i--) {
-        empty |= gather(d, i) >= LAY_INF;
+        empty |= gather(d, i) >= LAYOUT_INF;
         int64_t parts = parts_of(d, i);
         for (int64_t s = d->bwd[i]; s < d->bwd[i + 1]; s++)
             bound += send(d, d->bwd_e[s], i, parts, false);
         bound += rest(d, i, parts, d->bwd[i + 1] - d->bwd[i]);
     }
-    d->bound = empty ? LAY_INF : bound;
+    d->bound = empty ? LAYOUT_INF : bound;
     return d->bound;
 }
 
 /* use[r] = what x uses in row r. */
-static void count_use(struct lay_dual *d) {
+static void count_use(struct layout_dual *d) {
     memset(d->use, 0, ((size_t)d->c->n_rows + 1) * sizeof *d->use);
     for (int i = 0; i < d->n; i++) {
-        const struct lay_var *v = &d->c->var[d->var[i]];
+        const struct layout_var *v = &d->c->var[d->var[i]];
         for (int64_t s = 0; s < v->seg.n; s++) {
             d->use[v->seg.p[s].lo] += v->seg.p[s].use[d->x[i]];
             d->use[v->seg.p[s].hi] -= v->seg.p[s].use[d->x[i]];
@@ -312,7 +312,7 @@ static void count_use(struct lay_dual *d) {
 }
 
 /* One step along the averaged violation of the rows. */
-static void move_prices(struct lay_dual *d, int64_t upper) {
+static void move_prices(struct layout_dual *d, int64_t upper) {
     int rows = d->c->n_rows;
     count_use(d);
     double norm = 0;
@@ -335,20 +335,21 @@ static void move_prices(struct lay_dual *d, int64_t upper) {
 }
 
 /* Back to the best multipliers, with messages and bound to match. */
-static void settle(struct lay_dual *d) {
+static void settle(struct layout_dual *d) {
     size_t bytes = (size_t)d->c->n_rows * sizeof *d->lambda;
     memcpy(d->lambda, d->best_lambda, bytes);
     memcpy(d->c->lambda, d->best_lambda, bytes);
-    lay_dual_price(d);
-    lay_dual_sweep(d);
+    layout_dual_price(d);
+    layout_dual_sweep(d);
     d->best = d->bound > d->best ? d->bound : d->best;
 }
 
-int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadline_s) {
+int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
+                        double deadline_s) {
     size_t bytes = (size_t)d->c->n_rows * sizeof *d->lambda;
     for (int round = 0; round < rounds; round++) {
-        lay_dual_price(d);
-        lay_dual_sweep(d);
+        layout_dual_price(d);
+        layout_dual_sweep(d);
         if (d->bound > d->best) {
             double rise = (double)d->bound - (double)d->best;
             d->stuck = rise > 1e-6 * fabs((double)d->bound) ? 0 : d->stuck + 1;
@@ -374,45 +375,46 @@ int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadl
 }
 
 /* What stays at (i, a) after the last sweep, less the least of it. */
-static void rests(const struct lay_dual *d, int i, int64_t *out) {
+static void rests(const struct layout_dual *d, int i, int64_t *out) {
     const int64_t *h = d->hat + d->off[i];
     int64_t parts = parts_of(d, i), sent = d->bwd[i + 1] - d->bwd[i];
     int64_t least = rest(d, i, parts, sent);
     for (int a = 0; a < d->k[i]; a++)
-        out[a] = h[a] >= LAY_INF ? LAY_INF : h[a] - sent * floor_div(h[a], parts) - least;
+        out[a] =
+            h[a] >= LAYOUT_INF ? LAYOUT_INF : h[a] - sent * floor_div(h[a], parts) - least;
 }
 
 /* Edge s after the last sweep: its cost less both messages, plus the share that eu's
  * message took along. share must hold hat / parts of ev; returns the least over all
  * entries. */
-static int64_t edge_share(struct lay_dual *d, int s, int64_t *share) {
+static int64_t edge_share(struct layout_dual *d, int s, int64_t *share) {
     int v = d->ev[s], kv = d->k[v], ku = d->k[d->eu[s]];
-    int64_t parts = parts_of(d, v), least = 2 * LAY_INF;
+    int64_t parts = parts_of(d, v), least = 2 * LAYOUT_INF;
     const int64_t *h = d->hat + d->off[v], *w = d->w[s];
     const int64_t *mu = d->msg + d->to_u[s], *mv = d->msg + d->to_v[s];
     const int64_t *cu = d->cost + d->off[d->eu[s]];
     for (int b = 0; b < kv; b++)
-        share[b] = h[b] >= LAY_INF ? LAY_INF : floor_div(h[b], parts) - mv[b];
+        share[b] = h[b] >= LAYOUT_INF ? LAYOUT_INF : floor_div(h[b], parts) - mv[b];
     for (int a = 0; a < ku; a++, w += kv) {
-        if (cu[a] >= LAY_INF)
+        if (cu[a] >= LAYOUT_INF)
             continue;
         for (int b = 0; b < kv; b++)
-            if (share[b] < LAY_INF && w[b] + share[b] - mu[a] < least)
+            if (share[b] < LAYOUT_INF && w[b] + share[b] - mu[a] < least)
                 least = w[b] + share[b] - mu[a];
     }
     return least;
 }
 
 /* rho[b] = least over a of edge s, above the least of the whole edge. */
-static void edge_rho(struct lay_dual *d, int s, int64_t *rho) {
+static void edge_rho(struct layout_dual *d, int s, int64_t *rho) {
     int kv = d->k[d->ev[s]], ku = d->k[d->eu[s]];
     int64_t least = edge_share(d, s, d->tmp);
     const int64_t *w = d->w[s], *mu = d->msg + d->to_u[s];
     const int64_t *cu = d->cost + d->off[d->eu[s]];
     for (int b = 0; b < kv; b++)
-        rho[b] = LAY_INF;
+        rho[b] = LAYOUT_INF;
     for (int a = 0; a < ku; a++, w += kv) {
-        if (cu[a] >= LAY_INF)
+        if (cu[a] >= LAYOUT_INF)
             continue;
         for (int b = 0; b < kv; b++) {
             int64_t x = w[b] + d->tmp[b] - mu[a] - least;
@@ -423,10 +425,10 @@ static void edge_rho(struct lay_dual *d, int s, int64_t *rho) {
 
 static inline int64_t capped_sum(int64_t a, int64_t b) {
     int64_t sum = a + b;
-    return sum >= LAY_INF ? LAY_INF : sum;
+    return sum >= LAYOUT_INF ? LAYOUT_INF : sum;
 }
 
-void lay_dual_extra(struct lay_dual *d, int64_t *extra) {
+void layout_dual_extra(struct layout_dual *d, int64_t *extra) {
     int most = 1;
     for (int i = 0; i < d->n; i++) {
         rests(d, i, extra + d->off[i]);
@@ -443,7 +445,7 @@ void lay_dual_extra(struct lay_dual *d, int64_t *extra) {
 }
 
 /* Forbids the pairs of edge s whose bound is above `room`. */
-static int64_t fix_edge(struct lay_dual *d, int s, const int64_t *extra, int64_t room,
+static int64_t fix_edge(struct layout_dual *d, int s, const int64_t *extra, int64_t room,
                         int64_t *rho) {
     int u = d->eu[s], v = d->ev[s], ku = d->k[u], kv = d->k[v];
     edge_rho(d, s, rho);
@@ -453,33 +455,33 @@ static int64_t fix_edge(struct lay_dual *d, int s, const int64_t *extra, int64_t
     bool flipped = d->owned[s] != NULL;
     for (int a = 0; a < ku; a++, w += kv)
         for (int b = 0; b < kv; b++) {
-            if (w[b] >= LAY_INF)
+            if (w[b] >= LAYOUT_INF)
                 continue;
             int64_t eu = extra[d->off[u] + a], ev = extra[d->off[v] + b];
-            bool gone = eu >= LAY_INF || ev >= LAY_INF || d->tmp[b] >= LAY_INF;
+            bool gone = eu >= LAYOUT_INF || ev >= LAYOUT_INF || d->tmp[b] >= LAYOUT_INF;
             if (!gone)
                 gone = w[b] + d->tmp[b] - mu[a] - least + eu + ev - rho[b] > room;
             if (gone) {
-                mine[flipped ? (int64_t)b * ku + a : (int64_t)a * kv + b] = LAY_INF;
+                mine[flipped ? (int64_t)b * ku + a : (int64_t)a * kv + b] = LAYOUT_INF;
                 n++;
             }
         }
     return n;
 }
 
-int64_t lay_dual_fix(struct lay_dual *d, int64_t upper) {
+int64_t layout_dual_fix(struct layout_dual *d, int64_t upper) {
     /* All costs are multiples of 2^shift: an answer below upper is at least one such below.
      */
     int64_t room = upper - (INT64_C(1) << d->c->shift) - d->bound, n = 0;
     int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
     int most = 1;
-    lay_dual_extra(d, extra);
+    layout_dual_extra(d, extra);
     for (int i = 0; i < d->n; i++) {
-        struct lay_var *v = &d->c->var[d->var[i]];
+        struct layout_var *v = &d->c->var[d->var[i]];
         most = d->k[i] > most ? d->k[i] : most;
         for (int a = 0; a < d->k[i]; a++)
-            if (v->cost[a] < LAY_INF && extra[d->off[i] + a] > room) {
-                v->cost[a] = LAY_INF;
+            if (v->cost[a] < LAYOUT_INF && extra[d->off[i] + a] > room) {
+                v->cost[a] = LAYOUT_INF;
                 n++;
             }
     }

@@ -6,25 +6,25 @@
  * bound is exact whatever the messages are; only the step length of the multipliers is
  * floating point.
  *
- *     struct lay_dual d;
- *     lay_dual_init(&d, &core);           // multipliers: those of the core
- *     lay_dual_run(&d, 100, upper, 0);    // 100 rounds
+ *     struct layout_dual d;
+ *     layout_dual_init(&d, &core);           // multipliers: those of the core
+ *     layout_dual_run(&d, 100, upper, 0);    // 100 rounds
  *     use(d.bound, d.x);                  // bound; values that the messages suggest
- *     lay_dual_release(&d);
+ *     layout_dual_release(&d);
  */
 #ifndef WEFT_SOLVE_LAYOUT_DUAL_H
 #define WEFT_SOLVE_LAYOUT_DUAL_H
 
 #include "solve/layout_core.h"
 
-struct lay_dual {
-    struct lay_core *c;
+struct layout_dual {
+    struct layout_core *c;
     int n;                /* variables that are left, in the order of the sweeps */
     int *var;             /* (n) their index in the core */
     int *index;           /* (core.n_vars) and back; -1 */
     int *k;               /* (n) */
     int64_t *off;         /* (n + 1) into cost, theta, hat, dead */
-    int64_t *cost;        /* cost of values without multipliers; LAY_INF = removed */
+    int64_t *cost;        /* cost of values without multipliers; LAYOUT_INF = removed */
     int64_t *theta;       /* with multipliers */
     int64_t *hat;         /* theta and all messages that came in */
     int m;                /* edges that are left */
@@ -43,7 +43,7 @@ struct lay_dual {
     double *grad;   /* (n_rows) averaged use less capacity */
     int64_t *use;   /* (n_rows + 1) of x */
     int *x;         /* (n) */
-    int64_t bound;  /* of the last sweep; LAY_INF = no answer */
+    int64_t bound;  /* of the last sweep; LAYOUT_INF = no answer */
     int64_t best;   /* best so far */
     double *best_lambda;
     double step;   /* relative step length */
@@ -52,27 +52,28 @@ struct lay_dual {
     int64_t *tmp;  /* (most values) */
 };
 
-void lay_dual_init(struct lay_dual *d, struct lay_core *c);
-void lay_dual_release(struct lay_dual *d);
+void layout_dual_init(struct layout_dual *d, struct layout_core *c);
+void layout_dual_release(struct layout_dual *d);
 
 /* Up to `rounds` of: price, sweep forward and back, move the multipliers. Stops early once
  * the bound reaches upper, at the deadline (now_s; 0 = none) or when steps no longer help.
  * Ends with a sweep at the best multipliers, which it leaves in the core. Returns the best
  * bound. */
-int64_t lay_dual_run(struct lay_dual *d, int rounds, int64_t upper, double deadline_s);
+int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
+                        double deadline_s);
 
 /* One sweep each way at the present multipliers. Returns the bound. */
-int64_t lay_dual_sweep(struct lay_dual *d);
+int64_t layout_dual_sweep(struct layout_dual *d);
 
 /* Sets theta from cost and lambda. */
-void lay_dual_price(struct lay_dual *d);
+void layout_dual_price(struct layout_dual *d);
 
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */
-void lay_dual_extra(struct lay_dual *d, int64_t *extra);
+void layout_dual_extra(struct layout_dual *d, int64_t *extra);
 
 /* Forbids values and pairs that no answer cheaper than upper uses, in the core; the last
  * sweep must be current. Returns how many. The dual is out of date afterwards. */
-int64_t lay_dual_fix(struct lay_dual *d, int64_t upper);
+int64_t layout_dual_fix(struct layout_dual *d, int64_t upper);
 
 #endif

@@ -20,7 +20,7 @@ struct table {
 typedef ARR(int) ints;
 
 struct elim {
-    const struct lay_core *c;
+    const struct layout_core *c;
     ARR(struct table) tables;
     ints *of;      /* by variable: tables that speak of it */
     int *order, n; /* variables in the order of elimination */
@@ -42,7 +42,7 @@ static void drop(ints *list, int x) {
         }
 }
 
-static double table_size(const struct lay_core *c, const ints *next) {
+static double table_size(const struct layout_core *c, const ints *next) {
     double size = 1;
     for (int64_t s = 0; s < next->n; s++)
         size *= c->var[next->p[s]].k;
@@ -51,7 +51,7 @@ static double table_size(const struct lay_core *c, const ints *next) {
 
 /* Finds an order; false if some table would be larger than `most`. */
 static bool plan_order(struct elim *e, double most) {
-    const struct lay_core *c = e->c;
+    const struct layout_core *c = e->c;
     ints *next = mem_array((size_t)c->n_vars + 1, sizeof *next);
     double *size = mem_array((size_t)c->n_vars + 1, sizeof *size), total = 0;
     for (int s = 0; s < c->n_edges; s++)
@@ -114,11 +114,11 @@ static int64_t offset(const struct elim *e, const struct table *t, const int *x)
 
 /* Least of all waiting tables over the values of i, the others as in x; *arg = where. */
 static int64_t least_over(const struct elim *e, int i, int *x, int *arg) {
-    int64_t best = LAY_INF;
+    int64_t best = LAYOUT_INF;
     *arg = 0;
     for (x[i] = 0; x[i] < e->c->var[i].k; x[i]++) {
         int64_t sum = e->c->var[i].cost[x[i]];
-        for (int64_t s = 0; s < e->of[i].n && sum < LAY_INF; s++) {
+        for (int64_t s = 0; s < e->of[i].n && sum < LAYOUT_INF; s++) {
             const struct table *t = &e->tables.p[e->of[i].p[s]];
             sum += t->w[offset(e, t, x)];
         }
@@ -154,9 +154,9 @@ static void eliminate(struct elim *e, int i, int *x) {
 }
 
 static void edge_tables(struct elim *e) {
-    const struct lay_core *c = e->c;
+    const struct layout_core *c = e->c;
     for (int s = 0; s < c->n_edges; s++) {
-        const struct lay_edge *g = &c->edge[s];
+        const struct layout_edge *g = &c->edge[s];
         if (g->u < 0)
             continue;
         size_t n = (size_t)c->var[g->u].k * (size_t)c->var[g->v].k;
@@ -166,7 +166,7 @@ static void edge_tables(struct elim *e) {
     }
 }
 
-bool lay_eliminate(const struct lay_core *c, int64_t most, int *x, int64_t *value) {
+bool layout_eliminate(const struct layout_core *c, int64_t most, int *x, int64_t *value) {
     struct elim e = {.c = c};
     size_t n = (size_t)c->n_vars + 1;
     e.of = mem_array(n, sizeof *e.of);
@@ -181,7 +181,8 @@ bool lay_eliminate(const struct lay_core *c, int64_t most, int *x, int64_t *valu
             eliminate(&e, e.order[s], x);
             const struct table *t = &arr_last(&e.tables);
             if (t->n == 0)
-                sum = t->w[0] >= LAY_INF || sum >= LAY_INF ? LAY_INF : sum + t->w[0];
+                sum =
+                    t->w[0] >= LAYOUT_INF || sum >= LAYOUT_INF ? LAYOUT_INF : sum + t->w[0];
         }
         for (int s = e.n - 1; s >= 0; s--) {
             int arg;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t lay_ilp_size(const struct lay_core *c) {
+int64_t layout_ilp_size(const struct layout_core *c) {
     int64_t n = 0;
     for (int i = 0; i < c->n_vars; i++)
         n += c->var[i].k;
@@ -26,7 +26,7 @@ int64_t lay_ilp_size(const struct lay_core *c) {
 }
 
 struct ilp {
-    const struct lay_core *c;
+    const struct layout_core *c;
     struct lp_model *m;
     int *first;  /* (n_vars) column of s[i, 0] */
     double unit; /* cost of the program = cost of the core / unit */
@@ -36,11 +36,11 @@ struct ilp {
 
 static void add_choices(struct ilp *p) {
     for (int i = 0; i < p->c->n_vars; i++) {
-        const struct lay_var *v = &p->c->var[i];
+        const struct layout_var *v = &p->c->var[i];
         if (!v->k)
             continue;
         for (int a = 0; a < v->k; a++) {
-            bool out = v->cost[a] >= LAY_INF;
+            bool out = v->cost[a] >= LAYOUT_INF;
             int col =
                 lp_add_var(p->m, out ? 0 : (double)v->cost[a] / p->unit, 0, !out, true);
             p->first[i] = a == 0 ? col : p->first[i];
@@ -51,10 +51,10 @@ static void add_choices(struct ilp *p) {
     }
 }
 
-static void add_edge(struct ilp *p, const struct lay_edge *e) {
+static void add_edge(struct ilp *p, const struct layout_edge *e) {
     int ku = p->c->var[e->u].k, kv = p->c->var[e->v].k, first = -1;
     for (int s = 0; s < ku * kv; s++) {
-        bool out = e->w[s] >= LAY_INF;
+        bool out = e->w[s] >= LAYOUT_INF;
         int col = lp_add_var(p->m, out ? 0 : (double)e->w[s] / p->unit, 0, !out, false);
         first = first < 0 ? col : first;
     }
@@ -82,7 +82,7 @@ static void add_row(struct ilp *p, int row) {
     int n = 0;
     double scale = 1 / fmax((double)p->c->cap[row], 1);
     for (int i = 0; i < p->c->n_vars; i++) {
-        const struct lay_var *v = &p->c->var[i];
+        const struct layout_var *v = &p->c->var[i];
         for (int a = 0; a < v->k; a++) {
             int64_t use = 0;
             for (int64_t s = 0; s < v->seg.n; s++)
@@ -102,13 +102,13 @@ static void build(struct ilp *p) {
     int64_t most = 1;
     for (int i = 0; i < p->c->n_vars; i++)
         for (int a = 0; a < p->c->var[i].k; a++)
-            if (p->c->var[i].cost[a] < LAY_INF && p->c->var[i].cost[a] > most)
+            if (p->c->var[i].cost[a] < LAYOUT_INF && p->c->var[i].cost[a] > most)
                 most = p->c->var[i].cost[a];
     for (int e = 0; e < p->c->n_edges; e++)
         for (int s = 0; p->c->edge[e].u >= 0 &&
                         s < p->c->var[p->c->edge[e].u].k * p->c->var[p->c->edge[e].v].k;
              s++)
-            if (p->c->edge[e].w[s] < LAY_INF && p->c->edge[e].w[s] > most)
+            if (p->c->edge[e].w[s] < LAYOUT_INF && p->c->edge[e].w[s] > most)
                 most = p->c->edge[e].w[s];
     p->unit = (double)most / 1000;
     add_choices(p);
@@ -121,28 +121,28 @@ static void build(struct ilp *p) {
 
 /* The choice in the program's point, if it is one of the core and cheaper than *value. */
 static void take(const struct ilp *p, const double *point, int *x, int64_t *value) {
-    struct lay_state s;
+    struct layout_state s;
     int *y = mem_array((size_t)p->c->n_vars + 1, sizeof *y);
     for (int i = 0; i < p->c->n_vars; i++)
         for (int a = 0; a < p->c->var[i].k; a++)
             if (point[p->first[i] + a] > 0.5)
                 y[i] = a;
-    lay_state_init(&s, (struct lay_core *)p->c);
-    if (lay_state_set(&s, y) && s.value < *value) {
+    layout_state_init(&s, (struct layout_core *)p->c);
+    if (layout_state_set(&s, y) && s.value < *value) {
         memcpy(x, y, (size_t)p->c->n_vars * sizeof *x);
         *value = s.value;
     }
-    lay_state_release(&s);
+    layout_state_release(&s);
     free(y);
 }
 
-bool lay_ilp(const struct lay_core *c, double budget_s, double gap, int *x, int64_t *value,
-             int64_t *bound) {
-    if (lay_ilp_size(c) == 0) { /* reduced away */
+bool layout_ilp(const struct layout_core *c, double budget_s, double gap, int *x,
+                int64_t *value, int64_t *bound) {
+    if (layout_ilp_size(c) == 0) { /* reduced away */
         *value = *bound = c->base < *value ? c->base : *value;
         return true;
     }
-    size_t n = (size_t)lay_ilp_size(c) + 2;
+    size_t n = (size_t)layout_ilp_size(c) + 2;
     struct ilp p = {.c = c, .m = lp_create()};
     p.first = mem_array((size_t)c->n_vars + 1, sizeof *p.first);
     p.cols = mem_array(n, sizeof *p.cols);
@@ -162,13 +162,13 @@ bool lay_ilp(const struct lay_core *c, double budget_s, double gap, int *x, int6
         b = b > *value ? *value : b;
         *bound = b > *bound ? b : *bound;
     }
-    bool none = a.status == LP_INFEASIBLE && *value >= LAY_INF;
+    bool none = a.status == LP_INFEASIBLE && *value >= LAYOUT_INF;
     if (none)
-        *bound = LAY_INF;
+        *bound = LAYOUT_INF;
     lp_answer_release(&a);
     lp_destroy(p.m);
     free(p.first);
     free(p.cols);
     free(p.vals);
-    return none || (*value<LAY_INF && * bound> * value - unit);
+    return none || (*value<LAYOUT_INF && * bound> * value - unit);
 }

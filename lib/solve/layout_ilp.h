@@ -5,12 +5,12 @@
 #include "solve/layout_core.h"
 
 /* Number of variables that the program has. */
-int64_t lay_ilp_size(const struct lay_core *c);
+int64_t layout_ilp_size(const struct layout_core *c);
 
-/* Looks for a choice cheaper than *value (LAY_INF: any), for at most budget_s seconds. A
+/* Looks for a choice cheaper than *value (LAYOUT_INF: any), for at most budget_s seconds. A
  * better one goes to x and *value; *bound is raised to what was proven. True if the search
- * was complete: *bound == *value, and LAY_INF if there is no choice at all. */
-bool lay_ilp(const struct lay_core *c, double budget_s, double gap, int *x, int64_t *value,
-             int64_t *bound);
+ * was complete: *bound == *value, and LAYOUT_INF if there is no choice at all. */
+bool layout_ilp(const struct layout_core *c, double budget_s, double gap, int *x,
+                int64_t *value, int64_t *bound);
 
 #endif

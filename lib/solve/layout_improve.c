@@ -22,9 +22,9 @@
 #define KINDS     6
 
 struct bounder {
-    struct lay_core tight; /* what may still be cheaper than the present choice */
-    struct lay_dual d;
-    struct lay_state state;
+    struct layout_core tight; /* what may still be cheaper than the present choice */
+    struct layout_dual d;
+    struct layout_state state;
     bool live;        /* d and state are set up */
     bool empty;       /* nothing cheaper is left */
     int64_t upper;    /* at the last fixing */
@@ -38,11 +38,11 @@ struct bounder {
 };
 
 struct batch {
-    struct lay_improve *m;
-    struct lay_whole whole;
+    struct layout_improve *m;
+    struct layout_whole whole;
     struct bounder b;
-    struct lay_state check; /* on the core, to check and to descend */
-    struct lay_job jobs[MOST_JOBS];
+    struct layout_state check; /* on the core, to check and to descend */
+    struct layout_job jobs[MOST_JOBS];
     double size[KINDS];
     uint64_t count; /* of jobs so far */
     int turn;
@@ -57,8 +57,8 @@ struct batch {
  */
 
 static void bounder_start(struct bounder *b, double step) {
-    lay_dual_init(&b->d, &b->tight);
-    lay_state_init(&b->state, &b->tight);
+    layout_dual_init(&b->d, &b->tight);
+    layout_state_init(&b->state, &b->tight);
     b->d.step = step;
     b->live = true;
 }
@@ -66,13 +66,13 @@ static void bounder_start(struct bounder *b, double step) {
 static void bounder_stop(struct bounder *b) {
     if (!b->live)
         return;
-    lay_state_release(&b->state);
-    lay_dual_release(&b->d);
+    layout_state_release(&b->state);
+    layout_dual_release(&b->d);
     b->live = false;
 }
 
 static void keep_choice(struct bounder *b, const int *x) {
-    lay_core_choice(&b->tight, x, b->y);
+    layout_core_choice(&b->tight, x, b->y);
     b->found = true;
 }
 
@@ -80,13 +80,13 @@ static void keep_choice(struct bounder *b, const int *x) {
 static void tighten(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t values = b->d.off[b->d.n];
-    if (lay_dual_fix(&b->d, t->m->value) == 0)
+    if (layout_dual_fix(&b->d, t->m->value) == 0)
         return;
     b->upper = t->m->value;
     b->fixed_at = b->d.bound;
     double step = b->d.step;
     bounder_stop(b);
-    b->empty = lay_core_shrink(&b->tight, NULL) < 0;
+    b->empty = layout_core_shrink(&b->tight, NULL) < 0;
     if (b->empty)
         return;
     bounder_start(b, step < 0.03 ? 0.03 : step);
@@ -98,16 +98,16 @@ static void tighten(struct batch *t) {
  * values that no cheaper choice uses. */
 static double set_doubt(struct batch *t) {
     struct bounder *b = &t->b;
-    struct lay_whole *w = &t->whole;
+    struct layout_whole *w = &t->whole;
     int n = w->c->n_vars;
     double gap = (double)(t->m->value - b->d.bound) + 1;
     double *doubt = mem_array((size_t)n + 1, sizeof *doubt);
     int64_t *extra = mem_array((size_t)b->d.off[b->d.n] + 1, sizeof *extra);
-    lay_dual_extra(&b->d, extra);
+    layout_dual_extra(&b->d, extra);
     for (int i = 0; i < b->d.n; i++) {
-        const struct lay_var *v = &b->tight.var[b->d.var[i]];
+        const struct layout_var *v = &b->tight.var[b->d.var[i]];
         for (int64_t s = 0; s < v->pick.n; s++) {
-            const struct lay_pick *p = &v->pick.p[s];
+            const struct layout_pick *p = &v->pick.p[s];
             double x = gap; /* the value is gone */
             for (int a = 0; a < v->k; a++)
                 if (p->strategy[a] == t->m->x[p->node] &&
@@ -128,7 +128,7 @@ static double set_doubt(struct batch *t) {
 
 /* The multipliers, for the parts: rows of the tight copy by their times. */
 static void lend_prices(struct batch *t) {
-    const struct lay_core *c = t->whole.c, *tight = &t->b.tight;
+    const struct layout_core *c = t->whole.c, *tight = &t->b.tight;
     memset(t->lent, 0, (size_t)c->n_rows * sizeof *t->lent);
     for (int r = 0, q = 0; r < c->n_rows; r++)
         if (q < tight->n_rows && tight->row_time[q] == c->row_time[r])
@@ -138,13 +138,13 @@ static void lend_prices(struct batch *t) {
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
-    lay_dual_run(&b->d, 60, t->m->value, t->m->deadline_s);
+    layout_dual_run(&b->d, 60, t->m->value, t->m->deadline_s);
     b->bound = b->d.best > b->bound ? b->d.best : b->bound;
     lend_prices(t);
     bool much = (double)(b->bound - before) > 2e-5 * fabs((double)b->bound);
     b->idle = much ? 0 : b->idle + 1;
-    if (lay_state_decode(&b->state, &b->d, 20)) {
-        lay_state_descend(&b->state);
+    if (layout_state_decode(&b->state, &b->d, 20)) {
+        layout_state_descend(&b->state);
         if (b->state.value < t->m->value)
             keep_choice(b, b->state.x);
     }
@@ -152,14 +152,14 @@ static void dual_turn(struct batch *t) {
 
 static void search_turn(struct batch *t) {
     struct bounder *b = &t->b;
-    struct lay_search s = {.core = &b->tight,
-                           .upper = t->m->value,
-                           .max_nodes = b->nodes,
-                           .deadline_s = t->m->deadline_s,
-                           .root_rounds = 60,
-                           .gap = t->m->gap};
+    struct layout_search s = {.core = &b->tight,
+                              .upper = t->m->value,
+                              .max_nodes = b->nodes,
+                              .deadline_s = t->m->deadline_s,
+                              .root_rounds = 60,
+                              .gap = t->m->gap};
     s.x = mem_array((size_t)b->tight.n_vars + 1, sizeof *s.x);
-    lay_search_run(&s);
+    layout_search_run(&s);
     if (s.bound > b->bound) {
         b->bound = s.bound;
         b->by_search = true;
@@ -187,7 +187,7 @@ static void bound_turn(struct batch *t) {
         return;
     }
     dual_turn(t);
-    if (t->m->value == LAY_INF)
+    if (t->m->value == LAYOUT_INF)
         return;
     double gone = set_doubt(t);
     if (gone > 0.1 ||
@@ -209,7 +209,7 @@ static void *worker(void *arg) {
         if (j == 0)
             bound_turn(t);
         else if (t->m->deadline_s == 0 || now_s() < t->m->deadline_s)
-            lay_job_run(&t->jobs[j - 1]);
+            layout_job_run(&t->jobs[j - 1]);
     }
 }
 
@@ -228,11 +228,11 @@ static void run_jobs(struct batch *t) {
 
 /* Takes a candidate over if it is allowed and cheaper. */
 static bool offer(struct batch *t, const int *x, bool descend) {
-    struct lay_improve *m = t->m;
-    if (!lay_state_set(&t->check, x))
+    struct layout_improve *m = t->m;
+    if (!layout_state_set(&t->check, x))
         return false;
     if (descend)
-        lay_state_descend(&t->check);
+        layout_state_descend(&t->check);
     if (t->check.value >= m->value)
         return false;
     m->value = t->check.value;
@@ -240,7 +240,7 @@ static bool offer(struct batch *t, const int *x, bool descend) {
     return true;
 }
 
-static void merge_job(struct batch *t, struct lay_job *j, int *x) {
+static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     double *size = &t->size[j->kind];
     if (j->better) {
         memcpy(x, t->m->x, (size_t)t->m->core->n_vars * sizeof *x);
@@ -250,11 +250,11 @@ static void merge_job(struct batch *t, struct lay_job *j, int *x) {
     }
     *size *= !j->done || j->work > 20000000 ? 0.9 : j->better ? 1 : 1.05;
     *size = *size < 8 ? 8 : *size > 500 ? 500 : *size;
-    lay_job_release(j);
+    layout_job_release(j);
 }
 
 static void merge(struct batch *t) {
-    struct lay_improve *m = t->m;
+    struct layout_improve *m = t->m;
     int *x = mem_array((size_t)m->core->n_vars + 1, sizeof *x);
     int64_t before = m->value;
     for (int j = 0; j < t->n_jobs; j++)
@@ -269,25 +269,25 @@ static void merge(struct batch *t) {
     m->bound = t->b.empty ? m->value : t->b.bound < m->value ? t->b.bound : m->value;
     m->by_search = t->b.by_search;
     if (m->value < before)
-        lay_whole_set(&t->whole, m->x, m->value);
+        layout_whole_set(&t->whole, m->x, m->value);
     free(x);
 }
 
 static void new_jobs(struct batch *t) {
     int64_t many = t->b.nodes / 32 * JOBS; /* as long as the search for the bound takes */
-    t->n_jobs = t->m->value == LAY_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
+    t->n_jobs = t->m->value == LAYOUT_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
     for (int j = 0; j < t->n_jobs; j++, t->count++)
-        t->jobs[j] = (struct lay_job){.w = &t->whole,
-                                      .seed = rng_bits(t->m->seed, 1, t->count),
-                                      .kind = (int)(t->count % KINDS),
-                                      .size = (int)t->size[t->count % KINDS],
-                                      .deadline_s = t->m->deadline_s};
+        t->jobs[j] = (struct layout_job){.w = &t->whole,
+                                         .seed = rng_bits(t->m->seed, 1, t->count),
+                                         .kind = (int)(t->count % KINDS),
+                                         .size = (int)t->size[t->count % KINDS],
+                                         .deadline_s = t->m->deadline_s};
 }
 
 static bool finished(const struct batch *t) {
-    const struct lay_improve *m = t->m;
+    const struct layout_improve *m = t->m;
     int64_t unit = INT64_C(1) << m->core->shift;
-    if (m->value < LAY_INF &&
+    if (m->value < LAYOUT_INF &&
         (m->bound > m->value - unit ||
          (double)(m->value - m->bound) <= m->gap * fabs((double)m->bound)))
         return true;
@@ -296,18 +296,18 @@ static bool finished(const struct batch *t) {
     return false;
 }
 
-void lay_improve_run(struct lay_improve *m) {
+void layout_improve_run(struct layout_improve *m) {
     struct batch t = {.m = m, .lock = PTHREAD_MUTEX_INITIALIZER};
     struct bounder *b = &t.b;
-    lay_whole_init(&t.whole, m->core);
-    lay_state_init(&t.check, m->core);
+    layout_whole_init(&t.whole, m->core);
+    layout_state_init(&t.check, m->core);
     for (int k = 0; k < KINDS; k++)
         t.size[k] = 40;
-    lay_whole_set(&t.whole, m->x, m->value);
-    lay_part(&b->tight, &t.whole, NULL, 0);
+    layout_whole_set(&t.whole, m->x, m->value);
+    layout_part(&b->tight, &t.whole, NULL, 0);
     b->bound = m->bound;
     b->fixed_at = INT64_MIN;
-    b->upper = LAY_INF;
+    b->upper = LAYOUT_INF;
     b->nodes = 32;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
@@ -325,10 +325,10 @@ void lay_improve_run(struct lay_improve *m) {
                      (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
-    lay_core_release(&b->tight);
+    layout_core_release(&b->tight);
     free(b->y);
     free(t.lent);
     free(t.doubt);
-    lay_state_release(&t.check);
-    lay_whole_release(&t.whole);
+    layout_state_release(&t.check);
+    layout_whole_release(&t.whole);
 }

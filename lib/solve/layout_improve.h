@@ -10,18 +10,18 @@
 
 #include "solve/layout_bb.h"
 
-struct lay_improve {
-    struct lay_core *core; /* reduced and scaled */
+struct layout_improve {
+    struct layout_core *core; /* reduced and scaled */
     uint64_t seed;
     int threads;
     double deadline_s; /* 0 = none */
     double gap;
-    int *x;         /* (n_vars) in: a choice if value < LAY_INF; out: the best */
+    int *x;         /* (n_vars) in: a choice if value < LAYOUT_INF; out: the best */
     int64_t value;  /* of x */
     int64_t bound;  /* in and out */
     bool by_search; /* out: the bound was proven by branch and bound */
 };
 
-void lay_improve_run(struct lay_improve *m);
+void layout_improve_run(struct layout_improve *m);
 
 #endif

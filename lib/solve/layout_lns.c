@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void lay_whole_init(struct lay_whole *w, struct lay_core *c) {
-    *w = (struct lay_whole){.c = c};
+void layout_whole_init(struct layout_whole *w, struct layout_core *c) {
+    *w = (struct layout_whole){.c = c};
     w->stub.n_nodes = c->n_vars;
     w->stub.usage_limit = c->p->usage_limit;
     w->stub.usage_unit = c->p->usage_unit;
@@ -22,21 +22,21 @@ void lay_whole_init(struct lay_whole *w, struct lay_core *c) {
         w->doubt[i + 1] = w->doubt[i] + (c->var[i].k > 1);
 }
 
-void lay_whole_release(struct lay_whole *w) {
+void layout_whole_release(struct layout_whole *w) {
     free(w->slack);
     free(w->doubt);
-    *w = (struct lay_whole){0};
+    *w = (struct layout_whole){0};
 }
 
-static void add_use(int64_t *row, const struct lay_var *v, int a, int64_t sign) {
+static void add_use(int64_t *row, const struct layout_var *v, int a, int64_t sign) {
     for (int64_t s = 0; s < v->seg.n; s++) {
         row[v->seg.p[s].lo] += sign * v->seg.p[s].use[a];
         row[v->seg.p[s].hi] -= sign * v->seg.p[s].use[a];
     }
 }
 
-void lay_whole_set(struct lay_whole *w, const int *x, int64_t value) {
-    struct lay_core *c = w->c;
+void layout_whole_set(struct layout_whole *w, const int *x, int64_t value) {
+    struct layout_core *c = w->c;
     w->x = x;
     w->value = value;
     memset(w->slack, 0, ((size_t)c->n_rows + 1) * sizeof *w->slack);
@@ -52,48 +52,48 @@ void lay_whole_set(struct lay_whole *w, const int *x, int64_t value) {
 /* ---- a part as a core -------------------------------------------------------------------
  */
 
-static void part_var(struct lay_core *part, const struct lay_core *c, int i, int at) {
-    const struct lay_var *v = &c->var[i];
-    struct lay_var *t = &part->var[at];
+static void part_var(struct layout_core *part, const struct layout_core *c, int i, int at) {
+    const struct layout_var *v = &c->var[i];
+    struct layout_var *t = &part->var[at];
     t->k = v->k;
     t->cost = mem_array((size_t)v->k, sizeof *t->cost);
     memcpy(t->cost, v->cost, (size_t)v->k * sizeof *t->cost);
     for (int64_t s = 0; s < v->seg.n; s++) {
-        struct lay_seg g = v->seg.p[s];
+        struct layout_seg g = v->seg.p[s];
         int64_t *use = mem_array((size_t)v->k, sizeof *use);
         memcpy(use, g.use, (size_t)v->k * sizeof *use);
-        arr_push(&t->seg, (struct lay_seg){g.lo, g.hi, use});
+        arr_push(&t->seg, (struct layout_seg){g.lo, g.hi, use});
     }
-    struct lay_pick pick = {i, mem_array((size_t)v->k, sizeof(int32_t))};
+    struct layout_pick pick = {i, mem_array((size_t)v->k, sizeof(int32_t))};
     for (int a = 0; a < v->k; a++)
         pick.strategy[a] = a;
     arr_push(&t->pick, pick);
 }
 
 /* The edge as a cost of the free variable i, the other end staying at its value. */
-static void part_border(struct lay_var *t, const struct lay_core *c,
-                        const struct lay_edge *e, int i, const int *x) {
+static void part_border(struct layout_var *t, const struct layout_core *c,
+                        const struct layout_edge *e, int i, const int *x) {
     int kv = c->var[e->v].k;
     bool row = e->u == i;
     const int64_t *w = row ? e->w + x[e->v] : e->w + (int64_t)x[e->u] * kv;
     int64_t step = row ? kv : 1;
     for (int a = 0; a < t->k; a++)
-        t->cost[a] = w[a * step] >= LAY_INF || t->cost[a] >= LAY_INF
-                         ? LAY_INF
+        t->cost[a] = w[a * step] >= LAYOUT_INF || t->cost[a] >= LAYOUT_INF
+                         ? LAYOUT_INF
                          : t->cost[a] + w[a * step];
 }
 
-static void part_edges(struct lay_core *part, const struct lay_whole *w, const int *set,
-                       int n, const int *pos) {
-    const struct lay_core *c = w->c;
-    ARR(struct lay_edge) edges = {0};
+static void part_edges(struct layout_core *part, const struct layout_whole *w,
+                       const int *set, int n, const int *pos) {
+    const struct layout_core *c = w->c;
+    ARR(struct layout_edge) edges = {0};
     for (int q = 0; q < n; q++) {
         int i = set[q];
         for (int64_t s = 0; s < c->var[i].adj.n; s++) {
-            const struct lay_edge *e = &c->edge[c->var[i].adj.p[s]];
+            const struct layout_edge *e = &c->edge[c->var[i].adj.p[s]];
             if (e->u != i && e->v != i)
                 continue;
-            int other = pos[lay_other(e, i)];
+            int other = pos[layout_other(e, i)];
             if (other < 0) {
                 part_border(&part->var[q], c, e, i, w->x);
                 continue;
@@ -101,7 +101,7 @@ static void part_edges(struct lay_core *part, const struct lay_whole *w, const i
             if (e->u != i)
                 continue; /* once, from its u */
             size_t size = (size_t)c->var[e->u].k * (size_t)c->var[e->v].k;
-            struct lay_edge copy = {q, other, mem_array(size, sizeof *copy.w)};
+            struct layout_edge copy = {q, other, mem_array(size, sizeof *copy.w)};
             memcpy(copy.w, e->w, size * sizeof *copy.w);
             arr_push(&part->var[q].adj, (int)edges.n);
             arr_push(&part->var[other].adj, (int)edges.n);
@@ -112,9 +112,9 @@ static void part_edges(struct lay_core *part, const struct lay_whole *w, const i
     part->n_edges = (int)edges.n;
 }
 
-static void part_rows(struct lay_core *part, const struct lay_whole *w, const int *set,
-                      int n) {
-    const struct lay_core *c = w->c;
+static void part_rows(struct layout_core *part, const struct layout_whole *w,
+                      const int *set, int n) {
+    const struct layout_core *c = w->c;
     size_t rows = (size_t)c->n_rows + 1;
     part->n_rows = c->n_rows;
     part->cap = mem_array(rows, sizeof *part->cap);
@@ -132,9 +132,9 @@ static void part_rows(struct lay_core *part, const struct lay_whole *w, const in
         part->cap[r] += w->slack[r];
 }
 
-void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_vars,
-              int n) {
-    struct lay_core *c = w->c;
+void layout_part(struct layout_core *part, const struct layout_whole *w,
+                 const int *free_vars, int n) {
+    struct layout_core *c = w->c;
     int *all = NULL, *pos = mem_array((size_t)c->n_vars + 1, sizeof *pos);
     if (!free_vars) {
         all = mem_array((size_t)c->n_vars + 1, sizeof *all);
@@ -147,8 +147,8 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_
     memset(pos, -1, ((size_t)c->n_vars + 1) * sizeof *pos);
     for (int q = 0; q < n; q++)
         pos[free_vars[q]] = q;
-    *part =
-        (struct lay_core){.p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
+    *part = (struct layout_core){
+        .p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
     part->var = mem_array((size_t)n + 1, sizeof *part->var);
     part->fixed = mem_array((size_t)c->n_vars + 1, sizeof *part->fixed);
     for (int q = 0; q < n; q++)
@@ -165,7 +165,7 @@ void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free_
  */
 
 /* A variable drawn by its doubt. */
-static int draw_start(const struct lay_whole *w, struct rng *r) {
+static int draw_start(const struct layout_whole *w, struct rng *r) {
     int lo = 0, hi = w->c->n_vars - 1;
     double at = rng_real(r) * w->doubt[w->c->n_vars];
     while (lo < hi) {
@@ -179,17 +179,17 @@ static int draw_start(const struct lay_whole *w, struct rng *r) {
 }
 
 /* Adds variables around those from set[from] on until n is `most`. */
-static void grow(struct lay_job *j, struct rng *r, bool *in, int from, int most) {
-    const struct lay_core *c = j->w->c;
+static void grow(struct layout_job *j, struct rng *r, bool *in, int from, int most) {
+    const struct layout_core *c = j->w->c;
     for (int at = from; at < j->n && j->n < most; at++) {
-        const struct lay_var *v = &c->var[j->set[at]];
+        const struct layout_var *v = &c->var[j->set[at]];
         int64_t deg = v->adj.n, tries = deg < 40 ? deg : 40;
         int64_t first = deg ? rng_below(r, deg) : 0;
         for (int64_t s = 0; s < tries && j->n < most; s++) {
-            const struct lay_edge *e = &c->edge[v->adj.p[(first + s) % deg]];
+            const struct layout_edge *e = &c->edge[v->adj.p[(first + s) % deg]];
             if (e->u != j->set[at] && e->v != j->set[at])
                 continue;
-            int o = lay_other(e, j->set[at]);
+            int o = layout_other(e, j->set[at]);
             if (in[o] || (j->kind & 4 && rng_below(r, 3) == 0))
                 continue;
             in[o] = true;
@@ -198,7 +198,7 @@ static void grow(struct lay_job *j, struct rng *r, bool *in, int from, int most)
     }
 }
 
-static bool uses_row(const struct lay_var *v, int row) {
+static bool uses_row(const struct layout_var *v, int row) {
     for (int64_t s = 0; s < v->seg.n; s++)
         if (v->seg.p[s].lo <= row && row < v->seg.p[s].hi)
             return true;
@@ -206,11 +206,11 @@ static bool uses_row(const struct lay_var *v, int row) {
 }
 
 /* A row in which the first variable is live, with little slack. */
-static int draw_row(const struct lay_job *j, struct rng *r, int i) {
-    const struct lay_var *v = &j->w->c->var[i];
+static int draw_row(const struct layout_job *j, struct rng *r, int i) {
+    const struct layout_var *v = &j->w->c->var[i];
     if (v->seg.n == 0)
         return -1;
-    const struct lay_seg *g = &v->seg.p[rng_below(r, v->seg.n)];
+    const struct layout_seg *g = &v->seg.p[rng_below(r, v->seg.n)];
     int best = -1;
     for (int t = 0; t < 8; t++) {
         int row = g->lo + (int)rng_below(r, g->hi - g->lo);
@@ -220,8 +220,8 @@ static int draw_row(const struct lay_job *j, struct rng *r, int i) {
     return best;
 }
 
-static void choose_set(struct lay_job *j) {
-    const struct lay_core *c = j->w->c;
+static void choose_set(struct layout_job *j) {
+    const struct layout_core *c = j->w->c;
     struct rng r = {j->seed, 0};
     bool *in = mem_array((size_t)c->n_vars + 1, sizeof *in);
     int starts = j->kind & 1 ? 1 : 2 + j->kind % 3;
@@ -242,9 +242,9 @@ static void choose_set(struct lay_job *j) {
     free(in);
 }
 
-static int64_t cost_of_set(const struct lay_job *j) {
+static int64_t cost_of_set(const struct layout_job *j) {
     /* Of the free variables, their edges among each other and to the others. */
-    const struct lay_core *c = j->w->c;
+    const struct layout_core *c = j->w->c;
     const int *x = j->w->x;
     int64_t sum = 0;
     bool *in = mem_array((size_t)c->n_vars + 1, sizeof *in);
@@ -254,8 +254,8 @@ static int64_t cost_of_set(const struct lay_job *j) {
         int i = j->set[q];
         sum += c->var[i].cost[x[i]];
         for (int64_t s = 0; s < c->var[i].adj.n; s++) {
-            const struct lay_edge *e = &c->edge[c->var[i].adj.p[s]];
-            if ((e->u == i || e->v == i) && (e->u == i || !in[lay_other(e, i)]))
+            const struct layout_edge *e = &c->edge[c->var[i].adj.p[s]];
+            if ((e->u == i || e->v == i) && (e->u == i || !in[layout_other(e, i)]))
                 sum += e->w[(int64_t)x[e->u] * c->var[e->v].k + x[e->v]];
         }
     }
@@ -263,7 +263,7 @@ static int64_t cost_of_set(const struct lay_job *j) {
     return sum;
 }
 
-static int64_t entries(const struct lay_core *c) {
+static int64_t entries(const struct layout_core *c) {
     int64_t n = 0;
     for (int e = 0; e < c->n_edges; e++)
         if (c->edge[e].u >= 0)
@@ -271,33 +271,33 @@ static int64_t entries(const struct lay_core *c) {
     return n;
 }
 
-void lay_job_run(struct lay_job *j) {
-    struct lay_core part;
+void layout_job_run(struct layout_job *j) {
+    struct layout_core part;
     choose_set(j);
     j->done = true;
-    lay_part(&part, j->w, j->set, j->n);
-    if (lay_core_shrink(&part, NULL) == 0) {
-        struct lay_search b = {.core = &part,
-                               .upper = cost_of_set(j),
-                               .max_nodes = 30,
-                               .deadline_s = j->deadline_s,
-                               .root_rounds = 60};
+    layout_part(&part, j->w, j->set, j->n);
+    if (layout_core_shrink(&part, NULL) == 0) {
+        struct layout_search b = {.core = &part,
+                                  .upper = cost_of_set(j),
+                                  .max_nodes = 30,
+                                  .deadline_s = j->deadline_s,
+                                  .root_rounds = 60};
         b.x = mem_array((size_t)part.n_vars + 1, sizeof *b.x);
-        lay_search_run(&b);
+        layout_search_run(&b);
         j->better = b.found;
         j->done = b.done;
         j->work = entries(&part) * (60 + 36 * b.nodes);
         if (b.found) {
             j->y = mem_array((size_t)j->w->c->n_vars + 1, sizeof *j->y);
-            lay_core_choice(&part, b.x, j->y);
+            layout_core_choice(&part, b.x, j->y);
         }
         free(b.x);
     }
-    lay_core_release(&part);
+    layout_core_release(&part);
 }
 
-void lay_job_release(struct lay_job *j) {
+void layout_job_release(struct layout_job *j) {
     free(j->set);
     free(j->y);
-    *j = (struct lay_job){0};
+    *j = (struct layout_job){0};
 }

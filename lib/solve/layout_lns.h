@@ -12,8 +12,8 @@
 #include "solve/layout_bb.h"
 
 /* What all parts of one core have in common. */
-struct lay_whole {
-    struct lay_core *c;
+struct layout_whole {
+    struct layout_core *c;
     struct layout_problem stub; /* stands for the problem: its nodes are the core's
                                    variables */
     const int *x;               /* (n_vars) the present choice */
@@ -22,18 +22,19 @@ struct lay_whole {
     double *doubt;              /* (n_vars) sums of weights: where to look first */
 };
 
-void lay_whole_init(struct lay_whole *w, struct lay_core *c);
-void lay_whole_release(struct lay_whole *w);
+void layout_whole_init(struct layout_whole *w, struct layout_core *c);
+void layout_whole_release(struct layout_whole *w);
 /* Sets the present choice (borrowed) and works out the slacks. */
-void lay_whole_set(struct lay_whole *w, const int *x, int64_t value);
+void layout_whole_set(struct layout_whole *w, const int *x, int64_t value);
 
 /* The part made of the free variables (NULL: all). Its nodes are the core's variables, so
- * that lay_core_choice gives their values. Release it with lay_core_release. */
-void lay_part(struct lay_core *part, const struct lay_whole *w, const int *free, int n);
+ * that layout_core_choice gives their values. Release it with layout_core_release. */
+void layout_part(struct layout_core *part, const struct layout_whole *w, const int *free,
+                 int n);
 
 /* One job: a neighbourhood, and what came of it. */
-struct lay_job {
-    const struct lay_whole *w;
+struct layout_job {
+    const struct layout_whole *w;
     uint64_t seed;
     int size; /* variables to set free */
     int kind; /* which neighbourhood */
@@ -45,7 +46,7 @@ struct lay_job {
     bool done;    /* out: the part was searched completely */
     int64_t work; /* out: entries of matrices times nodes of the search */
 };
-void lay_job_run(struct lay_job *j);
-void lay_job_release(struct lay_job *j);
+void layout_job_run(struct layout_job *j);
+void layout_job_release(struct layout_job *j);
 
 #endif

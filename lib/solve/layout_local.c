@@ -4,52 +4,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-void lay_state_init(struct lay_state *s, struct lay_core *c) {
+void layout_state_init(struct layout_state *s, struct layout_core *c) {
     int most = 1;
     for (int i = 0; i < c->n_vars; i++)
         most = c->var[i].k > most ? c->var[i].k : most;
-    *s = (struct lay_state){.c = c, .value = LAY_INF};
+    *s = (struct layout_state){.c = c, .value = LAYOUT_INF};
     s->x = mem_array((size_t)c->n_vars + 1, sizeof *s->x);
     s->sum = mem_array((size_t)most, sizeof *s->sum);
     s->order = mem_array((size_t)most, sizeof *s->order);
     s->weight = mem_array((size_t)c->n_vars + 1, sizeof *s->weight);
-    lay_rows_init(&s->rows, c->cap, c->n_rows);
+    layout_rows_init(&s->rows, c->cap, c->n_rows);
 }
 
-void lay_state_release(struct lay_state *s) {
+void layout_state_release(struct layout_state *s) {
     free(s->x);
     free(s->sum);
     free(s->order);
     free(s->weight);
-    lay_rows_release(&s->rows);
-    *s = (struct lay_state){0};
+    layout_rows_release(&s->rows);
+    *s = (struct layout_state){0};
 }
 
 /* Takes (sign -1) or gives back (+1) what value a of i uses. */
-static void use(struct lay_state *s, int i, int a, int sign) {
-    const struct lay_var *v = &s->c->var[i];
+static void use(struct layout_state *s, int i, int a, int sign) {
+    const struct layout_var *v = &s->c->var[i];
     for (int64_t g = 0; g < v->seg.n; g++)
-        lay_rows_add(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi, sign * v->seg.p[g].use[a]);
+        layout_rows_add(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi,
+                        sign * v->seg.p[g].use[a]);
 }
 
-bool lay_state_set(struct lay_state *s, const int *x) {
-    lay_rows_reset(&s->rows, s->c->cap);
+bool layout_state_set(struct layout_state *s, const int *x) {
+    layout_rows_reset(&s->rows, s->c->cap);
     for (int i = 0; i < s->c->n_vars; i++) {
         s->x[i] = s->c->var[i].k ? x[i] : 0;
         if (s->c->var[i].k)
             use(s, i, x[i], -1);
     }
-    s->value = lay_core_value(s->c, s->x);
-    return s->value < LAY_INF && lay_rows_worst(&s->rows) >= 0;
+    s->value = layout_core_value(s->c, s->x);
+    return s->value < LAYOUT_INF && layout_rows_worst(&s->rows) >= 0;
 }
 
-void lay_state_costs(struct lay_state *s, int i) {
-    const struct lay_core *c = s->c;
-    const struct lay_var *v = &c->var[i];
+void layout_state_costs(struct layout_state *s, int i) {
+    const struct layout_core *c = s->c;
+    const struct layout_var *v = &c->var[i];
     int k = v->k;
     memcpy(s->sum, v->cost, (size_t)k * sizeof *s->sum);
     for (int64_t g = 0; g < v->adj.n; g++) {
-        const struct lay_edge *e = &c->edge[v->adj.p[g]];
+        const struct layout_edge *e = &c->edge[v->adj.p[g]];
         if (e->u != i && e->v != i)
             continue;
         int kv = c->var[e->v].k;
@@ -58,30 +59,30 @@ void lay_state_costs(struct lay_state *s, int i) {
         int64_t step = row ? kv : 1;
         for (int a = 0; a < k; a++) {
             int64_t sum = s->sum[a] + w[a * step];
-            s->sum[a] = sum >= LAY_INF ? LAY_INF : sum;
+            s->sum[a] = sum >= LAYOUT_INF ? LAYOUT_INF : sum;
         }
     }
 }
 
 /* Could value `to` fit in place of `from` (-1: nothing)? Necessary when segments overlap.
  */
-static bool may_fit(const struct lay_state *s, int i, int to, int from) {
-    const struct lay_var *v = &s->c->var[i];
+static bool may_fit(const struct layout_state *s, int i, int to, int from) {
+    const struct layout_var *v = &s->c->var[i];
     for (int64_t g = 0; g < v->seg.n; g++) {
         int64_t more = v->seg.p[g].use[to] - (from < 0 ? 0 : v->seg.p[g].use[from]);
-        if (more > 0 && lay_rows_least(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi) < more)
+        if (more > 0 && layout_rows_least(&s->rows, v->seg.p[g].lo, v->seg.p[g].hi) < more)
             return false;
     }
     return true;
 }
 
-static bool take(struct lay_state *s, int i, int to, int from) {
+static bool take(struct layout_state *s, int i, int to, int from) {
     if (!may_fit(s, i, to, from))
         return false;
     if (from >= 0)
         use(s, i, from, 1);
     use(s, i, to, -1);
-    if (lay_rows_worst(&s->rows) >= 0)
+    if (layout_rows_worst(&s->rows) >= 0)
         return true;
     use(s, i, to, 1);
     if (from >= 0)
@@ -89,14 +90,14 @@ static bool take(struct lay_state *s, int i, int to, int from) {
     return false;
 }
 
-bool lay_state_move(struct lay_state *s, int i, int a) {
+bool layout_state_move(struct layout_state *s, int i, int a) {
     if (!take(s, i, a, s->x[i]))
         return false;
     s->x[i] = a;
     return true;
 }
 
-void lay_state_sort(struct lay_state *s, int k) {
+void layout_state_sort(struct layout_state *s, int k) {
     for (int a = 0; a < k; a++) {
         int b = a;
         for (; b > 0 && s->sum[s->order[b - 1]] > s->sum[a]; b--)
@@ -105,19 +106,19 @@ void lay_state_sort(struct lay_state *s, int k) {
     }
 }
 
-void lay_state_descend(struct lay_state *s) {
-    struct lay_core *c = s->c;
+void layout_state_descend(struct layout_state *s) {
+    struct layout_core *c = s->c;
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < c->n_vars; i++) {
             if (c->var[i].k < 2)
                 continue;
-            lay_state_costs(s, i);
+            layout_state_costs(s, i);
             int best = s->x[i];
             int64_t now = s->sum[best];
-            lay_state_sort(s, c->var[i].k);
+            layout_state_sort(s, c->var[i].k);
             for (int a = 0; a < c->var[i].k && s->sum[s->order[a]] < now; a++)
-                if (lay_state_move(s, i, s->order[a])) {
+                if (layout_state_move(s, i, s->order[a])) {
                     s->value += s->sum[s->order[a]] - now;
                     moved = true;
                     break;

@@ -8,36 +8,36 @@
 #include "solve/layout_dual.h"
 #include "solve/layout_rows.h"
 
-struct lay_state {
-    struct lay_core *c;
+struct layout_state {
+    struct layout_core *c;
     int *x;        /* (n_vars) value of each variable, 0 for those that are gone */
     int64_t value; /* scaled cost of x */
-    struct lay_rows rows;
+    struct layout_rows rows;
     int64_t *sum; /* (most values) work space */
     int *order;   /* (most values) work space */
     int *weight;  /* (n_vars) how often building a choice failed at the variable */
 };
 
-void lay_state_init(struct lay_state *s, struct lay_core *c);
-void lay_state_release(struct lay_state *s);
+void layout_state_init(struct layout_state *s, struct layout_core *c);
+void layout_state_release(struct layout_state *s);
 
 /* Sets x; returns whether it is allowed (no forbidden entry, all rows kept). */
-bool lay_state_set(struct lay_state *s, const int *x);
+bool layout_state_set(struct layout_state *s, const int *x);
 
 /* Builds x along the messages of the dual (layout_dive.c), with at most `tries` attempts.
  * True if a full choice came out. */
-bool lay_state_decode(struct lay_state *s, struct lay_dual *d, int tries);
+bool layout_state_decode(struct layout_state *s, struct layout_dual *d, int tries);
 
 /* Moves single variables as long as that makes the state cheaper. */
-void lay_state_descend(struct lay_state *s);
+void layout_state_descend(struct layout_state *s);
 
 /* Puts the values of s->sum[0..k-1] in rising order into s->order. */
-void lay_state_sort(struct lay_state *s, int k);
+void layout_state_sort(struct layout_state *s, int k);
 
 /* Cost of variable i for each value with all others fixed: s->sum. */
-void lay_state_costs(struct lay_state *s, int i);
+void layout_state_costs(struct layout_state *s, int i);
 
 /* Moves variable i to value a if the rows allow it. */
-bool lay_state_move(struct lay_state *s, int i, int a);
+bool layout_state_move(struct layout_state *s, int i, int a);
 
 #endif

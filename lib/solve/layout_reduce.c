@@ -17,7 +17,7 @@
 #include <string.h>
 
 struct reducer {
-    struct lay_core *c;
+    struct layout_core *c;
     int *queue; /* ring of variables to look at */
     int head, count;
     bool *queued;
@@ -33,47 +33,47 @@ static void touch(struct reducer *r, int i) {
 }
 
 static void touch_neighbours(struct reducer *r, int i) {
-    struct lay_var *v = &r->c->var[i];
+    struct layout_var *v = &r->c->var[i];
     for (int64_t s = 0; s < v->adj.n; s++)
         if (r->c->edge[v->adj.p[s]].u >= 0)
-            touch(r, lay_other(&r->c->edge[v->adj.p[s]], i));
+            touch(r, layout_other(&r->c->edge[v->adj.p[s]], i));
 }
 
-static inline int64_t at(const struct lay_core *c, const struct lay_edge *e, int i, int a,
-                         int b) {
+static inline int64_t at(const struct layout_core *c, const struct layout_edge *e, int i,
+                         int a, int b) {
     return e->u == i ? e->w[(int64_t)a * c->var[e->v].k + b]
                      : e->w[(int64_t)b * c->var[e->v].k + a];
 }
 
-static void drop_edge(struct lay_edge *e) {
+static void drop_edge(struct layout_edge *e) {
     free(e->w);
-    *e = (struct lay_edge){.u = -1, .v = -1};
+    *e = (struct layout_edge){.u = -1, .v = -1};
 }
 
 /* Takes dead edges off the list and adds up parallel ones. */
 static void tidy_edges(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     int64_t n = 0;
     for (int64_t s = 0; s < v->adj.n; s++) {
         int id = v->adj.p[s];
-        struct lay_edge *e = &c->edge[id];
+        struct layout_edge *e = &c->edge[id];
         if (e->u < 0 || (e->u != i && e->v != i))
             continue;
-        int j = lay_other(e, i), kj = c->var[j].k;
+        int j = layout_other(e, i), kj = c->var[j].k;
         int first = r->edge_to[j];
         if (first < 0) {
             r->edge_to[j] = id;
             v->adj.p[n++] = id;
             continue;
         }
-        struct lay_edge *f = &c->edge[first];
+        struct layout_edge *f = &c->edge[first];
         for (int a = 0; a < v->k; a++)
             for (int b = 0; b < kj; b++) {
                 int64_t *w =
                     f->u == i ? &f->w[(int64_t)a * kj + b] : &f->w[(int64_t)b * v->k + a];
                 int64_t sum = *w + at(c, e, i, a, b);
-                *w = sum >= LAY_INF ? LAY_INF : sum;
+                *w = sum >= LAYOUT_INF ? LAYOUT_INF : sum;
             }
         drop_edge(e);
         touch(r, i);
@@ -81,12 +81,12 @@ static void tidy_edges(struct reducer *r, int i) {
     }
     v->adj.n = n;
     for (int64_t s = 0; s < n; s++)
-        r->edge_to[lay_other(&c->edge[v->adj.p[s]], i)] = -1;
+        r->edge_to[layout_other(&c->edge[v->adj.p[s]], i)] = -1;
 }
 
 /* Removes rows (columns) of removed values from the matrix. keep: old indices. */
-static void shrink_edge(struct lay_core *c, struct lay_edge *e, int i, const int *keep,
-                        int n) {
+static void shrink_edge(struct layout_core *c, struct layout_edge *e, int i,
+                        const int *keep, int n) {
     int ku = c->var[e->u].k, kv = c->var[e->v].k, o = 0;
     if (e->u == i) {
         for (int a = 0; a < n; a++)
@@ -100,10 +100,10 @@ static void shrink_edge(struct lay_core *c, struct lay_edge *e, int i, const int
 }
 
 /* Takes what all values use alike off the capacity, and drops segments of nothing. */
-static void level_segs(struct lay_core *c, struct lay_var *v) {
+static void level_segs(struct layout_core *c, struct layout_var *v) {
     int64_t n = 0;
     for (int64_t s = 0; s < v->seg.n; s++) {
-        struct lay_seg g = v->seg.p[s];
+        struct layout_seg g = v->seg.p[s];
         int64_t least = g.use[0], most = g.use[0];
         for (int a = 1; a < v->k; a++) {
             least = g.use[a] < least ? g.use[a] : least;
@@ -121,13 +121,13 @@ static void level_segs(struct lay_core *c, struct lay_var *v) {
     v->seg.n = n;
 }
 
-/* Really removes values whose cost is LAY_INF. */
+/* Really removes values whose cost is LAYOUT_INF. */
 static void compact(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     int *keep = mem_array((size_t)v->k + 1, sizeof *keep), n = 0;
     for (int a = 0; a < v->k; a++)
-        if (v->cost[a] < LAY_INF)
+        if (v->cost[a] < LAYOUT_INF)
             keep[n++] = a;
     if (n < v->k && n > 0) {
         tidy_edges(r, i);
@@ -152,20 +152,20 @@ static void compact(struct reducer *r, int i) {
 
 /* Values of i that have no partner across some edge are removed. True if any was. */
 static bool unsupported(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     bool any = false;
     for (int a = 0; a < v->k; a++)
-        any |= v->cost[a] >= LAY_INF;
+        any |= v->cost[a] >= LAYOUT_INF;
     for (int64_t s = 0; s < v->adj.n; s++) {
-        struct lay_edge *e = &c->edge[v->adj.p[s]];
-        int kj = c->var[lay_other(e, i)].k;
+        struct layout_edge *e = &c->edge[v->adj.p[s]];
+        int kj = c->var[layout_other(e, i)].k;
         for (int a = 0; a < v->k; a++) {
             int b = 0;
-            while (b < kj && at(c, e, i, a, b) >= LAY_INF)
+            while (b < kj && at(c, e, i, a, b) >= LAYOUT_INF)
                 b++;
-            if (b == kj && v->cost[a] < LAY_INF) {
-                v->cost[a] = LAY_INF;
+            if (b == kj && v->cost[a] < LAYOUT_INF) {
+                v->cost[a] = LAYOUT_INF;
                 any = true;
             }
         }
@@ -173,7 +173,7 @@ static bool unsupported(struct reducer *r, int i) {
     return any;
 }
 
-static void remember(struct lay_core *c, struct lay_var *v, int a) {
+static void remember(struct layout_core *c, struct layout_var *v, int a) {
     for (int64_t s = 0; s < v->pick.n; s++) {
         c->fixed[v->pick.p[s].node] = v->pick.p[s].strategy[a];
         free(v->pick.p[s].strategy);
@@ -183,14 +183,14 @@ static void remember(struct lay_core *c, struct lay_var *v, int a) {
 
 /* A variable with one value becomes costs of its neighbours. */
 static void fold_single(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     for (int64_t s = 0; s < v->adj.n; s++) {
-        struct lay_edge *e = &c->edge[v->adj.p[s]];
-        int j = lay_other(e, i);
+        struct layout_edge *e = &c->edge[v->adj.p[s]];
+        int j = layout_other(e, i);
         for (int b = 0; b < c->var[j].k; b++) {
             int64_t sum = c->var[j].cost[b] + at(c, e, i, 0, b);
-            c->var[j].cost[b] = sum >= LAY_INF ? LAY_INF : sum;
+            c->var[j].cost[b] = sum >= LAYOUT_INF ? LAYOUT_INF : sum;
         }
         drop_edge(e);
         touch(r, j);
@@ -202,7 +202,7 @@ static void fold_single(struct reducer *r, int i) {
     v->k = 0;
 }
 
-static bool uses_no_more(const struct lay_var *v, int b, int than) {
+static bool uses_no_more(const struct layout_var *v, int b, int than) {
     for (int64_t s = 0; s < v->seg.n; s++)
         if (v->seg.p[s].use[b] > v->seg.p[s].use[than])
             return false;
@@ -210,19 +210,19 @@ static bool uses_no_more(const struct lay_var *v, int b, int than) {
 }
 
 /* Is b never dearer than `than`, whatever the neighbours do? */
-static bool costs_no_more(const struct lay_core *c, int i, int b, int than) {
-    const struct lay_var *v = &c->var[i];
+static bool costs_no_more(const struct layout_core *c, int i, int b, int than) {
+    const struct layout_var *v = &c->var[i];
     int64_t diff = v->cost[b] - v->cost[than];
     for (int64_t s = 0; s < v->adj.n; s++) {
-        const struct lay_edge *e = &c->edge[v->adj.p[s]];
-        int kj = c->var[lay_other(e, i)].k;
-        int64_t worst = -LAY_INF;
+        const struct layout_edge *e = &c->edge[v->adj.p[s]];
+        int kj = c->var[layout_other(e, i)].k;
+        int64_t worst = -LAYOUT_INF;
         int64_t step = e->u == i ? 1 : v->k, row = e->u == i ? kj : 1;
         const int64_t *wb = e->w + b * row, *wt = e->w + than * row;
         for (int x = 0; x < kj; x++) {
-            if (wt[x * step] >= LAY_INF)
+            if (wt[x * step] >= LAYOUT_INF)
                 continue;
-            if (wb[x * step] >= LAY_INF)
+            if (wb[x * step] >= LAYOUT_INF)
                 return false;
             int64_t d = wb[x * step] - wt[x * step];
             worst = d > worst ? d : worst;
@@ -233,18 +233,18 @@ static bool costs_no_more(const struct lay_core *c, int i, int b, int than) {
 }
 
 static bool dominated(struct reducer *r, int i) {
-    struct lay_var *v = &r->c->var[i];
+    struct layout_var *v = &r->c->var[i];
     int64_t work = v->seg.n;
     for (int64_t s = 0; s < v->adj.n; s++)
-        work += r->c->var[lay_other(&r->c->edge[v->adj.p[s]], i)].k;
+        work += r->c->var[layout_other(&r->c->edge[v->adj.p[s]], i)].k;
     if (work * v->k * v->k > r->c->effort)
         return false;
     bool any = false;
     for (int b = 0; b < v->k; b++)
-        for (int a = 0; a < v->k && v->cost[b] < LAY_INF; a++)
-            if (a != b && v->cost[a] < LAY_INF && uses_no_more(v, a, b) &&
+        for (int a = 0; a < v->k && v->cost[b] < LAYOUT_INF; a++)
+            if (a != b && v->cost[a] < LAYOUT_INF && uses_no_more(v, a, b) &&
                 costs_no_more(r->c, i, a, b)) {
-                v->cost[b] = LAY_INF;
+                v->cost[b] = LAYOUT_INF;
                 any = true;
             }
     return any;
@@ -253,20 +253,20 @@ static bool dominated(struct reducer *r, int i) {
 /* At the end of a branch: for each value a of the neighbour j, pairs that are no better
  * than another partner of a are forbidden. */
 static bool prune_leaf(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
-    struct lay_edge *e = &c->edge[v->adj.p[0]];
-    int j = lay_other(e, i), kj = c->var[j].k;
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
+    struct layout_edge *e = &c->edge[v->adj.p[0]];
+    int j = layout_other(e, i), kj = c->var[j].k;
     int64_t step = e->u == i ? kj : 1, row = e->u == i ? 1 : v->k;
     bool any = false;
     for (int x = 0; x < kj; x++) {
         int64_t *w = e->w + x * row;
         for (int b = 0; b < v->k; b++)
-            for (int a = 0; a < v->k && w[b * step] < LAY_INF; a++)
-                if (a != b && w[a * step] < LAY_INF &&
+            for (int a = 0; a < v->k && w[b * step] < LAYOUT_INF; a++)
+                if (a != b && w[a * step] < LAYOUT_INF &&
                     v->cost[a] + w[a * step] <= v->cost[b] + w[b * step] &&
                     uses_no_more(v, a, b)) {
-                    w[b * step] = LAY_INF;
+                    w[b * step] = LAYOUT_INF;
                     any = true;
                 }
     }
@@ -274,13 +274,13 @@ static bool prune_leaf(struct reducer *r, int i) {
 }
 
 /* The value of i that goes with each value of j, if there is only one; else NULL. */
-static int *function_of(const struct lay_core *c, const struct lay_edge *e, int i) {
-    int j = lay_other(e, i), kj = c->var[j].k, ki = c->var[i].k;
+static int *function_of(const struct layout_core *c, const struct layout_edge *e, int i) {
+    int j = layout_other(e, i), kj = c->var[j].k, ki = c->var[i].k;
     int *f = mem_array((size_t)kj, sizeof *f);
     for (int b = 0; b < kj; b++) {
         int n = 0;
         for (int a = 0; a < ki && n < 2; a++)
-            if (at(c, e, i, a, b) < LAY_INF) {
+            if (at(c, e, i, a, b) < LAYOUT_INF) {
                 f[b] = a;
                 n++;
             }
@@ -293,22 +293,22 @@ static int *function_of(const struct lay_core *c, const struct lay_edge *e, int 
 }
 
 /* Edge e of i becomes an edge of j, where value b of j stands for value f[b] of i. */
-static void redirect(struct lay_core *c, int id, int i, int j, const int *f) {
-    struct lay_edge *e = &c->edge[id];
-    int o = lay_other(e, i), ko = c->var[o].k, kj = c->var[j].k;
+static void redirect(struct layout_core *c, int id, int i, int j, const int *f) {
+    struct layout_edge *e = &c->edge[id];
+    int o = layout_other(e, i), ko = c->var[o].k, kj = c->var[j].k;
     int64_t *w = mem_array((size_t)kj * (size_t)ko, sizeof *w);
     for (int b = 0; b < kj; b++)
         for (int x = 0; x < ko; x++)
             w[(int64_t)b * ko + x] = at(c, e, i, f[b], x);
     free(e->w);
-    *e = (struct lay_edge){j, o, w};
+    *e = (struct layout_edge){j, o, w};
     arr_push(&c->var[j].adj, id);
 }
 
-static void join_segs(struct lay_core *c, int i, int j, const int *f) {
-    struct lay_var *v = &c->var[i], *t = &c->var[j];
+static void join_segs(struct layout_core *c, int i, int j, const int *f) {
+    struct layout_var *v = &c->var[i], *t = &c->var[j];
     for (int64_t s = 0; s < v->seg.n; s++) {
-        struct lay_seg g = v->seg.p[s];
+        struct layout_seg g = v->seg.p[s];
         int64_t *use = mem_array((size_t)t->k, sizeof *use);
         for (int b = 0; b < t->k; b++)
             use[b] = g.use[f[b]];
@@ -317,7 +317,7 @@ static void join_segs(struct lay_core *c, int i, int j, const int *f) {
         while (q < t->seg.n && q < 64 && (t->seg.p[q].lo != g.lo || t->seg.p[q].hi != g.hi))
             q++;
         if (q == t->seg.n || q == 64) {
-            arr_push(&t->seg, (struct lay_seg){g.lo, g.hi, use});
+            arr_push(&t->seg, (struct layout_seg){g.lo, g.hi, use});
             continue;
         }
         for (int b = 0; b < t->k; b++)
@@ -329,16 +329,16 @@ static void join_segs(struct lay_core *c, int i, int j, const int *f) {
 
 /* i joins j: value b of j now also means value f[b] of i. */
 static void join(struct reducer *r, int edge, int i, int j, const int *f) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i], *t = &c->var[j];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i], *t = &c->var[j];
     for (int b = 0; b < t->k; b++) {
         int64_t sum = t->cost[b] + v->cost[f[b]] + at(c, &c->edge[edge], i, f[b], b);
-        t->cost[b] = sum >= LAY_INF ? LAY_INF : sum;
+        t->cost[b] = sum >= LAYOUT_INF ? LAYOUT_INF : sum;
     }
     drop_edge(&c->edge[edge]);
     for (int64_t s = 0; s < v->adj.n; s++)
         if (c->edge[v->adj.p[s]].u >= 0) {
-            touch(r, lay_other(&c->edge[v->adj.p[s]], i));
+            touch(r, layout_other(&c->edge[v->adj.p[s]], i));
             redirect(c, v->adj.p[s], i, j, f);
         }
     join_segs(c, i, j, f);
@@ -347,7 +347,7 @@ static void join(struct reducer *r, int edge, int i, int j, const int *f) {
         for (int b = 0; b < t->k; b++)
             strategy[b] = v->pick.p[s].strategy[f[b]];
         free(v->pick.p[s].strategy);
-        arr_push(&t->pick, (struct lay_pick){v->pick.p[s].node, strategy});
+        arr_push(&t->pick, (struct layout_pick){v->pick.p[s].node, strategy});
     }
     v->pick.n = v->adj.n = 0;
     v->k = 0;
@@ -357,11 +357,11 @@ static void join(struct reducer *r, int edge, int i, int j, const int *f) {
 }
 
 /* Would joining i to j make the matrices much larger? */
-static bool grows(const struct lay_core *c, int i, int j) {
-    const struct lay_var *v = &c->var[i];
+static bool grows(const struct layout_core *c, int i, int j) {
+    const struct layout_var *v = &c->var[i];
     int64_t before = (int64_t)v->k * c->var[j].k, after = 0;
     for (int64_t s = 0; s < v->adj.n; s++) {
-        int o = lay_other(&c->edge[v->adj.p[s]], i);
+        int o = layout_other(&c->edge[v->adj.p[s]], i);
         if (o == j)
             continue;
         before += (int64_t)v->k * c->var[o].k;
@@ -371,10 +371,10 @@ static bool grows(const struct lay_core *c, int i, int j) {
 }
 
 static void try_join(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     for (int64_t s = 0; s < v->adj.n && s < 1000; s++) {
-        int id = v->adj.p[s], j = lay_other(&c->edge[id], i);
+        int id = v->adj.p[s], j = layout_other(&c->edge[id], i);
         if (grows(c, i, j))
             continue;
         int *f = function_of(c, &c->edge[id], i);
@@ -388,8 +388,8 @@ static void try_join(struct reducer *r, int i) {
 
 /* All rules on variable i. */
 static void look_at(struct reducer *r, int i) {
-    struct lay_core *c = r->c;
-    struct lay_var *v = &c->var[i];
+    struct layout_core *c = r->c;
+    struct layout_var *v = &c->var[i];
     tidy_edges(r, i);
     if (unsupported(r, i)) {
         compact(r, i);
@@ -409,14 +409,14 @@ static void look_at(struct reducer *r, int i) {
         compact(r, i);
 }
 
-static int no_value(const struct lay_core *c, int i, struct err *err) {
+static int no_value(const struct layout_core *c, int i, struct err *err) {
     return err_no(err,
                   "node %d: none of its strategies goes with those of its neighbours "
                   "(forbidden costs)",
                   (int)c->var[i].pick.p[0].node);
 }
 
-int lay_core_reduce(struct lay_core *c, struct err *err) {
+int layout_core_reduce(struct layout_core *c, struct err *err) {
     struct reducer r = {.c = c, .failed = -1};
     r.queue = mem_array((size_t)c->n_vars + 1, sizeof *r.queue);
     r.queued = mem_array((size_t)c->n_vars + 1, sizeof *r.queued);

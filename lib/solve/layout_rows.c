@@ -11,19 +11,19 @@
 
 /* ---- least slack over ranges of rows ------------------------------------------------- */
 
-void lay_rows_init(struct lay_rows *t, const int64_t *cap, int n) {
+void layout_rows_init(struct layout_rows *t, const int64_t *cap, int n) {
     t->n = n;
     t->size = 1;
     while (t->size < n)
         t->size *= 2;
     t->least = mem_array((size_t)t->size * 2, sizeof *t->least);
     t->add = mem_array((size_t)t->size * 2, sizeof *t->add);
-    lay_rows_reset(t, cap);
+    layout_rows_reset(t, cap);
 }
 
-void lay_rows_reset(struct lay_rows *t, const int64_t *cap) {
+void layout_rows_reset(struct layout_rows *t, const int64_t *cap) {
     for (int r = 0; r < t->size; r++)
-        t->least[t->size + r] = r < t->n ? cap[r] : LAY_INF;
+        t->least[t->size + r] = r < t->n ? cap[r] : LAYOUT_INF;
     for (int s = t->size - 1; s > 0; s--) {
         int64_t a = t->least[2 * s], b = t->least[2 * s + 1];
         t->least[s] = a < b ? a : b;
@@ -31,25 +31,25 @@ void lay_rows_reset(struct lay_rows *t, const int64_t *cap) {
     memset(t->add, 0, (size_t)t->size * 2 * sizeof *t->add);
 }
 
-void lay_rows_release(struct lay_rows *t) {
+void layout_rows_release(struct layout_rows *t) {
     free(t->least);
     free(t->add);
-    *t = (struct lay_rows){0};
+    *t = (struct layout_rows){0};
 }
 
-static inline void put(struct lay_rows *t, int s, int64_t x) {
+static inline void put(struct layout_rows *t, int s, int64_t x) {
     t->least[s] += x;
     t->add[s] += x;
 }
 
-static inline void pull_up(struct lay_rows *t, int s) {
+static inline void pull_up(struct layout_rows *t, int s) {
     for (s /= 2; s > 0; s /= 2) {
         int64_t a = t->least[2 * s], b = t->least[2 * s + 1];
         t->least[s] = (a < b ? a : b) + t->add[s];
     }
 }
 
-void lay_rows_add(struct lay_rows *t, int lo, int hi, int64_t x) {
+void layout_rows_add(struct layout_rows *t, int lo, int hi, int64_t x) {
     if (lo >= hi || x == 0)
         return;
     int l = lo + t->size, r = hi - 1 + t->size, first = l, last = r;
@@ -63,9 +63,9 @@ void lay_rows_add(struct lay_rows *t, int lo, int hi, int64_t x) {
     pull_up(t, last);
 }
 
-int64_t lay_rows_least(const struct lay_rows *t, int lo, int hi) {
+int64_t layout_rows_least(const struct layout_rows *t, int lo, int hi) {
     if (lo >= hi)
-        return LAY_INF;
+        return LAYOUT_INF;
     /* Additions above a node are not in its `least`: carry them up both flanks. */
     int l = lo + t->size, r = hi - 1 + t->size;
     int64_t left = t->least[l], right = t->least[r];
@@ -85,7 +85,7 @@ int64_t lay_rows_least(const struct lay_rows *t, int lo, int hi) {
     return least;
 }
 
-int64_t lay_rows_worst(const struct lay_rows *t) {
+int64_t layout_rows_worst(const struct layout_rows *t) {
     return t->n ? t->least[1] : 0;
 }
 
@@ -93,11 +93,11 @@ int64_t lay_rows_worst(const struct lay_rows *t) {
  */
 
 /* Most that can be used in each row. */
-static int64_t *most_use(const struct lay_core *c) {
+static int64_t *most_use(const struct layout_core *c) {
     int64_t *use = mem_array((size_t)c->n_rows + 1, sizeof *use);
     for (int i = 0; i < c->n_vars; i++)
         for (int64_t s = 0; c->var[i].k && s < c->var[i].seg.n; s++) {
-            const struct lay_seg *g = &c->var[i].seg.p[s];
+            const struct layout_seg *g = &c->var[i].seg.p[s];
             int64_t most = 0;
             for (int a = 0; a < c->var[i].k; a++)
                 most = g->use[a] > most ? g->use[a] : most;
@@ -110,7 +110,7 @@ static int64_t *most_use(const struct lay_core *c) {
 }
 
 /* keep[r] = the row that stands for row r, -1 if it cannot bind. */
-static int *keepers(const struct lay_core *c) {
+static int *keepers(const struct layout_core *c) {
     int n = c->n_rows;
     int64_t *use = most_use(c);
     int *keep = mem_array((size_t)n + 1, sizeof *keep);
@@ -152,12 +152,12 @@ static int *keepers(const struct lay_core *c) {
     return keep;
 }
 
-static void remap_segs(struct lay_core *c, const int *before) {
+static void remap_segs(struct layout_core *c, const int *before) {
     for (int i = 0; i < c->n_vars; i++) {
-        struct lay_var *v = &c->var[i];
+        struct layout_var *v = &c->var[i];
         int64_t n = 0;
         for (int64_t s = 0; s < v->seg.n; s++) {
-            struct lay_seg g = v->seg.p[s];
+            struct layout_seg g = v->seg.p[s];
             g.lo = before[g.lo];
             g.hi = before[g.hi];
             if (g.lo >= g.hi || !v->k) {
@@ -179,25 +179,25 @@ static void remap_segs(struct lay_core *c, const int *before) {
     }
 }
 
-static int64_t too_large(struct lay_core *c) {
-    struct lay_rows t;
+static int64_t too_large(struct layout_core *c) {
+    struct layout_rows t;
     int64_t n = 0;
-    lay_rows_init(&t, c->cap, c->n_rows);
+    layout_rows_init(&t, c->cap, c->n_rows);
     for (int i = 0; i < c->n_vars; i++)
         for (int64_t s = 0; c->var[i].k && s < c->var[i].seg.n; s++) {
-            const struct lay_seg *g = &c->var[i].seg.p[s];
-            int64_t room = lay_rows_least(&t, g->lo, g->hi);
+            const struct layout_seg *g = &c->var[i].seg.p[s];
+            int64_t room = layout_rows_least(&t, g->lo, g->hi);
             for (int a = 0; a < c->var[i].k; a++)
-                if (g->use[a] > room && c->var[i].cost[a] < LAY_INF) {
-                    c->var[i].cost[a] = LAY_INF;
+                if (g->use[a] > room && c->var[i].cost[a] < LAYOUT_INF) {
+                    c->var[i].cost[a] = LAYOUT_INF;
                     n++;
                 }
         }
-    lay_rows_release(&t);
+    layout_rows_release(&t);
     return n;
 }
 
-int64_t lay_core_rows(struct lay_core *c) {
+int64_t layout_core_rows(struct layout_core *c) {
     if (c->n_rows == 0)
         return 0;
     int *keep = keepers(c), kept = 0;
@@ -225,10 +225,10 @@ int64_t lay_core_rows(struct lay_core *c) {
     return too_large(c);
 }
 
-int lay_core_shrink(struct lay_core *c, struct err *err) {
+int layout_core_shrink(struct layout_core *c, struct err *err) {
     do {
-        if (lay_core_reduce(c, err) < 0)
+        if (layout_core_reduce(c, err) < 0)
             return -1;
-    } while (lay_core_rows(c) > 0);
+    } while (layout_core_rows(c) > 0);
     return 0;
 }

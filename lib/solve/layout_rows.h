@@ -5,18 +5,20 @@
 
 #include "solve/layout_core.h"
 
-struct lay_rows {
+struct layout_rows {
     int n, size;    /* rows; leaves of the tree */
     int64_t *least; /* (2 * size) least of the node's rows, without additions above it */
     int64_t *add;   /* (2 * size) added to all rows of the node */
 };
 
-void lay_rows_init(struct lay_rows *t, const int64_t *cap, int n);
-void lay_rows_reset(struct lay_rows *t, const int64_t *cap);
-void lay_rows_release(struct lay_rows *t);
-void lay_rows_add(struct lay_rows *t, int lo, int hi, int64_t x); /* slack of lo..hi-1 += x
+void layout_rows_init(struct layout_rows *t, const int64_t *cap, int n);
+void layout_rows_reset(struct layout_rows *t, const int64_t *cap);
+void layout_rows_release(struct layout_rows *t);
+void layout_rows_add(struct layout_rows *t, int lo, int hi,
+                     int64_t x); /* slack of lo..hi-1 += x
                                                                    */
-int64_t lay_rows_least(const struct lay_rows *t, int lo, int hi); /* LAY_INF for none */
-int64_t lay_rows_worst(const struct lay_rows *t); /* over all rows; 0 for none */
+int64_t layout_rows_least(const struct layout_rows *t, int lo,
+                          int hi);                      /* LAYOUT_INF for none */
+int64_t layout_rows_worst(const struct layout_rows *t); /* over all rows; 0 for none */
 
 #endif

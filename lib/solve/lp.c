@@ -35,13 +35,13 @@ void lp_destroy(struct lp_model *m) {
 }
 
 int lp_add_var(struct lp_model *m, double cost, double lo, double hi, bool integer) {
-    arr_push(&m->vars, (struct var){cost, lo, hi, integer});
+    arr_push(&m->vars, (struct lp_var){cost, lo, hi, integer});
     return (int)m->vars.n - 1;
 }
 
 int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, double lo,
                double hi) {
-    arr_push(&m->rows, (struct row){(int)m->cols.n, n, lo, hi});
+    arr_push(&m->rows, (struct lp_row){(int)m->cols.n, n, lo, hi});
     for (int i = 0; i < n; i++) {
         arr_push(&m->cols, cols[i]);
         arr_push(&m->vals, vals[i]);
@@ -84,7 +84,7 @@ static double violation(const struct lp_model *m, const double *x, bool integers
                         double *value) {
     double worst = 0, cost = 0;
     for (int64_t j = 0; j < m->vars.n; j++) {
-        const struct var *v = &m->vars.p[j];
+        const struct lp_var *v = &m->vars.p[j];
         if (!isfinite(x[j]))
             return INFINITY;
         worst = fmax(worst, fmax(v->lo - x[j], x[j] - v->hi));
@@ -93,7 +93,7 @@ static double violation(const struct lp_model *m, const double *x, bool integers
         cost += v->cost * x[j];
     }
     for (int64_t i = 0; i < m->rows.n; i++) {
-        const struct row *r = &m->rows.p[i];
+        const struct lp_row *r = &m->rows.p[i];
         double sum = 0, scale = 1;
         for (int k = r->first; k < r->first + r->n; k++) {
             double term = m->vals.p[k] * x[m->cols.p[k]];
@@ -129,7 +129,7 @@ double lp_dual_bound(const struct lp_model *m, const double *y) {
         size[j] = fabs(reduced[j]);
     }
     for (int64_t i = 0; i < m->rows.n; i++) {
-        const struct row *r = &m->rows.p[i];
+        const struct lp_row *r = &m->rows.p[i];
         double yi = y[i], side = yi > 0 ? r->lo : r->hi;
         if (yi == 0 || !isfinite(yi) || isinf(side))
             continue; /* a dual that no side supports proves nothing: take it as 0 */
@@ -142,7 +142,7 @@ double lp_dual_bound(const struct lp_model *m, const double *y) {
         }
     }
     for (int64_t j = 0; j < m->vars.n; j++) {
-        const struct var *v = &m->vars.p[j];
+        const struct lp_var *v = &m->vars.p[j];
         double least = least_product(reduced[j], v->lo, v->hi, 1e-11 * size[j]);
         bound += least;
         total += fabs(least);
@@ -176,7 +176,7 @@ static bool offer(struct climber *c, const double *x, int rung) {
     size_t n = (size_t)m->vars.n;
     double *y = mem_array(n + 1, sizeof *y), value;
     for (size_t j = 0; j < n; j++) {
-        const struct var *v = &m->vars.p[j];
+        const struct lp_var *v = &m->vars.p[j];
         bool whole = v->integer && !c->relax && fabs(x[j] - round(x[j])) <= INT_TOL;
         y[j] = whole ? round(x[j]) : x[j];
         if (y[j] < v->lo && y[j] >= v->lo - CHECK_TOL)
@@ -252,13 +252,13 @@ static bool judge(struct climber *c, enum lp_end end, bool accepted, double clai
 
 /* One step of the ladder: true when nothing more is to be tried. */
 static bool climb(struct climber *c, int rung, double stall_s) {
-    struct attempt t = {.m = c->m,
-                        .relax = c->relax,
-                        .gap = lp_gap(c->o),
-                        .cutoff = c->o->cutoff,
-                        .deadline_s = c->deadline_s,
-                        .stall_s = stall_s,
-                        .rung = rung};
+    struct lp_attempt t = {.m = c->m,
+                           .relax = c->relax,
+                           .gap = lp_gap(c->o),
+                           .cutoff = c->o->cutoff,
+                           .deadline_s = c->deadline_s,
+                           .stall_s = stall_s,
+                           .rung = rung};
     enum lp_end end = lp_attempt_run(&t);
     bool accepted = false;
     if (t.x && unlimited(c->m, t.x))

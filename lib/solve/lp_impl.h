@@ -10,19 +10,19 @@
 
 #include <stdbool.h>
 
-struct row {
+struct lp_row {
     int first, n; /* its entries in cols/vals */
     double lo, hi;
 };
 
-struct var {
+struct lp_var {
     double cost, lo, hi;
     bool integer;
 };
 
 struct lp_model {
-    ARR(struct var) vars;
-    ARR(struct row) rows;
+    ARR(struct lp_var) vars;
+    ARR(struct lp_row) rows;
     ARR(int) cols;
     ARR(double) vals;
 };
@@ -32,7 +32,7 @@ enum lp_end { END_OPTIMAL, END_INFEASIBLE, END_UNBOUNDED, END_NOTHING };
 
 #define LP_NUM_RUNGS 4
 
-struct attempt {
+struct lp_attempt {
     const struct lp_model *m;
     bool relax;        /* integers may be fractions */
     double gap;        /* relative gap at which branch and bound may stop */
@@ -48,6 +48,6 @@ struct attempt {
 };
 
 /* Runs one rung; the caller frees x and dual. */
-enum lp_end lp_attempt_run(struct attempt *t);
+enum lp_end lp_attempt_run(struct lp_attempt *t);
 
 #endif

@@ -58,7 +58,7 @@ struct shared {
 };
 
 struct child {
-    const struct attempt *t;
+    const struct lp_attempt *t;
     struct shared *sh;
     double node_since_s; /* when branch and bound came to this node */
     long long node;
@@ -120,7 +120,7 @@ static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
     if (isfinite(cutoff)) /* a row: lp_solve's own bound on the objective is not safe */
         add_constraintex(lp, c, vals, cols, LE, cutoff);
     for (int64_t i = 0; i < m->rows.n; i++) {
-        const struct row *r = &m->rows.p[i];
+        const struct lp_row *r = &m->rows.p[i];
         for (int k = 0; k < r->n; k++)
             cols[k] = m->cols.p[r->first + k] + 1;
         int type = r->lo == r->hi ? EQ : isinf(r->hi) ? GE : LE;
@@ -131,7 +131,7 @@ static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
     }
     set_add_rowmode(lp, FALSE);
     for (int j = 0; j < n; j++) {
-        const struct var *v = &m->vars.p[j];
+        const struct lp_var *v = &m->vars.p[j];
         if (v->integer && !relax) /* before the bounds, which it may reset */
             set_int(lp, j + 1, TRUE);
         set_bounds(lp, j + 1, lps_inf(v->lo), lps_inf(v->hi));
@@ -142,7 +142,7 @@ static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
 }
 
 static void configure(lprec *lp, struct child *c) {
-    const struct attempt *t = c->t;
+    const struct lp_attempt *t = c->t;
     const struct rung *s = &ladder[t->rung];
     set_simplextype(lp, s->simplex);
     set_pivoting(lp, s->pricing);
@@ -188,7 +188,7 @@ static void child_run(struct child *c) {
 }
 
 /* Forks; the child sends one byte when it is done, so that the parent wakes at once. */
-static pid_t child_start(struct attempt *t, struct shared *sh, int ends[2]) {
+static pid_t child_start(struct lp_attempt *t, struct shared *sh, int ends[2]) {
     struct child c = {.t = t, .sh = sh, .parent = getpid()};
     pid_t pid = fork();
     if (pid)
@@ -205,7 +205,7 @@ static pid_t child_start(struct attempt *t, struct shared *sh, int ends[2]) {
 /* Waits for the child to end by itself; kills it when it outstays its time. Another
  * thread's child may hold the pipe open, so the pipe alone does not tell that ours is gone.
  */
-static void await(struct attempt *t, pid_t child, int pipe_end) {
+static void await(struct lp_attempt *t, pid_t child, int pipe_end) {
     struct pollfd p = {.fd = pipe_end, .events = POLLIN};
     double overdue = INFINITY;
     for (;;) {
@@ -229,7 +229,7 @@ static double *copy(const double *x, size_t n) {
 }
 
 /* Takes over what the child left. */
-static enum lp_end harvest(struct attempt *t, struct shared *sh) {
+static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
     size_t n = (size_t)t->m->vars.n;
     int solutions = atomic_load(&sh->solutions);
     if (solutions > 0)
@@ -245,7 +245,7 @@ static enum lp_end harvest(struct attempt *t, struct shared *sh) {
     }
 }
 
-enum lp_end lp_attempt_run(struct attempt *t) {
+enum lp_end lp_attempt_run(struct lp_attempt *t) {
     size_t count = 2 * (size_t)t->m->vars.n + (size_t)t->m->rows.n + 1;
     size_t bytes = sizeof(struct shared) + count * sizeof(double);
     enum lp_end end = END_NOTHING;

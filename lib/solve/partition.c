@@ -20,18 +20,18 @@
 #include <string.h>
 #include <sys/resource.h>
 
-void chain_init(struct chain *ch, int32_t n) {
-    *ch = (struct chain){.value = INFINITY};
+void partition_chain_init(struct partition_chain *ch, int32_t n) {
+    *ch = (struct partition_chain){.value = INFINITY};
     ch->stage_of = mem_array((size_t)n + 1, sizeof *ch->stage_of);
     ch->is_cpu = mem_array((size_t)n + 1, sizeof *ch->is_cpu);
 }
 
-void chain_release(struct chain *ch) {
+void partition_chain_release(struct partition_chain *ch) {
     free(ch->stage_of);
     free(ch->is_cpu);
 }
 
-bool watch_stop(struct watch *w) {
+bool partition_watch_stop(struct partition_watch *w) {
     w->steps++;
     if (!w->stopped && w->steps >= w->max_steps)
         w->stopped = true;
@@ -45,18 +45,18 @@ bool watch_stop(struct watch *w) {
 struct state {
     const struct partition_problem *p;
     const struct solve_limits *limits;
-    struct watch w;
-    struct chain best; /* on nodes, pipeline order */
-    double bound;      /* proven for the problem itself */
-    bool cut_short;    /* by time, memory or interruption */
+    struct partition_watch w;
+    struct partition_chain best; /* on nodes, pipeline order */
+    double bound;                /* proven for the problem itself */
+    bool cut_short;              /* by time, memory or interruption */
     const char *proof;
 };
 
 /* No answer is better than this: no search needed. */
-static double first_bound(const struct core *c) {
+static double first_bound(const struct partition_core *c) {
     if (c->goal == PARTITION_BYTES)
         return 0;
-    double bound = core_bound(c, c->total, c->accels, c->cpus) * (1 - 1e-12);
+    double bound = partition_core_bound(c, c->total, c->accels, c->cpus) * (1 - 1e-12);
     for (int32_t i = 0; i < c->n; i++) {
         double best = INFINITY;
         if (c->accels && c->supported[i])
@@ -74,10 +74,10 @@ static double good_enough(double value, double gap) {
 }
 
 /* One pass with the given cut; `bound` rises to what it proves. */
-static void pass(const struct core *c, double cut, int64_t steps, struct watch *w,
-                 struct chain *best, double *bound) {
+static void pass(const struct partition_core *c, double cut, int64_t steps,
+                 struct partition_watch *w, struct partition_chain *best, double *bound) {
     w->max_steps = steps ? w->steps + steps : INT64_MAX;
-    double proven = ideal_search(c, cut, w, best);
+    double proven = partition_ideal(c, cut, w, best);
     *bound = fmax(*bound, fmin(proven, best->value));
 }
 
@@ -85,23 +85,24 @@ static void pass(const struct core *c, double cut, int64_t steps, struct watch *
 static const int64_t first_steps = 3000000;
 
 /* Whether nothing is left to prove. */
-static bool settled(double bound, const struct chain *best, double gap, double ceiling) {
+static bool settled(double bound, const struct partition_chain *best, double gap,
+                    double ceiling) {
     return bound >= fmin(good_enough(best->value, gap), ceiling);
 }
 
 /* The searches on one core, cheap ones first; returns what they prove. No value may be
  * above the ceiling. */
-static double search_core(const struct core *c, struct state *st, double ceiling,
-                          struct chain *best) {
-    struct watch *w = &st->w;
+static double search_core(const struct partition_core *c, struct state *st, double ceiling,
+                          struct partition_chain *best) {
+    struct partition_watch *w = &st->w;
     double gap = st->limits->gap, bound = first_bound(c);
     w->max_steps = INT64_MAX;
-    line_search(c, 40, st->limits->seed, w, best);
+    partition_line(c, 40, st->limits->seed, w, best);
     double cut = fmin(good_enough(best->value, gap), ceiling);
     if (w->stopped || settled(bound, best, gap, ceiling))
         return bound;
     if (!c->desc) { /* too many items for more */
-        local_search(c, 4, st->limits->seed, w, best);
+        partition_local(c, 4, st->limits->seed, w, best);
         w->stopped = true;
         return bound;
     }
@@ -110,8 +111,8 @@ static double search_core(const struct core *c, struct state *st, double ceiling
         w->stopped = false; /* it was the step limit */
     w->max_steps = INT64_MAX;
     if (!w->stopped && !settled(bound, best, gap, ceiling)) { /* good incumbents pay */
-        local_search(c, 4, st->limits->seed, w, best);
-        line_search(c, 20, st->limits->seed + 1, w, best);
+        partition_local(c, 4, st->limits->seed, w, best);
+        partition_line(c, 20, st->limits->seed + 1, w, best);
     }
     int64_t last = 0;
     for (double part = 1.0 / 32; !w->stopped && !settled(bound, best, gap, ceiling);
@@ -133,14 +134,16 @@ static double search_core(const struct core *c, struct state *st, double ceiling
 
 /* Solves one core: best chain with value < best->value, and a bound for this core, infinite
  * when there is no answer at all. */
-static double solve_core(const struct core *c, struct state *st, struct chain *best) {
+static double solve_core(const struct partition_core *c, struct state *st,
+                         struct partition_chain *best) {
     double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
     double bound = search_core(c, st, ceiling, best);
     return fmin(bound >= ceiling ? INFINITY : bound, best->value);
 }
 
 /* Takes a chain over items as the answer over nodes, turned to pipeline order. */
-static void adopt(struct state *st, const struct core *c, const struct chain *ch) {
+static void adopt(struct state *st, const struct partition_core *c,
+                  const struct partition_chain *ch) {
     st->best.value = ch->value;
     st->best.stages = ch->stages;
     for (int32_t i = 0; i < st->p->n; i++)
@@ -149,45 +152,45 @@ static void adopt(struct state *st, const struct core *c, const struct chain *ch
         st->best.is_cpu[s] = ch->is_cpu[ch->stages - 1 - s];
 }
 
-static bool time_over(const struct watch *w) {
+static bool time_over(const struct partition_watch *w) {
     return interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
 }
 
 /* Solves the problem with one kind of merging. Returns the bound for that core. */
-static double solve_mode(struct state *st, enum core_mode mode, bool *heavy) {
-    struct core c;
-    struct chain best;
-    struct watch *w = &st->w;
+static double solve_mode(struct state *st, enum partition_core_mode mode, bool *heavy) {
+    struct partition_core c;
+    struct partition_chain best;
+    struct partition_watch *w = &st->w;
     double end = w->end_s;
-    core_create(st->p, mode, &c);
-    chain_init(&best, c.n);
+    partition_core_create(st->p, mode, &c);
+    partition_chain_init(&best, c.n);
     best.value = st->best.value; /* only better ones are of interest */
-    if (mode == CORE_MERGED && c.merged_heavy && isfinite(end))
+    if (mode == PARTITION_CORE_MERGED && c.merged_heavy && isfinite(end))
         w->end_s = (now_s() + end) / 2; /* the rest is for the bound */
     w->stopped = time_over(w);
     double bound = solve_core(&c, st, &best);
-    if (mode != CORE_RELAXED && best.value < st->best.value)
+    if (mode != PARTITION_CORE_RELAXED && best.value < st->best.value)
         adopt(st, &c, &best);
     *heavy = c.merged_heavy;
     w->end_s = end;
     st->cut_short = st->cut_short || w->stopped;
-    chain_release(&best);
-    core_release(&c);
+    partition_chain_release(&best);
+    partition_core_release(&c);
     return bound;
 }
 
 static void solve_modes(struct state *st) {
     bool heavy, other;
     st->proof = "exhaustive search over down-sets";
-    st->bound = solve_mode(st, CORE_MERGED, &heavy);
+    st->bound = solve_mode(st, PARTITION_CORE_MERGED, &heavy);
     if (!heavy)
         return;
     st->cut_short = false; /* that bound was not for the problem itself */
-    st->bound = solve_mode(st, CORE_RELAXED, &other);
+    st->bound = solve_mode(st, PARTITION_CORE_RELAXED, &other);
     st->proof = "exhaustive search with the memory of idle leaves forgotten";
     if (st->bound < good_enough(st->best.value, st->limits->gap) && !time_over(&st->w)) {
         st->cut_short = false;
-        st->bound = fmax(st->bound, solve_mode(st, CORE_EXACT, &other));
+        st->bound = fmax(st->bound, solve_mode(st, PARTITION_CORE_EXACT, &other));
         st->proof = "exhaustive search over down-sets";
     }
 }
@@ -209,10 +212,10 @@ static int explain_node(const struct partition_problem *p, struct err *err) {
 
 /* A group of nodes that must be together and does not fit anywhere. */
 static int explain_group(const struct partition_problem *p, struct err *err) {
-    struct core c;
+    struct partition_core c;
     int status = 0;
     double total = 0;
-    core_create(p, CORE_EXACT, &c);
+    partition_core_create(p, PARTITION_CORE_EXACT, &c);
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t x = c.item_of[i];
         double need = c.size[x] + c.act[x];
@@ -235,7 +238,7 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
                         "maxSizePerFPGA: %.17g bytes in all, more than maxFPGAs (%d) times "
                         "%.17g",
                         total, p->accels, p->max_size);
-    core_release(&c);
+    partition_core_release(&c);
     return status;
 }
 
@@ -303,7 +306,7 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
                        .w = {.max_steps = INT64_MAX},
                        .proof = "there is nothing to place"};
     st.w.end_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
-    chain_init(&st.best, p->n);
+    partition_chain_init(&st.best, p->n);
     *a = (struct partition_answer){0};
     int status = explain_node(p, err);
     if (!status && p->n)
@@ -313,7 +316,7 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
     if (!status)
         status = isfinite(st.best.value) ? finish(&st, a, err)
                                          : explain(&st, isinf(st.bound), err);
-    chain_release(&st.best);
+    partition_chain_release(&st.best);
     a->steps = st.w.steps;
     a->time_s = now_s() - start;
     return status;

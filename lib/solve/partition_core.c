@@ -38,9 +38,10 @@ static int32_t pairs_clean(struct pair *v, int32_t count) {
 }
 
 /* Lists a -> b of sorted pairs, or b -> a. */
-static struct lists lists_of(const struct pair *v, int32_t count, int32_t n, bool turned) {
-    struct lists l = {mem_array((size_t)n + 2, sizeof *l.at),
-                      mem_array((size_t)count + 1, sizeof *l.v)};
+static struct partition_lists lists_of(const struct pair *v, int32_t count, int32_t n,
+                                       bool turned) {
+    struct partition_lists l = {mem_array((size_t)n + 2, sizeof *l.at),
+                                mem_array((size_t)count + 1, sizeof *l.v)};
     for (int32_t i = 0; i < count; i++)
         l.at[(turned ? v[i].b : v[i].a) + 2]++;
     for (int32_t i = 0; i < n; i++)
@@ -50,7 +51,7 @@ static struct lists lists_of(const struct pair *v, int32_t count, int32_t n, boo
     return l;
 }
 
-static void lists_release(struct lists *l) {
+static void lists_release(struct partition_lists *l) {
     free(l->at), free(l->v);
 }
 
@@ -93,7 +94,7 @@ static int32_t order_pairs(const struct partition_problem *p, const int32_t *gro
 
 /* Tarjan's strongly connected components, with its own stack. */
 struct tarjan {
-    const struct lists *next;
+    const struct partition_lists *next;
     int32_t *index, *low, *stack, *path, *edge, *parent;
     int32_t count, top;
     bool *open;
@@ -132,7 +133,7 @@ static void tarjan_from(struct tarjan *t, int32_t root) {
 /* Joins what lies on a common cycle, in the union-find `parent`. */
 static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
                         int32_t *parent) {
-    struct lists next = lists_of(pairs, count, n, false);
+    struct partition_lists next = lists_of(pairs, count, n, false);
     size_t size = (size_t)n + 1;
     struct tarjan t = {.next = &next, .parent = parent};
     t.index = mem_array(size, sizeof *t.index), t.low = mem_array(size, sizeof *t.low);
@@ -172,7 +173,7 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
 /* Merges idle groups with one neighbour, again and again. Neighbours are counted over all
  * edges, backward ones included, and over the pairs of the order. Returns whether one with
  * memory was merged where memory may bind; marks those classes in `weightless`. */
-static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
+static bool join_leaves(const struct partition_problem *p, enum partition_core_mode mode,
                         const int32_t *group, int32_t n, int32_t *parent,
                         bool *weightless) {
     double memory;
@@ -203,15 +204,15 @@ static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
             bool weighs = binds && g[a].memory > 0;
             /* Another merge of this round may have taken either end: next round then. */
             if (!alone || g[a].work > 0 || !g[a].supported || parent[a] != a ||
-                parent[b] != b || (weighs && mode == CORE_EXACT))
+                parent[b] != b || (weighs && mode == PARTITION_CORE_EXACT))
                 continue;
             parent[a] = b;
             changed = true;
             if (weighs) {
                 heavy = true;
-                weightless[a] = mode == CORE_RELAXED;
+                weightless[a] = mode == PARTITION_CORE_RELAXED;
             }
-            if (!weighs || mode == CORE_MERGED)
+            if (!weighs || mode == PARTITION_CORE_MERGED)
                 g[b].memory += g[a].memory;
         }
     }
@@ -223,7 +224,7 @@ static bool join_leaves(const struct partition_problem *p, enum core_mode mode,
  * free ones the last one freed, so that a branch is followed before the next begins. */
 static void number_items(const struct pair *pairs, int32_t count, int32_t n,
                          int32_t *number) {
-    struct lists before =
+    struct partition_lists before =
         lists_of(pairs, count, n, true); /* b -> a: from the end backwards */
     int32_t *degree = mem_array((size_t)n + 1, sizeof *degree);
     int32_t *stack = mem_array((size_t)n + 1, sizeof *stack), top = 0, done = 0;
@@ -243,16 +244,16 @@ static void number_items(const struct pair *pairs, int32_t count, int32_t n,
     lists_release(&before);
 }
 
-static void build_order(struct core *c, struct pair *pairs, int32_t count) {
+static void build_order(struct partition_core *c, struct pair *pairs, int32_t count) {
     c->words = (c->n + 63) / 64;
     c->succ = lists_of(pairs, count, c->n, true);
     c->pred = lists_of(pairs, count, c->n, false);
-    if (c->n > CORE_MAX_EXACT)
+    if (c->n > PARTITION_MAX_EXACT)
         return;
     c->desc = mem_array((size_t)c->n * (size_t)c->words + 1, sizeof *c->desc);
     for (int32_t i = c->n - 1; i >= 0; i--) {
         uint64_t *d = c->desc + (size_t)i * (size_t)c->words;
-        set_add(d, i);
+        partition_set_add(d, i);
         for (int32_t e = c->succ.at[i]; e < c->succ.at[i + 1]; e++) {
             const uint64_t *o = c->desc + (size_t)c->succ.v[e] * (size_t)c->words;
             for (int32_t w = 0; w < c->words; w++)
@@ -262,7 +263,7 @@ static void build_order(struct core *c, struct pair *pairs, int32_t count) {
 }
 
 static void build_items(const struct partition_problem *p, const bool *weightless,
-                        struct core *c) {
+                        struct partition_core *c) {
     size_t n = (size_t)c->n + 1;
     c->accel = mem_array(n, sizeof *c->accel), c->cpu = mem_array(n, sizeof *c->cpu);
     c->size = mem_array(n, sizeof *c->size), c->act = mem_array(n, sizeof *c->act);
@@ -300,7 +301,7 @@ static int tensor_order(const void *x, const void *y) {
 }
 
 /* Tensors with at least two items and a weight; those with the same items are added up. */
-static void build_tensors(const struct partition_problem *p, struct core *c) {
+static void build_tensors(const struct partition_problem *p, struct partition_core *c) {
     struct pair *pairs = mem_array(2 * (size_t)p->m + 1, sizeof *pairs);
     int32_t count = 0, kept = 0;
     for (int32_t i = 0; i < p->m; i++) {
@@ -354,7 +355,7 @@ static int double_order(const void *x, const void *y) {
 /* For every rate r: accelerator seconds done by T on each device are at most T, and a CPU
  * does at most r*T when an item counts min(accel, r*cpu). So T*(A + r*C) >= the sum of what
  * is left. The greatest, the median and the least ratio accel:cpu are good rates. */
-static void build_rates(struct core *c) {
+static void build_rates(struct partition_core *c) {
     double *ratio = mem_array((size_t)c->n + 1, sizeof *ratio);
     int32_t count = 0;
     for (int32_t i = 0; i < c->n; i++)
@@ -364,8 +365,8 @@ static void build_rates(struct core *c) {
     qsort(ratio, (size_t)count, sizeof *ratio, double_order);
     if (!count)
         ratio[count++] = 1;
-    int32_t pick[CORE_RATES] = {count - 1, count / 2, 0};
-    for (int i = 0; i < CORE_RATES; i++)
+    int32_t pick[PARTITION_RATES] = {count - 1, count / 2, 0};
+    for (int i = 0; i < PARTITION_RATES; i++)
         if (!c->rates || ratio[pick[i]] < c->rate[c->rates - 1] * 0.999)
             c->rate[c->rates++] = ratio[pick[i]];
     for (int r = 0; r < c->rates; r++) {
@@ -383,7 +384,8 @@ static void build_rates(struct core *c) {
     free(ratio);
 }
 
-double core_bound(const struct core *c, const double *left, int accels, int cpus) {
+double partition_core_bound(const struct partition_core *c, const double *left, int accels,
+                            int cpus) {
     double bound = 0;
     for (int r = 0; r < c->rates; r++) {
         double power = accels + c->rate[r] * cpus;
@@ -393,13 +395,14 @@ double core_bound(const struct core *c, const double *left, int accels, int cpus
     return bound;
 }
 
-void core_create(const struct partition_problem *p, enum core_mode mode, struct core *c) {
-    *c = (struct core){.goal = p->goal,
-                       .accels = p->accels,
-                       .cpus = p->cpus,
-                       .max_size = p->max_size,
-                       .max_load = p->max_load,
-                       .micro_batches = p->micro_batches};
+void partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
+                           struct partition_core *c) {
+    *c = (struct partition_core){.goal = p->goal,
+                                 .accels = p->accels,
+                                 .cpus = p->cpus,
+                                 .max_size = p->max_size,
+                                 .max_load = p->max_load,
+                                 .micro_batches = p->micro_batches};
     size_t colors = (size_t)p->colors + 1;
     int32_t *parent = mem_array(colors, sizeof *parent),
             *group = mem_array(colors, sizeof *group);
@@ -437,12 +440,12 @@ void core_create(const struct partition_problem *p, enum core_mode mode, struct 
     free(pairs), free(number);
 }
 
-void core_release(struct core *c) {
+void partition_core_release(struct partition_core *c) {
     free(c->item_of), free(c->accel), free(c->cpu), free(c->size), free(c->act);
     free(c->supported), free(c->desc), free(c->weight), free(c->key);
     lists_release(&c->pred), lists_release(&c->succ);
     lists_release(&c->pins), lists_release(&c->touch);
     for (int r = 0; r < c->rates; r++)
         free(c->worth[r]);
-    *c = (struct core){0};
+    *c = (struct partition_core){0};
 }

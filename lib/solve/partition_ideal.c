@@ -10,7 +10,7 @@
  *   - the latencies of the stage, plus every tensor that surely crosses its border (one
  * item inside, one in an earlier stage or left out), reach the cut;
  *   - what is closed by the items left out is more work than the remaining devices can do
- *     below the cut (core_bound): it cannot be taken any more by this stage.
+ *     below the cut (partition_core_bound): it cannot be taken any more by this stage.
  *
  * Only down-sets that survive both are stored, so the number of labels depends on the slack
  * between the cut and the even share of the work, not on the number of down-sets. A stopped
@@ -44,7 +44,8 @@ struct sums {
     double owed;          /* touched by S and by an item left out */
     double cut;           /* with items inside and outside of I + S */
     double rest;          /* accelerator latency outside of I + S */
-    double left[CORE_RATES], open[CORE_RATES]; /* work outside of I + S; still takeable */
+    double left[PARTITION_RATES],
+        open[PARTITION_RATES]; /* work outside of I + S; still takeable */
     uint64_t hash;
     int32_t count; /* items in I + S */
 };
@@ -57,8 +58,8 @@ struct frame {
 };
 
 struct search {
-    const struct core *c;
-    struct watch *w;
+    const struct partition_core *c;
+    struct partition_watch *w;
     double cut;
     /* stored down-sets */
     uint64_t *sets, *hashes;
@@ -77,7 +78,7 @@ struct search {
     ARR(int32_t) cand;
     int32_t *closed_stack, n_closed;
     ARR(int32_t) here; /* labels of I worth going on from */
-    double lim[2][CORE_RATES];
+    double lim[2][PARTITION_RATES];
     double least_v, cut_i;
     double flight;
 };
@@ -112,7 +113,7 @@ static int32_t set_number(struct search *q) {
         return (int32_t)known;
     int64_t used = (int64_t)q->n_sets * ((int64_t)bytes + 32) +
                    q->labels.n * (int64_t)sizeof(struct label);
-    if (used > IDEAL_MAX_BYTES / 2) { /* arrays double, so half is the limit */
+    if (used > PARTITION_IDEAL_MAX_BYTES / 2) { /* arrays double, so half is the limit */
         q->overflow = true;
         return -1;
     }
@@ -149,14 +150,14 @@ static void add_label(struct search *q, int32_t set, struct label l) {
 /* Proven for every chain that goes on from `now` with so many devices used, `value` so far.
  */
 static double bound_here(const struct search *q, int accels, int cpus, double value) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
     int more_accels = c->accels - accels, more_cpus = c->cpus - cpus;
     if (s->count == c->n)
         return value;
     if (!more_accels && !more_cpus)
         return INFINITY;
-    double load = core_bound(c, s->left, more_accels, more_cpus);
+    double load = partition_core_bound(c, s->left, more_accels, more_cpus);
     if (c->goal == PARTITION_BYTES)
         return load > c->max_load * (1 + 1e-9) ? INFINITY : value + s->cut;
     if (!more_cpus) /* each tensor cut here is paid for by some stage that comes */
@@ -165,7 +166,7 @@ static double bound_here(const struct search *q, int accels, int cpus, double va
 }
 
 static void emit_label(struct search *q, int32_t from, bool is_cpu) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
     struct label l = q->labels.p[from];
     double load = is_cpu ? s->cpu : s->accel + (s->touched - s->full);
@@ -205,7 +206,7 @@ static void emit(struct search *q, int kinds) {
  * --------------------------------------------------------------------- */
 
 static void take(struct search *q, int32_t v) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     struct sums *s = &q->s;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t h = c->touch.v[e], pins = c->pins.at[h + 1] - c->pins.at[h];
@@ -236,23 +237,23 @@ static void take(struct search *q, int32_t v) {
     }
     s->hash ^= c->key[v];
     s->count++;
-    set_add(q->now, v);
+    partition_set_add(q->now, v);
     for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
         q->need[c->succ.v[e]]--;
 }
 
 static void untake(struct search *q, int32_t v) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
         q->in_s[c->touch.v[e]]--;
-    set_drop(q->now, v);
+    partition_set_drop(q->now, v);
     for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
         q->need[c->succ.v[e]]++;
 }
 
 /* Leaves v out of the stage: closes what lies behind it. */
 static void leave(struct search *q, int32_t v) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     struct sums *s = &q->s;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t h = c->touch.v[e];
@@ -276,17 +277,17 @@ static void leave(struct search *q, int32_t v) {
 }
 
 static void reopen(struct search *q, const struct frame *f) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     for (int32_t i = f->lo; i < f->at; i++)
         for (int32_t v = q->cand.p[i], e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
             q->in_x[c->touch.v[e]]--;
     while (q->n_closed > f->closed)
-        set_drop(q->closed, q->closed_stack[--q->n_closed]);
+        partition_set_drop(q->closed, q->closed_stack[--q->n_closed]);
 }
 
 /* Which kinds of device the stage (and everything it can still grow to) may stand on. */
 static int kinds_left(const struct search *q, int kinds) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
     double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
     if (c->goal == PARTITION_BYTES) {
@@ -316,7 +317,7 @@ static int kinds_left(const struct search *q, int kinds) {
 
 static void push_frame(struct search *q, int depth, int32_t from, int32_t to, int32_t v,
                        int kinds) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     struct frame *f = &q->frames[depth];
     *f = (struct frame){.kinds = kinds, .closed = q->n_closed};
     q->cand.n = to;
@@ -355,7 +356,7 @@ static void grow(struct search *q) {
         int32_t v = q->cand.p[f->at];
         f->before = q->s;
         take(q, v);
-        watch_stop(q->w);
+        partition_watch_stop(q->w);
         int kinds = kinds_left(q, q->c->supported[v] ? f->kinds : f->kinds & ON_CPU);
         if (kinds) {
             emit(q, kinds);
@@ -373,7 +374,7 @@ static void grow(struct search *q) {
 /* Collects the labels of a set that are worth going on from, and what they allow at most.
  */
 static int open_labels(struct search *q, int32_t set) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     int kinds = 0;
     double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
     q->here.n = 0;
@@ -405,7 +406,7 @@ static int open_labels(struct search *q, int32_t set) {
 
 /* Loads the set as I: counts, sums, and the free items as candidates. */
 static void load_set(struct search *q, int32_t set, int kinds) {
-    const struct core *c = q->c;
+    const struct partition_core *c = q->c;
     const uint64_t *bits = set_at(q, set);
     size_t tensors = (size_t)c->tensors * sizeof *q->in_i;
     memcpy(q->now, bits, (size_t)c->words * sizeof *q->now);
@@ -415,7 +416,7 @@ static void load_set(struct search *q, int32_t set, int kinds) {
     q->n_closed = 0;
     q->cand.n = 0;
     for (int32_t v = 0; v < c->n; v++) {
-        if (set_has(bits, v)) {
+        if (partition_set_has(bits, v)) {
             q->s.count++;
             for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
                 q->in_i[c->touch.v[e]]++;
@@ -426,7 +427,7 @@ static void load_set(struct search *q, int32_t set, int kinds) {
             q->s.left[r] += c->worth[r][v];
         q->need[v] = 0;
         for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
-            q->need[v] += !set_has(bits, c->pred.v[e]);
+            q->need[v] += !partition_set_has(bits, c->pred.v[e]);
         if (!q->need[v])
             arr_push(&q->cand, v);
     }
@@ -438,8 +439,8 @@ static void load_set(struct search *q, int32_t set, int kinds) {
     q->frames[0] = (struct frame){.hi = (int32_t)q->cand.n, .kinds = kinds};
 }
 
-static void search_init(struct search *q, const struct core *c, double cut,
-                        struct watch *w) {
+static void search_init(struct search *q, const struct partition_core *c, double cut,
+                        struct partition_watch *w) {
     size_t n = (size_t)c->n + 2, t = (size_t)c->tensors + 1;
     *q = (struct search){.c = c, .w = w, .cut = cut, .done = -1};
     q->bucket = mem_array(n, sizeof *q->bucket);
@@ -468,8 +469,8 @@ static void search_release(struct search *q) {
     arr_release(&q->labels), arr_release(&q->cand), arr_release(&q->here);
 }
 
-static void store_chain(const struct search *q, struct chain *best) {
-    const struct core *c = q->c;
+static void store_chain(const struct search *q, struct partition_chain *best) {
+    const struct partition_core *c = q->c;
     int stages = 0;
     for (int32_t l = q->done; q->labels.p[l].parent >= 0; l = q->labels.p[l].parent)
         stages++;
@@ -479,7 +480,7 @@ static void store_chain(const struct search *q, struct chain *best) {
         const struct label *x = &q->labels.p[l];
         best->is_cpu[s] = x->is_cpu;
         for (int32_t v = 0; v < c->n; v++)
-            if (x->set < 0 || set_has(set_at(q, x->set), v))
+            if (x->set < 0 || partition_set_has(set_at(q, x->set), v))
                 best->stage_of[v] = s; /* later passes, of smaller sets, overwrite */
     }
 }
@@ -494,7 +495,8 @@ static double frontier(const struct search *q, int32_t count, int32_t set) {
     return bound;
 }
 
-double ideal_search(const struct core *c, double cut, struct watch *w, struct chain *best) {
+double partition_ideal(const struct partition_core *c, double cut,
+                       struct partition_watch *w, struct partition_chain *best) {
     struct search q;
     search_init(&q, c, cut, w);
     double bound = NAN;

@@ -23,7 +23,7 @@ struct cell {
 };
 
 struct line {
-    const struct core *c;
+    const struct partition_core *c;
     int32_t *order, *in_i, *in_s, *need;
     int accels, cpus, layers; /* devices considered */
     int32_t stride;     /* stages end at multiples of it, so that long orders stay cheap */
@@ -33,9 +33,9 @@ struct line {
 
 /* Draws an order: stage by stage of `best`, inside each with a stack (level = false) or a
  * queue, shuffled unless rng is NULL. */
-static void draw_order(struct line *l, const struct chain *best, bool level,
+static void draw_order(struct line *l, const struct partition_chain *best, bool level,
                        struct rng *rng) {
-    const struct core *c = l->c;
+    const struct partition_core *c = l->c;
     int stages = isfinite(best->value) ? best->stages : 1;
     int32_t *list = mem_array((size_t)c->n + 1, sizeof *list), done = 0;
     for (int32_t v = 0; v < c->n; v++)
@@ -75,7 +75,7 @@ struct piece {
 };
 
 static void piece_add(struct line *l, struct piece *s, int32_t v) {
-    const struct core *c = l->c;
+    const struct partition_core *c = l->c;
     s->accel += c->accel[v], s->cpu += c->cpu[v];
     s->size += c->size[v], s->act += c->act[v];
     s->supported = s->supported && c->supported[v];
@@ -92,7 +92,7 @@ static void piece_add(struct line *l, struct piece *s, int32_t v) {
 
 /* Tries the piece as the next stage behind prefix i, with every number of devices. */
 static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t j) {
-    const struct core *c = l->c;
+    const struct partition_core *c = l->c;
     double load = s->accel + (s->touched - s->full);
     bool bytes = c->goal == PARTITION_BYTES;
     double limit = c->max_load * (1 + 1e-9);
@@ -118,7 +118,7 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
 
 /* No longer piece can be of use. */
 static bool piece_over(const struct line *l, const struct piece *s) {
-    const struct core *c = l->c;
+    const struct partition_core *c = l->c;
     bool bytes = c->goal == PARTITION_BYTES;
     double limit =
         bytes ? c->max_load * (1 + 1e-9) : fmin(l->cut, c->max_load * (1 + 1e-9));
@@ -128,14 +128,14 @@ static bool piece_over(const struct line *l, const struct piece *s) {
     return !accel && !cpu;
 }
 
-static void fill_cells(struct line *l, struct watch *w) {
-    const struct core *c = l->c;
+static void fill_cells(struct line *l, struct partition_watch *w) {
+    const struct partition_core *c = l->c;
     size_t count = (size_t)(c->n + 1) * (size_t)l->layers, tensors = (size_t)c->tensors;
     for (size_t i = 0; i < count; i++)
         l->cells[i].value = INFINITY;
     l->cells[0].value = 0;
     memset(l->in_i, 0, tensors * sizeof *l->in_i);
-    for (int32_t i = 0; i < c->n && !watch_stop(w); i += l->stride) {
+    for (int32_t i = 0; i < c->n && !partition_watch_stop(w); i += l->stride) {
         struct piece s = {.supported = true};
         memset(l->in_s, 0, tensors * sizeof *l->in_s);
         bool reached = false;
@@ -155,7 +155,7 @@ static void fill_cells(struct line *l, struct watch *w) {
     }
 }
 
-static bool take_best(struct line *l, struct chain *best) {
+static bool take_best(struct line *l, struct partition_chain *best) {
     const struct cell *end = l->cells + (size_t)l->c->n * (size_t)l->layers;
     int at = 0, stages = 0;
     for (int i = 1; i < l->layers; i++)
@@ -184,11 +184,12 @@ static bool take_best(struct line *l, struct chain *best) {
 }
 
 /* The best partition along the order that was drawn, if it beats `best`. */
-static bool try_order(struct line *l, struct watch *w, struct chain *best) {
-    const struct core *c = l->c;
+static bool try_order(struct line *l, struct partition_watch *w,
+                      struct partition_chain *best) {
+    const struct partition_core *c = l->c;
     if (isinf(best->value) && c->goal == PARTITION_MAXLOAD) {
         /* Stages stay short below a cut; this one is often high enough. */
-        l->cut = 1.25 * core_bound(c, c->total, l->accels, l->cpus);
+        l->cut = 1.25 * partition_core_bound(c, c->total, l->accels, l->cpus);
         fill_cells(l, w);
         l->cut = INFINITY;
         if (w->stopped || take_best(l, best))
@@ -198,8 +199,8 @@ static bool try_order(struct line *l, struct watch *w, struct chain *best) {
     return !w->stopped && take_best(l, best);
 }
 
-void line_search(const struct core *c, int rounds, uint64_t seed, struct watch *w,
-                 struct chain *best) {
+void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
+                    struct partition_watch *w, struct partition_chain *best) {
     struct line l = {.c = c, .accels = c->accels, .cpus = c->cpus, .cut = best->value};
     size_t n = (size_t)c->n + 1, t = (size_t)c->tensors + 1;
     /* Tables of more than 640 MB are not worth it: fewer devices then. */
@@ -214,7 +215,7 @@ void line_search(const struct core *c, int rounds, uint64_t seed, struct watch *
     l.order = mem_array(n, sizeof *l.order), l.need = mem_array(n, sizeof *l.need);
     l.in_i = mem_array(t, sizeof *l.in_i), l.in_s = mem_array(t, sizeof *l.in_s);
     struct rng rng = {.seed = seed};
-    struct chain none = {.value = INFINITY};
+    struct partition_chain none = {.value = INFINITY};
     for (int round = 0, idle = 0; round < rounds && idle < rounds / 4 + 2; round++) {
         if (round < 2)
             draw_order(&l, &none, round == 1, NULL);

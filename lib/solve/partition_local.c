@@ -16,7 +16,7 @@
 #include <string.h>
 
 struct walk {
-    const struct core *c;
+    const struct partition_core *c;
     int stages;
     const bool *is_cpu;
     int32_t *stage_of, *in; /* in[tensor * stages + stage]: items of the tensor there */
@@ -32,7 +32,7 @@ struct change {
 };
 
 static double excess(const struct walk *w, int s, struct change d) {
-    const struct core *c = w->c;
+    const struct partition_core *c = w->c;
     bool bytes = c->goal == PARTITION_BYTES;
     double load = w->work[s] + d.work + (bytes || w->is_cpu[s] ? 0 : w->comm[s] + d.comm);
     double over = fmax(0, load - fmin(w->target, c->max_load));
@@ -49,7 +49,7 @@ static double excess(const struct walk *w, int s, struct change d) {
 /* The two stages' changes when v goes from s to t, and the bytes. */
 static double move_changes(const struct walk *w, int32_t v, int s, int t,
                            struct change *from, struct change *to) {
-    const struct core *c = w->c;
+    const struct partition_core *c = w->c;
     double bytes = 0;
     *from = (struct change){-(w->is_cpu[s] ? c->cpu[v] : c->accel[v]), 0, -c->size[v],
                             -c->act[v]};
@@ -67,7 +67,7 @@ static double move_changes(const struct walk *w, int32_t v, int s, int t,
 
 static void move_item(struct walk *w, int32_t v, int s, int t, struct change from,
                       struct change to, double bytes) {
-    const struct core *c = w->c;
+    const struct partition_core *c = w->c;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t *in = w->in + (size_t)c->touch.v[e] * (size_t)w->stages;
         in[s]--, in[t]++;
@@ -83,7 +83,7 @@ static void move_item(struct walk *w, int32_t v, int s, int t, struct change fro
 
 /* A stage that v may go to, -1 if there is none. */
 static int draw_stage(const struct walk *w, int32_t v, struct rng *r) {
-    const struct core *c = w->c;
+    const struct partition_core *c = w->c;
     int s = w->stage_of[v], lo = 0, hi = w->stages - 1;
     for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
         lo = w->stage_of[c->pred.v[e]] > lo ? w->stage_of[c->pred.v[e]] : lo;
@@ -97,7 +97,7 @@ static int draw_stage(const struct walk *w, int32_t v, struct rng *r) {
 }
 
 static double walk_value(const struct walk *w) {
-    const struct core *c = w->c;
+    const struct partition_core *c = w->c;
     double value = 0;
     for (int s = 0; s < w->stages; s++) {
         double flight = fmin((double)c->micro_batches, s + 1);
@@ -111,8 +111,8 @@ static double walk_value(const struct walk *w) {
     return c->goal == PARTITION_BYTES ? w->bytes : value;
 }
 
-static void walk_load(struct walk *w, const struct chain *ch) {
-    const struct core *c = w->c;
+static void walk_load(struct walk *w, const struct partition_chain *ch) {
+    const struct partition_core *c = w->c;
     size_t k = (size_t)w->stages;
     memset(w->in, 0, (size_t)c->tensors * k * sizeof *w->in);
     memset(w->items, 0, k * sizeof *w->items);
@@ -136,13 +136,13 @@ static void walk_load(struct walk *w, const struct chain *ch) {
 }
 
 /* One annealing from `best`, which a better find replaces. */
-static void anneal(struct walk *w, int64_t moves, struct rng *r, struct watch *watch,
-                   struct chain *best) {
-    const struct core *c = w->c;
+static void anneal(struct walk *w, int64_t moves, struct rng *r,
+                   struct partition_watch *watch, struct partition_chain *best) {
+    const struct partition_core *c = w->c;
     bool bytes = c->goal == PARTITION_BYTES;
     walk_load(w, best);
     double share = bytes ? best->value / w->stages : best->value;
-    for (int64_t i = 0; i < moves && !watch_stop(watch); i++) {
+    for (int64_t i = 0; i < moves && !partition_watch_stop(watch); i++) {
         double heat = 0.03 * share * (double)(moves - i) / (double)moves;
         int32_t v = (int32_t)rng_below(r, c->n);
         int s = w->stage_of[v], t = draw_stage(w, v, r);
@@ -169,8 +169,8 @@ static void anneal(struct walk *w, int64_t moves, struct rng *r, struct watch *w
     }
 }
 
-void local_search(const struct core *c, int rounds, uint64_t seed, struct watch *watch,
-                  struct chain *best) {
+void partition_local(const struct partition_core *c, int rounds, uint64_t seed,
+                     struct partition_watch *watch, struct partition_chain *best) {
     size_t k = (size_t)best->stages, n = (size_t)c->n + 1;
     if (!isfinite(best->value) || k < 2 || (size_t)c->tensors * k > 50000000)
         return;

@@ -69,17 +69,17 @@ static int solve_at(struct search *s, double T, double lo) {
     struct stages_dp *dp = &s->dp;
     int64_t root = s->p->devices;
     double cap = s->best.value - batches(s) * lo;
-    if (!dp_suffix(dp, T, DP_SUM, s->scratch))
+    if (!stages_dp_suffix(dp, T, STAGES_DP_SUM, s->scratch))
         return -1;
     if (!(s->scratch[root] < cap))
         return 0;
-    dp_trace(dp, T, s->scratch, &s->plan);
-    if (dp_fits(dp, &s->plan))
+    stages_dp_trace(dp, T, s->scratch, &s->plan);
+    if (stages_dp_fits(dp, &s->plan))
         return 1;
-    if (!dp_prefix(dp, T, s->scratch2))
+    if (!stages_dp_prefix(dp, T, s->scratch2))
         return -1;
     s->label_passes++;
-    return dp_labels(dp, T, s->scratch2, s->scratch, cap, &s->plan);
+    return stages_dp_labels(dp, T, s->scratch2, s->scratch, cap, &s->plan);
 }
 
 /* ---- the loop over intervals ---------------------------------------------------- */
@@ -169,8 +169,8 @@ static double gap_of(double value, double bound) {
 /* Filters, lists the levels and searches the intervals. `lo`: no plan has a smaller max. */
 static void search_levels(struct search *s, double lo) {
     double sum_lo = s->dp.suffix[s->p->devices];
-    if (!dp_prefix(&s->dp, INFINITY, s->dp.prefix) ||
-        !dp_filter(&s->dp, lo, s->best.value)) {
+    if (!stages_dp_prefix(&s->dp, INFINITY, s->dp.prefix) ||
+        !stages_dp_filter(&s->dp, lo, s->best.value)) {
         s->stopped = true;
         return;
     }
@@ -181,10 +181,10 @@ static void search_levels(struct search *s, double lo) {
             break;
         double before = s->best.value;
         search_interval(s, pop(s));
-        s->stopped |= dp_stopped(&s->dp);
+        s->stopped |= stages_dp_stopped(&s->dp);
         /* prefix and suffix sums of the unfiltered list stay valid bounds */
         if (s->best.value < before && !s->stopped)
-            dp_filter(&s->dp, lo, s->best.value);
+            stages_dp_filter(&s->dp, lo, s->best.value);
     }
 }
 
@@ -210,7 +210,7 @@ static int explain(struct search *s, struct err *err) {
                       "configuration that covers it is excluded by its time (null) or "
                       "by the successors that its memory allows",
                       lone);
-    dp_suffix(dp, INFINITY, DP_SUM, dp->suffix);
+    stages_dp_suffix(dp, INFINITY, STAGES_DP_SUM, dp->suffix);
     for (int l = p->layers - 1; l >= 0; l--)
         for (int d = 0; d <= p->devices; d++)
             if (isfinite(dp->suffix[dp->width * l + d]))
@@ -273,13 +273,13 @@ static int run(struct search *s, struct err *err) {
     struct stages_dp *dp = &s->dp;
     stages_even(p, &s->best);
     /* sum >= max, so B * max <= value: no better plan has a longer stage */
-    if (!dp_build(dp, s->best.value / p->micro_batches * (1 + 1e-12), err))
+    if (!stages_dp_build(dp, s->best.value / p->micro_batches * (1 + 1e-12), err))
         return -1;
     double lo = INFINITY;
-    s->stopped = !dp_suffix(dp, INFINITY, DP_MAX, s->scratch);
+    s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_MAX, s->scratch);
     if (!s->stopped) {
         lo = s->scratch[p->devices];
-        s->stopped = !dp_suffix(dp, INFINITY, DP_SUM, dp->suffix);
+        s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_SUM, dp->suffix);
     }
     if (!s->stopped && isfinite(lo)) {
         s->root_bound = dp->suffix[p->devices] + batches(s) * lo;
@@ -292,7 +292,7 @@ static int run(struct search *s, struct err *err) {
     if (s->stopped)
         return err_no(err,
                       "no plan found within the time budget; whether one exists is open");
-    dp_build(dp, INFINITY, err); /* the filter may have dropped what explains it */
+    stages_dp_build(dp, INFINITY, err); /* the filter may have dropped what explains it */
     return explain(s, err);
 }
 
@@ -303,8 +303,8 @@ json_t *solve_stages_json(const json_t *doc, const struct solve_limits *limits,
     if (stages_read(&p, doc, err) < 0)
         return NULL;
     struct search s = {.p = &p, .limits = limits, .root_bound = 0};
-    dp_init(&s.dp, &p,
-            limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY);
+    stages_dp_init(&s.dp, &p,
+                   limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY);
     stages_plan_init(&s.best, &p);
     stages_plan_init(&s.plan, &p);
     s.scratch = mem_array((size_t)s.dp.width * (size_t)(p.layers + 1), sizeof *s.scratch);
@@ -318,7 +318,7 @@ json_t *solve_stages_json(const json_t *doc, const struct solve_limits *limits,
     free(s.best.stages);
     free(s.plan.stages);
     arr_release(&s.open);
-    dp_release(&s.dp);
+    stages_dp_release(&s.dp);
     stages_release(&p);
     if (answer && stages_check(doc, answer, &value, err) < 0) {
         json_decref(answer);

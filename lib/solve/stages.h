@@ -29,7 +29,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum stages_charge { CHARGE_RECEIVER, CHARGE_SENDER, CHARGE_BOTH, CHARGE_LINK };
+enum stages_charge {
+    STAGES_CHARGE_RECEIVER,
+    STAGES_CHARGE_SENDER,
+    STAGES_CHARGE_BOTH,
+    STAGES_CHARGE_LINK
+};
 
 /* One column of the cost table: a configuration on a submesh. */
 struct stages_config {

@@ -50,10 +50,10 @@ void stages_charge(const struct stages_problem *p, int first, int last, double t
         return;
     double in = p->cut[first], out = p->cut[last + 1];
     switch (p->charge) {
-    case CHARGE_RECEIVER: *w = *m = t + in; break;
-    case CHARGE_SENDER: *w = *m = t + out; break;
-    case CHARGE_BOTH: *w = *m = t + in + out; break;
-    case CHARGE_LINK:
+    case STAGES_CHARGE_RECEIVER: *w = *m = t + in; break;
+    case STAGES_CHARGE_SENDER: *w = *m = t + out; break;
+    case STAGES_CHARGE_BOTH: *w = *m = t + in + out; break;
+    case STAGES_CHARGE_LINK:
         *w = t + out;
         *m = fmax(t, out);
         break;

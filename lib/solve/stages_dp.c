@@ -3,7 +3,7 @@
  * The inner loop of every pass runs over the number of devices left, because there both
  * sides of g[l][d] = min(g[l][d], g[k+1][d - size] + w) lie side by side in memory; memory
  * limits depend on the number of successors and so break this, which is why the fast passes
- * relax them and only dp_labels, run on the few triples that the bounds leave, keeps them.
+ * relax them and only stages_dp_labels, run on the few triples that the bounds leave, keeps them.
  */
 #include "solve/stages_dp.h"
 
@@ -15,7 +15,8 @@
 
 #define MAX_TRIPLES 60000000
 
-void dp_init(struct stages_dp *dp, const struct stages_problem *p, double deadline_s) {
+void stages_dp_init(struct stages_dp *dp, const struct stages_problem *p,
+                    double deadline_s) {
     *dp = (struct stages_dp){.p = p, .deadline_s = deadline_s, .width = p->devices + 1};
     size_t cells = (size_t)(p->layers + 1) * (size_t)dp->width;
     dp->start = mem_array((size_t)p->layers + 1, sizeof *dp->start);
@@ -23,14 +24,14 @@ void dp_init(struct stages_dp *dp, const struct stages_problem *p, double deadli
     dp->prefix = mem_array(cells, sizeof *dp->prefix);
 }
 
-void dp_release(struct stages_dp *dp) {
+void stages_dp_release(struct stages_dp *dp) {
     free(dp->start);
     free(dp->suffix);
     free(dp->prefix);
     arr_release(&dp->triples);
 }
 
-bool dp_stopped(const struct stages_dp *dp) {
+bool stages_dp_stopped(const struct stages_dp *dp) {
     return interrupted() || now_s() >= dp->deadline_s;
 }
 
@@ -103,7 +104,7 @@ static void build_row(struct stages_dp *dp, const struct rows *r, int l, double 
     }
 }
 
-bool dp_build(struct stages_dp *dp, double limit, struct err *err) {
+bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
     const struct stages_problem *p = dp->p;
     size_t n = (size_t)p->num_configs * (size_t)p->layers;
     size_t configs = (size_t)p->num_configs;
@@ -176,12 +177,12 @@ WIDE static void max_wide(double *restrict g, const double *restrict f, double w
     max_loop(g, f, w, n);
 }
 
-static row_fn *row_function(enum dp_kind kind) {
+static row_fn *row_function(enum stages_dp_kind kind) {
 #if HAVE_WIDE
     if (__builtin_cpu_supports("avx2"))
-        return kind == DP_SUM ? sum_wide : max_wide;
+        return kind == STAGES_DP_SUM ? sum_wide : max_wide;
 #endif
-    return kind == DP_SUM ? sum_plain : max_plain;
+    return kind == STAGES_DP_SUM ? sum_plain : max_plain;
 }
 
 static void fill(double *g, int64_t n, double v) {
@@ -189,7 +190,8 @@ static void fill(double *g, int64_t n, double v) {
         g[i] = v;
 }
 
-bool dp_suffix(struct stages_dp *dp, double limit, enum dp_kind kind, double *g) {
+bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
+                      double *g) {
     const struct stages_problem *p = dp->p;
     row_fn *row = row_function(kind);
     dp->passes++;
@@ -197,14 +199,14 @@ bool dp_suffix(struct stages_dp *dp, double limit, enum dp_kind kind, double *g)
     fill(g + dp->width * p->layers, p->use_all ? 1 : dp->width, 0);
     for (int l = p->layers - 1; l >= 0; l--) {
         double *gl = g + dp->width * l;
-        if (dp_stopped(dp))
+        if (stages_dp_stopped(dp))
             return false;
         for (int64_t i = dp->start[l]; i < dp->start[l + 1]; i++) {
             const struct stages_triple *t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
             if (t->m <= limit)
                 row(gl + c->lo, g + dp->width * (t->k + 1) + c->lo - c->size,
-                    kind == DP_SUM ? t->w : t->m, c->hi - c->lo + 1);
+                    kind == STAGES_DP_SUM ? t->w : t->m, c->hi - c->lo + 1);
         }
         for (int d = 1; d <= p->devices && !p->use_all; d++)
             gl[d] = fmin(gl[d], gl[d - 1]);
@@ -212,15 +214,15 @@ bool dp_suffix(struct stages_dp *dp, double limit, enum dp_kind kind, double *g)
     return true;
 }
 
-bool dp_prefix(struct stages_dp *dp, double limit, double *q) {
+bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q) {
     const struct stages_problem *p = dp->p;
-    row_fn *row = row_function(DP_SUM);
+    row_fn *row = row_function(STAGES_DP_SUM);
     dp->passes++;
     fill(q, dp->width * (p->layers + 1), INFINITY);
     q[p->devices] = 0;
     for (int l = 0; l < p->layers; l++) {
         double *ql = q + dp->width * l;
-        if (dp_stopped(dp))
+        if (stages_dp_stopped(dp))
             return false;
         for (int d = p->devices; d > 0 && !p->use_all; d--)
             ql[d - 1] = fmin(ql[d - 1], ql[d]);
@@ -250,13 +252,13 @@ static double least_sum(const double *a, const double *b, int n) {
     return fmin(fmin(m[0], m[1]), fmin(m[2], m[3]));
 }
 
-bool dp_filter(struct stages_dp *dp, double lo, double best) {
+bool stages_dp_filter(struct stages_dp *dp, double lo, double best) {
     const struct stages_problem *p = dp->p;
     int64_t kept = 0, from = 0;
     for (int l = 0; l < p->layers; l++) {
         const double *q = dp->prefix + dp->width * l;
         int64_t end = dp->start[l + 1];
-        if (dp_stopped(dp)) { /* leave what is not yet judged as it is */
+        if (stages_dp_stopped(dp)) { /* leave what is not yet judged as it is */
             memmove(dp->triples.p + kept, dp->triples.p + from,
                     (size_t)(dp->triples.n - from) * sizeof *dp->triples.p);
             for (int i = l; i <= p->layers; i++)
@@ -315,8 +317,8 @@ static void plan_add(const struct stages_dp *dp, struct stages_plan *plan, int l
                                                     .m = t->m};
 }
 
-void dp_trace(const struct stages_dp *dp, double limit, const double *g,
-              struct stages_plan *plan) {
+void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
+                     struct stages_plan *plan) {
     const struct stages_problem *p = dp->p;
     int l = 0, d = p->devices;
     plan->n = 0;
@@ -340,7 +342,7 @@ void dp_trace(const struct stages_dp *dp, double limit, const double *g,
     stages_plan_finish(plan, p);
 }
 
-bool dp_fits(const struct stages_dp *dp, const struct stages_plan *plan) {
+bool stages_dp_fits(const struct stages_dp *dp, const struct stages_plan *plan) {
     const struct stages_problem *p = dp->p;
     for (int s = 0; s < plan->n; s++) {
         const struct stages_stage *st = &plan->stages[s];

@@ -4,11 +4,11 @@
  * layers l.. on the last d devices (suffix) or of layers ..l-1 on the others (prefix).
  *
  *     struct stages_dp dp;
- *     dp_init(&dp, p, deadline);
- *     dp_build(&dp, INFINITY, &err);            // all candidate stages, as triples
- *     dp_suffix(&dp, T, DP_SUM, dp.suffix);     // least sum with every m <= T, any memory
- *     dp_trace(&dp, T, dp.suffix, &plan);       // the plan behind suffix[0][D]
- *     dp_labels(&dp, T, q, g, cap, &plan);      // the same with memory, exactly
+ *     stages_dp_init(&dp, p, deadline);
+ *     stages_dp_build(&dp, INFINITY, &err);            // all candidate stages, as triples
+ *     stages_dp_suffix(&dp, T, STAGES_DP_SUM, dp.suffix);     // least sum with every m <= T, any memory
+ *     stages_dp_trace(&dp, T, dp.suffix, &plan);       // the plan behind suffix[0][D]
+ *     stages_dp_labels(&dp, T, q, g, cap, &plan);      // the same with memory, exactly
  */
 #ifndef WEFT_SOLVE_STAGES_DP_H
 #define WEFT_SOLVE_STAGES_DP_H
@@ -22,7 +22,7 @@ struct stages_triple {
     uint16_t k, choice, succ;
 };
 
-enum dp_kind { DP_SUM, DP_MAX };
+enum stages_dp_kind { STAGES_DP_SUM, STAGES_DP_MAX };
 
 struct stages_dp {
     const struct stages_problem *p;
@@ -34,36 +34,38 @@ struct stages_dp {
     int64_t passes;          /* how many were made */
 };
 
-void dp_init(struct stages_dp *dp, const struct stages_problem *p, double deadline_s);
-void dp_release(struct stages_dp *dp);
+void stages_dp_init(struct stages_dp *dp, const struct stages_problem *p,
+                    double deadline_s);
+void stages_dp_release(struct stages_dp *dp);
 
 /* All passes return false when time is up or an interrupt came. */
-bool dp_stopped(const struct stages_dp *dp);
+bool stages_dp_stopped(const struct stages_dp *dp);
 
 /* Lists every stage with m <= limit that is worth having: of two configurations on the same
  * devices the one that is slower and fits fewer successors is dropped. */
-bool dp_build(struct stages_dp *dp, double limit, struct err *err);
+bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
 
-/* Least sum (DP_SUM) or least greatest m (DP_MAX) over stages with m <= limit, when stages
+/* Least sum (STAGES_DP_SUM) or least greatest m (STAGES_DP_MAX) over stages with m <= limit, when stages
  * may have any number of successors as long as they may have one (the last: none). */
-bool dp_suffix(struct stages_dp *dp, double limit, enum dp_kind kind, double *g);
-bool dp_prefix(struct stages_dp *dp, double limit, double *q);
+bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
+                      double *g);
+bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
 
 /* Drops triples through which no plan beats `best`, judged by sums `suffix` and `prefix`
  * (both with limit INFINITY) and by (B-1) * max(m, lo). */
-bool dp_filter(struct stages_dp *dp, double lo, double best);
+bool stages_dp_filter(struct stages_dp *dp, double lo, double best);
 
 /* The plan behind g[0][devices], which must be finite. */
-void dp_trace(const struct stages_dp *dp, double limit, const double *g,
-              struct stages_plan *plan);
+void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
+                     struct stages_plan *plan);
 
 /* True when no stage of the plan has more successors than its memory allows. */
-bool dp_fits(const struct stages_dp *dp, const struct stages_plan *plan);
+bool stages_dp_fits(const struct stages_dp *dp, const struct stages_plan *plan);
 
 /* Least sum below `cap` with memory: 1 found (plan filled), 0 there is none, -1 stopped.
  * q, g: sums of prefixes and suffixes with the same limit, by which labels are dropped. */
-int dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
-              double cap, struct stages_plan *plan);
+int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
+                     double cap, struct stages_plan *plan);
 
 /* A first incumbent: stages on submeshes of one size, as even as they come. Leaves *best
  * alone when it finds nothing better. */

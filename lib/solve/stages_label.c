@@ -136,8 +136,8 @@ static void label_plan(const struct fronts *f, int64_t b, struct stages_plan *pl
     stages_plan_finish(plan, dp->p);
 }
 
-int dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
-              double cap, struct stages_plan *plan) {
+int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
+                     double cap, struct stages_plan *plan) {
     const struct stages_problem *p = dp->p;
     struct fronts f;
     int found = 0;
@@ -151,7 +151,7 @@ int dp_labels(struct stages_dp *dp, double limit, const double *q, const double 
             if (dp->triples.p[i].m <= limit)
                 extend(&f, i, q + dp->width * l, g, cap);
         row_close(&f, l);
-        if (dp_stopped(dp))
+        if (stages_dp_stopped(dp))
             found = -1;
     }
     int64_t top = p->devices;     /* row 0 */

@@ -156,7 +156,7 @@ static const char *try_one(const struct shape *s, uint64_t seed, bool hurry) {
 static const char *try_large(const struct shape *s, uint64_t seed, int threads) {
     struct rng r = {seed, 0};
     struct layout_problem p;
-    struct lay_core c;
+    struct layout_core c;
     const char *wrong = NULL;
     make(&p, s, &r);
     int64_t lo, hi;
@@ -164,26 +164,26 @@ static const char *try_large(const struct shape *s, uint64_t seed, int threads) 
     p.usage_limit =
         lo <= hi ? lo + (int64_t)(s->tight * rng_real(&r) * (double)(hi - lo)) : 0;
     int64_t best = brute(&p, p.usage_limit, &lo, &hi);
-    if (lay_core_build(&c, &p, NULL) < 0 || lay_core_shrink(&c, NULL) < 0) {
+    if (layout_core_build(&c, &p, NULL) < 0 || layout_core_shrink(&c, NULL) < 0) {
         wrong = best >= 0 ? "said there is no answer" : NULL;
     } else {
-        lay_core_scale(&c);
-        struct lay_improve m = {.core = &c,
-                                .seed = seed,
-                                .threads = threads,
-                                .value = LAY_INF,
-                                .bound = INT64_MIN / 4};
+        layout_core_scale(&c);
+        struct layout_improve m = {.core = &c,
+                                   .seed = seed,
+                                   .threads = threads,
+                                   .value = LAYOUT_INF,
+                                   .bound = INT64_MIN / 4};
         m.x = mem_array((size_t)c.n_vars + 1, sizeof *m.x);
         if (threads > 0)
-            lay_improve_run(&m);
-        else if (!lay_ilp(&c, 10, 0, m.x, &m.value, &m.bound))
+            layout_improve_run(&m);
+        else if (!layout_ilp(&c, 10, 0, m.x, &m.value, &m.bound))
             wrong = "not solved";
-        int64_t value = m.value < LAY_INF ? m.value >> c.shift : -1;
+        int64_t value = m.value < LAYOUT_INF ? m.value >> c.shift : -1;
         if (value != best || (best >= 0 && m.bound > m.value))
             wrong = "not the optimum";
         free(m.x);
     }
-    lay_core_release(&c);
+    layout_core_release(&c);
     layout_problem_release(&p);
     return wrong;
 }

@@ -227,21 +227,21 @@ static bool right_answer(const json_t *doc, const struct partition_problem *p, d
 /* The bare search, stopped after any number of steps, never claims too much. */
 static bool true_when_stopped(const json_t *doc, const struct partition_problem *p,
                               double best, struct rng *r) {
-    struct core c;
-    struct chain ch;
-    core_create(p, CORE_EXACT, &c);
-    chain_init(&ch, c.n);
+    struct partition_core c;
+    struct partition_chain ch;
+    partition_core_create(p, PARTITION_CORE_EXACT, &c);
+    partition_chain_init(&ch, c.n);
     double cut = draw(r, 0, 1) ? INFINITY : (double)draw(r, 0, 200) / 8;
-    struct watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
+    struct partition_watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
     if (p->goal == PARTITION_MAXLOAD && cut > p->max_load)
         cut = p->max_load * (1 + 1e-12);
-    double bound = ideal_search(&c, cut, &w, &ch);
+    double bound = partition_ideal(&c, cut, &w, &ch);
     bool good = bound <= best + 1e-9 || (bound <= cut && best >= cut - 1e-9);
     if (!good || ch.value < best - 1e-9)
         complain(doc, "stopped search", bound, best);
     good = good && ch.value >= best - 1e-9;
-    chain_release(&ch);
-    core_release(&c);
+    partition_chain_release(&ch);
+    partition_core_release(&c);
     return good;
 }
 
@@ -380,23 +380,23 @@ static void test_rising_cuts(void) {
     struct partition_problem p;
     struct partition_answer a, b;
     struct solve_limits exact = {0}, near = {.gap = 0.01};
-    struct core c;
-    struct chain ch;
-    struct watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
+    struct partition_core c;
+    struct partition_chain ch;
+    struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
     int status = partition_read(doc, &p, NULL);
     status |= status ? 0 : partition_solve(&p, &exact, &a, NULL);
     ok(!status && a.optimal, "a grid of 5 x 16 is solved to the end: %g in %lld steps",
        a.value, (long long)a.steps);
-    core_create(&p, CORE_EXACT, &c);
-    chain_init(&ch, c.n);
-    double bound = ideal_search(&c, a.value * (1 + 1e-9), &w, &ch);
+    partition_core_create(&p, PARTITION_CORE_EXACT, &c);
+    partition_chain_init(&ch, c.n);
+    double bound = partition_ideal(&c, a.value * (1 + 1e-9), &w, &ch);
     ok(fabs(bound - a.value) < 1e-6 && fabs(ch.value - a.value) < 1e-9,
        "one pass over everything agrees: %g >= %g", ch.value, bound);
     status = partition_solve(&p, &near, &b, NULL);
     ok(!status && b.value <= 1.01 * b.bound && b.bound <= a.value && b.value >= a.value,
        "within 1 %% in %lld steps: %g >= %g", (long long)b.steps, b.value, b.bound);
     partition_answer_release(&a), partition_answer_release(&b);
-    chain_release(&ch), core_release(&c), partition_release(&p);
+    partition_chain_release(&ch), partition_core_release(&c), partition_release(&p);
     json_decref(doc);
 }
 
