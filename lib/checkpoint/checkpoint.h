@@ -171,12 +171,6 @@ int checkpoint_read(const struct checkpoint *ck, enum checkpoint_kind kind,
                     const char *name, const struct checkpoint_box *box, float *out,
                     struct err *err);
 
-/* Number of stored tensors, and the i-th of them (ordered by kind, then name; borrowed).
- * */
-int64_t checkpoint_count(const struct checkpoint *ck);
-void checkpoint_tensor(const struct checkpoint *ck, int64_t i, enum checkpoint_kind *kind,
-                       const char **name, struct checkpoint_box *box);
-
 /* Text of a kind, "adam_m". */
 const char *checkpoint_kind_name(enum checkpoint_kind kind);
 

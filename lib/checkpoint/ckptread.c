@@ -182,18 +182,6 @@ int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const
     return t != NULL;
 }
 
-int64_t checkpoint_count(const struct checkpoint *ck) {
-    return ck->index.tensors.n;
-}
-
-void checkpoint_tensor(const struct checkpoint *ck, int64_t i, enum checkpoint_kind *kind,
-                       const char **name, struct checkpoint_box *box) {
-    const struct ckpt_tensor *t = &ck->index.tensors.p[i];
-    *kind = t->kind;
-    *name = t->name;
-    *box = t->box;
-}
-
 /* Index in a dense box of the element at[] (global). */
 static int64_t index_in(const struct checkpoint_box *box, const int64_t *at) {
     int64_t index = 0;

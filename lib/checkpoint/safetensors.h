@@ -66,9 +66,6 @@ struct st_tensor {
     int64_t bytes;          /* 0 for an empty tensor */
 };
 
-/* Text of a type, "F32". */
-const char *st_dtype_name(enum st_dtype dtype);
-
 /* ---- reading ----------------------------------------------------------------------- */
 
 struct st_file {

@@ -181,7 +181,6 @@ int engine_start(struct comm_work *w, struct err *err);
 int engine_wait(struct comm_work *w, struct err *err);
 
 /* comm_lane.c: the meeting of a group in shared memory. */
-struct desk *desk_of(const struct comm *c, int rank);
 void lane_take(struct mpi_group *m); /* offers a lane for the group */
 void lane_find(struct mpi_group *m); /* after all have: m->direct */
 void lane_release(struct mpi_group *m);

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct desk *desk_of(const struct comm *c, int rank) {
+static struct desk *desk_of(const struct comm *c, int rank) {
     return (struct desk *)(void *)c->desks.peer[c->node_rank_of[rank]];
 }
 

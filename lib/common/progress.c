@@ -14,10 +14,6 @@ void progress_set_level(enum progress_level level) {
     the_level = level;
 }
 
-enum progress_level progress_level(void) {
-    return the_level;
-}
-
 double now_s(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);

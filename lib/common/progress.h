@@ -17,7 +17,6 @@
 enum progress_level { PROGRESS_QUIET, PROGRESS_NORMAL, PROGRESS_VERBOSE };
 
 void progress_set_level(enum progress_level level);
-enum progress_level progress_level(void);
 
 struct progress {
     const char *what;    /* borrowed */

@@ -13,7 +13,4 @@ double stats_median(double *x, int64_t n);
 /* Half the inter-quartile range over the median: a relative spread. Sorts x in place. */
 double stats_spread(double *x, int64_t n);
 
-/* Spearman's rank correlation of x and y (ties get their mean rank). */
-double stats_rank_correlation(const double *x, const double *y, int64_t n);
-
 #endif

@@ -324,18 +324,3 @@ void enumeration_release(struct enumeration *e) {
     free(e->comm);
     *e = (struct enumeration){0};
 }
-
-bool enumeration_covers(const struct enumeration *e, enum opcode code,
-                        const union instr_n *n) {
-    struct instr_key key = instr_key(code, n);
-    switch (opcode_key(code)) {
-    case KEY_SHAPE:
-        return e->n && bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order);
-    case KEY_CURVE:
-        for (int64_t i = 0; i < e->n; i++)
-            if (e->p[i].code == code && e->p[i].n.v[0] >= n->v[0])
-                return true;
-        return n->v[0] == 0;
-    default: return true;
-    }
-}

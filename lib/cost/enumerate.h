@@ -35,10 +35,6 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
                        struct enumeration *out);
 void enumeration_release(struct enumeration *e);
 
-/* Can a profile with a row for each key tell the time of this instruction? */
-bool enumeration_covers(const struct enumeration *e, enum opcode code,
-                        const union instr_n *n);
-
 /* May a mesh of a job of max_devices have this many devices: a power of two or a divisor?
  */
 bool enumerate_factor(int64_t factor, int64_t max_devices);

@@ -84,7 +84,8 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
     return norm + norm_us + update;
 }
 
-struct estimate_stage estimate_stage_of(const struct stage_cost *sc) {
+/* One stage's numbers from its costs. */
+static struct estimate_stage stage_of(const struct stage_cost *sc) {
     return (struct estimate_stage){
         .forward_us = sc->us[SEG_FORWARD] + sc->p2p_us[SEG_FORWARD],
         .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD],
@@ -99,7 +100,7 @@ double estimate_program_us(const struct program *g, struct cost *c) {
     for (int s = 0; s < g->n_stages; s++) {
         struct stage_cost sc;
         cost_stage(c, g->plan, &g->stages[s], &sc);
-        st[s] = estimate_stage_of(&sc);
+        st[s] = stage_of(&sc);
         norm_us = max2(norm_us, sc.norm_us);
     }
     double us = estimate_us(g->plan->schedule, st, g->n_stages, plan_micro_batches(g->plan),

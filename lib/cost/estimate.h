@@ -29,9 +29,6 @@ struct estimate_stage {
 double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
                    int64_t micro_batches, double norm_us);
 
-/* One stage's numbers from its costs. */
-struct estimate_stage estimate_stage_of(const struct stage_cost *sc);
-
 /* The same for a whole compiled program. */
 double estimate_program_us(const struct program *g, struct cost *c);
 

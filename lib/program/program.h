@@ -208,8 +208,6 @@ bool rank_is_first(const struct rank_program *r, unsigned axes);
 
 /* One instruction a line (weft-run --explain). */
 void program_print(const struct program *g, int stage, FILE *f);
-void instr_print(const struct program *g, const struct stage_program *sp,
-                 const struct instr *i, FILE *f);
 
 /* Replays all ranks: deadlocks, reads before writes, overlapping live buffers, messages without
  * a partner. Returns 0, or -1 with the first fault. */

@@ -40,8 +40,8 @@ static void print_operands(const struct stage_program *sp, const int *ids, int n
                     (long long)sp->buffers[ids[k]].offset);
 }
 
-void instr_print(const struct program *g, const struct stage_program *sp,
-                 const struct instr *i, FILE *f) {
+static void instr_print(const struct program *g, const struct stage_program *sp,
+                        const struct instr *i, FILE *f) {
     const struct instr_info *info = instr_info(i->code);
     fprintf(f, "%-20s", info->name);
     for (int k = 0; k < info->n_shape; k++)

@@ -68,12 +68,8 @@ void layout_core_release(struct layout_core *c);
 /* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
 int layout_core_reduce(struct layout_core *c, struct err *err);
 
-/* Takes rows away that cannot bind or that another row implies, and values that are too
- * large for a row by themselves (their cost becomes LAYOUT_INF: reduce again). Multipliers of
- * rows that go move to the row that implies them. Returns how many values were removed. */
-int64_t layout_core_rows(struct layout_core *c);
-
-/* Both in turns until nothing changes. EXIT_NO when the problem has no answer. */
+/* Takes in turns rows away that cannot bind or that another row implies, and what
+ * layout_core_reduce can, until nothing changes. EXIT_NO when the problem has no answer. */
 int layout_core_shrink(struct layout_core *c, struct err *err);
 
 /* Value of x over all variables (scaled), LAYOUT_INF if it uses a forbidden entry. */

@@ -150,7 +150,8 @@ static void set_prices(struct layout_dual *d) {
     }
 }
 
-void layout_dual_price(struct layout_dual *d) {
+/* Sets theta from cost and lambda. */
+static void set_theta(struct layout_dual *d) {
     set_prices(d);
     for (int i = 0; i < d->n; i++) {
         const struct layout_var *v = &d->c->var[d->var[i]];
@@ -277,7 +278,8 @@ static int64_t capacity_price(const struct layout_dual *d) {
     return sum;
 }
 
-int64_t layout_dual_sweep(struct layout_dual *d) {
+/* One sweep each way at the present multipliers. Returns the bound. */
+static int64_t sweep(struct layout_dual *d) {
     for (int i = 0; i < d->n; i++) {
         gather(d, i);
         int64_t parts = parts_of(d, i);
@@ -339,8 +341,8 @@ static void settle(struct layout_dual *d) {
     size_t bytes = (size_t)d->c->n_rows * sizeof *d->lambda;
     memcpy(d->lambda, d->best_lambda, bytes);
     memcpy(d->c->lambda, d->best_lambda, bytes);
-    layout_dual_price(d);
-    layout_dual_sweep(d);
+    set_theta(d);
+    sweep(d);
     d->best = d->bound > d->best ? d->bound : d->best;
 }
 
@@ -348,8 +350,8 @@ int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
                         double deadline_s) {
     size_t bytes = (size_t)d->c->n_rows * sizeof *d->lambda;
     for (int round = 0; round < rounds; round++) {
-        layout_dual_price(d);
-        layout_dual_sweep(d);
+        set_theta(d);
+        sweep(d);
         if (d->bound > d->best) {
             double rise = (double)d->bound - (double)d->best;
             d->stuck = rise > 1e-6 * fabs((double)d->bound) ? 0 : d->stuck + 1;

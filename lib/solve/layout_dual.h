@@ -62,12 +62,6 @@ void layout_dual_release(struct layout_dual *d);
 int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
                         double deadline_s);
 
-/* One sweep each way at the present multipliers. Returns the bound. */
-int64_t layout_dual_sweep(struct layout_dual *d);
-
-/* Sets theta from cost and lambda. */
-void layout_dual_price(struct layout_dual *d);
-
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */
 void layout_dual_extra(struct layout_dual *d, int64_t *extra);

@@ -44,7 +44,8 @@ bool layout_state_set(struct layout_state *s, const int *x) {
     return s->value < LAYOUT_INF && layout_rows_worst(&s->rows) >= 0;
 }
 
-void layout_state_costs(struct layout_state *s, int i) {
+/* Cost of variable i for each value with all others fixed: s->sum. */
+static void find_costs(struct layout_state *s, int i) {
     const struct layout_core *c = s->c;
     const struct layout_var *v = &c->var[i];
     int k = v->k;
@@ -90,7 +91,8 @@ static bool take(struct layout_state *s, int i, int to, int from) {
     return false;
 }
 
-bool layout_state_move(struct layout_state *s, int i, int a) {
+/* Moves variable i to value a if the rows allow it. */
+static bool move_to(struct layout_state *s, int i, int a) {
     if (!take(s, i, a, s->x[i]))
         return false;
     s->x[i] = a;
@@ -113,12 +115,12 @@ void layout_state_descend(struct layout_state *s) {
         for (int i = 0; i < c->n_vars; i++) {
             if (c->var[i].k < 2)
                 continue;
-            layout_state_costs(s, i);
+            find_costs(s, i);
             int best = s->x[i];
             int64_t now = s->sum[best];
             layout_state_sort(s, c->var[i].k);
             for (int a = 0; a < c->var[i].k && s->sum[s->order[a]] < now; a++)
-                if (layout_state_move(s, i, s->order[a])) {
+                if (move_to(s, i, s->order[a])) {
                     s->value += s->sum[s->order[a]] - now;
                     moved = true;
                     break;

@@ -34,10 +34,4 @@ void layout_state_descend(struct layout_state *s);
 /* Puts the values of s->sum[0..k-1] in rising order into s->order. */
 void layout_state_sort(struct layout_state *s, int k);
 
-/* Cost of variable i for each value with all others fixed: s->sum. */
-void layout_state_costs(struct layout_state *s, int i);
-
-/* Moves variable i to value a if the rows allow it. */
-bool layout_state_move(struct layout_state *s, int i, int a);
-
 #endif

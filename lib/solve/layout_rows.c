@@ -197,7 +197,10 @@ static int64_t too_large(struct layout_core *c) {
     return n;
 }
 
-int64_t layout_core_rows(struct layout_core *c) {
+/* Takes rows away that cannot bind or that another row implies, and values that are too
+ * large for a row by themselves (their cost becomes LAYOUT_INF: reduce again). Multipliers of
+ * rows that go move to the row that implies them. Returns how many values were removed. */
+static int64_t drop_rows(struct layout_core *c) {
     if (c->n_rows == 0)
         return 0;
     int *keep = keepers(c), kept = 0;
@@ -229,6 +232,6 @@ int layout_core_shrink(struct layout_core *c, struct err *err) {
     do {
         if (layout_core_reduce(c, err) < 0)
             return -1;
-    } while (layout_core_rows(c) > 0);
+    } while (drop_rows(c) > 0);
     return 0;
 }

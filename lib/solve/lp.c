@@ -49,28 +49,6 @@ int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, d
     return (int)m->rows.n - 1;
 }
 
-void lp_set_bounds(struct lp_model *m, int var, double lo, double hi) {
-    m->vars.p[var].lo = lo;
-    m->vars.p[var].hi = hi;
-}
-
-void lp_set_row_range(struct lp_model *m, int row, double lo, double hi) {
-    m->rows.p[row].lo = lo;
-    m->rows.p[row].hi = hi;
-}
-
-void lp_set_cost(struct lp_model *m, int var, double cost) {
-    m->vars.p[var].cost = cost;
-}
-
-int lp_num_vars(const struct lp_model *m) {
-    return (int)m->vars.n;
-}
-
-int lp_num_rows(const struct lp_model *m) {
-    return (int)m->rows.n;
-}
-
 const char *lp_status_name(enum lp_status s) {
     static const char *const names[] = {"optimal", "feasible", "infeasible", "unbounded",
                                         "failed"};
@@ -80,6 +58,8 @@ const char *lp_status_name(enum lp_status s) {
 /* ---- what is true whatever lp_solve says ------------------------------------------------
  */
 
+/* The greatest violation of x over rows, bounds and integrality, each row relative to
+ * 1 + the greatest term in it; *value (may be NULL) gets the cost. */
 static double violation(const struct lp_model *m, const double *x, bool integers,
                         double *value) {
     double worst = 0, cost = 0;
@@ -107,10 +87,6 @@ static double violation(const struct lp_model *m, const double *x, bool integers
     return worst;
 }
 
-double lp_violation(const struct lp_model *m, const double *x, double *value) {
-    return violation(m, x, true, value);
-}
-
 /* The least of r*x over lo..hi. A reduced cost that rounding may have made is no reason to
  * give up the bound when the variable has no bound on that side. */
 static double least_product(double r, double lo, double hi, double noise) {
@@ -120,7 +96,8 @@ static double least_product(double r, double lo, double hi, double noise) {
     return r * side;
 }
 
-double lp_dual_bound(const struct lp_model *m, const double *y) {
+/* The bound that duals y (one per row) prove for the relaxation, -INFINITY if none. */
+static double dual_bound(const struct lp_model *m, const double *y) {
     double *reduced = mem_array((size_t)m->vars.n + 1, sizeof *reduced);
     double *size = mem_array((size_t)m->vars.n + 1, sizeof *size);
     double bound = 0, total = 0;
@@ -174,7 +151,7 @@ struct climber {
 static bool offer(struct climber *c, const double *x, int rung) {
     const struct lp_model *m = c->m;
     size_t n = (size_t)m->vars.n;
-    double *y = mem_array(n + 1, sizeof *y), value;
+    double *y = mem_array(n + 1, sizeof *y), value = INFINITY;
     for (size_t j = 0; j < n; j++) {
         const struct lp_var *v = &m->vars.p[j];
         bool whole = v->integer && !c->relax && fabs(x[j] - round(x[j])) <= INT_TOL;
@@ -200,7 +177,7 @@ static bool offer(struct climber *c, const double *x, int rung) {
 
 /* Takes duals over, and the bound that they prove. */
 static void keep_duals(struct climber *c, double *y) {
-    double b = lp_dual_bound(c->m, y);
+    double b = dual_bound(c->m, y);
     if (c->best->dual && b <= c->best->bound) {
         free(y);
         return;

@@ -49,14 +49,6 @@ int lp_add_var(struct lp_model *m, double cost, double lo, double hi, bool integ
 int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, double lo,
                double hi);
 
-/* Narrows or widens later; for sequences of similar models. */
-void lp_set_bounds(struct lp_model *m, int var, double lo, double hi);
-void lp_set_row_range(struct lp_model *m, int row, double lo, double hi);
-void lp_set_cost(struct lp_model *m, int var, double cost);
-
-int lp_num_vars(const struct lp_model *m);
-int lp_num_rows(const struct lp_model *m);
-
 struct lp_options {
     double time_budget_s; /* wall seconds for all rungs together; 0 = none */
     double gap;           /* relative gap at which branch and bound may stop; 0 = 1e-9 */
@@ -69,8 +61,8 @@ struct lp_answer {
     enum lp_status status;
     double value;    /* of x; INFINITY without a point */
     double bound;    /* proven: no point is below it; -INFINITY when nothing is proven */
-    double *x;       /* lp_num_vars(m) numbers, integers exact; NULL without a point */
-    double *dual;    /* lp_num_rows(m) duals of the relaxation; NULL when not found */
+    double *x;       /* one number per variable, integers exact; NULL without a point */
+    double *dual;    /* of the relaxation, one per row; NULL when not found */
     int rung;        /* which settings gave the answer */
     double time_s;   /* wall seconds spent */
     const char *why; /* one static phrase */
@@ -80,13 +72,6 @@ struct lp_answer {
 enum lp_status lp_minimize(const struct lp_model *m, const struct lp_options *o,
                            struct lp_answer *a);
 void lp_answer_release(struct lp_answer *a);
-
-/* The greatest violation of x over rows, bounds and integrality, each row relative to
- * 1 + the greatest term in it; *value (may be NULL) gets the cost. */
-double lp_violation(const struct lp_model *m, const double *x, double *value);
-
-/* The bound that duals y (one per row) prove for the relaxation, -INFINITY if none. */
-double lp_dual_bound(const struct lp_model *m, const double *y);
 
 /* "optimal", "feasible", ... */
 const char *lp_status_name(enum lp_status s);

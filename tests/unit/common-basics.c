@@ -93,9 +93,8 @@ static void test_opt(void) {
 }
 
 static void test_numbers(void) {
-    double x[] = {5, 1, 3}, a[] = {1, 2, 3, 4}, b[] = {10, 30, 20, 40};
+    double x[] = {5, 1, 3};
     ok(stats_median(x, 3) == 3, "median");
-    ok(fabs(stats_rank_correlation(a, b, 4) - 0.8) < 1e-12, "Spearman");
     double sum = 0, sq = 0;
     for (int i = 0; i < 100000; i++) {
         double z = rng_normal(1, 2, (uint64_t)i);

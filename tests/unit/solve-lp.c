@@ -142,27 +142,33 @@ static void test_relaxation(void) {
     ok(!loose, "the duals prove the relaxation's value (%d do not)", loose);
 }
 
+static const struct lp_options all = {.cutoff = INFINITY};
+
+/* The least x + y where lo <= x + 2y <= hi, 0 <= x <= most, -5 <= y <= 5. */
+static enum lp_status least_sum(double lo, double hi, double most, struct lp_answer *a) {
+    struct lp_model *m = lp_create();
+    int x = lp_add_var(m, 1, 0, most, false), y = lp_add_var(m, 1, -5, 5, false);
+    lp_add_row(m, 2, (int[]){x, y}, (double[]){1, 2}, lo, hi);
+    enum lp_status st = lp_minimize(m, &all, a);
+    lp_destroy(m);
+    return st;
+}
+
 static void test_corners(void) {
-    const struct lp_options all = {.cutoff = INFINITY};
     struct lp_model *m = lp_create();
     struct lp_answer a;
     lp_add_var(m, -1, 0, INFINITY, false);
     enum lp_status st = lp_minimize(m, &all, &a);
     ok(st == LP_UNBOUNDED, "unbounded: %s", lp_status_name(st));
     lp_answer_release(&a);
-    int x = lp_add_var(m, 1, -5, 5, false);
-    lp_set_cost(m, 0, 1);
-    lp_add_row(m, 2, (int[]){0, x}, (double[]){1, 2}, 4, 4);
-    st = lp_minimize(m, &all, &a);
+    lp_destroy(m);
+    st = least_sum(4, 4, INFINITY, &a);
     ok(st == LP_OPTIMAL && near(a.value, 2) && near(a.bound, 2),
        "an equality: value %g bound %g", a.value, a.bound);
     lp_answer_release(&a);
-    lp_set_row_range(m, 0, 100, INFINITY);
-    lp_set_bounds(m, 0, 0, 1);
-    st = lp_minimize(m, &all, &a);
+    st = least_sum(100, INFINITY, 1, &a);
     ok(st == LP_INFEASIBLE, "infeasible: %s", lp_status_name(st));
     lp_answer_release(&a);
-    lp_destroy(m);
 }
 
 /* A market split of 4 rows and 32 columns is beyond branch and bound: the clock must hold.
