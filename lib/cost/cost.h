@@ -98,7 +98,7 @@ struct stage_cost {
     int64_t missing; /* instructions whose key the provider lacks */
 };
 /* sp: compiled alone or as part of a program. Alone, what other stages do is not known: a
- * gradient is taken to come from the next stage, packing to copy the sender's own block,
+ * gradient is taken to come from the next stage, packing to copy the sender's own box,
  * and nothing to need unpacking. */
 void cost_stage(struct cost *c, const struct plan *plan, const struct stage_program *sp,
                 struct stage_cost *out);

@@ -1,6 +1,6 @@
 /* Enumeration through the compiler.
  *
- * Of a model, the first op of each place of its file stands for all layers. It is made a stage of
+ * Of a model, the first of the ops that are one op in its file stands for all layers. It is made a stage of
  * its own, which is compiled under each split: a mesh with one axis per split dim. What that
  * program holds is what any program holds for that op and split, since lowering looks at nothing
  * else. Conversions between ops, messages and the update come in any size and are keyed by
@@ -116,10 +116,10 @@ static void walk_splits(const struct walk *w, int k, int64_t total) {
     st->mesh.n_axes--;
 }
 
-/* Ops of one place differ only in which operands are data (the first layer of some models). */
+/* Ops that are one in the file differ only in which operands are data (the first layer of some models). */
 static bool same_class(const struct model *m, const struct model_op *a,
                        const struct model_op *b) {
-    bool same = a->place == b->place;
+    bool same = a->file_op == b->file_op;
     for (int k = 0; k < a->n_in && same; k++)
         same = (m->tensors[a->in[k]].producer < 0) == (m->tensors[b->in[k]].producer < 0);
     return same;

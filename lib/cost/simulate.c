@@ -163,7 +163,7 @@ static void draw_instr(const struct draw *d, int stage, struct action a, int k,
                              .tid = (comm && d->b->overlaps) || (comm && i->work >= 0),
                              .ts_us = ts_us,
                              .dur_us = dur_us,
-                             .micro_batch = a.micro_batch,
+                             .index = a.index,
                              .segment = a.segment};
     for (int r = 0; r < ranks_drawn(d, stage); r++) {
         ev.pid = g->plan->stages[stage].first_rank + r;

@@ -11,8 +11,8 @@ enum {
     LLMC_MAGIC_32 = 20240801, /* 32-bit tokens (Llama 3) */
     LLMC_VERSION = 1,
     CHUNK =
-        4096, /* bytes on the stack that tokens pass through: a multiple of SCAN_BLOCK tokens */
-    SCAN_BLOCK = 64, /* tokens checked at a time: a constant trip count vectorizes */
+        4096, /* bytes on the stack that tokens pass through: a multiple of SCAN_TOKENS tokens */
+    SCAN_TOKENS = 64, /* tokens checked at a time: a constant trip count vectorizes */
 };
 
 static uint16_t load16(const unsigned char *p) {
@@ -34,11 +34,11 @@ int64_t token_find_beyond(const unsigned char *p, int64_t n, int64_t vocab) {
     if (vocab > UINT16_MAX)
         return n;
     uint16_t limit = (uint16_t)vocab;
-    for (; i + SCAN_BLOCK <= n; i += SCAN_BLOCK) {
-        uint16_t block[SCAN_BLOCK], beyond = 0;
-        memcpy(block, p + 2 * i, sizeof block);
-        for (int j = 0; j < SCAN_BLOCK; j++)
-            beyond |= block[j] >= limit;
+    for (; i + SCAN_TOKENS <= n; i += SCAN_TOKENS) {
+        uint16_t part[SCAN_TOKENS], beyond = 0;
+        memcpy(part, p + 2 * i, sizeof part);
+        for (int j = 0; j < SCAN_TOKENS; j++)
+            beyond |= part[j] >= limit;
         if (beyond)
             break;
     }

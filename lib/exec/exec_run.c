@@ -164,7 +164,7 @@ static int run_watched(struct exec *x, int i, struct action a, int64_t micro_bat
 }
 
 int exec_run(struct exec *x, struct action a, struct err *err) {
-    int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
+    int64_t mb = a.index < 0 ? 0 : a.index;
     double start = now_s();
     struct span span = program_segment(x->sp, a.segment);
     int rc = set_micro_batch(x, mb, err);

@@ -56,7 +56,7 @@ const struct attr_info *attr_info(enum attr a);
 
 enum kind_flag {
     KIND_LOSS = 1,  /* its result is a term of the loss: a scalar that no op reads */
-    KIND_CHEAP = 2, /* takes little to make again in the backward pass */
+    KIND_CHEAP = 2, /* takes little to recompute in the backward pass */
     KIND_FREE = 4,  /* its result is its operand's bytes under other dims */
     KIND_BLEND = 8, /* bound by its dims' names alone (einsum), not by patterns */
 };

@@ -92,7 +92,7 @@ struct model_op {
     enum kind_id kind;
     const char *name; /* layer.3.qkv */
     int block;        /* the innermost block instance that it stands in, or -1 */
-    int place;        /* its number in the file: equal for the same op of all instances */
+    int file_op;      /* its number in the file: equal for the same op of all instances */
     int n_in, *in;    /* tensors */
     int n_param, *param; /* by slot of the kind; -1 = an optional one that is missing */
     int n_out, *out;     /* tensors */
@@ -124,9 +124,9 @@ struct model {
     struct model_param *params;
     struct model_op *ops; /* in an order in which every op follows its operands */
     struct model_block *blocks;
-    int n_places;  /* distinct ops of the file */
-    int n_repeats; /* repeats of the file */
-    uint64_t hash; /* of all that decides what is computed: equal means the same model */
+    int n_file_ops; /* distinct ops of the file */
+    int n_repeats;  /* repeats of the file */
+    uint64_t hash;  /* of all that decides what is computed: equal means the same model */
 };
 
 /* Loads "NAME[:PRESET]" from the shipped models, or a file when `ref` holds a '/' or ends in

@@ -329,7 +329,7 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
 
 /* Results are entered last, so that an op does not read its own. */
 static int read_op(struct reader *r, const json_t *v, struct err *err) {
-    struct model_op op = {.block = r->block, .place = r->place};
+    struct model_op op = {.block = r->block, .file_op = r->file_op};
     struct model_tensor results[KIND_MAX_SLOTS];
     struct slot_shapes shapes = {0};
     if (read_name(r, v, &op, err) < 0 || check_op_keys(v, kind_of(op.kind), err) < 0 ||
@@ -388,8 +388,8 @@ struct repeat {
     const json_t *doc, *ops;
     const char *name;
     int64_t count;
-    int number;      /* among the repeats of the file */
-    int first_place; /* of its ops */
+    int number;        /* among the repeats of the file */
+    int first_file_op; /* of its ops */
 };
 
 /* One instance of a block: names that it binds hold inside, and end with it. */
@@ -409,7 +409,7 @@ static int read_instance(struct reader *r, const struct repeat *p, int64_t i, in
     r->scope = &scope;
     r->prefix = arena_printf(&r->m->arena, "%s.", b.name);
     r->block = (int)r->blocks.n;
-    r->place = p->first_place;
+    r->file_op = p->first_file_op;
     arr_push(&r->blocks, b);
     int rc = read_ops(r, p->ops, depth + 1, err);
     r->blocks.p[r->block].end_op = (int)r->ops.n;
@@ -423,7 +423,7 @@ static int read_instance(struct reader *r, const struct repeat *p, int64_t i, in
 /* All instances of a block. Places (numbers of ops in the file) are counted once, not per
  * instance. */
 static int read_repeat(struct reader *r, const json_t *v, int depth, struct err *err) {
-    struct repeat p = {.doc = v, .number = r->n_repeats, .first_place = r->place};
+    struct repeat p = {.doc = v, .number = r->n_repeats, .first_file_op = r->file_op};
     json_t *ops;
     if (depth == MAX_NESTING)
         return err_input(err, "repeat: blocks are nested more than %d deep", MAX_NESTING);
@@ -444,15 +444,15 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
     p.ops = ops;
     /* The instances of an outer block share the numbers of its inner repeats. */
     r->n_repeats = p.number + 1;
-    int inner = r->n_repeats, end_place = r->place;
+    int inner = r->n_repeats, end_file_op = r->file_op;
     for (int64_t i = 0; i < p.count; i++) {
         r->n_repeats = inner;
         if (read_instance(r, &p, i, depth, err) < 0)
             return -1;
-        if (r->place > end_place)
-            end_place = r->place;
+        if (r->file_op > end_file_op)
+            end_file_op = r->file_op;
     }
-    r->place = end_place;
+    r->file_op = end_file_op;
     return 0;
 }
 
@@ -472,7 +472,7 @@ static int read_ops(struct reader *r, const json_t *list, int depth, struct err 
                                             name);
             return -1;
         }
-        r->place += !repeat;
+        r->file_op += !repeat;
     }
     return 0;
 }
@@ -525,7 +525,7 @@ static void finish(struct reader *r) {
     m->n_params = (int)r->params.n;
     m->n_ops = (int)r->ops.n;
     m->n_blocks = (int)r->blocks.n;
-    m->n_places = r->place;
+    m->n_file_ops = r->file_op;
     m->n_repeats = r->n_repeats;
     m->hash = model_hash(m);
 }

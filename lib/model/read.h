@@ -28,7 +28,7 @@ struct reader {
     ARR(struct model_block) blocks;
     json_t *dim_of, *tensor_of, *param_of, *op_of; /* name -> number */
     const struct scope *scope;
-    int block, place, n_repeats;
+    int block, file_op, n_repeats;
     const char *prefix; /* "layer.3." */
 };
 

@@ -2,7 +2,7 @@
  * exceptions for the rest, and op lists folded into patterns.
  *
  * Names tell ops and blocks apart (the reader of models sees to that), so the pattern of a block
- * covers just its ops, and "layer.*.qkv" just the ops with one place in the file. */
+ * covers just its ops, and "layer.*.qkv" just those of one op of the file. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -81,8 +81,8 @@ static size_t star_block(const struct model *m, int b, char *buf, size_t n) {
                                    block->name + skip);
 }
 
-/* "layer.*.qkv": the ops with the same place in the file, in all blocks. */
-static json_t *place_pattern(const struct model *m, const struct model_op *op) {
+/* "layer.*.qkv": one op of the file, in all blocks. */
+static json_t *file_op_pattern(const struct model *m, const struct model_op *op) {
     if (op->block < 0)
         return json_string(op->name);
     size_t size = 2 * strlen(op->name) + 1;
@@ -94,15 +94,15 @@ static json_t *place_pattern(const struct model *m, const struct model_op *op) {
     return pattern;
 }
 
-/* The ops of one place in the file, in a stage. */
-struct place_ops {
+/* The ops of a stage that are one op of the file. */
+struct file_op_run {
     int n, key;      /* how many so far; what is said of all of them, or MIXED */
     int first, last; /* ops of the stage: the run of blocks that is not written yet */
     bool open;       /* is there one? */
 };
 enum { MIXED = -1 };
 
-/* "layer.0-3.qkv": one place, in consecutive blocks. */
+/* "layer.0-3.qkv": one op of the file, in consecutive blocks. */
 static json_t *run_pattern(const struct model *m, const struct model_op *first,
                            const struct model_op *last) {
     if (first == last)
@@ -119,7 +119,7 @@ static bool in_next_block(const struct model *m, const struct model_op *a,
 }
 
 static void write_run(const struct plan *p, const struct stage *st, const int *key,
-                      struct place_ops *r, json_t *lists) {
+                      struct file_op_run *r, json_t *lists) {
     const struct model_op *ops = p->model->ops;
     if (r->open)
         json_array_append_new(
@@ -129,13 +129,13 @@ static void write_run(const struct plan *p, const struct stage *st, const int *k
 }
 
 static void write_op(const struct plan *p, const struct stage *st, const int *key, int i,
-                     struct place_ops *r, json_t *lists) {
+                     struct file_op_run *r, json_t *lists) {
     const struct model *m = p->model;
     const struct model_op *op = &m->ops[st->ops[i]];
     if (r->key != MIXED) {
         if (r->n)
             json_array_append_new(json_array_get(lists, (size_t)key[i] - 1),
-                                  place_pattern(m, op));
+                                  file_op_pattern(m, op));
         r->n = 0; /* one pattern has said it for all */
         return;
     }
@@ -155,17 +155,17 @@ static json_t *key_patterns(const struct plan *p, const struct stage *st, const 
     json_t *lists = json_array();
     for (int k = 0; k < n_keys; k++)
         json_array_append_new(lists, json_array());
-    struct place_ops *places = mem_array((size_t)p->model->n_places, sizeof *places);
+    struct file_op_run *runs = mem_array((size_t)p->model->n_file_ops, sizeof *runs);
     for (int i = 0; i < st->n_ops; i++) {
-        struct place_ops *r = &places[p->model->ops[st->ops[i]].place];
+        struct file_op_run *r = &runs[p->model->ops[st->ops[i]].file_op];
         r->key = r->n++ && r->key != key[i] ? MIXED : key[i];
     }
     for (int i = 0; i < st->n_ops; i++)
         if (key[i])
-            write_op(p, st, key, i, &places[p->model->ops[st->ops[i]].place], lists);
-    for (int k = 0; k < p->model->n_places; k++)
-        write_run(p, st, key, &places[k], lists);
-    free(places);
+            write_op(p, st, key, i, &runs[p->model->ops[st->ops[i]].file_op], lists);
+    for (int k = 0; k < p->model->n_file_ops; k++)
+        write_run(p, st, key, &runs[k], lists);
+    free(runs);
     return lists;
 }
 
@@ -188,11 +188,11 @@ static int preferred(const struct preference *d, const struct op_space *space) {
     return PLACE_NONE;
 }
 
-/* Ops of one place with one layout: counted together. */
+/* Ops that are one in the file, with one layout: counted together. */
 struct group {
     const struct op_space *space;
     struct layout layout;
-    int n, next; /* how many; the next group of this place, -1 = none */
+    int n, next; /* how many; the next group of this op, -1 = none */
 };
 struct groups {
     ARR(struct group) list;
@@ -201,10 +201,10 @@ struct groups {
 /* Counts the layouts that ops of the same place have, for the choice of the stage's defaults. */
 static void group_ops(const struct plan *p, const struct stage *st, struct groups *g) {
     int *head =
-        mem_array((size_t)p->model->n_places, sizeof *head); /* 1 + group, 0 = none */
+        mem_array((size_t)p->model->n_file_ops, sizeof *head); /* 1 + group, 0 = none */
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &p->model->ops[st->ops[i]];
-        int k = head[op->place] - 1;
+        int k = head[op->file_op] - 1;
         while (k >= 0 && memcmp(&g->list.p[k].layout, &st->layouts[i], sizeof *st->layouts))
             k = g->list.p[k].next;
         if (k >= 0) {
@@ -212,8 +212,8 @@ static void group_ops(const struct plan *p, const struct stage *st, struct group
             continue;
         }
         arr_push(&g->list,
-                 (struct group){&op->space, st->layouts[i], 1, head[op->place] - 1});
-        head[op->place] = (int)g->list.n;
+                 (struct group){&op->space, st->layouts[i], 1, head[op->file_op] - 1});
+        head[op->file_op] = (int)g->list.n;
     }
     free(head);
 }

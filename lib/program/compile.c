@@ -218,10 +218,10 @@ struct span program_segment(const struct stage_program *sp, enum segment s) {
     return (struct span){sp->seg[s], sp->seg[s + 1]};
 }
 
-int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t micro_batch) {
+int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index) {
     const struct buffer *b = &sp->buffers[buffer];
     if (b->mem == MEM_activations)
-        return b->offset + micro_batch % sp->slots * sp->slot_bytes;
+        return b->offset + index % sp->slots * sp->slot_bytes;
     return b->offset;
 }
 

@@ -107,7 +107,7 @@ static int64_t group_of(const struct emit *e, const struct conversion *c) {
     return mesh_group_size(e->mesh, c->step->axes);
 }
 
-/* Peers' blocks arrive one after the other: that is the tensor if its split axis is the outermost,
+/* Peers' boxes arrive one after the other: that is the tensor if its split axis is the outermost,
  * else they are woven together. */
 static void step_all_gather(struct emit *e, const struct conversion *c, int64_t after) {
     int64_t pre, rest;
@@ -118,7 +118,7 @@ static void step_all_gather(struct emit *e, const struct conversion *c, int64_t 
         emit_interleave(e, t, c->y, group_of(e, c), pre, rest, true);
 }
 
-/* The same the other way round: first apart, then each peer sums its block. */
+/* The same the other way round: first apart, then each peer sums its box. */
 static void step_reduce_scatter(struct emit *e, const struct conversion *c,
                                 int64_t before) {
     int64_t pre, rest;
@@ -131,8 +131,8 @@ static void step_reduce_scatter(struct emit *e, const struct conversion *c,
     emit_collective(e, I_reduce_scatter, c->step->axes, x, c->y, before);
 }
 
-/* The block that one peer gets is split on `to` as well, still split on `from`; what arrives is
- * one block of every peer, and dim `from` is woven together of them. */
+/* The box that one peer gets is split on `to` as well, still split on `from`; what arrives is
+ * one box of every peer, and dim `from` is woven together of them. */
 static void step_all_to_all(struct emit *e, const struct conversion *c, int64_t n) {
     int64_t g = group_of(e, c), pre, rest;
     around(e, c, c->step->before, c->step->to, &pre, &rest);

@@ -37,7 +37,7 @@ struct emit {
     ARR(struct state_instance) states;
     ARR(struct avail) pool;
     int *forward;   /* tensor -> values made in the forward pass */
-    int *backward;  /* tensor -> values made again in the backward pass */
+    int *backward;  /* tensor -> values recomputed in the backward pass */
     int *gradient;  /* tensor -> gradient contributions */
     int *op_index;  /* op -> its place in the stage, or -1 */
     int *first_use; /* tensor -> the first op of the stage that reads it, or -1 */
@@ -85,7 +85,7 @@ struct placement result_place(const struct emit *e, int op, int k);
 struct placement gradient_place(const struct emit *e, int op, int k);
 
 /* The buffer of a tensor under a placement, in the current pass: made in the forward pass and
- * kept, made again, converted or received. */
+ * kept, recomputed, converted or received. */
 int value_get(struct emit *e, int tensor, struct placement want);
 int aux_get(struct emit *e, int op);
 /* Takes the gradients that other stages send for a tensor of this one. */

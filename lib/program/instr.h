@@ -91,7 +91,7 @@ union instr_dst {
 #include "program/instr.def"
 };
 
-/* A strided block copy; the rank at coordinate c of the axes starts c * src_step in. */
+/* A strided copy of a box; the rank at coordinate c of the axes starts c * src_step in. */
 struct copy {
     int rank;
     int64_t size[COPY_MAX_RANK], src[COPY_MAX_RANK], dst[COPY_MAX_RANK];
@@ -114,7 +114,7 @@ struct instr {
     union instr_out out;
     unsigned axes; /* collectives: the group. linear: the axes that split k. sum_squares,
                                cross_entropy: axes over which the value is replicated, so that
-                               only one rank counts it. copy: where the block's place comes from */
+                               only one rank counts it. copy: where the box begins */
     int op;        /* model op, or -1 */
     int tensor;    /* model tensor it is about, or -1 */
     int param;     /* parameter it is about, or -1 */

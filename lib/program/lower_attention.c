@@ -26,7 +26,7 @@ static void forward(struct emit *e, int op) {
     lower_keep(e, op, lse);
 }
 
-/* Reads the result and the log-sum-exp of each row, kept or made again, so that the weights of
+/* Reads the result and the log-sum-exp of each row, kept or recomputed, so that the weights of
  * attention need not be stored. */
 static void backward(struct emit *e, int op, const int *dy) {
     int qkv = lower_operand(e, op, 0), lse = aux_get(e, op);

@@ -166,7 +166,7 @@ void stage_program_release(struct stage_program *sp);
 
 struct action {
     enum segment segment;
-    int64_t micro_batch; /* -1 for the update */
+    int64_t index; /* of the micro-batch, which has samples of its own; -1 for the update */
 };
 int64_t schedule_actions(int64_t micro_batches); /* 2M + 1 */
 struct action schedule_action(enum schedule schedule, int stage, int n_stages,
@@ -180,7 +180,7 @@ int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
  * agree on; rank is a rank of the job. Appends to *pieces (free it) and returns the number. */
 int transfer_pieces(const struct program *g, const struct transfer *t, int rank,
                     bool as_source, struct piece **pieces);
-/* Is the piece one run of memory in the receiver's block (then it needs no staging there)? */
+/* Is the piece one run of memory in the receiver's box (then it needs no staging there)? */
 bool piece_is_contiguous(const struct program *g, const struct transfer *t,
                          const struct piece *p);
 /* The shape of what is transferred, and its sizes in one micro-batch. */
@@ -199,8 +199,8 @@ struct rank_program program_for_rank(const struct program *g, int rank);
 int program_stage_of_rank(const struct program *g, int rank);
 /* Targets of a whole step that this loss is the mean of. */
 int64_t program_loss_terms(const struct program *g, int op);
-/* Bytes from the arena's beginning of a buffer while micro-batch mb is worked on. */
-int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t micro_batch);
+/* Bytes from the arena's beginning of a buffer while this micro-batch is worked on. */
+int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index);
 /* True when this rank has coordinate 0 on all of these axes. */
 bool rank_is_first(const struct rank_program *r, unsigned axes);
 

@@ -13,9 +13,8 @@ int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
     return schedule == SCHEDULE_gpipe || behind > micro_batches ? micro_batches : behind;
 }
 
-static struct action backward(int64_t micro_batch, int64_t m) {
-    return (struct action){micro_batch == m - 1 ? SEG_LAST_BACKWARD : SEG_BACKWARD,
-                           micro_batch};
+static struct action backward(int64_t index, int64_t m) {
+    return (struct action){index == m - 1 ? SEG_LAST_BACKWARD : SEG_BACKWARD, index};
 }
 
 struct action schedule_action(enum schedule schedule, int stage, int n_stages,

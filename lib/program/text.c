@@ -78,8 +78,8 @@ static void print_schedule(const struct program *g, int stage, FILE *f) {
             continue;
         }
         fprintf(f, "%s%c", i ? " " : "", segment_letter(a.segment));
-        if (a.micro_batch >= 0)
-            fprintf(f, "%lld", (long long)a.micro_batch);
+        if (a.index >= 0)
+            fprintf(f, "%lld", (long long)a.index);
     }
     fputc('\n', f);
 }

@@ -60,7 +60,7 @@ void trace_event(struct trace *t, const struct trace_event *e) {
             "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
             "\"args\":{\"mb\":%lld,\"seg\":\"%c\"}}",
             categories[e->category], e->pid, e->tid, e->ts_us, e->dur_us,
-            (long long)e->micro_batch, segment_letter(e->segment));
+            (long long)e->index, segment_letter(e->segment));
 }
 
 int trace_close(struct trace *t, struct err *err) {

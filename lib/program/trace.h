@@ -9,7 +9,7 @@
  *     trace_process(t, 0, "rank 0, stage 0");
  *     trace_event(t, &(struct trace_event){.name = "linear", .subject = "layer.0.qkv",
  *                     .category = TRACE_COMPUTE, .pid = 0, .ts_us = 0, .dur_us = 12.5,
- *                     .micro_batch = 0, .segment = SEG_FORWARD});
+ *                     .index = 0, .segment = SEG_FORWARD});
  *     if (trace_close(t, &err) < 0) ...
  */
 #ifndef WEFT_TRACE_H
@@ -26,7 +26,7 @@ struct trace_event {
     int pid; /* rank */
     int tid; /* 0; 1 for a communication stream of its own */
     double ts_us, dur_us;
-    int64_t micro_batch; /* -1 in the update */
+    int64_t index; /* of the micro-batch; -1 in the update */
     enum segment segment;
 };
 

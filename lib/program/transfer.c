@@ -1,7 +1,7 @@
 /* Transfers between meshes: which box goes from which rank to which.
  *
  * Every rank derives the same list, so matching sends and receives agree without talking. A
- * receiver takes each part of its block from one of the ranks that hold it; receivers spread over
+ * receiver takes each part of its box from one of the ranks that hold it; receivers spread over
  * the replicas, so that no sender serves all of them. */
 #include "program/emit.h"
 

@@ -282,7 +282,7 @@ static int replay_step(struct replay *r, const struct program *g, struct err *er
         m = enough;
     for (int64_t i = 0; i < schedule_actions(m); i++) {
         struct action a = schedule_action(g->plan->schedule, sp->stage, g->n_stages, m, i);
-        int64_t mb = a.micro_batch < 0 ? 0 : a.micro_batch;
+        int64_t mb = a.index < 0 ? 0 : a.index;
         if (!gpipe && mb != m - 1 && !is_typical(mb, sp->slots))
             continue;
         if (gpipe)

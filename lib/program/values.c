@@ -210,17 +210,17 @@ static int bring(struct emit *e, int tensor, struct placement want, int *list) {
 }
 
 /* What is there under the wanted placement is taken; else the cheapest of what is there is converted;
- * else the tensor is made: read, received, or computed again. */
+ * else the tensor is made: read, received, or recomputed. */
 int value_get(struct emit *e, int tensor, struct placement want) {
-    bool again = e->seg != SEG_FORWARD;
-    int *list = again ? e->backward : e->forward;
+    bool backward = e->seg != SEG_FORWARD;
+    int *list = backward ? e->backward : e->forward;
     int found = avail_find(e, list[tensor], want);
-    if (found < 0 && again && kept(e, tensor))
+    if (found < 0 && backward && kept(e, tensor))
         found = kept_find(e, tensor, want);
     if (found >= 0)
         return found;
     int head = list[tensor];
-    if (head < 0 && again && kept(e, tensor))
+    if (head < 0 && backward && kept(e, tensor))
         head = e->forward[tensor];
     if (head < 0) {
         head = bring(e, tensor, want, list);
@@ -235,7 +235,7 @@ int value_get(struct emit *e, int tensor, struct placement want) {
     return buffer;
 }
 
-/* What the op kept in the forward pass, or computes again now. */
+/* What the op kept in the forward pass, or recomputes now. */
 int aux_get(struct emit *e, int op) {
     int i = e->op_index[op];
     if (!e->st->recompute[i])

@@ -47,8 +47,8 @@ static void check_op(const struct model *m, int number) {
     const struct model_op *op = &m->ops[number];
     const struct kind *k = kind_of(op->kind);
     if (op->n_in > k->n_in || op->n_param != k->n_param || op->n_out != k->n_out ||
-        op->block < -1 || op->block >= m->n_blocks || op->place < 0 ||
-        op->place >= m->n_places)
+        op->block < -1 || op->block >= m->n_blocks || op->file_op < 0 ||
+        op->file_op >= m->n_file_ops)
         abort();
     check_space(m, op);
     for (int i = 0; i < op->n_out; i++) {

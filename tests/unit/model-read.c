@@ -60,9 +60,9 @@ static void test_two_repeats(void) {
         "two repeats, and one of no instance");
     names_are(m, "wte enc.0.act enc.1.act dec.0.a dec.0.b dec.1.a dec.1.b loss");
     const struct model_op *ops = m->ops;
-    ok(ops[1].place == ops[2].place && ops[3].place == ops[5].place &&
-           ops[4].place == ops[6].place && ops[3].place != ops[4].place &&
-           ops[1].place != ops[3].place,
+    ok(ops[1].file_op == ops[2].file_op && ops[3].file_op == ops[5].file_op &&
+           ops[4].file_op == ops[6].file_op && ops[3].file_op != ops[4].file_op &&
+           ops[1].file_op != ops[3].file_op,
        "an op has the same place in all instances, and no other op has it");
     ok(m->n_blocks == 4 && m->n_repeats == 3 && ops[0].block == -1 && ops[2].block == 1 &&
            m->blocks[3].index == 1 && m->blocks[3].first_op == 5 &&
@@ -102,7 +102,7 @@ static void test_nested_repeats(void) {
        "the bound name itself is no dim");
     ok(m->params[later->param[0]].std < m->params[up->param[0]].std,
        "\"index\" is a number in expressions");
-    ok(up->place == later->place && m->ops[3].place == m->ops[9].place,
+    ok(up->file_op == later->file_op && m->ops[3].file_op == m->ops[9].file_op,
        "an op of the file has one place, in whichever instance it stands");
     const struct model_block *inner = &m->blocks[later->block];
     ok(m->n_repeats == 2 && m->n_blocks == 5 && inner->parent >= 0 &&

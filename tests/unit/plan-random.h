@@ -189,9 +189,9 @@ static struct layout random_layout(struct rng *r, const struct plan *p,
 }
 
 /* The first op of the stage at the same place as op i, where that is earlier. */
-static int same_place(const struct plan *p, const struct stage *st, int i) {
+static int same_file_op(const struct plan *p, const struct stage *st, int i) {
     int j = 0;
-    while (p->model->ops[st->ops[j]].place != p->model->ops[st->ops[i]].place)
+    while (p->model->ops[st->ops[j]].file_op != p->model->ops[st->ops[i]].file_op)
         j++;
     return j;
 }
@@ -200,7 +200,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
     int alike = (int)rng_below(r, 3); /* in all blocks: always, mostly, never */
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &p->model->ops[st->ops[i]];
-        int j = same_place(p, st, i);
+        int j = same_file_op(p, st, i);
         bool copy = j < i && (alike == 0 || (alike == 1 && rng_below(r, 4))) &&
                     layout_check(p->model, op, &st->mesh, &st->layouts[j], p->micro_batch,
                                  NULL) == 0;

@@ -21,8 +21,8 @@ json_t *predict_json(const struct predict *p);
 /* A table for people. */
 void predict_text(const struct predict *p, FILE *f);
 
-/* Floating point operations of a step: forward and twice as much backward, without what is
- * made again. */
+/* Floating point operations of a step: forward and twice as much backward, without what
+ * is recomputed. */
 double predict_flops(const struct predict *p);
 
 #endif

@@ -10,7 +10,7 @@ enum { MAX_EVENTS = 1 << 20, TRACE_TAG = (1 << 20) + 1 };
 
 struct event {
     int32_t instr, segment;
-    int64_t micro_batch;
+    int64_t index;         /* of the micro-batch */
     double start_s, end_s; /* from the barrier */
 };
 
@@ -29,7 +29,7 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     t->full = t->events.n == MAX_EVENTS;
     if (!t->full)
         arr_push(&t->events,
-                 (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment, a.micro_batch,
+                 (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment, a.index,
                                 start_s - t->origin_s, end_s - t->origin_s});
 }
 
@@ -91,7 +91,7 @@ static void write_rank(const struct run_trace *t, struct trace *out, int rank,
                                           .pid = rank,
                                           .ts_us = 1e6 * e->start_s,
                                           .dur_us = 1e6 * (e->end_s - e->start_s),
-                                          .micro_batch = e->micro_batch,
+                                          .index = e->index,
                                           .segment = segment});
     }
 }
