@@ -112,14 +112,20 @@ static int64_t stage_distance(const struct plan *plan, int a, int b) {
     return d > 0 ? d : d < 0 ? -d : 1;
 }
 
+/* What collectives and messages carry. */
+static int64_t bytes_of(int64_t elems) {
+    return elems * dtype_size(DTYPE_f32);
+}
+
 /* ---- single costs ------------------------------------------------------------------ */
 
 static struct cost_time collective(struct cost *c, const struct plan *plan,
                                    const struct stage_program *sp, const struct instr *i) {
     static const struct cost_time nothing = {.from = COST_MEASURED};
     const struct stage *st = &plan->stages[sp->stage];
-    struct comm_question q = {
-        .group = group_at(c, st->first_rank), .code = i->code, .bytes = 4 * i->n.v[0]};
+    struct comm_question q = {.group = group_at(c, st->first_rank),
+                              .code = i->code,
+                              .bytes = bytes_of(i->n.v[0])};
     if (i->code == I_norm) { /* the squared norm and the loss, summed over the job */
         q.code = I_all_reduce;
         q.size = plan->devices;
@@ -244,7 +250,7 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
         sender ? links_of_message(&c->cluster, s.dst, s.src, mesh_devices(&from->mesh))
                : links_of_message(&c->cluster, s.src, s.dst, mesh_devices(&to->mesh));
     struct cost_time move = message(c, link, s.dst, stage_distance(g->plan, t->from, t->to),
-                                    4 * (sender ? t->max_send : t->max_recv));
+                                    bytes_of(sender ? t->max_send : t->max_recv));
     struct transfer_cost out = {.overlap = move.overlap, .cross = link.cross};
     out.pack_us = add_part(&out, copy_at(c, from, t->max_send, s.pack));
     out.move_us = add_part(&out, move);
@@ -278,7 +284,7 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
         return 0;
     struct cost_time t = message(
         c, links_of_message(&c->cluster, peer, st->first_rank, mesh_devices(&st->mesh)),
-        st->first_rank, stage_distance(plan, from, sp->stage), 4 * i->n.recv.elems);
+        st->first_rank, stage_distance(plan, from, sp->stage), bytes_of(i->n.recv.elems));
     return t.us * (1 - t.overlap);
 }
 

@@ -18,7 +18,6 @@ enum {
     SMALLEST_ELEMS = 256,  /* below it is all latency */
     LARGEST_INNER = 16384, /* longer runs stream like one */
     SMALLEST_INNER = 4,
-    GRADIENT_ALIGN = 16, /* elements */
 };
 
 struct range {
@@ -170,13 +169,6 @@ static void widen_copy(struct collector *c, const struct extents *x, int64_t ele
     widen(&c->inner[I_copy], elems);
 }
 
-static int64_t elements(const struct extents *x) {
-    int64_t n = 1;
-    for (int i = 0; i < x->rank; i++)
-        n *= x->size[i];
-    return n;
-}
-
 /* How many ops read each tensor (param: use each parameter). */
 static int *count_uses(const struct model *m, bool param) {
     int *uses = mem_array((size_t)(param ? m->n_params : m->n_tensors) + 1, sizeof *uses);
@@ -197,7 +189,7 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     int *uses = count_uses(m, false);
     for (int t = 0; t < m->n_tensors; t++) {
         struct extents x = model_extents(m, &m->tensors[t].shape, batch);
-        int64_t n = elements(&x);
+        int64_t n = extents_count(&x);
         if (m->tensors[t].producer < 0 || !x.rank)
             continue;
         widen_copy(c, &x, n);
@@ -216,17 +208,17 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
     static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
-    int64_t all = 0;
+    int64_t all = 0, align = memory_aligned(1) / dtype_size(DTYPE_f32);
     int *uses = count_uses(m, true);
     for (int p = 0; p < m->n_params; p++) {
         struct extents x = model_extents(m, &m->params[p].shape, 1);
-        int64_t n = elements(&x);
+        int64_t n = extents_count(&x);
         for (int k = 0; k < 3; k++)
             widen_share(c, codes[k], n);
         widen_copy(c, &x, n);
         if (uses[p] > 1)
             widen_share(c, I_add, n);
-        all += uses[p] * (n + GRADIENT_ALIGN);
+        all += uses[p] * (n + align);
     }
     free(uses);
     return all;
@@ -307,8 +299,9 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
         const struct cost_key *k = &cost.missing[i];
         if (cost_key_is_comm(k)) {
             out->comm[out->n_comm++] = k->comm;
-            if (k->comm.bytes / 4 > out->largest_comm_elems)
-                out->largest_comm_elems = k->comm.bytes / 4;
+            int64_t elems = k->comm.bytes / dtype_size(DTYPE_f32);
+            if (elems > out->largest_comm_elems)
+                out->largest_comm_elems = elems;
             continue;
         }
         collect(&c, k->instr.code, &k->instr.n);

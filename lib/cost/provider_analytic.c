@@ -39,7 +39,7 @@ static struct cost_time analytic_op(const struct cost_provider *p,
     struct instr_work w;
     instr_work(q->code, q->n, &w);
     double arithmetic = w.flops / g->flops[CLUSTER_f32];
-    double traffic = 4 * w.touched / g->bandwidth;
+    double traffic = (double)dtype_size(DTYPE_f32) * w.touched / g->bandwidth;
     return datasheet(g->latency_us + 1e6 * fmax(arithmetic, traffic), op_slack);
 }
 

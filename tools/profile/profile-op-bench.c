@@ -20,7 +20,6 @@
 #include <string.h>
 
 enum {
-    ALIGN = 64,
     OLD_BYTES = 128 << 20,    /* all places of the old operands together */
     UPDATE_BYTES = 256 << 20, /* the same in the update */
     SETS_MOST = 2048,
@@ -32,7 +31,7 @@ enum {
 static const double burst_s = 10e-6, slice_s = 60e-3;
 
 static int64_t aligned(int64_t elems) {
-    return (4 * elems + ALIGN - 1) / ALIGN * ALIGN;
+    return memory_aligned(dtype_size(DTYPE_f32) * elems);
 }
 
 static bool is_old(const struct instr_info *info, bool out, int i) {
@@ -58,7 +57,7 @@ static bool is_update(enum opcode code) {
 static int count_sets(enum opcode code, const struct instr_work *w, int64_t budget) {
     const struct instr_info *info = instr_info(code);
     int64_t old = part_bytes(info, w, true);
-    int64_t room = budget - part_bytes(info, w, false) - ALIGN;
+    int64_t room = budget - part_bytes(info, w, false) - memory_aligned(1);
     int64_t most = is_update(code) ? UPDATE_BYTES : OLD_BYTES;
     int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
@@ -77,7 +76,8 @@ int64_t bench_bytes(const struct instr_key *key, int64_t budget) {
     const struct instr_info *info = instr_info(key->code);
     struct instr_work w = work_of(key);
     return part_bytes(info, &w, false) +
-           count_sets(key->code, &w, budget) * part_bytes(info, &w, true) + ALIGN;
+           count_sets(key->code, &w, budget) * part_bytes(info, &w, true) +
+           memory_aligned(1);
 }
 
 /* ---- operands ------------------------------------------------------------ */
@@ -140,7 +140,8 @@ static void fill_operands(const struct bench *b, char *host) {
 static int upload_operands(struct bench *b, struct err *err) {
     int64_t fresh = part_bytes(b->info, &b->work, false);
     int64_t old = part_bytes(b->info, &b->work, true);
-    char *host = aligned_alloc(ALIGN, (size_t)(fresh + old + ALIGN));
+    int64_t align = memory_aligned(1);
+    char *host = aligned_alloc((size_t)align, (size_t)(fresh + old + align));
     if (!host)
         return err_system(err, "no memory for %lld bytes of operands",
                           (long long)(fresh + old));

@@ -103,7 +103,8 @@ int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err)
 }
 
 double roofline_us(const struct roofline *r, const struct instr_work *w) {
-    double arithmetic = w->flops / r->flops, traffic = 4 * w->touched / r->bytes;
+    double arithmetic = w->flops / r->flops,
+           traffic = (double)dtype_size(DTYPE_f32) * w->touched / r->bytes;
     return r->latency_us + 1e6 * fmax(arithmetic, traffic);
 }
 
@@ -195,7 +196,7 @@ int links_put(struct profile *p, const char *device, const struct link *links, i
     for (int l = 0; l < n; l++) {
         struct series s = {.profile = p,
                            .link = &links[l],
-                           .max_bytes = 4 * e->largest_comm_elems,
+                           .max_bytes = dtype_size(DTYPE_f32) * e->largest_comm_elems,
                            .added = added,
                            .row = {.device = device,
                                    .stride = 1,
