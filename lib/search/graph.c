@@ -187,14 +187,24 @@ static uint64_t layout_word(const struct layout *l) {
 }
 _Static_assert(sizeof(struct layout) <= 8, "a layout is one word");
 
+/* ZeRO changes the update of parameters and nothing else: what has none is compiled once for
+ * both settings of it. */
+static struct setting without_zero(const struct setting *st) {
+    struct setting plain = *st;
+    plain.zero = 0;
+    return plain;
+}
+
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
-    uint64_t key = memo_mix(setting_hash(st, g->xs.alike[op]),
+    struct setting plain = without_zero(st);
+    const struct setting *as = g->x.model->ops[op].n_param ? st : &plain;
+    uint64_t key = memo_mix(setting_hash(as, g->xs.alike[op]),
                             layout_word(&layouts[g->x.node_of[op]]));
     void **slot = memo_slot(&g->loads, key);
     if (!*slot) {
         struct load *l = mem_alloc(sizeof *l);
-        *l = compile_window(g, st, &(struct window){1, &op, layouts, NULL});
+        *l = compile_window(g, as, &(struct window){1, &op, layouts, NULL});
         *slot = l;
     }
     return *slot;
@@ -332,6 +342,8 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     struct members mb;
     if (find_members(g, e, first, end, &mb) < 2)
         return &nothing;
+    struct setting plain = without_zero(st);
+    st = e->param >= 0 ? st : &plain;
     uint64_t key = members_hash(g, &mb, layouts, setting_hash(st, 7));
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
@@ -343,26 +355,35 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return l;
 }
 
-const struct load *graph_again(struct graph *g, const struct setting *st, int first,
-                               int end, const bool *again, const struct layout *layouts) {
-    uint64_t key = memo_mix(memo_mix(setting_hash(st, 9), (uint64_t)first), (uint64_t)end);
+/* The ops with these made again (NULL: none). */
+static const struct load *stretch_load(struct graph *g, const struct setting *st, int first,
+                                       int end, const bool *again,
+                                       const struct layout *layouts) {
+    uint64_t key = memo_mix(memo_mix(setting_hash(st, 11), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
         int node = g->x.node_of[i];
-        key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);
+        key = memo_mix(key, layout_word(&layouts[node]));
+        key = memo_mix(key, again && again[node]);
     }
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
-    struct load *l = mem_alloc(sizeof *l);
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
+    struct load *l = mem_alloc(sizeof *l);
     *l = compile_window(g, st, &(struct window){end - first, ops, layouts, again});
-    struct load plain =
-        compile_window(g, st, &(struct window){end - first, ops, layouts, NULL});
-    load_add(l, &plain, -1);
     free(ops);
     *slot = l;
+    return l;
+}
+
+struct load graph_again(struct graph *g, const struct setting *st, int first, int end,
+                        const bool *again, const struct layout *layouts) {
+    struct setting plain = without_zero(st);
+    struct load l = *stretch_load(g, &plain, first, end, again, layouts);
+    load_add(&l, stretch_load(g, &plain, first, end, NULL, layouts), -1);
+    l.update_temp = 0;
     return l;
 }
 
