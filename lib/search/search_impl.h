@@ -32,7 +32,6 @@ struct stage_sum {
     struct load load;
     double forward_us, backward_us, reduce_us, update_us;
     bool missing;
-    uint64_t identity; /* the same for stages that are compiled to the same */
 };
 
 struct kept {
