@@ -19,7 +19,7 @@ enum {
     MAX_STARTS = 6, /* improved with few hops, */
     SHALLOW_HOPS = 1,
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
-    FEW_SCORED = 10000,
+    FEW_SCORED = 25000, /* stages */
     DEEP_HOPS = 4,
     MANY_DEVICES = 32,
     SHAKES = 3,
@@ -517,7 +517,7 @@ static struct option *list_starts(struct search *s, int64_t *n) {
 
 /* The i-th of those to improve: as many as were meant, or more where it is cheap. */
 static bool go_on(struct search *s, int64_t i, int64_t meant) {
-    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
+    return (i < meant || s->stages_scored < FEW_SCORED) && !search_stopped(s);
 }
 
 /* ---- the algorithm ------------------------------------------------------------------- */

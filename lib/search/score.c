@@ -303,6 +303,7 @@ struct score search_score(struct search *s, const struct candidate *c) {
     search_trim(s);
     struct work w = work_begin(c);
     s->scored++;
+    s->stages_scored += c->n_stages;
     for (int k = 0; k < w.n; k++) {
         w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
         const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);

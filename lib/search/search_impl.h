@@ -84,7 +84,7 @@ struct search {
     int64_t reserve_bytes, refused_bytes;
     int refused_stage;
     double judge_s, last_judged_s; /* what judging takes; when it was last done */
-    int64_t scored;
+    int64_t scored, stages_scored; /* candidates, and their stages */
     double start_s, space;
     bool complete;
 };
