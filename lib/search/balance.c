@@ -46,8 +46,8 @@ static void price_again(struct filler *f, int k) {
             most = &s->graph.s.runs[r];
     to->priced = true;
     const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
-    if (before && before->priced && before->table == to->table &&
-        before->in_flight > 0 && f->c->stages[k - 1].again_level == st.again_level) {
+    if (before && before->priced && before->table == to->table && before->in_flight > 0 &&
+        f->c->stages[k - 1].again_level == st.again_level) {
         to->saved_bytes = before->saved_bytes / before->in_flight * to->in_flight;
         to->extra_us = before->extra_us;
         return;

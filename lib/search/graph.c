@@ -355,35 +355,38 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return l;
 }
 
-/* The ops with these made again (NULL: none). */
-static const struct load *stretch_load(struct graph *g, const struct setting *st, int first,
-                                       int end, const bool *again,
-                                       const struct layout *layouts) {
-    uint64_t key = memo_mix(memo_mix(setting_hash(st, 11), (uint64_t)first), (uint64_t)end);
+/* As the table sums up the stretch. */
+static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
+                           const struct layout *layouts, struct load *l) {
+    int from = g->x.from[first], to = g->x.from[end - 1] + 1;
+    for (int i = first; i < end; i++)
+        load_add(l, graph_node(g, st, i, layouts), -1);
+    for (int e = g->s.edges_of[from]; e < g->s.edges_of[to]; e++)
+        load_add(l, graph_edge(g, st, &g->s.edges[e], from, to, layouts), -1);
+}
+
+const struct load *graph_again(struct graph *g, const struct setting *st, int first,
+                               int end, const bool *again, const struct layout *layouts) {
+    struct setting plain = without_zero(st);
+    uint64_t key =
+        memo_mix(memo_mix(setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
         int node = g->x.node_of[i];
-        key = memo_mix(key, layout_word(&layouts[node]));
-        key = memo_mix(key, again && again[node]);
+        key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);
     }
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
+    struct load *l = mem_alloc(sizeof *l);
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
-    struct load *l = mem_alloc(sizeof *l);
-    *l = compile_window(g, st, &(struct window){end - first, ops, layouts, again});
+    *l = compile_window(g, &plain, &(struct window){end - first, ops, layouts, again});
     free(ops);
-    *slot = l;
-    return l;
-}
-
-struct load graph_again(struct graph *g, const struct setting *st, int first, int end,
-                        const bool *again, const struct layout *layouts) {
-    struct setting plain = without_zero(st);
-    struct load l = *stretch_load(g, &plain, first, end, again, layouts);
-    load_add(&l, stretch_load(g, &plain, first, end, NULL, layouts), -1);
-    l.update_temp = 0;
+    subtract_plain(g, &plain, first, end, layouts, l);
+    l->update_temp = 0;
+    /* The parts of the sum may have moved the table. */
+    *memo_slot(&g->loads, key) = l;
     return l;
 }
 

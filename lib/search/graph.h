@@ -96,8 +96,8 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
 /* The excerpt's edge for an edge of the whole model. */
 const struct edge *graph_small_edge(const struct graph *g, const struct edge *e);
 /* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
-struct load graph_again(struct graph *g, const struct setting *st, int first, int end,
-                        const bool *again, const struct layout *layouts);
+const struct load *graph_again(struct graph *g, const struct setting *st, int first,
+                               int end, const bool *again, const struct layout *layouts);
 /* One collective over gradients, or their filling (axes 0). */
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing);

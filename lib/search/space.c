@@ -381,8 +381,8 @@ bool search_is_made_again(const struct search *s, const struct search_stage *st,
 }
 
 /* Ops first .. end-1 of one instance of a run; all instances are as the second one. */
-static struct load again_of(struct search *s, const struct table *t,
-                            const struct search_stage *st, int first, int end) {
+static const struct load *again_of(struct search *s, const struct table *t,
+                                   const struct search_stage *st, int first, int end) {
     struct graph *g = &s->graph;
     const struct run *r = &g->s.runs[g->s.run_of[first]];
     int back = (structure_instance(&g->s, first) - 1) * r->period;
@@ -409,8 +409,7 @@ struct load search_again(struct search *s, const struct table *t,
             times = ((run_end < st->end ? run_end : st->end) - i) / run->period;
             times = times < left ? times : left;
         }
-        struct load one = again_of(s, t, st, i, end);
-        load_add(&sum, &one, times);
+        load_add(&sum, again_of(s, t, st, i, end), times);
         left -= times;
         i = times > 1 ? i + times * run->period : end;
     }
