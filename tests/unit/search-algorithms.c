@@ -144,10 +144,9 @@ static bool problem_open(const struct space *sp, const struct machine *mc, const
     snprintf(cluster, sizeof cluster, "node:%d gpu:%d", sp->nodes, sp->per_node);
     if (cluster_read(&p->cluster, cluster, &err) < 0)
         return ok(false, "%s", err.msg);
-    while (p->n_micro < 4 && sp->micro[p->n_micro]) {
-        p->micro[p->n_micro] = sp->micro[p->n_micro];
+    p->micro = sp->micro;
+    while (p->n_micro < 4 && sp->micro[p->n_micro])
         p->n_micro++;
-    }
     p->model = model_load(sp->model, sp->set, &err);
     p->provider = p->model ? invent(p->model, mc, p, dir) : NULL;
     return ok(p->provider != NULL, "%s %s on %d x %d devices %s", sp->model, sp->set,
