@@ -11,6 +11,7 @@
 struct count {
     const struct cluster *c;
     int64_t first, n; /* ranks that are looked at */
+    int typical;      /* members of each group to count */
     int64_t *flows;   /* [CLUSTER_LEVELS * n] ring hops out of a unit, by its first rank */
     double *leaving;  /* [CLUSTER_LEVELS * n] share of a rank's bytes, all-to-all */
 };
@@ -73,7 +74,7 @@ static int64_t members_in(const int *group, int n, int64_t first, int64_t end) {
 }
 
 static void count_group(struct count *t, const int *group, int n) {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < t->typical; i++) {
         int64_t rank = group[i], first = rank, end = rank + 1;
         struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
         t->flows[slot_of(t, u.level, first)]++;
@@ -109,7 +110,7 @@ static void read_pairs(const struct count *t, const int *group, int n, int64_t r
 
 static void read_group(const struct count *t, const int *group, int n,
                        struct link_class *out) {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < t->typical; i++) {
         int64_t rank = group[i], first = rank, end = rank + 1;
         struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
         int64_t flows = t->flows[slot_of(t, u.level, first)];
@@ -120,14 +121,44 @@ static void read_group(const struct count *t, const int *group, int n,
     }
 }
 
-/* Is the rank the first of its group? Then it stands for the group. */
-static bool leads(const struct mesh *mesh, unsigned axes, int r) {
-    int coord[MESH_MAX_AXES];
-    mesh_coords(mesh, r, coord);
-    for (int a = 0; a < mesh->n_axes; a++)
-        if ((axes >> a & 1) && coord[a])
-            return false;
-    return true;
+/* Steps through the coordinates on all axes but these. */
+static bool next_leader(const struct mesh *mesh, unsigned axes, int coord[MESH_MAX_AXES]) {
+    for (int a = mesh->n_axes - 1; a >= 0; a--) {
+        if (axes >> a & 1)
+            continue;
+        if (++coord[a] < mesh->size[a])
+            return true;
+        coord[a] = 0;
+    }
+    return false;
+}
+
+/* Axes on which a step leads from whole units to whole units that are alike, so that everything
+ * repeats along them. */
+static unsigned repeating_axes(const struct cluster *c, const struct mesh *mesh,
+                               int64_t first_rank) {
+    const struct cluster_group *g = cluster_group_of(c, first_rank);
+    int64_t end = first_rank + mesh_devices(mesh), step = 1;
+    struct cluster_unit u;
+    unsigned out = 0;
+    if (end > g->first_rank + g->nodes * g->devices)
+        return 0;
+    for (int a = mesh->n_axes - 1; a >= 0; step *= mesh->size[a--]) {
+        bool whole = true;
+        for (int k = 0; whole && cluster_unit(c, first_rank, k, &u) && end > u.end; k++)
+            whole = first_rank == u.first && step % (u.end - u.first) == 0;
+        out |= (unsigned)whole << a;
+    }
+    return out;
+}
+
+/* Members at the front of a group that stand for all: turning the ring along its outermost axis
+ * changes nothing where that repeats. */
+static int typical_members(const struct mesh *mesh, unsigned axes, unsigned repeating) {
+    int n = mesh_group_size(mesh, axes), a = 0;
+    while (!(axes >> a & 1))
+        a++;
+    return repeating >> a & 1 ? n / mesh->size[a] : n;
 }
 
 struct link_class links_of_group(const struct cluster *c, const struct mesh *mesh,
@@ -141,18 +172,20 @@ struct link_class links_of_group(const struct cluster *c, const struct mesh *mes
     t.flows = mem_array(slots, sizeof *t.flows);
     t.leaving = mem_array(slots, sizeof *t.leaving);
     int *group = mem_array((size_t)n, sizeof *group);
-    for (int pass = 0; pass < 2; pass++)
-        for (int r = 0; r < devices; r++) {
-            if (!leads(mesh, axes, r))
-                continue;
-            mesh_group(mesh, axes, r, group);
+    unsigned repeating = repeating_axes(c, mesh, first_rank);
+    t.typical = typical_members(mesh, axes, repeating);
+    for (int pass = 0; pass < 2; pass++) {
+        int coord[MESH_MAX_AXES] = {0};
+        do {
+            mesh_group(mesh, axes, mesh_rank(mesh, coord), group);
             for (int i = 0; i < n; i++)
                 group[i] += (int)first_rank;
             if (pass == 0)
                 count_group(&t, group, n);
             else
                 read_group(&t, group, n, &out);
-        }
+        } while (next_leader(mesh, axes | repeating, coord));
+    }
     free(group);
     free(t.flows);
     free(t.leaving);

@@ -6,6 +6,7 @@
 #include "program/emit.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct list {
     ARR(struct transfer) all;
@@ -120,19 +121,6 @@ static void choose_replica(const struct mesh *mesh, struct placement p, int dst,
     }
 }
 
-/* Steps through the shards of a placement: coordinates on sharded axes. */
-static bool next_shard(const struct mesh *mesh, struct placement p,
-                       int coord[MESH_MAX_AXES]) {
-    for (int a = mesh->n_axes - 1; a >= 0; a--) {
-        if (p.at[a] < 0)
-            continue;
-        if (++coord[a] < mesh->size[a])
-            return true;
-        coord[a] = 0;
-    }
-    return false;
-}
-
 static void push_piece(struct piece **pieces, int *n, struct piece p, int rank) {
     p.elems = 1;
     for (int i = 0; i < rank; i++)
@@ -142,22 +130,66 @@ static void push_piece(struct piece **pieces, int *n, struct piece p, int rank) 
     (*pieces)[(*n)++] = p;
 }
 
-/* What device d of the receiving mesh gets, all or only from the sender `only`. */
+/* A walk over the shards of the senders that have something of what is wanted. */
+struct walk {
+    const struct mesh *mesh;
+    struct placement place;
+    int rank; /* of the tensor */
+    struct box want;
+    int only; /* device of the senders, or -1 for all */
+    int coord[MESH_MAX_AXES];
+    struct piece piece; /* the box is set when one is found */
+    struct piece **pieces;
+    int *n, first_rank;
+};
+
+/* Axis by axis, outermost first: `have` is what the axes before this one leave, and of this
+ * axis only the coordinates that reach into `want` are gone into. */
+static void walk_axis(struct walk *w, int a, struct box have) {
+    if (a == w->mesh->n_axes) {
+        int sender = mesh_rank(w->mesh, w->coord);
+        w->piece.src = w->first_rank + sender;
+        if ((w->only < 0 || sender == w->only) &&
+            intersect(w->rank, &have, &w->want, &w->piece.box))
+            push_piece(w->pieces, w->n, w->piece, w->rank);
+        return;
+    }
+    int i = w->place.at[a];
+    if (i < 0) {
+        walk_axis(w, a + 1, have);
+        return;
+    }
+    int64_t from = have.first[i], size = have.size[i] / w->mesh->size[a];
+    int64_t lo = (w->want.first[i] - from) / size;
+    int64_t end = (w->want.first[i] + w->want.size[i] - from + size - 1) / size;
+    have.size[i] = size;
+    for (int64_t k = lo > 0 ? lo : 0; k < end && k < w->mesh->size[a]; k++) {
+        w->coord[a] = (int)k;
+        have.first[i] = from + k * size;
+        walk_axis(w, a + 1, have);
+    }
+}
+
+/* What device d of the receiving mesh gets, all or only from the rank `only`. */
 static void pieces_into(const struct program *g, const struct transfer *t, int d, int only,
                         struct piece **pieces, int *n) {
     struct extents x = transfer_extents(g, t);
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
-    int coord[MESH_MAX_AXES] = {0}, src[MESH_MAX_AXES] = {0};
+    int coord[MESH_MAX_AXES] = {0};
     mesh_coords(&to->mesh, d, coord);
-    struct box want = placement_box(&to->mesh, &x, t->to_place, coord);
-    choose_replica(&from->mesh, t->from_place, d, src);
-    do {
-        struct box have = placement_box(&from->mesh, &x, t->from_place, src);
-        struct piece p = {.src = from->first_rank + mesh_rank(&from->mesh, src),
-                          .dst = to->first_rank + d};
-        if ((only < 0 || p.src == only) && intersect(x.rank, &have, &want, &p.box))
-            push_piece(pieces, n, p, x.rank);
-    } while (next_shard(&from->mesh, t->from_place, src));
+    struct walk w = {.mesh = &from->mesh,
+                     .place = t->from_place,
+                     .rank = x.rank,
+                     .want = placement_box(&to->mesh, &x, t->to_place, coord),
+                     .only = only < 0 ? -1 : only - from->first_rank,
+                     .piece.dst = to->first_rank + d,
+                     .pieces = pieces,
+                     .n = n,
+                     .first_rank = from->first_rank};
+    choose_replica(&from->mesh, t->from_place, d, w.coord);
+    struct box whole = {{0}, {0}};
+    memcpy(whole.size, x.size, sizeof whole.size);
+    walk_axis(&w, 0, whole);
 }
 
 int transfer_pieces(const struct program *g, const struct transfer *t, int rank,

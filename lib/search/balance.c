@@ -45,6 +45,13 @@ static void price_again(struct filler *f, int k) {
         if (!most || s->graph.s.runs[r].count > most->count)
             most = &s->graph.s.runs[r];
     to->priced = true;
+    const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
+    if (before && before->priced && before->table == to->table && before->in_flight > 0 &&
+        f->c->stages[k - 1].again_level == st.again_level) {
+        to->saved_bytes = before->saved_bytes / before->in_flight * to->in_flight;
+        to->extra_us = before->extra_us;
+        return;
+    }
     if (!most)
         return;
     st.first = most->first;
@@ -90,22 +97,29 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     return *taken <= bound;
 }
 
-/* Ops first .. for stage k, as many as there can be, at least one: returns the end. */
+/* Ops first .. for stage k, as many as there can be, at least one: returns the end. Bounds
+ * differ little from one time to the next, so the search sets out from the end found last, in
+ * growing steps, and bisects what these leave. */
 static int fill(struct filler *f, int k, int first, double bound) {
     int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k), lo = first, hi = most + 1;
+    int mid = f->fills[k].end, step = 1;
     struct brief before = table_brief(f->s, f->fills[k].table, first);
     double taken, best = 0;
     int blocks = 0;
     /* lo is reached (or is nothing), hi is not. */
     while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
+        if (mid <= lo || mid >= hi)
+            mid = lo + (hi - lo) / 2;
         if (reaches(f, k, &before, first, mid, bound, &taken)) {
             lo = mid;
+            mid += step;
             best = taken;
             blocks = f->fills[k].blocks;
         } else {
             hi = mid;
+            mid -= step;
         }
+        step *= 2;
     }
     if (lo == first) {
         reaches(f, k, &before, first, ++lo, INFINITY, &best);

@@ -187,14 +187,24 @@ static uint64_t layout_word(const struct layout *l) {
 }
 _Static_assert(sizeof(struct layout) <= 8, "a layout is one word");
 
+/* ZeRO changes the update of parameters and nothing else: what has none is compiled once for
+ * both settings of it. */
+static struct setting without_zero(const struct setting *st) {
+    struct setting plain = *st;
+    plain.zero = 0;
+    return plain;
+}
+
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
-    uint64_t key = memo_mix(setting_hash(st, g->xs.alike[op]),
+    struct setting plain = without_zero(st);
+    const struct setting *as = g->x.model->ops[op].n_param ? st : &plain;
+    uint64_t key = memo_mix(setting_hash(as, g->xs.alike[op]),
                             layout_word(&layouts[g->x.node_of[op]]));
     void **slot = memo_slot(&g->loads, key);
     if (!*slot) {
         struct load *l = mem_alloc(sizeof *l);
-        *l = compile_window(g, st, &(struct window){1, &op, layouts, NULL});
+        *l = compile_window(g, as, &(struct window){1, &op, layouts, NULL});
         *slot = l;
     }
     return *slot;
@@ -206,15 +216,15 @@ const struct load *graph_node(struct graph *g, const struct setting *st, int op,
 struct group {
     int node;
     uint64_t alike;
-    int m; /* so many of them */
+    int m;           /* so many of them */
+    int most, taken; /* by choose_ops: as many as that, and so far */
 };
-enum { MAX_GROUPS = 32, MOST_ALIKE = 3 };
+enum { MOST_ALIKE = 3 };
 
 struct members {
     const struct edge *small; /* the edge in the excerpt */
     int origin;               /* in the excerpt, -1 = outside */
-    int n_groups;
-    struct group groups[MAX_GROUPS];
+    ARR(struct group) groups;
 };
 
 /* The operands of an op that are this tensor, as bits. */
@@ -228,16 +238,21 @@ static uint64_t read_as(const struct model *m, int op, const struct edge *e) {
     return bits;
 }
 
+static struct group *find_group(const struct members *mb, int node, uint64_t alike) {
+    for (int64_t i = 0; i < mb->groups.n; i++)
+        if (mb->groups.p[i].node == node && mb->groups.p[i].alike == alike)
+            return &mb->groups.p[i];
+    return NULL;
+}
+
 static void add_member(struct graph *g, struct members *mb, const struct edge *e, int op) {
-    int small = g->x.of[op], node = g->x.node_of[small], i = 0;
+    int node = g->x.node_of[g->x.of[op]];
     uint64_t alike = memo_mix(g->s.alike[op], read_as(g->whole, op, e));
-    while (i < mb->n_groups && (mb->groups[i].node != node || mb->groups[i].alike != alike))
-        i++;
-    if (i == MAX_GROUPS)
-        return;
-    if (i == mb->n_groups)
-        mb->groups[mb->n_groups++] = (struct group){node, alike, 0};
-    mb->groups[i].m++;
+    struct group *group = find_group(mb, node, alike);
+    if (group)
+        group->m++;
+    else
+        arr_push(&mb->groups, (struct group){.node = node, .alike = alike, .m = 1});
 }
 
 const struct edge *graph_small_edge(const struct graph *g, const struct edge *e) {
@@ -248,28 +263,27 @@ const struct edge *graph_small_edge(const struct graph *g, const struct edge *e)
 static int find_members(struct graph *g, const struct edge *e, int first, int end,
                         struct members *mb) {
     int n = 0;
-    *mb = (struct members){
-        .small = graph_small_edge(g, e),
-        .origin = e->origin >= first && e->origin < end ? g->x.of[e->origin] : -1};
+    mb->small = graph_small_edge(g, e);
+    mb->origin = e->origin >= first && e->origin < end ? g->x.of[e->origin] : -1;
+    mb->groups.n = 0;
     for (int i = edge_reader_from(e, first); i < e->n && e->readers[i] < end; i++, n++)
         add_member(g, mb, e, e->readers[i]);
     return n + (mb->origin >= 0);
 }
 
 /* Ops of the excerpt for these members, with at most as many of each group as said. */
-static int choose_ops(struct graph *g, const struct members *mb, const int *most,
-                      int *ops) {
-    int n = 0, taken[MAX_GROUPS] = {0};
+static int choose_ops(struct graph *g, struct members *mb, int *ops) {
+    int n = 0;
+    for (int64_t i = 0; i < mb->groups.n; i++)
+        mb->groups.p[i].taken = 0;
     if (mb->origin >= 0)
         ops[n++] = mb->origin;
-    for (int i = 0; i < mb->small->n && n < MAX_GROUPS * MOST_ALIKE; i++) {
-        int op = mb->small->readers[i], node = g->x.node_of[op], k = 0;
+    for (int i = 0; i < mb->small->n; i++) {
+        int op = mb->small->readers[i];
         uint64_t alike = memo_mix(g->xs.alike[op], read_as(g->x.model, op, mb->small));
-        while (k < mb->n_groups &&
-               (mb->groups[k].node != node || mb->groups[k].alike != alike))
-            k++;
-        if (k < mb->n_groups && taken[k] < most[k]) {
-            taken[k]++;
+        struct group *group = find_group(mb, g->x.node_of[op], alike);
+        if (group && group->taken < group->most) {
+            group->taken++;
             ops[n++] = op;
         }
     }
@@ -277,33 +291,34 @@ static int choose_ops(struct graph *g, const struct members *mb, const int *most
 }
 
 /* Together, less each alone; `temp` is that of all together. */
-static struct load joint_load(struct graph *g, const struct setting *st,
-                              const struct members *mb, const int *most,
+static struct load joint_load(struct graph *g, const struct setting *st, struct members *mb,
                               const struct layout *layouts) {
-    int ops[MAX_GROUPS * MOST_ALIKE + 1], n = choose_ops(g, mb, most, ops);
+    int *ops = mem_array((size_t)mb->small->n + 1, sizeof *ops);
+    int n = choose_ops(g, mb, ops);
     struct load l = compile_window(g, st, &(struct window){n, ops, layouts, NULL});
     int64_t temp = l.temp, update_temp = l.update_temp;
     for (int i = 0; i < n; i++)
         load_add(&l, graph_node(g, st, ops[i], layouts), -1);
     l.temp = temp;
     l.update_temp = update_temp;
+    free(ops);
     return l;
 }
 
 /* More than three readers of a kind: each further one is as the third. */
-static struct load edge_load(struct graph *g, const struct setting *st,
-                             const struct members *mb, const struct layout *layouts) {
-    int most[MAX_GROUPS] = {0};
-    for (int i = 0; i < mb->n_groups; i++)
-        most[i] = mb->groups[i].m < MOST_ALIKE ? mb->groups[i].m : MOST_ALIKE;
-    struct load base = joint_load(g, st, mb, most, layouts), l = base;
-    for (int i = 0; i < mb->n_groups; i++) {
-        double more = mb->groups[i].m - MOST_ALIKE;
+static struct load edge_load(struct graph *g, const struct setting *st, struct members *mb,
+                             const struct layout *layouts) {
+    for (int64_t i = 0; i < mb->groups.n; i++)
+        mb->groups.p[i].most =
+            mb->groups.p[i].m < MOST_ALIKE ? mb->groups.p[i].m : MOST_ALIKE;
+    struct load base = joint_load(g, st, mb, layouts), l = base;
+    for (int64_t i = 0; i < mb->groups.n; i++) {
+        double more = mb->groups.p[i].m - MOST_ALIKE;
         if (more <= 0)
             continue;
-        most[i]--;
-        struct load fewer = joint_load(g, st, mb, most, layouts);
-        most[i]++;
+        mb->groups.p[i].most--;
+        struct load fewer = joint_load(g, st, mb, layouts);
+        mb->groups.p[i].most++;
         load_add(&l, &base, more);
         load_add(&l, &fewer, -more);
     }
@@ -318,34 +333,52 @@ static uint64_t members_hash(const struct graph *g, const struct members *mb,
                  (uint64_t)(mb->small - &g->xs.edges[g->xs.edges_of[mb->small->origin]]));
     if (mb->origin >= 0)
         h = memo_mix(h, layout_word(&layouts[g->x.node_of[mb->origin]]));
-    for (int i = 0; i < mb->n_groups; i++) {
-        h = memo_mix(memo_mix(h, mb->groups[i].alike), (uint64_t)mb->groups[i].m);
-        h = memo_mix(h, layout_word(&layouts[mb->groups[i].node]));
+    for (int64_t i = 0; i < mb->groups.n; i++) {
+        const struct group *group = &mb->groups.p[i];
+        h = memo_mix(memo_mix(h, group->alike), (uint64_t)group->m);
+        h = memo_mix(h, layout_word(&layouts[group->node]));
     }
     return h;
+}
+
+static const struct load *kept_edge_load(struct graph *g, const struct setting *st,
+                                         struct members *mb, const struct layout *layouts) {
+    uint64_t key = members_hash(g, mb, layouts, setting_hash(st, 7));
+    void **slot = memo_slot(&g->loads, key);
+    if (*slot)
+        return *slot;
+    struct load *l = mem_alloc(sizeof *l);
+    *l = edge_load(g, st, mb, layouts);
+    /* Compiling the members may have moved the table. */
+    *memo_slot(&g->loads, key) = l;
+    return l;
 }
 
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts) {
     static const struct load nothing;
-    struct members mb;
-    if (find_members(g, e, first, end, &mb) < 2)
+    struct setting plain = without_zero(st);
+    if (find_members(g, e, first, end, g->members) < 2)
         return &nothing;
-    uint64_t key = members_hash(g, &mb, layouts, setting_hash(st, 7));
-    void **slot = memo_slot(&g->loads, key);
-    if (*slot)
-        return *slot;
-    struct load *l = mem_alloc(sizeof *l);
-    *l = edge_load(g, st, &mb, layouts);
-    /* Compiling the members may have moved the table. */
-    *memo_slot(&g->loads, key) = l;
-    return l;
+    return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
+}
+
+/* As the table sums up the stretch. */
+static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
+                           const struct layout *layouts, struct load *l) {
+    int from = g->x.from[first], to = g->x.from[end - 1] + 1;
+    for (int i = first; i < end; i++)
+        load_add(l, graph_node(g, st, i, layouts), -1);
+    for (int e = g->s.edges_of[from]; e < g->s.edges_of[to]; e++)
+        load_add(l, graph_edge(g, st, &g->s.edges[e], from, to, layouts), -1);
 }
 
 const struct load *graph_again(struct graph *g, const struct setting *st, int first,
                                int end, const bool *again, const struct layout *layouts) {
-    uint64_t key = memo_mix(memo_mix(setting_hash(st, 9), (uint64_t)first), (uint64_t)end);
+    struct setting plain = without_zero(st);
+    uint64_t key =
+        memo_mix(memo_mix(setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
         int node = g->x.node_of[i];
         key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);
@@ -357,12 +390,12 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
-    *l = compile_window(g, st, &(struct window){end - first, ops, layouts, again});
-    struct load plain =
-        compile_window(g, st, &(struct window){end - first, ops, layouts, NULL});
-    load_add(l, &plain, -1);
+    *l = compile_window(g, &plain, &(struct window){end - first, ops, layouts, again});
     free(ops);
-    *slot = l;
+    subtract_plain(g, &plain, first, end, layouts, l);
+    l->update_temp = 0;
+    /* The parts of the sum may have moved the table. */
+    *memo_slot(&g->loads, key) = l;
     return l;
 }
 
@@ -384,7 +417,7 @@ void graph_mesh(int devices, struct mesh *mesh) {
 
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
                 enum optimizer optimizer) {
-    *g = (struct graph){.whole = m, .cost = cost};
+    *g = (struct graph){.whole = m, .cost = cost, .members = mem_alloc(sizeof *g->members)};
     structure_find(m, &g->s);
     excerpt_make(m, &g->s, &g->x);
     structure_find(g->x.model, &g->xs);
@@ -405,6 +438,8 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
 
 void graph_release(struct graph *g) {
     memo_release(&g->loads, free);
+    arr_release(&g->members->groups);
+    free(g->members);
     free(g->plan.stage_of);
     free(g->stages[0].ops);
     free(g->stages[0].layouts);

@@ -74,6 +74,7 @@ struct graph {
     double norm_us;    /* of the gradient norm over all devices */
     bool norm_missing; /* the profile lacks it */
     struct memo loads;
+    struct members *members; /* scratch of graph_edge: who has to do with the edge */
 };
 
 /* devices: of the whole job. The model and the costs are borrowed. */

@@ -19,7 +19,7 @@ enum {
     MAX_STARTS = 6, /* improved with few hops, */
     SHALLOW_HOPS = 1,
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
-    FEW_SCORED = 10000,
+    FEW_SCORED = 25000, /* stages */
     DEEP_HOPS = 4,
     MANY_DEVICES = 32,
     SHAKES = 3,
@@ -447,6 +447,15 @@ static void score_start(struct search *s, struct candidate *c, struct option *be
     take_better(best, found, c, search_score(s, c));
 }
 
+/* Is the micro-batch split on every axis that a style leaves to it? If not, devices do the
+ * same work twice, and the style with one model axis more is the better start. */
+static bool splits_batch(const struct search *s, int n, int64_t micro_batch,
+                         struct style style) {
+    int devices = search_problem_of(s)->devices;
+    return search_splits_batch(devices / n, micro_batch, style) ||
+           search_splits_batch((devices + n - 1) / n, micro_batch, style);
+}
+
 /* The best uniform style of an even pipeline with n stages; where memory is limited, with
  * ZeRO or without. */
 static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
@@ -458,6 +467,7 @@ static bool best_start(struct search *s, int n, int64_t micro_batch, struct opti
         for (int v = 0; v < variants; v++) {
             struct style style = {j, ~0u, v & 1};
             if ((v & 1 && (!j || !search_has_sequence(s))) ||
+                (j < most && !splits_batch(s, n, micro_batch, style)) ||
                 !search_even(s, n, micro_batch, style, c))
                 continue;
             for (int k = 0; k < n; k++)
@@ -481,7 +491,8 @@ static bool is_depth(const struct search *s, int k) {
            search_problem_of(s)->devices % k == 0;
 }
 
-/* Of each depth with each micro-batch the best; sorted. */
+/* Of each depth with each micro-batch the best; sorted. Fewer micro-batches than stages leave
+ * more than half of the devices idle; smaller ones are better starts. */
 static struct option *list_starts(struct search *s, int64_t *n) {
     const struct search_problem *p = search_problem_of(s);
     ARR(struct option) starts = {0};
@@ -489,7 +500,8 @@ static struct option *list_starts(struct search *s, int64_t *n) {
     struct option o = {.c = candidate_make(s)};
     for (int k = 1; k <= search_max_stages(s); k++) {
         for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
-            if (!best_start(s, k, p->micro[i], &o, &scratch))
+            bool rests = i && p->batch / p->micro[i] < k;
+            if (rests || !best_start(s, k, p->micro[i], &o, &scratch))
                 continue;
             arr_push(&starts, o);
             o.c = candidate_make(s);
@@ -505,7 +517,7 @@ static struct option *list_starts(struct search *s, int64_t *n) {
 
 /* The i-th of those to improve: as many as were meant, or more where it is cheap. */
 static bool go_on(struct search *s, int64_t i, int64_t meant) {
-    return (i < meant || s->scored < FEW_SCORED) && !search_stopped(s);
+    return (i < meant || s->stages_scored < FEW_SCORED) && !search_stopped(s);
 }
 
 /* ---- the algorithm ------------------------------------------------------------------- */

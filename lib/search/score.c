@@ -25,7 +25,8 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
     return memo_mix(h, (uint64_t)(uintptr_t)st->layouts);
 }
 
-/* Layouts of ops in other stages do not matter. */
+/* The same for stages that are compiled to the same: layouts of ops in other stages do not
+ * matter. */
 static uint64_t identity_of(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
     uint64_t h = memo_mix((uint64_t)st->first << 32 | (uint64_t)st->end,
@@ -88,7 +89,6 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
         load_add(&sum.load, &again, 1);
     }
     const double *v = sum.load.v;
-    sum.identity = identity_of(s, st);
     sum.missing = v[LOAD_missing] > 0.5;
     sum.forward_us = v[LOAD_forward];
     sum.backward_us = v[LOAD_backward];
@@ -251,7 +251,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
         return;
     uint64_t hash = memo_mix((uint64_t)c->schedule, (uint64_t)c->micro_batch);
     for (int k = 0; k < w->n; k++)
-        hash = memo_mix(hash, w->sums[k]->identity);
+        hash = memo_mix(hash, identity_of(s, &c->stages[k]));
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
@@ -303,6 +303,7 @@ struct score search_score(struct search *s, const struct candidate *c) {
     search_trim(s);
     struct work w = work_begin(c);
     s->scored++;
+    s->stages_scored += c->n_stages;
     for (int k = 0; k < w.n; k++) {
         w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
         const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);

@@ -20,8 +20,6 @@
 #include "cost/estimate.h"
 #include "cost/simulate.h"
 
-enum { SEARCH_MAX_MICRO = 32 };
-
 struct search_problem {
     struct model *model;                  /* borrowed */
     const struct cost_provider *provider; /* borrowed */
@@ -30,7 +28,7 @@ struct search_problem {
     int devices;          /* used, all of them */
     int64_t memory_bytes; /* of one device; 0 = no limit */
     int64_t batch;
-    int64_t micro[SEARCH_MAX_MICRO]; /* micro-batches to consider, ascending */
+    const int64_t *micro; /* micro-batches to consider, ascending; borrowed */
     int n_micro;
     enum optimizer optimizer;
     int max_stages;       /* 0 = as many as devices */

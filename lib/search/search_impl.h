@@ -32,7 +32,6 @@ struct stage_sum {
     struct load load;
     double forward_us, backward_us, reduce_us, update_us;
     bool missing;
-    uint64_t identity; /* the same for stages that are compiled to the same */
 };
 
 struct kept {
@@ -85,7 +84,7 @@ struct search {
     int64_t reserve_bytes, refused_bytes;
     int refused_stage;
     double judge_s, last_judged_s; /* what judging takes; when it was last done */
-    int64_t scored;
+    int64_t scored, stages_scored; /* candidates, and their stages */
     double start_s, space;
     bool complete;
 };

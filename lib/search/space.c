@@ -304,6 +304,17 @@ void search_apply_style(struct search *s, struct search_stage *st, int64_t micro
     st->layouts = *slot;
 }
 
+bool search_splits_batch(int devices, int64_t micro_batch, struct style style) {
+    struct mesh mesh;
+    graph_mesh(devices, &mesh);
+    for (int a = 0; a < mesh.n_axes - style.model_axes; a++) {
+        if (micro_batch % mesh.size[a])
+            return false;
+        micro_batch /= mesh.size[a];
+    }
+    return true;
+}
+
 int search_next_distinct(const struct search *s, int op) {
     const struct structure *st = &s->graph.s;
     int r = st->run_of[op];

@@ -69,6 +69,8 @@ int search_mesh_axes(int devices);
 /* Lays the stage out; what does not divide stays whole. */
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style);
+/* Does the micro-batch divide on all axes that the style leaves to it? */
+bool search_splits_batch(int devices, int64_t micro_batch, struct style style);
 /* The style that a stage seems to have; good enough to lay it out again on other devices. */
 struct style search_style_of(const struct search *s, const struct search_stage *st);
 /* A lasting copy of layouts by node, the same for the same layouts. */

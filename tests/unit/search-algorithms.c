@@ -144,10 +144,9 @@ static bool problem_open(const struct space *sp, const struct machine *mc, const
     snprintf(cluster, sizeof cluster, "node:%d gpu:%d", sp->nodes, sp->per_node);
     if (cluster_read(&p->cluster, cluster, &err) < 0)
         return ok(false, "%s", err.msg);
-    while (p->n_micro < 4 && sp->micro[p->n_micro]) {
-        p->micro[p->n_micro] = sp->micro[p->n_micro];
+    p->micro = sp->micro;
+    while (p->n_micro < 4 && sp->micro[p->n_micro])
         p->n_micro++;
-    }
     p->model = model_load(sp->model, sp->set, &err);
     p->provider = p->model ? invent(p->model, mc, p, dir) : NULL;
     return ok(p->provider != NULL, "%s %s on %d x %d devices %s", sp->model, sp->set,
@@ -357,9 +356,12 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Time errs where two tensors pass a cut: the first leaves in the middle of a segment, and
- * the closed form takes segments whole. In large models that is little; where the links
- * are slow and the model of toy size, `most` of the time in 19 of 20. */
+/* Time errs by what passes between stages, and upwards: the closed form takes segments whole,
+ * though messages leave in their midst and are under way while others compute. Plans of one
+ * stage are off by 0.3 % at most. On the toy with slow links between nodes, where messages take
+ * as long as computing, plans of two, three and four stages are 2.4, 3.4 and 4.0 % too high on
+ * average. Its bound was 6 % while the simulator counted a message to several receivers once;
+ * each receiver's counts now, so there is more to err about. `most` holds in 19 of 20. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
                            double most, const char *dir) {
     struct search_problem p;
@@ -375,11 +377,11 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(t <= most && (!large || e->worst_time <= 0.03),
+    ok(t <= most && (!large || e->worst_time <= 0.025),
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
-    ok(large ? e->worst_memory <= 0.03 : b <= 0.08,
+    ok(large ? e->worst_memory <= 0.02 : b <= 0.08,
        "and estimated memory by %.2f %%, %.2f %%, %.2f %%", 100 * e->memories[e->n / 2],
        100 * b, 100 * e->worst_memory);
     ok(e->disagree <= (large ? e->n / 50 : e->n / 6),

@@ -1,5 +1,6 @@
 /* weft-search - finds the best plan for a model on a cluster and prints it. */
 #include "common/file.h"
+#include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
 #include "search/search.h"
@@ -61,24 +62,28 @@ static search_algorithm *find_algorithm(const char *name, struct err *err) {
     return NULL;
 }
 
+struct sizes {
+    ARR(int64_t) all;
+};
+
 /* "1,2,4", or the powers of two that divide the batch. */
-static int micro_batches(struct search_problem *p, struct err *err) {
-    if (!o.micro) {
-        for (int64_t b = 1; b <= p->batch && p->n_micro < SEARCH_MAX_MICRO; b *= 2)
-            if (p->batch % b == 0)
-                p->micro[p->n_micro++] = b;
-        return 0;
+static int micro_batches(const struct search_problem *p, struct sizes *out,
+                         struct err *err) {
+    for (int64_t b = 1, left = o.micro ? 0 : p->batch; left > 0; left /= 2, b *= 2) {
+        if (p->batch % b)
+            break;
+        arr_push(&out->all, b);
     }
-    for (const char *s = o.micro; *s;) {
+    for (const char *s = o.micro ? o.micro : ""; *s;) {
         char *end;
         long b = strtol(s, &end, 10);
-        if (end == s || (*end && *end != ',') || b < 1 || p->n_micro == SEARCH_MAX_MICRO)
+        if (end == s || (*end && *end != ',') || b < 1)
             return err_usage(
                 err, "--micro-batch: expected numbers such as 1,2,4, got \"%s\"", o.micro);
         if (p->batch % b)
             return err_usage(err, "--micro-batch: %ld does not divide the batch of %lld", b,
                              (long long)p->batch);
-        p->micro[p->n_micro++] = b;
+        arr_push(&out->all, b);
         s = *end ? end + 1 : end;
     }
     return 0;
@@ -117,7 +122,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     p->seed = (uint64_t)o.seed;
     p->profile = o.profile;
     *algorithm = find_algorithm(o.algorithm, err);
-    return *algorithm ? micro_batches(p, err) : -1;
+    return *algorithm ? 0 : -1;
 }
 
 static json_t *provenance(const struct search_problem *p, const struct search_result *r,
@@ -190,9 +195,14 @@ static int search(struct search_problem *p, search_algorithm *algorithm, struct 
 static int run(struct err *err) {
     struct search_problem p = {0};
     search_algorithm *algorithm = NULL;
-    if (check_options(&p, &algorithm, err) < 0)
-        return -1;
+    struct sizes micro = {{0}};
     int rc = -1;
+    if (check_options(&p, &algorithm, err) < 0 || micro_batches(&p, &micro, err) < 0) {
+        arr_release(&micro.all);
+        return -1;
+    }
+    p.micro = micro.all.p;
+    p.n_micro = (int)micro.all.n;
     struct cost_provider *provider =
         provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
     p.provider = provider;
@@ -203,6 +213,7 @@ static int run(struct err *err) {
     }
     model_destroy(p.model);
     provider_destroy(provider);
+    arr_release(&micro.all);
     return rc;
 }
 
