@@ -360,8 +360,9 @@ static int by_size(const void *a, const void *b) {
  * though messages leave in their midst and are under way while others compute. Plans of one
  * stage are off by 0.3 % at most. On the toy with slow links between nodes, where messages take
  * as long as computing, plans of two, three and four stages are 2.4, 3.4 and 4.0 % too high on
- * average. Its bound was 6 % while the simulator counted a message to several receivers once;
- * each receiver's counts now, so there is more to err about. `most` holds in 19 of 20. */
+ * average. (Its bound was 6 % while a message to several receivers was priced as one; now that each
+ * counts, messages are more of the time. That this alone moved it is likely, not proven.) `most`
+ * holds in 19 of 20. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
                            double most, const char *dir) {
     struct search_problem p;
