@@ -16,9 +16,10 @@ for overlap in false true; do
     jq -n --argjson o $overlap --arg set $set_ '{format: "weft-plan/1", model: "gpt:nano", set: $set,
         batch: 8, overlap: $o, stages: [{mesh: "dp:2", layout: {dp: "batch"}}]}' >$overlap.json
 done
-"$bin/weft-profile-op" -q --threads 1 --plan true.json -p p.db >/dev/null
+# Both hosts share this machine's memory: operators are timed with two ranks on it.
+"$bin/weft-profile-op" -q --threads 1 --ranks 2 --plan true.json -p p.db >/dev/null
 "$root/scripts/netns.sh" -r "$rate" "$bin/weft-profile-comm" -q --threads 1 -p "$dir/p.db" \
-    --min-bytes 1K --max-bytes 64M >/dev/null
+    --min-bytes 1M --max-bytes 64M --time 300ms >/dev/null
 seq 1 60000 >text
 for ((i = 0; i < rounds; i++)); do
     for overlap in false true; do
