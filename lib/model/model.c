@@ -49,6 +49,13 @@ bool op_is(const struct model_op *op, enum kind_flag flag) {
     return kind_of(op->kind)->flags & flag;
 }
 
+int model_first_loss(const struct model *m) {
+    int op = 0;
+    while (!op_is(&m->ops[op], KIND_LOSS))
+        op++;
+    return op;
+}
+
 int64_t model_param_count(const struct model *m) {
     int64_t n = 0;
     for (int i = 0; i < m->n_params; i++) {

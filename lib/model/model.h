@@ -149,6 +149,8 @@ int64_t extents_count(const struct extents *x); /* elements */
 /* Index of a dim in an op's space, by either name, or -1. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
+/* The first loss of the model; every model has one. */
+int model_first_loss(const struct model *m);
 
 int64_t model_param_count(const struct model *m);
 /* Floating point operations of one forward pass over `batch` samples in matrix products and

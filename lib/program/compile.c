@@ -155,20 +155,13 @@ static int check_sizes(const struct program *g, struct err *err) {
     return 0;
 }
 
-static int first_loss(const struct model *m) {
-    int op = 0;
-    while (!op_is(&m->ops[op], KIND_LOSS))
-        op++;
-    return op;
-}
-
 struct program *program_compile(const struct plan *plan, struct err *err) {
     struct program *g = mem_alloc(sizeof *g);
     g->plan = plan;
     g->n_stages = plan->n_stages;
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
     transfers_list(plan, &g->transfers, &g->n_transfers);
-    g->loss_terms = program_loss_terms(g, first_loss(plan->model));
+    g->loss_terms = program_loss_terms(g, model_first_loss(plan->model));
     for (int s = 0; s < g->n_stages; s++)
         compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
     transfers_place(g);

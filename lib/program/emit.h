@@ -109,6 +109,10 @@ void pass_overlap(struct emit *e);
 /* Lists every transfer of a plan: tensors, gradients, tied parameters. Those from one stage to
  * another stand in the order in which both ends go through them. */
 void transfers_list(const struct plan *plan, struct transfer **out, int *n);
+/* The transfer of a tensor or of a parameter (the other is -1), or of its gradient, between two
+ * stages; -1 if there is none. */
+int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
+                  int to);
 void transfer_link(struct program *g, struct transfer *t);
 /* Links all transfers; their staging stands behind everything else in the arenas. */
 void transfers_place(struct program *g);

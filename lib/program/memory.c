@@ -1,10 +1,10 @@
 /* The memory plan: which bytes of the arena each buffer has.
  *
  * Liveness first: a value lives from the instruction that writes it to the last that touches
- * it. An instruction may write over an operand that dies there, where its table entry says OVER. What is written in
- * the forward and read in the backward pass is an activation and has a place per micro-batch in
- * flight; the rest is temporary and shares one region, by best fit in the order of time. The
- * predictor and the executor read the numbers that are worked out here. */
+ * it. An instruction may write over an operand that dies there, where its table entry says OVER.
+ * What is written in the forward and read in the backward pass is an activation and has a place per
+ * micro-batch in flight; the rest is temporary and shares one region, by best fit in the order of
+ * time. The predictor and the executor read the numbers that are worked out here. */
 #include "program/emit.h"
 
 #include <stdlib.h>

@@ -3,17 +3,6 @@
 
 #include <stdlib.h>
 
-/* The transfer of this tensor (or its gradient) between two stages. */
-static int find_transfer(const struct emit *e, int tensor, bool gradient, int to) {
-    for (int i = 0; i < e->n_transfers; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (t->tensor == tensor && t->gradient == gradient && t->from == e->stage &&
-            t->to == to)
-            return i;
-    }
-    return -1;
-}
-
 static void emit_send(struct emit *e, int transfer, struct placement place, int buffer) {
     struct transfer *t = &e->transfers[transfer];
     struct instr *i = emit_instr(e, I_send);
@@ -65,7 +54,7 @@ static void send_gradient(struct emit *e, int tensor) {
     place = placement_resolve(e->mesh, &sizes, place);
     int buffer = gradient_combine(e, tensor, place);
     int home = e->plan->stage_of[e->m->tensors[tensor].producer];
-    emit_send(e, find_transfer(e, tensor, true, home), place, buffer);
+    emit_send(e, transfer_find(e, tensor, -1, true, e->stage, home), place, buffer);
 }
 
 /* The first op of this stage that reads a received tensor ends its backward pass. */

@@ -86,6 +86,17 @@ void transfers_list(const struct plan *plan, struct transfer **out, int *n) {
     *n = (int)l.all.n;
 }
 
+int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
+                  int to) {
+    for (int i = 0; i < e->n_transfers; i++) {
+        const struct transfer *t = &e->transfers[i];
+        if (t->tensor == tensor && t->param == param && t->gradient == gradient &&
+            t->from == from && t->to == to)
+            return i;
+    }
+    return -1;
+}
+
 const struct shape *transfer_shape(const struct program *g, const struct transfer *t) {
     const struct model *m = g->plan->model;
     return t->tensor >= 0 ? &m->tensors[t->tensor].shape : &m->params[t->param].shape;

@@ -11,16 +11,6 @@ static struct placement update_place(const struct emit *e, const struct param_in
     return e->st->zero ? placement_scatter(e->mesh, &sizes, p->place) : p->place;
 }
 
-static int find_param_transfer(const struct emit *e, int param, bool gradient, int from,
-                               int to) {
-    for (int i = 0; i < e->n_transfers; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (t->param == param && t->gradient == gradient && t->from == from && t->to == to)
-            return i;
-    }
-    return -1;
-}
-
 /* The sum of this stage's gradients of a parameter under `want`, or -1 if it has none. */
 static int sum_gradients(struct emit *e, int param, struct placement want) {
     const struct shape *s = &e->m->params[param].shape;
@@ -50,7 +40,7 @@ static void send_param(struct emit *e, int param, bool gradient, int to,
                        struct placement place, int buffer) {
     struct instr *i = param_instr(e, I_send, param, place);
     i->in.send.x = buffer;
-    i->transfer = find_param_transfer(e, param, gradient, e->stage, to);
+    i->transfer = transfer_find(e, -1, param, gradient, e->stage, to);
     if (i->transfer >= 0)
         e->transfers[i->transfer].from_place = place;
 }
@@ -61,7 +51,7 @@ static int recv_param(struct emit *e, int param, bool gradient, int from,
                              MEM_temporaries);
     struct instr *i = param_instr(e, I_recv, param, place);
     i->out.recv.y = buffer;
-    i->transfer = find_param_transfer(e, param, gradient, from, e->stage);
+    i->transfer = transfer_find(e, -1, param, gradient, from, e->stage);
     if (i->transfer >= 0)
         e->transfers[i->transfer].to_place = place;
     return buffer;

@@ -67,11 +67,7 @@ static struct placement arrival_place(const struct emit *e, const struct transfe
     int producer = e->m->tensors[t->tensor].producer;
     if (t->gradient)
         return gradient_place(e, producer, result_index(e, producer, t->tensor));
-    const struct model_op *reader = &e->m->ops[e->first_use[t->tensor]];
-    int k = 0;
-    while (reader->in[k] != t->tensor)
-        k++;
-    return operand_place(e, e->first_use[t->tensor], k);
+    return operand_place(e, t->reader, t->operand);
 }
 
 /* The message lands under the placement that its first reader wants; both ends learn it from the

@@ -18,9 +18,7 @@ static int open_data(struct data **data, const struct model *m, const struct run
                              .valid_source = o->valid_data,
                              .seed = o->seed.value,
                              .validation = o->valid_data ? 0 : o->set.validation};
-    int loss = 0;
-    while (!op_is(&m->ops[loss], KIND_LOSS))
-        loss++;
+    int loss = model_first_loss(m);
     const struct shape *logits = &m->tensors[m->ops[loss].in[0]].shape;
     int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
     for (int i = 0; i < m->n_tensors; i++) {
