@@ -24,22 +24,19 @@ void streams_reset(struct streams *s) {
 
 static double operands_ready(const struct streams *s, const struct instr *i) {
     double t = 0;
-    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
-        if (b >= 0 && s->epoch[b] == s->now && s->ready[b] > t)
-            t = s->ready[b];
-    }
+    int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
+    for (int k = 0; k < n; k++)
+        if (s->epoch[b[k]] == s->now && s->ready[b[k]] > t)
+            t = s->ready[b[k]];
     return t;
 }
 
 /* A collective's operands are not to be touched until it ends, whether read or written. */
 static void hold_operands(struct streams *s, const struct instr *i, double until) {
-    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
-        if (b >= 0) {
-            s->ready[b] = until;
-            s->epoch[b] = s->now;
-        }
+    int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
+    for (int k = 0; k < n; k++) {
+        s->ready[b[k]] = until;
+        s->epoch[b[k]] = s->now;
     }
 }
 

@@ -18,13 +18,14 @@ const char *kernel_blas_name(void) {
     return "reference";
 }
 
-struct matrix {
+/* op(B), by its strides. */
+struct operand {
     const float *p;
-    int64_t row, col; /* strides of op(matrix) */
+    int64_t row, col;
 };
 
 static void product_row(int64_t n, int64_t k, const float *a, int64_t a_step,
-                        struct matrix b, float beta, float *c) {
+                        struct operand b, float beta, float *c) {
     for (int64_t j = 0; j < n; j++)
         c[j] = beta == 0 ? 0 : beta * c[j];
     if (b.col == 1) {
@@ -45,7 +46,7 @@ void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const f
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                       int64_t ldc) {
     const int64_t a_row = ta ? 1 : lda, a_step = ta ? lda : 1;
-    const struct matrix op_b = {b, tb ? 1 : ldb, tb ? ldb : 1};
+    const struct operand op_b = {b, tb ? 1 : ldb, tb ? ldb : 1};
     KERNEL_SPLIT(m, 1, m * n * k / 8, {
         for (int64_t i = first; i < end; i++)
             product_row(n, k, a + i * a_row, a_step, op_b, beta, c + i * ldc);

@@ -122,7 +122,7 @@ struct instr_key instr_key(enum opcode code, const union instr_n *n) {
 }
 
 bool instr_key_equal(const struct instr_key *a, const struct instr_key *b) {
-    return a->code == b->code && !memcmp(&a->n, &b->n, sizeof a->n);
+    return a->code == b->code && !memcmp(a->n.v, b->n.v, sizeof a->n.v);
 }
 
 uint64_t instr_key_hash(const struct instr_key *k) {

@@ -25,6 +25,7 @@ enum opcode {
 };
 
 enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 5, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
  * (-1 = absent); X_src and X_dst, the same as addresses, for kernels. `none` keeps the structs of
@@ -129,6 +130,25 @@ struct instr {
 
 /* An instruction with no operands that is about nothing. */
 struct instr instr_init(enum opcode code);
+
+/* Lists the buffers that an instruction touches, operands before results, each once. Returns how
+ * many:
+ *
+ *     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
+ *     for (int k = 0; k < n; k++) ... b[k] ...
+ */
+static inline int instr_buffers(const struct instr *i, int out[INSTR_MAX_BUFFERS]) {
+    int n = 0;
+    for (int k = 0; k < INSTR_MAX_BUFFERS; k++) {
+        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
+        bool listed = b < 0;
+        for (int j = 0; j < n && !listed; j++)
+            listed = out[j] == b;
+        if (!listed)
+            out[n++] = b;
+    }
+    return n;
+}
 
 /* ---- what is known of an opcode ----------------------------------------------------------- */
 

@@ -37,13 +37,9 @@ static void touch(struct buffer *b, int at) {
 
 static void find_lifetimes(struct emit *e) {
     for (int64_t i = 0; i < e->instrs.n; i++) {
-        const struct instr *ins = &e->instrs.p[i];
-        for (int k = 0; k < INSTR_MAX_IN; k++)
-            if (ins->in.v[k] >= 0)
-                touch(&e->buffers.p[ins->in.v[k]], (int)i);
-        for (int k = 0; k < INSTR_MAX_OUT; k++)
-            if (ins->out.v[k] >= 0)
-                touch(&e->buffers.p[ins->out.v[k]], (int)i);
+        int b[INSTR_MAX_BUFFERS], n = instr_buffers(&e->instrs.p[i], b);
+        for (int k = 0; k < n; k++)
+            touch(&e->buffers.p[b[k]], (int)i);
     }
 }
 
@@ -153,19 +149,10 @@ static void place_at(struct emit *e, struct heap *h, int at) {
         if (b && b->mem == MEM_temporaries && b->first == at)
             b->offset = heap_take(h, buffer_bytes(b));
     }
-    int seen[INSTR_MAX_IN + INSTR_MAX_OUT], n = 0;
-    for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-        int id = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
-        if (id < 0 || bufs[id].mem != MEM_temporaries || bufs[id].last != at)
-            continue;
-        bool again = false;
-        for (int j = 0; j < n; j++)
-            again |= seen[j] == id;
-        if (!again) {
-            heap_give(h, bufs[id].offset);
-            seen[n++] = id;
-        }
-    }
+    int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
+    for (int k = 0; k < n; k++)
+        if (bufs[b[k]].mem == MEM_temporaries && bufs[b[k]].last == at)
+            heap_give(h, bufs[b[k]].offset);
 }
 
 /* Consecutive all-reduces of gradients that lie side by side become one. */

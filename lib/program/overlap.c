@@ -23,11 +23,9 @@ static bool meet(struct bytes a, struct bytes b) {
 }
 
 static bool touches(const struct emit *e, const struct instr *ins, struct bytes what) {
-    for (int k = 0; k < INSTR_MAX_IN; k++)
-        if (ins->in.v[k] >= 0 && meet(bytes_of(e, ins->in.v[k]), what))
-            return true;
-    for (int k = 0; k < INSTR_MAX_OUT; k++)
-        if (ins->out.v[k] >= 0 && meet(bytes_of(e, ins->out.v[k]), what))
+    int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
+    for (int k = 0; k < n; k++)
+        if (meet(bytes_of(e, b[k]), what))
             return true;
     return false;
 }

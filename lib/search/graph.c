@@ -101,15 +101,15 @@ static void count_update_memory(const struct stage_program *sp, struct load *l) 
     int64_t *held = mem_array((size_t)n + 1, sizeof *held);
     while (norm < sp->n_instrs && sp->instrs[norm].code != I_norm)
         norm++;
-    for (int i = from; i < sp->n_instrs; i++)
-        for (int k = 0; k < INSTR_MAX_IN + INSTR_MAX_OUT; k++) {
-            const struct instr *ins = &sp->instrs[i];
-            int b = k < INSTR_MAX_IN ? ins->in.v[k] : ins->out.v[k - INSTR_MAX_IN];
-            if (b < 0 || sp->buffers[b].mem != MEM_temporaries)
+    for (int i = from; i < sp->n_instrs; i++) {
+        int b[INSTR_MAX_BUFFERS], touched = instr_buffers(&sp->instrs[i], b);
+        for (int k = 0; k < touched; k++) {
+            if (sp->buffers[b[k]].mem != MEM_temporaries)
                 continue;
-            first[b] = first[b] ? first[b] : i;
-            last[b] = i;
+            first[b[k]] = first[b[k]] ? first[b[k]] : i;
+            last[b[k]] = i;
         }
+    }
     for (int b = 0; b < sp->n_buffers; b++) {
         int64_t bytes = buffer_bytes(&sp->buffers[b]);
         if (first[b] && first[b] < norm && last[b] > norm)

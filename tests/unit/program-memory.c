@@ -199,13 +199,13 @@ struct life {
     int first, last;
 };
 
-static void note(struct life *lives, const int *ids, int n, int at) {
-    for (int k = 0; k < n; k++)
-        if (ids[k] >= 0) {
-            struct life *l = &lives[ids[k]];
-            l->first = l->first < 0 ? at : l->first;
-            l->last = at;
-        }
+static void note(struct life *lives, const struct instr *i, int at) {
+    int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
+    for (int k = 0; k < n; k++) {
+        struct life *l = &lives[b[k]];
+        l->first = l->first < 0 ? at : l->first;
+        l->last = at;
+    }
 }
 
 /* When each buffer is written first and touched last while these segments run one after another. */
@@ -216,8 +216,7 @@ static void find_lives(const struct stage_program *sp, const enum segment *segme
         lives[b] = (struct life){-1, -1};
     for (int s = 0; s < n; s++)
         FOR_SEGMENT(sp, segments[s], i) {
-            note(lives, i->in.v, INSTR_MAX_IN, at);
-            note(lives, i->out.v, INSTR_MAX_OUT, at++);
+            note(lives, i, at++);
         }
 }
 
