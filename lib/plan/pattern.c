@@ -1,3 +1,4 @@
+/* Patterns of op names: see plan.h. */
 #include "plan/plan.h"
 
 #include <ctype.h>
@@ -57,9 +58,11 @@ static bool component_match(const char *p, size_t pn, const char *s, size_t sn) 
     return glob(p, p + pn, s, s + sn);
 }
 
-bool pattern_match(const char *pattern, const char *name) {
-    for (;;) {
+/* decided: how much of the name was looked at, with the dot or the end behind it. */
+static bool match(const char *pattern, const char *name, size_t *decided) {
+    for (const char *begin = name;;) {
         size_t pn = strcspn(pattern, "."), sn = strcspn(name, ".");
+        *decided = (size_t)(name - begin) + sn + 1;
         if (!component_match(pattern, pn, name, sn))
             return false;
         if (!pattern[pn])
@@ -69,6 +72,14 @@ bool pattern_match(const char *pattern, const char *name) {
         pattern += pn + 1;
         name += sn + 1;
     }
+}
+
+bool pattern_covers(struct pattern *p, const char *name) {
+    if (!p->last || strncmp(name, p->last, p->decided) != 0) {
+        p->covers = match(p->text, name, &p->decided);
+        p->last = name;
+    }
+    return p->covers;
 }
 
 bool pattern_valid(const char *pattern) {

@@ -75,9 +75,18 @@ int plan_write(const struct plan *p, const char *path, struct err *err);
 
 int64_t plan_micro_batches(const struct plan *p);
 
-/* Does `pattern` cover the op `name`? Components are separated by dots; "*" matches any text
- * inside one, "0-3,7" a set of numbers; a pattern that ends early covers all below. */
-bool pattern_match(const char *pattern, const char *name);
+/* A pattern of op names. Components are separated by dots; "*" matches any text inside one, "0-3,7"
+ * a set of numbers; a pattern that ends early covers all below. */
+struct pattern {
+    const char *text;
+    /* The last answer, and how many bytes of that name led to it. */
+    const char *last;
+    size_t decided;
+    bool covers;
+};
+/* Does it cover the op `name`, which must live as long as the pattern? Names that begin alike are
+ * asked one after the other, and most answered by the one before. */
+bool pattern_covers(struct pattern *p, const char *name);
 /* Syntax check: no empty components, well-formed sets. */
 bool pattern_valid(const char *pattern);
 

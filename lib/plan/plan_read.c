@@ -78,12 +78,11 @@ static int cover(const struct model *m, const int *ops, int n, const json_t *v,
             return err_input(err,
                              "%s%s: expected op names or patterns such as \"layer.0-3.*\"",
                              key, at);
+        struct pattern p = {.text = pattern};
         bool used = false;
-        for (int i = 0; i < n; i++) {
-            if (!pattern_match(pattern, m->ops[ops ? ops[i] : i].name))
-                continue;
-            used = covered[i] = true;
-        }
+        for (int i = 0; i < n; i++)
+            if (pattern_covers(&p, m->ops[ops ? ops[i] : i].name))
+                used = covered[i] = true;
         if (!used)
             return err_input(err, "%s%s: \"%.64s\" covers no op of %s", key, at, pattern,
                              whole);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Scale of planning: GPT with 1,024 layers on 64 stages of 16 devices, 4,096 micro-batches.
 #   tests/bench/plan-scale.sh [BUILD_DIR]
-# Prints how long weft-predict takes as a whole process, and its peak memory. Aim: 1 s, 300 MB.
+# Prints how long weft-predict takes as a whole process, and its peak memory. Aim: 0.2 s, 40 MB.
 set -eu
 build=${1:-build/gcc}
 dir=$(mktemp -d)
