@@ -40,13 +40,14 @@ CPU_FUNCTION(bias_dw) {
 }
 
 CPU_FUNCTION(layernorm) {
-    kernel_layernorm(n->rows, n->n, in->x, in->gamma, in->beta, a->eps, out->y, out->stat);
+    kernel_layernorm(n->rows, n->n, n->parts, in->moments, in->x, in->gamma, in->beta,
+                     a->eps, out->y, out->stat);
 }
 
 CPU_FUNCTION(layernorm_bwd) {
     (void)a;
-    kernel_layernorm_bwd(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->dx,
-                         out->dgamma, out->dbeta);
+    kernel_layernorm_bwd(n->rows, n->n, n->total, in->sums, in->x, in->gamma, in->stat,
+                         in->dy, out->dx, out->dgamma, out->dbeta);
 }
 
 CPU_FUNCTION(layernorm_moments) {
@@ -54,20 +55,9 @@ CPU_FUNCTION(layernorm_moments) {
     kernel_layernorm_moments(n->rows, n->n, in->x, out->part);
 }
 
-CPU_FUNCTION(layernorm_apply) {
-    kernel_layernorm_apply(n->rows, n->n, n->parts, in->moments, in->x, in->gamma, in->beta,
-                           a->eps, out->y, out->stat);
-}
-
 CPU_FUNCTION(layernorm_bwd_sums) {
     (void)a;
     kernel_layernorm_bwd_sums(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->sums);
-}
-
-CPU_FUNCTION(layernorm_bwd_apply) {
-    (void)a;
-    kernel_layernorm_bwd_apply(n->rows, n->n, n->total, in->sums, in->x, in->gamma,
-                               in->stat, in->dy, out->dx, out->dgamma, out->dbeta);
 }
 
 /* q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */

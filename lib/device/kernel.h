@@ -64,27 +64,23 @@ void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y);
 void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
                    float *dx);
 
-/* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward. */
-void kernel_layernorm(int64_t rows, int64_t n, const float *x, const float *gamma,
-                      const float *beta, float eps, float *y, float *stat);
-/* dx may be dy; dgamma += , dbeta += . */
-void kernel_layernorm_bwd(int64_t rows, int64_t n, const float *x, const float *gamma,
-                          const float *stat, const float *dy, float *dx, float *dgamma,
-                          float *dbeta);
-/* The same with the last dimension split over `parts` ranks, n local, total = parts*n.
+/* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward.
+ * Split over `parts` ranks, n columns local, total = parts * n:
  * 1. moments: part[rows,2] = (local mean, local sum of squared deviations)
- * 2. all-gather of part -> parts[parts, rows, 2]
- * 3. apply: combines the moments (Chan, Golub, LeVeque 1979), writes y and stat. */
+ * 2. all-gather of part -> moments[parts, rows, 2]
+ * 3. the norm itself, which combines them (Chan, Golub, LeVeque 1979).
+ * moments is NULL where rows are whole (parts = 1). */
 void kernel_layernorm_moments(int64_t rows, int64_t n, const float *x, float *part);
-void kernel_layernorm_apply(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                            const float *x, const float *gamma, const float *beta,
-                            float eps, float *y, float *stat);
-/* Backward: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat); all-reduce; then dx. */
+void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
+                      const float *x, const float *gamma, const float *beta, float eps,
+                      float *y, float *stat);
+/* Backward, split: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat), then an all-reduce, then
+ * the gradients. Whole: sums is NULL, total = n. dx may be dy; dgamma +=, dbeta +=. */
 void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const float *gamma,
                                const float *stat, const float *dy, float *sums);
-void kernel_layernorm_bwd_apply(int64_t rows, int64_t n, int64_t total, const float *sums,
-                                const float *x, const float *gamma, const float *stat,
-                                const float *dy, float *dx, float *dgamma, float *dbeta);
+void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
+                          const float *x, const float *gamma, const float *stat,
+                          const float *dy, float *dx, float *dgamma, float *dbeta);
 
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each

@@ -55,24 +55,6 @@ static void write_row(int64_t n, const float *x, const float *gamma, const float
     }
 }
 
-static void layernorm_rows(int64_t rows, int64_t n, const float *x, const float *gamma,
-                           const float *beta, float eps, float *y, float *stat) {
-    for (int64_t i = 0; i < rows; i++, x += n, y += n) {
-        float mean = row_sum(n, x) / (float)n;
-        float rstd = 1.0f / sqrtf(row_deviation(n, x, mean) / (float)n + eps);
-        stat[2 * i] = mean;
-        stat[2 * i + 1] = rstd;
-        write_row(n, x, gamma, beta, mean, rstd, y);
-    }
-}
-
-void kernel_layernorm(int64_t rows, int64_t n, const float *x, const float *gamma,
-                      const float *beta, float eps, float *y, float *stat) {
-    KERNEL_SPLIT(rows, 1, rows * n,
-                 layernorm_rows(end - first, n, x + first * n, gamma, beta, eps,
-                                y + first * n, stat + 2 * first));
-}
-
 static void moments_rows(int64_t rows, int64_t n, const float *x, float *part) {
     for (int64_t i = 0; i < rows; i++) {
         float mean = row_sum(n, x + i * n) / (float)n;
@@ -101,12 +83,21 @@ static void combine_moments(int64_t rows, int64_t n, int64_t parts, const float 
     stat[1] = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
 }
 
-void kernel_layernorm_apply(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                            const float *x, const float *gamma, const float *beta,
-                            float eps, float *y, float *stat) {
+static void own_moments(int64_t n, const float *x, float eps, float *stat) {
+    float mean = row_sum(n, x) / (float)n;
+    stat[0] = mean;
+    stat[1] = 1.0f / sqrtf(row_deviation(n, x, mean) / (float)n + eps);
+}
+
+void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
+                      const float *x, const float *gamma, const float *beta, float eps,
+                      float *y, float *stat) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
-            combine_moments(rows, n, parts, moments, eps, i, stat + 2 * i);
+            if (moments)
+                combine_moments(rows, n, parts, moments, eps, i, stat + 2 * i);
+            else
+                own_moments(n, x + i * n, eps, stat + 2 * i);
             write_row(n, x + i * n, gamma, beta, stat[2 * i], stat[2 * i + 1], y + i * n);
         }
     });
@@ -234,16 +225,9 @@ static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma, float *d
         }
 }
 
-void kernel_layernorm_bwd(int64_t rows, int64_t n, const float *x, const float *gamma,
-                          const float *stat, const float *dy, float *dx, float *dgamma,
-                          float *dbeta) {
-    const struct bwd b = {n, 1.0f / (float)n, x, gamma, stat, dy, NULL, dx};
-    bwd_split(&b, rows, dgamma, dbeta);
-}
-
-void kernel_layernorm_bwd_apply(int64_t rows, int64_t n, int64_t total, const float *sums,
-                                const float *x, const float *gamma, const float *stat,
-                                const float *dy, float *dx, float *dgamma, float *dbeta) {
+void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
+                          const float *x, const float *gamma, const float *stat,
+                          const float *dy, float *dx, float *dgamma, float *dbeta) {
     const struct bwd b = {n, 1.0f / (float)total, x, gamma, stat, dy, sums, dx};
     bwd_split(&b, rows, dgamma, dbeta);
 }

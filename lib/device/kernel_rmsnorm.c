@@ -54,12 +54,6 @@ static void forward_rows(int64_t first, int64_t end, int64_t n, int64_t total,
     }
 }
 
-CPU_FUNCTION(rmsnorm) {
-    KERNEL_SPLIT(n->rows, 1, n->rows * n->n,
-                 forward_rows(first, end, n->n, n->n, in->x, in->gamma, NULL, a->eps,
-                              out->y, out->stat));
-}
-
 CPU_FUNCTION(rmsnorm_squares) {
     const float *x = in->x;
     float *squares = out->squares;
@@ -70,7 +64,7 @@ CPU_FUNCTION(rmsnorm_squares) {
     });
 }
 
-CPU_FUNCTION(rmsnorm_apply) {
+CPU_FUNCTION(rmsnorm) {
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n,
                  forward_rows(first, end, n->n, n->total, in->x, in->gamma, in->squares,
                               a->eps, out->y, out->stat));
@@ -129,12 +123,6 @@ static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma) {
             dgamma[j] += kernel_scratch(t)[j];
 }
 
-CPU_FUNCTION(rmsnorm_bwd) {
-    const struct bwd b = {n->n, n->n, in->x, in->gamma, in->stat, in->dy, NULL, out->dx};
-    (void)a;
-    bwd_split(&b, n->rows, out->dgamma);
-}
-
 CPU_FUNCTION(rmsnorm_bwd_sums) {
     const float *x = in->x, *dy = in->dy;
     float *sums = out->sums;
@@ -145,7 +133,7 @@ CPU_FUNCTION(rmsnorm_bwd_sums) {
     });
 }
 
-CPU_FUNCTION(rmsnorm_bwd_apply) {
+CPU_FUNCTION(rmsnorm_bwd) {
     const struct bwd b = {n->n,     n->total, in->x,    in->gamma,
                           in->stat, in->dy,   in->sums, out->dx};
     (void)a;

@@ -7,41 +7,37 @@ static void sum_up(struct emit *e, int op, int sums) {
                     lower_role(e, op, ROLE_parallel));
 }
 
-static void forward_split(struct emit *e, int op, int x, int gamma, int y, int stat) {
-    int64_t n = lower_role(e, op, ROLE_coupled), rows = lower_role(e, op, ROLE_parallel);
+/* Columns of a row on all ranks together. */
+static int64_t total_columns(const struct emit *e, int op) {
+    return lower_role(e, op, ROLE_coupled) *
+           mesh_group_size(e->mesh, lower_axes(e, op, ROLE_coupled));
+}
+
+static int reduced_squares(struct emit *e, int op, int x) {
+    int64_t rows = lower_role(e, op, ROLE_parallel);
     int squares = lower_scratch(e, rows);
     struct instr *i = emit_instr(e, I_rmsnorm_squares);
     i->in.rmsnorm_squares.x = x;
     i->out.rmsnorm_squares.squares = squares;
-    i->n.rmsnorm_squares = (struct rmsnorm_squares_n){.rows = rows, .n = n};
+    i->n.rmsnorm_squares =
+        (struct rmsnorm_squares_n){.rows = rows, .n = lower_role(e, op, ROLE_coupled)};
     sum_up(e, op, squares);
-    i = emit_instr(e, I_rmsnorm_apply);
-    i->in.rmsnorm_apply.x = x;
-    i->in.rmsnorm_apply.gamma = gamma;
-    i->in.rmsnorm_apply.squares = squares;
-    i->out.rmsnorm_apply.y = y;
-    i->out.rmsnorm_apply.stat = stat;
-    i->n.rmsnorm_apply = (struct rmsnorm_apply_n){
-        .rows = rows,
-        .n = n,
-        .total = n * mesh_group_size(e->mesh, lower_axes(e, op, ROLE_coupled))};
+    return squares;
 }
 
 static void forward(struct emit *e, int op) {
     int64_t n = lower_role(e, op, ROLE_coupled), rows = lower_role(e, op, ROLE_parallel);
     int x = lower_operand(e, op, 0), gamma = lower_param(e, op, 0);
     int y = lower_result(e, op, 0), stat = lower_scratch(e, rows);
-    lower_keep(e, op, stat);
-    if (lower_axes(e, op, ROLE_coupled)) {
-        forward_split(e, op, x, gamma, y, stat);
-        return;
-    }
+    int squares = lower_axes(e, op, ROLE_coupled) ? reduced_squares(e, op, x) : -1;
     struct instr *i = emit_instr(e, I_rmsnorm);
     i->in.rmsnorm.x = x;
     i->in.rmsnorm.gamma = gamma;
+    i->in.rmsnorm.squares = squares;
     i->out.rmsnorm.y = y;
     i->out.rmsnorm.stat = stat;
-    i->n.rmsnorm = (struct rmsnorm_n){.rows = rows, .n = n};
+    i->n.rmsnorm = (struct rmsnorm_n){.rows = rows, .n = n, .total = total_columns(e, op)};
+    lower_keep(e, op, stat);
 }
 
 /* The sum of x gamma dy over the local columns, added up over the group. */
@@ -65,27 +61,16 @@ static void backward(struct emit *e, int op, const int *dy) {
     int x = lower_operand(e, op, 0), gamma = lower_param(e, op, 0), stat = aux_get(e, op);
     int sums = axes ? reduced_sums(e, op, x, gamma, dy[0]) : -1;
     int dgamma = lower_grad(e, op, 0), dx = lower_gradient(e, op, 0);
-    if (axes) {
-        struct instr *i = emit_instr(e, I_rmsnorm_bwd_apply);
-        i->in.rmsnorm_bwd_apply.x = x;
-        i->in.rmsnorm_bwd_apply.gamma = gamma;
-        i->in.rmsnorm_bwd_apply.stat = stat;
-        i->in.rmsnorm_bwd_apply.dy = dy[0];
-        i->in.rmsnorm_bwd_apply.sums = sums;
-        i->out.rmsnorm_bwd_apply.dx = dx;
-        i->out.rmsnorm_bwd_apply.dgamma = dgamma;
-        i->n.rmsnorm_bwd_apply = (struct rmsnorm_bwd_apply_n){
-            .rows = rows, .n = n, .total = n * mesh_group_size(e->mesh, axes)};
-    } else {
-        struct instr *i = emit_instr(e, I_rmsnorm_bwd);
-        i->in.rmsnorm_bwd.x = x;
-        i->in.rmsnorm_bwd.gamma = gamma;
-        i->in.rmsnorm_bwd.stat = stat;
-        i->in.rmsnorm_bwd.dy = dy[0];
-        i->out.rmsnorm_bwd.dx = dx;
-        i->out.rmsnorm_bwd.dgamma = dgamma;
-        i->n.rmsnorm_bwd = (struct rmsnorm_bwd_n){.rows = rows, .n = n};
-    }
+    struct instr *i = emit_instr(e, I_rmsnorm_bwd);
+    i->in.rmsnorm_bwd.x = x;
+    i->in.rmsnorm_bwd.gamma = gamma;
+    i->in.rmsnorm_bwd.stat = stat;
+    i->in.rmsnorm_bwd.dy = dy[0];
+    i->in.rmsnorm_bwd.sums = sums;
+    i->out.rmsnorm_bwd.dx = dx;
+    i->out.rmsnorm_bwd.dgamma = dgamma;
+    i->n.rmsnorm_bwd =
+        (struct rmsnorm_bwd_n){.rows = rows, .n = n, .total = total_columns(e, op)};
 }
 
 const struct lowering lower_rmsnorm = {forward, backward};

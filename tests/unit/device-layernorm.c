@@ -77,8 +77,8 @@ static void check_whole(int64_t rows, int64_t n) {
     struct data d = make(rows, n);
     float *y = floats(rows * n), *stat = floats(2 * rows), *dx = copy(rows * n, d.dy);
     float *dgamma = copy(n, d.dgamma0), *dbeta = copy(n, d.dbeta0);
-    kernel_layernorm(rows, n, d.x, d.gamma, d.beta, EPS, y, stat);
-    kernel_layernorm_bwd(rows, n, d.x, d.gamma, stat, dx, dx, dgamma, dbeta);
+    kernel_layernorm(rows, n, 1, NULL, d.x, d.gamma, d.beta, EPS, y, stat);
+    kernel_layernorm_bwd(rows, n, n, NULL, d.x, d.gamma, stat, dx, dx, dgamma, dbeta);
     report(&d, "whole", y, dx, dgamma, dbeta);
     free(y), free(stat), free(dx), free(dgamma), free(dbeta);
     release(&d);
@@ -114,8 +114,8 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
     for (int64_t p = 0; p < parts; p++) {
         float *x = columns(rows, n, parts, p, d.x), *dy = columns(rows, n, parts, p, d.dy);
         float *out = floats(rows * w);
-        kernel_layernorm_apply(rows, w, parts, moments, x, d.gamma + p * w, d.beta + p * w,
-                               EPS, out, stat);
+        kernel_layernorm(rows, w, parts, moments, x, d.gamma + p * w, d.beta + p * w, EPS,
+                         out, stat);
         put_columns(rows, n, parts, p, out, y);
         kernel_layernorm_bwd_sums(rows, w, x, d.gamma + p * w, stat, dy, one);
         for (int64_t i = 0; i < 2 * rows; i++)
@@ -124,8 +124,8 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
     }
     for (int64_t p = 0; p < parts; p++) {
         float *x = columns(rows, n, parts, p, d.x), *dy = columns(rows, n, parts, p, d.dy);
-        kernel_layernorm_bwd_apply(rows, w, n, sums, x, d.gamma + p * w, stat, dy, dy,
-                                   dgamma + p * w, dbeta + p * w);
+        kernel_layernorm_bwd(rows, w, n, sums, x, d.gamma + p * w, stat, dy, dy,
+                             dgamma + p * w, dbeta + p * w);
         put_columns(rows, n, parts, p, dy, dx);
         free(x), free(dy);
     }
@@ -154,10 +154,10 @@ static void test_row_blocks(void) {
     enum { ROWS = 90, N = 70, HALF = 37 };
     struct data d = make(ROWS, N);
     float *y = floats(ROWS * N), *z = floats(ROWS * N), *stat = floats(2 * ROWS);
-    kernel_layernorm(ROWS, N, d.x, d.gamma, d.beta, EPS, y, stat);
-    kernel_layernorm(HALF, N, d.x, d.gamma, d.beta, EPS, z, stat);
-    kernel_layernorm(ROWS - HALF, N, d.x + HALF * N, d.gamma, d.beta, EPS, z + HALF * N,
-                     stat);
+    kernel_layernorm(ROWS, N, 1, NULL, d.x, d.gamma, d.beta, EPS, y, stat);
+    kernel_layernorm(HALF, N, 1, NULL, d.x, d.gamma, d.beta, EPS, z, stat);
+    kernel_layernorm(ROWS - HALF, N, 1, NULL, d.x + HALF * N, d.gamma, d.beta, EPS,
+                     z + HALF * N, stat);
     ok(same(ROWS * N, y, z), "blocks of rows: the same bits");
     free(y), free(z), free(stat);
     release(&d);
@@ -175,7 +175,7 @@ static void test_cancellation(void) {
     }
     for (int j = 0; j < N; j++)
         var += (x[j] - mean) * (x[j] - mean) / N;
-    kernel_layernorm(1, N, x, one, zero, EPS, y, stat);
+    kernel_layernorm(1, N, 1, NULL, x, one, zero, EPS, y, stat);
     ok(fabs(stat[1] * sqrt(var + EPS) - 1) < 1e-5,
        "mean 10000, deviation 1: 1/std %g for %g", stat[1], 1 / sqrt(var + EPS));
     free(x), free(one), free(zero), free(y);

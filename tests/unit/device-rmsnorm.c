@@ -44,11 +44,12 @@ static void drop(struct test *t) {
 
 static void run_whole(struct test *t) {
     struct device_args args = {.eps = (float)eps};
-    union instr_n n = {.rmsnorm = {.rows = t->rows, .n = t->n}};
+    union instr_n n = {.rmsnorm = {.rows = t->rows, .n = t->n, .total = t->n}};
     union instr_src in = {.rmsnorm = {.x = t->x, .gamma = t->gamma}};
     union instr_dst out = {.rmsnorm = {.y = t->y, .stat = t->stat}};
     cpu_exec(I_rmsnorm, &n, &in, &out, &args);
-    in.rmsnorm_bwd = (struct rmsnorm_bwd_src){t->x, t->gamma, t->stat, t->dy, NULL};
+    in.rmsnorm_bwd = (struct rmsnorm_bwd_src){
+        .x = t->x, .gamma = t->gamma, .stat = t->stat, .dy = t->dy};
     out.rmsnorm_bwd = (struct rmsnorm_bwd_dst){t->dx, t->dgamma, NULL};
     cpu_exec(I_rmsnorm_bwd, &n, &in, &out, &args);
 }
@@ -103,7 +104,7 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
     struct test t = make(rows, n * parts);
     float *squares = floats(rows), *sums = floats(rows), *part = floats(rows);
     struct device_args args = {.eps = (float)eps};
-    union instr_n shape = {.rmsnorm_apply = {.rows = rows, .n = n, .total = n * parts}};
+    union instr_n shape = {.rmsnorm = {.rows = rows, .n = n, .total = n * parts}};
     double worst = 0;
     run_whole(&t);
     kernel_fill(rows, 0, squares), kernel_fill(rows, 0, sums);
@@ -126,15 +127,14 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
         float *y = floats(rows * n), *dgamma = noise(n * parts, 1, 4);
         float *y_want = columns(t.y, rows, n * parts, p * n, n);
         float *dx_want = columns(t.dx, rows, n * parts, p * n, n);
-        union instr_src in = {.rmsnorm_apply = {x, t.gamma + p * n, squares, NULL}};
-        union instr_dst out = {.rmsnorm_apply = {y, part, NULL}};
-        cpu_exec(I_rmsnorm_apply, &shape, &in, &out, &args);
+        union instr_src in = {.rmsnorm = {x, t.gamma + p * n, squares, NULL}};
+        union instr_dst out = {.rmsnorm = {y, part, NULL}};
+        cpu_exec(I_rmsnorm, &shape, &in, &out, &args);
         for (int64_t i = 0; i < rows * n; i++)
             worst = fmax(worst, fabs(y[i] - y_want[i]));
-        in.rmsnorm_bwd_apply =
-            (struct rmsnorm_bwd_apply_src){x, t.gamma + p * n, part, dy, sums, NULL};
-        out.rmsnorm_bwd_apply = (struct rmsnorm_bwd_apply_dst){dy, dgamma + p * n, NULL};
-        cpu_exec(I_rmsnorm_bwd_apply, &shape, &in, &out, &args);
+        in.rmsnorm_bwd = (struct rmsnorm_bwd_src){x, t.gamma + p * n, part, dy, sums, NULL};
+        out.rmsnorm_bwd = (struct rmsnorm_bwd_dst){dy, dgamma + p * n, NULL};
+        cpu_exec(I_rmsnorm_bwd, &shape, &in, &out, &args);
         for (int64_t i = 0; i < rows * n; i++)
             worst = fmax(worst, fabs(dy[i] - dx_want[i]));
         for (int64_t j = p * n; j < (p + 1) * n; j++)

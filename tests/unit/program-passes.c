@@ -99,11 +99,10 @@ static void test_data_operands(void) {
                   : "{'format': 'weft-plan/1', 'model': './tests/models/patches.json',"
                     " 'batch': 4, 'stages': [{}]}");
         FOR_SEGMENT(&c.g->stages[0], SEG_BACKWARD, i) {
-            if ((i->code != I_layernorm_bwd && i->code != I_layernorm_bwd_apply) ||
+            if (i->code != I_layernorm_bwd ||
                 strcmp(c.plan->model->ops[i->op].name, "norm"))
                 continue;
-            int dx = i->code == I_layernorm_bwd ? i->out.layernorm_bwd.dx
-                                                : i->out.layernorm_bwd_apply.dx;
+            int dx = i->out.layernorm_bwd.dx;
             ok(dx >= 0 && i->out.v[1] >= 0 && i->out.v[2] >= 0,
                "a norm on the data%s: its gradients have buffers", split ? ", split" : "");
         }
