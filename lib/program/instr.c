@@ -65,6 +65,19 @@ struct instr instr_init(enum opcode code) {
     return i;
 }
 
+static struct matrix dense(int64_t rows, int64_t columns, int64_t inner) {
+    return (struct matrix){.outer = inner * rows * columns,
+                           .inner = rows * columns,
+                           .row = columns,
+                           .column = 1};
+}
+
+struct matrices matrices_dense(const struct matmul_n *n) {
+    return (struct matrices){.a = dense(n->m, n->k, n->inner),
+                             .b = dense(n->k, n->n, n->inner),
+                             .y = dense(n->m, n->n, n->inner)};
+}
+
 /* ---- work: one function per opcode, the formulas of the table its body ------------------------ */
 
 /* Bytes of memory once per operand, twice where it is added to, unless the table says else. */

@@ -107,6 +107,8 @@ struct matrix {
 struct matrices {
     struct matrix a, b, y;
 };
+/* Those of a matmul whose operands and result have their rows one behind the other. */
+struct matrices matrices_dense(const struct matmul_n *n);
 
 struct instr {
     enum opcode code;

@@ -73,14 +73,6 @@ static void fill_operand(struct trial *t, int k, float *x) {
     }
 }
 
-/* One matrix behind the other, rows first. */
-static struct matrix dense(const struct matmul_n *n, int64_t rows, int64_t columns) {
-    return (struct matrix){.outer = n->inner * rows * columns,
-                           .inner = rows * columns,
-                           .row = columns,
-                           .column = 1};
-}
-
 static void begin(struct trial *t, enum opcode code, int shape) {
     *t = (struct trial){.code = code, .info = instr_info(code)};
     for (int k = 0; k < t->info->n_shape; k++)
@@ -90,9 +82,7 @@ static void begin(struct trial *t, enum opcode code, int shape) {
         if ((t->in[k] = exactly(t->work.in[k])))
             fill_operand(t, k, t->in[k]);
     int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
-    const struct matmul_n *n = &t->n.matmul;
-    t->matrices = (struct matrices){
-        .a = dense(n, n->m, n->k), .b = dense(n, n->k, n->n), .y = dense(n, n->m, n->n)};
+    t->matrices = matrices_dense(&t->n.matmul);
     t->size[0] = elems / inner;
     t->size[1] = t->stride[0] = inner;
     t->stride[1] = 1;

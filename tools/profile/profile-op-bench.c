@@ -162,20 +162,6 @@ int bench_open(struct bench *b, int threads, struct err *err) {
     return device_upload(b->stream, b->scalars, &now, sizeof now, err);
 }
 
-/* Rows of neighbouring columns, one matrix behind the other. */
-static struct matrix dense(int64_t rows, int64_t columns, int64_t inner) {
-    return (struct matrix){.outer = inner * rows * columns,
-                           .inner = rows * columns,
-                           .row = columns,
-                           .column = 1};
-}
-
-static struct matrices dense_matrices(const struct matmul_n *n) {
-    return (struct matrices){.a = dense(n->m, n->k, n->inner),
-                             .b = dense(n->k, n->n, n->inner),
-                             .y = dense(n->m, n->n, n->inner)};
-}
-
 int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err) {
     b->work = work_of(key);
     b->info = instr_info(key->code);
@@ -192,7 +178,7 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
         b->size = bytes;
     }
     if (key->code == I_matmul || key->code == I_matmul_dw)
-        b->matrices = dense_matrices(&key->n.matmul);
+        b->matrices = matrices_dense(&key->n.matmul);
     if (key->code == I_copy) {
         int64_t inner = key->n.copy.inner, rows = key->n.copy.elems / inner;
         memcpy(b->copy_size, (int64_t[]){rows, inner}, sizeof b->copy_size);
