@@ -98,11 +98,6 @@ static int run_norm(struct exec *x, struct err *err) {
     return exec_set_scalars(x, err);
 }
 
-static int clear_gradients(struct exec *x, struct err *err) {
-    return device_clear(x->streams[STREAM_compute], x->arena + x->sp->bytes[MEM_parameters],
-                        x->sp->bytes[MEM_gradients], err);
-}
-
 /* Resolves operands to addresses of this micro-batch's slot, and does it. */
 static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr *r,
                      int64_t micro_batch, struct err *err) {
@@ -114,7 +109,9 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
         out.v[k] = address(x, ins->out.v[k], micro_batch);
     switch (ins->code) {
     case I_input: return run_input(x, ins, r, out.input.y, err);
-    case I_fill: return clear_gradients(x, err);
+    case I_fill:
+        return device_clear(x->streams[STREAM_compute], out.fill.y,
+                            dtype_size(DTYPE_f32) * ins->n.fill.elems, err);
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);

@@ -182,6 +182,22 @@ static void merge_gradient_reductions(struct emit *e) {
     e->seg_first[SEG_COUNT] = (int)kept;
 }
 
+/* All gradients are one buffer to the instruction that sets them to zero, the update's last. */
+static void fill_gradients(struct emit *e, int64_t offset, int64_t bytes) {
+    struct instr *last = &e->instrs.p[e->instrs.n - 1];
+    if (last->code != I_fill)
+        return;
+    struct buffer all = {.elems = bytes / dtype_size(DTYPE_f32),
+                         .dtype = DTYPE_f32,
+                         .mem = MEM_gradients,
+                         .offset = offset,
+                         .first = -1,
+                         .last = -1};
+    arr_push(&e->buffers, all);
+    last->n.fill.elems = all.elems;
+    last->out.fill.y = (int)e->buffers.n - 1;
+}
+
 /* Gradients stand in the order in which the update reduces them. */
 static int *gradient_order(const struct emit *e, int64_t *n) {
     ARR(int) order = {0};
@@ -258,7 +274,5 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     bytes[MEM_buffers] = memory_aligned(sizeof(struct scalars));
     out->arena_bytes = out->scalars + bytes[MEM_buffers];
     merge_gradient_reductions(e);
-    for (int i = e->seg_first[SEG_UPDATE]; i < e->seg_first[SEG_COUNT]; i++)
-        if (e->instrs.p[i].code == I_fill)
-            e->instrs.p[i].n.fill.elems = bytes[MEM_gradients] / dtype_size(DTYPE_f32);
+    fill_gradients(e, bytes[MEM_parameters], bytes[MEM_gradients]);
 }

@@ -200,7 +200,8 @@ void pass_update(struct emit *e) {
             norm->axes = (1u << e->mesh->n_axes) - 1;
         }
     }
-    emit_instr(e, I_fill); /* gradients start the next step at zero */
+    if (e->grads.n)
+        emit_instr(e, I_fill); /* gradients start the next step at zero */
     free(gradient);
     free(order);
 }

@@ -23,7 +23,6 @@ struct extent {
 struct replay {
     const struct stage_program *sp;
     ARR(struct extent) list; /* disjoint, by offset */
-    struct extent gradients; /* all of them */
     int under_way;           /* collectives started and not waited for */
 };
 
@@ -234,8 +233,6 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
         x.owner = NOBODY;
         put(r, x);
     }
-    if (ins->code == I_fill)
-        put(r, r->gradients);
     return check_writes(r, ins, mb, err);
 }
 
@@ -298,8 +295,6 @@ static int replay_step(struct replay *r, const struct program *g, struct err *er
 int validate_memory(const struct program *g, int stage, struct err *err) {
     const struct stage_program *sp = &g->stages[stage];
     struct replay r = {.sp = sp}, before = {.sp = sp};
-    int64_t at = sp->bytes[MEM_parameters];
-    r.gradients = (struct extent){at, at + sp->bytes[MEM_gradients], GRADIENTS, 0};
     int rc = check_sizes(sp, err);
     if (rc == 0)
         rc = reserve_permanent(&r, err);

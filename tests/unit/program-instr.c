@@ -138,7 +138,7 @@ static int count_lies(const struct stage_program *sp) {
             int64_t elems = i->in.v[k] >= 0 ? sp->buffers[i->in.v[k]].elems : 0;
             found += i->code == I_copy ? elems < w.in[k] : elems != w.in[k];
         }
-        for (int k = 0; k < INSTR_MAX_OUT && i->code != I_fill; k++) /* all gradients */
+        for (int k = 0; k < INSTR_MAX_OUT; k++)
             found += (i->out.v[k] >= 0 ? sp->buffers[i->out.v[k]].elems : 0) != w.out[k];
         char key[64];
         if (found > before)
