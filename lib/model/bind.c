@@ -335,32 +335,50 @@ static int64_t known_size(const struct binding *b, int dim) {
     return b->dims[dim].size ? b->dims[dim].size : -1;
 }
 
-/* Walks both shapes: the shortest runs of dims that hold equally many elements belong together, and
- * the outermost dim of each run may be split. */
+/* A dim of size 1 that the other side lacks belongs to no run. */
+static bool is_extra(const struct binding *b, const struct shape *s, int i,
+                     const struct shape *other, int j) {
+    return i < s->rank && known_size(b, s->dim[i]) == 1 &&
+           (j == other->rank || known_size(b, other->dim[j]) != 1);
+}
+
+/* Moves on, from dim i of x and dim j of y, behind the shortest runs of dims that hold equally many
+ * elements. False if there are none. */
+static bool skip_run(const struct binding *b, const struct shape *x, const struct shape *y,
+                     int *i, int *j) {
+    if (*i == x->rank || *j == y->rank)
+        return false;
+    int64_t nx = known_size(b, x->dim[(*i)++]), ny = known_size(b, y->dim[(*j)++]);
+    while (nx != ny && nx > 0 && ny > 0) {
+        bool more_x = nx < ny;
+        if (more_x ? *i == x->rank : *j == y->rank)
+            return false;
+        if (more_x)
+            nx *= known_size(b, x->dim[(*i)++]);
+        else
+            ny *= known_size(b, y->dim[(*j)++]);
+    }
+    return nx == ny;
+}
+
+/* Walks both shapes from run to run; the outermost dim of each may be split. */
 static int bind_reshape(struct binding *b, const struct slot *x, const struct slot *y,
                         struct model_op *op, struct err *err) {
     memset(x->map, -1, sizeof *x->map);
     memset(y->map, -1, sizeof *y->map);
-    int i = 0, j = 0;
-    while (i < x->shape->rank && j < y->shape->rank) {
-        if (add_run(b, x, y, i, j, &op->space, err) < 0)
-            return -1;
-        int64_t nx = known_size(b, x->shape->dim[i++]);
-        int64_t ny = known_size(b, y->shape->dim[j++]);
-        while (nx != ny && nx > 0 && ny > 0) {
-            bool more_x = nx < ny;
-            if (more_x ? i == x->shape->rank : j == y->shape->rank)
-                break;
-            if (more_x)
-                nx *= known_size(b, x->shape->dim[i++]);
-            else
-                ny *= known_size(b, y->shape->dim[j++]);
-        }
-        if (nx != ny)
+    for (int i = 0, j = 0; i < x->shape->rank || j < y->shape->rank;) {
+        bool extra_x = is_extra(b, x->shape, i, y->shape, j);
+        bool extra_y = is_extra(b, y->shape, j, x->shape, i);
+        int first_x = i, first_y = j;
+        i += extra_x;
+        j += extra_y;
+        if (extra_x || extra_y)
+            continue;
+        if (!skip_run(b, x->shape, y->shape, &i, &j))
             return err_input(err, "y: the dims do not hold the elements of the operand");
+        if (add_run(b, x, y, first_x, first_y, &op->space, err) < 0)
+            return -1;
     }
-    if (i < x->shape->rank || j < y->shape->rank)
-        return err_input(err, "y: the dims do not hold the elements of the operand");
     return 0;
 }
 

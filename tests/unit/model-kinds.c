@@ -5,7 +5,7 @@
 static const char head[] =
     "{'format': 'weft-model/1', 'name': 'm', 'rates': {'half': 0.5, 'big': 1},"
     " 'sizes': {'seq': 4, 'hidden': 6, 'wide': 12, 'vocab': 8, 'three': 3, 'heads': 2,"
-    "           'kv': 3, 'rows': 2, 'columns': 3, 'other': 6, 'one': 1},"
+    "           'kv': 3, 'rows': 2, 'columns': 3, 'other': 6, 'one': 1, 'unit': 1},"
     " 'inputs': {'ids': {'dims': ['batch', 'seq'], 'source': 'token'},"
     "            'next': {'dims': ['batch', 'seq'], 'source': 'next-token'},"
     "            'image': {'dims': ['batch', 'rows', 'columns'], 'source': 'image'},"
@@ -89,6 +89,11 @@ static void test_spaces(void) {
     space_is(
         "'kind': 'reshape', 'in': ['x'], 'out': 'h', 'dims': ['batch', 'seq', 'other']",
         HEAD("h", "'other'"), "batch seq other=hidden");
+    space_is("'kind': 'reshape', 'in': ['x'], 'out': 'h',"
+             " 'dims': ['batch', 'one', 'seq', 'rows', 'columns', 'unit']",
+             "{'name': 'back', 'kind': 'reshape', 'in': ['h'], 'out': 'h',"
+             " 'dims': ['batch', 'seq', 'hidden']}, " HEAD("h", "'hidden'"),
+             "batch seq rows=hidden");
     space_is("'kind': 'einsum', 'in': ['x'], 'out': 'q',"
              " 'dims': ['batch', 'seq', 'three', 'heads', 'kv'],"
              " 'weight': {'dims': ['hidden', 'three', 'heads', 'kv']}",
@@ -202,6 +207,9 @@ static void test_reshapes(void) {
             "y: the dims do not hold the elements of the operand");
     refuses(
         "'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['seq', 'batch', 'hidden']",
+        "y: the dims do not hold the elements of the operand");
+    refuses(
+        "'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'one', 'rows']",
         "y: the dims do not hold the elements of the operand");
     refuses("'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq']",
             "y: the dims do not hold the elements of the operand");
