@@ -155,6 +155,26 @@ printf '%s' '{"format":"weft-plan/1","model":"gpt:nano","batch":1,"stages":[{"me
 refuses 1 3 'stages\[0\].mesh: "a?b"' 'a line break in a name stays out of the message' -- bad.json
 jq '.set = "hidden=1000000,layers=1,heads=4"' one.json >bad.json
 refuses 1 4 'stages\[0\]: one rank needs .* GB' 'a plan larger than the memory' -- bad.json
+# An arena 20 MiB smaller than the memory: it fits, but not with the 28 MiB of one thread's workspace.
+has=$(($(getconf _PHYS_PAGES) * $(getconf PAGESIZE)))
+jq -n --argjson pixels $(((has - (20 << 20)) / (12 << 10))) '{format: "weft-plan/1", batch: 1,
+    optimizer: "sgd", stages: [{}], model: {format: "weft-model/1", name: "wide",
+    sizes: {pixels: $pixels, classes: 1024}, inputs: {
+        image: {dims: ["batch", "pixels"], source: "image"}, label: {dims: ["batch"], source: "label"}},
+    ops: [{name: "fc", kind: "einsum", in: ["image"], out: "z", dims: ["batch", "classes"],
+           weight: {dims: ["pixels", "classes"]}},
+          {name: "loss", kind: "cross-entropy", in: ["z", "label"], out: "loss", dims: []}]}}' >bad.json
+run 0 --explain bad.json
+arena=$(sed -n '1s/.* \([0-9]*\) bytes$/\1/p' out)
+[ $((has - arena)) -gt 0 ] && [ $((has - arena)) -lt $((28 << 20)) ]
+ok $? "an arena of $arena bytes on a machine that has $has"
+(
+    ulimit -v $((has / 2048)) # were it tried, it should fail
+    run 1 bad.json
+    exit $status
+)
+[ $? -eq 4 ] && grep -q 'stages\[0\]: one rank needs .* GB' err
+ok $? "workspace counts: $(grep -m1 '^weft-run' err)"
 
 # ---- wrong data --------------------------------------------------------------------------------
 printf 'too short' >short.txt
