@@ -263,6 +263,7 @@ begun() { # begun FILE: waits until it holds a line
 }
 under() { # under COMMAND...: done after the first step of a training on the file data.bin
     head -c 400000 /dev/zero >data.bin
+    rm -f out
     "$tool" -q --threads 1 -n 10000000 --data data.bin one.json >out 2>err &
     local pid=$!
     begun out
@@ -304,6 +305,7 @@ is "$status$(wc -l <out)" 01 'what was saved can be resumed'
 
 # A validation that takes many times as long as a signal may.
 jq '.set = "layers=4,hidden=512,heads=8,seq=128"' one.json >large.json
+rm -f out
 "$tool" -q --threads 1 -n 9 --save valid --valid-every 1 --valid-batches 100 large.json >out 2>err &
 pid=$!
 begun out
