@@ -25,7 +25,8 @@ static double max2(double a, double b) {
 
 /* What a micro-batch's way through the pipeline grows by with this stage, there and back. */
 static double passing_us(const struct estimate_stage *st) {
-    return st->forward_us - st->forward_shared_us + st->backward_us - st->backward_shared_us;
+    return st->forward_us - st->forward_shared_us + st->backward_us -
+           st->backward_shared_us;
 }
 
 static double gpipe_us(const struct estimate_stage *st, int n, int64_t m) {

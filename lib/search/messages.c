@@ -38,12 +38,13 @@ struct message {
     double *pack_us, *take_us; /* the times that it is added to */
 };
 
-/* What the busiest sender sends: whole copies of the tensor on the senders' side share the
- * receivers among them. */
+/* What the busiest sender sends: the receivers that want something of its shard are shared among
+ * the devices that hold the same. */
 static double most_sent(const struct work *w, const struct message *msg) {
-    double senders = w->c->stages[msg->from].devices;
-    double copies = fmax(1, floor(senders * msg->held / msg->all + 0.5));
-    return ceil(w->c->stages[msg->to].devices / copies) * msg->got * copies / senders;
+    double copies =
+        fmax(1, floor(w->c->stages[msg->from].devices * msg->held / msg->all + 0.5));
+    double takers = w->c->stages[msg->to].devices * fmax(msg->got, msg->held) / msg->all;
+    return ceil(takers / copies - 1e-6) * fmin(msg->got, msg->held);
 }
 
 /* Returns what taking it costs. */
@@ -101,7 +102,6 @@ static void add_exchanges(struct search *s, struct work *w, int k) {
     }
 }
 
-
 /* ---- at the same time ------------------------------------------------------------------ */
 
 /* Of ops first .. end-1, forward or backward. */
@@ -130,8 +130,9 @@ static double forward_gap(const struct seam *m, int i) {
     for (int j = i + 1; j < m->n_here; j++)
         if (m->p[j].from == m->k - 1 && m->p[j].reader < at)
             at = m->p[j].reader;
-    double us = work_us(m->s, m->w->tables[m->k - 1], m->p[i].origin + 1, st->first, false) +
-                work_us(m->s, m->w->tables[m->k], st->first, at, false);
+    double us =
+        work_us(m->s, m->w->tables[m->k - 1], m->p[i].origin + 1, st->first, false) +
+        work_us(m->s, m->w->tables[m->k], st->first, at, false);
     for (int j = 0; j < m->n_here; j++)
         if (m->p[j].from == m->k - 1 ? j < i : m->p[j].reader <= at)
             us += m->p[j].forward_us;
@@ -144,7 +145,8 @@ static double backward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].origin;
     for (int j = 0; j < m->n_here; j++)
-        if (m->p[j].from == m->k - 1 && m->p[j].reader < m->p[i].reader && m->p[j].origin > at)
+        if (m->p[j].from == m->k - 1 && m->p[j].reader < m->p[i].reader &&
+            m->p[j].origin > at)
             at = m->p[j].origin;
     double us = work_us(m->s, m->w->tables[m->k], st->first, m->p[i].reader, true) +
                 work_us(m->s, m->w->tables[m->k - 1], at + 1, st->first, true);

@@ -119,9 +119,9 @@ static const struct stage_sum *stage_sum(struct search *s, const struct table *t
 static struct work work_begin(const struct candidate *c) {
     size_t n = (size_t)c->n_stages + 1;
     struct work w = {.c = c, .n = c->n_stages};
-    w.tables = mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
-                                sizeof *w.staging + sizeof *w.rank +
-                                sizeof *w.first_passing);
+    w.tables =
+        mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
+                         sizeof *w.staging + sizeof *w.rank + sizeof *w.first_passing);
     w.sums = (const struct stage_sum **)(w.tables + n);
     w.times = (struct estimate_stage *)(w.sums + n);
     w.staging = (double *)(w.times + n);
