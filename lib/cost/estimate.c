@@ -9,7 +9,10 @@
  * to k. Down there it can dwell on a slow forward, S - e - 1 micro-batches long. Then M - a
  * pairs of backward and forward at k, then the same as in the beginning with backwards. The
  * estimate is the maximum over k, each with its best e: suffix maxima make that O(S).
- * Stages with more than M forwards ahead behave as in GPipe. */
+ * Stages with more than M forwards ahead behave as in GPipe.
+ *
+ * On its way through the stages a micro-batch gains what neighbours do of it at the same time;
+ * where a stage sets the pace, all of its time counts. */
 #include "cost/estimate.h"
 
 #include "common/mem.h"
@@ -20,10 +23,16 @@ static double max2(double a, double b) {
     return a > b ? a : b;
 }
 
+/* What a micro-batch's way through the pipeline grows by with this stage, there and back. */
+static double passing_us(const struct estimate_stage *st) {
+    return st->forward_us - st->forward_shared_us + st->backward_us -
+           st->backward_shared_us;
+}
+
 static double gpipe_us(const struct estimate_stage *st, int n, int64_t m) {
     double sum = 0, forward = 0, backward = 0;
     for (int s = 0; s < n; s++) {
-        sum += st[s].forward_us + st[s].backward_us;
+        sum += passing_us(&st[s]);
         forward = max2(forward, st[s].forward_us);
         backward = max2(backward, st[s].backward_us);
     }
@@ -31,7 +40,7 @@ static double gpipe_us(const struct estimate_stage *st, int n, int64_t m) {
 }
 
 /* Walks k from the last stage up to the first that alternates. Terms relative to stage 0:
- * through[e] = sum of f + b of stages 0..e. */
+ * through[e] = sum of f + b of stages 0..e, less what they share. */
 struct walk {
     double through;           /* of stages 0..k */
     double forward, backward; /* sums over stages 0..k */
@@ -41,9 +50,9 @@ struct walk {
 static struct walk *walks(const struct estimate_stage *st, int n, struct walk *w) {
     struct walk at = {0};
     for (int s = 0; s < n; s++) {
-        at.through += st[s].forward_us + st[s].backward_us;
-        at.forward += st[s].forward_us;
-        at.backward += st[s].backward_us;
+        at.through += passing_us(&st[s]);
+        at.forward += st[s].forward_us - st[s].forward_shared_us;
+        at.backward += st[s].backward_us - st[s].backward_shared_us;
         at.slow_f = max2(at.slow_f, st[s].forward_us);
         at.slow_b = max2(at.slow_b, st[s].backward_us);
         w[s] = at;
@@ -77,6 +86,7 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
      */
     double before = 0, norm = 0, update = 0;
     for (int s = 0; s < n; s++) {
+        before -= stages[s].backward_shared_us;
         norm = max2(norm, pipe - before + stages[s].reduce_us);
         update = max2(update, stages[s].update_us);
         before += stages[s].backward_us;

@@ -20,6 +20,10 @@
 struct estimate_stage {
     /* Of one micro-batch, with packing what is sent and moving what is received. */
     double forward_us, backward_us;
+    /* Of these, how long this stage and the one in front of it work on the same micro-batch at
+     * the same time: messages leave in the midst of a segment, and what came from elsewhere is
+     * taken meanwhile. 0 where nothing is known, and for the first stage. */
+    double forward_shared_us, backward_shared_us;
     double reduce_us; /* update before the norm: gradient reductions */
     double update_us; /* update after the norm */
 };

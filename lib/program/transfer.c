@@ -120,15 +120,31 @@ static bool intersect(int rank, const struct box *a, const struct box *b, struct
     return true;
 }
 
-/* The member of `from`'s mesh that serves device `dst` with the shard at these coordinates: the
- * coordinates on replicated axes are chosen by dst. */
-static void choose_replica(const struct mesh *mesh, struct placement p, int dst,
+/* The receivers counted by what they want: copies of one box follow each other, so that replicas
+ * which take turns serve as many of them each. */
+static int receiver_number(const struct mesh *mesh, struct placement p, int dst) {
+    int coord[MESH_MAX_AXES], shard = 0, copy = 0, copies = 1;
+    mesh_coords(mesh, dst, coord);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (p.at[a] >= 0) {
+            shard = shard * mesh->size[a] + coord[a];
+        } else {
+            copy = copy * mesh->size[a] + coord[a];
+            copies *= mesh->size[a];
+        }
+    }
+    return shard * copies + copy;
+}
+
+/* The member of the sender's mesh that serves receiver number `n` with the shard at these
+ * coordinates: the coordinates on replicated axes are chosen by n. */
+static void choose_replica(const struct mesh *mesh, struct placement p, int n,
                            int coord[MESH_MAX_AXES]) {
     for (int a = mesh->n_axes - 1; a >= 0; a--) {
         if (p.at[a] >= 0)
             continue;
-        coord[a] = dst % mesh->size[a];
-        dst /= mesh->size[a];
+        coord[a] = n % mesh->size[a];
+        n /= mesh->size[a];
     }
 }
 
@@ -197,7 +213,8 @@ static void pieces_into(const struct program *g, const struct transfer *t, int d
                      .pieces = pieces,
                      .n = n,
                      .first_rank = from->first_rank};
-    choose_replica(&from->mesh, t->from_place, d, w.coord);
+    choose_replica(&from->mesh, t->from_place, receiver_number(&to->mesh, t->to_place, d),
+                   w.coord);
     struct box whole = {{0}, {0}};
     memcpy(whole.size, x.size, sizeof whole.size);
     walk_axis(&w, 0, whole);

@@ -114,116 +114,23 @@ static const struct stage_sum *stage_sum(struct search *s, const struct table *t
     return *slot;
 }
 
-/* ---- between stages ------------------------------------------------------------------ */
-
-/* A candidate under work: its stages, as they come to be known. */
-struct work {
-    const struct candidate *c;
-    int n;
-    int *rank; /* first rank of each stage */
-    const struct table **tables;
-    struct estimate_stage *times;
-    double *staging; /* bytes */
-    const struct stage_sum **sums;
-    bool missing;
-};
+/* ---- candidates ---------------------------------------------------------------------- */
 
 static struct work work_begin(const struct candidate *c) {
-    size_t n = (size_t)c->n_stages;
+    size_t n = (size_t)c->n_stages + 1;
     struct work w = {.c = c, .n = c->n_stages};
-    w.tables = mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
-                                sizeof *w.staging + sizeof *w.rank);
+    w.tables =
+        mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
+                         sizeof *w.staging + sizeof *w.rank + sizeof *w.first_passing);
     w.sums = (const struct stage_sum **)(w.tables + n);
     w.times = (struct estimate_stage *)(w.sums + n);
     w.staging = (double *)(w.times + n);
     w.rank = (int *)(w.staging + n);
+    w.first_passing = w.rank + n;
     for (int k = 0, rank = 0; k < w.n; rank += c->stages[k++].devices)
         w.rank[k] = rank;
     return w;
 }
-
-static bool lacks(struct search *s) {
-    bool missing = s->cost.n_missing > 0;
-    if (missing)
-        cost_forget(&s->cost);
-    return missing;
-}
-
-static int stage_of(const struct work *w, int op) {
-    int lo = 0, hi = w->n - 1;
-    while (lo < hi) {
-        int mid = (lo + hi + 1) / 2;
-        if (w->c->stages[mid].first <= op)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    return lo;
-}
-
-/* One message: each device of `to` takes `got` elements of a tensor of which those of `from`
- * hold `held` of `all`; room is for `depth` of them. */
-struct message {
-    int from, to;
-    double got, held, all, depth;
-    double *pack_us, *take_us;
-};
-
-/* What the busiest sender sends: whole copies of the tensor on the senders' side share the
- * receivers among them. */
-static double most_sent(const struct work *w, const struct message *msg) {
-    double senders = w->c->stages[msg->from].devices;
-    double copies = fmax(1, floor(senders * msg->held / msg->all + 0.5));
-    return ceil(w->c->stages[msg->to].devices / copies) * msg->got * copies / senders;
-}
-
-static void add_message(struct search *s, struct work *w, struct message msg) {
-    double sent = ceil(most_sent(w, &msg));
-    *msg.pack_us +=
-        cost_copy_us(&s->cost, (int64_t)sent, (int64_t)(sent < msg.got ? sent : msg.got));
-    /* Whichever end moves more bounds the time. */
-    int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
-    *msg.take_us +=
-        cost_message_us(&s->cost, w->rank[other], w->rank[busy], w->c->stages[busy].devices,
-                        (int64_t)(4 * fmax(sent, msg.got)));
-    w->staging[msg.from] += 4 * sent * msg.depth;
-    w->missing |= lacks(s);
-}
-
-/* A tensor, and its gradient on the way back; or a parameter's gradient on its way home,
- * and the new value. */
-static void add_exchange(struct search *s, struct work *w, const struct edge *e, int to,
-                         int reader) {
-    int from = stage_of(w, e->origin), apart = to - from;
-    int64_t m = s->p.batch / w->c->micro_batch;
-    struct share a_share = table_share(s, w->tables[from], e, -1);
-    struct share b_share = table_share(s, w->tables[to], e, reader);
-    double all = table_all(s, w->tables[to], e);
-    struct estimate_stage *a = &w->times[from], *b = &w->times[to];
-    bool tied = e->param >= 0;
-    double depth = tied ? 1 : apart < m ? apart : (double)m;
-    add_message(s, w,
-                (struct message){from, to, b_share.want, a_share.held, all, depth,
-                                 tied ? &a->update_us : &a->forward_us,
-                                 tied ? &b->update_us : &b->forward_us});
-    add_message(s, w,
-                (struct message){to, from, a_share.want, b_share.held, all, depth,
-                                 tied ? &b->reduce_us : &b->backward_us,
-                                 tied ? &a->reduce_us : &a->backward_us});
-}
-
-static void add_exchanges(struct search *s, struct work *w, int k) {
-    const struct search_stage *st = &w->c->stages[k];
-    const struct crossing *in = &s->crossings[st->first];
-    for (int i = 0; i < in->n; i++) {
-        const struct edge *e = &s->graph.s.edges[in->edges[i]];
-        int reader = edge_reader_from(e, st->first);
-        if (reader < e->n && e->readers[reader] < st->end)
-            add_exchange(s, w, e, k, reader);
-    }
-}
-
-/* ---- candidates ---------------------------------------------------------------------- */
 
 static void remember(struct kept *k, const struct candidate *c, const struct score *score,
                      uint64_t hash) {
@@ -307,12 +214,13 @@ struct score search_score(struct search *s, const struct candidate *c) {
     for (int k = 0; k < w.n; k++) {
         w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
         const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);
-        w.times[k] = (struct estimate_stage){sum->forward_us, sum->backward_us,
-                                             sum->reduce_us, sum->update_us};
+        w.times[k] = (struct estimate_stage){.forward_us = sum->forward_us,
+                                             .backward_us = sum->backward_us,
+                                             .reduce_us = sum->reduce_us,
+                                             .update_us = sum->update_us};
         w.missing |= sum->missing;
     }
-    for (int k = 1; k < w.n; k++)
-        add_exchanges(s, &w, k);
+    search_add_messages(s, &w);
     judge_memory(s, &w, &out);
     judge_time(s, &w, &out);
     out.unknown = w.missing || s->graph.norm_missing;

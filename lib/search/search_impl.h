@@ -20,6 +20,7 @@ struct table {
     struct load *instance; /* [runs] of one instance, the second */
     struct brief {
         double time_us; /* of a micro-batch, with its share of the update */
+        double forward_us, backward_us;
         double fixed, slot, across;
     } * brief;                   /* of `until`, [+ 1]; and of `instance` behind it */
     int64_t *temp, *update_temp; /* [ops of the excerpt] */
@@ -32,6 +33,26 @@ struct stage_sum {
     struct load load;
     double forward_us, backward_us, reduce_us, update_us;
     bool missing;
+};
+
+/* A candidate under work: its stages, as they come to be known. */
+struct work {
+    const struct candidate *c;
+    int n;
+    int *rank; /* first rank of each stage */
+    const struct table **tables;
+    struct estimate_stage *times;
+    double *staging; /* bytes */
+    const struct stage_sum **sums;
+    int *first_passing; /* [+ 1] of each stage, among what it takes going forward */
+    bool missing;
+};
+
+/* A tensor that passes from one stage to a later one, and its gradient back. */
+struct passing {
+    int from, to;
+    int origin, reader;         /* ops: the tensor's, and the first that reads it there */
+    double forward_us, back_us; /* what taking it costs the receiver, either way */
 };
 
 struct kept {
@@ -69,6 +90,7 @@ struct search {
     int *crossing_edges;
     /* What was worked out. */
     struct memo tables, sums, layouts, styles;
+    ARR(struct passing) passing; /* of the candidate under work */
     int64_t table_bytes;
     /* The best so far, best first, by the estimate; and those that were judged. */
     struct kept *kept;
@@ -123,6 +145,10 @@ bool search_is_made_again(const struct search *s, const struct search_stage *st,
 /* Can ops first .. end-1 be laid out so? */
 bool table_legal(const struct search *s, const struct table *t, int first, int end);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
+
+/* What passes between the stages of a candidate whose tables and sums are known: adds it to
+ * their times and their staging. */
+void search_add_messages(struct search *s, struct work *w);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);

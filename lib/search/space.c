@@ -206,6 +206,7 @@ void search_forget(struct search *s) {
     graph_release(&s->graph);
     for (int level = 0; level < AGAIN_LEVELS; level++)
         free(s->again[level]);
+    arr_release(&s->passing);
     free(s->crossings);
     free(s->crossing_edges);
     free(s->inner);

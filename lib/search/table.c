@@ -173,6 +173,8 @@ static struct brief brief_of(const struct search *s, const struct table *t,
     double m = (double)(s->p.batch / t->st.micro_batch);
     return (struct brief){.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
                                      (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
+                          .forward_us = l->v[LOAD_forward],
+                          .backward_us = l->v[LOAD_backward],
                           .fixed = l->v[LOAD_fixed],
                           .slot = l->v[LOAD_slot],
                           .across = l->v[LOAD_across]};
@@ -258,6 +260,8 @@ struct brief table_brief(const struct search *s, const struct table *t, int op) 
     if (n > 0) {
         const struct brief *more = &t->brief[end + 1 + run];
         b.time_us += n * more->time_us;
+        b.forward_us += n * more->forward_us;
+        b.backward_us += n * more->backward_us;
         b.fixed += n * more->fixed;
         b.slot += n * more->slot;
         b.across += n * more->across;

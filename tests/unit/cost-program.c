@@ -208,6 +208,23 @@ static void test_replicated(void) {
        pack[0], pack[1], pack[2]);
 }
 
+/* Three receivers want each half, which two devices hold: nobody sends it to all three. */
+static void test_replicas_share(void) {
+    struct err err = {0};
+    struct plan *plan = plan_of(
+        "{\"format\":\"weft-plan/1\",\"model\":\"gpt:nano\",\"batch\":8,\"stages\":["
+        "{\"ops\":[\"wte\",\"wpe\"],\"mesh\":\"b:2 r:2\",\"layout\":{\"b\":\"batch\"}},"
+        "{\"mesh\":\"r:3 b:2\",\"layout\":{\"b\":\"batch\"}}]}",
+        &err);
+    struct program *g = plan ? program_compile(plan, &err) : NULL;
+    const struct transfer *x = g ? &g->transfers[0] : NULL;
+    ok(x && !x->gradient && x->max_send == 2 * x->max_recv,
+       "3 receivers share 2 replicas: %lld elements sent, %lld received %s",
+       x ? (long long)x->max_send : 0, x ? (long long)x->max_recv : 0, err.msg);
+    program_destroy(g);
+    plan_destroy(plan);
+}
+
 static void test_cluster(void) {
     struct cluster c;
     struct err err = {0};
@@ -328,6 +345,7 @@ int main(int argc, char **argv) {
     test_cluster();
     test_cluster_noise((uint64_t)getpid());
     test_replicated();
+    test_replicas_share();
     test_program(db);
     test_scale(db2);
     unlink(db);

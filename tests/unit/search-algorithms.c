@@ -356,13 +356,10 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Time errs by what passes between stages, and upwards: the closed form takes segments whole,
- * though messages leave in their midst and are under way while others compute. Plans of one
- * stage are off by 0.3 % at most. On the toy with slow links between nodes, where messages take
- * as long as computing, plans of two, three and four stages are 2.4, 3.4 and 4.0 % too high on
- * average. (Its bound was 6 % while a message to several receivers was priced as one; now that each
- * counts, messages are more of the time. That this alone moved it is likely, not proven.) `most`
- * holds in 19 of 20. */
+/* Time errs where a pipeline's longest path is a detour that the closed form does not know, or
+ * where a message finds its links taken otherwise than the busiest pair says. `most` holds in 19
+ * of 20. The toy of four devices on slow links between two nodes is the hardest: messages take as
+ * long as computing, and two micro-batches never reach a steady state. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
                            double most, const char *dir) {
     struct search_problem p;
@@ -378,7 +375,7 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(t <= most && (!large || e->worst_time <= 0.025),
+    ok(t <= most && e->worst_time <= (large ? 0.015 : 0.02),
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
@@ -508,11 +505,11 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, 0.02, dir);
-    test_estimates(&spaces[2], &fast, false, 0.01, dir);
-    test_estimates(&spaces[3], &slow, false, 0.065, dir);
-    test_estimates(&spaces[5], &fast, false, 0.01, dir);
-    test_estimates(&large[1], &v100, true, 0.005, dir);
+    test_estimates(&spaces[1], &slow, false, 0.002, dir);
+    test_estimates(&spaces[2], &fast, false, 0.002, dir);
+    test_estimates(&spaces[3], &slow, false, 0.01, dir);
+    test_estimates(&spaces[5], &fast, false, 0.005, dir);
+    test_estimates(&large[1], &v100, true, 0.002, dir);
     test_promises(&spaces[0], dir);
     test_scale(&large[0], (int64_t)32 << 30, INFINITY, dir);
     test_scale(&large[1], (int64_t)40 << 30, INFINITY, dir);

@@ -1,0 +1,188 @@
+/* What passes between stages: who sends how much, what that takes, and how far neighbours
+ * work on one micro-batch at the same time.
+ *
+ * A stage takes the messages of another one in the order in which they are sent, each at the
+ * latest when an op first needs it. So a stage begins before the one that feeds it is done
+ * where not all depends on what comes last: the path of a micro-batch is shorter than the sum
+ * of its stages by the least, over all messages between the two, of what the sender does behind
+ * it and what the receiver does before it. */
+#include "search/search_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool lacks(struct search *s) {
+    bool missing = s->cost.n_missing > 0;
+    if (missing)
+        cost_forget(&s->cost);
+    return missing;
+}
+
+static int stage_of(const struct work *w, int op) {
+    int lo = 0, hi = w->n - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (w->c->stages[mid].first <= op)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+/* One message: each device of `to` takes `got` elements of a tensor of which those of `from`
+ * hold `held` of `all`; room is for `depth` of them. */
+struct message {
+    int from, to;
+    double got, held, all, depth;
+    double *pack_us, *take_us; /* the times that it is added to */
+};
+
+/* What the busiest sender sends: the receivers that want something of its shard are shared among
+ * the devices that hold the same. */
+static double most_sent(const struct work *w, const struct message *msg) {
+    double copies =
+        fmax(1, floor(w->c->stages[msg->from].devices * msg->held / msg->all + 0.5));
+    double takers = w->c->stages[msg->to].devices * fmax(msg->got, msg->held) / msg->all;
+    return ceil(takers / copies - 1e-6) * fmin(msg->got, msg->held);
+}
+
+/* Returns what taking it costs. */
+static double add_message(struct search *s, struct work *w, struct message msg) {
+    double sent = ceil(most_sent(w, &msg));
+    *msg.pack_us +=
+        cost_copy_us(&s->cost, (int64_t)sent, (int64_t)(sent < msg.got ? sent : msg.got));
+    /* Whichever end moves more bounds the time. */
+    int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
+    double take_us =
+        cost_message_us(&s->cost, w->rank[other], w->rank[busy], w->c->stages[busy].devices,
+                        (int64_t)(4 * fmax(sent, msg.got)));
+    *msg.take_us += take_us;
+    w->staging[msg.from] += 4 * sent * msg.depth;
+    w->missing |= lacks(s);
+    return take_us;
+}
+
+/* A tensor, and its gradient on the way back; or a parameter's gradient on its way home,
+ * and the new value. */
+static void add_exchange(struct search *s, struct work *w, const struct edge *e, int to,
+                         int reader) {
+    int from = stage_of(w, e->origin), apart = to - from;
+    int64_t m = s->p.batch / w->c->micro_batch;
+    struct share a_share = table_share(s, w->tables[from], e, -1);
+    struct share b_share = table_share(s, w->tables[to], e, reader);
+    double all = table_all(s, w->tables[to], e);
+    struct estimate_stage *a = &w->times[from], *b = &w->times[to];
+    bool tied = e->param >= 0;
+    double depth = tied ? 1 : apart < m ? apart : (double)m;
+    double there_us =
+        add_message(s, w,
+                    (struct message){from, to, b_share.want, a_share.held, all, depth,
+                                     tied ? &a->update_us : &a->forward_us,
+                                     tied ? &b->update_us : &b->forward_us});
+    double back_us =
+        add_message(s, w,
+                    (struct message){to, from, a_share.want, b_share.held, all, depth,
+                                     tied ? &b->reduce_us : &b->backward_us,
+                                     tied ? &a->reduce_us : &a->backward_us});
+    if (!tied)
+        arr_push(&s->passing, (struct passing){from, to, e->origin, e->readers[reader],
+                                               there_us, back_us});
+}
+
+static void add_exchanges(struct search *s, struct work *w, int k) {
+    const struct search_stage *st = &w->c->stages[k];
+    w->first_passing[k] = (int)s->passing.n;
+    const struct crossing *in = &s->crossings[st->first];
+    for (int i = 0; i < in->n; i++) {
+        const struct edge *e = &s->graph.s.edges[in->edges[i]];
+        int reader = edge_reader_from(e, st->first);
+        if (reader < e->n && e->readers[reader] < st->end)
+            add_exchange(s, w, e, k, reader);
+    }
+}
+
+/* ---- at the same time ------------------------------------------------------------------ */
+
+/* Of ops first .. end-1, forward or backward. */
+static double work_us(const struct search *s, const struct table *t, int first, int end,
+                      bool back) {
+    if (first >= end)
+        return 0;
+    struct brief a = table_brief(s, t, first), b = table_brief(s, t, end);
+    return back ? b.backward_us - a.backward_us : b.forward_us - a.forward_us;
+}
+
+/* What stage k and the one in front of it pass to each other, and what else either takes. */
+struct seam {
+    const struct search *s;
+    const struct work *w;
+    int k;
+    const struct passing *p; /* those that arrive at k and at the stage behind it */
+    int n, n_here;           /* of both; of k alone */
+};
+
+/* Forward: message i is taken before op `at`, where the first op stands that needs it or a later
+ * one of the same sender. */
+static double forward_gap(const struct seam *m, int i) {
+    const struct search_stage *st = &m->w->c->stages[m->k];
+    int at = m->p[i].reader;
+    for (int j = i + 1; j < m->n_here; j++)
+        if (m->p[j].from == m->k - 1 && m->p[j].reader < at)
+            at = m->p[j].reader;
+    double us =
+        work_us(m->s, m->w->tables[m->k - 1], m->p[i].origin + 1, st->first, false) +
+        work_us(m->s, m->w->tables[m->k], st->first, at, false);
+    for (int j = 0; j < m->n_here; j++)
+        if (m->p[j].from == m->k - 1 ? j < i : m->p[j].reader <= at)
+            us += m->p[j].forward_us;
+    return us;
+}
+
+/* Backward, the other way round: gradients are sent when the first of their readers is done, and
+ * taken when the op that made the tensor comes. */
+static double backward_gap(const struct seam *m, int i) {
+    const struct search_stage *st = &m->w->c->stages[m->k];
+    int at = m->p[i].origin;
+    for (int j = 0; j < m->n_here; j++)
+        if (m->p[j].from == m->k - 1 && m->p[j].reader < m->p[i].reader &&
+            m->p[j].origin > at)
+            at = m->p[j].origin;
+    double us = work_us(m->s, m->w->tables[m->k], st->first, m->p[i].reader, true) +
+                work_us(m->s, m->w->tables[m->k - 1], at + 1, st->first, true);
+    for (int j = 0; j < m->n; j++) {
+        bool same = j < m->n_here && m->p[j].reader > m->p[i].reader;
+        bool other = j >= m->n_here && m->p[j].origin >= at;
+        if (m->p[j].from == m->k - 1 && (same || other))
+            us += m->p[j].back_us;
+    }
+    return us;
+}
+
+/* The message that lets them do least at the same time decides. */
+static void share_time(struct search *s, struct work *w, int k) {
+    int first = w->first_passing[k], end = w->first_passing[k + 1];
+    struct seam m = {s, w, k, s->passing.p + first, end - first, end - first};
+    double forward = INFINITY, backward = INFINITY;
+    if (k + 1 < w->n)
+        m.n = w->first_passing[k + 2] - first;
+    for (int i = 0; i < m.n_here; i++) {
+        if (m.p[i].from != k - 1)
+            continue;
+        forward = fmin(forward, forward_gap(&m, i));
+        backward = fmin(backward, backward_gap(&m, i));
+    }
+    if (isfinite(forward)) {
+        w->times[k].forward_shared_us = forward;
+        w->times[k].backward_shared_us = backward;
+    }
+}
+
+void search_add_messages(struct search *s, struct work *w) {
+    s->passing.n = 0;
+    for (int k = 0; k < w->n; k++)
+        add_exchanges(s, w, k);
+    w->first_passing[w->n] = (int)s->passing.n;
+    for (int k = 1; k < w->n; k++)
+        share_time(s, w, k);
+}
