@@ -175,7 +175,8 @@ fuzz:
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
 unit: $(UNIT_BINS)
-tests: $(UNIT_BINS) $(MPI_BINS)
+# Measurements are built with the tests, so that they go on building.
+tests: $(UNIT_BINS) $(MPI_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.

@@ -2,10 +2,10 @@
 # What the compiler does not check, one line a finding; status 1 if there is any.
 #   scripts/lint.sh [CC]
 # clang-format; no blanks at ends of lines, no tabs; every folder of lib/ includes only floors
-# below it, and every tool only those that the Makefile gives it; planning tools link neither
-# MPI nor a BLAS nor CUDA; the examples of headers compile; shellcheck; mandoc; clang-tidy. What
-# is not installed is left out and named. clang-tidy sees a file again when it or one of its
-# headers changed (stamps in build/lint).
+# below it, and every tool only those that the Makefile gives it; every public function is called;
+# planning tools link neither MPI nor a BLAS nor CUDA; the examples of headers compile; shellcheck;
+# mandoc; clang-tidy. What is not installed is left out and named. clang-tidy sees a file again when
+# it or one of its headers changed (stamps in build/lint).
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -85,6 +85,9 @@ done | found
 if have mpicc; then
     scripts/header-examples.sh "$cc" | found
 fi
+
+# ---- public functions -------------------------------------------------------------------------
+scripts/uncalled.sh | found
 
 # ---- links ----------------------------------------------------------------------------------
 linked() { # linked TOOL: the newest build of it

@@ -159,11 +159,6 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
 int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
                       struct err *err);
 
-/* Whether the tensor is stored; where it is and box is not NULL, *box becomes all of it.
- * */
-int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
-                   struct checkpoint_box *box);
-
 /* Assembles a box of a stored tensor in out (row-major, dense). box->shape must be the
  * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor,
  * another shape, box outside). */

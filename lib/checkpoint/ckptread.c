@@ -174,14 +174,6 @@ int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
 
 /* ---- tensors ----------------------------------------------------------------------- */
 
-int checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind, const char *name,
-                   struct checkpoint_box *box) {
-    const struct ckpt_tensor *t = ckpt_index_find(&ck->index, kind, name);
-    if (t && box)
-        *box = t->box;
-    return t != NULL;
-}
-
 /* Index in a dense box of the element at[] (global). */
 static int64_t index_in(const struct checkpoint_box *box, const int64_t *at) {
     int64_t index = 0;

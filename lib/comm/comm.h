@@ -1,8 +1,7 @@
 /* comm.h - collectives and messages between the ranks of a job.
  *
  * Everything happens in a group of ranks. A collective or a message is *work*: it is started
- * on a handle that the caller owns, goes on while the caller computes, and is waited for;
- * the blocking forms do both at once.
+ * on a handle that the caller owns, goes on while the caller computes, and is waited for.
  *
  *     struct comm_options options = COMM_OPTIONS_DEFAULT;
  *     struct comm *comm = comm_create(&argc, &argv, &options, &err);
@@ -97,7 +96,6 @@ int comm_groups_create(struct comm *comm, const struct comm_ranks *sets, int n_s
                        struct comm_group **groups, struct err *err);
 /* At once and by each rank for itself; no work of the group may be under way. */
 void comm_group_destroy(struct comm_group *group);
-int comm_group_size(const struct comm_group *group);
 /* Do its works happen in the order of a device's stream (the caller's events say when they are
  * complete), or in that of the host, complete when comm_wait returns? */
 bool comm_on_streams(const struct comm_group *group);
@@ -163,14 +161,8 @@ int comm_start_recv(struct comm_group *group, void *buf, int64_t count, enum dty
 /* Returns when the work is complete; the handle may serve again. */
 int comm_wait(struct comm_work *work, struct err *err);
 
-/* The same, waited for. */
-int comm_all_reduce(struct comm_group *group, void *buf, int64_t count, enum dtype dtype,
-                    struct err *err);
+/* Some of them, waited for. */
 int comm_all_gather(struct comm_group *group, const void *in, void *out, int64_t count,
-                    enum dtype dtype, struct err *err);
-int comm_reduce_scatter(struct comm_group *group, void *in, void *out, int64_t count,
-                        enum dtype dtype, struct err *err);
-int comm_all_to_all(struct comm_group *group, const void *in, void *out, int64_t count,
                     enum dtype dtype, struct err *err);
 int comm_send(struct comm_group *group, const void *buf, int64_t count, enum dtype dtype,
               int peer, int tag, struct err *err);

@@ -104,10 +104,6 @@ bool comm_on_streams(const struct comm_group *g) {
     return g->backend->streams;
 }
 
-int comm_group_size(const struct comm_group *g) {
-    return g->n;
-}
-
 int comm_group_rank(const struct comm_group *g) {
     return g->me;
 }

@@ -98,33 +98,10 @@ int comm_wait(struct comm_work *w, struct err *err) {
 #define WAITED_FOR                                                                         \
     { .progress = COMM_PROGRESS_OFF }
 
-int comm_all_reduce(struct comm_group *g, void *buf, int64_t count, enum dtype dtype,
-                    struct err *err) {
-    struct comm_work w = WAITED_FOR;
-    return comm_start_all_reduce(g, buf, count, dtype, &w, err) < 0 ? -1
-                                                                    : comm_wait(&w, err);
-}
-
 int comm_all_gather(struct comm_group *g, const void *in, void *out, int64_t count,
                     enum dtype dtype, struct err *err) {
     struct comm_work w = WAITED_FOR;
     return comm_start_all_gather(g, in, out, count, dtype, &w, err) < 0
-               ? -1
-               : comm_wait(&w, err);
-}
-
-int comm_reduce_scatter(struct comm_group *g, void *in, void *out, int64_t count,
-                        enum dtype dtype, struct err *err) {
-    struct comm_work w = WAITED_FOR;
-    return comm_start_reduce_scatter(g, in, out, count, dtype, &w, err) < 0
-               ? -1
-               : comm_wait(&w, err);
-}
-
-int comm_all_to_all(struct comm_group *g, const void *in, void *out, int64_t count,
-                    enum dtype dtype, struct err *err) {
-    struct comm_work w = WAITED_FOR;
-    return comm_start_all_to_all(g, in, out, count, dtype, &w, err) < 0
                ? -1
                : comm_wait(&w, err);
 }

@@ -52,10 +52,8 @@ void kernel_add_param(int64_t outer, int64_t inner, const float *x, const float 
 /* dp[i] += sum over o of dy[o,i] */
 void kernel_add_param_dw(int64_t outer, int64_t inner, const float *dy, float *dp);
 
-/* y = a + b, elementwise; y may be a or b. y += x. y = alpha x. y = value. */
+/* y = a + b, elementwise; y may be a or b. y = value. */
 void kernel_add(int64_t n, const float *a, const float *b, float *y);
-void kernel_accumulate(int64_t n, const float *x, float *y);
-void kernel_scale(int64_t n, float alpha, const float *x, float *y);
 void kernel_fill(int64_t n, float value, float *y);
 
 /* Activations. gelu is the tanh form of GPT-2. y may be x; dx may be dy. */

@@ -89,7 +89,8 @@ int exec_agree(struct comm *comm, int rc, struct err *err) {
     return -1;
 }
 
-double exec_learning_rate(const struct exec_options *o, int64_t step) {
+/* Of a step counted from 0: linear warm-up, then cosine to min_lr. */
+static double learning_rate(const struct exec_options *o, int64_t step) {
     if (step < o->warmup)
         return o->lr * (double)(step + 1) / (double)o->warmup;
     if (!o->decay_steps || o->decay_steps <= o->warmup)
@@ -104,7 +105,7 @@ double exec_learning_rate(const struct exec_options *o, int64_t step) {
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), n = schedule_actions(m);
-    double lr = exec_learning_rate(&x->opt, x->step);
+    double lr = learning_rate(&x->opt, x->step);
     x->split = DATA_TRAIN;
     x->skipping = false;
     x->now = (struct scalars){.lr = (float)lr,

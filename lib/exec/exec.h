@@ -139,9 +139,6 @@ int exec_validate(struct exec *x, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err);
 
-/* Learning rate of a step counted from 0: linear warm-up, then cosine to min_lr. */
-double exec_learning_rate(const struct exec_options *o, int64_t step);
-
 /* Checkpoints (checkpoint/checkpoint.h); called by all ranks. Of `about` run, data and settings
  * count; the executor knows the rest. keep = 0 keeps all. Values that are not finite are never
  * saved: exec_save returns 1 where there are any, and has written nothing. exec_load takes one of this

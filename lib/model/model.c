@@ -56,15 +56,6 @@ int model_first_loss(const struct model *m) {
     return op;
 }
 
-int64_t model_param_count(const struct model *m) {
-    int64_t n = 0;
-    for (int i = 0; i < m->n_params; i++) {
-        struct extents x = model_extents(m, &m->params[i].shape, 1);
-        n += extents_count(&x);
-    }
-    return n;
-}
-
 /* A product of all dims of the iteration space. Attention makes two products of seq by seq for
  * each head; causal, half of them and the diagonal. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {

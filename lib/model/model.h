@@ -152,7 +152,6 @@ bool op_is(const struct model_op *op, enum kind_flag flag);
 /* The first loss of the model; every model has one. */
 int model_first_loss(const struct model *m);
 
-int64_t model_param_count(const struct model *m);
 /* Floating point operations of one forward pass over `batch` samples in matrix products and
  * attention (2 per multiply-add). */
 double model_forward_flops(const struct model *m, int64_t batch);

@@ -18,15 +18,6 @@
  * as much in single ones that no person would ask for (parking an axis on a third would help). */
 #include "plan/convert.h"
 
-const char *convert_kind_name(enum convert_kind kind) {
-    static const char *const names[] = {
-#define X(id) #id,
-        CONVERT_KINDS(X)
-#undef X
-    };
-    return names[kind];
-}
-
 struct path {
     const struct mesh *mesh;
     int rank; /* of the tensor */

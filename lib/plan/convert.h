@@ -28,7 +28,6 @@ enum convert_kind {
     CONVERT_KINDS(X)
 #undef X
 };
-const char *convert_kind_name(enum convert_kind kind);
 
 struct convert_step {
     enum convert_kind kind;

@@ -50,19 +50,6 @@ unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p) {
     return set;
 }
 
-void placement_format(const struct model *m, const struct shape *s, const struct mesh *mesh,
-                      struct placement p, char *buf, size_t n) {
-    size_t used = (size_t)snprintf(buf, n, "[");
-    for (int a = 0; a < mesh->n_axes && used < n; a++)
-        used +=
-            (size_t)snprintf(buf + used, n - used, "%s%s:%s", a ? " " : "", mesh->name[a],
-                             p.at[a] >= 0               ? m->dims[s->dim[p.at[a]]].name
-                             : p.at[a] == PLACE_PARTIAL ? "+"
-                                                        : "=");
-    if (used < n)
-        snprintf(buf + used, n - used, "]");
-}
-
 struct box placement_box(const struct mesh *mesh, const struct extents *x,
                          struct placement p, const int coord[MESH_MAX_AXES]) {
     struct box b = {{0}, {0}};

@@ -44,9 +44,6 @@ struct placement placement_result(const struct mesh *mesh, const struct layout *
 /* Mesh axes at which the placement is `what`: an axis of the tensor, Replicate or Partial. */
 unsigned placement_axes(const struct mesh *mesh, struct placement p, int what);
 unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p);
-/* "[dp:batch tp:+]": the dim that each mesh axis splits; "=" Replicate, "+" Partial. */
-void placement_format(const struct model *m, const struct shape *s, const struct mesh *mesh,
-                      struct placement p, char *buf, size_t n);
 
 /* What one rank holds of a tensor, or sends of it. */
 struct box {

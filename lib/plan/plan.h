@@ -6,7 +6,7 @@
  *
  *     struct plan *p = plan_read("plan.json", &err);
  *     for (int s = 0; s < p->n_stages; s++) ... p->stages[s].mesh ...
- *     plan_write(p, "-", &err);
+ *     json_t *doc = plan_to_json(p);
  *     plan_destroy(p);
  */
 #ifndef WEFT_PLAN_H
@@ -71,7 +71,6 @@ int plan_check(struct plan *p, struct err *err);
 
 /* The document: short, with exceptions only where an op differs from its stage. New reference. */
 json_t *plan_to_json(const struct plan *p);
-int plan_write(const struct plan *p, const char *path, struct err *err);
 
 int64_t plan_micro_batches(const struct plan *p);
 

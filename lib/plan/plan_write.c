@@ -429,10 +429,3 @@ json_t *plan_to_json(const struct plan *p) {
         json_object_set(doc, "provenance", p->provenance);
     return doc;
 }
-
-int plan_write(const struct plan *p, const char *path, struct err *err) {
-    json_t *doc = plan_to_json(p);
-    int rc = json_write_file(doc, path, err);
-    json_decref(doc);
-    return rc;
-}

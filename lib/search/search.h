@@ -11,7 +11,7 @@
  *     struct search_problem p = {.model = m, .provider = times, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
  *     if (search_run(&p, search_hops, &r, &err) < 0) ...     // EXIT_NO: nothing fits
- *     plan_write(r.plans[0].plan, "-", &err);
+ *     json_t *doc = plan_to_json(r.plans[0].plan);
  *     search_result_release(&r);
  */
 #ifndef WEFT_SEARCH_H

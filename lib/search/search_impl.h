@@ -141,7 +141,6 @@ struct load search_again(struct search *s, const struct table *t,
 /* The next op of the stage that may have another layout than those before: instances of a
  * run have the same. */
 int search_next_distinct(const struct search *s, int op);
-bool search_is_made_again(const struct search *s, const struct search_stage *st, int op);
 /* Can ops first .. end-1 be laid out so? */
 bool table_legal(const struct search *s, const struct table *t, int first, int end);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);

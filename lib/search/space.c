@@ -46,31 +46,6 @@ bool search_legal(struct search *s, const struct candidate *c) {
     return true;
 }
 
-struct plan *search_plan_of(struct search *s, const struct candidate *c) {
-    const struct graph *g = &s->graph;
-    int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
-    for (int k = 0; k < c->n_stages; k++)
-        bounds[k + 1] = c->stages[k].end;
-    struct plan *plan = plan_create(s->p.model, c->n_stages, bounds);
-    free(bounds);
-    plan->batch = s->p.batch;
-    plan->micro_batch = c->micro_batch;
-    plan->schedule = c->schedule;
-    plan->optimizer = s->p.optimizer;
-    for (int k = 0; k < c->n_stages; k++) {
-        const struct search_stage *from = &c->stages[k];
-        struct stage *st = &plan->stages[k];
-        graph_mesh(from->devices, &st->mesh);
-        st->zero = from->zero;
-        for (int i = 0, op = from->first; op < from->end; i++, op++) {
-            int node = g->x.node_of[g->x.of[op]];
-            st->layouts[i] = from->layouts[node];
-            st->recompute[i] = search_is_made_again(s, from, op);
-        }
-    }
-    return plan;
-}
-
 /* ---- what the model offers ----------------------------------------------------------- */
 
 /* Does the op's result leave its instance of a block? */
@@ -374,11 +349,36 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st) {
     return instances(&s->graph.s, st->first, st->end);
 }
 
-bool search_is_made_again(const struct search *s, const struct search_stage *st, int op) {
+static bool is_recomputed(const struct search *s, const struct search_stage *st, int op) {
     const struct graph *g = &s->graph;
     return st->again_level && g->s.run_of[op] >= 0 &&
            s->again[st->again_level][g->x.node_of[g->x.of[op]]] &&
            instances(&g->s, st->first, op + 1) <= st->again_blocks;
+}
+
+struct plan *search_plan_of(struct search *s, const struct candidate *c) {
+    const struct graph *g = &s->graph;
+    int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
+    for (int k = 0; k < c->n_stages; k++)
+        bounds[k + 1] = c->stages[k].end;
+    struct plan *plan = plan_create(s->p.model, c->n_stages, bounds);
+    free(bounds);
+    plan->batch = s->p.batch;
+    plan->micro_batch = c->micro_batch;
+    plan->schedule = c->schedule;
+    plan->optimizer = s->p.optimizer;
+    for (int k = 0; k < c->n_stages; k++) {
+        const struct search_stage *from = &c->stages[k];
+        struct stage *st = &plan->stages[k];
+        graph_mesh(from->devices, &st->mesh);
+        st->zero = from->zero;
+        for (int i = 0, op = from->first; op < from->end; i++, op++) {
+            int node = g->x.node_of[g->x.of[op]];
+            st->layouts[i] = from->layouts[node];
+            st->recompute[i] = is_recomputed(s, from, op);
+        }
+    }
+    return plan;
 }
 
 /* Ops first .. end-1 of one instance of a run; all instances are as the second one. */

@@ -49,12 +49,6 @@ int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, d
     return (int)m->rows.n - 1;
 }
 
-const char *lp_status_name(enum lp_status s) {
-    static const char *const names[] = {"optimal", "feasible", "infeasible", "unbounded",
-                                        "failed"};
-    return names[s];
-}
-
 /* ---- what is true whatever lp_solve says ------------------------------------------------
  */
 

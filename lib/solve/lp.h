@@ -74,6 +74,5 @@ enum lp_status lp_minimize(const struct lp_model *m, const struct lp_options *o,
 void lp_answer_release(struct lp_answer *a);
 
 /* "optimal", "feasible", ... */
-const char *lp_status_name(enum lp_status s);
 
 #endif

@@ -7,6 +7,7 @@
  *
  * usage: mpirun -n N comm-bench [MAX_BYTES [heap]]    heap: private buffers, so the rings
  */
+#include "../mpi/waited.h"
 #include "comm/comm.h"
 #include "common/progress.h"
 #include "common/stats.h"
@@ -29,7 +30,7 @@ static void check(int rc, const struct err *err) {
 static void all_reduce(int64_t bytes, int ours) {
     struct err err = {0};
     if (ours)
-        check(comm_all_reduce(comm_world(comm), a, bytes / 4, DTYPE_f32, &err), &err);
+        check(waited_all_reduce(comm_world(comm), a, bytes / 4, DTYPE_f32, &err), &err);
     else
         MPI_Allreduce(MPI_IN_PLACE, a, (int)(bytes / 4), MPI_FLOAT, MPI_SUM,
                       MPI_COMM_WORLD);
@@ -50,7 +51,7 @@ static void reduce_scatter(int64_t bytes, int ours) {
     struct err err = {0};
     int count = (int)(bytes / 4 / n);
     if (ours)
-        check(comm_reduce_scatter(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
+        check(waited_reduce_scatter(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
     else
         MPI_Reduce_scatter_block(a, b, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -59,7 +60,7 @@ static void all_to_all(int64_t bytes, int ours) {
     struct err err = {0};
     int count = (int)(bytes / 4 / n);
     if (ours)
-        check(comm_all_to_all(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
+        check(waited_all_to_all(comm_world(comm), a, b, count, DTYPE_f32, &err), &err);
     else
         MPI_Alltoall(a, count, MPI_FLOAT, b, count, MPI_FLOAT, MPI_COMM_WORLD);
 }

@@ -139,9 +139,9 @@ static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
     const double logits = 4.0 * (double)rows * (double)vocab;
     double s;
     printf("# %d rows of %d, vocabulary %d\n", (int)rows, (int)n, (int)vocab);
-    BEST(s, kernel_layernorm(rows, n, a, d, d, 1e-5f, c, e));
+    BEST(s, kernel_layernorm(rows, n, 1, NULL, a, d, d, 1e-5f, c, e));
     bytes("layernorm", 2 * all, s);
-    BEST(s, kernel_layernorm_bwd(rows, n, a, d, e, b, c, f, f + n));
+    BEST(s, kernel_layernorm_bwd(rows, n, n, NULL, a, d, e, b, c, f, f + n));
     bytes("layernorm backward", 3 * all, s);
     BEST(s, kernel_act(KERNEL_GELU, rows * 4 * n, a, c));
     bytes("gelu, 4 x as wide", 8 * all, s);

@@ -9,6 +9,7 @@
 #include "comm/comm.h"
 #include "comm/comm_backend.h"
 #include "common/mem.h"
+#include "waited.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ static int start(struct comm_work *work, struct err *err) {
     work->state = WORK_DONE;
     if (work->op != COMM_all_reduce)
         return err_system(err, "only sums");
-    return comm_all_reduce(comm_world(c->comm), work->out, work->count, work->dtype, err);
+    return waited_all_reduce(comm_world(c->comm), work->out, work->count, work->dtype, err);
 }
 
 static int wait_counting(struct comm_work *work, struct err *err) {
@@ -108,7 +109,7 @@ static void check(struct comm *comm, struct counts *counts) {
            *(int *)g[1]->state == g[1]->id && g[0]->id != g[1]->id,
        "the groups of a list are its own, with ids that all know", rank);
     float x[3] = {1, 2, (float)rank};
-    must(comm, comm_all_reduce(g[1], x, 3, DTYPE_f32, &err), &err);
+    must(comm, waited_all_reduce(g[1], x, 3, DTYPE_f32, &err), &err);
     ok(counts->starts == 1 && counts->waits == 1 && x[0] == (float)n &&
            x[2] == (float)(n * (n - 1) / 2),
        "it starts and waits for their works", rank);

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "waited.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static int check_all_reduce(const struct where *w, int64_t count) {
     for (int repeat = 0; repeat < 2; repeat++) { /* a repeat must give the same bits */
         fill(w->a, count);
         w->a[count] = 123;
-        if (comm_all_reduce(w->g, w->a, count, DTYPE_f32, &err) < 0)
+        if (waited_all_reduce(w->g, w->a, count, DTYPE_f32, &err) < 0)
             stop(&err);
         for (int64_t i = 0; i < count; i += stride(count))
             good &= w->a[i] == sum(w->ranks, w->n, i);
@@ -101,7 +102,7 @@ static int check_reduce_scatter(const struct where *w, int64_t count, int in_pla
     int good = 1;
     float *out = in_place ? w->a + w->me * count : w->b;
     fill(w->a, w->n * count);
-    if (comm_reduce_scatter(w->g, w->a, out, count, DTYPE_f32, &err) < 0)
+    if (waited_reduce_scatter(w->g, w->a, out, count, DTYPE_f32, &err) < 0)
         stop(&err);
     for (int64_t i = 0; i < count; i += stride(count))
         good &= out[i] == sum(w->ranks, w->n, w->me * count + i);
@@ -112,7 +113,7 @@ static int check_all_to_all(const struct where *w, int64_t count) {
     struct err err = {0};
     int good = 1;
     fill(w->a, w->n * count);
-    if (comm_all_to_all(w->g, w->a, w->b, count, DTYPE_f32, &err) < 0)
+    if (waited_all_to_all(w->g, w->a, w->b, count, DTYPE_f32, &err) < 0)
         stop(&err);
     for (int p = 0; p < w->n; p++)
         for (int64_t i = 0; i < count; i += stride(count))

@@ -6,6 +6,7 @@
  * a minute (late), fails with a message of its own (fail) or is killed (die).
  */
 #include "comm/comm.h"
+#include "waited.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 static int all_reduce(struct comm *comm, struct err *err) {
     static float x[5000];
-    return comm_all_reduce(comm_world(comm), x, 5000, DTYPE_f32, err);
+    return waited_all_reduce(comm_world(comm), x, 5000, DTYPE_f32, err);
 }
 
 /* Everybody else gets a message from the last rank. */

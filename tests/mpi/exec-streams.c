@@ -14,6 +14,7 @@
 #include "device/cpu.h"
 #include "device/device_backend.h"
 #include "exec/exec.h"
+#include "waited.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,11 +73,11 @@ static struct op *give(struct device_stream *s, enum op_kind kind) {
 static int do_work(struct comm_work *w, struct err *err) {
     struct comm_group *world = comm_world(w->group->comm);
     switch (w->op) {
-    case COMM_all_reduce: return comm_all_reduce(world, w->out, w->count, w->dtype, err);
+    case COMM_all_reduce: return waited_all_reduce(world, w->out, w->count, w->dtype, err);
     case COMM_all_gather:
         return comm_all_gather(world, w->in, w->out, w->count, w->dtype, err);
     case COMM_reduce_scatter:
-        return comm_reduce_scatter(world, (void *)w->in, w->out, w->count, w->dtype, err);
+        return waited_reduce_scatter(world, (void *)w->in, w->out, w->count, w->dtype, err);
     case COMM_send:
         return comm_send(world, w->in, w->count, w->dtype, w->peer, w->tag, err);
     case COMM_recv:

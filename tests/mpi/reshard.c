@@ -9,6 +9,7 @@
  * then compares its block with the dense tensor, bit for bit. Meshes are all grids of at
  * most three axes with N devices; between stages, all grids whose devices are N
  * together. `all` takes all pairs, a SEED draws some. */
+#include "../unit/placement-text.h"
 #include "../unit/tap.h"
 
 #include "common/rng.h"

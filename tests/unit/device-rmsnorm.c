@@ -114,11 +114,11 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
         union instr_src in = {.rmsnorm_squares = {.x = x}};
         union instr_dst out = {.rmsnorm_squares = {.squares = part}};
         cpu_exec(I_rmsnorm_squares, &shape, &in, &out, &args);
-        kernel_accumulate(rows, part, squares);
+        kernel_add(rows, squares, part, squares);
         in.rmsnorm_bwd_sums = (struct rmsnorm_bwd_sums_src){x, t.gamma + p * n, dy, NULL};
         out.rmsnorm_bwd_sums = (struct rmsnorm_bwd_sums_dst){part, NULL};
         cpu_exec(I_rmsnorm_bwd_sums, &shape, &in, &out, &args);
-        kernel_accumulate(rows, part, sums);
+        kernel_add(rows, sums, part, sums);
         free(x), free(dy);
     }
     for (int64_t p = 0; p < parts; p++) {

@@ -197,8 +197,11 @@ static void test_many_dims(void) {
     int64_t params = 65 * 6;
     for (int i = 1; i < 60; i++)
         params += (5 + i) * (6 + i);
-    ok(m->n_dims == 62 && model_param_count(m) == params, "62 dims, %lld parameters",
-       (long long)model_param_count(m));
+    for (int i = 0; i < m->n_params; i++) {
+        struct extents x = model_extents(m, &m->params[i].shape, 1);
+        params -= extents_count(&x);
+    }
+    ok(m->n_dims == 62 && m->n_params == 60 && params == 0, "62 dims, 60 parameters");
     free(text);
     model_destroy(m);
 }

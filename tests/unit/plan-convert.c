@@ -290,6 +290,11 @@ static struct placement placement_of(const char *text) {
 }
 
 static void looks(const char *mesh, const char *from, const char *to, const char *want) {
+    static const char *const names[] = {
+#define X(id) #id,
+        CONVERT_KINDS(X)
+#undef X
+    };
     struct world w;
     const int64_t size[] = {48, 48, 48};
     char got[512] = "";
@@ -299,7 +304,7 @@ static void looks(const char *mesh, const char *from, const char *to, const char
     for (int i = 0; i < n; i++) {
         size_t used = strlen(got);
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s ", i ? ", " : "",
-                                 convert_kind_name(steps[i].kind));
+                                 names[steps[i].kind]);
         for (int a = 0; a < w.mesh.n_axes; a++)
             if (steps[i].axes >> a & 1)
                 used +=

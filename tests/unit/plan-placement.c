@@ -1,4 +1,5 @@
 /* Placements from layouts, boxes, and the layouts that are refused. */
+#include "placement-text.h"
 #include "plan/placement.h"
 #include "tap.h"
 

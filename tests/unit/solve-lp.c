@@ -159,7 +159,7 @@ static void test_corners(void) {
     struct lp_answer a;
     lp_add_var(m, -1, 0, INFINITY, false);
     enum lp_status st = lp_minimize(m, &all, &a);
-    ok(st == LP_UNBOUNDED, "unbounded: %s", lp_status_name(st));
+    ok(st == LP_UNBOUNDED, "an objective without bound (status %d)", (int)st);
     lp_answer_release(&a);
     lp_destroy(m);
     st = least_sum(4, 4, INFINITY, &a);
@@ -167,7 +167,7 @@ static void test_corners(void) {
        "an equality: value %g bound %g", a.value, a.bound);
     lp_answer_release(&a);
     st = least_sum(100, INFINITY, 1, &a);
-    ok(st == LP_INFEASIBLE, "infeasible: %s", lp_status_name(st));
+    ok(st == LP_INFEASIBLE, "constraints that contradict each other (status %d)", (int)st);
     lp_answer_release(&a);
 }
 
@@ -200,8 +200,8 @@ static void test_clock(void) {
         lp_minimize(m, &(struct lp_options){.time_budget_s = 1, .cutoff = INFINITY}, &a);
     double took = now_s() - start;
     ok(took < 2.5 && (st == LP_FEASIBLE || st == LP_OPTIMAL) && a.bound <= a.value,
-       "one second on a hard one: %s, value %g, bound %g, %.1f s", lp_status_name(st),
-       a.value, a.bound, took);
+       "one second on a hard one: status %d, value %g, bound %g, %.1f s", (int)st, a.value,
+       a.bound, took);
     lp_answer_release(&a);
     lp_destroy(m);
 }
