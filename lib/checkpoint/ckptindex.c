@@ -108,7 +108,7 @@ static int check_piece(const struct ckpt_index *ix, const struct ckpt_piece *p,
                        struct err *err) {
     int64_t count;
     if (!ckpt_name_good(p->name))
-        return err_input(err, "not a name of a tensor");
+        return err_input(err, "not the name of a tensor");
     if (ckpt_box_check(&p->box, &count, err) < 0)
         return -1;
     if (p->file < 0 || p->file >= ix->files.n)

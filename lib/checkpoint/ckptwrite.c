@@ -53,10 +53,10 @@ static int lock_dir(const char *dir, struct err *err) {
         if (errno != EACCES && errno != EAGAIN)
             err_system(err, "%s: cannot lock: %s", path, strerror(errno));
         else if (fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK)
-            err_system(err, "%s: another run writes here (process %ld)", dir,
+            err_system(err, "%s: another run is writing here (process %ld)", dir,
                        (long)holder.l_pid);
         else
-            err_system(err, "%s: another run writes here", dir);
+            err_system(err, "%s: another run is writing here", dir);
         close(fd);
         fd = -1;
     }
@@ -84,10 +84,10 @@ static int check_run(const char *dir, uint64_t run, int64_t step, struct err *er
             rc = err_input(err, "%s: was written by another run", path);
             err_hint(err,
                      run ? "save into another folder"
-                         : "save into another folder, or go on from it: --resume %s",
+                         : "save into another folder, or continue it with --resume %s",
                      dir);
         } else if (info->step > step) {
-            rc = err_input(err, "%s: is later than step %lld, from which the run goes on",
+            rc = err_input(err, "%s: is later than step %lld, from which the run continues",
                            path, (long long)step);
             err_hint(err, "save into another folder, or remove the later steps");
         }
@@ -232,7 +232,7 @@ static int check_files(const struct ckpt_index *ix, const char *temp, struct err
         if (stat(path, &st) < 0)
             bad = err_system(err, "%s: %s", path, strerror(errno));
         else if (st.st_size != f->bytes)
-            bad = err_system(err, "%s: %lld bytes, its rank wrote %lld", path,
+            bad = err_system(err, "%s: %lld bytes, but its rank wrote %lld", path,
                              (long long)st.st_size, (long long)f->bytes);
         free(path);
         if (bad)

@@ -125,7 +125,7 @@ static int check_tiling(struct st_file *file, int64_t data_size, struct err *err
         if (t->offset != at)
             return err_input(err, "tensor \"%.100s\": data_offsets: begins at %lld, %s",
                              t->name, (long long)t->offset,
-                             t->offset < at ? "inside another tensor" : "behind a hole");
+                             t->offset < at ? "inside another tensor" : "behind a gap");
         at += t->bytes;
     }
     if (at != data_size)

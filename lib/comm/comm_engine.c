@@ -182,13 +182,13 @@ static void *help(void *arg) {
 static int start_helper(struct engine *e, struct err *err) {
     sigset_t all, old;
     if (!e->comm->threads)
-        return err_system(err, "this MPI does not allow a thread for progress");
+        return err_system(err, "this MPI library allows no progress thread");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&e->helper, NULL, help, e);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
-        return err_system(err, "cannot start a thread for progress");
+        return err_system(err, "cannot start the progress thread");
     e->has_helper = true;
     return 0;
 }

@@ -58,7 +58,8 @@ static int same_list(struct comm *c, const struct comm_ranks *sets, int n,
     int rc = comm_all_gather(c->world_group, &own, all, sizeof own, DTYPE_u8, err);
     for (int r = 1; r < c->size && rc == 0; r++)
         if (all[r] != all[0])
-            rc = err_system(err, "rank %d was given another list of groups than rank 0", r);
+            rc = err_system(err, "rank %d was given a different list of groups than rank 0",
+                            r);
     free(all);
     return rc;
 }

@@ -136,7 +136,7 @@ int shared_create(struct comm *c, int64_t bytes, struct shared *out, struct err 
         return 0;
     unmap_all(c, out);
     return rc < 0 ? -1
-                  : err_system(err, "cannot have %lld bytes%s", (long long)bytes,
+                  : err_system(err, "cannot allocate %lld bytes%s", (long long)bytes,
                                mine ? " on another rank" : "");
 }
 

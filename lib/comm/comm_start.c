@@ -16,7 +16,7 @@ const char *comm_op_name(enum comm_op op) {
 static int start(struct comm_group *g, const struct comm_work *args, struct comm_work *w,
                  struct err *err) {
     if (args->count < 0 || args->count > INT64_MAX / 8 / g->n)
-        return err_system(err, "%s: cannot have %lld elements", comm_op_name(args->op),
+        return err_system(err, "%s: cannot take %lld elements", comm_op_name(args->op),
                           (long long)args->count);
     enum comm_progress progress = w->progress;
     struct device_stream *stream = w->stream;

@@ -84,7 +84,8 @@ int profile_sql_error(struct profile *p, const char *what, struct err *err) {
     case SQLITE_CONSTRAINT: return err_input(err, "%s: %s: %s", p->path, what, text);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_system(err, "%s: %s: another process holds the database", p->path, what);
+        return err_system(err, "%s: %s: another process has locked the database", p->path,
+                          what);
     default: return err_system(err, "%s: %s: %s", p->path, what, text);
     }
 }

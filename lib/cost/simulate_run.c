@@ -179,7 +179,7 @@ static int check_done(const struct engine *e, struct err *err) {
     for (int k = 0; k < e->in->n_stages; k++)
         if (e->stages[k].action < schedule_actions(e->in->micro_batches))
             return err_input(err,
-                             "stages[%d]: waits for ever in action %lld of the schedule", k,
+                             "stages[%d]: waits forever in action %lld of the schedule", k,
                              (long long)e->stages[k].action);
     return 0;
 }

@@ -59,7 +59,7 @@ static int check_range(const char *what, int64_t v, int64_t max, struct err *err
 
 static int check_spec(const struct data_spec *s, struct err *err) {
     if (!s->source || !*s->source)
-        return err_usage(err, "no source of data is given");
+        return err_usage(err, "no data source is given");
     if (!(s->validation >= 0 && s->validation < 1))
         return err_usage(err, "share of validation data: expected 0 <= share < 1, got %g",
                          s->validation);
@@ -103,8 +103,8 @@ static int64_t samples_in(int64_t items, const struct data_spec *s) {
 static int too_short(const char *source, int64_t items, int64_t used, const char *whose,
                      const struct data_spec *s, struct err *err) {
     if (s->kind == DATA_IMAGES)
-        return err_input(err, "%s: %lld images, none is left for %s", source,
-                         (long long)items, whose);
+        return err_input(err, "%s: %lld images leave none for %s", source, (long long)items,
+                         whose);
     long long need = s->seq + 1;
     if (used == items)
         return err_input(err,

@@ -45,7 +45,7 @@ static int check_open(struct datafile *file, struct err *err) {
 
 int datafile_open(struct datafile *file, const char *path, struct err *err) {
     *file = (struct datafile){0};
-    /* A pipe without a writer would block open() for ever. */
+    /* A pipe without a writer would block open() forever. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return err_input(err, "%s: %s", path, strerror(errno));

@@ -40,8 +40,8 @@ int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const ch
     int dims = head[3];
     int64_t header = 4 + 4 * dims, total = 1;
     if (size < header)
-        return err_input(err, "%lld bytes, its header alone has %lld", (long long)size,
-                         (long long)header);
+        return err_input(err, "%lld bytes, but the header alone takes %lld",
+                         (long long)size, (long long)header);
     for (int d = 0; d < dims; d++) {
         int64_t n = load_be32(head + 4 + 4 * d);
         if (n == 0)
@@ -100,7 +100,8 @@ static int split_source(const char *source, char **images, char **labels, struct
     if (*labels)
         return 0;
     free(*images);
-    err_input(err, "%s: no file of labels follows from this name", source);
+    err_input(err, "%s: the name of the labels file does not follow from this name",
+              source);
     err_hint(err, "give both: IMAGES,LABELS");
     return -1;
 }
@@ -185,7 +186,7 @@ static int read_label(const struct image_set *set, int64_t item, int32_t *label,
         return -1;
     if (byte >= set->classes)
         return err_system(err,
-                          "%s: was changed while in use: byte %lld: label %d, "
+                          "%s: changed while in use: byte %lld: label %d, "
                           "expected labels below %lld",
                           set->label_file.path, (long long)at, byte,
                           (long long)set->classes);

@@ -54,7 +54,7 @@ static int beyond(const struct token_view *v, int64_t token, int id, int64_t voc
               "vocabulary of %lld",
               (long long)(v->offset + 2 * token), id, (long long)token,
               (long long)v->tokens, (long long)vocab);
-    return err_hint(err, "the file was made by another tokenizer than the model's vocab");
+    return err_hint(err, "the file was made with a tokenizer other than the model's");
 }
 
 /* Reads the file once from end to end. */
@@ -113,10 +113,10 @@ static int parse_binary(struct token_view *v, const unsigned char *head, int64_t
 static int parse_text(struct token_view *v, const unsigned char *head, int64_t size,
                       int64_t vocab, struct err *err) {
     if (vocab < 256) {
-        err_input(err,
-                  "the bytes of text are its tokens, which needs a vocabulary of 256; "
-                  "the model has %lld",
-                  (long long)vocab);
+        err_input(
+            err,
+            "text is read byte by byte, which needs a vocabulary of 256; the model has %lld",
+            (long long)vocab);
         return err_hint(err,
                         "--set vocab=256, or a file of tokens whose name ends in .bin");
     }
@@ -148,7 +148,7 @@ static int shard_read(const struct token_shard *s, int64_t first, int64_t count,
         int64_t good = v->width == 1 ? n : token_find_beyond(bytes, n, vocab);
         if (good < n)
             return err_system(err,
-                              "%s: was changed while in use: byte %lld: token id "
+                              "%s: changed while in use: byte %lld: token id "
                               "%d, expected ids below %lld",
                               s->file.path, (long long)(v->offset + 2 * (first + good)),
                               load16(bytes + 2 * good), (long long)vocab);

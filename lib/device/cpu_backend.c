@@ -22,7 +22,7 @@ static void *cpu_alloc(struct device *dev, int64_t bytes, struct err *err) {
     size_t size = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
     void *p = aligned_alloc(PAGE, size);
     if (!p) {
-        err_system(err, "no memory for %lld bytes", (long long)bytes);
+        err_system(err, "cannot allocate %lld bytes", (long long)bytes);
         return NULL;
     }
     return memset(p, 0, size);

@@ -20,7 +20,7 @@ int kernel_init(int threads, struct err *err) {
     kernel_release();
     state.scratch = aligned_alloc(4096, (size_t)threads * KERNEL_SCRATCH_BYTES);
     if (!state.scratch)
-        return err_system(err, "no memory for the scratch of %d kernel threads", threads);
+        return err_system(err, "cannot allocate scratch for %d kernel threads", threads);
     state.threads = threads;
     omp_set_dynamic(0);
     omp_set_num_threads(threads);

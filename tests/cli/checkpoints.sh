@@ -129,8 +129,8 @@ for _ in $(seq 300); do
     [ -s writer.out ] && break
     sleep 0.1
 done
-refuses 4 'busy: another run writes here (process [0-9]*)' 'a second writer' -n 3 --save busy
-refuses 4 'busy: another run writes here' 'a second one that resumes' -n 99999 --save busy --auto-resume
+refuses 4 'busy: another run is writing here (process [0-9]*)' 'a second writer' -n 3 --save busy
+refuses 4 'busy: another run is writing here' 'a second one that resumes' -n 99999 --save busy --auto-resume
 kill -KILL $pid
 wait $pid 2>/dev/null
 newest=$(find busy -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1)

@@ -242,7 +242,7 @@ static int check_lists(void) {
     struct comm_ranks set = {ranks, comm_rank(comm) == 1 ? 1 : 2};
     int rc = comm_groups_create(comm, &set, 1, &g, &err);
     return rc < 0 && !g &&
-           !strcmp(err.msg, "rank 1 was given another list of groups than rank 0");
+           !strcmp(err.msg, "rank 1 was given a different list of groups than rank 0");
 }
 
 static int check_types(void) {

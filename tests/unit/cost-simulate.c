@@ -310,7 +310,7 @@ static void test_deadlock(void) {
     chain_build(&c, &x);
     x.steps[0] =
         (struct sim_step){.kind = SIM_RECV, .transfer = 1}; /* F waits for B's gradient */
-    ok(simulate_run(&x.in, NULL, NULL, &sim, &err) < 0 && strstr(err.msg, "waits for ever"),
+    ok(simulate_run(&x.in, NULL, NULL, &sim, &err) < 0 && strstr(err.msg, "waits forever"),
        "a deadlock is found: %s", err.msg);
 }
 

@@ -136,7 +136,7 @@ static void test_names(void) {
     ok(d && data_size(d, DATA_TRAIN) == N && data_size(d, DATA_VALID) == N,
        "training and validation in files of their own");
     data_close(d);
-    refused(base, path_of("a"), "labels", "follows from this name");
+    refused(base, path_of("a"), "labels", "does not follow from this name");
     snprintf(list, sizeof list, "%s,%s", path_of("a"), path_of("absent"));
     refused(base, list, "absent", "No such file");
 }

@@ -25,7 +25,7 @@ static int check_options(const struct options *o, struct err *err) {
         return err_usage(err, "--trace-ranks: expected first or all, got \"%.32s\"",
                          o->trace_ranks);
     if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
-        return err_usage(err, "--trace -: give the prediction another place with -o");
+        return err_usage(err, "--trace -: send the prediction elsewhere with -o");
     if (o->memory && (o->trace || o->datasheets))
         return err_usage(err, "--memory: needs no times, so no %s",
                          o->trace ? "--trace" : "--datasheets");
@@ -35,8 +35,8 @@ static int check_options(const struct options *o, struct err *err) {
 static int parse(struct options *o, int argc, char **argv, struct err *err) {
     *o = (struct options){.plan = "-", .trace_ranks = "first", .output = "-"};
     const struct opt options[] = {
-        {'p', "profile", OPT_STR, "FILE", "the profile database (none: datasheets)",
-         &o->profile},
+        {'p', "profile", OPT_STR, "FILE",
+         "the profile database (without: datasheets alone)", &o->profile},
         {0, "cluster", OPT_STR, "CLUSTER",
          "\"node:4 gpu:8\" or a file (the plan's, or one node)", &o->cluster},
         {0, "device", OPT_STR, "KIND",

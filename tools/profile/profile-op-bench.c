@@ -143,7 +143,7 @@ static int upload_operands(struct bench *b, struct err *err) {
     int64_t align = memory_aligned(1);
     char *host = aligned_alloc((size_t)align, (size_t)(fresh + old + align));
     if (!host)
-        return err_system(err, "no memory for %lld bytes of operands",
+        return err_system(err, "cannot allocate %lld bytes for operands",
                           (long long)(fresh + old));
     fill_operands(b, host);
     int rc = device_upload(b->stream, b->memory, host, fresh, err);

@@ -70,7 +70,7 @@ struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err) {
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r->board == MAP_FAILED) {
         free(r);
-        err_system(err, "no shared page: %s", strerror(errno));
+        err_system(err, "cannot map a shared page: %s", strerror(errno));
         return NULL;
     }
     r->board->key.code = OPCODE_COUNT;
@@ -101,7 +101,7 @@ int ranks_run(struct ranks *r, const struct instr_key *key, struct err *err) {
         int status;
         pid_t dead = waitpid(-1, &status, WNOHANG);
         if (dead > 0 || atomic_load(&r->board->failed))
-            return err_system(err, "a sibling rank has ended (out of memory?)");
+            return err_system(err, "another rank has ended (out of memory?)");
         nap();
     }
     return 0;

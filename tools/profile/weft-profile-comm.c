@@ -36,14 +36,15 @@ struct tool {
 
 static int parse(struct options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
-        {'p', "profile", OPT_STR, "FILE", "the profile database; made if it is not there",
+        {'p', "profile", OPT_STR, "FILE", "the profile database, created if missing",
          &o->path},
         {0, "min-bytes", OPT_BYTES, "BYTES", "smallest size (1K)", &o->limits.min_bytes},
         {0, "max-bytes", OPT_BYTES, "BYTES", "largest size (64M)", &o->limits.max_bytes},
         {0, "all-sizes", OPT_FLAG, NULL, "also groups that do not divide the job",
          &o->limits.all_sizes},
-        {0, "time", OPT_TIME, "TIME", "time for one row at most (500ms)", &o->limits.row_s},
-        {0, "error", OPT_REAL, "FRACTION", "good enough: error of the median (0.02)",
+        {0, "time", OPT_TIME, "TIME", "longest time spent on one row (500ms)",
+         &o->limits.row_s},
+        {0, "error", OPT_REAL, "FRACTION", "error of the median that is good enough (0.02)",
          &o->limits.error},
         {0, "threads", OPT_INT, "N",
          "threads that a rank computes with (its share of cores)", &o->threads},
@@ -253,7 +254,7 @@ static int measure(struct tool *t, struct err *err) {
 
 static int run(struct tool *t, struct err *err) {
     if (comm_size(t->comm) < 2) {
-        err_usage(err, "one rank has no other to talk to");
+        err_usage(err, "one rank alone has nothing to communicate with");
         return err_hint(err, "mpirun -n N weft-profile-comm -p %s", t->o.path);
     }
     name_device(t);

@@ -119,5 +119,5 @@ int run_check_data(const struct run_options *o, const struct checkpoint *ck,
               "; the checkpoint %s was trained on %s, %" PRId64 " items, hash %016" PRIx64,
               is->format, is->items, is->hash[DATA_TRAIN], checkpoint_path(ck), was->format,
               was->items, was->hash);
-    return err_hint(err, "--other-data goes on with it all the same");
+    return err_hint(err, "--other-data continues with it nevertheless");
 }

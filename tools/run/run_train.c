@@ -115,7 +115,7 @@ static void count_skips(struct loop *l, const struct exec_metrics *m) {
         note("weft-run: step %lld: the %s is not finite: the step is skipped", step,
              l->bad);
     if (!m->skipped && l->skips && l->speaks)
-        note("weft-run: step %lld: finite again after %lld skipped", step,
+        note("weft-run: step %lld: finite again, %lld steps were skipped", step,
              (long long)l->skips);
     if (!m->skipped)
         l->skips = 0;
@@ -255,7 +255,7 @@ static int train(struct loop *l, struct err *err) {
     if (exec_init(x, err) < 0 || (ck && exec_load(x, ck, err) < 0))
         return -1;
     if (l->speaks && ck)
-        note("weft-run: going on from %s", checkpoint_path(ck));
+        note("weft-run: resuming from %s", checkpoint_path(ck));
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
     return l->o->timing ? print_timing(l, err) : 0;

@@ -35,8 +35,8 @@ static const struct opt options[] = {
      &o.valid_data},
     {0, "validation", OPT_REAL, "SHARE", "share of --data kept for validation (0.1)",
      &o.set.validation},
-    {'n', "steps", OPT_INT, "N", "optimizer steps in all (100)", &o.set.steps},
-    {0, "seed", OPT_SEED, "N", "of weights, dropout and data order (1)", &o.seed},
+    {'n', "steps", OPT_INT, "N", "optimizer steps in total (100)", &o.set.steps},
+    {0, "seed", OPT_SEED, "N", "seed of weights, dropout and data order (1)", &o.seed},
     {0, "lr", OPT_REAL, "RATE", "peak learning rate (6e-4; sgd: 0.05)", &o.set.lr},
     {0, "min-lr", OPT_REAL, "RATE", "learning rate at the end (a tenth of --lr)",
      &o.set.min_lr},
@@ -45,7 +45,8 @@ static const struct opt options[] = {
     {0, "decay-steps", OPT_INT, "N", "step at which the learning rate is lowest (--steps)",
      &o.set.decay_steps},
     {0, "clip", OPT_REAL, "NORM", "largest gradient norm, 0 = any (1)", &o.set.clip},
-    {0, "weight-decay", OPT_REAL, "X", "of matrices (0.1)", &o.set.weight_decay},
+    {0, "weight-decay", OPT_REAL, "X", "weight decay of matrices (0.1)",
+     &o.set.weight_decay},
     {0, "beta1", OPT_REAL, "X", "of adamw (0.9)", &o.set.beta1},
     {0, "beta2", OPT_REAL, "X", "of adamw (0.95)", &o.set.beta2},
     {0, "momentum", OPT_REAL, "X", "of sgd (0.9)", &o.set.momentum},
@@ -55,14 +56,14 @@ static const struct opt options[] = {
     {0, "save-every", OPT_INT, "N", "a checkpoint every N steps (0 = at the end)",
      &o.save_every},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
-    {0, "resume", OPT_STR, "DIR", "go on from the newest checkpoint in DIR, or DIR/step-N",
-     &o.resume},
-    {0, "auto-resume", OPT_FLAG, NULL, "go on from the newest in --save, or begin there",
+    {0, "resume", OPT_STR, "DIR",
+     "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
+    {0, "auto-resume", OPT_FLAG, NULL, "continue from the newest one in --save, if any",
      &o.auto_resume},
-    {0, "other-data", OPT_FLAG, NULL, "resume with other data than the checkpoint's",
+    {0, "other-data", OPT_FLAG, NULL, "resume with data other than the checkpoint's",
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
-     "skip or stop: a loss or norm that is not finite (skip)", &o.non_finite},
+     "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
      &o.threads},
     {0, "timeout", OPT_TIME, "TIME", "longest wait for another rank, 0 = no limit (10m)",
@@ -76,7 +77,7 @@ static const struct opt options[] = {
     {0}};
 
 static const struct opt_tool tool = {"weft-run", "[options] PLAN",
-                                     "Train a model under a plan, on the ranks of mpirun.",
+                                     "Trains a model under a plan, on the ranks of mpirun.",
                                      options};
 
 static const char *plural(int n) {
@@ -165,7 +166,7 @@ static int check_options(struct err *err) {
         return err_usage(err, "--non-finite: expected skip or stop, got \"%s\"",
                          o.non_finite);
     if (o.auto_resume && !o.save)
-        return err_usage(err, "--auto-resume: expected --save DIR, from which to go on");
+        return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.auto_resume && o.resume)
         return err_usage(err, "--auto-resume and --resume exclude each other");
     return 0;
