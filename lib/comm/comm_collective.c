@@ -98,6 +98,7 @@ static enum step after_post(struct mpi_group *m, struct comm_work *w) {
     return lane_read_posts(m) ? direct_begin(m, w) : ring_begin(m, w);
 }
 
+/* Chooses the way: alone, small, through shared memory, or through MPI. */
 enum step collective_begin(struct mpi_group *m, struct comm_work *w) {
     if (m->n == 1 || (w->count == 0 && w->op != COMM_barrier))
         return alone(m, w);

@@ -152,6 +152,8 @@ static bool sleep_helper(struct engine *e) {
     return rc == 0;
 }
 
+/* The progress thread: it steps aside for any caller in the engine, and naps longer and longer
+ * while nothing moves. */
 static void *help(void *arg) {
     struct engine *e = arg;
     long nap = nap_least_ns;
@@ -288,6 +290,7 @@ static int job_has_failed(struct err *err) {
     return err_system(err, "the job has failed");
 }
 
+/* The state is set before the work is queued: from then on the helper may finish it. */
 int engine_start(struct comm_work *w, struct err *err) {
     struct comm *c = w->group->comm;
     struct engine *e = c->engine;

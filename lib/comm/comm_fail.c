@@ -126,6 +126,7 @@ static int too_long(const struct comm *c, const struct comm_work *w, int late,
                       c->options.timeout_s, whom, what);
 }
 
+/* Nodes give up one after the other, so that one rank speaks. */
 int comm_watch(struct comm *c, struct comm_watch *watch, const struct comm_work *w,
                int late, struct err *err) {
     if (atomic_load_explicit(&c->alarm->ready, memory_order_acquire)) {

@@ -142,6 +142,7 @@ static int open_backend(struct comm *c, struct err *err) {
     return c->job ? 0 : -1;
 }
 
+/* The alarm is heard before anything else is opened, for any of it may fail on one rank only. */
 struct comm *comm_create(int *argc, char ***argv, const struct comm_options *options,
                          struct err *err) {
     struct comm *c = mem_alloc(sizeof *c);
@@ -162,6 +163,8 @@ struct comm *comm_create(int *argc, char ***argv, const struct comm_options *opt
     return NULL;
 }
 
+/* In the reverse order of comm_create. What a backend still has open goes before the world
+ * group that it may use. */
 void comm_destroy(struct comm *c) {
     if (!c)
         return;

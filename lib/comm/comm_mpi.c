@@ -92,6 +92,7 @@ static struct mpi_group *meeting_part(const struct comm_group *g) {
     return g->crosses ? m->local : m;
 }
 
+/* All ranks take their lanes, meet, and only then look for those of the others. */
 static int open_groups(void *job, struct comm_group **groups, int n, struct err *err) {
     struct comm *c = engine_comm(job);
     for (int i = 0; i < n; i++) {

@@ -186,6 +186,8 @@ static enum step reduce_scatter(struct mpi_group *m, struct comm_work *w) {
     return reduce_begin(m, w);
 }
 
+/* Sums are by chains over nodes or by chunks; the rest copies its own share and passes shares
+ * on. */
 enum step ring_begin(struct mpi_group *m, struct comm_work *w) {
     if (!ring_stage(m))
         return STEP_FAILED;

@@ -12,6 +12,7 @@ static const char *shown_name(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
 
+/* Grows as it reads: a pipe does not say how much comes. */
 char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *err) {
     if (!max_bytes)
         max_bytes = (size_t)1 << 30;
@@ -46,6 +47,7 @@ char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *er
     return buf;
 }
 
+/* What replaces a file needs leave to write into its folder, not into the file. */
 int file_out_check(const char *path, struct err *err) {
     if (!strcmp(path, "-"))
         return 0;
@@ -94,6 +96,8 @@ int file_stdout_check(struct err *err) {
     return err_system(err, "standard output: %s", errno ? strerror(errno) : "cannot write");
 }
 
+/* The data is on the disk before the name is, so that a crash leaves the old file or the new
+ * one. */
 int file_out_close(struct file_out *out, struct err *err) {
     if (!out->path)
         return file_stdout_check(err);

@@ -20,6 +20,7 @@ static struct hash_slot *slot_of(const struct hashtable *t, uint32_t hash,
     }
 }
 
+/* Entries keep their hashes, so nothing is compared or hashed anew. */
 static void grow(struct hashtable *t) {
     struct hash_slot *old = t->slots;
     int64_t n = t->cap;

@@ -22,6 +22,8 @@ struct decimal {
     int power;
 };
 
+/* Digits, one point and a power of ten, without rounding: value = digits * 10^power. *end is
+ * behind them. */
 static int parse_decimal(const char *text, const char **end, struct decimal *out) {
     const char *p = text;
     bool any = false, point = false, large = false;
@@ -129,6 +131,7 @@ static int parse_real(const char *text, char **end, double *out) {
     return isfinite(*out) ? 0 : -1;
 }
 
+/* Without a unit it is seconds. */
 int opt_parse_time(const char *text, double *out) {
     static const struct {
         const char *unit;
@@ -169,6 +172,7 @@ int opt_no_operand(const char *operand, struct err *err) {
     return err_usage(err, "unexpected operand \"%s\"", operand);
 }
 
+/* Stores what was given; arg is NULL for a flag. */
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
     case OPT_FLAG: *(bool *)o->value = true; return 0;
@@ -292,6 +296,7 @@ static const struct opt *find_option(const struct opt_tool *tool, char letter,
     return NULL;
 }
 
+/* "--name", "--name=value" or "--name value". */
 static int parse_long(const struct opt_tool *tool, int *i, int argc, char **argv,
                       struct err *err) {
     const char *name = argv[*i] + 2;
@@ -313,6 +318,7 @@ static int parse_long(const struct opt_tool *tool, int *i, int argc, char **argv
     return set_value(o, argv[++*i], err);
 }
 
+/* "-q", several flags in one as "-qv", and "-o FILE" or "-oFILE". */
 static int parse_letters(const struct opt_tool *tool, int *i, int argc, char **argv,
                          struct err *err) {
     for (const char *c = argv[*i] + 1; *c; c++) {

@@ -36,6 +36,7 @@ static void format_time(double s, char *buf, size_t n) {
         snprintf(buf, n, "%dh%02dm", (int)(s / 3600), (int)(s / 60) % 60);
 }
 
+/* A terminal has its line redrawn ten times a second; a log gets a line every five seconds. */
 void progress_step(struct progress *p, int64_t done, const char *detail) {
     double now = now_s();
     if (the_level == PROGRESS_QUIET || now - p->last_print_s < (p->tty ? 0.1 : 5.0))

@@ -161,6 +161,8 @@ static int typical_members(const struct mesh *mesh, unsigned axes, unsigned repe
     return repeating >> a & 1 ? n / mesh->size[a] : n;
 }
 
+/* Two passes over the groups along these axes: how many flows leave each unit, then what that
+ * leaves to a flow. */
 struct link_class links_of_group(const struct cluster *c, const struct mesh *mesh,
                                  int64_t first_rank, unsigned axes) {
     int devices = mesh_devices(mesh), n = mesh_group_size(mesh, axes);

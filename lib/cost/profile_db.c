@@ -174,6 +174,7 @@ static int cannot_open(const char *path, bool create, struct err *err) {
     return -1;
 }
 
+/* A file that exists must be a profile; one that does not is made where that is wanted. */
 static int open_file(struct profile *p, bool create, struct err *err) {
     /* Read-only users open for writing too: a journal that kill -9 left behind must be
      * rolled back before anything can be read. SQLite falls back by itself where that is

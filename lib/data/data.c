@@ -100,6 +100,7 @@ static int64_t samples_in(int64_t items, const struct data_spec *s) {
     return items > s->seq ? (items - 1) / s->seq : 0;
 }
 
+/* `used`: of the items those that are for `whose`. */
 static int too_short(const char *source, int64_t items, int64_t used, const char *whose,
                      const struct data_spec *s, struct err *err) {
     if (s->kind == DATA_IMAGES)
@@ -145,6 +146,7 @@ static int split_one(struct data *d, const struct data_spec *s, int64_t items,
     return 0;
 }
 
+/* Training data, and validation data of its own or the end of the former. */
 static int open_files(struct data *d, const struct data_spec *s, struct err *err) {
     int64_t items = store_open(&d->store[DATA_TRAIN], s->source, s, err);
     if (items < 0)

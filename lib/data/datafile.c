@@ -25,6 +25,7 @@ static int check_kind(const struct stat *st, const char *path, struct err *err) 
     return 0;
 }
 
+/* Finds out early what would be read as nonsense. */
 static int check_open(struct datafile *file, struct err *err) {
     struct stat st;
     unsigned char head[3];
@@ -84,6 +85,7 @@ int datafile_read(const struct datafile *file, int64_t at, int64_t n, void *out,
     return 0;
 }
 
+/* The size and at most SAMPLES chunks, evenly spread: large files are not read whole. */
 int datafile_hash(const struct datafile *file, uint64_t *hash, struct err *err) {
     static const int64_t chunk = DATAFILE_CHUNK;
     int64_t chunks = (file->size + chunk - 1) / chunk;

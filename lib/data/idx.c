@@ -12,6 +12,7 @@ static int64_t load_be32(const unsigned char *p) {
     return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
 }
 
+/* Two zeros, the type of the values, the number of dims. */
 static int parse_magic(const unsigned char *bytes, int64_t size, const char *what,
                        int min_dims, int max_dims, struct err *err) {
     if (size < 4)
@@ -31,6 +32,7 @@ static int parse_magic(const unsigned char *bytes, int64_t size, const char *wha
     return 0;
 }
 
+/* The header is believed only if it adds up to the size of the file. */
 int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const char *what,
               int min_dims, int max_dims, struct err *err) {
     if (max_dims > IDX_MAX_DIMS)
@@ -129,6 +131,7 @@ static int open_images(struct image_set *set, const char *path, int64_t pixels,
     return 0;
 }
 
+/* All of them are looked at once, a chunk at a time. */
 static int check_labels(const struct image_set *set, const char *path, struct err *err) {
     const struct idx *labels = &set->labels;
     unsigned char chunk[CHUNK];

@@ -29,6 +29,7 @@ static int64_t load32(const unsigned char *p) {
 
 /* ---- one file ---------------------------------------------------------------------- */
 
+/* Whole blocks first, without a branch per token, so that the compiler uses vectors. */
 int64_t token_find_beyond(const unsigned char *p, int64_t n, int64_t vocab) {
     int64_t i = 0;
     if (vocab > UINT16_MAX)
@@ -93,6 +94,7 @@ static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t s
     return 0;
 }
 
+/* llm.c's header, or bare tokens as nanoGPT writes them. */
 static int parse_binary(struct token_view *v, const unsigned char *head, int64_t size,
                         struct err *err) {
     int64_t magic = size >= TOKEN_HEADER ? load32(head) : 0;
@@ -205,6 +207,7 @@ static int add_list(struct token_stream *s, char *list, struct err *err) {
     return 0;
 }
 
+/* A file whose name has commas is that file, not a list. */
 int token_stream_open(struct token_stream *s, const char *source, int64_t vocab,
                       struct err *err) {
     *s = (struct token_stream){.vocab = vocab};

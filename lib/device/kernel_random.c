@@ -22,6 +22,8 @@ struct rows {
     int64_t base;                  /* index in the whole of the block's first element */
 };
 
+/* A box as runs that are contiguous in the whole tensor, so that the index of an element is
+ * the run's plus its place in it. */
 static struct rows box_rows(const struct kernel_box *box) {
     struct rows r = {.outer = 1, .inner = 1};
     int32_t d = box->rank;
@@ -98,6 +100,8 @@ static void dropout_row(int64_t n, uint64_t counter, int32_t drop, float scale,
     }
 }
 
+/* By runs, or where there is only one by parts of it: either way an element draws by its own
+ * index. */
 void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64_t stream,
                     const float *x, float *y) {
     const struct rows r = box_rows(box);

@@ -9,6 +9,7 @@
 
 enum { TILE_VECS = TILE_COLS / VL };
 
+/* rows and vecs are constants where it is inlined: all sums stay in registers. */
 VEC void tile(const int rows, const int vecs, int64_t k, const float *a, int64_t a_row,
               int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
               bool add) {
