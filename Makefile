@@ -278,7 +278,7 @@ help:
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
 	@echo "make update-manual   the manual's tables of kinds and instructions from the code"
-	@echo "make lint         formatting, floors, examples in headers, man pages, scripts"
+	@echo "make lint         formatting, floors, uncalled functions, examples in headers, man pages, ..."
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
 	@echo "make config       what was found on this machine"
 	@echo "make clean        remove build/ and bin"

@@ -198,7 +198,7 @@ struct groups {
     ARR(struct group) list;
 };
 
-/* Counts the layouts that ops of the same place have, for the choice of the stage's defaults. */
+/* Counts the layouts of ops that stand at one place in the file, for the choice of the stage's defaults. */
 static void group_ops(const struct plan *p, const struct stage *st, struct groups *g) {
     int *head =
         mem_array((size_t)p->model->n_file_ops, sizeof *head); /* 1 + group, 0 = none */
@@ -249,7 +249,7 @@ static int used_dims(const struct groups *g, int axis, int *dims) {
     return n;
 }
 
-/* Greedy: insert the dim, at the place, that covers most further ops, until none helps. `dims`
+/* Greedy: insert the dim, where it covers most further ops, until none helps. `dims`
  * has room for all of the model. */
 static struct preference choose_preference(const struct groups *g, int axis, int *dims) {
     struct preference d = {0};

@@ -39,7 +39,7 @@ struct emit {
     int *forward;   /* tensor -> values made in the forward pass */
     int *backward;  /* tensor -> values recomputed in the backward pass */
     int *gradient;  /* tensor -> gradient contributions */
-    int *op_index;  /* op -> its place in the stage, or -1 */
+    int *op_index;  /* op -> its index in the stage, or -1 */
     int *first_use; /* tensor -> the first op of the stage that reads it, or -1 */
     int *aux;       /* op in the stage -> buffer of what it keeps (statistics), per pass:
                        [2 * i + pass] */

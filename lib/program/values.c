@@ -155,7 +155,7 @@ static int kept_find(const struct emit *e, int tensor, struct placement want) {
     return -1;
 }
 
-/* The source that costs least to convert; returns its place in the pool, or -1. */
+/* The source that costs least to convert; returns its index in the pool, or -1. */
 static int cheapest(const struct emit *e, int tensor, int head, struct placement want) {
     struct convert_step steps[CONVERT_MAX_STEPS];
     struct extents sizes = emit_extents(e, &e->m->tensors[tensor].shape);
