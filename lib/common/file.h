@@ -29,7 +29,7 @@ struct file_out {
         temp; /* name it has until it is whole; NULL for a device or pipe, written at once */
 };
 
-/* Can `path` be written, as far as can be told without doing it? For output that only comes at
+/* Can `path` be written, as far as one can tell without doing it? For output that only comes at
  * the end of long work. Returns 0 or -1. */
 int file_out_check(const char *path, struct err *err);
 

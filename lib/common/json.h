@@ -24,7 +24,7 @@
  * "FILE:line:column: text". The caller owns the reference. */
 json_t *json_read(const char *path, struct err *err);
 
-/* The same from text; `name` stands in messages. */
+/* The same from text; messages call it `name`. */
 json_t *json_parse(const char *text, size_t size, const char *name, struct err *err);
 
 /* The first of the values that stand one after the other in a text, which then begins behind it
@@ -33,7 +33,7 @@ json_t *json_parse(const char *text, size_t size, const char *name, struct err *
 json_t *json_parse_next(const char **text, size_t *size, int *line, const char *name,
                         struct err *err);
 
-/* Checks that obj is an object all of whose keys stand in the blank-separated list. */
+/* Checks that obj is an object all of whose keys are in the blank-separated list. */
 int json_keys(const json_t *obj, const char *allowed, struct err *err);
 
 /* Checks obj.format == want, such as "weft-plan/1". */

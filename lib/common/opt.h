@@ -9,9 +9,10 @@
  *                                          "Find the best plan.", options};
  *     int n = opt_parse(&tool, argc, argv, &err);   // operands are argv[0..n-1] afterwards
  *
- * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written). -q/--quiet and -v/--verbose are
- * understood by every tool and set the level of progress (progress.h). Long names may be
- * given as --name=value or --name value. OPT_LIST options may repeat.
+ * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written).
+ * -q/--quiet and -v/--verbose are understood by every tool and set the level of progress
+ * (progress.h). Long names may be given as --name=value or --name value. OPT_LIST options may
+ * repeat.
  */
 #ifndef WEFT_OPT_H
 #define WEFT_OPT_H
@@ -56,7 +57,7 @@ struct opt {
 
 struct opt_tool {
     const char *name;          /* weft-search */
-    const char *usage;         /* what stands behind the name in the synopsis */
+    const char *usage;         /* what follows the name in the synopsis */
     const char *about;         /* one sentence */
     const struct opt *options; /* ends with {0} */
 };
@@ -68,7 +69,7 @@ int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *er
  * number, NAN, a seed or list that is not given. Returns buf. */
 char *opt_format(const struct opt *o, char *buf, size_t n);
 
-/* Usage errors that every tool says alike; -1. `option` as in "-p FILE". */
+/* Usage errors that every tool words alike; -1. `option` as in "-p FILE". */
 int opt_missing(const char *option, struct err *err);
 int opt_no_operand(const char *operand, struct err *err);
 

@@ -1,7 +1,7 @@
 /* profile.h - the profile database (weft-profile(5)): measured times, in SQLite.
  *
  * A row is keyed by what was really measured: device kind, instruction, local shape, dtype; or
- * collective, group size, link class, bytes. So one row serves every model and plan that meets
+ * collective, group size, link class, bytes. So one row serves every model and plan that needs
  * it, and databases merge with plain SQL. Rows are written one transaction each and never twice.
  *
  *     struct profile *p = profile_open("profile.db", true, &err);

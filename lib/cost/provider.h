@@ -81,7 +81,7 @@ void provider_destroy(struct cost_provider *p); /* NULL is fine */
 /* Measured rows (provider_profile.c). times[i] are those of the cluster's group i; with n == 1,
  * of all groups. Takes them over. */
 struct cost_provider *provider_profile(struct profile_times *const *times, int n);
-/* Datasheets of a cluster (provider_analytic.c). Fails where the cluster says no speeds. */
+/* Datasheets of a cluster (provider_analytic.c). Fails where the cluster gives no speeds. */
 struct cost_provider *provider_analytic(const struct cluster *c, struct err *err);
 /* Asks first, then second where first does not know (provider_stack.c). Takes both over. */
 struct cost_provider *provider_stack(struct cost_provider *first,

@@ -8,7 +8,7 @@
  *   FILE               any file: its bytes are the tokens (vocab >= 256)
  *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or with a header
  *                      of llm.c (recognized by its magic number)
- *   FILE,FILE,...      the same, one behind the other (shards)
+ *   FILE,FILE,...      the same, one after the other (shards)
  *   synthetic          a random Markov chain: a loss well below ln(vocab) can be learned
  * Sources of images:
  *   IMAGES[,LABELS]    IDX files (MNIST); without LABELS its name is that of IMAGES with
@@ -21,8 +21,8 @@
  * (seed, epoch). Validation is read in file order, the same in every epoch.
  *
  * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
- * again what is read of them later, so a file that is cut short or changed meanwhile is an error,
- * never a wrong id. After data_open nothing is allocated, and any number of threads may read.
+ * what is read of them later is checked again, so a file that is cut short or changed meanwhile is
+ * an error, never a wrong id. After data_open nothing is allocated, and any number of threads may read.
  *
  *     struct data_spec spec = {.source = "input.txt", .kind = DATA_TOKENS, .seq = 256,
  *                              .vocab = 256, .validation = DATA_VALIDATION, .seed = 1};

@@ -1,7 +1,7 @@
 /* datafile.h - a regular, non-empty file that is read piece by piece (private to lib/data).
  *
- * Every read is checked: a file that was cut short, or whose disk fails, while a training uses it
- * is an error with a place. (Mapped, it would be a SIGBUS.)
+ * Every read is checked: a file that is cut short, or whose disk fails, while a training uses it
+ * is an error that says where. (Mapped, it would be a SIGBUS.)
  *
  *     struct datafile file;
  *     if (datafile_open(&file, "train.bin", &err) < 0) ...   // "train.bin: is a directory, ..."
