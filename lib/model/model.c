@@ -56,6 +56,17 @@ int model_first_loss(const struct model *m) {
     return op;
 }
 
+int model_loss_index(const struct model *m, int op) {
+    int losses = 0;
+    for (int i = 0; i < op; i++)
+        losses += op_is(&m->ops[i], KIND_LOSS);
+    return losses;
+}
+
+int model_losses(const struct model *m) {
+    return model_loss_index(m, m->n_ops);
+}
+
 int64_t model_param_count(const struct model *m) {
     int64_t n = 0;
     for (int i = 0; i < m->n_params; i++) {

@@ -338,8 +338,8 @@ static void test_refused(void) {
     head[1] = 2;
     refused(spec, write_file("v.bin", head, sizeof head), "byte 4: version 2",
             "expected 1");
-    head[0] = 20240801;
-    refused(spec, write_file("v.bin", head, sizeof head), "32-bit", "16-bit");
+    head[0] = 20240801, head[1] = 1;
+    refused(spec, write_file("v.bin", head, sizeof head), "byte 8", "the header counts");
     char list[300];
     snprintf(list, sizeof list, "%s,%s", path_of("ids.bin"), path_of("t.txt"));
     spec.vocab = 65536;
