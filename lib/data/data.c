@@ -37,11 +37,11 @@ static int check_id(const char *what, int64_t id, int64_t least, int64_t vocab,
 
 static int check_pairs(const struct data_spec *s, struct err *err) {
     if (check_range("target seq", s->target_seq, SIZE_MAX_SANE, err) < 0 ||
-        check_id("pad", s->ids.pad, 0, s->vocab, err) < 0 ||
-        check_id("start", s->ids.start, 0, s->vocab, err) < 0 ||
-        check_id("eos", s->ids.eos, -1, s->vocab, err) < 0)
+        check_id("data.pad", s->ids.pad, 0, s->vocab, err) < 0 ||
+        check_id("data.start", s->ids.start, 0, s->vocab, err) < 0 ||
+        check_id("data.eos", s->ids.eos, -1, s->vocab, err) < 0)
         return -1;
-    return check_id("sentinel", s->ids.sentinel, 0, s->vocab, err);
+    return check_id("data.sentinel", s->ids.sentinel, 0, s->vocab, err);
 }
 
 static int check_spec(const struct data_spec *s, struct err *err) {
@@ -137,8 +137,7 @@ static int64_t open_store(struct data *d, enum data_split split, const char *sou
     int64_t items = store_open(&d->store[split], source, s, limit, err);
     if (items < 0 && s->kind == DATA_PAIRS && d->store[split].kind == STORE_STREAM && err &&
         strstr(err->msg, "vocabulary"))
-        err_hint(err, "token ids from %lld on are the sentinels of %lld spans",
-                 (long long)limit, (long long)d->spans.spans);
+        err_hint(err, "token ids from %lld on are sentinels of spans", (long long)limit);
     d->info.cut |= items >= 0 && store_cuts(&d->store[split], s);
     return items;
 }
@@ -194,7 +193,7 @@ static int plan_windows(struct data *d, const struct data_spec *s, struct err *e
                          "%lld; the model's have %lld",
                          (long long)s->seq, (long long)p->target, (long long)s->target_seq);
     if (s->ids.sentinel < p->spans)
-        return err_input(err, "sentinel: token id %lld leaves no room for %lld spans",
+        return err_input(err, "data.sentinel: token id %lld leaves no room for %lld spans",
                          (long long)s->ids.sentinel, (long long)p->spans);
     return 0;
 }
