@@ -91,6 +91,36 @@ def mlp(w, case, images):
     return linear(x, "fc_out")
 
 
+def pairs(w, case, texts):
+    """tests/models/pairs.json: an encoder, and a decoder that reads it by products without softmax."""
+    inputs, before = texts
+    heads = lambda x, name: torch.einsum("bsh,hnk->bsnk", x, w[name + ".weight"])
+    x = w["wte.weight"][inputs]
+    for i in range(case["layers"]):
+        p = f"enc.{i}."
+        h = F.rms_norm(x, x.shape[-1:], w[p + "norm.weight"], 1e-5)
+        x = x + F.relu(h @ w[p + "fc1.weight"]) @ w[p + "fc2.weight"]
+    k, y = heads(x, "keys"), w["wte.weight"][before]
+    for i in range(case["layers"]):
+        p = f"dec.{i}."
+        s = torch.tanh(torch.einsum("btnk,bsnk->bnts", heads(y, p + "q"), k))
+        a = torch.einsum("bnts,bsnk->btnk", s, k)
+        y = y + torch.einsum("btnk,nkh->bth", a, w[p + "proj.weight"])
+    return x @ w["head_in.weight"], y @ w["wte.weight"].T
+
+
+def one_loss(case, logits, targets):
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def pair_losses(case, logits, targets):
+    """Of inputs without padding, and of targets without their ends and one id more."""
+    mean = lambda x, t, ignore: F.cross_entropy(x.flatten(0, 1), t.flatten(), ignore_index=ignore)
+    inputs, answers = targets
+    skipped = torch.where(answers == case["skip"], -1, answers)
+    return mean(logits[0], inputs, case["pad"]) + mean(logits[1], skipped, -1)
+
+
 def token_data(folder, case, rng):
     """One batch of windows: token ids that can be learned."""
     n = case["batch"] * case["seq"] + 1
@@ -114,18 +144,48 @@ def image_data(folder, case, rng):
     return ",".join(paths), torch.tensor(images / np.float32(255)), torch.tensor(labels).long()
 
 
+def write_sequences(path, sequences):
+    """As Megatron-LM does: PATH.bin and PATH.idx."""
+    sizes = np.array([len(s) for s in sequences], "<i4")
+    np.concatenate(sequences).astype("<u2").tofile(path + ".bin")
+    with open(path + ".idx", "wb") as f:
+        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(sizes), 1) + sizes.tobytes())
+        f.write((2 * (np.cumsum(sizes, dtype="<i8") - sizes)).tobytes() + struct.pack("<q", 0))
+
+
+def pair_data(folder, case, rng):
+    """Sequences of all lengths, some longer than the model's."""
+    def draw(longest):
+        return [rng.integers(2, case["vocab"], n) for n in rng.integers(1, longest, case["batch"])]
+    def fill(sequences, length, behind):
+        rows = [list(s[:length]) + [behind] * (length - len(s)) for s in sequences]
+        return torch.tensor(np.array(rows))
+    pad, a, b = case["pad"], draw(case["seq"] + 8), draw(case["target_seq"] + 4)
+    paths = [os.path.join(folder, f) for f in ("inputs", "targets")]
+    for path, sequences in zip(paths, (a, b)):
+        write_sequences(path, sequences)
+    inputs, answers = fill(a, case["seq"], pad), fill(b, case["target_seq"], -1)
+    before = torch.cat([torch.full_like(answers[:, :1], pad), answers[:, :-1].clamp(min=pad)], 1)
+    return ",".join(p + ".idx" for p in paths), (inputs, before), (inputs, answers)
+
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GPT = dict(model="gpt:nano", forward=gpt, data=token_data, optimizer="adamw", lr=1e-3, batch=8,
            layers=3, hidden=96, heads=6, seq=48, vocab=300, tied=1)
 MLP = dict(model="mlp:mnist", forward=mlp, data=image_data, optimizer="sgd", lr=0.05, batch=32,
            layers=2, pixels=196, hidden=64, inner=96, classes=10)
+PAIRS = dict(model=os.path.join(HERE, "tests/models/pairs.json"), forward=pairs, data=pair_data,
+             loss=pair_losses, optimizer="adamw", lr=1e-3, batch=16, layers=2, seq=24, target_seq=12,
+             hidden=24, heads=6, vocab=48, pad=0, skip=5)
 CASES = {
     "gpt-tied": GPT,
     "gpt-untied": dict(GPT, tied=0),
     "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
     "mlp-sgd": MLP,
     "mlp-adamw": dict(MLP, optimizer="adamw", lr=1e-3),
+    "pairs": PAIRS,
 }
-SIZES = ("layers", "hidden", "heads", "seq", "vocab", "tied", "pixels", "inner", "classes")
+SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "seq", "vocab", "tied", "pixels", "inner", "classes")
 
 
 def run_weft(args, folder, case, data, steps, lr, save):
@@ -158,8 +218,7 @@ def run_torch(args, case, w, inputs, targets):
         for g in opt.param_groups:
             g["lr"] = learning_rate(step, args.steps, case["lr"], args.warmup)
         opt.zero_grad()
-        logits = case["forward"](w, case, inputs)
-        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        loss = case.get("loss", one_loss)(case, case["forward"](w, case, inputs), targets)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(w.values()), 1.0)
         opt.step()
@@ -203,8 +262,8 @@ def compare(args, name, case):
     single = {k: t.clone() for k, t in begin.items()}
     double = {k: t.double() for k, t in begin.items()}
     theirs = run_torch(args, case, single, inputs, targets)
-    exact = run_torch(args, case, double, inputs.double() if inputs.is_floating_point() else inputs,
-                      targets)
+    is_image = torch.is_tensor(inputs) and inputs.is_floating_point()
+    exact = run_torch(args, case, double, inputs.double() if is_image else inputs, targets)
     found = differences(ours, theirs, end, single)
     good = all(found[k] <= LIMITS[k] for k in LIMITS)
     print(f"{'ok' if good else 'NOT OK'} {name}: {len(ours)} steps, loss {ours[0]['loss']:.4f} to "
@@ -216,9 +275,8 @@ def compare(args, name, case):
 
 
 def main():
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--bin", default=os.path.join(here, "bin"), help="folder of weft-run")
+    p.add_argument("--bin", default=os.path.join(HERE, "bin"), help="folder of weft-run")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--warmup", type=int, default=4)
     p.add_argument("cases", nargs="*", metavar="CASE", help=" ".join(CASES))

@@ -6,19 +6,25 @@
  *
  * Sources of tokens, by file name and content:
  *   FILE               any file: its bytes are the tokens (vocab >= 256)
- *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or with a header
- *                      of llm.c (recognized by its magic number)
+ *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or 16- or 32-bit ones
+ *                      with a header of llm.c (recognized by its magic number)
+ *   FILE.u32           32-bit little-endian tokens
  *   FILE,FILE,...      the same, one after the other (shards)
  *   synthetic          a random Markov chain: a loss well below ln(vocab) can be learned
- * Sources of images:
+ * Sources of pairs, an input and a target sequence of tokens:
+ *   INPUTS.idx,TARGETS.idx  sequences as Megatron-LM writes them, each .idx with a .bin beside it;
+ *                      longer ones than the model's are cut
+ *   any of tokens      spans of it are left out of the input, and are the target (T5)
+ * Sources of images, whose values come rows, columns, channels:
  *   IMAGES[,LABELS]    IDX files (MNIST); without LABELS its name is that of IMAGES with
  *                      "images" and "idx3" turned into "labels" and "idx1"
+ *   FILE.bin,...       binary files of CIFAR-10
  *   synthetic          one prototype per class, plus noise
  *
  * Order. A stream of n tokens has (n-1)/seq windows of seq+1 tokens, of which the last is
- * the first of the next: so every token is a target once in an epoch. Sample i of
- * training is window P(i mod size) of epoch i / size, where P is a permutation drawn from
- * (seed, epoch). Validation is read in file order, the same in every epoch.
+ * the first of the next: so every token is a target once in an epoch. (Windows for pairs do not
+ * overlap.) Sample i of training is window P(i mod size) of epoch i / size, where P is a permutation
+ * drawn from (seed, epoch). Validation is read in file order, the same in every epoch.
  *
  * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
  * what is read of them later is checked again, so a file that is cut short or changed meanwhile is
@@ -35,30 +41,51 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define DATA_VALIDATION 0.1 /* usual share of the validation split */
 
-enum data_kind { DATA_TOKENS, DATA_IMAGES };
+#define DATA_IGNORED (-1) /* the target behind the end of a sequence: it does not count */
+
+enum data_kind { DATA_TOKENS, DATA_PAIRS, DATA_IMAGES };
 enum data_split { DATA_TRAIN, DATA_VALID, DATA_SPLITS };
+
+enum { DATA_MAX_DIMS = 8 };
+
+/* Token ids with a meaning of their own. */
+struct data_ids {
+    int64_t pad;      /* behind the end of an input, and of a shifted target */
+    int64_t start;    /* before the first token of a shifted target */
+    int64_t eos;      /* at the end of both sequences where spans are left out; -1 = none */
+    int64_t sentinel; /* of the first span; those of the others count down from it */
+};
 
 struct data_spec {
     const char *source;       /* see above; borrowed during data_open only */
     const char *valid_source; /* of the validation split; NULL = the end of source */
     enum data_kind kind;      /* what the model reads */
-    int64_t seq;              /* tokens: positions of a sample, > 0 */
-    int64_t vocab;            /* tokens: ids are < vocab, > 0 */
-    int64_t pixels;           /* images: values of one image (all channels), > 0 */
-    int64_t classes;          /* images: labels are < classes, > 0 */
-    double validation;        /* share [0, 1) at the end of source kept for validation;
+    int64_t seq;              /* tokens: positions of a sample; pairs: of an input; > 0 */
+    int64_t vocab;            /* tokens, pairs: ids are < vocab, > 0 */
+    int64_t target_seq;       /* pairs: positions of a target, > 0 */
+    struct data_ids ids;      /* pairs */
+    double noise, span; /* pairs out of plain tokens: share that is left out, 0 < noise < 1;
+                                 mean length of a span, >= 1 */
+    int64_t pixels;     /* images: values of one image (all channels), > 0 */
+    int rank;           /* images: their dims, as far as they must agree with a file's, */
+    int64_t dims[DATA_MAX_DIMS]; /* and their sizes; 0 = any */
+    int64_t classes;             /* images: labels are < classes, > 0 */
+    double validation;           /* share [0, 1) at the end of source kept for validation;
                                  unused beside valid_source */
-    uint64_t seed;            /* of the order, and of what synthetic sources hold */
+    uint64_t seed;               /* of the order, and of what synthetic sources hold */
 };
 
 struct data_info {
-    const char *format;        /* "text", "nanoGPT tokens", "llm.c tokens", "IDX images",
+    const char *format;        /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens",
+                                  "token sequences", "IDX images", "CIFAR-10 images",
                                   "synthetic tokens", "synthetic images" */
-    int64_t items;             /* tokens or images in source */
+    int64_t items;             /* tokens, pairs or images in source */
+    bool cut;                  /* pairs: some are longer than the model's sequences */
     int64_t size[DATA_SPLITS]; /* samples of each split */
     uint64_t hash
         [DATA_SPLITS]; /* of what each split holds and how it is cut: equal means the same
@@ -87,6 +114,22 @@ int64_t data_size(const struct data *data, enum data_split split);
  * synthetic. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more. */
 int data_tokens(const struct data *data, enum data_split split, int64_t sample,
                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                struct err *err);
+
+/* Positions [first, first+count) of the input of a pair (0 <= first, first+count <= seq), padded.
+ * Otherwise as data_tokens. */
+int data_input(const struct data *data, enum data_split split, int64_t sample,
+               int64_t first, int64_t count, int32_t *input, struct err *err);
+
+/* How many positions of the input are no padding: 1..seq. */
+int data_input_length(const struct data *data, enum data_split split, int64_t sample,
+                      int32_t *length, struct err *err);
+
+/* Positions [first, first+count) of the target (0 <= first, first+count <= target_seq), DATA_IGNORED
+ * behind its end; shifted: the decoder's input instead, whose position i holds the target at i-1, the
+ * first `start`, those behind the end `pad`. Otherwise as data_tokens. */
+int data_target(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, bool shifted, int32_t *target,
                 struct err *err);
 
 /* Values [first, first+count) of a sample's image (0 <= first, first+count <= pixels):

@@ -45,7 +45,7 @@ int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const ch
         return err_input(err, "%lld bytes, but the header alone takes %lld",
                          (long long)size, (long long)header);
     for (int d = 0; d < dims; d++) {
-        int64_t n = load_be32(head + 4 + 4 * d);
+        int64_t n = idx->size[d] = load_be32(head + 4 + 4 * d);
         if (n == 0)
             return err_input(err, "byte %d: size 0 of dim %d, expected %s", 4 + 4 * d, d,
                              what);
@@ -56,8 +56,10 @@ int idx_parse(struct idx *idx, const unsigned char *head, int64_t size, const ch
         return err_input(err, "%s: the header says %lld bytes of %s, the file holds %lld",
                          size - header < total ? "truncated" : "too long", (long long)total,
                          what, (long long)(size - header));
-    int64_t items = load_be32(head + 4);
-    *idx = (struct idx){header, items, total / items, dims};
+    idx->offset = header;
+    idx->items = idx->size[0];
+    idx->item = total / idx->items;
+    idx->dims = dims;
     return 0;
 }
 

@@ -17,14 +17,15 @@
 
 #include <stdint.h>
 
+enum { IDX_MAX_DIMS = 8, IDX_MAX_HEADER = 4 + 4 * IDX_MAX_DIMS /* bytes */ };
+
 struct idx {
     int64_t offset; /* of the first value, bytes */
     int64_t items;  /* size of the first dim, > 0 */
     int64_t item;   /* values of one item: product of the other dims, > 0 */
     int dims;
+    int64_t size[IDX_MAX_DIMS]; /* of all dims */
 };
-
-enum { IDX_MAX_DIMS = 8, IDX_MAX_HEADER = 4 + 4 * IDX_MAX_DIMS /* bytes */ };
 
 /* Finds the values in a file of `size` bytes that begins with `head` (IDX_MAX_HEADER bytes, or all
  * of a smaller file) and should hold `what` ("images" or "labels") with min_dims..max_dims dims.

@@ -27,10 +27,16 @@ static int64_t load32(const unsigned char *p) {
     return v;
 }
 
+/* Token i; bits of 32-bit ones are taken as they are, without a sign. */
+static int64_t token_at(const unsigned char *p, int64_t i, int width) {
+    if (width == 1)
+        return p[i];
+    return width == 2 ? load16(p + 2 * i) : (uint32_t)load32(p + 4 * i);
+}
+
 /* ---- one file ---------------------------------------------------------------------- */
 
-/* Whole blocks first, without a branch per token, so that the compiler uses vectors. */
-int64_t token_find_beyond(const unsigned char *p, int64_t n, int64_t vocab) {
+static int64_t find_beyond16(const unsigned char *p, int64_t n, int64_t vocab) {
     int64_t i = 0;
     if (vocab > UINT16_MAX)
         return n;
@@ -48,49 +54,108 @@ int64_t token_find_beyond(const unsigned char *p, int64_t n, int64_t vocab) {
     return i;
 }
 
-static int beyond(const struct token_view *v, int64_t token, int id, int64_t vocab,
-                  struct err *err) {
+int64_t token_find_beyond(const unsigned char *p, int64_t n, int width, int64_t vocab) {
+    if (width == 2)
+        return find_beyond16(p, n, vocab);
+    int64_t i = 0;
+    while (i < n && token_at(p, i, width) < vocab)
+        i++;
+    return i;
+}
+
+static int beyond(const struct token_file *f, int64_t token, int64_t id, struct err *err) {
+    const struct token_view *v = &f->view;
     err_input(err,
-              "byte %lld: token id %d (token %lld of %lld), expected ids below the "
+              "%s: byte %lld: token id %lld (token %lld of %lld), expected ids below the "
               "vocabulary of %lld",
-              (long long)(v->offset + 2 * token), id, (long long)token,
-              (long long)v->tokens, (long long)vocab);
+              f->file.path, (long long)(v->offset + v->width * token), (long long)id,
+              (long long)token, (long long)v->tokens, (long long)f->vocab);
     return err_hint(err, "the file was made with a tokenizer other than the model's");
 }
 
-/* Reads the file once from end to end. */
-static int check_ids(const struct token_shard *s, int64_t vocab, struct err *err) {
-    const struct token_view *v = &s->view;
-    if (v->width == 1 || vocab > UINT16_MAX)
+/* Are n 16-bit tokens the halves of 32-bit ids? Then the upper ones are too small to be tokens, but
+ * for text of one token. */
+struct halves {
+    bool possible, any;
+};
+
+static void look_for_halves(struct halves *h, const unsigned char *p, int64_t n,
+                            int64_t vocab) {
+    for (int64_t i = 0; i + 1 < n && h->possible; i += 2) {
+        h->possible = load16(p + 2 * (i + 1)) <= vocab >> 16;
+        h->any |= load16(p + 2 * i) != 0;
+    }
+}
+
+static int check_halves(const struct token_file *f, const struct halves *h,
+                        struct err *err) {
+    enum { LEAST = 256 }; /* fewer may look so by chance */
+    const struct token_view *v = &f->view;
+    if (!h->possible || !h->any || v->tokens < LEAST || v->tokens % 2)
         return 0;
+    err_input(err,
+              "%s: every second token is %s: these are 32-bit tokens, expected 16-bit ones",
+              f->file.path, f->vocab >> 16 ? "at most 1" : "0");
+    return err_hint(err, "files of 32-bit tokens without a header are called FILE.u32");
+}
+
+int token_file_check(const struct token_file *f, struct err *err) {
+    const struct token_view *v = &f->view;
+    if (v->width == 1 && f->vocab > UINT8_MAX)
+        return 0;
+    struct halves halves = {.possible = v->width == 2};
+    int64_t most = DATAFILE_CHUNK / v->width;
     unsigned char *bytes = mem_alloc(DATAFILE_CHUNK);
     int rc = 0;
     for (int64_t at = 0, n; at < v->tokens && rc == 0; at += n) {
-        n = v->tokens - at < DATAFILE_CHUNK / 2 ? v->tokens - at : DATAFILE_CHUNK / 2;
-        rc = datafile_read(&s->file, v->offset + 2 * at, 2 * n, bytes, err);
-        int64_t i = rc == 0 ? token_find_beyond(bytes, n, vocab) : n;
-        if (i < n) {
-            beyond(v, at + i, load16(bytes + 2 * i), vocab, err);
-            rc = err_prefix(err, "%s", s->file.path);
-        }
+        n = v->tokens - at < most ? v->tokens - at : most;
+        rc = datafile_read(&f->file, v->offset + v->width * at, v->width * n, bytes, err);
+        int64_t i = rc == 0 ? token_find_beyond(bytes, n, v->width, f->vocab) : n;
+        if (i < n)
+            rc = beyond(f, at + i, token_at(bytes, i, v->width), err);
+        else if (halves.possible)
+            look_for_halves(&halves, bytes, n, f->vocab);
     }
     free(bytes);
-    return rc;
+    return rc < 0 ? -1 : check_halves(f, &halves, err);
+}
+
+int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
+                    struct err *err) {
+    const struct token_view *v = &f->view;
+    unsigned char bytes[CHUNK];
+    for (int64_t n; count; first += n, out += n, count -= n) {
+        n = count < CHUNK / v->width ? count : CHUNK / v->width;
+        if (datafile_read(&f->file, v->offset + first * v->width, n * v->width, bytes,
+                          err) < 0)
+            return -1;
+        int64_t good = token_find_beyond(bytes, n, v->width, f->vocab);
+        if (good < n)
+            return err_system(
+                err,
+                "%s: was changed while in use: byte %lld: token id "
+                "%lld, expected ids below %lld",
+                f->file.path, (long long)(v->offset + v->width * (first + good)),
+                (long long)token_at(bytes, good, v->width), (long long)f->vocab);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (int32_t)token_at(bytes, i, v->width);
+    }
+    return 0;
 }
 
 static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t size,
-                      struct err *err) {
+                      int width, struct err *err) {
     int64_t version = load32(head + 4), count = load32(head + 8);
     if (version != LLMC_VERSION)
         return err_input(err, "byte 4: version %lld of llm.c's token file, expected %d",
                          (long long)version, LLMC_VERSION);
-    if (count != (size - TOKEN_HEADER) / 2 || size % 2)
+    if (count != (size - TOKEN_HEADER) / width || size % width)
         return err_input(err,
                          "byte 8: the header counts %lld tokens (%lld bytes), "
                          "the file holds %lld bytes after it",
-                         (long long)count, 2 * (long long)count,
+                         (long long)count, width * (long long)count,
                          (long long)(size - TOKEN_HEADER));
-    *v = (struct token_view){TOKEN_HEADER, count, 2, "llm.c tokens"};
+    *v = (struct token_view){TOKEN_HEADER, count, width, "llm.c tokens"};
     return 0;
 }
 
@@ -98,13 +163,8 @@ static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t s
 static int parse_binary(struct token_view *v, const unsigned char *head, int64_t size,
                         struct err *err) {
     int64_t magic = size >= TOKEN_HEADER ? load32(head) : 0;
-    if (magic == LLMC_MAGIC_32)
-        return err_input(err,
-                         "byte 0: 32-bit tokens of llm.c (magic %d), expected 16-bit "
-                         "tokens (magic %d)",
-                         LLMC_MAGIC_32, LLMC_MAGIC);
-    if (magic == LLMC_MAGIC)
-        return parse_llmc(v, head, size, err);
+    if (magic == LLMC_MAGIC || magic == LLMC_MAGIC_32)
+        return parse_llmc(v, head, size, magic == LLMC_MAGIC ? 2 : 4, err);
     if (size % 2)
         return err_input(err, "%lld bytes, expected an even number (16-bit tokens)",
                          (long long)size);
@@ -112,15 +172,23 @@ static int parse_binary(struct token_view *v, const unsigned char *head, int64_t
     return 0;
 }
 
+static int parse_u32(struct token_view *v, int64_t size, struct err *err) {
+    if (size % 4)
+        return err_input(err, "%lld bytes, expected a multiple of 4 (32-bit tokens)",
+                         (long long)size);
+    *v = (struct token_view){0, size / 4, 4, "32-bit tokens"};
+    return 0;
+}
+
 static int parse_text(struct token_view *v, const unsigned char *head, int64_t size,
                       int64_t vocab, struct err *err) {
     if (vocab < 256) {
-        err_input(
-            err,
-            "text is read byte by byte, which needs a vocabulary of 256; the model has %lld",
-            (long long)vocab);
-        return err_hint(err,
-                        "--set vocab=256, or a file of tokens whose name ends in .bin");
+        err_input(err,
+                  "text is read byte by byte, which needs a vocabulary of 256; "
+                  "the model has %lld",
+                  (long long)vocab);
+        return err_hint(
+            err, "--set vocab=256, or a file of tokens whose name ends in .bin or .u32");
     }
     if (size >= 3 && !memcmp(head, "\0\0\x08", 3))
         return err_input(err, "is an IDX file (images or labels), expected text or tokens");
@@ -129,68 +197,46 @@ static int parse_text(struct token_view *v, const unsigned char *head, int64_t s
 }
 
 int token_view_parse(struct token_view *view, const unsigned char *head, int64_t size,
-                     bool binary, int64_t vocab, struct err *err) {
-    return binary ? parse_binary(view, head, size, err)
-                  : parse_text(view, head, size, vocab, err);
-}
-
-/* Reads count tokens from first on, both inside the file. The file may have changed since it was
- * checked: no id beyond the vocabulary gets through. */
-static int shard_read(const struct token_shard *s, int64_t first, int64_t count,
-                      int64_t vocab, int32_t *out, struct err *err) {
-    const struct token_view *v = &s->view;
-    unsigned char bytes[CHUNK];
-    for (int64_t n; count; first += n, out += n, count -= n) {
-        n = count < CHUNK / v->width ? count : CHUNK / v->width;
-        if (datafile_read(&s->file, v->offset + first * v->width, n * v->width, bytes,
-                          err) < 0)
-            return -1;
-        for (int64_t i = 0; v->width == 1 && i < n; i++)
-            out[i] = bytes[i];
-        int64_t good = v->width == 1 ? n : token_find_beyond(bytes, n, vocab);
-        if (good < n)
-            return err_system(err,
-                              "%s: changed while in use: byte %lld: token id "
-                              "%d, expected ids below %lld",
-                              s->file.path, (long long)(v->offset + 2 * (first + good)),
-                              load16(bytes + 2 * good), (long long)vocab);
-        for (int64_t i = 0; v->width == 2 && i < n; i++)
-            out[i] = load16(bytes + 2 * i);
+                     enum token_name name, int64_t vocab, struct err *err) {
+    switch (name) {
+    case TOKEN_BIN: return parse_binary(view, head, size, err);
+    case TOKEN_U32: return parse_u32(view, size, err);
+    default: return parse_text(view, head, size, vocab, err);
     }
-    return 0;
 }
 
 /* ---- several files ----------------------------------------------------------------- */
 
-static bool ends_in_bin(const char *path) {
+static enum token_name name_of(const char *path) {
     size_t n = strlen(path);
-    return n >= 4 && !strcmp(path + n - 4, ".bin");
+    const char *end = n >= 4 ? path + n - 4 : "";
+    return !strcmp(end, ".bin") ? TOKEN_BIN : !strcmp(end, ".u32") ? TOKEN_U32 : TOKEN_TEXT;
 }
 
-static int open_shard(struct token_shard *s, const char *path, int64_t vocab,
-                      struct err *err) {
+static int open_shard(struct token_file *f, const char *path, struct err *err) {
     unsigned char head[TOKEN_HEADER];
-    if (datafile_open(&s->file, path, err) < 0)
+    if (datafile_open(&f->file, path, err) < 0)
         return -1;
-    int64_t n = s->file.size < TOKEN_HEADER ? s->file.size : TOKEN_HEADER;
-    if (datafile_read(&s->file, 0, n, head, err) < 0)
+    int64_t n = f->file.size < TOKEN_HEADER ? f->file.size : TOKEN_HEADER;
+    if (datafile_read(&f->file, 0, n, head, err) < 0)
         return -1;
-    if (token_view_parse(&s->view, head, s->file.size, ends_in_bin(path), vocab, err) < 0)
+    if (token_view_parse(&f->view, head, f->file.size, name_of(path), f->vocab, err) < 0)
         return err_prefix(err, "%s", path);
-    return check_ids(s, vocab, err);
+    return token_file_check(f, err);
 }
 
 /* Appends one file to the stream. */
 static int add_file(struct token_stream *s, const char *path, struct err *err) {
     s->shard = mem_grow(s->shard, (size_t)s->shards + 1, sizeof *s->shard);
     struct token_shard *shard = &s->shard[s->shards++];
-    *shard = (struct token_shard){.begin = s->tokens};
-    if (open_shard(shard, path, s->vocab, err) < 0)
+    *shard = (struct token_shard){.tokens = {.vocab = s->vocab}, .begin = s->tokens};
+    if (open_shard(&shard->tokens, path, err) < 0)
         return -1;
-    if (shard->view.width != s->shard[0].view.width)
-        return err_input(err, "%s: holds %s, the files before it %s", path,
-                         shard->view.format, s->shard[0].view.format);
-    s->tokens += shard->view.tokens;
+    const struct token_view *view = &shard->tokens.view, *first = &s->shard[0].tokens.view;
+    if ((view->width == 1) != (first->width == 1))
+        return err_input(err, "%s: holds %s, the files before it %s", path, view->format,
+                         first->format);
+    s->tokens += view->tokens;
     return 0;
 }
 
@@ -227,7 +273,7 @@ int token_stream_open(struct token_stream *s, const char *source, int64_t vocab,
 
 void token_stream_close(struct token_stream *s) {
     for (int64_t i = 0; i < s->shards; i++)
-        datafile_close(&s->shard[i].file);
+        datafile_close(&s->shard[i].tokens.file);
     free(s->shard);
     *s = (struct token_stream){0};
 }
@@ -249,9 +295,9 @@ int token_stream_read(const struct token_stream *s, int64_t first, int64_t count
                       int32_t *out, struct err *err) {
     for (int64_t i = count ? find_shard(s, first) : 0; count; i++) {
         const struct token_shard *shard = &s->shard[i];
-        int64_t at = first - shard->begin, left = shard->view.tokens - at;
+        int64_t at = first - shard->begin, left = shard->tokens.view.tokens - at;
         int64_t n = count < left ? count : left;
-        if (shard_read(shard, at, n, s->vocab, out, err) < 0)
+        if (token_file_read(&shard->tokens, at, n, out, err) < 0)
             return -1;
         first += n;
         out += n;
@@ -262,7 +308,7 @@ int token_stream_read(const struct token_stream *s, int64_t first, int64_t count
 
 int token_stream_hash(const struct token_stream *s, uint64_t *hash, struct err *err) {
     for (int64_t i = 0; i < s->shards; i++)
-        if (datafile_hash(&s->shard[i].file, hash, err) < 0)
+        if (datafile_hash(&s->shard[i].tokens.file, hash, err) < 0)
             return -1;
     return 0;
 }

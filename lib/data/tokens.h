@@ -1,9 +1,10 @@
 /* tokens.h - files of tokens read as one stream (private to lib/data).
  *
- * A file whose name ends in ".bin" holds 16-bit little-endian tokens, with llm.c's header
- * of 256 int32 (magic 20240520, version 1, number of tokens) or without one (nanoGPT). Of
- * any other file each byte is a token. A file of nanoGPT is not taken for one of
- * llm.c: the magic would be the token ids 55432, 308, and GPT-2's end at 50256.
+ * A file whose name ends in ".bin" holds little-endian tokens: of 16 bits (nanoGPT), or with llm.c's
+ * header of 256 int32 (magic, version 1, number of tokens), whose magic says 16 or 32 bits. One that
+ * ends in ".u32" holds 32-bit tokens. Of any other file each byte is a token. A file of nanoGPT is
+ * not taken for one of llm.c: the magic would be the token ids 55432, 308, and GPT-2's end at 50256;
+ * nor is one of 32 bits for one of 16: every second token would be the upper half of an id.
  *
  *     struct token_stream s;
  *     if (token_stream_open(&s, "a.bin,b.bin", vocab, &err) < 0) ...
@@ -26,22 +27,39 @@ enum { TOKEN_HEADER = 1024 }; /* bytes of the header of llm.c */
 struct token_view {
     int64_t offset; /* of the first token, bytes */
     int64_t tokens;
-    int width;          /* bytes of a token: 1 or 2 */
-    const char *format; /* "text", "nanoGPT tokens", "llm.c tokens" */
+    int width;          /* bytes of a token: 1, 2 or 4 */
+    const char *format; /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens" */
 };
 
+/* What the name of a file says of it. */
+enum token_name { TOKEN_TEXT, TOKEN_BIN, TOKEN_U32 };
+
 /* Finds the tokens in a file of `size` bytes that begins with `head` (TOKEN_HEADER bytes, or all of
- * a smaller file); `binary` says that its name ends in ".bin". Messages begin with the place in
- * the file. Returns 0 or -1 (EXIT_INPUT). */
+ * a smaller file). Messages begin with the place in the file. Returns 0 or -1 (EXIT_INPUT). */
 int token_view_parse(struct token_view *view, const unsigned char *head, int64_t size,
-                     bool binary, int64_t vocab, struct err *err);
+                     enum token_name name, int64_t vocab, struct err *err);
 
-/* Index of the first of n 16-bit tokens whose id is not below vocab, or n. */
-int64_t token_find_beyond(const unsigned char *p, int64_t n, int64_t vocab);
+/* Index of the first of n tokens of `width` bytes whose id is not below vocab, or n. */
+int64_t token_find_beyond(const unsigned char *p, int64_t n, int width, int64_t vocab);
 
-struct token_shard {
+/* A file, and where its tokens are. */
+struct token_file {
     struct datafile file;
     struct token_view view;
+    int64_t vocab; /* all ids are below */
+};
+
+/* Reads all tokens of an open file once: ids below file->vocab, and 16-bit ones that are not the
+ * halves of 32-bit ones. Returns 0 or -1. */
+int token_file_check(const struct token_file *f, struct err *err);
+
+/* Reads count tokens from first on, both inside the file. It may have changed since it was checked:
+ * no id beyond the vocabulary gets through. Returns 0, or -1 (EXIT_SYSTEM). */
+int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
+                    struct err *err);
+
+struct token_shard {
+    struct token_file tokens;
     int64_t begin; /* index in the stream of its first token */
 };
 

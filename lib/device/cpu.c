@@ -132,15 +132,17 @@ CPU_FUNCTION(dropout) {
 
 static void add_loss(const struct device_args *a, double loss) {
     if (a->counts)
-        a->scalars->loss_sum += loss * a->weight;
+        a->scalars->loss_sum += loss * *a->per_target;
 }
 
 CPU_FUNCTION(cross_entropy) {
-    add_loss(a, kernel_cross_entropy(n->rows, n->n, in->logits, in->targets, out->lse));
+    add_loss(a, kernel_cross_entropy(n->rows, n->n, in->logits, in->targets, a->ignore,
+                                     out->lse));
 }
 
 CPU_FUNCTION(cross_entropy_part) {
-    kernel_cross_entropy_part(n->rows, n->n, a->first, in->logits, in->targets, out->part);
+    kernel_cross_entropy_part(n->rows, n->n, a->first, in->logits, in->targets, a->ignore,
+                              out->part);
 }
 
 CPU_FUNCTION(cross_entropy_finish) {
@@ -148,8 +150,8 @@ CPU_FUNCTION(cross_entropy_finish) {
 }
 
 CPU_FUNCTION(cross_entropy_dx) {
-    kernel_cross_entropy_dx(n->rows, n->n, a->first, in->logits, in->targets, in->lse,
-                            a->scale, out->dlogits);
+    kernel_cross_entropy_dx(n->rows, n->n, a->first, in->logits, in->targets, a->ignore,
+                            in->lse, (float)*a->per_target, out->dlogits);
 }
 
 CPU_FUNCTION(copy) {

@@ -78,9 +78,9 @@ struct device_args {
     int64_t first;  /* vocabulary index of the first local row or column */
     bool skip_bias; /* linear: another rank of the group adds the bias */
     bool counts;    /* losses, sum_squares: the value enters the sum */
-    double weight;  /* losses: of the value in the sum */
-    float eps;      /* layer norm, rms norm */
-    float scale;    /* cross_entropy_dx: 1 / number of targets */
+    const double *per_target; /* losses: on the device, their place in the scalars */
+    int32_t ignore;           /* cross_entropy: targets of this value do not count */
+    float eps;                /* layer norm, rms norm */
     struct kernel_box
         box; /* dropout: the block in the whole tensor, of the first micro-batch */
     unsigned

@@ -99,19 +99,21 @@ void kernel_attention_bwd(const struct kernel_attention *t, const float *q, cons
                           const float *dout, float *dq, float *dk, float *dv);
 
 /* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
- * first..first+n-1. lse[rows] is kept. Returns the sum of losses over the rows. */
+ * first..first+n-1. Targets below 0, and those that are `ignore`, do not count. lse[rows] is kept.
+ * Returns the sum of losses over the rows that count. */
 double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits,
-                            const int32_t *target, float *lse);
+                            const int32_t *target, int32_t ignore, float *lse);
 /* Vocabulary split over ranks: part[rows,3] = (max, sum exp(x - max), target logit or 0);
  * all-gather -> parts[parts, rows, 3]; finish writes lse and returns the sum of losses. */
 void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first, const float *logits,
-                               const int32_t *target, float *part);
+                               const int32_t *target, int32_t ignore, float *part);
 double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *part,
                                    float *lse);
-/* dlogits = (exp(logits - lse) - onehot(target)) * scale; dlogits may be logits. */
+/* dlogits = (exp(logits - lse) - onehot(target)) * scale, 0 in rows that do not count; dlogits may
+ * be logits. */
 void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first, const float *logits,
-                             const int32_t *target, const float *lse, float scale,
-                             float *dlogits);
+                             const int32_t *target, int32_t ignore, const float *lse,
+                             float scale, float *dlogits);
 
 /* A block of a larger tensor: what a rank holds of it. */
 enum { KERNEL_MAX_RANK = 8 };

@@ -5,9 +5,14 @@
  * gives its maximum and its sum of exponentials, and the running sum is rescaled when a
  * larger maximum turns up. Piece sums are added in double: 50,000 terms in float lose
  * digits.
+ *
+ * Targets below 0, and the one that is to be ignored, do not count: their rows have no loss and no
+ * gradient.
  */
 #include "kernel_impl.h"
 #include "kernel_vec.h"
+
+#include <string.h>
 
 enum { PIECE = 1024 }; /* floats of a row taken at a time: 4 KiB */
 
@@ -57,6 +62,10 @@ static struct row scan_row(int64_t n, const float *x) {
     return r;
 }
 
+static bool row_counts(int32_t target, int32_t ignore) {
+    return target >= 0 && target != ignore;
+}
+
 /* The target's logit if it is among first..first+n-1, else 0. */
 static float target_logit(int64_t n, int64_t first_id, const float *x, int32_t target) {
     int64_t at = target - first_id;
@@ -70,32 +79,44 @@ static double sum_slices(const double *slice) {
     return total;
 }
 
+/* A row's loss, 0 where it does not count. */
+static double row_loss(int64_t n, const float *logits, int32_t target, int32_t ignore,
+                       float *lse) {
+    *lse = 0;
+    if (!row_counts(target, ignore))
+        return 0;
+    struct row r = scan_row(n, logits);
+    double exact = r.max + log(r.sum);
+    *lse = (float)exact;
+    return exact - target_logit(n, 0, logits, target);
+}
+
 double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits,
-                            const int32_t *target, float *lse) {
+                            const int32_t *target, int32_t ignore, float *lse) {
     double slice[KERNEL_SLICES];
     KERNEL_SPLIT(KERNEL_SLICES, 1, rows * n, {
         for (int64_t s = first; s < end; s++) {
             int64_t hi = kernel_cut(rows, 1, (int)s + 1, KERNEL_SLICES);
             slice[s] = 0;
-            for (int64_t i = kernel_cut(rows, 1, (int)s, KERNEL_SLICES); i < hi; i++) {
-                struct row r = scan_row(n, logits + i * n);
-                double exact = r.max + log(r.sum);
-                lse[i] = (float)exact;
-                slice[s] += exact - target_logit(n, 0, logits + i * n, target[i]);
-            }
+            for (int64_t i = kernel_cut(rows, 1, (int)s, KERNEL_SLICES); i < hi; i++)
+                slice[s] += row_loss(n, logits + i * n, target[i], ignore, &lse[i]);
         }
     });
     return sum_slices(slice);
 }
 
+/* A row that does not count has a sum of 0, which no other has: its largest term is 1. */
 void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first_id,
-                               const float *logits, const int32_t *target, float *part) {
+                               const float *logits, const int32_t *target, int32_t ignore,
+                               float *part) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
-            struct row r = scan_row(n, logits + i * n);
+            bool counts = row_counts(target[i], ignore);
+            const float *x = logits + i * n;
+            struct row r = counts ? scan_row(n, x) : (struct row){0, 0};
             part[3 * i] = r.max;
             part[3 * i + 1] = (float)r.sum;
-            part[3 * i + 2] = target_logit(n, first_id, logits + i * n, target[i]);
+            part[3 * i + 2] = counts ? target_logit(n, first_id, x, target[i]) : 0;
         }
     });
 }
@@ -112,7 +133,7 @@ double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *par
             sum += q[1] * exp(q[0] - max);
             target += q[2];
         }
-        double exact = max + log(sum);
+        double exact = sum == 0 ? 0 : max + log(sum);
         lse[i] = (float)exact;
         loss += exact - target;
     }
@@ -128,10 +149,14 @@ static void softmax_row(int64_t n, const float *x, float lse, float scale, float
 }
 
 void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first_id, const float *logits,
-                             const int32_t *target, const float *lse, float scale,
-                             float *dlogits) {
+                             const int32_t *target, int32_t ignore, const float *lse,
+                             float scale, float *dlogits) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
+            if (!row_counts(target[i], ignore)) {
+                memset(dlogits + i * n, 0, (size_t)n * sizeof *dlogits);
+                continue;
+            }
             int64_t at = target[i] - first_id;
             bool here = at >= 0 && at < n;
             float x = here ? logits[i * n + at] : 0; /* dlogits may be logits */

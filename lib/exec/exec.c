@@ -101,7 +101,8 @@ static double learning_rate(const struct exec_options *o, int64_t step) {
     return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(3.14159265358979323846 * t));
 }
 
-/* The loss is summed over micro-batches and, by the norm, over ranks. */
+/* The losses, means over all targets of the step that count, are summed over micro-batches and, by
+ * the norm, over ranks. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t m = plan_micro_batches(p), n = schedule_actions(m);
@@ -112,15 +113,18 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                               .step = x->step,
                               .updates = x->step - x->skipped + 1,
                               .seed = x->opt.seed};
-    if (exec_set_scalars(x, err) < 0)
+    if (exec_set_scalars(x, err) < 0 || exec_count(x, x->sample, p->batch, err) < 0)
         return -1;
     for (int64_t i = 0; i < n; i++) {
         struct action a = schedule_action(p->schedule, x->rp.stage, x->g->n_stages, m, i);
         if (exec_run(x, a, err) < 0)
             return err_prefix(err, "step %lld", (long long)x->step + 1);
     }
-    *out = (struct exec_metrics){x->now.loss_sum / (double)x->g->loss_terms,
-                                 sqrt(x->now.norm_squared), lr, x->skipping};
+    *out = (struct exec_metrics){.loss = x->now.loss_sum,
+                                 .grad_norm = sqrt(x->now.norm_squared),
+                                 .lr = lr,
+                                 .targets = (int64_t)x->counts[0],
+                                 .skipped = x->skipping};
     x->step++;
     x->skipped += x->skipping;
     x->skipping = false;
@@ -138,6 +142,8 @@ int exec_validate(struct exec *x, int64_t batches,
     x->split = DATA_VALID;
     x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
     int rc = exec_set_scalars(x, err);
+    if (rc == 0)
+        rc = exec_count(x, 0, batches * p->batch, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {
         x->sample = b * p->batch;
         for (int64_t i = 0; i < m && rc == 0; i++)
@@ -149,11 +155,8 @@ int exec_validate(struct exec *x, int64_t batches,
     x->split = DATA_TRAIN;
     if (rc)
         return rc;
-    double sum;
-    if (device_download(x->streams[STREAM_compute], &sum, &x->scalars->loss_sum, sizeof sum,
-                        err) < 0 ||
-        comm_sum_double(comm_world(x->comm), &sum, 1, err) < 0)
+    if (device_download(x->streams[STREAM_compute], loss, &x->scalars->loss_sum,
+                        sizeof *loss, err) < 0)
         return -1;
-    *loss = sum / ((double)x->g->loss_terms * (double)batches);
-    return 0;
+    return comm_sum_double(comm_world(x->comm), loss, 1, err);
 }

@@ -39,9 +39,14 @@ struct exec_options {
 };
 struct exec_options exec_defaults(void);
 
+/* What data the inputs of a model ask for; the sources, the seed and the share of the validation are
+ * left as they are. Returns 0, or -1 where no data can give them all. */
+int exec_data_spec(const struct model *m, struct data_spec *spec, struct err *err);
+
 struct exec_metrics {
     double loss, grad_norm, lr;
-    bool skipped; /* loss or norm is not finite: nothing was updated */
+    int64_t targets; /* of the first loss, those that counted */
+    bool skipped;    /* loss or norm is not finite: nothing was updated */
 };
 
 /* What computes, and what is under way between ranks meanwhile. */
@@ -78,6 +83,13 @@ struct exec_transfer {
     int64_t depth, uses;     /* of the sender: messages under way at most; so far */
 };
 
+/* A loss of the model. */
+struct exec_loss {
+    int targets;    /* tensor; -1 where they need no counting: all of them count */
+    int32_t ignore; /* targets of this value do not count */
+    int64_t terms;  /* targets of a whole step */
+};
+
 /* What is worked out once per instruction. */
 struct exec_instr {
     struct device_args args;
@@ -109,13 +121,18 @@ struct exec {
     struct exec_transfer *sends, *recvs;           /* [g->n_transfers] */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
     struct comm_group *everyone;                   /* for messages */
-    struct scalars now;           /* as the device has them, but for its sums */
-    struct scalars *scalars;      /* in the arena */
-    int64_t step;                 /* training steps done */
-    int64_t skipped;              /* of them those that were not finite */
-    int64_t sample;               /* data position: first sample of the next step */
-    enum data_split split;        /* where input comes from */
-    bool skipping;                /* the step is not finite: nothing is updated */
+    struct scalars now;      /* as the device has them, but for its sums */
+    struct scalars *scalars; /* in the arena */
+    double *per_target;      /* in the arena, behind them: of each loss */
+    int n_losses;
+    struct exec_loss *losses; /* [n_losses] */
+    double *counts,
+        *inverse;          /* [n_losses] targets of this step that count; 1 / that, or 0 */
+    int64_t step;          /* training steps done */
+    int64_t skipped;       /* of them those that were not finite */
+    int64_t sample;        /* data position: first sample of the next step */
+    enum data_split split; /* where input comes from */
+    bool skipping;         /* the step is not finite: nothing is updated */
     double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
 };
 
@@ -158,7 +175,16 @@ int exec_prepare(struct exec *x, struct err *err);
 void exec_release(struct exec *x);
 struct box exec_box(const struct exec *x, const struct shape *s, struct placement p);
 
+/* exec_count.c: targets that count. */
+void exec_prepare_losses(struct exec *x);
+/* Counts over n samples of x->split from `sample` on, with all other ranks, before the first of them
+ * is worked on; tells the device. */
+int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
+
 /* exec_run.c */
+/* Whole numbers of a data input from position `at` of a sample on, or values of an image. */
+int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
+              int64_t n, void *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
 /* Gives the device the scalars of x->now. */
 int exec_set_scalars(struct exec *x, struct err *err);

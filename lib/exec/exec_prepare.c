@@ -100,6 +100,12 @@ static void prepare_dropout(struct exec *x, const struct instr *ins,
         a->batch_dims |= s->dim[i] == m->batch ? 1u << i : 0;
 }
 
+static void prepare_loss(const struct exec *x, int op, struct device_args *a) {
+    const struct model *m = x->g->plan->model;
+    a->per_target = x->per_target + model_loss_index(m, op);
+    a->ignore = (int32_t)m->ops[op].attr[ATTR_ignore];
+}
+
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
@@ -117,14 +123,12 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         a->first = exec_box(x, &m->params[ins->param].shape, ins->place).first[0];
         break;
     case I_cross_entropy:
-    case I_cross_entropy_finish:
-        a->weight = (double)x->g->loss_terms / (double)program_loss_terms(x->g, ins->op);
-        break;
+    case I_cross_entropy_finish: prepare_loss(x, ins->op, a); break;
     case I_cross_entropy_part:
     case I_cross_entropy_dx: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
         a->first = exec_box(x, s, ins->place).first[s->rank - 1];
-        a->scale = (float)(1.0 / (double)program_loss_terms(x->g, ins->op));
+        prepare_loss(x, ins->op, a);
         break;
     }
     case I_dropout: prepare_dropout(x, ins, a); break;
@@ -193,6 +197,7 @@ int exec_prepare(struct exec *x, struct err *err) {
     if (!(x->computed = device_event_create(x->device, err)) || make_groups(x, err) < 0)
         return -1;
     x->scalars = exec_address(x, x->sp->scalars, sizeof *x->scalars);
+    exec_prepare_losses(x);
     x->on_streams = comm_on_streams(x->everyone);
     x->works = exec_make_works(x, x->sp->n_works + 1, err);
     if (!x->works || exec_prepare_transfers(x, err) < 0)
@@ -217,6 +222,9 @@ void exec_release(struct exec *x) {
     for (int i = 0; x->ready && i < x->sp->n_instrs; i++)
         release_instr(x, &x->ready[i]);
     free(x->ready);
+    free(x->losses);
+    free(x->counts);
+    free(x->inverse);
     exec_free_works(x->works, x->sp->n_works + 1);
     exec_release_transfers(x);
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)

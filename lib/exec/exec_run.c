@@ -21,13 +21,17 @@ static void *address(struct exec *x, int buffer, int64_t micro_batch) {
                         buffer_bytes(&x->sp->buffers[buffer]));
 }
 
-/* One run of a sample, from position `at` on. */
-static int read_run(struct exec *x, enum data_source source, int64_t sample, int64_t at,
-                    int64_t n, void *out, struct err *err) {
+int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
+              int64_t n, void *out, struct err *err) {
     switch (source) {
     case DATA_TOKEN: return data_tokens(x->data, x->split, sample, at, n, out, NULL, err);
     case DATA_NEXT_TOKEN:
         return data_tokens(x->data, x->split, sample, at, n, NULL, out, err);
+    case DATA_INPUT: return data_input(x->data, x->split, sample, at, n, out, err);
+    case DATA_INPUT_LENGTH: return data_input_length(x->data, x->split, sample, out, err);
+    case DATA_TARGET: return data_target(x->data, x->split, sample, at, n, false, out, err);
+    case DATA_SHIFTED_TARGET:
+        return data_target(x->data, x->split, sample, at, n, true, out, err);
     case DATA_IMAGE: return data_image(x->data, x->split, sample, at, n, out, NULL, err);
     case DATA_LABEL: return data_image(x->data, x->split, sample, 0, 0, NULL, out, err);
     case DATA_SOURCE_COUNT: break;
@@ -53,7 +57,7 @@ static int read_box(struct exec *x, const struct instr *ins, const struct exec_i
             step *= whole.size[d];
         }
         int64_t sample = first + r->box.first[0] + (last ? rest : i);
-        rc = read_run(x, t->source, sample, at, n, (int32_t *)out + i * n, err);
+        rc = exec_read(x, t->source, sample, at, n, (int32_t *)out + i * n, err);
     }
     return rc;
 }

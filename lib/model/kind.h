@@ -37,16 +37,17 @@ const char *role_name(enum role role);
 
 /* Numbers that an op may carry: id, type, least, below (the range is least <= v < below). */
 #define KIND_ATTRS(X)                                                                      \
-    X(causal, ATTR_BOOL, 0, 2) /* attention: position i sees 0..i */                       \
-    X(eps, ATTR_REAL, 0, 1)    /* norms: added to the variance */                          \
-    X(rate, ATTR_REAL, 0, 1)   /* dropout: the probability of a zero */
+    X(causal, ATTR_BOOL, 0, 2)          /* attention: position i sees 0..i */              \
+    X(eps, ATTR_REAL, 0, 1)             /* norms: added to the variance */                 \
+    X(rate, ATTR_REAL, 0, 1)            /* dropout: the probability of a zero */           \
+    X(ignore, ATTR_WHOLE, -1, 1L << 31) /* cross-entropy: a target that does not count */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
 #undef X
         ATTR_COUNT
 };
-enum attr_type { ATTR_BOOL, ATTR_REAL };
+enum attr_type { ATTR_BOOL, ATTR_REAL, ATTR_WHOLE };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -81,7 +82,7 @@ enum kind_flag {
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(reshape, "reshape", "x[X..]", "", "y[Y..]", "", "", KIND_FREE)                       \
     X(cross_entropy, "cross-entropy", "x[B.. c] targets:int[B..]", "", "y[]", "c coupled", \
-      "", KIND_LOSS)
+      "ignore=-1", KIND_LOSS)
 
 enum kind_id {
 #define X(id, ...) OP_##id,

@@ -56,6 +56,17 @@ int model_first_loss(const struct model *m) {
     return op;
 }
 
+int model_loss_index(const struct model *m, int op) {
+    int losses = 0;
+    for (int i = 0; i < op; i++)
+        losses += op_is(&m->ops[i], KIND_LOSS);
+    return losses;
+}
+
+int model_losses(const struct model *m) {
+    return model_loss_index(m, m->n_ops);
+}
+
 /* A product of all dims of the iteration space. Attention makes two products of seq by seq for
  * each head; causal, half of them and the diagonal. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {

@@ -26,14 +26,18 @@ enum {
     OP_MAX_SPACE = 16, /* dims of an op's iteration space */
 };
 
-/* What a data input holds. */
+/* What a data input holds: name, of whole numbers, dims behind batch. */
 #define DATA_SOURCES(X)                                                                    \
-    X(TOKEN, "token", true)                                                                \
-    X(NEXT_TOKEN, "next-token", true)                                                      \
-    X(IMAGE, "image", false)                                                               \
-    X(LABEL, "label", true)
+    X(TOKEN, "token", true, 1)                                                             \
+    X(NEXT_TOKEN, "next-token", true, 1)                                                   \
+    X(INPUT, "input", true, 1)                                                             \
+    X(INPUT_LENGTH, "input-length", true, 0)                                               \
+    X(TARGET, "target", true, 1)                                                           \
+    X(SHIFTED_TARGET, "shifted-target", true, 1)                                           \
+    X(IMAGE, "image", false, ANY_DIMS)                                                     \
+    X(LABEL, "label", true, 0)
 enum data_source {
-#define X(id, name, integer) DATA_##id,
+#define X(id, name, integer, dims) DATA_##id,
     DATA_SOURCES(X)
 #undef X
         DATA_SOURCE_COUNT
@@ -49,6 +53,13 @@ struct shape {
 struct extents {
     int rank;
     int64_t size[TENSOR_MAX_RANK];
+};
+
+/* How sequences of tokens become inputs and targets. */
+struct model_data {
+    int64_t pad, start, eos; /* token ids; eos may be -1, for none */
+    int64_t sentinel;   /* the same, of the first span; -1 = the last of the vocabulary */
+    double noise, span; /* of plain text: share of tokens left out; mean length of a span */
 };
 
 struct model_dim {
@@ -118,6 +129,7 @@ struct model {
     const char *set;    /* the overrides, canonical: "hidden=1024,layers=4"; "" if none */
     json_t *doc;        /* the document it was read from */
     int batch;          /* id of dim batch */
+    struct model_data data;
     int n_dims, n_tensors, n_params, n_ops, n_blocks;
     struct model_dim *dims;
     struct model_tensor *tensors;
@@ -149,8 +161,11 @@ int64_t extents_count(const struct extents *x); /* elements */
 /* Index of a dim in an op's space, by either name, or -1. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
-/* The first loss of the model; every model has one. */
+/* The first loss of the model; every model has one. How many there are; and the place of one among
+ * them, in the order of the ops. */
 int model_first_loss(const struct model *m);
+int model_losses(const struct model *m);
+int model_loss_index(const struct model *m, int op);
 
 /* Floating point operations of one forward pass over `batch` samples in matrix products and
  * attention (2 per multiply-add). */

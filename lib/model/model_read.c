@@ -48,44 +48,19 @@ static int find(const json_t *table, const char *name) {
     return v ? (int)json_integer_value(v) : -1;
 }
 
-static enum data_source find_source(const char *name, bool *integer) {
-    static const struct {
-        const char *name;
-        bool integer;
-    } sources[] = {
-#define X(id, name, integer) {name, integer},
-        DATA_SOURCES(X)
-#undef X
-    };
-    int s = 0;
-    while (s < DATA_SOURCE_COUNT && strcmp(sources[s].name, name))
-        s++;
-    *integer = s < DATA_SOURCE_COUNT && sources[s].integer;
-    return (enum data_source)s;
-}
-
 /* A data input: batch first; then what its source can give. */
 static int read_input(struct reader *r, const char *name, const json_t *v,
                       struct err *err) {
     struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
-    const char *source = "";
     json_t *dims;
-    if (json_keys(v, "dims source", err) < 0 || json_str(v, "source", &source, err) < 0 ||
+    if (json_keys(v, "dims source", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
-        read_shape(r, dims, &t.shape, err) < 0)
+        read_shape(r, dims, &t.shape, err) < 0 || read_source(v, &t, err) < 0)
         return -1;
-    t.source = find_source(source, &t.integer);
-    if (t.source == DATA_SOURCE_COUNT)
-        return err_input(
-            err, "source: expected token, next-token, image or label, got \"%.64s\"",
-            source);
     if (!t.shape.rank || t.shape.dim[0] != r->m->batch)
         return err_input(err, "dims: expected batch first");
-    if (t.source == DATA_LABEL ? t.shape.rank != 1 : t.shape.rank < 2)
-        return err_input(err, "dims: expected batch%s",
-                         t.source == DATA_LABEL ? " alone" : " and the dims of a sample");
-    if (t.integer && t.shape.rank > 2)
-        return err_input(err, "dims: expected batch and one dim for the sequence");
+    if (check_input_dims(&t, err) < 0)
+        return -1;
     arr_push(&r->tensors, t);
     name_tensor(r, name, (int)r->tensors.n - 1);
     return 0;
@@ -192,11 +167,17 @@ static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
             if (json_opt_bool(v, info->name, &flag, err) < 0)
                 return -1;
             op->attr[a] = flag;
+        } else if (info->type == ATTR_WHOLE) {
+            int64_t whole;
+            if (read_int(r, given, info->name, &whole, err) < 0)
+                return -1;
+            op->attr[a] = (double)whole;
         } else if (read_real(r, given, info->name, &op->attr[a], err) < 0) {
             return -1;
         }
         if (op->attr[a] < info->least || op->attr[a] >= info->below)
-            return err_input(err, "%s: expected at least %g and less than %g, got %g",
+            return err_input(err,
+                             "%s: expected at least %.10g and less than %.10g, got %.10g",
                              info->name, info->least, info->below, op->attr[a]);
     }
     return 0;
@@ -535,9 +516,10 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     struct model *m = r->m;
     const char *name = "", *about;
     json_t *sizes, *dims = NULL, *rates = NULL, *inputs, *ops;
-    if (json_keys(doc,
-                  "$schema format name about sizes dims rates default presets inputs ops",
-                  err) < 0 ||
+    if (json_keys(
+            doc,
+            "$schema format name about sizes dims rates default presets data inputs ops",
+            err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
@@ -554,6 +536,7 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     r->dims = dims;
     m->batch = read_dim(r, "batch", err);
     if (read_preset(r, doc, preset, err) < 0 || read_set(r, set, err) < 0 ||
+        read_data(r, json_object_get(doc, "data"), err) < 0 ||
         read_inputs(r, inputs, err) < 0 || read_ops(r, ops, 0, err) < 0)
         return -1;
     finish(r);

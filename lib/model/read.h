@@ -46,6 +46,15 @@ int read_dim(struct reader *r, const char *name, struct err *err);
 int read_preset(struct reader *r, const json_t *doc, const char *preset, struct err *err);
 int read_set(struct reader *r, const char *set, struct err *err);
 
+/* ---- model_data.c -------------------------------------------------------------------------- */
+
+/* Section "data" (NULL = missing). */
+int read_data(struct reader *r, const json_t *v, struct err *err);
+/* "source" of an input, into t. */
+int read_source(const json_t *v, struct model_tensor *t, struct err *err);
+/* Has the input the dims behind batch that its source gives? */
+int check_input_dims(const struct model_tensor *t, struct err *err);
+
 /* ---- model_hash.c --------------------------------------------------------------------------- */
 
 uint64_t model_hash(const struct model *m);

@@ -44,6 +44,7 @@ static void emit_init(struct emit *e, const struct plan *plan, int stage,
                        .st = &plan->stages[stage],
                        .mesh = &plan->stages[stage].mesh,
                        .stage = stage,
+                       .n_losses = model_losses(m),
                        .op = -1,
                        .param = -1,
                        .forward = minus_ones(m->n_tensors),
@@ -161,7 +162,6 @@ struct program *program_compile(const struct plan *plan, struct err *err) {
     g->n_stages = plan->n_stages;
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
     transfers_list(plan, &g->transfers, &g->n_transfers);
-    g->loss_terms = program_loss_terms(g, model_first_loss(plan->model));
     for (int s = 0; s < g->n_stages; s++)
         compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
     transfers_place(g);

@@ -48,6 +48,7 @@ struct emit {
     bool *tied;     /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
     int n_works;
+    int n_losses;               /* of the whole model */
     struct transfer *transfers; /* the program's, already listed */
     int n_transfers;
     ARR(struct arrival) arrivals; /* those that end at this stage, in order */

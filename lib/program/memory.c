@@ -271,7 +271,9 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
         if (e->buffers.p[i].mem == MEM_temporaries)
             e->buffers.p[i].offset += at;
     out->scalars = at + bytes[MEM_temporaries];
-    bytes[MEM_buffers] = memory_aligned(sizeof(struct scalars));
+    out->per_target = out->scalars + memory_aligned(sizeof(struct scalars));
+    bytes[MEM_buffers] = out->per_target - out->scalars +
+                         memory_aligned((int64_t)sizeof(double) * e->n_losses);
     out->arena_bytes = out->scalars + bytes[MEM_buffers];
     merge_gradient_reductions(e);
     fill_gradients(e, bytes[MEM_parameters], bytes[MEM_gradients]);

@@ -118,8 +118,11 @@ struct stage_program {
     struct param_instance *params;
     struct grad_instance *grads;
     struct state_instance *states;
-    int64_t scalars;          /* bytes from the arena's beginning of its struct scalars */
-    int64_t slots;            /* micro-batches in flight */
+    int64_t scalars; /* bytes from the arena's beginning of its struct scalars */
+    int64_t
+        per_target; /* the same of a double for each loss of the model: 1 / the targets of
+                                 the whole step that count, or 0 where none does */
+    int64_t slots;  /* micro-batches in flight */
     int64_t slot_bytes;       /* of one of them */
     int64_t bytes[MEM_COUNT]; /* by class, all slots counted */
     int64_t arena_bytes;      /* their sum: what each rank of the stage allocates */
@@ -131,7 +134,6 @@ struct program {
     struct stage_program *stages;
     int n_transfers;
     struct transfer *transfers;
-    int64_t loss_terms; /* targets of a whole step that the first loss is the mean of */
 };
 
 /* Compiles a checked plan. NULL only for what no plan file can say (sizes that overflow). */
@@ -141,7 +143,8 @@ void program_destroy(struct program *g);
 /* What changes from step to step or from micro-batch to micro-batch, in a block of the arena: so
  * that instructions are the same each time that they run, and can be recorded and replayed. */
 struct scalars {
-    double loss_sum, norm_squared; /* of this rank: losses and sum_squares add to them */
+    double loss_sum,
+        norm_squared; /* of this rank: losses (means) and sum_squares add to them */
     float lr, grad_scale;
     int64_t step;         /* of the training, from 0 */
     int64_t updates;      /* of the parameters, with this step's */
@@ -197,7 +200,7 @@ struct rank_program {
 };
 struct rank_program program_for_rank(const struct program *g, int rank);
 int program_stage_of_rank(const struct program *g, int rank);
-/* Targets of a whole step that this loss is the mean of. */
+/* Targets of a whole step that this loss is the mean of, if all of them count. */
 int64_t program_loss_terms(const struct program *g, int op);
 /* Bytes from the arena's beginning of a buffer while this micro-batch is worked on. */
 int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index);

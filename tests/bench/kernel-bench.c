@@ -151,9 +151,9 @@ static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
     bytes("add", 3 * all, s);
     BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, c, f));
     bytes("bias gradient, 4 x as wide", 4 * all, s);
-    BEST(s, kernel_cross_entropy(rows, vocab, a, id, e));
+    BEST(s, kernel_cross_entropy(rows, vocab, a, id, -1, e));
     bytes("cross-entropy", logits, s);
-    BEST(s, kernel_cross_entropy_dx(rows, vocab, 0, a, id, e, 0.1f, c));
+    BEST(s, kernel_cross_entropy_dx(rows, vocab, 0, a, id, -1, e, 0.1f, c));
     bytes("cross-entropy backward", 2 * logits, s);
     BEST(s, kernel_embedding(rows, vocab, n, id, 0, b, c));
     bytes("embedding", 2 * all, s);

@@ -1,4 +1,4 @@
-/* Fuzzes the reader of token files (libFuzzer): as 16-bit tokens and as text. Accepted tokens
+/* Fuzzes the reader of token files (libFuzzer): as 16-bit and 32-bit tokens and as text. Accepted tokens
  * lie inside the file, and the search for ids beyond the vocabulary, which the first byte chooses,
  * finds the first.
  *
@@ -10,10 +10,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-static void parse(const uint8_t *bytes, size_t size, bool binary, int64_t vocab) {
+/* Byte by byte, the lowest first. */
+static int64_t id_at(const uint8_t *ids, int64_t i, int width) {
+    int64_t id = 0;
+    for (int b = width - 1; b >= 0; b--)
+        id = id << 8 | ids[width * i + b];
+    return id;
+}
+
+static void parse(const uint8_t *bytes, size_t size, enum token_name name, int64_t vocab) {
     struct err err = {0};
     struct token_view v;
-    if (token_view_parse(&v, bytes, (int64_t)size, binary, vocab, &err) < 0) {
+    if (token_view_parse(&v, bytes, (int64_t)size, name, vocab, &err) < 0) {
         if (err.status != EXIT_INPUT || !err.msg[0])
             abort();
         return;
@@ -23,8 +31,8 @@ static void parse(const uint8_t *bytes, size_t size, bool binary, int64_t vocab)
     if (v.width == 1)
         return;
     const uint8_t *ids = bytes + v.offset;
-    int64_t first = token_find_beyond(ids, v.tokens, vocab), i = 0;
-    while (i < v.tokens && (ids[2 * i] | ids[2 * i + 1] << 8) < vocab)
+    int64_t first = token_find_beyond(ids, v.tokens, v.width, vocab), i = 0;
+    while (i < v.tokens && id_at(ids, i, v.width) < vocab)
         i++;
     if (first != i)
         abort();
@@ -35,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if (!size)
         return 0;
     int64_t vocab = vocabs[bytes[0] % 7];
-    parse(bytes + 1, size - 1, true, vocab);
-    parse(bytes + 1, size - 1, false, vocab);
+    for (int name = TOKEN_TEXT; name <= TOKEN_U32; name++)
+        parse(bytes + 1, size - 1, (enum token_name)name, vocab);
     return 0;
 }

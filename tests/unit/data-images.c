@@ -141,6 +141,76 @@ static void test_names(void) {
     refused(base, list, "absent", "No such file");
 }
 
+/* Files of 3 and 2 images: value v of image i is (i + 3 v) % 251, channels last. */
+static void test_cifar(void) {
+    enum { VALUES = 3072, RECORD = VALUES + 1 };
+    static unsigned char records[5 * RECORD];
+    static float v[VALUES], part[50];
+    for (int i = 0; i < 5; i++) {
+        records[i * RECORD] = (unsigned char)(2 * i);
+        for (int k = 0; k < VALUES; k++)
+            records[i * RECORD + 1 + k % 3 * 1024 + k / 3] =
+                (unsigned char)((i + 3 * k) % 251);
+    }
+    struct data_spec spec = base;
+    spec.pixels = VALUES, spec.rank = 3, spec.validation = 0;
+    spec.dims[0] = spec.dims[1] = 32, spec.dims[2] = 3;
+    char list[300];
+    snprintf(list, sizeof list, "%s,%s", write_file("1.bin", records, 3 * RECORD),
+             write_file("2.bin", records + 3 * RECORD, 2 * RECORD));
+    struct data *d = open_with(spec, list);
+    int bad = 0, seen[5] = {0};
+    for (int64_t s = 0; s < 5; s++) {
+        int32_t label;
+        data_image(d, DATA_TRAIN, s, 0, VALUES, v, &label, NULL);
+        int i = label / 2;
+        bad += seen[i]++;
+        for (int k = 0; k < VALUES; k++)
+            bad += v[k] != (float)((i + 3 * k) % 251) / 255;
+        data_image(d, DATA_TRAIN, s, 1001, 50, part, NULL, NULL);
+        bad += memcmp(part, v + 1001, sizeof part) != 0;
+    }
+    ok(!bad && !strcmp(data_info(d)->format, "CIFAR-10 images"),
+       "CIFAR-10: two files, channels last");
+    write_file("2.bin", "\xff", 1);
+    struct err err = {0};
+    for (int64_t s = 0; s < 5 && !err.status; s++)
+        data_image(d, DATA_TRAIN, s, 0, 0, NULL, seen, &err);
+    ok(err.status == EXIT_SYSTEM && strstr(err.msg, "2.bin: "), "%s", err.msg);
+    data_close(d);
+    refused(spec, list, "2.bin: 1 bytes", "multiple of 3073");
+    spec.classes = 4;
+    refused(spec, path_of("1.bin"), "byte 6146: label 4 of image 2", "4 classes");
+    spec.classes = 10, spec.dims[0] = 3, spec.dims[2] = 32;
+    refused(spec, path_of("1.bin"), "images of 32x32x3 values", "reads 3x32x32");
+    spec.pixels = 784;
+    refused(spec, path_of("1.bin"), "3072 values", "784");
+}
+
+/* Where the model's images have dims, those of the file are the same, but for those of size 1. */
+static void test_dims(void) {
+    struct data_spec spec = base;
+    const char *good = path_of("train-images-idx3-ubyte");
+    static const struct {
+        int rank, fits;
+        int64_t dims[4];
+    } cases[] = {{2, 1, {ROWS, COLS}},      {3, 1, {ROWS, COLS, 1}},
+                 {3, 1, {1, ROWS, COLS}},   {1, 1, {PIXELS}},
+                 {2, 0, {COLS, ROWS}},      {3, 0, {2, 2, COLS}},
+                 {4, 1, {ROWS, 1, COLS, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spec.rank = cases[i].rank;
+        memcpy(spec.dims, cases[i].dims, sizeof cases[i].dims);
+        if (!cases[i].fits) {
+            refused(spec, good, "images of 4x3 values, the model reads ", "");
+            continue;
+        }
+        struct data *d = open_with(spec, good);
+        ok(d != NULL, "images of 4x3 for a model of %d dims", spec.rank);
+        data_close(d);
+    }
+}
+
 static void test_refused(void) {
     struct data_spec spec = base;
     const char *good = path_of("train-images-idx3-ubyte");
@@ -196,6 +266,8 @@ int main(void) {
     test_names();
     test_synthetic();
     test_refused();
+    test_dims();
+    test_cifar();
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) ? 1 : done_testing();

@@ -121,6 +121,45 @@ static void test_epoch(const char *source, const char *format, int mod) {
     data_close(d);
 }
 
+/* Ids beyond 16 bits, with and without a header; shards of both widths; and halves of them are not
+ * taken for tokens. */
+static void test_wide(void) {
+    int32_t ids[256 + 600] = {20240801, 1, 600}, *id = ids + 256;
+    uint16_t narrow[100] = {0};
+    for (int i = 0; i < 600; i++)
+        id[i] = i * 199 % 120000;
+    struct data_spec spec = base;
+    spec.vocab = 120000, spec.validation = 0;
+    const char *const files[] = {write_file("wide.bin", ids, sizeof ids),
+                                 write_file("wide.u32", id, sizeof ids - 1024)};
+    for (int f = 0; f < 2; f++) {
+        struct data *d = open_with(spec, files[f]);
+        int32_t x[8], y[8];
+        int bad = !d || data_info(d)->items != 600;
+        for (int64_t s = 0; s < 74 && !bad; s++) {
+            data_tokens(d, DATA_TRAIN, s, 0, 8, x, y, NULL);
+            for (int k = 0; k < 8; k++)
+                bad += y[k] != (x[k] + 199) % 120000 || (k && x[k] != y[k - 1]);
+        }
+        ok(!bad, "%s: ids of 32 bits", data_info(d)->format);
+        data_close(d);
+    }
+    write_file("narrow.bin", narrow, sizeof narrow);
+    char list[300];
+    snprintf(list, sizeof list, "%s,%s", path_of("wide.u32"), path_of("narrow.bin"));
+    struct data *d = open_with(spec, list);
+    ok(d && data_info(d)->items == 700, "shards of 32 and of 16 bits");
+    data_close(d);
+    refused(spec, write_file("halves.bin", id, sizeof ids - 1024), "every second token",
+            "32-bit tokens");
+    spec.vocab = 100000;
+    refused(spec, path_of("wide.u32"), "wide.u32: byte 2012: token id 100097", "100000");
+    refused(spec, path_of("wide.bin"), "wide.bin: byte 3036: token id 100097", "100000");
+    id[7] = -1;
+    refused(spec, write_file("neg.u32", id, 400), "byte 28: token id 4294967295", "100000");
+    refused(spec, write_file("odd.u32", id, 402), "402 bytes", "multiple of 4");
+}
+
 static void test_slices(const char *source) {
     struct data *d = open_with(base, source);
     int bad = 0;
@@ -338,8 +377,8 @@ static void test_refused(void) {
     head[1] = 2;
     refused(spec, write_file("v.bin", head, sizeof head), "byte 4: version 2",
             "expected 1");
-    head[0] = 20240801;
-    refused(spec, write_file("v.bin", head, sizeof head), "32-bit", "16-bit");
+    head[0] = 20240801, head[1] = 1;
+    refused(spec, write_file("v.bin", head, sizeof head), "byte 8", "the header counts");
     char list[300];
     snprintf(list, sizeof list, "%s,%s", path_of("ids.bin"), path_of("t.txt"));
     spec.vocab = 65536;
@@ -367,6 +406,7 @@ int main(void) {
     test_slices(path_of("l.bin"));
     test_slices("synthetic");
     test_shards();
+    test_wide();
     test_synthetic();
     test_hash();
     test_changed();

@@ -57,6 +57,7 @@ struct trial {
     struct device_args args;
     struct matrices matrices;
     struct scalars now;
+    double per_target;
     int64_t size[2], stride[2]; /* of a copy */
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
@@ -87,12 +88,13 @@ static void begin(struct trial *t, enum opcode code, int shape) {
     t->size[1] = t->stride[0] = inner;
     t->stride[1] = 1;
     t->now = (struct scalars){.lr = 0.1f, .grad_scale = 1, .updates = 1, .seed = 1};
+    t->per_target = 1;
     t->args = (struct device_args){.scalars = &t->now,
                                    .matrices = &t->matrices,
                                    .counts = true,
-                                   .weight = 1,
+                                   .per_target = &t->per_target,
+                                   .ignore = -1,
                                    .eps = 1e-5f,
-                                   .scale = 0.1f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
                                    .copy = {2, t->size, t->stride, t->stride},
@@ -185,7 +187,7 @@ static void test_sums(enum opcode code) {
         begin(&t, code, 2);
         t.now.loss_sum = k == 1 ? 1000 : 0;
         t.args.counts = k < 2;
-        t.args.weight = k == 1 ? 0.5 : 1;
+        t.per_target = k == 1 ? 0.5 : 1;
         sum[k] = run(&t, -1);
         end(&t);
     }

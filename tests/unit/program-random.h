@@ -16,12 +16,14 @@ static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
     } files[] = {{"encdec", "dropout=0.1"},
                  {"nested", "dropout=0.1"},
                  {"patches", NULL},
-                 {"products", NULL}};
+                 {"products", NULL},
+                 {"pairs", NULL}};
+    const uint64_t n = sizeof files / sizeof *files;
     char path[64];
     if (k % 2)
         return random_model(r, 2);
-    snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % 4].name);
-    return model_load(path, files[k / 2 % 4].set, err);
+    snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % n].name);
+    return model_load(path, files[k / 2 % n].set, err);
 }
 
 /* Plan k of a seed: up to four stages on up to three axes and 16 devices each. */

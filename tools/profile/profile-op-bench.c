@@ -154,7 +154,9 @@ static int upload_operands(struct bench *b, struct err *err) {
 }
 
 int bench_open(struct bench *b, int threads, struct err *err) {
-    const struct scalars now = {.lr = 1e-4f, .grad_scale = 1e-3f, .updates = 10, .seed = 1};
+    const struct bench_scalars now = {
+        .now = {.lr = 1e-4f, .grad_scale = 1e-3f, .updates = 10, .seed = 1},
+        .per_target = 1e-3};
     if (!(b->device = device_create(&device_backend_cpu, 0, threads, err)) ||
         !(b->stream = device_stream_create(b->device, err)) ||
         !(b->scalars = device_alloc(b->device, sizeof now, err)))
@@ -206,11 +208,11 @@ int bench_run(struct bench *b, struct err *err) {
     int64_t elems = b->key.n.v[0];
     operands(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
-    struct device_args args = {.scalars = b->scalars,
+    struct device_args args = {.scalars = &b->scalars->now,
                                .counts = true,
-                               .weight = 1,
+                               .per_target = &b->scalars->per_target,
+                               .ignore = -1,
                                .eps = 1e-5f,
-                               .scale = 1e-3f,
                                .rate = 0.1f,
                                .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
                                .matrices = &b->matrices,

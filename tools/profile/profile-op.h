@@ -27,6 +27,12 @@ struct measured {
     int64_t repeats;
 };
 
+/* What changes from step to step, with one loss. */
+struct bench_scalars {
+    struct scalars now;
+    double per_target;
+};
+
 /* An instruction made ready. What the instruction before would have produced, and what is
  * written over and over, has one place; what was last touched long ago has many, so that it
  * has left the caches when its turn comes again, as in a step. */
@@ -34,8 +40,8 @@ struct bench {
     int64_t budget; /* bytes, set before use */
     struct device *device;
     struct device_stream *stream;
-    struct scalars *scalars; /* on the device */
-    char *memory;            /* on the device */
+    struct bench_scalars *scalars; /* on the device */
+    char *memory;                  /* on the device */
     int64_t size;
     struct instr_work work;
     const struct instr_info *info;

@@ -11,32 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the model reads, from its data inputs. */
 static int open_data(struct data **data, const struct model *m, const struct run_options *o,
                      struct err *err) {
     struct data_spec spec = {.source = o->data,
                              .valid_source = o->valid_data,
                              .seed = o->seed.value,
                              .validation = o->valid_data ? 0 : o->set.validation};
-    int loss = model_first_loss(m);
-    const struct shape *logits = &m->tensors[m->ops[loss].in[0]].shape;
-    int64_t classes = m->dims[logits->dim[logits->rank - 1]].size;
-    for (int i = 0; i < m->n_tensors; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        if (t->producer >= 0)
-            continue;
-        if (t->source == DATA_TOKEN || t->source == DATA_NEXT_TOKEN) {
-            spec.kind = DATA_TOKENS;
-            spec.seq = m->dims[t->shape.dim[1]].size;
-            spec.vocab = classes;
-        } else if (t->source == DATA_IMAGE) {
-            spec.kind = DATA_IMAGES;
-            struct extents one = model_extents(m, &t->shape, 1);
-            spec.pixels = extents_count(&one);
-            spec.classes = classes;
-        }
-    }
-    return data_open(data, &spec, err);
+    return exec_data_spec(m, &spec, err) < 0 ? -1 : data_open(data, &spec, err);
 }
 
 int run_threads(struct comm *comm, int64_t wanted) {
@@ -136,6 +117,8 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     if (exec_agree(comm, open_data(&in->data, p->model, o, err), err) < 0 ||
         run_agree_inputs(comm, p->model, in->data, in->ck, err) < 0)
         return -1;
+    if (speaks && data_info(in->data)->cut)
+        note("weft-run: --data: sequences that are longer than the model's are cut");
     int rc = ck ? run_check_data(o, in->ck, in->data, speaks, err) : 0;
     if (rc == 0)
         rc = check_validation(o, in, p->batch, speaks, err);

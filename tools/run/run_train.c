@@ -26,7 +26,6 @@ struct loop {
     int64_t skips;     /* steps in a row that were not finite */
     const char *bad;   /* what was not in the last of them */
     double max_bytes;  /* largest arena of any rank */
-    int64_t terms;     /* targets per step: tokens or images */
     struct err output; /* the metrics cannot be written any more */
 };
 
@@ -97,11 +96,11 @@ static json_t *real_or_null(double x) {
 static void report_step(struct loop *l, const struct exec_metrics *m, double seconds) {
     if (!l->speaks)
         return;
-    json_t *line =
-        json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I}", "step", (json_int_t)l->x->step,
-                  "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm),
-                  "lr", m->lr, "step_ms", 1e3 * seconds, "tokens_per_s",
-                  (double)l->terms / seconds, "bytes", (json_int_t)l->max_bytes);
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:f, s:f, s:I, s:f, s:I}", "step", (json_int_t)l->x->step, "loss",
+        real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
+        "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
+        (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
     print_line(l, line);
@@ -287,8 +286,7 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
     struct loop l = {.o = o,
                      .comm = comm,
                      .speaks = comm_rank(comm) == 0,
-                     .stops = !strcmp(o->non_finite, "stop"),
-                     .terms = g->loss_terms};
+                     .stops = !strcmp(o->non_finite, "stop")};
     int rc = run_open_inputs(&l.in, comm, g, o, err);
     if (rc == 0)
         rc = run(&l, g, err);

@@ -1,0 +1,66 @@
+/* data_impl.h - what is open, and how its samples are found (private to lib/data).
+ *
+ * A split is a range of items of a store: tokens of a stream, sequences, images. Its samples are
+ * windows of the range (of a stream) or its items; the order of training is a permutation of the
+ * samples. Synthetic sources have no items: a sample's number is all they need.
+ */
+#ifndef WEFT_DATA_IMPL_H
+#define WEFT_DATA_IMPL_H
+
+#include "data/cifar.h"
+#include "data/data.h"
+#include "data/idx.h"
+#include "data/indexed.h"
+#include "data/spans.h"
+#include "data/synthetic.h"
+#include "data/tokens.h"
+
+enum store_kind { STORE_STREAM, STORE_PAIRS, STORE_IDX, STORE_CIFAR };
+
+/* What one of the two sources holds; the others are zero. */
+struct store {
+    enum store_kind kind;
+    struct token_stream tokens;
+    struct indexed inputs, targets; /* as many of one as of the other */
+    struct image_set images;
+    struct cifar_set cifar;
+};
+
+struct part {
+    const struct store *store; /* one of data.store; NULL = synthetic */
+    int64_t first;             /* first item in it */
+    int64_t items;             /* tokens, pairs or images */
+    int64_t size;              /* samples */
+};
+
+/* How a stream is cut: from one window to the next, and what of it the next one has, too. */
+struct window {
+    int64_t tokens, shared;
+};
+
+struct data {
+    struct data_spec spec; /* sources are dropped after data_open */
+    struct data_info info;
+    bool synthetic;
+    struct synthetic syn;
+    struct window window;
+    struct spans spans; /* of pairs out of plain tokens */
+    struct store store[DATA_SPLITS];
+    struct part part[DATA_SPLITS];
+};
+
+/* ---- store.c ----------------------------------------------------------------------------- */
+
+/* Is it a list of pairs of sequences, for a model that reads pairs? */
+bool store_is_pairs(const char *source);
+/* Opens one source; ids of streams are below `limit`. Returns the number of its items, or -1. */
+int64_t store_open(struct store *store, const char *source, const struct data_spec *s,
+                   int64_t limit, struct err *err);
+void store_close(struct store *store); /* a zeroed one is fine */
+const char *store_format(const struct store *store);
+/* Is some sequence longer than the model's? */
+bool store_cuts(const struct store *store, const struct data_spec *s);
+/* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
+int store_hash(const struct store *store, uint64_t *hash, struct err *err);
+
+#endif

@@ -1,0 +1,168 @@
+/* Samples: a function of the seed, the split and the number of the sample. */
+#include "data/data_impl.h"
+#include "data/shuffle.h"
+
+#include "common/rng.h"
+
+#include <string.h>
+
+/* Number within the split of the sample-th sample that is asked for. */
+static int64_t sample_number(const struct data *d, enum data_split split, int64_t sample) {
+    int64_t size = d->part[split].size, i = sample % size;
+    if (split == DATA_VALID)
+        return i;
+    return shuffle_at(d->spec.seed, (uint64_t)(sample / size), size, i);
+}
+
+/* Where the windows of an epoch begin. The windows leave some tokens over; moving their start within
+ * that lets training see all tokens in the course of the epochs. */
+static int64_t window_offset(const struct data *d, enum data_split split, int64_t sample) {
+    const struct part *p = &d->part[split];
+    int64_t slack = p->items - d->window.shared - p->size * d->window.tokens;
+    if (split == DATA_VALID || slack == 0)
+        return 0;
+    uint64_t draw =
+        rng_bits(d->spec.seed, 0x6f6666u /* "off" */, (uint64_t)(sample / p->size));
+    return (int64_t)(draw % (uint64_t)(slack + 1));
+}
+
+/* Reads tokens [from, from+count) of the window of a sample. */
+static int read_window(const struct data *d, enum data_split split, int64_t sample,
+                       int64_t from, int64_t count, int32_t *out, struct err *err) {
+    int64_t number = sample_number(d, split, sample);
+    if (d->synthetic) {
+        uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
+        synthetic_tokens(&d->syn, stream, from, count, out);
+        return 0;
+    }
+    const struct part *p = &d->part[split];
+    int64_t begin = p->first + window_offset(d, split, sample) + number * d->window.tokens;
+    return token_stream_read(&p->store->tokens, begin + from, count, out, err);
+}
+
+int data_tokens(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                struct err *err) {
+    if (count <= 0)
+        return 0;
+    if (tokens && read_window(data, split, sample, first, count, tokens, err) < 0)
+        return -1;
+    if (targets && tokens) { /* the same tokens, one further */
+        memcpy(targets, tokens + 1, (size_t)(count - 1) * sizeof *targets);
+        return read_window(data, split, sample, first + count, 1, &targets[count - 1], err);
+    }
+    return targets ? read_window(data, split, sample, first + 1, count, targets, err) : 0;
+}
+
+/* ---- pairs --------------------------------------------------------------------------- */
+
+/* A sample whose window is read while spans are left out. */
+struct corrupted {
+    const struct data *data;
+    enum data_split split;
+    int64_t sample;
+};
+
+static int read_corrupted(const void *ctx, int64_t first, int64_t count, int32_t *out,
+                          struct err *err) {
+    const struct corrupted *c = ctx;
+    return read_window(c->data, c->split, c->sample, first, count, out, err);
+}
+
+/* Spans are drawn anew in every epoch of training. */
+static uint64_t spans_key(const struct data *d, enum data_split split, int64_t sample) {
+    uint64_t stream = 0x7370616eu /* "span" */;
+    return rng_bits(d->spec.seed, stream + (split == DATA_VALID), (uint64_t)sample);
+}
+
+static int64_t shorter(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Where the sequence of a sample lies in its file. */
+static int find_sequence(const struct data *d, enum data_split split, int64_t sample,
+                         const struct indexed *set, struct token_run *run,
+                         struct err *err) {
+    int64_t number = sample_number(d, split, sample);
+    return indexed_find(set, d->part[split].first + number, run, err);
+}
+
+/* Positions [first, first+count) of a sample's input or target, `behind` beyond its end. Sets *length
+ * to what there is of it within the model's sequence. */
+static int read_sequence(const struct data *d, enum data_split split, int64_t sample,
+                         bool target, int64_t first, int64_t count, int32_t behind,
+                         int32_t *out, int64_t *length, struct err *err) {
+    int64_t seq = target ? d->spec.target_seq : d->spec.seq;
+    const struct store *store = d->part[split].store;
+    struct token_run run;
+    if (d->spans.window) {
+        *length = target ? d->spans.target : d->spans.input;
+    } else {
+        const struct indexed *set = target ? &store->targets : &store->inputs;
+        if (find_sequence(d, split, sample, set, &run, err) < 0)
+            return -1;
+        *length = shorter(run.length, seq);
+    }
+    int64_t there = shorter(count, *length - first);
+    for (int64_t i = there > 0 ? there : 0; i < count; i++)
+        out[i] = behind;
+    if (there <= 0)
+        return 0;
+    if (!d->spans.window)
+        return token_file_read(target ? &store->targets.tokens : &store->inputs.tokens,
+                               run.first + first, there, out, err);
+    struct corrupted c = {d, split, sample};
+    return spans_read(&d->spans, spans_key(d, split, sample), target, first, there,
+                      read_corrupted, &c, out, err);
+}
+
+int data_input(const struct data *data, enum data_split split, int64_t sample,
+               int64_t first, int64_t count, int32_t *input, struct err *err) {
+    int64_t length;
+    return read_sequence(data, split, sample, false, first, count,
+                         (int32_t)data->spec.ids.pad, input, &length, err);
+}
+
+int data_input_length(const struct data *data, enum data_split split, int64_t sample,
+                      int32_t *length, struct err *err) {
+    int64_t n;
+    if (read_sequence(data, split, sample, false, 0, 0, 0, NULL, &n, err) < 0)
+        return -1;
+    *length = (int32_t)n;
+    return 0;
+}
+
+int data_target(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, bool shifted, int32_t *target,
+                struct err *err) {
+    int64_t length;
+    const struct data_ids *ids = &data->spec.ids;
+    if (!shifted)
+        return read_sequence(data, split, sample, true, first, count, DATA_IGNORED, target,
+                             &length, err);
+    int64_t before = first == 0 && count > 0; /* no token stands before the first */
+    if (before)
+        target[0] = (int32_t)ids->start;
+    return read_sequence(data, split, sample, true, first + before - 1, count - before,
+                         (int32_t)ids->pad, target + before, &length, err);
+}
+
+/* ---- images -------------------------------------------------------------------------- */
+
+int data_image(const struct data *data, enum data_split split, int64_t sample,
+               int64_t first, int64_t count, float *values, int32_t *label,
+               struct err *err) {
+    int64_t number = sample_number(data, split, sample);
+    if (data->synthetic) {
+        uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
+        synthetic_image(&data->syn, stream, data->spec.classes, first, count, values,
+                        label);
+        return 0;
+    }
+    const struct part *p = &data->part[split];
+    if (p->store->kind == STORE_CIFAR)
+        return cifar_read(&p->store->cifar, p->first + number, first, count, values, label,
+                          err);
+    return image_set_read(&p->store->images, p->first + number, first, count, values, label,
+                          err);
+}

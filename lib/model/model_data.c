@@ -1,0 +1,74 @@
+/* What a model reads: the sources of its inputs, and section "data". */
+#include "model/read.h"
+
+#include <string.h>
+
+enum { ANY_DIMS = -1 }; /* one at least */
+
+static const struct {
+    const char *name;
+    bool integer;
+    int dims;
+} sources[] = {
+#define X(id, name, integer, dims) {name, integer, dims},
+    DATA_SOURCES(X)
+#undef X
+};
+
+int read_source(const json_t *v, struct model_tensor *t, struct err *err) {
+    const char *name = "";
+    char known[256] = "";
+    if (json_str(v, "source", &name, err) < 0)
+        return -1;
+    for (int s = 0; s < DATA_SOURCE_COUNT; s++) {
+        t->source = (enum data_source)s;
+        t->integer = sources[s].integer;
+        if (!strcmp(sources[s].name, name))
+            return 0;
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                 !s                          ? ""
+                 : s + 1 < DATA_SOURCE_COUNT ? ", "
+                                             : " or ",
+                 sources[s].name);
+    }
+    return err_input(err, "source: expected %s, got \"%.64s\"", known, name);
+}
+
+int check_input_dims(const struct model_tensor *t, struct err *err) {
+    int dims = sources[t->source].dims, got = t->shape.rank - 1;
+    if (dims == ANY_DIMS ? got > 0 : got == dims)
+        return 0;
+    return err_input(err, "dims: expected batch%s",
+                     dims == 0   ? " alone"
+                     : dims == 1 ? " and one dim for the sequence"
+                                 : " and the dims of a sample");
+}
+
+int read_data(struct reader *r, const json_t *v, struct err *err) {
+    struct model_data *d = &r->m->data;
+    *d = (struct model_data){
+        .pad = 0, .start = 0, .eos = 1, .sentinel = -1, .noise = 0.15, .span = 3};
+    if (!v)
+        return 0;
+    const struct {
+        const char *key;
+        int64_t *whole;
+        double *real;
+    } members[] = {{"pad", &d->pad, NULL},     {"start", &d->start, NULL},
+                   {"eos", &d->eos, NULL},     {"sentinel", &d->sentinel, NULL},
+                   {"noise", NULL, &d->noise}, {"span", NULL, &d->span}};
+    int rc = json_keys(v, "pad start eos sentinel noise span", err);
+    for (size_t i = 0; i < sizeof members / sizeof *members && rc == 0; i++) {
+        const json_t *given = json_object_get(v, members[i].key);
+        if (given && members[i].whole)
+            rc = read_int(r, given, members[i].key, members[i].whole, err);
+        else if (given)
+            rc = read_real(r, given, members[i].key, members[i].real, err);
+    }
+    if (rc == 0 && !(d->noise > 0 && d->noise < 1))
+        rc =
+            err_input(err, "noise: expected more than 0 and less than 1, got %g", d->noise);
+    if (rc == 0 && !(d->span >= 1))
+        rc = err_input(err, "span: expected at least 1, got %g", d->span);
+    return rc < 0 ? err_at(err, "data") : 0;
+}
