@@ -59,7 +59,7 @@ print(sum(min(12, 1 + i * 5 % 14) for i in range(48)))
 END
 targets=$(python3 pairs.py)
 plan "$models/pairs.json" "" '[{}]' >pairs.json
-pairs=(--data in.idx,out.idx --validation 0.2 -n 6 --lr 0.01 --valid-every 3 --valid-batches 1)
+pairs=(--data "in.idx,out.idx" --validation 0.2 -n 6 --lr 0.01 --valid-every 3 --valid-batches 1)
 run 1 "${pairs[@]}" --save ck pairs.json
 is $status 0 'a model of text to text trains on pairs'
 cp out first

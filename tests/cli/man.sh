@@ -4,7 +4,7 @@
 #
 # What stands below a command shows its output and is not compared (tests/cli/examples.bash).
 #
-# Needs: mandoc perl jq sqlite3 mpirun less
+# Needs: mandoc perl jq sqlite3 mpirun less python3
 # Prints TAP; the programs are in $WEFT_BIN, the sources in $WEFT_ROOT.
 set -u
 cd "${WEFT_ROOT:?}" || exit 1

@@ -30,7 +30,7 @@ static struct run_options o = {.data = "synthetic",
                                        .validation = NAN}};
 
 static const struct opt options[] = {
-    {'d', "data", OPT_STR, "SOURCE", "text, .bin tokens, IDX images or synthetic", &o.data},
+    {'d', "data", OPT_STR, "SOURCE", "text, tokens, pairs, images or synthetic", &o.data},
     {0, "valid-data", OPT_STR, "SOURCE", "validation data (else the end of --data)",
      &o.valid_data},
     {0, "validation", OPT_REAL, "SHARE", "share of --data kept for validation (0.1)",
