@@ -73,7 +73,7 @@ int cifar_read(const struct cifar_set *set, int64_t item, int64_t first, int64_t
         return -1;
     if (record[0] >= set->classes)
         return err_system(err,
-                          "%s: was changed while in use: byte %lld: label %d, expected "
+                          "%s: changed while in use: byte %lld: label %d, expected "
                           "labels below %lld",
                           f->path, (long long)at, record[0], (long long)set->classes);
     if (label)

@@ -81,7 +81,7 @@ static int too_short(const struct data *d, const struct store *store, const char
     const struct window *w = &d->window;
     long long need = w->tokens + w->shared;
     if (store->kind != STORE_STREAM)
-        return err_input(err, "%s: %lld %s, none is left for %s", source, (long long)items,
+        return err_input(err, "%s: %lld %s leave none for %s", source, (long long)items,
                          items_name(store->kind), whose);
     if (used == items)
         return err_input(err, "%s: %lld tokens, one sequence of %lld needs %lld%s", source,

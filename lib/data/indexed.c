@@ -82,8 +82,7 @@ int indexed_find(const struct indexed *s, int64_t item, struct token_run *run,
         return -1;
     if (make_run(s, load32(length), load64(place), run))
         return 0;
-    return err_system(err,
-                      "%s: was changed while in use: sequence %lld is not in the tokens",
+    return err_system(err, "%s: changed while in use: sequence %lld is not in the tokens",
                       s->index.path, (long long)item);
 }
 

@@ -133,7 +133,7 @@ int token_file_read(const struct token_file *f, int64_t first, int64_t count, in
         if (good < n)
             return err_system(
                 err,
-                "%s: was changed while in use: byte %lld: token id "
+                "%s: changed while in use: byte %lld: token id "
                 "%lld, expected ids below %lld",
                 f->file.path, (long long)(v->offset + v->width * (first + good)),
                 (long long)token_at(bytes, good, v->width), (long long)f->vocab);

@@ -49,13 +49,6 @@ bool op_is(const struct model_op *op, enum kind_flag flag) {
     return kind_of(op->kind)->flags & flag;
 }
 
-int model_first_loss(const struct model *m) {
-    int op = 0;
-    while (!op_is(&m->ops[op], KIND_LOSS))
-        op++;
-    return op;
-}
-
 int model_loss_index(const struct model *m, int op) {
     int losses = 0;
     for (int i = 0; i < op; i++)

@@ -217,7 +217,7 @@ static void test_changed(void) {
     write_file("in.idx", bytes, n);
     int rc = data_input(d, DATA_TRAIN, 0, 0, SEQ, in, &err);
     ok(rc < 0 && err.status == EXIT_SYSTEM &&
-           strstr(err.msg, "in.idx: was changed while in use: sequence"),
+           strstr(err.msg, "in.idx: changed while in use: sequence"),
        "%s", err.msg);
     write_file("in.idx", bytes, 100);
     rc = data_input_length(d, DATA_TRAIN, 0, in, &err);
