@@ -48,7 +48,7 @@
 
 #define DATA_IGNORED (-1) /* the target behind the end of a sequence: it does not count */
 
-enum data_kind { DATA_TOKENS, DATA_PAIRS, DATA_IMAGES };
+enum data_kind { DATA_TOKENS, DATA_IMAGES, DATA_PAIRS };
 enum data_split { DATA_TRAIN, DATA_VALID, DATA_SPLITS };
 
 enum { DATA_MAX_DIMS = 8 };

@@ -19,11 +19,12 @@ void exec_prepare_losses(struct exec *x) {
     x->inverse = mem_array(n, sizeof *x->inverse);
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
-        if (!op_is(op, KIND_LOSS))
+        int targets = op_targets(op);
+        if (targets < 0)
             continue;
         struct exec_loss *l = &x->losses[x->n_losses++];
         l->ignore = (int32_t)op->attr[ATTR_ignore];
-        l->targets = must_count(&m->tensors[op->in[1]], l->ignore) ? op->in[1] : -1;
+        l->targets = must_count(&m->tensors[targets], l->ignore) ? targets : -1;
         l->terms = program_loss_terms(x->g, i);
     }
 }

@@ -15,7 +15,7 @@ static enum data_kind data_kind_of(enum data_source source) {
 static int64_t classes_of(const struct model *m) {
     int64_t classes = INT64_MAX;
     for (int i = 0; i < m->n_ops; i++) {
-        if (!op_is(&m->ops[i], KIND_LOSS))
+        if (op_targets(&m->ops[i]) < 0)
             continue;
         const struct shape *logits = &m->tensors[m->ops[i].in[0]].shape;
         int64_t n = m->dims[logits->dim[logits->rank - 1]].size;

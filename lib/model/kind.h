@@ -37,17 +37,17 @@ const char *role_name(enum role role);
 
 /* Numbers that an op may carry: id, type, least, below (the range is least <= v < below). */
 #define KIND_ATTRS(X)                                                                      \
-    X(causal, ATTR_BOOL, 0, 2)          /* attention: position i sees 0..i */              \
-    X(eps, ATTR_REAL, 0, 1)             /* norms: added to the variance */                 \
-    X(rate, ATTR_REAL, 0, 1)            /* dropout: the probability of a zero */           \
-    X(ignore, ATTR_WHOLE, -1, 1L << 31) /* cross-entropy: a target that does not count */
+    X(causal, ATTR_BOOL, 0, 2)        /* attention: position i sees 0..i */                \
+    X(eps, ATTR_REAL, 0, 1)           /* norms: added to the variance */                   \
+    X(rate, ATTR_REAL, 0, 1)          /* dropout: the probability of a zero */             \
+    X(ignore, ATTR_INT, -1, 1L << 31) /* cross-entropy: a target that does not count */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
 #undef X
         ATTR_COUNT
 };
-enum attr_type { ATTR_BOOL, ATTR_REAL, ATTR_WHOLE };
+enum attr_type { ATTR_BOOL, ATTR_INT, ATTR_REAL };
 struct attr_info {
     const char *name;
     enum attr_type type;

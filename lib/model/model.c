@@ -49,10 +49,14 @@ bool op_is(const struct model_op *op, enum kind_flag flag) {
     return kind_of(op->kind)->flags & flag;
 }
 
+int op_targets(const struct model_op *op) {
+    return op_is(op, KIND_LOSS) && op->n_in == 2 ? op->in[1] : -1;
+}
+
 int model_loss_index(const struct model *m, int op) {
     int losses = 0;
     for (int i = 0; i < op; i++)
-        losses += op_is(&m->ops[i], KIND_LOSS);
+        losses += op_targets(&m->ops[i]) >= 0;
     return losses;
 }
 

@@ -161,8 +161,9 @@ int64_t extents_count(const struct extents *x); /* elements */
 /* Index of a dim in an op's space, by either name, or -1. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
-/* How many losses the model has, at least one; and the index of one among them, in the order of the
- * ops. */
+/* The tensor of the targets that this op is the mean loss of, or -1 where it is none of targets. */
+int op_targets(const struct model_op *op);
+/* How many losses of targets there are, and the index of one among them, in the order of the ops. */
 int model_losses(const struct model *m);
 int model_loss_index(const struct model *m, int op);
 

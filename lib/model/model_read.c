@@ -167,11 +167,11 @@ static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
             if (json_opt_bool(v, info->name, &flag, err) < 0)
                 return -1;
             op->attr[a] = flag;
-        } else if (info->type == ATTR_WHOLE) {
-            int64_t whole;
-            if (read_int(r, given, info->name, &whole, err) < 0)
+        } else if (info->type == ATTR_INT) {
+            int64_t n = 0;
+            if (read_int(r, given, info->name, &n, err) < 0)
                 return -1;
-            op->attr[a] = (double)whole;
+            op->attr[a] = (double)n;
         } else if (read_real(r, given, info->name, &op->attr[a], err) < 0) {
             return -1;
         }

@@ -184,8 +184,8 @@ void program_destroy(struct program *g) {
 
 int64_t program_loss_terms(const struct program *g, int op) {
     const struct model *m = g->plan->model;
-    struct extents x =
-        model_extents(m, &m->tensors[m->ops[op].in[1]].shape, g->plan->batch);
+    const struct shape *targets = &m->tensors[op_targets(&m->ops[op])].shape;
+    struct extents x = model_extents(m, targets, g->plan->batch);
     return extents_count(&x);
 }
 

@@ -81,6 +81,8 @@ done <<'END'
 [{"mesh": "tp:2", "layout": {"tp": ["heads", "ffn", "vocab"]}, "zero": 1}]
 [{"ops": ["wte", "enc", "keys", "wde"]}, {}]
 END
+run 1 --data "in.idx,out.idx" --valid-data "in.idx,out.idx" -n 1 --valid-every 1 --valid-batches 100 pairs.json
+is "$(grep -c 'has 7 batches' err) $(jq -s '.[1].valid_loss > 0' out)" '1 true' 'pairs of their own for validation'
 run 1 "${pairs[@]}" -n 3 --decay-steps 6 --warmup 0 --save half pairs.json
 run 1 "${pairs[@]}" --resume half pairs.json
 jq -c 'del(.step_ms, .tokens_per_s)' out >resumed

@@ -389,7 +389,7 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
     int n = comm_size(comm);
     for (int64_t k = 0; k < count; k++) {
         struct rng r = {rng_bits(seed, (uint64_t)n, (uint64_t)k), 0};
-        int c = (int)(k % CASES);
+        int c = (int)((seed + (uint64_t)k) % CASES);
         struct model *m = load_case(c, err);
         struct plan *p = m ? random_plan(&r, m, c, n) : NULL;
         if (!p || plan_check(p, err) < 0)

@@ -150,7 +150,7 @@ streams() {
 
 # Random plans against one rank: the same ones always, and others every day.
 plans() {
-    fixed=15 new=5
+    fixed=24 new=5
     [ -z "$WEFT_LONG" ] || fixed=40
     if ! "$dir/plans" reference "$work" >"$out" 2>&1; then
         failed=$((failed + 1)) count=$((count + 1))
