@@ -259,6 +259,20 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
     free(seen);
 }
 
+/* All ops of the stage at once; and the same in all stages that were laid out like it. */
+static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
+    struct search_stage *d = begin(hp, c, 0);
+    if (search_stopped(hp->s) || !search_relayout(hp->s, &hp->next, k))
+        return;
+    const struct layout *layouts = d[k].layouts;
+    offer(hp);
+    begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        if (d[i].devices == d[k].devices && d[i].layouts == c->stages[k].layouts)
+            d[i].layouts = layouts;
+    offer(hp);
+}
+
 static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
     const struct search_stage *st = &c->stages[k];
     int blocks = search_stage_blocks(hp->s, st), now = st->again_blocks;
@@ -371,8 +385,10 @@ static void expand(struct hops *hp, const struct candidate *c, const struct scor
         merge_stages(hp, c, k - 1);
     if (k + 1 < c->n_stages)
         merge_stages(hp, c, k);
-    if (fine)
+    if (fine) {
+        solve_layouts(hp, c, k);
         change_layouts(hp, c, k);
+    }
 }
 
 /* ---- following ----------------------------------------------------------------------- */

@@ -101,7 +101,7 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
     return sum;
 }
 
-static const struct stage_sum *stage_sum(struct search *s, const struct table *t,
+const struct stage_sum *search_stage_sum(struct search *s, const struct table *t,
                                          const struct search_stage *st) {
     uint64_t key =
         stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^ (uint64_t)t->st.first_rank);
@@ -175,11 +175,9 @@ static void judge_memory(const struct search *s, const struct work *w, struct sc
     int64_t m = s->p.batch / w->c->micro_batch;
     double worst = -INFINITY;
     for (int k = 0; k < w->n; k++) {
-        const struct load *l = &w->sums[k]->load;
-        double update = l->v[LOAD_across] + (double)l->update_temp;
         double bytes =
-            l->v[LOAD_fixed] + fmax((double)l->temp, update) + w->staging[k] +
-            l->v[LOAD_slot] * (double)schedule_in_flight(w->c->schedule, k, w->n, m);
+            w->staging[k] +
+            stage_bytes(w->sums[k], (double)schedule_in_flight(w->c->schedule, k, w->n, m));
         if (bytes > worst) {
             worst = bytes;
             out->fullest = k;
@@ -213,7 +211,8 @@ struct score search_score(struct search *s, const struct candidate *c) {
     s->stages_scored += c->n_stages;
     for (int k = 0; k < w.n; k++) {
         w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
-        const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);
+        const struct stage_sum *sum = w.sums[k] =
+            search_stage_sum(s, w.tables[k], &c->stages[k]);
         w.times[k] = (struct estimate_stage){.forward_us = sum->forward_us,
                                              .backward_us = sum->backward_us,
                                              .reduce_us = sum->reduce_us,

@@ -55,6 +55,14 @@ struct passing {
     double forward_us, back_us; /* what taking it costs the receiver, either way */
 };
 
+/* Bytes on a device of the stage, without what waits to be sent. */
+static inline double stage_bytes(const struct stage_sum *sum, double in_flight) {
+    const double *v = sum->load.v;
+    double update = v[LOAD_across] + (double)sum->load.update_temp;
+    double temp = (double)sum->load.temp;
+    return v[LOAD_fixed] + v[LOAD_slot] * in_flight + (temp > update ? temp : update);
+}
+
 struct kept {
     struct candidate c;
     struct score score;
@@ -145,6 +153,9 @@ int search_next_distinct(const struct search *s, int op);
 bool table_legal(const struct search *s, const struct table *t, int first, int end);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 
+/* The stage's own part of a score, looked up or summed. */
+const struct stage_sum *search_stage_sum(struct search *s, const struct table *t,
+                                         const struct search_stage *st);
 /* What passes between the stages of a candidate whose tables and sums are known: adds it to
  * their times and their staging. */
 void search_add_messages(struct search *s, struct work *w);

@@ -76,6 +76,10 @@ struct style search_style_of(const struct search *s, const struct search_stage *
 /* A lasting copy of layouts by node, the same for the same layouts. */
 const struct layout *search_layouts(struct search *s, const struct layout *layouts);
 
+/* Lays stage k out anew, all ops at once, so that it is as fast as it can be within the memory
+ * (lib/solve/layout.h); false where nothing changed. */
+bool search_relayout(struct search *s, struct candidate *c, int k);
+
 /* Recompute: 0 none, 1 what is cheap to make again, 2 all but what leaves the block. */
 enum { AGAIN_LEVELS = 3 };
 /* Instances of blocks that a stage touches. */
