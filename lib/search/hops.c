@@ -523,6 +523,16 @@ static struct option *list_starts(struct search *s, int64_t *n) {
             o.c = candidate_make(s);
         }
     }
+    for (int i = 0; i < p->n_micro && !search_stopped(s); i++) {
+        bool found = false;
+        if (!search_slice(s, p->micro[i], &scratch) || !search_legal(s, &scratch))
+            continue;
+        score_start(s, &scratch, &o, &found);
+        if (found) {
+            arr_push(&starts, o);
+            o.c = candidate_make(s);
+        }
+    }
     candidate_release(&o.c);
     candidate_release(&scratch);
     if (starts.n)

@@ -90,6 +90,9 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st);
 /* Ops and devices as even as possible. */
 bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
                  struct candidate *out);
+/* The best pipeline with this micro-batch of uniform stages cut between blocks
+ * (lib/solve/stages.h); false when none fits. */
+bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out);
 /* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
  * with as few blocks made again as will do; devices and layouts stay. False when nothing
  * fits. */
