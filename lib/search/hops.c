@@ -528,6 +528,8 @@ static struct option *list_starts(struct search *s, int64_t *n) {
         if (!search_slice(s, p->micro[i], &scratch) || !search_legal(s, &scratch))
             continue;
         score_start(s, &scratch, &o, &found);
+        for (int64_t k = 0; k < starts.n; k++)
+            found &= candidate_hash(&starts.p[k].c) != candidate_hash(&o.c);
         if (found) {
             arr_push(&starts, o);
             o.c = candidate_make(s);
@@ -539,6 +541,19 @@ static struct option *list_starts(struct search *s, int64_t *n) {
         qsort(starts.p, (size_t)starts.n, sizeof *starts.p, by_score);
     *n = starts.n;
     return starts.p;
+}
+
+/* The second best goes behind the best one that has another number of stages: two of one kind
+ * mostly end alike. */
+static void second_of_other_depth(struct option *starts, int64_t n) {
+    int64_t k = 1;
+    while (k < n && starts[k].c.n_stages == starts[0].c.n_stages)
+        k++;
+    if (k >= n)
+        return;
+    struct option other = starts[k];
+    memmove(&starts[2], &starts[1], sizeof *starts * (size_t)(k - 1));
+    starts[1] = other;
 }
 
 /* The i-th of those to improve: as many as were meant, or more where it is cheap. */
@@ -598,6 +613,7 @@ int search_hops(struct search *s, struct err *err) {
         improve(&hp, &starts[n], false);
     if (n)
         qsort(starts, (size_t)n, sizeof *starts, by_score);
+    second_of_other_depth(starts, n);
     /* The best of them deeper, and op by op: single layouts are where the last percents
      * are. */
     hp.max_hops = deep;

@@ -103,8 +103,8 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
 
 const struct stage_sum *search_stage_sum(struct search *s, const struct table *t,
                                          const struct search_stage *st) {
-    uint64_t key =
-        stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^ (uint64_t)t->st.first_rank);
+    uint64_t key = stage_hash(
+        st, memo_mix(memo_mix(5, (uint64_t)t->st.micro_batch), (uint64_t)t->st.first_rank));
     void **slot = memo_slot(&s->sums, key);
     if (!*slot) {
         struct stage_sum *sum = mem_alloc(sizeof *sum);

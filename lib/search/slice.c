@@ -16,9 +16,15 @@
 
 enum {
     MOST_UNITS = 64,
-    MOST_QUANTA = 64, /* devices go in so many equal portions at most */
-    MOST_COLUMNS = 6, /* of one number of devices */
+    MOST_QUANTA = 64,  /* devices go in so many equal portions at most */
+    MOST_COLUMNS = 10, /* of one number of devices */
 };
+
+/* What is made again, in this share of the blocks. */
+static const struct again {
+    int level;
+    double share;
+} agains[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
 
 /* Of all units before one; `temp` of this one alone. */
 struct sums {
@@ -30,6 +36,7 @@ struct sums {
 
 struct column {
     struct search_stage st;
+    double again_share; /* of its blocks */
     struct sums at[MOST_UNITS + 1];
 };
 
@@ -103,8 +110,8 @@ static void add_again(struct slicer *z, const struct table *t, struct column *c,
     st.end = z->bound[u + 1];
     st.again_blocks = search_stage_blocks(z->s, &st);
     struct load l = search_again(z->s, t, &st);
-    more->time_us += l.v[LOAD_forward] + l.v[LOAD_backward];
-    more->slot += l.v[LOAD_slot];
+    more->time_us += c->again_share * (l.v[LOAD_forward] + l.v[LOAD_backward]);
+    more->slot += c->again_share * l.v[LOAD_slot];
 }
 
 static void fill_column(struct slicer *z, const struct table *t, struct column *c) {
@@ -178,10 +185,12 @@ static void keep_column(struct slicer *z, struct column *c) {
 }
 
 static void add_column(struct slicer *z, int devices, struct style style, int zero,
-                       int level) {
+                       struct again again) {
     struct search *s = z->s;
     struct column *c = mem_alloc(sizeof *c);
-    c->st = (struct search_stage){.devices = devices, .zero = zero, .again_level = level};
+    c->st = (struct search_stage){.devices = devices, .zero = zero};
+    c->st.again_level = again.level;
+    c->again_share = again.share;
     search_apply_style(s, &c->st, z->micro_batch, style);
     const struct table *t = search_table(s, &c->st, z->micro_batch, 0);
     if (!table_legal(s, t, 0, s->p.model->n_ops)) {
@@ -201,9 +210,8 @@ static void add_columns(struct slicer *z, int devices) {
             if (j < axes && !search_splits_batch(devices, z->micro_batch, style))
                 continue;
             for (int zero = 0; zero <= limited; zero++)
-                for (int level = 0; level < AGAIN_LEVELS;
-                     level += limited ? AGAIN_LEVELS - 1 : AGAIN_LEVELS)
-                    add_column(z, devices, style, zero, level);
+                for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
+                    add_column(z, devices, style, zero, agains[i]);
         }
     }
 }
@@ -285,11 +293,12 @@ static bool solve(const struct slicer *z, struct candidate *out) {
         out->schedule = SCHEDULE_1f1b;
         for (int k = 0; k < a.plan.n; k++) {
             const struct stages_stage *from = &a.plan.stages[k];
+            const struct column *c = z->columns.p[p.choices[from->choice].config];
             struct search_stage *st = &out->stages[k];
-            *st = z->columns.p[p.choices[from->choice].config]->st;
+            *st = c->st;
             st->first = z->bound[from->first];
             st->end = z->bound[from->last + 1];
-            st->again_blocks = st->again_level ? search_stage_blocks(z->s, st) : 0;
+            st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
         }
         stages_answer_release(&a);
     }
