@@ -51,21 +51,12 @@ struct slicer {
 
 /* ---- units ----------------------------------------------------------------------------- */
 
-static bool is_bound(const struct structure *st, int op) {
-    int r = st->run_of[op];
-    return r < 0 || op == 0 || st->run_of[op - 1] != r ||
-           (op - st->runs[r].first) % st->runs[r].period == 0;
-}
-
 /* Every bound, or every second, third ... of them where there are too many. */
 static void find_units(struct slicer *z) {
     const struct structure *st = &z->s->graph.s;
-    int all = 0, seen = 0;
+    int step = (structure_units(st) + MOST_UNITS - 1) / MOST_UNITS, seen = 0;
     for (int i = 0; i < st->n_ops; i++)
-        all += is_bound(st, i);
-    int step = (all + MOST_UNITS - 1) / MOST_UNITS;
-    for (int i = 0; i < st->n_ops; i++)
-        if (is_bound(st, i) && seen++ % step == 0)
+        if (structure_begins_unit(st, i) && seen++ % step == 0)
             z->bound[z->n_units++] = i;
     z->bound[z->n_units] = st->n_ops;
 }
