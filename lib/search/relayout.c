@@ -45,7 +45,7 @@ struct couple {
 struct relayout {
     struct search *s;
     const struct search_stage *st;
-    const struct table *t;
+    const struct prefix *t;
     double micro_batches, in_flight, bytes_left;
     struct layout *at; /* by node: the layouts that are being costed */
     int *weight,
@@ -351,7 +351,7 @@ static void begin(struct relayout *r, struct search *s, const struct candidate *
     for (int i = 0; i < k; i++)
         rank += c->stages[i].devices;
     *r = (struct relayout){.s = s, .st = &c->stages[k], .micro_batches = (double)m};
-    r->t = search_table(s, r->st, c->micro_batch, rank);
+    r->t = search_prefix(s, r->st, c->micro_batch, rank);
     r->in_flight = (double)schedule_in_flight(c->schedule, k, c->n_stages, m);
     r->bytes_left = bytes_left(r);
     r->at = mem_array(nodes, sizeof *r->at);

@@ -2,7 +2,7 @@
  * are, which ops and devices each has, and in which uniform style, all at once.
  *
  * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
- * A column is a number of devices with a style, ZeRO and recompute; tables tell what every
+ * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
  * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
  * in flight it has memory for. The solver is exact on that; what it leaves out is that messages
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
@@ -75,26 +75,26 @@ static double reductions_us(const struct load *all, const double *all_us,
 }
 
 /* Between the stage's devices and as many before or behind them. */
-static double take_us(struct search *s, const struct table *t, double elems) {
+static double take_us(struct search *s, const struct prefix *t, double elems) {
     int n = t->st.devices, left = s->p.devices - n;
     int64_t bytes = (int64_t)(elems * (double)dtype_size(DTYPE_f32));
     return left > 0 ? cost_message_us(&s->cost, 0, n < left ? n : left, n, bytes) : 0;
 }
 
 /* What passes in front of an op. */
-static void add_takes(struct search *s, const struct table *t, int op, struct sums *to) {
+static void add_takes(struct search *s, const struct prefix *t, int op, struct sums *to) {
     const struct crossing *x = &s->crossings[op];
     for (int i = 0; i < x->n; i++) {
         const struct edge *e = &s->graph.s.edges[x->edges[i]];
         int reader = edge_reader_from(e, op);
         if (e->tensor < 0 || reader == e->n)
             continue;
-        to->in_us += take_us(s, t, table_share(s, t, e, reader).want);
-        to->out_us += take_us(s, t, table_share(s, t, e, -1).want);
+        to->in_us += take_us(s, t, prefix_share(s, t, e, reader).want);
+        to->out_us += take_us(s, t, prefix_share(s, t, e, -1).want);
     }
 }
 
-static void add_again(struct slicer *z, const struct table *t, struct column *c, int u,
+static void add_again(struct slicer *z, const struct prefix *t, struct column *c, int u,
                       struct sums *more) {
     struct search_stage st = c->st;
     st.first = z->bound[u];
@@ -105,9 +105,9 @@ static void add_again(struct slicer *z, const struct table *t, struct column *c,
     more->slot += c->again_share * l.v[LOAD_slot];
 }
 
-static void fill_column(struct slicer *z, const struct table *t, struct column *c) {
+static void fill_column(struct slicer *z, const struct prefix *t, struct column *c) {
     struct search *s = z->s;
-    struct load all = table_until(s, t, s->p.model->n_ops);
+    struct load all = prefix_until(s, t, s->p.model->n_ops);
     double all_us[LOAD_REDUCTIONS] = {0};
     struct sums again = {0};
     bool missing = false;
@@ -115,7 +115,7 @@ static void fill_column(struct slicer *z, const struct table *t, struct column *
         all_us[i] = graph_reduce_us(&s->graph, &t->st, all.reduce[i].axes,
                                     all.reduce[i].elems, &missing);
     for (int u = 0; u <= z->n_units; u++) {
-        struct load l = table_until(s, t, z->bound[u]);
+        struct load l = prefix_until(s, t, z->bound[u]);
         double update_us =
             l.v[LOAD_before_norm] + l.v[LOAD_update] + reductions_us(&all, all_us, &l);
         c->at[u] = (struct sums){.time_us = l.v[LOAD_forward] + l.v[LOAD_backward] +
@@ -125,7 +125,7 @@ static void fill_column(struct slicer *z, const struct table *t, struct column *
                                  .across = l.v[LOAD_across]};
         if (u == z->n_units)
             break;
-        int64_t update, temp = table_temp(s, t, z->bound[u], z->bound[u + 1], &update);
+        int64_t update, temp = prefix_temp(s, t, z->bound[u], z->bound[u + 1], &update);
         c->at[u].temp = (double)temp;
         c->at[u].update_temp = (double)update;
         if (u)
@@ -183,8 +183,8 @@ static void add_column(struct slicer *z, int devices, struct style style, int ze
     c->st.again_level = again.level;
     c->again_share = again.share;
     search_apply_style(s, &c->st, z->micro_batch, style);
-    const struct table *t = search_table(s, &c->st, z->micro_batch, 0);
-    if (!table_legal(s, t, 0, s->p.model->n_ops)) {
+    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, 0);
+    if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
         free(c);
         return;
     }
