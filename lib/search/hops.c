@@ -18,7 +18,8 @@ enum {
     MAX_STARTS = 8, /* improved with few hops, */
     SHALLOW_HOPS = 1,
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
-    FEW_SCORED = 25000, /* stages */
+    FEW_SCORED = 25000,   /* stages; */
+    MANY_SCORED = 150000, /* and fewer, though at least one, when so many were */
     DEEP_HOPS = 4,
     SHAKES = 3,
     MOST_SHAKES = 40,
@@ -89,9 +90,11 @@ static void put_other_second(struct option *starts, int64_t n) {
     starts[1] = other;
 }
 
-/* The i-th of those to improve: as many as were meant, or more where it is cheap. */
+/* The i-th of those to improve: as many as were meant, more where it is cheap, fewer where it is
+ * not. */
 static bool go_on(struct search *s, int64_t i, int64_t meant) {
-    return (i < meant || s->stages_scored < FEW_SCORED) && !search_stopped(s);
+    int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
+    return (!i || s->stages_scored < most) && !search_stopped(s);
 }
 
 static void hops_init(struct hops *hp, struct search *s) {
