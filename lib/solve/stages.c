@@ -291,8 +291,7 @@ static int run(struct search *s, struct err *err) {
     if (isfinite(s->best.value))
         return 0;
     if (s->stopped)
-        return err_no(err,
-                      "no plan found within the time budget; whether one exists is open");
+        return err_no(err, "no answer was found within the time budget; there may be one");
     stages_dp_build(dp, INFINITY, err); /* the filter may have dropped what explains it */
     return explain(s, err);
 }
