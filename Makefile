@@ -68,7 +68,7 @@ $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 uses_weft-profile-op   := common model plan program cost device
 uses_weft-profile-comm := common cost comm
 uses_weft-predict      := common model plan program cost
-uses_weft-search       := common model plan program cost search
+uses_weft-search       := common solve model plan program cost search
 uses_weft-solve        := common solve
 uses_weft-run          := common data checkpoint model plan program device comm exec
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
@@ -125,7 +125,7 @@ unit_uses_model   := common model
 unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
-unit_uses_search  := common model plan program cost search
+unit_uses_search  := common solve model plan program cost search
 unit_uses_device  := common model plan program device
 unit_uses_comm    := common comm
 unit_uses_exec    := common data checkpoint model plan program device comm exec

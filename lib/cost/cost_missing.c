@@ -77,14 +77,17 @@ static void add(struct text *t, const char *fmt, ...) {
     t->used += (size_t)more < t->n - t->used ? (size_t)more : t->n - t->used - 1;
 }
 
-/* What the name of a kind says of the ranks: "cpu-2t-over4" are two threads, four ranks a core. */
-static void add_device(struct text *t, const char *device) {
+/* What the name of a kind says of the ranks: "cpu-2t-over4" are two threads, four ranks a core. Both
+ * tools would otherwise take as many threads as the machine at hand has cores to share out, and
+ * weft-profile-comm, which counts the ranks on a core itself, would name the kind by that. */
+static void add_device(struct text *t, const char *device, bool comm) {
     int threads = 0, over = 1, end = 0;
     if (sscanf(device, "cpu-%dt%n-over%d%n", &threads, &end, &over, &end) >= 1 && end &&
         !device[end]) {
-        if (threads != 1)
-            add(t, " --threads %d", threads);
-        if (over != 1)
+        add(t, " --threads %d", threads);
+        if (comm)
+            add(t, " --device %s", device);
+        else if (over != 1)
             add(t, " --over %d", over);
     } else {
         add(t, " --device %.63s", device);
@@ -115,6 +118,8 @@ static void add_comm(struct text *t, const struct cost *c, const char *profile,
         return;
     add(t, "%smpirun -n %d weft-profile-comm -p %.80s", t->used ? "; " : "", plan->devices,
         profile);
+    if (c->provider)
+        add_device(t, c->provider->device, true);
     if (odd)
         add(t, " --all-sizes");
     if (most > USUAL_BYTES)
@@ -150,7 +155,7 @@ static int hint_commands(const struct cost *c, const char *profile, const char *
         add_what(&t, plan_name, plan);
         add(&t, " -p %.80s", profile);
         if (p)
-            add_device(&t, p->device);
+            add_device(&t, p->device, false);
         add_compute(&t, p);
     }
     if (!computed)

@@ -209,8 +209,9 @@ bool rank_is_first(const struct rank_program *r, unsigned axes);
 
 /* ---- reading and checking ----------------------------------------------------------------- */
 
-/* One instruction a line (weft-run --explain). */
-void program_print(const struct program *g, int stage, FILE *f);
+/* One instruction a line, behind what the stage takes of memory (weft-run --explain). threads: that
+ * a rank computes with; its workspace grows with them. */
+void program_print(const struct program *g, int stage, int threads, FILE *f);
 
 /* Replays all ranks: deadlocks, reads before writes, overlapping live buffers, messages without
  * a partner. Returns 0, or -1 with the first fault. */

@@ -1,6 +1,7 @@
 /* The program as text: names of opcodes and memory classes, keys, and one line an instruction. */
 #include "program/program.h"
 #include "program/trace.h"
+#include "program/workspace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +85,15 @@ static void print_schedule(const struct program *g, int stage, FILE *f) {
     fputc('\n', f);
 }
 
-void program_print(const struct program *g, int stage, FILE *f) {
+/* Beside the arena, on the cluster that the plan is for, or else on one node. */
+static void print_workspace(const struct program *g, int stage, int threads, FILE *f) {
+    struct cluster node = cluster_single_node(g->plan->devices);
+    struct workspace w =
+        workspace_of(g, stage, g->plan->cluster ? g->plan->cluster : &node, threads);
+    fprintf(f, "  %-12s up to %lld beside these\n", "workspace", (long long)w.total);
+}
+
+void program_print(const struct program *g, int stage, int threads, FILE *f) {
     const struct stage_program *sp = &g->stages[stage];
     char mesh[256];
     mesh_format(sp->mesh, mesh, sizeof mesh);
@@ -96,6 +105,7 @@ void program_print(const struct program *g, int stage, FILE *f) {
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
+    print_workspace(g, stage, threads, f);
     print_schedule(g, stage, f);
     for (int s = 0; s < SEG_COUNT; s++) {
         if (sp->seg[s] == sp->seg[s + 1])

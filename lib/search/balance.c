@@ -6,7 +6,7 @@
  * all ops find a place is found by bisection. So one step does what would take many
  * single moves between neighbours, and a change of one stage is judged by what it is
  * worth after the others have made room. How far a stage reaches is bisected too, on the
- * sums of its table, so that a thousand layers cost little more than ten. */
+ * prefix sums, so that a thousand layers cost little more than ten. */
 #include "search/search_impl.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct fill {
-    const struct table *table;
+    const struct prefix *prefix;
     double in_flight;
     bool priced; /* what making one block again saves and costs */
     double saved_bytes, extra_us;
@@ -46,7 +46,7 @@ static void price_again(struct filler *f, int k) {
             most = &s->graph.s.runs[r];
     to->priced = true;
     const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
-    if (before && before->priced && before->table == to->table && before->in_flight > 0 &&
+    if (before && before->priced && before->prefix == to->prefix && before->in_flight > 0 &&
         f->c->stages[k - 1].again_level == st.again_level) {
         to->saved_bytes = before->saved_bytes / before->in_flight * to->in_flight;
         to->extra_us = before->extra_us;
@@ -58,9 +58,9 @@ static void price_again(struct filler *f, int k) {
     st.end = most->first + most->period;
     st.again_level = st.again_level ? st.again_level : AGAIN_LEVELS - 1;
     st.again_blocks = 1;
-    if (!table_legal(s, to->table, st.first, st.end))
+    if (!prefix_legal(s, to->prefix, st.first, st.end))
         return;
-    struct load l = search_again(s, to->table, &st);
+    struct load l = search_again(s, to->prefix, &st);
     to->saved_bytes = -l.v[LOAD_slot] * to->in_flight;
     to->extra_us = time_of(f, &l);
 }
@@ -80,12 +80,12 @@ static int blocks_again(struct filler *f, int k, double missing) {
 static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
                     double bound, double *taken) {
     struct fill *to = &f->fills[k];
-    struct brief b = table_brief(f->s, to->table, end);
+    struct brief b = prefix_brief(f->s, to->prefix, end);
     *taken = b.time_us - before->time_us;
     to->blocks = 0;
     if (*taken > bound || f->memory <= 0)
         return *taken <= bound;
-    int64_t update_temp, temp = table_temp(f->s, to->table, first, end, &update_temp);
+    int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
     double bytes = b.fixed - before->fixed + (b.slot - before->slot) * to->in_flight +
                    fmax((double)temp, update);
@@ -103,7 +103,7 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
 static int fill(struct filler *f, int k, int first, double bound) {
     int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k), lo = first, hi = most + 1;
     int mid = f->fills[k].end, step = 1;
-    struct brief before = table_brief(f->s, f->fills[k].table, first);
+    struct brief before = prefix_brief(f->s, f->fills[k].prefix, first);
     double taken, best = 0;
     int blocks = 0;
     /* lo is reached (or is nothing), hi is not. */
@@ -154,7 +154,7 @@ static void prepare(struct filler *f) {
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
     for (int k = 0; k < f->c->n_stages; k++) {
         struct search_stage *st = &f->c->stages[k];
-        f->fills[k].table = search_table(s, st, f->c->micro_batch, rank);
+        f->fills[k].prefix = search_prefix(s, st, f->c->micro_batch, rank);
         f->fills[k].in_flight =
             (double)schedule_in_flight(f->c->schedule, k, f->c->n_stages, m);
         rank += st->devices;

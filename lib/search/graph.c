@@ -349,7 +349,7 @@ static const struct load *kept_edge_load(struct graph *g, const struct setting *
         return *slot;
     struct load *l = mem_alloc(sizeof *l);
     *l = edge_load(g, st, mb, layouts);
-    /* Compiling the members may have moved the table. */
+    /* Compiling the members may have moved the entries. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }
@@ -364,7 +364,7 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
 
-/* As the table sums up the stretch. */
+/* As the prefix sums have the stretch. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
     int from = g->x.from[first], to = g->x.from[end - 1] + 1;
@@ -394,7 +394,7 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     free(ops);
     subtract_plain(g, &plain, first, end, layouts, l);
     l->update_temp = 0;
-    /* The parts of the sum may have moved the table. */
+    /* The parts of the sum may have moved the entries. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }

@@ -69,9 +69,9 @@ static void add_exchange(struct search *s, struct work *w, const struct edge *e,
                          int reader) {
     int from = stage_of(w, e->origin), apart = to - from;
     int64_t m = s->p.batch / w->c->micro_batch;
-    struct share a_share = table_share(s, w->tables[from], e, -1);
-    struct share b_share = table_share(s, w->tables[to], e, reader);
-    double all = table_all(s, w->tables[to], e);
+    struct share a_share = prefix_share(s, w->prefixes[from], e, -1);
+    struct share b_share = prefix_share(s, w->prefixes[to], e, reader);
+    double all = prefix_all(s, w->prefixes[to], e);
     struct estimate_stage *a = &w->times[from], *b = &w->times[to];
     bool tied = e->param >= 0;
     double depth = tied ? 1 : apart < m ? apart : (double)m;
@@ -105,11 +105,11 @@ static void add_exchanges(struct search *s, struct work *w, int k) {
 /* ---- at the same time ------------------------------------------------------------------ */
 
 /* Of ops first .. end-1, forward or backward. */
-static double work_us(const struct search *s, const struct table *t, int first, int end,
+static double work_us(const struct search *s, const struct prefix *t, int first, int end,
                       bool back) {
     if (first >= end)
         return 0;
-    struct brief a = table_brief(s, t, first), b = table_brief(s, t, end);
+    struct brief a = prefix_brief(s, t, first), b = prefix_brief(s, t, end);
     return back ? b.backward_us - a.backward_us : b.forward_us - a.forward_us;
 }
 
@@ -131,8 +131,8 @@ static double forward_gap(const struct seam *m, int i) {
         if (m->p[j].from == m->k - 1 && m->p[j].reader < at)
             at = m->p[j].reader;
     double us =
-        work_us(m->s, m->w->tables[m->k - 1], m->p[i].origin + 1, st->first, false) +
-        work_us(m->s, m->w->tables[m->k], st->first, at, false);
+        work_us(m->s, m->w->prefixes[m->k - 1], m->p[i].origin + 1, st->first, false) +
+        work_us(m->s, m->w->prefixes[m->k], st->first, at, false);
     for (int j = 0; j < m->n_here; j++)
         if (m->p[j].from == m->k - 1 ? j < i : m->p[j].reader <= at)
             us += m->p[j].forward_us;
@@ -148,8 +148,8 @@ static double backward_gap(const struct seam *m, int i) {
         if (m->p[j].from == m->k - 1 && m->p[j].reader < m->p[i].reader &&
             m->p[j].origin > at)
             at = m->p[j].origin;
-    double us = work_us(m->s, m->w->tables[m->k], st->first, m->p[i].reader, true) +
-                work_us(m->s, m->w->tables[m->k - 1], at + 1, st->first, true);
+    double us = work_us(m->s, m->w->prefixes[m->k], st->first, m->p[i].reader, true) +
+                work_us(m->s, m->w->prefixes[m->k - 1], at + 1, st->first, true);
     for (int j = 0; j < m->n; j++) {
         bool same = j < m->n_here && m->p[j].reader > m->p[i].reader;
         bool other = j >= m->n_here && m->p[j].origin >= at;

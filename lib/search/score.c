@@ -1,6 +1,6 @@
 /* Scoring: a candidate is the sum of its stages, and of what crosses their bounds.
  *
- * A stage's own part is looked up, or summed from its table; neighbours settle who sends how
+ * A stage's own part is looked up, or taken from its prefix sums; neighbours settle who sends how
  * much. What the sums leave out - gaps between temporaries, waiting for collectives - the
  * final judgement has. */
 #include "search/search_impl.h"
@@ -29,7 +29,7 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
  * matter. */
 static uint64_t identity_of(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
-    uint64_t h = memo_mix((uint64_t)st->first << 32 | (uint64_t)st->end,
+    uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
                           (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
     for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
         uint64_t word = 0;
@@ -56,7 +56,7 @@ static bool inside(const struct search_stage *st, int op) {
 }
 
 /* Edges that the stage's bounds cut. */
-static void cut_edges(struct search *s, const struct table *t,
+static void cut_edges(struct search *s, const struct prefix *t,
                       const struct search_stage *st, struct load *l) {
     struct graph *g = &s->graph;
     const struct crossing *in = &s->crossings[st->first], *out = &s->crossings[st->end];
@@ -68,20 +68,20 @@ static void cut_edges(struct search *s, const struct table *t,
         const struct edge *e = &g->s.edges[out->edges[i]];
         if (!inside(st, e->origin))
             continue;
-        const struct load *whole = table_edge(s, t, e);
+        const struct load *whole = prefix_edge(s, t, e);
         if (whole)
             load_add(l, whole, -1);
         load_add(l, graph_edge(g, &t->st, e, st->first, st->end, t->layouts), 1);
     }
 }
 
-static struct stage_sum sum_stage(struct search *s, const struct table *t,
+static struct stage_sum sum_stage(struct search *s, const struct prefix *t,
                                   const struct search_stage *st) {
-    struct stage_sum sum = {.load = table_until(s, t, st->end)};
-    struct load before = table_until(s, t, st->first);
+    struct stage_sum sum = {.load = prefix_until(s, t, st->end)};
+    struct load before = prefix_until(s, t, st->first);
     load_add(&sum.load, &before, -1);
     cut_edges(s, t, st, &sum.load);
-    int64_t update_temp, temp = table_temp(s, t, st->first, st->end, &update_temp);
+    int64_t update_temp, temp = prefix_temp(s, t, st->first, st->end, &update_temp);
     sum.load.temp = temp;
     sum.load.update_temp = update_temp;
     if (st->again_level && st->again_blocks) {
@@ -101,10 +101,10 @@ static struct stage_sum sum_stage(struct search *s, const struct table *t,
     return sum;
 }
 
-static const struct stage_sum *stage_sum(struct search *s, const struct table *t,
+const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *t,
                                          const struct search_stage *st) {
-    uint64_t key =
-        stage_hash(st, (uint64_t)t->st.micro_batch << 20 ^ (uint64_t)t->st.first_rank);
+    uint64_t key = stage_hash(
+        st, memo_mix(memo_mix(5, (uint64_t)t->st.micro_batch), (uint64_t)t->st.first_rank));
     void **slot = memo_slot(&s->sums, key);
     if (!*slot) {
         struct stage_sum *sum = mem_alloc(sizeof *sum);
@@ -119,10 +119,10 @@ static const struct stage_sum *stage_sum(struct search *s, const struct table *t
 static struct work work_begin(const struct candidate *c) {
     size_t n = (size_t)c->n_stages + 1;
     struct work w = {.c = c, .n = c->n_stages};
-    w.tables =
-        mem_array(n, sizeof *w.tables + sizeof *w.sums + sizeof *w.times +
+    w.prefixes =
+        mem_array(n, sizeof *w.prefixes + sizeof *w.sums + sizeof *w.times +
                          sizeof *w.staging + sizeof *w.rank + sizeof *w.first_passing);
-    w.sums = (const struct stage_sum **)(w.tables + n);
+    w.sums = (const struct stage_sum **)(w.prefixes + n);
     w.times = (struct estimate_stage *)(w.sums + n);
     w.staging = (double *)(w.times + n);
     w.rank = (int *)(w.staging + n);
@@ -156,7 +156,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
         at--;
     if (at == s->max_kept)
         return;
-    uint64_t hash = memo_mix((uint64_t)c->schedule, (uint64_t)c->micro_batch);
+    uint64_t hash = memo_mix(memo_mix(1, (uint64_t)c->schedule), (uint64_t)c->micro_batch);
     for (int k = 0; k < w->n; k++)
         hash = memo_mix(hash, identity_of(s, &c->stages[k]));
     for (int i = 0; i < s->n_kept; i++)
@@ -175,11 +175,9 @@ static void judge_memory(const struct search *s, const struct work *w, struct sc
     int64_t m = s->p.batch / w->c->micro_batch;
     double worst = -INFINITY;
     for (int k = 0; k < w->n; k++) {
-        const struct load *l = &w->sums[k]->load;
-        double update = l->v[LOAD_across] + (double)l->update_temp;
         double bytes =
-            l->v[LOAD_fixed] + fmax((double)l->temp, update) + w->staging[k] +
-            l->v[LOAD_slot] * (double)schedule_in_flight(w->c->schedule, k, w->n, m);
+            w->staging[k] +
+            stage_bytes(w->sums[k], (double)schedule_in_flight(w->c->schedule, k, w->n, m));
         if (bytes > worst) {
             worst = bytes;
             out->fullest = k;
@@ -212,8 +210,9 @@ struct score search_score(struct search *s, const struct candidate *c) {
     s->scored++;
     s->stages_scored += c->n_stages;
     for (int k = 0; k < w.n; k++) {
-        w.tables[k] = search_table(s, &c->stages[k], c->micro_batch, w.rank[k]);
-        const struct stage_sum *sum = w.sums[k] = stage_sum(s, w.tables[k], &c->stages[k]);
+        w.prefixes[k] = search_prefix(s, &c->stages[k], c->micro_batch, w.rank[k]);
+        const struct stage_sum *sum = w.sums[k] =
+            search_stage_sum(s, w.prefixes[k], &c->stages[k]);
         w.times[k] = (struct estimate_stage){.forward_us = sum->forward_us,
                                              .backward_us = sum->backward_us,
                                              .reduce_us = sum->reduce_us,
@@ -225,6 +224,6 @@ struct score search_score(struct search *s, const struct candidate *c) {
     judge_time(s, &w, &out);
     out.unknown = w.missing || s->graph.norm_missing;
     keep(s, &w, &out);
-    free(w.tables);
+    free(w.prefixes);
     return out;
 }

@@ -11,9 +11,9 @@ struct share {
     double want, held;
 };
 
-/* The loads of all ops under one setting and one set of layouts. Sums over any stretch of
- * the whole model are differences of two of them. */
-struct table {
+/* The loads of all ops under one setting and one set of layouts, as prefix sums: any stretch of
+ * the whole model is the difference of two of them. */
+struct prefix {
     struct setting st;
     const struct layout *layouts;
     struct load *until;    /* [ops of the excerpt + 1] of all that stands before an op */
@@ -40,7 +40,7 @@ struct work {
     const struct candidate *c;
     int n;
     int *rank; /* first rank of each stage */
-    const struct table **tables;
+    const struct prefix **prefixes;
     struct estimate_stage *times;
     double *staging; /* bytes */
     const struct stage_sum **sums;
@@ -54,6 +54,14 @@ struct passing {
     int origin, reader;         /* ops: the tensor's, and the first that reads it there */
     double forward_us, back_us; /* what taking it costs the receiver, either way */
 };
+
+/* Bytes on a device of the stage, without what waits to be sent. */
+static inline double stage_bytes(const struct stage_sum *sum, double in_flight) {
+    const double *v = sum->load.v;
+    double update = v[LOAD_across] + (double)sum->load.update_temp;
+    double temp = (double)sum->load.temp;
+    return v[LOAD_fixed] + v[LOAD_slot] * in_flight + (temp > update ? temp : update);
+}
 
 struct kept {
     struct candidate c;
@@ -89,9 +97,9 @@ struct search {
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
     /* What was worked out. */
-    struct memo tables, sums, layouts, styles;
+    struct memo prefixes, sums, layouts, styles;
     ARR(struct passing) passing; /* of the candidate under work */
-    int64_t table_bytes;
+    int64_t prefix_bytes;
     /* The best so far, best first, by the estimate; and those that were judged. */
     struct kept *kept;
     int n_kept, max_kept;
@@ -114,38 +122,41 @@ struct search {
 void search_survey(struct search *s);
 void search_forget(struct search *s); /* releases what the survey and the scores made */
 
-const struct table *search_table(struct search *s, const struct search_stage *st,
-                                 int64_t micro_batch, int first_rank);
-/* Frees tables when there are many; between candidates only. */
+const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
+                                   int64_t micro_batch, int first_rank);
+/* Frees prefix sums when there are many; between candidates only. */
 void search_trim(struct search *s);
-void search_forget_tables(struct search *s);
+void search_forget_prefixes(struct search *s);
 /* An edge with all that it connects in one stage; NULL where a layout of them splits
  * unevenly. */
-const struct load *table_edge(struct search *s, const struct table *t,
-                              const struct edge *e);
+const struct load *prefix_edge(struct search *s, const struct prefix *t,
+                               const struct edge *e);
 /* The load of everything before op i of the whole model. */
-struct load table_until(const struct search *s, const struct table *t, int op);
-struct brief table_brief(const struct search *s, const struct table *t, int op);
-int64_t table_temp(const struct search *s, const struct table *t, int first, int end,
-                   int64_t *update_temp);
+struct load prefix_until(const struct search *s, const struct prefix *t, int op);
+struct brief prefix_brief(const struct search *s, const struct prefix *t, int op);
+int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
+                    int64_t *update_temp);
 /* Of an edge's i-th reader, or (i < 0) of its origin. */
-struct share table_share(const struct search *s, const struct table *t,
-                         const struct edge *e, int i);
+struct share prefix_share(const struct search *s, const struct prefix *t,
+                          const struct edge *e, int i);
 
 /* Its elements on all devices together. */
-double table_all(const struct search *s, const struct table *t, const struct edge *e);
+double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e);
 
 /* What instances of blocks a stage makes again costs and saves. */
-struct load search_again(struct search *s, const struct table *t,
+struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st);
 /* The next op of the stage that may have another layout than those before: instances of a
  * run have the same. */
 int search_next_distinct(const struct search *s, int op);
 /* Can ops first .. end-1 be laid out so? */
-bool table_legal(const struct search *s, const struct table *t, int first, int end);
+bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 
-/* What passes between the stages of a candidate whose tables and sums are known: adds it to
+/* The stage's own part of a score, looked up or summed. */
+const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *t,
+                                         const struct search_stage *st);
+/* What passes between the stages of a candidate whose stages are summed up: adds it to
  * their times and their staging. */
 void search_add_messages(struct search *s, struct work *w);
 

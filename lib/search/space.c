@@ -38,8 +38,8 @@ bool search_legal(struct search *s, const struct candidate *c) {
         const struct search_stage *st = &c->stages[k];
         if (st->first >= st->end || st->devices < 1)
             return false;
-        const struct table *t = search_table(s, st, c->micro_batch, rank);
-        if (!table_legal(s, t, st->first, st->end))
+        const struct prefix *t = search_prefix(s, st, c->micro_batch, rank);
+        if (!prefix_legal(s, t, st->first, st->end))
             return false;
         rank += st->devices;
     }
@@ -174,7 +174,7 @@ void search_survey(struct search *s) {
 }
 
 void search_forget(struct search *s) {
-    search_forget_tables(s);
+    search_forget_prefixes(s);
     memo_release(&s->sums, free);
     memo_release(&s->styles, NULL);
     memo_release(&s->layouts, free);
@@ -382,7 +382,7 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
 }
 
 /* Ops first .. end-1 of one instance of a run; all instances are as the second one. */
-static const struct load *again_of(struct search *s, const struct table *t,
+static const struct load *again_of(struct search *s, const struct prefix *t,
                                    const struct search_stage *st, int first, int end) {
     struct graph *g = &s->graph;
     const struct run *r = &g->s.runs[g->s.run_of[first]];
@@ -392,7 +392,7 @@ static const struct load *again_of(struct search *s, const struct table *t,
                        t->layouts);
 }
 
-struct load search_again(struct search *s, const struct table *t,
+struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st) {
     struct load sum = {0};
     int left = st->again_blocks;

@@ -76,6 +76,10 @@ struct style search_style_of(const struct search *s, const struct search_stage *
 /* A lasting copy of layouts by node, the same for the same layouts. */
 const struct layout *search_layouts(struct search *s, const struct layout *layouts);
 
+/* Lays stage k out anew, all ops at once, so that it is as fast as it can be within the memory
+ * (lib/solve/layout.h); false where nothing changed. */
+bool search_relayout(struct search *s, struct candidate *c, int k);
+
 /* Recompute: 0 none, 1 what is cheap to make again, 2 all but what leaves the block. */
 enum { AGAIN_LEVELS = 3 };
 /* Instances of blocks that a stage touches. */
@@ -86,6 +90,9 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st);
 /* Ops and devices as even as possible. */
 bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
                  struct candidate *out);
+/* The best pipeline with this micro-batch of uniform stages cut between blocks
+ * (lib/solve/stages.h); false when none fits. */
+bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out);
 /* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
  * with as few blocks made again as will do; devices and layouts stay. False when nothing
  * fits. */

@@ -243,3 +243,15 @@ int edge_reader_from(const struct edge *e, int first) {
     }
     return lo;
 }
+
+bool structure_begins_unit(const struct structure *s, int op) {
+    int r = s->run_of[op];
+    return r < 0 || (op - s->runs[r].first) % s->runs[r].period == 0;
+}
+
+int structure_units(const struct structure *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_ops; i++)
+        n += structure_begins_unit(s, i);
+    return n;
+}

@@ -43,6 +43,11 @@ struct structure {
 void structure_find(const struct model *m, struct structure *s);
 void structure_release(struct structure *s);
 
+/* Units: instances of runs, and ops outside of them. Does one begin with this op? How many are
+ * there? */
+bool structure_begins_unit(const struct structure *s, int op);
+int structure_units(const struct structure *s);
+
 /* The instance of its run that an op stands in. */
 int structure_instance(const struct structure *s, int op);
 

@@ -115,8 +115,8 @@ static int explain(const struct search *s, struct err *err) {
     }
     if (s->x.line)
         return err_no(err,
-                      "memory: no plan along one topological order of the %d nodes; the "
-                      "graph is too wide to try all",
+                      "memory: no plan along one topological order of the %d nodes fits; "
+                      "the graph is too wide to try them all",
                       p->nodes);
     int most = joint_dp_reach(&s->dp), lead = -1;
     const uint64_t *set = s->x.bits + (int64_t)most * s->x.words;
@@ -130,7 +130,7 @@ static int explain(const struct search *s, struct err *err) {
     }
     return err_no(err,
                   "memory: at most the last %d of %d nodes fit into stages on %d devices "
-                  "of %.9g bytes; node %lld before them fits no more",
+                  "of %.9g bytes; node %lld before them no longer does",
                   s->x.size[most], p->nodes, p->devices, p->capacity,
                   (long long)p->node[lead < 0 ? 0 : lead].id);
 }
@@ -196,7 +196,7 @@ static json_t *answer_json(struct search *s, double time_s) {
 static json_t *solve(struct search *s, double start, struct err *err) {
     int first = ask(s, INFINITY);
     if (first < 0) {
-        err_no(err, "no plan found within the time budget; whether one exists is open");
+        err_no(err, "no answer was found within the time budget; there may be one");
         return NULL;
     }
     if (first == 0) {

@@ -82,7 +82,9 @@ static int list_sets(struct joint_ideals *x, const struct joint_problem *p,
             free(s);
             return x->n + p->nodes > MAX_IDEALS
                        ? TOO_MANY
-                       : err_no(err, "time budget: ended while listing down-sets");
+                       : err_no(
+                             err,
+                             "no answer was found within the time budget; there may be one (ended while listing down-sets)");
         }
     }
     up->start[x->n] = up->list.n;
@@ -233,7 +235,9 @@ static int list_pairs(struct joint_ideals *x, const struct joint_problem *p,
         if (x->sums.n > MAX_SUMS && !x->line)
             bad = TOO_MANY;
         else if (now_s() >= deadline_s || interrupted())
-            bad = err_no(err, "time budget: ended while listing possible stages");
+            bad = err_no(
+                err,
+                "no answer was found within the time budget; there may be one (ended while listing possible stages)");
     }
     x->start[x->n] = x->pairs.n;
     joint_items_release(&it);

@@ -50,11 +50,11 @@ static int read_edge(struct reader *r, const json_t *v, int *from, int *to, doub
     *from = node_index(r->p, s);
     *to = node_index(r->p, t);
     if (*from < 0)
-        return err_input(r->err, "sourceId: no node %lld", (long long)s);
+        return err_input(r->err, "sourceId: no node has the id %lld", (long long)s);
     if (*to < 0)
-        return err_input(r->err, "destId: no node %lld", (long long)t);
+        return err_input(r->err, "destId: no node has the id %lld", (long long)t);
     if (*from == *to)
-        return err_input(r->err, "sourceId: node %lld is its own successor", (long long)s);
+        return err_input(r->err, "destId: node %lld feeds itself", (long long)s);
     for (int i = 0; i < r->p->node[*from].num_out; i++)
         if (r->p->node[*from].out[i].node == *to)
             return err_input(r->err, "sourceId: a second edge from %lld to %lld",
@@ -107,7 +107,7 @@ static int check_acyclic(const struct joint_problem *p, struct err *err) {
         bad++;
     free(open);
     free(ready);
-    return bad < p->nodes ? err_input(err, "edges: node %lld is on a cycle or behind one",
+    return bad < p->nodes ? err_input(err, "edges: node %lld is on a cycle, or behind one",
                                       (long long)p->node[bad].id)
                           : 0;
 }
@@ -132,7 +132,7 @@ static int read_sync(struct reader *r, const json_t *v, const char *key,
             at++;
         double bytes = json_is_number(x) ? json_number_value(x) : NAN;
         if (at == n)
-            return err_input(r->err, "%s: \"%.40s\" is no neighbour of this node", key,
+            return err_input(r->err, "%s: \"%.40s\" is not a neighbour of this node", key,
                              name);
         if (!(bytes >= 0 && bytes <= 1e200))
             return err_input(r->err, "%s.%.40s: expected bytes >= 0", key, name);
@@ -199,7 +199,8 @@ static int add_degree(struct reader *r, const char *key) {
     char name[24];
     snprintf(name, sizeof name, "%lld", (long long)t);
     if (t < 1 || t > MAX_DEVICES || strcmp(name, key))
-        return err_input(r->err, "TMPCs: \"%.40s\" is no tensor degree", key);
+        return err_input(r->err, "TMPCs: expected tensor degrees as keys, got \"%.40s\"",
+                         key);
     if (t > r->max_tensor || t > p->devices)
         return 0;
     int at = 0;

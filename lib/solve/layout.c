@@ -34,13 +34,8 @@ static int no_answer(const struct layout_core *c, struct err *err) {
         if (tight < 0 || c->cap[r] < c->cap[tight])
             tight = r;
     if (tight < 0)
-        return err_no(err, "every choice uses a forbidden cost");
-    double unit = c->p->usage_unit;
-    return err_no(err,
-                  "usage_limit: no choice without forbidden costs is within it at all "
-                  "times: the limit is %.17g, and at time %lld at least %.17g is used",
-                  (double)c->p->usage_limit * unit, (long long)c->row_time[tight],
-                  ((double)c->p->usage_limit - (double)c->cap[tight]) * unit);
+        return err_no(err, "every choice has a forbidden cost");
+    return layout_core_no_room(c, tight, err);
 }
 
 /* What the search knows about the core. */
@@ -154,8 +149,11 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
         if (r.value < LAYOUT_INF)
             rc = fill_answer(a, &c, &r, err);
         else
-            rc = r.done ? no_answer(&c, err)
-                        : err_no(err, "no choice was found in the time given");
+            rc = r.done
+                     ? no_answer(&c, err)
+                     : err_no(
+                           err,
+                           "no answer was found within the time budget; there may be one");
         free(r.x);
     }
     a->time_s = now_s() - start;

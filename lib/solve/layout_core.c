@@ -66,18 +66,19 @@ static void add_seg(struct layout_core *c, int32_t node, int32_t lo, int32_t hi)
     arr_push(&c->var[node].seg, (struct layout_seg){lo, hi, use});
 }
 
+int layout_core_no_room(const struct layout_core *c, int row, struct err *err) {
+    double limit = (double)c->p->usage_limit, unit = c->p->usage_unit;
+    return err_no(err,
+                  "usage_limit: no allowed choice keeps to %.17g: at time %lld at least "
+                  "%.17g is used",
+                  limit * unit, (long long)c->row_time[row],
+                  (limit - (double)c->cap[row]) * unit);
+}
+
 static int check_caps(const struct layout_core *c, struct err *err) {
     for (int r = 0; r < c->n_rows; r++)
-        if (c->cap[r] < 0) {
-            double unit = c->p->usage_unit;
-            return err_no(
-                err,
-                "usage_limit: no choice is within it: at time %lld at least %.17g is "
-                "used, the limit is %.17g",
-                (long long)c->row_time[r],
-                ((double)c->p->usage_limit - (double)c->cap[r]) * unit,
-                (double)c->p->usage_limit * unit);
-        }
+        if (c->cap[r] < 0)
+            return layout_core_no_room(c, r, err);
     return 0;
 }
 
@@ -171,7 +172,7 @@ int layout_core_build(struct layout_core *c, const struct layout_problem *p,
     *c = (struct layout_core){.p = p, .effort = 1000000000};
     for (int32_t i = 0; i < p->n_nodes; i++)
         if (p->first[i] == p->first[i + 1])
-            return err_no(err, "node %d: has no strategy to choose", (int)i);
+            return err_no(err, "node %d: there is no strategy to choose", (int)i);
     build_vars(c);
     build_edges(c);
     return build_rows(c, err);

@@ -65,6 +65,9 @@ int layout_core_build(struct layout_core *c, const struct layout_problem *p,
                       struct err *err);
 void layout_core_release(struct layout_core *c);
 
+/* EXIT_NO: what every choice uses at this row is above the limit. */
+int layout_core_no_room(const struct layout_core *c, int row, struct err *err);
+
 /* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
 int layout_core_reduce(struct layout_core *c, struct err *err);
 

@@ -411,7 +411,7 @@ static void look_at(struct reducer *r, int i) {
 
 static int no_value(const struct layout_core *c, int i, struct err *err) {
     return err_no(err,
-                  "node %d: none of its strategies goes with those of its neighbours "
+                  "node %d: each of its strategies excludes all of a neighbour "
                   "(forbidden costs)",
                   (int)c->var[i].pick.p[0].node);
 }
@@ -439,12 +439,6 @@ int layout_core_reduce(struct layout_core *c, struct err *err) {
         return no_value(c, r.failed, err);
     for (int row = 0; row < c->n_rows; row++)
         if (c->cap[row] < 0)
-            return err_no(
-                err,
-                "usage_limit: no choice is within it: at time %lld at least %.17g is "
-                "used, the limit is %.17g",
-                (long long)c->row_time[row],
-                ((double)c->p->usage_limit - (double)c->cap[row]) * c->p->usage_unit,
-                (double)c->p->usage_limit * c->p->usage_unit);
+            return layout_core_no_room(c, row, err);
     return 0;
 }

@@ -200,7 +200,9 @@ static void solve_modes(struct state *st) {
 
 static int explain_node(const struct partition_problem *p, struct err *err) {
     if (p->n && !p->accels && !p->cpus)
-        return err_no(err, "maxFPGAs, maxCPUs: no device at all for %d nodes", p->n);
+        return err_no(err,
+                      "maxFPGAs, maxCPUs: both are 0, which leaves no device for %d nodes",
+                      p->n);
     for (int32_t i = 0; i < p->n; i++)
         if (!p->nodes[i].supported && !p->cpus)
             return err_no(err,
@@ -221,15 +223,16 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
         double need = c.size[x] + c.act[x];
         total += p->nodes[i].size + p->nodes[i].activation;
         if (!p->cpus && need > p->max_size)
-            status = err_no(err,
-                            "maxSizePerFPGA: node %lld and what must stand with it need "
-                            "%.17g bytes, more than %.17g",
-                            (long long)p->nodes[i].id, need, p->max_size);
+            status =
+                err_no(err,
+                       "maxSizePerFPGA: node %lld and what must be placed with it need "
+                       "%.17g bytes, more than %.17g",
+                       (long long)p->nodes[i].id, need, p->max_size);
         double least = fmin(c.supported[x] && p->accels ? c.accel[x] : INFINITY,
                             p->cpus ? c.cpu[x] : INFINITY);
         if (!status && least > p->max_load * (1 + 1e-9))
             status = err_no(err,
-                            "maxLoad: node %lld and what must stand with it compute for "
+                            "maxLoad: node %lld and what must be placed with it take "
                             "%.17g, more than %.17g",
                             (long long)p->nodes[i].id, least, p->max_load);
     }
@@ -260,7 +263,9 @@ static int explain(const struct state *st, bool proven, struct err *err) {
         return -1;
     bool load = isfinite(p->max_load), room = isfinite(p->max_size);
     if (!proven) {
-        err_no(err, "time budget: nothing found within %s, nor proven impossible",
+        err_no(err,
+               "no answer that keeps to %s was found within the time budget; there may be "
+               "one",
                !load  ? "maxSizePerFPGA"
                : room ? "maxSizePerFPGA and maxLoad"
                       : "maxLoad");
@@ -268,9 +273,9 @@ static int explain(const struct state *st, bool proven, struct err *err) {
     }
     const char *what =
         load && !(room && possible_with_room(p)) ? "maxLoad" : "maxSizePerFPGA";
-    return err_no(err,
-                  "%s: no split into convex pieces on %d accelerators and %d CPUs keeps it",
-                  what, p->accels, p->cpus);
+    return err_no(
+        err, "%s: no split into convex pieces on %d accelerators and %d CPUs keeps to it",
+        what, p->accels, p->cpus);
 }
 
 /* ---- answers

@@ -24,7 +24,7 @@ static int check_stages(const struct partition_problem *p, const int32_t *stage_
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t s = stage_of[i];
         if (s < 0 || s >= stages) {
-            status = err_no(err, "nodes[%d]: is on stage %d of %d", i, s, stages);
+            status = err_no(err, "nodes[%d]: on stage %d of %d", i, s, stages);
             break;
         }
         used[s] = true;
@@ -38,8 +38,8 @@ static int check_stages(const struct partition_problem *p, const int32_t *stage_
             status = err_no(err, "stage %d: empty", s);
     }
     if (!status && (kinds[0] > p->accels || kinds[1] > p->cpus))
-        status = err_no(err, "%d accelerators and %d CPUs are used, %d and %d are there",
-                        kinds[0], kinds[1], p->accels, p->cpus);
+        status = err_no(err, "uses %d accelerators and %d CPUs of %d and %d", kinds[0],
+                        kinds[1], p->accels, p->cpus);
     free(used);
     return status;
 }
@@ -68,8 +68,9 @@ static int check_order(const struct partition_problem *p, const int32_t *stage_o
         if (from->backward && to->backward &&
             (!has_forward[from->color] || !has_forward[to->color]) &&
             stage_of[u] < stage_of[v])
-            status = err_no(err, "edges[%d]: backward edge leads on from stage %d to %d", i,
-                            stage_of[u], stage_of[v]);
+            status =
+                err_no(err, "edges[%d]: backward edge leads forward from stage %d to %d", i,
+                       stage_of[u], stage_of[v]);
     }
     free(stage_of_color);
     free(has_forward);
@@ -161,8 +162,8 @@ int partition_check(const struct partition_problem *p, const int32_t *stage_of,
             status = err_no(err, "maxSizePerFPGA: stage %d needs %.17g bytes, not %.17g", s,
                             st[s].memory, p->max_size);
         if (exceeds(limited, p->max_load))
-            status = err_no(err, "maxLoad: stage %d computes for %.17g, not %.17g", s,
-                            limited, p->max_load);
+            status = err_no(err, "maxLoad: stage %d takes %.17g, not %.17g", s, limited,
+                            p->max_load);
     }
     if (out)
         memcpy(out, st, (size_t)stages * sizeof *out);

@@ -117,7 +117,7 @@ static int read_nodes(const json_t *list, struct partition_problem *p, struct na
         qsort(ids, (size_t)p->n, sizeof *ids, named_order);
         for (int32_t i = 1; i < p->n && !status; i++)
             if (ids[i].name == ids[i - 1].name)
-                status = err_input(err, "nodes[%d].id: %lld is already that of nodes[%d]",
+                status = err_input(err, "nodes[%d].id: %lld is the id of nodes[%d] too",
                                    ids[i].index, (long long)ids[i].name, ids[i - 1].index);
     }
     if (!status)
@@ -156,9 +156,9 @@ static int read_edge(const json_t *obj, struct partition_problem *p, int32_t ind
         first_edge[e->from] = index;
         u->send_s = cost;
     } else if (fabs(u->send_s - cost) > 1e-6) {
-        return err_input(err,
-                         "cost: node %lld sends at cost %.17g here and %.17g at edges[%d]",
-                         (long long)from, cost, u->send_s, first_edge[e->from]);
+        return err_input(
+            err, "cost: node %lld sends at a cost of %.17g here, but of %.17g at edges[%d]",
+            (long long)from, cost, u->send_s, first_edge[e->from]);
     }
     u->bytes = fmax(u->bytes, bytes); /* one tensor: the largest part that is read */
     return 0;
@@ -250,7 +250,7 @@ static int read_balance(const json_t *doc, struct partition_problem *p, struct e
     if (ratio <= 0)
         return 0;
     if (isfinite(p->max_load))
-        return err_input(err, "loadBalance: maxLoad says the same; give one of them");
+        return err_input(err, "loadBalance: give this or maxLoad, not both");
     for (int32_t i = 0; i < p->n; i++)
         total += p->nodes[i].accel_s;
     p->max_load = ratio * total / (p->accels ? p->accels : 1);

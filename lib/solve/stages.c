@@ -244,9 +244,10 @@ static json_t *stage_json(const struct stages_problem *p, const struct stages_pl
                      "time", st->w);
 }
 
-static json_t *answer_json(const struct search *s, double time_s) {
-    const struct stages_plan *b = &s->best;
-    double bound = bound_now(s), gap = gap_of(b->value, bound);
+static json_t *answer_json(const struct stages_problem *p, const struct stages_answer *a,
+                           double time_s) {
+    double gap = gap_of(a->plan.value, a->bound);
+    bool exact = a->bound >= a->plan.value;
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     char proof[400];
@@ -255,16 +256,16 @@ static json_t *answer_json(const struct search *s, double time_s) {
         "%s: dynamic program over (layer, devices left), %lld passes (%lld of them with "
         "memory as fronts of stages and sums); every other greatest stage time is "
         "excluded by least sum + (B-1) * that time >= value",
-        bound >= b->value ? "exact" : "stopped early; open times bound the value",
-        (long long)s->dp.passes, (long long)s->label_passes);
+        exact ? "exact" : "stopped early; open times bound the value", (long long)a->passes,
+        (long long)a->label_passes);
     json_t *stages = json_array();
-    for (int i = 0; i < b->n; i++)
-        json_array_append_new(stages, stage_json(s->p, b, i));
-    return json_pack(
-        "{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:f, s:f, s:o}", "format",
-        "weft-answer/1", "problem", "stages", "value", b->value, "bound", bound, "gap", gap,
-        "optimal", bound >= b->value, "proof", proof, "time_s", time_s, "peak_bytes",
-        (json_int_t)use.ru_maxrss * 1024, "sum", b->sum, "max", b->max, "stages", stages);
+    for (int i = 0; i < a->plan.n; i++)
+        json_array_append_new(stages, stage_json(p, &a->plan, i));
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:f, s:f, s:o}",
+                     "format", "weft-answer/1", "problem", "stages", "value", a->plan.value,
+                     "bound", a->bound, "gap", gap, "optimal", exact, "proof", proof,
+                     "time_s", time_s, "peak_bytes", (json_int_t)use.ru_maxrss * 1024,
+                     "sum", a->plan.sum, "max", a->plan.max, "stages", stages);
 }
 
 /* Everything up to the incumbent; 0, or -1 with an error. */
@@ -290,35 +291,57 @@ static int run(struct search *s, struct err *err) {
     if (isfinite(s->best.value))
         return 0;
     if (s->stopped)
-        return err_no(err,
-                      "no plan found within the time budget; whether one exists is open");
+        return err_no(err, "no answer was found within the time budget; there may be one");
     stages_dp_build(dp, INFINITY, err); /* the filter may have dropped what explains it */
     return explain(s, err);
+}
+
+int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
+                 struct stages_answer *a, struct err *err) {
+    double budget_s = limits->time_budget_s;
+    size_t cells = (size_t)(p->layers + 1) * (size_t)(p->devices + 1);
+    struct search s = {.p = p, .limits = limits};
+    stages_dp_init(&s.dp, p, budget_s > 0 ? now_s() + budget_s : INFINITY);
+    stages_plan_init(&s.best, p);
+    stages_plan_init(&s.plan, p);
+    s.scratch = mem_array(cells, sizeof *s.scratch);
+    s.scratch2 = mem_array(cells, sizeof *s.scratch2);
+    int rc = run(&s, err);
+    *a = (struct stages_answer){.plan = s.best,
+                                .bound = bound_now(&s),
+                                .passes = s.dp.passes,
+                                .label_passes = s.label_passes};
+    free(s.scratch);
+    free(s.scratch2);
+    free(s.levels);
+    free(s.plan.stages);
+    arr_release(&s.open);
+    stages_dp_release(&s.dp);
+    if (rc < 0)
+        stages_answer_release(a);
+    return rc;
+}
+
+void stages_answer_release(struct stages_answer *a) {
+    free(a->plan.stages);
+    *a = (struct stages_answer){0};
 }
 
 json_t *solve_stages_json(const json_t *doc, const struct solve_limits *limits,
                           struct err *err) {
     double start = now_s(), value;
     struct stages_problem p;
+    struct stages_answer a;
+    json_t *answer = NULL;
     if (stages_read(&p, doc, err) < 0)
         return NULL;
-    struct search s = {.p = &p, .limits = limits, .root_bound = 0};
-    stages_dp_init(&s.dp, &p,
-                   limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY);
-    stages_plan_init(&s.best, &p);
-    stages_plan_init(&s.plan, &p);
-    s.scratch = mem_array((size_t)s.dp.width * (size_t)(p.layers + 1), sizeof *s.scratch);
-    s.scratch2 = mem_array((size_t)s.dp.width * (size_t)(p.layers + 1), sizeof *s.scratch2);
-    json_t *answer = NULL;
-    if (run(&s, err) == 0)
-        answer = answer_json(&s, now_s() - start);
-    free(s.scratch);
-    free(s.scratch2);
-    free(s.levels);
-    free(s.best.stages);
-    free(s.plan.stages);
-    arr_release(&s.open);
-    stages_dp_release(&s.dp);
+    struct solve_limits left = *limits; /* reading took its share */
+    if (left.time_budget_s > 0)
+        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
+    if (stages_solve(&p, &left, &a, err) == 0) {
+        answer = answer_json(&p, &a, now_s() - start);
+        stages_answer_release(&a);
+    }
     stages_release(&p);
     if (answer && stages_check(doc, answer, &value, err) < 0) {
         json_decref(answer);

@@ -94,6 +94,18 @@ struct stages_plan {
     double sum, max, value;
 };
 
+struct stages_answer {
+    struct stages_plan plan;
+    double bound;                 /* no plan is cheaper */
+    int64_t passes, label_passes; /* that it took; of these, such with memory */
+};
+
+/* Solves. Fills *a (release it) and returns 0. EXIT_NO when there is no plan (the message names
+ * what cannot be met) or none was found in time; EXIT_SYSTEM when memory is short. */
+int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
+                 struct stages_answer *a, struct err *err);
+void stages_answer_release(struct stages_answer *a);
+
 /* Works value and limits of an answer out again, from the document. EXIT_SYSTEM-style
  * failure (a bug) when the plan does not keep to the document. */
 int stages_check(const json_t *doc, const json_t *answer, double *value, struct err *err);

@@ -49,12 +49,15 @@ static int dense_cell(struct dense *t, const json_t *v, int l, int k, int n, int
 
 static const json_t *dense_row(struct dense *t, const json_t *a, int want,
                                const char *place) {
-    if (!json_is_array(a) || (int)json_array_size(a) != want) {
-        err_input(t->err, "%s%s: expected an array of %d, got %s", t->name, place, want,
-                  json_is_array(a) ? "one of another length" : json_type_name(a));
-        return NULL;
-    }
-    return a;
+    if (!json_is_array(a))
+        err_input(t->err, "%s%s: expected an array, got %s", t->name, place,
+                  json_type_name(a));
+    else if ((int)json_array_size(a) != want)
+        err_input(t->err, "%s%s: expected %d entries, got %zu", t->name, place, want,
+                  json_array_size(a));
+    else
+        return a;
+    return NULL;
 }
 
 static int dense_read(struct dense *t, const json_t *a) {
@@ -409,8 +412,8 @@ int stages_read(struct stages_problem *p, const json_t *doc, struct err *err) {
         read_submeshes(doc, &submeshes, &num_submeshes, err) == 0) {
         if ((int64_t)p->layers * p->devices > MAX_CELLS)
             bad = err_input(err,
-                            "num_devices: %d layers on %d devices are more than this "
-                            "solver's table of %d",
+                            "num_devices: %d layers on %d devices exceed this solver's "
+                            "table of %d cells",
                             p->layers, p->devices, MAX_CELLS);
         else if (json_object_get(doc, "configs"))
             bad = read_additive(p, doc, num_submeshes, err);

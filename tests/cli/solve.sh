@@ -115,7 +115,7 @@ refuses 3 "bad.json: layers.time.2.: expected a finite number" "a negative time"
 edit stages '.num_layer = 4'
 refuses 3 'unknown key "num_layer"' "a misspelt key" -- stages bad.json
 edit joint '.edges[0].destId = 9'
-refuses 3 "edges.0..destId: no node 9" "an unknown node" -- joint bad.json
+refuses 3 "edges.0..destId: no node has the id 9" "an unknown node" -- joint bad.json
 edit joint '.edges += [{sourceId: 1, destId: 0, communicationCost: 0}]'
 refuses 3 "cycle" "a cycle" -- joint bad.json
 edit joint '.nodes[1].TMPCs["1"][0].memoryUsageA = -3'

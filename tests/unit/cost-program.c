@@ -168,6 +168,39 @@ static void test_program(const char *db) {
     plan_destroy(plan);
 }
 
+/* Which commands a hint names, and for which ranks. */
+static void test_hint_commands(void) {
+    static const struct cluster any;
+    struct cost_provider two = {.device = "cpu-2t-over2"}, one = {.device = "cpu-1t"};
+    struct cost_key comm = {.instr.code = I_all_reduce, .comm = {3, 1, 0, 100 << 20}};
+    struct cost_key op = {.instr.code = I_linear};
+    struct err err = {0};
+    struct plan *plan = plan_of(two_stages, &err);
+    struct cost c;
+    cost_init(&c, &two, &any);
+    cost_note_missing(&c, &comm);
+    cost_check(&c, "x.db", "plan.json", plan, &err);
+    ok(!strcmp(err.hint, "measure with: mpirun -n 4 weft-profile-comm -p x.db --threads 2 "
+                         "--device cpu-2t-over2 --all-sizes --max-bytes 100M"),
+       "of a group of 3 in a job of 4: %s", err.hint);
+    cost_note_missing(&c, &op);
+    cost_check(&c, "x.db", "plan.json", plan, &err);
+    ok(strstr(err.hint, "weft-profile-op --plan plan.json -p x.db --threads 2 --over 2; "
+                        "mpirun -n 4 weft-profile-comm -p x.db --threads 2 "
+                        "--device cpu-2t-over2 --all-sizes") != NULL,
+       "of computation and communication: %s", err.hint);
+    cost_release(&c);
+    cost_init(&c, &one, &any);
+    comm.comm = (struct comm_key){2, 1, 0, 4096};
+    cost_note_missing(&c, &comm);
+    cost_check(&c, "x.db", "plan.json", plan, &err);
+    ok(!strcmp(err.hint, "measure with: mpirun -n 4 weft-profile-comm -p x.db --threads 1 "
+                         "--device cpu-1t"),
+       "one thread is named too: another machine would take more: %s", err.hint);
+    cost_release(&c);
+    plan_destroy(plan);
+}
+
 /* One device feeds a stage where every device holds all: it sends its result as often. */
 static double send_us(const char *mesh, double *pack_us) {
     char text[512];
@@ -344,6 +377,7 @@ int main(int argc, char **argv) {
     close(mkstemp(db2));
     test_cluster();
     test_cluster_noise((uint64_t)getpid());
+    test_hint_commands();
     test_replicated();
     test_replicas_share();
     test_program(db);

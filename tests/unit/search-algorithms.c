@@ -388,6 +388,110 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     problem_close(&p);
 }
 
+/* ---- what the solvers give ------------------------------------------------------------- */
+
+static struct solved {
+    double solved_us, listed_us, slice_us;
+    int64_t listed;
+    bool legal;
+} solved;
+
+/* All layouts of all nodes of a stage, one after the other; the best score. */
+static void list_layouts(struct search *s, struct candidate *c, struct layout *at, int op) {
+    const struct graph *g = &s->graph;
+    if (op == s->p.model->n_ops) {
+        c->stages[0].layouts = search_layouts(s, at);
+        if (search_legal(s, c)) {
+            solved.listed++;
+            solved.listed_us = fmin(solved.listed_us, search_score(s, c).time_us);
+        }
+        return;
+    }
+    const struct op_space *space = &g->whole->ops[op].space;
+    int next = search_next_distinct(s, op), node = g->x.node_of[g->x.of[op]];
+    for (int d = PLACE_NONE; d < space->n; d++) {
+        if (d >= 0 && space->role[d] == ROLE_whole)
+            continue;
+        at[node].dim[0] = (int8_t)d;
+        list_layouts(s, c, at, next);
+    }
+}
+
+/* From each uniform style by the solver, again and again; and the whole list. */
+static int solve_layouts(struct search *s, struct err *err) {
+    (void)err;
+    struct candidate c = candidate_make(s);
+    struct layout at[32];
+    solved = (struct solved){.solved_us = INFINITY, .listed_us = INFINITY, .legal = true};
+    for (int j = 0; j <= search_mesh_axes(s->p.devices); j++) {
+        search_even(s, 1, s->p.micro[0], (struct style){j, ~0u, false}, &c);
+        while (search_relayout(s, &c, 0)) {
+            double us = search_score(s, &c).time_us, before = solved.solved_us;
+            solved.legal &= search_legal(s, &c);
+            solved.solved_us = fmin(us, before);
+            if (us >= before)
+                break;
+        }
+    }
+    memset(at, PLACE_NONE, sizeof at);
+    list_layouts(s, &c, at, 0);
+    candidate_release(&c);
+    return 0;
+}
+
+static void test_relayout(const struct space *sp, const struct machine *mc,
+                          const char *dir) {
+    struct search_problem p;
+    struct search_result r;
+    if (!problem_open(sp, mc, dir, &p))
+        return;
+    search_run(&p, solve_layouts, &r, NULL);
+    search_result_release(&r);
+    ok(solved.legal && solved.solved_us <= 1.001 * solved.listed_us,
+       "layouts by the solver %.1f us, the best of all %lld %.1f us", solved.solved_us,
+       (long long)solved.listed, solved.listed_us);
+    problem_close(&p);
+}
+
+static int slice(struct search *s, struct err *err) {
+    (void)err;
+    struct candidate c = candidate_make(s);
+    solved = (struct solved){.slice_us = INFINITY, .legal = true};
+    for (int i = 0; i < s->p.n_micro; i++) {
+        if (!search_slice(s, s->p.micro[i], &c))
+            continue;
+        int devices = 0;
+        for (int k = 0; k < c.n_stages; k++)
+            devices += c.stages[k].devices;
+        solved.legal &= search_legal(s, &c) && devices == s->p.devices &&
+                        c.stages[0].first == 0 &&
+                        c.stages[c.n_stages - 1].end == s->p.model->n_ops;
+        struct score score = search_score(s, &c);
+        if (!score.overflow)
+            solved.slice_us = fmin(solved.slice_us, score.time_us);
+    }
+    candidate_release(&c);
+    return 0;
+}
+
+/* What the stages solver cuts is a whole plan within the memory, and not far from the end. */
+static void test_slice(const struct space *sp, const struct machine *mc, int64_t memory,
+                       const char *dir) {
+    struct search_problem p;
+    struct search_result r;
+    if (!problem_open(sp, mc, dir, &p))
+        return;
+    p.memory_bytes = memory;
+    search_run(&p, slice, &r, NULL);
+    search_result_release(&r);
+    search_run(&p, search_hops, &r, NULL);
+    double ratio = r.n ? solved.slice_us / r.plans[0].time_us : INFINITY;
+    ok(solved.legal && ratio <= 1.1,
+       "cut by the solver: %.4f of the time that hops ends with", ratio);
+    search_result_release(&r);
+    problem_close(&p);
+}
+
 /* ---- promises ------------------------------------------------------------------------ */
 
 static bool same_results(const struct search_result *a, const struct search_result *b) {
@@ -474,6 +578,7 @@ static void test_scale(const struct space *sp, int64_t memory, double most_ms,
 }
 
 int main(void) {
+    enum { SMALL = 6 }; /* for the list of all plans */
     static const struct space spaces[] = {
         {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 1, 2, 0, 8, {1, 2, 4}},
         {"gpt:nano", "layers=3,hidden=96,heads=6,seq=24,vocab=96", 1, 3, 2, 12, {3, 6}},
@@ -493,6 +598,7 @@ int main(void) {
          3,
          16,
          {8}},
+        {"mlp:mnist", "pixels=96,hidden=96,inner=192,classes=24,layers=1", 1, 2, 1, 8, {8}},
     };
     static const struct space large[] = {
         {"gpt:1.3B", NULL, 1, 4, 0, 64, {1, 2, 4, 8}},
@@ -501,7 +607,7 @@ int main(void) {
     char dir[] = "/tmp/weft-search-XXXXXX";
     if (!mkdtemp(dir))
         return 1;
-    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+    for (size_t i = 0; i < SMALL; i++) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
@@ -510,6 +616,11 @@ int main(void) {
     test_estimates(&spaces[3], &slow, false, 0.01, dir);
     test_estimates(&spaces[5], &fast, false, 0.005, dir);
     test_estimates(&large[1], &v100, true, 0.002, dir);
+    test_relayout(&spaces[6], &fast, dir);
+    test_relayout(&spaces[6], &slow, dir);
+    test_slice(&spaces[2], &fast, 0, dir);
+    test_slice(&spaces[3], &slow, 0, dir);
+    test_slice(&large[1], &v100, (int64_t)40 << 30, dir);
     test_promises(&spaces[0], dir);
     test_scale(&large[0], (int64_t)32 << 30, INFINITY, dir);
     test_scale(&large[1], (int64_t)40 << 30, INFINITY, dir);

@@ -334,7 +334,7 @@ static void test_input(void) {
           "nodes[1].id");
     input(HEAD "\"nodes\": [{\"id\": 0, \"TMPCs\": {}}], \"edges\": [{\"sourceId\": 0, "
                "\"destId\": 5, \"communicationCost\": 0}]}",
-          "edges[0].destId: no node 5");
+          "edges[0].destId: no node has the id 5");
     input(HEAD
           "\"nodes\": [{\"id\": 0, \"TMPCs\": {}}, {\"id\": 1, \"TMPCs\": {}}], \"edges\": "
           "[{\"sourceId\": 0, \"destId\": 1, \"communicationCost\": 0}, {\"sourceId\": 1, "

@@ -96,15 +96,14 @@ static void wrong_documents(void) {
 static void no_answers(void) {
     const char *e = example;
     bad(EXIT_NO, e, "'usage_limit': 50", "'usage_limit': 49",
-        "usage_limit: no choice is within it: at time 50 at least 50 is used, the limit is "
-        "49");
+        "usage_limit: no allowed choice keeps to 49: at time 50 at least 50 is used");
     bad(EXIT_NO, e, "[90,10,20,80]",
         "[1000000000000000000,1000000000000000000,1000000000000000000,1000000000000000000]",
         "(forbidden costs)");
     bad(EXIT_NO,
         "{'nodes':{'intervals':[[0,1]],'costs':[[]],'usages':[[]]},"
         "'edges':{'nodes':[],'costs':[]},'usage_limit':5}",
-        NULL, NULL, "node 0: has no strategy to choose");
+        NULL, NULL, "node 0: there is no strategy to choose");
 }
 
 int main(void) {

@@ -104,7 +104,7 @@ static int inspect(const char *path, struct err *err) {
     struct program *g = plan ? program_compile(plan, err) : NULL;
     int rc = g ? 0 : -1;
     for (int s = 0; g && o.explain && s < g->n_stages; s++)
-        program_print(g, s, stdout);
+        program_print(g, s, o.threads ? (int)o.threads : 1, stdout);
     if (g && o.dry_run && (rc = program_validate(g, err)) == 0)
         print_found(path, g);
     program_destroy(g);

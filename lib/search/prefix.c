@@ -1,4 +1,4 @@
-/* Tables: the strategy graph summed up for one setting and one set of layouts.
+/* Prefix sums: the strategy graph summed up for one setting and one set of layouts.
  *
  * Instances of a run that the excerpt leaves out cost what the second one costs, so the sum
  * of everything before any op of the whole model is known from a few dozen numbers. */
@@ -7,20 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TABLE_BYTES = 96 << 20 };
+enum { MOST_PREFIX_BYTES = 96 << 20 };
 
-static void table_free(void *p) {
-    struct table *t = p;
+static void prefix_free(void *p) {
+    struct prefix *t = p;
     if (t)
         free(t->until);
     free(t);
 }
 
-static struct table *table_make(struct search *s) {
+static struct prefix *prefix_make(struct search *s) {
     const struct graph *g = &s->graph;
     size_t n = (size_t)g->x.model->n_ops + 1, runs = (size_t)g->s.n_runs;
     size_t edges = (size_t)g->xs.n_edges, readers = (size_t)g->xs.n_readers;
-    struct table *t = mem_alloc(sizeof *t);
+    struct prefix *t = mem_alloc(sizeof *t);
     size_t bytes = (n + runs) * (sizeof *t->until + sizeof *t->brief) +
                    2 * n * sizeof *t->temp + (edges + readers) * sizeof *t->taken +
                    n * sizeof *t->illegal;
@@ -32,7 +32,7 @@ static struct table *table_make(struct search *s) {
     t->taken = (struct share *)(t->update_temp + n);
     t->given = t->taken + readers;
     t->illegal = (int *)(t->given + edges);
-    s->table_bytes += (int64_t)bytes;
+    s->prefix_bytes += (int64_t)bytes;
     return t;
 }
 
@@ -46,7 +46,7 @@ static struct setting setting_of(const struct search *s, const struct search_sta
                             .zero = st->zero};
 }
 
-static bool is_legal(const struct search *s, const struct table *t, int op) {
+static bool is_legal(const struct search *s, const struct prefix *t, int op) {
     const struct model *m = s->graph.x.model;
     struct mesh mesh;
     graph_mesh(t->st.devices, &mesh);
@@ -54,12 +54,12 @@ static bool is_legal(const struct search *s, const struct table *t, int op) {
                         t->st.micro_batch, NULL) == 0;
 }
 
-static bool op_is_legal(const struct table *t, int op) {
+static bool op_is_legal(const struct prefix *t, int op) {
     return t->illegal[op + 1] == t->illegal[op];
 }
 
-const struct load *table_edge(struct search *s, const struct table *t,
-                              const struct edge *e) {
+const struct load *prefix_edge(struct search *s, const struct prefix *t,
+                               const struct edge *e) {
     for (int i = 0; i < e->n; i++)
         if (!op_is_legal(t, s->graph.x.of[e->readers[i]]))
             return NULL;
@@ -69,12 +69,12 @@ const struct load *table_edge(struct search *s, const struct table *t,
 }
 
 /* An op and what it has to do with its readers, as if all of them stood in its stage. */
-static void add_op(struct search *s, struct table *t, int op, struct load *sum) {
+static void add_op(struct search *s, struct prefix *t, int op, struct load *sum) {
     struct graph *g = &s->graph;
     int from = g->x.from[op];
     struct load l = *graph_node(g, &t->st, op, t->layouts);
     for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
-        const struct load *edge = table_edge(s, t, &g->s.edges[e]);
+        const struct load *edge = prefix_edge(s, t, &g->s.edges[e]);
         if (edge)
             load_add(&l, edge, 1);
     }
@@ -98,7 +98,7 @@ static const struct axis_map *map_of(const struct model *m, const struct edge *e
     return &o->param_map[k];
 }
 
-static struct extents extents_of(const struct search *s, const struct table *t,
+static struct extents extents_of(const struct search *s, const struct prefix *t,
                                  const struct edge *e) {
     const struct model *m = s->graph.x.model;
     return model_extents(
@@ -106,7 +106,7 @@ static struct extents extents_of(const struct search *s, const struct table *t,
         t->st.micro_batch);
 }
 
-static struct share share_of(const struct search *s, const struct table *t,
+static struct share share_of(const struct search *s, const struct prefix *t,
                              const struct edge *e, int op) {
     struct extents x = extents_of(s, t, e);
     const struct axis_map *map = map_of(s->graph.x.model, e, op);
@@ -119,13 +119,13 @@ static struct share share_of(const struct search *s, const struct table *t,
         .held = (double)placement_elements(&mesh, &x, held)};
 }
 
-double table_all(const struct search *s, const struct table *t, const struct edge *e) {
+double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e) {
     struct extents x = extents_of(s, t, graph_small_edge(&s->graph, e));
     return (double)extents_count(&x);
 }
 
-struct share table_share(const struct search *s, const struct table *t,
-                         const struct edge *e, int i) {
+struct share prefix_share(const struct search *s, const struct prefix *t,
+                          const struct edge *e, int i) {
     const struct graph *g = &s->graph;
     const struct edge *small = graph_small_edge(g, e);
     struct share *known = &t->given[small - g->xs.edges];
@@ -146,7 +146,7 @@ struct share table_share(const struct search *s, const struct table *t,
 /* Gradients that wait for the producer's turn, while the ops between it and its readers
  * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
  * the nearer of the two it is counted already. */
-static void add_waiting(struct search *s, struct table *t) {
+static void add_waiting(struct search *s, struct prefix *t) {
     struct graph *g = &s->graph;
     const struct model *m = g->x.model;
     for (int i = 0; i < g->xs.n_edges; i++) {
@@ -168,7 +168,7 @@ static void add_waiting(struct search *s, struct table *t) {
     }
 }
 
-static struct brief brief_of(const struct search *s, const struct table *t,
+static struct brief brief_of(const struct search *s, const struct prefix *t,
                              const struct load *l) {
     double m = (double)(s->p.batch / t->st.micro_batch);
     return (struct brief){.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
@@ -180,7 +180,7 @@ static struct brief brief_of(const struct search *s, const struct table *t,
                           .across = l->v[LOAD_across]};
 }
 
-static void fill_table(struct search *s, struct table *t) {
+static void fill_prefix(struct search *s, struct prefix *t) {
     struct graph *g = &s->graph;
     int n = g->x.model->n_ops;
     for (int i = 0; i < n; i++)
@@ -205,32 +205,33 @@ static void fill_table(struct search *s, struct table *t) {
         t->brief[i] = brief_of(s, t, &t->until[i]);
 }
 
-const struct table *search_table(struct search *s, const struct search_stage *st,
-                                 int64_t micro_batch, int first_rank) {
+const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
+                                   int64_t micro_batch, int first_rank) {
     struct setting setting = setting_of(s, st, micro_batch, first_rank);
-    uint64_t key = memo_mix((uint64_t)(uintptr_t)st->layouts, (uint64_t)setting.devices);
+    uint64_t key =
+        memo_mix(memo_mix(1, (uint64_t)(uintptr_t)st->layouts), (uint64_t)setting.devices);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
     key = memo_mix(key, (uint64_t)setting.zero);
-    void **slot = memo_slot(&s->tables, key);
+    void **slot = memo_slot(&s->prefixes, key);
     if (*slot)
         return *slot;
-    struct table *t = table_make(s);
+    struct prefix *t = prefix_make(s);
     t->st = setting;
     t->layouts = st->layouts;
-    fill_table(s, t);
+    fill_prefix(s, t);
     *slot = t;
     return t;
 }
 
 void search_trim(struct search *s) {
-    if (s->table_bytes < MOST_TABLE_BYTES)
+    if (s->prefix_bytes < MOST_PREFIX_BYTES)
         return;
-    memo_release(&s->tables, table_free);
-    s->table_bytes = 0;
+    memo_release(&s->prefixes, prefix_free);
+    s->prefix_bytes = 0;
 }
 
-void search_forget_tables(struct search *s) {
-    memo_release(&s->tables, table_free);
+void search_forget_prefixes(struct search *s) {
+    memo_release(&s->prefixes, prefix_free);
 }
 
 /* ---- stretches of the whole model ------------------------------------------------------ */
@@ -244,7 +245,7 @@ static int left_out(const struct structure *st, int i, int *run) {
     return j > 0 && j < st->runs[*run].count - 1 ? j - 1 : 0;
 }
 
-struct load table_until(const struct search *s, const struct table *t, int op) {
+struct load prefix_until(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
     int run, n = left_out(&g->s, op, &run);
     struct load l = t->until[op < g->s.n_ops ? g->x.of[op] : g->x.model->n_ops];
@@ -253,7 +254,7 @@ struct load table_until(const struct search *s, const struct table *t, int op) {
     return l;
 }
 
-struct brief table_brief(const struct search *s, const struct table *t, int op) {
+struct brief prefix_brief(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
     int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
     struct brief b = t->brief[op < g->s.n_ops ? g->x.of[op] : end];
@@ -278,8 +279,8 @@ static int64_t largest(const int64_t *v, int first, int end) {
 
 /* The ops of the excerpt that stand for ops first .. end-1 are a stretch of it, but where
  * both ends lie in instances that the second one stands for. */
-int64_t table_temp(const struct search *s, const struct table *t, int first, int end,
-                   int64_t *update_temp) {
+int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
+                    int64_t *update_temp) {
     const struct graph *g = &s->graph;
     int from = g->x.of[first], to = g->x.of[end - 1] + 1, r = g->s.run_of[first];
     if (r >= 0 && r == g->s.run_of[end - 1] && to - from != end - first) {
@@ -298,7 +299,7 @@ int64_t table_temp(const struct search *s, const struct table *t, int first, int
     return largest(t->temp, from, to);
 }
 
-bool table_legal(const struct search *s, const struct table *t, int first, int end) {
+bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end) {
     const struct graph *g = &s->graph;
     for (int i = first; i < end; i++) {
         int r = g->s.run_of[i];

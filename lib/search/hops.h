@@ -1,0 +1,44 @@
+/* hops.h - what the files of hops share: options, primitives, starts. */
+#ifndef WEFT_HOPS_H
+#define WEFT_HOPS_H
+
+#include "search/search_impl.h"
+
+enum { WIDTH = 4 }; /* plans followed at each hop */
+
+struct option {
+    struct candidate c;
+    struct score score;
+};
+
+/* The best options of the plan under work, best first. */
+struct options {
+    int n;
+    struct option p[WIDTH];
+};
+
+struct hops {
+    struct search *s;
+    struct options *levels;               /* [max_hops + 1], by hops left */
+    struct options *options;              /* of the level at work */
+    struct candidate next, balanced_next; /* under construction */
+    struct score limit;                   /* a plan must be better than this */
+    struct memo seen;                     /* visited plans */
+    struct rng rng;
+    int max_hops;
+    bool balanced; /* the primitive at work moves ops itself */
+};
+
+/* Better first. */
+int option_by_score(const void *a, const void *b);
+
+/* Offers everything that may relieve the stage that bounds memory or time (hops_moves.c).
+ * fine: layouts op by op as well. */
+void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
+                 bool fine);
+
+/* Balanced pipelines to begin with, best first (hops_starts.c); the caller frees them and their
+ * candidates. */
+struct option *hops_starts(struct search *s, int64_t *n);
+
+#endif

@@ -1,0 +1,351 @@
+/* Primitives of hops: each makes a plan anew with something changed, and offers it.
+ *
+ * An offer is looked at as it is and with its ops moved to where they are best; the best few
+ * of those that were not met before are kept as options. */
+#include "search/hops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY_DEVICES = 32 };
+
+/* ---- options ------------------------------------------------------------------------- */
+
+static void insert(struct options *o, const struct candidate *c, struct score score) {
+    int at = o->n;
+    while (at > 0 && score_better(&score, &o->p[at - 1].score))
+        at--;
+    if (score.unknown || at == WIDTH)
+        return;
+    o->n += o->n < WIDTH;
+    struct option last = o->p[o->n - 1];
+    memmove(&o->p[at + 1], &o->p[at], sizeof *o->p * (size_t)(o->n - 1 - at));
+    o->p[at] = last;
+    candidate_copy(&o->p[at].c, c);
+    o->p[at].score = score;
+}
+
+static struct score consider(struct hops *hp, const struct candidate *c) {
+    struct score score = {.unknown = true};
+    void **seen = memo_slot(&hp->seen, candidate_hash(c));
+    if (*seen)
+        return score;
+    *seen = hp;
+    if (!search_legal(hp->s, c))
+        return score;
+    score = search_score(hp->s, c);
+    insert(hp->options, c, score);
+    return score;
+}
+
+/* Considers the plan that was built, as it is and with its ops moved to where they are
+ * best. */
+static void offer(struct hops *hp) {
+    if (search_stopped(hp->s))
+        return;
+    struct score score = consider(hp, &hp->next);
+    if (score.unknown || hp->balanced)
+        return;
+    candidate_copy(&hp->balanced_next, &hp->next);
+    if (search_balance(hp->s, &hp->balanced_next))
+        consider(hp, &hp->balanced_next);
+}
+
+static struct search_stage *begin(struct hops *hp, const struct candidate *c, int k) {
+    candidate_copy(&hp->next, c);
+    return &hp->next.stages[k];
+}
+
+static void set_devices(struct hops *hp, int k, int devices, struct style style) {
+    hp->next.stages[k].devices = devices;
+    search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+}
+
+/* ---- primitives ---------------------------------------------------------------------- */
+
+/* The period of the run that a stage is mostly made of, or a quarter of its ops. */
+static int block_length(const struct search *s, const struct search_stage *st) {
+    const struct structure *g = &s->graph.s;
+    int r = g->run_of[st->first + (st->end - st->first) / 2];
+    return r >= 0 ? g->runs[r].period : (st->end - st->first) / 4;
+}
+
+/* Ops from the edge of a stage to the next bound of a block inside. */
+static int to_boundary(const struct search *s, const struct search_stage *st, bool at_end) {
+    const struct structure *g = &s->graph.s;
+    int r = g->run_of[at_end ? st->end - 1 : st->first];
+    if (r < 0)
+        return 1;
+    int period = g->runs[r].period;
+    int over = ((at_end ? st->end : st->first) - g->runs[r].first) % period;
+    return at_end ? (over ? over : period) : period - over;
+}
+
+/* Ops from stage k to its neighbour: one, to the next block boundary, one block,
+ * several. */
+static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
+    const struct search_stage *st = &c->stages[k];
+    int len = st->end - st->first, block = block_length(hp->s, st);
+    int counts[] = {to_boundary(hp->s, st, to > k),
+                    1,
+                    2,
+                    block / 2,
+                    block,
+                    2 * block,
+                    len / 4,
+                    len / 2};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int n = counts[i];
+        if (n < 1 || n >= len)
+            continue;
+        struct search_stage *d = begin(hp, c, 0);
+        if (to > k) {
+            d[k].end -= n;
+            d[to].first -= n;
+        } else {
+            d[k].first += n;
+            d[to].end += n;
+        }
+        offer(hp);
+    }
+}
+
+/* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
+ * passes there is least. */
+static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
+    const struct structure *g = &hp->s->graph.s;
+    int cut = c->stages[k].end, r = g->run_of[cut];
+    int over = r < 0 ? 0 : (cut - g->runs[r].first) % g->runs[r].period;
+    for (int up = 0; over && up < 2; up++) {
+        int to = up ? cut - over + g->runs[r].period : cut - over;
+        if (to <= c->stages[k].first || to >= c->stages[k + 1].end)
+            continue;
+        struct search_stage *d = begin(hp, c, k);
+        d[0].end = d[1].first = to;
+        offer(hp);
+    }
+}
+
+/* Devices from stage t to stage k. */
+static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
+    int have = c->stages[t].devices, mine = c->stages[k].devices;
+    struct style a = search_style_of(hp->s, &c->stages[k]);
+    struct style b = search_style_of(hp->s, &c->stages[t]);
+    /* One of many would leave numbers that divide nothing. */
+    int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
+    for (int i = 0; i < 4; i++) {
+        int n = amounts[i];
+        if (n < 1 || n >= have)
+            continue;
+        for (int wider = 0; wider < 2; wider++) {
+            begin(hp, c, 0);
+            struct style w = a;
+            w.model_axes += wider;
+            set_devices(hp, k, mine + n, w);
+            set_devices(hp, t, have - n, b);
+            offer(hp);
+        }
+    }
+}
+
+/* Stages that could give devices: the neighbours, the ends, and those that are least
+ * busy by their number of ops per device. */
+static void trade_with_others(struct hops *hp, const struct candidate *c, int k) {
+    enum { FEW = 8 };
+    if (c->n_stages <= FEW) {
+        for (int t = 0; t < c->n_stages; t++)
+            if (t != k)
+                trade_devices(hp, c, k, t);
+        return;
+    }
+    int some[] = {k - 1, k + 1, 0, c->n_stages - 1, c->n_stages / 2};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        if (some[i] >= 0 && some[i] < c->n_stages && some[i] != k)
+            trade_devices(hp, c, k, some[i]);
+}
+
+static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
+    struct style now = search_style_of(hp->s, &c->stages[k]);
+    int axes = search_mesh_axes(c->stages[k].devices), n_inner = search_inner_dims(hp->s);
+    for (int j = 0; j <= axes; j++) {
+        if (j > now.model_axes + 1 || j < now.model_axes - 1)
+            continue;
+        for (int seq = 0; seq <= (search_has_sequence(hp->s) ? 1 : 0); seq++) {
+            for (int without = -1; without < n_inner && without < 32; without++) {
+                struct style style = {j, ~0u, seq};
+                if (without >= 0)
+                    style.inner &= ~(1u << without);
+                struct search_stage *d = begin(hp, c, 0);
+                for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
+                    search_apply_style(hp->s, &d[i], c->micro_batch, style);
+                offer(hp);
+            }
+        }
+    }
+}
+
+/* One op of a distinct block (all its instances in the stage), one axis, another dim. */
+static void change_layout(struct hops *hp, const struct candidate *c, int k, int op) {
+    struct search *s = hp->s;
+    const struct graph *g = &s->graph;
+    const struct search_stage *st = &c->stages[k];
+    const struct op_space *space = &g->whole->ops[op].space;
+    int node = g->x.node_of[g->x.of[op]];
+    struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
+    for (int a = 0; a < search_mesh_axes(st->devices); a++) {
+        for (int d = PLACE_NONE; d < space->n; d++) {
+            if (d == st->layouts[node].dim[a] || (d >= 0 && space->role[d] == ROLE_whole))
+                continue;
+            memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
+            layouts[node].dim[a] = (int8_t)d;
+            begin(hp, c, k)->layouts = search_layouts(s, layouts);
+            offer(hp);
+        }
+    }
+    free(layouts);
+}
+
+static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
+    const struct graph *g = &hp->s->graph;
+    bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
+    for (int i = c->stages[k].first; i < c->stages[k].end;
+         i = search_next_distinct(hp->s, i)) {
+        int node = g->x.node_of[g->x.of[i]];
+        if (!seen[node])
+            change_layout(hp, c, k, i);
+        seen[node] = true;
+    }
+    free(seen);
+}
+
+/* All ops of the stage at once; and the same in all stages that were laid out like it. */
+static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
+    struct search_stage *d = begin(hp, c, 0);
+    if (search_stopped(hp->s) || !search_relayout(hp->s, &hp->next, k))
+        return;
+    const struct layout *layouts = d[k].layouts;
+    offer(hp);
+    begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        if (d[i].devices == d[k].devices && d[i].layouts == c->stages[k].layouts)
+            d[i].layouts = layouts;
+    offer(hp);
+}
+
+static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
+    const struct search_stage *st = &c->stages[k];
+    int blocks = search_stage_blocks(hp->s, st), now = st->again_blocks;
+    int counts[] = {0, now - 1, now + 1, now / 2, (now + blocks + 1) / 2, blocks};
+    for (int level = 0; level < AGAIN_LEVELS; level++) {
+        for (int i = 0; i < 6; i++) {
+            bool same = level == st->again_level;
+            if (counts[i] < 0 || counts[i] > blocks || (same && more && counts[i] < now) ||
+                (same && !more && counts[i] > now))
+                continue;
+            struct search_stage *d = begin(hp, c, k);
+            d->again_level = counts[i] ? level : 0;
+            d->again_blocks = level ? counts[i] : 0;
+            offer(hp);
+        }
+    }
+}
+
+static void change_zero(struct hops *hp, const struct candidate *c, int k) {
+    int zero = !c->stages[k].zero;
+    begin(hp, c, k)->zero = zero;
+    offer(hp);
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        d[i].zero = zero;
+    offer(hp);
+}
+
+static void change_micro_batch(struct hops *hp, const struct candidate *c) {
+    const struct search_problem *p = search_problem_of(hp->s);
+    for (int i = 0; i < p->n_micro; i++) {
+        if (p->micro[i] == c->micro_batch)
+            continue;
+        begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        offer(hp);
+        /* The batch may now be split further, or less. */
+        struct search_stage *d = begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        for (int k = 0; k < c->n_stages; k++)
+            search_apply_style(hp->s, &d[k], p->micro[i],
+                               search_style_of(hp->s, &c->stages[k]));
+        offer(hp);
+    }
+}
+
+static void change_schedule(struct hops *hp, const struct candidate *c) {
+    begin(hp, c, 0);
+    hp->next.schedule = c->schedule == SCHEDULE_1f1b ? SCHEDULE_gpipe : SCHEDULE_1f1b;
+    offer(hp);
+}
+
+static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
+    struct style style = search_style_of(hp->s, &c->stages[k]);
+    for (int wider = 0; wider < 2; wider++) {
+        struct search_stage *d = begin(hp, c, 0);
+        d[k].end = d[k + 1].end;
+        memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
+        hp->next.n_stages--;
+        style.model_axes += wider;
+        set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
+        offer(hp);
+    }
+}
+
+static void split_stage(struct hops *hp, const struct candidate *c, int k) {
+    const struct search_stage *st = &c->stages[k];
+    if (st->devices < 2 || c->n_stages >= search_max_stages(hp->s) ||
+        st->end - st->first < 2)
+        return;
+    struct search_stage *d = begin(hp, c, 0), half = *st;
+    memmove(&d[k + 1], &d[k], sizeof *d * (size_t)(c->n_stages - k));
+    hp->next.n_stages++;
+    half.first = st->first + (st->end - st->first) / 2;
+    int middle = half.first + to_boundary(hp->s, &half, false);
+    if (middle >= st->end)
+        middle = half.first;
+    d[k].end = d[k + 1].first = middle;
+    struct style style = search_style_of(hp->s, st);
+    set_devices(hp, k, st->devices - st->devices / 2, style);
+    set_devices(hp, k + 1, st->devices / 2, style);
+    offer(hp);
+}
+
+/* Everything that may relieve stage k. fine: layouts op by op as well. */
+void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
+                 bool fine) {
+    bool memory = score->overflow > 0;
+    int k = memory ? score->fullest : score->slowest;
+    hp->balanced = true;
+    if (k > 0) {
+        move_ops(hp, c, k, k - 1);
+        snap_cut(hp, c, k - 1);
+    }
+    if (k + 1 < c->n_stages) {
+        move_ops(hp, c, k, k + 1);
+        snap_cut(hp, c, k);
+    }
+    hp->balanced = false;
+    trade_with_others(hp, c, k);
+    change_style(hp, c, k, false);
+    if (c->n_stages > 1)
+        change_style(hp, c, k, true);
+    change_recompute(hp, c, k, memory);
+    change_zero(hp, c, k);
+    change_micro_batch(hp, c);
+    change_schedule(hp, c);
+    split_stage(hp, c, k);
+    if (k > 0)
+        merge_stages(hp, c, k - 1);
+    if (k + 1 < c->n_stages)
+        merge_stages(hp, c, k);
+    if (fine) {
+        solve_layouts(hp, c, k);
+        change_layouts(hp, c, k);
+    }
+}

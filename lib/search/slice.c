@@ -1,0 +1,313 @@
+/* Starts by the stages solver (lib/solve/stages.h): for one micro-batch, how many stages there
+ * are, which ops and devices each has, and in which uniform style, all at once.
+ *
+ * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
+ * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
+ * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
+ * in flight it has memory for. The solver is exact on that; what it leaves out is that messages
+ * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
+ * on from there: cuts inside blocks, other layouts, fewer blocks made again. */
+#include "search/search_impl.h"
+#include "solve/stages.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_UNITS = 64,
+    MOST_QUANTA = 64,  /* devices go in so many equal portions at most */
+    MOST_COLUMNS = 10, /* of one number of devices */
+};
+
+/* What is made again, in this share of the blocks. */
+static const struct again {
+    int level;
+    double share;
+} agains[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
+
+/* Of all units before one; `temp` of this one alone. */
+struct sums {
+    double time_us, fixed, slot, across;
+    double in_us,
+        out_us; /* taking what passes in front of it: forward, and the gradients back */
+    double temp, update_temp;
+};
+
+struct column {
+    struct search_stage st;
+    double again_share; /* of its blocks */
+    struct sums at[MOST_UNITS + 1];
+};
+
+struct slicer {
+    struct search *s;
+    int64_t micro_batch;
+    double micro_batches, memory;
+    int n_units, bound[MOST_UNITS + 1]; /* ops */
+    int quantum;                        /* devices that go together */
+    ARR(struct column *) columns;       /* by number of devices */
+};
+
+/* ---- units ----------------------------------------------------------------------------- */
+
+/* Every bound, or every second, third ... of them where there are too many. */
+static void find_units(struct slicer *z) {
+    const struct structure *st = &z->s->graph.s;
+    int step = (structure_units(st) + MOST_UNITS - 1) / MOST_UNITS, seen = 0;
+    for (int i = 0; i < st->n_ops; i++)
+        if (structure_begins_unit(st, i) && seen++ % step == 0)
+            z->bound[z->n_units++] = i;
+    z->bound[z->n_units] = st->n_ops;
+}
+
+/* ---- columns --------------------------------------------------------------------------- */
+
+/* Microseconds of reducing these gradients, as a share of reducing all of the model's at once. */
+static double reductions_us(const struct load *all, const double *all_us,
+                            const struct load *l) {
+    double us = 0;
+    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++)
+        for (int k = 0; k < LOAD_REDUCTIONS && all->reduce[k].axes; k++)
+            if (all->reduce[k].axes == l->reduce[i].axes && all->reduce[k].elems > 0)
+                us += all_us[k] * l->reduce[i].elems / all->reduce[k].elems;
+    return us;
+}
+
+/* Between the stage's devices and as many before or behind them. */
+static double take_us(struct search *s, const struct prefix *t, double elems) {
+    int n = t->st.devices, left = s->p.devices - n;
+    int64_t bytes = (int64_t)(elems * (double)dtype_size(DTYPE_f32));
+    return left > 0 ? cost_message_us(&s->cost, 0, n < left ? n : left, n, bytes) : 0;
+}
+
+/* What passes in front of an op. */
+static void add_takes(struct search *s, const struct prefix *t, int op, struct sums *to) {
+    const struct crossing *x = &s->crossings[op];
+    for (int i = 0; i < x->n; i++) {
+        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        int reader = edge_reader_from(e, op);
+        if (e->tensor < 0 || reader == e->n)
+            continue;
+        to->in_us += take_us(s, t, prefix_share(s, t, e, reader).want);
+        to->out_us += take_us(s, t, prefix_share(s, t, e, -1).want);
+    }
+}
+
+static void add_again(struct slicer *z, const struct prefix *t, struct column *c, int u,
+                      struct sums *more) {
+    struct search_stage st = c->st;
+    st.first = z->bound[u];
+    st.end = z->bound[u + 1];
+    st.again_blocks = search_stage_blocks(z->s, &st);
+    struct load l = search_again(z->s, t, &st);
+    more->time_us += c->again_share * (l.v[LOAD_forward] + l.v[LOAD_backward]);
+    more->slot += c->again_share * l.v[LOAD_slot];
+}
+
+static void fill_column(struct slicer *z, const struct prefix *t, struct column *c) {
+    struct search *s = z->s;
+    struct load all = prefix_until(s, t, s->p.model->n_ops);
+    double all_us[LOAD_REDUCTIONS] = {0};
+    struct sums again = {0};
+    bool missing = false;
+    for (int i = 0; i < LOAD_REDUCTIONS && all.reduce[i].axes; i++)
+        all_us[i] = graph_reduce_us(&s->graph, &t->st, all.reduce[i].axes,
+                                    all.reduce[i].elems, &missing);
+    for (int u = 0; u <= z->n_units; u++) {
+        struct load l = prefix_until(s, t, z->bound[u]);
+        double update_us =
+            l.v[LOAD_before_norm] + l.v[LOAD_update] + reductions_us(&all, all_us, &l);
+        c->at[u] = (struct sums){.time_us = l.v[LOAD_forward] + l.v[LOAD_backward] +
+                                            update_us / z->micro_batches + again.time_us,
+                                 .fixed = l.v[LOAD_fixed],
+                                 .slot = l.v[LOAD_slot] + again.slot,
+                                 .across = l.v[LOAD_across]};
+        if (u == z->n_units)
+            break;
+        int64_t update, temp = prefix_temp(s, t, z->bound[u], z->bound[u + 1], &update);
+        c->at[u].temp = (double)temp;
+        c->at[u].update_temp = (double)update;
+        if (u)
+            add_takes(s, t, z->bound[u], &c->at[u]);
+        if (c->st.again_level)
+            add_again(z, t, c, u, &again);
+    }
+    cost_forget(&s->cost);
+}
+
+/* Is `a` nowhere worse than b, over the whole model? */
+static bool dominates(const struct slicer *z, const struct column *a,
+                      const struct column *b) {
+    const struct sums *x = &a->at[z->n_units], *y = &b->at[z->n_units];
+    return x->time_us <= y->time_us &&
+           (!z->s->p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
+}
+
+/* Keeps it where it is of use, the fastest ones of its number of devices. */
+static void keep_column(struct slicer *z, struct column *c) {
+    int64_t first = z->columns.n, slowest = -1, n = 0;
+    while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices)
+        first--;
+    for (int64_t i = first; i < z->columns.n; i++)
+        if (dominates(z, z->columns.p[i], c)) {
+            free(c);
+            return;
+        }
+    n = first;
+    for (int64_t i = first; i < z->columns.n; i++) {
+        if (dominates(z, c, z->columns.p[i])) {
+            free(z->columns.p[i]);
+            continue;
+        }
+        z->columns.p[n] = z->columns.p[i];
+        if (slowest < 0 || z->columns.p[n]->at[z->n_units].time_us >
+                               z->columns.p[slowest]->at[z->n_units].time_us)
+            slowest = n;
+        n++;
+    }
+    z->columns.n = n;
+    if (n - first < MOST_COLUMNS) {
+        arr_push(&z->columns, c);
+    } else {
+        free(z->columns.p[slowest]);
+        z->columns.p[slowest] = c;
+    }
+}
+
+static void add_column(struct slicer *z, int devices, struct style style, int zero,
+                       struct again again) {
+    struct search *s = z->s;
+    struct column *c = mem_alloc(sizeof *c);
+    c->st = (struct search_stage){.devices = devices, .zero = zero};
+    c->st.again_level = again.level;
+    c->again_share = again.share;
+    search_apply_style(s, &c->st, z->micro_batch, style);
+    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, 0);
+    if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
+        free(c);
+        return;
+    }
+    fill_column(z, t, c);
+    keep_column(z, c);
+}
+
+static void add_columns(struct slicer *z, int devices) {
+    struct search *s = z->s;
+    int axes = search_mesh_axes(devices), limited = s->p.memory_bytes > 0;
+    for (int j = 0; j <= axes && !search_stopped(s); j++) {
+        for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
+            struct style style = {j, ~0u, seq};
+            if (j < axes && !search_splits_batch(devices, z->micro_batch, style))
+                continue;
+            for (int zero = 0; zero <= limited; zero++)
+                for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
+                    add_column(z, devices, style, zero, agains[i]);
+        }
+    }
+}
+
+/* The devices in equal portions, and stages of so many of these as divide them. */
+static void find_columns(struct slicer *z) {
+    int devices = z->s->p.devices;
+    z->quantum = 1;
+    while (devices / z->quantum > MOST_QUANTA || devices % z->quantum)
+        z->quantum++;
+    for (int n = z->quantum; n <= devices; n += z->quantum)
+        if (devices % n == 0)
+            add_columns(z, n);
+}
+
+/* ---- the solver's problem -------------------------------------------------------------- */
+
+/* How many stages may stand behind one of these units with this column; -1: it never fits. */
+static int32_t successors(const struct slicer *z, const struct column *c, int first,
+                          int last, double temp) {
+    const struct sums *a = &c->at[first], *b = &c->at[last + 1];
+    double left = z->memory - (b->fixed - a->fixed) - temp, slot = b->slot - a->slot;
+    if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
+        return z->n_units;
+    double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
+    return s < z->n_units ? (int32_t)s : z->n_units;
+}
+
+static void fill_problem(const struct slicer *z, struct stages_problem *p) {
+    for (int c = 0; c < p->num_configs; c++) {
+        const struct column *column = z->columns.p[c];
+        const struct sums *at = column->at;
+        p->configs[c] = (struct stages_config){.submesh = c, .config = c};
+        p->choices[c] = (struct stages_choice){
+            .config = c, .size = column->st.devices / z->quantum, .hi = p->devices};
+        p->choices[c].lo = p->choices[c].size;
+        for (int first = 0; first < z->n_units; first++) {
+            double temp = 0, update = 0;
+            for (int last = first; last < z->n_units; last++) {
+                int64_t i = ((int64_t)first * z->n_units + last) * p->num_configs + c;
+                temp = fmax(temp, at[last].temp);
+                update = fmax(update, at[last].update_temp);
+                double across = at[last + 1].across - at[first].across;
+                p->dense_time[i] = at[last + 1].time_us - at[first].time_us +
+                                   at[first].in_us + at[last + 1].out_us;
+                p->dense_succ[i] =
+                    successors(z, column, first, last, fmax(temp, across + update));
+            }
+        }
+    }
+}
+
+static void make_problem(const struct slicer *z, struct stages_problem *p) {
+    size_t n = (size_t)z->columns.n, cells = (size_t)(z->n_units * z->n_units) * n;
+    *p = (struct stages_problem){.layers = z->n_units,
+                                 .devices = z->s->p.devices / z->quantum,
+                                 .micro_batches = z->micro_batches,
+                                 .use_all = true,
+                                 .max_stages = z->s->max_stages,
+                                 .num_configs = (int)n,
+                                 .num_choices = (int)n,
+                                 .charge = STAGES_CHARGE_RECEIVER};
+    p->configs = mem_array(n, sizeof *p->configs);
+    p->choices = mem_array(n, sizeof *p->choices);
+    p->dense_time = mem_array(cells, sizeof *p->dense_time);
+    p->dense_succ = mem_array(cells, sizeof *p->dense_succ);
+    fill_problem(z, p);
+}
+
+static bool solve(const struct slicer *z, struct candidate *out) {
+    struct stages_problem p;
+    struct stages_answer a;
+    struct solve_limits limits = {.gap = 1e-3, .seed = 1, .threads = 1};
+    make_problem(z, &p);
+    bool found = stages_solve(&p, &limits, &a, NULL) == 0;
+    if (found) {
+        out->n_stages = a.plan.n;
+        out->micro_batch = z->micro_batch;
+        out->schedule = SCHEDULE_1f1b;
+        for (int k = 0; k < a.plan.n; k++) {
+            const struct stages_stage *from = &a.plan.stages[k];
+            const struct column *c = z->columns.p[p.choices[from->choice].config];
+            struct search_stage *st = &out->stages[k];
+            *st = c->st;
+            st->first = z->bound[from->first];
+            st->end = z->bound[from->last + 1];
+            st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
+        }
+        stages_answer_release(&a);
+    }
+    stages_release(&p);
+    return found;
+}
+
+bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out) {
+    struct slicer z = {
+        .s = s,
+        .micro_batch = micro_batch,
+        .micro_batches = (double)(s->p.batch / micro_batch),
+        .memory = (double)(s->p.memory_bytes - s->reserve_bytes - s->p.memory_bytes / 64)};
+    find_units(&z);
+    find_columns(&z);
+    bool found = z.columns.n && !search_stopped(s) && solve(&z, out);
+    for (int64_t i = 0; i < z.columns.n; i++)
+        free(z.columns.p[i]);
+    arr_release(&z.columns);
+    return found;
+}
