@@ -49,6 +49,10 @@ bool op_is(const struct model_op *op, enum kind_flag flag) {
     return kind_of(op->kind)->flags & flag;
 }
 
+bool model_has_gradient(const struct model *m, int tensor) {
+    return m->tensors[tensor].producer >= 0 && !m->tensors[tensor].integer;
+}
+
 int model_first_loss(const struct model *m) {
     int op = 0;
     while (!op_is(&m->ops[op], KIND_LOSS))

@@ -161,6 +161,8 @@ int64_t extents_count(const struct extents *x); /* elements */
 /* Index of a dim in an op's space, by either name, or -1. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
+/* Is a gradient of the tensor wanted? Not of data, and whole numbers have none. */
+bool model_has_gradient(const struct model *m, int tensor);
 /* The first loss of the model; every model has one. How many there are; and the place of one among
  * them, in the order of the ops. */
 int model_first_loss(const struct model *m);
