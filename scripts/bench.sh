@@ -13,11 +13,13 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 "$python" -c 'import torch' 2>/dev/null || { python=; echo "PyTorch: not found (PYTHON=...), its columns are left out"; }
 
-# layers hidden heads seq vocab batch threads steps -> milliseconds of a step (median)
+# layers hidden heads seq vocab batch threads steps [experts] -> milliseconds of a step (median)
 weft() {
+    model=gpt:gpt2 more=
+    [ -z "${9:-}" ] || model=moe:nano more=,experts=$9
     cat >"$dir/plan.json" <<PLAN
-{"format": "weft-plan/1", "model": "gpt:gpt2", "batch": $6, "stages": [{}],
- "set": "layers=$1,hidden=$2,heads=$3,seq=$4,vocab=$5"}
+{"format": "weft-plan/1", "model": "$model", "batch": $6, "stages": [{}],
+ "set": "layers=$1,hidden=$2,heads=$3,seq=$4,vocab=$5$more"}
 PLAN
     mpirun -n 1 --bind-to none "$build/bin/weft-run" -q --threads "$7" -n "$8" --timing \
         "$dir/plan.json" 2>"$dir/timing" |
@@ -56,6 +58,9 @@ for threads in 1 2; do
 done
 for threads in 1 2; do
     compare "gpt2 (124M), seq 1024" 12 768 12 1024 50257 "${GPT2_BATCH:-2}" $threads 5
+done
+for threads in 1 2; do
+    compare "moe 4 x 256, 8 experts" 4 256 4 256 256 8 $threads 10 8
 done
 echo "== kernels =="
 "$build/tests/bench/kernel-bench" 2>/dev/null || true

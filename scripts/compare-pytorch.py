@@ -3,7 +3,7 @@
 
     scripts/compare-pytorch.py [--bin BUILD/bin] [--steps N] [CASE...]
 
-Needs PyTorch and numpy; neither is needed for anything else. Each case trains a model with
+Needs PyTorch and numpy, and transformers for some cases; nothing else needs them. Each case trains a model with
 weft-run on one rank, reads the initial weights from a checkpoint of a step that changes nothing
 (learning rate 0), and repeats the run in PyTorch with autograd: the model written anew from its
 description, in fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The
@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 
 LIMITS = {"loss": 1e-5, "grad_norm": 1e-4, "weights": 1e-4}
+ROUTER_METRICS = ("balance", "router_z", "dropped")
 
 
 def load_checkpoint(folder, kind="param"):
@@ -61,24 +62,103 @@ def learning_rate(step, steps, peak, warmup):
     return peak / 10 + 0.5 * (peak - peak / 10) * (1 + math.cos(math.pi * t))
 
 
+def gpt_norm(w, case, x, name):
+    return F.layer_norm(x, (case["hidden"],), w[name + ".weight"], w[name + ".bias"], 1e-5)
+
+
+def gpt_attention(w, case, x, p):
+    """The first half of a layer, with its residual."""
+    hidden, heads, seq = case["hidden"], case["heads"], case["seq"]
+    h = gpt_norm(w, case, x, p + "ln1")
+    qkv = h @ w[p + "qkv.weight"].reshape(hidden, -1) + w[p + "qkv.bias"].reshape(-1)
+    q, k, v = (t.transpose(1, 2) for t in qkv.reshape(-1, seq, 3, heads, hidden // heads).unbind(2))
+    scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
+    scores = scores.masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
+    a = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, seq, hidden)
+    return x + a @ w[p + "proj.weight"].reshape(hidden, hidden) + w[p + "proj.bias"]
+
+
+def gpt_feed_forward(w, case, x, p):
+    h = gpt_norm(w, case, x, p + "ln2") @ w[p + "fc1.weight"] + w[p + "fc1.bias"]
+    return x + F.gelu(h, approximate="tanh") @ w[p + "fc2.weight"] + w[p + "fc2.bias"]
+
+
+def gpt_head(w, case, x):
+    head = w["wte.weight"] if case["tied"] else w["head.weight"]
+    return gpt_norm(w, case, x, "ln") @ head.T
+
+
 def gpt(w, case, tokens):
     """share/models/gpt.json: pre-norm, learned positions, tanh GELU, biases."""
-    hidden, heads, seq = case["hidden"], case["heads"], case["seq"]
-    norm = lambda x, name: F.layer_norm(x, (hidden,), w[name + ".weight"], w[name + ".bias"], 1e-5)
     x = w["wte.weight"][tokens] + w["wpe.weight"]
     for i in range(case["layers"]):
         p = f"layer.{i}."
-        h = norm(x, p + "ln1")
-        qkv = h @ w[p + "qkv.weight"].reshape(hidden, -1) + w[p + "qkv.bias"].reshape(-1)
-        q, k, v = (t.transpose(1, 2) for t in qkv.reshape(-1, seq, 3, heads, hidden // heads).unbind(2))
-        scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
-        scores = scores.masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
-        a = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, seq, hidden)
-        x = x + a @ w[p + "proj.weight"].reshape(hidden, hidden) + w[p + "proj.bias"]
-        h = norm(x, p + "ln2") @ w[p + "fc1.weight"] + w[p + "fc1.bias"]
-        x = x + F.gelu(h, approximate="tanh") @ w[p + "fc2.weight"] + w[p + "fc2.bias"]
-    head = w["wte.weight"] if case["tied"] else w["head.weight"]
-    return norm(x, "ln") @ head.T
+        x = gpt_feed_forward(w, case, gpt_attention(w, case, x, p), p)
+    return gpt_head(w, case, x)
+
+
+def experts(w, p, x):
+    """What every expert makes of every token: [batch, seq, experts, hidden]."""
+    h = F.gelu(torch.einsum("bsh,ehf->bsef", x, w[p + "fc1.weight"]), approximate="tanh")
+    return torch.einsum("bsef,efh->bseh", h, w[p + "fc2.weight"])
+
+
+def gshard(w, case, x, p):
+    """Top-k routing with capacity per sample: first choices take their places before second ones."""
+    k, n = case["top"], case["experts"]
+    capacity = -(-case["slack"] * k * case["seq"] // (100 * n))
+    logits = x @ w[p + "router.weight"]
+    probs = logits.softmax(-1)
+    index = logits.topk(k, -1).indices  # [batch, seq, k]
+    gates = probs.gather(-1, index)
+    if k > 1:
+        gates = gates / gates.sum(-1, keepdim=True)
+    chosen = F.one_hot(index, n)  # [batch, seq, k, experts]
+    in_order = chosen.transpose(1, 2).reshape(-1, k * case["seq"], n)
+    position = ((in_order.cumsum(1) - 1) * in_order).sum(-1)
+    kept = (position < capacity).reshape(-1, k, case["seq"]).transpose(1, 2)
+    y = experts(w, p, x).gather(2, index[..., None].expand(*index.shape, case["hidden"]))
+    load = chosen[:, :, 0].to(x.dtype).mean(1)
+    return ((gates * kept)[..., None] * y).sum(2), {
+        "balance": n * (load * probs.mean(1)).sum(-1).mean(),
+        "router_z": (logits.logsumexp(-1) ** 2).mean(),
+        "dropped": 1 - kept.to(x.dtype).mean()}
+
+
+def mixtral(w, case, x, p):
+    """The routing of transformers' MixtralSparseMoeBlock, which drops nothing, around our experts."""
+    from transformers import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+    block = MixtralSparseMoeBlock(MixtralConfig(
+        hidden_size=case["hidden"], intermediate_size=8, num_local_experts=case["experts"],
+        num_experts_per_tok=case["top"]))
+    del block.gate.weight
+    block.gate.weight = w[p + "router.weight"].T
+    del block.experts
+
+    def run(states, index, gates):
+        y = experts(w, p, states[None])[0]
+        y = y.gather(1, index[..., None].expand(*index.shape, case["hidden"]))
+        return (gates[..., None] * y).sum(1)
+
+    block.experts = run
+    return block(x), gshard(w, case, x, p)[1]
+
+
+def moe(w, case, tokens):
+    """share/models/moe.json: gpt with experts in every other feed-forward part, from the first on."""
+    x = w["wte.weight"][tokens] + w["wpe.weight"]
+    metrics = []
+    for i in range(case["layers"] // 2):
+        p = f"pair.{i}.sparse.0."
+        x = gpt_attention(w, case, x, p)
+        y, found = case["routing"](w, case, gpt_norm(w, case, x, p + "ln2"), p)
+        p = f"pair.{i}.dense.0."
+        x = gpt_feed_forward(w, case, gpt_attention(w, case, x + y, p), p)
+        metrics.append(found)
+    means = {k: torch.stack([m[k] for m in metrics]).mean() for k in ROUTER_METRICS}
+    side = sum(0.01 * m["balance"] + 0.001 * m["router_z"] for m in metrics)
+    return gpt_head(w, case, x), side, means
 
 
 def mlp(w, case, images):
@@ -177,15 +257,21 @@ MLP = dict(model="mlp:mnist", forward=mlp, data=image_data, optimizer="sgd", lr=
 PAIRS = dict(model=os.path.join(HERE, "tests/models/pairs.json"), forward=pairs, data=pair_data,
              loss=pair_losses, optimizer="adamw", lr=1e-3, batch=16, layers=2, seq=24, target_seq=12,
              hidden=24, heads=6, vocab=48, pad=0, skip=5)
+MOE = dict(GPT, model="moe:nano", forward=moe, routing=gshard, layers=4, heads=4, seq=32, experts=4,
+           top=2, slack=125)
 CASES = {
     "gpt-tied": GPT,
     "gpt-untied": dict(GPT, tied=0),
     "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
+    "moe-gshard": dict(MOE, slack=90),
+    "moe-switch": dict(MOE, top=1, experts=6),
+    "moe-mixtral": dict(MOE, slack=200, routing=mixtral),
     "mlp-sgd": MLP,
     "mlp-adamw": dict(MLP, optimizer="adamw", lr=1e-3),
     "pairs": PAIRS,
 }
-SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "seq", "vocab", "tied", "pixels", "inner", "classes")
+SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "seq", "vocab", "tied", "pixels",
+         "inner", "classes", "experts", "top", "slack")
 
 
 def run_weft(args, folder, case, data, steps, lr, save):
@@ -218,11 +304,15 @@ def run_torch(args, case, w, inputs, targets):
         for g in opt.param_groups:
             g["lr"] = learning_rate(step, args.steps, case["lr"], args.warmup)
         opt.zero_grad()
-        loss = case.get("loss", one_loss)(case, case["forward"](w, case, inputs), targets)
-        loss.backward()
+        result, side, more = case["forward"](w, case, inputs), 0, {}
+        if "routing" in case:  # losses of routers, and metrics
+            result, side, more = result
+        loss = case.get("loss", one_loss)(case, result, targets)
+        (loss + side).backward()
         norm = torch.nn.utils.clip_grad_norm_(list(w.values()), 1.0)
         opt.step()
-        metrics.append({"loss": loss.item(), "grad_norm": norm.item()})
+        metrics.append({"loss": loss.item(), "grad_norm": norm.item(),
+                        **{k: v.item() for k, v in more.items()}})
     return metrics
 
 
@@ -241,7 +331,10 @@ def weight_difference(a, b):
 
 
 def differences(ours, theirs, a, b):
-    found = {k: max(abs(x[k] / y[k] - 1) for x, y in zip(ours, theirs)) for k in ("loss", "grad_norm")}
+    worst = lambda k: max(abs(x[k] - y[k]) / max(abs(y[k]), 1e-3) for x, y in zip(ours, theirs))
+    found = {k: worst(k) for k in ("loss", "grad_norm")}
+    # Losses of routers are held to the limit of the loss.
+    found["loss"] = max([found["loss"]] + [worst(k) for k in ROUTER_METRICS if k in theirs[0]])
     found["weights"], found["element"] = weight_difference(a, b)
     return found
 

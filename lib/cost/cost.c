@@ -126,7 +126,7 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
     struct comm_question q = {.group = group_at(c, st->first_rank),
                               .code = i->code,
                               .bytes = bytes_of(i->n.v[0])};
-    if (i->code == I_norm) { /* the squared norm and the loss, summed over the job */
+    if (i->code == I_norm) { /* squared norm, loss and metrics, summed over the job */
         q.code = I_all_reduce;
         q.size = plan->devices;
         q.stride = 1;

@@ -75,11 +75,13 @@ struct device_copy {
 struct device_args {
     struct scalars
         *scalars;   /* on the device: of dropout, losses, sum_squares, adamw, sgd */
-    int64_t first;  /* vocabulary index of the first local row or column */
+    int64_t first;  /* number of the first local row or column, or expert */
     bool skip_bias; /* linear: another rank of the group adds the bias */
     bool counts;    /* losses, sum_squares: the value enters the sum */
     const double *per_target; /* losses: on the device, their place in the scalars */
     int32_t ignore;           /* cross_entropy: targets of this value do not count */
+    double weight;            /* losses of routers, dropped: of the value in the metric */
+    float scale;              /* losses of routers: of a row's gradient */
     float eps;                /* layer norm, rms norm */
     struct kernel_box
         box; /* dropout: the block in the whole tensor, of the first micro-batch */

@@ -125,6 +125,7 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                                  .lr = lr,
                                  .targets = (int64_t)x->counts[0],
                                  .skipped = x->skipping};
+    memcpy(out->more, x->now.metrics, sizeof out->more);
     x->step++;
     x->skipped += x->skipping;
     x->skipping = false;

@@ -106,6 +106,23 @@ static void prepare_loss(const struct exec *x, int op, struct device_args *a) {
     a->ignore = (int32_t)m->ops[op].attr[ATTR_ignore];
 }
 
+/* What one of `unit` elements of a tensor counts in the mean over a whole step. */
+static double share(const struct exec *x, const struct instr *ins, int64_t unit) {
+    const struct model *m = x->g->plan->model;
+    struct extents all =
+        model_extents(m, &m->tensors[ins->tensor].shape, x->g->plan->batch);
+    return (double)unit / (double)extents_count(&all);
+}
+
+/* The losses of routers, and what finds no slot: each is a mean over the ops of its kind. */
+static void prepare_router(struct exec *x, const struct instr *ins, enum metric metric,
+                           int64_t unit, struct device_args *a) {
+    const struct model *m = x->g->plan->model;
+    double each = share(x, ins, unit);
+    a->weight = each / metric_ops(m, metric);
+    a->scale = (float)(m->ops[ins->op].attr[ATTR_coefficient] * each);
+}
+
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
@@ -131,6 +148,22 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         prepare_loss(x, ins->op, a);
         break;
     }
+    case I_dispatch:
+    case I_dispatch_dx:
+    case I_combine:
+    case I_combine_bwd:
+        a->first = exec_box(x, &m->tensors[ins->tensor].shape, ins->place).first[0];
+        break;
+    case I_balance:
+    case I_balance_dx:
+        prepare_router(x, ins, METRIC_balance,
+                       ins->n.balance.tokens * ins->n.balance.experts, a);
+        break;
+    case I_router_z:
+    case I_router_z_dx:
+        prepare_router(x, ins, METRIC_router_z, ins->n.router_z.experts, a);
+        break;
+    case I_dropped: prepare_router(x, ins, METRIC_dropped, 1, a); break;
     case I_dropout: prepare_dropout(x, ins, a); break;
     case I_copy:
         a->copy = (struct device_copy){ins->copy.rank, ins->copy.size, ins->copy.src,

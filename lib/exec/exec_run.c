@@ -90,9 +90,11 @@ static int run_norm(struct exec *x, struct err *err) {
     if (device_download(x->streams[STREAM_compute], &mine, x->scalars, sizeof mine, err) <
         0)
         return -1;
-    double sums[2] = {mine.norm_squared, mine.loss_sum};
-    if (comm_sum_double(comm_world(x->comm), sums, 2, err) < 0)
+    double sums[2 + METRIC_COUNT] = {mine.norm_squared, mine.loss_sum};
+    memcpy(sums + 2, mine.metrics, sizeof mine.metrics);
+    if (comm_sum_double(comm_world(x->comm), sums, 2 + METRIC_COUNT, err) < 0)
         return -1;
+    memcpy(x->now.metrics, sums + 2, sizeof mine.metrics);
     x->now.norm_squared = sums[0];
     x->now.loss_sum = sums[1];
     x->skipping = !isfinite(sums[0]) || !isfinite(sums[1]);

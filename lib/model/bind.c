@@ -170,9 +170,23 @@ static void fill_maps(const struct slot *slots, int n, const struct op_space *sp
     }
 }
 
+/* No dim is larger than one that the kind says it is at most as large as. */
+static int check_sizes(const struct binding *b, const struct kind *k, struct err *err) {
+    for (int c = 0; c < N_LETTERS; c++) {
+        if (!k->at_most[c])
+            continue;
+        const struct model_dim *small = &b->dims[b->dim[c][0]],
+                               *large = &b->dims[b->dim[(int)k->at_most[c]][0]];
+        if (small->size > large->size)
+            return err_input(err, "%.64s (%lld) is larger than %.64s (%lld)", small->name,
+                             (long long)small->size, large->name, (long long)large->size);
+    }
+    return 0;
+}
+
 static int bind_patterns(struct binding *b, const struct slot *slots, int n,
                          struct model_op *op, struct err *err) {
-    if (match_all(b, slots, n, err) < 0 ||
+    if (match_all(b, slots, n, err) < 0 || check_sizes(b, kind_of(op->kind), err) < 0 ||
         fill_space(b, kind_of(op->kind), slots, n, &op->space, err) < 0)
         return -1;
     fill_maps(slots, n, &op->space);

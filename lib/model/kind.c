@@ -74,7 +74,8 @@ static int parse_slots(const char *p, struct kind_slot *slots) {
     return n;
 }
 
-/* A letter that the result lacks is summed over; the list says otherwise for some. */
+/* A letter that the result lacks is summed over; the list says otherwise for some, and what is not
+ * larger than what. */
 static void parse_roles(const char *p, struct kind *k) {
     for (int c = 0; c < 128; c++)
         k->role[c] = ROLE_contracted;
@@ -85,6 +86,8 @@ static void parse_roles(const char *p, struct kind *k) {
         int letter = *p;
         p = skip(p + 1);
         size_t n = strcspn(p, " ");
+        if (!strncmp(p, "<=", 2))
+            k->at_most[letter] = p[2];
         for (int r = 0; r <= ROLE_whole; r++)
             if (strlen(role_name((enum role)r)) == n &&
                 !strncmp(role_name((enum role)r), p, n))

@@ -12,6 +12,7 @@
  *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
  *     "+bias[h]"         added once, after the sum over what is contracted
  *     "qkv[b s 3 h k]"   a dim that must have this size, and cannot be split
+ *     "k<=e"             among the roles: a dim is at most as large as another
  *
  * A dim that stands in no result is summed over (contracted), any other is parallel; `roles`
  * lists the exceptions. To add a kind: a line here, its lowering in program/lower_*.c, and the
@@ -40,7 +41,10 @@ const char *role_name(enum role role);
     X(causal, ATTR_BOOL, 0, 2)        /* attention: position i sees 0..i */                \
     X(eps, ATTR_REAL, 0, 1)           /* norms: added to the variance */                   \
     X(rate, ATTR_REAL, 0, 1)          /* dropout: the probability of a zero */             \
-    X(ignore, ATTR_INT, -1, 1L << 31) /* cross-entropy: a target that does not count */
+    X(ignore, ATTR_INT, -1, 1L << 31) /* cross-entropy: a target that does not count */    \
+    X(group, ATTR_INT, 1, 0x1p40)     /* routing: samples that share the capacity */       \
+    X(normalize, ATTR_INT, 0, 2)      /* routing: a token's gates have the sum 1 */        \
+    X(coefficient, ATTR_REAL, 0, 1e9) /* losses of routers: what multiplies them */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -60,6 +64,8 @@ enum kind_flag {
     KIND_CHEAP = 2, /* takes little to recompute in the backward pass */
     KIND_FREE = 4,  /* its result is its operand's bytes under other dims */
     KIND_BLEND = 8, /* bound by its dims' names alone (einsum), not by patterns */
+    KIND_SIDE = 16, /* such a scalar beside the loss: a metric of its own */
+    KIND_LOSSES = KIND_LOSS | KIND_SIDE,
 };
 
 /* id, name, operands, parameters, result, exceptional roles, attributes with defaults, flags */
@@ -80,6 +86,16 @@ enum kind_flag {
     X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(add, "add", "x[B..] z[B..]", "", "y[B..]", "", "", 0)                                \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
+    X(route, "route", "logits[B.. t e]", "", "gates[B.. t k] slots:int[B.. t k]",          \
+      "t whole e whole k whole k<=e", "group=1 normalize=0", 0)                            \
+    X(dispatch, "dispatch", "x[B.. t h] slots:int[B.. t k]", "", "y[e B.. c h]",           \
+      "t whole k whole c whole", "", 0)                                                    \
+    X(combine, "combine", "x[e B.. c h] gates[B.. t k] slots:int[B.. t k]", "",            \
+      "y[B.. t h]", "t whole k whole c whole", "", 0)                                      \
+    X(balance, "balance", "logits[B.. t e]", "", "y[]", "t whole e whole",                 \
+      "group=1 coefficient=0.01", KIND_SIDE)                                               \
+    X(router_z, "router-z", "logits[B.. e]", "", "y[]", "e whole", "coefficient=0.001",    \
+      KIND_SIDE)                                                                           \
     X(reshape, "reshape", "x[X..]", "", "y[Y..]", "", "", KIND_FREE)                       \
     X(cross_entropy, "cross-entropy", "x[B.. c] targets:int[B..]", "", "y[]", "c coupled", \
       "ignore=-1", KIND_LOSS)
@@ -114,6 +130,7 @@ struct kind {
     int n_in, n_param, n_out;
     struct kind_slot in[KIND_MAX_SLOTS], param[KIND_MAX_SLOTS], out[KIND_MAX_SLOTS];
     enum role role[128]; /* by the letter of a pattern */
+    char at_most[128];   /* the letter whose dim is not smaller, or 0 */
     double attr[ATTR_COUNT];
     bool has_attr[ATTR_COUNT];
     unsigned flags;

@@ -53,6 +53,10 @@ int op_targets(const struct model_op *op) {
     return op_is(op, KIND_LOSS) && op->n_in == 2 ? op->in[1] : -1;
 }
 
+bool model_has_gradient(const struct model *m, int tensor) {
+    return m->tensors[tensor].producer >= 0 && !m->tensors[tensor].integer;
+}
+
 int model_loss_index(const struct model *m, int op) {
     int losses = 0;
     for (int i = 0; i < op; i++)

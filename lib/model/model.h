@@ -161,6 +161,8 @@ int64_t extents_count(const struct extents *x); /* elements */
 /* Index of a dim in an op's space, by either name, or -1. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
+/* Is a gradient of the tensor wanted? Not of data, and whole numbers have none. */
+bool model_has_gradient(const struct model *m, int tensor);
 /* The tensor of the targets that this op is the mean loss of, or -1 where it is none of targets. */
 int op_targets(const struct model_op *op);
 /* How many losses of targets there are, and the index of one among them, in the order of the ops. */

@@ -1,7 +1,6 @@
 /* Reading weft-model(5): the list of ops is expanded block by block, and every op checked and
  * bound to its kind. A tensor name stands for the latest tensor of that name, so a repeated
  * block chains by itself ("in": ["x"] ... "out": "x"). */
-#include "model/bind.h"
 #include "model/read.h"
 
 #include <math.h>
@@ -316,7 +315,8 @@ static int read_op(struct reader *r, const json_t *v, struct err *err) {
     if (read_name(r, v, &op, err) < 0 || check_op_keys(v, kind_of(op.kind), err) < 0 ||
         read_attrs(r, v, &op, err) < 0 || read_operands(r, v, &op, &shapes, err) < 0 ||
         read_results(r, v, &op, results, &shapes, err) < 0 ||
-        read_params(r, v, &op, err) < 0 || bind(r, &op, &shapes, err) < 0)
+        read_params(r, v, &op, err) < 0 || bind(r, &op, &shapes, err) < 0 ||
+        read_routing(r, &op, &shapes, err) < 0)
         return -1;
     /* A dropout that drops nothing is no op: its result is its operand under another name. */
     if (op.kind == OP_dropout && op.attr[ATTR_rate] == 0) {
@@ -460,7 +460,8 @@ static int read_ops(struct reader *r, const json_t *list, int depth, struct err 
 
 /* ---- the document ---------------------------------------------------------------------------- */
 
-/* Every result is used, but that of a loss, which no op reads; there is a loss. */
+/* Every result is used, but that of a loss, which no op reads, and whole numbers, which have no
+ * gradient; there is a loss of the data. */
 static int check_graph(const struct model *m, struct err *err) {
     char *used = mem_array((size_t)m->n_tensors, 1);
     int losses = 0, rc = 0;
@@ -469,10 +470,10 @@ static int check_graph(const struct model *m, struct err *err) {
             used[m->ops[i].in[k]] = 1;
     for (int i = 0; i < m->n_ops && rc == 0; i++) {
         const struct model_op *op = &m->ops[i];
-        bool loss = op_is(op, KIND_LOSS), read = false;
+        bool loss = op_is(op, KIND_LOSSES), read = true;
         for (int k = 0; k < op->n_out; k++)
-            read |= used[op->out[k]];
-        losses += loss;
+            read &= used[op->out[k]] || m->tensors[op->out[k]].integer;
+        losses += op_is(op, KIND_LOSS);
         if (loss && read)
             rc = err_input(err, "ops: \"%s\" is a loss, and no op may read it", op->name);
         else if (!loss && !read)

@@ -5,7 +5,7 @@
 #ifndef WEFT_MODEL_READ_H
 #define WEFT_MODEL_READ_H
 
-#include "model/model.h"
+#include "model/bind.h"
 
 /* The names that one block instance binds. */
 struct scope {
@@ -54,6 +54,12 @@ int read_data(struct reader *r, const json_t *v, struct err *err);
 int read_source(const json_t *v, struct model_tensor *t, struct err *err);
 /* Has the input the dims behind batch that its source gives? */
 int check_input_dims(const struct model_tensor *t, struct err *err);
+
+/* ---- model_routing.c ---------------------------------------------------------------------- */
+
+/* Checks an op that routes or moves tokens to experts; the others pass. */
+int read_routing(const struct reader *r, struct model_op *op,
+                 const struct slot_shapes *shapes, struct err *err);
 
 /* ---- model_hash.c --------------------------------------------------------------------------- */
 

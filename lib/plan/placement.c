@@ -116,7 +116,31 @@ static int check_tensor(const struct model *m, const struct model_op *op,
     return 0;
 }
 
-/* No whole dim may be split, and every tensor of the op must be divisible. */
+/* Sample groups stay together, but for ops that couple the batch: what a device has of it is a number
+ * of them. */
+static int check_groups(const struct model *m, const struct model_op *op,
+                        const struct mesh *mesh, const struct layout *l, int64_t batch,
+                        struct err *err) {
+    int64_t group = (int64_t)op->attr[ATTR_group];
+    int k = op_space_find(&op->space, m->batch);
+    if (group > 1 && batch % group)
+        return err_input(err,
+                         "layout: a micro-batch (%lld) cuts a sample group (%lld) of %s",
+                         (long long)batch, (long long)group, op->name);
+    for (int a = 0; a < mesh->n_axes && group > 1; a++) {
+        if (l->dim[a] != k || op->space.role[k] == ROLE_coupled)
+            continue;
+        if (batch / mesh->size[a] % group)
+            return err_input(
+                err,
+                "layout: axis %s (%d) cuts a sample group (%lld) of batch (%lld) of %s",
+                mesh->name[a], mesh->size[a], (long long)group, (long long)batch, op->name);
+        batch /= mesh->size[a];
+    }
+    return 0;
+}
+
+/* No whole dim may be split, every tensor of the op must be divisible, and no sample group cut. */
 int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
                  const struct layout *l, int64_t batch, struct err *err) {
     for (int a = 0; a < mesh->n_axes; a++) {
@@ -138,7 +162,7 @@ int layout_check(const struct model *m, const struct model_op *op, const struct 
         if (check_tensor(m, op, mesh, l, &m->tensors[op->out[i]].shape, &op->out_map[i],
                          batch, err) < 0)
             return -1;
-    return 0;
+    return check_groups(m, op, mesh, l, batch, err);
 }
 
 /* ---- placements made from others --------------------------------------------------- */

@@ -110,7 +110,7 @@ static int read_recompute(const struct plan *p, struct stage *st, const json_t *
     for (int i = 0; i < st->n_ops; i++) {
         if (all)
             st->recompute[i] = inside_block(m, st->ops[i]);
-        if (op_is(&m->ops[st->ops[i]], KIND_LOSS))
+        if (op_is(&m->ops[st->ops[i]], KIND_LOSSES))
             st->recompute[i] = false; /* the loss is counted once */
     }
     return 0;

@@ -189,6 +189,26 @@ int64_t program_loss_terms(const struct program *g, int op) {
     return extents_count(&x);
 }
 
+static const struct {
+    const char *name;
+    enum kind_id kind;
+} metrics[] = {
+#define X(id, kind) {#id, kind},
+    METRICS(X)
+#undef X
+};
+
+const char *metric_name(enum metric i) {
+    return metrics[i].name;
+}
+
+int metric_ops(const struct model *m, enum metric i) {
+    int n = 0;
+    for (int k = 0; k < m->n_ops; k++)
+        n += m->ops[k].kind == metrics[i].kind;
+    return n;
+}
+
 /* ---- one rank ---------------------------------------------------------------------------- */
 
 int program_stage_of_rank(const struct program *g, int rank) {

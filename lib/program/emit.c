@@ -23,6 +23,14 @@ struct extents emit_extents(const struct emit *e, const struct shape *s) {
     return model_extents(e->m, s, e->plan->micro_batch);
 }
 
+int emit_value(struct emit *e, int tensor, struct placement p) {
+    const struct model_tensor *t = &e->m->tensors[tensor];
+    int buffer = emit_buffer(e, emit_elements(e, &t->shape, p), MEM_temporaries);
+    if (t->integer)
+        e->buffers.p[buffer].dtype = DTYPE_i32;
+    return buffer;
+}
+
 int64_t emit_elements(const struct emit *e, const struct shape *s, struct placement p) {
     struct extents x = emit_extents(e, s);
     return placement_elements(e->mesh, &x, p);
@@ -190,10 +198,14 @@ int emit_convert(struct emit *e, const struct shape *s, int buffer, struct place
                  struct placement to, int dest) {
     struct convert_step steps[CONVERT_MAX_STEPS];
     struct extents sizes = emit_extents(e, s);
+    enum dtype dtype = e->buffers.p[buffer].dtype;
+    int64_t first = e->buffers.n; /* of those that this makes */
     int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
     if (n == 0 && dest >= 0)
         return emit_copy(e, buffer, dest, emit_elements(e, s, from));
     for (int i = 0; i < n; i++)
         buffer = emit_step(e, &sizes, &steps[i], buffer, i == n - 1 ? dest : -1);
+    for (int64_t i = first; i < e->buffers.n; i++)
+        e->buffers.p[i].dtype = dtype;
     return buffer;
 }

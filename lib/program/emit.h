@@ -58,6 +58,8 @@ struct emit {
 /* ---- emit.c -------------------------------------------------------------------------- */
 
 int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem);
+/* For a tensor under a placement: temporary, of the tensor's dtype. */
+int emit_value(struct emit *e, int tensor, struct placement p);
 /* The pointer holds until the next instruction is emitted. */
 struct instr *emit_instr(struct emit *e, enum opcode code);
 struct extents emit_extents(const struct emit *e, const struct shape *s);

@@ -22,6 +22,8 @@ static void fill_infos(void) {
 #define IN(label, elems, bits) info->in[info->n_in++] = (struct operand_info){#label, bits};
 #define IDS(label, elems, below)                                                           \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
+#define SLOTS(label, elems, below)                                                         \
+    info->in[info->n_in++] = (struct operand_info){#label, OPERAND_SLOTS};
 #define OUT(label, elems, bits)                                                            \
     info->out[info->n_out++] = (struct operand_info){#label, bits};
 #include "program/instr.def"
@@ -107,6 +109,7 @@ static void finish(struct instr_work *w, const unsigned *out_flags, double touch
 #define IDS(name, elems, bound)                                                            \
     w->below[in_] = (bound);                                                               \
     w->in[in_++] = (elems);
+#define SLOTS(name, elems, bound) IDS(name, elems, bound)
 #define OUT(name, elems, bits)                                                             \
     flags_[out_] = (bits);                                                                 \
     w->out[out_++] = (elems);

@@ -24,7 +24,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 5, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 7, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
@@ -155,7 +155,13 @@ static inline int instr_buffers(const struct instr *i, int out[INSTR_MAX_BUFFERS
 /* ---- what is known of an opcode ----------------------------------------------------------- */
 
 enum key_kind { KEY_FREE, KEY_SHAPE, KEY_CURVE, KEY_COMM, KEY_P2P };
-enum operand_flag { OPERAND_OVER = 1, OPERAND_ADD = 2, OPERAND_OLD = 4, OPERAND_IDS = 8 };
+enum operand_flag {
+    OPERAND_OVER = 1,
+    OPERAND_ADD = 2,
+    OPERAND_OLD = 4,
+    OPERAND_IDS = 8,
+    OPERAND_SLOTS = 16
+};
 
 struct operand_info {
     const char *name;
@@ -177,7 +183,7 @@ bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh
 /* What an instruction of this shape reads, writes and computes. */
 struct instr_work {
     int64_t in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1]; /* elements; 0 = absent */
-    int64_t below[INSTR_MAX_IN + 1];                      /* of IDS operands */
+    int64_t below[INSTR_MAX_IN + 1];                      /* of IDS and SLOTS operands */
     double flops;
     double touched; /* elements that cross memory */
 };

@@ -125,9 +125,8 @@ int lower_grad(struct emit *e, int op, int slot) {
 
 int lower_result(struct emit *e, int op, int k) {
     const struct model_op *o = op_of(e, op);
-    const struct shape *s = &e->m->tensors[o->out[k]].shape;
     struct placement p = result_place(e, op, k);
-    int buffer = emit_buffer(e, emit_elements(e, s, p), MEM_temporaries);
+    int buffer = emit_value(e, o->out[k], p);
     avail_add(e, e->seg == SEG_FORWARD ? e->forward : e->backward, o->out[k], p, buffer);
     return buffer;
 }
@@ -148,14 +147,13 @@ static struct placement produced_place(const struct emit *e, int op, int k) {
 }
 
 bool lower_wants_gradient(const struct emit *e, int op, int k) {
-    return e->m->tensors[op_of(e, op)->in[k]].producer >= 0;
+    return model_has_gradient(e->m, op_of(e, op)->in[k]);
 }
 
 int lower_gradient(struct emit *e, int op, int k) {
     int tensor = op_of(e, op)->in[k];
     struct placement p = produced_place(e, op, k);
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->tensors[tensor].shape, p), MEM_temporaries);
+    int buffer = emit_value(e, tensor, p);
     if (lower_wants_gradient(e, op, k))
         gradient_add(e, tensor, p, buffer);
     return buffer;

@@ -40,7 +40,7 @@ void pass_forward(struct emit *e) {
         int op = e->op = e->st->ops[i];
         const struct model_op *o = &e->m->ops[op];
         lower_forward(e, op);
-        for (int k = 0; k < o->n_out && !op_is(o, KIND_LOSS); k++)
+        for (int k = 0; k < o->n_out && !op_is(o, KIND_LOSSES); k++)
             send_result(e, o->out[k]);
     }
 }
@@ -61,11 +61,12 @@ static void send_gradient(struct emit *e, int tensor) {
 static void send_finished_gradients(struct emit *e, int op) {
     const struct model_op *o = &e->m->ops[op];
     for (int k = 0; k < o->n_in; k++) {
-        int t = o->in[k], producer = e->m->tensors[t].producer;
+        int t = o->in[k];
         bool again = false;
         for (int j = 0; j < k; j++)
             again |= o->in[j] == t;
-        if (producer >= 0 && e->plan->stage_of[producer] != e->stage &&
+        if (model_has_gradient(e->m, t) &&
+            e->plan->stage_of[e->m->tensors[t].producer] != e->stage &&
             e->first_use[t] == op && !again)
             send_gradient(e, t);
     }
@@ -79,7 +80,7 @@ void pass_backward(struct emit *e) {
         const struct model_op *o = &e->m->ops[op];
         for (int k = 0; k < o->n_out; k++) {
             dy[k] = -1;
-            if (op_is(o, KIND_LOSS))
+            if (op_is(o, KIND_LOSSES) || !model_has_gradient(e->m, o->out[k]))
                 continue;
             gradient_receive(e, o->out[k]);
             dy[k] = gradient_combine(e, o->out[k], gradient_place(e, op, k));

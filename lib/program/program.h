@@ -140,11 +140,28 @@ struct program {
 struct program *program_compile(const struct plan *plan, struct err *err);
 void program_destroy(struct program *g);
 
+/* What a step is asked for beside its loss: a mean over all ops of a kind, and over all that each
+ * of them counts. */
+#define METRICS(X)                                                                         \
+    X(balance, OP_balance)   /* experts x sum of load x probability: 1 = all alike */      \
+    X(router_z, OP_router_z) /* square of a router's log-sum-exp */                        \
+    X(dropped, OP_dispatch)  /* choices of experts that found no slot */
+enum metric {
+#define X(id, kind) METRIC_##id,
+    METRICS(X)
+#undef X
+        METRIC_COUNT
+};
+const char *metric_name(enum metric i);
+/* Ops of its kind: the model has it if there are any. */
+int metric_ops(const struct model *m, enum metric i);
+
 /* What changes from step to step or from micro-batch to micro-batch, in a block of the arena: so
  * that instructions are the same each time that they run, and can be recorded and replayed. */
 struct scalars {
     double loss_sum,
         norm_squared; /* of this rank: losses (means) and sum_squares add to them */
+    double metrics[METRIC_COUNT]; /* of this rank, added to likewise */
     float lr, grad_scale;
     int64_t step;         /* of the training, from 0 */
     int64_t updates;      /* of the parameters, with this step's */

@@ -12,8 +12,8 @@ struct list {
     ARR(struct transfer) all;
 };
 
-/* Both directions of what stage `to` needs from stage `from`, once. */
-static void add_pair(struct list *l, struct transfer t) {
+/* Both directions of what stage `to` needs from stage `from`, once; whole numbers go one way. */
+static void add_pair(const struct model *m, struct list *l, struct transfer t) {
     for (int64_t i = 0; i < l->all.n; i++) {
         const struct transfer *o = &l->all.p[i];
         if (o->tensor == t.tensor && o->param == t.param && o->from == t.from &&
@@ -25,7 +25,8 @@ static void add_pair(struct list *l, struct transfer t) {
     back.from = t.to;
     back.to = t.from;
     arr_push(&l->all, t);
-    arr_push(&l->all, back);
+    if (t.tensor < 0 || model_has_gradient(m, t.tensor))
+        arr_push(&l->all, back);
 }
 
 /* What an op takes from other stages: tensors, with their gradients back, and parameters. */
@@ -45,14 +46,14 @@ static void list_op(const struct plan *plan, int op, struct list *l) {
         t.reader = op;
         t.operand = k;
         if (t.from != s)
-            add_pair(l, t);
+            add_pair(m, l, t);
     }
     t.tensor = -1;
     for (int k = 0; k < o->n_param; k++) {
         t.param = o->param[k];
         t.from = t.param < 0 ? s : plan->stage_of[m->params[t.param].first_op];
         if (t.from != s)
-            add_pair(l, t);
+            add_pair(m, l, t);
     }
 }
 

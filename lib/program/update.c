@@ -196,7 +196,8 @@ void pass_update(struct emit *e) {
         e->param = -1;
         if (step == COUNT) {
             struct instr *norm = emit_instr(e, I_norm);
-            norm->n.norm.elems = 4; /* two doubles: squared norm and loss */
+            /* Doubles: squared norm, loss and metrics. */
+            norm->n.norm.elems = 2 * (2 + METRIC_COUNT);
             norm->axes = (1u << e->mesh->n_axes) - 1;
         }
     }

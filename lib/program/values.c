@@ -74,15 +74,13 @@ static struct placement arrival_place(const struct emit *e, const struct transfe
  * transfer. */
 static void receive(struct emit *e, int transfer) {
     struct transfer *t = &e->transfers[transfer];
-    const struct shape *s = &e->m->tensors[t->tensor].shape;
     struct placement place = arrival_place(e, t);
-    int64_t elems = emit_elements(e, s, place);
-    int buffer = emit_buffer(e, elems, MEM_temporaries);
+    int buffer = emit_value(e, t->tensor, place);
     struct instr *i = emit_instr(e, I_recv);
     i->tensor = t->tensor;
     i->out.recv.y = buffer;
     i->place = place;
-    i->n.recv.elems = elems;
+    i->n.recv.elems = e->buffers.p[buffer].elems;
     i->transfer = transfer;
     t->to_place = place;
     if (t->gradient)
@@ -181,15 +179,12 @@ static int cheapest(const struct emit *e, int tensor, int head, struct placement
 
 /* Reads this rank's box of the data. */
 static void read_data(struct emit *e, int tensor, struct placement want, int *list) {
-    int64_t elems = emit_elements(e, &e->m->tensors[tensor].shape, want);
-    int buffer = emit_buffer(e, elems, MEM_temporaries);
-    if (e->m->tensors[tensor].integer)
-        e->buffers.p[buffer].dtype = DTYPE_i32;
+    int buffer = emit_value(e, tensor, want);
     struct instr *i = emit_instr(e, I_input);
     i->tensor = tensor;
     i->out.input.y = buffer;
     i->place = want;
-    i->n.input.elems = elems;
+    i->n.input.elems = e->buffers.p[buffer].elems;
     avail_add(e, list, tensor, want, buffer);
 }
 

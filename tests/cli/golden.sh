@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 tool=$(cd "${WEFT_BIN:?}" && pwd)/weft-run
 
 explain() { # explain PLAN: paths in a plan are from the root of the tree
-    (cd "$root" && "$tool" --explain "$1")
+    (cd "$root" && "$tool" --threads 1 --explain "$1")
 }
 
 if [ "${1:-}" = update ]; then

@@ -25,6 +25,10 @@ static int64_t number(const char *name, int shape) {
         {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
         {"seq", {5, 32, 17, 1}},        {"outer", {2, 1, 3, 1}},
         {"dim", {4, 16, 8, 1}},         {"causal", {0, 1, 1, 0}},
+        {"groups", {2, 1, 3, 1}},       {"tokens", {5, 32, 17, 1}},
+        {"experts", {3, 8, 5, 1}},      {"choices", {2, 2, 1, 1}},
+        {"capacity", {3, 16, 5, 1}},    {"normalize", {0, 1, 1, 0}},
+        {"limit", {3, 20, 16, 1}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -66,10 +70,11 @@ struct trial {
 static void fill_operand(struct trial *t, int k, float *x) {
     for (int64_t i = 0; i < t->work.in[k]; i++) {
         x[i] = 0.5f + fabsf(rng_normal(7, (uint64_t)k, (uint64_t)i));
-        if (t->info->in[k].flags & OPERAND_IDS) {
-            int32_t id =
-                (int32_t)(rng_bits(3, 0, (uint64_t)i) % (uint64_t)t->work.below[k]);
-            memcpy(&x[i], &id, sizeof id);
+        bool ids = t->info->in[k].flags & OPERAND_IDS;
+        if (ids || t->info->in[k].flags & OPERAND_SLOTS) {
+            uint64_t id = ids ? rng_bits(3, 0, (uint64_t)i) : (uint64_t)i;
+            memcpy(&x[i], &(int32_t){(int32_t)(id % (uint64_t)t->work.below[k])},
+                   sizeof *x);
         }
     }
 }
@@ -93,6 +98,7 @@ static void begin(struct trial *t, enum opcode code, int shape) {
                                    .matrices = &t->matrices,
                                    .counts = true,
                                    .per_target = &t->per_target,
+                                   .weight = 1,
                                    .ignore = -1,
                                    .eps = 1e-5f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
@@ -131,7 +137,10 @@ static double run(struct trial *t, int over) {
     }
     if (device_launch(stream, t->code, &t->n, &src, &dst, &t->args, NULL) < 0)
         return NAN;
-    return t->now.loss_sum + t->now.norm_squared;
+    double sum = t->now.loss_sum + t->now.norm_squared;
+    for (int k = 0; k < METRIC_COUNT; k++)
+        sum += t->now.metrics[k];
+    return sum;
 }
 
 static bool finite_results(const struct trial *t) {
@@ -176,10 +185,11 @@ static void test_shape(enum opcode code, int shape) {
 
 static bool adds(enum opcode code) {
     return code == I_cross_entropy || code == I_cross_entropy_finish ||
-           code == I_sum_squares;
+           code == I_sum_squares || code == I_balance || code == I_router_z ||
+           code == I_dropped;
 }
 
-/* Losses and norms go to the scalars: on top of what is there, weighted, where they count. */
+/* Losses, norms and metrics go to the scalars: on top of what is there, weighted, where they count. */
 static void test_sums(enum opcode code) {
     struct trial t;
     double sum[3];
@@ -187,7 +197,7 @@ static void test_sums(enum opcode code) {
         begin(&t, code, 2);
         t.now.loss_sum = k == 1 ? 1000 : 0;
         t.args.counts = k < 2;
-        t.per_target = k == 1 ? 0.5 : 1;
+        t.per_target = t.args.weight = k == 1 ? 0.5 : 1;
         sum[k] = run(&t, -1);
         end(&t);
     }

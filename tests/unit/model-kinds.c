@@ -114,6 +114,70 @@ static void test_spaces(void) {
              "batch/contracted seq/contracted hidden/coupled");
 }
 
+static void test_routing(void) {
+#define ROUTE(k, more)                                                                     \
+    "'kind': 'route', 'in': ['x'], 'out': ['g', 's'],"                                     \
+    " 'dims': [['batch', 'seq', '" k "'], ['batch', 'seq', '" k "']]" more
+    space_is(ROUTE("kv", ""),
+             "{'name': 'more', 'kind': 'einsum', 'in': ['x'], 'out': 'h', 'dims':"
+             " ['batch', 'seq', 'wide'], 'weight': {'dims': ['hidden', 'wide']}},"
+             "{'name': 'up', 'kind': 'dispatch', 'in': ['h', 's'], 'out': 'h',"
+             " 'dims': ['hidden', 'batch', 'heads', 'wide']},"
+             "{'name': 'back', 'kind': 'combine', 'in': ['h', 'g', 's'], 'out': 'h',"
+             " 'dims': ['batch', 'seq', 'wide']}, " HEAD("h", "'wide'"),
+             "batch seq/whole hidden/whole kv/whole");
+    space_is("'kind': 'balance', 'in': ['x'], 'out': 'b', 'dims': []", ON_HIDDEN,
+             "batch/contracted seq/whole hidden/whole");
+    space_is("'kind': 'router-z', 'in': ['x'], 'out': 'b', 'dims': []", ON_HIDDEN,
+             "batch/contracted seq/contracted hidden/whole");
+    refuses(ROUTE("vocab", ""), "vocab (8) is larger than hidden (6)");
+    refuses(ROUTE("kv", ", 'group': 0"),
+            "group: expected at least 1 and less than 1.099511628e+12, got 0");
+    refuses(ROUTE("kv", ", 'group': 'seq*2000000000'"),
+            "group: 32000000000 tokens for 6 experts are too many");
+    refuses("'kind': 'route', 'in': ['x'], 'out': 'g', 'dims': ['batch', 'seq', 'kv']",
+            "out: route gives 2 results: expected a list of their names, and one of their "
+            "dims");
+    refuses("'kind': 'dispatch', 'in': ['x', 'next'], 'out': 'h',"
+            " 'dims': ['hidden', 'batch', 'kv', 'other']",
+            "slots: expected the dims [batch, seq, *], got [batch, seq]");
+#undef ROUTE
+}
+
+/* Messages about what stands in several ops. */
+static void test_routed(void) {
+    static const struct {
+        const char *op, *want;
+    } cases[] = {
+        {"{'name': 'up', 'kind': 'dispatch', 'in': ['x', 's'], 'out': 'h',"
+         " 'dims': ['other', 'batch', 'rows', 'hidden']}",
+         "ops[2] (up): in[1]: the slots are of the dim hidden, not of other"},
+        {"{'name': 'more', 'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims':"
+         " ['batch', 'seq', 'heads', 'kv']}, {'name': 'even', 'kind': 'balance',"
+         " 'in': ['y'], 'out': 'b', 'dims': [], 'group': 2}",
+         "ops[3] (even): group: several samples (2) make one of the dims [batch, tokens, "
+         "experts] only"},
+        {"{'name': 'sum', 'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims':"
+         " ['batch', 'seq']}, {'name': 'even', 'kind': 'balance', 'in': ['y'],"
+         " 'out': 'b', 'dims': []}",
+         "ops[3] (even): in[0]: expected dims that begin with batch, tokens and experts "
+         "behind it"},
+        {ON_HIDDEN "}", "ops: the result of \"probe\" is not used"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "'kind': 'route', 'in': ['x'], 'out': ['g', 's'], 'dims':"
+                 " [['batch', 'seq', 'kv'], ['batch', 'seq', 'kv']]}, %.*s",
+                 (int)strlen(cases[i].op) - 1, cases[i].op);
+        struct model *m = bound(text, &err);
+        ok(!m && !strcmp(err.msg, cases[i].want), "refuses: %s",
+           m ? "it is accepted" : err.msg);
+        model_destroy(m);
+    }
+}
+
 static void test_patterns(void) {
     refuses(
         "'kind': 'embedding', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
@@ -298,6 +362,8 @@ static void test_table(void) {
 int main(void) {
     test_table();
     test_spaces();
+    test_routing();
+    test_routed();
     test_patterns();
     test_products();
     test_reshapes();

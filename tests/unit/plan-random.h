@@ -206,7 +206,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
                                  NULL) == 0;
         st->layouts[i] = copy ? st->layouts[j] : random_layout(r, p, &st->mesh, op);
         st->recompute[i] =
-            !op_is(op, KIND_LOSS) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
+            !op_is(op, KIND_LOSSES) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
     }
     st->zero = (int)rng_below(r, 2);
     st->regather = rng_below(r, 3) == 0;

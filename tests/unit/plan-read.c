@@ -173,10 +173,42 @@ static void test_refused(void) {
             "stages[0].layout: axis a (3) does not divide batch (8) of split");
 }
 
+/* A layout or a micro-batch that would cut a sample group. */
+static void test_groups(void) {
+    static const struct {
+        const char *plan, *want;
+    } cases[] = {
+        {"\"batch\": 6, \"micro_batch\": 3, \"stages\": [{}]",
+         "stages[0].layout: a micro-batch (3) cuts a sample group (2) of layer.0.even"},
+        {"\"batch\": 6, \"stages\": [{\"mesh\": \"a:2\", \"layout\": {\"a\": \"batch\"}}]",
+         "stages[0].layout: axis a (2) cuts a sample group (2) of batch (6) of layer.0.even"},
+        {"\"batch\": 8, \"stages\": [{\"mesh\": \"a:2 b:4\", \"layout\": {\"a\": \"batch\"},"
+         " \"except\": [{\"ops\": \"layer.0.combine\", \"layout\": {\"b\": \"batch\", "
+         "\"a\": \"batch\"}}]}]",
+         "stages[0].layout: axis b (4) cuts a sample group (2) of batch (4) of "
+         "layer.0.combine"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        char text[1024];
+        int n = snprintf(text, sizeof text,
+                         "{\"format\": \"weft-plan/1\", \"model\": "
+                         "\"./tests/models/experts.json\", %s}",
+                         cases[i].plan);
+        json_t *doc = json_parse(text, (size_t)n, "plan", &err);
+        struct plan *p = doc ? plan_from_json(doc, &err) : NULL;
+        ok(!p && !strcmp(err.msg, cases[i].want), "refused: %s",
+           p ? "not at all" : err.msg);
+        plan_destroy(p);
+        json_decref(doc);
+    }
+}
+
 int main(void) {
     test_patterns();
     test_recompute_all();
     test_layouts();
     test_refused();
+    test_groups();
     return done_testing();
 }

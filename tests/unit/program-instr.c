@@ -76,7 +76,8 @@ static void test_work(void) {
                 isfinite(w.flops) && w.flops >= 0 && isfinite(w.touched) && w.touched >= 0;
             for (int k = 0; k < info->n_in; k++)
                 good &= w.in[k] >= 0 && w.below[k] >= 0 &&
-                        (w.below[k] > 0) == ((info->in[k].flags & OPERAND_IDS) != 0) &&
+                        (w.below[k] > 0) ==
+                            ((info->in[k].flags & (OPERAND_IDS | OPERAND_SLOTS)) != 0) &&
                         (!(info->in[k].flags & OPERAND_OVER) || w.in[k] == w.out[0]);
             for (int k = 0; k < info->n_out; k++)
                 good &= w.out[k] >= 0;

@@ -87,7 +87,7 @@ static void test_cuts(const char *ref, const char *set, int recompute) {
                 for (int i = 0; i < p->stages[s].n_ops; i++)
                     p->stages[s].recompute[i] =
                         (recompute == 2 || (recompute == 1 && (i + a + b) % 3 == 0)) &&
-                        !op_is(&m->ops[p->stages[s].ops[i]], KIND_LOSS);
+                        !op_is(&m->ops[p->stages[s].ops[i]], KIND_LOSSES);
             struct program *g = plan_check(p, &err) == 0 ? program_compile(p, &err) : NULL;
             if (!g) {
                 printf("# cut at %d, %d: %s\n", a, b, err.msg);

@@ -102,6 +102,12 @@ static void fill_ids(int32_t *p, int64_t n, int64_t below) {
     }
 }
 
+/* All experts are loaded alike: how long routed tokens take depends on where they go. */
+static void fill_slots(int32_t *p, int64_t n, int64_t below) {
+    for (int64_t i = 0; i < n; i++)
+        p[i] = (int32_t)(i % below);
+}
+
 /* Takes the operand's place from what is left of the old or of the other ones. */
 static void *take(bool is_old, int64_t elems, char **fresh, char **old) {
     char **at = is_old ? old : fresh, *p = *at;
@@ -130,6 +136,8 @@ static void fill_operands(const struct bench *b, char *host) {
         void *p = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
         if (b->info->in[i].flags & OPERAND_IDS)
             fill_ids(p, w->in[i], w->below[i]);
+        else if (b->info->in[i].flags & OPERAND_SLOTS)
+            fill_slots(p, w->in[i], w->below[i]);
         else
             fill_floats(p, w->in[i]);
     }
@@ -211,6 +219,8 @@ int bench_run(struct bench *b, struct err *err) {
     struct device_args args = {.scalars = &b->scalars->now,
                                .counts = true,
                                .per_target = &b->scalars->per_target,
+                               .weight = 1,
+                               .scale = 1e-3f,
                                .ignore = -1,
                                .eps = 1e-5f,
                                .rate = 0.1f,

@@ -101,6 +101,10 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
         "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
         (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (metric_ops(l->x->g->plan->model, (enum metric)i))
+            json_object_set_new(line, metric_name((enum metric)i),
+                                real_or_null(m->more[i]));
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
     print_line(l, line);
@@ -234,7 +238,8 @@ static int print_timing(struct loop *l, struct err *err) {
         total += s[i];
     if (!l->speaks)
         return 0;
-    double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw];
+    double products =
+        s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] + s[I_matmul_dw];
     for (int i = 0; i < OPCODE_COUNT; i++)
         if (s[i] > 0.0005 * total)
             fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],

@@ -1,0 +1,384 @@
+/* Routing of tokens to experts: choices, slots and gates against a plain rewriting in double,
+ * gradients by central differences; dispatch and combine against what they mean, and their gradients
+ * as adjoints: <A x, y> = <x, A' y>. Experts split over ranks give the blocks of the whole. */
+#include "device.h"
+
+#include "device/cpu.h"
+
+static struct scalars now;
+static const struct device_args args = {
+    .scalars = &now, .counts = true, .weight = 1, .scale = 1};
+
+struct test {
+    int64_t groups, tokens, experts, choices, normalize, capacity, width;
+    int64_t rows; /* tokens of all groups */
+    float *logits, *gates;
+    int32_t *slots;
+};
+
+static struct route_n route_n(const struct test *t) {
+    return (struct route_n){t->groups, t->tokens, t->experts, t->choices, t->normalize, 0};
+}
+
+/* Some logits are equal. */
+static struct test make(int64_t groups, int64_t tokens, int64_t experts, int64_t choices,
+                        int64_t normalize) {
+    struct test t = {groups, tokens, experts, choices, normalize, .rows = groups * tokens};
+    t.logits = noise(t.rows * experts, 2, 1);
+    for (int64_t i = 1; i < t.rows * experts; i += 3)
+        t.logits[i] = roundf(t.logits[i]);
+    t.gates = floats(t.rows * choices);
+    t.slots = (int32_t *)floats(t.rows * choices);
+    union instr_n n = {.route = route_n(&t)};
+    union instr_src in = {.route = {t.logits, NULL}};
+    union instr_dst out = {.route = {t.gates, t.slots, NULL}};
+    cpu_exec(I_route, &n, &in, &out, &args);
+    return t;
+}
+
+static void drop(struct test *t) {
+    free(t->logits), free(t->gates), free(t->slots);
+}
+
+/* ---- the same in double ----------------------------------------------------------------- */
+
+/* How many experts a row prefers to j: larger ones, and equal ones before it. */
+static int64_t rank_of(int64_t n, const float *x, int64_t j) {
+    int64_t rank = 0;
+    for (int64_t k = 0; k < n; k++)
+        rank += x[k] > x[j] || (x[k] == x[j] && k < j);
+    return rank;
+}
+
+static double log_sum_exp(int64_t n, const double *x) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        max = fmax(max, x[j]);
+    for (int64_t j = 0; j < n; j++)
+        sum += exp(x[j] - max);
+    return max + log(sum);
+}
+
+/* The gate of choice c for logits x, what was chosen being given. */
+static double gate_of(const struct test *t, const double *x, const int32_t *slots,
+                      int64_t c) {
+    double sum = 0;
+    for (int64_t k = 0; k < t->choices; k++)
+        sum += exp(x[slots[k] % t->experts]);
+    return t->normalize ? exp(x[slots[c] % t->experts]) / sum
+                        : exp(x[slots[c] % t->experts] - log_sum_exp(t->experts, x));
+}
+
+static double *row_of(const struct test *t, int64_t i) {
+    double *x = doubles(t->experts);
+    for (int64_t j = 0; j < t->experts; j++)
+        x[j] = t->logits[i * t->experts + j];
+    return x;
+}
+
+/* ---- route -------------------------------------------------------------------------------- */
+
+/* First choices before second ones, each in the order of the tokens. */
+static bool slots_right(const struct test *t) {
+    bool right = true;
+    for (int64_t g = 0; g < t->groups; g++) {
+        int32_t *taken = calloc((size_t)t->experts, sizeof *taken);
+        for (int64_t c = 0; c < t->choices; c++)
+            for (int64_t i = g * t->tokens; i < (g + 1) * t->tokens; i++) {
+                int64_t slot = t->slots[i * t->choices + c], expert = slot % t->experts;
+                right &= rank_of(t->experts, t->logits + i * t->experts, expert) == c &&
+                         slot / t->experts == taken[expert]++;
+            }
+        free(taken);
+    }
+    return right;
+}
+
+/* Gates, and the gradient of sum gates dgates by central differences. */
+static void check_gates(const struct test *t) {
+    int64_t n = t->rows * t->experts, k = t->choices;
+    float *dgates = noise(t->rows * k, 1, 2), *dx = floats(n);
+    double *gates = doubles(t->rows * k), *want = doubles(n);
+    union instr_n shape = {.route = route_n(t)};
+    union instr_src in = {.route_dx = {t->logits, t->slots, dgates, NULL}};
+    union instr_dst out = {.route_dx = {dx, NULL}};
+    cpu_exec(I_route_dx, &shape, &in, &out, &args);
+    for (int64_t i = 0; i < t->rows; i++) {
+        const int32_t *slots = t->slots + i * k;
+        double *x = row_of(t, i);
+        for (int64_t c = 0; c < k; c++) {
+            gates[i * k + c] = gate_of(t, x, slots, c);
+            for (int64_t j = 0; j < t->experts; j++) {
+                const double at = x[j], h = 1e-5;
+                x[j] = at + h;
+                double up = gate_of(t, x, slots, c);
+                x[j] = at - h;
+                want[i * t->experts + j] +=
+                    dgates[i * k + c] * (up - gate_of(t, x, slots, c)) / (2 * h);
+                x[j] = at;
+            }
+        }
+        free(x);
+    }
+    double e = nmse(t->rows * k, t->gates, gates);
+    double apart = 0; /* by element: where one choice has the gate 1 there is no gradient */
+    for (int64_t i = 0; i < n; i++)
+        apart = fmax(apart, fabs(dx[i] - want[i]));
+    ok(slots_right(t) && e < 1e-12 && apart < 1e-6,
+       "%d groups of %d tokens, %d of %d experts%s: slots as they must be, gates %.0e, "
+       "gradient %.0e",
+       (int)t->groups, (int)t->tokens, (int)k, (int)t->experts,
+       t->normalize ? ", normalized" : "", e, apart);
+    free(dgates), free(dx), free(gates), free(want);
+}
+
+/* ---- losses ------------------------------------------------------------------------------- */
+
+/* experts / tokens sum of load p over the tokens of group g, whose load is given. */
+static double balance_of(const struct test *t, const float *load, const double *x) {
+    double sum = 0, z = log_sum_exp(t->experts, x);
+    for (int64_t j = 0; j < t->experts; j++)
+        sum += load[j] * exp(x[j] - z);
+    return sum * (double)t->experts / (double)t->tokens;
+}
+
+static double square_of(const struct test *t, const float *load, const double *x) {
+    (void)load;
+    double z = log_sum_exp(t->experts, x);
+    return z * z;
+}
+
+/* The value is the sum of f over all rows; the gradient that of f. */
+static void check_loss(const struct test *t, const char *what, enum metric metric,
+                       const float *load, const float *dx,
+                       double (*f)(const struct test *t, const float *load,
+                                   const double *x)) {
+    double *want = doubles(t->rows * t->experts), value = 0;
+    for (int64_t i = 0; i < t->rows; i++) {
+        double *x = row_of(t, i);
+        const float *of = load + i / t->tokens * t->experts;
+        value += f(t, of, x);
+        for (int64_t j = 0; j < t->experts; j++) {
+            const double at = x[j], h = 1e-5;
+            x[j] = at + h;
+            want[i * t->experts + j] = f(t, of, x);
+            x[j] = at - h;
+            want[i * t->experts + j] -= f(t, of, x);
+            want[i * t->experts + j] /= 2 * h;
+            x[j] = at;
+        }
+        free(x);
+    }
+    double e = fabs(now.metrics[metric] / value - 1), apart = 0;
+    for (int64_t i = 0; i < t->rows * t->experts; i++)
+        apart = fmax(apart, fabs(dx[i] - want[i]));
+    ok(e < 1e-6 && apart < 1e-5, "%s of %d x %d: value %.0e gradient %.0e", what,
+       (int)t->rows, (int)t->experts, e, apart);
+    free(want);
+}
+
+static void check_losses(const struct test *t) {
+    int64_t n = t->rows * t->experts;
+    float *load = floats(t->groups * t->experts), *dx = floats(n);
+    double firsts = 0;
+    now = (struct scalars){0};
+    union instr_n shape = {.balance = {t->groups, t->tokens, t->experts, 0}};
+    union instr_src in = {.balance = {t->logits, NULL}};
+    union instr_dst out = {.balance = {load, NULL}};
+    cpu_exec(I_balance, &shape, &in, &out, &args);
+    for (int64_t i = 0; i < t->rows; i++)
+        firsts += 1 / (double)t->tokens;
+    for (int64_t j = 0; j < t->groups * t->experts; j++)
+        firsts -= load[j];
+    ok(fabs(firsts) < 1e-5, "loads are shares of the tokens");
+    in.balance_dx = (struct balance_dx_src){t->logits, load, NULL};
+    out.balance_dx = (struct balance_dx_dst){dx, NULL};
+    cpu_exec(I_balance_dx, &shape, &in, &out, &args);
+    check_loss(t, "balance", METRIC_balance, load, dx, balance_of);
+    shape.router_z = (struct router_z_n){t->rows, t->experts, 0};
+    in.router_z = (struct router_z_src){t->logits, NULL};
+    cpu_exec(I_router_z, &shape, &in, &out, &args);
+    out.router_z_dx = (struct router_z_dx_dst){dx, NULL};
+    cpu_exec(I_router_z_dx, &shape, &in, &out, &args);
+    check_loss(t, "router z", METRIC_router_z, load, dx, square_of);
+    free(load), free(dx);
+}
+
+/* ---- dispatch and combine ----------------------------------------------------------------- */
+
+/* The numbers of a rank that has some of the experts. */
+static union instr_n moving(const struct test *t, int64_t experts) {
+    return (union instr_n){.dispatch = {t->groups, t->tokens, t->choices, t->experts,
+                                        experts, t->capacity, t->width, 0}};
+}
+
+static double inner(int64_t n, const float *x, const float *y) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * y[i];
+    return sum;
+}
+
+static bool equal_products(double a, double b) {
+    return fabs(a - b) < 1e-4 * (1 + fabs(a));
+}
+
+/* The row of a choice among those of all experts, or -1. */
+static int64_t slot_row(const struct test *t, int64_t i, int64_t c) {
+    int64_t slot = t->slots[i * t->choices + c], position = slot / t->experts;
+    if (position >= t->capacity)
+        return -1;
+    return (slot % t->experts * t->groups + i / t->tokens) * t->capacity + position;
+}
+
+/* Which rows hold which tokens; every other is zero. */
+static bool rows_right(const struct test *t, const float *x, const float *y) {
+    int64_t rows = t->experts * t->groups * t->capacity, w = t->width;
+    int64_t *token = malloc((size_t)rows * sizeof *token);
+    bool right = true;
+    for (int64_t r = 0; r < rows; r++)
+        token[r] = -1;
+    for (int64_t i = 0; i < t->rows * t->choices; i++) {
+        int64_t r = slot_row(t, i / t->choices, i % t->choices);
+        if (r >= 0)
+            token[r] = i / t->choices;
+    }
+    for (int64_t i = 0; i < rows * w; i++)
+        right &= y[i] == (token[i / w] < 0 ? 0 : x[token[i / w] * w + i % w]);
+    free(token);
+    return right;
+}
+
+/* Weighted sums of the rows of a token's choices. */
+static double combine_error(const struct test *t, const float *x, const float *y) {
+    double *want = doubles(t->rows * t->width);
+    for (int64_t i = 0; i < t->rows * t->choices; i++) {
+        int64_t r = slot_row(t, i / t->choices, i % t->choices);
+        for (int64_t j = 0; r >= 0 && j < t->width; j++)
+            want[i / t->choices * t->width + j] +=
+                (double)t->gates[i] * x[r * t->width + j];
+    }
+    double e = nmse(t->rows * t->width, y, want);
+    free(want);
+    return e;
+}
+
+static void check_moving(struct test *t, int64_t capacity, int64_t width) {
+    t->capacity = capacity, t->width = width;
+    int64_t tokens = t->rows * width, k = t->rows * t->choices;
+    int64_t rows = t->experts * t->groups * capacity * width;
+    float *x = noise(tokens, 1, 3), *y = floats(rows), *dx = floats(tokens);
+    float *z = noise(rows, 1, 4), *out_z = floats(tokens), *dz = floats(rows),
+          *dg = floats(k), *dy = noise(tokens, 1, 5);
+    union instr_n n = moving(t, t->experts);
+    union instr_src in = {.dispatch = {x, t->slots, NULL}};
+    union instr_dst out = {.dispatch = {y, NULL}};
+    cpu_exec(I_dispatch, &n, &in, &out, &args);
+    bool moved = rows_right(t, x, y);
+    in.dispatch_dx = (struct dispatch_dx_src){z, t->slots, NULL};
+    out.dispatch_dx = (struct dispatch_dx_dst){dx, NULL};
+    cpu_exec(I_dispatch_dx, &n, &in, &out, &args);
+    bool adjoint = equal_products(inner(rows, y, z), inner(tokens, x, dx));
+    in.combine = (struct combine_src){z, t->gates, t->slots, NULL};
+    out.combine = (struct combine_dst){out_z, NULL};
+    cpu_exec(I_combine, &n, &in, &out, &args);
+    double e = combine_error(t, z, out_z);
+    in.combine_bwd = (struct combine_bwd_src){z, t->gates, t->slots, dy, NULL};
+    out.combine_bwd = (struct combine_bwd_dst){dz, dg, NULL};
+    cpu_exec(I_combine_bwd, &n, &in, &out, &args);
+    double product = inner(tokens, out_z, dy);
+    adjoint &= equal_products(product, inner(rows, z, dz)) &&
+               equal_products(product, inner(k, t->gates, dg));
+    ok(moved && adjoint && e < 1e-12,
+       "%d slots for each of %d experts, width %d: moved, combined to %.0e, gradients "
+       "adjoint",
+       (int)capacity, (int)t->experts, (int)width, e);
+    free(x), free(y), free(dx), free(z), free(out_z), free(dz), free(dg), free(dy);
+}
+
+/* Each rank's experts give a block of the rows, and a part of each sum. */
+static void check_split(const struct test *t, int64_t parts) {
+    int64_t experts = t->experts / parts, block = experts * t->groups * t->capacity;
+    int64_t tokens = t->rows * t->width, k = t->rows * t->choices;
+    block *= t->width;
+    float *x = noise(tokens, 1, 3), *whole = floats(block * parts), *y = floats(block);
+    float *z = noise(block * parts, 1, 4), *sum = floats(tokens), *part = floats(tokens);
+    float *dz = floats(block * parts), *dg = floats(k), *dg_sum = floats(k), *d = floats(k);
+    union instr_n all = moving(t, t->experts), n = moving(t, experts);
+    union instr_src in = {.dispatch = {x, t->slots, NULL}};
+    union instr_dst out = {.dispatch = {whole, NULL}};
+    cpu_exec(I_dispatch, &all, &in, &out, &args);
+    in.combine = (struct combine_src){z, t->gates, t->slots, NULL};
+    out.combine = (struct combine_dst){sum, NULL};
+    cpu_exec(I_combine, &all, &in, &out, &args);
+    in.combine_bwd = (struct combine_bwd_src){z, t->gates, t->slots, x, NULL};
+    out.combine_bwd = (struct combine_bwd_dst){dz, dg, NULL};
+    cpu_exec(I_combine_bwd, &all, &in, &out, &args);
+    bool blocks = true;
+    memset(dg_sum, 0, (size_t)k * sizeof *dg_sum);
+    for (int64_t p = 0; p < parts; p++) {
+        struct device_args mine = args;
+        mine.first = p * experts;
+        in.dispatch = (struct dispatch_src){x, t->slots, NULL};
+        out.dispatch = (struct dispatch_dst){y, NULL};
+        cpu_exec(I_dispatch, &n, &in, &out, &mine);
+        blocks &= same(block, y, whole + p * block);
+        in.combine = (struct combine_src){z + p * block, t->gates, t->slots, NULL};
+        out.combine = (struct combine_dst){part, NULL};
+        cpu_exec(I_combine, &n, &in, &out, &mine);
+        for (int64_t i = 0; i < tokens; i++)
+            sum[i] -= part[i];
+        in.combine_bwd =
+            (struct combine_bwd_src){z + p * block, t->gates, t->slots, x, NULL};
+        out.combine_bwd = (struct combine_bwd_dst){y, d, NULL};
+        cpu_exec(I_combine_bwd, &n, &in, &out, &mine);
+        blocks &= same(block, y, dz + p * block);
+        for (int64_t i = 0; i < k; i++)
+            dg_sum[i] += d[i];
+    }
+    double left = inner(tokens, sum, sum) / (double)tokens;
+    ok(blocks && same(k, dg, dg_sum) && left < 1e-12,
+       "%d experts over %d ranks: blocks of the whole, and sums to %.0e", (int)t->experts,
+       (int)parts, left);
+    free(x), free(whole), free(y), free(z), free(sum), free(part);
+    free(dz), free(dg), free(dg_sum), free(d);
+}
+
+static void check_dropped(const struct test *t) {
+    int64_t n = t->rows * t->choices, count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += slot_row(t, i / t->choices, i % t->choices) < 0;
+    now = (struct scalars){0};
+    union instr_n shape = {.dropped = {n, t->experts * t->capacity, 0}};
+    union instr_src in = {.dropped = {t->slots, NULL}};
+    union instr_dst out = {{NULL}};
+    cpu_exec(I_dropped, &shape, &in, &out, &args);
+    ok(now.metrics[METRIC_dropped] == (double)count, "%d of %d choices find no slot",
+       (int)count, (int)n);
+}
+
+static void check(int64_t groups, int64_t tokens, int64_t experts, int64_t choices,
+                  int64_t normalize, int64_t parts) {
+    struct test t = make(groups, tokens, experts, choices, normalize);
+    check_gates(&t);
+    check_losses(&t);
+    check_moving(&t, tokens, 5);
+    check_moving(&t, (choices * tokens + experts - 1) / experts, 33);
+    check_split(&t, parts);
+    check_dropped(&t);
+    drop(&t);
+}
+
+static void all(void) {
+    check(1, 1, 1, 1, 0, 1);
+    check(2, 7, 4, 1, 0, 2);
+    check(2, 7, 4, 2, 1, 4);
+    check(3, 40, 6, 3, 1, 3);
+    check(1, 300, 18, 2, 0, 2);
+    check(70, 4, 33, 2, 1, 3);
+}
+
+int main(void) {
+    with_threads(all);
+    return done_testing();
+}
