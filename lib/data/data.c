@@ -128,16 +128,17 @@ static int split_one(struct data *d, const struct data_spec *s, int64_t items,
     return 0;
 }
 
-/* Ids of plain text are below the sentinels of the spans that are left out of it. */
+/* Of a stream. Out of one that becomes pairs spans are left, for which sentinels stand. */
+static struct token_vocab stream_vocab(const struct data *d, const struct data_spec *s) {
+    if (s->kind != DATA_PAIRS)
+        return (struct token_vocab){s->vocab, ""};
+    return (struct token_vocab){s->ids.sentinel + 1 - d->spans.spans,
+                                " without the sentinels of spans"};
+}
+
 static int64_t open_store(struct data *d, enum data_split split, const char *source,
                           const struct data_spec *s, struct err *err) {
-    int64_t limit = s->vocab;
-    if (s->kind == DATA_PAIRS)
-        limit = s->ids.sentinel + 1 - d->spans.spans;
-    int64_t items = store_open(&d->store[split], source, s, limit, err);
-    if (items < 0 && s->kind == DATA_PAIRS && d->store[split].kind == STORE_STREAM && err &&
-        strstr(err->msg, "vocabulary"))
-        err_hint(err, "token ids from %lld on are sentinels of spans", (long long)limit);
+    int64_t items = store_open(&d->store[split], source, s, stream_vocab(d, s), err);
     d->info.cut |= items >= 0 && store_cuts(&d->store[split], s);
     return items;
 }
@@ -168,9 +169,8 @@ static int open_files(struct data *d, const struct data_spec *s, struct err *err
 
 static void open_synthetic(struct data *d, const struct data_spec *s) {
     bool images = s->kind == DATA_IMAGES;
-    int64_t vocab = s->kind == DATA_PAIRS ? s->ids.sentinel + 1 - d->spans.spans : s->vocab;
     d->synthetic = true;
-    synthetic_init(&d->syn, s->seed, images ? 1 : vocab);
+    synthetic_init(&d->syn, s->seed, images ? 1 : stream_vocab(d, s).size);
     d->part[DATA_TRAIN].size = SYNTHETIC_TRAIN;
     d->part[DATA_VALID].size = s->validation > 0 ? SYNTHETIC_VALID : 0;
     int64_t samples = d->part[DATA_TRAIN].size + d->part[DATA_VALID].size;

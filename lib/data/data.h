@@ -117,7 +117,7 @@ int data_tokens(const struct data *data, enum data_split split, int64_t sample,
                 struct err *err);
 
 /* Positions [first, first+count) of the input of a pair (0 <= first, first+count <= seq), padded.
- * Otherwise as data_tokens. */
+ * Otherwise as data_tokens, but O(seq) where spans are left out. */
 int data_input(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, int32_t *input, struct err *err);
 

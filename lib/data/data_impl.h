@@ -53,9 +53,9 @@ struct data {
 
 /* Is it a list of pairs of sequences, for a model that reads pairs? */
 bool store_is_pairs(const char *source);
-/* Opens one source; ids of streams are below `limit`. Returns the number of its items, or -1. */
+/* Opens one source, a stream with this vocabulary. Returns the number of its items, or -1. */
 int64_t store_open(struct store *store, const char *source, const struct data_spec *s,
-                   int64_t limit, struct err *err);
+                   struct token_vocab vocab, struct err *err);
 void store_close(struct store *store); /* a zeroed one is fine */
 const char *store_format(const struct store *store);
 /* Is some sequence longer than the model's? */

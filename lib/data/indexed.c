@@ -151,7 +151,7 @@ static int open_tokens(struct indexed *s, const char *path, int64_t vocab,
                          8 * s->view.width);
     f->view = (struct token_view){0, f->file.size / s->view.width, s->view.width,
                                   "token sequences"};
-    f->vocab = vocab;
+    f->vocab = (struct token_vocab){vocab, ""};
     return token_file_check(f, err);
 }
 

@@ -107,11 +107,11 @@ static int64_t items_of(const struct store *s) {
 }
 
 int64_t store_open(struct store *store, const char *source, const struct data_spec *s,
-                   int64_t limit, struct err *err) {
+                   struct token_vocab vocab, struct err *err) {
     int rc;
     store->kind = kind_of(source, s->kind);
     if (store->kind == STORE_STREAM)
-        rc = token_stream_open(&store->tokens, source, limit, err);
+        rc = token_stream_open(&store->tokens, source, vocab, err);
     else if (store->kind == STORE_PAIRS)
         rc = open_pairs(store, source, s->vocab, err);
     else

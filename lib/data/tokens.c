@@ -67,9 +67,10 @@ static int beyond(const struct token_file *f, int64_t token, int64_t id, struct 
     const struct token_view *v = &f->view;
     err_input(err,
               "%s: byte %lld: token id %lld (token %lld of %lld), expected ids below the "
-              "vocabulary of %lld",
+              "vocabulary of %lld%s",
               f->file.path, (long long)(v->offset + v->width * token), (long long)id,
-              (long long)token, (long long)v->tokens, (long long)f->vocab);
+              (long long)token, (long long)v->tokens, (long long)f->vocab.size,
+              f->vocab.less);
     return err_hint(err, "the file was made with a tokenizer other than the model's");
 }
 
@@ -95,13 +96,13 @@ static int check_halves(const struct token_file *f, const struct halves *h,
         return 0;
     err_input(err,
               "%s: every second token is %s: these are 32-bit tokens, expected 16-bit ones",
-              f->file.path, f->vocab >> 16 ? "at most 1" : "0");
+              f->file.path, f->vocab.size >> 16 ? "at most 1" : "0");
     return err_hint(err, "files of 32-bit tokens without a header are called FILE.u32");
 }
 
 int token_file_check(const struct token_file *f, struct err *err) {
     const struct token_view *v = &f->view;
-    if (v->width == 1 && f->vocab > UINT8_MAX)
+    if (v->width == 1 && f->vocab.size > UINT8_MAX)
         return 0;
     struct halves halves = {.possible = v->width == 2};
     int64_t most = DATAFILE_CHUNK / v->width;
@@ -110,11 +111,11 @@ int token_file_check(const struct token_file *f, struct err *err) {
     for (int64_t at = 0, n; at < v->tokens && rc == 0; at += n) {
         n = v->tokens - at < most ? v->tokens - at : most;
         rc = datafile_read(&f->file, v->offset + v->width * at, v->width * n, bytes, err);
-        int64_t i = rc == 0 ? token_find_beyond(bytes, n, v->width, f->vocab) : n;
+        int64_t i = rc == 0 ? token_find_beyond(bytes, n, v->width, f->vocab.size) : n;
         if (i < n)
             rc = beyond(f, at + i, token_at(bytes, i, v->width), err);
         else if (halves.possible)
-            look_for_halves(&halves, bytes, n, f->vocab);
+            look_for_halves(&halves, bytes, n, f->vocab.size);
     }
     free(bytes);
     return rc < 0 ? -1 : check_halves(f, &halves, err);
@@ -129,14 +130,14 @@ int token_file_read(const struct token_file *f, int64_t first, int64_t count, in
         if (datafile_read(&f->file, v->offset + first * v->width, n * v->width, bytes,
                           err) < 0)
             return -1;
-        int64_t good = token_find_beyond(bytes, n, v->width, f->vocab);
+        int64_t good = token_find_beyond(bytes, n, v->width, f->vocab.size);
         if (good < n)
             return err_system(
                 err,
                 "%s: changed while in use: byte %lld: token id "
                 "%lld, expected ids below %lld",
                 f->file.path, (long long)(v->offset + v->width * (first + good)),
-                (long long)token_at(bytes, good, v->width), (long long)f->vocab);
+                (long long)token_at(bytes, good, v->width), (long long)f->vocab.size);
         for (int64_t i = 0; i < n; i++)
             out[i] = (int32_t)token_at(bytes, i, v->width);
     }
@@ -181,12 +182,12 @@ static int parse_u32(struct token_view *v, int64_t size, struct err *err) {
 }
 
 static int parse_text(struct token_view *v, const unsigned char *head, int64_t size,
-                      int64_t vocab, struct err *err) {
-    if (vocab < 256) {
+                      struct token_vocab vocab, struct err *err) {
+    if (vocab.size < 256) {
         err_input(err,
                   "text is read byte by byte, which needs a vocabulary of 256; "
-                  "the model has %lld",
-                  (long long)vocab);
+                  "the model has %lld%s",
+                  (long long)vocab.size, vocab.less);
         return err_hint(
             err, "--set vocab=256, or a file of tokens whose name ends in .bin or .u32");
     }
@@ -197,7 +198,7 @@ static int parse_text(struct token_view *v, const unsigned char *head, int64_t s
 }
 
 int token_view_parse(struct token_view *view, const unsigned char *head, int64_t size,
-                     enum token_name name, int64_t vocab, struct err *err) {
+                     enum token_name name, struct token_vocab vocab, struct err *err) {
     switch (name) {
     case TOKEN_BIN: return parse_binary(view, head, size, err);
     case TOKEN_U32: return parse_u32(view, size, err);
@@ -254,7 +255,7 @@ static int add_list(struct token_stream *s, char *list, struct err *err) {
 }
 
 /* A file whose name has commas is that file, not a list. */
-int token_stream_open(struct token_stream *s, const char *source, int64_t vocab,
+int token_stream_open(struct token_stream *s, const char *source, struct token_vocab vocab,
                       struct err *err) {
     *s = (struct token_stream){.vocab = vocab};
     struct stat st;

@@ -7,6 +7,7 @@
  * nor is one of 32 bits for one of 16: every second token would be the upper half of an id.
  *
  *     struct token_stream s;
+ *     struct token_vocab vocab = {50257, ""};
  *     if (token_stream_open(&s, "a.bin,b.bin", vocab, &err) < 0) ...
  *     if (token_stream_read(&s, first, count, out, &err) < 0) ...
  *     token_stream_close(&s);
@@ -31,13 +32,20 @@ struct token_view {
     const char *format; /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens" */
 };
 
+/* Ids are below size; `less` says what of the model's vocabulary is not counted in it, such as
+ * " without ...", or "". Borrowed. */
+struct token_vocab {
+    int64_t size;
+    const char *less;
+};
+
 /* What the name of a file says of it. */
 enum token_name { TOKEN_TEXT, TOKEN_BIN, TOKEN_U32 };
 
 /* Finds the tokens in a file of `size` bytes that begins with `head` (TOKEN_HEADER bytes, or all of
  * a smaller file). Messages begin with the place in the file. Returns 0 or -1 (EXIT_INPUT). */
 int token_view_parse(struct token_view *view, const unsigned char *head, int64_t size,
-                     enum token_name name, int64_t vocab, struct err *err);
+                     enum token_name name, struct token_vocab vocab, struct err *err);
 
 /* Index of the first of n tokens of `width` bytes whose id is not below vocab, or n. */
 int64_t token_find_beyond(const unsigned char *p, int64_t n, int width, int64_t vocab);
@@ -46,10 +54,10 @@ int64_t token_find_beyond(const unsigned char *p, int64_t n, int width, int64_t 
 struct token_file {
     struct datafile file;
     struct token_view view;
-    int64_t vocab; /* all ids are below */
+    struct token_vocab vocab;
 };
 
-/* Reads all tokens of an open file once: ids below file->vocab, and 16-bit ones that are not the
+/* Reads all tokens of an open file once: ids of the vocabulary, and 16-bit ones that are not the
  * halves of 32-bit ones. Returns 0 or -1. */
 int token_file_check(const struct token_file *f, struct err *err);
 
@@ -67,12 +75,12 @@ struct token_stream {
     struct token_shard *shard; /* owned */
     int64_t shards;
     int64_t tokens; /* of all shards */
-    int64_t vocab;  /* all ids are below */
+    struct token_vocab vocab;
 };
 
 /* Opens FILE or FILE,FILE,... (a file whose own name has a comma is one file) and checks all ids.
  * Returns 0 or -1 with the stream closed. */
-int token_stream_open(struct token_stream *s, const char *source, int64_t vocab,
+int token_stream_open(struct token_stream *s, const char *source, struct token_vocab vocab,
                       struct err *err);
 void token_stream_close(struct token_stream *s); /* a zeroed one is fine */
 

@@ -113,13 +113,15 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                               .step = x->step,
                               .updates = x->step - x->skipped + 1,
                               .seed = x->opt.seed};
-    if (exec_set_scalars(x, err) < 0 || exec_count(x, x->sample, p->batch, err) < 0)
-        return -1;
-    for (int64_t i = 0; i < n; i++) {
+    int rc = exec_set_scalars(x, err);
+    if (rc == 0)
+        rc = exec_count(x, x->sample, p->batch, err);
+    for (int64_t i = 0; i < n && rc == 0; i++) {
         struct action a = schedule_action(p->schedule, x->rp.stage, x->g->n_stages, m, i);
-        if (exec_run(x, a, err) < 0)
-            return err_prefix(err, "step %lld", (long long)x->step + 1);
+        rc = exec_run(x, a, err);
     }
+    if (rc < 0)
+        return err_prefix(err, "step %lld", (long long)x->step + 1);
     *out = (struct exec_metrics){.loss = x->now.loss_sum,
                                  .grad_norm = sqrt(x->now.norm_squared),
                                  .lr = lr,

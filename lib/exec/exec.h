@@ -126,14 +126,14 @@ struct exec {
     struct scalars *scalars; /* in the arena */
     double *per_target;      /* in the arena, behind them: of each loss */
     int n_losses;
-    struct exec_loss *losses; /* [n_losses] */
-    double *counts,
-        *inverse;          /* [n_losses] targets of this step that count; 1 / that, or 0 */
-    int64_t step;          /* training steps done */
-    int64_t skipped;       /* of them those that were not finite */
-    int64_t sample;        /* data position: first sample of the next step */
-    enum data_split split; /* where input comes from */
-    bool skipping;         /* the step is not finite: nothing is updated */
+    struct exec_loss *losses;     /* [n_losses] */
+    double *counts;               /* [n_losses] targets that count in what is done now */
+    double *inverse;              /* [n_losses] 1 / that, or 0 */
+    int64_t step;                 /* training steps done */
+    int64_t skipped;              /* of them those that were not finite */
+    int64_t sample;               /* data position: first sample of the next step */
+    enum data_split split;        /* where input comes from */
+    bool skipping;                /* the step is not finite: nothing is updated */
     double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
 };
 

@@ -351,7 +351,8 @@ static void test_plain(void) {
     spec = base, spec.seq = 2;
     refused(spec, path_of("t.txt"), "too short for spans", "at least 3");
     spec = base, spec.seq = 64, spec.target_seq = 20, spec.ids.sentinel = 257;
-    refused(spec, path_of("t.txt"), "the model has 255", "vocabulary of 256");
+    refused(spec, path_of("t.txt"), "the model has 255 without the sentinels of spans",
+            "vocabulary of 256");
     spec.ids.sentinel = 2;
     refused(spec, path_of("t.txt"), "sentinel: token id 2", "for 3 spans");
     spec = base, spec.seq = 64, spec.target_seq = 20;
