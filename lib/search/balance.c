@@ -2,7 +2,7 @@
  * settled.
  *
  * Every stage takes as many ops as it can within a bound of time and its memory; where
- * memory is short it makes again as few blocks as will do. The least bound under which
+ * memory is short it recomputes as few blocks as will do. The least bound under which
  * all ops find a place is found by bisection. So one step does what would take many
  * single moves between neighbours, and a change of one stage is judged by what it is
  * worth after the others have made room. How far a stage reaches is bisected too, on the
@@ -18,7 +18,7 @@ struct fill {
     double in_flight;
     bool priced; /* what making one block again saves and costs */
     double saved_bytes, extra_us;
-    int end, blocks; /* found last: the end, and blocks made again */
+    int end, blocks; /* found last: the end, and blocks recomputed */
 };
 
 struct filler {
@@ -65,7 +65,7 @@ static void price_again(struct filler *f, int k) {
     to->extra_us = time_of(f, &l);
 }
 
-/* How many blocks must be made again to save so much; more than there are where it
+/* How many blocks must be recomputed to save so much; more than there are where it
  * cannot be. */
 static int blocks_again(struct filler *f, int k, double missing) {
     if (missing <= 0)

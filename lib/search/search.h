@@ -1,7 +1,7 @@
 /* search.h - choosing a plan: one space, one objective, several algorithms.
  *
  * The space: every stage takes a run of ops, a number of devices, and per op of a distinct
- * block (so for all its instances alike) a layout, whether it is made again in the backward
+ * block (so for all its instances alike) a layout, whether it is recomputed in the backward
  * pass, and ZeRO; all stages share a micro-batch and a schedule. The objective: the time of
  * a step, within the memory of every device. Candidates are scored by the strategy graph
  * (graph.h); finalists are compiled as a whole and simulated: the simulator has the last

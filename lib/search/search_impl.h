@@ -143,7 +143,7 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
 /* Its elements on all devices together. */
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e);
 
-/* What instances of blocks a stage makes again costs and saves. */
+/* What recomputing instances of blocks in a stage costs and saves. */
 struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st);
 /* The next op of the stage that may have another layout than those before: instances of a

@@ -6,7 +6,7 @@
  * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
  * in flight it has memory for. The solver is exact on that; what it leaves out is that messages
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
- * on from there: cuts inside blocks, other layouts, fewer blocks made again. */
+ * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
 #include "search/search_impl.h"
 #include "solve/stages.h"
 
@@ -20,7 +20,7 @@ enum {
     MOST_COLUMNS = 10, /* of one number of devices */
 };
 
-/* What is made again, in this share of the blocks. */
+/* Which ops are recomputed (space.h), in this share of the blocks. */
 static const struct again {
     int level;
     double share;

@@ -328,7 +328,7 @@ struct style search_style_of(const struct search *s, const struct search_stage *
     return style;
 }
 
-/* ---- blocks that are made again ------------------------------------------------------ */
+/* ---- blocks that are recomputed ------------------------------------------------------- */
 
 /* Calls for each instance of a block in the stage would be long: this is their number up
  * to op `end`, counted from the stage's first op. */

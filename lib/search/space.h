@@ -16,7 +16,7 @@ struct search_stage {
     int first, end; /* ops first .. end-1 */
     int devices;
     int zero;
-    int again_level;              /* which ops are made again, below */
+    int again_level;              /* which ops are recomputed, below */
     int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
 };
@@ -94,7 +94,7 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
  * (lib/solve/stages.h); false when none fits. */
 bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out);
 /* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
- * with as few blocks made again as will do; devices and layouts stay. False when nothing
+ * with as few blocks recomputed as will do; devices and layouts stay. False when nothing
  * fits. */
 bool search_balance(struct search *s, struct candidate *c);
 

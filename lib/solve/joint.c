@@ -86,8 +86,7 @@ static void search_run(struct search *s) {
     }
 }
 
-/* ---- no plan at all ---------------------------------------------------------------------
- */
+/* ---- no plan at all -------------------------------------------------------------- */
 
 /* Least memory that node v takes alone, over degrees and alternatives. */
 static double lone_memory(const struct joint_problem *p, int v) {
@@ -135,8 +134,7 @@ static int explain(const struct search *s, struct err *err) {
                   (long long)p->node[lead < 0 ? 0 : lead].id);
 }
 
-/* ---- the answer -------------------------------------------------------------------------
- */
+/* ---- the answer ------------------------------------------------------------------ */
 
 static json_t *stage_json(struct search *s, const struct joint_stage *st) {
     const struct joint_problem *p = s->p;

@@ -96,8 +96,7 @@ int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
                       double deadline_s, struct err *err);
 void joint_ideals_release(struct joint_ideals *x);
 
-/* ---- the choice of alternatives -------------------------------------------------------
- */
+/* ---- the choice of alternatives -------------------------------------------------- */
 
 /* All alternatives of the nodes of one stage at one degree; time = (base + c (d-1) w) / d.
  */
@@ -128,8 +127,7 @@ struct joint_pick joint_knapsack(const struct joint_problem *p,
 /* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
 double joint_sync_factor(const struct joint_problem *p);
 
-/* ---- is there a plan? -----------------------------------------------------------------
- */
+/* ---- is there a plan? ------------------------------------------------------------ */
 
 struct joint_stage {
     int small, large; /* down-sets */

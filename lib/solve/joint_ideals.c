@@ -121,8 +121,7 @@ static void list_line(struct joint_ideals *x, const struct joint_problem *p,
     free(ready);
 }
 
-/* ---- sums of a stage --------------------------------------------------------------------
- */
+/* ---- sums of a stage ------------------------------------------------------------- */
 
 /* Time of the edges of v that leave the stage large \ small, for one choice. */
 static double edge_time(const struct joint_problem *p, const struct joint_node *v,

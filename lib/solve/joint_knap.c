@@ -150,8 +150,7 @@ static void suffix_bounds(struct knap *k) {
     }
 }
 
-/* ---- lists ------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------- */
 
 static int by_entry(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
@@ -214,8 +213,7 @@ static double lists_solve(struct knap *k, double best, int *at) {
     return found;
 }
 
-/* ---- the whole --------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------- */
 
 static void knap_init(struct knap *k, const struct joint_items *it) {
     size_t g = (size_t)it->group.n;

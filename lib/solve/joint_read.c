@@ -37,8 +37,7 @@ static int64_t key_number(const char *key) {
     return *key && !*end && v >= 0 ? v : -1;
 }
 
-/* ---- edges ----------------------------------------------------------------------------
- */
+/* ---- edges ----------------------------------------------------------------------- */
 
 static int read_edge(struct reader *r, const json_t *v, int *from, int *to, double *bytes) {
     int64_t s, t;
@@ -112,8 +111,7 @@ static int check_acyclic(const struct joint_problem *p, struct err *err) {
                           : 0;
 }
 
-/* ---- alternatives ---------------------------------------------------------------------
- */
+/* ---- alternatives ---------------------------------------------------------------- */
 
 /* Sync bytes per neighbour: exactly the neighbours must be named. */
 static int read_sync(struct reader *r, const json_t *v, const char *key,
@@ -190,8 +188,7 @@ static int read_choices(struct reader *r, const json_t *v, struct joint_node *no
     return 0;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------- */
 
 static int add_degree(struct reader *r, const char *key) {
     struct joint_problem *p = r->p;
@@ -263,8 +260,7 @@ static int read_graph(struct reader *r, const json_t *doc) {
     return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------- */
 
 static int read_overrides(struct reader *r, const json_t *doc, int64_t *devices,
                           double *memory, double *bandwidth, int64_t *samples,

@@ -18,9 +18,8 @@
 #include "common/mem.h"
 #include "solve/layout.h"
 
-#define LAYOUT_INF                                                                         \
-    (INT64_C(1) << 60) /* of forbidden entries; sums of three do not overflow  \
-                                    */
+/* Of forbidden entries; sums of three do not overflow. */
+#define LAYOUT_INF (INT64_C(1) << 60)
 
 struct layout_seg {
     int32_t lo, hi; /* rows lo..hi-1 */

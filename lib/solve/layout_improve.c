@@ -53,8 +53,7 @@ struct batch {
     pthread_mutex_t lock;
 };
 
-/* ---- the bound -------------------------------------------------------------------------
- */
+/* ---- the bound ------------------------------------------------------------------- */
 
 static void bounder_start(struct bounder *b, double step) {
     layout_dual_init(&b->d, &b->tight);
@@ -195,8 +194,7 @@ static void bound_turn(struct batch *t) {
         tighten(t);
 }
 
-/* ---- the batch
- * --------------------------------------------------------------------------- */
+/* ---- the batch ------------------------------------------------------------------- */
 
 static void *worker(void *arg) {
     struct batch *t = arg;

@@ -49,8 +49,7 @@ void layout_whole_set(struct layout_whole *w, const int *x, int64_t value) {
         w->slack[r] += c->cap[r];
 }
 
-/* ---- a part as a core -------------------------------------------------------------------
- */
+/* ---- a part as a core ------------------------------------------------------------ */
 
 static void part_var(struct layout_core *part, const struct layout_core *c, int i, int at) {
     const struct layout_var *v = &c->var[i];
@@ -161,8 +160,7 @@ void layout_part(struct layout_core *part, const struct layout_whole *w,
     free(pos);
 }
 
-/* ---- neighbourhoods --------------------------------------------------------------------
- */
+/* ---- neighbourhoods -------------------------------------------------------------- */
 
 /* A variable drawn by its doubt. */
 static int draw_start(const struct layout_whole *w, struct rng *r) {

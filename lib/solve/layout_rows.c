@@ -89,8 +89,7 @@ int64_t layout_rows_worst(const struct layout_rows *t) {
     return t->n ? t->least[1] : 0;
 }
 
-/* ---- fewer rows ------------------------------------------------------------------------
- */
+/* ---- fewer rows ------------------------------------------------------------------ */
 
 /* Most that can be used in each row. */
 static int64_t *most_use(const struct layout_core *c) {

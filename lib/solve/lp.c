@@ -17,8 +17,7 @@
 #define CHECK_TOL 1e-6 /* relative violation up to which a point counts as feasible */
 #define INT_TOL   1e-5 /* distance from a whole number that is rounded away */
 
-/* ---- the model ------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------- */
 
 struct lp_model *lp_create(void) {
     return mem_alloc(sizeof(struct lp_model));
@@ -49,8 +48,7 @@ int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, d
     return (int)m->rows.n - 1;
 }
 
-/* ---- what is true whatever lp_solve says ------------------------------------------------
- */
+/* ---- what is true whatever lp_solve says ----------------------------------------- */
 
 /* The greatest violation of x over rows, bounds and integrality, each row relative to
  * 1 + the greatest term in it; *value (may be NULL) gets the cost. */

@@ -65,8 +65,7 @@ struct child {
     pid_t parent;
 };
 
-/* ---- in the child -----------------------------------------------------------------------
- */
+/* ---- in the child ---------------------------------------------------------------- */
 
 static void publish(struct child *c, const double *x) {
     int next = atomic_load(&c->sh->solutions) + 1;

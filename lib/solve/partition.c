@@ -195,8 +195,7 @@ static void solve_modes(struct state *st) {
     }
 }
 
-/* ---- no answer: why?
- * --------------------------------------------------------------------- */
+/* ---- no answer: why? ------------------------------------------------------------- */
 
 static int explain_node(const struct partition_problem *p, struct err *err) {
     if (p->n && !p->accels && !p->cpus)
@@ -278,8 +277,7 @@ static int explain(const struct state *st, bool proven, struct err *err) {
         what, p->accels, p->cpus);
 }
 
-/* ---- answers
- * ----------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------- */
 
 static int finish(struct state *st, struct partition_answer *a, struct err *err) {
     double value;

@@ -87,8 +87,7 @@ static const uint64_t *set_at(const struct search *q, int32_t i) {
     return q->sets + (size_t)i * (size_t)q->c->words;
 }
 
-/* ---- stored down-sets -------------------------------------------------------------------
- */
+/* ---- stored down-sets ------------------------------------------------------------ */
 
 static bool same_set(const void *search, int64_t i, const void *set) {
     const struct search *q = search;
@@ -144,8 +143,7 @@ static void add_label(struct search *q, int32_t set, struct label l) {
     arr_push(&q->labels, l);
 }
 
-/* ---- the end of a stage
- * ------------------------------------------------------------------ */
+/* ---- the end of a stage ---------------------------------------------------------- */
 
 /* Proven for every chain that goes on from `now` with so many devices used, `value` so far.
  */
@@ -202,8 +200,7 @@ static void emit(struct search *q, int kinds) {
                 emit_label(q, q->here.p[i], kind);
 }
 
-/* ---- growing a stage
- * --------------------------------------------------------------------- */
+/* ---- growing a stage ------------------------------------------------------------- */
 
 static void take(struct search *q, int32_t v) {
     const struct partition_core *c = q->c;
@@ -368,8 +365,7 @@ static void grow(struct search *q) {
     }
 }
 
-/* ---- one down-set after the other
- * -------------------------------------------------------- */
+/* ---- one down-set after the other ------------------------------------------------ */
 
 /* Collects the labels of a set that are worth going on from, and what they allow at most.
  */

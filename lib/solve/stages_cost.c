@@ -60,10 +60,7 @@ void stages_charge(const struct stages_problem *p, int first, int last, double t
     }
 }
 
-/* ---- even plans
- * ----------------------------------------------------------------------------
- *
- * All stages on submeshes of one size: for a bound on m the stages are filled greedily, and
+/* Even plans. All stages on submeshes of one size: for a bound on m the stages are filled greedily, and
  * the bound is bisected. Costs that do not grow with the layers make this a heuristic; it
  * only has to be a fair first incumbent. */
 

@@ -35,8 +35,7 @@ bool stages_dp_stopped(const struct stages_dp *dp) {
     return interrupted() || now_s() >= dp->deadline_s;
 }
 
-/* ---- candidate stages -------------------------------------------------------------------
- */
+/* ---- candidate stages ------------------------------------------------------------ */
 
 struct rows {
     double *t; /* [config][layer] */
@@ -130,8 +129,7 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
     return good;
 }
 
-/* ---- relaxed passes ---------------------------------------------------------------------
- */
+/* ---- relaxed passes -------------------------------------------------------------- */
 
 /* Four doubles at a time where the machine has them: worth a factor of two on the whole. */
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -282,8 +280,7 @@ bool stages_dp_filter(struct stages_dp *dp, double lo, double best) {
     return true;
 }
 
-/* ---- plans ------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------- */
 
 void stages_plan_init(struct stages_plan *plan, const struct stages_problem *p) {
     int most = p->layers < p->devices ? p->layers : p->devices;

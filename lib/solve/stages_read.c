@@ -19,8 +19,7 @@ static bool is_inf(const json_t *v) {
            (json_is_string(v) && !strcmp(json_string_value(v), "Infinity"));
 }
 
-/* ---- dense tables -----------------------------------------------------------------------
- */
+/* ---- dense tables ---------------------------------------------------------------- */
 
 struct dense {
     const struct stages_problem *p;
