@@ -105,6 +105,13 @@ jq -n --arg m "$WEFT_ROOT/tests/models/patches.json" \
 run 1 -n 2 patches.json
 is "$status $(jq -s 'map(.loss != null)' -c out)" '0 [true,true]' 'a sample is all of its pixels'
 
+# ---- experts: metrics beside the loss ---------------------------------------------------------------
+jq -n --arg m "$WEFT_ROOT/tests/models/switch.json" \
+    '{format: "weft-plan/1", model: $m, batch: 4, stages: [{}]}' >switch.json
+run 1 -n 2 switch.json
+holds 'length == 2 and all(.balance >= 0.9 and .dropped >= 0 and .dropped < 1) and
+    all(has("router_z") | not)' 'losses of routers and what they drop, where the model has them'
+
 # ---- wrong plans -----------------------------------------------------------------------------
 refuses 2 3 'nowhere.json: No such file' 'a missing plan' -- nowhere.json
 head -c 100 two.json >cut.json
