@@ -18,10 +18,12 @@ cd "$out"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
 # What the ranks compute in the last step of a trace, one line an action, or a piece of one where it
-# waits in between: rank, segment, micro-batch, start and end in ms since the step began.
+# waits in between: rank, segment, micro-batch, start and end in ms since the step began. What ends
+# the step (reduce, norm, update) is drawn as one.
 last_step() { # last_step TRACE
     jq -r '[.traceEvents[] | select(.cat == "compute" or .cat == "update")] | sort_by(.pid, .ts)[] |
-        [.pid, .args.seg, .args.mb, .ts / 1000, (.ts + .dur) / 1000] | @tsv' "$1" | awk '
+        [.pid, (.args.seg | if IN("R", "N") then "U" else . end), .args.mb, .ts / 1000,
+         (.ts + .dur) / 1000] | @tsv' "$1" | awk '
         $1 != rank { step = 0 }
         $1 == rank && segment == "U" && $2 != "U" { step++ }
         {

@@ -215,13 +215,16 @@ static struct sample first_message(const struct program *g, const struct transfe
     struct piece *pieces;
     int first = g->plan->stages[t->to].first_rank;
     struct sample s = {.src = first, .dst = first, .pack = 1, .unpack = 1};
-    if (transfer_pieces(g, t, first, false, &pieces) > 0) {
+    int n = transfer_pieces(g, t, first, false, &pieces), i = 0;
+    while (i < n - 1 && pieces[i].src == pieces[i].dst)
+        i++; /* what a rank takes from itself is no message */
+    if (n > 0) {
         struct extents x = transfer_extents(g, t);
-        struct box from = own_box(g, t, &x, pieces[0].src, true);
-        struct box to = own_box(g, t, &x, pieces[0].dst, false);
-        s = (struct sample){.src = pieces[0].src, .dst = pieces[0].dst};
-        s.pack = run_length(&x, &from, &pieces[0].box);
-        s.unpack = run_length(&x, &to, &pieces[0].box);
+        struct box from = own_box(g, t, &x, pieces[i].src, true);
+        struct box to = own_box(g, t, &x, pieces[i].dst, false);
+        s = (struct sample){.src = pieces[i].src, .dst = pieces[i].dst};
+        s.pack = run_length(&x, &from, &pieces[i].box);
+        s.unpack = run_length(&x, &to, &pieces[i].box);
     }
     free(pieces);
     return s;
@@ -252,9 +255,9 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
     struct cost_time move = message(c, link, s.dst, stage_distance(g->plan, t->from, t->to),
                                     bytes_of(sender ? t->max_send : t->max_recv));
     struct transfer_cost out = {.overlap = move.overlap, .cross = link.cross};
-    out.pack_us = add_part(&out, copy_at(c, from, t->max_send, s.pack));
+    out.pack_us = add_part(&out, copy_at(c, from, t->send_staging, s.pack));
     out.move_us = add_part(&out, move);
-    out.unpack_us = add_part(&out, copy_at(c, to, t->recv_staging, s.unpack));
+    out.unpack_us = add_part(&out, copy_at(c, to, t->recv_staging + t->max_own, s.unpack));
     return out;
 }
 
@@ -290,19 +293,11 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
 
 /* ---- a stage ----------------------------------------------------------------------- */
 
-static enum segment segment_at(const struct stage_program *sp, int i) {
-    enum segment s = SEG_FORWARD;
-    while (i >= sp->seg[s + 1])
-        s++;
-    return s;
-}
-
 static void cost_segment(struct cost *c, const struct plan *plan,
-                         const struct stage_program *sp, struct streams *st, int first,
-                         int end, struct stage_cost *out) {
-    enum segment seg = first < end ? segment_at(sp, first) : SEG_FORWARD;
+                         const struct stage_program *sp, struct streams *st,
+                         enum segment seg, struct stage_cost *out) {
     streams_reset(st);
-    for (int k = first; k < end; k++) {
+    for (int k = sp->seg[seg]; k < sp->seg[seg + 1]; k++) {
         const struct instr *i = &sp->instrs[k];
         if (opcode_key(i->code) == KEY_P2P) {
             out->p2p_us[seg] += transfer_alone_us(c, plan, sp, i);
@@ -313,7 +308,7 @@ static void cost_segment(struct cost *c, const struct plan *plan,
         *(opcode_key(i->code) == KEY_COMM ? &out->comm_us[seg] : &out->compute_us[seg]) +=
             t.us;
     }
-    out->us[seg] += streams_end(st);
+    out->us[seg] = streams_end(st);
 }
 
 void cost_stage(struct cost *c, const struct plan *plan, const struct stage_program *sp,
@@ -324,19 +319,16 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
         before += c->missing[i].count;
     *out = (struct stage_cost){0};
     streams_init(&st, sp);
-    for (int s = SEG_FORWARD; s < SEG_UPDATE; s++)
-        cost_segment(c, plan, sp, &st, sp->seg[s], sp->seg[s + 1], out);
-    int norm = sp->seg[SEG_UPDATE];
-    while (norm < sp->seg[SEG_COUNT] && sp->instrs[norm].code != I_norm)
-        norm++;
-    cost_segment(c, plan, sp, &st, sp->seg[SEG_UPDATE], norm, out);
-    out->reduce_us = out->us[SEG_UPDATE] + out->p2p_us[SEG_UPDATE];
-    if (out->us[SEG_LAST_BACKWARD] > 0)
-        out->reduce_us += out->us[SEG_LAST_BACKWARD] - out->us[SEG_BACKWARD];
-    if (norm < sp->seg[SEG_COUNT]) {
-        out->norm_us = cost_instr(c, plan, sp, &sp->instrs[norm]).us;
-        cost_segment(c, plan, sp, &st, norm + 1, sp->seg[SEG_COUNT], out);
-    }
+    for (int s = 0; s < SEG_COUNT; s++)
+        if (s != SEG_NORM)
+            cost_segment(c, plan, sp, &st, (enum segment)s, out);
+    out->reduce_us = out->us[SEG_REDUCE] + out->p2p_us[SEG_REDUCE];
+    for (int s = SEG_BACKWARD; s <= SEG_WEIGHTS; s += SEG_WEIGHTS - SEG_BACKWARD)
+        if (out->us[s + 1] > 0)
+            out->reduce_us += out->us[s + 1] - out->us[s];
+    out->update_us = out->us[SEG_UPDATE] + out->p2p_us[SEG_UPDATE];
+    if (sp->seg[SEG_NORM] < sp->seg[SEG_UPDATE])
+        out->norm_us = cost_instr(c, plan, sp, &sp->instrs[sp->seg[SEG_NORM]]).us;
     streams_release(&st);
     for (int64_t i = 0; i < c->n_missing; i++)
         missing += c->missing[i].count;

@@ -84,16 +84,16 @@ struct transfer_cost {
 struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
                                    const struct transfer *t);
 
-/* A stage: times per use of a segment. The update is cut at the norm, which all ranks of
- * the job take together. */
+/* A stage: times per use of a segment. */
 struct stage_cost {
-    double compute_us[SEG_COUNT]; /* SEG_UPDATE: both halves, without the norm */
+    double compute_us[SEG_COUNT]; /* without the norm, which all ranks take together */
     double comm_us[SEG_COUNT];    /* collectives inside the stage */
     double us[SEG_COUNT];         /* both together: their sum less what overlaps */
     double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives, less
                                      what overlaps */
-    double reduce_us; /* of the update, p2p too, what stands before the norm; and
+    double reduce_us; /* of a step's end, p2p too, what stands before the norm; and
                                      what a last backward of its own takes longer */
+    double update_us; /* and what stands behind it */
     double norm_us;
     int64_t missing; /* instructions whose key the provider lacks */
 };

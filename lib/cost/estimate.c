@@ -98,10 +98,33 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
 static struct estimate_stage stage_of(const struct stage_cost *sc) {
     return (struct estimate_stage){
         .forward_us = sc->us[SEG_FORWARD] + sc->p2p_us[SEG_FORWARD],
-        .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD],
+        .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD] +
+                       sc->us[SEG_WEIGHTS] + sc->p2p_us[SEG_WEIGHTS],
         .reduce_us = sc->reduce_us,
-        .update_us = sc->us[SEG_UPDATE] + sc->p2p_us[SEG_UPDATE] - sc->reduce_us,
+        .update_us = sc->update_us,
     };
+}
+
+/* Of several chunks, or with weight gradients apart: all that a group does, behind the forwards that
+ * come before its first; a lower bound. */
+static double groups_us(const struct plan *p, const struct estimate_stage *st,
+                        double norm_us) {
+    double norm = 0, update = 0, before = 0, m = (double)plan_micro_batches(p);
+    for (int s = 0; s < p->n_stages; s++) {
+        int group = p->stages[s].group;
+        double pipe = before, after = 0;
+        before += st[s].forward_us;
+        if (p->chunks[p->first_chunk[group]] != s)
+            continue;
+        for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
+            const struct estimate_stage *c = &st[p->chunks[i]];
+            pipe += m * (c->forward_us + c->backward_us) + c->reduce_us;
+            after += c->update_us;
+        }
+        norm = max2(norm, pipe);
+        update = max2(update, after);
+    }
+    return norm + norm_us + update;
 }
 
 double estimate_program_us(const struct program *g, struct cost *c) {
@@ -113,8 +136,11 @@ double estimate_program_us(const struct program *g, struct cost *c) {
         st[s] = stage_of(&sc);
         norm_us = max2(norm_us, sc.norm_us);
     }
-    double us = estimate_us(g->plan->schedule, st, g->n_stages, plan_micro_batches(g->plan),
-                            norm_us);
+    const struct plan *p = g->plan;
+    bool chain = p->n_groups == p->n_stages && p->schedule != SCHEDULE_zero_bubble;
+    double us =
+        chain ? estimate_us(p->schedule, st, g->n_stages, plan_micro_batches(p), norm_us)
+              : groups_us(p, st, norm_us);
     free(st);
     return us;
 }

@@ -6,6 +6,9 @@
  * with the detours that the ramps can force), so for a chain of stages it is a lower bound
  * of what simulate.h gives for a plan without staging stalls, and usually equal to it.
  *
+ * Of stages that share a group of devices, and where weight gradients are made apart, only the
+ * busiest group and the way to it are counted.
+ *
  *     struct estimate_stage st[2] = {{.forward_us = 10, .backward_us = 20},
  *                                    {.forward_us = 10, .backward_us = 20}};
  *     double us = estimate_us(SCHEDULE_1f1b, st, 2, 8, 0);       // (8 - 1 + 2) * 30

@@ -9,7 +9,6 @@
 #include "common/mem.h"
 #include "cost/streams.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +28,10 @@ struct build {
     struct cost_sum sum;  /* of all times of a step, all stages */
 };
 
-/* How often a segment runs in a step. */
+/* How often a segment runs in a step: those that the last one has apart once less. */
 static int64_t uses_of(const struct build *b, enum segment seg) {
     int64_t m = plan_micro_batches(b->g->plan);
-    return seg == SEG_FORWARD ? m : seg == SEG_BACKWARD ? m - 1 : 1;
+    return seg == SEG_FORWARD ? m : seg == SEG_BACKWARD || seg == SEG_WEIGHTS ? m - 1 : 1;
 }
 
 /* Ends the run of work that is open, if it holds anything. */
@@ -62,6 +61,10 @@ static struct sim_step step_of(const struct build *b, const struct stage_program
     return step;
 }
 
+static bool is_first_chunk(const struct plan *p, int stage) {
+    return p->chunks[p->first_chunk[p->stages[stage].group]] == stage;
+}
+
 static void build_segment(struct build *b, int stage, enum segment seg,
                           struct streams *st) {
     const struct stage_program *sp = &b->g->stages[stage];
@@ -72,7 +75,8 @@ static void build_segment(struct build *b, int stage, enum segment seg,
     for (int k = span.first; k < span.end; k++) {
         const struct instr *i = &sp->instrs[k];
         struct cost_time t = cost_instr(b->c, b->g->plan, sp, i);
-        cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
+        if (i->code != I_norm || is_first_chunk(b->g->plan, stage))
+            cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
         if (opcode_key(i->code) == KEY_P2P || i->code == I_norm || i->work >= 0) {
             close_work(b, &work, st, k);
             arr_push(&b->steps, step_of(b, sp, k, t));
@@ -105,7 +109,7 @@ static void build_steps(struct build *b, bool spans) {
     for (int t = 0; t < b->g->n_transfers; t++) {
         const struct transfer *x = &b->g->transfers[t];
         b->transfers[t] = cost_transfer(b->c, b->g, x);
-        enum segment seg = x->tensor < 0 ? SEG_UPDATE : SEG_FORWARD;
+        enum segment seg = x->tensor < 0 ? SEG_REDUCE : SEG_FORWARD;
         add_sum(&b->sum, &b->transfers[t].sum, (double)uses_of(b, seg));
     }
     for (int k = 0; k < n; k++) {
@@ -141,6 +145,13 @@ static struct sim_transfer *engine_transfers(const struct build *b) {
     return out;
 }
 
+static struct group_schedule *engine_groups(const struct program *g) {
+    struct group_schedule *out = mem_array((size_t)g->plan->n_groups, sizeof *out);
+    for (int k = 0; k < g->plan->n_groups; k++)
+        out[k] = schedule_of_group(g->plan, k, plan_micro_batches(g->plan));
+    return out;
+}
+
 /* ---- trace ------------------------------------------------------------------------- */
 
 struct draw {
@@ -152,10 +163,10 @@ static int ranks_drawn(const struct draw *d, int stage) {
     return d->trace->all_ranks ? mesh_devices(d->b->g->stages[stage].mesh) : 1;
 }
 
-static void draw_instr(const struct draw *d, int stage, struct action a, int k,
-                       double ts_us, double dur_us) {
+static void draw_instr(const struct draw *d, struct action a, int k, double ts_us,
+                       double dur_us) {
     const struct program *g = d->b->g;
-    const struct instr *i = &g->stages[stage].instrs[k];
+    const struct instr *i = &g->stages[a.stage].instrs[k];
     bool comm = opcode_key(i->code) == KEY_COMM;
     struct trace_event ev = {.name = opcode_name(i->code),
                              .subject = trace_subject(g, i),
@@ -165,45 +176,50 @@ static void draw_instr(const struct draw *d, int stage, struct action a, int k,
                              .dur_us = dur_us,
                              .index = a.index,
                              .segment = a.segment};
-    for (int r = 0; r < ranks_drawn(d, stage); r++) {
-        ev.pid = g->plan->stages[stage].first_rank + r;
+    for (int r = 0; r < ranks_drawn(d, a.stage); r++) {
+        ev.pid = g->plan->stages[a.stage].first_rank + r;
         trace_event(d->trace->trace, &ev);
     }
 }
 
 /* Transfers and the norm are drawn with their waiting, as the executor measures them. */
-static void draw_step(void *ctx, int stage, struct action a, const struct sim_step *step,
+static void draw_step(void *ctx, struct action a, const struct sim_step *step,
                       double begin_us, double end_us) {
     const struct draw *d = ctx;
     if (step->kind != SIM_WORK) {
-        draw_instr(d, stage, a, step->first, begin_us, end_us - begin_us);
+        draw_instr(d, a, step->first, begin_us, end_us - begin_us);
         return;
     }
     for (int k = step->first; k < step->end; k++) {
-        struct drawn s = d->b->spans[stage][k];
-        draw_instr(d, stage, a, k, begin_us + s.start_us, s.dur_us);
+        struct drawn s = d->b->spans[a.stage][k];
+        draw_instr(d, a, k, begin_us + s.start_us, s.dur_us);
     }
 }
 
 static void draw_names(const struct draw *d) {
-    char name[64];
-    for (int k = 0; k < d->b->g->n_stages; k++)
-        for (int r = 0; r < ranks_drawn(d, k); r++) {
-            int rank = d->b->g->plan->stages[k].first_rank + r;
-            snprintf(name, sizeof name, "rank %d, stage %d", rank, k);
-            trace_process(d->trace->trace, rank, name);
-        }
+    const struct plan *p = d->b->g->plan;
+    for (int k = 0; k < p->n_groups; k++) {
+        int stage = p->chunks[p->first_chunk[k]];
+        for (int r = 0; r < ranks_drawn(d, stage); r++)
+            trace_rank(d->trace->trace, d->b->g, p->stages[stage].first_rank + r);
+    }
 }
 
 /* ---- whole program ----------------------------------------------------------------- */
 
+static double work_us(const struct build *b, int first, int end) {
+    double us = 0;
+    for (int i = first; i < end; i++)
+        us += b->steps.p[i].kind == SIM_WORK ? b->steps.p[i].us : 0;
+    return us;
+}
+
 static void per_micro_batch(const struct build *b, struct simulation *out) {
     for (int k = 0; k < out->n_stages; k++) {
         const int *seg = &b->seg[k * SEG_COUNT];
-        for (int i = seg[SEG_FORWARD]; i < seg[SEG_LAST_BACKWARD]; i++)
-            if (b->steps.p[i].kind == SIM_WORK)
-                *(i < seg[SEG_BACKWARD] ? &out->stages[k].forward_us
-                                        : &out->stages[k].backward_us) += b->steps.p[i].us;
+        out->stages[k].forward_us = work_us(b, seg[SEG_FORWARD], seg[SEG_BACKWARD]);
+        out->stages[k].backward_us = work_us(b, seg[SEG_BACKWARD], seg[SEG_LAST_BACKWARD]) +
+                                     work_us(b, seg[SEG_WEIGHTS], seg[SEG_LAST_WEIGHTS]);
         if (b->g->stages[k].arena_bytes > b->g->stages[out->fullest].arena_bytes)
             out->fullest = k;
     }
@@ -230,11 +246,11 @@ int simulate_program(const struct program *g, struct cost *c, const struct sim_t
                      struct simulation *out, struct err *err) {
     struct build b = {.g = g, .c = c};
     build_steps(&b, trace != NULL);
-    struct sim_input in = {.schedule = g->plan->schedule,
+    struct sim_input in = {.n_groups = g->plan->n_groups,
                            .n_stages = g->n_stages,
                            .n_transfers = g->n_transfers,
+                           .groups = engine_groups(g),
                            .n_works = most_works(g),
-                           .micro_batches = plan_micro_batches(g->plan),
                            .steps = b.steps.p,
                            .seg = b.seg,
                            .transfers = engine_transfers(&b)};
@@ -247,6 +263,7 @@ int simulate_program(const struct program *g, struct cost *c, const struct sim_t
         find_shares(&b, out);
     }
     free(in.transfers);
+    free((void *)in.groups);
     build_release(&b);
     return rc;
 }

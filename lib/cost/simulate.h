@@ -1,6 +1,6 @@
 /* simulate.h - the time of one step by discrete-event simulation of the compiled program.
  *
- * All ranks of a stage run alike, so one timeline per stage stands for them. Each segment
+ * All ranks of a group run alike, so one timeline per group stands for them. Each segment
  * of a stage is cut at its sends, receives and the norm into a few steps whose durations
  * are summed once; an action of the schedule then costs as many operations as it has
  * transfers. A transfer has room for as many messages as its stages are apart (program.h); a
@@ -18,15 +18,16 @@
 #include "cost/cost.h"
 #include "program/trace.h"
 
-/* Where a stage's time goes. compute + collective + p2p + update + bubble = time_us. */
+/* Where a stage's time goes. compute + collective + p2p + update of the stages of a group, and
+ * its bubble, are time_us. */
 struct sim_stage {
     double compute_us;    /* forward and backward computation */
     double collective_us; /* collectives of forward and backward, what of them is exposed */
     double p2p_us;        /* packing, moving and unpacking */
-    double update_us; /* the whole update: reductions, norm, optimizer, tied parameters */
-    double bubble_us; /* waiting for others */
+    double update_us;     /* the step's end: reductions, norm, optimizer, tied parameters */
+    double bubble_us;     /* of its group: waiting for others */
     double forward_us, backward_us; /* of one micro-batch, without p2p and waiting */
-    double end_us;                  /* when its last action ends */
+    double end_us;                  /* when the last action of its group ends */
 };
 
 struct simulation {
@@ -37,14 +38,14 @@ struct simulation {
     struct sim_stage *stages;
     int slowest;     /* the stage with the most busy time: it bounds time */
     int fullest;     /* the stage with the largest arena: it bounds memory */
-    int64_t actions; /* actions of the schedule that were simulated, all stages */
+    int64_t actions; /* actions of the schedule that were simulated, all groups */
     double share[COST_SOURCES_COUNT]; /* of all stages' busy time, by what it rests on */
 };
 
 /* Of which ranks events are written. */
 struct sim_trace {
     struct trace *trace;
-    bool all_ranks; /* false: the first rank of each stage */
+    bool all_ranks; /* false: the first rank of each group */
 };
 
 /* Simulates one step. trace may be NULL. Keys that the profile lacks count as 0 and are
@@ -78,19 +79,18 @@ struct sim_transfer {
 };
 
 struct sim_input {
-    enum schedule schedule;
-    int n_stages, n_transfers;
-    int n_works; /* started collectives of a stage at most */
-    int64_t micro_batches;
+    int n_groups, n_stages, n_transfers;
+    const struct group_schedule *groups;
+    int n_works;            /* started collectives of a stage at most */
     struct sim_step *steps; /* of all stages and segments */
     int *seg; /* [n_stages * SEG_COUNT + 1], segment s of stage k is j = k * SEG_COUNT + s:
                  steps[seg[j] .. seg[j + 1] - 1] */
     struct sim_transfer *transfers;
 };
 
-/* Called for each step that is done: when the stage came to it, when it ended; of a start, when
+/* Called for each step that is done: when the group came to it, when it ended; of a start, when
  * the collective ran. */
-typedef void sim_step_fn(void *ctx, int stage, struct action a, const struct sim_step *step,
+typedef void sim_step_fn(void *ctx, struct action a, const struct sim_step *step,
                          double begin_us, double end_us);
 
 /* Runs the steps; fills time_us, actions and stages (allocated here) of out. fn may be

@@ -24,7 +24,7 @@ struct exec_options exec_defaults(void) {
 /* The device and its arena. Where its memory is the host's, peers on the node may read it. */
 static int open_device(struct exec *x, struct err *err) {
     const struct exec_options *o = &x->opt;
-    int64_t bytes = x->sp->arena_bytes;
+    int64_t bytes = x->chunks->sp->arena_bytes;
     x->device = device_create(o->device ? o->device : &device_backend_cpu,
                               comm_node_rank(x->comm), o->threads, err);
     if (!x->device)
@@ -40,6 +40,26 @@ static int open_device(struct exec *x, struct err *err) {
     return x->arena ? 0 : -1;
 }
 
+static void list_chunks(struct exec *x) {
+    const struct plan *p = x->g->plan;
+    int group = program_group_of_rank(x->g, x->rank);
+    x->schedule = schedule_of_group(p, group, plan_micro_batches(p));
+    x->n_chunks = x->schedule.n_chunks;
+    x->chunks = mem_array((size_t)x->n_chunks, sizeof *x->chunks);
+    for (int i = 0; i < x->n_chunks; i++) {
+        struct exec_chunk *c = &x->chunks[i];
+        c->rp = program_for_rank(x->g, x->schedule.chunks[i], x->rank);
+        c->sp = c->rp.sp;
+    }
+}
+
+struct exec_chunk *exec_chunk_of(const struct exec *x, int stage) {
+    for (int i = 0; i < x->n_chunks; i++)
+        if (x->chunks[i].rp.stage == stage)
+            return &x->chunks[i];
+    return NULL;
+}
+
 struct exec *exec_create(const struct program *g, struct comm *comm,
                          const struct data *data, const struct exec_options *opt,
                          struct err *err) {
@@ -51,9 +71,9 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
     }
     struct exec *x = mem_alloc(sizeof *x);
     x->g = g;
-    x->rp = program_for_rank(g, comm_rank(comm));
-    x->sp = x->rp.sp;
+    x->rank = comm_rank(comm);
     x->comm = comm;
+    list_chunks(x);
     x->data = data;
     x->opt = *opt;
     if (open_device(x, err) < 0 || exec_prepare(x, err) < 0) {
@@ -70,6 +90,7 @@ void exec_destroy(struct exec *x) {
     if (x->device)
         device_free(x->device, x->own_arena);
     device_destroy(x->device);
+    free(x->chunks);
     free(x);
 }
 
@@ -105,7 +126,7 @@ static double learning_rate(const struct exec_options *o, int64_t step) {
  * the norm, over ranks. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
-    int64_t m = plan_micro_batches(p), n = schedule_actions(m);
+    int64_t n = schedule_actions(&x->schedule);
     double lr = learning_rate(&x->opt, x->step);
     x->split = DATA_TRAIN;
     x->skipping = false;
@@ -116,10 +137,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     int rc = exec_set_scalars(x, err);
     if (rc == 0)
         rc = exec_count(x, x->sample, p->batch, err);
-    for (int64_t i = 0; i < n && rc == 0; i++) {
-        struct action a = schedule_action(p->schedule, x->rp.stage, x->g->n_stages, m, i);
-        rc = exec_run(x, a, err);
-    }
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        rc = exec_run(x, schedule_action(&x->schedule, i), err);
     if (rc < 0)
         return err_prefix(err, "step %lld", (long long)x->step + 1);
     *out = (struct exec_metrics){.loss = x->now.loss_sum,
@@ -141,7 +160,7 @@ int exec_validate(struct exec *x, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err) {
     const struct plan *p = x->g->plan;
-    int64_t m = plan_micro_batches(p), sample = x->sample;
+    int64_t n = schedule_actions(&x->schedule), sample = x->sample;
     x->split = DATA_VALID;
     x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
     int rc = exec_set_scalars(x, err);
@@ -149,8 +168,10 @@ int exec_validate(struct exec *x, int64_t batches,
         rc = exec_count(x, 0, batches * p->batch, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {
         x->sample = b * p->batch;
-        for (int64_t i = 0; i < m && rc == 0; i++)
-            rc = exec_run(x, (struct action){SEG_FORWARD, i}, err);
+        for (int64_t i = 0; i < n && rc == 0; i++) {
+            struct action a = schedule_action(&x->schedule, i);
+            rc = a.segment == SEG_FORWARD ? exec_run(x, a, err) : 0;
+        }
         if (rc == 0)
             rc = between(ctx, err);
     }

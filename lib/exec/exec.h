@@ -81,7 +81,7 @@ struct exec_transfer {
     int n_pieces;
     struct exec_piece *pieces;
     struct exec_work *works; /* one per piece, for each message that may be under way */
-    int64_t depth, uses;     /* of the sender: messages under way at most; so far */
+    int64_t depth, uses;     /* messages under way at most, of the sender; so far */
 };
 
 /* A loss of the model. */
@@ -98,13 +98,25 @@ struct exec_instr {
     struct box box; /* of input */
     /* Where the device can record: so many instructions from here on are replayed as one. */
     int stretch;
-    struct device_recording **recorded; /* [sp->slots] by slot of the micro-batch */
+    struct device_recording **recorded; /* [chunk->rhythm] by micro-batch */
+};
+
+/* One of the stages of this rank's group. */
+struct exec_chunk {
+    struct rank_program rp;
+    const struct stage_program *sp;
+    int64_t rhythm; /* micro-batches so far apart have the same slots in all pools */
+    struct exec_instr *ready; /* [sp->n_instrs] */
+    struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
 };
 
 struct exec {
     const struct program *g; /* borrowed, as are comm and data */
-    struct rank_program rp;
-    const struct stage_program *sp;
+    int rank;
+    struct group_schedule schedule;
+    int n_chunks;
+    struct exec_chunk *chunks; /* one for each stage of the group */
     struct comm *comm;
     const struct data *data;
     struct exec_options opt;
@@ -116,15 +128,12 @@ struct exec {
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
-    int64_t high_water;       /* bytes of the arena really touched so far */
-    struct exec_instr *ready; /* [sp->n_instrs] */
-    struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
-    struct exec_transfer *sends, *recvs;           /* [g->n_transfers] */
-    struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
-    struct comm_group *everyone;                   /* for messages */
-    struct scalars now;      /* as the device has them, but for its sums */
-    struct scalars *scalars; /* in the arena */
-    double *per_target;      /* in the arena, behind them: of each loss */
+    int64_t high_water;                  /* bytes of the arena really touched so far */
+    struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
+    struct comm_group *everyone;         /* for messages */
+    struct scalars now;                  /* as the device has them, but for its sums */
+    struct scalars *scalars;             /* in the arena */
+    double *per_target;                  /* in the arena, behind them: of each loss */
     int n_losses;
     struct exec_loss *losses;     /* [n_losses] */
     double *counts;               /* [n_losses] targets that count in what is done now */
@@ -174,7 +183,9 @@ int exec_agree(struct comm *comm, int rc, struct err *err);
 /* exec_prepare.c: streams, groups, and what is worked out per instruction. */
 int exec_prepare(struct exec *x, struct err *err);
 void exec_release(struct exec *x);
-struct box exec_box(const struct exec *x, const struct shape *s, struct placement p);
+struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct placement p);
+/* The chunk that is this stage; NULL if it is not of this rank's group. */
+struct exec_chunk *exec_chunk_of(const struct exec *x, int stage);
 
 /* exec_count.c: targets that count. */
 void exec_prepare_losses(struct exec *x);
@@ -201,8 +212,8 @@ int exec_before(struct exec *x, enum exec_stream on, struct exec_work *w, struct
 int exec_after(struct exec *x, struct exec_work *w, struct err *err);
 /* What the compute stream is given from here on goes behind the work. */
 int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
-int exec_collective(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                    void *in, void *out, struct err *err);
+int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                    const struct exec_instr *r, void *in, void *out, struct err *err);
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);

@@ -13,7 +13,7 @@ void exec_prepare_losses(struct exec *x) {
     const struct model *m = x->g->plan->model;
     size_t n = (size_t)model_losses(m);
     x->per_target =
-        exec_address(x, x->sp->per_target, (int64_t)(n * sizeof *x->per_target));
+        exec_address(x, x->chunks->sp->per_target, (int64_t)(n * sizeof *x->per_target));
     x->losses = mem_array(n, sizeof *x->losses);
     x->counts = mem_array(n, sizeof *x->counts);
     x->inverse = mem_array(n, sizeof *x->inverse);

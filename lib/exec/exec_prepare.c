@@ -10,7 +10,12 @@
 struct group_list {
     ARR(int) ranks; /* of all, one after the other */
     ARR(struct comm_ranks) sets;
-    int64_t own[1 << MESH_MAX_AXES]; /* this rank's among them, by axes; -1 = none */
+    ARR(struct own_group) own; /* those that this rank is in */
+};
+struct own_group {
+    int64_t set;
+    int stage;
+    unsigned axes;
 };
 
 /* Every group of the stage along every set of axes that an instruction uses. */
@@ -31,8 +36,8 @@ static void list_stage(const struct exec *x, int stage, struct group_list *out) 
                 continue;
             for (int i = 0; i < n; i++) {
                 arr_push(&out->ranks, first + ranks[i]);
-                if (first + ranks[i] == x->rp.rank)
-                    out->own[axes] = out->sets.n;
+                if (first + ranks[i] == x->rank)
+                    arr_push(&out->own, (struct own_group){out->sets.n, stage, axes});
             }
             arr_push(&out->sets, (struct comm_ranks){.n = n});
         }
@@ -50,7 +55,6 @@ static void list_everyone(const struct exec *x, struct group_list *out) {
 /* All ranks make all groups, also those they are not in. */
 static int make_groups(struct exec *x, struct err *err) {
     struct group_list list = {.own = {0}};
-    memset(list.own, -1, sizeof list.own);
     list_everyone(x, &list);
     for (int s = 0; s < x->g->n_stages; s++)
         list_stage(x, s, &list);
@@ -59,17 +63,21 @@ static int make_groups(struct exec *x, struct err *err) {
     struct comm_group **groups = mem_array((size_t)list.sets.n + 1, sizeof *groups);
     int rc = comm_groups_create(x->comm, list.sets.p, (int)list.sets.n, groups, err);
     x->everyone = groups[0];
-    for (int axes = 0; axes < 1 << MESH_MAX_AXES; axes++)
-        x->groups[axes] = list.own[axes] < 0 ? NULL : groups[list.own[axes]];
+    for (int64_t i = 0; i < list.own.n; i++) {
+        const struct own_group *o = &list.own.p[i];
+        exec_chunk_of(x, o->stage)->groups[o->axes] = groups[o->set];
+    }
     free(groups);
+    arr_release(&list.own);
     arr_release(&list.ranks);
     arr_release(&list.sets);
     return rc;
 }
 
-struct box exec_box(const struct exec *x, const struct shape *s, struct placement p) {
-    struct extents n = model_extents(x->g->plan->model, s, x->g->plan->micro_batch);
-    return placement_box(x->sp->mesh, &n, p, x->rp.coord);
+struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct placement p) {
+    const struct plan *plan = c->rp.g->plan;
+    struct extents n = model_extents(plan->model, s, plan->micro_batch);
+    return placement_box(c->sp->mesh, &n, p, c->rp.coord);
 }
 
 /* A box inside the whole tensor, by whose indices random numbers are drawn. */
@@ -88,11 +96,11 @@ static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
 }
 
 /* Dropout draws for the block in the whole batch; the micro-batch moves it there. */
-static void prepare_dropout(struct exec *x, const struct instr *ins,
-                            struct device_args *a) {
+static void prepare_dropout(struct exec *x, const struct exec_chunk *c,
+                            const struct instr *ins, struct device_args *a) {
     const struct model *m = x->g->plan->model;
     const struct shape *s = &m->tensors[ins->tensor].shape;
-    struct box b = exec_box(x, s, ins->place);
+    struct box b = exec_box(c, s, ins->place);
     a->box = whole_box(x, s, &b);
     a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
     a->op = ins->op;
@@ -125,26 +133,27 @@ static void prepare_router(struct exec *x, const struct instr *ins, enum metric 
 
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
-static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_instr *r) {
+static void prepare_instr(struct exec *x, const struct exec_chunk *c,
+                          const struct instr *ins, struct exec_instr *r) {
     const struct model *m = x->g->plan->model;
     struct device_args *a = &r->args;
     a->scalars = x->scalars;
-    a->counts = rank_is_first(&x->rp, ins->axes);
+    a->counts = rank_is_first(&c->rp, ins->axes);
     if (ins->op >= 0)
         a->eps = (float)m->ops[ins->op].attr[ATTR_eps];
     switch (ins->code) {
-    case I_input: r->box = exec_box(x, &m->tensors[ins->tensor].shape, ins->place); break;
+    case I_input: r->box = exec_box(c, &m->tensors[ins->tensor].shape, ins->place); break;
     case I_linear: a->skip_bias = !a->counts; break;
     case I_embedding:
     case I_embedding_dw:
-        a->first = exec_box(x, &m->params[ins->param].shape, ins->place).first[0];
+        a->first = exec_box(c, &m->params[ins->param].shape, ins->place).first[0];
         break;
     case I_cross_entropy:
     case I_cross_entropy_finish: prepare_loss(x, ins->op, a); break;
     case I_cross_entropy_part:
     case I_cross_entropy_dx: {
         const struct shape *s = &m->tensors[ins->tensor].shape;
-        a->first = exec_box(x, s, ins->place).first[s->rank - 1];
+        a->first = exec_box(c, s, ins->place).first[s->rank - 1];
         prepare_loss(x, ins->op, a);
         break;
     }
@@ -152,7 +161,7 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     case I_dispatch_dx:
     case I_combine:
     case I_combine_bwd:
-        a->first = exec_box(x, &m->tensors[ins->tensor].shape, ins->place).first[0];
+        a->first = exec_box(c, &m->tensors[ins->tensor].shape, ins->place).first[0];
         break;
     case I_balance:
     case I_balance_dx:
@@ -164,12 +173,12 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
         prepare_router(x, ins, METRIC_router_z, ins->n.router_z.experts, a);
         break;
     case I_dropped: prepare_router(x, ins, METRIC_dropped, 1, a); break;
-    case I_dropout: prepare_dropout(x, ins, a); break;
+    case I_dropout: prepare_dropout(x, c, ins, a); break;
     case I_copy:
         a->copy = (struct device_copy){ins->copy.rank, ins->copy.size, ins->copy.src,
                                        ins->copy.dst};
         a->src_offset =
-            mesh_group_index(x->sp->mesh, ins->axes, x->rp.coord) * ins->copy.src_step;
+            mesh_group_index(c->sp->mesh, ins->axes, c->rp.coord) * ins->copy.src_step;
         break;
     case I_matmul:
     case I_matmul_dw: a->matrices = &ins->matrices; break;
@@ -184,7 +193,7 @@ static void prepare_instr(struct exec *x, const struct instr *ins, struct exec_i
     default: break;
     }
     if (opcode_is_collective(ins->code))
-        r->group = x->groups[ins->axes];
+        r->group = c->groups[ins->axes];
 }
 
 /* Does the device do it alone, the same way each time? */
@@ -192,35 +201,57 @@ static bool repeats(enum opcode code) {
     return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE || code == I_fill;
 }
 
-static void mark_stretches(struct exec *x) {
+static void mark_stretches(struct exec_chunk *c) {
     for (int s = 0; s < SEG_COUNT; s++)
-        for (int i = x->sp->seg[s], n; i < x->sp->seg[s + 1]; i += n ? n : 1) {
-            struct exec_instr *r = &x->ready[i];
-            for (n = 0; i + n < x->sp->seg[s + 1] && repeats(x->sp->instrs[i + n].code);)
+        for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
+            struct exec_instr *r = &c->ready[i];
+            for (n = 0; i + n < c->sp->seg[s + 1] && repeats(c->sp->instrs[i + n].code);)
                 n++;
             r->stretch = n;
             if (n > 1)
-                r->recorded = mem_array((size_t)x->sp->slots, sizeof *r->recorded);
+                r->recorded = mem_array((size_t)c->rhythm, sizeof *r->recorded);
         }
 }
 
 /* Room for the largest piece of data, and for initial parameters at least in rows. */
-static void make_host_room(struct exec *x) {
-    enum { LEAST = 1 << 20 };
-    x->host_bytes = LEAST;
-    for (int i = 0; i < x->sp->n_instrs; i++) {
-        const struct instr *ins = &x->sp->instrs[i];
+static void need_host_room(struct exec *x, const struct exec_chunk *c) {
+    for (int i = 0; i < c->sp->n_instrs; i++) {
+        const struct instr *ins = &c->sp->instrs[i];
         int64_t bytes =
             ins->code == I_input ? dtype_size(DTYPE_i32) * ins->n.input.elems : 0;
         x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
     }
-    for (int i = 0; i < x->sp->n_params; i++) {
-        const struct param_instance *p = &x->sp->params[i];
-        struct box b = exec_box(x, &x->g->plan->model->params[p->param].shape, p->place);
-        int64_t bytes = buffer_bytes(&x->sp->buffers[p->buffer]) / b.size[0];
+    for (int i = 0; i < c->sp->n_params; i++) {
+        const struct param_instance *p = &c->sp->params[i];
+        struct box b = exec_box(c, &x->g->plan->model->params[p->param].shape, p->place);
+        int64_t bytes = buffer_bytes(&c->sp->buffers[p->buffer]) / b.size[0];
         x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
     }
-    x->host = mem_alloc((size_t)x->host_bytes);
+}
+
+static void find_rhythm(struct exec_chunk *c) {
+    c->rhythm = 1;
+    for (int p = 0; p < POOL_COUNT; p++) {
+        int64_t a = c->rhythm, b = c->sp->slots[p].bytes ? c->sp->slots[p].n : 1;
+        for (int64_t rest; b; a = b, b = rest)
+            rest = a % b;
+        if (c->sp->slots[p].bytes)
+            c->rhythm *= c->sp->slots[p].n / a;
+    }
+}
+
+static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) {
+    c->works = exec_make_works(x, c->sp->n_works + 1, err);
+    if (!c->works)
+        return -1;
+    c->ready = mem_array((size_t)c->sp->n_instrs, sizeof *c->ready);
+    for (int i = 0; i < c->sp->n_instrs; i++)
+        prepare_instr(x, c, &c->sp->instrs[i], &c->ready[i]);
+    find_rhythm(c);
+    if (x->records)
+        mark_stretches(c);
+    need_host_room(x, c);
+    return 0;
 }
 
 int exec_prepare(struct exec *x, struct err *err) {
@@ -229,39 +260,40 @@ int exec_prepare(struct exec *x, struct err *err) {
             return -1;
     if (!(x->computed = device_event_create(x->device, err)) || make_groups(x, err) < 0)
         return -1;
-    x->scalars = exec_address(x, x->sp->scalars, sizeof *x->scalars);
+    x->scalars = exec_address(x, x->chunks->sp->scalars, sizeof *x->scalars);
     exec_prepare_losses(x);
     x->on_streams = comm_on_streams(x->everyone);
-    x->works = exec_make_works(x, x->sp->n_works + 1, err);
-    if (!x->works || exec_prepare_transfers(x, err) < 0)
-        return -1;
-    x->ready = mem_array((size_t)x->sp->n_instrs, sizeof *x->ready);
-    for (int i = 0; i < x->sp->n_instrs; i++)
-        prepare_instr(x, &x->sp->instrs[i], &x->ready[i]);
     x->records = device_can_record(x->device) && !x->opt.on_instr;
-    if (x->records)
-        mark_stretches(x);
-    make_host_room(x);
-    return 0;
+    x->host_bytes = 1 << 20; /* at least */
+    for (int i = 0; i < x->n_chunks; i++)
+        if (prepare_chunk(x, &x->chunks[i], err) < 0)
+            return -1;
+    x->host = mem_alloc((size_t)x->host_bytes);
+    return exec_prepare_transfers(x, err);
 }
 
-static void release_instr(const struct exec *x, struct exec_instr *r) {
-    for (int64_t i = 0; r->recorded && i < x->sp->slots; i++)
+static void release_instr(const struct exec_chunk *c, struct exec_instr *r) {
+    for (int64_t i = 0; r->recorded && i < c->rhythm; i++)
         device_recording_destroy(r->recorded[i]);
     free(r->recorded);
 }
 
+static void release_chunk(struct exec_chunk *c) {
+    for (int i = 0; c->ready && i < c->sp->n_instrs; i++)
+        release_instr(c, &c->ready[i]);
+    free(c->ready);
+    exec_free_works(c->works, c->sp->n_works + 1);
+    for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
+        comm_group_destroy(c->groups[i]);
+}
+
 void exec_release(struct exec *x) {
-    for (int i = 0; x->ready && i < x->sp->n_instrs; i++)
-        release_instr(x, &x->ready[i]);
-    free(x->ready);
+    for (int i = 0; i < x->n_chunks; i++)
+        release_chunk(&x->chunks[i]);
     free(x->losses);
     free(x->counts);
     free(x->inverse);
-    exec_free_works(x->works, x->sp->n_works + 1);
     exec_release_transfers(x);
-    for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
-        comm_group_destroy(x->groups[i]);
     comm_group_destroy(x->everyone);
     device_event_destroy(x->computed);
     for (int i = 0; i < EXEC_STREAMS; i++)
@@ -289,10 +321,11 @@ static void init_rows(const struct exec *x, const struct param_instance *p,
 
 /* Made on the host, for every bit must be the same on all devices, as many rows at a time as the
  * room there holds. */
-static int init_param(struct exec *x, const struct param_instance *p, struct err *err) {
+static int init_param(struct exec *x, const struct exec_chunk *c,
+                      const struct param_instance *p, struct err *err) {
     const struct shape *s = &x->g->plan->model->params[p->param].shape;
-    const struct buffer *b = &x->sp->buffers[p->buffer];
-    struct box held = exec_box(x, s, p->place);
+    const struct buffer *b = &c->sp->buffers[p->buffer];
+    struct box held = exec_box(c, s, p->place);
     struct kernel_box box = whole_box(x, s, &held);
     int64_t rows = box.size[0], bytes = dtype_size(b->dtype) * b->elems / rows;
     int64_t most = x->host_bytes / bytes;
@@ -309,8 +342,9 @@ static int init_param(struct exec *x, const struct param_instance *p, struct err
 /* The same numbers under every plan: each element is drawn by its index in the whole tensor. */
 int exec_init(struct exec *x, struct err *err) {
     x->step = x->sample = 0;
-    for (int i = 0; i < x->sp->n_params; i++)
-        if (init_param(x, &x->sp->params[i], err) < 0)
-            return -1;
+    for (const struct exec_chunk *c = x->chunks; c < x->chunks + x->n_chunks; c++)
+        for (int i = 0; i < c->sp->n_params; i++)
+            if (init_param(x, c, &c->sp->params[i], err) < 0)
+                return -1;
     return 0;
 }

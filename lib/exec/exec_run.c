@@ -14,11 +14,12 @@ void *exec_address(struct exec *x, int64_t at, int64_t bytes) {
 }
 
 /* The address of a buffer for this micro-batch. */
-static void *address(struct exec *x, int buffer, int64_t micro_batch) {
+static void *address(struct exec *x, const struct stage_program *sp, int buffer,
+                     int64_t micro_batch) {
     if (buffer < 0)
         return NULL;
-    return exec_address(x, buffer_offset(x->sp, buffer, micro_batch),
-                        buffer_bytes(&x->sp->buffers[buffer]));
+    return exec_address(x, buffer_offset(sp, buffer, micro_batch),
+                        buffer_bytes(&sp->buffers[buffer]));
 }
 
 int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
@@ -105,14 +106,16 @@ static int run_norm(struct exec *x, struct err *err) {
 }
 
 /* Resolves operands to addresses of this micro-batch's slot, and does it. */
-static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr *r,
-                     int64_t micro_batch, struct err *err) {
+static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
+                     struct err *err) {
+    const struct instr *ins = &c->sp->instrs[i];
+    const struct exec_instr *r = &c->ready[i];
     union instr_src in;
     union instr_dst out;
     for (int k = 0; k < INSTR_MAX_IN; k++)
-        in.v[k] = address(x, ins->in.v[k], micro_batch);
+        in.v[k] = address(x, c->sp, ins->in.v[k], micro_batch);
     for (int k = 0; k < INSTR_MAX_OUT; k++)
-        out.v[k] = address(x, ins->out.v[k], micro_batch);
+        out.v[k] = address(x, c->sp, ins->out.v[k], micro_batch);
     switch (ins->code) {
     case I_input: return run_input(x, ins, r, out.input.y, err);
     case I_fill:
@@ -121,12 +124,12 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
-    case I_wait: return exec_wait(x, &x->works[ins->work], err);
+    case I_wait: return exec_wait(x, &c->works[ins->work], err);
     case I_all_gather:
     case I_all_reduce:
     case I_reduce_scatter:
     case I_all_to_all:
-        return exec_collective(x, ins, r, in.all_reduce.x, out.all_reduce.y, err);
+        return exec_collective(x, c, ins, r, in.all_reduce.x, out.all_reduce.y, err);
     default:
         return device_launch(x->streams[STREAM_compute], ins->code, &ins->n, &in, &out,
                              &r->args, err);
@@ -134,16 +137,17 @@ static int run_instr(struct exec *x, const struct instr *ins, struct exec_instr 
 }
 
 /* A stretch is recorded when its turn comes first in a slot, and replayed from then on. */
-static int run_stretch(struct exec *x, int first, int64_t micro_batch, struct err *err) {
-    struct exec_instr *r = &x->ready[first];
-    struct device_recording **kept = &r->recorded[micro_batch % x->sp->slots];
+static int run_stretch(struct exec *x, const struct exec_chunk *c, int first,
+                       int64_t micro_batch, struct err *err) {
+    const struct exec_instr *r = &c->ready[first];
+    struct device_recording **kept = &r->recorded[micro_batch % c->rhythm];
     struct device_stream *s = x->streams[STREAM_compute];
     if (!*kept) {
         if (device_record_begin(s, err) < 0)
             return -1;
         int rc = 0;
         for (int i = first; i < first + r->stretch && rc == 0; i++)
-            rc = run_instr(x, &x->sp->instrs[i], &x->ready[i], micro_batch, err);
+            rc = run_instr(x, c, i, micro_batch, err);
         *kept = device_record_end(s, rc < 0 ? NULL : err);
         if (rc < 0 || !*kept)
             return -1;
@@ -152,10 +156,10 @@ static int run_stretch(struct exec *x, int first, int64_t micro_batch, struct er
 }
 
 /* One instruction. Time is taken between instructions: one clock reading each. */
-static int run_watched(struct exec *x, int i, struct action a, int64_t micro_batch,
+static int run_watched(struct exec *x, const struct exec_chunk *c, int i, struct action a,
                        double *start, struct err *err) {
-    const struct instr *ins = &x->sp->instrs[i];
-    if (run_instr(x, ins, &x->ready[i], micro_batch, err) < 0 ||
+    const struct instr *ins = &c->sp->instrs[i];
+    if (run_instr(x, c, i, a.index < 0 ? 0 : a.index, err) < 0 ||
         (x->opt.on_instr && device_synchronize(x->streams[STREAM_compute], err) < 0))
         return -1;
     double end = now_s();
@@ -167,18 +171,19 @@ static int run_watched(struct exec *x, int i, struct action a, int64_t micro_bat
 }
 
 int exec_run(struct exec *x, struct action a, struct err *err) {
+    const struct exec_chunk *c = exec_chunk_of(x, a.stage);
     int64_t mb = a.index < 0 ? 0 : a.index;
     double start = now_s();
-    struct span span = program_segment(x->sp, a.segment);
+    struct span span = program_segment(c->sp, a.segment);
     int rc = set_micro_batch(x, mb, err);
     for (int i = span.first, next; i < span.end && rc == 0; i = next) {
-        bool replays = x->records && !x->skipping && x->ready[i].stretch > 1;
-        next = i + (replays ? x->ready[i].stretch : 1);
-        if (x->skipping && x->sp->instrs[i].code != I_fill)
+        bool replays = x->records && !x->skipping && c->ready[i].stretch > 1;
+        next = i + (replays ? c->ready[i].stretch : 1);
+        if (x->skipping && c->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
-        rc = replays ? run_stretch(x, i, mb, err) : run_watched(x, i, a, mb, &start, err);
+        rc = replays ? run_stretch(x, c, i, mb, err) : run_watched(x, c, i, a, &start, err);
         if (rc < 0)
-            err_prefix(err, "%s", opcode_name(x->sp->instrs[i].code));
+            err_prefix(err, "%s", opcode_name(c->sp->instrs[i].code));
     }
     if (rc < 0)
         comm_fail(x->comm, err); /* messages are under way: the others must know now */

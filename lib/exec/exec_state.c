@@ -11,11 +11,12 @@
 enum { REPORT_TAG = 1 << 20 };
 
 /* The part of a global tensor that this rank holds. */
-static struct checkpoint_box box_of(const struct exec *x, int param,
+static struct checkpoint_box box_of(const struct exec_chunk *c, int param,
                                     struct placement place) {
-    const struct shape *s = &x->g->plan->model->params[param].shape;
-    struct extents n = model_extents(x->g->plan->model, s, 1);
-    struct box b = placement_box(x->sp->mesh, &n, place, x->rp.coord);
+    const struct model *m = c->rp.g->plan->model;
+    const struct shape *s = &m->params[param].shape;
+    struct extents n = model_extents(m, s, 1);
+    struct box b = placement_box(c->sp->mesh, &n, place, c->rp.coord);
     struct checkpoint_box box = {.dims = s->rank};
     for (int i = 0; i < s->rank; i++) {
         box.shape[i] = n.size[i];
@@ -31,14 +32,14 @@ static enum checkpoint_kind state_kind(const struct exec *x, int which) {
     return which ? CHECKPOINT_ADAM_V : CHECKPOINT_ADAM_M;
 }
 
-static bool stores(const struct exec *x, struct placement place) {
-    return rank_is_first(&x->rp, placement_axes(x->sp->mesh, place, PLACE_REPLICATE));
+static bool stores(const struct exec_chunk *c, struct placement place) {
+    return rank_is_first(&c->rp, placement_axes(c->sp->mesh, place, PLACE_REPLICATE));
 }
 
 /* Parameters and optimizer state where the host can work on them: the arena itself, or room for a
  * copy of its beginning. */
 static char *image_open(const struct exec *x) {
-    const int64_t *bytes = x->sp->bytes;
+    const int64_t *bytes = x->chunks->sp->bytes;
     return device_is_host(x->device)
                ? x->arena
                : mem_alloc((size_t)(bytes[MEM_parameters] + bytes[MEM_gradients] +
@@ -52,7 +53,7 @@ static void image_close(const struct exec *x, char *image) {
 
 /* From the device to the image, or back. */
 static int image_move(struct exec *x, char *image, bool back, struct err *err) {
-    const int64_t *bytes = x->sp->bytes;
+    const int64_t *bytes = x->chunks->sp->bytes;
     struct device_stream *s = x->streams[STREAM_compute];
     int64_t at[2] = {0, bytes[MEM_parameters] + bytes[MEM_gradients]};
     int64_t n[2] = {bytes[MEM_parameters], bytes[MEM_optimizer]};
@@ -63,29 +64,41 @@ static int image_move(struct exec *x, char *image, bool back, struct err *err) {
     return rc;
 }
 
-static float *contents(const struct exec *x, char *image, int buffer) {
-    return (float *)(image + x->sp->buffers[buffer].offset);
+static float *contents(const struct exec_chunk *c, char *image, int buffer) {
+    return (float *)(image + c->sp->buffers[buffer].offset);
 }
 
-/* What this rank stores: parameters at home here and optimizer state, if it is the first replica. */
-static int64_t list_pieces(const struct exec *x, char *image,
-                           struct checkpoint_piece *out) {
+/* What this rank stores of a chunk: parameters at home here and optimizer state, if it is the first
+ * replica. */
+static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c, char *image,
+                          struct checkpoint_piece *out) {
     const struct model *m = x->g->plan->model;
     int64_t n = 0;
-    for (int i = 0; i < x->sp->n_params; i++) {
-        const struct param_instance *p = &x->sp->params[i];
-        if (p->home && stores(x, p->place))
+    for (int i = 0; i < c->sp->n_params; i++) {
+        const struct param_instance *p = &c->sp->params[i];
+        if (p->home && stores(c, p->place))
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
-                                                 box_of(x, p->param, p->place),
-                                                 contents(x, image, p->buffer)};
+                                                 box_of(c, p->param, p->place),
+                                                 contents(c, image, p->buffer)};
     }
-    for (int i = 0; i < x->sp->n_states; i++) {
-        const struct state_instance *s = &x->sp->states[i];
-        if (stores(x, s->place))
+    for (int i = 0; i < c->sp->n_states; i++) {
+        const struct state_instance *s = &c->sp->states[i];
+        if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
                 state_kind(x, s->which), m->params[s->param].name,
-                box_of(x, s->param, s->place), contents(x, image, s->buffer)};
+                box_of(c, s->param, s->place), contents(c, image, s->buffer)};
     }
+    return n;
+}
+
+static int64_t list_pieces(const struct exec *x, char *image,
+                           struct checkpoint_piece **out) {
+    int64_t n = 0, room = 0;
+    for (int k = 0; k < x->n_chunks; k++)
+        room += x->chunks[k].sp->n_params + x->chunks[k].sp->n_states;
+    *out = mem_array((size_t)room, sizeof **out);
+    for (int k = 0; k < x->n_chunks; k++)
+        n += list_chunk(x, &x->chunks[k], image, *out + n);
     return n;
 }
 
@@ -178,10 +191,9 @@ static int save_pieces(struct exec *x, const char *dir, const struct checkpoint_
 
 int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
               int64_t keep, struct err *err) {
-    struct checkpoint_piece *pieces =
-        mem_array((size_t)(x->sp->n_params + x->sp->n_states), sizeof *pieces);
+    struct checkpoint_piece *pieces;
     char *image = image_open(x);
-    int64_t n = list_pieces(x, image, pieces);
+    int64_t n = list_pieces(x, image, &pieces);
     bool finite;
     int rc = image_move(x, image, false, err);
     if (rc == 0)
@@ -194,21 +206,21 @@ int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *abo
 }
 
 /* Copies of tied parameters too: each reads the same tensor. */
-static int load_all(struct exec *x, const struct checkpoint *ck, char *image,
-                    struct err *err) {
+static int load_chunk(struct exec *x, const struct exec_chunk *c,
+                      const struct checkpoint *ck, char *image, struct err *err) {
     const struct model *m = x->g->plan->model;
-    for (int i = 0; i < x->sp->n_params; i++) {
-        const struct param_instance *p = &x->sp->params[i];
-        struct checkpoint_box box = box_of(x, p->param, p->place);
+    for (int i = 0; i < c->sp->n_params; i++) {
+        const struct param_instance *p = &c->sp->params[i];
+        struct checkpoint_box box = box_of(c, p->param, p->place);
         if (checkpoint_read(ck, CHECKPOINT_PARAM, m->params[p->param].name, &box,
-                            contents(x, image, p->buffer), err) < 0)
+                            contents(c, image, p->buffer), err) < 0)
             return -1;
     }
-    for (int i = 0; i < x->sp->n_states; i++) {
-        const struct state_instance *s = &x->sp->states[i];
-        struct checkpoint_box box = box_of(x, s->param, s->place);
+    for (int i = 0; i < c->sp->n_states; i++) {
+        const struct state_instance *s = &c->sp->states[i];
+        struct checkpoint_box box = box_of(c, s->param, s->place);
         if (checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
-                            contents(x, image, s->buffer), err) < 0)
+                            contents(c, image, s->buffer), err) < 0)
             return -1;
     }
     return 0;
@@ -218,8 +230,8 @@ int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
     const struct checkpoint_info *info = checkpoint_info(ck);
     int rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
     char *image = image_open(x);
-    if (rc == 0)
-        rc = load_all(x, ck, image, err);
+    for (int k = 0; k < x->n_chunks && rc == 0; k++)
+        rc = load_chunk(x, &x->chunks[k], ck, image, err);
     if (rc == 0)
         rc = image_move(x, image, true, err);
     image_close(x, image);

@@ -1,5 +1,6 @@
 /* Messages between stages. A transfer has one staging, whichever instruction sends it: the last
- * backward of a step has instructions of its own. */
+ * backward of a step has instructions of its own. What a rank sends to itself, from one chunk of
+ * its group to another, stays in the staging until it is taken from there. */
 #include "common/mem.h"
 #include "exec/exec.h"
 
@@ -54,13 +55,16 @@ static void box_copy(const struct shape *s, const struct box *block, const struc
  * the block may be overwritten while they travel. */
 static int prepare_end(struct exec *x, const struct transfer *t, bool source,
                        struct exec_transfer *r, struct err *err) {
+    const struct exec_chunk *c = exec_chunk_of(x, source ? t->from : t->to);
+    if (!c)
+        return 0;
     const struct shape *s = transfer_shape(x->g, t);
     struct piece *pieces;
-    r->n_pieces = transfer_pieces(x->g, t, x->rp.rank, source, &pieces);
+    r->n_pieces = transfer_pieces(x->g, t, x->rank, source, &pieces);
     r->pieces = mem_array((size_t)r->n_pieces, sizeof *r->pieces);
     r->depth = source ? t->depth : 1;
     r->works = exec_make_works(x, r->n_pieces * r->depth, err);
-    struct box block = exec_box(x, s, source ? t->from_place : t->to_place);
+    struct box block = exec_box(c, s, source ? t->from_place : t->to_place);
     int64_t staged = 0;
     for (int i = 0; i < r->n_pieces; i++) {
         struct exec_piece *p = &r->pieces[i];
@@ -68,7 +72,8 @@ static int prepare_end(struct exec *x, const struct transfer *t, bool source,
         p->peer = source ? pieces[i].dst : pieces[i].src;
         p->elems = pieces[i].elems;
         p->staging = -1;
-        if (source || !piece_is_contiguous(x->g, t, &pieces[i])) {
+        bool own = p->peer == x->rank;
+        if (source || (!own && !piece_is_contiguous(x->g, t, &pieces[i]))) {
             p->staging = staged;
             staged += p->elems;
         }
@@ -83,9 +88,8 @@ int exec_prepare_transfers(struct exec *x, struct err *err) {
     x->recvs = mem_array(n, sizeof *x->recvs);
     for (int i = 0; i < x->g->n_transfers; i++) {
         const struct transfer *t = &x->g->transfers[i];
-        if (t->from == x->rp.stage && prepare_end(x, t, true, &x->sends[i], err) < 0)
-            return -1;
-        if (t->to == x->rp.stage && prepare_end(x, t, false, &x->recvs[i], err) < 0)
+        if (prepare_end(x, t, true, &x->sends[i], err) < 0 ||
+            prepare_end(x, t, false, &x->recvs[i], err) < 0)
             return -1;
     }
     return 0;
@@ -145,8 +149,11 @@ int exec_send(struct exec *x, int transfer, float *in, struct err *err) {
         const struct exec_piece *p = &r->pieces[i];
         struct exec_work *w = &r->works[use * r->n_pieces + i];
         float *dense = stage + p->staging;
-        if (copy_piece(x, p, in, dense, true, err) < 0 ||
-            exec_before(x, STREAM_sends, w, err) < 0 ||
+        if (copy_piece(x, p, in, dense, true, err) < 0)
+            return -1;
+        if (p->peer == x->rank)
+            continue;
+        if (exec_before(x, STREAM_sends, w, err) < 0 ||
             comm_start_send(x->everyone, dense, p->elems, DTYPE_f32, p->peer, transfer,
                             &w->work, err) < 0 ||
             exec_after(x, w, err) < 0)
@@ -155,22 +162,42 @@ int exec_send(struct exec *x, int transfer, float *in, struct err *err) {
     return 0;
 }
 
+/* What this rank sent to itself lies in the staging of its send; the box is the same at both ends. */
+static int take_own(struct exec *x, int transfer, const struct exec_piece *p, int64_t use,
+                    float *out, struct err *err) {
+    const struct transfer *t = &x->g->transfers[transfer];
+    const struct exec_transfer *sent = &x->sends[transfer];
+    const struct exec_piece *q = sent->pieces;
+    while (q->peer != x->rank)
+        q++;
+    float *dense = staging(x, t->send_offset, t->depth * t->send_staging);
+    return copy_piece(x, p, out, dense + use * t->send_staging + q->staging, false, err);
+}
+
+static int post_recv(struct exec *x, int transfer, const struct exec_piece *p,
+                     struct exec_work *w, float *dst, struct err *err) {
+    if (exec_before(x, STREAM_receives, w, err) < 0 ||
+        comm_start_recv(x->everyone, dst, p->elems, DTYPE_f32, p->peer, transfer, &w->work,
+                        err) < 0)
+        return -1;
+    return exec_after(x, w, err);
+}
+
 /* All receives are posted before the first is waited for. */
 int exec_recv(struct exec *x, int transfer, float *out, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     struct exec_transfer *r = &x->recvs[transfer];
     float *stage = staging(x, t->recv_offset, t->recv_staging);
-    for (int i = 0; i < r->n_pieces; i++) {
+    int64_t use = r->uses++ % t->depth;
+    int rc = 0;
+    for (int i = 0; i < r->n_pieces && rc == 0; i++) {
         const struct exec_piece *p = &r->pieces[i];
-        struct exec_work *w = &r->works[i];
         float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
-        if (exec_before(x, STREAM_receives, w, err) < 0 ||
-            comm_start_recv(x->everyone, dst, p->elems, DTYPE_f32, p->peer, transfer,
-                            &w->work, err) < 0 ||
-            exec_after(x, w, err) < 0)
-            return -1;
+        rc = p->peer == x->rank ? take_own(x, transfer, p, use, out, err)
+                                : post_recv(x, transfer, p, &r->works[i], dst, err);
     }
-    int rc = wait_all(x, r, 0, err);
+    if (rc == 0)
+        rc = wait_all(x, r, 0, err);
     for (int i = 0; i < r->n_pieces && rc == 0; i++)
         if (r->pieces[i].staging >= 0)
             rc =

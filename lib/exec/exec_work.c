@@ -49,11 +49,11 @@ int exec_wait(struct exec *x, struct exec_work *w, struct err *err) {
 
 /* ---- collectives -------------------------------------------------------------------------- */
 
-static int start_collective(const struct exec *x, const struct instr *ins,
+static int start_collective(const struct exec_chunk *c, const struct instr *ins,
                             struct comm_group *group, void *in, void *out,
                             struct comm_work *work, struct err *err) {
     int64_t n = ins->n.all_reduce.elems, per_rank = n / ins->n.all_reduce.parts;
-    enum dtype dtype = x->sp->buffers[ins->in.all_reduce.x].dtype;
+    enum dtype dtype = c->sp->buffers[ins->in.all_reduce.x].dtype;
     switch (ins->code) {
     case I_all_gather:
         return comm_start_all_gather(group, in, out, per_rank, dtype, work, err);
@@ -67,13 +67,13 @@ static int start_collective(const struct exec *x, const struct instr *ins,
 }
 
 /* Starts it on a work of its own; one without a number is waited for at once. */
-int exec_collective(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                    void *in, void *out, struct err *err) {
+int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                    const struct exec_instr *r, void *in, void *out, struct err *err) {
     bool at_once = ins->work < 0;
-    struct exec_work *w = &x->works[at_once ? x->sp->n_works : ins->work];
+    struct exec_work *w = &c->works[at_once ? c->sp->n_works : ins->work];
     w->work.progress = at_once ? COMM_PROGRESS_OFF : COMM_PROGRESS_AUTO;
     if (exec_before(x, STREAM_collectives, w, err) < 0 ||
-        start_collective(x, ins, r->group, in, out, &w->work, err) < 0 ||
+        start_collective(c, ins, r->group, in, out, &w->work, err) < 0 ||
         exec_after(x, w, err) < 0)
         return -1;
     return at_once ? exec_wait(x, w, err) : 0;

@@ -1,9 +1,10 @@
 #include "plan/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const schedule_names[] = {"gpipe", "1f1b"};
+static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
 
 static int find_name(const char *const *names, int n, const char *name) {
@@ -37,17 +38,35 @@ int64_t plan_micro_batches(const struct plan *p) {
     return p->batch / p->micro_batch;
 }
 
-/* Stages of consecutive ops, as the search makes them; nothing is split. */
-struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
+void plan_group_name(const struct plan *p, int group, char *buf, size_t n) {
+    int first = p->first_chunk[group], end = p->first_chunk[group + 1];
+    size_t used = (size_t)snprintf(buf, n, end - first > 1 ? "stages" : "stage");
+    for (int i = first; i < end && used < n; i++)
+        used += (size_t)snprintf(buf + used, n - used, "%s%d", i > first ? ", " : " ",
+                                 p->chunks[i]);
+}
+
+struct plan *plan_room(struct model *m, int n_stages) {
     struct arena arena = {0};
     struct plan *p = arena_alloc(&arena, sizeof *p);
+    size_t n = (size_t)n_stages;
     p->arena = arena;
     p->model = m;
     p->n_stages = n_stages;
-    p->stages = arena_array(&p->arena, (size_t)n_stages, sizeof *p->stages);
+    p->stages = arena_array(&p->arena, n, sizeof *p->stages);
     p->stage_of = arena_array(&p->arena, (size_t)m->n_ops, sizeof *p->stage_of);
+    p->chunks = arena_array(&p->arena, n, sizeof *p->chunks);
+    p->first_chunk = arena_array(&p->arena, n + 1, sizeof *p->first_chunk);
+    return p;
+}
+
+/* Stages of consecutive ops, as the search makes them; nothing is split. */
+struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
+    struct plan *p = plan_room(m, n_stages);
+    p->n_groups = n_stages;
     for (int s = 0; s < n_stages; s++) {
         struct stage *st = &p->stages[s];
+        st->group = s;
         st->n_ops = bounds[s + 1] - bounds[s];
         st->ops = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->ops);
         st->layouts = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->layouts);
@@ -115,22 +134,75 @@ static int check_size(const struct plan *p, struct err *err) {
     return 0;
 }
 
-/* Also numbers the ranks: stages have them one after the other. */
+/* What the schedules can order (schedule.c). */
+static int check_schedule(const struct plan *p, int s, struct err *err) {
+    if (p->schedule == SCHEDULE_interleaved &&
+        (p->n_stages % p->n_groups || p->stages[s].group != s % p->n_groups))
+        return err_input(err,
+                         "group: interleaved stages go round the groups: expected %d of "
+                         "%d, and as many stages on each",
+                         s % p->n_groups, p->n_groups);
+    if ((p->schedule == SCHEDULE_1f1b || p->schedule == SCHEDULE_zero_bubble) &&
+        p->n_groups < p->n_stages)
+        return err_input(err,
+                         "group: %s has one stage on each group; interleaved and gpipe "
+                         "take several",
+                         schedule_name(p->schedule));
+    return 0;
+}
+
+/* Stages by group: counted, then put in their places. */
+static void sort_chunks(struct plan *p) {
+    int *first = p->first_chunk;
+    memset(first, 0, sizeof *first * (size_t)(p->n_groups + 1));
+    for (int s = 0; s < p->n_stages; s++)
+        first[p->stages[s].group + 1]++;
+    for (int g = 0; g < p->n_groups; g++)
+        first[g + 1] += first[g];
+    for (int s = p->n_stages - 1; s >= 0; s--) /* each end moves down to the beginning */
+        p->chunks[--first[p->stages[s].group + 1]] = s;
+    memmove(first, first + 1, sizeof *first * (size_t)p->n_groups);
+    first[p->n_groups] = p->n_stages;
+}
+
+/* Numbers the ranks: groups have them one after the other. */
+static int number_ranks(struct plan *p, struct err *err) {
+    int64_t rank = 0;
+    sort_chunks(p);
+    for (int g = 0; g < p->n_groups; g++) {
+        const int *chunk = p->chunks + p->first_chunk[g],
+                  *end = p->chunks + p->first_chunk[g + 1];
+        if (chunk == end)
+            return err_input(err, "stages: no stage has group %d, of 0 to %d", g,
+                             p->n_groups - 1);
+        int first = *chunk, devices = mesh_devices(&p->stages[first].mesh);
+        for (; chunk < end; chunk++) {
+            int s = *chunk;
+            if (mesh_devices(&p->stages[s].mesh) != devices)
+                return err_input(err,
+                                 "stages[%d].mesh: %d devices, but stages[%d] of the same "
+                                 "group has %d",
+                                 s, mesh_devices(&p->stages[s].mesh), first, devices);
+            p->stages[s].first_rank = (int)rank;
+        }
+        rank += devices;
+        if (rank > 1 << 24)
+            return err_input(err, "stages: more than %d devices", 1 << 24);
+    }
+    p->devices = (int)rank;
+    return 0;
+}
+
 int plan_check(struct plan *p, struct err *err) {
     if (p->micro_batch < 1 || p->batch < 1 || p->batch % p->micro_batch)
         return err_input(err, "micro_batch: %lld does not divide the batch of %lld samples",
                          (long long)p->micro_batch, (long long)p->batch);
     if (check_size(p, err) < 0)
         return -1;
-    int64_t rank = 0;
-    for (int s = 0; s < p->n_stages; s++) {
-        p->stages[s].first_rank = (int)rank;
-        rank += mesh_devices(&p->stages[s].mesh);
-        if (rank > 1 << 24)
-            return err_input(err, "stages: more than %d devices", 1 << 24);
-        if (check_stage(p, s, err) < 0)
+    if (number_ranks(p, err) < 0)
+        return -1;
+    for (int s = 0; s < p->n_stages; s++)
+        if (check_schedule(p, s, err) < 0 || check_stage(p, s, err) < 0)
             return err_at(err, "stages[%d]", s);
-    }
-    p->devices = (int)rank;
     return 0;
 }

@@ -15,10 +15,12 @@
 #include "plan/cluster.h"
 #include "plan/placement.h"
 
-#define PLAN_SCHEDULES(X) X(gpipe) X(1f1b)
+/* The order of actions on every device group (program/program.h). */
 enum schedule {
     SCHEDULE_gpipe,
     SCHEDULE_1f1b,
+    SCHEDULE_interleaved,
+    SCHEDULE_zero_bubble,
     SCHEDULE_COUNT,
 };
 const char *schedule_name(enum schedule s);
@@ -31,6 +33,7 @@ int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
 
 struct stage {
     struct mesh mesh;
+    int group;      /* of devices; stages of one group are its chunks */
     int first_rank; /* ranks of the job: first_rank .. + mesh_devices - 1, mesh order */
     int n_ops;
     int *ops;               /* op ids, ascending */
@@ -52,7 +55,10 @@ struct plan {
     int n_stages;
     struct stage *stages;          /* producers before consumers */
     int *stage_of;                 /* op -> stage */
-    int devices;                   /* of all stages together */
+    int n_groups;                  /* of devices: as many as stages where none is shared */
+    int *chunks;                   /* [n_stages] stages by group, ascending in each */
+    int *first_chunk;              /* [n_groups + 1] where each group's begin in chunks */
+    int devices;                   /* of all groups together */
     json_t *provenance;            /* what the search says of it, or NULL */
     const struct cluster *cluster; /* the machines that it was made for, or NULL */
 };
@@ -65,14 +71,18 @@ struct plan *plan_from_json(const json_t *doc, struct err *err);
  * be filled: stage s gets ops[bounds[s] .. bounds[s+1]-1] of the model's order, layouts none. */
 struct plan *plan_create(struct model *m, int n_stages, const int *bounds);
 void plan_destroy(struct plan *p);
+/* A plan with room for this many stages and nothing in it. */
+struct plan *plan_room(struct model *m, int n_stages);
 
-/* Works out first_rank and devices; checks order, divisibility and every layout. */
+/* Works out first_rank and devices; checks order, groups, divisibility and every layout. */
 int plan_check(struct plan *p, struct err *err);
 
 /* The document: short, with exceptions only where an op differs from its stage. New reference. */
 json_t *plan_to_json(const struct plan *p);
 
 int64_t plan_micro_batches(const struct plan *p);
+/* "stage 0" or "stages 0, 2, 4", those of a group; cut where n bytes are too few. */
+void plan_group_name(const struct plan *p, int group, char *buf, size_t n);
 
 /* A pattern of op names. Components are separated by dots; "*" matches any text inside one, "0-3,7"
  * a set of numbers; a pattern that ends early covers all below. */

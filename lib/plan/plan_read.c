@@ -149,7 +149,7 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
     int64_t zero = 0;
-    if (json_keys(v, "ops mesh layout except recompute regather zero", err) < 0 ||
+    if (json_keys(v, "ops group mesh layout except recompute regather zero", err) < 0 ||
         json_opt_str(v, "mesh", &mesh, err) < 0 ||
         json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
         json_opt_bool(v, "regather", &st->regather, err) < 0 ||
@@ -242,7 +242,10 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
         return -1;
     int s = schedule_find(schedule), o = optimizer_find(optimizer);
     if (s < 0)
-        return err_input(err, "schedule: expected gpipe or 1f1b, got \"%.64s\"", schedule);
+        return err_input(err,
+                         "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
+                         "\"%.64s\"",
+                         schedule);
     if (o < 0)
         return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", optimizer);
     p->schedule = (enum schedule)s;
@@ -273,10 +276,31 @@ static int read_cluster(struct plan *p, const json_t *doc, struct err *err) {
     return 0;
 }
 
+/* Either every stage says which group of devices it is on, or each has one of its own. */
+static int read_groups(struct plan *p, const json_t *stages, struct err *err) {
+    size_t given = 0, n = (size_t)p->n_stages;
+    for (size_t s = 0; s < n; s++)
+        given += json_object_get(json_array_get(stages, s), "group") != NULL;
+    p->n_groups = given ? 0 : p->n_stages;
+    for (size_t s = 0; s < n; s++) {
+        const json_t *v = json_array_get(stages, s);
+        int64_t group = (int64_t)s;
+        if (given && !json_object_get(v, "group"))
+            return err_input(err,
+                             "stages[%zu].group: missing (all stages have it, or none)", s);
+        if (json_opt_int(v, "group", 0, p->n_stages - 1, &group, err) < 0)
+            return err_at(err, "stages[%zu]", s);
+        p->stages[s].group = (int)group;
+        if (p->n_groups <= group)
+            p->n_groups = (int)group + 1;
+    }
+    return 0;
+}
+
 static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
                      struct err *err) {
     if (read_header(p, doc, err) < 0 || assign_ops(p, stages, err) < 0 ||
-        fill_stages(p, err) < 0)
+        fill_stages(p, err) < 0 || read_groups(p, stages, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)
         if (read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
@@ -302,14 +326,8 @@ struct plan *plan_from_json(const json_t *doc, struct err *err) {
     struct model *m = read_model(doc, err);
     if (!m)
         return NULL;
-    struct arena arena = {0};
-    struct plan *p = arena_alloc(&arena, sizeof *p);
-    p->arena = arena;
-    p->model = m;
+    struct plan *p = plan_room(m, (int)n);
     p->owns_model = true;
-    p->n_stages = (int)n;
-    p->stages = arena_array(&p->arena, n, sizeof *p->stages);
-    p->stage_of = arena_array(&p->arena, (size_t)m->n_ops, sizeof *p->stage_of);
     if (read_plan(p, doc, stages, err) < 0) {
         plan_destroy(p);
         return NULL;

@@ -380,12 +380,22 @@ static void set_unless_empty(json_t *obj, const char *key, json_t *v) {
         json_object_set_new(obj, key, v);
 }
 
+/* Has every stage a group of its own, in their order? */
+static bool own_groups(const struct plan *p) {
+    int s = 0;
+    while (s < p->n_stages && p->stages[s].group == s)
+        s++;
+    return s == p->n_stages;
+}
+
 /* Keys that say nothing beyond their default are left out. */
 static json_t *stage_json(const struct plan *p, const struct stage *st) {
     json_t *obj = json_object();
     char mesh[MESH_MAX_AXES * 32];
     mesh_format(&st->mesh, mesh, sizeof mesh);
     json_object_set_new(obj, "mesh", json_string(mesh));
+    if (!own_groups(p))
+        json_object_set_new(obj, "group", json_integer(st->group));
     if (p->n_stages > 1)
         json_object_set_new(obj, "ops", fold_ops(p->model, st->ops, st->n_ops));
     struct preference defaults[MESH_MAX_AXES];

@@ -77,36 +77,41 @@ static void emit_release(struct emit *e) {
     free(e->tied);
 }
 
+static void finish(struct emit *e, struct stage_program *out) {
+    out->n_works = e->n_works;
+    out->instrs = e->instrs.p;
+    out->n_instrs = (int)e->instrs.n;
+    memcpy(out->seg, e->seg_first, sizeof out->seg);
+    out->buffers = e->buffers.p;
+    out->n_buffers = (int)e->buffers.n;
+    out->params = e->params.p;
+    out->n_params = (int)e->params.n;
+    out->grads = e->grads.p;
+    out->n_grads = (int)e->grads.n;
+    out->states = e->states.p;
+    out->n_states = (int)e->states.n;
+    emit_release(e);
+}
+
 /* The passes over one stage, in order; what they made is moved to `out`. */
 static void compile_stage(const struct plan *plan, int stage, struct transfer *transfers,
-                          int n_transfers, struct stage_program *out) {
+                          int n_transfers, const int64_t slots[POOL_COUNT],
+                          struct stage_program *out) {
     struct emit e;
     emit_init(&e, plan, stage, transfers, n_transfers);
     pass_forward(&e);
     e.seg_first[SEG_BACKWARD] = (int)e.instrs.n;
     pass_backward(&e);
-    e.seg_first[SEG_LAST_BACKWARD] = e.seg_first[SEG_UPDATE] = (int)e.instrs.n;
+    e.seg_first[SEG_LAST_BACKWARD] = e.seg_first[SEG_WEIGHTS] = (int)e.instrs.n;
+    if (slots[POOL_BACKWARD_WEIGHTS])
+        pass_split(&e);
+    e.seg_first[SEG_LAST_WEIGHTS] = (int)e.instrs.n;
     pass_update(&e);
-    e.seg_first[SEG_COUNT] = (int)e.instrs.n;
     *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
-    pass_memory(&e, out,
-                schedule_in_flight(plan->schedule, stage, plan->n_stages,
-                                   plan_micro_batches(plan)));
+    pass_memory(&e, out, slots);
     if (plan->overlap)
         pass_overlap(&e);
-    out->n_works = e.n_works;
-    out->instrs = e.instrs.p;
-    out->n_instrs = (int)e.instrs.n;
-    memcpy(out->seg, e.seg_first, sizeof out->seg);
-    out->buffers = e.buffers.p;
-    out->n_buffers = (int)e.buffers.n;
-    out->params = e.params.p;
-    out->n_params = (int)e.params.n;
-    out->grads = e.grads.p;
-    out->n_grads = (int)e.grads.n;
-    out->states = e.states.p;
-    out->n_states = (int)e.states.n;
-    emit_release(&e);
+    finish(&e, out);
 }
 
 void stage_program_release(struct stage_program *sp) {
@@ -123,28 +128,90 @@ void stage_program_release(struct stage_program *sp) {
 int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
                   struct err *err) {
     (void)err;
+    static const int64_t slots[POOL_COUNT] = {1, 1, 0};
     struct transfer *transfers;
     int n;
     transfers_list(plan, &transfers, &n);
-    compile_stage(plan, stage, transfers, n, out);
+    compile_stage(plan, stage, transfers, n, slots, out);
     free(transfers);
     return 0;
 }
 
+/* ---- the arenas of groups ------------------------------------------------------------------- */
+
+/* Moves the buffers of a class from where they stand in the stage alone. */
+static void move_buffers(struct stage_program *sp, enum memory_class mem, int part,
+                         int64_t by) {
+    for (int i = 0; i < sp->n_buffers; i++)
+        if (sp->buffers[i].mem == mem && (part < 0 || sp->buffers[i].part == part))
+            sp->buffers[i].offset += by;
+}
+
+/* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
+ * have the same bytes in all of them, since one computes at a time; those of the step's end live
+ * from a chunk's reduce over the others' to its update. */
+static void place_chunks(struct program *g, const int *chunk, const int *end) {
+    int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0;
+    for (int m = 0; m < MEM_temporaries; m++)
+        for (const int *c = chunk; c < end; c++) {
+            struct stage_program *sp = &g->stages[*c];
+            int64_t alone = 0;
+            for (int k = 0; k < m; k++)
+                alone += sp->own[k];
+            move_buffers(sp, (enum memory_class)m, -1, at - alone);
+            at += sp->own[m];
+            bytes[m] += sp->own[m];
+        }
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        int64_t alone = sp->scalars - sp->own[MEM_temporaries];
+        move_buffers(sp, MEM_temporaries, 0, at - alone);
+        move_buffers(sp, MEM_temporaries, 1, at + updates - alone);
+        updates += sp->temporaries[1];
+        if (bytes[MEM_temporaries] < sp->temporaries[0])
+            bytes[MEM_temporaries] = sp->temporaries[0];
+    }
+    if (bytes[MEM_temporaries] < updates)
+        bytes[MEM_temporaries] = updates;
+    bytes[MEM_buffers] = g->stages[*chunk].own[MEM_buffers];
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        memcpy(sp->bytes, bytes, sizeof bytes);
+        sp->scalars = at + bytes[MEM_temporaries];
+        sp->per_target = sp->scalars + memory_aligned(sizeof(struct scalars));
+        sp->arena_bytes = sp->scalars + bytes[MEM_buffers];
+    }
+}
+
+static void place_groups(struct program *g) {
+    const struct plan *p = g->plan;
+    for (int k = 0; k < p->n_groups; k++)
+        if (p->first_chunk[k + 1] - p->first_chunk[k] > 1)
+            place_chunks(g, p->chunks + p->first_chunk[k],
+                         p->chunks + p->first_chunk[k + 1]);
+}
+
+/* Room at the end of the arena of the stage's group; returns where. */
+static int64_t take_staging(struct program *g, int stage, int64_t elems) {
+    const struct plan *p = g->plan;
+    int group = p->stages[stage].group;
+    int64_t at = g->stages[stage].arena_bytes;
+    int64_t bytes = memory_aligned(dtype_size(DTYPE_f32) * elems);
+    for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
+        g->stages[p->chunks[i]].bytes[MEM_buffers] += bytes;
+        g->stages[p->chunks[i]].arena_bytes += bytes;
+    }
+    return at;
+}
+
 /* Both ends of every transfer: its pieces, then its staging, at the end of either arena. */
 void transfers_place(struct program *g) {
+    transfers_depth(g);
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];
         transfer_link(g, t);
-        struct stage_program *from = &g->stages[t->from], *to = &g->stages[t->to];
-        t->send_offset = from->arena_bytes;
-        int64_t bytes = memory_aligned(dtype_size(DTYPE_f32) * t->depth * t->send_staging);
-        from->bytes[MEM_buffers] += bytes;
-        from->arena_bytes += bytes;
-        t->recv_offset = to->arena_bytes;
-        bytes = memory_aligned(dtype_size(DTYPE_f32) * t->recv_staging);
-        to->bytes[MEM_buffers] += bytes;
-        to->arena_bytes += bytes;
+        t->send_offset = take_staging(g, t->from, t->depth * t->send_staging);
+        t->recv_offset = take_staging(g, t->to, t->recv_staging);
     }
 }
 
@@ -162,8 +229,12 @@ struct program *program_compile(const struct plan *plan, struct err *err) {
     g->n_stages = plan->n_stages;
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
     transfers_list(plan, &g->transfers, &g->n_transfers);
-    for (int s = 0; s < g->n_stages; s++)
-        compile_stage(plan, s, g->transfers, g->n_transfers, &g->stages[s]);
+    for (int s = 0; s < g->n_stages; s++) {
+        int64_t slots[POOL_COUNT];
+        schedule_slots(plan, s, slots);
+        compile_stage(plan, s, g->transfers, g->n_transfers, slots, &g->stages[s]);
+    }
+    place_groups(g);
     transfers_place(g);
     if (check_sizes(g, err) < 0) {
         program_destroy(g);
@@ -211,31 +282,39 @@ int metric_ops(const struct model *m, enum metric i) {
 
 /* ---- one rank ---------------------------------------------------------------------------- */
 
-int program_stage_of_rank(const struct program *g, int rank) {
-    int s = 0;
-    while (s + 1 < g->n_stages && g->plan->stages[s + 1].first_rank <= rank)
-        s++;
-    return s;
+/* Groups have their ranks one after the other. */
+int program_group_of_rank(const struct program *g, int rank) {
+    const struct plan *p = g->plan;
+    int lo = 0, hi = p->n_groups;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (p->stages[p->chunks[p->first_chunk[mid]]].first_rank <= rank)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
-struct rank_program program_for_rank(const struct program *g, int rank) {
-    struct rank_program r = {.g = g, .rank = rank, .stage = program_stage_of_rank(g, rank)};
-    r.sp = &g->stages[r.stage];
-    mesh_coords(r.sp->mesh, rank - g->plan->stages[r.stage].first_rank, r.coord);
+struct rank_program program_for_rank(const struct program *g, int stage, int rank) {
+    struct rank_program r = {.g = g, .sp = &g->stages[stage], .rank = rank, .stage = stage};
+    mesh_coords(r.sp->mesh, rank - g->plan->stages[stage].first_rank, r.coord);
     return r;
 }
 
 struct span program_segment(const struct stage_program *sp, enum segment s) {
-    if (s == SEG_LAST_BACKWARD && sp->seg[s] == sp->seg[s + 1])
-        s = SEG_BACKWARD;
+    bool last = s == SEG_LAST_BACKWARD || s == SEG_LAST_WEIGHTS;
+    if (last && sp->seg[s] == sp->seg[s + 1])
+        s--;
     return (struct span){sp->seg[s], sp->seg[s + 1]};
 }
 
 int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index) {
     const struct buffer *b = &sp->buffers[buffer];
-    if (b->mem == MEM_activations)
-        return b->offset + index % sp->slots * sp->slot_bytes;
-    return b->offset;
+    if (b->mem != MEM_activations)
+        return b->offset;
+    const struct pool_slots *s = &sp->slots[b->part];
+    return b->offset + index % s->n * s->bytes;
 }
 
 bool rank_is_first(const struct rank_program *r, unsigned axes) {

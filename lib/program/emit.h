@@ -106,7 +106,11 @@ int grad_get(struct emit *e, int param, int instance, struct placement place);
 void pass_forward(struct emit *e);
 void pass_backward(struct emit *e);
 void pass_update(struct emit *e);
-void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight);
+/* Moves what only makes gradients of weights into a segment of its own (split.c). */
+void pass_split(struct emit *e);
+/* slots: micro-batches held at once in each pool. */
+void pass_memory(struct emit *e, struct stage_program *out,
+                 const int64_t slots[POOL_COUNT]);
 /* Starts the reductions of gradients in a last backward of their own (overlap.c). */
 void pass_overlap(struct emit *e);
 /* Lists every transfer of a plan: tensors, gradients, tied parameters. Those from one stage to
@@ -117,6 +121,7 @@ void transfers_list(const struct plan *plan, struct transfer **out, int *n);
 int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
                   int to);
 void transfer_link(struct program *g, struct transfer *t);
+void transfers_depth(struct program *g);
 /* Links all transfers; their staging stands behind everything else in the arenas. */
 void transfers_place(struct program *g);
 

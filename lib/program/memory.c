@@ -2,7 +2,7 @@
  *
  * Liveness first: a value lives from the instruction that writes it to the last that touches
  * it. An instruction may write over an operand that dies there, where its table entry says OVER.
- * What is written in the forward and read in the backward pass is an activation and has a place per
+ * What outlives its segment before the end of the step is an activation and has a place per
  * micro-batch in flight; the rest is temporary and shares one region, by best fit in the order of
  * time. The predictor and the executor read the numbers that are worked out here. */
 #include "program/emit.h"
@@ -157,11 +157,11 @@ static void place_at(struct emit *e, struct heap *h, int at) {
 
 /* Consecutive all-reduces of gradients that lie side by side become one. */
 static void merge_gradient_reductions(struct emit *e) {
-    int64_t kept = e->seg_first[SEG_UPDATE];
-    for (int64_t i = kept; i < e->instrs.n; i++) {
+    int64_t kept = e->seg_first[SEG_REDUCE], end = e->seg_first[SEG_NORM];
+    for (int64_t i = kept; i < end; i++) {
         struct instr *ins = &e->instrs.p[i];
         struct instr *last =
-            kept > e->seg_first[SEG_UPDATE] ? &e->instrs.p[kept - 1] : NULL;
+            kept > e->seg_first[SEG_REDUCE] ? &e->instrs.p[kept - 1] : NULL;
         if (last && last->code == I_all_reduce && ins->code == I_all_reduce &&
             last->axes == ins->axes) {
             struct buffer a = e->buffers.p[last->in.all_reduce.x];
@@ -178,11 +178,15 @@ static void merge_gradient_reductions(struct emit *e) {
         }
         e->instrs.p[kept++] = *ins;
     }
-    e->instrs.n = kept;
-    e->seg_first[SEG_COUNT] = (int)kept;
+    int64_t gone = end - kept;
+    for (int64_t i = end; i < e->instrs.n; i++)
+        e->instrs.p[i - gone] = e->instrs.p[i];
+    e->instrs.n -= gone;
+    for (int s = SEG_NORM; s <= SEG_COUNT; s++)
+        e->seg_first[s] -= (int)gone;
 }
 
-/* All gradients are one buffer to the instruction that sets them to zero, the update's last. */
+/* The stage's gradients are one buffer to the instruction that sets them to zero, the update's last. */
 static void fill_gradients(struct emit *e, int64_t offset, int64_t bytes) {
     struct instr *last = &e->instrs.p[e->instrs.n - 1];
     if (last->code != I_fill)
@@ -224,20 +228,73 @@ static void rename_buffers(struct emit *e, int *parent) {
     }
 }
 
+/* The end of the step is one in this: what is reduced waits there for the update. */
+static void classify_one(const struct emit *e, struct buffer *b) {
+    int first = segment_of(e, b->first), last = segment_of(e, b->last);
+    bool kept = first != last && first < SEG_REDUCE;
+    b->mem = kept ? MEM_activations : MEM_temporaries;
+    if (!kept)
+        b->part = first >= SEG_REDUCE;
+    else if (first == SEG_FORWARD)
+        b->part = last == SEG_BACKWARD ? POOL_FORWARD_BACKWARD : POOL_FORWARD_WEIGHTS;
+    else
+        b->part = POOL_BACKWARD_WEIGHTS;
+}
+
 static void classify(struct emit *e) {
     for (int64_t i = 0; i < e->buffers.n; i++) {
         struct buffer *b = &e->buffers.p[i];
         if (planned(b->mem) && b->first >= 0)
-            b->mem = segment_of(e, b->first) == SEG_FORWARD &&
-                             segment_of(e, b->last) != SEG_FORWARD
-                         ? MEM_activations
-                         : MEM_temporaries;
+            classify_one(e, b);
     }
 }
 
-/* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries. The three
- * segments share the temporaries' bytes, since a rank is in one of them at a time. */
-void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
+/* Pool by pool, all slots of one before the next. */
+static int64_t lay_out_slots(struct emit *e, struct stage_program *out,
+                             const int64_t slots[POOL_COUNT], int64_t at) {
+    int64_t start = at;
+    out->in_flight = 1;
+    for (int p = 0; p < POOL_COUNT; p++) {
+        int64_t slot = at;
+        for (int64_t i = 0; i < e->buffers.n; i++) {
+            struct buffer *b = &e->buffers.p[i];
+            if (b->mem != MEM_activations || b->part != p)
+                continue;
+            b->offset = slot;
+            slot += buffer_bytes(b);
+        }
+        out->slots[p] = (struct pool_slots){slots[p], slot - at};
+        out->in_flight = slots[p] > out->in_flight ? slots[p] : out->in_flight;
+        at += slots[p] * (slot - at);
+    }
+    return at - start;
+}
+
+/* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
+ * time; those of the step's end are one, for the norm stands between them. */
+static void lay_out_temporaries(struct emit *e, struct stage_program *out, int64_t at) {
+    for (int s = 0; s < SEG_COUNT; s++) {
+        struct heap h = {0};
+        int end = s < SEG_REDUCE ? s + 1 : SEG_COUNT;
+        for (int i = e->seg_first[s]; i < e->seg_first[end]; i++)
+            place_at(e, &h, i);
+        int64_t *top = &out->temporaries[s >= SEG_REDUCE];
+        *top = h.top > *top ? h.top : *top;
+        arr_release(&h.live);
+        s = end - 1;
+    }
+    for (int64_t i = 0; i < e->buffers.n; i++)
+        if (e->buffers.p[i].mem == MEM_temporaries)
+            e->buffers.p[i].offset += at;
+    out->own[MEM_temporaries] = out->temporaries[0] > out->temporaries[1]
+                                    ? out->temporaries[0]
+                                    : out->temporaries[1];
+}
+
+/* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries, as if
+ * the stage were alone on its group; compile.c moves what is not. */
+void pass_memory(struct emit *e, struct stage_program *out,
+                 const int64_t slots[POOL_COUNT]) {
     int *parent = mem_array((size_t)e->buffers.n, sizeof *parent);
     for (int64_t i = 0; i < e->buffers.n; i++)
         parent[i] = (int)i;
@@ -250,31 +307,20 @@ void pass_memory(struct emit *e, struct stage_program *out, int64_t in_flight) {
     free(parent);
     classify(e);
 
-    int64_t *bytes = out->bytes, n_order, at = 0;
+    int64_t *own = out->own, n_order, at = 0;
     int *order = gradient_order(e, &n_order);
-    at += bytes[MEM_parameters] = lay_out(e, MEM_parameters, NULL, e->buffers.n, at);
-    at += bytes[MEM_gradients] = lay_out(e, MEM_gradients, order, n_order, at);
-    at += bytes[MEM_optimizer] = lay_out(e, MEM_optimizer, NULL, e->buffers.n, at);
+    at += own[MEM_parameters] = lay_out(e, MEM_parameters, NULL, e->buffers.n, at);
+    at += own[MEM_gradients] = lay_out(e, MEM_gradients, order, n_order, at);
+    at += own[MEM_optimizer] = lay_out(e, MEM_optimizer, NULL, e->buffers.n, at);
     free(order);
-    out->slots = in_flight;
-    out->slot_bytes = lay_out(e, MEM_activations, NULL, e->buffers.n, at);
-    at += bytes[MEM_activations] = in_flight * out->slot_bytes;
-    for (int s = 0; s < SEG_COUNT; s++) {
-        struct heap h = {0};
-        for (int i = e->seg_first[s]; i < e->seg_first[s + 1]; i++)
-            place_at(e, &h, i);
-        if (h.top > bytes[MEM_temporaries])
-            bytes[MEM_temporaries] = h.top;
-        arr_release(&h.live);
-    }
-    for (int64_t i = 0; i < e->buffers.n; i++)
-        if (e->buffers.p[i].mem == MEM_temporaries)
-            e->buffers.p[i].offset += at;
-    out->scalars = at + bytes[MEM_temporaries];
+    at += own[MEM_activations] = lay_out_slots(e, out, slots, at);
+    lay_out_temporaries(e, out, at);
+    out->scalars = at + own[MEM_temporaries];
     out->per_target = out->scalars + memory_aligned(sizeof(struct scalars));
-    bytes[MEM_buffers] = out->per_target - out->scalars +
-                         memory_aligned((int64_t)sizeof(double) * e->n_losses);
-    out->arena_bytes = out->scalars + bytes[MEM_buffers];
+    own[MEM_buffers] = out->per_target - out->scalars +
+                       memory_aligned((int64_t)sizeof(double) * e->n_losses);
+    out->arena_bytes = out->scalars + own[MEM_buffers];
+    memcpy(out->bytes, own, sizeof out->bytes);
     merge_gradient_reductions(e);
-    fill_gradients(e, bytes[MEM_parameters], bytes[MEM_gradients]);
+    fill_gradients(e, own[MEM_parameters], own[MEM_gradients]);
 }

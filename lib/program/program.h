@@ -1,16 +1,18 @@
 /* program.h - the compiled form of a plan: what every rank does.
  *
  * `model + plan -> one program per rank`. All ranks of a stage run the same instructions and
- * differ only in coordinates, so the compiler makes one stage_program per stage: three straight
- * lists of instructions (forward and backward of one micro-batch, update of one step) over
- * planned buffers; the schedule repeats them. The executor runs it, the predictor simulates it,
- * the tracer draws it, the validator replays it.
+ * differ only in coordinates, so the compiler makes one stage_program per stage: straight lists
+ * of instructions, its segments, over planned buffers. The schedule of a device group says which
+ * segment of which of its stages comes next, for which micro-batch. The executor runs it, the
+ * predictor simulates it, the tracer draws it, the validator replays it.
  *
  *     struct program *g = program_compile(plan, &err);
- *     struct rank_program r = program_for_rank(g, rank);    // coordinates filled in
- *     int64_t m = plan->batch / plan->micro_batch;
- *     for (int64_t i = 0; i < schedule_actions(m); i++)     // F0 F1 B0 F2 B1 ... U
- *         run(&r, schedule_action(plan->schedule, r.stage, g->n_stages, m, i));
+ *     int group = program_group_of_rank(g, rank);
+ *     struct group_schedule s = schedule_of_group(plan, group, plan_micro_batches(plan));
+ *     for (int64_t i = 0; i < schedule_actions(&s); i++) {  // F0 F1 B0 F2 B1 ... R N U
+ *         struct action a = schedule_action(&s, i);
+ *         run(program_for_rank(g, a.stage, rank), a);       // coordinates filled in
+ *     }
  */
 #ifndef WEFT_PROGRAM_H
 #define WEFT_PROGRAM_H
@@ -19,12 +21,17 @@
 #include "plan/plan.h"
 #include "program/instr.h"
 
-/* What the schedule calls. The last backward of a step is one of its own where gradients are
- * reduced while it computes; else it is the backward. */
+/* What the schedule calls. Where it wants the gradients of weights later than those of inputs,
+ * the backward holds only what others wait for (split.c). The last ones of a step are of their
+ * own where gradients are reduced while they compute; else they are the ones before them. */
 #define SEGMENTS(X)                                                                        \
     X(FORWARD, "forward", 'F')                                                             \
     X(BACKWARD, "backward", 'B')                                                           \
     X(LAST_BACKWARD, "last backward", 'L')                                                 \
+    X(WEIGHTS, "weight gradients", 'W')                                                    \
+    X(LAST_WEIGHTS, "last weight gradients", 'V')                                          \
+    X(REDUCE, "reduce", 'R') /* gradients summed over the ranks, and their squares */      \
+    X(NORM, "norm", 'N')     /* once for all stages of a group */                          \
     X(UPDATE, "update", 'U')
 enum segment {
 #define X(id, name, letter) SEG_##id,
@@ -40,7 +47,7 @@ char segment_letter(enum segment s);
     X(parameters)                                                                          \
     X(gradients)                                                                           \
     X(optimizer)                                                                           \
-    X(activations) /* kept from forward to backward, once per micro-batch in flight */     \
+    X(activations) /* kept from segment to segment, once per micro-batch in flight */      \
     X(temporaries)                                                                         \
     X(buffers) /* staging of transfers between stages; the scalars */
 enum memory_class {
@@ -51,10 +58,24 @@ enum memory_class {
 };
 const char *memory_class_name(enum memory_class c);
 
+/* Activations by the segments between which they are kept: each pool has as many slots as the
+ * schedule has micro-batches between the two at most. */
+enum pool {
+    POOL_FORWARD_BACKWARD,
+    POOL_FORWARD_WEIGHTS,
+    POOL_BACKWARD_WEIGHTS,
+    POOL_COUNT
+};
+struct pool_slots {
+    int64_t n, bytes; /* micro-batches held at once; of one of them */
+};
+
 struct buffer {
     int64_t elems;
-    enum dtype dtype;
-    enum memory_class mem;
+    enum dtype dtype : 8;
+    enum memory_class mem : 8;
+    unsigned
+        part : 8; /* of activations: their pool; of temporaries: 1 in reduce, norm and update */
     int64_t offset;  /* bytes from the arena's beginning (of slot 0, for activations) */
     int first, last; /* instructions that write it first and touch it last */
 };
@@ -72,15 +93,18 @@ struct transfer {
     int reader, operand; /* of a tensor: its first reader in the stage that needs it */
     struct placement from_place, to_place;
     int64_t max_send, max_recv; /* largest number of elements that a rank sends, receives */
+    int64_t max_own; /* and that it takes from its own staging, where both stages are its */
     /* Messages that may be under way at once: a stage that feeds the d-th stage behind it runs
-     * up to d micro-batches ahead of it, and would wait for ever with room for fewer. */
+     * up to d micro-batches ahead of it, and would wait for ever with room for fewer; between
+     * chunks there are as many as the schedule makes first and takes later. */
     int64_t depth;
     int64_t send_staging,
         recv_staging; /* elements, largest over ranks; sends: for one message */
     int64_t send_offset, recv_offset; /* bytes, of the staging in the arenas */
 };
 
-/* One message of a transfer: a box of the whole tensor from one rank to another. */
+/* One message of a transfer: a box of the whole tensor from one rank to another, or to itself:
+ * then it is copied. */
 struct piece {
     int src, dst; /* ranks of the job */
     struct box box;
@@ -119,12 +143,14 @@ struct stage_program {
     struct grad_instance *grads;
     struct state_instance *states;
     int64_t scalars; /* bytes from the arena's beginning of its struct scalars */
-    int64_t
-        per_target; /* the same of a double for each loss of the model: 1 / the targets of
-                                 the whole step that count, or 0 where none does */
-    int64_t slots;  /* micro-batches in flight */
-    int64_t slot_bytes;       /* of one of them */
-    int64_t bytes[MEM_COUNT]; /* by class, all slots counted */
+    /* The same of a double for each loss of the model: 1 / the targets of the whole step that
+     * count, or 0 where none does. */
+    int64_t per_target;
+    struct pool_slots slots[POOL_COUNT];
+    int64_t in_flight;        /* micro-batches held at once: the most of the pools */
+    int64_t own[MEM_COUNT];   /* bytes that this stage needs by class, all slots counted */
+    int64_t temporaries[2];   /* of own, by buffer.part */
+    int64_t bytes[MEM_COUNT]; /* by class, with the other stages of its group */
     int64_t arena_bytes;      /* their sum: what each rank of the stage allocates */
 };
 
@@ -176,8 +202,9 @@ struct span {
 };
 struct span program_segment(const struct stage_program *sp, enum segment s);
 
-/* Compiles one stage alone (for cost and search): transfers stay unlinked, their staging is not
- * counted. Release with stage_program_release. in_flight: micro-batches held at once. */
+/* Compiles one stage alone (for cost and search), as if one micro-batch were held at once and
+ * backward were one segment: transfers stay unlinked, their staging is not counted. Release with
+ * stage_program_release. */
 int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
                   struct err *err);
 void stage_program_release(struct stage_program *sp);
@@ -186,11 +213,42 @@ void stage_program_release(struct stage_program *sp);
 
 struct action {
     enum segment segment;
-    int64_t index; /* of the micro-batch, which has samples of its own; -1 for the update */
+    int stage;
+    int64_t
+        index; /* of the micro-batch, which has samples of its own; -1 at a step's end */
 };
-int64_t schedule_actions(int64_t micro_batches); /* 2M + 1 */
-struct action schedule_action(enum schedule schedule, int stage, int n_stages,
-                              int64_t micro_batches, int64_t i);
+
+/* The order of a group's actions, as numbers that say how far apart things are: the i-th action
+ * follows from them alone, so that millions of micro-batches cost no memory.
+ *
+ * Forwards go through the chunks in rounds: a round's micro-batches through the first chunk, then
+ * through the next. Backwards go through rounds of the same sizes, from the last chunk to the
+ * first; weight gradients in the order of the backwards. `ahead` forwards run first, then
+ * backward, weight gradient and forward take turns as long as there are any. */
+struct group_schedule {
+    const int *chunks; /* borrowed: its stages, ascending */
+    int n_chunks;
+    int64_t micro_batches;
+    int64_t round,
+        larger;    /* micro-batches in a round; rounds, the first ones, with one more */
+    int64_t ahead; /* forwards before the first backward, all chunks counted */
+    int64_t delay; /* backwards before a weight gradient's turn; -1: backward makes both */
+};
+/* Of a pipeline with so many stages on so many groups. */
+struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_groups,
+                                    const int *chunks, int n_chunks, int64_t micro_batches);
+struct group_schedule schedule_of_group(const struct plan *p, int group,
+                                        int64_t micro_batches);
+int64_t schedule_actions(const struct group_schedule *s);
+struct action schedule_action(const struct group_schedule *s, int64_t i);
+
+/* Fewer micro-batches than the plan's that go through all that many go through, so that long
+ * schedules can be looked at in part. */
+int64_t schedule_enough(const struct plan *p);
+/* Micro-batches that a stage holds at once, by pool: the most between the beginning of the one and
+ * the end of the other segment. */
+void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]);
+/* The most of these, of a stage alone on its group. */
 int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
                            int64_t micro_batches);
 
@@ -215,8 +273,9 @@ struct rank_program {
     int rank, stage;
     int coord[MESH_MAX_AXES];
 };
-struct rank_program program_for_rank(const struct program *g, int rank);
-int program_stage_of_rank(const struct program *g, int rank);
+/* The stage is one of the rank's group. */
+struct rank_program program_for_rank(const struct program *g, int stage, int rank);
+int program_group_of_rank(const struct program *g, int rank);
 /* Targets of a whole step that this loss is the mean of, if all of them count. */
 int64_t program_loss_terms(const struct program *g, int op);
 /* Bytes from the arena's beginning of a buffer while this micro-batch is worked on. */
@@ -226,6 +285,8 @@ bool rank_is_first(const struct rank_program *r, unsigned axes);
 
 /* ---- reading and checking ----------------------------------------------------------------- */
 
+/* The order of a group's actions: "F0 F1 B0 ... L3 R N U"; long ones in part, but for the whole. */
+void schedule_print(const struct plan *p, int group, bool whole, FILE *f);
 /* One instruction a line, behind what the stage takes of memory (weft-run --explain). threads: that
  * a rank computes with; its workspace grows with them. */
 void program_print(const struct program *g, int stage, int threads, FILE *f);

@@ -1,33 +1,160 @@
-/* Schedules as pure functions: the i-th action of a stage, so that millions of micro-batches
- * cost no memory. GPipe: all forwards, then all backwards (Huang et al. 2019). 1F1B: a stage
- * with k stages behind it runs k forwards ahead, then alternates (Narayanan et al. 2019). */
+/* Schedules as numbers.
+ *
+ * GPipe: one round of all micro-batches, all forwards first (Huang et al. 2019). 1F1B: a stage with
+ * k stages behind it runs k forwards ahead of its first backward (Narayanan et al. 2019).
+ * Interleaved: with v chunks on each of p groups, rounds of p micro-batches, and a group runs
+ * (v - 1) rounds more ahead (Narayanan et al. 2021); what p does not divide makes the first rounds
+ * larger by one. ZB-H1: 1F1B whose stage s leaves weight gradients until s more backwards have run,
+ * where 1F1B would wait (Qi et al. 2023); every stage then holds as much as the first of 1F1B. */
 #include "program/program.h"
 
-int64_t schedule_actions(int64_t micro_batches) {
-    return 2 * micro_batches + 1;
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_groups,
+                                    const int *chunks, int n_chunks,
+                                    int64_t micro_batches) {
+    int64_t m = micro_batches, behind = n_stages - chunks[0];
+    struct group_schedule s = {chunks,     n_chunks,        m,
+                               .round = 1, .ahead = behind, .delay = -1};
+    if (schedule == SCHEDULE_gpipe) {
+        s.round = m;
+        s.ahead = n_chunks * m;
+    } else if (n_chunks > 1) {
+        int64_t rounds = most(m / n_groups, 1);
+        s.round = m / rounds;
+        s.larger = m % rounds;
+        s.ahead = (n_chunks - 1) * (s.round + (s.larger > 0)) +
+                  2 * (n_groups - 1 - chunks[0]) + 1;
+    }
+    if (schedule == SCHEDULE_zero_bubble && chunks[0] > 0)
+        s.delay = chunks[0];
+    s.ahead = least(s.ahead, n_chunks * m);
+    s.delay = least(s.delay, m);
+    return s;
+}
+
+struct group_schedule schedule_of_group(const struct plan *p, int group,
+                                        int64_t micro_batches) {
+    int first = p->first_chunk[group];
+    return schedule_make(p->schedule, p->n_stages, p->n_groups, p->chunks + first,
+                         p->first_chunk[group + 1] - first, micro_batches);
+}
+
+/* The n-th of all chunks in the order of forwards: the chunk, and its micro-batch. */
+static int64_t in_rounds(const struct group_schedule *s, int64_t n, int64_t *index) {
+    int64_t round = s->round + 1, first = 0, larger = s->larger * s->n_chunks * round;
+    if (n >= larger) {
+        n -= larger;
+        first = s->larger * round--;
+    }
+    int64_t in_round = n % (s->n_chunks * round);
+    *index = first + n / (s->n_chunks * round) * round + in_round % round;
+    return in_round / round;
+}
+
+/* The n-th forward, or backward. */
+static struct action nth(const struct group_schedule *s, enum segment segment, int64_t n) {
+    int64_t index = n, k = s->n_chunks > 1 ? in_rounds(s, n, &index) : 0;
+    if (segment != SEG_FORWARD) {
+        k = s->n_chunks - 1 - k;
+        if (index == s->micro_batches - 1)
+            segment = segment == SEG_BACKWARD ? SEG_LAST_BACKWARD : SEG_LAST_WEIGHTS;
+    }
+    return (struct action){segment, s->chunks[k], index};
+}
+
+/* Copies' gradients go from later stages to earlier ones, new values the other way. */
+static struct action at_end(const struct group_schedule *s, int64_t i) {
+    int v = s->n_chunks;
+    if (i < v)
+        return (struct action){SEG_REDUCE, s->chunks[v - 1 - i], -1};
+    if (i == v)
+        return (struct action){SEG_NORM, s->chunks[0], -1};
+    return (struct action){SEG_UPDATE, s->chunks[i - v - 1], -1};
+}
+
+int64_t schedule_actions(const struct group_schedule *s) {
+    int64_t n = s->n_chunks * s->micro_batches;
+    return (s->delay < 0 ? 2 : 3) * n + 2 * s->n_chunks + 1;
+}
+
+struct action schedule_action(const struct group_schedule *s, int64_t i) {
+    int64_t n = s->n_chunks * s->micro_batches, delay = s->delay < 0 ? n : s->delay;
+    if (i < s->ahead)
+        return nth(s, SEG_FORWARD, i);
+    i -= s->ahead;
+    /* Turns b .. end - 1 are alike: a backward, and what else there is. */
+    for (int64_t b = 0, end; b < n; b = end) {
+        bool weights = b >= delay, forward = b < n - s->ahead;
+        int64_t width = 1 + weights + forward;
+        end = weights ? n : delay;
+        end = forward ? least(end, n - s->ahead) : end;
+        if (i >= (end - b) * width) {
+            i -= (end - b) * width;
+            continue;
+        }
+        b += i / width;
+        i %= width;
+        return i == 0              ? nth(s, SEG_BACKWARD, b)
+               : weights && i == 1 ? nth(s, SEG_WEIGHTS, b - delay)
+                                   : nth(s, SEG_FORWARD, b + s->ahead);
+    }
+    if (s->delay >= 0 && i < delay)
+        return nth(s, SEG_WEIGHTS, n - delay + i);
+    return at_end(s, s->delay < 0 ? i : i - delay);
+}
+
+/* ---- what follows from the order ----------------------------------------------------------- */
+
+/* The sizes of rounds stay what they are. */
+int64_t schedule_enough(const struct plan *p) {
+    int64_t m = plan_micro_batches(p), groups = p->n_groups;
+    int64_t enough = most(3 * (int64_t)p->n_stages + 4,
+                          groups < p->n_stages ? groups * (groups + 2) : 0);
+    return m <= enough ? m : m - (m - enough) / groups * groups;
+}
+
+/* Counts a chunk's segments as they come. */
+static void count_slots(const struct group_schedule *s, int stage,
+                        int64_t slots[POOL_COUNT]) {
+    int64_t n = schedule_actions(s), forward = 0, backward = 0, weights = 0;
+    for (int64_t i = 0; i < n; i++) {
+        struct action a = schedule_action(s, i);
+        if (a.stage != stage || a.index < 0)
+            continue;
+        forward += a.segment == SEG_FORWARD;
+        slots[POOL_FORWARD_BACKWARD] =
+            most(slots[POOL_FORWARD_BACKWARD], forward - backward);
+        backward += a.segment == SEG_BACKWARD || a.segment == SEG_LAST_BACKWARD;
+        if (s->delay < 0)
+            weights = backward;
+        slots[POOL_FORWARD_WEIGHTS] = most(slots[POOL_FORWARD_WEIGHTS], forward - weights);
+        slots[POOL_BACKWARD_WEIGHTS] =
+            most(slots[POOL_BACKWARD_WEIGHTS], backward - weights);
+        weights += a.segment == SEG_WEIGHTS || a.segment == SEG_LAST_WEIGHTS;
+    }
+}
+
+void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]) {
+    int64_t m = plan_micro_batches(p);
+    struct group_schedule s = schedule_of_group(p, p->stages[stage].group, m);
+    bool all = s.ahead == s.n_chunks * m && s.delay < 0; /* forwards, before any backward */
+    slots[POOL_FORWARD_BACKWARD] = slots[POOL_FORWARD_WEIGHTS] = all ? m : 0;
+    slots[POOL_BACKWARD_WEIGHTS] = 0;
+    s = schedule_of_group(p, p->stages[stage].group, schedule_enough(p));
+    if (!all)
+        count_slots(&s, stage, slots);
 }
 
 int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
                            int64_t micro_batches) {
-    int64_t behind = n_stages - stage;
-    return schedule == SCHEDULE_gpipe || behind > micro_batches ? micro_batches : behind;
-}
-
-static struct action backward(int64_t index, int64_t m) {
-    return (struct action){index == m - 1 ? SEG_LAST_BACKWARD : SEG_BACKWARD, index};
-}
-
-struct action schedule_action(enum schedule schedule, int stage, int n_stages,
-                              int64_t micro_batches, int64_t i) {
-    int64_t m = micro_batches;
-    /* Forwards that run before the first backward. */
-    int64_t ahead = schedule_in_flight(schedule, stage, n_stages, m);
-    if (i >= 2 * m)
-        return (struct action){SEG_UPDATE, -1};
-    if (i < ahead)
-        return (struct action){SEG_FORWARD, i};
-    int64_t j = i - ahead; /* B0 F B1 F ... then the backwards that are left */
-    if (j >= 2 * (m - ahead))
-        return backward(i - m, m);
-    return j % 2 ? (struct action){SEG_FORWARD, ahead + j / 2} : backward(j / 2, m);
+    struct group_schedule s =
+        schedule_make(schedule, n_stages, n_stages, &stage, 1, micro_batches);
+    return least(s.ahead + most(s.delay, 0), micro_batches);
 }

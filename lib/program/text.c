@@ -67,20 +67,26 @@ static void instr_print(const struct program *g, const struct stage_program *sp,
     fputc('\n', f);
 }
 
-/* "F0 F1 B0 ... L3 U": long ones in part. */
-static void print_schedule(const struct program *g, int stage, FILE *f) {
+/* F0; of chunks F0.2, stage 2. */
+static void print_action(struct action a, bool chunks, FILE *f) {
+    fputc(segment_letter(a.segment), f);
+    if (a.index >= 0)
+        fprintf(f, "%lld", (long long)a.index);
+    if (chunks && a.segment != SEG_NORM)
+        fprintf(f, ".%d", a.stage);
+}
+
+void schedule_print(const struct plan *p, int group, bool whole, FILE *f) {
     enum { HEAD = 24, TAIL = 8 };
-    int64_t m = plan_micro_batches(g->plan), n = schedule_actions(m);
-    fprintf(f, "schedule: ");
+    struct group_schedule s = schedule_of_group(p, group, plan_micro_batches(p));
+    int64_t n = schedule_actions(&s), head = HEAD * s.n_chunks, tail = TAIL * s.n_chunks;
     for (int64_t i = 0; i < n; i++) {
-        struct action a = schedule_action(g->plan->schedule, stage, g->n_stages, m, i);
-        if (n > HEAD + TAIL && i >= HEAD && i < n - TAIL) {
-            fputs(i == HEAD ? " ..." : "", f);
-            continue;
+        if (!whole && i >= head && n > head + tail && i < n - tail) {
+            fputs(" ...", f);
+            i = n - tail;
         }
-        fprintf(f, "%s%c", i ? " " : "", segment_letter(a.segment));
-        if (a.index >= 0)
-            fprintf(f, "%lld", (long long)a.index);
+        fputs(i ? " " : "", f);
+        print_action(schedule_action(&s, i), s.n_chunks > 1, f);
     }
     fputc('\n', f);
 }
@@ -98,15 +104,19 @@ void program_print(const struct program *g, int stage, int threads, FILE *f) {
     char mesh[256];
     mesh_format(sp->mesh, mesh, sizeof mesh);
     int devices = mesh_devices(sp->mesh);
-    fprintf(f, "stage %d on %d device%s", stage, devices, devices > 1 ? "s" : "");
+    fprintf(f, "stage %d on ", stage);
+    if (g->plan->n_groups < g->n_stages)
+        fprintf(f, "group %d, ", g->plan->stages[stage].group);
+    fprintf(f, "%d device%s", devices, devices > 1 ? "s" : "");
     fprintf(f, mesh[0] ? " (%s)" : "%s", mesh);
-    fprintf(f, ", %lld in flight, %lld bytes\n", (long long)sp->slots,
+    fprintf(f, ", %lld in flight, %lld bytes\n", (long long)sp->in_flight,
             (long long)sp->arena_bytes);
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
     print_workspace(g, stage, threads, f);
-    print_schedule(g, stage, f);
+    fputs("schedule: ", f);
+    schedule_print(g->plan, g->plan->stages[stage].group, false, f);
     for (int s = 0; s < SEG_COUNT; s++) {
         if (sp->seg[s] == sp->seg[s + 1])
             continue;

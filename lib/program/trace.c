@@ -37,13 +37,14 @@ static void begin_event(struct trace *t) {
     t->any = true;
 }
 
-void trace_process(struct trace *t, int pid, const char *name) {
+void trace_rank(struct trace *t, const struct program *g, int rank) {
+    char name[256];
+    plan_group_name(g->plan, program_group_of_rank(g, rank), name, sizeof name);
     begin_event(t);
     fprintf(t->out.f,
-            "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"",
-            pid);
-    put_escaped(name, t->out.f);
-    fputs("\"}}", t->out.f);
+            "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
+            "\"rank %d, %s\"}}",
+            rank, rank, name);
 }
 
 void trace_event(struct trace *t, const struct trace_event *e) {
@@ -81,7 +82,7 @@ enum trace_category trace_category_of(enum opcode code, enum segment segment) {
     enum key_kind key = opcode_key(code);
     return key == KEY_P2P          ? TRACE_P2P
            : key == KEY_COMM       ? TRACE_COMM
-           : segment == SEG_UPDATE ? TRACE_UPDATE
+           : segment >= SEG_REDUCE ? TRACE_UPDATE
                                    : TRACE_COMPUTE;
 }
 

@@ -6,7 +6,7 @@
  * rename when it is whole.
  *
  *     struct trace *t = trace_open("out.json", &err);
- *     trace_process(t, 0, "rank 0, stage 0");
+ *     trace_rank(t, program, 0);
  *     trace_event(t, &(struct trace_event){.name = "linear", .subject = "layer.0.qkv",
  *                     .category = TRACE_COMPUTE, .pid = 0, .ts_us = 0, .dur_us = 12.5,
  *                     .index = 0, .segment = SEG_FORWARD});
@@ -34,8 +34,8 @@ struct trace;
 
 /* "-" is stdout. NULL on failure. */
 struct trace *trace_open(const char *path, struct err *err);
-/* Names a process (a rank). */
-void trace_process(struct trace *t, int pid, const char *name);
+/* Names a rank: "rank 0, stage 0". */
+void trace_rank(struct trace *t, const struct program *g, int rank);
 void trace_event(struct trace *t, const struct trace_event *e);
 /* Ends the document and puts it in its place; frees t. */
 int trace_close(struct trace *t, struct err *err);

@@ -214,8 +214,11 @@ static void pieces_into(const struct program *g, const struct transfer *t, int d
                      .pieces = pieces,
                      .n = n,
                      .first_rank = from->first_rank};
-    choose_replica(&from->mesh, t->from_place, receiver_number(&to->mesh, t->to_place, d),
-                   w.coord);
+    if (from->group == to->group) /* what it has itself it does not send */
+        mesh_coords(&from->mesh, d, w.coord);
+    else
+        choose_replica(&from->mesh, t->from_place,
+                       receiver_number(&to->mesh, t->to_place, d), w.coord);
     struct box whole = {{0}, {0}};
     memcpy(whole.size, x.size, sizeof whole.size);
     walk_axis(&w, 0, whole);
@@ -258,35 +261,41 @@ bool piece_is_contiguous(const struct program *g, const struct transfer *t,
     return contiguous(x.rank, &whole, &p->box);
 }
 
+static void raise_to(int64_t *most, int64_t n) {
+    if (n > *most)
+        *most = n;
+}
+
 /* Largest sizes over the ranks of both ends: all ranks of a stage have one arena layout. */
 void transfer_link(struct program *g, struct transfer *t) {
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
     struct piece *pieces = NULL;
     int senders = mesh_devices(&from->mesh), receivers = mesh_devices(&to->mesh);
-    int64_t *sent = mem_array((size_t)senders, sizeof *sent);
+    int64_t *sent = mem_array(2 * (size_t)senders, sizeof *sent);
+    int64_t *packed = sent + senders;
     for (int d = 0; d < receivers; d++) {
         int n = 0;
-        int64_t staged = 0, received = 0;
+        int64_t staged = 0, received = 0, own = 0;
         pieces_into(g, t, d, -1, &pieces, &n);
         for (int i = 0; i < n; i++) {
-            sent[pieces[i].src - from->first_rank] += pieces[i].elems;
-            received += pieces[i].elems;
-            if (!piece_is_contiguous(g, t, &pieces[i]))
-                staged += pieces[i].elems;
+            const struct piece *p = &pieces[i];
+            bool copied = p->src == p->dst;
+            packed[p->src - from->first_rank] += p->elems;
+            sent[p->src - from->first_rank] += copied ? 0 : p->elems;
+            received += copied ? 0 : p->elems;
+            own += copied ? p->elems : 0;
+            if (!copied && !piece_is_contiguous(g, t, p))
+                staged += p->elems;
         }
         free(pieces);
         pieces = NULL;
-        if (received > t->max_recv)
-            t->max_recv = received;
-        if (staged > t->recv_staging)
-            t->recv_staging = staged;
+        raise_to(&t->max_recv, received);
+        raise_to(&t->max_own, own);
+        raise_to(&t->recv_staging, staged);
     }
-    for (int i = 0; i < senders; i++)
-        if (sent[i] > t->max_send)
-            t->max_send = sent[i];
-    t->send_staging = t->max_send;
-    int64_t apart = t->to > t->from ? t->to - t->from : t->from - t->to;
-    int64_t m = plan_micro_batches(g->plan);
-    t->depth = t->tensor < 0 ? 1 : apart < m ? apart : m;
+    for (int i = 0; i < senders; i++) {
+        raise_to(&t->max_send, sent[i]);
+        raise_to(&t->send_staging, packed[i]);
+    }
     free(sent);
 }

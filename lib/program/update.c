@@ -158,7 +158,8 @@ static int *instances_in_order(const struct emit *e) {
     return order;
 }
 
-/* What the instances of a stage go through, one step for all before the next. */
+/* What the instances of a stage go through, one step for all before the next: the first three in
+ * the reduce segment, the others in the update. */
 enum update_step { SEND_AWAY, FINISH, COUNT, OPTIMIZE, PUBLISH, RECEIVE };
 
 /* gradient[] holds the finished gradients between FINISH and OPTIMIZE. */
@@ -183,10 +184,20 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
         publish(e, &e->params.p[i]);
 }
 
+static void emit_norm(struct emit *e) {
+    e->seg_first[SEG_NORM] = (int)e->instrs.n;
+    struct instr *norm = emit_instr(e, I_norm);
+    /* Doubles: squared norm, loss and metrics. */
+    norm->n.norm.elems = 2 * (2 + METRIC_COUNT);
+    norm->axes = (1u << e->mesh->n_axes) - 1;
+    e->seg_first[SEG_UPDATE] = (int)e->instrs.n;
+}
+
 /* All instances go through a step before any goes on to the next, in an order that is the same in
  * every stage: so messages of tied parameters match and cannot wait for each other. */
 void pass_update(struct emit *e) {
-    e->seg = SEG_UPDATE;
+    e->seg_first[SEG_REDUCE] = (int)e->instrs.n;
+    e->seg = SEG_REDUCE;
     e->op = -1;
     int64_t n = e->params.n;
     int *gradient = mem_array((size_t)n, sizeof *gradient), *order = instances_in_order(e);
@@ -194,15 +205,12 @@ void pass_update(struct emit *e) {
         for (int64_t i = 0; i < n; i++)
             update_instance(e, (enum update_step)step, order[i], gradient);
         e->param = -1;
-        if (step == COUNT) {
-            struct instr *norm = emit_instr(e, I_norm);
-            /* Doubles: squared norm, loss and metrics. */
-            norm->n.norm.elems = 2 * (2 + METRIC_COUNT);
-            norm->axes = (1u << e->mesh->n_axes) - 1;
-        }
+        if (step == COUNT)
+            emit_norm(e);
     }
     if (e->grads.n)
         emit_instr(e, I_fill); /* gradients start the next step at zero */
+    e->seg_first[SEG_COUNT] = (int)e->instrs.n;
     free(gradient);
     free(order);
 }

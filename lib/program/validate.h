@@ -4,10 +4,10 @@
 
 #include "program/program.h"
 
-/* One rank of the stage goes through a step: every read finds what its writer left, and what
+/* One rank of the group goes through a step: every read finds what its writer left, and what
  * outlives the step is whole at its end. */
-int validate_memory(const struct program *g, int stage, struct err *err);
-/* All stages advance together: nobody waits for ever, what one end sends the other takes, in the
+int validate_memory(const struct program *g, int group, struct err *err);
+/* All groups advance together: nobody waits for ever, what one end sends the other takes, in the
  * same order. */
 int validate_messages(const struct program *g, struct err *err);
 

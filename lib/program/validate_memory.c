@@ -16,15 +16,27 @@ enum { NOBODY = -1, GRADIENTS = -2, STAGING = -3, UNDER_WAY = INT_MIN };
 
 struct extent {
     int64_t from, to; /* bytes, with the padding behind */
-    int owner;        /* a buffer, or one of the above (+ work, - 2 * transfer) */
-    int64_t mb;       /* micro-batch that wrote it; 0 for what outlives a step */
+    int owner;  /* a buffer of the group, or one of the above (+ work, - 2 * transfer) */
+    int64_t mb; /* micro-batch that wrote it; 0 for what outlives a step */
 };
 
 struct replay {
-    const struct stage_program *sp;
+    const struct program *g;
+    struct group_schedule schedule;
+    const struct stage_program *sp; /* the chunk at hand */
+    int buffers, works;      /* of the chunks before it: theirs are counted up to here */
     ARR(struct extent) list; /* disjoint, by offset */
     int under_way;           /* collectives started and not waited for */
 };
+
+static void turn_to(struct replay *r, int stage) {
+    r->buffers = r->works = 0;
+    for (const int *c = r->schedule.chunks; *c != stage; c++) {
+        r->buffers += r->g->stages[*c].n_buffers;
+        r->works += r->g->stages[*c].n_works;
+    }
+    r->sp = &r->g->stages[stage];
+}
 
 /* The first extent that ends behind `from`. */
 static int64_t first_touching(const struct replay *r, int64_t from) {
@@ -67,13 +79,13 @@ static bool is_whole(const struct replay *r, struct extent x) {
     return at >= x.to;
 }
 
-static struct extent extent_of(const struct stage_program *sp, int buffer, int64_t mb) {
-    const struct buffer *b = &sp->buffers[buffer];
-    int64_t at = buffer_offset(sp, buffer, mb), end = at + buffer_bytes(b);
+static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
+    const struct buffer *b = &r->sp->buffers[buffer];
+    int64_t at = buffer_offset(r->sp, buffer, mb), end = at + buffer_bytes(b);
     if (b->mem == MEM_gradients)
         return (struct extent){at, end, GRADIENTS, 0};
     bool kept = b->mem == MEM_parameters || b->mem == MEM_optimizer;
-    return (struct extent){at, end, buffer, kept ? 0 : mb};
+    return (struct extent){at, end, r->buffers + buffer, kept ? 0 : mb};
 }
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
@@ -93,7 +105,7 @@ static int reserve(struct replay *r, struct extent x, const char *what, struct e
 }
 
 static int reserve_buffer(struct replay *r, int buffer, const char *what, struct err *err) {
-    return reserve(r, extent_of(r->sp, buffer, 0), what, err);
+    return reserve(r, extent_of(r, buffer, 0), what, err);
 }
 
 /* Parameters, optimizer state and gradients each have bytes of their own. */
@@ -120,8 +132,10 @@ static int reserve_staging(struct replay *r, const struct program *g, struct err
                              STAGING - 2 * i, 0},
                       in = {recv, recv + memory_aligned(size * t->recv_staging),
                             STAGING - 2 * i - 1, 0};
-        if ((t->from == r->sp->stage && reserve(r, out, "staging", err) < 0) ||
-            (t->to == r->sp->stage && reserve(r, in, "staging", err) < 0))
+        int group = g->plan->stages[r->sp->stage].group;
+        if ((g->plan->stages[t->from].group == group &&
+             reserve(r, out, "staging", err) < 0) ||
+            (g->plan->stages[t->to].group == group && reserve(r, in, "staging", err) < 0))
             return -1;
     }
     return 0;
@@ -150,7 +164,7 @@ static int fault(const struct instr *ins, const char *operand, int64_t mb, const
 
 static int check_read(const struct replay *r, const struct instr *ins, int buffer,
                       const char *operand, int64_t mb, struct err *err) {
-    if (!is_whole(r, extent_of(r->sp, buffer, mb)))
+    if (!is_whole(r, extent_of(r, buffer, mb)))
         return fault(ins, operand, mb, "is not written or was overwritten", err);
     return 0;
 }
@@ -184,12 +198,12 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
     for (int k = 0; k < info->n_out; k++) {
         if (ins->out.v[k] < 0)
             continue;
-        struct extent w = extent_of(r->sp, ins->out.v[k], mb);
+        struct extent w = extent_of(r, ins->out.v[k], mb);
         if (w.from < 0 || w.to > r->sp->arena_bytes)
             return fault(ins, info->out[k].name, mb, "is outside the arena", err);
         for (int j = 0; j < info->n_in; j++)
             if (ins->in.v[j] >= 0 &&
-                !may_share(ins, k, j, w, extent_of(r->sp, ins->in.v[j], mb)))
+                !may_share(ins, k, j, w, extent_of(r, ins->in.v[j], mb)))
                 return fault(ins, info->out[k].name, mb, "overwrites an operand", err);
         if (!is_whole(r, w))
             put(r, w);
@@ -201,8 +215,8 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
  * is the fault. */
 static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t mb,
                 struct err *err) {
-    struct extent x = extent_of(r->sp, buffer, mb), held = x;
-    held.owner = UNDER_WAY + ins->work;
+    struct extent x = extent_of(r, buffer, mb), held = x;
+    held.owner = UNDER_WAY + r->works + ins->work;
     if (ins->code == I_wait && !is_whole(r, held))
         return fault(ins, "x", mb, "was not started, or touched before this wait", err);
     put(r, ins->code == I_wait ? x : held);
@@ -229,7 +243,7 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     if (check_reads(r, ins, mb, err) < 0)
         return -1;
     if (ins->code == I_reduce_scatter) {
-        struct extent x = extent_of(r->sp, ins->in.reduce_scatter.x, mb);
+        struct extent x = extent_of(r, ins->in.reduce_scatter.x, mb);
         x.owner = NOBODY;
         put(r, x);
     }
@@ -270,42 +284,58 @@ static int64_t stands_for(const struct program *g, int64_t mb, int64_t replayed)
     return mb < replayed / 2 ? mb : m - replayed + mb;
 }
 
+static int replay_action(struct replay *r, struct action a, int64_t mb, struct err *err) {
+    turn_to(r, a.stage);
+    struct span span = program_segment(r->sp, a.segment);
+    for (int j = span.first; j < span.end; j++)
+        if (replay_instr(r, &r->sp->instrs[j], mb, err) < 0)
+            return err_prefix(err, "stages[%d]", a.stage);
+    return 0;
+}
+
 /* The actions of a step in order, few micro-batches for many. */
-static int replay_step(struct replay *r, const struct program *g, struct err *err) {
-    const struct stage_program *sp = r->sp;
-    bool gpipe = g->plan->schedule == SCHEDULE_gpipe;
-    int64_t m = plan_micro_batches(g->plan), enough = gpipe ? 4 : 3 * sp->slots + 4;
-    if (m > enough)
-        m = enough;
-    for (int64_t i = 0; i < schedule_actions(m); i++) {
-        struct action a = schedule_action(g->plan->schedule, sp->stage, g->n_stages, m, i);
+static int replay_step(struct replay *r, struct err *err) {
+    const struct plan *p = r->g->plan;
+    bool gpipe = p->schedule == SCHEDULE_gpipe;
+    int64_t m = r->schedule.micro_batches;
+    for (int64_t i = 0; i < schedule_actions(&r->schedule); i++) {
+        struct action a = schedule_action(&r->schedule, i);
         int64_t mb = a.index < 0 ? 0 : a.index;
-        if (!gpipe && mb != m - 1 && !is_typical(mb, sp->slots))
+        if (!gpipe && mb != m - 1 && !is_typical(mb, r->g->stages[a.stage].in_flight))
             continue;
         if (gpipe)
-            mb = stands_for(g, mb, m);
-        struct span span = program_segment(sp, a.segment);
-        for (int j = span.first; j < span.end; j++)
-            if (replay_instr(r, &sp->instrs[j], mb, err) < 0)
-                return -1;
+            mb = stands_for(r->g, mb, m);
+        if (replay_action(r, a, mb, err) < 0)
+            return -1;
     }
     return 0;
 }
 
-int validate_memory(const struct program *g, int stage, struct err *err) {
-    const struct stage_program *sp = &g->stages[stage];
-    struct replay r = {.sp = sp}, before = {.sp = sp};
-    int rc = check_sizes(sp, err);
-    if (rc == 0)
-        rc = reserve_permanent(&r, err);
-    if (rc == 0)
-        rc = reserve_staging(&r, g, err);
+/* What each chunk has for itself for ever. */
+static int reserve_chunks(struct replay *r, struct err *err) {
+    for (int k = 0; k < r->schedule.n_chunks; k++) {
+        turn_to(r, r->schedule.chunks[k]);
+        if (check_sizes(r->sp, err) < 0 || reserve_permanent(r, err) < 0)
+            return err_prefix(err, "stages[%d]", r->sp->stage);
+    }
+    if (reserve_staging(r, r->g, err) < 0)
+        return err_prefix(err, "stages[%d]", r->sp->stage);
+    return 0;
+}
+
+int validate_memory(const struct program *g, int group, struct err *err) {
+    int64_t m = schedule_enough(g->plan);
+    if (g->plan->schedule == SCHEDULE_gpipe && m > 4)
+        m = 4;
+    struct replay r = {.g = g, .schedule = schedule_of_group(g->plan, group, m)};
+    struct replay before = {.g = g};
+    int rc = reserve_chunks(&r, err);
     for (int64_t i = 0; i < r.list.n; i++)
         arr_push(&before.list, r.list.p[i]);
     if (rc == 0)
-        rc = replay_step(&r, g, err);
-    if (rc == 0)
-        rc = compare(&r, &before, err);
+        rc = replay_step(&r, err);
+    if (rc == 0 && compare(&r, &before, err) < 0)
+        rc = err_prefix(err, "stages[%d]", r.sp->stage);
     arr_release(&r.list);
     arr_release(&before.list);
     return rc;

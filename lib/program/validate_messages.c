@@ -1,10 +1,11 @@
-/* The replay of messages: all stages advance together, by the executor's own rules. A send waits
+/* The replay of messages: all groups advance together, by the executor's own rules. A send waits
  * until its staging has room, a receive until the message is there, the norm of the gradients until
  * every rank has come to it; when nobody can advance, that is a deadlock.
  *
- * A stage advances as one: its ranks run the same list, so collectives inside it match, and what
+ * A group advances as one: its ranks run the same list, so collectives inside it match, and what
  * one of them waits for the others wait for too. A transport without tags (NCCL) matches the
- * messages of two ranks by their order alone, so both ends must agree on it. */
+ * messages of two ranks by their order alone, so both ends must agree on it, for each pair of
+ * stages: chunks have channels of their own. */
 #include "program/validate.h"
 
 #include <stdlib.h>
@@ -16,20 +17,24 @@ struct queue {
     ARR(int) transfers;
 };
 
-struct cursor { /* one stage */
-    int64_t action;
-    int at;       /* next of the segment's waits, -1 = the action is not begun */
-    bool arrived; /* at the norm */
-    int n_waits;
-    int *waits; /* instructions that wait for others, segment by segment */
+struct waits { /* of one stage */
+    int n;
+    int *at; /* instructions that wait for others, segment by segment */
     struct span seg[SEG_COUNT];
     int queues; /* the first that it sends on */
 };
 
+struct cursor { /* of one group */
+    struct group_schedule schedule;
+    int64_t action;
+    int at;       /* next of the segment's waits, -1 = the action is not begun */
+    bool arrived; /* at the norm */
+};
+
 struct replay {
     const struct program *g;
-    int64_t micro_batches, actions;
-    struct cursor *stages;
+    struct waits *stages;
+    struct cursor *groups;
     int *queue_of; /* transfer -> queue */
     ARR(struct queue) queues;
     int64_t *sent, *taken; /* by transfer */
@@ -165,25 +170,28 @@ static int try_instr(struct replay *r, struct cursor *c, const struct instr *ins
         return take(r, ins->transfer, err) < 0 ? -1 : 1;
     }
     r->norms += !c->arrived;
-    c->arrived = r->norms % r->g->n_stages != 0;
+    c->arrived = r->norms % r->g->plan->n_groups != 0;
     return !c->arrived;
 }
 
-static const struct instr *next_instr(const struct replay *r, int stage) {
-    const struct cursor *c = &r->stages[stage];
-    return &r->g->stages[stage].instrs[c->waits[c->at]];
+static struct action next_action(const struct cursor *c) {
+    return schedule_action(&c->schedule, c->action);
 }
 
-/* Advances a stage as far as it can go; *moved says whether it did. */
-static int advance(struct replay *r, int stage, bool *moved, struct err *err) {
-    struct cursor *c = &r->stages[stage];
-    while (c->action < r->actions) {
-        struct action a = schedule_action(r->g->plan->schedule, stage, r->g->n_stages,
-                                          r->micro_batches, c->action);
+static const struct instr *next_instr(const struct replay *r, const struct cursor *c) {
+    int stage = next_action(c).stage;
+    return &r->g->stages[stage].instrs[r->stages[stage].at[c->at]];
+}
+
+/* Advances a group as far as it can go; *moved says whether it did. */
+static int advance(struct replay *r, struct cursor *c, bool *moved, struct err *err) {
+    while (c->action < schedule_actions(&c->schedule)) {
+        struct action a = next_action(c);
+        struct span seg = r->stages[a.stage].seg[a.segment];
         if (c->at < 0)
-            c->at = c->seg[a.segment].first;
-        for (; c->at < c->seg[a.segment].end; c->at++, *moved = true) {
-            int rc = try_instr(r, c, next_instr(r, stage), err);
+            c->at = seg.first;
+        for (; c->at < seg.end; c->at++, *moved = true) {
+            int rc = try_instr(r, c, next_instr(r, c), err);
             if (rc <= 0)
                 return rc;
         }
@@ -194,19 +202,14 @@ static int advance(struct replay *r, int stage, bool *moved, struct err *err) {
     return 0;
 }
 
-/* Round by round, until nobody moves; then all must be done, and every message taken. */
-static int replay_all(struct replay *r, struct err *err) {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int s = 0; s < r->g->n_stages; s++)
-            if (advance(r, s, &moved, err) < 0)
-                return -1;
+static int check_done(const struct replay *r, struct err *err) {
+    for (int k = 0; k < r->g->plan->n_groups; k++) {
+        const struct cursor *c = &r->groups[k];
+        if (c->action < schedule_actions(&c->schedule))
+            return err_input(err, "deadlock: stages[%d] waits at %s of action %lld",
+                             next_action(c).stage, opcode_name(next_instr(r, c)->code),
+                             (long long)c->action);
     }
-    for (int s = 0; s < r->g->n_stages; s++)
-        if (r->stages[s].action < r->actions)
-            return err_input(err, "deadlock: stages[%d] waits at %s of action %lld", s,
-                             opcode_name(next_instr(r, s)->code),
-                             (long long)r->stages[s].action);
     for (int t = 0; t < r->g->n_transfers; t++)
         if (r->sent[t] != r->taken[t])
             return err_input(
@@ -216,48 +219,59 @@ static int replay_all(struct replay *r, struct err *err) {
     return 0;
 }
 
+/* Round by round, until nobody moves; then all must be done, and every message taken. */
+static int replay_all(struct replay *r, struct err *err) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int k = 0; k < r->g->plan->n_groups; k++)
+            if (advance(r, &r->groups[k], &moved, err) < 0)
+                return -1;
+    }
+    return check_done(r, err);
+}
+
 /* Only what waits for other stages is replayed. */
-static void find_waits(const struct stage_program *sp, struct cursor *c) {
-    c->waits =
-        mem_array(2 * (size_t)sp->n_instrs, sizeof *c->waits); /* a last backward pass
-                                                                         may be the backward */
+static void find_waits(const struct stage_program *sp, struct waits *w) {
+    /* twice, for the last ones of a step may be the ones before them */
+    w->at = mem_array(2 * (size_t)sp->n_instrs, sizeof *w->at);
     for (int s = 0; s < SEG_COUNT; s++) {
         struct span span = program_segment(sp, (enum segment)s);
-        c->seg[s].first = c->n_waits;
+        w->seg[s].first = w->n;
         for (int i = span.first; i < span.end; i++) {
             enum opcode code = sp->instrs[i].code;
             if (code == I_send || code == I_recv || code == I_norm)
-                c->waits[c->n_waits++] = i;
+                w->at[w->n++] = i;
         }
-        c->seg[s].end = c->n_waits;
+        w->seg[s].end = w->n;
     }
-    c->at = -1;
+    w->queues = -1;
 }
 
 static void replay_init(struct replay *r, const struct program *g) {
-    size_t n = (size_t)g->n_transfers;
-    int64_t m = plan_micro_batches(g->plan), enough = 3 * (int64_t)g->n_stages + 4;
-    *r = (struct replay){.g = g, .micro_batches = m < enough ? m : enough};
-    r->actions = schedule_actions(r->micro_batches);
+    size_t n = (size_t)g->n_transfers, groups = (size_t)g->plan->n_groups;
+    int64_t m = schedule_enough(g->plan);
+    *r = (struct replay){.g = g};
     r->stages = mem_array((size_t)g->n_stages, sizeof *r->stages);
+    r->groups = mem_array(groups, sizeof *r->groups);
     r->queue_of = mem_array(n, sizeof *r->queue_of);
     r->sent = mem_array(n, sizeof *r->sent);
     r->taken = mem_array(n, sizeof *r->taken);
-    for (int s = 0; s < g->n_stages; s++) {
+    for (int s = 0; s < g->n_stages; s++)
         find_waits(&g->stages[s], &r->stages[s]);
-        r->stages[s].queues = -1;
-    }
+    for (size_t k = 0; k < groups; k++)
+        r->groups[k] = (struct cursor){schedule_of_group(g->plan, (int)k, m), .at = -1};
     for (int t = 0; t < g->n_transfers; t++)
         r->queue_of[t] = find_queue(r, g->transfers[t].from, g->transfers[t].to);
 }
 
 static void replay_release(struct replay *r) {
     for (int s = 0; s < r->g->n_stages; s++)
-        free(r->stages[s].waits);
+        free(r->stages[s].at);
     for (int64_t q = 0; q < r->queues.n; q++)
         arr_release(&r->queues.p[q].transfers);
     arr_release(&r->queues);
     free(r->stages);
+    free(r->groups);
     free(r->queue_of);
     free(r->sent);
     free(r->taken);

@@ -21,13 +21,12 @@ static bool crosses(const struct cluster *c, const struct stage *st, unsigned ax
     return false;
 }
 
-/* Each group stages once, whatever its collectives; so does the whole job for the norm. */
-static int64_t all_rings(const struct program *g, const struct stage_program *sp,
-                         const struct cluster *c) {
+/* Each group along axes stages once, whatever its collectives. */
+static int64_t rings_of(const struct program *g, const struct stage_program *sp,
+                        const struct cluster *c) {
     const struct stage *st = &g->plan->stages[sp->stage];
     bool seen[1 << MESH_MAX_AXES] = {false};
-    int devices = g->plan->devices;
-    int64_t bytes = cluster_node_of(c, devices - 1) > 0 ? ring_bytes(devices) : 0;
+    int64_t bytes = 0;
     for (int i = 0; i < sp->n_instrs; i++) {
         unsigned axes = sp->instrs[i].axes;
         if (!opcode_is_collective(sp->instrs[i].code) || seen[axes])
@@ -36,6 +35,16 @@ static int64_t all_rings(const struct program *g, const struct stage_program *sp
         if (crosses(c, st, axes))
             bytes += ring_bytes(mesh_group_size(sp->mesh, axes));
     }
+    return bytes;
+}
+
+/* So does the whole job for the norm. */
+static int64_t all_rings(const struct program *g, int stage, const struct cluster *c) {
+    const struct plan *p = g->plan;
+    int group = p->stages[stage].group;
+    int64_t bytes = cluster_node_of(c, p->devices - 1) > 0 ? ring_bytes(p->devices) : 0;
+    for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++)
+        bytes += rings_of(g, &g->stages[p->chunks[i]], c);
     return bytes;
 }
 
@@ -51,7 +60,7 @@ struct workspace workspace_of(const struct program *g, int stage,
     const struct stage_program *sp = &g->stages[stage];
     int64_t node = cluster_group_of(cluster, g->plan->stages[stage].first_rank)->devices;
     struct workspace w = {.kernels = (int64_t)threads * WORKSPACE_SCRATCH,
-                          .rings = all_rings(g, sp, cluster)};
+                          .rings = all_rings(g, stage, cluster)};
     if (multiplies(sp))
         w.products = (int64_t)(threads + 2) * WORKSPACE_PRODUCT;
     if (node > 1 && g->plan->devices > 1)

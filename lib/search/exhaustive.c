@@ -10,6 +10,10 @@
 
 static const double MOST = 2e7;
 
+enum {
+    SCHEDULES = SCHEDULE_1f1b + 1
+}; /* gpipe and 1f1b: those that search_score estimates */
+
 struct walk {
     struct search *s;
     const struct search_problem *p;
@@ -44,7 +48,7 @@ static void walk_choices(struct walk *w, int k) {
     if (search_stopped(w->s))
         return;
     if (k == w->n) {
-        for (int f = 0; f < (w->n > 1 ? SCHEDULE_COUNT : 1); f++) {
+        for (int f = 0; f < (w->n > 1 ? SCHEDULES : 1); f++) {
             w->c.schedule = w->n > 1 ? (enum schedule)f : SCHEDULE_1f1b;
             if (search_legal(w->s, &w->c))
                 search_score(w->s, &w->c);
@@ -59,7 +63,7 @@ static void walk_devices(struct walk *w, int k, int left) {
     if (k == w->n - 1) {
         w->c.stages[k].devices = left;
         if (w->count_only) {
-            double n = w->n > 1 ? SCHEDULE_COUNT : 1;
+            double n = w->n > 1 ? SCHEDULES : 1;
             for (int i = 0; i < w->n; i++)
                 n *= choices(w, w->c.stages[i].devices);
             w->count += n;

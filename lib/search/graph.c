@@ -68,7 +68,7 @@ static bool is_gradient(const struct stage_program *sp, int buffer) {
 static void add_instr(struct graph *g, const struct stage_program *sp, int i, bool *norm,
                       struct load *l) {
     const struct instr *ins = &sp->instrs[i];
-    bool update = i >= sp->seg[SEG_UPDATE];
+    bool update = i >= sp->seg[SEG_REDUCE];
     if (ins->code == I_norm) {
         *norm = true;
         g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;
@@ -95,7 +95,7 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
 /* Lifetimes in the update: those that the buffers tell are from before reductions were
  * merged. */
 static void count_update_memory(const struct stage_program *sp, struct load *l) {
-    int from = sp->seg[SEG_UPDATE], n = sp->n_instrs - from, norm = from;
+    int from = sp->seg[SEG_REDUCE], n = sp->n_instrs - from, norm = from;
     int *first = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *first);
     int *last = first + sp->n_buffers;
     int64_t *held = mem_array((size_t)n + 1, sizeof *held);
@@ -126,14 +126,14 @@ static void count_update_memory(const struct stage_program *sp, struct load *l) 
 }
 
 static void count_memory(const struct stage_program *sp, struct load *l) {
-    l->v[LOAD_slot] = (double)sp->slot_bytes;
+    l->v[LOAD_slot] = (double)sp->slots[POOL_FORWARD_BACKWARD].bytes;
     l->v[LOAD_fixed] = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
                                 sp->bytes[MEM_optimizer]);
     int64_t base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
     for (int b = 0; b < sp->n_buffers; b++) {
         const struct buffer *buf = &sp->buffers[b];
         if (buf->mem != MEM_temporaries || buf->first < 0 ||
-            buf->first >= sp->seg[SEG_UPDATE])
+            buf->first >= sp->seg[SEG_REDUCE])
             continue;
         int64_t top = buf->offset - base + buffer_bytes(buf);
         l->temp = top > l->temp ? top : l->temp;

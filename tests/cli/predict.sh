@@ -118,6 +118,25 @@ run -p a.db -o x.json --trace - plan.json
 jq -e .traceEvents out >/dev/null
 ok $? 'the timeline on standard output'
 
+# ---- chunks ------------------------------------------------------------------------------------
+jq '.schedule = "interleaved" | .stages = [range(4) | {group: (. % 2),
+    ops: ["layer.\(.)", (if . == 0 then "wte", "wpe" else empty end),
+          (if . == 3 then "ln", "head", "loss" else empty end)]}] | .set = "layers=4"' \
+    plan.json >chunks.json
+run --schedule chunks.json
+is "$(sed 's/ R.*//' out)" "$(printf '%s\n' \
+    'stages 0, 2: F0.0 F1.0 F0.2 F1.2 F2.0 B0.2 F3.0 B1.2 F2.2 B0.0 F3.2 B1.0 B2.2 L3.2 B2.0 L3.0' \
+    'stages 1, 3: F0.1 F1.1 F0.3 B0.3 F1.3 B1.3 F2.1 B0.1 F3.1 B1.1 F2.3 B2.3 F3.3 L3.3 B2.1 L3.1')" \
+    'the order of two stages on each of two groups'
+run --cluster v100-4x8 --trace t.json chunks.json
+holds out '[.stages[] | [.group, .first_rank]] == [[0, 0], [1, 1], [0, 0], [1, 1]]' \
+    'stages say their group'
+holds out '.time_us as $t | .stages[0].bubble_us as $b | .stages[0].memory == .stages[2].memory and
+    ([.stages[0, 2] | .compute_us + .collective_us + .p2p_us + .update_us] | add + $b - $t | fabs < 0.01)' \
+    'memory and bubble are those of the group'
+holds t.json '[.traceEvents[] | select(.ph == "M") | .args.name] ==
+    ["rank 0, stages 0, 2", "rank 1, stages 1, 3"]' 'one timeline for each group'
+
 # ---- what the profile lacks ----------------------------------------------------------------------
 jq '.micro_batch = 8' plan.json >other.json
 refuses 1 'a.db lacks [0-9]* shapes on device a100: .*[a-z_]* [0-9,]*; ' \

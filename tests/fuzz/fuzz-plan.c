@@ -136,20 +136,34 @@ static void mutate_stage(struct rng *r, json_t *stage) {
     }
 }
 
+/* Numbers of groups for all stages, mostly such as schedules take; or for none. */
+static void mutate_groups(struct rng *r, json_t *stages) {
+    int64_t n = (int64_t)json_array_size(stages), groups = 1 + rng_below(r, n);
+    int64_t round = rng_below(r, 4);
+    for (int64_t s = 0; s < n; s++) {
+        json_t *stage = json_array_get(stages, (size_t)s);
+        if (round)
+            json_object_set_new(
+                stage, "group",
+                json_integer(round > 1 ? s % groups : rng_below(r, groups + 1)));
+        else
+            json_object_del(stage, "group");
+    }
+}
+
 static void mutate_plan(struct rng *r, json_t *doc) {
     json_t *stages = json_object_get(doc, "stages");
     int64_t micro_batch = 1 + rng_below(r, 24);
-    switch (rng_below(r, 8)) {
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+    switch (rng_below(r, 9)) {
     case 0:
         json_object_set_new(doc, "micro_batch", json_integer(micro_batch));
         json_object_set_new(doc, "batch",
                             json_integer(micro_batch * (1 + rng_below(r, 4))));
         break;
     case 1: json_object_set_new(doc, "overlap", json_boolean(rng_below(r, 2))); break;
-    case 2:
-        json_object_set_new(doc, "schedule",
-                            json_string(rng_below(r, 2) ? "gpipe" : "1f1b"));
-        break;
+    case 2: json_object_set_new(doc, "schedule", json_string(PICK(r, schedules))); break;
+    case 3: mutate_groups(r, stages); break;
     default:
         mutate_stage(r, json_array_get(stages, (size_t)rng_below(
                                                    r, (int64_t)json_array_size(stages))));

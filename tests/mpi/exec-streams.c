@@ -343,8 +343,8 @@ struct result {
 };
 
 static int read_back(struct exec *x, struct result *out, struct err *err) {
-    out->bytes = x->sp->bytes[MEM_parameters] + x->sp->bytes[MEM_gradients] +
-                 x->sp->bytes[MEM_optimizer];
+    out->bytes = x->chunks->sp->bytes[MEM_parameters] +
+                 x->chunks->sp->bytes[MEM_gradients] + x->chunks->sp->bytes[MEM_optimizer];
     out->params = mem_alloc((size_t)out->bytes);
     return device_download(x->streams[STREAM_compute], out->params, x->arena, out->bytes,
                            err);
@@ -527,6 +527,14 @@ int main(int argc, char **argv) {
                "zero", comm);
     check_plan(GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
                "pipeline", comm);
+    check_plan(
+        GPT("") "\"schedule\": \"interleaved\", \"stages\": ["
+                "{\"group\": 0, \"ops\": [\"wte\", \"wpe\"]}, {\"group\": 1, \"ops\": \"layer.0\"},"
+                "{\"group\": 0, \"ops\": \"layer.1\"}, {\"group\": 1}]}",
+        "interleaved", comm);
+    check_plan(GPT("") "\"schedule\": \"zero-bubble\", \"stages\": ["
+                       "{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
+               "zero-bubble", comm);
     if (comm_rank(comm) == 0)
         printf("1..%d\n", tap_count);
     comm_destroy(comm);

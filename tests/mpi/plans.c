@@ -6,7 +6,8 @@
  *
  * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
  * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
- * stages, meshes, a layout for every op, recompute, ZeRO, micro-batches, schedule. Every rank
+ * groups and stages on them, meshes, a layout for every op, recompute, ZeRO, micro-batches,
+ * schedule. Every rank
  * checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
  * element of their tensor; the bytes touched must be those planned. */
 #include "../unit/tap.h"
@@ -124,12 +125,12 @@ struct watch {
 
 /* Largest difference of a block from the whole tensor, over the tensor's largest
  * element; or copies the block there. */
-static double compare(struct watch *w, int param, struct placement place,
-                      const float *block, float *whole) {
+static double compare(struct watch *w, const struct exec_chunk *c, int param,
+                      struct placement place, const float *block, float *whole) {
     const struct program *g = w->x->g;
     const struct model *m = g->plan->model;
     struct extents x = model_extents(m, &m->params[param].shape, 1);
-    struct box b = placement_box(w->x->sp->mesh, &x, place, w->x->rp.coord);
+    struct box b = placement_box(c->sp->mesh, &x, place, c->rp.coord);
     int64_t n = 1, total = extents_count(&x);
     for (int i = 0; i < x.rank; i++)
         n *= b.size[i];
@@ -151,25 +152,26 @@ static double compare(struct watch *w, int param, struct placement place,
     return worst;
 }
 
-static const float *buffer_of(const struct exec *x, int id) {
-    return (const float *)(x->arena + x->sp->buffers[id].offset);
+static const float *buffer_of(const struct exec *x, const struct exec_chunk *c, int id) {
+    return (const float *)(x->arena + c->sp->buffers[id].offset);
 }
 
 static void on_instr(void *ctx, const struct instr *i, struct action a, double start,
                      double end) {
     struct watch *w = ctx;
-    (void)a, (void)start, (void)end;
+    const struct exec_chunk *c = exec_chunk_of(w->x, a.stage);
+    (void)start, (void)end;
     if (w->last && i->code == I_sum_squares) {
-        double d = compare(w, i->param, i->place, buffer_of(w->x, i->in.sum_squares.g),
-                           w->ref->grad[i->param]);
+        double d = compare(w, c, i->param, i->place,
+                           buffer_of(w->x, c, i->in.sum_squares.g), w->ref->grad[i->param]);
         w->worst_grad = d > w->worst_grad || isnan(d) ? d : w->worst_grad;
     }
 }
 
-static void check_params(struct watch *w) {
-    for (int i = 0; i < w->x->sp->n_params; i++) {
-        const struct param_instance *p = &w->x->sp->params[i];
-        double d = compare(w, p->param, p->place, buffer_of(w->x, p->buffer),
+static void check_params(struct watch *w, const struct exec_chunk *c) {
+    for (int i = 0; i < c->sp->n_params; i++) {
+        const struct param_instance *p = &c->sp->params[i];
+        double d = compare(w, c, p->param, p->place, buffer_of(w->x, c, p->buffer),
                            w->ref->param[p->param]);
         w->worst_param = d > w->worst_param || isnan(d) ? d : w->worst_param;
     }
@@ -230,11 +232,12 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
                     note_error(m.more[k], ref->more[s][k], out);
             }
         }
-        check_params(&w);
+        for (int k = 0; k < w.x->n_chunks; k++)
+            check_params(&w, &w.x->chunks[k]);
         if (rc == 0)
             rc = exec_drain(w.x, err);
         out->bytes = w.x->high_water;
-        out->planned = w.x->sp->arena_bytes;
+        out->planned = w.x->chunks->sp->arena_bytes;
     }
     out->grad_error = w.worst_grad;
     out->param_error = w.worst_param;
@@ -292,19 +295,27 @@ static void random_cuts(struct rng *r, int n, int k, int *bounds) {
 
 static struct plan *random_plan(struct rng *r, struct model *m, int c, int devices) {
     static const int64_t micro[] = {24, 12, 8, 6, 4, 2};
-    int most = devices < 4 ? devices : 4, stages = 1 + (int)rng_below(r, most);
-    int bounds[8], shares[8];
+    int most = devices < 4 ? devices : 4, groups = 1 + (int)rng_below(r, most);
+    int bounds[13], shares[8];
+    enum schedule schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
+    bool chunks = schedule == SCHEDULE_gpipe || schedule == SCHEDULE_interleaved;
+    int stages = groups * (chunks ? 1 + (int)rng_below(r, 3) : 1);
+    if (stages > m->n_ops)
+        stages = groups;
     random_cuts(r, m->n_ops, stages, bounds);
-    random_cuts(r, devices, stages, shares);
+    random_cuts(r, devices, groups, shares);
     struct plan *p = plan_create(m, stages, bounds);
+    p->n_groups = groups;
     p->batch = BATCH;
     p->micro_batch = micro[rng_below(r, 6)];
-    p->schedule = rng_below(r, 3) ? SCHEDULE_1f1b : SCHEDULE_gpipe;
+    p->schedule = schedule;
     p->optimizer = case_optimizer(c);
     p->overlap = rng_below(r, 2);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
-        random_mesh(r, shares[s + 1] - shares[s], &st->mesh);
+        bool round = schedule != SCHEDULE_gpipe || s < groups;
+        st->group = round ? s % groups : (int)rng_below(r, groups);
+        random_mesh(r, shares[st->group + 1] - shares[st->group], &st->mesh);
         st->zero = (int)rng_below(r, 2);
         st->regather = rng_below(r, 3) == 0;
         int64_t recompute = rng_below(r, 3);
@@ -324,10 +335,10 @@ static bool survives_text(struct plan *p, struct err *err) {
     struct plan *q = plan_from_json(doc, err);
     bool same = q && q->n_stages == p->n_stages && q->micro_batch == p->micro_batch &&
                 q->schedule == p->schedule && q->optimizer == p->optimizer &&
-                q->overlap == p->overlap;
+                q->overlap == p->overlap && q->n_groups == p->n_groups;
     for (int s = 0; same && s < p->n_stages; s++) {
         const struct stage *a = &p->stages[s], *b = &q->stages[s];
-        same = a->n_ops == b->n_ops && a->zero == b->zero &&
+        same = a->n_ops == b->n_ops && a->zero == b->zero && a->group == b->group &&
                !memcmp(a->ops, b->ops, sizeof *a->ops * (size_t)a->n_ops) &&
                !memcmp(a->layouts, b->layouts, sizeof *a->layouts * (size_t)a->n_ops) &&
                !memcmp(a->recompute, b->recompute, sizeof *a->recompute * (size_t)a->n_ops);

@@ -271,7 +271,8 @@ static void compile(struct batch *b, const struct plan *plan, int stage,
     for (int s = SEG_BACKWARD; s <= SEG_COUNT; s++)
         e.seg_first[s] = (int)e.instrs.n;
     *out = (struct stage_program){.stage = stage, .mesh = &b->mesh[stage]};
-    pass_memory(&e, out, 1);
+    static const int64_t slots[POOL_COUNT] = {1, 1, 1};
+    pass_memory(&e, out, slots);
     out->instrs = e.instrs.p;
     out->n_instrs = (int)e.instrs.n;
     out->buffers = e.buffers.p;
@@ -327,21 +328,22 @@ static void print_pair(const struct batch *b, const struct pair *p, const char *
 
 static struct view view_of(const struct exec *x, const struct pair *p, bool result,
                            int round) {
-    return (struct view){.mesh = x->sp->mesh,
+    return (struct view){.mesh = x->chunks->sp->mesh,
                          .x = extents_of(p->tensor),
                          .from = p->from,
                          .at = result ? p->to : p->from,
-                         .coord = x->rp.coord,
+                         .coord = x->chunks->rp.coord,
                          .base = round * 5};
 }
 
 static float *buffer_at(const struct exec *x, int id) {
-    return (float *)(x->arena + buffer_offset(x->sp, id, 0));
+    return (float *)(x->arena + buffer_offset(x->chunks->sp, id, 0));
 }
 
 static int run_round(struct batch *b, struct exec *x, int round, struct err *err) {
-    bool source = x->rp.stage == 0, target = x->rp.stage == b->n_stages - 1;
-    for (int64_t i = 0; i < x->sp->arena_bytes / 4; i++)
+    int stage = x->chunks->rp.stage;
+    bool source = stage == 0, target = stage == b->n_stages - 1;
+    for (int64_t i = 0; i < x->chunks->sp->arena_bytes / 4; i++)
         ((float *)x->arena)[i] = NAN; /* what nobody wrote is seen */
     for (int i = 0; i < b->pairs.n && source; i++) {
         struct view v = view_of(x, &b->pairs.p[i], false, round);
@@ -349,7 +351,8 @@ static int run_round(struct batch *b, struct exec *x, int round, struct err *err
     }
     /* A peer may read this arena as soon as it gets to the first collective. */
     if (comm_barrier(comm_world(b->job->comm), err) < 0 ||
-        exec_run(x, (struct action){SEG_FORWARD, 0}, err) < 0 || exec_drain(x, err) < 0)
+        exec_run(x, (struct action){SEG_FORWARD, stage, 0}, err) < 0 ||
+        exec_drain(x, err) < 0)
         return -1;
     for (int i = 0; i < b->pairs.n && target; i++) {
         /* A transfer's values are whole: no rank of another mesh holds a part of them. */
@@ -372,9 +375,9 @@ static int run_program(struct batch *b, struct program *g, struct err *err) {
     int rc = x ? 0 : -1;
     for (int round = 0; round < (b->job->all ? 1 : ROUNDS) && rc == 0; round++)
         rc = run_round(b, x, round, err);
-    if (rc == 0 && x->high_water > x->sp->arena_bytes) {
+    if (rc == 0 && x->high_water > x->chunks->sp->arena_bytes) {
         printf("# the arena has %lld bytes, %lld were used\n",
-               (long long)x->sp->arena_bytes, (long long)x->high_water);
+               (long long)x->chunks->sp->arena_bytes, (long long)x->high_water);
         b->wrong++;
     }
     exec_destroy(x);
@@ -387,11 +390,15 @@ static int flush(struct batch *b, struct err *err) {
         return 0;
     struct stage stages[2] = {{.mesh = b->mesh[0]}, {.mesh = b->mesh[1]}};
     stages[1].first_rank = mesh_devices(&b->mesh[0]);
+    stages[1].group = 1;
     struct plan plan = {.model = &model,
                         .batch = 1,
                         .micro_batch = 1,
                         .n_stages = b->n_stages,
                         .stages = stages,
+                        .n_groups = b->n_stages,
+                        .chunks = (int[]){0, 1},
+                        .first_chunk = (int[]){0, 1, 2},
                         .devices = comm_size(b->job->comm)};
     struct stage_program sp[2] = {{0}};
     struct program g = {.plan = &plan, .n_stages = b->n_stages, .stages = sp};

@@ -42,12 +42,12 @@ static struct plan *plan_of(const char *text, struct err *err) {
 /* What a rank keeps from step to step. */
 static uint64_t state_hash(const struct exec *x) {
     uint64_t h = 0;
-    for (int i = 0; i < x->sp->n_params; i++) {
-        const struct buffer *b = &x->sp->buffers[x->sp->params[i].buffer];
+    for (int i = 0; i < x->chunks->sp->n_params; i++) {
+        const struct buffer *b = &x->chunks->sp->buffers[x->chunks->sp->params[i].buffer];
         h = hash_bytes(x->arena + b->offset, 4 * (size_t)b->elems, h);
     }
-    for (int i = 0; i < x->sp->n_states; i++) {
-        const struct buffer *b = &x->sp->buffers[x->sp->states[i].buffer];
+    for (int i = 0; i < x->chunks->sp->n_states; i++) {
+        const struct buffer *b = &x->chunks->sp->buffers[x->chunks->sp->states[i].buffer];
         h = hash_bytes(x->arena + b->offset, 4 * (size_t)b->elems, h);
     }
     return h;
@@ -110,7 +110,8 @@ static int run(const struct program *g, struct comm *comm, const struct data *da
     if (poisoned && rc == 0) {
         struct checkpoint_info about = {.run = 1};
         if (comm_rank(comm) == comm_size(comm) - 1)
-            ((float *)(x->arena + x->sp->buffers[x->sp->states[0].buffer].offset))[0] =
+            ((float *)(x->arena +
+                       x->chunks->sp->buffers[x->chunks->sp->states[0].buffer].offset))[0] =
                 INFINITY;
         rc = out->unsaved = exec_save(x, dir, &about, 0, err);
     }

@@ -144,7 +144,7 @@ static void test_program(const char *db) {
            cost_check(&c, db, "plan.json", plan, &err) == 0,
        "it is simulated %s", err.msg);
     check_sums(&sim);
-    ok(sim.actions == 2 * (2 * 4 + 1), "%lld actions", (long long)sim.actions);
+    ok(sim.actions == 2 * (2 * 4 + 3), "%lld actions", (long long)sim.actions);
     double e = estimate_program_us(g, &c) / sim.time_us - 1;
     ok(fabs(e) < 0.03, "the estimate is off by %.3f %%", 100 * e);
     simulation_release(&sim);

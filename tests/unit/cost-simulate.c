@@ -18,22 +18,27 @@ static bool near(double a, double b) {
 
 /* ---- a chain of stages, built by hand ---------------------------------------------- */
 
-enum { MAX_STAGES = 8, MAX_STEPS = 4 * SEG_COUNT * MAX_STAGES };
+enum { MAX_STAGES = 32, MAX_STEPS = 4 * SEG_COUNT * MAX_STAGES };
 
 struct chain {
-    int n;
+    int n, groups; /* stages go round the groups; 0: one for each stage */
     int64_t m;
     enum schedule schedule;
     double f[MAX_STAGES], b[MAX_STAGES], reduce[MAX_STAGES], update[MAX_STAGES];
     double down_pack[MAX_STAGES], down_move[MAX_STAGES]; /* from stage s to s + 1 */
     double up_pack[MAX_STAGES], up_move[MAX_STAGES];     /* from stage s + 1 to s */
     double overlap, norm;
+    double
+        w[MAX_STAGES]; /* weight gradients, where the schedule has them apart; else in b */
+    int64_t depth;     /* of transfers; 0: 1 */
 };
 
 struct chain_input {
     struct sim_step steps[MAX_STEPS];
     int seg[MAX_STAGES * SEG_COUNT + 1];
     struct sim_transfer transfers[2 * MAX_STAGES];
+    int chunks[MAX_STAGES];
+    struct group_schedule groups[MAX_STAGES];
     struct sim_input in;
 };
 
@@ -45,10 +50,26 @@ static void push(struct chain_input *x, int *n, enum sim_step_kind kind, int tra
                                          .compute_us = kind == SIM_WORK ? us : 0};
 }
 
+static int chain_groups(const struct chain *c) {
+    return c->groups ? c->groups : c->n;
+}
+
+static void chain_schedules(const struct chain *c, struct chain_input *x) {
+    int groups = chain_groups(c), n = 0;
+    for (int k = 0; k < groups; k++) {
+        int first = n;
+        for (int s = k; s < c->n; s += groups)
+            x->chunks[n++] = s;
+        x->groups[k] =
+            schedule_make(c->schedule, c->n, groups, x->chunks + first, n - first, c->m);
+    }
+}
+
 /* Transfer 2s goes down from s to s + 1, transfer 2s + 1 up. */
 static void chain_build(const struct chain *c, struct chain_input *x) {
     int n = 0;
     memset(x, 0, sizeof *x);
+    chain_schedules(c, x);
     for (int s = 0; s < c->n; s++) {
         x->seg[s * SEG_COUNT] = n;
         if (s > 0)
@@ -56,28 +77,36 @@ static void chain_build(const struct chain *c, struct chain_input *x) {
         push(x, &n, SIM_WORK, -1, c->f[s]);
         if (s + 1 < c->n)
             push(x, &n, SIM_SEND, 2 * s, c->down_pack[s]);
+        bool apart = x->groups[s % chain_groups(c)].delay >= 0;
         for (int seg = SEG_BACKWARD; seg <= SEG_LAST_BACKWARD; seg++) {
             x->seg[s * SEG_COUNT + seg] = n;
             if (s + 1 < c->n)
                 push(x, &n, SIM_RECV, 2 * s + 1, 0);
-            push(x, &n, SIM_WORK, -1, c->b[s]);
+            push(x, &n, SIM_WORK, -1, c->b[s] + (apart ? 0 : c->w[s]));
             if (s > 0)
                 push(x, &n, SIM_SEND, 2 * s - 1, c->up_pack[s - 1]);
         }
-        x->seg[s * SEG_COUNT + SEG_UPDATE] = n;
+        for (int seg = SEG_WEIGHTS; seg <= SEG_LAST_WEIGHTS; seg++) {
+            x->seg[s * SEG_COUNT + seg] = n;
+            if (apart)
+                push(x, &n, SIM_WORK, -1, c->w[s]);
+        }
+        x->seg[s * SEG_COUNT + SEG_REDUCE] = n;
         push(x, &n, SIM_WORK, -1, c->reduce[s]);
+        x->seg[s * SEG_COUNT + SEG_NORM] = n;
         push(x, &n, SIM_NORM, -1, c->norm);
+        x->seg[s * SEG_COUNT + SEG_UPDATE] = n;
         push(x, &n, SIM_WORK, -1, c->update[s]);
         x->transfers[2 * s] =
-            (struct sim_transfer){s, s + 1, c->down_move[s], c->overlap, 1};
+            (struct sim_transfer){s, s + 1, c->down_move[s], c->overlap, c->depth};
         x->transfers[2 * s + 1] =
-            (struct sim_transfer){s + 1, s, c->up_move[s], c->overlap, 1};
+            (struct sim_transfer){s + 1, s, c->up_move[s], c->overlap, c->depth};
     }
     x->seg[c->n * SEG_COUNT] = n;
-    x->in = (struct sim_input){.schedule = c->schedule,
+    x->in = (struct sim_input){.n_groups = chain_groups(c),
                                .n_stages = c->n,
                                .n_transfers = 2 * (c->n - 1),
-                               .micro_batches = c->m,
+                               .groups = x->groups,
                                .steps = x->steps,
                                .seg = x->seg,
                                .transfers = x->transfers};
@@ -106,9 +135,14 @@ static double started_us(double first, double second) {
         {.kind = SIM_WAIT, .work = 1},
         {.kind = SIM_NORM},
     };
-    int seg[] = {0, 1, 2, 5, 8};
-    struct sim_input in = {
-        .n_stages = 1, .n_works = 2, .micro_batches = 2, .steps = steps, .seg = seg};
+    int seg[] = {0, 1, 2, 5, 5, 5, 7, 8, 8}, stage = 0;
+    struct group_schedule group = schedule_make(SCHEDULE_1f1b, 1, 1, &stage, 1, 2);
+    struct sim_input in = {.n_groups = 1,
+                           .n_stages = 1,
+                           .groups = &group,
+                           .n_works = 2,
+                           .steps = steps,
+                           .seg = seg};
     struct simulation sim;
     if (simulate_run(&in, NULL, NULL, &sim, NULL) < 0)
         return -1;
@@ -149,9 +183,8 @@ static void toy_expand(struct toy *t) {
         0}; /* messages of a transfer, at the sender and receiver */
     for (int s = 0; s < in->n_stages; s++) {
         t->first[s] = t->n;
-        for (int64_t i = 0; i < schedule_actions(in->micro_batches); i++) {
-            struct action a =
-                schedule_action(in->schedule, s, in->n_stages, in->micro_batches, i);
+        for (int64_t i = 0; i < schedule_actions(&in->groups[s]); i++) {
+            struct action a = schedule_action(&in->groups[s], i);
             int j = s * SEG_COUNT + (int)a.segment;
             for (int k = in->seg[j]; k < in->seg[j + 1]; k++) {
                 const struct sim_step *st = &in->steps[k];
@@ -221,11 +254,12 @@ static double toy_us(const struct chain_input *x) {
 static struct chain random_chain(struct rng *r, double p2p) {
     struct chain c = {.n = 1 + (int)rng_below(r, 6),
                       .m = 1 + rng_below(r, 12),
-                      .schedule = (enum schedule)rng_below(r, 2),
+                      .schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT),
                       .norm = rng_real(r)};
     for (int s = 0; s < c.n; s++) {
         c.f[s] = 1 + 9 * rng_real(r);
-        c.b[s] = 2 + 18 * rng_real(r);
+        c.b[s] = 2 + 9 * rng_real(r);
+        c.w[s] = 9 * rng_real(r);
         c.reduce[s] = 5 * rng_real(r);
         c.update[s] = 5 * rng_real(r);
         c.down_pack[s] = p2p * rng_real(r);
@@ -252,6 +286,36 @@ static void test_balanced(void) {
             }
             ok(good, "%s, %d balanced stages: (M-1+S)(f+b)",
                schedule_name((enum schedule)schedule), n);
+        }
+}
+
+/* Microseconds that a group waits when forward, backward and weight gradients of all its stages
+ * take 60 each. */
+static double bubble_us(enum schedule schedule, int groups, int chunks, int64_t m) {
+    struct chain c = {
+        .n = groups * chunks, .groups = groups, .m = m, .schedule = schedule, .depth = 8};
+    for (int s = 0; s < c.n; s++)
+        c.f[s] = c.b[s] = c.w[s] = 60.0 / chunks;
+    return chain_us(&c) - (double)m * 180;
+}
+
+/* The papers' bubbles, of p groups: (p - 1)(F + B + W) for GPipe and 1F1B, which is (p - 1) of
+ * (m + p - 1) of the time; a v-th of it with v chunks (Narayanan et al. 2021); (p - 1)(F + B - W)
+ * for ZB-H1, a third where all three are alike (Qi et al. 2023). With 3 chunks the last two meet. */
+static void test_bubbles(void) {
+    for (int p = 4; p <= 8; p += 4)
+        for (int64_t m = p; m <= 5 * p; m += p / 2 + 1) {
+            double ramp = 180 * (p - 1);
+            double one = bubble_us(SCHEDULE_1f1b, p, 1, m);
+            double two = bubble_us(SCHEDULE_interleaved, p, 2, m);
+            double three = bubble_us(SCHEDULE_interleaved, p, 3, m);
+            double zero = bubble_us(SCHEDULE_zero_bubble, p, 1, m);
+            ok(near(bubble_us(SCHEDULE_gpipe, p, 1, m), ramp) && near(one, ramp) &&
+                   near(one / (one + (double)m * 180), (p - 1.0) / ((double)m + p - 1)) &&
+                   near(two, ramp / 2) && near(three, ramp / 3) && near(zero, ramp / 3),
+               "%d groups, %d micro-batches: bubbles 1f1b %g, interleaved %g and %g, "
+               "zero-bubble %g",
+               p, (int)m, one, two, three, zero);
         }
 }
 
@@ -336,13 +400,13 @@ static void test_toy(uint64_t seed) {
 static double chain_estimate(const struct chain *c) {
     struct estimate_stage st[MAX_STAGES];
     for (int s = 0; s < c->n; s++)
-        st[s] =
-            (struct estimate_stage){.forward_us = c->f[s] + (s ? c->down_move[s - 1] : 0) +
-                                                  (s + 1 < c->n ? c->down_pack[s] : 0),
-                                    .backward_us = c->b[s] + (s ? c->up_pack[s - 1] : 0) +
-                                                   (s + 1 < c->n ? c->up_move[s] : 0),
-                                    .reduce_us = c->reduce[s],
-                                    .update_us = c->update[s]};
+        st[s] = (struct estimate_stage){
+            .forward_us = c->f[s] + (s ? c->down_move[s - 1] : 0) +
+                          (s + 1 < c->n ? c->down_pack[s] : 0),
+            .backward_us = c->b[s] + c->w[s] + (s ? c->up_pack[s - 1] : 0) +
+                           (s + 1 < c->n ? c->up_move[s] : 0),
+            .reduce_us = c->reduce[s],
+            .update_us = c->update[s]};
     return estimate_us(c->schedule, st, c->n, c->m, c->norm);
 }
 
@@ -368,6 +432,7 @@ static void test_estimate(uint64_t seed, double p2p, enum schedule schedule,
 
 int main(void) {
     test_balanced();
+    test_bubbles();
     test_staging();
     test_norm();
     test_started();

@@ -212,6 +212,35 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
     st->regather = rng_below(r, 3) == 0;
 }
 
+/* A schedule, and stages on groups as it can order them. */
+static void random_groups(struct rng *r, struct plan *p) {
+    p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
+    if (p->schedule == SCHEDULE_interleaved) {
+        while (p->n_stages % (p->n_groups = 1 + (int)rng_below(r, p->n_stages))) {
+        }
+        for (int s = 0; s < p->n_stages; s++)
+            p->stages[s].group = s % p->n_groups;
+    } else if (p->schedule == SCHEDULE_gpipe) {
+        p->n_groups = 1 + (int)rng_below(r, p->n_stages);
+        for (int s = 0; s < p->n_stages; s++)
+            p->stages[s].group = s < p->n_groups ? s : (int)rng_below(r, p->n_groups);
+    }
+}
+
+/* The axes of the group's first stage in another order. */
+static void share_devices(struct rng *r, struct plan *p, int s) {
+    int first = 0;
+    while (p->stages[first].group != p->stages[s].group)
+        first++;
+    struct mesh *mesh = &p->stages[s].mesh;
+    *mesh = p->stages[first].mesh;
+    for (int a = mesh->n_axes - 1; a > 0 && first < s; a--) {
+        int b = (int)rng_below(r, a + 1), size = mesh->size[a];
+        mesh->size[a] = mesh->size[b];
+        mesh->size[b] = size;
+    }
+}
+
 static struct plan *random_plan(struct rng *r, struct model *m,
                                 const struct plan_limits *lim) {
     int stages = 1 + (int)rng_below(r, lim->stages ? lim->stages : 4), bounds[65];
@@ -223,13 +252,14 @@ static struct plan *random_plan(struct rng *r, struct model *m,
         bounds[s] =
             bounds[s - 1] + 1 + (int)rng_below(r, bounds[s + 1] - bounds[s - 1] - 1);
     struct plan *p = plan_create(m, stages, bounds);
+    random_groups(r, p);
     p->micro_batch = 8 << rng_below(r, 3);
     p->batch = p->micro_batch * (1 + rng_below(r, 4));
-    p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
     p->optimizer = (enum optimizer)rng_below(r, OPTIMIZER_COUNT);
     p->overlap = rng_below(r, 2);
     for (int s = 0; s < stages; s++) {
         random_mesh(r, lim, &p->stages[s].mesh);
+        share_devices(r, p, s);
         random_stage(r, p, &p->stages[s]);
     }
     return p;
@@ -243,7 +273,7 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
            !memcmp(a->ops, b->ops, n * sizeof *a->ops) &&
            !memcmp(a->layouts, b->layouts, n * sizeof *a->layouts) &&
            !memcmp(a->recompute, b->recompute, n * sizeof *a->recompute) &&
-           a->zero == b->zero;
+           a->zero == b->zero && a->group == b->group;
 }
 
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {

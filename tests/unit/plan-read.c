@@ -30,18 +30,26 @@ static const char model_text[] =
     "  {\"name\": \"loss\", \"kind\": \"cross-entropy\", \"in\": [\"x\", \"labels\"],"
     "   \"out\": \"l\", \"dims\": []}]}";
 
-static struct plan *read_stages(const char *stages, struct err *err) {
+static struct plan *read_schedule(const char *schedule, const char *stages,
+                                  struct err *err) {
     char *text;
     size_t size;
     FILE *f = open_memstream(&text, &size);
-    fprintf(f, "{\"format\": \"weft-plan/1\", \"model\": %s, \"batch\": 8, \"stages\": %s}",
-            model_text, stages);
+    fprintf(
+        f,
+        "{\"format\": \"weft-plan/1\", \"model\": %s, \"batch\": 8, \"schedule\": \"%s\","
+        " \"stages\": %s}",
+        model_text, schedule, stages);
     fclose(f);
     json_t *doc = json_parse(text, size, "plan", err);
     struct plan *p = doc ? plan_from_json(doc, err) : NULL;
     json_decref(doc);
     free(text);
     return p;
+}
+
+static struct plan *read_stages(const char *stages, struct err *err) {
+    return read_schedule("1f1b", stages, err);
 }
 
 static int op_find(const struct model *m, const char *name) {
@@ -204,11 +212,63 @@ static void test_groups(void) {
     }
 }
 
+/* ---- device groups ------------------------------------------------------------------------------ */
+
+static void refused_under(const char *schedule, const char *stages, const char *want) {
+    struct err err = {0};
+    struct plan *p = read_schedule(schedule, stages, &err);
+    ok(!p && err.status == EXIT_INPUT && !strcmp(err.msg, want), "refused: %s",
+       p ? "not at all" : err.msg);
+    plan_destroy(p);
+}
+
+static void test_device_groups(void) {
+    struct err err = {0};
+    struct plan *p = read_schedule("interleaved",
+                                   "[{\"ops\": [\"split\", \"merge\"], \"group\": 0,"
+                                   "  \"mesh\": \"a:2 b:2\"},"
+                                   " {\"ops\": \"enc\", \"group\": 1, \"mesh\": \"a:3\"},"
+                                   " {\"ops\": [\"dec\", \"fc\"], \"group\": 0,"
+                                   "  \"mesh\": \"c:4\"},"
+                                   " {\"group\": 1, \"mesh\": \"a:3\"}]",
+                                   &err);
+    ok(p && p->n_groups == 2 && p->devices == 7 && p->stages[0].first_rank == 0 &&
+           p->stages[2].first_rank == 0 && p->stages[1].first_rank == 4 &&
+           p->stages[3].first_rank == 4,
+       "ranks are numbered group by group: %s", p ? "7 devices" : err.msg);
+    char name[32] = "";
+    if (p)
+        plan_group_name(p, 1, name, sizeof name);
+    ok(!strcmp(name, "stages 1, 3"), "the second group has %s", name);
+    plan_destroy(p);
+    refused_under("gpipe", "[{\"ops\": [\"split\", \"merge\"], \"group\": 0}, {}]",
+                  "stages[1].group: missing (all stages have it, or none)");
+    refused_under("gpipe",
+                  "[{\"ops\": [\"split\", \"merge\"], \"group\": 1}, {\"group\": 1}]",
+                  "stages: no stage has group 0, of 0 to 1");
+    refused_under("gpipe",
+                  "[{\"ops\": [\"split\", \"merge\"], \"group\": 0, \"mesh\": \"a:2\"},"
+                  " {\"group\": 0}]",
+                  "stages[1].mesh: 1 devices, but stages[0] of the same group has 2");
+    refused_under("1f1b",
+                  "[{\"ops\": [\"split\", \"merge\"], \"group\": 0}, {\"group\": 0}]",
+                  "stages[0].group: 1f1b has one stage on each group; interleaved and "
+                  "gpipe take several");
+    refused_under("interleaved",
+                  "[{\"ops\": [\"split\", \"merge\"], \"group\": 1}, {\"group\": 0}]",
+                  "stages[0].group: interleaved stages go round the groups: expected 0 of "
+                  "2, and as many stages on each");
+    refused_under(
+        "zero", "[{}]",
+        "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got \"zero\"");
+}
+
 int main(void) {
     test_patterns();
     test_recompute_all();
     test_layouts();
     test_refused();
     test_groups();
+    test_device_groups();
     return done_testing();
 }

@@ -55,11 +55,10 @@ static void start_backward(struct hand *h) {
 /* Everything so far is forward unless a backward was begun; then the plan is made. */
 static void end(struct hand *h) {
     int *first = h->e.seg_first, n = (int)h->e.instrs.n;
-    if (!first[SEG_BACKWARD])
-        first[SEG_BACKWARD] = n;
-    for (int s = SEG_BACKWARD + 1; s <= SEG_COUNT; s++)
-        first[s] = n;
-    pass_memory(&h->e, &h->sp, 1);
+    static const int64_t slots[POOL_COUNT] = {1, 1, 1};
+    for (int s = SEG_BACKWARD; s <= SEG_COUNT; s++)
+        first[s] = first[s] ? first[s] : n;
+    pass_memory(&h->e, &h->sp, slots);
 }
 
 static void release(struct hand *h) {
@@ -261,9 +260,10 @@ static int count_fixed_overlaps(const struct stage_program *sp) {
     return found;
 }
 
-/* Buffers outside the region of their class; and temporaries that are planned too large. */
-static int count_strays(const struct stage_program *sp) {
-    int64_t start[MEM_COUNT + 1] = {0}, top = 0;
+/* Buffers outside the region of their class; and temporaries that are planned too large. Of those,
+ * `top` is how far any stage of the group has come. */
+static int count_strays(const struct stage_program *sp, bool last, int64_t *top) {
+    int64_t start[MEM_COUNT + 1] = {0};
     int found = 0;
     for (int c = 0; c < MEM_COUNT; c++)
         start[c + 1] = start[c] + sp->bytes[c];
@@ -272,14 +272,15 @@ static int count_strays(const struct stage_program *sp) {
         if (x->mem >= MEM_COUNT) /* merged into another */
             continue;
         int64_t end = x->offset + buffer_bytes(x);
-        int64_t most =
-            x->mem == MEM_activations ? start[x->mem] + sp->slot_bytes : start[x->mem + 1];
-        found += x->offset < start[x->mem] || end > most || x->offset % 64 != 0;
-        if (x->mem == MEM_temporaries && end > top)
-            top = end;
+        if (x->mem == MEM_activations)
+            end += (sp->slots[x->part].n - 1) * sp->slots[x->part].bytes;
+        found +=
+            x->offset < start[x->mem] || end > start[x->mem + 1] || x->offset % 64 != 0;
+        if (x->mem == MEM_temporaries && end > *top)
+            *top = end;
     }
     return found + (start[MEM_COUNT] != sp->arena_bytes) +
-           (sp->bytes[MEM_temporaries] && top != start[MEM_temporaries + 1]);
+           (last && sp->bytes[MEM_temporaries] && *top != start[MEM_temporaries + 1]);
 }
 
 /* An operand that is a result too, where the table does not let it. */
@@ -297,17 +298,23 @@ static int count_wrong_places(const struct stage_program *sp) {
 }
 
 static void check_program(const struct program *g, int faults[4]) {
-    static const enum segment passes[2][2] = {{SEG_FORWARD, SEG_BACKWARD},
-                                              {SEG_FORWARD, SEG_LAST_BACKWARD}};
-    static const enum segment update = SEG_UPDATE;
+    static const enum segment passes[2][3] = {
+        {SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS},
+        {SEG_FORWARD, SEG_LAST_BACKWARD, SEG_LAST_WEIGHTS}};
+    static const enum segment end[] = {SEG_REDUCE, SEG_NORM, SEG_UPDATE};
+    const struct plan *p = g->plan;
+    int64_t *top = mem_array((size_t)p->n_groups, sizeof *top);
     for (int s = 0; s < g->n_stages; s++) {
         const struct stage_program *sp = &g->stages[s];
-        faults[0] += count_overlaps(sp, passes[0], 2) + count_overlaps(sp, passes[1], 2) +
-                     count_overlaps(sp, &update, 1);
+        int group = p->stages[s].group;
+        bool last = p->chunks[p->first_chunk[group + 1] - 1] == s;
+        faults[0] += count_overlaps(sp, passes[0], 3) + count_overlaps(sp, passes[1], 3) +
+                     count_overlaps(sp, end, 3);
         faults[1] += count_fixed_overlaps(sp);
-        faults[2] += count_strays(sp);
+        faults[2] += count_strays(sp, last, &top[group]);
         faults[3] += count_wrong_places(sp);
     }
+    free(top);
 }
 
 static void test_random_plans(void) {

@@ -138,7 +138,7 @@ static void test_tied(void) {
     const struct model *m = c.plan->model;
     const struct stage_program *home = &c.g->stages[0], *copy = &c.g->stages[1];
     static const char wte[] = "wte.weight";
-    int update = home->seg[SEG_UPDATE], away = copy->seg[SEG_UPDATE];
+    int update = home->seg[SEG_REDUCE], away = copy->seg[SEG_REDUCE];
     int gradient = position(home, update, I_recv, wte, m);
     int optimized = position(home, update, I_adamw, wte, m);
     int published = position(home, update, I_send, wte, m);
@@ -149,7 +149,7 @@ static void test_tied(void) {
     ok(away <= sent && sent < taken && position(copy, 0, I_adamw, wte, m) < 0,
        "copy: gradient %d, new value %d, no optimizer", sent, taken);
     ok(count_homes(c.g, wte) == 1, "a parameter is at home once");
-    messages_are(c.g, SEG_UPDATE, 1, 0, wte);
+    messages_are(c.g, SEG_REDUCE, 1, 0, wte);
     messages_are(c.g, SEG_UPDATE, 0, 1, wte);
     ok(position(home, update, I_sum_squares, wte, m) > 0 &&
            position(copy, 0, I_sum_squares, wte, m) < 0,
@@ -167,7 +167,7 @@ static void test_tied_twice(void) {
     int seen = 0;
     ok(count_homes(c.g, "wte.weight") == 1 && !count_disorder(c.g, &seen),
        "a table in three ops of two stages is at home once");
-    messages_are(c.g, SEG_UPDATE, 1, 0, "wte.weight");
+    messages_are(c.g, SEG_REDUCE, 1, 0, "wte.weight");
     compiled_release(&c);
 }
 

@@ -25,7 +25,7 @@ static bool has(const struct compiled *c, enum segment segment, enum opcode code
 
 static int64_t kept_bytes(const char *text) {
     struct compiled c = compile(text);
-    int64_t bytes = c.g->stages[0].slot_bytes;
+    int64_t bytes = c.g->stages[0].slots[POOL_FORWARD_BACKWARD].bytes;
     compiled_release(&c);
     return bytes;
 }

@@ -22,10 +22,10 @@ struct fixture {
     struct stage_program *sp; /* the stage that is damaged */
 };
 
-static struct fixture compile(int stage) {
+static struct fixture compile_text(const char *text, int stage) {
     struct err err = {0};
     struct fixture f = {0};
-    json_t *doc = json_parse(pipeline, strlen(pipeline), "plan", &err);
+    json_t *doc = json_parse(text, strlen(text), "plan", &err);
     f.plan = plan_from_json(doc, &err);
     f.g = f.plan ? program_compile(f.plan, &err) : NULL;
     json_decref(doc);
@@ -35,6 +35,10 @@ static struct fixture compile(int stage) {
     }
     f.sp = &f.g->stages[stage];
     return f;
+}
+
+static struct fixture compile(int stage) {
+    return compile_text(pipeline, stage);
 }
 
 static void release(struct fixture *f) {
@@ -113,15 +117,15 @@ static void test_temporaries(void) {
     f.sp->buffers[ins->out.linear.y].elems /= 2;
     refused(&f, "a buffer too small for its result", "y of micro-batch 0 is larger");
     f = compile(0);
-    f.sp->slots = 1;
+    f.sp->slots[POOL_FORWARD_BACKWARD].n = 1;
     refused(&f, "one slot for two micro-batches in flight",
             "is not written or was overwritten");
 }
 
 static void test_gradients(void) {
     struct fixture f = compile(0);
-    struct instr *scatter = find(f.sp, SEG_UPDATE, I_reduce_scatter, 0),
-                 *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
+    struct instr *scatter = find(f.sp, SEG_REDUCE, I_reduce_scatter, 0),
+                 *squares = find(f.sp, SEG_REDUCE, I_sum_squares, 0);
     squares->in.sum_squares.g = scatter->in.reduce_scatter.x;
     refused(&f, "a gradient read after its reduce-scatter spoilt it",
             "sum_squares: g of micro-batch 0 is not written");
@@ -147,12 +151,12 @@ static struct fixture compile_overlapped(void) {
 
 static void test_overlap(void) {
     struct fixture f = compile_overlapped();
-    struct instr *wait = find(f.sp, SEG_UPDATE, I_wait, 0);
+    struct instr *wait = find(f.sp, SEG_REDUCE, I_wait, 0);
     delete (wait);
     refused(&f, "a reduction not waited for", "is not written or was overwritten");
     f = compile_overlapped();
-    wait = find(f.sp, SEG_UPDATE, I_wait, 0);
-    struct instr *squares = find(f.sp, SEG_UPDATE, I_sum_squares, 0);
+    wait = find(f.sp, SEG_REDUCE, I_wait, 0);
+    struct instr *squares = find(f.sp, SEG_REDUCE, I_sum_squares, 0);
     int64_t elems = squares->n.sum_squares.elems;
     *wait = *squares;
     wait->n.sum_squares.elems = elems;
@@ -225,7 +229,7 @@ static void test_messages(void) {
     f.g->transfers[find(f.sp, SEG_FORWARD, I_send, 0)->transfer].depth = 0;
     refused(&f, "no room for a message", "deadlock: stages[");
     f = compile(1);
-    delete (find(f.sp, SEG_UPDATE, I_norm, 0));
+    delete (find(f.sp, SEG_NORM, I_norm, 0));
     refused(&f, "a stage that does not come to the norm", "waits at norm");
     f = compile(1);
     struct transfer *t = &f.g->transfers[find(f.sp, SEG_FORWARD, I_recv, 0)->transfer];
@@ -234,6 +238,64 @@ static void test_messages(void) {
     f = compile(0);
     f.g->transfers[0].from_place.at[0] = PLACE_PARTIAL;
     refused(&f, "a sum that is sent in parts", "is sent before it is summed");
+}
+
+/* ---- chunks and weight gradients ----------------------------------------------------------- */
+
+#define CHUNKS(schedule, a, b)                                                             \
+    "{\"format\": \"weft-plan/1\", \"model\": \"gpt:nano\","                               \
+    " \"set\": \"layers=2,hidden=64,heads=4,seq=64\", \"batch\": 32, \"micro_batch\": 4,"  \
+    " \"schedule\": \"" schedule "\", \"stages\": ["                                       \
+    "  {\"ops\": [\"wte\", \"wpe\"], \"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}," \
+    "   \"zero\": 1" a "}, {\"ops\": \"layer.0\"" b "},"                                   \
+    "  {\"ops\": \"layer.1\", \"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"},"        \
+    "   \"zero\": 1" a "}, {\"ops\": [\"ln\", \"head\", \"loss\"]" b "}]}"
+#define SHARED(schedule) CHUNKS(schedule, ", \"group\": 0", ", \"group\": 1")
+
+static struct buffer *first_buffer(struct stage_program *sp, enum memory_class mem,
+                                   unsigned part) {
+    for (int i = 0; i < sp->n_buffers; i++)
+        if (sp->buffers[i].mem == mem && sp->buffers[i].part == part)
+            return &sp->buffers[i];
+    printf("Bail out! no buffer of class %s\n", memory_class_name(mem));
+    exit(1);
+}
+
+static void test_chunks(void) {
+    struct fixture f = compile_text(SHARED("interleaved"), 2);
+    struct stage_program *other = &f.g->stages[0];
+    first_buffer(f.sp, MEM_parameters, 0)->offset =
+        first_buffer(other, MEM_parameters, 0)->offset;
+    refused(&f, "a parameter on that of another chunk", "overlaps what is at byte");
+    f = compile_text(SHARED("interleaved"), 2);
+    other = &f.g->stages[0];
+    first_buffer(f.sp, MEM_temporaries, 1)->offset =
+        first_buffer(other, MEM_temporaries, 1)->offset;
+    refused(&f, "a finished gradient on that of another chunk",
+            "is not written or was overwritten");
+    f = compile_text(SHARED("interleaved"), 2);
+    f.sp->slots[POOL_FORWARD_BACKWARD].n--;
+    refused(&f, "a slot too few for a chunk", "is not written or was overwritten");
+    f = compile_text(SHARED("gpipe"), 1);
+    for (int t = 0; t < f.g->n_transfers; t++)
+        f.g->transfers[t].depth = 1;
+    refused(&f, "no room for what chunks take later", "deadlock: stages[");
+}
+
+static void test_weights(void) {
+    static const char *const between[] = {"forward and weight gradients",
+                                          "backward and weight gradients"};
+    for (int pool = POOL_FORWARD_WEIGHTS; pool <= POOL_BACKWARD_WEIGHTS; pool++) {
+        struct fixture f = compile_text(CHUNKS("zero-bubble", "", ""), 2);
+        f.sp->slots[pool].n--;
+        char name[80];
+        snprintf(name, sizeof name, "a slot too few between %s",
+                 between[pool - POOL_FORWARD_WEIGHTS]);
+        refused(&f, name, "is not written or was overwritten");
+    }
+    struct fixture f = compile_text(CHUNKS("zero-bubble", "", ""), 1);
+    swap(find(f.sp, SEG_WEIGHTS, I_linear_dw, 0), find(f.sp, SEG_BACKWARD, I_linear_dx, 0));
+    refused(&f, "a weight's gradient before that of its input", "is not written");
 }
 
 int main(void) {
@@ -249,5 +311,7 @@ int main(void) {
     test_deletions(0);
     test_deletions(1);
     test_messages();
+    test_chunks();
+    test_weights();
     return done_testing();
 }

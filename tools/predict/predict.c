@@ -54,9 +54,11 @@ static json_t *stage_json(const struct predict *p, int k) {
     mesh_format(sp->mesh, mesh, sizeof mesh);
     json_t *o = json_object();
     set(o, "mesh", json_string(mesh));
+    if (p->plan->n_groups < p->plan->n_stages)
+        set(o, "group", json_integer(p->plan->stages[k].group));
     set(o, "first_rank", json_integer(p->plan->stages[k].first_rank));
     set(o, "devices", json_integer(mesh_devices(sp->mesh)));
-    set(o, "in_flight", json_integer(sp->slots));
+    set(o, "in_flight", json_integer(sp->in_flight));
     if (p->provider)
         add_stage_times(o, &p->sim.stages[k]);
     set(o, "memory", memory_json(p, sp));
@@ -238,7 +240,7 @@ static void print_memory(const struct predict *p, FILE *f) {
     fprintf(f, " %11s\n", "+workspace");
     for (int k = 0; k < p->program->n_stages; k++) {
         const struct stage_program *sp = &p->program->stages[k];
-        fprintf(f, "%5d %9lld %9.1f", k, (long long)sp->slots,
+        fprintf(f, "%5d %9lld %9.1f", k, (long long)sp->in_flight,
                 (double)sp->arena_bytes / 1048576);
         for (int c = 0; c < MEM_COUNT; c++)
             fprintf(f, " %11.1f", (double)sp->bytes[c] / 1048576);

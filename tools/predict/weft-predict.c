@@ -17,7 +17,7 @@
 
 struct options {
     const char *profile, *plan, *cluster, *device, *trace, *trace_ranks, *output;
-    bool text, memory, datasheets;
+    bool text, memory, datasheets, schedule;
 };
 
 static int check_options(const struct options *o, struct err *err) {
@@ -44,10 +44,12 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         {0, "datasheets", OPT_FLAG, NULL,
          "take what the profile lacks from the cluster's datasheets", &o->datasheets},
         {0, "memory", OPT_FLAG, NULL, "predict memory alone", &o->memory},
+        {0, "schedule", OPT_FLAG, NULL, "print the order of every device group, and stop",
+         &o->schedule},
         {0, "trace", OPT_STR, "FILE",
          "write the simulated timeline, in Chrome trace format", &o->trace},
         {0, "trace-ranks", OPT_STR, "WHICH",
-         "first: one rank of each stage (the default); all", &o->trace_ranks},
+         "first: one rank of each group (the default); all", &o->trace_ranks},
         {0, "text", OPT_FLAG, NULL, "a table instead of JSON", &o->text},
         {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
          &o->output},
@@ -168,11 +170,23 @@ static void write_prediction(const struct predict *p, const struct options *o, F
     json_decref(doc);
 }
 
+/* "stages 1, 3: F0.1 F1.1 ..." */
+static void print_schedule(const struct plan *p, FILE *f) {
+    char name[256];
+    for (int k = 0; k < p->n_groups; k++) {
+        plan_group_name(p, k, name, sizeof name);
+        fprintf(f, "%s: ", name);
+        schedule_print(p, k, true, f);
+    }
+}
+
 static int predict_document(const json_t *doc, const struct options *o, FILE *f,
                             struct err *err) {
     struct predict p = {.plan = plan_from_json(doc, err)};
-    int rc = p.plan ? predict(&p, o, err) : err_prefix(err, "%s", plan_name(o));
-    if (rc == 0)
+    int rc = p.plan ? 0 : err_prefix(err, "%s", plan_name(o));
+    if (rc == 0 && o->schedule)
+        print_schedule(p.plan, f);
+    else if (rc == 0 && (rc = predict(&p, o, err)) == 0)
         write_prediction(&p, o, f);
     release(&p);
     return rc;

@@ -39,7 +39,9 @@ static int64_t workspace(struct comm *comm, const struct program *g, int stage,
  * killed in the middle of its first step, with whatever else runs there. */
 static int check_memory(struct comm *comm, const struct program *g, int threads,
                         struct err *err) {
-    int stage = program_stage_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
+    const struct plan *p = g->plan;
+    int group = program_group_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
+    int stage = p->chunks[p->first_chunk[group]];
     double own =
         (double)(g->stages[stage].arena_bytes + workspace(comm, g, stage, threads));
     double *node = mem_array((size_t)nodes, sizeof *node); /* bytes that each needs */

@@ -9,7 +9,7 @@
 enum { MAX_EVENTS = 1 << 20, TRACE_TAG = (1 << 20) + 1 };
 
 struct event {
-    int32_t instr, segment;
+    int32_t instr, stage, segment;
     int64_t index;         /* of the micro-batch */
     double start_s, end_s; /* from the barrier */
 };
@@ -17,7 +17,6 @@ struct event {
 struct run_trace {
     const struct program *g;
     struct comm *comm;
-    const struct instr *instrs; /* of this rank's stage */
     double origin_s;
     ARR(struct event) events;
     bool full;
@@ -28,9 +27,9 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct run_trace *t = ctx;
     t->full = t->events.n == MAX_EVENTS;
     if (!t->full)
-        arr_push(&t->events,
-                 (struct event){(int32_t)(i - t->instrs), (int32_t)a.segment, a.index,
-                                start_s - t->origin_s, end_s - t->origin_s});
+        arr_push(&t->events, (struct event){(int32_t)(i - t->g->stages[a.stage].instrs),
+                                            a.stage, (int32_t)a.segment, a.index,
+                                            start_s - t->origin_s, end_s - t->origin_s});
 }
 
 struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
@@ -38,7 +37,6 @@ struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
     struct run_trace *t = mem_alloc(sizeof *t);
     t->g = g;
     t->comm = comm;
-    t->instrs = program_for_rank(g, comm_rank(comm)).sp->instrs;
     if (comm_barrier(comm_world(comm), err) < 0) {
         free(t);
         return NULL;
@@ -76,13 +74,10 @@ static int recv_events(struct run_trace *t, int rank, struct event **events, int
 
 static void write_rank(const struct run_trace *t, struct trace *out, int rank,
                        const struct event *events, int64_t n) {
-    struct rank_program rp = program_for_rank(t->g, rank);
-    char name[64];
-    snprintf(name, sizeof name, "rank %d, stage %d", rank, rp.stage);
-    trace_process(out, rank, name);
+    trace_rank(out, t->g, rank);
     for (int64_t i = 0; i < n; i++) {
         const struct event *e = &events[i];
-        const struct instr *ins = &rp.sp->instrs[e->instr];
+        const struct instr *ins = &t->g->stages[e->stage].instrs[e->instr];
         enum segment segment = (enum segment)e->segment;
         trace_event(out,
                     &(struct trace_event){.name = opcode_name(ins->code),

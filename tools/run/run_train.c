@@ -252,7 +252,7 @@ static int print_timing(struct loop *l, struct err *err) {
 static int train(struct loop *l, struct err *err) {
     struct exec *x = l->x;
     const struct checkpoint *ck = l->in.ck;
-    double bytes = (double)x->sp->arena_bytes;
+    double bytes = (double)x->chunks->sp->arena_bytes;
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;

@@ -92,10 +92,14 @@ static void print_found(const char *path, const struct program *g) {
            strcmp(path, "-") ? path : "standard input", plan->devices,
            plural(plan->devices), g->n_stages, plural(g->n_stages), g->n_transfers,
            plural(g->n_transfers));
-    for (int s = 0; s < g->n_stages; s++)
-        printf("stage %d: %.1f MiB a rank, and up to %.1f MiB of workspace\n", s,
-               (double)g->stages[s].arena_bytes / (1 << 20),
-               (double)workspace_of(g, s, &c, threads).total / (1 << 20));
+    for (int k = 0; k < plan->n_groups; k++) {
+        char name[256];
+        int stage = plan->chunks[plan->first_chunk[k]];
+        plan_group_name(plan, k, name, sizeof name);
+        printf("%s: %.1f MiB a rank, and up to %.1f MiB of workspace\n", name,
+               (double)g->stages[stage].arena_bytes / (1 << 20),
+               (double)workspace_of(g, stage, &c, threads).total / (1 << 20));
+    }
 }
 
 /* --explain and --dry-run need no ranks. */
