@@ -150,7 +150,7 @@ hinted # runs the commands of the hint
 run -p a.db other.json
 is $status 0 'after that command there is a prediction'
 sqlite3 a.db 'DELETE FROM comm WHERE group_size = 4' 2>err
-refuses 1 'lacks 1 shape on device a100: all_reduce size=4 stride=1 node 16' \
+refuses 1 'lacks 1 shape on device a100: all_reduce size=4 stride=1 node 40' \
     'a group that was never measured' -- -p a.db plan.json
 grep -q -- '--links "node:200G:5us cross:25G:10us"' err
 ok $? "and how: $(tail -1 err)"
