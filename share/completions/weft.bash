@@ -112,6 +112,7 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
         _weft_files "$current" .json
         ;;
     *--profile) _weft_files "$current" .db ;;
+    *--init) _weft_files "$current" .safetensors .index.json ;;
     *)
         case "$argument" in
         FILE | PLAN) _weft_files "$current" ;;
@@ -173,6 +174,11 @@ _weft() {
             grep -oE -- '(^| )--?[a-z][a-z0-9-]*')" -- "$current")
     elif [ "$tool" != "${tool%weft-solve}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
+    elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W 'list export' -- "$current")
+    elif [ "$tool" != "${tool%weft-ckpt}" ]; then
+        mapfile -t COMPREPLY < <(_weft_files "$current" .safetensors)
+        compopt -o filenames 2>/dev/null
     else
         mapfile -t COMPREPLY < <(_weft_files "$current" .json)
         compopt -o filenames 2>/dev/null
@@ -186,4 +192,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-predict weft-profile-comm weft-profile-op weft-run weft-search weft-solve
+complete -F _weft weft-ckpt weft-predict weft-profile-comm weft-profile-op weft-run weft-search \
+    weft-solve
