@@ -86,6 +86,8 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
             sed 's/ or / /g; s/,//g')" -- "$current"
         ;;
     *--optimizer) compgen -W 'adamw sgd' -- "$current" ;;
+    *--recompute) compgen -W 'none selective full' -- "$current" ;;
+    *--from | *--to) compgen -W aceso -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)
         last=${current##*,}
@@ -192,5 +194,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-predict weft-profile-comm weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-op weft-run weft-search \
     weft-solve
