@@ -29,11 +29,19 @@ static void mark_passing(const struct model *m, bool *passing) {
         }
 }
 
+bool plan_is_product(const struct model_op *op) {
+    for (int k = 0; k < op->space.n && op->n_param > 0 && op->param[0] >= 0; k++)
+        if (op->space.role[k] == ROLE_contracted && op->in_map[0].axis[k] >= 0 &&
+            op->param_map[0].axis[k] >= 0)
+            return true;
+    return false;
+}
+
 /* A dim that operand, weight and result of a product share counts products off. */
 static void mark_counting(const struct model *m, bool *counting) {
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
-        if (op->n_param == 0 || op->param[0] < 0 || model_op_flops(m, op, 1) <= 0)
+        if (!plan_is_product(op))
             continue;
         for (int k = 0; k < op->space.n; k++)
             if (op->in_map[0].axis[k] >= 0 && op->param_map[0].axis[k] >= 0 &&

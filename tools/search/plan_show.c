@@ -26,10 +26,6 @@ static enum word word_of(const struct model *m, const struct plan_dims *d, int d
                                                             : WORD_tp;
 }
 
-static bool has_weight(const struct model *m, const struct model_op *op) {
-    return op->n_param > 0 && op->param[0] >= 0 && model_op_flops(m, op, 1) > 0;
-}
-
 /* Replicas are counted where experts are not spread over them. */
 static void count_op(struct stage_words *w, const int64_t degree[WORD_COUNT]) {
     for (int k = 0; k < WORD_COUNT; k++) {
@@ -55,12 +51,12 @@ static struct stage_words words_of(const struct model *m, const struct plan_dims
                 continue;
             enum word word = word_of(m, d, op->space.dim[k]);
             degree[word] *= st->mesh.size[a];
-            if (word == WORD_tp && has_weight(m, op))
+            if (word == WORD_tp && plan_is_product(op))
                 w.tensor |= 1u << a;
             if (word == WORD_cp)
                 w.sequence |= 1u << a;
         }
-        if (has_weight(m, op))
+        if (plan_is_product(op))
             count_op(&w, degree);
     }
     /* Experts lie on replicas: they are data parallel for the rest. */

@@ -29,6 +29,9 @@ void plan_dims_find(const struct model *m, struct plan_dims *d);
 void plan_dims_release(struct plan_dims *d);
 bool plan_dims_has(const int *dims, int n, int dim);
 
+/* Does the op multiply its operand with a weight, summing over a dim of both? */
+bool plan_is_product(const struct model_op *op);
+
 /* The outermost block instance that an op stands in, or -1. */
 int plan_outer_block(const struct model *m, int op);
 
