@@ -333,6 +333,7 @@ static void test_sections(void) {
 
 /* Without the section a model has its own names and shapes. */
 static void test_plain(void) {
+    err = (struct err){0};
     struct model *m = blocks(NULL);
     struct weights *w = weights_of(m, &err);
     ok(w && w->n_tensors == m->n_params, "a model without the section has its own names %s",

@@ -64,7 +64,7 @@ static void mark_splittable(const struct model *m, bool *splittable) {
 void plan_dims_find(const struct model *m, struct plan_dims *d) {
     size_t n = (size_t)m->n_dims;
     bool *passing = mem_array(n, 1), *counting = mem_array(n, 1);
-    bool *splittable = mem_array(n, 1), *data = mem_array(n, 1);
+    bool *splittable = mem_array(n, 1), *data = mem_array(n, 1), *held = mem_array(n, 1);
     *d = (struct plan_dims){0};
     d->inner = mem_array(n, sizeof *d->inner);
     d->sequence = mem_array(n, sizeof *d->sequence);
@@ -75,6 +75,8 @@ void plan_dims_find(const struct model *m, struct plan_dims *d) {
     for (int t = 0; t < m->n_tensors; t++)
         if (m->tensors[t].producer < 0)
             mark_shape(&m->tensors[t].shape, data);
+    for (int i = 0; i < m->n_params; i++)
+        mark_shape(&m->params[i].shape, held);
     for (int k = 0; k < m->n_dims; k++) {
         if (k == m->batch || m->dims[k].size == 1)
             continue;
@@ -82,13 +84,14 @@ void plan_dims_find(const struct model *m, struct plan_dims *d) {
             d->sequence[d->n_sequence++] = k;
         else if (counting[k] && splittable[k])
             d->experts[d->n_experts++] = k;
-        else if (!passing[k] && !data[k] && splittable[k])
+        else if (!passing[k] && !data[k] && splittable[k] && held[k])
             d->inner[d->n_inner++] = k;
     }
     free(passing);
     free(counting);
     free(splittable);
     free(data);
+    free(held);
 }
 
 void plan_dims_release(struct plan_dims *d) {

@@ -20,7 +20,7 @@ struct plan_words {
 /* Which dims of a model the words of parallelism mean, found in its graph. */
 struct plan_dims {
     int n_inner, n_sequence, n_experts;
-    int *inner; /* tp: inside blocks only (heads, ffn), and vocab */
+    int *inner; /* tp: of parameters, and not of what passes between blocks */
     int *
         sequence; /* sp, cp: of the data and of what passes between blocks, but for batch */
     int *experts; /* ep: counts products of a weight off */
