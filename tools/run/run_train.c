@@ -261,6 +261,8 @@ static int train(struct loop *l, struct err *err) {
         return -1;
     if (l->speaks && ck)
         note("weft-run: resuming from %s", checkpoint_path(ck));
+    if (l->speaks && l->in.init)
+        note("weft-run: beginning with the weights in %s", l->o->init);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
     return l->o->timing ? print_timing(l, err) : 0;
