@@ -94,6 +94,8 @@ holds '.stages[0] | .mesh == "dp:2 ep:2" and .layout.ep == ["experts","batch"]' 
     'expert parallelism is over replicas'
 run -m ./experts.json --ep 2 --dp 4 -b 8 --show
 shows '^ +0 +2 +4 +4 +1 +1 +2 +no ' 'and is shown'
+run -m moe:nano --set heads=8 --dp 4 --ep 2 --tp 2 --sp --show
+shows '^ +0 +2 +8 +4 +2 +1 +2 +yes ' 'a mixture of experts, with routers by position'
 refuses 2 '--ep: 2 does not divide the 3 replicas of --dp' 'experts on replicas that do not divide' \
     -- -m gpt:nano --ep 2 --dp 3
 

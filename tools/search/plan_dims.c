@@ -37,7 +37,8 @@ bool plan_is_product(const struct model_op *op) {
     return false;
 }
 
-/* A dim that operand, weight and result of a product share counts products off. */
+/* A dim that operand, weight and result of a product share counts products off. Others, as routing,
+ * may need all of it. */
 static void mark_counting(const struct model *m, bool *counting) {
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
@@ -45,7 +46,7 @@ static void mark_counting(const struct model *m, bool *counting) {
             continue;
         for (int k = 0; k < op->space.n; k++)
             if (op->in_map[0].axis[k] >= 0 && op->param_map[0].axis[k] >= 0 &&
-                op->out_map[0].axis[k] >= 0)
+                op->space.role[k] != ROLE_whole && op->out_map[0].axis[k] >= 0)
                 counting[op->space.dim[k]] = true;
     }
 }
@@ -82,7 +83,7 @@ void plan_dims_find(const struct model *m, struct plan_dims *d) {
             continue;
         if (passing[k] && data[k])
             d->sequence[d->n_sequence++] = k;
-        else if (counting[k] && splittable[k])
+        else if (counting[k])
             d->experts[d->n_experts++] = k;
         else if (!passing[k] && !data[k] && splittable[k] && held[k])
             d->inner[d->n_inner++] = k;

@@ -39,22 +39,38 @@ static void count_op(struct stage_words *w, const int64_t degree[WORD_COUNT]) {
     }
 }
 
+/* Which axes split dims of tensor parallelism in products, and which ones the sequence. */
+static void find_axes(struct stage_words *w, const struct model *m,
+                      const struct plan_dims *d, const struct stage *st) {
+    for (int i = 0; i < st->n_ops; i++)
+        for (int a = 0; a < st->mesh.n_axes; a++) {
+            const struct model_op *op = &m->ops[st->ops[i]];
+            int k = st->layouts[i].dim[a];
+            if (k == PLACE_NONE || st->mesh.size[a] == 1)
+                continue;
+            enum word word = word_of(m, d, op->space.dim[k]);
+            if (word == WORD_tp && plan_is_product(op))
+                w->tensor |= 1u << a;
+            if (word == WORD_cp)
+                w->sequence |= 1u << a;
+        }
+}
+
+/* A product that splits the sequence on an axis of tensor parallelism is part of that. */
 static struct stage_words words_of(const struct model *m, const struct plan_dims *d,
                                    const struct stage *st) {
     struct stage_words w = {0};
+    find_axes(&w, m, d, st);
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &m->ops[st->ops[i]];
         int64_t degree[WORD_COUNT] = {1, 1, 1, 1};
         for (int a = 0; a < st->mesh.n_axes; a++) {
             int k = st->layouts[i].dim[a];
-            if (k == PLACE_NONE || st->mesh.size[a] == 1)
+            if (k == PLACE_NONE)
                 continue;
             enum word word = word_of(m, d, op->space.dim[k]);
-            degree[word] *= st->mesh.size[a];
-            if (word == WORD_tp && plan_is_product(op))
-                w.tensor |= 1u << a;
-            if (word == WORD_cp)
-                w.sequence |= 1u << a;
+            degree[word == WORD_cp && w.tensor >> a & 1 ? WORD_tp : word] *=
+                st->mesh.size[a];
         }
         if (plan_is_product(op))
             count_op(&w, degree);
