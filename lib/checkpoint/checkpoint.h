@@ -30,6 +30,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CHECKPOINT_DIMS 8 /* dims of a tensor at most */
@@ -138,6 +139,9 @@ int checkpoint_latest(const char *dir, char **path, struct err *err);
 
 struct checkpoint;
 
+/* Does `path` look like what checkpoint_open opens? */
+bool checkpoint_is(const char *path);
+
 /* Opens DIR (its newest checkpoint) or one DIR/step-N: reads the index, maps the files
  * and checks their sizes and that every tensor is covered. Returns 0 or -1. */
 int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err);
@@ -158,6 +162,11 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
  * */
 int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
                       struct err *err);
+
+/* The tensors in order, from i = 0: all of tensor i, borrowed from ck, or NULL behind the last. */
+const struct checkpoint_box *checkpoint_tensor(const struct checkpoint *ck, int64_t i,
+                                               enum checkpoint_kind *kind,
+                                               const char **name);
 
 /* Assembles a box of a stored tensor in out (row-major, dense). box->shape must be the
  * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor,

@@ -55,6 +55,13 @@ int checkpoint_latest(const char *dir, char **path, struct err *err) {
     return *path != NULL;
 }
 
+bool checkpoint_is(const char *path) {
+    char *newest = NULL;
+    bool found = has_index(path) || checkpoint_latest(path, &newest, NULL) == 1;
+    free(newest);
+    return found;
+}
+
 /* ---- opening ----------------------------------------------------------------------- */
 
 static int read_index(struct checkpoint *ck, struct err *err) {
@@ -148,7 +155,7 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
     bool named_alike = !strcmp(ck->info.model, model);
     if (named_alike)
         return err_input(err,
-                         "%s: written by a model %.100s that differs from the plan's in "
+                         "%s: written by a model %.100s that differs from this one in "
                          "its sizes, rates or ops",
                          ck->path, model);
     return err_input(err, "%s: written by model %.100s, expected %.100s", ck->path,
@@ -173,6 +180,17 @@ int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
 }
 
 /* ---- tensors ----------------------------------------------------------------------- */
+
+const struct checkpoint_box *checkpoint_tensor(const struct checkpoint *ck, int64_t i,
+                                               enum checkpoint_kind *kind,
+                                               const char **name) {
+    if (i >= ck->index.tensors.n)
+        return NULL;
+    const struct ckpt_tensor *t = &ck->index.tensors.p[i];
+    *kind = t->kind;
+    *name = t->name;
+    return &t->box;
+}
 
 /* Index in a dense box of the element at[] (global). */
 static int64_t index_in(const struct checkpoint_box *box, const int64_t *at) {

@@ -24,6 +24,10 @@ static const struct {
 #undef X
 };
 
+const char *st_dtype_name(enum st_dtype dtype) {
+    return dtypes[dtype].name;
+}
+
 /* Bytes of shape and type; -1 on overflow. */
 static int64_t tensor_bytes(const struct st_tensor *t) {
     int64_t bytes = dtypes[t->dtype].bytes;

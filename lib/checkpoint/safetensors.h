@@ -57,6 +57,9 @@ enum st_dtype {
         ST_DTYPE_COUNT
 };
 
+/* "BF16" */
+const char *st_dtype_name(enum st_dtype dtype);
+
 struct st_tensor {
     const char *name;
     enum st_dtype dtype;

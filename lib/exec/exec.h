@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
+#include "model/weights.h"
 #include "program/program.h"
 
 struct exec_options {
@@ -173,6 +174,9 @@ int exec_validate(struct exec *x, int64_t batches,
 int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
               int64_t keep, struct err *err);
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err);
+
+/* Parameters out of files of another program, after exec_init; called by all ranks. */
+int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *err);
 
 /* All ranks learn whether any failed (rc < 0), and get the message of the lowest that did, which
  * is named where it is not rank 0. err must not be NULL. Returns 0 when none failed. */

@@ -66,6 +66,7 @@ enum kind_flag {
     KIND_BLEND = 8, /* bound by its dims' names alone (einsum), not by patterns */
     KIND_SIDE = 16, /* such a scalar beside the loss: a metric of its own */
     KIND_LOSSES = KIND_LOSS | KIND_SIDE,
+    KIND_BULKY = 32, /* keeps much for its work, and is recomputed under "selective" */
 };
 
 /* id, name, operands, parameters, result, exceptional roles, attributes with defaults, flags */
@@ -79,7 +80,7 @@ enum kind_flag {
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \
       "eps=1e-5", KIND_CHEAP)                                                              \
     X(attention, "attention", "qkv[b s 3 h k]", "", "y[b s h k]", "s whole k whole",       \
-      "causal=0", 0)                                                                       \
+      "causal=0", KIND_BULKY)                                                              \
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(relu, "relu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -123,6 +124,35 @@ int share_path(const char *folder, const char *file, char *buf, size_t n, struct
     return err_input(err, "%s: no such file among the shipped %s", file, folder);
 }
 
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* " gpt mlp": the shipped models, as far as there is room. */
+static void list_shipped(char *buf, size_t n) {
+    char folder[PATH_MAX];
+    ARR(char *) names = {0};
+    DIR *d =
+        share_path("models", ".", folder, sizeof folder, NULL) < 0 ? NULL : opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        if (len > 5 && !strcmp(e->d_name + len - 5, ".json"))
+            arr_push(&names, mem_strdup(e->d_name));
+    }
+    if (d)
+        closedir(d);
+    if (names.n)
+        qsort(names.p, (size_t)names.n, sizeof *names.p, by_text);
+    size_t used = 0;
+    for (int64_t i = 0; i < names.n; i++) {
+        if (used < n)
+            used += (size_t)snprintf(buf + used, n - used, " %.*s",
+                                     (int)strlen(names.p[i]) - 5, names.p[i]);
+        free(names.p[i]);
+    }
+    arr_release(&names);
+}
+
 /* Splits "NAME[:PRESET]" into a path and a preset. */
 static int locate(const char *ref, char *path, size_t n, char *preset, size_t preset_n,
                   struct err *err) {
@@ -144,7 +174,10 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
     if (snprintf(file, sizeof file, "%s.json", name) >= (int)sizeof file)
         return err_input(err, "model: name too long");
     if (share_path("models", file, path, n, err) < 0) {
-        err_input(err, "model \"%.64s\": not among the shipped models", name);
+        char shipped[512] = "";
+        list_shipped(shipped, sizeof shipped);
+        err_input(err, "model \"%.64s\": not among the shipped models (there are:%s)", name,
+                  shipped);
         err_hint(err, "a model file of your own is given as ./%.64s.json", name);
         return -1;
     }

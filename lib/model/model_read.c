@@ -2,6 +2,7 @@
  * bound to its kind. A tensor name stands for the latest tensor of that name, so a repeated
  * block chains by itself ("in": ["x"] ... "out": "x"). */
 #include "model/read.h"
+#include "model/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -512,15 +513,21 @@ static void finish(struct reader *r) {
     m->hash = model_hash(m);
 }
 
+/* What is said of a model besides the graph; only its form is checked here. */
+static int check_sections(const json_t *doc, struct err *err) {
+    const json_t *weights = json_object_get(doc, "weights");
+    return weights && weights_check(weights, err) < 0 ? err_at(err, "weights") : 0;
+}
+
 static int read_document(struct reader *r, json_t *doc, const char *preset, const char *set,
                          struct err *err) {
     struct model *m = r->m;
     const char *name = "", *about;
     json_t *sizes, *dims = NULL, *rates = NULL, *inputs, *ops;
-    if (json_keys(
-            doc,
-            "$schema format name about sizes dims rates default presets data inputs ops",
-            err) < 0 ||
+    if (json_keys(doc,
+                  "$schema format name about sizes dims rates default presets data inputs "
+                  "ops weights",
+                  err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
@@ -529,7 +536,7 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
         (json_object_get(doc, "rates") &&
          json_object_member(doc, "rates", &rates, err) < 0) ||
         json_object_member(doc, "inputs", &inputs, err) < 0 ||
-        json_array_member(doc, "ops", &ops, err) < 0)
+        json_array_member(doc, "ops", &ops, err) < 0 || check_sections(doc, err) < 0)
         return -1;
     m->name = arena_strdup(&m->arena, name);
     r->sizes = json_copy(sizes);

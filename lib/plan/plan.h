@@ -31,6 +31,13 @@ const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
 int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
 
+/* What a stage recomputes, where a word says it. */
+enum recompute { RECOMPUTE_none, RECOMPUTE_selective, RECOMPUTE_all, RECOMPUTE_COUNT };
+/* Is the op recomputed? selective: of kinds that keep much for their work; all: of
+ * every op in a block but the last, whose result is what the next block begins with. The loss,
+ * which is counted once, never. */
+bool plan_recomputes(const struct model *m, enum recompute word, int op);
+
 struct stage {
     struct mesh mesh;
     int group;      /* of devices; stages of one group are its chunks */

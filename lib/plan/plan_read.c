@@ -90,29 +90,34 @@ static int cover(const struct model *m, const int *ops, int n, const json_t *v,
     return 0;
 }
 
-/* "all" keeps what crosses a block: the result of the last op of each. */
-static bool inside_block(const struct model *m, int op) {
-    int b = m->ops[op].block;
-    return b >= 0 && m->blocks[b].end_op != op + 1;
+bool plan_recomputes(const struct model *m, enum recompute word, int op) {
+    const struct model_op *o = &m->ops[op];
+    if (op_is(o, KIND_LOSSES))
+        return false;
+    if (word == RECOMPUTE_selective)
+        return op_is(o, KIND_BULKY);
+    return word == RECOMPUTE_all && o->block >= 0 && m->blocks[o->block].end_op != op + 1;
 }
 
-/* "all" spares the last op of each block: its result is what the next block begins with. */
+/* A word, or patterns. */
 static int read_recompute(const struct plan *p, struct stage *st, const json_t *v,
                           struct err *err) {
+    static const char *const words[] = {[RECOMPUTE_none] = "none",
+                                        [RECOMPUTE_selective] = "selective",
+                                        [RECOMPUTE_all] = "all"};
     const struct model *m = p->model;
-    const char *word = json_string_value(v);
-    bool all = word && !strcmp(word, "all");
-    if (!v || (word && !strcmp(word, "none")))
-        return 0;
-    if (!all &&
+    const char *text = v ? json_string_value(v) : words[RECOMPUTE_none];
+    int word = 0;
+    while (word < RECOMPUTE_COUNT && !(text && !strcmp(text, words[word])))
+        word++;
+    if (word == RECOMPUTE_COUNT &&
         cover(m, st->ops, st->n_ops, v, "recompute", "this stage", st->recompute, err) < 0)
         return -1;
-    for (int i = 0; i < st->n_ops; i++) {
-        if (all)
-            st->recompute[i] = inside_block(m, st->ops[i]);
-        if (op_is(&m->ops[st->ops[i]], KIND_LOSSES))
-            st->recompute[i] = false; /* the loss is counted once */
-    }
+    for (int i = 0; i < st->n_ops; i++)
+        st->recompute[i] =
+            word == RECOMPUTE_COUNT
+                ? st->recompute[i] && !op_is(&m->ops[st->ops[i]], KIND_LOSSES)
+                : plan_recomputes(m, (enum recompute)word, st->ops[i]);
     return 0;
 }
 

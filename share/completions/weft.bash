@@ -86,6 +86,8 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
             sed 's/ or / /g; s/,//g')" -- "$current"
         ;;
     *--optimizer) compgen -W 'adamw sgd' -- "$current" ;;
+    *--recompute) compgen -W 'none selective full' -- "$current" ;;
+    *--from | *--to) compgen -W aceso -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)
         last=${current##*,}
@@ -112,6 +114,7 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
         _weft_files "$current" .json
         ;;
     *--profile) _weft_files "$current" .db ;;
+    *--init) _weft_files "$current" .safetensors .index.json ;;
     *)
         case "$argument" in
         FILE | PLAN) _weft_files "$current" ;;
@@ -173,6 +176,11 @@ _weft() {
             grep -oE -- '(^| )--?[a-z][a-z0-9-]*')" -- "$current")
     elif [ "$tool" != "${tool%weft-solve}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
+    elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W 'list export' -- "$current")
+    elif [ "$tool" != "${tool%weft-ckpt}" ]; then
+        mapfile -t COMPREPLY < <(_weft_files "$current" .safetensors)
+        compopt -o filenames 2>/dev/null
     else
         mapfile -t COMPREPLY < <(_weft_files "$current" .json)
         compopt -o filenames 2>/dev/null
@@ -186,4 +194,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-predict weft-profile-comm weft-profile-op weft-run weft-search weft-solve
+complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-op weft-run weft-search \
+    weft-solve

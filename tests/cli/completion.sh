@@ -75,6 +75,12 @@ offers 'weft-search --algorithm ' hops exhaustive
 offers 'weft-search -' -m --model -p --profile
 is 'weft-solve ' 'joint layout partition stages'
 is 'weft-solve stages pl' 'plan.json'
+is 'weft-ckpt ' 'export list'
+is 'weft-ckpt list fo' 'folder'
+is 'weft-plan --recompute ' 'full none selective'
+is 'weft-plan --from ' 'aceso'
+is 'weft-plan --show oth' 'other.json'
+is 'weft-run --init fo' 'folder'
 for main in "$root"/tools/*/weft-*.c; do
     tool=$(basename "$main" .c)
     complete -p "$tool" >/dev/null 2>&1

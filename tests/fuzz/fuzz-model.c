@@ -1,7 +1,8 @@
 /* Fuzzes the reader of model files (libFuzzer). The first line is the preset and the overrides
  * ("nano layers=2"), the rest the document. What is accepted must be a graph: every op follows
- * its operands, every size is positive, and counting its parameters and products is sane. */
-#include "model/model.h"
+ * its operands, every size is positive, counting its parameters and products is sane, and what
+ * "weights" says keeps each parameter inside its tensors. */
+#include "model/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -97,6 +98,37 @@ static void check_model(const struct model *m) {
         abort();
 }
 
+/* The farthest element of a part lies in its tensor. */
+static void check_part(const struct weights *w, const struct weight_part *part) {
+    const struct st_view *v = &w->forms[part->param].whole;
+    const struct weight_tensor *t = &w->tensors[part->tensor];
+    int64_t last = v->base, n = 1;
+    for (int d = 0; d < v->dims; d++) {
+        if (v->base < 0 || v->stride[d] < 0 || v->size[d] < 1)
+            abort();
+        last += (v->size[d] - 1) * v->stride[d];
+    }
+    for (int d = 0; d < t->dims; d++)
+        n *= t->shape[d];
+    if (last >= n)
+        abort();
+}
+
+static void check_weights(struct model *m) {
+    struct err err = {0};
+    struct weights *w = weights_of(m, &err);
+    if (!w && (err.status != EXIT_INPUT || !err.msg[0]))
+        abort();
+    for (int i = 0; w && i < w->n_parts; i++)
+        check_part(w, &w->parts[i]);
+    weights_destroy(w);
+    err = (struct err){0};
+    json_t *config = weights_config(m, &err);
+    if (!config && err.status && err.status != EXIT_INPUT)
+        abort();
+    json_decref(config);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char line[256] = "", *set;
     const uint8_t *end = size ? memchr(bytes, '\n', size) : NULL;
@@ -110,10 +142,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     struct err err = {0};
     json_t *doc = json_parse((const char *)end + 1, size, "model", &err);
     struct model *m = doc ? model_from_json(doc, line, set, &err) : NULL;
+    if (!m && (err.status != EXIT_INPUT || !err.msg[0]))
+        abort();
     if (m)
         check_model(m);
-    else if (err.status != EXIT_INPUT || !err.msg[0])
-        abort();
+    if (m && m->n_params < 1000)
+        check_weights(m);
     model_destroy(m);
     json_decref(doc);
     return 0;

@@ -1,13 +1,15 @@
-/* Fuzzes the safetensors reader and, on inputs that begin with '{', the reader of a
- * checkpoint's index.json (libFuzzer). What is accepted must be what the headers promise;
+/* Fuzzes the safetensors reader and, on inputs that begin with '{', the readers of a
+ * checkpoint's index.json and of the index of a set of files (libFuzzer). What is accepted must be what the headers promise;
  * every byte of every tensor is read.
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/fuzz-safetensors.c \
  *         lib/common/[a-z]*.c lib/checkpoint/[a-z]*.c -ljansson -lm -o fuzz-safetensors */
 #include "checkpoint/ckptindex.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/stset.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -32,9 +34,27 @@ static void parse_index(const char *text, size_t size) {
     ckpt_index_release(&ix);
 }
 
+/* Names of files only, each once. */
+static void parse_set_index(const char *text, size_t size) {
+    struct err err = {0};
+    struct arena arena = {0};
+    const char **files;
+    json_t *doc = json_parse(text, size, "model.safetensors.index.json", &err);
+    int64_t n = doc ? st_index_files(&arena, doc, &files, &err) : -1;
+    if (n < 0 && err.status != EXIT_INPUT)
+        abort();
+    for (int64_t i = 0; i < n; i++)
+        if (!files[i][0] || strchr(files[i], '/') || files[i][0] == '.' ||
+            (i && strcmp(files[i - 1], files[i]) >= 0))
+            abort();
+    json_decref(doc);
+    arena_release(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if (size && bytes[0] == '{') {
         parse_index((const char *)bytes, size);
+        parse_set_index((const char *)bytes, size);
         return 0;
     }
     struct err err = {0};

@@ -102,6 +102,22 @@ static void test_recompute_all(void) {
     plan_destroy(p);
 }
 
+static void test_recompute_selective(void) {
+    struct err err = {0};
+    json_t *doc = json_pack("{s:s, s:s, s:i, s:[{s:s}]}", "format", "weft-plan/1", "model",
+                            "gpt:nano", "batch", 1, "stages", "recompute", "selective");
+    struct plan *p = plan_from_json(doc, &err);
+    int attention = 0, other = 0;
+    for (int i = 0; p && i < p->model->n_ops; i++) {
+        bool attends = p->model->ops[i].kind == OP_attention;
+        attention += attends && p->stages[0].recompute[i];
+        other += !attends && p->stages[0].recompute[i];
+    }
+    ok(attention == 6 && other == 0, "\"selective\" is attention alone %s", err.msg);
+    plan_destroy(p);
+    json_decref(doc);
+}
+
 /* ---- layouts ----------------------------------------------------------------------------- */
 
 static void splits(const char *stages, const char *op, int axis, const char *want) {
@@ -266,6 +282,7 @@ static void test_device_groups(void) {
 int main(void) {
     test_patterns();
     test_recompute_all();
+    test_recompute_selective();
     test_layouts();
     test_refused();
     test_groups();

@@ -11,7 +11,7 @@ struct run_options {
     /* < 0 or NAN: not given, until run_settle */
     struct checkpoint_settings set;
     int64_t valid_every, valid_batches;
-    const char *save, *resume;
+    const char *save, *resume, *init;
     bool auto_resume, other_data;
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
@@ -31,9 +31,10 @@ struct plan *run_shared_plan(struct comm *comm, const char *path, struct err *er
  * files, and the version. Returns 0 or -1 with the first difference. */
 int run_agree_options(struct comm *comm, const struct opt *options, struct err *err);
 
-/* The same for what the ranks opened: model, data, checkpoint (NULL = none). */
+/* The same for what the ranks opened: model, data, checkpoint and weights (NULL = none). */
 int run_agree_inputs(struct comm *comm, const struct model *m, const struct data *data,
-                     const struct checkpoint *ck, struct err *err);
+                     const struct checkpoint *ck, const struct weight_file *init,
+                     struct err *err);
 
 /* ---- run_settings.c ------------------------------------------------------------------------ */
 
@@ -56,6 +57,8 @@ int run_check_data(const struct run_options *o, const struct checkpoint *ck,
 /* What a training needs besides the plan. */
 struct run_inputs {
     struct checkpoint *ck; /* to go on from, or NULL */
+    struct weights *weights;
+    struct weight_file *init; /* to begin with, or NULL */
     struct data *data;
     struct checkpoint_info about; /* what the executor does not know of a checkpoint */
     int64_t valid_batches; /* of a validation: that there are, at most those wanted */

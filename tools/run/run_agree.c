@@ -144,15 +144,19 @@ static void add_split(json_t *facts, const char *name, const struct data_info *i
 }
 
 int run_agree_inputs(struct comm *comm, const struct model *m, const struct data *data,
-                     const struct checkpoint *ck, struct err *err) {
+                     const struct checkpoint *ck, const struct weight_file *init,
+                     struct err *err) {
     json_t *facts = json_object();
-    char model[20], from[512] = "none";
+    char model[20], from[512] = "none", weights[20] = "none";
     snprintf(model, sizeof model, "%016" PRIx64, m->hash);
     if (ck)
         snprintf(from, sizeof from, "step %" PRId64 " of run %016" PRIx64 " in %.400s",
                  checkpoint_info(ck)->step, checkpoint_info(ck)->run, checkpoint_path(ck));
+    if (init)
+        snprintf(weights, sizeof weights, "%016" PRIx64, weight_file_hash(init));
     add_fact(facts, "the hash of the model", model);
     add_fact(facts, "the checkpoint", from);
+    add_fact(facts, "the hash of the tensors in --init", weights);
     add_split(facts, "--data", data_info(data), DATA_TRAIN);
     add_split(facts, "the validation data", data_info(data), DATA_VALID);
     return agree_facts(comm, facts, EXIT_INPUT, err);

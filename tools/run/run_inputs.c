@@ -107,6 +107,16 @@ static struct checkpoint_info about_run(const struct run_options *o,
                                     .settings = o->set};
 }
 
+/* The weights to begin with, where nothing is gone on from. */
+static int open_init(struct run_inputs *in, const struct model *m, const char *path,
+                     struct err *err) {
+    if (!path || in->ck)
+        return 0;
+    in->weights = weights_of(m, err);
+    in->init = in->weights ? weight_file_open(in->weights, path, err) : NULL;
+    return in->init ? 0 : -1;
+}
+
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
                     struct run_options *o, struct err *err) {
     const struct plan *p = g->plan;
@@ -117,7 +127,8 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     const struct checkpoint_info *ck = in->ck ? checkpoint_info(in->ck) : NULL;
     run_settle(o, ck, p->optimizer, speaks);
     if (exec_agree(comm, open_data(&in->data, p->model, o, err), err) < 0 ||
-        run_agree_inputs(comm, p->model, in->data, in->ck, err) < 0)
+        exec_agree(comm, open_init(in, p->model, o->init, err), err) < 0 ||
+        run_agree_inputs(comm, p->model, in->data, in->ck, in->init, err) < 0)
         return -1;
     if (speaks && data_info(in->data)->cut)
         note("weft-run: --data: sequences that are longer than the model's are cut");
@@ -135,5 +146,7 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
 void run_close_inputs(struct run_inputs *in) {
     data_close(in->data);
     checkpoint_close(in->ck);
+    weight_file_close(in->init);
+    weights_destroy(in->weights);
     checkpoint_unlock(in->lock);
 }

@@ -256,10 +256,13 @@ static int train(struct loop *l, struct err *err) {
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
-    if (exec_init(x, err) < 0 || (ck && exec_load(x, ck, err) < 0))
+    if (exec_init(x, err) < 0 || (ck && exec_load(x, ck, err) < 0) ||
+        (l->in.init && exec_load_weights(x, l->in.init, err) < 0))
         return -1;
     if (l->speaks && ck)
         note("weft-run: resuming from %s", checkpoint_path(ck));
+    if (l->speaks && l->in.init)
+        note("weft-run: beginning with the weights in %s", l->o->init);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
     return l->o->timing ? print_timing(l, err) : 0;

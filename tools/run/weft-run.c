@@ -58,6 +58,8 @@ static const struct opt options[] = {
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
+    {0, "init", OPT_STR, "FILE", "begin with these weights: .safetensors, or their folder",
+     &o.init},
     {0, "auto-resume", OPT_FLAG, NULL, "continue from the newest one in --save, if any",
      &o.auto_resume},
     {0, "other-data", OPT_FLAG, NULL, "resume with data other than the checkpoint's",
@@ -173,6 +175,8 @@ static int check_options(struct err *err) {
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.auto_resume && o.resume)
         return err_usage(err, "--auto-resume and --resume exclude each other");
+    if (o.init && o.resume)
+        return err_usage(err, "--init and --resume exclude each other");
     return 0;
 }
 

@@ -1,0 +1,419 @@
+/* The section "weights": names by pattern, then where each element of a parameter lies. */
+#include "model/weights.h"
+
+#include "common/hashtable.h"
+#include "common/rng.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_STARS = 8,
+    MAX_PARTS = 1 << 16, /* of a tensor; tensors of a parameter */
+};
+
+/* ---- the form of the section ----------------------------------------------------------- */
+
+static int check_strings(const json_t *list, const char *key, struct err *err) {
+    if (list && !json_is_array(list))
+        return err_input(err, "%s: expected an array, got %s", key, json_type_name(list));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_string(json_array_get(list, i)))
+            return err_input(err, "%s[%zu]: expected a text", key, i);
+    return 0;
+}
+
+static int check_entry(const json_t *v, const char *pattern, struct err *err) {
+    const char *name;
+    if (json_is_string(v))
+        return 0;
+    if (!json_is_object(v))
+        return err_input(err, "tensors.%.100s: expected a name or an object, got %s",
+                         pattern, json_type_name(v));
+    if (json_keys(v, "name dims", err) < 0 || json_str(v, "name", &name, err) < 0 ||
+        check_strings(json_object_get(v, "dims"), "dims", err) < 0)
+        return err_at(err, "tensors.%.100s", pattern);
+    return 0;
+}
+
+int weights_check(const json_t *section, struct err *err) {
+    const char *prefix, *name;
+    json_t *v, *tensors, *config;
+    if (json_keys(section, "prefix ignore tensors config", err) < 0 ||
+        json_opt_str(section, "prefix", &prefix, err) < 0 ||
+        check_strings(json_object_get(section, "ignore"), "ignore", err) < 0 ||
+        json_object_member(section, "tensors", &tensors, err) < 0 ||
+        (json_object_get(section, "config") &&
+         json_object_member(section, "config", &config, err) < 0))
+        return -1;
+    json_object_foreach(tensors, name, v) {
+        if (check_entry(v, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- names ------------------------------------------------------------------------------ */
+
+/* Does the pattern, in which * is any text without dots, match? What the stars stand for are
+ * parts of `name`. */
+struct stars {
+    int n;
+    const char *text[MAX_STARS];
+    int size[MAX_STARS];
+};
+static bool match(const char *pattern, const char *name, struct stars *stars) {
+    stars->n = 0;
+    for (; *pattern; pattern++) {
+        if (*pattern != '*') {
+            if (*pattern != *name++)
+                return false;
+            continue;
+        }
+        if (stars->n == MAX_STARS)
+            return false;
+        stars->text[stars->n] = name;
+        stars->size[stars->n++] = (int)strcspn(name, ".");
+        name += strcspn(name, ".");
+    }
+    return !*name;
+}
+
+/* The name with the stars filled in; NULL if it has more of them than the pattern. */
+static const char *fill_stars(struct arena *arena, const char *name,
+                              const struct stars *stars) {
+    const char *out = "";
+    int k = 0;
+    for (const char *star; (star = strchr(name, '*')); name = star + 1, k++) {
+        if (k == stars->n)
+            return NULL;
+        out = arena_printf(arena, "%s%.*s%.*s", out, (int)(star - name), name,
+                           stars->size[k], stars->text[k]);
+    }
+    return arena_printf(arena, "%s%s", out, name);
+}
+
+/* What the file calls a parameter, and its entry. Exactly one pattern covers it. */
+static const char *find_entry(struct weights *w, const json_t *tensors, const char *param,
+                              const json_t **entry, struct err *err) {
+    const char *pattern, *found = NULL;
+    json_t *v;
+    struct stars stars = {0}, these;
+    json_object_foreach((json_t *)tensors, pattern, v) {
+        if (!match(pattern, param, &these))
+            continue;
+        if (found) {
+            err_input(err, "weights.tensors: \"%.64s\" and \"%.64s\" both cover %s", found,
+                      pattern, param);
+            return NULL;
+        }
+        found = pattern;
+        stars = these;
+        *entry = v;
+    }
+    if (!found) {
+        err_input(err, "weights.tensors: nothing covers %s", param);
+        return NULL;
+    }
+    const char *name = json_is_string(*entry)
+                           ? json_string_value(*entry)
+                           : json_string_value(json_object_get(*entry, "name"));
+    const char *full = fill_stars(&w->arena, name, &stars);
+    if (!full)
+        err_input(err, "weights.tensors.%s: the name has more stars than the pattern",
+                  found);
+    return full;
+}
+
+bool weights_ignores(const struct weights *w, const char *name) {
+    size_t n = strlen(w->prefix);
+    const char *rest = n && !strncmp(name, w->prefix, n) ? name + n : name;
+    struct stars stars;
+    for (size_t i = 0; i < json_array_size(w->ignore); i++)
+        if (match(json_string_value(json_array_get(w->ignore, i)), rest, &stars))
+            return true;
+    return false;
+}
+
+/* ---- dims ------------------------------------------------------------------------------- */
+
+/* A parameter while its place is worked out. */
+struct placing {
+    const struct model *m;
+    const struct model_param *p;
+    struct weight_form *form;
+    struct weight_tensor t; /* the tensor, without its name */
+    int seen;               /* dims of the parameter found so far, as bits */
+};
+
+/* Which dim of the parameter has this name, not found before? -1 with an error. */
+static int take_dim(struct placing *x, const char *name, size_t n, struct err *err) {
+    for (int d = 0; d < x->p->shape.rank; d++) {
+        const char *dim = x->m->dims[x->p->shape.dim[d]].name;
+        if (strlen(dim) != n || strncmp(dim, name, n) != 0)
+            continue;
+        if (x->seen >> d & 1)
+            return err_input(err, "dims: \"%s\" appears twice", dim);
+        x->seen |= 1 << d;
+        return d;
+    }
+    return err_input(err, "dims: the parameter has no dim \"%.*s\"", (int)n, name);
+}
+
+static int64_t dim_size(const struct placing *x, int d) {
+    return x->m->dims[x->p->shape.dim[d]].size;
+}
+
+/* "experts.{experts}.w1": splits the name around the dim. */
+static int read_spread(struct placing *x, const char *name, const char **tail,
+                       struct err *err) {
+    const char *open = strchr(name, '{'), *close = open ? strchr(open, '}') : NULL;
+    x->form->spread = -1;
+    if (!open)
+        return 0;
+    if (!close || strchr(close, '{'))
+        return err_input(err, "name: expected one dim in {}, got \"%.64s\"", name);
+    *tail = close + 1;
+    x->form->spread = take_dim(x, open + 1, (size_t)(close - open - 1), err);
+    if (x->form->spread < 0)
+        return -1;
+    if (dim_size(x, x->form->spread) > MAX_PARTS)
+        return err_input(err, "name: more than %d tensors", MAX_PARTS);
+    return 0;
+}
+
+/* One word of a dim of the tensor, from the last to the first: a dim of the parameter, or "1/3",
+ * the second of three equal parts. `step`: elements of the tensor between neighbours. */
+static int read_word(struct placing *x, const char *word, size_t n, int64_t *step,
+                     int64_t *size, struct err *err) {
+    int64_t count, part = 0, inner = *step;
+    if (isdigit((unsigned char)*word)) {
+        char *end;
+        part = strtoll(word, &end, 10);
+        count = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
+        if (end != word + n || part >= count || count > MAX_PARTS)
+            return err_input(err, "dims: expected a part such as 0/3, got \"%.*s\"", (int)n,
+                             word);
+    } else {
+        int d = take_dim(x, word, n, err);
+        if (d < 0)
+            return -1;
+        count = dim_size(x, d);
+        x->form->whole.stride[d] = inner;
+    }
+    if (__builtin_mul_overflow(*size, count, size) ||
+        __builtin_mul_overflow(*step, count, step))
+        return err_input(err, "dims: the tensor is too large");
+    x->form->whole.base += part * inner;
+    return 0;
+}
+
+/* "0/3 heads kv": the words of a dim of the tensor, last first. */
+static int read_words(struct placing *x, const char *text, int64_t *step, int64_t *size,
+                      struct err *err) {
+    const char *end = text + strlen(text);
+    *size = 1;
+    while (end > text) {
+        const char *word = end;
+        while (word > text && word[-1] != ' ')
+            word--;
+        if (word < end && read_word(x, word, (size_t)(end - word), step, size, err) < 0)
+            return -1;
+        end = word > text ? word - 1 : text;
+    }
+    return 0;
+}
+
+/* "dims" of the entry; without it, those of the parameter. */
+static int read_form(struct placing *x, const json_t *dims, struct err *err) {
+    const struct shape *s = &x->p->shape;
+    int64_t step = 1;
+    if (json_array_size(dims) > ST_DIMS)
+        return err_input(err, "dims: expected at most %d", ST_DIMS);
+    x->t.dims = 0;
+    if (dims)
+        x->t.dims = (int)json_array_size(dims);
+    else
+        for (int d = 0; d < s->rank; d++)
+            x->t.dims += d != x->form->spread;
+    for (int k = x->t.dims - 1, d = s->rank - 1; k >= 0; k--, d--) {
+        d -= !dims && d == x->form->spread;
+        const char *text = dims ? json_string_value(json_array_get(dims, (size_t)k))
+                                : x->m->dims[s->dim[d]].name;
+        if (read_words(x, text, &step, &x->t.shape[k], err) < 0)
+            return -1;
+    }
+    for (int d = 0; d < s->rank; d++)
+        if (!(x->seen >> d & 1))
+            return err_input(err, "dims: lacks \"%s\" of the parameter",
+                             x->m->dims[s->dim[d]].name);
+    return 0;
+}
+
+/* ---- the table of tensors ------------------------------------------------------------------ */
+
+struct table {
+    struct hashtable names;
+    ARR(struct weight_tensor) tensors;
+    ARR(struct weight_part) parts;
+};
+
+static bool same_tensor(const void *entries, int64_t i, const void *key) {
+    return !strcmp(((const struct weight_tensor *)entries)[i].name, key);
+}
+
+/* Adds what one parameter puts into a tensor. Returns its number, or -1. */
+static int add_part(struct table *t, const struct weight_tensor *tensor,
+                    struct weight_part part, struct err *err) {
+    uint64_t hash = hash_bytes(tensor->name, strlen(tensor->name), 0);
+    int64_t i = hashtable_put(&t->names, hash, same_tensor, t->tensors.p, tensor->name);
+    if (i == t->tensors.n)
+        arr_push(&t->tensors, *tensor);
+    struct weight_tensor *known = &t->tensors.p[i];
+    if (known->dims != tensor->dims ||
+        memcmp(known->shape, tensor->shape, sizeof known->shape) != 0)
+        return err_input(err, "other parameters give %s another shape", tensor->name);
+    known->n_parts++;
+    part.tensor = (int)i;
+    arr_push(&t->parts, part);
+    return (int)i;
+}
+
+static int add_param(struct weights *w, struct table *t, int param, const char *name,
+                     const json_t *dims, struct err *err) {
+    struct weight_form *form = &w->forms[param];
+    struct placing x = {w->model, &w->model->params[param], form, {0}, 0};
+    const char *tail = "";
+    if (read_spread(&x, name, &tail, err) < 0 || read_form(&x, dims, err) < 0)
+        return -1;
+    int rank = x.p->shape.rank;
+    int64_t copies = form->spread < 0 ? 1 : dim_size(&x, form->spread);
+    form->tensor = arena_array(&w->arena, (size_t)copies, sizeof *form->tensor);
+    form->whole.dims = rank;
+    for (int d = 0; d < rank; d++)
+        form->whole.size[d] = d == form->spread ? 1 : dim_size(&x, d);
+    for (int64_t i = 0; i < copies; i++) {
+        x.t.name = form->spread < 0
+                       ? name
+                       : arena_printf(&w->arena, "%.*s%lld%s", (int)strcspn(name, "{"),
+                                      name, (long long)i, tail);
+        form->tensor[i] = add_part(t, &x.t, (struct weight_part){0, param, i}, err);
+        if (form->tensor[i] < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const struct st_view *part_view(const struct weights *w, int part) {
+    return &w->forms[w->parts[part].param].whole;
+}
+
+/* Parts that step alike through a tensor and begin elsewhere have no element in common. */
+static bool are_apart(const struct st_view *a, const struct st_view *b) {
+    return a->base != b->base && a->dims == b->dims &&
+           !memcmp(a->size, b->size, sizeof a->size) &&
+           !memcmp(a->stride, b->stride, sizeof a->stride);
+}
+
+/* The parts of a tensor share no element and together have them all. */
+static int check_tensor(const struct weights *w, const struct weight_tensor *t,
+                        struct err *err) {
+    int64_t whole = 1, held = 0;
+    for (int d = 0; d < t->dims; d++)
+        whole *= t->shape[d];
+    for (int k = t->first_part; k < t->first_part + t->n_parts; k++) {
+        const struct st_view *v = part_view(w, k);
+        int64_t n = 1;
+        for (int d = 0; d < v->dims; d++)
+            n *= v->size[d];
+        held += n;
+        if (k > t->first_part && !are_apart(part_view(w, k - 1), v))
+            return err_input(err,
+                             "weights.tensors: %s and %s have elements of %s in common",
+                             w->model->params[w->parts[k - 1].param].name,
+                             w->model->params[w->parts[k].param].name, t->name);
+    }
+    if (held != whole)
+        return err_input(err, "weights.tensors: the parts of %s hold %lld of %lld elements",
+                         t->name, (long long)held, (long long)whole);
+    return 0;
+}
+
+/* Parts side by side, tensor by tensor; in a tensor in the order in which they lie. */
+static void order_parts(struct weights *w) {
+    struct weight_part *sorted = arena_array(&w->arena, (size_t)w->n_parts, sizeof *sorted);
+    for (int i = 0, at = 0; i < w->n_tensors; at += w->tensors[i++].n_parts)
+        w->tensors[i].first_part = at;
+    int *filled = mem_array((size_t)w->n_tensors, sizeof *filled);
+    for (int k = 0; k < w->n_parts; k++) {
+        int t = w->parts[k].tensor, first = w->tensors[t].first_part,
+            at = first + filled[t]++;
+        for (; at > first && w->forms[sorted[at - 1].param].whole.base >
+                                 w->forms[w->parts[k].param].whole.base;
+             at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = w->parts[k];
+    }
+    free(filled);
+    w->parts = sorted;
+}
+
+static void *keep(struct arena *arena, const void *p, int64_t n, size_t size) {
+    void *out = arena_array(arena, (size_t)n, size);
+    if (n)
+        memcpy(out, p, size * (size_t)n);
+    return out;
+}
+
+static int read_params(struct weights *w, const json_t *tensors, struct table *t,
+                       struct err *err) {
+    const struct model *m = w->model;
+    for (int i = 0; i < m->n_params; i++) {
+        const json_t *entry = NULL;
+        const char *name = tensors ? find_entry(w, tensors, m->params[i].name, &entry, err)
+                                   : m->params[i].name;
+        if (!name)
+            return -1;
+        if (add_param(w, t, i, name, json_object_get(entry, "dims"), err) < 0)
+            return err_prefix(err, "weights.tensors: %s", m->params[i].name);
+    }
+    w->n_tensors = (int)t->tensors.n;
+    w->n_parts = (int)t->parts.n;
+    w->tensors = keep(&w->arena, t->tensors.p, t->tensors.n, sizeof *t->tensors.p);
+    w->parts = keep(&w->arena, t->parts.p, t->parts.n, sizeof *t->parts.p);
+    order_parts(w);
+    for (int i = 0; i < w->n_tensors; i++)
+        if (check_tensor(w, &w->tensors[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+struct weights *weights_of(const struct model *m, struct err *err) {
+    const json_t *section = json_object_get(m->doc, "weights");
+    struct arena arena = {0};
+    struct weights *w = arena_alloc(&arena, sizeof *w);
+    struct table t = {0};
+    w->arena = arena;
+    w->model = m;
+    w->prefix = "";
+    w->ignore = json_object_get(section, "ignore");
+    w->forms = arena_array(&w->arena, (size_t)m->n_params, sizeof *w->forms);
+    json_opt_str(section, "prefix", &w->prefix, NULL);
+    int rc = read_params(w, json_object_get(section, "tensors"), &t, err);
+    hashtable_release(&t.names);
+    arr_release(&t.tensors);
+    arr_release(&t.parts);
+    if (rc == 0)
+        return w;
+    err_prefix(err, "model %s", m->name);
+    weights_destroy(w);
+    return NULL;
+}
+
+void weights_destroy(struct weights *w) {
+    if (!w)
+        return;
+    struct arena arena = w->arena;
+    arena_release(&arena); /* w itself lives in it */
+}

@@ -1,0 +1,50 @@
+/* The document that tells another program what the model is, with sizes and rates put in as the reader
+ * of the model has them. */
+#include "model/weights.h"
+
+#include "model/read.h"
+
+/* "=layers" is a rate or an expression over sizes, "?tied" whether one is not 0; anything else is
+ * itself. New reference. */
+static json_t *fill_value(struct reader *r, const json_t *v, struct err *err) {
+    const char *text = json_string_value(v);
+    if (!text || (text[0] != '=' && text[0] != '?'))
+        return json_deep_copy(v);
+    const json_t *rate = json_object_get(r->rates, text + 1);
+    if (rate && text[0] == '=')
+        return json_deep_copy(rate);
+    json_t *expression = json_string(text + 1);
+    int64_t value = 0;
+    int rc = read_int(r, expression, "", &value, err);
+    json_decref(expression);
+    return rc < 0 ? NULL : text[0] == '?' ? json_boolean(value != 0) : json_integer(value);
+}
+
+json_t *weights_config(struct model *m, struct err *err) {
+    const json_t *config = json_object_get(json_object_get(m->doc, "weights"), "config");
+    if (!config)
+        return NULL;
+    struct reader r = {.m = m,
+                       .sizes = json_copy(json_object_get(m->doc, "sizes")),
+                       .rates = json_object(),
+                       .dims = json_object_get(m->doc, "dims")};
+    json_object_update(r.rates, json_object_get(m->doc, "rates"));
+    const char *set = m->set;
+    json_t *out = json_object(), *v;
+    const char *key;
+    int rc = read_preset(&r, m->doc, m->preset, err) < 0 || read_set(&r, set, err) < 0;
+    json_object_foreach((json_t *)config, key, v) {
+        json_t *filled = rc ? NULL : fill_value(&r, v, err);
+        rc = !filled ? -1 : json_object_set_new(out, key, filled);
+        if (rc < 0) {
+            err_prefix(err, "model %s: weights.config.%.64s", m->name, key);
+            break;
+        }
+    }
+    json_decref(r.sizes);
+    json_decref(r.rates);
+    if (rc == 0)
+        return out;
+    json_decref(out);
+    return NULL;
+}

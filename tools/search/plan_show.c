@@ -1,0 +1,206 @@
+/* A plan in the words of Megatron-LM, stage by stage. The degrees are read off the products with a
+ * weight: which dims the axes of the mesh split there. */
+#include "plan_tool.h"
+
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The least and the most of a degree over the ops of a stage. */
+struct range {
+    int64_t least, most;
+};
+
+enum word { WORD_dp, WORD_cp, WORD_ep, WORD_tp, WORD_COUNT };
+
+struct stage_words {
+    struct range degree[WORD_COUNT];
+    unsigned tensor, sequence; /* axes that split a dim of tp, or one of the sequence */
+};
+
+static enum word word_of(const struct model *m, const struct plan_dims *d, int dim) {
+    return dim == m->batch                                  ? WORD_dp
+           : plan_dims_has(d->sequence, d->n_sequence, dim) ? WORD_cp
+           : plan_dims_has(d->experts, d->n_experts, dim)   ? WORD_ep
+                                                            : WORD_tp;
+}
+
+/* Replicas are counted where experts are not spread over them. */
+static void count_op(struct stage_words *w, const int64_t degree[WORD_COUNT]) {
+    for (int k = 0; k < WORD_COUNT; k++) {
+        struct range *r = &w->degree[k];
+        if (k == WORD_dp && degree[WORD_ep] > 1)
+            continue;
+        if (!r->most || degree[k] < r->least)
+            r->least = degree[k];
+        if (degree[k] > r->most)
+            r->most = degree[k];
+    }
+}
+
+/* Which axes split dims of tensor parallelism in products, and which ones the sequence. */
+static void find_axes(struct stage_words *w, const struct model *m,
+                      const struct plan_dims *d, const struct stage *st) {
+    for (int i = 0; i < st->n_ops; i++)
+        for (int a = 0; a < st->mesh.n_axes; a++) {
+            const struct model_op *op = &m->ops[st->ops[i]];
+            int k = st->layouts[i].dim[a];
+            if (k == PLACE_NONE || st->mesh.size[a] == 1)
+                continue;
+            enum word word = word_of(m, d, op->space.dim[k]);
+            if (word == WORD_tp && plan_is_product(op))
+                w->tensor |= 1u << a;
+            if (word == WORD_cp)
+                w->sequence |= 1u << a;
+        }
+}
+
+/* A product that splits the sequence on an axis of tensor parallelism is part of that. */
+static struct stage_words words_of(const struct model *m, const struct plan_dims *d,
+                                   const struct stage *st) {
+    struct stage_words w = {0};
+    find_axes(&w, m, d, st);
+    for (int i = 0; i < st->n_ops; i++) {
+        const struct model_op *op = &m->ops[st->ops[i]];
+        int64_t degree[WORD_COUNT] = {1, 1, 1, 1};
+        for (int a = 0; a < st->mesh.n_axes; a++) {
+            int k = st->layouts[i].dim[a];
+            if (k == PLACE_NONE)
+                continue;
+            enum word word = word_of(m, d, op->space.dim[k]);
+            degree[word == WORD_cp && w.tensor >> a & 1 ? WORD_tp : word] *=
+                st->mesh.size[a];
+        }
+        if (plan_is_product(op))
+            count_op(&w, degree);
+    }
+    /* Experts lie on replicas: they are data parallel for the rest. */
+    w.degree[WORD_ep].least = w.degree[WORD_ep].most;
+    return w;
+}
+
+/* ---- columns ------------------------------------------------------------------------------- */
+
+static const char *range_text(struct range r, char *buf, size_t n) {
+    if (!r.most)
+        snprintf(buf, n, "-");
+    else if (r.least == r.most)
+        snprintf(buf, n, "%lld", (long long)r.most);
+    else
+        snprintf(buf, n, "%lld-%lld", (long long)r.least, (long long)r.most);
+    return buf;
+}
+
+/* Whole blocks; a plus where a part of one is here, too. */
+static const char *layers_text(const struct model *m, const struct stage *st, char *buf,
+                               size_t n) {
+    int whole = 0, held = 0;
+    bool parts = false;
+    for (int i = 0; i < st->n_ops; i++) {
+        int b = plan_outer_block(m, st->ops[i]);
+        if (b < 0)
+            continue;
+        const struct model_block *block = &m->blocks[b];
+        held = i && plan_outer_block(m, st->ops[i - 1]) == b ? held + 1 : 1;
+        bool last = i + 1 == st->n_ops || plan_outer_block(m, st->ops[i + 1]) != b;
+        whole += last && held == block->end_op - block->first_op;
+        parts |= last && held != block->end_op - block->first_op;
+    }
+    snprintf(buf, n, "%d%s", whole, parts ? "+" : "");
+    return buf;
+}
+
+/* The word for what is computed again, or how many ops it is. */
+static const char *recompute_text(const struct model *m, const struct stage *st, char *buf,
+                                  size_t n) {
+    static const char *const words[] = {[RECOMPUTE_none] = "none",
+                                        [RECOMPUTE_selective] = "selective",
+                                        [RECOMPUTE_all] = "full"};
+    for (int w = 0; w < RECOMPUTE_COUNT; w++) {
+        bool same = true;
+        for (int i = 0; i < st->n_ops && same; i++)
+            same = st->recompute[i] == plan_recomputes(m, (enum recompute)w, st->ops[i]);
+        if (same) {
+            snprintf(buf, n, "%s", words[w]);
+            return buf;
+        }
+    }
+    int count = 0;
+    for (int i = 0; i < st->n_ops; i++)
+        count += st->recompute[i];
+    snprintf(buf, n, "%d of %d ops", count, st->n_ops);
+    return buf;
+}
+
+static const char *bytes_text(int64_t bytes, char *buf, size_t n) {
+    double mib = (double)bytes / (1 << 20);
+    snprintf(buf, n, mib < 1024 ? "%.1f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
+    return buf;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static double count_params(const struct model *m) {
+    double n = 0;
+    for (int i = 0; i < m->n_params; i++) {
+        struct extents x = model_extents(m, &m->params[i].shape, 1);
+        n += (double)extents_count(&x);
+    }
+    return n;
+}
+
+static void show_head(const struct plan *p, FILE *f) {
+    const struct model *m = p->model;
+    long long waves = (long long)plan_micro_batches(p);
+    double params = count_params(m);
+    fprintf(f, "model      %s%s%s%s%s, %.4g %s parameters\n", m->name,
+            m->preset[0] ? ":" : "", m->preset, m->set[0] ? " with " : "", m->set,
+            params < 1e9 ? 1e-6 * params : 1e-9 * params,
+            params < 1e9 ? "million" : "billion");
+    fprintf(f, "batch      %lld: %lld micro-batch%s of %lld\n", (long long)p->batch, waves,
+            waves == 1 ? "" : "es", (long long)p->micro_batch);
+    fprintf(f, "pipeline   pp %d, schedule %s\n", p->n_stages, schedule_name(p->schedule));
+    fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
+            p->overlap ? "reduced while the last backward pass computes"
+                       : "reduced after the last backward pass");
+    fprintf(f, "devices    %d\n\n", p->devices);
+}
+
+static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
+                       int64_t bytes, FILE *f) {
+    const struct model *m = p->model;
+    const struct stage *st = &p->stages[s];
+    struct stage_words w = words_of(m, d, st);
+    char text[WORD_COUNT][48], layers[32], recompute[64], memory[32], per[32];
+    int64_t replicas = w.degree[WORD_dp].most;
+    for (int k = 0; k < WORD_COUNT; k++)
+        range_text(w.degree[k], text[k], sizeof text[k]);
+    if (replicas && p->micro_batch % replicas == 0)
+        snprintf(per, sizeof per, "%lld", (long long)(p->micro_batch / replicas));
+    else
+        snprintf(per, sizeof per, "-");
+    fprintf(f, "%5d  %6s  %7d  %5s  %5s  %5s  %5s  %3s  %4d  %8s  %-14s  %s\n", s,
+            layers_text(m, st, layers, sizeof layers), mesh_devices(&st->mesh),
+            text[WORD_dp], text[WORD_tp], text[WORD_cp], text[WORD_ep],
+            w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no", st->zero, per,
+            recompute_text(m, st, recompute, sizeof recompute),
+            bytes_text(bytes, memory, sizeof memory));
+}
+
+int plan_show(struct plan *p, FILE *f, struct err *err) {
+    struct program *g = program_compile(p, err);
+    if (!g)
+        return -1;
+    struct plan_dims dims;
+    plan_dims_find(p->model, &dims);
+    show_head(p, f);
+    fprintf(f, "%5s  %6s  %7s  %5s  %5s  %5s  %5s  %3s  %4s  %8s  %-14s  %s\n", "stage",
+            "layers", "devices", "dp", "tp", "cp", "ep", "sp", "zero", "samples",
+            "recompute", "memory");
+    for (int s = 0; s < p->n_stages; s++)
+        show_stage(p, &dims, s, g->stages[s].arena_bytes, f);
+    plan_dims_release(&dims);
+    program_destroy(g);
+    return 0;
+}
