@@ -247,10 +247,13 @@ int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
 int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *err) {
     char *image = image_open(x);
     int rc = image_move(x, image, false, err); /* optimizer state stays as it is */
-    for (int i = 0; i < x->sp->n_params && rc == 0; i++) {
-        const struct param_instance *p = &x->sp->params[i];
-        struct checkpoint_box box = box_of(x, p->param, p->place);
-        weight_file_read(f, p->param, &box, contents(x, image, p->buffer));
+    for (int k = 0; k < x->n_chunks && rc == 0; k++) {
+        const struct exec_chunk *c = &x->chunks[k];
+        for (int i = 0; i < c->sp->n_params; i++) {
+            const struct param_instance *p = &c->sp->params[i];
+            struct checkpoint_box box = box_of(c, p->param, p->place);
+            weight_file_read(f, p->param, &box, contents(c, image, p->buffer));
+        }
     }
     if (rc == 0)
         rc = image_move(x, image, true, err);
