@@ -60,6 +60,15 @@ holds '[.stages[].ops | map(select(startswith("layer")))[0]] == ["layer.0-4","la
     'where stages do not divide the blocks, the first have one more'
 holds '[.batch, .micro_batch, .schedule, .optimizer, .overlap, .stages[0].recompute] == [60,3,"gpipe","sgd",true,"all"]' \
     'everything else that can be said'
+run -m gpt:1.3B --pp 2 --chunks 3 --dp 2
+holds '[.schedule, (.stages | map(.group)), .stages[3].ops] == ["interleaved",[0,1,0,1,0,1],["layer.12-15"]]' \
+    'chunks of device groups'
+valid 'the plan is legal'
+cp out chunks.json
+run --show chunks.json
+shows '^pipeline +pp 2, schedule interleaved, stages take turns' 'which the table says'
+refuses 2 '--chunks: expected --pp of 2 or more' 'chunks of one group' -- -m gpt:nano --chunks 2
+refuses 2 '--pp: 8 stages, but the model gpt has 6 blocks' 'more chunks than blocks' -- -m gpt:nano --pp 4 --chunks 2
 run -m gpt:nano --set heads=8 --cp 2 --tp 2 --dp 2
 holds '.stages[0] | .mesh == "dp:2 cp:2 tp:2" and .layout.cp == ["seq","vocab","heads","ffn"]' 'context parallelism'
 [ ! -s err ]

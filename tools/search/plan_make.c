@@ -221,9 +221,9 @@ static int choose_batch(const struct plan_words *w, const struct split *s, int p
 
 static json_t *document(const struct plan_words *w, struct model *m, const struct split *s,
                         struct err *err) {
-    int pp = w->pp ? (int)w->pp : 1;
+    int pp = w->pp ? (int)w->pp : 1, n = pp * (w->chunks ? (int)w->chunks : 1);
     int64_t batch, micro;
-    int *bounds = mem_array((size_t)pp + 1, sizeof *bounds);
+    int *bounds = mem_array((size_t)n + 1, sizeof *bounds);
     json_t *doc = json_pack("{s:s}", "format", "weft-plan/1"), *stages = json_array();
     json_object_set_new(doc, "model", m->ref ? json_string(m->ref) : json_copy(m->doc));
     if (!m->ref && m->preset[0])
@@ -233,18 +233,23 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "set", json_string(m->set));
     json_object_set_new(doc, "stages", stages);
     if (choose_batch(w, s, pp, &batch, &micro, err) < 0 ||
-        cut_stages(m, pp, bounds, err) < 0) {
+        cut_stages(m, n, bounds, err) < 0) {
         json_decref(doc);
         free(bounds);
         return NULL;
     }
-    for (int k = 0; k < pp; k++)
-        json_array_append_new(stages, stage_of(w, m, s, bounds + k, pp));
+    for (int k = 0; k < n; k++) {
+        json_t *stage = stage_of(w, m, s, bounds + k, n);
+        if (n > pp)
+            json_object_set_new(stage, "group", json_integer(k % pp));
+        json_array_append_new(stages, stage);
+    }
     free(bounds);
     json_object_set_new(doc, "batch", json_integer(batch));
     json_object_set_new(doc, "micro_batch", json_integer(micro));
-    if (w->schedule)
-        json_object_set_new(doc, "schedule", json_string(w->schedule));
+    if (w->schedule || n > pp)
+        json_object_set_new(doc, "schedule",
+                            json_string(w->schedule ? w->schedule : "interleaved"));
     if (w->optimizer)
         json_object_set_new(doc, "optimizer", json_string(w->optimizer));
     if (w->overlap)

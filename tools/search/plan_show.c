@@ -160,7 +160,8 @@ static void show_head(const struct plan *p, FILE *f) {
             params < 1e9 ? "million" : "billion");
     fprintf(f, "batch      %lld: %lld micro-batch%s of %lld\n", (long long)p->batch, waves,
             waves == 1 ? "" : "es", (long long)p->micro_batch);
-    fprintf(f, "pipeline   pp %d, schedule %s\n", p->n_stages, schedule_name(p->schedule));
+    fprintf(f, "pipeline   pp %d, schedule %s%s\n", p->n_groups, schedule_name(p->schedule),
+            p->n_groups < p->n_stages ? ", stages take turns on groups of devices" : "");
     fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
             p->overlap ? "reduced while the last backward pass computes"
                        : "reduced after the last backward pass");

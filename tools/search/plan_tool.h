@@ -9,6 +9,7 @@ struct plan_words {
     const char *model, *set;
     int64_t batch, micro_batch;
     int64_t dp, cp, ep, tp, pp; /* degrees */
+    int64_t chunks;             /* stages of each of the pp device groups */
     bool sp, overlap;
     int64_t zero;
     const char *recompute, *schedule, *optimizer, *cluster;

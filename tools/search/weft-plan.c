@@ -28,6 +28,7 @@ static const struct opt options[] = {
     {0, "dp", OPT_INT, "N", "data parallel: replicas (1)", &o.words.dp},
     {0, "tp", OPT_INT, "N", "tensor parallel (1)", &o.words.tp},
     {0, "pp", OPT_INT, "N", "pipeline stages (1)", &o.words.pp},
+    {0, "chunks", OPT_INT, "N", "interleaved: stages of each --pp (1)", &o.words.chunks},
     {0, "cp", OPT_INT, "N", "context parallel (1)", &o.words.cp},
     {0, "ep", OPT_INT, "N", "expert parallel, a divisor of --dp (1)", &o.words.ep},
     {0, "sp", OPT_FLAG, NULL, "sequence parallel over the devices of --tp", &o.words.sp},
@@ -72,6 +73,10 @@ static int check_degrees(const struct plan_words *w, struct err *err) {
         if (w->mesh && degrees[i].value && strcmp(degrees[i].name, "pp") != 0)
             return err_usage(err, "--mesh and --%s exclude each other", degrees[i].name);
     }
+    if (w->chunks > 1 && w->pp < 2)
+        return err_usage(err, "--chunks: expected --pp of 2 or more");
+    if (w->chunks > 1 << 10)
+        return err_usage(err, "--chunks: %lld is more than 2^10", (long long)w->chunks);
     if (w->mesh && w->sp)
         return err_usage(err, "--mesh and --sp exclude each other");
     if (w->layout && !w->mesh)
