@@ -136,6 +136,10 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.stride = mesh_group_stride(sp->mesh, i->axes);
         q.link = *stage_link(c, st, i->axes);
     }
+    if (i->code == I_exchange) { /* messages between neighbours, both ways at once */
+        q.code = I_send;
+        q.size = 2;
+    }
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
     /* What is not started apart is waited for where it stands. */
     t.overlap = i->work < 0 ? 0 : fraction(t.overlap);

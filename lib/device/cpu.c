@@ -4,6 +4,7 @@
 #include "common/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 CPU_FUNCTION(linear) {
     kernel_linear(n->m, n->n, n->k, in->x, in->w, n->wt != 0, a->skip_bias ? NULL : in->b,
@@ -129,6 +130,115 @@ CPU_FUNCTION(dropout) {
     uint64_t stream = rng_mix(((uint64_t)now->step << 24) + (uint64_t)a->op + 1);
     kernel_dropout(&box, now->evaluating ? 0 : a->rate, now->seed, stream, in->x, out->y);
 }
+
+/* ---- convolutions, pooling, halos ----------------------------------------------------------- */
+
+/* The numbers of the instruction are those of the kernel, in the same order. */
+#define CONV(n)                                                                            \
+    (&(struct kernel_conv){(n)->batch, (n)->ih, (n)->iw, (n)->cin, (n)->oh, (n)->ow,       \
+                           (n)->cout, (n)->kh, (n)->kw, (n)->stride, (n)->ph, (n)->pw})
+#define POOL(n)                                                                            \
+    (&(struct kernel_pool){(n)->batch, (n)->ih, (n)->iw, (n)->c, (n)->oh, (n)->ow,         \
+                           (n)->kernel, (n)->stride, (n)->ph, (n)->pw})
+
+CPU_FUNCTION(conv2d) {
+    (void)a;
+    kernel_conv(CONV(n), in->x, in->w, out->y);
+}
+
+CPU_FUNCTION(conv2d_dx) {
+    (void)a;
+    kernel_conv_dx(CONV(n), in->dy, in->w, out->dx);
+}
+
+CPU_FUNCTION(conv2d_dw) {
+    (void)a;
+    kernel_conv_dw(CONV(n), in->x, in->dy, out->dw);
+}
+
+CPU_FUNCTION(maxpool) {
+    (void)a;
+    kernel_maxpool(POOL(n), in->x, out->y);
+}
+
+CPU_FUNCTION(maxpool_dx) {
+    (void)a;
+    kernel_maxpool_dx(POOL(n), in->x, in->dy, out->dx);
+}
+
+CPU_FUNCTION(avgpool) {
+    kernel_avgpool(n->batch, n->places, n->c, a->scale, in->x, out->y);
+}
+
+CPU_FUNCTION(avgpool_dx) {
+    kernel_avgpool_dx(n->batch, n->places, n->c, a->scale, in->dy, out->dx);
+}
+
+CPU_FUNCTION(halo_pack) {
+    kernel_halo_pack(&a->halo, n->rows, in->x, out->s);
+}
+
+CPU_FUNCTION(halo_join) {
+    kernel_halo_join(&a->halo, n->rows, n->window, in->x, in->r, out->y);
+}
+
+CPU_FUNCTION(halo_add) {
+    kernel_halo_add(&a->halo, n->rows, n->window, in->d, in->r, out->dx);
+}
+
+/* ---- batch norm ------------------------------------------------------------------------------ */
+
+#define GROUPS(n, a)                                                                       \
+    (&(struct kernel_batchnorm){(n)->samples, (n)->places, (n)->c, (n)->groups,            \
+                                (n)->group, (a)->first})
+
+CPU_FUNCTION(batchnorm_moments) {
+    kernel_batchnorm_moments(GROUPS(n, a), in->x, out->sums, out->squares);
+}
+
+CPU_FUNCTION(batchnorm_center) {
+    kernel_batchnorm_center(GROUPS(n, a), n->total, in->sums, in->all, in->squares,
+                            out->centered);
+}
+
+/* While evaluating every group has the running statistics. */
+CPU_FUNCTION(batchnorm_stat) {
+    float *stat = out->stat;
+    if (!a->scalars->evaluating) {
+        kernel_batchnorm_stat(n->c, n->groups, n->total, in->sums, in->squares, stat);
+        return;
+    }
+    for (int64_t g = 0; g < n->groups; g++, stat += 2 * n->c) {
+        memcpy(stat, in->mean, sizeof *stat * (size_t)n->c);
+        memcpy(stat + n->c, in->variance, sizeof *stat * (size_t)n->c);
+    }
+}
+
+CPU_FUNCTION(batchnorm) {
+    kernel_batchnorm(GROUPS(n, a), in->x, in->gamma, in->beta, in->stat, a->eps, out->y);
+}
+
+CPU_FUNCTION(batchnorm_bwd_sums) {
+    kernel_batchnorm_bwd_sums(GROUPS(n, a), in->x, in->stat, a->eps, in->dy, out->sums,
+                              out->dgamma, out->dbeta);
+}
+
+CPU_FUNCTION(batchnorm_bwd) {
+    kernel_batchnorm_bwd(GROUPS(n, a), n->total, in->x, in->gamma, in->stat, a->eps, in->dy,
+                         in->sums, out->dx);
+}
+
+CPU_FUNCTION(batchnorm_running) {
+    if (a->counts)
+        kernel_batchnorm_running(n->c, n->groups, n->total, a->scale, in->stat, out->dmean,
+                                 out->dvariance);
+}
+
+CPU_FUNCTION(running) {
+    kernel_running(n->elems, a->momentum, in->s, out->p);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static void add_loss(const struct device_args *a, double loss) {
     if (a->counts)

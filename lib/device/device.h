@@ -74,15 +74,17 @@ struct device_copy {
  * does not concern it. What changes from step to step stands in the scalars. */
 struct device_args {
     struct scalars
-        *scalars;   /* on the device: of dropout, losses, sum_squares, adamw, sgd */
-    int64_t first;  /* number of the first local row or column, or expert */
-    bool skip_bias; /* linear: another rank of the group adds the bias */
-    bool counts;    /* losses, sum_squares: the value enters the sum */
+        *scalars;  /* on the device: of dropout, losses, sum_squares, adamw, sgd */
+    int64_t first; /* number of the first local row or column, or expert; batch norm: of the
+                       first local sample, in the first group */
+    bool skip_bias;           /* linear: another rank of the group adds the bias */
+    bool counts;              /* losses, sum_squares: the value enters the sum */
     const double *per_target; /* losses: on the device, their place in the scalars */
     int32_t ignore;           /* cross_entropy: targets of this value do not count */
     double weight;            /* losses of routers, dropped: of the value in the metric */
-    float scale;              /* losses of routers: of a row's gradient */
-    float eps;                /* layer norm, rms norm */
+    float scale; /* losses of routers: of a row's gradient; avgpool: 1 / places;
+                    batchnorm_running: 1 / groups of a step */
+    float eps;   /* layer norm, rms norm, batch norm */
     struct kernel_box
         box; /* dropout: the block in the whole tensor, of the first micro-batch */
     unsigned
@@ -92,7 +94,8 @@ struct device_args {
     struct device_copy copy;         /* copy */
     const struct matrices *matrices; /* matmul, matmul_dw; borrowed */
     int64_t src_offset;              /* copy: floats, from the rank's coordinate */
-    float beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd */
+    struct kernel_halo halo;         /* halo_*: its numbers and pieces; pieces borrowed */
+    float beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd, running */
 };
 
 /* Runs the instruction on the stream; addresses of absent operands are NULL. Only what is keyed by

@@ -10,6 +10,7 @@
 #ifndef WEFT_KERNEL_H
 #define WEFT_KERNEL_H
 
+#include "program/halo.h"
 #include "program/workspace.h"
 
 #include "common/err.h"
@@ -79,6 +80,81 @@ void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const fl
 void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
                           const float *x, const float *gamma, const float *stat,
                           const float *dy, float *dx, float *dgamma, float *dbeta);
+
+/* Convolution of x[batch, ih, iw, cin] with w[kh, kw, cin, cout]: y[batch, oh, ow, cout],
+ * with oh = (ih + 2 ph - kh) / stride + 1 rounded down, ow alike. dx is written, dw += . */
+struct kernel_conv {
+    int64_t batch, ih, iw, cin, oh, ow, cout, kh, kw, stride, ph, pw;
+};
+void kernel_conv(const struct kernel_conv *s, const float *x, const float *w, float *y);
+void kernel_conv_dx(const struct kernel_conv *s, const float *dy, const float *w,
+                    float *dx);
+void kernel_conv_dw(const struct kernel_conv *s, const float *x, const float *dy,
+                    float *dw);
+/* Bytes of workspace that its three passes take at most (one at a time). */
+int64_t kernel_conv_bytes(const struct kernel_conv *s);
+
+/* y[batch, oh, ow, c] = the largest number of each window of x[batch, ih, iw, c];
+ * backward the first that is as large gets dy. */
+struct kernel_pool {
+    int64_t batch, ih, iw, c, oh, ow, kernel, stride, ph, pw;
+};
+void kernel_maxpool(const struct kernel_pool *p, const float *x, float *y);
+void kernel_maxpool_dx(const struct kernel_pool *p, const float *x, const float *dy,
+                       float *dx);
+/* y[batch, c] = scale times the sum over places of x[batch, places, c]. */
+void kernel_avgpool(int64_t batch, int64_t places, int64_t c, float scale, const float *x,
+                    float *y);
+void kernel_avgpool_dx(int64_t batch, int64_t places, int64_t c, float scale,
+                       const float *dy, float *dx);
+
+/* Rows of a block [outer, rows, inner] for others' windows, and the windows made of
+ * blocks (program/halo.h). Messages hold the pieces one after the other, each [outer, n,
+ * inner]. */
+struct kernel_halo {
+    int64_t outer, inner;
+    struct halo_run own;             /* what of its own block the rank's window has */
+    const struct halo_piece *pieces; /* to others, or from them */
+    int n_pieces;
+    float padding; /* of what no rank has */
+};
+void kernel_halo_pack(const struct kernel_halo *h, int64_t rows, const float *x, float *s);
+void kernel_halo_join(const struct kernel_halo *h, int64_t rows, int64_t window,
+                      const float *x, const float *r, float *y);
+void kernel_halo_add(const struct kernel_halo *h, int64_t rows, int64_t window,
+                     const float *d, const float *r, float *dx);
+
+/* Batch norm of x[samples, places, c] by groups of samples; what is here begins with
+ * sample `first` of group 0. sums and squares [groups, c]; stat and sums of the backward
+ * pass [groups, 2, c]: mean and variance; of dy, of dy xhat. total: places of a group,
+ * those of other ranks too.
+ * 1. moments: local sums and squared deviations from the local mean
+ * 2. where others have places of the groups: all-reduce of sums; center; all-reduce of
+ * squares
+ * 3. stat; then y. Backward: bwd_sums (dgamma and dbeta += ), all-reduce of sums, dx (may
+ * be dy). */
+struct kernel_batchnorm {
+    int64_t samples, places, c, groups, group, first;
+};
+void kernel_batchnorm_moments(const struct kernel_batchnorm *t, const float *x, float *sums,
+                              float *squares);
+void kernel_batchnorm_center(const struct kernel_batchnorm *t, int64_t total,
+                             const float *sums, const float *all, const float *squares,
+                             float *centered);
+void kernel_batchnorm_stat(int64_t c, int64_t groups, int64_t total, const float *sums,
+                           const float *squares, float *stat);
+void kernel_batchnorm(const struct kernel_batchnorm *t, const float *x, const float *gamma,
+                      const float *beta, const float *stat, float eps, float *y);
+void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const float *x,
+                               const float *stat, float eps, const float *dy, float *sums,
+                               float *dgamma, float *dbeta);
+void kernel_batchnorm_bwd(const struct kernel_batchnorm *t, int64_t total, const float *x,
+                          const float *gamma, const float *stat, float eps, const float *dy,
+                          const float *sums, float *dx);
+/* Adds scale times the sum over groups of mean and variance; p += momentum (s - p). */
+void kernel_batchnorm_running(int64_t c, int64_t groups, int64_t total, float scale,
+                              const float *stat, float *dmean, float *dvariance);
+void kernel_running(int64_t n, float momentum, const float *s, float *p);
 
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each

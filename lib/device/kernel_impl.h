@@ -67,6 +67,8 @@ void kernel_column_sums(int64_t rows, int64_t n, const float *x, float *dst);
 /* Called by kernel_init after the number of threads is set. */
 void kernel_blas_init(int threads);
 void kernel_blas_release(void);
+/* What convolutions keep (kernel_conv_*.c). */
+void kernel_conv_release(void);
 const char *kernel_blas_name(void);
 /* kernel_gemm with m, n, k > 0. */
 void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,

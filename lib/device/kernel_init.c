@@ -29,8 +29,10 @@ int kernel_init(int threads, struct err *err) {
 }
 
 void kernel_release(void) {
-    if (state.threads)
+    if (state.threads) {
+        kernel_conv_release();
         kernel_blas_release();
+    }
     free(state.scratch);
     state.scratch = NULL;
     state.threads = 0;

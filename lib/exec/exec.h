@@ -96,7 +96,8 @@ struct exec_loss {
 struct exec_instr {
     struct device_args args;
     struct comm_group *group;
-    struct box box; /* of input */
+    struct box box;            /* of input */
+    struct halo_piece *pieces; /* of halo_*: one per member of the group */
     /* Where the device can record: so many instructions from here on are replayed as one. */
     int stretch;
     struct device_recording **recorded; /* [chunk->rhythm] by micro-batch */
@@ -109,6 +110,7 @@ struct exec_chunk {
     int64_t rhythm; /* micro-batches so far apart have the same slots in all pools */
     struct exec_instr *ready; /* [sp->n_instrs] */
     struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct exec_work *exchanged; /* [2 * devices of the stage]: messages of an exchange */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
 };
 
@@ -218,6 +220,8 @@ int exec_after(struct exec *x, struct exec_work *w, struct err *err);
 int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
 int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                     const struct exec_instr *r, void *in, void *out, struct err *err);
+int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                  const struct exec_instr *r, const float *in, float *out, struct err *err);
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);

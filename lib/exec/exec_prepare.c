@@ -2,6 +2,7 @@
 #include "common/mem.h"
 #include "exec/exec.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +132,43 @@ static void prepare_router(struct exec *x, const struct instr *ins, enum metric 
     a->scale = (float)(m->ops[ins->op].attr[ATTR_coefficient] * each);
 }
 
+/* What the rank has of its window itself, and what it sends (packing) or gets (else). */
+static void prepare_halo(const struct exec_chunk *c, const struct instr *ins,
+                         struct exec_instr *r) {
+    const struct halo *h = &ins->halo;
+    int me = mesh_group_index(c->sp->mesh, ins->axes, c->rp.coord);
+    bool packs = ins->code == I_halo_pack;
+    r->pieces = mem_array((size_t)h->parts, sizeof *r->pieces);
+    for (int peer = 0; peer < h->parts; peer++)
+        r->pieces[peer] = packs ? halo_sent(h, me, peer) : halo_got(h, me, peer);
+    struct halo_run own = halo_run(h, me, me);
+    r->args.halo = (struct kernel_halo){.outer = ins->n.halo_pack.outer,
+                                        .inner = ins->n.halo_pack.inner,
+                                        .own = own.n ? own : (struct halo_run){0},
+                                        .pieces = r->pieces,
+                                        .n_pieces = h->parts,
+                                        .padding = h->lowest ? -INFINITY : 0};
+}
+
+/* Where several ranks have samples of one group, all know all groups of the micro-batch. */
+static int64_t first_in_groups(const struct exec *x, const struct exec_chunk *c,
+                               const struct instr *ins) {
+    const struct batchnorm_n *n = &ins->n.batchnorm;
+    const struct shape *s = &x->g->plan->model->tensors[ins->tensor].shape;
+    return n->groups * n->group == n->samples ? 0 : exec_box(c, s, ins->place).first[0];
+}
+
+/* Of an op that takes means: one over how many there are. */
+static float one_over(const struct exec *x, const struct instr *ins) {
+    const struct plan *p = x->g->plan;
+    const struct model_op *op = &p->model->ops[ins->op];
+    if (ins->code == I_batchnorm_running)
+        return (float)(op->attr[ATTR_group] / (double)p->batch);
+    struct extents in = model_extents(p->model, &p->model->tensors[op->in[0]].shape, 1);
+    struct extents out = model_extents(p->model, &p->model->tensors[op->out[0]].shape, 1);
+    return (float)((double)extents_count(&out) / (double)extents_count(&in));
+}
+
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct exec_chunk *c,
@@ -182,6 +220,20 @@ static void prepare_instr(struct exec *x, const struct exec_chunk *c,
         break;
     case I_matmul:
     case I_matmul_dw: a->matrices = &ins->matrices; break;
+    case I_halo_pack:
+    case I_halo_join:
+    case I_halo_add: prepare_halo(c, ins, r); break;
+    case I_avgpool:
+    case I_avgpool_dx:
+    case I_batchnorm_running: a->scale = one_over(x, ins); break;
+    case I_batchnorm_moments:
+    case I_batchnorm_center:
+    case I_batchnorm:
+    case I_batchnorm_bwd_sums:
+    case I_batchnorm_bwd: a->first = first_in_groups(x, c, ins); break;
+    case I_running:
+        a->momentum = (float)m->ops[m->params[ins->param].first_op].attr[ATTR_momentum];
+        break;
     case I_adamw:
     case I_sgd:
         a->beta1 = (float)x->opt.beta1;
@@ -242,7 +294,8 @@ static void find_rhythm(struct exec_chunk *c) {
 
 static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) {
     c->works = exec_make_works(x, c->sp->n_works + 1, err);
-    if (!c->works)
+    c->exchanged = exec_make_works(x, 2 * mesh_devices(c->sp->mesh), err);
+    if (!c->works || !c->exchanged)
         return -1;
     c->ready = mem_array((size_t)c->sp->n_instrs, sizeof *c->ready);
     for (int i = 0; i < c->sp->n_instrs; i++)
@@ -276,6 +329,7 @@ static void release_instr(const struct exec_chunk *c, struct exec_instr *r) {
     for (int64_t i = 0; r->recorded && i < c->rhythm; i++)
         device_recording_destroy(r->recorded[i]);
     free(r->recorded);
+    free(r->pieces);
 }
 
 static void release_chunk(struct exec_chunk *c) {
@@ -283,6 +337,7 @@ static void release_chunk(struct exec_chunk *c) {
         release_instr(c, &c->ready[i]);
     free(c->ready);
     exec_free_works(c->works, c->sp->n_works + 1);
+    exec_free_works(c->exchanged, 2 * mesh_devices(c->sp->mesh));
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
         comm_group_destroy(c->groups[i]);
 }

@@ -125,6 +125,7 @@ static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t 
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
     case I_wait: return exec_wait(x, &c->works[ins->work], err);
+    case I_exchange: return exec_exchange(x, c, ins, r, in.exchange.x, out.exchange.y, err);
     case I_all_gather:
     case I_all_reduce:
     case I_reduce_scatter:

@@ -78,3 +78,46 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
         return -1;
     return at_once ? exec_wait(x, w, err) : 0;
 }
+
+/* ---- exchanges
+ * ---------------------------------------------------------------------------- */
+
+enum { EXCHANGE_TAG = (1 << 20) + 1 }; /* above all transfers */
+
+static int start_message(struct exec *x, const struct exec_instr *r, bool send, void *p,
+                         int64_t n, int peer, struct exec_work *w, struct err *err) {
+    w->work.progress = COMM_PROGRESS_OFF;
+    if (exec_before(x, send ? STREAM_sends : STREAM_receives, w, err) < 0)
+        return -1;
+    int rc =
+        send
+            ? comm_start_send(r->group, p, n, DTYPE_f32, peer, EXCHANGE_TAG, &w->work, err)
+            : comm_start_recv(r->group, p, n, DTYPE_f32, peer, EXCHANGE_TAG, &w->work, err);
+    return rc < 0 ? -1 : exec_after(x, w, err);
+}
+
+/* A message to each rank that lacks rows of this one, and one from each that has rows
+ * which this one lacks; all are posted before the first is waited for. The same two ranks
+ * go through their exchanges in one order, so one tag does. */
+int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                  const struct exec_instr *r, const float *in, float *out,
+                  struct err *err) {
+    const struct halo *h = &ins->halo;
+    int me = comm_group_rank(r->group), n = 0, rc = 0;
+    for (int peer = 0; peer < h->parts && rc == 0; peer++) {
+        int64_t got = halo_got(h, me, peer).n * h->each;
+        if (got)
+            rc = start_message(x, r, false, out, got, peer, &c->exchanged[n++], err);
+        out += got;
+    }
+    for (int peer = 0; peer < h->parts && rc == 0; peer++) {
+        int64_t sent = halo_sent(h, me, peer).n * h->each;
+        if (sent)
+            rc =
+                start_message(x, r, true, (float *)in, sent, peer, &c->exchanged[n++], err);
+        in += sent;
+    }
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = exec_wait(x, &c->exchanged[i], err);
+    return rc;
+}

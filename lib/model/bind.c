@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { N_LETTERS = 128, ANY = -1 };
+enum { PRIME = 128, N_LETTERS = 2 * PRIME, ANY = -1 };
 
 /* What each letter stands for so far. */
 struct binding {
@@ -12,6 +12,11 @@ struct binding {
     int n[N_LETTERS]; /* ANY = not known yet */
     int dim[N_LETTERS][TENSOR_MAX_RANK];
 };
+
+/* Its place in the binding; 0 for a number. */
+static int letter_of(const struct pattern_dim *p) {
+    return p->name ? p->name + (p->primed ? PRIME : 0) : 0;
+}
 
 /* One slot of the op: what is asked, what is there, where its map goes. */
 struct slot {
@@ -42,13 +47,14 @@ static const char *pattern_text(const struct binding *b, const struct kind_slot 
         const struct pattern_dim *p = &k->dim[i];
         char number[16];
         snprintf(number, sizeof number, "%d", p->size);
-        if (!p->name)
+        int letter = letter_of(p);
+        if (!letter)
             put_dim(buf, n, number);
-        else if (b->n[(int)p->name] == ANY)
+        else if (b->n[letter] == ANY)
             put_dim(buf, n, p->group ? "..." : "*");
         else
-            for (int d = 0; d < b->n[(int)p->name]; d++)
-                put_dim(buf, n, b->dims[b->dim[(int)p->name][d]].name);
+            for (int d = 0; d < b->n[letter]; d++)
+                put_dim(buf, n, b->dims[b->dim[letter][d]].name);
     }
     snprintf(buf + strlen(buf), n - strlen(buf), "]");
     return buf;
@@ -67,10 +73,10 @@ static int open_groups(const struct binding *b, const struct kind_slot *k, int *
     *fixed = 0;
     for (int i = 0; i < k->rank; i++) {
         const struct pattern_dim *p = &k->dim[i];
-        if (p->group && b->n[(int)p->name] == ANY)
+        if (p->group && b->n[letter_of(p)] == ANY)
             open++;
         else
-            *fixed += p->group ? b->n[(int)p->name] : 1;
+            *fixed += p->group ? b->n[letter_of(p)] : 1;
     }
     return open;
 }
@@ -96,7 +102,7 @@ static int match(struct binding *b, const struct slot *s, struct err *err) {
     struct binding known = *b; /* what the message shows */
     for (int i = 0; i < s->kind->rank; i++) {
         const struct pattern_dim *p = &s->kind->dim[i];
-        int letter = p->name;
+        int letter = letter_of(p);
         int count = !p->group ? 1 : b->n[letter] != ANY ? b->n[letter] : rest;
         bool ok = letter ? take(b, letter, s->shape, at, count)
                          : b->dims[s->shape->dim[at]].size == p->size;
@@ -140,6 +146,22 @@ static int add_dim(const struct binding *b, struct op_space *s, int dim, enum ro
     return 0;
 }
 
+/* The dim that slot dim d is in the space: a primed one is there under its own name, the
+ * result's. */
+static int add_letter(const struct binding *b, const struct kind *k, int letter, int dim,
+                      struct op_space *space, struct err *err) {
+    int primed = letter + PRIME;
+    bool renamed = letter && b->n[primed] != ANY && b->dim[primed][0] != dim;
+    int name = renamed ? b->dim[primed][0] : dim;
+    if (renamed && op_space_find(space, dim) >= 0)
+        return err_input(err, "dim \"%.64s\" has two roles in this op", b->dims[dim].name);
+    if (add_dim(b, space, name, letter ? k->role[letter] : ROLE_whole, err) < 0)
+        return -1;
+    if (renamed)
+        space->alias[space->n - 1] = dim;
+    return 0;
+}
+
 /* The space in the order in which dims appear: operands, parameters, results. */
 static int fill_space(const struct binding *b, const struct kind *k,
                       const struct slot *slots, int n, struct op_space *space,
@@ -148,11 +170,10 @@ static int fill_space(const struct binding *b, const struct kind *k,
     for (int i = 0; i < n; i++) {
         int at = 0;
         for (int j = 0; j < slots[i].kind->rank; j++) {
-            int letter = slots[i].kind->dim[j].name;
-            int count = letter ? b->n[letter] : 1;
+            const struct pattern_dim *p = &slots[i].kind->dim[j];
+            int letter = p->name, count = letter ? b->n[letter_of(p)] : 1;
             for (int d = 0; d < count && !(letter && seen[letter]); d++)
-                if (add_dim(b, space, slots[i].shape->dim[at + d],
-                            letter ? k->role[letter] : ROLE_whole, err) < 0)
+                if (add_letter(b, k, letter, slots[i].shape->dim[at + d], space, err) < 0)
                     return -1;
             seen[letter] = true;
             at += count;
@@ -172,7 +193,7 @@ static void fill_maps(const struct slot *slots, int n, const struct op_space *sp
 
 /* No dim is larger than one that the kind says it is at most as large as. */
 static int check_sizes(const struct binding *b, const struct kind *k, struct err *err) {
-    for (int c = 0; c < N_LETTERS; c++) {
+    for (int c = 0; c < PRIME; c++) {
         if (!k->at_most[c])
             continue;
         const struct model_dim *small = &b->dims[b->dim[c][0]],
@@ -184,13 +205,57 @@ static int check_sizes(const struct binding *b, const struct kind *k, struct err
     return 0;
 }
 
+/* The window of halo dim k, and whether the result has as many places as it fits in. */
+static int bind_window(const struct binding *b, const struct kind *k, int letter,
+                       struct model_op *op, struct err *err) {
+    struct op_space *s = &op->space;
+    int at = op_space_find(s, b->dim[letter][0]), taps = k->window[letter];
+    const struct model_dim *x = &b->dims[b->dim[letter][0]],
+                           *y = &b->dims[b->dim[letter + PRIME][0]];
+    int64_t stride = (int64_t)op->attr[ATTR_stride],
+            padding = (int64_t)op->attr[ATTR_padding];
+    s->window[at] = taps ? b->dims[b->dim[taps][0]].size : (int64_t)op->attr[ATTR_kernel];
+    int64_t room = x->size + 2 * padding - s->window[at];
+    if (padding >= s->window[at])
+        return err_input(err, "padding: %lld is not less than the window of %lld",
+                         (long long)padding, (long long)s->window[at]);
+    if (room < 0)
+        return err_input(err, "x: \"%.64s\" (%lld) is shorter than the window of %lld",
+                         x->name, (long long)x->size, (long long)s->window[at]);
+    if (y->size != room / stride + 1)
+        return err_input(err,
+                         "y: \"%.64s\" is %lld, expected %lld: windows of %lld at stride "
+                         "%lld over \"%.64s\" (%lld), padded by %lld",
+                         y->name, (long long)y->size, (long long)(room / stride + 1),
+                         (long long)s->window[at], (long long)stride, x->name,
+                         (long long)x->size, (long long)padding);
+    return 0;
+}
+
+static int bind_windows(const struct binding *b, struct model_op *op, struct err *err) {
+    const struct kind *k = kind_of(op->kind);
+    for (int letter = 0; letter < PRIME; letter++)
+        if (k->role[letter] == ROLE_halo && bind_window(b, k, letter, op, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* What has groups of samples has them in its first dim. */
+static int check_samples(const struct binding *b, const struct model_op *op,
+                         struct err *err) {
+    if (!kind_of(op->kind)->needs_attr[ATTR_group] || !b->dims[op->space.dim[0]].size)
+        return 0;
+    return err_input(err, "x: expected batch first, got \"%.64s\"",
+                     b->dims[op->space.dim[0]].name);
+}
+
 static int bind_patterns(struct binding *b, const struct slot *slots, int n,
                          struct model_op *op, struct err *err) {
     if (match_all(b, slots, n, err) < 0 || check_sizes(b, kind_of(op->kind), err) < 0 ||
         fill_space(b, kind_of(op->kind), slots, n, &op->space, err) < 0)
         return -1;
     fill_maps(slots, n, &op->space);
-    return 0;
+    return bind_windows(b, op, err) < 0 ? -1 : check_samples(b, op, err);
 }
 
 /* ---- einsum: dims are told apart by where they stand ------------------------------------ */

@@ -43,14 +43,18 @@ static const char *parse_dims(const char *p, struct kind_slot *s) {
         d->name = *p++;
         d->group = !strncmp(p, "..", 2);
         p += d->group ? 2 : 0;
+        d->primed = *p == '\'';
+        p += d->primed;
     }
     return p + 1;
 }
 
-/* "+name:int[dims]=init?" */
+/* "+name:int[dims]=init?", "~name[dims]" */
 static const char *parse_slot(const char *p, struct kind_slot *s) {
     s->once = *p == '+';
     p += s->once;
+    s->running = *p == '~';
+    p += s->running;
     size_t n = strcspn(p, ":[");
     memcpy(s->name, p, n);
     p += n;
@@ -74,8 +78,8 @@ static int parse_slots(const char *p, struct kind_slot *slots) {
     return n;
 }
 
-/* A letter that the result lacks is summed over; the list says otherwise for some, and what is not
- * larger than what. */
+/* A letter that the result lacks is summed over; the list says otherwise for some ("h halo:r"), and
+ * what is not larger than what. */
 static void parse_roles(const char *p, struct kind *k) {
     for (int c = 0; c < 128; c++)
         k->role[c] = ROLE_contracted;
@@ -85,7 +89,7 @@ static void parse_roles(const char *p, struct kind *k) {
     for (p = skip(p); *p; p = skip(p)) {
         int letter = *p;
         p = skip(p + 1);
-        size_t n = strcspn(p, " ");
+        size_t n = strcspn(p, " :");
         if (!strncmp(p, "<=", 2))
             k->at_most[letter] = p[2];
         for (int r = 0; r <= ROLE_whole; r++)
@@ -93,22 +97,28 @@ static void parse_roles(const char *p, struct kind *k) {
                 !strncmp(role_name((enum role)r), p, n))
                 k->role[letter] = (enum role)r;
         p += n;
+        if (*p == ':') {
+            k->window[letter] = p[1];
+            p += 2;
+        }
     }
 }
 
-/* "eps=1e-5 rate=0" */
+/* "eps=1e-5 rate=0 group=?" */
 static void parse_attrs(const char *p, struct kind *k) {
     for (p = skip(p); *p; p = skip(p)) {
         size_t n = strcspn(p, "=");
         char *end = NULL;
+        bool needed = p[n + 1] == '?';
         double value = strtod(p + n + 1, &end);
         for (int a = 0; a < ATTR_COUNT; a++) {
             if (strlen(attrs[a].name) == n && !strncmp(attrs[a].name, p, n)) {
                 k->has_attr[a] = true;
+                k->needs_attr[a] = needed;
                 k->attr[a] = value;
             }
         }
-        p = end;
+        p = needed ? p + n + 2 : end;
     }
 }
 

@@ -11,12 +11,17 @@
  *     "bias[h]?"         may be missing
  *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
  *     "+bias[h]"         added once, after the sum over what is contracted
+ *     "~mean[c]"         no weight: a running statistic, which no optimizer changes
  *     "qkv[b s 3 h k]"   a dim that must have this size, and cannot be split
  *     "k<=e"             among the roles: a dim is at most as large as another
+ *     "y[b h' w' k]"     h' is the h of another tensor: under its name, or under one of its own
  *
- * A dim that stands in no result is summed over (contracted), any other is parallel; `roles`
- * lists the exceptions. To add a kind: a line here, its lowering in program/lower_*.c, and the
- * instructions and kernels that this needs.
+ * A dim that stands in no result is summed over (contracted), any other is parallel;
+ * `roles` lists the exceptions. A halo dim slides a window over its operand: of as many
+ * taps as the dim of the weight that is named behind it has ("h halo:r"), else as the
+ * attribute "kernel" says; "stride" and "padding" are attributes too, and the reader
+ * checks the sizes. To add a kind: a line here, its lowering in program/lower_*.c, and
+ * the instructions and kernels that this needs.
  */
 #ifndef WEFT_KIND_H
 #define WEFT_KIND_H
@@ -28,6 +33,7 @@
     X(parallel)   /* stands in every result that matters: each rank does its part */       \
     X(contracted) /* summed away: results come out as parts of a sum */                    \
     X(coupled)    /* the maths crosses it: the op carries a small collective inside */     \
+    X(halo)       /* neighbours are needed up to a reach: a window slides along it */      \
     X(whole)      /* cannot be split */
 enum role {
 #define X(id) ROLE_##id,
@@ -36,15 +42,20 @@ enum role {
 };
 const char *role_name(enum role role);
 
-/* Numbers that an op may carry: id, type, least, below (the range is least <= v < below). */
+/* Numbers that an op may carry: id, type, least, below (the range is least <= v < below).
+ * Whole ones may be expressions over sizes. */
 #define KIND_ATTRS(X)                                                                      \
     X(causal, ATTR_BOOL, 0, 2)        /* attention: position i sees 0..i */                \
     X(eps, ATTR_REAL, 0, 1)           /* norms: added to the variance */                   \
     X(rate, ATTR_REAL, 0, 1)          /* dropout: the probability of a zero */             \
     X(ignore, ATTR_INT, -1, 1L << 31) /* cross-entropy: a target that does not count */    \
-    X(group, ATTR_INT, 1, 0x1p40)     /* routing: samples that share the capacity */       \
+    X(group, ATTR_INT, 1, 0x1p40)     /* samples of a group: routing, batch norm */        \
     X(normalize, ATTR_INT, 0, 2)      /* routing: a token's gates have the sum 1 */        \
-    X(coefficient, ATTR_REAL, 0, 1e9) /* losses of routers: what multiplies them */
+    X(coefficient, ATTR_REAL, 0, 1e9) /* losses of routers: what multiplies them */        \
+    X(momentum, ATTR_REAL, 0, 1)      /* batch norm: of a step in running statistics */    \
+    X(kernel, ATTR_INT, 1, 1L << 20)  /* pooling: the taps of its window, either way */    \
+    X(stride, ATTR_INT, 1, 1L << 20)  /* halo dims: from one window to the next */         \
+    X(padding, ATTR_INT, 0, 1L << 20) /* halo dims: taps outside, at either end */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -69,7 +80,8 @@ enum kind_flag {
     KIND_BULKY = 32, /* keeps much for its work, and is recomputed under "selective" */
 };
 
-/* id, name, operands, parameters, result, exceptional roles, attributes with defaults, flags */
+/* id, name, operands, parameters, result, exceptional roles, attributes with defaults
+ * ("?": must be given), flags */
 #define KINDS(X)                                                                           \
     X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
     X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
@@ -98,6 +110,14 @@ enum kind_flag {
     X(router_z, "router-z", "logits[B.. e]", "", "y[]", "e whole", "coefficient=0.001",    \
       KIND_SIDE)                                                                           \
     X(reshape, "reshape", "x[X..]", "", "y[Y..]", "", "", KIND_FREE)                       \
+    X(conv2d, "conv2d", "x[b h w c]", "weight[r s c k]", "y[b h' w' k]",                   \
+      "h halo:r w halo:s r whole s whole", "stride=1 padding=0", 0)                        \
+    X(batchnorm, "batchnorm", "x[b S.. c]",                                                \
+      "weight[c]=ones bias[c]=zeros ~mean[c]=zeros ~variance[c]=ones", "y[b S.. c]",       \
+      "b coupled S coupled", "group=? momentum=0.1 eps=1e-5", KIND_CHEAP)                  \
+    X(maxpool, "maxpool", "x[b h w c]", "", "y[b h' w' c]", "h halo w halo",               \
+      "kernel=? stride=1 padding=0", KIND_CHEAP)                                           \
+    X(avgpool, "avgpool", "x[b S.. c]", "", "y[b c]", "", "", KIND_CHEAP)                  \
     X(cross_entropy, "cross-entropy", "x[B.. c] targets:int[B..]", "", "y[]", "c coupled", \
       "ignore=-1", KIND_LOSS)
 
@@ -112,16 +132,18 @@ enum { KIND_MAX_SLOTS = 4, KIND_MAX_PATTERN = 8 };
 
 /* A dim of a pattern. */
 struct pattern_dim {
-    char name;  /* 'B', 'h'; 0 for a number */
-    bool group; /* any number of dims */
-    int size;   /* of a number */
+    char name;   /* 'B', 'h'; 0 for a number */
+    bool group;  /* any number of dims */
+    bool primed; /* the same dim as another, perhaps under another name */
+    int size;    /* of a number */
 };
 enum slot_init { SLOT_NORMAL, SLOT_ONES, SLOT_ZEROS };
 /* A place for a tensor. */
 struct kind_slot {
     char name[16];
     bool integer, optional;
-    bool once; /* a parameter that is added after the sum over contracted dims */
+    bool once;    /* a parameter that is added after the sum over contracted dims */
+    bool running; /* a running statistic */
     enum slot_init init;
     int rank;
     struct pattern_dim dim[KIND_MAX_PATTERN];
@@ -132,8 +154,9 @@ struct kind {
     struct kind_slot in[KIND_MAX_SLOTS], param[KIND_MAX_SLOTS], out[KIND_MAX_SLOTS];
     enum role role[128]; /* by the letter of a pattern */
     char at_most[128];   /* the letter whose dim is not smaller, or 0 */
+    char window[128];    /* of a halo dim: the letter whose size counts its taps, or 0 */
     double attr[ATTR_COUNT];
-    bool has_attr[ATTR_COUNT];
+    bool has_attr[ATTR_COUNT], needs_attr[ATTR_COUNT];
     unsigned flags;
 };
 

@@ -69,13 +69,13 @@ int model_losses(const struct model *m) {
     return model_loss_index(m, m->n_ops);
 }
 
-/* A product of all dims of the iteration space. Attention makes two products of seq by seq for
- * each head; causal, half of them and the diagonal. */
+/* A product, and a convolution, of all dims of the iteration space. Attention makes two
+ * products of seq by seq for each head; causal, half of them and the diagonal. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {
     double volume = 1;
     for (int k = 0; k < op->space.n; k++)
         volume *= (double)model_dim_size(m, op->space.dim[k], batch);
-    if (op->kind == OP_einsum)
+    if (op->kind == OP_einsum || op->kind == OP_conv2d)
         return 2 * volume;
     if (op->kind == OP_attention) { /* volume counts q, k and v */
         double seq = (double)m->dims[op->space.dim[1]].size;

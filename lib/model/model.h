@@ -81,17 +81,21 @@ struct model_param {
     const char *name; /* layer.3.qkv.weight; tied uses share the first one's */
     struct shape shape;
     enum param_init init;
-    double std; /* of INIT_NORMAL */
-    bool decay; /* weight decay applies (normal ones of rank 2 and more) */
+    double std;   /* of INIT_NORMAL */
+    bool decay;   /* weight decay applies (normal ones of rank 2 and more) */
+    bool running; /* a running statistic of first_op: no optimizer, no norm, no count */
     int first_op;
 };
 
 /* The dims that an op loops over. */
 struct op_space {
     int n;
-    int dim[OP_MAX_SPACE];   /* model dim: the name under which a layout splits it */
-    int alias[OP_MAX_SPACE]; /* its second name (in a reshape), or -1 */
+    int dim[OP_MAX_SPACE]; /* model dim: the name under which a layout splits it */
+    int alias
+        [OP_MAX_SPACE]; /* its second name (of the operand's dim, where the op renames it),
+                                or -1 */
     enum role role[OP_MAX_SPACE];
+    int64_t window[OP_MAX_SPACE]; /* of a halo dim: taps of the window, else 0 */
 };
 
 /* Which axis of a tensor each dim of an op's space is; -1 = the tensor lacks it. */

@@ -128,11 +128,14 @@ static int read_param(struct reader *r, const json_t *v, const char *op_name,
         read_shape(r, dims, &p.shape, err) < 0)
         return -1;
     int other = read_tie(r, v, &p.shape, err);
+    if (other >= 0 && slot->running)
+        return err_input(err, "tie: running statistics are the op's own");
     if (other != -1)
         return other < 0 ? -1 : other;
     if (read_std(r, v, &p.std, err) < 0)
         return -1;
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
+    p.running = slot->running;
     p.name = arena_printf(&r->m->arena, "%s.%s", op_name, slot->name);
     json_object_set_new(r->param_of, p.name, json_integer(r->params.n));
     arr_push(&r->params, p);
@@ -152,6 +155,19 @@ static int check_op_keys(const json_t *v, const struct kind *k, struct err *err)
     return json_keys(v, keys, err);
 }
 
+static int read_attr(struct reader *r, const json_t *v, const struct attr_info *info,
+                     double *out, struct err *err) {
+    const json_t *given = json_object_get(v, info->name);
+    bool flag = false;
+    int64_t whole = 0;
+    int rc = info->type == ATTR_BOOL  ? json_opt_bool(v, info->name, &flag, err)
+             : info->type == ATTR_INT ? read_int(r, given, info->name, &whole, err)
+                                      : read_real(r, given, info->name, out, err);
+    if (info->type != ATTR_REAL)
+        *out = info->type == ATTR_BOOL ? flag : (double)whole;
+    return rc;
+}
+
 /* Attributes of the kind: what the file says, else the default; in range. */
 static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
                       struct err *err) {
@@ -160,21 +176,12 @@ static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
         const struct attr_info *info = attr_info((enum attr)a);
         const json_t *given = json_object_get(v, info->name);
         op->attr[a] = k->attr[a];
+        if (!given && k->needs_attr[a])
+            return err_input(err, "%s: missing, %s needs it", info->name, k->name);
         if (!given)
             continue;
-        bool flag = false;
-        if (info->type == ATTR_BOOL) {
-            if (json_opt_bool(v, info->name, &flag, err) < 0)
-                return -1;
-            op->attr[a] = flag;
-        } else if (info->type == ATTR_INT) {
-            int64_t n = 0;
-            if (read_int(r, given, info->name, &n, err) < 0)
-                return -1;
-            op->attr[a] = (double)n;
-        } else if (read_real(r, given, info->name, &op->attr[a], err) < 0) {
+        if (read_attr(r, v, info, &op->attr[a], err) < 0)
             return -1;
-        }
         if (op->attr[a] < info->least || op->attr[a] >= info->below)
             return err_input(err,
                              "%s: expected at least %.10g and less than %.10g, got %.10g",

@@ -61,7 +61,7 @@ int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
 int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n);
 
 /* Is the layout legal for the op: dims that it may split, even shards of every tensor that it
- * touches? batch: samples of a micro-batch. */
+ * touches, whole groups of samples? batch: samples of a micro-batch. */
 int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
                  const struct layout *l, int64_t batch, struct err *err);
 

@@ -90,7 +90,10 @@ struct placement gradient_place(const struct emit *e, int op, int k);
 /* The buffer of a tensor under a placement, in the current pass: made in the forward pass and
  * kept, recomputed, converted or received. */
 int value_get(struct emit *e, int tensor, struct placement want);
+/* What an op keeps: as the forward pass left it, or recomputed; aux_find: -1 where it is
+ * not there. */
 int aux_get(struct emit *e, int op);
+int aux_find(const struct emit *e, int op);
 /* Takes the gradients that other stages send for a tensor of this one. */
 void gradient_receive(struct emit *e, int tensor);
 void gradient_add(struct emit *e, int tensor, struct placement place, int buffer);

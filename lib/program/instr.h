@@ -24,7 +24,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 7, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 12, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
@@ -110,6 +110,16 @@ struct matrices {
 /* Those of a matmul whose operands and result have their rows one behind the other. */
 struct matrices matrices_dense(const struct matmul_n *n);
 
+/* A dim in even blocks, over which windows slide; the rank whose block is the i-th needs
+ * the rows from i * step - lead on, as many as `window` says (halo.h). */
+struct halo {
+    int64_t rows, window, step, lead; /* rows: of a block */
+    int parts;                        /* blocks */
+    int64_t each; /* elements of one row: all that the other dims hold */
+    bool back;    /* from the windows to the blocks that they took rows of */
+    bool lowest;  /* padding is below all numbers, not zero */
+};
+
 struct instr {
     enum opcode code;
     union instr_n n;
@@ -125,6 +135,7 @@ struct instr {
     union {
         struct copy copy;         /* of copy */
         struct matrices matrices; /* of matmul, matmul_dw */
+        struct halo halo;         /* of halo_*, exchange */
     };
     int transfer; /* of send and recv, or -1 */
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */

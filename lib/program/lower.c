@@ -74,6 +74,15 @@ unsigned lower_axes(const struct emit *e, int op, enum role role) {
     return axes;
 }
 
+unsigned lower_dim_axes(const struct emit *e, int op, int k) {
+    const struct layout *l = op_layout(e, op);
+    unsigned axes = 0;
+    for (int a = 0; a < e->mesh->n_axes; a++)
+        if (l->dim[a] == k && e->mesh->size[a] > 1)
+            axes |= 1u << a;
+    return axes;
+}
+
 unsigned lower_idle_axes(const struct emit *e, int op) {
     const struct layout *l = op_layout(e, op);
     unsigned axes = 0;

@@ -43,8 +43,9 @@ int64_t lower_shared(const struct emit *e, int op, const struct axis_map *a,
 int64_t lower_without(const struct emit *e, int op, const struct axis_map *a,
                       const struct axis_map *b);
 int64_t lower_role(const struct emit *e, int op, enum role role);
-/* Mesh axes that split dims of a role; that split nothing. */
+/* Mesh axes that split dims of a role; that split dim k of the space; that split nothing. */
 unsigned lower_axes(const struct emit *e, int op, enum role role);
+unsigned lower_dim_axes(const struct emit *e, int op, int k);
 unsigned lower_idle_axes(const struct emit *e, int op);
 
 /* Buffers: operand k as the layout wants it, a parameter (-1 where it is missing), what its
@@ -64,6 +65,24 @@ bool lower_wants_gradient(const struct emit *e, int op, int k);
 int lower_gradient(struct emit *e, int op, int k);
 /* The gradient passes on unchanged to operand k: the same buffer under two names. */
 void lower_pass_on(struct emit *e, int op, int k, int dy);
+/* Operand 0 of an op with windows, x[batch, height, width, channels], under the dims of
+ * the space in this order (lower_windows.c). Where halo dims are split it becomes the
+ * rows that this rank's windows slide over, with what its neighbours have of them and the
+ * padding. */
+struct windows {
+    int64_t batch, ih, iw, c, oh, ow, stride, ph,
+        pw;              /* local; padding that is not there yet */
+    struct halo halo[2]; /* of height, width; parts 0: as it is */
+};
+struct windows lower_windows(const struct emit *e, int op, bool lowest);
+/* The operand so. Forward it is kept; backward what was kept is taken, else it is made
+ * again. */
+int lower_windows_operand(struct emit *e, int op, const struct windows *w);
+/* Where the gradient of the operand so is to be written, if it is wanted (else -1); and
+ * what makes the operand's own gradient of it. */
+int lower_windows_gradient(struct emit *e, int op, const struct windows *w);
+void lower_windows_back(struct emit *e, int op, const struct windows *w, int d);
+
 /* Says which part of a parameter or a tensor an instruction is about. */
 void lower_about_param(struct emit *e, struct instr *i, int op, int slot);
 void lower_about_operand(struct emit *e, struct instr *i, int op, int k);

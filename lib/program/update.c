@@ -85,10 +85,37 @@ static void send_away(struct emit *e, const struct param_instance *p) {
                sum_gradients(e, p->param, place));
 }
 
+/* A running statistic is no weight: it is not in the norm, and has no state. */
+static bool is_running(const struct emit *e, int param) {
+    return e->m->params[param].running;
+}
+
 static void count_norm(struct emit *e, int param, struct placement place, int gradient) {
     struct instr *i = param_instr(e, I_sum_squares, param, place);
     i->in.sum_squares.g = gradient;
     i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
+}
+
+/* The optimizer's instruction on a share of n elements, with state of its own. */
+static void descend(struct emit *e, int param, struct placement place, int value,
+                    int gradient, int64_t n) {
+    int states[2] = {-1, -1}, count = optimizer_states(e->plan->optimizer);
+    for (int k = 0; k < count; k++) {
+        states[k] = emit_buffer(e, n, MEM_optimizer);
+        arr_push(&e->states, (struct state_instance){param, k, place, states[k]});
+    }
+    if (e->plan->optimizer == OPTIMIZER_adamw) {
+        struct instr *i = param_instr(e, I_adamw, param, place);
+        i->in.adamw.g = gradient;
+        i->out.adamw.p = value;
+        i->out.adamw.m = states[0];
+        i->out.adamw.v = states[1];
+    } else {
+        struct instr *i = param_instr(e, I_sgd, param, place);
+        i->in.sgd.g = gradient;
+        i->out.sgd.p = value;
+        i->out.sgd.b = states[0];
+    }
 }
 
 /* Under ZeRO the rank's share is cut out, updated, and the whole gathered into the parameter again. */
@@ -97,22 +124,12 @@ static void optimize(struct emit *e, const struct param_instance *p, struct plac
     const struct shape *s = &e->m->params[p->param].shape;
     int64_t n = emit_elements(e, s, place);
     int value = emit_convert(e, s, p->buffer, p->place, place, -1);
-    int states[2] = {-1, -1}, count = optimizer_states(e->plan->optimizer);
-    for (int k = 0; k < count; k++) {
-        states[k] = emit_buffer(e, n, MEM_optimizer);
-        arr_push(&e->states, (struct state_instance){p->param, k, place, states[k]});
-    }
-    if (e->plan->optimizer == OPTIMIZER_adamw) {
-        struct instr *i = param_instr(e, I_adamw, p->param, place);
-        i->in.adamw.g = gradient;
-        i->out.adamw.p = value;
-        i->out.adamw.m = states[0];
-        i->out.adamw.v = states[1];
+    if (is_running(e, p->param)) {
+        struct instr *i = param_instr(e, I_running, p->param, place);
+        i->in.running.s = gradient;
+        i->out.running.p = value;
     } else {
-        struct instr *i = param_instr(e, I_sgd, p->param, place);
-        i->in.sgd.g = gradient;
-        i->out.sgd.p = value;
-        i->out.sgd.b = states[0];
+        descend(e, p->param, place, value, gradient, n);
     }
     if (value != p->buffer)
         emit_convert(e, s, value, place, p->place, p->buffer);
@@ -176,7 +193,7 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
         return;
     if (step == FINISH)
         gradient[i] = finished_gradient(e, &p, update_place(e, &p));
-    if (step == COUNT)
+    if (step == COUNT && !is_running(e, p.param))
         count_norm(e, p.param, update_place(e, &p), gradient[i]);
     if (step == OPTIMIZE)
         optimize(e, &p, update_place(e, &p), gradient[i]);

@@ -226,14 +226,15 @@ int value_get(struct emit *e, int tensor, struct placement want) {
     return buffer;
 }
 
-/* What the op kept in the forward pass, or recomputes now. */
-int aux_get(struct emit *e, int op) {
+int aux_find(const struct emit *e, int op) {
     int i = e->op_index[op];
-    if (!e->st->recompute[i])
-        return e->aux[2 * i];
-    if (e->aux[2 * i + 1] < 0)
+    return e->aux[2 * i + (e->st->recompute[i] ? 1 : 0)];
+}
+
+int aux_get(struct emit *e, int op) {
+    if (aux_find(e, op) < 0)
         lower_forward(e, op);
-    return e->aux[2 * i + 1];
+    return aux_find(e, op);
 }
 
 /* ---- gradients ---------------------------------------------------------------------------- */

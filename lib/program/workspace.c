@@ -1,5 +1,9 @@
-/* The bound of oneDNN 2.6 was seen, not read: dnnl_sgemm over 13 shapes, all transpositions, took at
- * most 15.6, 24.5 and 28.4 MB with 1, 2 and 4 threads; the bound is 16 MiB and 8 for each thread. */
+/* The bounds of oneDNN 2.6 were seen, not read: dnnl_sgemm over 13 shapes, all
+ * transpositions, took at most 15.6, 24.5 and 28.4 MB with 1, 2 and 4 threads; the bound
+ * is 16 MiB and 8 for each thread. A convolution holds its weights padded to whole
+ * vectors; for their gradient threads may hold sums of their own, while those are smaller
+ * than what they are sums of; and with strides each gathers the places that it needs
+ * (tests/unit/device-conv.c compares). */
 #include "program/workspace.h"
 
 static int64_t ring_bytes(int n) {
@@ -48,6 +52,47 @@ static int64_t all_rings(const struct program *g, int stage, const struct cluste
     return bytes;
 }
 
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+int64_t workspace_convolution(const struct conv2d_n *n, int threads) {
+    enum {
+        VECTOR = 16,
+        OWN = 64 << 10
+    }; /* floats; bytes for each thread, whatever it does */
+    int64_t cin = (n->cin + VECTOR - 1) / VECTOR * VECTOR;
+    int64_t cout = (n->cout + VECTOR - 1) / VECTOR * VECTOR;
+    int64_t weights = n->kh * n->kw * cin * cout, gathered = cin * n->oh * n->ow;
+    int64_t maps = n->batch * (n->ih * n->iw * cin + n->oh * n->ow * cout);
+    int64_t elems = weights + min64((threads - 1) * weights, maps) +
+                    (n->stride > 1 ? threads * gathered : 0);
+    return elems * dtype_size(DTYPE_f32) + (int64_t)threads * OWN;
+}
+
+static int64_t convolutions_of(const struct stage_program *sp, int threads) {
+    int64_t most = 0;
+    for (int i = 0; i < sp->n_instrs; i++) {
+        if (sp->instrs[i].code != I_conv2d)
+            continue;
+        int64_t bytes = workspace_convolution(&sp->instrs[i].n.conv2d, threads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Those of a rank share one room, as large as the largest needs. */
+static int64_t all_convolutions(const struct program *g, int stage, int threads) {
+    const struct plan *p = g->plan;
+    int group = p->stages[stage].group;
+    int64_t most = 0;
+    for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
+        int64_t bytes = convolutions_of(&g->stages[p->chunks[i]], threads);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static bool multiplies(const struct stage_program *sp) {
     for (int i = 0; i < sp->n_instrs; i++)
         if (sp->instrs[i].code == I_linear)
@@ -60,11 +105,12 @@ struct workspace workspace_of(const struct program *g, int stage,
     const struct stage_program *sp = &g->stages[stage];
     int64_t node = cluster_group_of(cluster, g->plan->stages[stage].first_rank)->devices;
     struct workspace w = {.kernels = (int64_t)threads * WORKSPACE_SCRATCH,
+                          .convolutions = all_convolutions(g, stage, threads),
                           .rings = all_rings(g, stage, cluster)};
     if (multiplies(sp))
         w.products = (int64_t)(threads + 2) * WORKSPACE_PRODUCT;
     if (node > 1 && g->plan->devices > 1)
         w.lanes = WORKSPACE_DESK;
-    w.total = w.kernels + w.products + w.lanes + w.rings;
+    w.total = w.kernels + w.products + w.convolutions + w.lanes + w.rings;
     return w;
 }

@@ -25,6 +25,8 @@ enum {
 struct workspace {
     int64_t kernels;  /* scratch of the kernels */
     int64_t products; /* of matrix products */
+    int64_t
+        convolutions; /* of convolutions: weights in the library's layout, sums by threads */
     int64_t lanes;    /* meeting places in shared memory, if the node has other ranks */
     int64_t rings;    /* staging of groups that stand on several nodes */
     int64_t total;
@@ -32,6 +34,9 @@ struct workspace {
 /* Of each rank of a stage that computes with so many threads. */
 struct workspace workspace_of(const struct program *g, int stage,
                               const struct cluster *cluster, int threads);
+
+/* Of a convolution in its three passes, one at a time: bytes. */
+int64_t workspace_convolution(const struct conv2d_n *n, int threads);
 
 /* Floats in a segment of a ring of n ranks; each stages 2 n of them. */
 static inline int64_t workspace_segment(int n) {

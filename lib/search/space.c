@@ -219,8 +219,8 @@ static bool splittable(const struct model_op *op, int k) {
     return k >= 0 && op->space.role[k] != ROLE_whole;
 }
 
-/* Index of a dim in the op's space if the axis can split it there evenly, and cuts no sample group,
- * else PLACE_NONE. */
+/* Index of a dim in the op's space if the axis can split it there evenly, and cuts no sample group
+ * that must stay together, else PLACE_NONE. */
 static int try_dim(const struct search *s, const struct model_op *op,
                    const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
                    int axis, int dim) {
@@ -228,7 +228,8 @@ static int try_dim(const struct search *s, const struct model_op *op,
     if (!splittable(op, k))
         return PLACE_NONE;
     int64_t n = model_dim_size(s->p.model, dim, micro_batch);
-    if (dim == s->p.model->batch && op->attr[ATTR_group] > 1)
+    if (dim == s->p.model->batch && op->attr[ATTR_group] > 1 &&
+        op->space.role[k] != ROLE_coupled)
         n /= (int64_t)op->attr[ATTR_group];
     for (int a = 0; a < axis; a++)
         if (l->dim[a] == k)

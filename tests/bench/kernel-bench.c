@@ -1,9 +1,9 @@
-/* kernel-bench - speed of every kernel on the shapes of a small GPT and of GPT-2 124M.
+/* kernel-bench - speed of every kernel on the shapes of a small GPT, of GPT-2 124M, and of ResNets.
  *
- *     kernel-bench [-t THREADS] [-s SECONDS] [--cpu] [gemm] [attention] [rows]
+ *     kernel-bench [-t THREADS] [-s SECONDS] [--cpu] [gemm] [attention] [rows] [conv]
  *
  * Each line is the best of the repetitions that fit the time, because other work on the
- * machine only ever adds. Products and attention are given in GFLOP/s (of a causal block
+ * machine only ever adds. Products, attention and convolutions are given in GFLOP/s (of a causal block
  * only the pairs that are computed count), the rest in GB/s of what must be read and
  * written.
  */
@@ -180,6 +180,65 @@ static void rows(void) {
     rows_shape(2048, 768, 50257);
 }
 
+/* A convolution that keeps the size, or halves it, and both gradients. */
+static void conv_shape(int64_t batch, int64_t size, int64_t cin, int64_t cout, int64_t taps,
+                       int64_t stride) {
+    const int64_t pad = taps / 2, out = (size + 2 * pad - taps) / stride + 1;
+    const struct kernel_conv s = {batch, size, size, cin,    out, out,
+                                  cout,  taps, taps, stride, pad, pad};
+    const double count =
+        2.0 * (double)(batch * out * out * cout) * (double)(taps * taps * cin);
+    char what[80];
+    double y, dx, dw;
+    snprintf(what, sizeof what, "conv %dx %dx%d, %d to %d, %dx%d%s", (int)batch, (int)size,
+             (int)size, (int)cin, (int)cout, (int)taps, (int)taps,
+             stride > 1 ? " / 2" : "");
+    BEST(y, kernel_conv(&s, a, b, c));
+    flops(what, count, y);
+    BEST(dx, kernel_conv_dx(&s, c, b, e));
+    flops("  dX", count, dx);
+    BEST(dw, kernel_conv_dw(&s, a, c, f));
+    flops("  dW", count, dw);
+}
+
+/* Batch norm and the maximum of 3x3 over maps of n channels, in groups of all samples. */
+static void map_shape(int64_t batch, int64_t size, int64_t n) {
+    const struct kernel_batchnorm t = {batch, size * size, n, 1, batch, 0};
+    const struct kernel_pool p = {batch, size, size, n, size / 2, size / 2, 3, 2, 1, 1};
+    const int64_t total = batch * size * size;
+    const double all = 4.0 * (double)(total * n);
+    float *stat = d, *sums = d + 2 * n, *grads = d + 4 * n;
+    double s;
+    printf("# %d maps of %dx%d, %d channels\n", (int)batch, (int)size, (int)size, (int)n);
+    BEST(s, kernel_batchnorm_moments(&t, a, sums, sums + n));
+    bytes("batchnorm moments", all, s);
+    kernel_batchnorm_stat(n, 1, total, sums, sums + n, stat);
+    BEST(s, kernel_batchnorm(&t, a, d, d, stat, 1e-5f, c));
+    bytes("batchnorm", 2 * all, s);
+    BEST(s, kernel_batchnorm_bwd_sums(&t, a, stat, 1e-5f, b, sums, grads, grads + n));
+    bytes("batchnorm backward, sums", 2 * all, s);
+    BEST(s, kernel_batchnorm_bwd(&t, total, a, d, stat, 1e-5f, b, sums, c));
+    bytes("batchnorm backward", 3 * all, s);
+    BEST(s, kernel_maxpool(&p, a, c));
+    bytes("maximum of 3x3 / 2", 1.25 * all, s);
+    BEST(s, kernel_maxpool_dx(&p, a, b, c));
+    bytes("maximum of 3x3 / 2, backward", 2.25 * all, s);
+}
+
+static void conv(void) {
+    conv_shape(8, 224, 3, 64, 7, 2);
+    conv_shape(8, 56, 64, 64, 3, 1);
+    conv_shape(8, 56, 64, 256, 1, 1);
+    conv_shape(8, 56, 256, 512, 1, 2);
+    conv_shape(8, 28, 128, 128, 3, 1);
+    conv_shape(8, 14, 256, 256, 3, 1);
+    conv_shape(8, 7, 512, 512, 3, 1);
+    conv_shape(8, 7, 512, 2048, 1, 1);
+    conv_shape(64, 32, 16, 16, 3, 1);
+    map_shape(8, 56, 256);
+    map_shape(8, 14, 1024);
+}
+
 static float *make(int64_t n) {
     float *x = aligned_alloc(64, (size_t)n * sizeof *x);
     if (!x)
@@ -196,7 +255,7 @@ int main(int argc, char **argv) {
         {0, "cpu", OPT_FLAG, NULL, "processor time of the calling thread", &o.cpu},
         {0}};
     static const struct opt_tool tool = {"kernel-bench",
-                                         "[options] [gemm] [attention] [rows]",
+                                         "[options] [gemm] [attention] [rows] [conv]",
                                          "Measures the kernels.", options};
     struct err err = {0};
     int n = opt_parse(&tool, argc, argv, &err);
@@ -212,8 +271,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } part[] = {{"gemm", gemm}, {"attention", attention}, {"rows", rows}};
-    for (int p = 0; p < 3; p++) {
+    } part[] = {{"gemm", gemm}, {"attention", attention}, {"rows", rows}, {"conv", conv}};
+    for (int p = 0; p < 4; p++) {
         bool wanted = n == 0;
         for (int i = 0; i < n; i++)
             wanted |= !strcmp(argv[i], part[p].name);

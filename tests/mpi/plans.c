@@ -49,6 +49,9 @@ static const struct {
     {MODELS "experts.json", ""},
     {"moe:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48,experts=4,slack=80"},
     {"moe:nano", "layers=4,hidden=24,heads=4,seq=8,vocab=24,experts=12,group=2,tied=0"},
+    {MODELS "windows.json", ""},
+    {"wide-resnet:nano", "image=12,base=4,classes=12,group=6"},
+    {MODELS "windows.json", "rows=12,columns=24,channels=12,taps=5,b=12"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -293,6 +296,15 @@ static void random_cuts(struct rng *r, int n, int k, int *bounds) {
     }
 }
 
+/* Do micro-batches of so many samples hold whole groups of every op? */
+static bool holds_groups(const struct model *m, int64_t micro_batch) {
+    bool good = true;
+    for (int i = 0; i < m->n_ops; i++)
+        good &= m->ops[i].attr[ATTR_group] == 0 ||
+                micro_batch % (int64_t)m->ops[i].attr[ATTR_group] == 0;
+    return good;
+}
+
 static struct plan *random_plan(struct rng *r, struct model *m, int c, int devices) {
     static const int64_t micro[] = {24, 12, 8, 6, 4, 2};
     int most = devices < 4 ? devices : 4, groups = 1 + (int)rng_below(r, most);
@@ -307,7 +319,9 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
     struct plan *p = plan_create(m, stages, bounds);
     p->n_groups = groups;
     p->batch = BATCH;
-    p->micro_batch = micro[rng_below(r, 6)];
+    do
+        p->micro_batch = micro[rng_below(r, 6)];
+    while (!holds_groups(m, p->micro_batch));
     p->schedule = schedule;
     p->optimizer = case_optimizer(c);
     p->overlap = rng_below(r, 2);

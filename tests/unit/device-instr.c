@@ -28,7 +28,16 @@ static int64_t number(const char *name, int shape) {
         {"groups", {2, 1, 3, 1}},       {"tokens", {5, 32, 17, 1}},
         {"experts", {3, 8, 5, 1}},      {"choices", {2, 2, 1, 1}},
         {"capacity", {3, 16, 5, 1}},    {"normalize", {0, 1, 1, 0}},
-        {"limit", {3, 20, 16, 1}},
+        {"limit", {3, 20, 16, 1}},      {"ih", {5, 16, 9, 1}},
+        {"iw", {6, 16, 7, 1}},          {"oh", {3, 16, 4, 1}},
+        {"ow", {3, 16, 3, 1}},          {"kh", {3, 3, 2, 1}},
+        {"kw", {3, 3, 2, 1}},           {"ph", {1, 1, 0, 0}},
+        {"pw", {1, 1, 0, 0}},           {"stride", {2, 1, 2, 1}},
+        {"kernel", {3, 3, 2, 1}},       {"cin", {7, 16, 33, 1}},
+        {"cout", {5, 32, 17, 1}},       {"c", {5, 64, 37, 1}},
+        {"places", {6, 16, 5, 1}},      {"samples", {4, 8, 6, 1}},
+        {"group", {2, 8, 2, 1}},        {"sent", {2, 3, 4, 1}},
+        {"got", {2, 3, 4, 1}},          {"window", {6, 66, 37, 2}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -63,6 +72,7 @@ struct trial {
     struct scalars now;
     double per_target;
     int64_t size[2], stride[2]; /* of a copy */
+    struct halo_piece piece;    /* of halo_*: the rows of one message */
     float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
 
@@ -77,6 +87,20 @@ static void fill_operand(struct trial *t, int k, float *x) {
                    sizeof *x);
         }
     }
+}
+
+/* What goes to or comes from another rank stands first, in a window what is own behind it. */
+static void begin_halo(struct trial *t) {
+    const union instr_n *n = &t->n;
+    bool packs = t->code == I_halo_pack;
+    int64_t own = n->halo_join.window - n->halo_join.got, rows = n->halo_join.rows;
+    t->piece = (struct halo_piece){0, packs ? n->halo_pack.sent : n->halo_join.got};
+    t->args.halo =
+        (struct kernel_halo){.outer = n->halo_join.outer,
+                             .inner = n->halo_join.inner,
+                             .own = {0, n->halo_join.got, own < rows ? own : rows},
+                             .pieces = &t->piece,
+                             .n_pieces = 1};
 }
 
 static void begin(struct trial *t, enum opcode code, int shape) {
@@ -109,6 +133,7 @@ static void begin(struct trial *t, enum opcode code, int shape) {
                                    .opt_eps = 1e-8f,
                                    .decay = 0.1f,
                                    .momentum = 0.9f};
+    begin_halo(t);
 }
 
 static void end(struct trial *t) {

@@ -5,10 +5,12 @@
 static const char head[] =
     "{'format': 'weft-model/1', 'name': 'm', 'rates': {'half': 0.5, 'big': 1},"
     " 'sizes': {'seq': 4, 'hidden': 6, 'wide': 12, 'vocab': 8, 'three': 3, 'heads': 2,"
-    "           'kv': 3, 'rows': 2, 'columns': 3, 'other': 6, 'one': 1, 'unit': 1},"
+    "           'kv': 3, 'rows': 2, 'columns': 3, 'other': 6, 'one': 1, 'unit': 1,"
+    "           'h': 8, 'w': 9, 'h2': 4, 'w2': 5, 'c': 5, 'k': 10, 'taps': 3, 'taps2': 3},"
     " 'inputs': {'ids': {'dims': ['batch', 'seq'], 'source': 'token'},"
     "            'next': {'dims': ['batch', 'seq'], 'source': 'next-token'},"
     "            'image': {'dims': ['batch', 'rows', 'columns'], 'source': 'image'},"
+    "            'map': {'dims': ['batch', 'h', 'w', 'c'], 'source': 'image'},"
     "            'label': {'dims': ['batch'], 'source': 'label'}},"
     " 'ops': [{'name': 'first', 'kind': 'embedding', 'in': ['ids'], 'out': 'x',"
     "          'dims': ['batch', 'seq', 'hidden'], 'weight': {'dims': ['vocab', 'hidden']}},"
@@ -176,6 +178,59 @@ static void test_routed(void) {
            m ? "it is accepted" : err.msg);
         model_destroy(m);
     }
+}
+
+/* What reads a result of maps, down to a loss. */
+#define MAP(kind, in, out, dims, more)                                                     \
+    "'kind': '" kind "', 'in': ['" in "'], 'out': '" out "', 'dims': [" dims "]" more
+#define ON_MAP(dims)                                                                            \
+    "{'name': 'sum', 'kind': 'einsum', 'in': ['y'], 'out': 'z', 'dims': ['batch', 'vocab'],"    \
+    " 'weight': {'dims': [" dims ", 'vocab']}},"                                                \
+    " {'name': 'loss', 'kind': 'cross-entropy', 'in': ['z', 'label'], 'out': 'l', 'dims': []}," \
+    " {'name': 'other', 'kind': 'cross-entropy', 'in': ['x', 'next'], 'out': 'm', 'dims': []"
+#define WEIGHT(dims) ", 'weight': {'dims': [" dims "]}"
+#define STATISTICS                                                                         \
+    ", 'weight': {'dims': ['c']}, 'bias': {'dims': ['c']}, 'mean': {'dims': ['c']},"       \
+    " 'variance': {'dims': ['c']}"
+
+static void test_windows(void) {
+    space_is(MAP("conv2d", "map", "y", "'batch', 'h', 'w', 'k'",
+                 WEIGHT("'taps', 'taps2', 'c', 'k'") ", 'padding': 1"),
+             ON_MAP("'h', 'w', 'k'"),
+             "batch h/halo w/halo c/contracted taps/whole taps2/whole k");
+    space_is(MAP("conv2d", "map", "y", "'batch', 'h2', 'w2', 'k'",
+                 WEIGHT("'taps', 'taps2', 'c', 'k'") ", 'padding': 1, 'stride': '2'"),
+             ON_MAP("'h2', 'w2', 'k'"),
+             "batch h2=h/halo w2=w/halo c/contracted taps/whole taps2/whole k");
+    space_is(MAP("maxpool", "map", "y", "'batch', 'h2', 'w2', 'c'",
+                 ", 'kernel': 'taps', 'padding': 1, 'stride': 2"),
+             ON_MAP("'h2', 'w2', 'c'"), "batch h2=h/halo w2=w/halo c");
+    space_is(MAP("avgpool", "map", "y", "'batch', 'c'", ""), ON_MAP("'c'"),
+             "batch h/contracted w/contracted c");
+    space_is(
+        MAP("batchnorm", "map", "y", "'batch', 'h', 'w', 'c'", ", 'group': 2" STATISTICS),
+        ON_MAP("'h', 'w', 'c'"), "batch/coupled h/coupled w/coupled c");
+    refuses(MAP("conv2d", "map", "y", "'batch', 'h2', 'w', 'k'",
+                WEIGHT("'taps', 'taps2', 'c', 'k'") ", 'padding': 1"),
+            "y: \"h2\" is 4, expected 8: windows of 3 at stride 1 over \"h\" (8), padded "
+            "by 1");
+    refuses(MAP("conv2d", "map", "y", "'batch', 'h', 'w', 'c'",
+                WEIGHT("'taps', 'taps2', 'c', 'c'")),
+            "weight.dims[3]: \"c\" appears twice");
+    refuses(MAP("conv2d", "map", "y", "'batch', 'w', 'h', 'k'",
+                WEIGHT("'taps', 'taps2', 'c', 'k'")),
+            "dim \"w\" has two roles in this op");
+    refuses(MAP("maxpool", "map", "y", "'batch', 'h', 'w', 'c'", ""),
+            "kernel: missing, maxpool needs it");
+    refuses(MAP("maxpool", "map", "y", "'batch', 'h', 'w', 'c'", ", 'kernel': 0"),
+            "kernel: expected at least 1 and less than 1048576, got 0");
+    refuses(
+        MAP("maxpool", "map", "y", "'batch', 'h', 'w', 'c'", ", 'kernel': 3, 'padding': 3"),
+        "padding: 3 is not less than the window of 3");
+    refuses(MAP("maxpool", "map", "y", "'batch', 'h', 'w', 'c'", ", 'kernel': 20"),
+            "x: \"h\" (8) is shorter than the window of 20");
+    refuses(MAP("batchnorm", "map", "y", "'batch', 'h', 'w', 'c'", STATISTICS),
+            "group: missing, batchnorm needs it");
 }
 
 static void test_patterns(void) {
@@ -352,8 +407,9 @@ static void test_table(void) {
             for (int b = 0; b < k->n_param; b++)
                 good &= strcmp(k->in[a].name, k->param[b].name) != 0;
         for (int a = 0; a < ATTR_COUNT; a++)
-            good &= !k->has_attr[a] || (k->attr[a] >= attr_info((enum attr)a)->least &&
-                                        k->attr[a] < attr_info((enum attr)a)->below);
+            good &= !k->has_attr[a] || k->needs_attr[a] ||
+                    (k->attr[a] >= attr_info((enum attr)a)->least &&
+                     k->attr[a] < attr_info((enum attr)a)->below);
         ok(good, "%s: found by its name, with slots and attributes within bounds", k->name);
     }
     ok(kind_find("") == KIND_COUNT && kind_find("Einsum") == KIND_COUNT, "no other names");
@@ -364,6 +420,7 @@ int main(void) {
     test_spaces();
     test_routing();
     test_routed();
+    test_windows();
     test_patterns();
     test_products();
     test_reshapes();

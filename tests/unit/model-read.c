@@ -1,6 +1,8 @@
 /* Model files: repeats and what they bind, dims and sizes, names, ties, and the hash. */
 #include "model.h"
 
+#include <math.h>
+
 /* A model of these sizes (and what else stands before the ops) and ops; a token model. */
 #define MODEL(sizes, ops)                                                                  \
     "{'format': 'weft-model/1', 'name': 'm', 'sizes': {" sizes                             \
@@ -230,6 +232,37 @@ static void test_long_chain(int n, bool good) {
     model_destroy(m);
 }
 
+/* Sizes that are named after their parameters have as many: those of Aceso's table (Liu et al. 2024),
+ * whose weights take 1888 to 48192 MiB. */
+static int64_t trained(const struct model *m) {
+    int64_t n = 0;
+    for (int i = 0; i < m->n_params; i++) {
+        struct extents x = model_extents(m, &m->params[i].shape, 1);
+        n += m->params[i].running ? 0 : extents_count(&x);
+    }
+    return n;
+}
+
+static void test_published_sizes(void) {
+    static const struct {
+        const char *model;
+        double name;
+        int64_t params;
+    } sizes[] = {
+        {"wide-resnet:250M", 250e6, 254123104}, {"wide-resnet:500M", 500e6, 495046176},
+        {"wide-resnet:1B", 1e9, 1005653184},    {"wide-resnet:2B", 2e9, 1965011008},
+        {"wide-resnet:4B", 4e9, 4000937344},    {"wide-resnet:6.8B", 6.8e9, 6727679424},
+        {"wide-resnet:13B", 13e9, 12633386944}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct err err = {0};
+        struct model *m = model_load(sizes[i].model, NULL, &err);
+        int64_t n = m ? trained(m) : 0;
+        ok(n == sizes[i].params && fabs((double)n / sizes[i].name - 1) < 0.03,
+           "%s has %lld parameters %s", sizes[i].model, (long long)n, err.msg);
+        model_destroy(m);
+    }
+}
+
 static void test_sizes_refused(void) {
     refuses(
         MODEL("'seq': 4, 'hidden': 'vocab*2', 'vocab': 'hidden/2'", WTE LOSS("loss", "x")),
@@ -435,6 +468,7 @@ int main(void) {
     test_many_dims();
     test_long_chain(31, true);
     test_long_chain(40, false);
+    test_published_sizes();
     test_sizes_refused();
     test_names();
     test_losses();

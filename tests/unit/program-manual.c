@@ -147,6 +147,19 @@ static void write_instructions(FILE *f) {
 
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
+/* Words behind a name in a column of their own, in lines of the manual's width. */
+static void hanging(FILE *f, const char *name, const char *text) {
+    enum { INDENT = 15 };
+    int at = fprintf(f, "%-*s", INDENT - 1, name);
+    for (int n; *text; text += n + (text[n] == ' ')) {
+        n = (int)strcspn(text, " ");
+        if (at + 1 + n > COLUMNS && at > INDENT)
+            at = fprintf(f, "\n%*s", INDENT - 1, "") - 1;
+        at += fprintf(f, " %.*s", n, text);
+    }
+    fputc('\n', f);
+}
+
 /* What each kind is made of, as the text of its descriptor. */
 static void write_kinds(FILE *f) {
     static const struct {
@@ -160,8 +173,10 @@ static void write_kinds(FILE *f) {
     fputs(".Bd -literal -offset indent\n", f);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const char *roles = kinds[i].roles, *attrs = kinds[i].attrs;
-        fprintf(f, "%-14s %s%s%s -> %s\n", kinds[i].name, kinds[i].in,
-                kinds[i].param[0] ? ", " : "", kinds[i].param, kinds[i].out);
+        char text[256];
+        snprintf(text, sizeof text, "%s%s%s -> %s", kinds[i].in,
+                 kinds[i].param[0] ? ", " : "", kinds[i].param, kinds[i].out);
+        hanging(f, kinds[i].name, text);
         if (roles[0] || attrs[0])
             fprintf(f, "%-14s %s%s%s\n", "", roles, roles[0] && attrs[0] ? ", " : "",
                     attrs);

@@ -10,10 +10,12 @@
 #include <time.h>
 
 static struct model *choose_model(struct rng *r, struct err *err) {
-    switch (rng_below(r, 4)) {
+    switch (rng_below(r, 6)) {
     case 0:
         return model_load("gpt:nano", "layers=3,hidden=96,heads=12,seq=48,vocab=96", err);
     case 1: return model_load("mlp", NULL, err);
+    case 2: return model_load("wide-resnet:nano", NULL, err);
+    case 3: return model_load("./tests/models/windows.json", NULL, err);
     default: return random_model(r, (int)rng_below(r, 4));
     }
 }

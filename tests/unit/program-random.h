@@ -14,7 +14,8 @@ static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
     static const struct {
         const char *name, *set;
     } files[] = {{"encdec", "dropout=0.1"}, {"nested", "dropout=0.1"}, {"patches", NULL},
-                 {"products", NULL},        {"pairs", NULL},           {"experts", NULL}};
+                 {"products", NULL},        {"pairs", NULL},           {"experts", NULL},
+                 {"windows", NULL}};
     const uint64_t n = sizeof files / sizeof *files;
     char path[64];
     if (k % 2)

@@ -172,6 +172,29 @@ int bench_open(struct bench *b, int threads, struct err *err) {
     return device_upload(b->stream, b->scalars, &now, sizeof now, err);
 }
 
+/* One message, of the block's first rows or for its last; the window has as many of its own. */
+static struct kernel_halo halo_of(const struct bench *b) {
+    const union instr_n *n = &b->key.n;
+    if (b->key.code == I_halo_pack)
+        return (struct kernel_halo){
+            n->halo_pack.outer, n->halo_pack.inner, {0}, &b->piece, 1, 0};
+    int64_t own = n->halo_join.window - n->halo_join.got;
+    own = own < n->halo_join.rows ? own : n->halo_join.rows;
+    return (struct kernel_halo){
+        n->halo_join.outer, n->halo_join.inner, {0, 0, own}, &b->piece, 1, 0};
+}
+
+/* Rows that a key says travel, as far as there are so many. */
+static struct halo_piece piece_of(const struct instr_key *key) {
+    const union instr_n *n = &key->n;
+    int64_t rows = n->halo_pack.rows, window = n->halo_join.window, got = n->halo_join.got;
+    if (key->code == I_halo_pack)
+        return (struct halo_piece){0, n->halo_pack.sent < rows ? n->halo_pack.sent : rows};
+    if (key->code == I_halo_add)
+        return (struct halo_piece){0, got < rows ? got : rows};
+    return (struct halo_piece){window - got, got};
+}
+
 int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err) {
     b->work = work_of(key);
     b->info = instr_info(key->code);
@@ -187,6 +210,7 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
             return err_prefix(err, "operands");
         b->size = bytes;
     }
+    b->piece = piece_of(key);
     if (key->code == I_matmul || key->code == I_matmul_dw)
         b->matrices = matrices_dense(&key->n.matmul);
     if (key->code == I_copy) {
@@ -226,6 +250,7 @@ int bench_run(struct bench *b, struct err *err) {
                                .rate = 0.1f,
                                .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
                                .matrices = &b->matrices,
+                               .halo = halo_of(b),
                                .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                .beta1 = 0.9f,
                                .beta2 = 0.95f,

@@ -49,6 +49,7 @@ struct bench {
     int sets, next;
     int64_t copy_size[2], copy_src[2], copy_dst[2];
     struct matrices matrices;
+    struct halo_piece piece; /* of halo_*: rows of one message */
 };
 /* With the budget set; bench_release ends it, also after a failure. */
 int bench_open(struct bench *b, int threads, struct err *err);
