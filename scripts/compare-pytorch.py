@@ -3,12 +3,12 @@
 
     scripts/compare-pytorch.py [--bin BUILD/bin] [--steps N] [CASE...]
 
-Needs PyTorch and numpy, and transformers for some cases; nothing else needs them. Each case trains a model with
+Needs PyTorch, numpy and transformers; none is needed for anything else. Each case trains a model with
 weft-run on one rank, reads the initial weights from a checkpoint of a step that changes nothing
 (learning rate 0), and repeats the run in PyTorch with autograd: the model written anew from its
-description, in fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The
-order of the samples does not matter: an epoch of the data is exactly one batch, and so is
-a group of batch norm.
+description, or the class of the transformers library (GPT-2, Llama, T5) with the same weights, in
+fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The order of the samples
+does not matter: an epoch of the data is exactly one batch, and so is a group of batch norm.
 
 Prints per case the largest relative difference of loss and gradient norm over all steps and
 of the final weights (norm of the difference over norm of the tensor, of the worst tensor; and
@@ -27,7 +27,9 @@ import tempfile
 import numpy as np
 import torch
 import torch.nn.functional as F
+import transformers
 
+PAD = 0
 LIMITS = {"loss": 1e-5, "grad_norm": 1e-4, "weights": 1e-4}
 ROUTER_METRICS = ("balance", "router_z", "dropped")
 
@@ -213,6 +215,107 @@ def wide_resnet(w, case, images):
     return x.mean((2, 3)) @ w["fc.weight"] + w["fc.bias"]
 
 
+def transformer(w, case, tokens):
+    """share/models/transformer.json: RMS norm, learned positions, no biases, scores not scaled."""
+    hidden, seq = case["hidden"], case["seq"]
+    norm = lambda x, name: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w[name + ".weight"]
+    x = w["wte.weight"][tokens] + w["wpe.weight"]
+    for i in range(case["layers"]):
+        p = f"layer.{i}."
+        h = norm(x, p + "norm1")
+        q, k, v = (torch.einsum("bsd,dhk->bhsk", h, w[p + n + ".weight"]) for n in "qkv")
+        scores = (q @ k.transpose(2, 3)).masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
+        x = x + torch.einsum("bhsk,hkd->bsd", scores.softmax(-1) @ v, w[p + "proj.weight"])
+        h = F.relu(norm(x, p + "norm2") @ w[p + "fc1.weight"])
+        x = x + h @ w[p + "fc2.weight"]
+    return norm(x, "norm") @ w["head.weight"].T
+
+
+# Classes of the transformers library: its name of each parameter, and the tensor from ours.
+
+def turned(t):
+    """A linear layer of theirs: [in.., out] of ours as [out, in]; the dims of a head are one there."""
+    return lambda n_in: t.reshape(math.prod(t.shape[:n_in]), -1).T
+
+
+def call(model, params, *args, **kwargs):
+    out = torch.func.functional_call(model.eval(), params, args, dict(kwargs, use_cache=False))
+    return out.logits
+
+
+def gpt2_class(w, case, tokens):
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=case["vocab"], n_positions=case["seq"], n_embd=case["hidden"],
+        n_layer=case["layers"], n_head=case["heads"], attn_implementation="eager"))
+    p = {"transformer.wte.weight": w["wte.weight"], "transformer.wpe.weight": w["wpe.weight"],
+         "lm_head.weight": w["wte.weight"]}
+    def norm(theirs, ours):
+        for n in ("weight", "bias"):
+            p[f"transformer.{theirs}.{n}"] = w[f"{ours}.{n}"]
+    norm("ln_f", "ln")
+    for i in range(case["layers"]):
+        norm(f"h.{i}.ln_1", f"layer.{i}.ln1")
+        norm(f"h.{i}.ln_2", f"layer.{i}.ln2")
+        apart = [torch.cat([w[f"layer.{i}.{n}.{kind}"].flatten(d) for n in "qkv"], d)
+                 if f"layer.{i}.q.{kind}" in w else w[f"layer.{i}.qkv.{kind}"].flatten(d)
+                 for kind, d in (("weight", 1), ("bias", 0))]
+        for theirs, weight, bias in (
+                ("attn.c_attn", *apart),
+                *((t, w[f"layer.{i}.{o}.weight"].flatten(0, -2), w[f"layer.{i}.{o}.bias"])
+                  for t, o in (("attn.c_proj", "proj"), ("mlp.c_fc", "fc1"), ("mlp.c_proj", "fc2")))):
+            p[f"transformer.h.{i}.{theirs}.weight"] = weight
+            p[f"transformer.h.{i}.{theirs}.bias"] = bias
+    return call(model, p, tokens)
+
+
+def llama_class(w, case, tokens):
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=case["vocab"], hidden_size=case["hidden"], intermediate_size=case["ffn"],
+        num_hidden_layers=case["layers"], num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"], rms_norm_eps=1e-5, max_position_embeddings=case["seq"],
+        tie_word_embeddings=bool(case["tied"]), attn_implementation="eager"))
+    p = {"model.embed_tokens.weight": w["wte.weight"], "model.norm.weight": w["norm.weight"],
+         "lm_head.weight": w["wte.weight" if case["tied"] else "head.weight"]}
+    for i in range(case["layers"]):
+        theirs, ours = f"model.layers.{i}.", f"layer.{i}."
+        p[theirs + "input_layernorm.weight"] = w[ours + "norm1.weight"]
+        p[theirs + "post_attention_layernorm.weight"] = w[ours + "norm2.weight"]
+        for t, o, n_in in (("self_attn.q_proj", "q", 1), ("self_attn.k_proj", "k", 1),
+                           ("self_attn.v_proj", "v", 1), ("self_attn.o_proj", "proj", 2),
+                           ("mlp.gate_proj", "gate", 1), ("mlp.up_proj", "up", 1),
+                           ("mlp.down_proj", "down", 1)):
+            p[f"{theirs}{t}.weight"] = turned(w[f"{ours}{o}.weight"])(n_in)
+    return call(model, p, tokens)
+
+
+def t5_class(w, case, texts):
+    inputs, before = texts
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(
+        vocab_size=case["vocab"], d_model=case["hidden"], d_kv=case["kv"], d_ff=case["ffn"],
+        num_layers=case["layers"], num_decoder_layers=case["layers"], num_heads=case["heads"],
+        relative_attention_num_buckets=case["buckets"], dropout_rate=0.0, feed_forward_proj="relu",
+        attn_implementation="eager"))
+    p = {n: w["wte.weight"] for n in ("shared.weight", "encoder.embed_tokens.weight",
+                                      "decoder.embed_tokens.weight", "lm_head.weight")}
+    p["encoder.final_layer_norm.weight"] = w["norm.weight"]
+    p["decoder.final_layer_norm.weight"] = w["dec_norm.weight"]
+    for theirs, ours, parts in (("encoder", "enc", ("SelfAttention",)),
+                                ("decoder", "dec", ("SelfAttention", "EncDecAttention"))):
+        p[f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"] = (
+            w[f"{ours}.0.attn.positions"])
+        for i in range(case["layers"]):
+            for n, part in enumerate(parts + ("DenseReluDense",)):
+                at, our = f"{theirs}.block.{i}.layer.{n}.", f"{ours}.{i}."
+                cross = "cross_" if part == "EncDecAttention" else ""
+                p[at + "layer_norm.weight"] = w[f"{our}norm{n + 1}.weight"]
+                pairs = ([("wi", "fc1", 1), ("wo", "fc2", 1)] if part == "DenseReluDense" else
+                         [("q", cross + "q", 1), ("k", cross + "k", 1), ("v", cross + "v", 1),
+                          ("o", cross + "proj", 2)])
+                for t, o, n_in in pairs:
+                    p[f"{at}{part}.{t}.weight"] = turned(w[f"{our}{o}.weight"])(n_in)
+    return call(model, p, inputs, attention_mask=(inputs != PAD).long(), decoder_input_ids=before)
+
+
 def pairs(w, case, texts):
     """tests/models/pairs.json: an encoder, and a decoder that reads it by products without softmax."""
     inputs, before = texts
@@ -235,12 +338,16 @@ def one_loss(case, logits, targets):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
+def target_loss(case, logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets[1].flatten(), ignore_index=-1)
+
+
 def pair_losses(case, logits, targets):
     """Of inputs without padding, and of targets without their ends and one id more."""
     mean = lambda x, t, ignore: F.cross_entropy(x.flatten(0, 1), t.flatten(), ignore_index=ignore)
     inputs, answers = targets
     skipped = torch.where(answers == case["skip"], -1, answers)
-    return mean(logits[0], inputs, case["pad"]) + mean(logits[1], skipped, -1)
+    return mean(logits[0], inputs, PAD) + mean(logits[1], skipped, -1)
 
 
 def token_data(folder, case, rng):
@@ -283,12 +390,12 @@ def pair_data(folder, case, rng):
     def fill(sequences, length, behind):
         rows = [list(s[:length]) + [behind] * (length - len(s)) for s in sequences]
         return torch.tensor(np.array(rows))
-    pad, a, b = case["pad"], draw(case["seq"] + 8), draw(case["target_seq"] + 4)
+    a, b = draw(case["seq"] + 8), draw(case["target_seq"] + 4)
     paths = [os.path.join(folder, f) for f in ("inputs", "targets")]
     for path, sequences in zip(paths, (a, b)):
         write_sequences(path, sequences)
-    inputs, answers = fill(a, case["seq"], pad), fill(b, case["target_seq"], -1)
-    before = torch.cat([torch.full_like(answers[:, :1], pad), answers[:, :-1].clamp(min=pad)], 1)
+    inputs, answers = fill(a, case["seq"], PAD), fill(b, case["target_seq"], -1)
+    before = torch.cat([torch.full_like(answers[:, :1], PAD), answers[:, :-1].clamp(min=PAD)], 1)
     return ",".join(p + ".idx" for p in paths), (inputs, before), (inputs, answers)
 
 
@@ -299,7 +406,12 @@ MLP = dict(model="mlp:mnist", forward=mlp, data=image_data, optimizer="sgd", lr=
            layers=2, pixels=196, hidden=64, inner=96, classes=10)
 PAIRS = dict(model=os.path.join(HERE, "tests/models/pairs.json"), forward=pairs, data=pair_data,
              loss=pair_losses, optimizer="adamw", lr=1e-3, batch=16, layers=2, seq=24, target_seq=12,
-             hidden=24, heads=6, vocab=48, pad=0, skip=5)
+             hidden=24, heads=6, vocab=48, skip=5)
+LLAMA = dict(GPT, model="llama:nano", forward=llama_class, hidden=96, heads=6, kv_heads=2, ffn=256,
+             tied=0)
+T5 = dict(model="t5:nano", forward=t5_class, data=pair_data, loss=target_loss, optimizer="adamw",
+          lr=1e-4, batch=8, layers=2, hidden=64, heads=4, kv=24, ffn=160, buckets=32, seq=200,
+          target_seq=40, vocab=300)
 MOE = dict(GPT, model="moe:nano", forward=moe, routing=gshard, layers=4, heads=4, seq=32, experts=4,
            top=2, slack=125)
 RESNET = dict(model="wide-resnet:nano", forward=wide_resnet, data=image_data, optimizer="sgd", lr=0.02,
@@ -309,6 +421,14 @@ CASES = {
     "gpt-tied": GPT,
     "gpt-untied": dict(GPT, tied=0),
     "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
+    "gpt-class": dict(GPT, forward=gpt2_class),
+    "gpt-qkv-class": dict(GPT, model="gpt-qkv:nano", forward=gpt2_class),
+    "llama-class": LLAMA,
+    "llama-tied-class": dict(LLAMA, tied=1, kv_heads=6, seq=150, optimizer="sgd", lr=0.05),
+    "t5-class": T5,
+    "t5-sgd-class": dict(T5, optimizer="sgd", lr=0.003, seq=60, target_seq=150),
+    "transformer": dict(GPT, model="transformer:nano", forward=transformer, hidden=64, heads=4, kv=24,
+                        ffn=160, tied=None),
     "moe-gshard": dict(MOE, slack=90),
     "moe-switch": dict(MOE, top=1, experts=6),
     "moe-mixtral": dict(MOE, slack=200, routing=mixtral),
@@ -317,15 +437,15 @@ CASES = {
     "pairs": PAIRS,
     "wide-resnet": RESNET,
 }
-SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "seq", "vocab", "tied", "pixels",
-         "inner", "classes", "experts", "top", "slack", "image", "base", "group", "blocks1", "blocks2",
-         "blocks3", "blocks4")
+SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "kv_heads", "kv", "ffn", "buckets",
+         "seq", "vocab", "tied", "pixels", "inner", "classes", "experts", "top", "slack", "image", "base",
+         "group", "blocks1", "blocks2", "blocks3", "blocks4")
 
 
 def run_weft(args, folder, case, data, steps, lr, save):
     plan = {"format": "weft-plan/1", "model": case["model"], "batch": case["batch"],
             "micro_batch": case.get("group", case["batch"] // 2), "optimizer": case["optimizer"], "stages": [{}],
-            "set": ",".join(f"{k}={case[k]}" for k in SIZES if k in case and
+            "set": ",".join(f"{k}={case[k]}" for k in SIZES if case.get(k) is not None and
                             not (k == "pixels" and "image" in case))}
     path = os.path.join(folder, "plan.json")
     with open(path, "w") as f:
@@ -375,6 +495,8 @@ def weight_difference(a, b):
             # Softmax does not see the bias of the keys: its gradient is rounding noise, which
             # AdamW blows up to full steps of either sign.
             x, y = x[[0, 2]], y[[0, 2]]
+        elif name.endswith(".k.bias"):
+            continue
         by_norm = max(by_norm, ((x - y).norm() / max(y.norm().item(), 1e-7)).item())
         by_element = max(by_element, ((x - y).abs().max() / max(y.abs().max().item(), 1e-7)).item())
     return by_norm, by_element

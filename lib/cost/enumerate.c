@@ -93,7 +93,7 @@ static void compile_split(const struct walk *w) {
 static void walk_splits(const struct walk *w, int k, int64_t total) {
     struct stage *st = &w->plan->stages[1];
     const struct op_space *space = &w->op->space;
-    while (k < space->n && space->role[k] == ROLE_whole)
+    while (k < space->n && !role_splits(space->role[k]))
         k++;
     if (k == space->n) {
         compile_split(w);

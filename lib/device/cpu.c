@@ -61,43 +61,69 @@ CPU_FUNCTION(layernorm_bwd_sums) {
     kernel_layernorm_bwd_sums(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->sums);
 }
 
-/* q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
-static struct kernel_attention attention_of(int64_t batch, int64_t heads, int64_t seq,
-                                            int64_t dim, bool causal) {
-    int64_t width = heads * dim;
-    return (struct kernel_attention){.batch = batch,
-                                     .heads = heads,
-                                     .q_len = seq,
-                                     .kv_len = seq,
-                                     .dim = dim,
-                                     .q_batch = 3 * seq * width,
-                                     .q_seq = 3 * width,
-                                     .kv_batch = 3 * seq * width,
-                                     .kv_seq = 3 * width,
-                                     .o_batch = seq * width,
+/* Packed, q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
+static struct kernel_attention attention_of(const struct attention_n *n,
+                                            const int32_t *lengths, const float *positions,
+                                            const struct device_args *a) {
+    int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
+    int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
+    return (struct kernel_attention){.batch = n->batch,
+                                     .heads = n->heads,
+                                     .q_len = n->seq,
+                                     .kv_len = n->kv_seq,
+                                     .dim = n->dim,
+                                     .kv_heads = n->kv_heads,
+                                     .group = n->group,
+                                     .first_head = a->first_head,
+                                     .q_batch = n->seq * q_width,
+                                     .q_seq = q_width,
+                                     .kv_batch = n->kv_seq * kv_width,
+                                     .kv_seq = kv_width,
+                                     .o_batch = n->seq * width,
                                      .o_seq = width,
-                                     .causal = causal,
-                                     .scale = 1.0f / sqrtf((float)dim)};
+                                     .first = a->first,
+                                     .causal = n->causal != 0,
+                                     .scale = a->scale,
+                                     .lengths = lengths,
+                                     .positions = positions,
+                                     .buckets = n->buckets,
+                                     .distance = a->distance};
 }
 
 CPU_FUNCTION(attention) {
-    (void)a;
-    struct kernel_attention t =
-        attention_of(n->batch, n->heads, n->seq, n->dim, n->causal != 0);
-    const float *qkv = in->qkv;
-    int64_t width = n->heads * n->dim;
-    kernel_attention(&t, qkv, qkv + width, qkv + 2 * width, out->o, out->lse);
+    struct kernel_attention t = attention_of(n, in->lengths, in->positions, a);
+    const float *q = in->q, *k = in->k, *v = in->v;
+    if (n->packed)
+        k = q + n->heads * n->dim, v = k + n->heads * n->dim;
+    kernel_attention(&t, q, k, v, out->o, out->lse);
 }
 
 CPU_FUNCTION(attention_bwd) {
-    (void)a;
+    union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
-        attention_of(n->batch, n->heads, n->seq, n->dim, n->causal != 0);
-    const float *qkv = in->qkv;
-    float *d = out->dqkv;
-    int64_t width = n->heads * n->dim;
-    kernel_attention_bwd(&t, qkv, qkv + width, qkv + 2 * width, in->o, in->lse, in->dy, d,
-                         d + width, d + 2 * width);
+        attention_of(&same.attention, in->lengths, in->positions, a);
+    const float *q = in->q, *k = in->k, *v = in->v;
+    float *dq = out->dq, *dk = out->dk, *dv = out->dv;
+    if (n->packed) {
+        k = q + n->heads * n->dim, v = k + n->heads * n->dim;
+        dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
+    }
+    kernel_attention_bwd(&t, q, k, v, in->o, in->lse, in->dy, dq, dk, dv, out->dpositions);
+}
+
+CPU_FUNCTION(rotary) {
+    kernel_rotary(n->batch, n->seq, n->heads, n->dim, a->first, a->base, n->back != 0,
+                  in->x, out->y);
+}
+
+CPU_FUNCTION(swiglu) {
+    (void)a;
+    kernel_swiglu(n->elems, in->x, in->z, out->y);
+}
+
+CPU_FUNCTION(swiglu_bwd) {
+    (void)a;
+    kernel_swiglu_bwd(n->elems, in->x, in->z, in->dy, out->dx, out->dz);
 }
 
 #define CPU_ACTIVATION(id, act)                                                            \
@@ -113,6 +139,10 @@ CPU_ACTIVATION(gelu, KERNEL_GELU)
 CPU_ACTIVATION(relu, KERNEL_RELU)
 CPU_ACTIVATION(silu, KERNEL_SILU)
 CPU_ACTIVATION(tanh, KERNEL_TANH)
+
+CPU_FUNCTION(scale) {
+    kernel_scale(n->elems, a->scale, in->x, out->y);
+}
 
 CPU_FUNCTION(add) {
     (void)a;

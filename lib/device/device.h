@@ -74,17 +74,24 @@ struct device_copy {
  * does not concern it. What changes from step to step stands in the scalars. */
 struct device_args {
     struct scalars
-        *scalars;  /* on the device: of dropout, losses, sum_squares, adamw, sgd */
-    int64_t first; /* number of the first local row or column, or expert; batch norm: of the
-                       first local sample, in the first group */
-    bool skip_bias;           /* linear: another rank of the group adds the bias */
-    bool counts;              /* losses, sum_squares: the value enters the sum */
+        *scalars; /* on the device: of dropout, losses, sum_squares, adamw, sgd */
+    int64_t
+        first; /* number of the first local row or column, expert, query or position; batch
+                      norm: of the first local sample, in the first group */
+    int64_t
+        first_head; /* attention: the first query head, counted from the first one of the
+                           local key heads */
+    int distance;   /* attention: beyond it positions are alike */
+    bool skip_bias; /* linear: another rank of the group adds the bias */
+    bool counts;    /* losses, sum_squares: the value enters the sum */
     const double *per_target; /* losses: on the device, their place in the scalars */
     int32_t ignore;           /* cross_entropy: targets of this value do not count */
     double weight;            /* losses of routers, dropped: of the value in the metric */
     float scale; /* losses of routers: of a row's gradient; avgpool: 1 / places;
-                    batchnorm_running: 1 / groups of a step */
+                    batchnorm_running: 1 / groups of a step; attention: of the scores; scale:
+                    the factor */
     float eps;   /* layer norm, rms norm, batch norm */
+    float base;  /* rotary: of the wavelengths */
     struct kernel_box
         box; /* dropout: the block in the whole tensor, of the first micro-batch */
     unsigned

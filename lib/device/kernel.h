@@ -56,12 +56,19 @@ void kernel_add_param_dw(int64_t outer, int64_t inner, const float *dy, float *d
 /* y = a + b, elementwise; y may be a or b. y = value. */
 void kernel_add(int64_t n, const float *a, const float *b, float *y);
 void kernel_fill(int64_t n, float value, float *y);
+/* y = alpha x; y may be x. */
+void kernel_scale(int64_t n, float alpha, const float *x, float *y);
 
 /* Activations. gelu is the tanh form of GPT-2. y may be x; dx may be dy. */
 enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU, KERNEL_TANH };
 void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y);
 void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
                    float *dx);
+
+/* y = x sigmoid(x) z (Shazeer, GLU variants, 2020); y may be x or z. Backward dx may be dy. */
+void kernel_swiglu(int64_t n, const float *x, const float *z, float *y);
+void kernel_swiglu_bwd(int64_t n, const float *x, const float *z, const float *dy,
+                       float *dx, float *dz);
 
 /* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward.
  * Split over `parts` ranks, n columns local, total = parts * n:
@@ -158,21 +165,43 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p);
 
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each
- * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor.
+ * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor. Query head h
+ * reads key head (first_head + h) / group (Ainslie et al., grouped-query attention, 2023). The
+ * queries may be a part of a longer sequence, from position `first` on; keys are there from 0.
  * lse[batch, heads, q_len] is kept for backward. dim is at most 1024. */
 struct kernel_attention {
     int64_t batch, heads, q_len, kv_len, dim;
+    int64_t kv_heads, group, first_head;
     int64_t q_batch, q_seq;   /* strides of q and dq, in floats */
     int64_t kv_batch, kv_seq; /* strides of k, v and dk, dv */
     int64_t o_batch, o_seq;   /* strides of o and do */
-    bool causal;              /* position i sees 0..i (q_len == kv_len) */
-    float scale;              /* of the scores, 1/sqrt(dim) */
+    int64_t first;            /* position of the first query */
+    bool causal;              /* position i sees 0..i */
+    float scale;              /* of the scores */
+    const int32_t
+        *lengths; /* [batch]: keys of a sample that are seen, at least 1; or NULL: all */
+    const float *positions; /* [buckets, heads]: added to scores by distance; or NULL */
+    int64_t buckets;
+    int distance; /* from 1; positions farther apart count as this far apart */
 };
+/* Keys of a sample that may be seen. */
+static inline int64_t kernel_attention_keys(const struct kernel_attention *t, int64_t b) {
+    const int64_t n = t->lengths ? t->lengths[b] : t->kv_len;
+    return n < 1 ? 1 : n < t->kv_len ? n : t->kv_len;
+}
 void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
                       const float *v, float *o, float *lse);
+/* dpositions += where there are positions. */
 void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
                           const float *v, const float *o, const float *lse,
-                          const float *dout, float *dq, float *dk, float *dv);
+                          const float *dout, float *dq, float *dk, float *dv,
+                          float *dpositions);
+
+/* Rotary positions (Su et al., RoFormer, 2021): in every x[b, s, h, :] the pair (i, i + dim/2) turns
+ * by the angle (origin + s) base^(-2i/dim), or back by it. y may be x; dim is even and at most
+ * 1024. */
+void kernel_rotary(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_t origin,
+                   float base, bool back, const float *x, float *y);
 
 /* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
  * first..first+n-1. Targets below 0, and those that are `ignore`, do not count. lse[rows] is kept.

@@ -114,3 +114,48 @@ void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *
     KERNEL_SPLIT(n, VL, n,
                  act_dx_range[act](end - first, x + first, dy + first, dx + first));
 }
+
+/* ---- swiglu -------------------------------------------------------------------------------- */
+
+static void swiglu_range(int64_t n, const float *x, const float *z, float *y) {
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        v_store(y + i, silu(v_load(x + i)) * v_load(z + i));
+    if (i < n)
+        v_store_n(y + i, n - i, silu(v_load_n(x + i, n - i)) * v_load_n(z + i, n - i));
+}
+
+/* With s = sigmoid(x): dx = dy z (s + x s (1 - s)), dz = dy x s. */
+VEC void swiglu_slopes(vf x, vf z, vf dy, vf *dx, vf *dz) {
+    vf e = exp_minus(x), s = v_inverse(1.0f + e);
+    *dz = x * s * dy;
+    *dx = v_fma(x * s, e * s, s) * z * dy;
+}
+
+static void swiglu_bwd_range(int64_t n, const float *x, const float *z, const float *dy,
+                             float *dx, float *dz) {
+    vf a, b;
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        swiglu_slopes(v_load(x + i), v_load(z + i), v_load(dy + i), &a, &b);
+        v_store(dx + i, a);
+        v_store(dz + i, b);
+    }
+    if (i < n) {
+        swiglu_slopes(v_load_n(x + i, n - i), v_load_n(z + i, n - i),
+                      v_load_n(dy + i, n - i), &a, &b);
+        v_store_n(dx + i, n - i, a);
+        v_store_n(dz + i, n - i, b);
+    }
+}
+
+void kernel_swiglu(int64_t n, const float *x, const float *z, float *y) {
+    KERNEL_SPLIT(n, VL, n, swiglu_range(end - first, x + first, z + first, y + first));
+}
+
+void kernel_swiglu_bwd(int64_t n, const float *x, const float *z, const float *dy,
+                       float *dx, float *dz) {
+    KERNEL_SPLIT(n, VL, n,
+                 swiglu_bwd_range(end - first, x + first, z + first, dy + first, dx + first,
+                                  dz + first));
+}

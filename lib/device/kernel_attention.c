@@ -7,9 +7,10 @@
  * and the product with the values into a packed output. Tiles stop at the diagonal of a
  * causal mask. Scores are kept in units of log 2, so that an exponential is a power of two;
  * the factor is folded into the packed queries. A query's arithmetic does not depend on the
- * ranges.
+ * ranges. Queries that are a part of a longer sequence see as many more keys as precede it.
  */
 #include "kernel_impl.h"
+#include "kernel_position.h"
 #include "kernel_tile.h"
 #include "kernel_vec.h"
 
@@ -28,20 +29,24 @@ enum {
 /* The scratch of one task. */
 struct task {
     const struct kernel_attention *t;
-    int64_t dim, pad;  /* of a head; rounded up to whole vectors */
-    int64_t keys_most; /* packed at a time */
-    float *kt;         /* keys, transposed in panels */
-    float *v;          /* [keys, pad] */
-    float *q;          /* [Q_BLOCK, pad], scaled */
-    float *o;          /* [Q_BLOCK, pad], not yet divided by the sum */
-    float *s;          /* [TILE_ROWS, K_BLOCK] scores, then probabilities */
-    float *max;        /* [TASK_QUERIES] of the scores so far */
-    float *sum;        /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
+    const struct positions *positions; /* or NULL */
+    int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
+    int64_t keys_most;                 /* packed at a time */
+    float *kt;                         /* keys, transposed in panels */
+    float *v;                          /* [keys, pad] */
+    float *q;                          /* [Q_BLOCK, pad], scaled */
+    float *o;                          /* [Q_BLOCK, pad], not yet divided by the sum */
+    float *s;                          /* [TILE_ROWS, K_BLOCK] scores, then probabilities */
+    float *max;                        /* [TASK_QUERIES] of the scores so far */
+    float *sum;      /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
+    float *near;     /* what the head adds at each distance */
+    float *diagonal; /* the same for a block: [Q_BLOCK + K_BLOCK + 16] */
 };
 
-static struct task make_task(const struct kernel_attention *t, float *start) {
+static struct task make_task(const struct kernel_attention *t, const struct positions *p,
+                             float *start) {
     float *at = start;
-    struct task w = {.t = t, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
+    struct task w = {.t = t, .positions = p, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
     w.keys_most = PACK_FLOATS / w.pad / K_BLOCK * K_BLOCK;
     if (w.keys_most < K_BLOCK)
         w.keys_most = K_BLOCK;
@@ -52,6 +57,8 @@ static struct task make_task(const struct kernel_attention *t, float *start) {
     w.s = at, at += TILE_ROWS * K_BLOCK;
     w.max = at, at += TASK_QUERIES;
     w.sum = at, at += TASK_QUERIES * VL;
+    w.near = at, at += POSITION_NEAR;
+    w.diagonal = at, at += Q_BLOCK + K_BLOCK + VL;
     assert((at - start) * (int64_t)sizeof *at <= KERNEL_SCRATCH_BYTES);
     return w;
 }
@@ -91,10 +98,11 @@ VEC void softmax_row(float *s, int64_t seen, int64_t wide, float *max, float *su
     v_store(sum, total);
 }
 
-/* Up to six queries, the first at position q0, against `keys` keys from k0. */
+/* Up to six queries, the first at position q0, against `keys` keys from k0. diagonal: what is added
+ * to the scores of the first query, that of the next one entry before. */
 static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
                          int64_t keys, const float *kt, const float *v, const float *q,
-                         float *o, float *max, float *sum) {
+                         const float *diagonal, float *o, float *max, float *sum) {
     const int64_t dim = w->dim, pad = w->pad;
     const bool causal = w->t->causal;
     const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
@@ -104,6 +112,10 @@ static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
     for (int64_t c = 0; c < seen; c += TILE_COLS)
         kernel_tile(rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad,
                     1, kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false);
+    for (int r = 0; w->positions && r < rows; r++)
+        for (int64_t c = 0; c < seen; c += VL)
+            v_store(w->s + r * K_BLOCK + c,
+                    v_load(w->s + r * K_BLOCK + c) + v_load(diagonal - r + c));
     for (int r = 0; r < rows; r++) {
         const int64_t own = causal && q0 + r + 1 - k0 < seen ? q0 + r + 1 - k0 : seen;
         softmax_row(w->s + r * K_BLOCK, own > 0 ? own : 0, kernel_tile_pad(seen), max + r,
@@ -114,18 +126,22 @@ static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
                     K_BLOCK, 1, v + e, pad, o + e, pad, true);
 }
 
-/* One block of queries against the packed keys k0..k1-1. */
+/* The block of queries at positions q0..q1-1 against the packed keys k0..k1-1. */
 static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t k0,
                           int64_t k1, float *max, float *sum) {
     for (int64_t k = k0; k < k1; k += K_BLOCK) {
         if (w->t->causal && k >= q1)
             return;
         const int64_t keys = k1 - k < K_BLOCK ? k1 - k : K_BLOCK;
+        if (w->positions)
+            position_diagonal(w->positions, w->near, k - (q1 - 1), keys + q1 - q0 - 1,
+                              w->diagonal);
         for (int64_t r = 0; r < q1 - q0; r += TILE_ROWS) {
             const int64_t rows = q1 - q0 - r < TILE_ROWS ? q1 - q0 - r : TILE_ROWS;
             forward_tile(w, (int)rows, q0 + r, k, keys, w->kt + (k - k0) * w->dim,
-                         w->v + (k - k0) * w->pad, w->q + r * w->pad, w->o + r * w->pad,
-                         max + r, sum + r * VL);
+                         w->v + (k - k0) * w->pad, w->q + r * w->pad,
+                         w->diagonal + (q1 - 1 - q0 - r), w->o + r * w->pad, max + r,
+                         sum + r * VL);
         }
     }
 }
@@ -142,12 +158,14 @@ static void finish_block(const struct task *w, int64_t rows, const float *max,
     }
 }
 
-/* Queries q0..q1-1 of one head; the pointers are the head's. */
-static void forward_task(const struct task *w, int64_t q0, int64_t q1, const float *q,
-                         const float *k, const float *v, float *o, float *lse) {
+/* Queries q0..q1-1 of one head, which see no more than `most` keys; the pointers are the head's. */
+static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t most,
+                         const float *q, const float *k, const float *v, float *o,
+                         float *lse) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim, pad = w->pad;
-    const int64_t keys = t->causal && q1 < t->kv_len ? q1 : t->kv_len;
+    const int64_t last = t->first + q1; /* keys that the last query sees */
+    const int64_t keys = t->causal && last < most ? last : most;
     for (int64_t i = 0; i < q1 - q0; i++)
         w->max[i] = -INFINITY;
     memset(w->sum, 0, (size_t)((q1 - q0) * VL) * sizeof *w->sum);
@@ -158,7 +176,8 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, const flo
         for (int64_t i = q0; i < q1; i += Q_BLOCK) {
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
-            if (t->causal && k0 >= i + rows)
+            const int64_t end = t->first + i + rows;
+            if (t->causal && k0 >= end)
                 continue;
             kernel_tile_pack(rows, dim, t->scale * LOG2_E, q + i * t->q_seq, t->q_seq,
                              w->q);
@@ -166,8 +185,8 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, const flo
                 memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
             else
                 kernel_tile_pack(rows, dim, 1.0f, o + i * t->o_seq, t->o_seq, w->o);
-            forward_block(w, i, i + rows, k0, k1, max, sum);
-            if (k1 == keys || (t->causal && k1 >= i + rows))
+            forward_block(w, end - rows, end, k0, k1, max, sum);
+            if (k1 == keys || (t->causal && k1 >= end))
                 finish_block(w, rows, max, sum, lse + i);
             kernel_tile_unpack(rows, dim, 1.0f, w->o, o + i * t->o_seq, t->o_seq);
         }
@@ -185,17 +204,20 @@ static int64_t task_queries(const struct kernel_attention *t) {
     return most;
 }
 
-static void forward_one(const struct kernel_attention *t, int thread, int64_t task,
-                        int64_t most, const float *q, const float *k, const float *v,
-                        float *o, float *lse) {
+static void forward_one(const struct kernel_attention *t, const struct positions *p,
+                        int thread, int64_t task, int64_t most, const float *q,
+                        const float *k, const float *v, float *o, float *lse) {
     const int64_t chunks = (t->q_len + most - 1) / most;
     const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
     const int64_t q0 = task % chunks * most;
     const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
-    const struct task w = make_task(t, kernel_scratch(thread));
-    const int64_t kv_at = b * t->kv_batch + h * t->dim;
-    forward_task(&w, q0, q1, q + b * t->q_batch + h * t->dim, k + kv_at, v + kv_at,
-                 o + b * t->o_batch + h * t->dim, lse + head * t->q_len);
+    const struct task w = make_task(t, p, kernel_scratch(thread));
+    const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
+    if (p)
+        position_near(p, t->positions, h, LOG2_E, w.near);
+    forward_task(&w, q0, q1, kernel_attention_keys(t, b), q + b * t->q_batch + h * t->dim,
+                 k + kv_at, v + kv_at, o + b * t->o_batch + h * t->dim,
+                 lse + head * t->q_len);
 }
 
 void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
@@ -204,13 +226,16 @@ void kernel_attention(const struct kernel_attention *t, const float *q, const fl
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
+    struct positions positions, *p = t->positions ? &positions : NULL;
+    if (p)
+        position_init(p, t);
     if (share == 1 || tasks == 1) {
         for (int64_t i = 0; i < tasks; i++)
-            forward_one(t, 0, i, most, q, k, v, o, lse);
+            forward_one(t, p, 0, i, most, q, k, v, o, lse);
         return;
     }
     /* Any thread may take any task: tasks share no sums. */
 #pragma omp parallel for schedule(dynamic) num_threads(share)
     for (int64_t i = 0; i < tasks; i++)
-        forward_one(t, omp_get_thread_num(), i, most, q, k, v, o, lse);
+        forward_one(t, p, omp_get_thread_num(), i, most, q, k, v, o, lse);
 }

@@ -8,11 +8,14 @@
  *
  * K^T and V^T are packed once for each block of keys; the transposed factors P^T and dS^T
  * need no copy, because tiles read A with any strides. dK and dV are summed in scratch, dQ
- * in place over the blocks of keys in order. A head is one task; when there are fewer heads
- * than threads, keys (for dK, dV) and then queries (for dQ) are shared out instead, which
- * computes P and dS twice but needs no sums across threads and gives the same bits.
+ * in place over the blocks of keys in order. A head of keys, with the query heads that read it,
+ * is one task; when there are fewer of them than threads, keys (for dK, dV) and then queries
+ * (for dQ) are shared out instead, which computes P and dS twice but needs no sums across threads
+ * and gives the same bits. With relative positions, whose gradient sums over the batch, a head
+ * takes all samples.
  */
 #include "kernel_impl.h"
+#include "kernel_position.h"
 #include "kernel_tile.h"
 #include "kernel_vec.h"
 
@@ -27,23 +30,26 @@ enum {
 #define LOG2_E 1.4426950408889634f
 #define LN_2   0.6931471805599453f
 
-/* One head: the pointers are the head's. */
+/* The tensors: of all, of a sample, or of one head of a sample. */
 struct head {
     const float *q, *k, *v, *o, *lse, *dout;
-    float *dq, *dk, *dv;
+    float *dq, *dk, *dv, *dpositions;
 };
 
 struct task {
     const struct kernel_attention *t;
-    int64_t dim, pad; /* of a head; rounded up to whole vectors */
-    int64_t k_block;  /* keys at a time */
-    float *kt, *vt;   /* panels of k_block keys and values, transposed */
-    float *k;         /* [k_block, pad], times scale */
-    float *dk, *dv;   /* [k_block, pad] */
-    float *q;         /* [Q_BLOCK, pad], times scale log2(e) */
-    float *dout, *dq; /* [Q_BLOCK, pad] */
-    float *p, *ds;    /* [Q_BLOCK, k_block] */
-    float *row_sum;   /* [Q_BLOCK]: D */
+    const struct positions *positions; /* or NULL */
+    int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
+    int64_t k_block;                   /* keys at a time */
+    float *kt, *vt;                    /* panels of k_block keys and values, transposed */
+    float *k;                          /* [k_block, pad], times scale */
+    float *dk, *dv;                    /* [k_block, pad] */
+    float *q;                          /* [Q_BLOCK, pad], times scale log2(e) */
+    float *dout, *dq;                  /* [Q_BLOCK, pad] */
+    float *p, *ds;                     /* [Q_BLOCK, k_block] */
+    float *row_sum;                    /* [Q_BLOCK]: D */
+    float *near, *dnear;         /* what the head adds at each distance, and its gradient */
+    float *diagonal, *ddiagonal; /* the same for a block: [Q_BLOCK + k_block + 16] */
     bool want_q, want_kv;
 };
 
@@ -51,9 +57,10 @@ static int64_t key_block_size(const struct kernel_attention *t) {
     return t->dim <= 512 ? K_BLOCK : K_BLOCK_WIDE;
 }
 
-static struct task make_task(const struct kernel_attention *t, float *start) {
+static struct task make_task(const struct kernel_attention *t, const struct positions *p,
+                             float *start) {
     float *at = start;
-    struct task w = {.t = t, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
+    struct task w = {.t = t, .positions = p, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
     w.k_block = key_block_size(t);
     w.want_q = w.want_kv = true;
     w.kt = at, at += w.k_block * w.pad;
@@ -67,8 +74,16 @@ static struct task make_task(const struct kernel_attention *t, float *start) {
     w.p = at, at += Q_BLOCK * w.k_block;
     w.ds = at, at += Q_BLOCK * w.k_block;
     w.row_sum = at, at += Q_BLOCK;
+    w.near = at, at += POSITION_NEAR;
+    w.dnear = at, at += POSITION_NEAR;
+    w.diagonal = at, at += Q_BLOCK + w.k_block + VL;
+    w.ddiagonal = at, at += Q_BLOCK + w.k_block + VL;
     assert((at - start) * (int64_t)sizeof *at <= KERNEL_SCRATCH_BYTES);
     return w;
+}
+
+static int64_t clamp(int64_t x, int64_t most) {
+    return x < 0 ? 0 : x < most ? x : most;
 }
 
 static int tile_cols(int64_t left) {
@@ -101,9 +116,16 @@ VEC void slope_row(float *p, float *ds, int64_t seen, int64_t wide, float lse,
     }
 }
 
-/* P and dS of up to six queries from position q0, rows r.. of the block, and their dQ. */
+/* x[0 .. wide-1] += y, whole vectors. */
+VEC void add_vectors(float *x, const float *y, int64_t wide) {
+    for (int64_t c = 0; c < wide; c += VL)
+        v_store(x + c, v_load(x + c) + v_load(y + c));
+}
+
+/* P and dS of up to six queries from position q0, rows r.. of the block, and their dQ. at: where
+ * the first query's distances stand in the diagonals, those of the next one entry before. */
 static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, int64_t k0,
-                       int64_t keys, const float *lse) {
+                       int64_t keys, int64_t at, const float *lse) {
     const int64_t dim = w->dim, pad = w->pad;
     const bool causal = w->t->causal;
     const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
@@ -121,17 +143,22 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
      */
     int64_t wide = kernel_tile_pad(seen + TILE_ROWS);
     wide = wide < w->k_block ? wide : w->k_block;
+    for (int i = 0; w->positions && i < rows; i++)
+        add_vectors(p + i * w->k_block, w->diagonal + at - i, seen);
     for (int i = 0; i < rows; i++) {
         const int64_t own = causal && q0 + i + 1 - k0 < seen ? q0 + i + 1 - k0 : seen;
         slope_row(p + i * w->k_block, ds + i * w->k_block, own > 0 ? own : 0, wide, lse[i],
                   w->row_sum[r + i]);
     }
+    for (int i = 0; w->positions && i < rows; i++)
+        add_vectors(w->ddiagonal + at - i, ds + i * w->k_block, seen);
     for (int64_t e = 0; w->want_q && e < pad; e += TILE_COLS)
         kernel_tile(rows, tile_cols(pad - e), seen, ds, w->k_block, 1, w->k + e, pad,
                     w->dq + r * pad + e, pad, true);
 }
 
-/* dV += P^T dO and dK += dS^T Q of the block, from the first query that sees each key. */
+/* dV += P^T dO and dK += dS^T Q of the block at position q0, from the first query that sees each
+ * key. */
 static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t k0,
                       int64_t keys) {
     const int64_t pad = w->pad;
@@ -163,11 +190,12 @@ static void row_sums(const struct task *w, int64_t rows, const float *o) {
     }
 }
 
-/* Queries q0..q0+rows-1 against the packed keys k0..k0+keys-1. */
+/* Queries q0..q0+rows-1 of a head against the packed keys k0..k0+keys-1. */
 static void block_pair(const struct task *w, const struct head *h, int64_t q0, int64_t rows,
                        int64_t k0, int64_t keys) {
     const struct kernel_attention *t = w->t;
-    const int64_t dim = w->dim, pad = w->pad;
+    const int64_t dim = w->dim, pad = w->pad, position = t->first + q0;
+    const int64_t nearest = k0 - (position + rows - 1), distances = keys + rows - 1;
     kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + q0 * t->q_seq, t->q_seq, w->q);
     kernel_tile_pack(rows, dim, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
     row_sums(w, rows, h->o + q0 * t->o_seq);
@@ -175,108 +203,180 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
         memset(w->dq, 0, (size_t)(rows * pad) * sizeof *w->dq);
     else if (w->want_q)
         kernel_tile_pack(rows, dim, 1.0f, h->dq + q0 * t->q_seq, t->q_seq, w->dq);
+    if (w->positions) {
+        position_diagonal(w->positions, w->near, nearest, distances, w->diagonal);
+        memset(w->ddiagonal, 0, (size_t)(distances + VL) * sizeof *w->ddiagonal);
+    }
     for (int64_t r = 0; r < rows; r += TILE_ROWS)
-        query_tile(w, tile_rows(rows - r), r, q0 + r, k0, keys, h->lse + q0 + r);
+        query_tile(w, tile_rows(rows - r), r, position + r, k0, keys, rows - 1 - r,
+                   h->lse + q0 + r);
+    if (w->positions)
+        position_collect(w->positions, w->ddiagonal, nearest, distances, w->dnear);
     if (w->want_q)
         kernel_tile_unpack(rows, dim, 1.0f, w->dq, h->dq + q0 * t->q_seq, t->q_seq);
     if (w->want_kv)
-        key_tiles(w, q0, rows, k0, keys);
+        key_tiles(w, position, rows, k0, keys);
 }
 
-/* One block of keys against queries q0..q1-1. */
-static void key_block(const struct task *w, const struct head *h, int64_t k0, int64_t q0,
-                      int64_t q1) {
+/* One head's queries q0..q1-1 against the packed keys k0..k0+keys-1. */
+static void head_pairs(const struct task *w, const struct head *s, int64_t head, int64_t k0,
+                       int64_t keys, int64_t q0, int64_t q1) {
     const struct kernel_attention *t = w->t;
-    const int64_t dim = w->dim;
-    const int64_t keys = t->kv_len - k0 < w->k_block ? t->kv_len - k0 : w->k_block;
-    kernel_tile_pack_transposed(keys, dim, h->k + k0 * t->kv_seq, t->kv_seq, w->kt);
-    kernel_tile_pack_transposed(keys, dim, h->v + k0 * t->kv_seq, t->kv_seq, w->vt);
-    kernel_tile_pack(keys, dim, t->scale, h->k + k0 * t->kv_seq, t->kv_seq, w->k);
-    memset(w->dk, 0, (size_t)(keys * w->pad) * sizeof *w->dk);
-    memset(w->dv, 0, (size_t)(keys * w->pad) * sizeof *w->dv);
+    const int64_t at = head * t->dim;
+    const struct head h = {.q = s->q + at,
+                           .o = s->o + at,
+                           .lse = s->lse + head * t->q_len,
+                           .dout = s->dout + at,
+                           .dq = s->dq + at};
+    if (w->positions) {
+        position_near(w->positions, t->positions, head, LOG2_E, w->near);
+        memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);
+    }
     for (int64_t i = q0; i < q1; i += Q_BLOCK) {
         const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
-        if (!t->causal || i + rows > k0)
-            block_pair(w, h, i, rows, k0, keys);
+        if (!t->causal || t->first + i + rows > k0)
+            block_pair(w, &h, i, rows, k0, keys);
     }
+    if (w->positions)
+        position_gather(w->positions, w->dnear, head, s->dpositions);
+}
+
+/* Query heads, some of those that read one key head, queries of them, and how many keys of the
+ * sample they may see. */
+struct part {
+    int64_t kv_head, head, end_head, q0, q1, seen;
+};
+
+/* One block of keys of a sample. */
+static void key_block(const struct task *w, const struct head *s, const struct part *x,
+                      int64_t k0) {
+    const struct kernel_attention *t = w->t;
+    const int64_t dim = w->dim, at = x->kv_head * dim + k0 * t->kv_seq;
+    const int64_t keys = t->kv_len - k0 < w->k_block ? t->kv_len - k0 : w->k_block;
+    const int64_t seen = clamp(x->seen - k0, keys);
+    kernel_tile_pack_transposed(keys, dim, s->k + at, t->kv_seq, w->kt);
+    kernel_tile_pack_transposed(keys, dim, s->v + at, t->kv_seq, w->vt);
+    kernel_tile_pack(keys, dim, t->scale, s->k + at, t->kv_seq, w->k);
+    memset(w->dk, 0, (size_t)(keys * w->pad) * sizeof *w->dk);
+    memset(w->dv, 0, (size_t)(keys * w->pad) * sizeof *w->dv);
+    for (int64_t h = x->head; seen && h < x->end_head; h++)
+        head_pairs(w, s, h, k0, seen, x->q0, x->q1);
     if (!w->want_kv)
         return;
     /* The packed queries carry scale * log2(e); scale belongs to dK, log2(e) does not. */
-    kernel_tile_unpack(keys, dim, LN_2, w->dk, h->dk + k0 * t->kv_seq, t->kv_seq);
-    kernel_tile_unpack(keys, dim, 1.0f, w->dv, h->dv + k0 * t->kv_seq, t->kv_seq);
+    kernel_tile_unpack(keys, dim, LN_2, w->dk, s->dk + at, t->kv_seq);
+    kernel_tile_unpack(keys, dim, 1.0f, w->dv, s->dv + at, t->kv_seq);
 }
 
-static void all_keys(const struct task *w, const struct head *h, int64_t q0, int64_t q1) {
-    const bool causal = w->t->causal;
-    for (int64_t k0 = 0; k0 < w->t->kv_len && !(causal && k0 >= q1); k0 += w->k_block)
-        key_block(w, h, k0, q0, q1);
+/* Keys that no query sees have gradients too: zeros. */
+static void all_keys(const struct task *w, const struct head *s, const struct part *x) {
+    const struct kernel_attention *t = w->t;
+    const int64_t last = t->first + x->q1; /* keys that the last query sees */
+    const int64_t keys = t->causal && !w->want_kv && last < t->kv_len ? last : t->kv_len;
+    for (int64_t k0 = 0; k0 < keys; k0 += w->k_block)
+        key_block(w, s, x, k0);
 }
 
-/* Work is shared out as whole heads, as blocks of keys, or as blocks of queries. */
-enum unit { HEADS, KEYS, QUERIES };
+/* Work is shared out as heads of keys, with all samples or one, as blocks of keys, or as blocks of
+ * queries. */
+enum unit { ALL_SAMPLES, HEADS, KEYS, QUERIES };
 
 static int64_t count_units(const struct kernel_attention *t, enum unit unit) {
-    const int64_t heads = t->batch * t->heads;
-    if (unit == HEADS)
-        return heads;
-    if (unit == KEYS)
-        return heads * ((t->kv_len + key_block_size(t) - 1) / key_block_size(t));
-    return heads * ((t->q_len + Q_BLOCK - 1) / Q_BLOCK);
+    switch (unit) {
+    case ALL_SAMPLES: return t->kv_heads;
+    case HEADS: return t->batch * t->kv_heads;
+    case KEYS:
+        return t->batch * t->kv_heads *
+               ((t->kv_len + key_block_size(t) - 1) / key_block_size(t));
+    case QUERIES: break;
+    }
+    return t->batch * t->heads * ((t->q_len + Q_BLOCK - 1) / Q_BLOCK);
 }
 
-static void do_unit(const struct kernel_attention *t, const struct head *all,
-                    enum unit unit, int64_t i, int thread) {
-    const int64_t per_head = count_units(t, unit) / (t->batch * t->heads);
-    const int64_t head = i / per_head, part = i % per_head;
-    const int64_t b = head / t->heads, at = head % t->heads * t->dim;
-    const int64_t q_at = b * t->q_batch + at, kv_at = b * t->kv_batch + at;
-    const int64_t o_at = b * t->o_batch + at;
-    struct head h = {all->q + q_at,
-                     all->k + kv_at,
-                     all->v + kv_at,
-                     all->o + o_at,
-                     all->lse + head * t->q_len,
-                     all->dout + o_at,
-                     all->dq + q_at,
-                     all->dk + kv_at,
-                     all->dv + kv_at};
-    struct task w = make_task(t, kernel_scratch(thread));
+static struct head sample(const struct kernel_attention *t, const struct head *all,
+                          int64_t b) {
+    return (struct head){all->q + b * t->q_batch,
+                         all->k + b * t->kv_batch,
+                         all->v + b * t->kv_batch,
+                         all->o + b * t->o_batch,
+                         all->lse + b * t->heads * t->q_len,
+                         all->dout + b * t->o_batch,
+                         all->dq + b * t->q_batch,
+                         all->dk + b * t->kv_batch,
+                         all->dv + b * t->kv_batch,
+                         all->dpositions};
+}
+
+/* A key head with all that reads it: none, where the rank has other query heads. */
+static struct part whole_group(const struct kernel_attention *t, int64_t b,
+                               int64_t kv_head) {
+    const int64_t head = kv_head * t->group - t->first_head;
+    return (struct part){.kv_head = kv_head,
+                         .head = clamp(head, t->heads),
+                         .end_head = clamp(head + t->group, t->heads),
+                         .q1 = t->q_len,
+                         .seen = kernel_attention_keys(t, b)};
+}
+
+/* Unit `i` of them; those of one head are neighbours. */
+static void do_unit(const struct kernel_attention *t, const struct positions *p,
+                    const struct head *all, enum unit unit, int64_t i, int thread) {
+    struct task w = make_task(t, p, kernel_scratch(thread));
     w.want_q = unit != KEYS;
     w.want_kv = unit != QUERIES;
-    if (unit == HEADS)
-        all_keys(&w, &h, 0, t->q_len);
-    else if (unit == KEYS)
-        key_block(&w, &h, part * w.k_block, 0, t->q_len);
-    else if (part * Q_BLOCK + Q_BLOCK < t->q_len)
-        all_keys(&w, &h, part * Q_BLOCK, part * Q_BLOCK + Q_BLOCK);
-    else
-        all_keys(&w, &h, part * Q_BLOCK, t->q_len);
+    const int64_t samples = unit == ALL_SAMPLES ? 1 : t->batch;
+    const int64_t heads = unit == QUERIES ? t->heads : t->kv_heads;
+    const int64_t per_head = count_units(t, unit) / (samples * heads);
+    const int64_t head = i / per_head % heads, b = i / per_head / heads;
+    const int64_t part = i % per_head;
+    struct head s = sample(t, all, b);
+    struct part x =
+        whole_group(t, b, unit == QUERIES ? (t->first_head + head) / t->group : head);
+    if (unit == KEYS) {
+        key_block(&w, &s, &x, part * w.k_block);
+        return;
+    }
+    if (unit == QUERIES) {
+        x.head = head, x.end_head = head + 1;
+        x.q0 = part * Q_BLOCK, x.q1 = clamp(x.q0 + Q_BLOCK, t->q_len);
+    }
+    all_keys(&w, &s, &x);
+    for (int64_t more = 1; unit == ALL_SAMPLES && more < t->batch; more++) {
+        s = sample(t, all, more);
+        x.seen = kernel_attention_keys(t, more);
+        all_keys(&w, &s, &x);
+    }
 }
 
 /* Any thread may take any unit: units share no sums. */
-static void do_units(const struct kernel_attention *t, const struct head *all,
-                     enum unit unit, int share) {
+static void do_units(const struct kernel_attention *t, const struct positions *p,
+                     const struct head *all, enum unit unit, int share) {
     const int64_t units = count_units(t, unit);
     if (share == 1) {
         for (int64_t i = 0; i < units; i++)
-            do_unit(t, all, unit, i, 0);
+            do_unit(t, p, all, unit, i, 0);
         return;
     }
 #pragma omp parallel for schedule(dynamic) num_threads(share)
     for (int64_t i = 0; i < units; i++)
-        do_unit(t, all, unit, i, omp_get_thread_num());
+        do_unit(t, p, all, unit, i, omp_get_thread_num());
 }
 
 void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
                           const float *v, const float *o, const float *lse,
-                          const float *dout, float *dq, float *dk, float *dv) {
+                          const float *dout, float *dq, float *dk, float *dv,
+                          float *dpositions) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
-    const struct head all = {q, k, v, o, lse, dout, dq, dk, dv};
+    const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
-    if (t->batch * t->heads >= share) {
-        do_units(t, &all, HEADS, share);
+    struct positions positions;
+    if (t->positions) {
+        position_init(&positions, t);
+        do_units(t, &positions, &all, ALL_SAMPLES, share);
+    } else if (t->batch * t->kv_heads >= share) {
+        do_units(t, NULL, &all, HEADS, share);
     } else {
-        do_units(t, &all, KEYS, share);
-        do_units(t, &all, QUERIES, share);
+        do_units(t, NULL, &all, KEYS, share);
+        do_units(t, NULL, &all, QUERIES, share);
     }
 }

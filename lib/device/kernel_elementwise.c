@@ -16,6 +16,15 @@ void kernel_add(int64_t n, const float *a, const float *b, float *y) {
     KERNEL_SPLIT(n, 16, n, add_range(end - first, a + first, b + first, y + first));
 }
 
+static void scale_range(int64_t n, float alpha, const float *x, float *y) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = alpha * x[i];
+}
+
+void kernel_scale(int64_t n, float alpha, const float *x, float *y) {
+    KERNEL_SPLIT(n, 16, n, scale_range(end - first, alpha, x + first, y + first));
+}
+
 static void fill_range(int64_t n, float value, float *y) {
     if (value == 0)
         memset(y, 0, (size_t)n * sizeof *y);

@@ -169,6 +169,20 @@ static float one_over(const struct exec *x, const struct instr *ins) {
     return (float)((double)extents_count(&out) / (double)extents_count(&in));
 }
 
+/* Where the rank's queries begin, in the sequence and among the heads. */
+static void prepare_attention(struct exec *x, const struct exec_chunk *c,
+                              const struct instr *ins, struct device_args *a) {
+    const struct model *m = x->g->plan->model;
+    const struct attention_n *n = &ins->n.attention;
+    const double *attr = m->ops[ins->op].attr;
+    struct box b = exec_box(c, &m->tensors[ins->tensor].shape, ins->place);
+    a->first = b.first[1];
+    a->first_head = b.first[2] % (n->group * n->kv_heads);
+    a->distance = (int)attr[ATTR_distance];
+    a->scale =
+        attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf((float)n->dim);
+}
+
 /* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
  * once among replicas, hyper-parameters. */
 static void prepare_instr(struct exec *x, const struct exec_chunk *c,
@@ -211,6 +225,13 @@ static void prepare_instr(struct exec *x, const struct exec_chunk *c,
         prepare_router(x, ins, METRIC_router_z, ins->n.router_z.experts, a);
         break;
     case I_dropped: prepare_router(x, ins, METRIC_dropped, 1, a); break;
+    case I_attention:
+    case I_attention_bwd: prepare_attention(x, c, ins, a); break;
+    case I_scale: a->scale = (float)(1 / sqrt(m->ops[ins->op].attr[ATTR_fan])); break;
+    case I_rotary:
+        a->first = exec_box(c, &m->tensors[ins->tensor].shape, ins->place).first[1];
+        a->base = (float)m->ops[ins->op].attr[ATTR_base];
+        break;
     case I_dropout: prepare_dropout(x, c, ins, a); break;
     case I_copy:
         a->copy = (struct device_copy){ins->copy.rank, ins->copy.size, ins->copy.src,

@@ -11,6 +11,8 @@ struct binding {
     const struct model_dim *dims;
     int n[N_LETTERS]; /* ANY = not known yet */
     int dim[N_LETTERS][TENSOR_MAX_RANK];
+    int grouped[N_LETTERS]; /* the dim that counts groups of it, or ANY */
+    int at[N_LETTERS];      /* where its first dim stands in the space */
 };
 
 /* Its place in the binding; 0 for a number. */
@@ -47,9 +49,11 @@ static const char *pattern_text(const struct binding *b, const struct kind_slot 
         const struct pattern_dim *p = &k->dim[i];
         char number[16];
         snprintf(number, sizeof number, "%d", p->size);
-        int letter = letter_of(p);
+        int letter = letter_of(p), few = p->grouped ? b->grouped[letter] : ANY;
         if (!letter)
             put_dim(buf, n, number);
+        else if (p->grouped)
+            put_dim(buf, n, few == ANY ? "*" : b->dims[few].name);
         else if (b->n[letter] == ANY)
             put_dim(buf, n, p->group ? "..." : "*");
         else
@@ -81,6 +85,13 @@ static int open_groups(const struct binding *b, const struct kind_slot *k, int *
     return open;
 }
 
+/* The dim that counts groups of a letter takes this one, or is compared with it. */
+static bool take_grouped(struct binding *b, int letter, int dim) {
+    if (b->grouped[letter] == ANY)
+        b->grouped[letter] = dim;
+    return b->grouped[letter] == dim;
+}
+
 /* Takes `count` dims of the shape from `at` on for a letter, or compares them. */
 static bool take(struct binding *b, int letter, const struct shape *s, int at, int count) {
     if (b->n[letter] == ANY) {
@@ -104,10 +115,15 @@ static int match(struct binding *b, const struct slot *s, struct err *err) {
         const struct pattern_dim *p = &s->kind->dim[i];
         int letter = letter_of(p);
         int count = !p->group ? 1 : b->n[letter] != ANY ? b->n[letter] : rest;
-        bool ok = letter ? take(b, letter, s->shape, at, count)
-                         : b->dims[s->shape->dim[at]].size == p->size;
+        bool ok = p->grouped ? take_grouped(b, letter, s->shape->dim[at])
+                  : letter   ? take(b, letter, s->shape, at, count)
+                             : b->dims[s->shape->dim[at]].size == p->size;
         if (!ok)
             return mismatch(&known, s, err);
+        const struct model_dim *dim = &b->dims[s->shape->dim[at]];
+        if (p->multiple && dim->size % p->multiple)
+            return err_input(err, "%s: %.64s (%lld) is no multiple of %d", s->kind->name,
+                             dim->name, (long long)dim->size, p->multiple);
         at += count;
     }
     return 0;
@@ -136,7 +152,7 @@ static int match_all(struct binding *b, const struct slot *slots, int n, struct 
 
 static int add_dim(const struct binding *b, struct op_space *s, int dim, enum role role,
                    struct err *err) {
-    if (op_space_find(s, dim) >= 0)
+    if (role != ROLE_gathered && op_space_find(s, dim) >= 0)
         return err_input(err, "dim \"%.64s\" has two roles in this op", b->dims[dim].name);
     if (s->n == OP_MAX_SPACE)
         return err_input(err, "more than %d dims in one op", OP_MAX_SPACE);
@@ -163,19 +179,20 @@ static int add_letter(const struct binding *b, const struct kind *k, int letter,
 }
 
 /* The space in the order in which dims appear: operands, parameters, results. */
-static int fill_space(const struct binding *b, const struct kind *k,
-                      const struct slot *slots, int n, struct op_space *space,
-                      struct err *err) {
-    bool seen[N_LETTERS] = {false};
+static int fill_space(struct binding *b, const struct kind *k, const struct slot *slots,
+                      int n, struct op_space *space, struct err *err) {
+    for (int c = 0; c < N_LETTERS; c++)
+        b->at[c] = ANY;
     for (int i = 0; i < n; i++) {
         int at = 0;
         for (int j = 0; j < slots[i].kind->rank; j++) {
             const struct pattern_dim *p = &slots[i].kind->dim[j];
-            int letter = p->name, count = letter ? b->n[letter_of(p)] : 1;
-            for (int d = 0; d < count && !(letter && seen[letter]); d++)
+            int letter = p->name, count = !letter || p->grouped ? 1 : b->n[letter_of(p)];
+            bool known = p->grouped || (letter && b->at[letter] != ANY);
+            b->at[letter] = known ? b->at[letter] : space->n;
+            for (int d = 0; d < count && !known; d++)
                 if (add_letter(b, k, letter, slots[i].shape->dim[at + d], space, err) < 0)
                     return -1;
-            seen[letter] = true;
             at += count;
         }
     }
@@ -249,12 +266,47 @@ static int check_samples(const struct binding *b, const struct model_op *op,
                      b->dims[op->space.dim[0]].name);
 }
 
+/* The axis of a tensor that counts groups of dim k of the space, which it may be itself. */
+static int map_grouped(const struct binding *b, const struct slot *s, int axis, int k,
+                       struct op_space *space, struct err *err) {
+    const struct model_dim *few = &b->dims[s->shape->dim[axis]];
+    const struct model_dim *many = &b->dims[space->dim[k]];
+    if (few->size <= 0 || many->size % few->size)
+        return err_input(err, "%s: %.64s (%lld) does not divide %.64s (%lld)",
+                         s->kind->name, few->name, (long long)few->size, many->name,
+                         (long long)many->size);
+    if (few != many)
+        space->alias[k] = s->shape->dim[axis];
+    s->map->grouped = (int8_t)k;
+    s->map->groups = few->size;
+    s->map->axis[k] = (int8_t)axis;
+    return 0;
+}
+
+/* An axis is the dim of the space that its place in the pattern says. */
+static int map_patterns(const struct binding *b, const struct slot *s,
+                        struct op_space *space, struct err *err) {
+    memset(s->map, -1, sizeof *s->map);
+    for (int j = 0, at = 0; j < s->kind->rank; j++) {
+        const struct pattern_dim *p = &s->kind->dim[j];
+        int k = p->name ? b->at[(int)p->name] : op_space_find(space, s->shape->dim[at]);
+        int count = !p->name || p->grouped ? 1 : b->n[letter_of(p)];
+        if (p->grouped && map_grouped(b, s, at, k, space, err) < 0)
+            return -1;
+        for (int d = 0; d < count; d++)
+            s->map->axis[k + d] = (int8_t)at++;
+    }
+    return 0;
+}
+
 static int bind_patterns(struct binding *b, const struct slot *slots, int n,
                          struct model_op *op, struct err *err) {
     if (match_all(b, slots, n, err) < 0 || check_sizes(b, kind_of(op->kind), err) < 0 ||
         fill_space(b, kind_of(op->kind), slots, n, &op->space, err) < 0)
         return -1;
-    fill_maps(slots, n, &op->space);
+    for (int i = 0; i < n; i++)
+        if (map_patterns(b, &slots[i], &op->space, err) < 0)
+            return -1;
     return bind_windows(b, op, err) < 0 ? -1 : check_samples(b, op, err);
 }
 
@@ -476,7 +528,7 @@ int model_bind(const struct model_dim *dims, const struct slot_shapes *shapes,
         slots[n++] = (struct slot){&k->out[i], shapes->out[i], &op->out_map[i]};
     struct binding b = {.dims = dims};
     for (int c = 0; c < N_LETTERS; c++)
-        b.n[c] = ANY;
+        b.n[c] = b.grouped[c] = ANY;
     op->space = (struct op_space){0};
     if (k->flags & KIND_BLEND)
         return bind_einsum(&b, shapes, slots, n, op, err);

@@ -28,11 +28,15 @@ const char *role_name(enum role role) {
     return names[role];
 }
 
+bool role_splits(enum role role) {
+    return role != ROLE_gathered && role != ROLE_whole;
+}
+
 static const char *skip(const char *p) {
     return p + strspn(p, " ");
 }
 
-/* "b s 3 h k]" */
+/* "b s 3 h/ d]" */
 static const char *parse_dims(const char *p, struct kind_slot *s) {
     for (p = skip(p); *p != ']'; p = skip(p)) {
         struct pattern_dim *d = &s->dim[s->rank++];
@@ -45,6 +49,10 @@ static const char *parse_dims(const char *p, struct kind_slot *s) {
         p += d->group ? 2 : 0;
         d->primed = *p == '\'';
         p += d->primed;
+        d->grouped = *p == '/';
+        p += d->grouped;
+        if (*p == '%')
+            d->multiple = (int)strtol(p + 1, (char **)&p, 10);
     }
     return p + 1;
 }
@@ -154,4 +162,20 @@ enum kind_id kind_find(const char *name) {
     while (id < KIND_COUNT && strcmp(kind_of((enum kind_id)id)->name, name))
         id++;
     return (enum kind_id)id;
+}
+
+int kind_least(const struct kind *k) {
+    int n = 0;
+    for (int i = 0; i < k->n_in; i++)
+        n += !k->in[i].optional;
+    return n;
+}
+
+enum kind_id kind_form(enum kind_id id, int n_in) {
+    for (int i = 0; i < KIND_COUNT; i++) {
+        const struct kind *k = kind_of((enum kind_id)i);
+        if (!strcmp(k->name, kind_of(id)->name) && kind_least(k) <= n_in && n_in <= k->n_in)
+            return (enum kind_id)i;
+    }
+    return id;
 }

@@ -12,16 +12,23 @@
  *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
  *     "+bias[h]"         added once, after the sum over what is contracted
  *     "~mean[c]"         no weight: a running statistic, which no optimizer changes
- *     "qkv[b s 3 h k]"   a dim that must have this size, and cannot be split
  *     "k<=e"             among the roles: a dim is at most as large as another
+ *     "qkv[b s 3 h d]"   a dim that must have this size, and cannot be split
+ *     "x[b s h d%2]"     a dim whose size is a multiple of 2
+ *     "k[b t h/ d]"      one for each group of several of h: its size divides that of h
  *     "y[b h' w' k]"     h' is the h of another tensor: under its name, or under one of its own
  *
- * A dim that stands in no result is summed over (contracted), any other is parallel;
- * `roles` lists the exceptions. A halo dim slides a window over its operand: of as many
- * taps as the dim of the weight that is named behind it has ("h halo:r"), else as the
- * attribute "kernel" says; "stride" and "padding" are attributes too, and the reader
- * checks the sizes. To add a kind: a line here, its lowering in program/lower_*.c, and
- * the instructions and kernels that this needs.
+ * A dim that stands in no result is summed over (contracted), any other is parallel; `roles`
+ * lists the exceptions. A halo dim slides a window over its operand: of as many taps as the dim
+ * of the weight that is named behind it has ("h halo:r"), else as the attribute "kernel" says;
+ * "stride" and "padding" are attributes too, and the reader checks the sizes. A gathered dim may
+ * be another's: keys stand under the dim of the queries, and splitting it splits the queries. What
+ * has one element for each group of several is cut with them as far as the axes divide it, from
+ * the outermost on, and is whole on the others.
+ *
+ * A kind may have several forms, lines of one name told apart by the number of operands. To add
+ * a kind: a line here, its lowering in program/lower_*.c, and the instructions and kernels that
+ * this needs.
  */
 #ifndef WEFT_KIND_H
 #define WEFT_KIND_H
@@ -34,6 +41,7 @@
     X(contracted) /* summed away: results come out as parts of a sum */                    \
     X(coupled)    /* the maths crosses it: the op carries a small collective inside */     \
     X(halo)       /* neighbours are needed up to a reach: a window slides along it */      \
+    X(gathered)   /* whole in its operands, though another dim splits the results */       \
     X(whole)      /* cannot be split */
 enum role {
 #define X(id) ROLE_##id,
@@ -41,6 +49,8 @@ enum role {
 #undef X
 };
 const char *role_name(enum role role);
+/* May a layout split a dim of this role? */
+bool role_splits(enum role role);
 
 /* Numbers that an op may carry: id, type, least, below (the range is least <= v < below).
  * Whole ones may be expressions over sizes. */
@@ -55,7 +65,11 @@ const char *role_name(enum role role);
     X(momentum, ATTR_REAL, 0, 1)      /* batch norm: of a step in running statistics */    \
     X(kernel, ATTR_INT, 1, 1L << 20)  /* pooling: the taps of its window, either way */    \
     X(stride, ATTR_INT, 1, 1L << 20)  /* halo dims: from one window to the next */         \
-    X(padding, ATTR_INT, 0, 1L << 20) /* halo dims: taps outside, at either end */
+    X(padding, ATTR_INT, 0, 1L << 20) /* halo dims: taps outside, at either end */         \
+    X(scale, ATTR_REAL, 0, 1e6)       /* attention: of the scores; 0: 1 / root of d */     \
+    X(distance, ATTR_INT, 1, 1025)    /* attention: beyond it all positions are alike */   \
+    X(base, ATTR_REAL, 1, 1e12)       /* rotary: of the wavelengths */                     \
+    X(fan, ATTR_INT, 1, 1L << 53)     /* scale: x is divided by its root */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -91,12 +105,19 @@ enum kind_flag {
       "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \
       "eps=1e-5", KIND_CHEAP)                                                              \
-    X(attention, "attention", "qkv[b s 3 h k]", "", "y[b s h k]", "s whole k whole",       \
-      "causal=0", KIND_BULKY)                                                              \
+    X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
+      "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
+      "causal=0 scale=0 distance=128", KIND_BULKY)                                         \
+    X(attention_packed, "attention", "qkv[b s 3 h d]", "positions[n h]?", "y[b s h d]",    \
+      "s whole d whole n whole", "causal=0 scale=0 distance=128", KIND_BULKY)              \
+    X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole", "base=10000",         \
+      KIND_CHEAP)                                                                          \
+    X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(relu, "relu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1", KIND_CHEAP)                     \
     X(add, "add", "x[B..] z[B..]", "", "y[B..]", "", "", 0)                                \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(route, "route", "logits[B.. t e]", "", "gates[B.. t k] slots:int[B.. t k]",          \
@@ -132,10 +153,12 @@ enum { KIND_MAX_SLOTS = 4, KIND_MAX_PATTERN = 8 };
 
 /* A dim of a pattern. */
 struct pattern_dim {
-    char name;   /* 'B', 'h'; 0 for a number */
-    bool group;  /* any number of dims */
-    bool primed; /* the same dim as another, perhaps under another name */
-    int size;    /* of a number */
+    char name;    /* 'B', 'h'; 0 for a number */
+    bool group;   /* any number of dims */
+    bool grouped; /* one for each group of several of the dim of this name */
+    bool primed;  /* the same dim as another, perhaps under another name */
+    int size;     /* of a number */
+    int multiple; /* of which its size is one; 0 = of any */
 };
 enum slot_init { SLOT_NORMAL, SLOT_ONES, SLOT_ZEROS };
 /* A place for a tensor. */
@@ -162,7 +185,11 @@ struct kind {
 
 /* The descriptor of a kind, parsed once. */
 const struct kind *kind_of(enum kind_id id);
-/* KIND_COUNT if there is none of this name. */
+/* The first form of the kind of this name; KIND_COUNT if there is none. */
 enum kind_id kind_find(const char *name);
+/* Operands that it needs. */
+int kind_least(const struct kind *k);
+/* The form of the same kind that takes so many operands, or the first. */
+enum kind_id kind_form(enum kind_id id, int n_in);
 
 #endif

@@ -69,19 +69,34 @@ int model_losses(const struct model *m) {
     return model_loss_index(m, m->n_ops);
 }
 
-/* A product, and a convolution, of all dims of the iteration space. Attention makes two
- * products of seq by seq for each head; causal, half of them and the diagonal. */
+static double shape_volume(const struct model *m, const struct shape *s, int64_t batch) {
+    double n = 1;
+    for (int i = 0; i < s->rank; i++)
+        n *= (double)model_dim_size(m, s->dim[i], batch);
+    return n;
+}
+
+/* Two products of every query with the keys that it sees: causal, half of the last ones. */
+static double attention_flops(const struct model *m, const struct model_op *op,
+                              int64_t batch) {
+    const struct shape *y = &m->tensors[op->out[0]].shape;
+    const struct shape *keys = &m->tensors[op->in[op->n_in > 1]].shape;
+    double seq = (double)m->dims[y->dim[1]].size, seen = (double)m->dims[keys->dim[1]].size;
+    if (op->attr[ATTR_causal] != 0)
+        seen -= (seq - 1) / 2;
+    return 4 * shape_volume(m, y, batch) * seen;
+}
+
+/* A product, and a convolution, of all dims of the iteration space. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {
+    if (op->kind == OP_attention || op->kind == OP_attention_packed)
+        return attention_flops(m, op, batch);
+    if (op->kind != OP_einsum && op->kind != OP_conv2d)
+        return 0;
     double volume = 1;
     for (int k = 0; k < op->space.n; k++)
         volume *= (double)model_dim_size(m, op->space.dim[k], batch);
-    if (op->kind == OP_einsum || op->kind == OP_conv2d)
-        return 2 * volume;
-    if (op->kind == OP_attention) { /* volume counts q, k and v */
-        double seq = (double)m->dims[op->space.dim[1]].size;
-        return 4 * volume / 3 * (op->attr[ATTR_causal] != 0 ? (seq + 1) / 2 : seq);
-    }
-    return 0;
+    return 2 * volume;
 }
 
 double model_forward_flops(const struct model *m, int64_t batch) {

@@ -91,16 +91,18 @@ struct model_param {
 struct op_space {
     int n;
     int dim[OP_MAX_SPACE]; /* model dim: the name under which a layout splits it */
-    int alias
-        [OP_MAX_SPACE]; /* its second name (of the operand's dim, where the op renames it),
-                                or -1 */
+    /* Its second name (of the operand's dim, where the op renames it; of grouped heads), or -1. */
+    int alias[OP_MAX_SPACE];
     enum role role[OP_MAX_SPACE];
     int64_t window[OP_MAX_SPACE]; /* of a halo dim: taps of the window, else 0 */
 };
 
-/* Which axis of a tensor each dim of an op's space is; -1 = the tensor lacks it. */
+/* Which axis of a tensor each dim of an op's space is; -1 = the tensor lacks it. Of at most one
+ * dim it may have one element for each group of several, as keys have of the queries' heads. */
 struct axis_map {
     int8_t axis[OP_MAX_SPACE];
+    int8_t grouped; /* that dim of the space, or -1 */
+    int64_t groups; /* how many elements of it the whole tensor has */
 };
 
 struct model_op {
@@ -162,7 +164,8 @@ int64_t model_dim_size(const struct model *m, int dim, int64_t batch);
 struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch);
 int64_t extents_count(const struct extents *x); /* elements */
 
-/* Index of a dim in an op's space, by either name, or -1. */
+/* Index of a dim in an op's space, by either name, or -1. Of two dims of one name it is the one that
+ * a layout splits. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
 /* Is a gradient of the tensor wanted? Not of data, and whole numbers have none. */

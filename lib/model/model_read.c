@@ -197,9 +197,7 @@ static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
     json_t *in;
     if (json_array_member(v, "in", &in, err) < 0)
         return -1;
-    int n = (int)json_array_size(in), least = 0;
-    for (int i = 0; i < k->n_in; i++)
-        least += !k->in[i].optional;
+    int n = (int)json_array_size(in), least = kind_least(k);
     if (n < least || n > k->n_in)
         return err_input(err, "in: %s takes %d, got %d", k->name,
                          n < least ? least : k->n_in, n);
@@ -315,19 +313,28 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
+/* A dropout that drops nothing is no op, nor is a scaling by 1: its result is its operand under another
+ * name. */
+static bool does_nothing(const struct model_op *op) {
+    return (op->kind == OP_dropout && op->attr[ATTR_rate] == 0) ||
+           (op->kind == OP_scale && op->attr[ATTR_fan] == 1);
+}
+
 /* Results are entered last, so that an op does not read its own. */
 static int read_op(struct reader *r, const json_t *v, struct err *err) {
     struct model_op op = {.block = r->block, .file_op = r->file_op};
     struct model_tensor results[KIND_MAX_SLOTS];
     struct slot_shapes shapes = {0};
-    if (read_name(r, v, &op, err) < 0 || check_op_keys(v, kind_of(op.kind), err) < 0 ||
-        read_attrs(r, v, &op, err) < 0 || read_operands(r, v, &op, &shapes, err) < 0 ||
+    if (read_name(r, v, &op, err) < 0)
+        return -1;
+    op.kind = kind_form(op.kind, (int)json_array_size(json_object_get(v, "in")));
+    if (check_op_keys(v, kind_of(op.kind), err) < 0 || read_attrs(r, v, &op, err) < 0 ||
+        read_operands(r, v, &op, &shapes, err) < 0 ||
         read_results(r, v, &op, results, &shapes, err) < 0 ||
         read_params(r, v, &op, err) < 0 || bind(r, &op, &shapes, err) < 0 ||
         read_routing(r, &op, &shapes, err) < 0)
         return -1;
-    /* A dropout that drops nothing is no op: its result is its operand under another name. */
-    if (op.kind == OP_dropout && op.attr[ATTR_rate] == 0) {
+    if (does_nothing(&op)) {
         name_tensor(r, results[0].name, op.in[0]);
         return 0;
     }

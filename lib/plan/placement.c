@@ -13,15 +13,23 @@ bool placement_equal(struct placement a, struct placement b) {
     return !memcmp(a.at, b.at, sizeof a.at);
 }
 
-/* `otherwise`: what a tensor is on an axis that splits a dim which it lacks. */
+/* `otherwise`: what a tensor is on an axis that splits a dim which it lacks, or of which it has too
+ * few groups. Axes inside such an axis cannot cut them either: a rank's part would not be that of
+ * its share of the dim. */
 static struct placement place(const struct mesh *mesh, const struct layout *l,
                               const struct axis_map *map, int8_t otherwise) {
     struct placement p = placement_replicate();
+    int64_t groups = map->groups;
     for (int a = 0; a < mesh->n_axes; a++) {
-        if (l->dim[a] == PLACE_NONE || mesh->size[a] == 1)
+        int k = l->dim[a];
+        if (k == PLACE_NONE || mesh->size[a] == 1)
             continue;
-        int8_t axis = map->axis[l->dim[a]];
-        p.at[a] = axis >= 0 ? axis : otherwise;
+        bool cut = map->axis[k] >= 0;
+        if (k == map->grouped) {
+            cut = groups && groups % mesh->size[a] == 0;
+            groups = cut ? groups / mesh->size[a] : 0;
+        }
+        p.at[a] = cut ? map->axis[k] : otherwise;
     }
     return p;
 }
@@ -106,7 +114,7 @@ static int check_tensor(const struct model *m, const struct model_op *op,
                         const struct shape *s, const struct axis_map *map, int64_t batch,
                         struct err *err) {
     for (int k = 0; k < op->space.n; k++) {
-        if (map->axis[k] < 0)
+        if (map->axis[k] < 0 || k == map->grouped)
             continue;
         int dim = s->dim[map->axis[k]];
         if (check_even(op, mesh, l, k, m->dims[dim].name, model_dim_size(m, dim, batch),
@@ -140,12 +148,13 @@ static int check_groups(const struct model *m, const struct model_op *op,
     return 0;
 }
 
-/* No whole dim may be split, every tensor of the op must be divisible, and no sample group cut. */
+/* Only dims that may be are split, every tensor of the op must be divisible, and no sample group
+ * cut. */
 int layout_check(const struct model *m, const struct model_op *op, const struct mesh *mesh,
                  const struct layout *l, int64_t batch, struct err *err) {
     for (int a = 0; a < mesh->n_axes; a++) {
         int k = l->dim[a];
-        if (k != PLACE_NONE && op->space.role[k] == ROLE_whole)
+        if (k != PLACE_NONE && !role_splits(op->space.role[k]))
             return err_input(err, "layout: %s cannot be split on dim %s (axis %s)",
                              op->name, m->dims[op->space.dim[k]].name, mesh->name[a]);
     }

@@ -10,7 +10,9 @@
  *     gradient of an operand:              Shard     else: Partial
  *     gradient wanted of a result:         Shard     else: Replicate
  *
- * and everything is Replicate on an axis that the op does not use, or that has one device.
+ * and everything is Replicate on an axis that the op does not use, or that has one device. What
+ * has one element for each group of several of a dim (axis_map) has the dim on those axes, from the
+ * outermost on, that divide the number of groups; on the others it lacks it.
  * Several mesh axes may split one axis of a tensor: the outer one takes the coarser cut.
  */
 #ifndef WEFT_PLACEMENT_H

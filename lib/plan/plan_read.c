@@ -39,7 +39,7 @@ static int choose_dim(const struct model *m, const struct op_space *space, const
         if (d < 0)
             return err_input(err, "the model has no dim \"%.64s\"", name);
         int k = op_space_find(space, d);
-        if (*out == PLACE_NONE && k >= 0 && space->role[k] != ROLE_whole)
+        if (*out == PLACE_NONE && k >= 0 && role_splits(space->role[k]))
             *out = (int8_t)k;
     }
     return 0;

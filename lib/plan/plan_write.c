@@ -182,7 +182,7 @@ struct preference {
 static int preferred(const struct preference *d, const struct op_space *space) {
     for (int i = 0; i < d->n; i++) {
         int k = op_space_find(space, d->dim[i]);
-        if (k >= 0 && space->role[k] != ROLE_whole)
+        if (k >= 0 && role_splits(space->role[k]))
             return k;
     }
     return PLACE_NONE;

@@ -24,7 +24,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 5, INSTR_MAX_OUT = 3, INSTR_MAX_SHAPE = 12, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 8, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 12, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers

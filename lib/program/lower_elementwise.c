@@ -38,6 +38,50 @@ ACTIVATION(relu)
 ACTIVATION(silu)
 ACTIVATION(tanh)
 
+static void swiglu_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_swiglu);
+    i->in.swiglu.x = x;
+    i->in.swiglu.z = z;
+    i->out.swiglu.y = y;
+    i->n.swiglu.elems = elements(e, op);
+}
+
+static void swiglu_backward(struct emit *e, int op, const int *dy) {
+    int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
+    int dx = lower_gradient(e, op, 0), dz = lower_gradient(e, op, 1);
+    struct instr *i = emit_instr(e, I_swiglu_bwd);
+    i->in.swiglu_bwd.x = x;
+    i->in.swiglu_bwd.z = z;
+    i->in.swiglu_bwd.dy = dy[0];
+    i->out.swiglu_bwd.dx = dx;
+    i->out.swiglu_bwd.dz = dz;
+    i->n.swiglu_bwd.elems = elements(e, op);
+}
+
+const struct lowering lower_swiglu = {swiglu_forward, swiglu_backward};
+
+/* Its gradient is the same instruction. */
+static void scale(struct emit *e, int op, int x, int y) {
+    struct instr *i = emit_instr(e, I_scale);
+    i->in.scale.x = x;
+    i->out.scale.y = y;
+    i->n.scale.elems = elements(e, op);
+}
+
+static void scale_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0);
+    scale(e, op, x, lower_result(e, op, 0));
+}
+
+static void scale_backward(struct emit *e, int op, const int *dy) {
+    if (lower_wants_gradient(e, op, 0))
+        scale(e, op, dy[0], lower_gradient(e, op, 0));
+}
+
+const struct lowering lower_scale = {scale_forward, scale_backward};
+
 static void add_forward(struct emit *e, int op) {
     int a = lower_operand(e, op, 0), b = lower_operand(e, op, 1);
     int y = lower_result(e, op, 0);

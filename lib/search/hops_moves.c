@@ -194,7 +194,7 @@ static void change_layout(struct hops *hp, const struct candidate *c, int k, int
     struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
     for (int a = 0; a < search_mesh_axes(st->devices); a++) {
         for (int d = PLACE_NONE; d < space->n; d++) {
-            if (d == st->layouts[node].dim[a] || (d >= 0 && space->role[d] == ROLE_whole))
+            if (d == st->layouts[node].dim[a] || (d >= 0 && !role_splits(space->role[d])))
                 continue;
             memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
             layouts[node].dim[a] = (int8_t)d;

@@ -113,7 +113,7 @@ static void add_single_changes(struct relayout *r, struct chooser *c) {
         for (int d = PLACE_NONE; d < space->n; d++) {
             struct layout l = c->layouts[0];
             l.dim[a] = (int8_t)d;
-            if (d < 0 || space->role[d] != ROLE_whole)
+            if (d < 0 || role_splits(space->role[d]))
                 add_layout(r, c, &l);
         }
     }

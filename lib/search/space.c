@@ -81,7 +81,7 @@ static bool always_splittable(const struct model *m, int dim) {
     bool any = false;
     for (int i = 0; i < m->n_ops; i++) {
         int k = op_space_find(&m->ops[i].space, dim);
-        if (k >= 0 && m->ops[i].space.role[k] == ROLE_whole)
+        if (k >= 0 && !role_splits(m->ops[i].space.role[k]))
             return false;
         any |= k >= 0;
     }
@@ -216,7 +216,7 @@ const struct layout *search_layouts(struct search *s, const struct layout *layou
 }
 
 static bool splittable(const struct model_op *op, int k) {
-    return k >= 0 && op->space.role[k] != ROLE_whole;
+    return k >= 0 && role_splits(op->space.role[k]);
 }
 
 /* Index of a dim in the op's space if the axis can split it there evenly, and cuts no sample group

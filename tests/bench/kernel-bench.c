@@ -96,13 +96,15 @@ static void gemm(void) {
 }
 
 static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t dim,
-                            bool causal) {
+                            bool causal, int64_t buckets) {
     const int64_t hidden = heads * dim;
     const struct kernel_attention t = {.batch = batch,
                                        .heads = heads,
                                        .q_len = len,
                                        .kv_len = len,
                                        .dim = dim,
+                                       .kv_heads = heads,
+                                       .group = 1,
                                        .q_batch = len * 3 * hidden,
                                        .q_seq = 3 * hidden,
                                        .kv_batch = len * 3 * hidden,
@@ -110,28 +112,32 @@ static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t d
                                        .o_batch = len * hidden,
                                        .o_seq = hidden,
                                        .causal = causal,
-                                       .scale = 1.0f / sqrtf((float)dim)};
+                                       .scale = 1.0f / sqrtf((float)dim),
+                                       .positions = buckets ? a : NULL,
+                                       .buckets = buckets,
+                                       .distance = 128};
     const double pairs =
         (double)(batch * heads) *
         (causal ? 0.5 * (double)len * (double)(len + 1) : (double)len * (double)len);
     char what[80];
     double fwd, bwd;
-    snprintf(what, sizeof what, "attention b=%d h=%d s=%d d=%d%s", (int)batch, (int)heads,
-             (int)len, (int)dim, causal ? " causal" : "");
+    snprintf(what, sizeof what, "attention b=%d h=%d s=%d d=%d%s%s", (int)batch, (int)heads,
+             (int)len, (int)dim, causal ? " causal" : "", buckets ? " positions" : "");
     BEST(fwd, kernel_attention(&t, a, a + hidden, a + 2 * hidden, b, d));
     flops(what, 4 * pairs * (double)dim, fwd);
     BEST(bwd, kernel_attention_bwd(&t, a, a + hidden, a + 2 * hidden, b, d, c, e,
-                                   e + hidden, e + 2 * hidden));
+                                   e + hidden, e + 2 * hidden, f));
     flops("  backward, 5 products", 10 * pairs * (double)dim, bwd);
     flops("  both, 7 products", 14 * pairs * (double)dim, fwd + bwd);
 }
 
 static void attention(void) {
-    attention_shape(8, 6, 256, 64, true);
-    attention_shape(4, 12, 1024, 64, true);
-    attention_shape(4, 12, 1024, 64, false);
-    attention_shape(2, 16, 2048, 128, true);
-    attention_shape(1, 1, 2048, 64, true);
+    attention_shape(8, 6, 256, 64, true, 0);
+    attention_shape(4, 12, 1024, 64, true, 0);
+    attention_shape(4, 12, 1024, 64, false, 0);
+    attention_shape(2, 16, 2048, 128, true, 0);
+    attention_shape(1, 1, 2048, 64, true, 0);
+    attention_shape(4, 12, 1024, 64, false, 32);
 }
 
 static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
@@ -147,6 +153,12 @@ static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
     bytes("gelu, 4 x as wide", 8 * all, s);
     BEST(s, kernel_act_dx(KERNEL_GELU, rows * 4 * n, a, b, c));
     bytes("gelu backward", 12 * all, s);
+    BEST(s, kernel_swiglu(rows * 4 * n, a, b, c));
+    bytes("swiglu, 4 x as wide", 12 * all, s);
+    BEST(s, kernel_swiglu_bwd(rows * 4 * n, a, b, c, c, e));
+    bytes("swiglu backward", 20 * all, s);
+    BEST(s, kernel_rotary(rows / 256, 256, n / 64, 64, 0, 1e4f, false, a, c));
+    bytes("rotary", 2 * all, s);
     BEST(s, kernel_add(rows * n, a, b, c));
     bytes("add", 3 * all, s);
     BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, c, f));

@@ -182,7 +182,7 @@ END
 run --plan plan.json -p p.db --dry-run
 grep -q '^linear	96,48,48,0,0' out || grep -q '^linear	96,48,16,0,1' out
 ok $? 'a plan says which products it needs'
-grep -q '^attention	3,2,32,8,1' out
+grep -q '^attention	3,2,1,2,32,32,8,1,0,1,0' out
 ok $? 'in the shapes of its own splits'
 whole=$("$tool" -m gpt:nano --set layers=1,hidden=48,heads=6,seq=32,vocab=66 --max-devices 4 \
     --micro-batch 3 -p p.db --dry-run | grep -vc '^#')

@@ -3,36 +3,81 @@
 
 struct data {
     struct kernel_attention t;
-    int64_t q_n, kv_n, o_n; /* floats of the tensors, gaps included */
-    float *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv;
+    int64_t q_n, kv_n, o_n, table_n; /* floats of the tensors, gaps included */
+    float *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv, *table, *dtable;
 };
 
 struct reference {
-    double *o, *lse, *dq, *dk, *dv;
+    double *o, *lse, *dq, *dk, *dv, *dtable;
 };
 
-static struct data make(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
-                        int64_t dim, bool causal) {
-    const int64_t q_seq = 3 * heads * dim, kv_seq = 2 * heads * dim + 5,
-                  o_seq = heads * dim;
-    struct data d = {.t = {batch, heads, q_len, kv_len, dim, q_len * q_seq + 7, q_seq,
-                           kv_len * kv_seq, kv_seq, q_len * o_seq, o_seq, causal,
-                           1.0f / sqrtf((float)dim)}};
-    d.q_n = batch * d.t.q_batch, d.kv_n = batch * d.t.kv_batch, d.o_n = batch * d.t.o_batch;
+/* What a test says; the rest follows. */
+struct form {
+    int64_t batch, heads, q_len, kv_len, dim;
+    bool causal;
+    int64_t kv_heads, group, first_head, first, buckets;
+    int distance;
+    const int32_t *lengths;
+};
+
+static struct data make_form(const struct form *x) {
+    const int64_t q_seq = 3 * x->heads * x->dim, kv_seq = 2 * x->kv_heads * x->dim + 5,
+                  o_seq = x->heads * x->dim;
+    struct data d = {.t = {.batch = x->batch,
+                           .heads = x->heads,
+                           .q_len = x->q_len,
+                           .kv_len = x->kv_len,
+                           .dim = x->dim,
+                           .kv_heads = x->kv_heads,
+                           .group = x->group,
+                           .first_head = x->first_head,
+                           .q_batch = x->q_len * q_seq + 7,
+                           .q_seq = q_seq,
+                           .kv_batch = x->kv_len * kv_seq,
+                           .kv_seq = kv_seq,
+                           .o_batch = x->q_len * o_seq,
+                           .o_seq = o_seq,
+                           .first = x->first,
+                           .causal = x->causal,
+                           .lengths = x->lengths,
+                           .scale = 1.0f / sqrtf((float)x->dim),
+                           .buckets = x->buckets,
+                           .distance = x->distance}};
+    d.q_n = x->batch * d.t.q_batch, d.kv_n = x->batch * d.t.kv_batch;
+    d.o_n = x->batch * d.t.o_batch, d.table_n = x->buckets * x->heads;
     d.q = noise(d.q_n, 1.5f, 1);
     d.k = noise(d.kv_n, 1.5f, 2);
     d.v = noise(d.kv_n, 1, 3);
     d.dout = noise(d.o_n, 1, 4);
     d.o = noise(d.o_n, 0, 5);
-    d.lse = floats(batch * heads * q_len);
+    d.lse = floats(x->batch * x->heads * x->q_len);
     d.dq = noise(d.q_n, 0, 6);
     d.dk = noise(d.kv_n, 0, 7);
     d.dv = noise(d.kv_n, 0, 8);
+    d.table = noise(d.table_n, 1, 9);
+    d.dtable = noise(d.table_n, 0, 10);
+    d.t.positions = x->buckets ? d.table : NULL;
     return d;
 }
 
+static struct data make(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
+                        int64_t dim, bool causal) {
+    return make_form(&(struct form){batch, heads, q_len, kv_len, dim, causal,
+                                    .kv_heads = heads, .group = 1});
+}
+
+static void forward(const struct data *d) {
+    kernel_attention(&d->t, d->q, d->k, d->v, d->o, d->lse);
+}
+
+static void backward(const struct data *d) {
+    kernel_attention_bwd(&d->t, d->q, d->k, d->v, d->o, d->lse, d->dout, d->dq, d->dk,
+                         d->dv, d->dtable);
+}
+
 static void release(struct data *d) {
-    float *all[] = {d->q, d->k, d->v, d->dout, d->o, d->lse, d->dq, d->dk, d->dv};
+    float *all[] = {d->q,  d->k,  d->v,  d->dout,  d->o,     d->lse,
+                    d->dq, d->dk, d->dv, d->table, d->dtable};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -44,17 +89,45 @@ static double dot(int64_t n, const float *a, const float *b) {
     return sum;
 }
 
+/* The bucket of a distance, as T5 says it: half of the buckets for keys behind the query where such
+ * are seen; half of these for each distance alone, the others by the logarithm. */
+static int64_t bucket(const struct kernel_attention *t, int64_t behind) {
+    int64_t buckets = t->buckets, first = 0, n = -behind;
+    if (!t->causal) {
+        buckets /= 2;
+        first = behind > 0 ? buckets : 0;
+        n = llabs(behind);
+    }
+    n = n < 0 ? 0 : n;
+    int64_t exact = buckets / 2;
+    if (n < exact)
+        return first + n;
+    double far = log((double)n / (double)exact) / log((double)t->distance / (double)exact);
+    int64_t b = exact + (int64_t)(far * (double)(buckets - exact) + 1e-6);
+    return first + (b < buckets ? b : buckets - 1);
+}
+
+/* What is added to the score of key j: a place in the table, or NULL. */
+static const float *position(const struct data *d, int64_t h, int64_t i, int64_t j) {
+    if (!d->t.positions)
+        return NULL;
+    return d->table + bucket(&d->t, j - (d->t.first + i)) * d->t.heads + h;
+}
+
 /* One query of one head: probabilities, output, and its share of the gradients. */
 static void reference_query(const struct data *d, const struct reference *r, int64_t b,
                             int64_t h, int64_t i, double *p) {
     const struct kernel_attention *t = &d->t;
-    const int64_t seen = t->causal ? i + 1 : t->kv_len;
+    const int64_t most = t->lengths ? t->lengths[b] : t->kv_len;
+    const int64_t seen = t->causal && t->first + i + 1 < most ? t->first + i + 1 : most;
     const int64_t at = b * t->q_batch + i * t->q_seq + h * t->dim;
     const int64_t out = b * t->o_batch + i * t->o_seq + h * t->dim;
-    const int64_t kv = b * t->kv_batch + h * t->dim;
+    const int64_t kv = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     double max = -INFINITY, sum = 0, mean = 0;
     for (int64_t j = 0; j < seen; j++) {
+        const float *more = position(d, h, i, j);
         p[j] = t->scale * dot(t->dim, d->q + at, d->k + kv + j * t->kv_seq);
+        p[j] += more ? *more : 0;
         max = fmax(max, p[j]);
     }
     for (int64_t j = 0; j < seen; j++)
@@ -70,39 +143,157 @@ static void reference_query(const struct data *d, const struct reference *r, int
     }
     for (int64_t j = 0; j < seen; j++) {
         const int64_t key = kv + j * t->kv_seq;
-        double ds = t->scale * p[j] * (dot(t->dim, d->dout + out, d->v + key) - mean);
+        const float *more = position(d, h, i, j);
+        double ds = p[j] * (dot(t->dim, d->dout + out, d->v + key) - mean);
+        if (more)
+            r->dtable[more - d->table] += ds;
         for (int64_t e = 0; e < t->dim; e++) {
-            r->dq[at + e] += ds * d->k[key + e];
-            r->dk[key + e] += ds * d->q[at + e];
+            r->dq[at + e] += t->scale * ds * d->k[key + e];
+            r->dk[key + e] += t->scale * ds * d->q[at + e];
         }
     }
 }
 
+static void check_form(const struct form *x) {
+    struct data d = make_form(x);
+    const int64_t rows = x->batch * x->heads * x->q_len;
+    struct reference r = {doubles(d.o_n),  doubles(rows),   doubles(d.q_n),
+                          doubles(d.kv_n), doubles(d.kv_n), doubles(d.table_n)};
+    double *p = doubles(x->kv_len);
+    char what[128];
+    for (int64_t b = 0; b < x->batch; b++)
+        for (int64_t h = 0; h < x->heads; h++)
+            for (int64_t i = 0; i < x->q_len; i++)
+                reference_query(&d, &r, b, h, i, p);
+    forward(&d);
+    backward(&d);
+    snprintf(what, sizeof what,
+             "%dx%d/%d heads from %d, %d from %d x %d, dim %d%s, %d buckets", (int)x->batch,
+             (int)x->heads, (int)x->kv_heads, (int)x->first_head, (int)x->q_len,
+             (int)x->first, (int)x->kv_len, (int)x->dim, x->causal ? ", causal" : "",
+             (int)x->buckets);
+    double e[] = {nmse(d.o_n, d.o, r.o),    nmse(rows, d.lse, r.lse),
+                  nmse(d.q_n, d.dq, r.dq),  nmse(d.kv_n, d.dk, r.dk),
+                  nmse(d.kv_n, d.dv, r.dv), nmse(d.table_n, d.dtable, r.dtable)};
+    int good = 1;
+    for (int i = 0; i < 6; i++)
+        good &= e[i] <= 2e-11;
+    ok(good, "%s: o %.0e lse %.0e dq %.0e dk %.0e dv %.0e dpositions %.0e", what, e[0],
+       e[1], e[2], e[3], e[4], e[5]);
+    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv), free(r.dtable), free(p);
+    release(&d);
+}
+
 static void check(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len, int64_t dim,
                   bool causal) {
-    struct data d = make(batch, heads, q_len, kv_len, dim, causal);
-    const int64_t rows = batch * heads * q_len;
-    struct reference r = {doubles(d.o_n), doubles(rows), doubles(d.q_n), doubles(d.kv_n),
-                          doubles(d.kv_n)};
-    double *p = doubles(kv_len);
-    char what[64];
-    for (int64_t b = 0; b < batch; b++)
-        for (int64_t h = 0; h < heads; h++)
-            for (int64_t i = 0; i < q_len; i++)
-                reference_query(&d, &r, b, h, i, p);
-    kernel_attention(&d.t, d.q, d.k, d.v, d.o, d.lse);
-    kernel_attention_bwd(&d.t, d.q, d.k, d.v, d.o, d.lse, d.dout, d.dq, d.dk, d.dv);
-    snprintf(what, sizeof what, "%dx%d heads, %dx%d, dim %d%s", (int)batch, (int)heads,
-             (int)q_len, (int)kv_len, (int)dim, causal ? ", causal" : "");
-    double e[] = {nmse(d.o_n, d.o, r.o), nmse(rows, d.lse, r.lse), nmse(d.q_n, d.dq, r.dq),
-                  nmse(d.kv_n, d.dk, r.dk), nmse(d.kv_n, d.dv, r.dv)};
-    int good = 1;
-    for (int i = 0; i < 5; i++)
-        good &= e[i] <= 2e-11;
-    ok(good, "%s: o %.0e lse %.0e dq %.0e dk %.0e dv %.0e", what, e[0], e[1], e[2], e[3],
-       e[4]);
-    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv), free(p);
+    check_form(&(struct form){batch, heads, q_len, kv_len, dim, causal, .kv_heads = heads,
+                              .group = 1});
+}
+
+/* Heads of queries that share heads of keys, all of them or those of one rank. */
+static void test_groups(void) {
+    for (int causal = 0; causal <= 1; causal++) {
+        check_form(&(struct form){2, 6, 40, 40, 16, causal, .kv_heads = 2, .group = 3});
+        check_form(&(struct form){1, 4, 130, 130, 32, causal, .kv_heads = 1, .group = 4});
+        check_form(&(struct form){2, 4, 33, 33, 24, causal, .kv_heads = 4, .group = 3,
+                                  .first_head = 4});
+        check_form(&(struct form){1, 2, 300, 300, 8, causal, .kv_heads = 2, .group = 4,
+                                  .first_head = 6});
+    }
+}
+
+/* Queries that are a part of a sequence: its beginning, middle and end. */
+static void test_parts(void) {
+    for (int64_t first = 0; first < 300; first += 100)
+        check_form(&(struct form){2, 2, 100, 300, 16, true, .kv_heads = 2, .group = 1,
+                                  .first = first});
+    check_form(
+        &(struct form){1, 4, 7, 600, 16, true, .kv_heads = 2, .group = 2, .first = 250});
+    check_form(&(struct form){1, 1, 500, 2500, 130, true, .kv_heads = 1, .group = 1,
+                              .first = 1500});
+}
+
+/* Samples of which only the first keys are seen. */
+static void test_lengths(void) {
+    const int32_t lengths[] = {1, 300, 257, 40};
+    for (int causal = 0; causal <= 1; causal++)
+        check_form(&(struct form){4, 2, 300, 300, 16, causal, .kv_heads = 1, .group = 2,
+                                  .lengths = lengths});
+    check_form(&(struct form){4, 1, 40, 300, 16, false, .kv_heads = 1, .group = 1,
+                              .buckets = 8, .distance = 20, .lengths = lengths});
+}
+
+/* Learned numbers by distance, in all places of a table of queries and keys. */
+static void test_positions(void) {
+    for (int causal = 0; causal <= 1; causal++) {
+        check_form(&(struct form){3, 2, 40, 40, 16, causal, .kv_heads = 2, .group = 1,
+                                  .buckets = 32, .distance = 128});
+        check_form(&(struct form){2, 4, 300, 300, 8, causal, .kv_heads = 2, .group = 2,
+                                  .buckets = 8, .distance = 20});
+        check_form(&(struct form){1, 2, 130, 390, 16, causal, .kv_heads = 2, .group = 1,
+                                  .first = 130, .buckets = 32, .distance = 128});
+    }
+    check_form(&(struct form){2, 2, 90, 300, 16, false, .kv_heads = 2, .group = 1,
+                              .buckets = 16, .distance = 1024});
+    check_form(&(struct form){1, 1, 9, 200, 1024, false, .kv_heads = 1, .group = 1,
+                              .buckets = 16, .distance = 64});
+}
+
+/* What the gradients are those of. */
+static double loss(const struct data *d) {
+    const struct kernel_attention *t = &d->t;
+    struct reference r = {doubles(d->o_n),  doubles(t->batch * t->heads * t->q_len),
+                          doubles(d->q_n),  doubles(d->kv_n),
+                          doubles(d->kv_n), doubles(d->table_n)};
+    double *p = doubles(t->kv_len), sum = 0;
+    for (int64_t b = 0; b < t->batch; b++)
+        for (int64_t h = 0; h < t->heads; h++)
+            for (int64_t i = 0; i < t->q_len; i++)
+                reference_query(d, &r, b, h, i, p);
+    for (int64_t i = 0; i < d->o_n; i++)
+        sum += r.o[i] * d->dout[i];
+    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv), free(r.dtable), free(p);
+    return sum;
+}
+
+static void difference(const struct data *d, int64_t n, float *x, double *dx) {
+    for (int64_t i = 0; i < n; i++) {
+        const float here = x[i], above = here + 1e-3f, below = here - 1e-3f;
+        x[i] = above;
+        double up = loss(d);
+        x[i] = below;
+        dx[i] = (up - loss(d)) / ((double)above - below);
+        x[i] = here;
+    }
+}
+
+/* The gradients by central differences, with all that attention has. */
+static void check_differences(const struct form *x) {
+    struct data d = make_form(x);
+    double *dq = doubles(d.q_n), *dk = doubles(d.kv_n), *dv = doubles(d.kv_n);
+    double *dtable = doubles(d.table_n);
+    difference(&d, d.q_n, d.q, dq);
+    difference(&d, d.kv_n, d.k, dk);
+    difference(&d, d.kv_n, d.v, dv);
+    difference(&d, d.table_n, d.table, dtable);
+    forward(&d);
+    backward(&d);
+    double e[] = {nmse(d.q_n, d.dq, dq), nmse(d.kv_n, d.dk, dk), nmse(d.kv_n, d.dv, dv),
+                  nmse(d.table_n, d.dtable, dtable)};
+    ok(e[0] < 1e-10 && e[1] < 1e-10 && e[2] < 1e-10 && e[3] < 1e-10,
+       "by central differences: dq %.0e dk %.0e dv %.0e dpositions %.0e", e[0], e[1], e[2],
+       e[3]);
+    free(dq), free(dk), free(dv), free(dtable);
     release(&d);
+}
+
+static void test_differences(void) {
+    const int32_t lengths[] = {5, 2};
+    check_differences(&(struct form){2, 3, 4, 5, 3, false, .kv_heads = 2, .group = 2,
+                                     .first_head = 1, .first = 1, .buckets = 8,
+                                     .distance = 4, .lengths = lengths});
+    check_differences(&(struct form){1, 4, 3, 6, 2, true, .kv_heads = 2, .group = 2,
+                                     .first = 2, .buckets = 4, .distance = 4});
 }
 
 static void test_shapes(void) {
@@ -138,7 +329,7 @@ static void test_large_scores(void) {
     for (int64_t j = 0; j < 300; j++)
         for (int64_t e = 0; e < 16; e++)
             d.k[j * d.t.kv_seq + e] = (float)j * 0.05f;
-    kernel_attention(&d.t, d.q, d.k, d.v, d.o, d.lse);
+    forward(&d);
     int good = 1;
     for (int64_t i = 0; i < d.o_n; i++)
         good &= isfinite(d.o[i]);
@@ -155,28 +346,40 @@ static void test_large_scores(void) {
 }
 
 /* The same bits again, and whatever the threads. */
-static void test_repeat(void) {
-    struct data a = make(1, 2, 333, 333, 48, true), b = make(1, 2, 333, 333, 48, true);
-    const int64_t rows = 2 * 333;
+static void check_repeat(const struct form *x) {
+    struct data a = make_form(x), b = make_form(x);
+    const int64_t rows = x->batch * x->heads * x->q_len;
     for (int run = 0; run < 3; run++) {
         struct data *d = run ? &b : &a;
-        kernel_init(run == 2 ? 3 : 1,
-                    NULL); /* 3 threads for 2 heads: keys are shared out */
-        kernel_attention(&d->t, d->q, d->k, d->v, d->o, d->lse);
-        kernel_attention_bwd(&d->t, d->q, d->k, d->v, d->o, d->lse, d->dout, d->dq, d->dk,
-                             d->dv);
+        kernel_init(run == 2 ? 3 : 1, NULL); /* 3 threads for 2 heads of keys */
+        memset(d->dtable, 0, (size_t)d->table_n * sizeof *d->dtable);
+        forward(d);
+        backward(d);
         if (run)
             ok(same(a.o_n, a.o, b.o) && same(rows, a.lse, b.lse) &&
                    same(a.q_n, a.dq, b.dq) && same(a.kv_n, a.dk, b.dk) &&
-                   same(a.kv_n, a.dv, b.dv),
+                   same(a.kv_n, a.dv, b.dv) && same(a.table_n, a.dtable, b.dtable),
                run == 1 ? "repeated: the same bits" : "three threads: the same bits");
     }
     release(&a);
     release(&b);
 }
 
+static void test_repeat(void) {
+    check_repeat(&(struct form){1, 2, 333, 333, 48, true, .kv_heads = 2, .group = 1});
+    check_repeat(
+        &(struct form){1, 4, 200, 333, 48, true, .kv_heads = 2, .group = 2, .first = 100});
+    check_repeat(&(struct form){2, 2, 333, 333, 48, false, .kv_heads = 2, .group = 1,
+                                .buckets = 32, .distance = 128});
+}
+
 int main(void) {
     with_threads(test_shapes);
+    with_threads(test_groups);
+    with_threads(test_parts);
+    with_threads(test_positions);
+    with_threads(test_lengths);
+    with_threads(test_differences);
     with_threads(test_long);
     with_threads(test_large_scores);
     test_repeat();

@@ -74,6 +74,37 @@ static void test_act(void) {
     }
 }
 
+static double swiglu(double x, double z) {
+    return act(KERNEL_SILU, x) * z;
+}
+
+static void test_swiglu(void) {
+    double y_error = 0, dx_error = 0, dz_error = 0;
+    for (int s = 0; s < SIZES; s++) {
+        const int64_t n = sizes[s];
+        float *x = noise(n, 3, 1), *z = noise(n, 1, 2), *dy = noise(n, 1, 3);
+        float *y = copy(n, z), *dx = copy(n, dy), *dz = floats(n);
+        double *y_want = doubles(n), *dx_want = doubles(n), *dz_want = doubles(n);
+        const double h = 1e-5;
+        for (int64_t i = 0; i < n; i++) {
+            y_want[i] = swiglu(x[i], z[i]);
+            dx_want[i] =
+                dy[i] * (swiglu(x[i] + h, z[i]) - swiglu(x[i] - h, z[i])) / (2 * h);
+            dz_want[i] =
+                dy[i] * (swiglu(x[i], z[i] + h) - swiglu(x[i], z[i] - h)) / (2 * h);
+        }
+        kernel_swiglu(n, x, y, y);
+        kernel_swiglu_bwd(n, x, z, dx, dx, dz);
+        y_error = fmax(y_error, nmse(n, y, y_want));
+        dx_error = fmax(dx_error, nmse(n, dx, dx_want));
+        dz_error = fmax(dz_error, nmse(n, dz, dz_want));
+        free(x), free(z), free(dy), free(y), free(dx), free(dz);
+        free(y_want), free(dx_want), free(dz_want);
+    }
+    ok(y_error < 1e-13 && dx_error < 1e-13 && dz_error < 1e-13,
+       "swiglu: y %.0e dx %.0e dz %.0e", y_error, dx_error, dz_error);
+}
+
 static void test_sums(void) {
     int good = 1;
     for (int s = 0; s < SIZES; s++) {
@@ -229,6 +260,7 @@ static void test_copy(void) {
 
 int main(void) {
     with_threads(test_act);
+    with_threads(test_swiglu);
     with_threads(test_sums);
     with_threads(test_param);
     with_threads(test_adamw);

@@ -24,7 +24,6 @@ static int64_t number(const char *name, int shape) {
         {"parts", {3, 2, 4, 1}},        {"total", {14, 64, 390, 1}},
         {"batch", {2, 1, 3, 1}},        {"heads", {3, 2, 1, 1}},
         {"seq", {5, 32, 17, 1}},        {"outer", {2, 1, 3, 1}},
-        {"dim", {4, 16, 8, 1}},         {"causal", {0, 1, 1, 0}},
         {"groups", {2, 1, 3, 1}},       {"tokens", {5, 32, 17, 1}},
         {"experts", {3, 8, 5, 1}},      {"choices", {2, 2, 1, 1}},
         {"capacity", {3, 16, 5, 1}},    {"normalize", {0, 1, 1, 0}},
@@ -38,6 +37,10 @@ static int64_t number(const char *name, int shape) {
         {"places", {6, 16, 5, 1}},      {"samples", {4, 8, 6, 1}},
         {"group", {2, 8, 2, 1}},        {"sent", {2, 3, 4, 1}},
         {"got", {2, 3, 4, 1}},          {"window", {6, 66, 37, 2}},
+        {"causal", {0, 1, 1, 0}},       {"dim", {4, 16, 8, 2}},
+        {"kv_heads", {2, 2, 2, 1}},     {"kv_seq", {9, 32, 17, 1}},
+        {"buckets", {8, 0, 6, 0}},      {"packed", {0, 1, 0, 1}},
+        {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -125,6 +128,9 @@ static void begin(struct trial *t, enum opcode code, int shape) {
                                    .weight = 1,
                                    .ignore = -1,
                                    .eps = 1e-5f,
+                                   .scale = 0.1f,
+                                   .base = 1e4f,
+                                   .distance = 16,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
                                    .copy = {2, t->size, t->stride, t->stride},

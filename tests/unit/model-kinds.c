@@ -38,23 +38,29 @@ static void refuses(const char *op, const char *message) {
     model_destroy(m);
 }
 
-/* The op's iteration space is "batch seq hidden/coupled", a dim's second name behind "=". `more`
- * are the ops that read its result, without the last bracket. */
+/* "batch seq hidden/coupled", a dim's second name behind "=". */
+static void write_space(const struct model *m, const struct op_space *s, char *text,
+                        size_t size) {
+    text[0] = '\0';
+    for (int k = 0; k < s->n; k++) {
+        size_t n = strlen(text);
+        snprintf(text + n, size - n, "%s%s%s%s%s%s", k ? " " : "", m->dims[s->dim[k]].name,
+                 s->alias[k] >= 0 ? "=" : "",
+                 s->alias[k] >= 0 ? m->dims[s->alias[k]].name : "",
+                 s->role[k] == ROLE_parallel ? "" : "/",
+                 s->role[k] == ROLE_parallel ? "" : role_name(s->role[k]));
+    }
+}
+
+/* The op's iteration space. `more` are the ops that read its result, without the last bracket. */
 static void space_is(const char *op, const char *more, const char *want) {
     struct err err = {0};
     char text[2048], got[512] = "";
     snprintf(text, sizeof text, "%s}, %s", op, more);
     struct model *m = bound(text, &err);
     int i = m ? op_find(m, "probe") : -1;
-    for (int k = 0; i >= 0 && k < m->ops[i].space.n; k++) {
-        const struct op_space *s = &m->ops[i].space;
-        size_t n = strlen(got);
-        snprintf(got + n, sizeof got - n, "%s%s%s%s%s%s", k ? " " : "",
-                 m->dims[s->dim[k]].name, s->alias[k] >= 0 ? "=" : "",
-                 s->alias[k] >= 0 ? m->dims[s->alias[k]].name : "",
-                 s->role[k] == ROLE_parallel ? "" : "/",
-                 s->role[k] == ROLE_parallel ? "" : role_name(s->role[k]));
-    }
+    if (i >= 0)
+        write_space(m, &m->ops[i].space, got, sizeof got);
     ok(i >= 0 && !strcmp(got, want), "%.24s: space %s %s", op, got, err.msg);
     model_destroy(m);
 }
@@ -233,6 +239,50 @@ static void test_windows(void) {
             "group: missing, batchnorm needs it");
 }
 
+#define ATTEND "./tests/models/attend.json"
+
+/* The op of the model has this space, and its second operand this map, axis by axis. */
+static void attend_is(const char *op, const char *space, const char *map) {
+    struct err err = {0};
+    char got[256] = "", axes[256] = "";
+    struct model *m = model_load(ATTEND, NULL, &err);
+    int i = m ? op_find(m, op) : -1;
+    if (i >= 0)
+        write_space(m, &m->ops[i].space, got, sizeof got);
+    for (int k = 0; i >= 0 && k < m->ops[i].space.n; k++) {
+        const struct axis_map *keys = &m->ops[i].in_map[1];
+        size_t n = strlen(axes);
+        snprintf(axes + n, sizeof axes - n, "%s%d", k ? " " : "", keys->axis[k]);
+        n = strlen(axes);
+        if (k == keys->grouped)
+            snprintf(axes + n, sizeof axes - n, "/%d", (int)keys->groups);
+    }
+    ok(!strcmp(got, space) && !strcmp(axes, map), "%s: space %s, keys %s %s", op, got, axes,
+       err.msg);
+    model_destroy(m);
+}
+
+/* A dim that is gathered may be one that is split; of heads there may be fewer. */
+static void test_attention(void) {
+    attend_is("self", "batch seq heads=kv_heads kv/whole seq/gathered", "0 -1 2/2 3 1");
+    attend_is("cross", "batch seq heads kv/whole other/gathered buckets/whole",
+              "0 -1 2/4 3 1 -1");
+    struct err err = {0};
+    struct model *m = model_load(ATTEND, "kv_heads=3", &err);
+    ok(!m && strstr(err.msg, "(self): k: kv_heads (3) does not divide heads (4)"),
+       "refuses: %s", err.msg);
+    m = model_load(ATTEND, "kv=3", &err);
+    ok(!m && strstr(err.msg, "(turn): x: kv (3) is no multiple of 2"), "refuses: %s",
+       err.msg);
+    m = model_load(ATTEND, "kv_heads=4", &err);
+    ok(m && op_space_find(&m->ops[op_find(m, "self")].space,
+                          model_dim_find(m, "kv_heads")) == 2,
+       "as many heads of keys under another name");
+    ok(m && op_space_find(&m->ops[op_find(m, "self")].space, model_dim_find(m, "seq")) == 1,
+       "a layout that splits seq splits the queries");
+    model_destroy(m);
+}
+
 static void test_patterns(void) {
     refuses(
         "'kind': 'embedding', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
@@ -259,6 +309,8 @@ static void test_patterns(void) {
     refuses("'kind': 'layernorm', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden'],"
             " 'weight': {'dims': ['hidden']}, 'bias': {'dims': ['hidden']}",
             "y: expected the dims [batch, seq, hidden], got [batch, hidden]");
+    refuses("'kind': 'attention', 'in': ['x', 'x', 'x'], 'out': 'y', 'dims': ['batch']",
+            "q: expected the dims [*, *, *, *], got [batch, seq, hidden]");
     refuses(
         "'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
         "qkv: expected the dims [*, *, 3, *, *], got [batch, seq, hidden]");
@@ -340,6 +392,10 @@ static void test_slots(void) {
             "kind: there is no kind \"conv3d\"");
     refuses("'kind': 'add', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
             "in: add takes 2, got 1");
+    refuses("'kind': 'attention', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch']",
+            "in: attention takes 3, got 2");
+    refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",
+            "in[3]: attention expects whole numbers here, and \"x\" holds numbers");
     refuses(
         "'kind': 'gelu', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
         "in: gelu takes 1, got 2");
@@ -400,9 +456,9 @@ static void test_parameters(void) {
 static void test_table(void) {
     for (int i = 0; i < KIND_COUNT; i++) {
         const struct kind *k = kind_of((enum kind_id)i);
-        int good = kind_find(k->name) == (enum kind_id)i && k->n_in >= 1 && k->n_out >= 1 &&
-                   k->n_in <= KIND_MAX_SLOTS && k->n_param <= KIND_MAX_SLOTS &&
-                   k->n_out <= KIND_MAX_SLOTS;
+        int good = kind_form(kind_find(k->name), k->n_in) == (enum kind_id)i &&
+                   k->n_in >= 1 && k->n_out >= 1 && k->n_in <= KIND_MAX_SLOTS &&
+                   k->n_param <= KIND_MAX_SLOTS && k->n_out <= KIND_MAX_SLOTS;
         for (int a = 0; a < k->n_in; a++)
             for (int b = 0; b < k->n_param; b++)
                 good &= strcmp(k->in[a].name, k->param[b].name) != 0;
@@ -412,6 +468,8 @@ static void test_table(void) {
                      k->attr[a] < attr_info((enum attr)a)->below);
         ok(good, "%s: found by its name, with slots and attributes within bounds", k->name);
     }
+    ok(kind_form(kind_find("attention"), 7) == kind_find("attention"),
+       "a number of operands that no form takes: the first form");
     ok(kind_find("") == KIND_COUNT && kind_find("Einsum") == KIND_COUNT, "no other names");
 }
 
@@ -421,6 +479,7 @@ int main(void) {
     test_routing();
     test_routed();
     test_windows();
+    test_attention();
     test_patterns();
     test_products();
     test_reshapes();

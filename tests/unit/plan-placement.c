@@ -95,6 +95,47 @@ static void test_rules(void) {
     placed("loss", "a:2", "batch", "[a:batch]", "", "[a:+]", "[a:=]");
 }
 
+/* Fewer heads of keys than of queries, all axes of the mesh over heads: keys as operand, as gradient. */
+static void keys_placed(const struct model *attend, const char *mesh_text,
+                        const char *operand, const char *gradient) {
+    const struct model_op *op = attend->ops;
+    while (strcmp(op->name, "self") != 0)
+        op++;
+    struct mesh mesh = mesh_of(mesh_text);
+    struct layout l;
+    char got[2][128];
+    struct err err = {0};
+    memset(&l, PLACE_NONE, sizeof l);
+    for (int a = 0; a < mesh.n_axes; a++)
+        l.dim[a] = (int8_t)op_space_find(&op->space, model_dim_find(attend, "heads"));
+    const struct shape *keys = &attend->tensors[op->in[1]].shape;
+    placement_format(attend, keys, &mesh, placement_operand(&mesh, &l, &op->in_map[1]),
+                     got[0], sizeof *got);
+    placement_format(attend, keys, &mesh, placement_result(&mesh, &l, &op->in_map[1]),
+                     got[1], sizeof *got);
+    ok(layout_check(attend, op, &mesh, &l, 4, &err) == 0 && !strcmp(got[0], operand) &&
+           !strcmp(got[1], gradient),
+       "heads split by %s: keys %s, their gradient %s %s", mesh_text, got[0], got[1],
+       err.msg);
+}
+
+/* An axis that does not divide the heads of keys leaves them whole, and so do those inside it. */
+static void test_groups(void) {
+    struct err err = {0};
+    struct model *attend =
+        model_load("./tests/models/attend.json", "heads=24,kv_heads=6", &err);
+    ok(attend != NULL, "a model with grouped heads %s", err.msg);
+    if (!attend)
+        return;
+    keys_placed(attend, "a:2", "[a:kv_heads]", "[a:kv_heads]");
+    keys_placed(attend, "a:2 b:3", "[a:kv_heads b:kv_heads]", "[a:kv_heads b:kv_heads]");
+    keys_placed(attend, "a:4", "[a:=]", "[a:+]");
+    keys_placed(attend, "a:3 b:4", "[a:kv_heads b:=]", "[a:kv_heads b:+]");
+    keys_placed(attend, "a:4 b:2", "[a:= b:=]", "[a:+ b:+]");
+    keys_placed(attend, "a:1 b:6", "[a:= b:kv_heads]", "[a:= b:kv_heads]");
+    model_destroy(attend);
+}
+
 /* ---- boxes ------------------------------------------------------------------------------- */
 
 static void test_boxes(void) {
@@ -194,6 +235,7 @@ int main(void) {
         return done_testing();
     }
     test_rules();
+    test_groups();
     test_boxes();
     test_resolve();
     test_checks();

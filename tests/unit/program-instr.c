@@ -106,11 +106,16 @@ static void test_known_work(void) {
     w = work_of(I_linear_dw, dw);
     ok(w.flops == 210 && w.out[0] == 35 && w.out[1] == 0 && w.touched == 21 + 15 + 2 * 35,
        "linear_dw: what it adds to crosses memory twice");
-    union instr_n a = {.attention = {.batch = 2, .heads = 3, .seq = 4, .dim = 5}};
+    union instr_n a = {
+        .attention = {
+            .batch = 2, .heads = 3, .kv_heads = 3, .seq = 4, .kv_seq = 4, .dim = 5}};
     double full = work_of(I_attention, a).flops;
     a.attention.causal = 1;
     ok(full == 4.0 * 2 * 3 * 5 * 4 * 4 && work_of(I_attention, a).flops == full * 2.5 / 4,
        "attention: causal does (seq + 1) / 2 of seq");
+    a.attention.kv_seq = 12;
+    ok(work_of(I_attention, a).flops == full * 10.5 / 4,
+       "causal, the last 4 queries of 12: all keys but half of the last");
     union instr_n e = {.embedding = {.rows = 8, .vocab = 100, .width = 4}};
     w = work_of(I_embedding, e);
     ok(w.below[0] == 100 && w.in[1] == 400 && w.touched == 8 + 64 && w.flops == 0,

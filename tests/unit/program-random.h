@@ -1,4 +1,5 @@
-/* program-random.h - random plans of the models in tests/models and of random ones, compiled.
+/* program-random.h - random plans of shipped models, of those in tests/models and of random ones,
+ * compiled.
  *
  *     struct compiled c = random_program(seed, k);
  *     ok(c.g != NULL, "plan %d", k);
@@ -15,9 +16,13 @@ static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
         const char *name, *set;
     } files[] = {{"encdec", "dropout=0.1"}, {"nested", "dropout=0.1"}, {"patches", NULL},
                  {"products", NULL},        {"pairs", NULL},           {"experts", NULL},
-                 {"windows", NULL}};
+                 {"windows", NULL}},
+      shipped[] = {{"llama:nano", "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96"},
+                   {"t5:nano", "layers=2,heads=8,seq=32,target_seq=16,hidden=64,ffn=96"}};
     const uint64_t n = sizeof files / sizeof *files;
     char path[64];
+    if (k % 4 == 1)
+        return model_load(shipped[k / 4 % 2].name, shipped[k / 4 % 2].set, err);
     if (k % 2)
         return random_model(r, 2);
     snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % n].name);

@@ -43,14 +43,16 @@ static double op_us(const struct machine *mc, const struct instr_key *k) {
     int rank = opcode_key(k->code) == KEY_CURVE ? 1 : instr_info(k->code)->n_shape;
     bool matrix = k->code == I_linear || k->code == I_linear_dx || k->code == I_linear_dw;
     bool attention = k->code == I_attention || k->code == I_attention_bwd;
-    for (int i = 0; i < rank && i < (matrix ? 3 : attention ? 4 : 2); i++)
+    for (int i = 0; i < rank && i < (matrix ? 3 : 2); i++)
         n *= (double)(k->n.v[i] > 0 ? k->n.v[i] : 1);
     double m = (double)k->n.v[0], w = (double)k->n.v[1], d = (double)k->n.v[2];
     if (matrix) {
         flops = 2 * n;
         n = m * w + w * d + m * d;
     } else if (attention) {
-        flops = (k->code == I_attention ? 4 : 10) * n * d;
+        const struct attention_n *t = &k->n.attention;
+        n = (double)(t->batch * t->heads * t->seq * t->dim);
+        flops = (k->code == I_attention ? 4 : 10) * n * (double)t->kv_seq;
     }
     return mc->latency_us + fmax(flops / mc->flops_us, 4 * n / mc->bytes_us);
 }

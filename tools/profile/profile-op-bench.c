@@ -234,6 +234,12 @@ void bench_release(struct bench *b) {
 
 /* ---- running ------------------------------------------------------------- */
 
+/* Where causal queries are a part of the sequence, the last ones see most. */
+static int64_t first_query(const struct instr_key *key) {
+    bool attends = key->code == I_attention || key->code == I_attention_bwd;
+    return attends ? key->n.attention.kv_seq - key->n.attention.seq : 0;
+}
+
 int bench_run(struct bench *b, struct err *err) {
     union instr_src in;
     union instr_dst out;
@@ -247,6 +253,9 @@ int bench_run(struct bench *b, struct err *err) {
                                .scale = 1e-3f,
                                .ignore = -1,
                                .eps = 1e-5f,
+                               .base = 1e4f,
+                               .distance = 128,
+                               .first = first_query(&b->key),
                                .rate = 0.1f,
                                .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
                                .matrices = &b->matrices,

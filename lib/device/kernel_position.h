@@ -1,0 +1,35 @@
+/* kernel_position.h - relative positions in attention (Raffel et al., T5, 2020): a query adds to its
+ * score of a key a learned number, one per head, that the distance between the two chooses.
+ *
+ * Near keys have a number each, farther ones share one with ever more of their neighbours, and
+ * beyond `distance` all are alike. So what a head adds is a row of 2 distance + 1 numbers, and
+ * what a block of scores gets lies on its diagonals. Nothing has the size of the scores.
+ */
+#ifndef WEFT_KERNEL_POSITION_H
+#define WEFT_KERNEL_POSITION_H
+
+#include "device/kernel.h"
+
+enum { POSITION_MOST = 1024, POSITION_NEAR = 2 * POSITION_MOST + 1 };
+
+struct positions {
+    int64_t heads;
+    int distance;
+    uint16_t bucket[POSITION_NEAR]; /* of the distances -distance .. distance */
+};
+/* Needs t->positions. */
+void position_init(struct positions *p, const struct kernel_attention *t);
+/* near[i] = factor times what the head adds at distance i - p->distance. */
+void position_near(const struct positions *p, const float *table, int64_t head,
+                   float factor, float *near);
+/* diagonal[i] = what is added at distance first + i, i < n; 16 zeros behind. */
+void position_diagonal(const struct positions *p, const float *near, int64_t first,
+                       int64_t n, float *diagonal);
+/* near[..] += diagonal[i], the gradients in the same places. */
+void position_collect(const struct positions *p, const float *diagonal, int64_t first,
+                      int64_t n, float *near);
+/* The head's gradients: table[..] += near[i]. */
+void position_gather(const struct positions *p, const float *near, int64_t head,
+                     float *table);
+
+#endif

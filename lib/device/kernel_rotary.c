@@ -1,0 +1,86 @@
+/* Rotary positions: every pair turns by its position times its frequency.
+ *
+ * A sine takes as long as twenty of the products that use it, so sines are made once per position
+ * for all samples and heads, and most of them from the position before: (cos, sin) of p + 1 is that
+ * of p turned by the frequency, in double. Every 64th position, counted in the whole sequence,
+ * begins anew, so a position's numbers do not depend on where a rank's part begins. */
+#include "kernel_impl.h"
+#include "kernel_vec.h"
+
+#include <assert.h>
+
+enum { MAX_PAIRS = 512, ANEW = 64 };
+
+/* The angles of one position. */
+struct turn {
+    double cos[MAX_PAIRS], sin[MAX_PAIRS];
+    double step_cos[MAX_PAIRS], step_sin[MAX_PAIRS]; /* from one position to the next */
+    double frequency[MAX_PAIRS];
+    float c[MAX_PAIRS + VL], s[MAX_PAIRS + VL];
+};
+
+static void set_position(struct turn *t, int64_t pairs, int64_t position) {
+    for (int64_t i = 0; i < pairs; i++) {
+        t->cos[i] = cos((double)position * t->frequency[i]);
+        t->sin[i] = sin((double)position * t->frequency[i]);
+    }
+}
+
+static void next_position(struct turn *t, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i++) {
+        double c = t->cos[i] * t->step_cos[i] - t->sin[i] * t->step_sin[i];
+        t->sin[i] = t->sin[i] * t->step_cos[i] + t->cos[i] * t->step_sin[i];
+        t->cos[i] = c;
+    }
+}
+
+/* One head of one sample: (a, b) becomes (a c - b s, b c + a s). */
+VEC void turn_head(const struct turn *t, int64_t pairs, const float *x, float *y) {
+    for (int64_t i = 0; i < pairs; i += VL) {
+        const int64_t lanes = pairs - i < VL ? pairs - i : VL;
+        const vf a = v_load_n(x + i, lanes), b = v_load_n(x + pairs + i, lanes);
+        const vf c = v_load(t->c + i), s = v_load(t->s + i);
+        v_store_n(y + i, lanes, v_fma(a, c, -(b * s)));
+        v_store_n(y + pairs + i, lanes, v_fma(b, c, a * s));
+    }
+}
+
+/* Positions first..end-1 of all samples; x[batch, seq, heads, dim] begins at position `origin`. */
+static void turn_range(int64_t batch, int64_t seq, int64_t heads, int64_t dim,
+                       int64_t origin, int64_t first, int64_t end, float base, bool back,
+                       const float *x, float *y) {
+    const int64_t pairs = dim / 2;
+    struct turn t;
+    for (int64_t i = 0; i < pairs; i++) {
+        t.frequency[i] = pow((double)base, -2.0 * (double)i / (double)dim);
+        t.step_cos[i] = cos(t.frequency[i]);
+        t.step_sin[i] = sin(t.frequency[i]);
+    }
+    for (int64_t i = pairs; i < pairs + VL; i++)
+        t.c[i] = t.s[i] = 0;
+    for (int64_t p = first / ANEW * ANEW; p < end; p++) {
+        if (p % ANEW == 0)
+            set_position(&t, pairs, p);
+        else
+            next_position(&t, pairs);
+        if (p < first)
+            continue;
+        for (int64_t i = 0; i < pairs; i++) {
+            t.c[i] = (float)t.cos[i];
+            t.s[i] = (float)(back ? -t.sin[i] : t.sin[i]);
+        }
+        for (int64_t b = 0; b < batch; b++) {
+            const int64_t at = (b * seq + p - origin) * heads * dim;
+            for (int64_t h = 0; h < heads; h++)
+                turn_head(&t, pairs, x + at + h * dim, y + at + h * dim);
+        }
+    }
+}
+
+void kernel_rotary(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_t origin,
+                   float base, bool back, const float *x, float *y) {
+    assert(dim % 2 == 0 && dim <= 2 * MAX_PAIRS && "pairs of a head that fit the table");
+    KERNEL_SPLIT(seq, 1, batch * seq * heads * dim,
+                 turn_range(batch, seq, heads, dim, origin, origin + first, origin + end,
+                            base, back, x, y));
+}
