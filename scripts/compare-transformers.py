@@ -16,6 +16,7 @@ goes in and out again without a step has changed by a bit.
 import argparse
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -38,20 +39,78 @@ def gpt2(sizes):
     return transformers.GPT2LMHeadModel(config)
 
 
+def llama(sizes):
+    config = transformers.LlamaConfig(
+        vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], hidden_size=sizes["hidden"],
+        num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
+        num_key_value_heads=sizes["kv_heads"], intermediate_size=sizes["ffn"], rms_norm_eps=1e-5,
+        bos_token_id=0, eos_token_id=0, tie_word_embeddings=bool(sizes["tied"]))
+    return transformers.LlamaForCausalLM(config)
+
+
+def t5(sizes):
+    config = transformers.T5Config(
+        vocab_size=sizes["vocab"], d_model=sizes["hidden"], d_kv=sizes["kv"], d_ff=sizes["ffn"],
+        num_layers=sizes["layers"], num_decoder_layers=sizes["dec_layers"],
+        num_heads=sizes["heads"], dropout_rate=0, tie_word_embeddings=bool(sizes["tied"]))
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def tokens(folder, sizes, rng):
+    """One batch of windows of a stream: what weft-run and what the model reads, and targets."""
+    ids = np.cumsum(rng.integers(0, 5, BATCH * sizes["seq"] + 1)) % sizes["vocab"]
+    path = os.path.join(folder, "tokens.bin")
+    ids.astype("<u2").tofile(path)
+    windows = lambda a: torch.tensor(a.reshape(BATCH, -1))
+    return path, {"input_ids": windows(ids[:-1])}, windows(ids[1:])
+
+
+def pairs(folder, sizes, rng):
+    """One batch of pairs of sequences, as Megatron-LM writes them; some are shorter than others."""
+    paths, rows = [], []
+    for name, longest in (("input", sizes["seq"]), ("target", sizes["target_seq"])):
+        lengths = rng.integers(longest // 2, longest + 1, BATCH)
+        ids = [rng.integers(1, sizes["vocab"], n) for n in lengths]
+        paths.append(os.path.join(folder, name + ".idx"))
+        np.concatenate(ids).astype("<u2").tofile(os.path.join(folder, name + ".bin"))
+        with open(paths[-1], "wb") as f:
+            f.write(b"MMIDIDX\0\0" + struct.pack("<qBqq", 1, 8, BATCH, BATCH + 1))
+            f.write(np.array(lengths, "<i4").tobytes())
+            f.write((2 * (np.cumsum(lengths) - lengths)).astype("<i8").tobytes())
+            f.write(np.arange(BATCH + 1, dtype="<i8").tobytes())
+        padded = np.full((BATCH, longest), -100)
+        for row, one in zip(padded, ids):
+            row[:len(one)] = one
+        rows.append(torch.tensor(padded))
+    before = torch.cat([torch.zeros(BATCH, 1, dtype=torch.long), rows[1][:, :-1]], 1)
+    return ",".join(paths), {"input_ids": rows[0].clamp(min=0),
+                             "attention_mask": (rows[0] >= 0).long(),
+                             "decoder_input_ids": before.clamp(min=0)}, rows[1]
+
+
 CASES = {
     "gpt2": dict(make=gpt2, model="gpt:nano",
                  sizes=dict(layers=3, hidden=96, heads=6, seq=48, vocab=300, tied=1)),
     "gpt2-untied": dict(make=gpt2, model="gpt:nano",
                         sizes=dict(layers=2, hidden=64, heads=2, seq=32, vocab=129, tied=0)),
+    "gpt2-qkv": dict(make=gpt2, model="gpt-qkv:nano",
+                     sizes=dict(layers=2, hidden=64, heads=4, seq=32, vocab=129, tied=1)),
+    "llama": dict(make=llama, model="llama:nano",
+                  sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, ffn=160, seq=32, vocab=300,
+                             tied=0)),
+    "llama-tied": dict(make=llama, model="llama:nano",
+                       sizes=dict(layers=2, hidden=64, heads=4, kv_heads=4, ffn=96, seq=48,
+                                  vocab=129, tied=1)),
+    "t5": dict(make=t5, model="t5:nano", data=pairs,
+               sizes=dict(layers=2, dec_layers=3, hidden=64, heads=4, kv=8, ffn=96, seq=24,
+                          target_seq=16, vocab=200, tied=1)),
 }
 
 
-def evaluate(model, ids, seq):
+def evaluate(model, inputs, targets):
     """Loss and norm of its gradient, in fp32."""
-    x = torch.tensor(ids[:-1].reshape(BATCH, seq))
-    y = torch.tensor(ids[1:].reshape(BATCH, seq))
     model.float().eval().zero_grad()
-    loss = F.cross_entropy(model(input_ids=x).logits.flatten(0, 1), y.flatten())
+    loss = F.cross_entropy(model(**inputs).logits.flatten(0, 1), targets.flatten())
     loss.backward()
     norm = sum(float((p.grad ** 2).sum()) for p in model.parameters() if p.grad is not None)
     return loss.item(), norm ** 0.5
@@ -65,8 +124,8 @@ def run(command):
 
 
 class Weft:
-    def __init__(self, bin, folder, case):
-        self.bin, self.folder, self.case = bin, folder, case
+    def __init__(self, bin, folder, case, data):
+        self.bin, self.folder, self.case, self.data = bin, folder, case, data
         self.set = ",".join(f"{k}={v}" for k, v in case["sizes"].items())
         plan = {"format": "weft-plan/1", "model": case["model"], "set": self.set, "batch": BATCH,
                 "stages": [{}]}
@@ -78,8 +137,8 @@ class Weft:
 
     def train(self, steps, *options):
         """The metrics of each step. An epoch of the data is one batch."""
-        lines = run([f"{self.bin}/weft-run", "-q", "-n", str(steps), "--data",
-                     self.path("tokens.bin"), "--validation", "0", *options, self.path("plan.json")])
+        lines = run([f"{self.bin}/weft-run", "-q", "-n", str(steps), "--data", self.data,
+                     "--validation", "0", *options, self.path("plan.json")])
         return [json.loads(line) for line in lines.splitlines()]
 
     def export(self, checkpoint, name):
@@ -93,11 +152,9 @@ def differ(a, b):
 
 
 def compare(name, case, bin, folder):
-    seq = case["sizes"]["seq"]
-    rng = np.random.default_rng(7)
-    ids = np.cumsum(rng.integers(0, 5, BATCH * seq + 1)) % case["sizes"]["vocab"]
-    weft = Weft(bin, folder, case)
-    ids.astype("<u2").tofile(weft.path("tokens.bin"))
+    make_data = case.get("data", tokens)
+    data, inputs, targets = make_data(folder, case["sizes"], np.random.default_rng(7))
+    weft = Weft(bin, folder, case, data)
     torch.manual_seed(1)
     model = case["make"](case["sizes"])
     for p in model.parameters():
@@ -105,7 +162,7 @@ def compare(name, case, bin, folder):
     differences = {}
 
     def same(what, folder, model):
-        loss, norm = evaluate(model, ids, seq)
+        loss, norm = evaluate(model, inputs, targets)
         step = weft.train(1, "--lr", "0", "--init", folder)[0]
         differences[what] = max(differ(step["loss"], loss), differ(step["grad_norm"], norm))
 
@@ -118,7 +175,7 @@ def compare(name, case, bin, folder):
     weft.train(3, "--lr", "0.003", "--init", saved, "--save", weft.path("trained"))
     back = type(model).from_pretrained(weft.export("trained", "exported"))
     resumed = weft.train(4, "--resume", weft.path("trained"))[0]
-    loss, norm = evaluate(back, ids, seq)
+    loss, norm = evaluate(back, inputs, targets)
     differences["out"] = max(differ(resumed["loss"], loss), differ(resumed["grad_norm"], norm))
     weft.train(1, "--lr", "0", "--init", saved, "--save", weft.path("untouched"))
     again = type(model).from_pretrained(weft.export("untouched", "again"))
