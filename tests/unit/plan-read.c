@@ -109,7 +109,7 @@ static void test_recompute_selective(void) {
     struct plan *p = plan_from_json(doc, &err);
     int attention = 0, other = 0;
     for (int i = 0; p && i < p->model->n_ops; i++) {
-        bool attends = p->model->ops[i].kind == OP_attention;
+        bool attends = p->model->ops[i].kind == OP_attention_packed;
         attention += attends && p->stages[0].recompute[i];
         other += !attends && p->stages[0].recompute[i];
     }
