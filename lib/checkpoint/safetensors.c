@@ -115,11 +115,6 @@ static int compare_offsets(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp((*(struct st_tensor *const *)a)->name,
-                  (*(struct st_tensor *const *)b)->name);
-}
-
 /* Sorts the tensors and checks that they tile the data. */
 static int check_tiling(struct st_file *file, int64_t data_size, struct err *err) {
     qsort(file->tensor, (size_t)file->tensors, sizeof *file->tensor, compare_offsets);
@@ -160,12 +155,8 @@ static int read_header(struct st_file *file, const json_t *root, int64_t data_be
     }
     if (check_tiling(file, data_size, err) < 0)
         return -1;
-    file->by_name = arena_array(&file->arena, n, sizeof *file->by_name);
-    for (int64_t i = 0; i < file->tensors; i++) {
+    for (int64_t i = 0; i < file->tensors; i++)
         file->tensor[i].offset += data_begin;
-        file->by_name[i] = &file->tensor[i];
-    }
-    qsort(file->by_name, (size_t)file->tensors, sizeof *file->by_name, compare_names);
     return 0;
 }
 
@@ -240,15 +231,6 @@ void st_close(struct st_file *file) {
         st_unmap(file->bytes, file->size);
     arena_release(&file->arena);
     *file = (struct st_file){0};
-}
-
-const struct st_tensor *st_find(const struct st_file *file, const char *name) {
-    struct st_tensor key = {.name = name}, *pkey = &key;
-    if (!file->tensors)
-        return NULL;
-    struct st_tensor **found = bsearch(&pkey, file->by_name, (size_t)file->tensors,
-                                       sizeof *file->by_name, compare_names);
-    return found ? *found : NULL;
 }
 
 /* ---- writing ----------------------------------------------------------------------- */

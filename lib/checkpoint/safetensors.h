@@ -15,8 +15,7 @@
  *         st_finish(&w, &bytes, &hash, &err) < 0) ...
  *
  *     if (st_open(&file, "a.safetensors", &err) < 0) ...
- *     const struct st_tensor *found = st_find(&file, "w");              // NULL: not there
- *     memcpy(out, file.bytes + found->offset, found->bytes);
+ *     memcpy(out, file.bytes + file.tensor[0].offset, file.tensor[0].bytes);
  *     st_close(&file);
  */
 #ifndef WEFT_SAFETENSORS_H
@@ -76,9 +75,8 @@ struct st_file {
     int64_t size;
     struct st_tensor *tensor; /* ordered by offset */
     int64_t tensors;
-    struct st_tensor **by_name; /* the same, ordered by name */
-    struct arena arena;         /* holds names and arrays */
-    int mapped;                 /* st_close unmaps bytes */
+    struct arena arena; /* holds names and arrays */
+    int mapped;         /* st_close unmaps bytes */
 };
 
 /* Maps and checks a file. Messages name it. Returns 0, or -1 (EXIT_INPUT) closed. */
@@ -94,9 +92,6 @@ void st_close(struct st_file *file);
  * NULL on failure; st_unmap undoes it (NULL is fine). */
 const unsigned char *st_map(const char *path, int64_t *size, struct err *err);
 void st_unmap(const unsigned char *bytes, int64_t size);
-
-/* A tensor by its name, or NULL. */
-const struct st_tensor *st_find(const struct st_file *file, const char *name);
 
 /* ---- writing ----------------------------------------------------------------------- */
 
