@@ -6,13 +6,14 @@
 
 enum { PRIME = 128, N_LETTERS = 2 * PRIME, ANY = -1 };
 
-/* What each letter stands for so far. */
+/* What each letter stands for so far. Large models bind thousands of ops, so what need not be set is
+ * not. */
 struct binding {
     const struct model_dim *dims;
-    int n[N_LETTERS]; /* ANY = not known yet */
-    int dim[N_LETTERS][TENSOR_MAX_RANK];
-    int grouped[N_LETTERS]; /* the dim that counts groups of it, or ANY */
-    int at[N_LETTERS];      /* where its first dim stands in the space */
+    int8_t n[N_LETTERS];                 /* ANY = not known yet */
+    int dim[N_LETTERS][TENSOR_MAX_RANK]; /* of known ones */
+    int grouped[N_LETTERS];              /* the dim that counts groups of it, or ANY */
+    int at[N_LETTERS];                   /* where its first dim stands in the space */
 };
 
 /* Its place in the binding; 0 for a number. */
@@ -85,6 +86,17 @@ static int open_groups(const struct binding *b, const struct kind_slot *k, int *
     return open;
 }
 
+static bool unknown(const struct binding *b, const struct pattern_dim *p) {
+    return (p->grouped ? b->grouped[letter_of(p)] : b->n[letter_of(p)]) == ANY;
+}
+
+static void forget(struct binding *b, const struct pattern_dim *p) {
+    if (p->grouped)
+        b->grouped[letter_of(p)] = ANY;
+    else
+        b->n[letter_of(p)] = ANY;
+}
+
 /* The dim that counts groups of a letter takes this one, or is compared with it. */
 static bool take_grouped(struct binding *b, int letter, int dim) {
     if (b->grouped[letter] == ANY)
@@ -95,7 +107,7 @@ static bool take_grouped(struct binding *b, int letter, int dim) {
 /* Takes `count` dims of the shape from `at` on for a letter, or compares them. */
 static bool take(struct binding *b, int letter, const struct shape *s, int at, int count) {
     if (b->n[letter] == ANY) {
-        b->n[letter] = count;
+        b->n[letter] = (int8_t)count;
         memcpy(b->dim[letter], s->dim + at, sizeof *s->dim * (size_t)count);
         return true;
     }
@@ -110,16 +122,21 @@ static int match(struct binding *b, const struct slot *s, struct err *err) {
     int rest = s->shape->rank - fixed;
     if (rest < 0 || (!open && rest))
         return mismatch(b, s, err);
-    struct binding known = *b; /* what the message shows */
+    bool taken
+        [KIND_MAX_PATTERN]; /* from this slot: the message shows what was known before */
     for (int i = 0; i < s->kind->rank; i++) {
         const struct pattern_dim *p = &s->kind->dim[i];
         int letter = letter_of(p);
+        taken[i] = unknown(b, p);
         int count = !p->group ? 1 : b->n[letter] != ANY ? b->n[letter] : rest;
         bool ok = p->grouped ? take_grouped(b, letter, s->shape->dim[at])
                   : letter   ? take(b, letter, s->shape, at, count)
                              : b->dims[s->shape->dim[at]].size == p->size;
+        for (int j = 0; j <= i && !ok; j++)
+            if (taken[j])
+                forget(b, &s->kind->dim[j]);
         if (!ok)
-            return mismatch(&known, s, err);
+            return mismatch(b, s, err);
         const struct model_dim *dim = &b->dims[s->shape->dim[at]];
         if (p->multiple && dim->size % p->multiple)
             return err_input(err, "%s: %.64s (%lld) is no multiple of %d", s->kind->name,
@@ -181,8 +198,7 @@ static int add_letter(const struct binding *b, const struct kind *k, int letter,
 /* The space in the order in which dims appear: operands, parameters, results. */
 static int fill_space(struct binding *b, const struct kind *k, const struct slot *slots,
                       int n, struct op_space *space, struct err *err) {
-    for (int c = 0; c < N_LETTERS; c++)
-        b->at[c] = ANY;
+    memset(b->at, ANY, sizeof b->at);
     for (int i = 0; i < n; i++) {
         int at = 0;
         for (int j = 0; j < slots[i].kind->rank; j++) {
@@ -526,9 +542,10 @@ int model_bind(const struct model_dim *dims, const struct slot_shapes *shapes,
             slots[n++] = (struct slot){&k->param[i], shapes->param[i], &op->param_map[i]};
     for (int i = 0; i < k->n_out; i++)
         slots[n++] = (struct slot){&k->out[i], shapes->out[i], &op->out_map[i]};
-    struct binding b = {.dims = dims};
-    for (int c = 0; c < N_LETTERS; c++)
-        b.n[c] = b.grouped[c] = ANY;
+    struct binding b;
+    b.dims = dims;
+    memset(b.n, ANY, sizeof b.n);
+    memset(b.grouped, ANY, sizeof b.grouped);
     op->space = (struct op_space){0};
     if (k->flags & KIND_BLEND)
         return bind_einsum(&b, shapes, slots, n, op, err);
