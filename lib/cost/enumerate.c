@@ -203,7 +203,7 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
-/* Parameters: their update, the norm of their gradients, sums of tied ones. Returns the
+/* Parameters: their update, the norm of their gradients, what adds to shares of these. Returns the
  * most elements that all gradients of a stage can take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
@@ -216,8 +216,7 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
         for (int k = 0; k < 3; k++)
             widen_share(c, codes[k], n);
         widen_copy(c, &x, n);
-        if (uses[p] > 1)
-            widen_share(c, I_add, n);
+        widen_share(c, I_add, n);
         all += uses[p] * (n + align);
     }
     free(uses);

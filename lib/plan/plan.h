@@ -38,6 +38,9 @@ enum recompute { RECOMPUTE_none, RECOMPUTE_selective, RECOMPUTE_all, RECOMPUTE_C
  * which is counted once, never. */
 bool plan_recomputes(const struct model *m, enum recompute word, int op);
 
+/* Levels of ZeRO (Rajbhandari et al. 2020). */
+enum { ZERO_NONE, ZERO_OPTIMIZER, ZERO_GRADIENTS, ZERO_PARAMETERS };
+
 struct stage {
     struct mesh mesh;
     int group;      /* of devices; stages of one group are its chunks */
@@ -46,8 +49,10 @@ struct stage {
     int *ops;               /* op ids, ascending */
     struct layout *layouts; /* [n_ops] */
     bool *recompute;        /* [n_ops]: the result is not kept for the backward pass */
+    /* [n_ops] what is sharded where a parameter of the op is replicated: 1 the optimizer's state,
+     * 2 gradients too, 3 parameters too, ZERO_NONE nothing */
+    int8_t *zero;
     bool regather; /* what is gathered forward is gathered again backward, not kept */
-    int zero;      /* 0 or 1: optimizer state sharded where the parameter is replicated */
 };
 
 struct plan {

@@ -121,17 +121,27 @@ static int read_recompute(const struct plan *p, struct stage *st, const json_t *
     return 0;
 }
 
+/* What it does not say stays as it is. */
 static int read_exception(const struct plan *p, struct stage *st, const json_t *v,
                           bool *covered, struct err *err) {
-    if (json_keys(v, "ops layout", err) < 0 ||
+    const json_t *layout = json_object_get(v, "layout");
+    int64_t zero = -1;
+    if (json_keys(v, "ops layout zero", err) < 0 ||
+        json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
         cover(p->model, st->ops, st->n_ops, json_object_get(v, "ops"), "ops", "this stage",
               covered, err) < 0)
         return -1;
-    for (int i = 0; i < st->n_ops; i++)
-        if (covered[i] &&
-            apply_layout(p->model, &st->mesh, json_object_get(v, "layout"),
-                         &p->model->ops[st->ops[i]], &st->layouts[i], err) < 0)
+    if (!layout && zero < 0)
+        return err_input(err, "expected \"layout\", \"zero\" or both");
+    for (int i = 0; i < st->n_ops; i++) {
+        if (!covered[i])
+            continue;
+        if (layout && apply_layout(p->model, &st->mesh, layout, &p->model->ops[st->ops[i]],
+                                   &st->layouts[i], err) < 0)
             return -1;
+        if (zero >= 0)
+            st->zero[i] = (int8_t)zero;
+    }
     return 0;
 }
 
@@ -149,21 +159,21 @@ static int read_exceptions(const struct plan *p, struct stage *st, const json_t 
     return 0;
 }
 
-/* The stage's layout holds for all of its ops, then exceptions replace it for some. */
+/* What the stage says holds for all of its ops, then exceptions replace it for some. */
 static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
-    int64_t zero = 0;
+    int64_t zero = ZERO_NONE;
     if (json_keys(v, "ops group mesh layout except recompute regather zero", err) < 0 ||
         json_opt_str(v, "mesh", &mesh, err) < 0 ||
-        json_opt_int(v, "zero", 0, 1, &zero, err) < 0 ||
+        json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
         json_opt_bool(v, "regather", &st->regather, err) < 0 ||
         mesh_parse(mesh, MAX_DEVICES, &st->mesh, err) < 0)
         return -1;
-    st->zero = (int)zero;
     const json_t *layout = json_object_get(v, "layout");
     for (int i = 0; i < st->n_ops; i++) {
         memset(&st->layouts[i], PLACE_NONE, sizeof st->layouts[i]);
+        st->zero[i] = (int8_t)zero;
         if (layout && apply_layout(p->model, &st->mesh, layout, &p->model->ops[st->ops[i]],
                                    &st->layouts[i], err) < 0)
             return -1;
@@ -225,6 +235,7 @@ static int fill_stages(struct plan *p, struct err *err) {
         st->ops = arena_array(&p->arena, n, sizeof *st->ops);
         st->layouts = arena_array(&p->arena, n, sizeof *st->layouts);
         st->recompute = arena_array(&p->arena, n, sizeof *st->recompute);
+        st->zero = arena_array(&p->arena, n, sizeof *st->zero);
         st->n_ops = 0;
     }
     for (int i = 0; i < p->model->n_ops; i++) {

@@ -359,6 +359,32 @@ static json_t *exceptions_json(const struct plan *p, const struct stage *st,
     return list;
 }
 
+/* The level that most ops of the stage have. */
+static int usual_zero(const struct stage *st) {
+    int n[ZERO_PARAMETERS + 1] = {0}, usual = ZERO_NONE;
+    for (int i = 0; i < st->n_ops; i++)
+        n[st->zero[i]]++;
+    for (int z = ZERO_NONE; z <= ZERO_PARAMETERS; z++)
+        usual = n[z] > n[usual] ? z : usual;
+    return usual;
+}
+
+/* One more entry per level that differs from the usual one. */
+static void append_zero_exceptions(const struct plan *p, const struct stage *st,
+                                   json_t *list) {
+    int *key = mem_array((size_t)st->n_ops, sizeof *key), usual = usual_zero(st);
+    for (int i = 0; i < st->n_ops; i++)
+        key[i] = st->zero[i] == usual ? 0 : 1 + st->zero[i];
+    json_t *patterns = key_patterns(p, st, key, 1 + ZERO_PARAMETERS);
+    for (int z = ZERO_NONE; z <= ZERO_PARAMETERS; z++) {
+        json_t *ops = json_array_get(patterns, (size_t)z);
+        if (json_array_size(ops))
+            json_array_append_new(list, json_pack("{s:O, s:i}", "ops", ops, "zero", z));
+    }
+    json_decref(patterns);
+    free(key);
+}
+
 static json_t *recompute_json(const struct plan *p, const struct stage *st) {
     int *key = mem_array((size_t)st->n_ops, sizeof *key);
     for (int i = 0; i < st->n_ops; i++)
@@ -400,12 +426,14 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
         json_object_set_new(obj, "ops", fold_ops(p->model, st->ops, st->n_ops));
     struct preference defaults[MESH_MAX_AXES];
     set_unless_empty(obj, "layout", defaults_json(p, st, defaults));
-    set_unless_empty(obj, "except", exceptions_json(p, st, defaults));
+    json_t *except = exceptions_json(p, st, defaults);
+    append_zero_exceptions(p, st, except);
+    set_unless_empty(obj, "except", except);
     set_unless_empty(obj, "recompute", recompute_json(p, st));
     if (st->regather)
         json_object_set_new(obj, "regather", json_true());
-    if (st->zero)
-        json_object_set_new(obj, "zero", json_integer(st->zero));
+    if (usual_zero(st))
+        json_object_set_new(obj, "zero", json_integer(usual_zero(st)));
     return obj;
 }
 

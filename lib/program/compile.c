@@ -10,7 +10,8 @@ static int *minus_ones(int64_t n) {
     return p;
 }
 
-/* The first reader of each tensor in the stage; which params several ops use. */
+/* The first reader of each tensor in the stage, and what the first op says of each parameter; which
+ * params several ops use. */
 static void survey_ops(struct emit *e) {
     const struct model *m = e->m;
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
@@ -18,6 +19,9 @@ static void survey_ops(struct emit *e) {
         e->op_index[e->st->ops[i]] = i;
         for (int k = 0; k < op->n_in; k++)
             e->first_use[op->in[k]] = e->st->ops[i];
+        for (int k = 0; k < op->n_param; k++)
+            if (op->param[k] >= 0)
+                e->zero[op->param[k]] = e->st->zero[i];
     }
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param; k++) {
@@ -39,25 +43,28 @@ static void survey_transfers(struct emit *e) {
 static void emit_init(struct emit *e, const struct plan *plan, int stage,
                       struct transfer *transfers, int n_transfers) {
     const struct model *m = plan->model;
-    *e = (struct emit){.plan = plan,
-                       .m = m,
-                       .st = &plan->stages[stage],
-                       .mesh = &plan->stages[stage].mesh,
-                       .stage = stage,
-                       .n_losses = model_losses(m),
-                       .op = -1,
-                       .param = -1,
-                       .forward = minus_ones(m->n_tensors),
-                       .backward = minus_ones(m->n_tensors),
-                       .gradient = minus_ones(m->n_tensors),
-                       .op_index = minus_ones(m->n_ops),
-                       .first_use = minus_ones(m->n_tensors),
-                       .aux = minus_ones(2 * plan->stages[stage].n_ops),
-                       .param_of = minus_ones(m->n_params),
-                       .grad_of = minus_ones(m->n_params),
-                       .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
-                       .transfers = transfers,
-                       .n_transfers = n_transfers};
+    *e = (struct emit){
+        .plan = plan,
+        .m = m,
+        .st = &plan->stages[stage],
+        .mesh = &plan->stages[stage].mesh,
+        .stage = stage,
+        .n_losses = model_losses(m),
+        .op = -1,
+        .param = -1,
+        .forward = minus_ones(m->n_tensors),
+        .backward = minus_ones(m->n_tensors),
+        .gradient = minus_ones(m->n_tensors),
+        .op_index = minus_ones(m->n_ops),
+        .first_use = minus_ones(m->n_tensors),
+        .aux = minus_ones(2 * plan->stages[stage].n_ops),
+        .gathered = minus_ones((int64_t)2 * KIND_MAX_SLOTS * plan->stages[stage].n_ops),
+        .zero = mem_array((size_t)m->n_params, sizeof *e->zero),
+        .param_of = minus_ones(m->n_params),
+        .grad_of = minus_ones(m->n_params),
+        .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
+        .transfers = transfers,
+        .n_transfers = n_transfers};
     survey_ops(e);
     survey_transfers(e);
 }
@@ -72,6 +79,9 @@ static void emit_release(struct emit *e) {
     free(e->op_index);
     free(e->first_use);
     free(e->aux);
+    arr_release(&e->whole_gradients);
+    free(e->gathered);
+    free(e->zero);
     free(e->param_of);
     free(e->grad_of);
     free(e->tied);

@@ -16,6 +16,12 @@ struct avail {
     int buffer, next; /* next in the tensor's list, -1 = end */
 };
 
+/* The whole gradient that an op adds to, and the share that it is to be added to. */
+struct whole_gradient {
+    int param, whole, share; /* buffers */
+    struct placement from, to;
+};
+
 /* A message that comes in. */
 struct arrival {
     int transfer;
@@ -43,9 +49,13 @@ struct emit {
     int *first_use; /* tensor -> the first op of the stage that reads it, or -1 */
     int *aux;       /* op in the stage -> buffer of what it keeps (statistics), per pass:
                        [2 * i + pass] */
-    int *param_of;  /* param -> its first instance, or -1 */
-    int *grad_of;   /* param -> its first gradient, or -1 */
-    bool *tied;     /* param -> used by more than one op */
+    int *gathered;  /* of what is gathered for an op: by op in the stage, pass
+                       and slot, or -1 */
+    ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
+    int8_t *zero;  /* param -> ZeRO's level in this stage: of the first op that has it */
+    int *param_of; /* param -> its first instance, or -1 */
+    int *grad_of;  /* param -> its first gradient, or -1 */
+    bool *tied;    /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
     int n_works;
     int n_losses;               /* of the whole model */
@@ -100,9 +110,19 @@ void gradient_add(struct emit *e, int tensor, struct placement place, int buffer
 /* Sums the contributions to a tensor's gradient under one placement. */
 int gradient_combine(struct emit *e, int tensor, struct placement want);
 
-/* The instance of a parameter under this placement, made if it is new; and its gradient. */
-int param_get(struct emit *e, int param, struct placement place);
-int grad_get(struct emit *e, int param, int instance, struct placement place);
+/* ---- params.c --------------------------------------------------------------------------- */
+
+/* The placement of a rank's share of what is placed so, where ZeRO goes so far for this parameter;
+ * else the same. */
+struct placement param_share(const struct emit *e, int param, struct placement place,
+                             int level);
+/* A parameter under the placement that an op wants in one of its slots: as the stage holds it, or
+ * gathered, once in each pass. */
+int param_get(struct emit *e, int op, int slot, struct placement want);
+/* What an op adds its gradient of the parameter to, which comes out under `from`; grads_reduce, behind
+ * the op, adds it to the share where that is not what is held. */
+int grad_get(struct emit *e, int param, struct placement want, struct placement from);
+void grads_reduce(struct emit *e);
 
 /* ---- passes.c, update.c, memory.c, transfer.c --------------------------------------------- */
 

@@ -115,11 +115,8 @@ static struct placement param_place(const struct emit *e, int op, int slot) {
 }
 
 int lower_param(struct emit *e, int op, int slot) {
-    int param = op_of(e, op)->param[slot];
-    if (param < 0)
-        return -1;
-    int instance = param_get(e, param, param_place(e, op, slot)); /* may grow the list */
-    return e->params.p[instance].buffer;
+    return op_of(e, op)->param[slot] < 0 ? -1
+                                         : param_get(e, op, slot, param_place(e, op, slot));
 }
 
 int lower_grad(struct emit *e, int op, int slot) {
@@ -127,8 +124,7 @@ int lower_grad(struct emit *e, int op, int slot) {
     if (o->param[slot] < 0)
         return -1;
     struct layout l = param_layout(e, op, slot);
-    int instance = param_get(e, o->param[slot], param_place(e, op, slot));
-    return grad_get(e, o->param[slot], instance,
+    return grad_get(e, o->param[slot], param_place(e, op, slot),
                     placement_result(e->mesh, &l, &o->param_map[slot]));
 }
 

@@ -59,8 +59,9 @@ static void share_in_place(struct emit *e, int *parent) {
             if (!(info->in[k].flags & OPERAND_OVER) || ins->in.v[k] < 0)
                 continue;
             int out = root(parent, ins->out.v[0]), in = root(parent, ins->in.v[k]);
-            if (in == out || !planned(bufs[in].mem) || bufs[in].last != i ||
-                bufs[out].first != i || bufs[in].elems != bufs[out].elems)
+            if (in == out || !planned(bufs[in].mem) || !planned(bufs[out].mem) ||
+                bufs[in].last != i || bufs[out].first != i ||
+                bufs[in].elems != bufs[out].elems)
                 continue;
             parent[out] = in;
             bufs[in].last = bufs[out].last;

@@ -87,5 +87,6 @@ void pass_backward(struct emit *e) {
         }
         lower_backward(e, op, dy);
         send_finished_gradients(e, op);
+        grads_reduce(e);
     }
 }

@@ -4,11 +4,9 @@
 
 #include <stdlib.h>
 
-/* Where the optimizer works: the home placement, scattered over the axes on which the parameter
- * is replicated when the stage asks for ZeRO (Rajbhandari et al. 2020, stage 1). */
+/* Where the optimizer works: on what the home holds, or on the rank's share of it. */
 static struct placement update_place(const struct emit *e, const struct param_instance *p) {
-    struct extents sizes = emit_extents(e, &e->m->params[p->param].shape);
-    return e->st->zero ? placement_scatter(e->mesh, &sizes, p->place) : p->place;
+    return param_share(e, p->param, p->place, ZERO_OPTIMIZER);
 }
 
 /* The sum of this stage's gradients of a parameter under `want`, or -1 if it has none. */
@@ -118,7 +116,8 @@ static void descend(struct emit *e, int param, struct placement place, int value
     }
 }
 
-/* Under ZeRO the rank's share is cut out, updated, and the whole gathered into the parameter again. */
+/* Where the parameter is held whole but updated in shares, the rank's share is cut out, updated, and the
+ * whole gathered into the parameter again. */
 static void optimize(struct emit *e, const struct param_instance *p, struct placement place,
                      int gradient) {
     const struct shape *s = &e->m->params[p->param].shape;

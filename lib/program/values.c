@@ -20,37 +20,6 @@ struct placement gradient_place(const struct emit *e, int op, int k) {
     return placement_operand(e->mesh, op_layout(e, op), &e->m->ops[op].out_map[k]);
 }
 
-/* ---- parameters ----------------------------------------------------------------------------- */
-
-/* Instances of a parameter are few, so they are looked for one by one, from the first on. */
-int param_get(struct emit *e, int param, struct placement place) {
-    for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
-        if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
-            return (int)i;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_parameters);
-    bool first = e->param_of[param] < 0;
-    /* The home of a parameter is the stage that uses it first, under that op's layout. */
-    bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
-    arr_push(&e->params, (struct param_instance){param, place, buffer, home});
-    if (first)
-        e->param_of[param] = (int)e->params.n - 1;
-    return (int)e->params.n - 1;
-}
-
-int grad_get(struct emit *e, int param, int instance, struct placement place) {
-    for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++)
-        if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
-            placement_equal(e->grads.p[i].place, place))
-            return e->grads.p[i].buffer;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_gradients);
-    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
-    if (e->grad_of[param] < 0)
-        e->grad_of[param] = (int)e->grads.n - 1;
-    return buffer;
-}
-
 /* ---- tensors from elsewhere ----------------------------------------------------------------- */
 
 /* Result k of which op is the tensor? */

@@ -39,13 +39,13 @@ static void set_stage(struct graph *g, const struct setting *st, const struct wi
     struct stage *stage = &g->stages[0];
     graph_mesh(st->devices, &stage->mesh);
     stage->first_rank = st->first_rank;
-    stage->zero = st->zero;
     stage->n_ops = w->n;
     for (int i = 0; i < w->n; i++) {
         int node = g->x.node_of[w->ops[i]];
         stage->ops[i] = w->ops[i];
         stage->layouts[i] = w->layouts[node];
         stage->recompute[i] = w->again && w->again[node];
+        stage->zero[i] = (int8_t)st->zero;
         g->plan.stage_of[w->ops[i]] = 0;
     }
     g->plan.batch = g->plan.micro_batch = st->micro_batch;
@@ -77,7 +77,7 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     } else if (update && ins->code == I_all_reduce &&
                is_gradient(sp, ins->in.all_reduce.x)) {
         count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);
-    } else if (ins->code == I_fill) {
+    } else if (ins->code == I_fill && update) {
         l->v[LOAD_filled] +=
             (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
     } else {
@@ -434,6 +434,7 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
     g->stages[0].ops = mem_array((size_t)n, sizeof *g->stages[0].ops);
     g->stages[0].layouts = mem_array((size_t)n, sizeof *g->stages[0].layouts);
     g->stages[0].recompute = mem_array((size_t)n, sizeof *g->stages[0].recompute);
+    g->stages[0].zero = mem_array((size_t)n, sizeof *g->stages[0].zero);
 }
 
 void graph_release(struct graph *g) {
@@ -444,6 +445,7 @@ void graph_release(struct graph *g) {
     free(g->stages[0].ops);
     free(g->stages[0].layouts);
     free(g->stages[0].recompute);
+    free(g->stages[0].zero);
     structure_release(&g->xs);
     excerpt_release(&g->x);
     structure_release(&g->s);

@@ -375,11 +375,11 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];
         graph_mesh(from->devices, &st->mesh);
-        st->zero = from->zero;
         for (int i = 0, op = from->first; op < from->end; i++, op++) {
             int node = g->x.node_of[g->x.of[op]];
             st->layouts[i] = from->layouts[node];
             st->recompute[i] = is_recomputed(s, from, op);
+            st->zero[i] = (int8_t)from->zero;
         }
     }
     return plan;

@@ -78,7 +78,8 @@ write full.json "{$head, \"micro_batch\": 4, \"schedule\": \"gpipe\", \"optimize
   \"provenance\": {\"x\": [1]},
   \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0-1,3\", \"layer.2.*\"], \"mesh\": \"dp:2 tp:2\",
     \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\", \"seq\"]},
-    \"except\": [{\"ops\": \"layer.*.ln?\", \"layout\": {\"tp\": null}}],
+    \"except\": [{\"ops\": \"layer.*.ln?\", \"layout\": {\"tp\": null}},
+        {\"ops\": \"layer.0-3\", \"zero\": 3}],
     \"recompute\": \"all\", \"zero\": 1}, {\"recompute\": [\"layer.4\"]}]}"
 sed -i 's/ln?/ln*/' full.json
 jq --slurpfile m "$root/share/models/mlp.json" '.model = $m[0]' one.json >embedded.json
@@ -101,6 +102,8 @@ done <<'END'
 "stages": [{"mesh": "a:1 b:1 c:1 d:1 e:1 f:1 g:1"}]
 "stages": [{"layout": {"dp": 1}}]
 "stages": [{"except": [{"ops": "wte"}]}]
+"stages": [{"except": [{"ops": "wte", "zero": 4}]}]
+"stages": [{"except": [{"zero": 1}]}]
 "stages": [{"recompute": 1}]
 "stages": [{}], "micro_batch": 0
 "stages": [{}], "schedule": "lifo"

@@ -129,7 +129,7 @@ static void mutate_stage(struct rng *r, json_t *stage) {
                                         axis, random_dims(r)));
         break;
     case 1: json_array_remove(member(stage, "except", json_array), 0); break;
-    case 2: json_object_set_new(stage, "zero", json_integer(rng_below(r, 2))); break;
+    case 2: json_object_set_new(stage, "zero", json_integer(rng_below(r, 4))); break;
     case 3: json_object_set_new(stage, "recompute", json_pack("[s]", PICK(r, ops))); break;
     default:
         json_object_set_new(member(stage, "layout", json_object), axis, random_dims(r));

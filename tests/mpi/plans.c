@@ -346,7 +346,7 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
         bool round = schedule != SCHEDULE_gpipe || s < groups;
         st->group = round ? s % groups : (int)rng_below(r, groups);
         random_mesh(r, shares[st->group + 1] - shares[st->group], &st->mesh);
-        st->zero = (int)rng_below(r, 2);
+        int zero = (int)rng_below(r, 1 + ZERO_PARAMETERS), mixed = rng_below(r, 3) == 0;
         st->regather = rng_below(r, 3) == 0;
         int64_t recompute = rng_below(r, 3);
         for (int i = 0; i < st->n_ops; i++) {
@@ -354,6 +354,9 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
             random_layout(r, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
             st->recompute[i] = !op_is(op, KIND_LOSSES) &&
                                (recompute == 2 || (recompute == 1 && rng_below(r, 2)));
+            st->zero[i] = (int8_t)(mixed && rng_below(r, 3) == 0
+                                       ? (int)rng_below(r, 1 + ZERO_PARAMETERS)
+                                       : zero);
         }
     }
     return p;
@@ -368,10 +371,12 @@ static bool survives_text(struct plan *p, struct err *err) {
                 q->overlap == p->overlap && q->n_groups == p->n_groups;
     for (int s = 0; same && s < p->n_stages; s++) {
         const struct stage *a = &p->stages[s], *b = &q->stages[s];
-        same = a->n_ops == b->n_ops && a->zero == b->zero && a->group == b->group &&
-               !memcmp(a->ops, b->ops, sizeof *a->ops * (size_t)a->n_ops) &&
-               !memcmp(a->layouts, b->layouts, sizeof *a->layouts * (size_t)a->n_ops) &&
-               !memcmp(a->recompute, b->recompute, sizeof *a->recompute * (size_t)a->n_ops);
+        same =
+            a->n_ops == b->n_ops && a->group == b->group &&
+            !memcmp(a->ops, b->ops, sizeof *a->ops * (size_t)a->n_ops) &&
+            !memcmp(a->layouts, b->layouts, sizeof *a->layouts * (size_t)a->n_ops) &&
+            !memcmp(a->recompute, b->recompute, sizeof *a->recompute * (size_t)a->n_ops) &&
+            !memcmp(a->zero, b->zero, sizeof *a->zero * (size_t)a->n_ops);
     }
     plan_destroy(q);
     json_decref(doc);

@@ -60,8 +60,9 @@ static struct plan *random_plan(struct rng *r, struct model *m, int max_devices,
     for (int s = 0; s < n_stages; s++) {
         struct stage *st = &p->stages[s];
         random_mesh(r, max_devices, &st->mesh);
-        st->zero = (int)rng_below(r, 2);
+        int zero = (int)rng_below(r, 1 + ZERO_PARAMETERS);
         for (int i = 0; i < st->n_ops; i++) {
+            st->zero[i] = (int8_t)zero;
             random_layout(r, m, &m->ops[st->ops[i]], &st->mesh, micro_batch,
                           &st->layouts[i]);
             st->recompute[i] = rng_below(r, 3) == 0;

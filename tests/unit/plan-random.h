@@ -196,6 +196,15 @@ static int same_file_op(const struct plan *p, const struct stage *st, int i) {
     return j;
 }
 
+/* One level for most ops, others for a few. */
+static void random_zero(struct rng *r, struct stage *st) {
+    int usual = (int)rng_below(r, 1 + ZERO_PARAMETERS), mixed = rng_below(r, 3) == 0;
+    for (int i = 0; i < st->n_ops; i++)
+        st->zero[i] =
+            (int8_t)(mixed && rng_below(r, 3) == 0 ? (int)rng_below(r, 1 + ZERO_PARAMETERS)
+                                                   : usual);
+}
+
 static void random_stage(struct rng *r, const struct plan *p, struct stage *st) {
     int alike = (int)rng_below(r, 3); /* in all blocks: always, mostly, never */
     for (int i = 0; i < st->n_ops; i++) {
@@ -208,7 +217,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
         st->recompute[i] =
             !op_is(op, KIND_LOSSES) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
     }
-    st->zero = (int)rng_below(r, 2);
+    random_zero(r, st);
     st->regather = rng_below(r, 3) == 0;
 }
 
@@ -273,7 +282,7 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
            !memcmp(a->ops, b->ops, n * sizeof *a->ops) &&
            !memcmp(a->layouts, b->layouts, n * sizeof *a->layouts) &&
            !memcmp(a->recompute, b->recompute, n * sizeof *a->recompute) &&
-           a->zero == b->zero && a->group == b->group;
+           !memcmp(a->zero, b->zero, n * sizeof *a->zero) && a->group == b->group;
 }
 
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {

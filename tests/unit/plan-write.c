@@ -129,6 +129,14 @@ static void test_short(void) {
     for (int i = 0; i < m->n_ops; i++)
         p->stages[0].recompute[i] = strstr(m->ops[i].name, "sub") != NULL;
     says(p, 0, "recompute", "[\"enc.*.sub.*.act\"]");
+    for (int i = 0; i < m->n_ops; i++)
+        p->stages[0].zero[i] = ZERO_GRADIENTS;
+    p->stages[0].zero[op_find(m, "fc")] = ZERO_PARAMETERS;
+    p->stages[0].zero[op_find(m, "dec.1.act")] = ZERO_NONE;
+    memset(p->stages[0].layouts, PLACE_NONE, (size_t)m->n_ops * sizeof(struct layout));
+    says(p, 0, "zero", "2");
+    says(p, 0, "except",
+         "[{\"ops\": [\"dec.1.act\"], \"zero\": 0}, {\"ops\": [\"fc\"], \"zero\": 3}]");
     ok(survives(p, &err), "and is read back the same %s", err.msg);
     plan_destroy(p);
     model_destroy(m);

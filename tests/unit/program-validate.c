@@ -141,7 +141,7 @@ static struct fixture compile_overlapped(void) {
     program_destroy(f.g);
     f.plan->overlap = true;
     for (int s = 0; s < 2; s++)
-        f.plan->stages[s].zero = 0;
+        memset(f.plan->stages[s].zero, ZERO_NONE, (size_t)f.plan->stages[s].n_ops);
     f.g = program_compile(f.plan, &err);
     f.sp = &f.g->stages[1];
     if (program_validate(f.g, &err) < 0)

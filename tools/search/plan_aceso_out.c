@@ -242,14 +242,23 @@ static json_t *document(const struct writer *w) {
     return doc;
 }
 
+static bool uses_zero(const struct stage *st) {
+    for (int i = 0; i < st->n_ops; i++)
+        if (st->zero[i])
+            return true;
+    return false;
+}
+
 static int check_plan(const struct plan *p, struct err *err) {
     if (p->schedule != SCHEDULE_1f1b)
         return err_input(err, "schedule: Aceso runs 1f1b, the plan %s",
                          schedule_name(p->schedule));
-    for (int s = 0; s < p->n_stages; s++)
-        if (p->stages[s].zero || p->stages[s].regather)
+    for (int s = 0; s < p->n_stages; s++) {
+        bool zero = uses_zero(&p->stages[s]);
+        if (zero || p->stages[s].regather)
             return err_input(err, "stages[%d].%s: Aceso has nothing like it", s,
-                             p->stages[s].zero ? "zero" : "regather");
+                             zero ? "zero" : "regather");
+    }
     return 0;
 }
 

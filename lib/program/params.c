@@ -1,0 +1,109 @@
+/* Parameters and their gradients as a stage holds them.
+ *
+ * Where a parameter is replicated, ZeRO (Rajbhandari et al. 2020) leaves a rank its share alone: of
+ * the optimizer's state, further of gradients, further of the parameter itself. A share is the
+ * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
+ * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one op, and
+ * is then reduced into the share. */
+#include "program/emit.h"
+
+struct placement param_share(const struct emit *e, int param, struct placement place,
+                             int level) {
+    struct extents sizes = emit_extents(e, &e->m->params[param].shape);
+    return e->zero[param] >= level ? placement_scatter(e->mesh, &sizes, place) : place;
+}
+
+/* ---- parameters --------------------------------------------------------------------------- */
+
+/* The instance that is held for those who want the parameter like this, made if it is new. Instances
+ * of a parameter are few, so they are looked for one by one, from the first on. */
+static int instance_get(struct emit *e, int param, struct placement want) {
+    struct placement place = param_share(e, param, want, ZERO_PARAMETERS);
+    for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
+        if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
+            return (int)i;
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_parameters);
+    bool first = e->param_of[param] < 0;
+    /* The home of a parameter is the stage that uses it first, under that op's layout. */
+    bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
+    arr_push(&e->params, (struct param_instance){param, place, buffer, home});
+    if (first)
+        e->param_of[param] = (int)e->params.n - 1;
+    return (int)e->params.n - 1;
+}
+
+int param_get(struct emit *e, int op, int slot, struct placement want) {
+    int param = e->m->ops[op].param[slot], pass = e->seg != SEG_FORWARD;
+    int instance = instance_get(e, param, want); /* may grow the list */
+    struct param_instance held = e->params.p[instance];
+    if (placement_equal(held.place, want))
+        return held.buffer;
+    int *gathered = &e->gathered[(2 * e->op_index[op] + pass) * KIND_MAX_SLOTS + slot];
+    if (*gathered < 0) {
+        int caller = e->param;
+        e->param = param;
+        *gathered =
+            emit_convert(e, &e->m->params[param].shape, held.buffer, held.place, want, -1);
+        e->param = caller;
+    }
+    return *gathered;
+}
+
+/* ---- gradients ---------------------------------------------------------------------------- */
+
+static int accumulator_get(struct emit *e, int param, int instance,
+                           struct placement place) {
+    for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++)
+        if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
+            placement_equal(e->grads.p[i].place, place))
+            return e->grads.p[i].buffer;
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_gradients);
+    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
+    if (e->grad_of[param] < 0)
+        e->grad_of[param] = (int)e->grads.n - 1;
+    return buffer;
+}
+
+/* Sums that no axis of the parameter can be scattered over are taken at the step's end, once. */
+static struct placement gradient_share(const struct emit *e, int param,
+                                       struct placement from) {
+    struct placement to = param_share(e, param, from, ZERO_GRADIENTS);
+    for (int a = 0; a < e->mesh->n_axes; a++)
+        if (from.at[a] == PLACE_PARTIAL && to.at[a] == PLACE_REPLICATE)
+            to.at[a] = PLACE_PARTIAL;
+    return to;
+}
+
+int grad_get(struct emit *e, int param, struct placement want, struct placement from) {
+    struct placement to = gradient_share(e, param, from);
+    int share = accumulator_get(e, param, instance_get(e, param, want), to);
+    if (placement_equal(from, to))
+        return share;
+    int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
+    int whole = emit_buffer(e, elems, MEM_temporaries);
+    struct instr *i = emit_instr(e, I_fill);
+    i->param = param;
+    i->out.fill.y = whole;
+    i->n.fill.elems = elems;
+    arr_push(&e->whole_gradients, (struct whole_gradient){param, whole, share, from, to});
+    return whole;
+}
+
+static void reduce(struct emit *e, const struct whole_gradient *g) {
+    const struct shape *s = &e->m->params[g->param].shape;
+    e->param = g->param;
+    int part = emit_convert(e, s, g->whole, g->from, g->to, -1);
+    struct instr *i = emit_instr(e, I_add);
+    i->in.add.a = i->out.add.y = g->share;
+    i->in.add.b = part;
+    i->n.add.elems = emit_elements(e, s, g->to);
+    e->param = -1;
+}
+
+void grads_reduce(struct emit *e) {
+    for (int64_t i = 0; i < e->whole_gradients.n; i++)
+        reduce(e, &e->whole_gradients.p[i]);
+    e->whole_gradients.n = 0;
+}

@@ -1,0 +1,85 @@
+/* ZeRO: what a rank holds of parameters, gradients and the optimizer's state, and what is gathered and
+ * reduced for it. */
+#include "program.h"
+
+enum { DEVICES = 8 };
+
+static struct compiled compile_gpt(const char *size, int zero, const char *more) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "{'format': 'weft-plan/1', 'model': 'gpt:%s', 'batch': %d,"
+             " 'stages': [{'mesh': 'dp:%d', 'layout': {'dp': 'batch'}, 'zero': %d%s}]}",
+             size, DEVICES, DEVICES, zero, more);
+    return compile(text);
+}
+
+static int64_t parameters(const struct model *m) {
+    int64_t n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        n += extents_count(&x);
+    }
+    return n;
+}
+
+/* In fp32 a parameter takes 4 bytes, its gradient 4, the moments of Adam 8: in the terms of the paper
+ * 8 + K with K = 8, of which level 1 divides K by the devices, 2 the gradient too, 3 all. All sizes of
+ * this model divide, so the formula holds to the byte. */
+static void test_memory(void) {
+    for (int zero = ZERO_NONE; zero <= ZERO_PARAMETERS; zero++) {
+        struct compiled c = compile_gpt("1.3B", zero, "");
+        const struct stage_program *sp = &c.g->stages[0];
+        int64_t n = parameters(c.plan->model);
+        int64_t want[] = {4 * n / (zero >= ZERO_PARAMETERS ? DEVICES : 1),
+                          4 * n / (zero >= ZERO_GRADIENTS ? DEVICES : 1),
+                          8 * n / (zero >= ZERO_OPTIMIZER ? DEVICES : 1)};
+        for (enum memory_class k = MEM_parameters; k <= MEM_optimizer; k++)
+            ok(sp->own[k] == want[k], "gpt:1.3B on %d devices, zero %d: %lld bytes of %s",
+               DEVICES, zero, (long long)sp->own[k], memory_class_name(k));
+        compiled_release(&c);
+    }
+}
+
+static int count(const struct compiled *c, enum segment segment, enum opcode code,
+                 const char *param) {
+    int n = 0;
+    FOR_SEGMENT(&c->g->stages[0], segment, i)
+    n += i->code == code && i->param >= 0 &&
+         !strncmp(c->plan->model->params[i->param].name, param, strlen(param));
+    return n;
+}
+
+/* Made again in the backward pass, an op and its gradient share what is gathered. */
+static void test_gathers(void) {
+    struct compiled c = compile_gpt("nano", 3, ", 'recompute': 'all'");
+    const char *weight = "layer.0.fc1.weight";
+    ok(count(&c, SEG_FORWARD, I_all_gather, weight) == 1 &&
+           count(&c, SEG_BACKWARD, I_all_gather, weight) == 1 &&
+           count(&c, SEG_UPDATE, I_all_gather, weight) == 0,
+       "a parameter is gathered once in each pass, and not behind the update");
+    ok(count(&c, SEG_BACKWARD, I_reduce_scatter, weight) == 1 &&
+           count(&c, SEG_REDUCE, I_reduce_scatter, weight) == 0,
+       "its gradient is reduced in the backward pass, not at the step's end");
+    ok(count(&c, SEG_BACKWARD, I_reduce_scatter, "wte.weight") == 2,
+       "a tied gradient is reduced behind each op that adds to it");
+    compiled_release(&c);
+}
+
+/* Patterns of ops say it for their parameters; the first op of a tied one says it for all. */
+static void test_exceptions(void) {
+    struct compiled c =
+        compile_gpt("nano", 1, ", 'except': [{'ops': ['wte', 'layer.1'], 'zero': 3}]");
+    ok(count(&c, SEG_FORWARD, I_all_gather, "wte.weight") == 2 &&
+           count(&c, SEG_FORWARD, I_all_gather, "layer.1.fc1.weight") == 1 &&
+           count(&c, SEG_FORWARD, I_all_gather, "layer.0.fc1.weight") == 0 &&
+           count(&c, SEG_UPDATE, I_all_gather, "layer.0.fc1.weight") == 1,
+       "an exception holds for the parameters of its ops alone");
+    compiled_release(&c);
+}
+
+int main(void) {
+    test_memory();
+    test_gathers();
+    test_exceptions();
+    return done_testing();
+}
