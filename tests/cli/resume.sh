@@ -42,7 +42,7 @@ filters=(.
     '.stages[0] = {mesh: "dp:2", layout: {dp: "batch"}, zero: 1}'
     '.stages[0] = {mesh: "tp:2", layout: {tp: ["heads", "ffn", "vocab"]}}'
     '.stages = [{ops: ["wte", "wpe", "drop", "layer.0"]}, {}]'
-    '.stages[0] = {mesh: "dp:2 tp:2", layout: {dp: "batch", tp: ["heads", "ffn", "vocab"]}, zero: 1}'
+    '.stages[0] = {mesh: "dp:2 tp:2", layout: {dp: "batch", tp: ["heads", "ffn", "vocab"]}, zero: 3}'
     '.stages = [{ops: ["wte", "wpe", "drop", "layer.0"], mesh: "dp:2", layout: {dp: "batch"}},
                 {mesh: "dp:2", layout: {dp: "batch"}, recompute: "all"}]')
 for i in "${!names[@]}"; do

@@ -168,16 +168,21 @@ static void show_head(const struct plan *p, FILE *f) {
     fprintf(f, "devices    %d\n\n", p->devices);
 }
 
-/* The levels of the ops that have parameters. */
-static struct range zero_of(const struct model *m, const struct stage *st) {
-    struct range r = {ZERO_PARAMETERS, ZERO_NONE};
+/* Of the ops that have parameters. */
+static const char *zero_text(const struct model *m, const struct stage *st, char *buf,
+                             size_t n) {
+    int least = ZERO_PARAMETERS, most = ZERO_NONE;
     for (int i = 0; i < st->n_ops; i++) {
         if (!m->ops[st->ops[i]].n_param)
             continue;
-        r.least = st->zero[i] < r.least ? st->zero[i] : r.least;
-        r.most = st->zero[i] > r.most ? st->zero[i] : r.most;
+        least = st->zero[i] < least ? st->zero[i] : least;
+        most = st->zero[i] > most ? st->zero[i] : most;
     }
-    return r.least > r.most ? (struct range){0} : r;
+    if (least < most)
+        snprintf(buf, n, "%d-%d", least, most);
+    else
+        snprintf(buf, n, "%d", most);
+    return buf;
 }
 
 static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
@@ -185,7 +190,7 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
     const struct model *m = p->model;
     const struct stage *st = &p->stages[s];
     struct stage_words w = words_of(m, d, st);
-    char text[WORD_COUNT][48], layers[32], recompute[64], memory[32], per[32], zero[48];
+    char text[WORD_COUNT][48], layers[32], recompute[64], memory[32], per[32], zero[32];
     int64_t replicas = w.degree[WORD_dp].most;
     for (int k = 0; k < WORD_COUNT; k++)
         range_text(w.degree[k], text[k], sizeof text[k]);
@@ -197,7 +202,7 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
             layers_text(m, st, layers, sizeof layers), mesh_devices(&st->mesh),
             text[WORD_dp], text[WORD_tp], text[WORD_cp], text[WORD_ep],
             w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no",
-            range_text(zero_of(m, st), zero, sizeof zero), per,
+            zero_text(m, st, zero, sizeof zero), per,
             recompute_text(m, st, recompute, sizeof recompute),
             bytes_text(bytes, memory, sizeof memory));
 }
