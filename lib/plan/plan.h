@@ -63,7 +63,7 @@ struct plan {
     int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
     enum schedule schedule;
     enum optimizer optimizer;
-    bool overlap; /* gradients are reduced while the last backward pass computes */
+    bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */
     int *stage_of;                 /* op -> stage */

@@ -115,6 +115,8 @@ static void compile_stage(const struct plan *plan, int stage, struct transfer *t
     e.seg_first[SEG_LAST_BACKWARD] = e.seg_first[SEG_WEIGHTS] = (int)e.instrs.n;
     if (slots[POOL_BACKWARD_WEIGHTS])
         pass_split(&e);
+    if (plan->overlap)
+        pass_ahead(&e);
     e.seg_first[SEG_LAST_WEIGHTS] = (int)e.instrs.n;
     pass_update(&e);
     *out = (struct stage_program){.stage = stage, .mesh = e.mesh};

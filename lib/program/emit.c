@@ -78,6 +78,21 @@ void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int
     i->n.all_reduce.parts = mesh_group_size(e->mesh, axes);
 }
 
+struct instr emit_start(struct emit *e, struct instr *collective) {
+    struct instr wait = instr_init(I_wait);
+    struct instr_work w;
+    instr_work(collective->code, &collective->n, &w);
+    wait.work = collective->work = e->n_works++;
+    wait.op = collective->op;
+    wait.param = collective->param;
+    wait.axes = collective->axes;
+    wait.in.wait.x = collective->in.v[0];
+    wait.out.wait.y = collective->out.v[0];
+    wait.n.wait.elems = w.in[0];
+    wait.n.wait.result = w.out[0];
+    return wait;
+}
+
 /* ---- conversions -------------------------------------------------------------------------- */
 
 /* One step of a conversion: a tensor of these sizes goes from x to y. */

@@ -80,6 +80,8 @@ int avail_find(const struct emit *e, int head, struct placement place);
 /* A collective over the group along `axes`; elems are those of the larger side. */
 void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int y,
                      int64_t elems);
+/* Makes of a collective what only starts it; returns its wait. */
+struct instr emit_start(struct emit *e, struct instr *collective);
 /* Converts a value of this shape; the result lands in `dest` (a buffer) or, if dest < 0, in a
  * new one. from == to returns the value itself (copied when dest is given). */
 int emit_convert(struct emit *e, const struct shape *s, int buffer, struct placement from,
@@ -131,6 +133,8 @@ void pass_backward(struct emit *e);
 void pass_update(struct emit *e);
 /* Moves what only makes gradients of weights into a segment of its own (split.c). */
 void pass_split(struct emit *e);
+/* Starts gathers of parameters and ends reductions of their gradients elsewhere (ahead.c). */
+void pass_ahead(struct emit *e);
 /* slots: micro-batches held at once in each pool. */
 void pass_memory(struct emit *e, struct stage_program *out,
                  const int64_t slots[POOL_COUNT]);

@@ -51,15 +51,8 @@ static int ready_after(const struct emit *e, int at) {
 
 /* The reduction itself waits at the step's end; returns what starts it. */
 static struct instr split(struct emit *e, struct instr *ins) {
-    struct instr start = *ins, wait = instr_init(I_wait);
-    start.work = wait.work = e->n_works++;
-    wait.op = ins->op;
-    wait.param = ins->param;
-    wait.axes = ins->axes;
-    wait.in.wait.x = ins->in.all_reduce.x;
-    wait.out.wait.y = ins->out.all_reduce.y;
-    wait.n.wait.elems = ins->n.all_reduce.elems;
-    *ins = wait;
+    struct instr start = *ins;
+    *ins = emit_start(e, &start);
     return start;
 }
 

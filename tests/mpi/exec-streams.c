@@ -311,13 +311,13 @@ static int start(struct comm_work *work, struct err *err) {
         return do_work(work, err);
     give(work->stream, OP_WORK)->work = *work;
     fake.works++;
-    fake.under_way += work->op == COMM_all_reduce;
+    fake.under_way += work->op < COMM_broadcast;
     return 0;
 }
 
 static int wait_given(struct comm_work *work, struct err *err) {
     (void)err;
-    if (work->state == WORK_STARTED && work->op == COMM_all_reduce)
+    if (work->state == WORK_STARTED && work->op < COMM_broadcast)
         fake.under_way--;
     work->state = WORK_NONE;
     return 0;
@@ -525,6 +525,9 @@ int main(int argc, char **argv) {
     check_plan(GPT("") "\"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}, "
                        "\"zero\": 1}]}",
                "zero", comm);
+    check_plan(GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", "
+                                   "\"layout\": {\"dp\": \"batch\"}, \"zero\": 3}]}",
+               "zero3", comm);
     check_plan(GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
                "pipeline", comm);
     check_plan(

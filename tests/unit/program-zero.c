@@ -4,12 +4,14 @@
 
 enum { DEVICES = 8 };
 
-static struct compiled compile_gpt(const char *size, int zero, const char *more) {
+/* head, stage: what else the plan and its stage say. */
+static struct compiled compile_gpt(const char *size, const char *head, int zero,
+                                   const char *stage) {
     char text[512];
     snprintf(text, sizeof text,
-             "{'format': 'weft-plan/1', 'model': 'gpt:%s', 'batch': %d,"
+             "{'format': 'weft-plan/1', 'model': 'gpt:%s', 'batch': %d, %s"
              " 'stages': [{'mesh': 'dp:%d', 'layout': {'dp': 'batch'}, 'zero': %d%s}]}",
-             size, DEVICES, DEVICES, zero, more);
+             size, DEVICES, head, DEVICES, zero, stage);
     return compile(text);
 }
 
@@ -27,7 +29,7 @@ static int64_t parameters(const struct model *m) {
  * this model divide, so the formula holds to the byte. */
 static void test_memory(void) {
     for (int zero = ZERO_NONE; zero <= ZERO_PARAMETERS; zero++) {
-        struct compiled c = compile_gpt("1.3B", zero, "");
+        struct compiled c = compile_gpt("1.3B", "", zero, "");
         const struct stage_program *sp = &c.g->stages[0];
         int64_t n = parameters(c.plan->model);
         int64_t want[] = {4 * n / (zero >= ZERO_PARAMETERS ? DEVICES : 1),
@@ -51,7 +53,7 @@ static int count(const struct compiled *c, enum segment segment, enum opcode cod
 
 /* Made again in the backward pass, an op and its gradient share what is gathered. */
 static void test_gathers(void) {
-    struct compiled c = compile_gpt("nano", 3, ", 'recompute': 'all'");
+    struct compiled c = compile_gpt("nano", "", 3, ", 'recompute': 'all'");
     const char *weight = "layer.0.fc1.weight";
     ok(count(&c, SEG_FORWARD, I_all_gather, weight) == 1 &&
            count(&c, SEG_BACKWARD, I_all_gather, weight) == 1 &&
@@ -65,10 +67,53 @@ static void test_gathers(void) {
     compiled_release(&c);
 }
 
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+static const char *name_of(const struct compiled *c, const struct instr *i) {
+    return i->op < 0 ? "" : c->plan->model->ops[i->op].name;
+}
+
+/* The op that computes next when a collective about the parameter starts (or ends: I_wait). */
+static const char *next_op(const struct compiled *c, enum segment segment, enum opcode code,
+                           enum opcode of, const char *param) {
+    bool found = false;
+    int work = -1;
+    FOR_SEGMENT(&c->g->stages[0], segment, i) {
+        bool about = i->param >= 0 && !strcmp(c->plan->model->params[i->param].name, param);
+        if (about && i->code == of)
+            work = i->work;
+        found |= about && i->code == code && i->work == work && work >= 0;
+        if (found && i->param < 0 && i->code != I_add)
+            return name_of(c, i);
+    }
+    return "none";
+}
+
+static void happens(const char *got, const char *want, const char *what) {
+    ok(!strcmp(got, want), "%s: %s (%s)", what, want, got);
+}
+
+/* One block ahead, one block later: about one block is under way. */
+static void test_overlap(void) {
+    struct compiled c = compile_gpt("nano", "'overlap': true,", 3, "");
+    const char *weight = "layer.3.fc1.weight";
+    happens(next_op(&c, SEG_FORWARD, I_all_gather, I_all_gather, weight), "layer.2.fc1",
+            "a parameter is gathered for the forward pass from this op on");
+    happens(next_op(&c, SEG_FORWARD, I_wait, I_all_gather, weight), "layer.3.fc1",
+            "and waited for before its own");
+    happens(next_op(&c, SEG_BACKWARD, I_all_gather, I_all_gather, weight), "layer.4.fc1",
+            "for the backward pass from this op on");
+    happens(next_op(&c, SEG_BACKWARD, I_reduce_scatter, I_reduce_scatter, weight),
+            "layer.3.ln2", "its gradient is reduced from this op on");
+    happens(next_op(&c, SEG_BACKWARD, I_wait, I_reduce_scatter, weight), "layer.2.ln2",
+            "and added before this one");
+    compiled_release(&c);
+}
+
 /* Patterns of ops say it for their parameters; the first op of a tied one says it for all. */
 static void test_exceptions(void) {
     struct compiled c =
-        compile_gpt("nano", 1, ", 'except': [{'ops': ['wte', 'layer.1'], 'zero': 3}]");
+        compile_gpt("nano", "", 1, ", 'except': [{'ops': ['wte', 'layer.1'], 'zero': 3}]");
     ok(count(&c, SEG_FORWARD, I_all_gather, "wte.weight") == 2 &&
            count(&c, SEG_FORWARD, I_all_gather, "layer.1.fc1.weight") == 1 &&
            count(&c, SEG_FORWARD, I_all_gather, "layer.0.fc1.weight") == 0 &&
@@ -81,5 +126,6 @@ int main(void) {
     test_memory();
     test_gathers();
     test_exceptions();
+    test_overlap();
     return done_testing();
 }
