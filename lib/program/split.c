@@ -3,15 +3,19 @@
  * The first, the backward segment, has everything that leads to a message; the weight gradients
  * have the rest, in the same order, and run when the schedule has nothing better to do (Qi et al.,
  * Zero Bubble Pipeline Parallelism, 2023). What they read is kept until then by the memory plan
- * like all that outlives a segment. An instruction also stays in the backward if a later one there
- * overwrites what it reads. */
+ * like all that outlives a segment, but for parameters that were gathered: these are gathered again.
+ * An instruction also stays in the backward if a later one there overwrites what it reads. */
 #include "program/emit.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct split {
     bool *needed;  /* by buffer: read in the backward behind the instruction looked at */
     bool *written; /* the same */
+    int *
+        gather; /* by buffer: the instruction there that gathers a parameter into it, or -1 */
+    int *again; /* by buffer: what it is gathered into again, or -1 */
 };
 
 static bool overwrites_operand(enum opcode code) {
@@ -41,12 +45,45 @@ static void keep(struct split *s, const struct instr *ins) {
             s->written[ins->out.v[k]] = true;
 }
 
+/* Another buffer with the parameter that the backward has gathered in this one. */
+static int gather_again(struct emit *e, struct split *s, const struct instr *old, int b) {
+    if (s->gather[b] < 0 || s->again[b] >= 0)
+        return s->gather[b] < 0 ? b : s->again[b];
+    struct instr gather = old[s->gather[b]];
+    gather.in.v[0] = gather_again(e, s, old, gather.in.v[0]);
+    struct buffer made = e->buffers.p[b];
+    arr_push(&e->buffers, made);
+    gather.out.v[0] = s->again[b] = (int)e->buffers.n - 1;
+    arr_push(&e->instrs, gather);
+    return s->again[b];
+}
+
+static void push_late(struct emit *e, struct split *s, const struct instr *old,
+                      struct instr ins) {
+    for (int k = 0; k < INSTR_MAX_IN; k++)
+        if (ins.in.v[k] >= 0)
+            ins.in.v[k] = gather_again(e, s, old, ins.in.v[k]);
+    arr_push(&e->instrs, ins);
+}
+
+/* Of a gather of several steps, or of one that weaves what arrived, any instruction. */
+static bool gathers(const struct instr *ins) {
+    return ins->param >= 0 && (ins->code == I_all_gather || ins->code == I_copy);
+}
+
+static int *minus_ones(size_t n) {
+    int *p = mem_array(n, sizeof *p);
+    memset(p, -1, n * sizeof *p);
+    return p;
+}
+
 /* Marks from the last instruction to the first, then sorts without changing the order in each. */
 void pass_split(struct emit *e) {
-    int first = e->seg_first[SEG_BACKWARD], n = (int)e->instrs.n - first, kept = first;
+    int first = e->seg_first[SEG_BACKWARD], n = (int)e->instrs.n - first;
     size_t buffers = (size_t)e->buffers.n;
     struct split s = {mem_array(buffers, sizeof *s.needed),
-                      mem_array(buffers, sizeof *s.written)};
+                      mem_array(buffers, sizeof *s.written), minus_ones(buffers),
+                      minus_ones(buffers)};
     struct instr *old = mem_array((size_t)n, sizeof *old);
     bool *stay = mem_array((size_t)n, sizeof *stay);
     for (int i = n - 1; i >= 0; i--) {
@@ -54,16 +91,21 @@ void pass_split(struct emit *e) {
         stay[i] = stays(e, &s, &old[i]);
         if (stay[i])
             keep(&s, &old[i]);
+        if (stay[i] && gathers(&old[i]))
+            s.gather[old[i].out.v[0]] = i;
     }
+    e->instrs.n = first;
     for (int i = 0; i < n; i++)
         if (stay[i])
-            e->instrs.p[kept++] = old[i];
-    e->seg_first[SEG_LAST_BACKWARD] = e->seg_first[SEG_WEIGHTS] = kept;
+            arr_push(&e->instrs, old[i]);
+    e->seg_first[SEG_LAST_BACKWARD] = e->seg_first[SEG_WEIGHTS] = (int)e->instrs.n;
     for (int i = 0; i < n; i++)
         if (!stay[i])
-            e->instrs.p[kept++] = old[i];
+            push_late(e, &s, old, old[i]);
     free(s.needed);
     free(s.written);
+    free(s.gather);
+    free(s.again);
     free(old);
     free(stay);
 }

@@ -1,6 +1,6 @@
 /* ZeRO: what a rank holds of parameters, gradients and the optimizer's state, and what is gathered and
  * reduced for it. */
-#include "program.h"
+#include "program-random.h"
 
 enum { DEVICES = 8 };
 
@@ -110,6 +110,26 @@ static void test_overlap(void) {
     compiled_release(&c);
 }
 
+/* What is gathered is for one pass, whatever is recomputed and whatever runs later. */
+static void test_not_kept(void) {
+    int n = 0, kept = 0;
+    for (uint64_t k = 0; k < 200; k++) {
+        struct compiled c = random_program(9, k);
+        for (int s = 0; c.g && s < c.g->n_stages; s++) {
+            const struct stage_program *sp = &c.g->stages[s];
+            for (int i = 0; i < sp->seg[SEG_LAST_BACKWARD]; i++) {
+                const struct instr *ins = &sp->instrs[i];
+                if (ins->code != I_all_gather || ins->param < 0)
+                    continue;
+                n++;
+                kept += sp->buffers[ins->out.all_gather.y].mem == MEM_activations;
+            }
+        }
+        compiled_release(&c);
+    }
+    ok(n > 1000 && !kept, "none of %d gathered parameters is kept (%d are)", n, kept);
+}
+
 /* Patterns of ops say it for their parameters; the first op of a tied one says it for all. */
 static void test_exceptions(void) {
     struct compiled c =
@@ -127,5 +147,6 @@ int main(void) {
     test_gathers();
     test_exceptions();
     test_overlap();
+    test_not_kept();
     return done_testing();
 }
