@@ -1,4 +1,4 @@
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include "common/mem.h"
 #include "common/progress.h"
@@ -183,4 +183,20 @@ int exec_validate(struct exec *x, int64_t batches,
                         sizeof *loss, err) < 0)
         return -1;
     return comm_sum_double(comm_world(x->comm), loss, 1, err);
+}
+
+int64_t exec_steps(const struct exec *x) {
+    return x->step;
+}
+
+int64_t exec_arena_bytes(const struct exec *x) {
+    return x->chunks->sp->arena_bytes;
+}
+
+const double *exec_seconds(const struct exec *x) {
+    return x->seconds;
+}
+
+void exec_forget_seconds(struct exec *x) {
+    memset(x->seconds, 0, sizeof x->seconds);
 }

@@ -1,6 +1,6 @@
 /* How many targets of a step count is known before its backward pass begins: every rank counts those
  * of its share of the samples, whatever the plan, and one sum tells all. */
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include "common/mem.h"
 

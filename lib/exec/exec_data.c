@@ -1,5 +1,5 @@
 /* From the inputs of a model to the data that it is trained on. */
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 static enum data_kind data_kind_of(enum data_source source) {
     switch (source) {

@@ -1,8 +1,7 @@
 /* Resolving a program for one rank: everything that depends on its coordinates. */
 #include "common/mem.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,194 +80,6 @@ struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct pl
     return placement_box(c->sp->mesh, &n, p, c->rp.coord);
 }
 
-/* A box inside the whole tensor, by whose indices random numbers are drawn. */
-static struct kernel_box whole_box(const struct exec *x, const struct shape *s,
-                                   const struct box *b) {
-    struct kernel_box box = {.rank = s->rank};
-    for (int i = 0; i < s->rank; i++) {
-        box.size[i] = b->size[i];
-        box.first[i] = b->first[i];
-        /* The batch is indexed over the whole step, not over one micro-batch. */
-        box.whole[i] = s->dim[i] == x->g->plan->model->batch
-                           ? x->g->plan->batch
-                           : model_dim_size(x->g->plan->model, s->dim[i], 0);
-    }
-    return box;
-}
-
-/* Dropout draws for the block in the whole batch; the micro-batch moves it there. */
-static void prepare_dropout(struct exec *x, const struct exec_chunk *c,
-                            const struct instr *ins, struct device_args *a) {
-    const struct model *m = x->g->plan->model;
-    const struct shape *s = &m->tensors[ins->tensor].shape;
-    struct box b = exec_box(c, s, ins->place);
-    a->box = whole_box(x, s, &b);
-    a->rate = (float)m->ops[ins->op].attr[ATTR_rate];
-    a->op = ins->op;
-    for (int i = 0; i < s->rank; i++)
-        a->batch_dims |= s->dim[i] == m->batch ? 1u << i : 0;
-}
-
-static void prepare_loss(const struct exec *x, int op, struct device_args *a) {
-    const struct model *m = x->g->plan->model;
-    a->per_target = x->per_target + model_loss_index(m, op);
-    a->ignore = (int32_t)m->ops[op].attr[ATTR_ignore];
-}
-
-/* What one of `unit` elements of a tensor counts in the mean over a whole step. */
-static double share(const struct exec *x, const struct instr *ins, int64_t unit) {
-    const struct model *m = x->g->plan->model;
-    struct extents all =
-        model_extents(m, &m->tensors[ins->tensor].shape, x->g->plan->batch);
-    return (double)unit / (double)extents_count(&all);
-}
-
-/* The losses of routers, and what finds no slot: each is a mean over the ops of its kind. */
-static void prepare_router(struct exec *x, const struct instr *ins, enum metric metric,
-                           int64_t unit, struct device_args *a) {
-    const struct model *m = x->g->plan->model;
-    double each = share(x, ins, unit);
-    a->weight = each / metric_ops(m, metric);
-    a->scale = (float)(m->ops[ins->op].attr[ATTR_coefficient] * each);
-}
-
-/* What the rank has of its window itself, and what it sends (packing) or gets (else). */
-static void prepare_halo(const struct exec_chunk *c, const struct instr *ins,
-                         struct exec_instr *r) {
-    const struct halo *h = &ins->halo;
-    int me = mesh_group_index(c->sp->mesh, ins->axes, c->rp.coord);
-    bool packs = ins->code == I_halo_pack;
-    r->pieces = mem_array((size_t)h->parts, sizeof *r->pieces);
-    for (int peer = 0; peer < h->parts; peer++)
-        r->pieces[peer] = packs ? halo_sent(h, me, peer) : halo_got(h, me, peer);
-    struct halo_run own = halo_run(h, me, me);
-    r->args.halo = (struct kernel_halo){.outer = ins->n.halo_pack.outer,
-                                        .inner = ins->n.halo_pack.inner,
-                                        .own = own.n ? own : (struct halo_run){0},
-                                        .pieces = r->pieces,
-                                        .n_pieces = h->parts,
-                                        .padding = h->lowest ? -INFINITY : 0};
-}
-
-/* Where several ranks have samples of one group, all know all groups of the micro-batch. */
-static int64_t first_in_groups(const struct exec *x, const struct exec_chunk *c,
-                               const struct instr *ins) {
-    const struct batchnorm_n *n = &ins->n.batchnorm;
-    const struct shape *s = &x->g->plan->model->tensors[ins->tensor].shape;
-    return n->groups * n->group == n->samples ? 0 : exec_box(c, s, ins->place).first[0];
-}
-
-/* Of an op that takes means: one over how many there are. */
-static float one_over(const struct exec *x, const struct instr *ins) {
-    const struct plan *p = x->g->plan;
-    const struct model_op *op = &p->model->ops[ins->op];
-    if (ins->code == I_batchnorm_running)
-        return (float)(op->attr[ATTR_group] / (double)p->batch);
-    struct extents in = model_extents(p->model, &p->model->tensors[op->in[0]].shape, 1);
-    struct extents out = model_extents(p->model, &p->model->tensors[op->out[0]].shape, 1);
-    return (float)((double)extents_count(&out) / (double)extents_count(&in));
-}
-
-/* Where the rank's queries begin, in the sequence and among the heads. */
-static void prepare_attention(struct exec *x, const struct exec_chunk *c,
-                              const struct instr *ins, struct device_args *a) {
-    const struct model *m = x->g->plan->model;
-    const struct attention_n *n = &ins->n.attention;
-    const double *attr = m->ops[ins->op].attr;
-    struct box b = exec_box(c, &m->tensors[ins->tensor].shape, ins->place);
-    a->first = b.first[1];
-    a->first_head = b.first[2] % (n->group * n->kv_heads);
-    a->distance = (int)attr[ATTR_distance];
-    a->scale =
-        attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf((float)n->dim);
-}
-
-/* What a kernel needs to know beyond shapes: where the rank's part begins in the whole, what counts
- * once among replicas, hyper-parameters. */
-static void prepare_instr(struct exec *x, const struct exec_chunk *c,
-                          const struct instr *ins, struct exec_instr *r) {
-    const struct model *m = x->g->plan->model;
-    struct device_args *a = &r->args;
-    a->scalars = x->scalars;
-    a->counts = rank_is_first(&c->rp, ins->axes);
-    if (ins->op >= 0)
-        a->eps = (float)m->ops[ins->op].attr[ATTR_eps];
-    switch (ins->code) {
-    case I_input: r->box = exec_box(c, &m->tensors[ins->tensor].shape, ins->place); break;
-    case I_linear: a->skip_bias = !a->counts; break;
-    case I_embedding:
-    case I_embedding_dw:
-        a->first = exec_box(c, &m->params[ins->param].shape, ins->place).first[0];
-        break;
-    case I_cross_entropy:
-    case I_cross_entropy_finish: prepare_loss(x, ins->op, a); break;
-    case I_cross_entropy_part:
-    case I_cross_entropy_dx: {
-        const struct shape *s = &m->tensors[ins->tensor].shape;
-        a->first = exec_box(c, s, ins->place).first[s->rank - 1];
-        prepare_loss(x, ins->op, a);
-        break;
-    }
-    case I_dispatch:
-    case I_dispatch_dx:
-    case I_combine:
-    case I_combine_bwd:
-        a->first = exec_box(c, &m->tensors[ins->tensor].shape, ins->place).first[0];
-        break;
-    case I_balance:
-    case I_balance_dx:
-        prepare_router(x, ins, METRIC_balance,
-                       ins->n.balance.tokens * ins->n.balance.experts, a);
-        break;
-    case I_router_z:
-    case I_router_z_dx:
-        prepare_router(x, ins, METRIC_router_z, ins->n.router_z.experts, a);
-        break;
-    case I_dropped: prepare_router(x, ins, METRIC_dropped, 1, a); break;
-    case I_attention:
-    case I_attention_bwd: prepare_attention(x, c, ins, a); break;
-    case I_scale: a->scale = (float)(1 / sqrt(m->ops[ins->op].attr[ATTR_fan])); break;
-    case I_rotary:
-        a->first = exec_box(c, &m->tensors[ins->tensor].shape, ins->place).first[1];
-        a->base = (float)m->ops[ins->op].attr[ATTR_base];
-        break;
-    case I_dropout: prepare_dropout(x, c, ins, a); break;
-    case I_copy:
-        a->copy = (struct device_copy){ins->copy.rank, ins->copy.size, ins->copy.src,
-                                       ins->copy.dst};
-        a->src_offset =
-            mesh_group_index(c->sp->mesh, ins->axes, c->rp.coord) * ins->copy.src_step;
-        break;
-    case I_matmul:
-    case I_matmul_dw: a->matrices = &ins->matrices; break;
-    case I_halo_pack:
-    case I_halo_join:
-    case I_halo_add: prepare_halo(c, ins, r); break;
-    case I_avgpool:
-    case I_avgpool_dx:
-    case I_batchnorm_running: a->scale = one_over(x, ins); break;
-    case I_batchnorm_moments:
-    case I_batchnorm_center:
-    case I_batchnorm:
-    case I_batchnorm_bwd_sums:
-    case I_batchnorm_bwd: a->first = first_in_groups(x, c, ins); break;
-    case I_running:
-        a->momentum = (float)m->ops[m->params[ins->param].first_op].attr[ATTR_momentum];
-        break;
-    case I_adamw:
-    case I_sgd:
-        a->beta1 = (float)x->opt.beta1;
-        a->beta2 = (float)x->opt.beta2;
-        a->opt_eps = (float)x->opt.eps;
-        a->momentum = (float)x->opt.momentum;
-        a->decay = m->params[ins->param].decay ? (float)x->opt.weight_decay : 0;
-        break;
-    default: break;
-    }
-    if (opcode_is_collective(ins->code))
-        r->group = c->groups[ins->axes];
-}
-
 /* Does the device do it alone, the same way each time? */
 static bool repeats(enum opcode code) {
     return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE || code == I_fill;
@@ -320,7 +131,7 @@ static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) 
         return -1;
     c->ready = mem_array((size_t)c->sp->n_instrs, sizeof *c->ready);
     for (int i = 0; i < c->sp->n_instrs; i++)
-        prepare_instr(x, c, &c->sp->instrs[i], &c->ready[i]);
+        exec_prepare_instr(x, c, &c->sp->instrs[i], &c->ready[i]);
     find_rhythm(c);
     if (x->records)
         mark_stretches(c);
@@ -375,52 +186,4 @@ void exec_release(struct exec *x) {
     for (int i = 0; i < EXEC_STREAMS; i++)
         device_stream_destroy(x->streams[i]);
     free(x->host);
-}
-
-/* ---- initial parameters ------------------------------------------------------------------- */
-
-/* Fills rows first..first+n-1 of the block in host memory. */
-static void init_rows(const struct exec *x, const struct param_instance *p,
-                      const struct kernel_box *box, int64_t first, int64_t n, float *out) {
-    const struct model_param *mp = &x->g->plan->model->params[p->param];
-    struct kernel_box part = *box;
-    int64_t elems = 1;
-    part.first[0] += first;
-    part.size[0] = n;
-    for (int d = 0; d < part.rank; d++)
-        elems *= part.size[d];
-    if (mp->init == INIT_NORMAL)
-        kernel_normal(&part, (float)mp->std, x->opt.seed, (uint64_t)p->param, out);
-    else
-        kernel_fill(elems, mp->init == INIT_ONES ? 1.0f : 0.0f, out);
-}
-
-/* Made on the host, for every bit must be the same on all devices, as many rows at a time as the
- * room there holds. */
-static int init_param(struct exec *x, const struct exec_chunk *c,
-                      const struct param_instance *p, struct err *err) {
-    const struct shape *s = &x->g->plan->model->params[p->param].shape;
-    const struct buffer *b = &c->sp->buffers[p->buffer];
-    struct box held = exec_box(c, s, p->place);
-    struct kernel_box box = whole_box(x, s, &held);
-    int64_t rows = box.size[0], bytes = dtype_size(b->dtype) * b->elems / rows;
-    int64_t most = x->host_bytes / bytes;
-    for (int64_t first = 0; first < rows; first += most) {
-        int64_t n = rows - first < most ? rows - first : most;
-        init_rows(x, p, &box, first, n, (float *)x->host);
-        if (device_upload(x->streams[STREAM_compute], x->arena + b->offset + first * bytes,
-                          x->host, n * bytes, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* The same numbers under every plan: each element is drawn by its index in the whole tensor. */
-int exec_init(struct exec *x, struct err *err) {
-    x->step = x->sample = 0;
-    for (const struct exec_chunk *c = x->chunks; c < x->chunks + x->n_chunks; c++)
-        for (int i = 0; i < c->sp->n_params; i++)
-            if (init_param(x, c, &c->sp->params[i], err) < 0)
-                return -1;
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* The interpreter: one action is one segment of the program for one micro-batch. */
 #include "common/progress.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

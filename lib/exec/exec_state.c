@@ -2,7 +2,7 @@
  * over which it is replicated; any rank under any plan reads the box that it needs. */
 #include "checkpoint/checkpoint.h"
 #include "common/mem.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * backward of a step has instructions of its own. What a rank sends to itself, from one chunk of
  * its group to another, stays in the staging until it is taken from there. */
 #include "common/mem.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

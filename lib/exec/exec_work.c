@@ -4,7 +4,7 @@
  * stream was given before it, and what the compute stream is given after the wait goes behind the
  * work. Without streams (MPI) the host is the order: it waits for the compute stream before a work
  * starts, and for the work in exec_wait. */
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include "common/mem.h"
 

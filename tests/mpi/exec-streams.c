@@ -13,7 +13,7 @@
 #include "common/mem.h"
 #include "device/cpu.h"
 #include "device/device_backend.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 #include "waited.h"
 
 #include <stdio.h>

@@ -14,7 +14,7 @@
 
 #include "common/mem.h"
 #include "common/rng.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "../unit/tap.h"
 
 #include "common/rng.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 #include "program/emit.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * not saved in DIR. Rank 0 prints TAP; plans for 1, 2 and 4 ranks. */
 #include "../unit/tap.h"
 #include "common/rng.h"
-#include "exec/exec.h"
+#include "exec/exec_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -18,6 +18,7 @@
 struct loop {
     const struct run_options *o;
     struct comm *comm;
+    const struct model *model;
     struct exec *x;
     struct run_inputs in;
     struct progress progress;
@@ -97,12 +98,12 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
     if (!l->speaks)
         return;
     json_t *line = json_pack(
-        "{s:I, s:o, s:o, s:f, s:f, s:I, s:f, s:I}", "step", (json_int_t)l->x->step, "loss",
-        real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
+        "{s:I, s:o, s:o, s:f, s:f, s:I, s:f, s:I}", "step", (json_int_t)exec_steps(l->x),
+        "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
         "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
         (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
     for (int i = 0; i < METRIC_COUNT; i++)
-        if (metric_ops(l->x->g->plan->model, (enum metric)i))
+        if (metric_ops(l->model, (enum metric)i))
             json_object_set_new(line, metric_name((enum metric)i),
                                 real_or_null(m->more[i]));
     if (m->skipped)
@@ -112,7 +113,7 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
 
 /* Says when steps begin to be skipped, and when that is over. */
 static void count_skips(struct loop *l, const struct exec_metrics *m) {
-    long long step = (long long)l->x->step;
+    long long step = (long long)exec_steps(l->x);
     l->bad = isfinite(m->loss) ? "gradient norm" : "loss";
     if (m->skipped && l->skips++ == 0 && l->speaks && !l->stops)
         note("weft-run: step %lld: the %s is not finite: the step is skipped", step,
@@ -144,8 +145,8 @@ static int validate(struct loop *l, bool *stop, struct err *err) {
     int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
     if (rc == 0 && l->speaks)
-        print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)l->x->step, "valid_loss",
-                                real_or_null(loss)));
+        print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
+                                "valid_loss", real_or_null(loss)));
     return rc < 0 ? -1 : 0;
 }
 
@@ -170,9 +171,10 @@ static int last_words(struct loop *l, bool saved, struct err *err) {
         rc = -1;
     } else if (rc > 0) {
         rc = err_no(err, "step %lld: parameters are not finite; they were not saved",
-                    (long long)x->step);
+                    (long long)exec_steps(x));
     } else if (l->skips && l->stops) {
-        rc = err_no(err, "step %lld: the %s is not finite", (long long)x->step, l->bad);
+        rc = err_no(err, "step %lld: the %s is not finite", (long long)exec_steps(x),
+                    l->bad);
     }
     return exec_agree(l->comm, rc, err);
 }
@@ -189,49 +191,49 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     if (l->speaks) {
         char detail[64];
         snprintf(detail, sizeof detail, "loss %.4f", m.loss);
-        progress_step(&l->progress, x->step, detail);
+        progress_step(&l->progress, exec_steps(x), detail);
     }
     if (any_interrupted(l, stop, err) < 0)
         return -1;
     *stop |= m.skipped && l->stops;
-    if (!*stop && every(l->o->valid_every, x->step) && validate(l, stop, err) < 0)
+    if (!*stop && every(l->o->valid_every, exec_steps(x)) && validate(l, stop, err) < 0)
         return -1;
-    if (l->o->save && every(l->o->save_every, x->step) && !m.skipped) {
+    if (l->o->save && every(l->o->save_every, exec_steps(x)) && !m.skipped) {
         int rc = save(l, err);
         if (rc < 0)
             return -1;
         if (rc == 0)
-            *saved = x->step;
+            *saved = exec_steps(x);
     }
     return 0;
 }
 
 static int steps(struct loop *l, struct err *err) {
     struct exec *x = l->x;
-    int64_t first = x->step, last = l->o->set.steps, saved = first;
+    int64_t first = exec_steps(x), last = l->o->set.steps, saved = first;
     bool stop = false;
     if (l->speaks && first >= last)
         note("weft-run: nothing to do: %lld of %lld steps are done", (long long)first,
              (long long)last);
     progress_start(&l->progress, "step", l->speaks ? last : 0);
-    while (x->step < last && !stop) {
+    while (exec_steps(x) < last && !stop) {
         if (step(l, &stop, &saved, err) < 0)
             return -1;
         /* The first touch of the memory is no part of the timing. */
-        if (x->step == first + 1)
-            memset(x->seconds, 0, sizeof x->seconds);
+        if (exec_steps(x) == first + 1)
+            exec_forget_seconds(x);
     }
     if (l->speaks)
         progress_end(&l->progress);
     if (l->speaks && stop && !l->output.status && !(l->stops && l->skips))
-        note("weft-run: stopped by a signal after step %lld", (long long)x->step);
-    return last_words(l, saved == x->step, err);
+        note("weft-run: stopped by a signal after step %lld", (long long)exec_steps(x));
+    return last_words(l, saved == exec_steps(x), err);
 }
 
 /* Time by instruction over all ranks, and the share outside matrix products. */
 static int print_timing(struct loop *l, struct err *err) {
     double s[OPCODE_COUNT], total = 0;
-    memcpy(s, l->x->seconds, sizeof s);
+    memcpy(s, exec_seconds(l->x), sizeof s);
     if (comm_sum_double(comm_world(l->comm), s, OPCODE_COUNT, err) < 0)
         return -1;
     for (int i = 0; i < OPCODE_COUNT; i++)
@@ -252,7 +254,7 @@ static int print_timing(struct loop *l, struct err *err) {
 static int train(struct loop *l, struct err *err) {
     struct exec *x = l->x;
     const struct checkpoint *ck = l->in.ck;
-    double bytes = (double)x->chunks->sp->arena_bytes;
+    double bytes = (double)exec_arena_bytes(x);
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
@@ -293,6 +295,7 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
               struct err *err) {
     struct loop l = {.o = o,
                      .comm = comm,
+                     .model = g->plan->model,
                      .speaks = comm_rank(comm) == 0,
                      .stops = !strcmp(o->non_finite, "stop")};
     int rc = run_open_inputs(&l.in, comm, g, o, err);

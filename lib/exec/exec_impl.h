@@ -1,0 +1,157 @@
+/* exec_impl.h - inside the executor: what a rank has ready, and its files' names for each other. */
+#ifndef WEFT_EXEC_IMPL_H
+#define WEFT_EXEC_IMPL_H
+
+#include "exec/exec.h"
+
+/* What computes, and what is under way between ranks meanwhile. */
+enum exec_stream {
+    STREAM_compute,
+    STREAM_collectives,
+    STREAM_sends,
+    STREAM_receives,
+    EXEC_STREAMS
+};
+
+/* A collective or message; where those happen on streams, `done` marks its end. */
+struct exec_work {
+    struct comm_work work;
+    struct device_event *done;
+};
+
+/* A message of a transfer. */
+struct exec_piece {
+    int peer;
+    int copy_rank; /* the box as a strided copy between the block and dense memory */
+    int64_t size[TENSOR_MAX_RANK], block_stride[TENSOR_MAX_RANK],
+        dense_stride[TENSOR_MAX_RANK];
+    int64_t block_offset; /* floats, of the box in the block */
+    int64_t staging;      /* floats into the staging, or -1: straight into the block */
+    int64_t elems;
+};
+
+/* One end of a transfer, for all the instructions that send or receive it: they share its staging. */
+struct exec_transfer {
+    int n_pieces;
+    struct exec_piece *pieces;
+    struct exec_work *works; /* one per piece, for each message that may be under way */
+    int64_t depth, uses;     /* messages under way at most, of the sender; so far */
+};
+
+/* A loss of the model. */
+struct exec_loss {
+    int targets;    /* tensor; -1 where they need no counting: all of them count */
+    int32_t ignore; /* targets of this value do not count */
+    int64_t terms;  /* targets of a whole step */
+};
+
+/* What is worked out once per instruction. */
+struct exec_instr {
+    struct device_args args;
+    struct comm_group *group;
+    struct box box;            /* of input */
+    struct halo_piece *pieces; /* of halo_*: one per member of the group */
+    /* Where the device can record: so many instructions from here on are replayed as one. */
+    int stretch;
+    struct device_recording **recorded; /* [chunk->rhythm] by micro-batch */
+};
+
+/* One of the stages of this rank's group. */
+struct exec_chunk {
+    struct rank_program rp;
+    const struct stage_program *sp;
+    int64_t rhythm; /* micro-batches so far apart have the same slots in all pools */
+    struct exec_instr *ready; /* [sp->n_instrs] */
+    struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct exec_work *exchanged; /* [2 * devices of the stage]: messages of an exchange */
+    struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
+};
+
+struct exec {
+    const struct program *g; /* borrowed, as are comm and data */
+    int rank;
+    struct group_schedule schedule;
+    int n_chunks;
+    struct exec_chunk *chunks; /* one for each stage of the group */
+    struct comm *comm;
+    const struct data *data;
+    struct exec_options opt;
+    struct device *device;
+    struct device_stream *streams[EXEC_STREAMS];
+    struct device_event *computed; /* what the compute stream has come to */
+    bool on_streams;               /* works go to streams; else the host waits for them */
+    bool records;                  /* stretches of instructions are replayed */
+    char *arena, *own_arena; /* on the device; the second where it was allocated there */
+    char *host;              /* what goes to the device, this much at a time */
+    int64_t host_bytes;
+    int64_t high_water;                  /* bytes of the arena really touched so far */
+    struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
+    struct comm_group *everyone;         /* for messages */
+    struct scalars now;                  /* as the device has them, but for its sums */
+    struct scalars *scalars;             /* in the arena */
+    double *per_target;                  /* in the arena, behind them: of each loss */
+    int n_losses;
+    struct exec_loss *losses;     /* [n_losses] */
+    double *counts;               /* [n_losses] targets that count in what is done now */
+    double *inverse;              /* [n_losses] 1 / that, or 0 */
+    int64_t step;                 /* training steps done */
+    int64_t skipped;              /* of them those that were not finite */
+    int64_t sample;               /* data position: first sample of the next step */
+    enum data_split split;        /* where input comes from */
+    bool skipping;                /* the step is not finite: nothing is updated */
+    double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
+};
+
+/* exec_prepare.c: streams, groups, and what is worked out per instruction. */
+int exec_prepare(struct exec *x, struct err *err);
+void exec_release(struct exec *x);
+/* What this rank holds of a tensor under a placement. */
+struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct placement p);
+/* The chunk that is this stage; NULL if it is not of this rank's group. */
+struct exec_chunk *exec_chunk_of(const struct exec *x, int stage);
+
+/* exec_args.c: what the kernel of an instruction needs to know beyond shapes. */
+void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                        struct exec_instr *r);
+
+/* exec_init.c: a box inside the whole tensor, by whose indices random numbers are drawn. */
+struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
+                                 const struct box *b);
+
+/* exec_count.c: targets that count. */
+void exec_prepare_losses(struct exec *x);
+/* Counts over n samples of x->split from `sample` on, with all other ranks, before the first of them
+ * is worked on; tells the device. */
+int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
+
+/* exec_run.c */
+/* Whole numbers of a data input from position `at` of a sample on, or values of an image. */
+int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
+              int64_t n, void *out, struct err *err);
+int exec_run(struct exec *x, struct action a, struct err *err);
+/* Gives the device the scalars of x->now. */
+int exec_set_scalars(struct exec *x, struct err *err);
+/* The address of a place in the arena; notes how far it reaches. */
+void *exec_address(struct exec *x, int64_t at, int64_t bytes);
+
+/* exec_work.c: collectives and messages, in order with what computes. */
+struct exec_work *exec_make_works(struct exec *x, int64_t n, struct err *err);
+void exec_free_works(struct exec_work *works, int64_t n);
+/* The work will go behind what the compute stream was given so far. Before it is started. */
+int exec_before(struct exec *x, enum exec_stream on, struct exec_work *w, struct err *err);
+/* After it was started. */
+int exec_after(struct exec *x, struct exec_work *w, struct err *err);
+/* What the compute stream is given from here on goes behind the work. */
+int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
+int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                    const struct exec_instr *r, void *in, void *out, struct err *err);
+int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                  const struct exec_instr *r, const float *in, float *out, struct err *err);
+
+/* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
+int exec_prepare_transfers(struct exec *x, struct err *err);
+void exec_release_transfers(struct exec *x);
+int exec_send(struct exec *x, int transfer, float *in, struct err *err);
+int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
+
+#endif
