@@ -91,5 +91,12 @@ say "7. Go on from the checkpoint, on one device"
 run "jq '.stages = [{}]' plan.json >one.json"
 run "weft-run -q --data text.txt --steps $((steps + 3)) --lr 3e-3 --resume checkpoint one.json | jq -c '[.step, .loss]'"
 
+say "8. Another family: T5 fills in what is left out of the same text, under a plan made of words"
+run "weft-plan -m t5:nano --set layers=2,hidden=64,seq=128,target_seq=32,vocab=384 --dp 2 \\
+    -b 32 --micro-batch 16 -o t5.json"
+run "weft-plan --show t5.json"
+run "$mpirun weft-run -q --data text.txt --steps 60 --lr 3e-3 --threads $threads t5.json |
+    jq -c 'select(.step % 20 == 0 or .step == 1) | [.step, .loss]'"
+
 say "All of it is in $dir"
 echo "More: man -l man/weft.7, weft-run --explain plan.json, weft-search --top 5 --text ..."
