@@ -14,10 +14,30 @@
 #include "common/err.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* All binary formats here are little-endian and read in place (IDX swaps its header). */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "weft reads data on little-endian");
+
+/* Numbers that may stand at any byte. */
+static inline uint16_t load16(const unsigned char *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline int64_t load32(const unsigned char *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline int64_t load64(const unsigned char *p) {
+    int64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 
 enum { DATAFILE_CHUNK = 1 << 16 }; /* bytes that readers take at a time */
 

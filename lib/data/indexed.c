@@ -11,18 +11,6 @@ enum {
 };
 static const char magic[] = "MMIDIDX\0"; /* nine bytes with its end */
 
-static int64_t load64(const unsigned char *p) {
-    int64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static int64_t load32(const unsigned char *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* ---- the index ----------------------------------------------------------------------- */
 
 static int width_of_type(int type) {

@@ -15,18 +15,6 @@ enum {
     SCAN_TOKENS = 64, /* tokens checked at a time: a constant trip count vectorizes */
 };
 
-static uint16_t load16(const unsigned char *p) {
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static int64_t load32(const unsigned char *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* Token i; bits of 32-bit ones are taken as they are, without a sign. */
 static int64_t token_at(const unsigned char *p, int64_t i, int width) {
     if (width == 1)

@@ -1,6 +1,5 @@
 /* Image sources: IDX files, names, splits, slices, and what wrong files get. */
-#include "data/data.h"
-#include "tap.h"
+#include "data.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,52 +8,15 @@
 
 enum { N = 50, ROWS = 4, COLS = 3, PIXELS = ROWS * COLS, CLASSES = 10 };
 
-static char dir[64] = "/tmp/weft-data-XXXXXX";
 static struct data_spec base = {.kind = DATA_IMAGES,
                                 .pixels = PIXELS,
                                 .classes = CLASSES,
                                 .validation = 0.2,
                                 .seed = 3};
 
-static const char *path_of(const char *name) {
-    static char path[8][128];
-    static int turn;
-    char *p = path[turn++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", dir, name);
-    return p;
-}
-
-static const char *write_file(const char *name, const void *bytes, size_t n) {
-    const char *path = path_of(name);
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f))
-        exit(4);
-    return path;
-}
-
 static unsigned char images[16 + N * PIXELS] = {0, 0, 8, 3,    0, 0, 0, N,
                                                 0, 0, 0, ROWS, 0, 0, 0, COLS};
 static unsigned char labels[8 + N] = {0, 0, 8, 1, 0, 0, 0, N};
-
-static struct data *open_with(struct data_spec spec, const char *source) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    if (data_open(&d, &spec, &err) < 0)
-        printf("# %s\n", err.msg);
-    return d;
-}
-
-static void refused(struct data_spec spec, const char *source, const char *a,
-                    const char *b) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    int rc = data_open(&d, &spec, &err);
-    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) && strstr(err.msg, b),
-       "refused: %s", err.msg);
-    data_close(d);
-}
 
 /* Image i is filled with bytes (5 i + p), its label is i % 10. */
 static void test_samples(const char *source) {

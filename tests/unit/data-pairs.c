@@ -1,7 +1,6 @@
 /* Pairs of an input and a target: sequences from indexed files, and spans left out of plain tokens. */
-#include "data/data.h"
+#include "data.h"
 #include "data/spans.h"
-#include "tap.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 
 enum { SEQ = 7, TARGET = 5, VOCAB = 1000, PAIRS = 40 };
 
-static char dir[64] = "/tmp/weft-data-XXXXXX";
 static struct data_spec base = {
     .kind = DATA_PAIRS,
     .seq = SEQ,
@@ -22,42 +20,6 @@ static struct data_spec base = {
     .span = 3,
     .validation = 0.25,
     .seed = 7};
-
-static const char *path_of(const char *name) {
-    static char path[8][128];
-    static int turn;
-    char *p = path[turn++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", dir, name);
-    return p;
-}
-
-static const char *write_file(const char *name, const void *bytes, size_t n) {
-    const char *path = path_of(name);
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f))
-        exit(4);
-    return path;
-}
-
-static struct data *open_with(struct data_spec spec, const char *source) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    if (data_open(&d, &spec, &err) < 0)
-        printf("# %s\n", err.msg);
-    return d;
-}
-
-static void refused(struct data_spec spec, const char *source, const char *a,
-                    const char *b) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    int rc = data_open(&d, &spec, &err);
-    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) && strstr(err.msg, b),
-       "refused: %s", err.msg);
-    data_close(d);
-}
 
 /* ---- files of sequences --------------------------------------------------------------- */
 

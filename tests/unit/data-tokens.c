@@ -1,33 +1,15 @@
 /* Token sources: formats, windows, order, splits, slices, and what wrong files get. */
 #include "common/rng.h"
-#include "data/data.h"
+#include "data.h"
 #include "data/shuffle.h"
-#include "tap.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char dir[64] = "/tmp/weft-data-XXXXXX";
 static struct data_spec base = {
     .kind = DATA_TOKENS, .seq = 8, .vocab = 50257, .validation = 0.1, .seed = 7};
-
-static const char *path_of(const char *name) {
-    static char path[8][128];
-    static int turn;
-    char *p = path[turn++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", dir, name);
-    return p;
-}
-
-static const char *write_file(const char *name, const void *bytes, size_t n) {
-    const char *path = path_of(name);
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f))
-        exit(4);
-    return path;
-}
 
 /* n tokens: i * 7 % mod */
 static const char *write_tokens(const char *name, bool llmc, int64_t n, int mod) {
@@ -43,27 +25,6 @@ static const char *write_tokens(const char *name, bool llmc, int64_t n, int mod)
     const char *path = write_file(name, bytes, header + 2 * (size_t)n);
     free(bytes);
     return path;
-}
-
-static struct data *open_with(struct data_spec spec, const char *source) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    if (data_open(&d, &spec, &err) < 0)
-        printf("# %s\n", err.msg);
-    return d;
-}
-
-/* Opening fails with EXIT_INPUT and a message that has both texts. */
-static void refused(struct data_spec spec, const char *source, const char *a,
-                    const char *b) {
-    struct data *d;
-    struct err err = {0};
-    spec.source = source;
-    int rc = data_open(&d, &spec, &err);
-    ok(rc < 0 && !d && err.status == EXIT_INPUT && strstr(err.msg, a) && strstr(err.msg, b),
-       "refused: %s", err.msg);
-    data_close(d);
 }
 
 static void test_shuffle(void) {
