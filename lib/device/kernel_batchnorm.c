@@ -57,8 +57,7 @@ static int64_t volume(const struct kernel_batchnorm *t) {
 
 #define TILED static inline __attribute__((always_inline))
 
-/* ---- moments
- * ------------------------------------------------------------------------------ */
+/* ---- moments ----------------------------------------------------------------------- */
 
 /* Joins the sums and squared deviations of a block of rows to those of the `before` ones. */
 TILED void tile_moments(int n, int64_t rows, int64_t c, const float *x, int64_t before,
@@ -144,8 +143,7 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p) {
     });
 }
 
-/* ---- the rows themselves
- * ------------------------------------------------------------------ */
+/* ---- the rows themselves ----------------------------------------------------------- */
 
 static void norm(const struct kernel_batchnorm *t, int64_t at, int64_t wide, float *scale,
                  const float *x, const float *gamma, const float *beta, const float *stat,

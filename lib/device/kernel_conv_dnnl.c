@@ -65,8 +65,7 @@ void kernel_conv_release(void) {
     memset(&state, 0, sizeof state);
 }
 
-/* ---- making one
- * --------------------------------------------------------------------------- */
+/* ---- making one -------------------------------------------------------------------- */
 
 /* The three tensors in the library's order of dims, with the layouts that weft has, or
  * any. */
@@ -177,8 +176,7 @@ static struct convolution *make(enum direction d, const struct kernel_conv *s) {
     return c;
 }
 
-/* ---- finding and running
- * ------------------------------------------------------------------ */
+/* ---- finding and running ----------------------------------------------------------- */
 
 static bool same_shape(const struct kernel_conv *a, const struct kernel_conv *b) {
     return !memcmp(a, b, sizeof *a);

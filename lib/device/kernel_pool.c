@@ -102,8 +102,7 @@ void kernel_maxpool_dx(const struct kernel_pool *p, const float *x, const float 
     KERNEL_SPLIT(p->batch, 1, volume(p), maxpool_dx_samples(p, first, end, x, dy, dx));
 }
 
-/* ---- mean
- * --------------------------------------------------------------------------------- */
+/* ---- mean -------------------------------------------------------------------------- */
 
 void kernel_avgpool(int64_t batch, int64_t places, int64_t c, float scale, const float *x,
                     float *y) {

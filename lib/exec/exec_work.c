@@ -79,8 +79,7 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
     return at_once ? exec_wait(x, w, err) : 0;
 }
 
-/* ---- exchanges
- * ---------------------------------------------------------------------------- */
+/* ---- exchanges --------------------------------------------------------------------- */
 
 enum { EXCHANGE_TAG = (1 << 20) + 1 }; /* above all transfers */
 

@@ -38,8 +38,7 @@ static struct batchnorm_n numbers(const struct groups *g) {
                                 .group = g->group};
 }
 
-/* ---- forward
- * ------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------- */
 
 /* Deviations from the local means become those from the means of all, summed; sums too. */
 static int reduce(struct emit *e, int op, const struct groups *g, int *sums, int squares) {
@@ -102,8 +101,7 @@ static void forward(struct emit *e, int op) {
     lower_about_operand(e, i, op, 0);
 }
 
-/* ---- backward
- * ----------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------- */
 
 /* Once per micro-batch, and so not in the forward pass, which may be recomputed. Where
  * several ranks know a group, the first of them counts it. */

@@ -1,8 +1,7 @@
 /* Pooling: the largest number of each window, the mean over all places. */
 #include "program/lower.h"
 
-/* ---- maximum
- * ------------------------------------------------------------------------------ */
+/* ---- maximum ----------------------------------------------------------------------- */
 
 static struct maxpool_n numbers(const struct emit *e, int op, const struct windows *w) {
     return (struct maxpool_n){.batch = w->batch,
@@ -42,8 +41,7 @@ static void maxpool_backward(struct emit *e, int op, const int *dy) {
 
 const struct lowering lower_maxpool = {maxpool_forward, maxpool_backward};
 
-/* ---- mean
- * --------------------------------------------------------------------------------- */
+/* ---- mean -------------------------------------------------------------------------- */
 
 static struct avgpool_n places(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);

@@ -123,8 +123,7 @@ int lower_windows_operand(struct emit *e, int op, const struct windows *w) {
     return x;
 }
 
-/* ---- backward
- * ----------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------- */
 
 int lower_windows_gradient(struct emit *e, int op, const struct windows *w) {
     if (!lower_wants_gradient(e, op, 0))

@@ -116,8 +116,7 @@ static void check(struct sizes s) {
     free(g0), free(b0);
 }
 
-/* ---- split
- * -------------------------------------------------------------------------------- */
+/* ---- split ------------------------------------------------------------------------- */
 
 /* The samples of rank `at` of those that split them, some of the places of each. */
 static float *part(const struct sizes *s, const struct kernel_batchnorm *t, int64_t place,

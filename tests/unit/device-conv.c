@@ -1,8 +1,7 @@
 /* Convolution and pooling: values in double, gradients by central differences. */
 #include "device.h"
 
-/* ---- convolution
- * -------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------- */
 
 /* Place (b, h, w) of a map [batch, rows, columns, c]; -1 outside. */
 static int64_t place(int64_t b, int64_t h, int64_t w, int64_t rows, int64_t columns,
@@ -90,8 +89,7 @@ static void check_conv(struct kernel_conv s) {
     free(x2), free(w2), free(y2), free(dx2), free(dw2), free(t.y);
 }
 
-/* ---- pooling
- * ------------------------------------------------------------------------------ */
+/* ---- pooling ----------------------------------------------------------------------- */
 
 /* The sum of dy times the largest numbers; the values go to y if it is not NULL. */
 static double pool(const struct kernel_pool *p, const double *x, const float *dy,

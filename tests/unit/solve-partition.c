@@ -15,8 +15,7 @@
 
 enum { MAX_NODES = 12, MAX_STAGES = 4 };
 
-/* ---- random documents
- * --------------------------------------------------------------------- */
+/* ---- random documents -------------------------------------------------------------- */
 
 static int64_t draw(struct rng *r, int64_t lo, int64_t hi) {
     return lo + rng_below(r, hi - lo + 1);
@@ -98,8 +97,7 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
     return o;
 }
 
-/* ---- brute force
- * -------------------------------------------------------------------------- */
+/* ---- brute force ------------------------------------------------------------------- */
 
 /* Stages may be empty here; an empty one neither counts as a device nor for what follows.
  */
@@ -186,8 +184,7 @@ static double brute_force(const struct partition_problem *p) {
     return best;
 }
 
-/* ---- what is tested
- * ------------------------------------------------------------------------ */
+/* ---- what is tested ---------------------------------------------------------------- */
 
 static bool complain(const json_t *doc, const char *what, double got, double want) {
     printf("# %s: got %.17g, expected %.17g\n# ", what, got, want);
@@ -273,8 +270,7 @@ static void test_random(int count, int lo, int hi, bool training, const char *wh
        feasible);
 }
 
-/* ---- wider graphs against a plain dynamic program
- * ------------------------------------------- */
+/* ---- wider graphs against a plain dynamic program ---------------------------------- */
 
 /* best[set][a][b] over all down-sets of a graph without colours; goal MAXLOAD, no
  * activations. */
@@ -400,8 +396,7 @@ static void test_rising_cuts(void) {
     json_decref(doc);
 }
 
-/* ---- documents: good, broken, impossible
- * ------------------------------------------------------ */
+/* ---- documents: good, broken, impossible ------------------------------------------- */
 
 #define HEAD "\"maxSizePerFPGA\": 10, \"maxFPGAs\": 2, \"maxCPUs\": 0, "
 #define NODE(id, rest)                                                                     \
