@@ -73,6 +73,7 @@ struct device_copy {
 /* What an instruction needs besides operands and shape, the same whenever it runs; zero where it
  * does not concern it. What changes from step to step stands in the scalars. */
 struct device_args {
+    enum dtype dtype; /* of operands that are neither F32 nor whole numbers (instr.def) */
     struct scalars
         *scalars; /* on the device: of dropout, losses, sum_squares, adamw, sgd */
     int64_t

@@ -12,7 +12,12 @@ static struct instr_info infos[OPCODE_COUNT] = {
 #include "program/instr.def"
 };
 
-enum { OVER = OPERAND_OVER, ADD = OPERAND_ADD | OPERAND_OLD, OLD = OPERAND_OLD };
+enum {
+    OVER = OPERAND_OVER,
+    ADD = OPERAND_ADD | OPERAND_OLD,
+    OLD = OPERAND_OLD,
+    F32 = OPERAND_F32
+};
 
 /* Lists numbers and operands in the order in which they stand. */
 static void fill_infos(void) {

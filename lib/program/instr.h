@@ -13,6 +13,7 @@
 #ifndef WEFT_INSTR_H
 #define WEFT_INSTR_H
 
+#include "common/dtype.h"
 #include "plan/placement.h"
 
 #include <stdbool.h>
@@ -122,6 +123,7 @@ struct halo {
 
 struct instr {
     enum opcode code;
+    enum dtype dtype; /* of operands that are neither F32 nor whole numbers */
     union instr_n n;
     union instr_in in;
     union instr_out out;
@@ -171,7 +173,8 @@ enum operand_flag {
     OPERAND_ADD = 2,
     OPERAND_OLD = 4,
     OPERAND_IDS = 8,
-    OPERAND_SLOTS = 16
+    OPERAND_SLOTS = 16,
+    OPERAND_F32 = 32
 };
 
 struct operand_info {
