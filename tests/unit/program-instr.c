@@ -20,12 +20,15 @@ static bool operands_good(const struct instr_info *info) {
     int n = 0;
     for (int k = 0; good && k < info->n_in; k++) {
         names[n++] = info->in[k].name;
+        bool over = info->in[k].flags & OPERAND_OVER;
+        unsigned types = info->in[k].flags ^ info->out[0].flags; /* where they differ */
         good &= !(info->in[k].flags & OPERAND_ADD) &&
-                (info->n_out || !(info->in[k].flags & OPERAND_OVER));
+                (!over || (info->n_out && !(types & OPERAND_F32)));
     }
     for (int k = 0; good && k < info->n_out; k++) {
         names[n++] = info->out[k].name;
-        good &= !(info->out[k].flags & ~(unsigned)(OPERAND_ADD | OPERAND_OLD));
+        good &=
+            !(info->out[k].flags & ~(unsigned)(OPERAND_ADD | OPERAND_OLD | OPERAND_F32));
     }
     return good && distinct(names, n);
 }
