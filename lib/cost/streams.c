@@ -1,4 +1,4 @@
-/* Two streams of one rank: see streams.h. */
+/* The streams of one rank: see streams.h. */
 #include "cost/streams.h"
 
 #include "common/mem.h"
@@ -18,7 +18,7 @@ void streams_release(struct streams *s) {
 }
 
 void streams_reset(struct streams *s) {
-    s->compute_us = s->comm_us = 0;
+    s->compute_us = s->comm_us = s->host_us = 0;
     s->now++;
 }
 
@@ -40,24 +40,32 @@ static void hold_operands(struct streams *s, const struct instr *i, double until
     }
 }
 
+/* Where the instruction goes on beside computation; NULL if it is computation. */
+static double *stream_of(struct streams *s, const struct instr *i) {
+    if (opcode_key(i->code) == KEY_COMM)
+        return &s->comm_us;
+    return opcode_is_move(i->code) && i->work >= 0 ? &s->host_us : NULL;
+}
+
 double streams_add(struct streams *s, const struct instr *i, double us, double overlap) {
-    double ready = operands_ready(s, i);
+    double ready = operands_ready(s, i), *stream = stream_of(s, i);
     double start = s->compute_us > ready ? s->compute_us : ready;
-    if (opcode_key(i->code) != KEY_COMM) {
+    if (!stream) {
         s->compute_us = start + us;
         return start;
     }
-    if (s->comm_us > start)
-        start = s->comm_us;
-    s->comm_us = start + us;
-    /* From here until the collective is done, the part that does not overlap. */
-    if (s->comm_us > s->compute_us)
-        s->compute_us += (1 - overlap) * (s->comm_us - s->compute_us);
+    if (*stream > start)
+        start = *stream;
+    *stream = start + us;
+    /* From here until it is done, the part that does not overlap. */
+    if (*stream > s->compute_us)
+        s->compute_us += (1 - overlap) * (*stream - s->compute_us);
     if (overlap > 0)
-        hold_operands(s, i, s->comm_us);
+        hold_operands(s, i, *stream);
     return start;
 }
 
 double streams_end(const struct streams *s) {
-    return s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+    double end = s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+    return end > s->host_us ? end : s->host_us;
 }

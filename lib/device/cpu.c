@@ -301,6 +301,14 @@ CPU_FUNCTION(copy) {
                 c->dst, false);
 }
 
+CPU_FUNCTION(offload) {
+    kernel_move(dtype_size(a->dtype) * n->elems, in->x, out->y);
+}
+
+CPU_FUNCTION(reload) {
+    kernel_move(dtype_size(a->dtype) * n->elems, in->x, out->y);
+}
+
 CPU_FUNCTION(sum_squares) {
     (void)out;
     double squares = kernel_sum_squares(n->elems, in->g);

@@ -42,6 +42,9 @@ bool device_is_host(const struct device *dev);
 /* Aligned to 4096 bytes, zeroed; NULL on failure. */
 void *device_alloc(struct device *dev, int64_t bytes, struct err *err);
 void device_free(struct device *dev, void *p);
+/* Memory of the host that the device reads and writes by itself (I_offload, I_reload), zeroed. */
+void *device_alloc_host(struct device *dev, int64_t bytes, struct err *err);
+void device_free_host(struct device *dev, void *p);
 
 struct device_stream *device_stream_create(struct device *dev, struct err *err);
 void device_stream_destroy(struct device_stream *s);

@@ -237,6 +237,8 @@ void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    float *y);
 
+/* dst = src, bytes that do not overlap. */
+void kernel_move(int64_t bytes, const void *src, void *dst);
 /* Strided block copy of floats: dst[...] = src[...] (or += when add) over `size`, with strides
  * in floats for each dimension. The innermost strides are usually 1. */
 void kernel_copy(int32_t rank, const int64_t *size, const float *src,

@@ -79,6 +79,21 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
     return at_once ? exec_wait(x, w, err) : 0;
 }
 
+/* ---- copies to and from the host ----------------------------------------------------------- */
+
+/* One with a number is waited for later: it goes on a stream of its own, where there are any. */
+int exec_move(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+              const struct exec_instr *r, const union instr_src *in,
+              const union instr_dst *out, struct err *err) {
+    bool apart = ins->work >= 0 && x->on_streams;
+    struct device_stream *s = x->streams[apart ? STREAM_host : STREAM_compute];
+    struct exec_work *w = apart ? &c->works[ins->work] : NULL;
+    if ((w && exec_before(x, STREAM_host, w, err) < 0) ||
+        device_launch(s, ins->code, &ins->n, in, out, &r->args, err) < 0)
+        return -1;
+    return w ? exec_after(x, w, err) : 0;
+}
+
 /* ---- exchanges --------------------------------------------------------------------- */
 
 enum { EXCHANGE_TAG = (1 << 20) + 1 }; /* above all transfers */

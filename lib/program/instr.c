@@ -16,7 +16,8 @@ enum {
     OVER = OPERAND_OVER,
     ADD = OPERAND_ADD | OPERAND_OLD,
     OLD = OPERAND_OLD,
-    F32 = OPERAND_F32
+    F32 = OPERAND_F32,
+    HOST = OPERAND_HOST
 };
 
 /* Lists numbers and operands in the order in which they stand. */
@@ -57,6 +58,10 @@ int opcode_find(const char *name) {
 
 bool opcode_is_collective(enum opcode code) {
     return infos[code].key == KEY_COMM && code != I_norm;
+}
+
+bool opcode_is_move(enum opcode code) {
+    return code == I_offload || code == I_reload;
 }
 
 struct instr instr_init(enum opcode code) {

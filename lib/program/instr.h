@@ -174,7 +174,8 @@ enum operand_flag {
     OPERAND_OLD = 4,
     OPERAND_IDS = 8,
     OPERAND_SLOTS = 16,
-    OPERAND_F32 = 32
+    OPERAND_F32 = 32,
+    OPERAND_HOST = 64
 };
 
 struct operand_info {
@@ -193,6 +194,7 @@ const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
+bool opcode_is_move(enum opcode code);       /* between a device and its host */
 
 /* What an instruction of this shape reads, writes and computes. */
 struct instr_work {

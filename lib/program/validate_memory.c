@@ -90,10 +90,16 @@ static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
 
+/* In the arena of the device or that of the host. */
+static bool is_inside(const struct stage_program *sp, struct extent x) {
+    bool host = x.from >= HOST_ARENA;
+    return x.from >= 0 && x.to <= (host ? HOST_ARENA + sp->host_bytes : sp->arena_bytes);
+}
+
 /* Takes bytes that nobody has yet. */
 static int reserve(struct replay *r, struct extent x, const char *what, struct err *err) {
     int64_t i = first_touching(r, x.from);
-    if (x.from < 0 || x.to > r->sp->arena_bytes)
+    if (!is_inside(r->sp, x))
         return err_input(err, "%s at byte %lld lies outside the arena", what,
                          (long long)x.from);
     if (i < r->list.n && r->list.p[i].from < x.to)
@@ -199,7 +205,7 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
         if (ins->out.v[k] < 0)
             continue;
         struct extent w = extent_of(r, ins->out.v[k], mb);
-        if (w.from < 0 || w.to > r->sp->arena_bytes)
+        if (!is_inside(r->sp, w))
             return fault(ins, info->out[k].name, mb, "is outside the arena", err);
         for (int j = 0; j < info->n_in; j++)
             if (ins->in.v[j] >= 0 &&
@@ -250,19 +256,34 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     return check_writes(r, ins, mb, err);
 }
 
-/* Operands are as large as the shape says. Once for each instruction. */
-static int check_sizes(const struct stage_program *sp, struct err *err) {
+/* An operand is as large as the shape says. The device works on its own memory; the host's is for
+ * copies alone, and for their waits. */
+static int check_operand(const struct stage_program *sp, const struct instr *ins,
+                         const struct operand_info *operand, int buffer, int64_t elems,
+                         struct err *err) {
+    if (buffer < 0)
+        return 0;
+    const struct buffer *b = &sp->buffers[buffer];
+    if (elems > b->elems)
+        return fault(ins, operand->name, 0, "is larger than its buffer", err);
+    if (b->host != ((operand->flags & OPERAND_HOST) != 0) && ins->code != I_wait)
+        return fault(ins, operand->name, 0, "is in the wrong memory", err);
+    return 0;
+}
+
+/* Once for each instruction. */
+static int check_operands(const struct stage_program *sp, struct err *err) {
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
         const struct instr_info *info = instr_info(ins->code);
         struct instr_work w;
         instr_work(ins->code, &ins->n, &w);
         for (int k = 0; k < info->n_in; k++)
-            if (ins->in.v[k] >= 0 && w.in[k] > sp->buffers[ins->in.v[k]].elems)
-                return fault(ins, info->in[k].name, 0, "is larger than its buffer", err);
+            if (check_operand(sp, ins, &info->in[k], ins->in.v[k], w.in[k], err) < 0)
+                return -1;
         for (int k = 0; k < info->n_out; k++)
-            if (ins->out.v[k] >= 0 && w.out[k] > sp->buffers[ins->out.v[k]].elems)
-                return fault(ins, info->out[k].name, 0, "is larger than its buffer", err);
+            if (check_operand(sp, ins, &info->out[k], ins->out.v[k], w.out[k], err) < 0)
+                return -1;
     }
     return 0;
 }
@@ -315,7 +336,7 @@ static int replay_step(struct replay *r, struct err *err) {
 static int reserve_chunks(struct replay *r, struct err *err) {
     for (int k = 0; k < r->schedule.n_chunks; k++) {
         turn_to(r, r->schedule.chunks[k]);
-        if (check_sizes(r->sp, err) < 0 || reserve_permanent(r, err) < 0)
+        if (check_operands(r->sp, err) < 0 || reserve_permanent(r, err) < 0)
             return err_prefix(err, "stages[%d]", r->sp->stage);
     }
     if (reserve_staging(r, r->g, err) < 0)

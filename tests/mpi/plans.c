@@ -165,7 +165,7 @@ static double compare(struct watch *w, const struct exec_chunk *c, int param,
 }
 
 static const float *buffer_of(const struct exec *x, const struct exec_chunk *c, int id) {
-    return (const float *)(x->arena + c->sp->buffers[id].offset);
+    return exec_address((struct exec *)x, c->sp->buffers[id].offset, 0);
 }
 
 /* Softmax does not see what is the same for all keys: the gradient of their bias is zero, and what
@@ -255,8 +255,8 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
             check_params(&w, &w.x->chunks[k]);
         if (rc == 0)
             rc = exec_drain(w.x, err);
-        out->bytes = w.x->high_water;
-        out->planned = w.x->chunks->sp->arena_bytes;
+        out->bytes = w.x->high_water + w.x->host_high_water;
+        out->planned = w.x->chunks->sp->arena_bytes + w.x->chunks->sp->host_bytes;
     }
     out->grad_error = w.worst_grad;
     out->param_error = w.worst_param;
@@ -346,6 +346,7 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
         bool round = schedule != SCHEDULE_gpipe || s < groups;
         st->group = round ? s % groups : (int)rng_below(r, groups);
         random_mesh(r, shares[st->group + 1] - shares[st->group], &st->mesh);
+        int offload = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);
         int zero = (int)rng_below(r, 1 + ZERO_PARAMETERS), mixed = rng_below(r, 3) == 0;
         st->regather = rng_below(r, 3) == 0;
         int64_t recompute = rng_below(r, 3);
@@ -357,6 +358,9 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
             st->zero[i] = (int8_t)(mixed && rng_below(r, 3) == 0
                                        ? (int)rng_below(r, 1 + ZERO_PARAMETERS)
                                        : zero);
+            if (offload)
+                st->offload[i] =
+                    (int8_t)(rng_below(r, 4) ? offload : (int)rng_below(r, OFFLOAD_SETS));
         }
     }
     return p;

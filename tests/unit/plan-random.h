@@ -205,6 +205,14 @@ static void random_zero(struct rng *r, struct stage *st) {
                                                    : usual);
 }
 
+/* On most stages nothing; one set for most ops, others for a few. */
+static void random_offload(struct rng *r, struct stage *st) {
+    int usual = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);
+    for (int i = 0; usual && i < st->n_ops; i++)
+        st->offload[i] =
+            (int8_t)(rng_below(r, 4) == 0 ? (int)rng_below(r, OFFLOAD_SETS) : usual);
+}
+
 static void random_stage(struct rng *r, const struct plan *p, struct stage *st) {
     int alike = (int)rng_below(r, 3); /* in all blocks: always, mostly, never */
     for (int i = 0; i < st->n_ops; i++) {
@@ -218,6 +226,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
             !op_is(op, KIND_LOSSES) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
     }
     random_zero(r, st);
+    random_offload(r, st);
     st->regather = rng_below(r, 3) == 0;
 }
 

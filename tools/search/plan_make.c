@@ -181,6 +181,16 @@ static json_t *name_ops(const struct model *m, int first, int end) {
     return list;
 }
 
+/* "optimizer,activations" as an array. */
+static json_t *offload_json(const char *words) {
+    json_t *list = json_array();
+    for (const char *w = words, *end; *w; w = *end ? end + 1 : end) {
+        end = w + strcspn(w, ",");
+        json_array_append_new(list, json_stringn(w, (size_t)(end - w)));
+    }
+    return list;
+}
+
 static json_t *stage_of(const struct plan_words *w, const struct model *m,
                         const struct split *s, const int *bounds, int stages) {
     json_t *stage = json_object();
@@ -198,6 +208,8 @@ static json_t *stage_of(const struct plan_words *w, const struct model *m,
         json_object_set_new(stage, "regather", json_true());
     if (w->zero)
         json_object_set_new(stage, "zero", json_integer(w->zero));
+    if (w->offload)
+        json_object_set_new(stage, "offload", offload_json(w->offload));
     return stage;
 }
 

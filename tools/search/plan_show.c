@@ -207,6 +207,25 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
             bytes_text(bytes, memory, sizeof memory));
 }
 
+/* What some op of the stage has in the memory of its devices' hosts. */
+static void show_offload(const struct plan *p, const struct stage_program *sp, FILE *f) {
+    const struct stage *st = &p->stages[sp->stage];
+    int set = 0;
+    char memory[32];
+    for (int i = 0; i < st->n_ops; i++)
+        set |= st->offload[i];
+    if (!set)
+        return;
+    fprintf(f, "stage %d has %s a device on its host:", sp->stage,
+            bytes_text(sp->host_bytes, memory, sizeof memory));
+#define X(name, bit)                                                                       \
+    if (set & (bit))                                                                       \
+        fputs(" " #name, f);
+    OFFLOADS(X)
+#undef X
+    fputc('\n', f);
+}
+
 int plan_show(struct plan *p, FILE *f, struct err *err) {
     struct program *g = program_compile(p, err);
     if (!g)
@@ -219,6 +238,8 @@ int plan_show(struct plan *p, FILE *f, struct err *err) {
             "recompute", "memory");
     for (int s = 0; s < p->n_stages; s++)
         show_stage(p, &dims, s, g->stages[s].arena_bytes, f);
+    for (int s = 0; s < p->n_stages; s++)
+        show_offload(p, &g->stages[s], f);
     plan_dims_release(&dims);
     program_destroy(g);
     return 0;

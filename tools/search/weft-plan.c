@@ -35,6 +35,8 @@ static const struct opt options[] = {
     {0, "zero", OPT_INT, "N",
      "what replicas share out: 1 optimizer, 2 gradients, 3 parameters (0)", &o.words.zero},
     {0, "recompute", OPT_STR, "WHAT", "none, selective or full (none)", &o.words.recompute},
+    {0, "offload", OPT_STR, "LIST",
+     "kept by the host: optimizer, parameters, activations (none)", &o.words.offload},
     {0, "schedule", OPT_STR, "NAME", "of the pipeline, as in a plan (1f1b)",
      &o.words.schedule},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.words.optimizer},
