@@ -31,12 +31,14 @@ static double operands_ready(const struct streams *s, const struct instr *i) {
     return t;
 }
 
-/* A collective's operands are not to be touched until it ends, whether read or written. */
-static void hold_operands(struct streams *s, const struct instr *i, double until) {
-    int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
-    for (int k = 0; k < n; k++) {
-        s->ready[b[k]] = until;
-        s->epoch[b[k]] = s->now;
+/* What a collective writes is not there until it ends; what it reads others may read meanwhile. */
+static void hold_results(struct streams *s, const struct instr *i, double until) {
+    for (int k = 0; k < INSTR_MAX_OUT; k++) {
+        int b = i->out.v[k];
+        if (b < 0)
+            continue;
+        s->ready[b] = until;
+        s->epoch[b] = s->now;
     }
 }
 
@@ -61,7 +63,7 @@ double streams_add(struct streams *s, const struct instr *i, double us, double o
     if (*stream > s->compute_us)
         s->compute_us += (1 - overlap) * (*stream - s->compute_us);
     if (overlap > 0)
-        hold_operands(s, i, *stream);
+        hold_results(s, i, *stream);
     return start;
 }
 

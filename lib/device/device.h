@@ -82,6 +82,7 @@ struct device_args {
     int64_t
         first; /* number of the first local row or column, expert, query or position; batch
                       norm: of the first local sample, in the first group */
+    int64_t first_key; /* attention: number of the first key that is here */
     int64_t
         first_head; /* attention: the first query head, counted from the first one of the
                            local key heads */

@@ -64,6 +64,7 @@ struct exec_chunk {
     int64_t rhythm; /* micro-batches so far apart have the same slots in all pools */
     struct exec_instr *ready; /* [sp->n_instrs] */
     struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct exec_work *going;  /* [sp->n_works + 1]: of a shift, what goes; else none */
     struct exec_work *exchanged; /* [2 * devices of the stage]: messages of an exchange */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
 };
@@ -151,6 +152,10 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
 int exec_move(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
               const struct exec_instr *r, const union instr_src *in,
               const union instr_dst *out, struct err *err);
+/* Waits for what an instruction with this number started. */
+int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err *err);
+int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+               const struct exec_instr *r, void *in, void *out, struct err *err);
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                   const struct exec_instr *r, const float *in, float *out, struct err *err);
 

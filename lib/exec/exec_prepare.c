@@ -131,8 +131,9 @@ static void find_rhythm(struct exec_chunk *c) {
 
 static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) {
     c->works = exec_make_works(x, c->sp->n_works + 1, err);
+    c->going = exec_make_works(x, c->sp->n_works + 1, err);
     c->exchanged = exec_make_works(x, 2 * mesh_devices(c->sp->mesh), err);
-    if (!c->works || !c->exchanged)
+    if (!c->works || !c->going || !c->exchanged)
         return -1;
     c->ready = mem_array((size_t)c->sp->n_instrs, sizeof *c->ready);
     for (int i = 0; i < c->sp->n_instrs; i++)
@@ -174,6 +175,7 @@ static void release_chunk(struct exec_chunk *c) {
         release_instr(c, &c->ready[i]);
     free(c->ready);
     exec_free_works(c->works, c->sp->n_works + 1);
+    exec_free_works(c->going, c->sp->n_works + 1);
     exec_free_works(c->exchanged, 2 * mesh_devices(c->sp->mesh));
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
         comm_group_destroy(c->groups[i]);

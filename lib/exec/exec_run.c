@@ -127,7 +127,8 @@ static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t 
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
-    case I_wait: return exec_wait(x, &c->works[ins->work], err);
+    case I_wait: return exec_finish(x, c, ins->work, err);
+    case I_shift: return exec_shift(x, c, ins, r, in.shift.x, out.shift.y, err);
     case I_offload:
     case I_reload: return exec_move(x, c, ins, r, &in, &out, err);
     case I_exchange: return exec_exchange(x, c, ins, r, in.exchange.x, out.exchange.y, err);

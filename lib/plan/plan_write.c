@@ -359,6 +359,36 @@ static json_t *exceptions_json(const struct plan *p, const struct stage *st,
     return list;
 }
 
+/* Can something of the op go round, and does it? */
+enum { RING_NEVER, RING_NO, RING_YES };
+static int ring_of(const struct plan *p, const struct stage *st, int i) {
+    if (layout_ring(&p->model->ops[st->ops[i]].space) == PLACE_NONE)
+        return RING_NEVER;
+    return st->layouts[i].ring == PLACE_NONE ? RING_NO : RING_YES;
+}
+
+/* What most ops of the stage do for which there is a choice. */
+static int usual_ring(const struct plan *p, const struct stage *st) {
+    int n[RING_YES + 1] = {0};
+    for (int i = 0; i < st->n_ops; i++)
+        n[ring_of(p, st, i)]++;
+    return n[RING_YES] > n[RING_NO] ? RING_YES : RING_NO;
+}
+
+/* The ops of the stage that do otherwise. */
+static void append_ring_exceptions(const struct plan *p, const struct stage *st,
+                                   json_t *list) {
+    int *key = mem_array((size_t)st->n_ops, sizeof *key), usual = usual_ring(p, st);
+    for (int i = 0; i < st->n_ops; i++)
+        key[i] = ring_of(p, st, i) == RING_NO + RING_YES - usual;
+    json_t *patterns = key_patterns(p, st, key, 1), *ops = json_array_get(patterns, 0);
+    if (json_array_size(ops))
+        json_array_append_new(
+            list, json_pack("{s:O, s:b}", "ops", ops, "ring", usual == RING_NO));
+    json_decref(patterns);
+    free(key);
+}
+
 /* What most ops of the stage have of a small number each: ZeRO's level, the set that is offloaded. */
 static int usual(const struct stage *st, const int8_t *of) {
     int n[OFFLOAD_SETS] = {0}, most = 0;
@@ -442,7 +472,10 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
         json_object_set_new(obj, "ops", fold_ops(p->model, st->ops, st->n_ops));
     struct preference defaults[MESH_MAX_AXES];
     set_unless_empty(obj, "layout", defaults_json(p, st, defaults));
+    if (usual_ring(p, st) == RING_YES)
+        json_object_set_new(obj, "ring", json_true());
     json_t *except = exceptions_json(p, st, defaults);
+    append_ring_exceptions(p, st, except);
     append_exceptions(p, st, st->zero, "zero", zero_json, except);
     append_exceptions(p, st, st->offload, "offload", offload_json, except);
     set_unless_empty(obj, "except", except);

@@ -129,7 +129,8 @@ struct instr {
     union instr_out out;
     unsigned axes; /* collectives: the group. linear: the axes that split k. sum_squares,
                                cross_entropy: axes over which the value is replicated, so that
-                               only one rank counts it. copy: where the box begins */
+                               only one rank counts it. copy: where the box begins.
+                               attention: those around which its keys go */
     int op;        /* model op, or -1 */
     int tensor;    /* model tensor it is about, or -1 */
     int param;     /* parameter it is about, or -1 */
@@ -138,6 +139,8 @@ struct instr {
         struct copy copy;         /* of copy */
         struct matrices matrices; /* of matmul, matmul_dw */
         struct halo halo;         /* of halo_*, exchange */
+        int step; /* of attention*: its keys are those of the rank so many before this one, in
+                     the group along the axes */
     };
     int transfer; /* of send and recv, or -1 */
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */

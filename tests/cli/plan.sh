@@ -88,6 +88,15 @@ holds '.stages[0] | .mesh == "dp:2 cp:2 tp:2" and .layout.cp == ["seq","vocab","
 ok $? 'leaves no op whole'
 run -m gpt:nano --set heads=8 --cp 2 --tp 2 --dp 2 --show
 shows '^ +0 +6 +8 +2 +2 +2 +1 +no ' 'and is shown'
+run -m llama:nano --cp 4 --ring
+holds '.stages[0] | .mesh == "cp:4" and .ring' 'keys and values that go round'
+valid 'the plan is legal'
+run -m llama:nano --dp 2 --cp 4 --ring --show
+shows '^ +0 +6 +8 +2 +1 +4 ring +1 +no ' 'and is shown'
+run -m llama:nano -b 2 --pp 2 --mesh x:2,y:2 --layout seq:x,seq:y --ring --show
+shows '^ +0 +3 +4 +1 +1 +4 ring +1 +no ' 'a ring over two axes'
+refuses 2 '--ring: the model gpt has no keys and values as tensors' 'a ring of packed keys' -- -m gpt:nano --cp 2 --ring
+refuses 2 '--ring: expected --cp of 2 or more, or --mesh' 'a ring of one' -- -m llama:nano --dp 2 --ring
 run -m gpt:nano --tp 2 --dp 2 --sp
 jq 'del(.stages[0].regather)' out >kept.json
 run --show kept.json

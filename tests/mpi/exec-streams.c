@@ -559,6 +559,11 @@ int main(int argc, char **argv) {
     check_plan(GPT("") "\"schedule\": \"zero-bubble\", \"stages\": ["
                        "{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
                "zero-bubble", comm);
+    check_plan("{\"format\": \"weft-plan/1\", \"model\": \"llama:nano\", \"batch\": 8, "
+               "\"set\": \"layers=2,hidden=24,heads=4,kv_heads=2,ffn=32,seq=8,vocab=256\", "
+               "\"micro_batch\": 2, \"stages\": [{\"mesh\": \"cp:2\", \"ring\": true, "
+               "\"layout\": {\"cp\": \"seq\"}}]}",
+               "ring", comm);
     if (comm_rank(comm) == 0)
         printf("1..%d\n", tap_count);
     comm_destroy(comm);

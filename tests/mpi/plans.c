@@ -6,9 +6,8 @@
  *
  * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
  * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
- * groups and stages on them, meshes, a layout for every op, recompute, ZeRO, micro-batches,
- * schedule. Every rank
- * checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
+ * groups and stages on them, meshes, a layout for every op, what goes round in a ring, recompute,
+ * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
  * element of their tensor; the bytes touched must be those planned. */
 #include "../unit/tap.h"
 
@@ -286,10 +285,12 @@ static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
     }
 }
 
-/* Every axis takes a random dim that it divides, or none. */
+/* Every axis takes a random dim that it divides, or none; something may go round. */
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
                           const struct mesh *mesh, int64_t batch, struct layout *l) {
     memset(l, PLACE_NONE, sizeof *l);
+    if (layout_ring(&op->space) != PLACE_NONE && rng_below(r, 2))
+        l->ring = (int8_t)layout_ring(&op->space);
     for (int a = 0; a < mesh->n_axes; a++) {
         for (int tries = 0; tries < 4; tries++) {
             int k = (int)rng_below(r, op->space.n + 1);

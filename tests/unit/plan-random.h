@@ -174,11 +174,14 @@ static void random_mesh(struct rng *r, const struct plan_limits *lim, struct mes
     mesh->n_axes = n;
 }
 
-/* A legal layout: dims of the op's space at random, those that fit. */
+/* A legal layout: dims of the op's space at random, those that fit. Of ops that have something to
+ * send round every other one does. */
 static struct layout random_layout(struct rng *r, const struct plan *p,
                                    const struct mesh *mesh, const struct model_op *op) {
     struct layout l;
     memset(&l, PLACE_NONE, sizeof l);
+    if (layout_ring(&op->space) != PLACE_NONE && rng_below(r, 2))
+        l.ring = (int8_t)layout_ring(&op->space);
     for (int a = 0; a < mesh->n_axes && op->space.n; a++) {
         l.dim[a] = (int8_t)rng_below(r, op->space.n);
         if (rng_below(r, 4) == 0 ||
