@@ -198,8 +198,10 @@ static void test_rings(void) {
     struct err err = {0};
     struct plan *p =
         read_attend(", \"ring\": true, \"except\": [{\"ops\": \"self\"}]", &err);
-    ok(!p && strstr(err.msg,
-                    "except[0].ops: expected \"layout\", \"ring\" or \"zero\" beside"),
+    ok(!p &&
+           strstr(
+               err.msg,
+               "except[0].ops: expected \"layout\", \"ring\", \"zero\" or \"offload\" beside"),
        "an exception from nothing: %s", err.msg);
     plan_destroy(p);
 }
