@@ -364,13 +364,14 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
 
-/* As the prefix sums have the stretch. */
+/* As the prefix sums have the stretch, and what they add for tensors of ops before it that several
+ * of its ops read. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
     int from = g->x.from[first], to = g->x.from[end - 1] + 1;
     for (int i = first; i < end; i++)
         load_add(l, graph_node(g, st, i, layouts), -1);
-    for (int e = g->s.edges_of[from]; e < g->s.edges_of[to]; e++)
+    for (int e = 0; e < g->s.edges_of[to]; e++)
         load_add(l, graph_edge(g, st, &g->s.edges[e], from, to, layouts), -1);
 }
 
