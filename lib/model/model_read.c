@@ -530,6 +530,9 @@ static void finish(struct reader *r) {
 /* What is said of a model besides the graph; only its form is checked here. */
 static int check_sections(const json_t *doc, struct err *err) {
     const json_t *weights = json_object_get(doc, "weights");
+    json_t *pin = NULL;
+    if (json_object_get(doc, "pin") && json_object_member(doc, "pin", &pin, err) < 0)
+        return -1;
     return weights && weights_check(weights, err) < 0 ? err_at(err, "weights") : 0;
 }
 
@@ -540,7 +543,7 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     json_t *sizes, *dims = NULL, *rates = NULL, *inputs, *ops;
     if (json_keys(doc,
                   "$schema format name about sizes dims rates default presets data inputs "
-                  "ops weights",
+                  "ops weights pin",
                   err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||

@@ -99,6 +99,15 @@ int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
     return n / mesh_group_size(mesh, placement_sharded_axes(mesh, p));
 }
 
+int layout_choose(const struct op_space *space, const int *dims, int n) {
+    for (int i = 0; i < n; i++) {
+        int k = op_space_find(space, dims[i]);
+        if (k >= 0 && role_splits(space->role[k]))
+            return k;
+    }
+    return PLACE_NONE;
+}
+
 int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n) {
     for (int a = 0; a < mesh->n_axes; a++)
         if (l->dim[a] == k)

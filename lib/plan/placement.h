@@ -68,6 +68,9 @@ int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
 int layout_cut(const struct layout *l, const struct axis_map *map, int axis);
 /* The dim that may go round, or PLACE_NONE. */
 int layout_ring(const struct op_space *space);
+/* The first of these dims that the op can be split on: its index in the op's space, or
+ * PLACE_NONE. */
+int layout_choose(const struct op_space *space, const int *dims, int n);
 /* Local size of dim k of an op's iteration space, which has n in all. */
 int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n);
 

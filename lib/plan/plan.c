@@ -1,4 +1,5 @@
-#include "plan/plan.h"
+#include "plan/pin.h"
+#include "plan/plan_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const char *const recompute_names[] = {"none", "selective", "all"};
 
 static int find_name(const char *const *names, int n, const char *name) {
     for (int i = 0; i < n; i++)
@@ -28,6 +30,10 @@ const char *optimizer_name(enum optimizer o) {
 
 int optimizer_find(const char *name) {
     return find_name(optimizer_names, OPTIMIZER_COUNT, name);
+}
+
+int recompute_find(const char *name) {
+    return find_name(recompute_names, RECOMPUTE_COUNT, name);
 }
 
 int optimizer_states(enum optimizer o) {
@@ -60,6 +66,18 @@ struct plan *plan_room(struct model *m, int n_stages) {
     return p;
 }
 
+void plan_stage_room(struct plan *p, struct stage *st, int n_ops) {
+    size_t n = (size_t)n_ops;
+    st->n_ops = n_ops;
+    st->ops = arena_array(&p->arena, n, sizeof *st->ops);
+    st->layouts = arena_array(&p->arena, n, sizeof *st->layouts);
+    st->recompute = arena_array(&p->arena, n, sizeof *st->recompute);
+    st->zero = arena_array(&p->arena, n, sizeof *st->zero);
+    st->offload = arena_array(&p->arena, n, sizeof *st->offload);
+    if (n)
+        memset(st->layouts, PLACE_NONE, sizeof *st->layouts * n);
+}
+
 /* Stages of consecutive ops, as the search makes them; nothing is split. */
 struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
     struct plan *p = plan_room(m, n_stages);
@@ -67,13 +85,7 @@ struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
     for (int s = 0; s < n_stages; s++) {
         struct stage *st = &p->stages[s];
         st->group = s;
-        st->n_ops = bounds[s + 1] - bounds[s];
-        st->ops = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->ops);
-        st->layouts = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->layouts);
-        st->recompute = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->recompute);
-        st->zero = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->zero);
-        st->offload = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->offload);
-        memset(st->layouts, PLACE_NONE, sizeof *st->layouts * (size_t)st->n_ops);
+        plan_stage_room(p, st, bounds[s + 1] - bounds[s]);
         for (int i = 0; i < st->n_ops; i++) {
             st->ops[i] = bounds[s] + i;
             p->stage_of[bounds[s] + i] = s;
@@ -86,8 +98,10 @@ void plan_destroy(struct plan *p) {
     if (!p)
         return;
     json_decref(p->provenance);
-    if (p->owns_model)
+    if (p->owns_model) {
+        pins_destroy((struct pins *)p->pins);
         model_destroy(p->model);
+    }
     struct arena arena = p->arena;
     arena_release(&arena); /* p itself lives in it */
 }
@@ -206,5 +220,5 @@ int plan_check(struct plan *p, struct err *err) {
     for (int s = 0; s < p->n_stages; s++)
         if (check_schedule(p, s, err) < 0 || check_stage(p, s, err) < 0)
             return err_at(err, "stages[%d]", s);
-    return 0;
+    return p->pins ? pins_check(p->pins, p, err) : 0;
 }

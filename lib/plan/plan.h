@@ -33,6 +33,7 @@ int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
 
 /* What a stage recomputes, where a word says it. */
 enum recompute { RECOMPUTE_none, RECOMPUTE_selective, RECOMPUTE_all, RECOMPUTE_COUNT };
+int recompute_find(const char *name); /* -1 if unknown */
 /* Is the op recomputed? selective: of kinds that keep much for their work; all: of
  * every op in a block but the last, whose result is what the next block begins with. The loss,
  * which is counted once, never. */
@@ -66,9 +67,11 @@ struct stage {
     bool regather;   /* what is gathered forward is gathered again backward, not kept */
 };
 
+struct pins;
+
 struct plan {
     struct arena arena;
-    struct model *model; /* owned when owns_model */
+    struct model *model; /* owned when owns_model, as pins are */
     bool owns_model;
     int64_t batch;       /* samples per step */
     int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
@@ -82,6 +85,7 @@ struct plan {
     int *chunks;                   /* [n_stages] stages by group, ascending in each */
     int *first_chunk;              /* [n_groups + 1] where each group's begin in chunks */
     int devices;                   /* of all groups together */
+    const struct pins *pins;       /* what was fixed of it (pin.h), or NULL */
     json_t *provenance;            /* what the search says of it, or NULL */
     const struct cluster *cluster; /* the machines that it was made for, or NULL */
 };
@@ -97,7 +101,7 @@ void plan_destroy(struct plan *p);
 /* A plan with room for this many stages and nothing in it. */
 struct plan *plan_room(struct model *m, int n_stages);
 
-/* Works out first_rank and devices; checks order, groups, divisibility and every layout. */
+/* Works out first_rank and devices; checks order, groups, divisibility, every layout, and pins. */
 int plan_check(struct plan *p, struct err *err);
 
 /* The document: short, with exceptions only where an op differs from its stage. New reference. */

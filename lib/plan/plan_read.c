@@ -1,13 +1,14 @@
 /* Reading weft-plan(5). Defaults per stage first, then exceptions by pattern. */
-#include "plan/plan.h"
+#include "plan/pin.h"
+#include "plan/plan_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DEVICES = 1 << 20, MAX_STAGES = 1 << 16 };
 
-/* The model: a name, or the document itself. */
-static struct model *read_model(const json_t *doc, struct err *err) {
+/* A name, or the document itself. */
+struct model *plan_read_model(const json_t *doc, struct err *err) {
     const char *set = NULL, *ref = NULL;
     json_t *model = json_object_get(doc, "model");
     if (json_opt_str(doc, "set", &set, err) < 0)
@@ -38,9 +39,8 @@ static int choose_dim(const struct model *m, const struct op_space *space, const
         int d = model_dim_find(m, name);
         if (d < 0)
             return err_input(err, "the model has no dim \"%.64s\"", name);
-        int k = op_space_find(space, d);
-        if (*out == PLACE_NONE && k >= 0 && role_splits(space->role[k]))
-            *out = (int8_t)k;
+        if (*out == PLACE_NONE)
+            *out = (int8_t)layout_choose(space, &d, 1);
     }
     return 0;
 }
@@ -64,10 +64,8 @@ static int apply_layout(const struct model *m, const struct mesh *mesh,
     return 0;
 }
 
-/* Marks which of these ops a pattern or a list of them covers. Each has to cover one: what does
- * not is misspelt. `whole`: of what the ops are all. */
-static int cover(const struct model *m, const int *ops, int n, const json_t *v,
-                 const char *key, const char *whole, bool *covered, struct err *err) {
+int plan_cover(const struct model *m, const int *ops, int n, const json_t *v,
+               const char *key, const char *whole, bool *covered, struct err *err) {
     bool list = json_is_array(v);
     for (size_t k = 0; k < (list ? json_array_size(v) : 1); k++) {
         const char *pattern = json_string_value(list ? json_array_get(v, k) : v);
@@ -102,27 +100,20 @@ bool plan_recomputes(const struct model *m, enum recompute word, int op) {
 /* A word, or patterns. */
 static int read_recompute(const struct plan *p, struct stage *st, const json_t *v,
                           struct err *err) {
-    static const char *const words[] = {[RECOMPUTE_none] = "none",
-                                        [RECOMPUTE_selective] = "selective",
-                                        [RECOMPUTE_all] = "all"};
     const struct model *m = p->model;
-    const char *text = v ? json_string_value(v) : words[RECOMPUTE_none];
-    int word = 0;
-    while (word < RECOMPUTE_COUNT && !(text && !strcmp(text, words[word])))
-        word++;
-    if (word == RECOMPUTE_COUNT &&
-        cover(m, st->ops, st->n_ops, v, "recompute", "this stage", st->recompute, err) < 0)
+    const char *text = v ? json_string_value(v) : "none";
+    int word = text ? recompute_find(text) : -1;
+    if (word < 0 && plan_cover(m, st->ops, st->n_ops, v, "recompute", "this stage",
+                               st->recompute, err) < 0)
         return -1;
     for (int i = 0; i < st->n_ops; i++)
         st->recompute[i] =
-            word == RECOMPUTE_COUNT
-                ? st->recompute[i] && !op_is(&m->ops[st->ops[i]], KIND_LOSSES)
-                : plan_recomputes(m, (enum recompute)word, st->ops[i]);
+            word < 0 ? st->recompute[i] && !op_is(&m->ops[st->ops[i]], KIND_LOSSES)
+                     : plan_recomputes(m, (enum recompute)word, st->ops[i]);
     return 0;
 }
 
-/* A list of words; *out stays as it is where there is none. */
-static int read_offload(const json_t *v, int *out, struct err *err) {
+int plan_read_offload(const json_t *v, int *out, struct err *err) {
     const json_t *list = json_object_get(v, "offload");
     if (!list)
         return 0;
@@ -158,9 +149,9 @@ static int read_exception(const struct plan *p, struct stage *st, const json_t *
     if (json_keys(v, "ops layout ring zero offload", err) < 0 ||
         json_opt_bool(v, "ring", &ring, err) < 0 ||
         json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
-        read_offload(v, &offload, err) < 0 ||
-        cover(p->model, st->ops, st->n_ops, json_object_get(v, "ops"), "ops", "this stage",
-              covered, err) < 0)
+        plan_read_offload(v, &offload, err) < 0 ||
+        plan_cover(p->model, st->ops, st->n_ops, json_object_get(v, "ops"), "ops",
+                   "this stage", covered, err) < 0)
         return -1;
     if (!layout && !rings && zero < 0 && offload < 0)
         return err_input(err, "ops: expected \"layout\", \"ring\", \"zero\" or "
@@ -196,7 +187,7 @@ static int read_exceptions(const struct plan *p, struct stage *st, const json_t 
 }
 
 /* What the stage says holds for all of its ops, then exceptions replace it for some. */
-static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
+int plan_read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
     int64_t zero = ZERO_NONE;
@@ -204,7 +195,8 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     bool ring = false;
     if (json_keys(v, "ops group mesh layout ring except recompute regather zero offload",
                   err) < 0 ||
-        read_offload(v, &offload, err) < 0 || json_opt_str(v, "mesh", &mesh, err) < 0 ||
+        plan_read_offload(v, &offload, err) < 0 ||
+        json_opt_str(v, "mesh", &mesh, err) < 0 ||
         json_opt_bool(v, "ring", &ring, err) < 0 ||
         json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
         json_opt_bool(v, "regather", &st->regather, err) < 0 ||
@@ -212,7 +204,6 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
         return -1;
     const json_t *layout = json_object_get(v, "layout");
     for (int i = 0; i < st->n_ops; i++) {
-        memset(&st->layouts[i], PLACE_NONE, sizeof st->layouts[i]);
         st->layouts[i].ring = ring_of(p, st->ops[i], ring);
         st->zero[i] = (int8_t)zero;
         st->offload[i] = (int8_t)offload;
@@ -225,11 +216,10 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     return read_recompute(p, st, json_object_get(v, "recompute"), err);
 }
 
-/* Gives stage s the ops that its patterns cover; -1 in stage_of: not given yet. */
-static int claim_ops(struct plan *p, int s, const json_t *ops, struct err *err) {
+int plan_claim_ops(struct plan *p, int s, const json_t *ops, struct err *err) {
     const struct model *m = p->model;
     bool *covered = mem_array((size_t)m->n_ops, sizeof *covered);
-    int rc = cover(m, NULL, m->n_ops, ops, "ops", "the model", covered, err);
+    int rc = plan_cover(m, NULL, m->n_ops, ops, "ops", "the model", covered, err);
     for (int i = 0; i < m->n_ops && rc == 0; i++) {
         if (covered[i] && p->stage_of[i] >= 0)
             rc = err_input(err, "ops: %s is in stages[%d] too", m->ops[i].name,
@@ -254,7 +244,7 @@ static int assign_ops(struct plan *p, const json_t *stages, struct err *err) {
                 err, "stages[%d].ops: missing (only one stage may leave it out)", s);
         if (!ops)
             rest = s;
-        else if (claim_ops(p, s, ops, err) < 0)
+        else if (plan_claim_ops(p, s, ops, err) < 0)
             return err_at(err, "stages[%d]", s);
     }
     for (int i = 0; i < m->n_ops; i++) {
@@ -273,12 +263,7 @@ static int fill_stages(struct plan *p, struct err *err) {
         struct stage *st = &p->stages[s];
         if (!st->n_ops)
             return err_input(err, "stages[%d].ops: no op of the model is covered", s);
-        size_t n = (size_t)st->n_ops;
-        st->ops = arena_array(&p->arena, n, sizeof *st->ops);
-        st->layouts = arena_array(&p->arena, n, sizeof *st->layouts);
-        st->recompute = arena_array(&p->arena, n, sizeof *st->recompute);
-        st->zero = arena_array(&p->arena, n, sizeof *st->zero);
-        st->offload = arena_array(&p->arena, n, sizeof *st->offload);
+        plan_stage_room(p, st, st->n_ops);
         st->n_ops = 0;
     }
     for (int i = 0; i < p->model->n_ops; i++) {
@@ -288,27 +273,44 @@ static int fill_stages(struct plan *p, struct err *err) {
     return 0;
 }
 
+int plan_read_schedule(const json_t *doc, int64_t *out, struct err *err) {
+    const char *name = NULL;
+    if (json_opt_str(doc, "schedule", &name, err) < 0)
+        return -1;
+    int s = name ? schedule_find(name) : (int)*out;
+    if (name && s < 0)
+        return err_input(err,
+                         "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
+                         "\"%.64s\"",
+                         name);
+    *out = s;
+    return 0;
+}
+
+int plan_read_optimizer(const json_t *doc, int64_t *out, struct err *err) {
+    const char *name = NULL;
+    if (json_opt_str(doc, "optimizer", &name, err) < 0)
+        return -1;
+    int o = name ? optimizer_find(name) : (int)*out;
+    if (name && o < 0)
+        return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", name);
+    *out = o;
+    return 0;
+}
+
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
-    const char *schedule = "1f1b", *optimizer = "adamw";
+    int64_t schedule = SCHEDULE_1f1b, optimizer = OPTIMIZER_adamw;
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;
     p->micro_batch = p->batch;
     if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
-        json_opt_str(doc, "schedule", &schedule, err) < 0 ||
-        json_opt_str(doc, "optimizer", &optimizer, err) < 0 ||
+        plan_read_schedule(doc, &schedule, err) < 0 ||
+        plan_read_optimizer(doc, &optimizer, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
         return -1;
-    int s = schedule_find(schedule), o = optimizer_find(optimizer);
-    if (s < 0)
-        return err_input(err,
-                         "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
-                         "\"%.64s\"",
-                         schedule);
-    if (o < 0)
-        return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", optimizer);
-    p->schedule = (enum schedule)s;
-    p->optimizer = (enum optimizer)o;
+    p->schedule = (enum schedule)schedule;
+    p->optimizer = (enum optimizer)optimizer;
     json_t *provenance = json_object_get(doc, "provenance");
     if (provenance && !json_is_object(provenance))
         return err_input(err, "provenance: expected an object");
@@ -362,19 +364,19 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
         fill_stages(p, err) < 0 || read_groups(p, stages, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)
-        if (read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
+        if (plan_read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
             return err_at(err, "stages[%d]", s);
+    struct pins *pins = pins_of_model(p->model, "model", err);
+    p->pins = pins;
+    if (!pins || pins_add(pins, doc, NULL, false, err) < 0)
+        return -1;
     return plan_check(p, err) < 0 ? -1
                                   : read_cluster(p, json_object_get(doc, "cluster"), err);
 }
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(doc,
-                  "$schema format model set batch micro_batch schedule optimizer overlap "
-                  "stages cluster provenance",
-                  err) < 0 ||
-        json_format(doc, "weft-plan/1", err) < 0 ||
+    if (json_keys(doc, PLAN_KEYS, err) < 0 || json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)
         return NULL;
     size_t n = json_array_size(stages);
@@ -382,7 +384,7 @@ struct plan *plan_from_json(const json_t *doc, struct err *err) {
         err_input(err, "stages: expected 1 to %d stages, got %zu", MAX_STAGES, n);
         return NULL;
     }
-    struct model *m = read_model(doc, err);
+    struct model *m = plan_read_model(doc, err);
     if (!m)
         return NULL;
     struct plan *p = plan_room(m, (int)n);

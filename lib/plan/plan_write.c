@@ -3,7 +3,7 @@
  *
  * Names tell ops and blocks apart (the reader of models sees to that), so the pattern of a block
  * covers just its ops, and "layer.*.qkv" just those of one op of the file. */
-#include "plan/plan.h"
+#include "plan/pin.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,16 +178,6 @@ struct preference {
     int n, dim[MAX_PREFERENCES];
 };
 
-/* The dim that the op takes, as the reader chooses it. */
-static int preferred(const struct preference *d, const struct op_space *space) {
-    for (int i = 0; i < d->n; i++) {
-        int k = op_space_find(space, d->dim[i]);
-        if (k >= 0 && role_splits(space->role[k]))
-            return k;
-    }
-    return PLACE_NONE;
-}
-
 /* Ops that are one in the file, with one layout: counted together. */
 struct group {
     const struct op_space *space;
@@ -221,7 +211,8 @@ static void group_ops(const struct plan *p, const struct stage *st, struct group
 static int covered_ops(const struct groups *g, const struct preference *d, int axis) {
     int n = 0;
     for (int64_t i = 0; i < g->list.n; i++)
-        if (preferred(d, g->list.p[i].space) == g->list.p[i].layout.dim[axis])
+        if (layout_choose(g->list.p[i].space, d->dim, d->n) ==
+            g->list.p[i].layout.dim[axis])
             n += g->list.p[i].n;
     return n;
 }
@@ -326,7 +317,7 @@ static json_t *layout_json(const struct model *m, const struct mesh *mesh,
 static bool follows(const struct preference *defaults, const struct mesh *mesh,
                     const struct op_space *space, const struct layout *l) {
     for (int a = 0; a < mesh->n_axes; a++)
-        if (preferred(&defaults[a], space) != l->dim[a])
+        if (layout_choose(space, defaults[a].dim, defaults[a].n) != l->dim[a])
             return false;
     return true;
 }
@@ -513,6 +504,8 @@ json_t *plan_to_json(const struct plan *p) {
     for (int s = 0; s < p->n_stages; s++)
         json_array_append_new(stages, stage_json(p, &p->stages[s]));
     json_object_set_new(doc, "stages", stages);
+    if (p->pins && p->pins->own)
+        json_object_set(doc, "pin", p->pins->own);
     if (p->cluster)
         json_object_set_new(doc, "cluster", cluster_to_json(p->cluster));
     if (p->provenance)

@@ -81,6 +81,8 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
                     double bound, double *taken) {
     struct fill *to = &f->fills[k];
     struct brief b = prefix_brief(f->s, to->prefix, end);
+    if (f->s->p.pins && !prefix_legal(f->s, to->prefix, first, end))
+        return false;
     *taken = b.time_us - before->time_us;
     to->blocks = 0;
     if (*taken > bound || f->memory <= 0)
@@ -125,6 +127,12 @@ static int fill(struct filler *f, int k, int first, double bound) {
         reaches(f, k, &before, first, ++lo, INFINITY, &best);
         blocks = 0;
     }
+    int end = search_allowed_end(f->s, f->c->n_stages, k, first, lo);
+    if (end != lo) {
+        best = reaches(f, k, &before, first, end, bound, &taken) ? taken : INFINITY;
+        blocks = f->fills[k].blocks;
+        lo = end;
+    }
     f->fills[k].blocks = blocks;
     f->longest = best > f->longest ? best : f->longest;
     return lo;
@@ -138,7 +146,7 @@ static bool fits(struct filler *f, double bound) {
         if (at >= f->s->p.model->n_ops)
             return false;
         at = f->fills[k].end = fill(f, k, at, bound);
-        if (f->longest > bound)
+        if (f->longest > bound || isinf(f->longest))
             return false;
     }
     return at == f->s->p.model->n_ops;

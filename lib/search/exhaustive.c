@@ -27,7 +27,7 @@ struct walk {
 static bool choose(struct walk *w, int k, int i) {
     struct search *s = w->s;
     struct search_stage *st = &w->c.stages[k];
-    int axes = search_mesh_axes(st->devices), seq = search_has_sequence(s) ? 2 : 1;
+    int axes = search_mesh_axes(s, st), seq = search_has_sequence(s) ? 2 : 1;
     int zero = i % 2, level = i / 2 % AGAIN_LEVELS, rest = i / 2 / AGAIN_LEVELS;
     int v = rest % seq, j = rest / seq;
     if (j > axes)
@@ -39,8 +39,8 @@ static bool choose(struct walk *w, int k, int i) {
     return true;
 }
 
-static int choices(const struct walk *w, int devices) {
-    return (search_mesh_axes(devices) + 1) * (search_has_sequence(w->s) ? 2 : 1) *
+static int choices(const struct walk *w, const struct search_stage *st) {
+    return (search_mesh_axes(w->s, st) + 1) * (search_has_sequence(w->s) ? 2 : 1) *
            AGAIN_LEVELS * 2;
 }
 
@@ -49,7 +49,7 @@ static void walk_choices(struct walk *w, int k) {
         return;
     if (k == w->n) {
         for (int f = 0; f < (w->n > 1 ? SCHEDULES : 1); f++) {
-            w->c.schedule = w->n > 1 ? (enum schedule)f : SCHEDULE_1f1b;
+            w->c.schedule = w->n > 1 ? (enum schedule)f : search_first_schedule(w->s);
             if (search_legal(w->s, &w->c))
                 search_score(w->s, &w->c);
         }
@@ -65,7 +65,7 @@ static void walk_devices(struct walk *w, int k, int left) {
         if (w->count_only) {
             double n = w->n > 1 ? SCHEDULES : 1;
             for (int i = 0; i < w->n; i++)
-                n *= choices(w, w->c.stages[i].devices);
+                n *= choices(w, &w->c.stages[i]);
             w->count += n;
         } else {
             walk_choices(w, 0);
@@ -89,7 +89,8 @@ static void walk_cuts(struct walk *w, int k, int first) {
     }
     for (int end = first + 1; end <= m->n_ops - (w->n - 1 - k) && w->count <= MOST; end++) {
         st->end = end;
-        walk_cuts(w, k + 1, end);
+        if (search_may_cut(w->s, w->n, k + 1, first, end))
+            walk_cuts(w, k + 1, end);
         if (search_stopped(w->s))
             return;
     }
@@ -104,7 +105,8 @@ static double walk_all(struct search *s, bool count_only) {
         w.c.micro_batch = w.p->micro[i];
         for (w.n = w.c.n_stages = 1; w.n <= search_max_stages(s) && w.count <= MOST;
              w.c.n_stages = ++w.n)
-            walk_cuts(&w, 0, 0);
+            if (search_may_have_stages(s, w.n))
+                walk_cuts(&w, 0, 0);
     }
     candidate_release(&w.c);
     return w.count;

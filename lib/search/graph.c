@@ -35,9 +35,19 @@ struct window {
     const bool *again;            /* by node, or NULL */
 };
 
+int graph_zero(const struct graph *g, int op, int zero) {
+    int64_t pinned = g->pins ? pins_value(g->pins, PIN_zero, g->x.from[op]) : PIN_FREE;
+    return pinned == PIN_FREE ? zero : (int)pinned;
+}
+
+int graph_offload(const struct graph *g, int op) {
+    int64_t pinned = g->pins ? pins_value(g->pins, PIN_offload, g->x.from[op]) : PIN_FREE;
+    return pinned == PIN_FREE ? 0 : (int)pinned;
+}
+
 static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {
     struct stage *stage = &g->stages[0];
-    graph_mesh(st->devices, &stage->mesh);
+    graph_mesh(st->devices, st->mesh, &stage->mesh);
     stage->first_rank = st->first_rank;
     stage->n_ops = w->n;
     for (int i = 0; i < w->n; i++) {
@@ -45,7 +55,8 @@ static void set_stage(struct graph *g, const struct setting *st, const struct wi
         stage->ops[i] = w->ops[i];
         stage->layouts[i] = w->layouts[node];
         stage->recompute[i] = w->again && w->again[node];
-        stage->zero[i] = (int8_t)st->zero;
+        stage->zero[i] = (int8_t)graph_zero(g, w->ops[i], st->zero);
+        stage->offload[i] = (int8_t)graph_offload(g, w->ops[i]);
         g->plan.stage_of[w->ops[i]] = 0;
     }
     g->plan.batch = g->plan.micro_batch = st->micro_batch;
@@ -164,7 +175,7 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
     struct instr ins = instr_init(axes ? I_all_reduce : I_fill);
     ins.axes = axes;
     ins.n.v[0] = (int64_t)elems;
-    graph_mesh(st->devices, &g->stages[0].mesh);
+    graph_mesh(st->devices, st->mesh, &g->stages[0].mesh);
     g->stages[0].first_rank = st->first_rank;
     cost_forget(g->cost);
     double us = elems >= 1 ? cost_instr(g->cost, &g->plan, &sp, &ins).us : 0;
@@ -177,7 +188,8 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
 
 static uint64_t setting_hash(const struct setting *st, uint64_t h) {
     h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
-    return memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
+    h = memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
+    return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
 }
 
 static uint64_t layout_word(const struct layout *l) {
@@ -402,8 +414,12 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
 
 /* ---- setting up ------------------------------------------------------------------------ */
 
-void graph_mesh(int devices, struct mesh *mesh) {
+void graph_mesh(int devices, const struct mesh *pinned, struct mesh *mesh) {
     int factors[32], n = 0;
+    if (pinned) {
+        *mesh = *pinned;
+        return;
+    }
     for (int f = 2; devices > 1; f++)
         for (; devices % f == 0; devices /= f)
             factors[n++] = f;
@@ -416,12 +432,25 @@ void graph_mesh(int devices, struct mesh *mesh) {
     }
 }
 
+/* The structure of the whole model, and of the excerpt. */
+static void find_structure(struct graph *g) {
+    int n = g->pins ? g->whole->n_ops : 0;
+    uint64_t *marks = n ? mem_array((size_t)n, sizeof *marks) : NULL;
+    for (int i = 0; i < n; i++)
+        marks[i] = pins_mark(g->pins, i);
+    structure_find(g->whole, marks, &g->s);
+    excerpt_make(g->whole, &g->s, &g->x);
+    for (int i = 0; marks && i < g->x.model->n_ops; i++)
+        marks[i] = marks[g->x.from[i]];
+    structure_find(g->x.model, marks, &g->xs);
+    free(marks);
+}
+
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer) {
-    *g = (struct graph){.whole = m, .cost = cost, .members = mem_alloc(sizeof *g->members)};
-    structure_find(m, &g->s);
-    excerpt_make(m, &g->s, &g->x);
-    structure_find(g->x.model, &g->xs);
+                enum optimizer optimizer, const struct pins *pins) {
+    *g = (struct graph){
+        .whole = m, .cost = cost, .pins = pins, .members = mem_alloc(sizeof *g->members)};
+    find_structure(g);
     int n = g->x.model->n_ops;
     g->plan = (struct plan){.model = g->x.model,
                             .schedule = SCHEDULE_gpipe,

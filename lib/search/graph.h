@@ -10,7 +10,7 @@
  * what is alike: a hundred layers cost as much as two.
  *
  *     struct graph g;
- *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw);
+ *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, NULL);
  *     const struct load *l = graph_node(&g, &setting, op, layouts);
  *     graph_release(&g);
  */
@@ -18,6 +18,7 @@
 #define WEFT_GRAPH_H
 
 #include "cost/cost.h"
+#include "plan/pin.h"
 #include "search/memo.h"
 #include "search/structure.h"
 
@@ -60,15 +61,17 @@ struct setting {
     int64_t micro_batch;
     int first_rank; /* in its node */
     int zero;
+    const struct mesh *mesh; /* pinned, or NULL: that of so many devices */
 };
 
 struct graph {
     const struct model *whole;
     struct structure s; /* of the whole model */
     struct excerpt x;
-    struct structure xs; /* of the excerpt: its edges */
-    struct cost *cost;   /* borrowed */
-    struct plan plan;    /* scratch: stage 0 is what is compiled */
+    struct structure xs;     /* of the excerpt: its edges */
+    struct cost *cost;       /* borrowed */
+    const struct pins *pins; /* borrowed, or NULL */
+    struct plan plan;        /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
     int64_t compiled;  /* windows */
     double norm_us;    /* of the gradient norm over all devices */
@@ -77,15 +80,19 @@ struct graph {
     struct members *members; /* scratch of graph_edge: who has to do with the edge */
 };
 
-/* devices: of the whole job. The model and the costs are borrowed. */
+/* devices: of the whole job. The model, the costs and the pins, which may be NULL, are borrowed. */
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer);
+                enum optimizer optimizer, const struct pins *pins);
 void graph_release(struct graph *g);
 
-/* The mesh of so many devices: one axis per prime factor, so that any split of the devices
- * among dims is a layout; where there are more factors than axes, the first one takes
- * several. */
-void graph_mesh(int devices, struct mesh *mesh);
+/* The mesh of so many devices, unless one is pinned: one axis per prime factor, so that any split
+ * of the devices among dims is a layout; where there are more factors than axes, the first one
+ * takes several. */
+void graph_mesh(int devices, const struct mesh *pinned, struct mesh *mesh);
+
+/* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
+int graph_zero(const struct graph *g, int op, int zero);
+int graph_offload(const struct graph *g, int op);
 
 /* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,

@@ -166,7 +166,7 @@ static void trade_with_others(struct hops *hp, const struct candidate *c, int k)
 
 static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
     struct style now = search_style_of(hp->s, &c->stages[k]);
-    int axes = search_mesh_axes(c->stages[k].devices), n_inner = search_inner_dims(hp->s);
+    int axes = search_mesh_axes(hp->s, &c->stages[k]), n_inner = search_inner_dims(hp->s);
     for (int j = 0; j <= axes; j++) {
         if (j > now.model_axes + 1 || j < now.model_axes - 1)
             continue;
@@ -192,7 +192,7 @@ static void change_layout(struct hops *hp, const struct candidate *c, int k, int
     const struct op_space *space = &g->whole->ops[op].space;
     int node = g->x.node_of[g->x.of[op]];
     struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
-    for (int a = 0; a < search_mesh_axes(st->devices); a++) {
+    for (int a = 0; a < search_mesh_axes(s, st); a++) {
         for (int d = PLACE_NONE; d < space->n; d++) {
             if (d == st->layouts[node].dim[a] || (d >= 0 && !role_splits(space->role[d])))
                 continue;

@@ -21,6 +21,8 @@ static void score_start(struct search *s, struct candidate *c, struct option *be
                         bool *found) {
     take_better(best, found, c, search_score(s, c));
     bool fits = search_balance(s, c);
+    if (!search_legal(s, c))
+        return;
     for (int k = 0; k < c->n_stages && !fits; k++) {
         c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
         c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
@@ -42,8 +44,11 @@ static bool splits_batch(const struct search *s, int n, int64_t micro_batch,
 static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
                        struct candidate *c) {
     bool found = false;
-    int most = search_mesh_axes((search_problem_of(s)->devices + n - 1) / n);
-    int variants = search_problem_of(s)->memory_bytes ? 4 : 2;
+    const struct search_problem *p = search_problem_of(s);
+    int most =
+        search_mesh_axes(s, &(struct search_stage){.end = p->model->n_ops,
+                                                   .devices = (p->devices + n - 1) / n});
+    int variants = p->memory_bytes ? 4 : 2;
     for (int j = 0; j <= most && !search_stopped(s); j++) {
         for (int v = 0; v < variants; v++) {
             struct style style = {j, ~0u, v & 1};
@@ -69,6 +74,8 @@ int option_by_score(const void *a, const void *b) {
  * block or an op outside blocks: splits and merges reach the others. */
 static bool is_depth(const struct search *s, int k) {
     int max = search_max_stages(s);
+    if (s->pinned.n_stages)
+        return k == s->pinned.n_stages;
     return k <= 4 || (k <= structure_units(&s->graph.s) &&
                       (!(k & (k - 1)) || k == max || s->p.devices % k == 0));
 }

@@ -43,15 +43,17 @@ static struct setting setting_of(const struct search *s, const struct search_sta
     return (struct setting){.devices = st->devices,
                             .micro_batch = micro_batch,
                             .first_rank = alias,
-                            .zero = st->zero};
+                            .zero = st->zero,
+                            .mesh = st->mesh};
 }
 
 static bool is_legal(const struct search *s, const struct prefix *t, int op) {
     const struct model *m = s->graph.x.model;
+    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
     struct mesh mesh;
-    graph_mesh(t->st.devices, &mesh);
-    return layout_check(m, &m->ops[op], &mesh, &t->layouts[s->graph.x.node_of[op]],
-                        t->st.micro_batch, NULL) == 0;
+    graph_mesh(t->st.devices, t->st.mesh, &mesh);
+    return layout_check(m, &m->ops[op], &mesh, l, t->st.micro_batch, NULL) == 0 &&
+           search_pins_allow(s, op, t->st.mesh, &mesh, l);
 }
 
 static bool op_is_legal(const struct prefix *t, int op) {
@@ -112,7 +114,7 @@ static struct share share_of(const struct search *s, const struct prefix *t,
     const struct axis_map *map = map_of(s->graph.x.model, e, op);
     const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
     struct mesh mesh;
-    graph_mesh(t->st.devices, &mesh);
+    graph_mesh(t->st.devices, t->st.mesh, &mesh);
     struct placement held = placement_resolve(&mesh, &x, placement_result(&mesh, l, map));
     return (struct share){
         .want = (double)placement_elements(&mesh, &x, placement_operand(&mesh, l, map)),
@@ -211,7 +213,8 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
     uint64_t key =
         memo_mix(memo_mix(1, (uint64_t)(uintptr_t)st->layouts), (uint64_t)setting.devices);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
-    key = memo_mix(key, (uint64_t)setting.zero);
+    key =
+        memo_mix(memo_mix(key, (uint64_t)setting.zero), (uint64_t)(uintptr_t)setting.mesh);
     void **slot = memo_slot(&s->prefixes, key);
     if (*slot)
         return *slot;

@@ -81,19 +81,20 @@ static void add_layout(const struct relayout *r, struct chooser *c,
                        const struct layout *l) {
     const struct model *m = r->s->graph.x.model;
     struct mesh mesh;
-    graph_mesh(r->t->st.devices, &mesh);
+    graph_mesh(r->t->st.devices, r->t->st.mesh, &mesh);
     for (int i = 0; i < c->n; i++)
         if (!memcmp(&c->layouts[i], l, sizeof *l))
             return;
     if (c->n < MOST_LAYOUTS &&
-        layout_check(m, &m->ops[c->op], &mesh, l, r->t->st.micro_batch, NULL) == 0)
+        layout_check(m, &m->ops[c->op], &mesh, l, r->t->st.micro_batch, NULL) == 0 &&
+        search_pins_allow(r->s, c->op, r->t->st.mesh, &mesh, l))
         c->layouts[c->n++] = *l;
 }
 
 /* Those of uniform styles, the nearest number of model axes first. */
 static void add_styles(struct relayout *r, struct chooser *c, int model_axes) {
     struct search_stage st = *r->st;
-    int axes = search_mesh_axes(st.devices);
+    int axes = search_mesh_axes(r->s, &st);
     for (int away = 0; away <= axes; away++) {
         for (int side = away ? -1 : 1; side <= 1; side += 2) {
             int j = model_axes + side * away;
@@ -109,7 +110,7 @@ static void add_styles(struct relayout *r, struct chooser *c, int model_axes) {
 
 static void add_single_changes(struct relayout *r, struct chooser *c) {
     const struct op_space *space = &r->s->graph.x.model->ops[c->op].space;
-    for (int a = 0; a < search_mesh_axes(r->st->devices); a++) {
+    for (int a = 0; a < search_mesh_axes(r->s, r->st); a++) {
         for (int d = PLACE_NONE; d < space->n; d++) {
             struct layout l = c->layouts[0];
             l.dim[a] = (int8_t)d;

@@ -22,6 +22,8 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
     h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
     if (st->again_level)
         h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
+    if (st->mesh)
+        h = memo_mix(h, (uint64_t)(uintptr_t)st->mesh);
     return memo_mix(h, (uint64_t)(uintptr_t)st->layouts);
 }
 
@@ -38,7 +40,7 @@ static uint64_t identity_of(const struct search *s, const struct search_stage *s
     }
     if (st->again_level && st->again_blocks)
         h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
-    return h;
+    return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
 }
 
 uint64_t candidate_hash(const struct candidate *c) {
@@ -84,7 +86,7 @@ static struct stage_sum sum_stage(struct search *s, const struct prefix *t,
     int64_t update_temp, temp = prefix_temp(s, t, st->first, st->end, &update_temp);
     sum.load.temp = temp;
     sum.load.update_temp = update_temp;
-    if (st->again_level && st->again_blocks) {
+    if ((st->again_level && st->again_blocks) || s->pinned.again) {
         struct load again = search_again(s, t, st);
         load_add(&sum.load, &again, 1);
     }

@@ -212,7 +212,8 @@ static int nothing_found(struct search *s, struct search_result *out, struct err
         return say_overflow(s, out, err);
     if (search_stopped(s))
         return err_no(err, "stopped before any plan was found");
-    return err_no(err, "no legal plan: %d devices cannot share this model", s->p.devices);
+    return err_no(err, "no legal plan: %d devices cannot share this model%s", s->p.devices,
+                  s->p.pins && s->p.pins->list.n ? " as it is pinned" : "");
 }
 
 /* ---- a run ----------------------------------------------------------------------------- */
@@ -286,7 +287,9 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     struct search s;
     start(&s, p);
     *out = (struct search_result){0};
-    int rc = search_rounds(&s, algorithm, err);
+    int rc = search_check_pins(&s, err);
+    if (rc == 0)
+        rc = search_rounds(&s, algorithm, err);
     if (rc == 0 && !s.n_plans)
         rc = nothing_found(&s, out, err);
     if (rc == 0)

@@ -19,9 +19,11 @@
 
 #include "cost/estimate.h"
 #include "cost/simulate.h"
+#include "plan/pin.h"
 
 struct search_problem {
     struct model *model;                  /* borrowed */
+    const struct pins *pins;              /* of this model, borrowed; NULL = none */
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
@@ -61,7 +63,8 @@ struct search; /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err);
 search_algorithm search_hops, search_exhaustive;
 
-/* Runs an algorithm and judges its best candidates. EXIT_NO when no plan fits the memory
+/* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be
+ * on these devices (the message names the pin); EXIT_NO when no plan fits the memory
  * (the message says by how much the best misses and in which stage), or when the profile
  * lacks what the plans that might fit need (the message names some of it). */
 int search_run(const struct search_problem *p, search_algorithm *algorithm,

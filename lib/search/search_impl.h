@@ -84,6 +84,20 @@ struct crossing {
     const int *edges; /* of the whole model */
 };
 
+/* What pins leave of the space (pins.c). */
+struct pinned {
+    int n_stages;   /* 0: any number */
+    int last_stage; /* the highest that an op is to be in */
+    /* [n_ops + 1] the op begins a stage; is in that of the op before. NULL: no pins. */
+    bool *cut, *whole;
+    int *until; /* [n_ops + 1] where a stage that begins with this op has to end */
+    /* [n_ops + 1] stage k begins at least and at most there: of ops whose stage is pinned */
+    int *least, *most;
+    /* [n_ops + 1] the first op from it on that has a pinned mesh, or n_ops; NULL: none has */
+    int *meshed;
+    bool again; /* some op is always recomputed */
+};
+
 struct search {
     struct search_problem p;
     struct cost cost;
@@ -96,6 +110,7 @@ struct search {
     bool *again[AGAIN_LEVELS];  /* [nodes] */
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
+    struct pinned pinned;
     /* What was worked out. */
     struct memo prefixes, sums, layouts, styles;
     ARR(struct passing) passing; /* of the candidate under work */
@@ -159,6 +174,31 @@ const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *
 /* What passes between the stages of a candidate whose stages are summed up: adds it to
  * their times and their staging. */
 void search_add_messages(struct search *s, struct work *w);
+
+/* ---- pins.c ---------------------------------------------------------------------------- */
+
+/* What is pinned of the plan as a whole, or PIN_FREE. */
+int64_t search_pinned(const struct search *s, enum pin_field field);
+/* Can they be obeyed at all, as far as can be told beforehand? */
+int search_check_pins(struct search *s, struct err *err);
+void search_forget_pins(struct search *s);
+/* May an op of the excerpt have this layout in a stage with this mesh, pinned or not? */
+bool search_pins_allow(const struct search *s, int op, const struct mesh *pinned,
+                       const struct mesh *mesh, const struct layout *l);
+/* Changes the layout on as few mesh axes as will do for it to be legal and obey. */
+void search_obey(const struct search *s, int op, const struct mesh *pinned,
+                 const struct mesh *mesh, int64_t micro_batch, struct layout *l);
+/* May ops first .. end-1 be a stage, as far as cuts go? */
+bool search_may_be_stage(const struct search *s, int first, int end);
+/* Does the candidate obey in all that layouts do not say? */
+bool search_obeys(const struct search *s, const struct candidate *c);
+/* Moves cuts as little as will do, and gives the stages devices; false where that cannot be. */
+bool search_place_stages(const struct search *s, struct candidate *c);
+/* The end of stage k that begins at `first`: one that pins allow, at most `wanted` if there is
+ * one. */
+int search_allowed_end(const struct search *s, int n_stages, int k, int first, int wanted);
+/* What no algorithm chooses: overlap, regather. */
+void search_put_pins(const struct search *s, struct plan *plan);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);

@@ -179,7 +179,8 @@ static void add_column(struct slicer *z, int devices, struct style style, int ze
                        struct again again) {
     struct search *s = z->s;
     struct column *c = mem_alloc(sizeof *c);
-    c->st = (struct search_stage){.devices = devices, .zero = zero};
+    c->st =
+        (struct search_stage){.end = s->p.model->n_ops, .devices = devices, .zero = zero};
     c->st.again_level = again.level;
     c->again_share = again.share;
     search_apply_style(s, &c->st, z->micro_batch, style);
@@ -194,7 +195,8 @@ static void add_column(struct slicer *z, int devices, struct style style, int ze
 
 static void add_columns(struct slicer *z, int devices) {
     struct search *s = z->s;
-    int axes = search_mesh_axes(devices), limited = s->p.memory_bytes > 0;
+    struct search_stage whole = {.end = s->p.model->n_ops, .devices = devices};
+    int axes = search_mesh_axes(s, &whole), limited = s->p.memory_bytes > 0;
     for (int j = 0; j <= axes && !search_stopped(s); j++) {
         for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
             struct style style = {j, ~0u, seq};
@@ -249,7 +251,9 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p) {
                 p->dense_time[i] = at[last + 1].time_us - at[first].time_us +
                                    at[first].in_us + at[last + 1].out_us;
                 p->dense_succ[i] =
-                    successors(z, column, first, last, fmax(temp, across + update));
+                    search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
+                        ? successors(z, column, first, last, fmax(temp, across + update))
+                        : -1;
             }
         }
     }
@@ -281,7 +285,7 @@ static bool solve(const struct slicer *z, struct candidate *out) {
     if (found) {
         out->n_stages = a.plan.n;
         out->micro_batch = z->micro_batch;
-        out->schedule = SCHEDULE_1f1b;
+        out->schedule = search_first_schedule(z->s);
         for (int k = 0; k < a.plan.n; k++) {
             const struct stages_stage *from = &a.plan.stages[k];
             const struct column *c = z->columns.p[p.choices[from->choice].config];

@@ -34,6 +34,8 @@ void candidate_copy(struct candidate *to, const struct candidate *from) {
 
 bool search_legal(struct search *s, const struct candidate *c) {
     int rank = 0;
+    if (!search_obeys(s, c))
+        return false;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];
         if (st->first >= st->end || st->devices < 1)
@@ -159,11 +161,17 @@ static void find_again(struct search *s) {
         if (structure_instance(&g->s, op) == 0)
             s->again[2][node] = !leaves(&g->s, op);
     }
+    for (int i = 0; g->pins && i < g->x.model->n_ops; i++) {
+        int64_t pinned = pins_value(g->pins, PIN_recompute, g->x.from[i]);
+        for (int level = 0; pinned != PIN_FREE && level < AGAIN_LEVELS; level++)
+            s->again[level][g->x.node_of[i]] = pinned;
+        s->pinned.again |= pinned == 1;
+    }
 }
 
 void search_survey(struct search *s) {
     const struct model *m = s->p.model;
-    graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer);
+    graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.pins);
     s->max_stages = s->p.devices < m->n_ops ? s->p.devices : m->n_ops;
     if (s->p.max_stages && s->p.max_stages < s->max_stages)
         s->max_stages = s->p.max_stages;
@@ -187,6 +195,7 @@ void search_forget(struct search *s) {
     free(s->inner);
     free(s->sequences);
     free(s->flops);
+    search_forget_pins(s);
 }
 
 int search_inner_dims(const struct search *s) {
@@ -199,9 +208,15 @@ bool search_has_sequence(const struct search *s) {
 
 /* ---- styles -------------------------------------------------------------------------- */
 
-int search_mesh_axes(int devices) {
+/* A pinned mesh of another number of devices is not the stage's: that candidate is not legal. */
+static const struct mesh *mesh_of(const struct search *s, const struct search_stage *st) {
+    const struct mesh *pinned = search_pinned_mesh(s, st->first, st->end);
+    return pinned && mesh_devices(pinned) == st->devices ? pinned : NULL;
+}
+
+int search_mesh_axes(const struct search *s, const struct search_stage *st) {
     struct mesh mesh;
-    graph_mesh(devices, &mesh);
+    graph_mesh(st->devices, mesh_of(s, st), &mesh);
     return mesh.n_axes;
 }
 
@@ -252,8 +267,9 @@ static int style_dim(const struct search *s, const struct model_op *op,
     return k;
 }
 
-static const struct layout *lay_out(struct search *s, const struct mesh *mesh,
-                                    int64_t micro_batch, struct style style) {
+static const struct layout *lay_out(struct search *s, const struct mesh *pinned,
+                                    const struct mesh *mesh, int64_t micro_batch,
+                                    struct style style) {
     const struct graph *g = &s->graph;
     size_t bytes = sizeof(struct layout) * (size_t)g->x.n_nodes;
     struct layout *layouts = mem_alloc(bytes);
@@ -263,6 +279,7 @@ static const struct layout *lay_out(struct search *s, const struct mesh *mesh,
         for (int a = 0; a < mesh->n_axes; a++)
             l->dim[a] =
                 (int8_t)style_dim(s, &g->x.model->ops[i], mesh, l, micro_batch, a, style);
+        search_obey(s, i, pinned, mesh, micro_batch, l);
     }
     const struct layout *kept = search_layouts(s, layouts);
     free(layouts);
@@ -272,21 +289,24 @@ static const struct layout *lay_out(struct search *s, const struct mesh *mesh,
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style) {
     struct mesh mesh;
-    graph_mesh(st->devices, &mesh);
+    st->mesh = mesh_of(s, st);
+    graph_mesh(st->devices, st->mesh, &mesh);
     if (style.model_axes > mesh.n_axes)
         style.model_axes = mesh.n_axes;
     uint64_t key = memo_mix(memo_mix(3, (uint64_t)st->devices), (uint64_t)micro_batch);
     key = memo_mix(key, (uint64_t)style.model_axes << 33 | (uint64_t)style.sequence << 32 |
                             style.inner);
+    if (st->mesh)
+        key = memo_mix(key, (uint64_t)(uintptr_t)st->mesh);
     void **slot = memo_slot(&s->styles, key);
     if (!*slot)
-        *slot = (void *)lay_out(s, &mesh, micro_batch, style);
+        *slot = (void *)lay_out(s, st->mesh, &mesh, micro_batch, style);
     st->layouts = *slot;
 }
 
 bool search_splits_batch(int devices, int64_t micro_batch, struct style style) {
     struct mesh mesh;
-    graph_mesh(devices, &mesh);
+    graph_mesh(devices, NULL, &mesh);
     for (int a = 0; a < mesh.n_axes - style.model_axes; a++) {
         if (micro_batch % mesh.size[a])
             return false;
@@ -306,7 +326,7 @@ int search_next_distinct(const struct search *s, int op) {
 struct style search_style_of(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
     struct mesh mesh;
-    graph_mesh(st->devices, &mesh);
+    graph_mesh(st->devices, st->mesh, &mesh);
     struct style style = {0};
     for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
         const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
@@ -355,9 +375,9 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st) {
 
 static bool is_recomputed(const struct search *s, const struct search_stage *st, int op) {
     const struct graph *g = &s->graph;
-    return st->again_level && g->s.run_of[op] >= 0 &&
-           s->again[st->again_level][g->x.node_of[g->x.of[op]]] &&
-           instances(&g->s, st->first, op + 1) <= st->again_blocks;
+    bool chosen = st->again_level && g->s.run_of[op] >= 0 &&
+                  instances(&g->s, st->first, op + 1) <= st->again_blocks;
+    return s->again[chosen ? st->again_level : 0][g->x.node_of[g->x.of[op]]];
 }
 
 struct plan *search_plan_of(struct search *s, const struct candidate *c) {
@@ -374,36 +394,52 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];
-        graph_mesh(from->devices, &st->mesh);
+        graph_mesh(from->devices, from->mesh, &st->mesh);
         for (int i = 0, op = from->first; op < from->end; i++, op++) {
             int node = g->x.node_of[g->x.of[op]];
             st->layouts[i] = from->layouts[node];
             st->recompute[i] = is_recomputed(s, from, op);
-            st->zero[i] = (int8_t)from->zero;
+            st->zero[i] = (int8_t)graph_zero(g, g->x.of[op], from->zero);
+            st->offload[i] = (int8_t)graph_offload(g, g->x.of[op]);
         }
     }
+    search_put_pins(s, plan);
     return plan;
 }
 
 /* Ops first .. end-1 of one instance of a run; all instances are as the second one. */
-static const struct load *again_of(struct search *s, const struct prefix *t,
-                                   const struct search_stage *st, int first, int end) {
+static const struct load *again_of(struct search *s, const struct prefix *t, int level,
+                                   int first, int end) {
     struct graph *g = &s->graph;
     const struct run *r = &g->s.runs[g->s.run_of[first]];
     int back = (structure_instance(&g->s, first) - 1) * r->period;
     int from = g->x.of[first - back];
-    return graph_again(g, &t->st, from, from + end - first, s->again[st->again_level],
-                       t->layouts);
+    return graph_again(g, &t->st, from, from + end - first, s->again[level], t->layouts);
+}
+
+/* Ops outside of runs are recomputed where that is pinned; returns the end of the stretch. */
+static int add_pinned_again(struct search *s, const struct prefix *t, int first, int end,
+                            struct load *sum) {
+    struct graph *g = &s->graph;
+    int i = first, from = g->x.of[first];
+    bool any = false;
+    for (; i < end && g->s.run_of[i] < 0; i++)
+        any |= s->again[0][g->x.node_of[g->x.of[i]]];
+    if (any)
+        load_add(sum,
+                 graph_again(g, &t->st, from, from + i - first, s->again[0], t->layouts),
+                 1);
+    return i;
 }
 
 struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st) {
     struct load sum = {0};
-    int left = st->again_blocks;
-    for (int i = st->first; i < st->end && left > 0;) {
+    int left = st->again_level ? st->again_blocks : 0;
+    for (int i = st->first; i < st->end && (left > 0 || s->pinned.again);) {
         int r = s->graph.s.run_of[i];
         if (r < 0) {
-            i++;
+            i = add_pinned_again(s, t, i, st->end, &sum);
             continue;
         }
         const struct run *run = &s->graph.s.runs[r];
@@ -412,10 +448,10 @@ struct load search_again(struct search *s, const struct prefix *t,
         int run_end = run->first + run->period * run->count;
         if (end - i == run->period) { /* whole ones, all alike */
             times = ((run_end < st->end ? run_end : st->end) - i) / run->period;
-            times = times < left ? times : left;
+            times = times < left || !left ? times : left;
         }
-        load_add(&sum, again_of(s, t, st, i, end), times);
-        left -= times;
+        load_add(&sum, again_of(s, t, left ? st->again_level : 0, i, end), times);
+        left -= left ? times : 0;
         i = times > 1 ? i + times * run->period : end;
     }
     return sum;
@@ -444,7 +480,7 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
         return false;
     out->n_stages = n_stages;
     out->micro_batch = micro_batch;
-    out->schedule = SCHEDULE_1f1b;
+    out->schedule = search_first_schedule(s);
     for (int k = 0; k < n_stages; k++) {
         struct search_stage *to = &out->stages[k];
         *to = (struct search_stage){.first = op, .devices = left / (n_stages - k)};
@@ -460,7 +496,10 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
             end += over ? r->period - over : 0;
         }
         op = to->end = k == n_stages - 1 ? n_ops : end < most ? end : most;
-        search_apply_style(s, to, micro_batch, style);
     }
+    if (!search_place_stages(s, out))
+        return false;
+    for (int k = 0; k < n_stages; k++)
+        search_apply_style(s, &out->stages[k], micro_batch, style);
     return true;
 }

@@ -19,6 +19,7 @@ struct search_stage {
     int again_level;              /* which ops are recomputed, below */
     int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
+    const struct mesh *mesh;      /* pinned, or NULL; set with the layouts */
 };
 
 struct candidate {
@@ -65,7 +66,8 @@ struct style {
 };
 int search_inner_dims(const struct search *s); /* how many */
 bool search_has_sequence(const struct search *s);
-int search_mesh_axes(int devices);
+/* Of the mesh that the stage has, or is to have when it is laid out. */
+int search_mesh_axes(const struct search *s, const struct search_stage *st);
 /* Lays the stage out; what does not divide stays whole. */
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style);
@@ -84,6 +86,17 @@ bool search_relayout(struct search *s, struct candidate *c, int k);
 enum { AGAIN_LEVELS = 3 };
 /* Instances of blocks that a stage touches. */
 int search_stage_blocks(const struct search *s, const struct search_stage *st);
+
+/* ---- pins ------------------------------------------------------------------------------ */
+
+/* In which schedule to set out. */
+enum schedule search_first_schedule(const struct search *s);
+/* May a pipeline have so many stages? */
+bool search_may_have_stages(const struct search *s, int n_stages);
+/* May stage k of n_stages begin with this op, if the stage before it begins with `before`? */
+bool search_may_cut(const struct search *s, int n_stages, int k, int before, int op);
+/* The mesh pinned for one of these ops, or NULL. */
+const struct mesh *search_pinned_mesh(const struct search *s, int first, int end);
 
 /* ---- whole candidates ------------------------------------------------------------------ */
 

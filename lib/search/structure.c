@@ -205,13 +205,13 @@ static void find_runs(const struct model *m, struct structure *s) {
     s->n_runs = (int)runs.n;
 }
 
-void structure_find(const struct model *m, struct structure *s) {
+void structure_find(const struct model *m, const uint64_t *marks, struct structure *s) {
     *s = (struct structure){.n_ops = m->n_ops};
     s->alike = mem_array((size_t)m->n_ops, sizeof *s->alike);
     s->run_of = mem_array((size_t)m->n_ops, sizeof *s->run_of);
     int *users = count_users(m);
     for (int i = 0; i < m->n_ops; i++)
-        s->alike[i] = alike_hash(m, i, users);
+        s->alike[i] = memo_mix(alike_hash(m, i, users), marks ? marks[i] : 0);
     free(users);
     find_edges(m, s);
     find_runs(m, s);

@@ -40,7 +40,8 @@ struct structure {
     int n_readers, *readers; /* of all edges */
 };
 
-void structure_find(const struct model *m, struct structure *s);
+/* marks: [n_ops] equal where ops may be alike; NULL: all of them may. */
+void structure_find(const struct model *m, const uint64_t *marks, struct structure *s);
 void structure_release(struct structure *s);
 
 /* Units: instances of runs, and ops outside of them. Does one begin with this op? How many are

@@ -83,7 +83,11 @@ write full.json "{$head, \"micro_batch\": 4, \"schedule\": \"gpipe\", \"optimize
     \"recompute\": \"all\", \"zero\": 1}, {\"recompute\": [\"layer.4\"]}]}"
 sed -i 's/ln?/ln*/' full.json
 jq --slurpfile m "$root/share/models/mlp.json" '.model = $m[0]' one.json >embedded.json
-for plan in one set full embedded; do
+jq '.pin = {micro_batch: 8, schedule: "1f1b", overlap: false, stages: 1,
+    "*": {mesh: "", zero: 0, regather: false, recompute: "none", stage: "one"},
+    "layer.*.attn wte": {split: {heads: 1, vocab: false}, layout: {}, stage: 0},
+    "wte": {stage: "begins"}}' one.json >pinned.json
+for plan in one set full embedded pinned; do
     weft-run --dry-run $plan.json >out 2>&1 && schema plan $plan.json
     ok $? "plan $plan: the program and the schema take it"
 done
@@ -110,6 +114,12 @@ done <<'END'
 "stages": [{}], "optimizer": "lion"
 "stages": [{}], "set": 3
 "stages": [{}], "provenance": "me"
+"stages": [{}], "pin": []
+"stages": [{}], "pin": {"wte": 1}
+"stages": [{}], "pin": {"micro_batch": "8"}
+"stages": [{}], "pin": {"wte": {"split": {"vocab": 0}}}
+"stages": [{}], "pin": {"wte": {"stage": "ends"}}
+"stages": [{}], "pin": {"wte": {"recompute": "some"}}
 END
 
 # ---- the same keys: a program that meets an unknown one lists those that it knows -----------
@@ -129,6 +139,8 @@ jq '.stages[0].zzz = 1' one.json >bad.json
 same_keys plan '."$defs".stage.properties' bad.json 'stage'
 jq '.stages[0].except = [{zzz: 1}]' one.json >bad.json
 same_keys plan '."$defs".stage.properties.except.items.properties' bad.json 'exception'
+jq '.pin = {"*": {zzz: 1}}' one.json >bad.json
+same_keys plan '."$defs".pinned.properties' bad.json 'pin'
 jq '.model.zzz = 1' embedded.json >bad.json
 same_keys model '.properties' bad.json 'model'
 jq '.model.inputs.image.zzz = 1' embedded.json >bad.json

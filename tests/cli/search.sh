@@ -108,6 +108,56 @@ ok $? "with less memory another plan: $(jq .provenance.predicted.memory_bytes ou
 refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 'too little memory' \
     -- "${base[@]}" --memory 512K
 
+# ---- pins -------------------------------------------------------------------------------------------
+pin() { # pin MEMBERS: a partial plan
+    printf '{"format": "weft-plan/1", %s}\n' "$1" >part.json
+}
+pin '"pin": {"stages": 2, "micro_batch": 4, "layer.2": {"stage": "begins"},
+    "layer.*.attn": {"split": {"heads": 1}, "recompute": true}, "ln head": {"zero": 1}}'
+run "${base[@]}" --pin part.json
+holds out '(.stages | length) == 2 and .micro_batch == 4 and .stages[1].ops[0] == "layer.2-3" and
+    ([.stages[].recompute[]] | unique == ["layer.*.attn"]) and
+    (.pin | keys) == ["layer.*.attn", "layer.2", "ln head", "micro_batch", "stages"]' \
+    '--pin: the plan obeys, and says what was fixed'
+"$WEFT_BIN/weft-run" --dry-run out >x 2>err
+ok $? 'and is a plan'
+jq '.pin.stages = 3' out >other.json
+"$WEFT_BIN/weft-run" --dry-run other.json >x 2>err
+[ $? -eq 3 ] && grep -q 'other.json: pin: stages: 2 instead of 3' err
+ok $? "a plan that does not obey is none: $(cat err)"
+"$tool" "${base[@]}" --pin - <plan.json >out 2>err
+cmp -s <(jq '.stages, .micro_batch' out) <(jq '.stages, .micro_batch' plan.json)
+ok $? 'with all of a plan pinned this plan is found'
+pin '"stages": [{"mesh": "dp:2 tp:2", "layout": {"dp": "batch", "tp": ["heads", "ffn", "vocab"]}}]'
+run "${base[@]}" --pin part.json
+holds out '.stages[0].mesh == "dp:2 tp:2" and .stages[0].layout.dp == "batch"' \
+    'stages of a partial plan'
+jq '.pin = {"layer.*.attn": {split: {heads: 8}}}' "$WEFT_ROOT/share/models/gpt.json" >my.json
+refuses 3 './my.json:nano: pin "layer..*.attn": heads: 4 do not divide by 8' \
+    'what the model pins is checked' -- -m ./my.json:nano --set "$set_" -p p.db --devices 2 -b 4
+jq '.pin["layer.*.attn"].split.heads = 1' my.json >x && mv x my.json
+run -m ./my.json:nano --set "$set_" -p p.db --devices 2 -b 4
+[ $status -eq 0 ] && "$WEFT_BIN/weft-run" --dry-run out >x 2>>err
+ok $? 'and obeyed'
+"$WEFT_BIN/weft-plan" -m ./my.json:nano --set "$set_" --tp 2 -b 4 >out 2>err
+[ $? -eq 2 ] && grep -q 'pin "layer.\*.attn": heads: layer.0.attn has 2 parts instead of 1' err
+ok $? "weft-plan, too: $(cat err)"
+while IFS='|' read -r members message text; do
+    pin "$members"
+    refuses 3 "part.json: $message" "$text" -- "${base[@]}" --pin part.json
+done <<'END'
+"pin": {"stages": 8}|pin: stages: 8, but there can be at most 4|too many stages
+"pin": {"micro_batch": 3}|pin: micro_batch: 3 is none of those|another micro-batch
+"batch": 8|batch: 8, but the plan is to have 16|another batch
+"optimizer": "sgd"|optimizer: sgd, but the plan is to have adamw|another optimizer
+"pin": {"*": {"mesh": "x:8"}}|pin "\*": mesh: 8 devices, but there are 4|too many devices
+"pin": {"wte": {"layout": {"x": "vocab"}}}|pin "wte": layout: no mesh with an axis "x"|an axis of no mesh
+"pin": {"layer.1": {"stage": 1}, "layer.2": {"stage": 0}}|pin "layer.2": stage: layer.2.ln1 is in 0|stages out of order
+END
+pin '"pin": {"stages": 1, "layer.1": {"stage": "begins"}}'
+refuses 3 'pin: at least 2 stages, but there can be at most 1' 'more cuts than stages' \
+    -- "${base[@]}" --pin part.json
+
 # ---- stopping -----------------------------------------------------------------------------------
 "$WEFT_BIN/weft-profile-op" -q -m gpt:13B -p big.db --max-devices 32 --micro-batch 1,2,4,8 \
     --roofline 100T:800G:5us --links 'node:40G:10us cross:5G:20us' --device v100 >out 2>err

@@ -425,7 +425,8 @@ static int solve_layouts(struct search *s, struct err *err) {
     struct candidate c = candidate_make(s);
     struct layout at[32];
     solved = (struct solved){.solved_us = INFINITY, .listed_us = INFINITY, .legal = true};
-    for (int j = 0; j <= search_mesh_axes(s->p.devices); j++) {
+    struct search_stage whole = {.end = s->p.model->n_ops, .devices = s->p.devices};
+    for (int j = 0; j <= search_mesh_axes(s, &whole); j++) {
         search_even(s, 1, s->p.micro[0], (struct style){j, ~0u, false}, &c);
         while (search_relayout(s, &c, 0)) {
             double us = search_score(s, &c).time_us, before = solved.solved_us;

@@ -27,7 +27,7 @@ static void test_gpt(void) {
     struct model *m = load("gpt:nano", "layers=7");
     struct structure s;
     struct excerpt x;
-    structure_find(m, &s);
+    structure_find(m, NULL, &s);
     excerpt_make(m, &s, &x);
     int first = op_find(m, "layer.0.ln1"), period = op_find(m, "layer.1.ln1") - first;
     ok(s.n_runs == 1 && is_run(&s, 0, first, period, 7), "gpt: 7 layers are one run");
@@ -84,7 +84,7 @@ static void test_others(void) {
     struct structure s;
     struct err err = {0};
     struct model *m = load("tests/models/encdec.json", "encoders=5,decoders=6");
-    structure_find(m, &s);
+    structure_find(m, NULL, &s);
     int enc = op_find(m, "enc.0.ln"), dec = op_find(m, "dec.0.fc");
     ok(s.n_runs == 2 && is_run(&s, 0, enc, op_find(m, "enc.1.ln") - enc, 5) &&
            is_run(&s, 1, dec, op_find(m, "dec.1.fc") - dec, 6),
@@ -95,12 +95,12 @@ static void test_others(void) {
     model_destroy(m);
     m = written_out(6, false, &err);
     ok(m != NULL, "a model written out %s", err.msg);
-    structure_find(m, &s);
+    structure_find(m, NULL, &s);
     ok(s.n_runs == 1 && is_run(&s, 0, 1, 3, 6), "its 6 layers are a run");
     structure_release(&s);
     model_destroy(m);
     m = written_out(6, true, &err);
-    structure_find(m, &s);
+    structure_find(m, NULL, &s);
     ok(s.n_runs == 0, "of 6 different layers nothing repeats");
     structure_release(&s);
     model_destroy(m);

@@ -9,8 +9,8 @@
 #include <string.h>
 
 static struct {
-    const char *model, *set, *profile, *device, *cluster, *micro, *algorithm, *optimizer,
-        *out;
+    const char *model, *set, *pin, *profile, *device, *cluster, *micro, *algorithm,
+        *optimizer, *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed;
     double time_budget;
     bool text, datasheets;
@@ -19,6 +19,7 @@ static struct {
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
     {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
+    {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
      &o.device},
@@ -66,9 +67,14 @@ struct sizes {
     ARR(int64_t) all;
 };
 
-/* "1,2,4", or the powers of two that divide the batch. */
+/* "1,2,4", or what is pinned, or the powers of two that divide the batch. */
 static int micro_batches(const struct search_problem *p, struct sizes *out,
                          struct err *err) {
+    int64_t pinned = pins_value(p->pins, PIN_micro_batch, 0);
+    if (!o.micro && pinned != PIN_FREE && p->batch % pinned == 0) {
+        arr_push(&out->all, pinned);
+        return 0;
+    }
     for (int64_t b = 1, left = o.micro ? 0 : p->batch; left > 0; left /= 2, b *= 2) {
         if (p->batch % b)
             break;
@@ -192,25 +198,38 @@ static int search(struct search_problem *p, search_algorithm *algorithm, struct 
     return rc;
 }
 
+/* Those of the model, and what --pin fixes. */
+static struct pins *read_pins(const struct model *m, struct err *err) {
+    struct pins *pins = pins_of_model(m, o.model, err);
+    json_t *doc = pins && o.pin ? json_read(o.pin, err) : NULL;
+    const char *name = o.pin && strcmp(o.pin, "-") != 0 ? o.pin : "standard input";
+    bool good = pins && (!o.pin || (doc && pins_add(pins, doc, name, true, err) == 0));
+    json_decref(doc);
+    if (!good)
+        pins_destroy(pins);
+    return good ? pins : NULL;
+}
+
 static int run(struct err *err) {
     struct search_problem p = {0};
     search_algorithm *algorithm = NULL;
     struct sizes micro = {{0}};
     int rc = -1;
-    if (check_options(&p, &algorithm, err) < 0 || micro_batches(&p, &micro, err) < 0) {
-        arr_release(&micro.all);
+    if (check_options(&p, &algorithm, err) < 0)
         return -1;
-    }
-    p.micro = micro.all.p;
-    p.n_micro = (int)micro.all.n;
     struct cost_provider *provider =
         provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
     p.provider = provider;
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
-    if (p.model) {
+    struct pins *pins = p.model ? read_pins(p.model, err) : NULL;
+    p.pins = pins;
+    if (pins && micro_batches(&p, &micro, err) == 0) {
+        p.micro = micro.all.p;
+        p.n_micro = (int)micro.all.n;
         interrupt_catch();
         rc = search(&p, algorithm, err);
     }
+    pins_destroy(pins);
     model_destroy(p.model);
     provider_destroy(provider);
     arr_release(&micro.all);

@@ -1,0 +1,147 @@
+/* Stages where pins leave them room: cuts and devices, as near as can be to those of a candidate. */
+#include "search/search_impl.h"
+
+#include <stdlib.h>
+
+static int least_way(const int64_t *way, int first, int end) {
+    int least = first;
+    for (int i = first; i < end; i++)
+        least = way[i] < way[least] ? i : least;
+    return least;
+}
+
+/* Can the op be on so many devices: do they make its mesh, or its parts? */
+static bool suits(const struct search *s, int op, int devices) {
+    const struct pins *p = s->p.pins;
+    const struct mesh *mesh = pins_mesh(p, op);
+    if (mesh && mesh_devices(mesh) != devices)
+        return false;
+    for (int64_t i = 0; i < p->list.n; i++) {
+        const struct pin *pin = &p->list.p[i];
+        for (int k = 0; k < pin->n_splits && pin->covers[op]; k++) {
+            const struct pin_split *split = &pin->splits[k];
+            if (layout_choose(&p->model->ops[op].space, &split->dim, 1) != PLACE_NONE &&
+                (split->parts ? devices % split->parts : devices == 1))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* [n_ops + 1] where a stage of so many devices that begins with an op has to end. */
+static int *ends_on(const struct search *s, int devices) {
+    int n_ops = s->p.model->n_ops;
+    int *ends = mem_array((size_t)n_ops + 1, sizeof *ends);
+    ends[n_ops] = n_ops;
+    for (int i = n_ops - 1; i >= 0; i--) {
+        int next = ends[i + 1] > i + 1 || i + 1 == n_ops ? ends[i + 1] : i + 1;
+        ends[i] = !suits(s, i, devices)       ? i
+                  : next < s->pinned.until[i] ? next
+                                              : s->pinned.until[i];
+    }
+    return ends;
+}
+
+static const int64_t NO_WAY = INT64_MAX / 2;
+
+/* From the candidate's stages to those nearby that obey: the least change of cuts and devices on
+ * the way to each op as the begin of the k-th stage, with so many devices used before it. */
+struct placing {
+    const struct search *s;
+    struct candidate *c;
+    bool move_devices;   /* else each stage keeps its number of them */
+    int width, row;      /* numbers of devices used, of begins */
+    int64_t *way, *next; /* [width][row] */
+    struct step {
+        int from, devices;
+    } * steps;  /* [stages][width][row] */
+    int **ends; /* [devices + 1] or NULL */
+};
+
+static void step_to(struct placing *p, int k, int used, int devices) {
+    const struct pinned *pin = &p->s->pinned;
+    int n_ops = p->row - 1, best = 0, all = p->s->p.devices;
+    int after = p->move_devices ? used + devices : 0;
+    const struct search_stage *st = &p->c->stages[k - 1];
+    const int64_t *way = p->way + (int64_t)used * p->row;
+    int64_t *next = p->next + (int64_t)after * p->row;
+    struct step *steps = p->steps + ((int64_t)k * p->width + after) * p->row;
+    int64_t moved = llabs((long long)devices - st->devices) * (1 + n_ops / all);
+    if (!p->ends[devices])
+        p->ends[devices] = ends_on(p->s, devices);
+    const int *ends = p->ends[devices];
+    for (int op = 1; op <= n_ops; op++) {
+        best = way[op - 1] < way[best] ? op - 1 : best;
+        while (best < op && ends[best] < op)
+            best = least_way(way, best + 1, op);
+        bool may = k == p->c->n_stages
+                       ? op == n_ops
+                       : !pin->whole[op] && op >= pin->least[k] && op <= pin->most[k];
+        if (!may || best == op || way[best] >= NO_WAY)
+            continue;
+        int64_t cost = way[best] + moved + llabs((long long)op - st->end);
+        if (cost < next[op]) {
+            next[op] = cost;
+            steps[op] = (struct step){best, devices};
+        }
+    }
+}
+
+static void step_all(struct placing *p, int k) {
+    int all = p->s->p.devices, behind = p->c->n_stages - k;
+    for (int64_t i = 0; i < (int64_t)p->width * p->row; i++)
+        p->next[i] = NO_WAY;
+    if (!p->move_devices)
+        step_to(p, k, 0, p->c->stages[k - 1].devices);
+    for (int used = 0; used <= all && p->move_devices; used++)
+        for (int d = behind ? 1 : all - used; d > 0 && d <= all - used - behind; d++)
+            step_to(p, k, used, d);
+    int64_t *way = p->way;
+    p->way = p->next;
+    p->next = way;
+}
+
+static void take_steps(struct placing *p) {
+    int used = p->width - 1, op = p->row - 1;
+    for (int k = p->c->n_stages; k > 0; k--) {
+        struct step step = p->steps[((int64_t)k * p->width + used) * p->row + op];
+        struct search_stage *st = &p->c->stages[k - 1];
+        st->end = op;
+        st->first = op = step.from;
+        st->devices = step.devices;
+        used -= p->move_devices ? step.devices : 0;
+    }
+}
+
+static bool place(const struct search *s, struct candidate *c, bool move_devices) {
+    enum { MOST_STEPS = 1 << 22 };
+    struct placing p = {.s = s, .c = c, .move_devices = move_devices};
+    p.width = move_devices ? s->p.devices + 1 : 1;
+    p.row = s->p.model->n_ops + 1;
+    size_t cells = (size_t)p.width * (size_t)p.row, n = (size_t)c->n_stages + 1;
+    if (move_devices && cells * n > MOST_STEPS)
+        return false;
+    p.way = mem_array(cells, sizeof *p.way);
+    p.next = mem_array(cells, sizeof *p.next);
+    p.steps = mem_array(cells * n, sizeof *p.steps);
+    p.ends = mem_array((size_t)s->p.devices + 1, sizeof *p.ends);
+    for (size_t i = 1; i < cells; i++)
+        p.way[i] = NO_WAY;
+    for (int k = 1; k <= c->n_stages; k++)
+        step_all(&p, k);
+    bool found = p.way[cells - 1] < NO_WAY;
+    if (found)
+        take_steps(&p);
+    for (int d = 0; d <= s->p.devices; d++)
+        free(p.ends[d]);
+    free(p.ends);
+    free(p.steps);
+    free(p.next);
+    free(p.way);
+    return found;
+}
+
+bool search_place_stages(const struct search *s, struct candidate *c) {
+    return !s->p.pins || (search_may_have_stages(s, c->n_stages) &&
+                          (place(s, c, false) || place(s, c, true)));
+}
