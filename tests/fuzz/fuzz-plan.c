@@ -151,11 +151,27 @@ static void mutate_groups(struct rng *r, json_t *stages) {
     }
 }
 
+/* Of some ops, mostly such as a plan may have; or none at all. */
+static void mutate_pins(struct rng *r, json_t *doc) {
+    json_t *pin = member(doc, "pin", json_object), *v;
+    switch (rng_below(r, 6)) {
+    case 0: json_object_clear(pin); return;
+    case 1: v = json_pack("{s:i}", "zero", (int)rng_below(r, 2)); break;
+    case 2:
+        v = json_pack("{s:{s:i}}", "split", PICK(r, dims), 1 + (int)rng_below(r, 2));
+        break;
+    case 3: v = json_pack("{s:b}", "recompute", (int)rng_below(r, 2)); break;
+    case 4: v = json_pack("{s:i}", "stage", (int)rng_below(r, 2)); break;
+    default: v = json_pack("{s:s}", "stage", rng_below(r, 2) ? "begins" : "one");
+    }
+    json_object_set_new(pin, PICK(r, ops), v);
+}
+
 static void mutate_plan(struct rng *r, json_t *doc) {
     json_t *stages = json_object_get(doc, "stages");
     int64_t micro_batch = 1 + rng_below(r, 24);
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
-    switch (rng_below(r, 9)) {
+    switch (rng_below(r, 10)) {
     case 0:
         json_object_set_new(doc, "micro_batch", json_integer(micro_batch));
         json_object_set_new(doc, "batch",
@@ -164,6 +180,7 @@ static void mutate_plan(struct rng *r, json_t *doc) {
     case 1: json_object_set_new(doc, "overlap", json_boolean(rng_below(r, 2))); break;
     case 2: json_object_set_new(doc, "schedule", json_string(PICK(r, schedules))); break;
     case 3: mutate_groups(r, stages); break;
+    case 4: mutate_pins(r, doc); break;
     default:
         mutate_stage(r, json_array_get(stages, (size_t)rng_below(
                                                    r, (int64_t)json_array_size(stages))));
