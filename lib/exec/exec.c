@@ -198,10 +198,6 @@ int64_t exec_arena_bytes(const struct exec *x) {
     return x->chunks->sp->arena_bytes;
 }
 
-int64_t exec_host_bytes(const struct exec *x) {
-    return x->chunks->sp->host_bytes;
-}
-
 const double *exec_seconds(const struct exec *x) {
     return x->seconds;
 }
