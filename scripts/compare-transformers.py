@@ -56,8 +56,9 @@ def mixtral(sizes):
         vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], hidden_size=sizes["hidden"],
         num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
         num_key_value_heads=sizes["kv_heads"], intermediate_size=sizes["ffn"], rms_norm_eps=1e-5,
-        num_local_experts=sizes["experts"], num_experts_per_tok=sizes["top"], bos_token_id=0,
-        eos_token_id=0, tie_word_embeddings=bool(sizes["tied"]))
+        num_local_experts=sizes["experts"], num_experts_per_tok=sizes["top"],
+        output_router_logits=True, router_aux_loss_coef=0.02, bos_token_id=0, eos_token_id=0,
+        tie_word_embeddings=bool(sizes["tied"]))
     return transformers.MixtralForCausalLM(config)
 
 
@@ -116,10 +117,10 @@ CASES = {
                                   vocab=129, tied=1)),
     "mixtral": dict(make=mixtral, model="mixtral:nano",
                     sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, ffn=160, seq=32, vocab=300,
-                               experts=8, top=2, tied=0)),
+                               experts=8, top=2, group=BATCH, tied=0)),
     "mixtral-tied": dict(make=mixtral, model="mixtral:nano",
                          sizes=dict(layers=3, hidden=64, heads=4, kv_heads=4, ffn=96, seq=48,
-                                    vocab=129, experts=5, top=3, tied=1)),
+                                    vocab=129, experts=5, top=3, group=BATCH, tied=1)),
     "t5": dict(make=t5, model="t5:nano", data=pairs,
                sizes=dict(layers=2, dec_layers=3, hidden=64, heads=4, kv=8, ffn=96, seq=24,
                           target_seq=16, vocab=200, tied=1)),
@@ -127,12 +128,18 @@ CASES = {
 
 
 def evaluate(model, inputs, targets):
-    """Loss and norm of its gradient, in fp32."""
+    """In fp32: loss, what routers add to it before its coefficient, and the norm of the gradient of
+    what is trained for."""
     model.float().eval().zero_grad()
-    loss = F.cross_entropy(model(**inputs).logits.flatten(0, 1), targets.flatten())
-    loss.backward()
+    out = model(**inputs)
+    found = {"loss": F.cross_entropy(out.logits.flatten(0, 1), targets.flatten())}
+    total = found["loss"]
+    if "aux_loss" in out:
+        found["balance"] = out.aux_loss
+        total = total + model.config.router_aux_loss_coef * out.aux_loss
+    total.backward()
     norm = sum(float((p.grad ** 2).sum()) for p in model.parameters() if p.grad is not None)
-    return loss.item(), norm ** 0.5
+    return {**{k: x.item() for k, x in found.items()}, "grad_norm": norm ** 0.5}
 
 
 def adamw_step(model, inputs, targets, lr):
@@ -176,8 +183,8 @@ class Weft:
         return self.path(name)
 
 
-def differ(a, b):
-    return abs(a - b) / abs(b)
+def differ(ours, theirs):
+    return max(abs(ours[k] - x) / abs(x) for k, x in theirs.items())
 
 
 def differ_by_norm(a, b):
@@ -203,9 +210,8 @@ def compare(name, case, bin, folder):
     differences = {}
 
     def same(what, folder, model):
-        loss, norm = evaluate(model, inputs, targets)
-        step = weft.train(1, "--lr", "0", "--init", folder)[0]
-        differences[what] = max(differ(step["loss"], loss), differ(step["grad_norm"], norm))
+        differences[what] = differ(weft.train(1, "--lr", "0", "--init", folder)[0],
+                                   evaluate(model, inputs, targets))
 
     saved = weft.path("transformers")
     model.save_pretrained(saved)
@@ -216,8 +222,7 @@ def compare(name, case, bin, folder):
     weft.train(3, "--lr", "0.003", "--init", saved, "--save", weft.path("trained"))
     back = type(model).from_pretrained(weft.export("trained", "exported"))
     resumed = weft.train(4, "--resume", weft.path("trained"))[0]
-    loss, norm = evaluate(back, inputs, targets)
-    differences["out"] = max(differ(resumed["loss"], loss), differ(resumed["grad_norm"], norm))
+    differences["out"] = differ(resumed, evaluate(back, inputs, targets))
     weft.train(1, "--lr", "0", "--init", saved, "--save", weft.path("untouched"))
     again = type(model).from_pretrained(weft.export("untouched", "again"))
     exact = all(torch.equal(p, q) for p, q in zip(model.state_dict().values(),
