@@ -24,6 +24,18 @@ static struct model *read_model(const json_t *doc, struct err *err) {
     return m;
 }
 
+static int no_such_dim(const struct model *m, const char *name, struct err *err) {
+    char dims[512] = "";
+    model_dim_list(m, dims, sizeof dims);
+    return err_input(err, "the model has no dim \"%.64s\" (there are:%s)", name, dims);
+}
+
+static int no_such_axis(const struct mesh *mesh, const char *name, struct err *err) {
+    char axes[256];
+    mesh_format(mesh, axes, sizeof axes);
+    return err_input(err, "layout: the mesh \"%s\" has no axis \"%.64s\"", axes, name);
+}
+
 /* One axis of a layout: a dim or an ordered list of dims; the first that the op may split. */
 static int choose_dim(const struct model *m, const struct op_space *space, const json_t *v,
                       int8_t *out, struct err *err) {
@@ -37,7 +49,7 @@ static int choose_dim(const struct model *m, const struct op_space *space, const
             return err_input(err, "expected a dim, a list of dims or null");
         int d = model_dim_find(m, name);
         if (d < 0)
-            return err_input(err, "the model has no dim \"%.64s\"", name);
+            return no_such_dim(m, name, err);
         int k = op_space_find(space, d);
         if (*out == PLACE_NONE && k >= 0 && role_splits(space->role[k]))
             *out = (int8_t)k;
@@ -57,7 +69,7 @@ static int apply_layout(const struct model *m, const struct mesh *mesh,
     json_object_foreach((json_t *)layout, axis, v) {
         int a = mesh_axis_find(mesh, axis);
         if (a < 0)
-            return err_input(err, "layout: the mesh has no axis \"%.64s\"", axis);
+            return no_such_axis(mesh, axis, err);
         if (choose_dim(m, &op->space, v, &out->dim[a], err) < 0)
             return err_prefix(err, "layout.%s", axis);
     }

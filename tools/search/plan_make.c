@@ -95,10 +95,7 @@ static int add_rule(struct split *s, const struct model *m, const struct mesh *m
         return err_usage(err, "--layout: the mesh has no axis \"%.64s\"", axis);
     if (dim < 0) {
         char names[512] = "";
-        for (int k = 0; k < m->n_dims; k++) {
-            size_t n = strlen(names);
-            snprintf(names + n, sizeof names - n, " %s", m->dims[k].name);
-        }
+        model_dim_list(m, names, sizeof names);
         return err_usage(err, "--layout: the model has no dim \"%.64s\" (there are:%s)",
                          rule, names);
     }
