@@ -86,6 +86,8 @@ static int read_tensor(struct st_tensor *t, const json_t *obj, int64_t data_size
                          (long long)range[0], (long long)range[1], (long long)data_size);
     t->offset = range[0];
     t->bytes = tensor_bytes(t);
+    if (t->bytes < 0)
+        return err_input(err, "shape: the tensor is too large");
     if (t->bytes != range[1] - range[0])
         return err_input(err, "data_offsets: %lld bytes, the shape needs %lld",
                          (long long)(range[1] - range[0]), (long long)t->bytes);
@@ -168,13 +170,20 @@ int st_parse(struct st_file *file, const unsigned char *bytes, int64_t size,
         return err_input(err, "%lld bytes, too short for a safetensors file",
                          (long long)size);
     memcpy(&header, bytes, sizeof header);
-    if (header > ST_HEADER_MAX || (int64_t)header > size - 8)
-        return err_input(err, "byte 0: a header of %llu bytes, expected at most %lld",
-                         (unsigned long long)header,
-                         (long long)(size - 8 < ST_HEADER_MAX ? size - 8 : ST_HEADER_MAX));
+    if (header > ST_HEADER_MAX)
+        return err_input(err,
+                         "no safetensors file: byte 0: a header of %llu bytes, expected at "
+                         "most %lld",
+                         (unsigned long long)header, (long long)ST_HEADER_MAX);
+    if ((int64_t)header > size - 8)
+        return err_input(err,
+                         "cut short, or no safetensors file: byte 0: a header of %llu "
+                         "bytes, and %lld follow",
+                         (unsigned long long)header, (long long)(size - 8));
     /* The format wants '{' here; JSON alone would allow blanks before it. */
     if (!header || bytes[8] != '{')
-        return err_input(err, "byte 8: expected the '{' of the header");
+        return err_input(err,
+                         "no safetensors file: byte 8: expected the '{' of the header");
     json_t *root = json_parse((const char *)bytes + 8, (size_t)header, "header", err);
     if (!root)
         return -1;

@@ -74,6 +74,12 @@ int err_hint(struct err *err, const char *fmt, ...) {
     return -1;
 }
 
+void err_list(char *list, size_t size, const char *name) {
+    size_t n = strlen(list);
+    if (n + 1 + strlen(name) < size)
+        snprintf(list + n, size - n, " %s", name);
+}
+
 /* Names from files are quoted as they are, and may hold anything but a NUL. */
 static void put_line(const char *before, const char *text) {
     char line[sizeof((struct err *)0)->msg];

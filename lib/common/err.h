@@ -16,6 +16,7 @@
 #define WEFT_ERR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Exit statuses, the same in every man page. */
 enum {
@@ -50,6 +51,9 @@ int err_at(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
 
 /* Sets the hint line. Returns -1. */
 int err_hint(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
+
+/* For messages that list what there is: puts " NAME" behind `list`, if there is room. */
+void err_list(char *list, size_t size, const char *name);
 
 /* Prints "TOOL: error: MSG" and "hint: HINT" on stderr, each as one line whatever a quoted
  * name holds, and returns the exit status. */

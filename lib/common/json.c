@@ -7,11 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where a key is given twice, the library has read up to its end, and does not say which it is. */
+static void not_read(const char *text, size_t size, const json_error_t *je, int line,
+                     const char *name, struct err *err) {
+    size_t end = (size_t)je->position;
+    if (strncmp(je->text, "duplicate", 9) != 0 || end > size || end < 2) {
+        err_input(err, "%s:%d:%d: %s", name, line, je->column, je->text);
+        return;
+    }
+    size_t begin = end - 1; /* the quote behind the key */
+    while (begin > 0 && text[begin - 1] != '"')
+        begin--;
+    err_input(err, "%s:%d:%d: duplicate key \"%.*s\"", name, line, je->column,
+              (int)(end - 1 - begin < 100 ? end - 1 - begin : 100), text + begin);
+}
+
 json_t *json_parse(const char *text, size_t size, const char *name, struct err *err) {
     json_error_t je;
     json_t *v = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!v)
-        err_input(err, "%s:%d:%d: %s", name, je.line, je.column, je.text);
+        not_read(text, size, &je, je.line, name, err);
     return v;
 }
 
@@ -36,7 +51,7 @@ json_t *json_parse_next(const char **text, size_t *size, int *line, const char *
     json_t *v =
         json_loadb(*text, *size, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &je);
     if (!v) {
-        err_input(err, "%s:%d:%d: %s", name, *line + je.line, je.column, je.text);
+        not_read(*text, *size, &je, *line + je.line, name, err);
         return NULL;
     }
     skip(text, size, (size_t)je.position, line);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +177,9 @@ int opt_no_operand(const char *operand, struct err *err) {
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
     case OPT_FLAG: *(bool *)o->value = true; return 0;
-    case OPT_STR: *(const char **)o->value = arg; return 0;
+    case OPT_STR:
+        *(const char **)o->value = arg;
+        return *arg ? 0 : refuse(o, NOT_A_NUMBER, o->arg, NULL, arg, err);
     case OPT_INT: {
         int rc = opt_parse_int(arg, o->value);
         return rc < 0 ? refuse(o, rc, "a whole number", "9223372036854775807", arg, err)
@@ -351,6 +354,7 @@ static void hold_streams(void) {
 
 int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *err) {
     hold_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond a limit is an error, not a death */
     int n = 0;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
@@ -369,5 +373,10 @@ int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *er
         if (rc < 0)
             return usage_error(tool, err);
     }
+    for (int i = 0; i < n; i++)
+        if (!*argv[i]) {
+            err_usage(err, "an operand is empty");
+            return usage_error(tool, err);
+        }
     return n;
 }

@@ -138,62 +138,119 @@ static void add_metric(const struct device_args *a, enum metric metric,
         a->scalars->metrics[metric] += sum * a->weight;
 }
 
-/* Experts x sum of the share of the group's tokens whose first choice an expert is (its load) times
- * its mean probability; 1 where all are alike. */
-static double balance_group(int64_t tokens, int64_t experts, const float *logits, float *p,
-                            double *mean, float *load) {
-    double sum = 0;
-    memset(mean, 0, (size_t)experts * sizeof *mean);
-    memset(load, 0, (size_t)experts * sizeof *load);
-    for (int64_t i = 0; i < tokens; i++) {
-        const float *x = logits + i * experts;
-        softmax(experts, x, p);
-        for (int64_t j = 0; j < experts; j++)
+/* Of the tokens of a group: the share that chose an expert, and its mean probability. */
+static void load_group(const struct expert_load_n *n, const float *logits, void *scratch,
+                       float *load) {
+    double *mean = scratch;
+    float *p = (float *)(mean + n->experts), *share = load,
+          *probability = load + n->experts;
+    int32_t *chosen = (int32_t *)(p + n->experts);
+    memset(mean, 0, (size_t)n->experts * sizeof *mean);
+    memset(load, 0, 2 * (size_t)n->experts * sizeof *load);
+    for (int64_t i = 0; i < n->tokens; i++) {
+        const float *x = logits + i * n->experts;
+        softmax(n->experts, x, p);
+        for (int64_t j = 0; j < n->experts; j++)
             mean[j] += p[j];
-        load[largest(experts, x, NULL, 0)] += 1;
+        for (int64_t c = 0; c < n->choices; c++) {
+            chosen[c] = largest(n->experts, x, chosen, c);
+            share[chosen[c]] += 1;
+        }
     }
-    for (int64_t j = 0; j < experts; j++) {
-        load[j] /= (float)tokens;
-        sum += load[j] * mean[j] / (double)tokens;
+    for (int64_t j = 0; j < n->experts; j++) {
+        share[j] /= (float)n->tokens;
+        probability[j] = (float)(mean[j] / (double)n->tokens);
     }
-    return (double)experts * sum;
+}
+
+CPU_FUNCTION(expert_load) {
+    const int64_t each = n->tokens * n->experts;
+    (void)a;
+    KERNEL_SPLIT(n->groups, 1, n->groups * each, {
+        for (int64_t g = first; g < end; g++)
+            load_group(n, (const float *)in->logits + g * each, kernel_scratch(thread),
+                       (float *)out->load + g * 2 * n->experts);
+    });
+}
+
+CPU_FUNCTION(expert_load_dx) {
+    const float *logits = in->logits;
+    float *dlogits = out->dlogits;
+    const int64_t rows = n->groups * n->tokens, experts = n->experts;
+    const float scale = 1 / (float)n->tokens;
+    (void)a;
+    KERNEL_SPLIT(rows, 1, rows * experts, {
+        float *p = kernel_scratch(thread);
+        for (int64_t i = first; i < end; i++) {
+            const float *dp =
+                (const float *)in->dload + (2 * (i / n->tokens) + 1) * experts;
+            float sum = 0, *dx = dlogits + i * experts;
+            softmax(experts, logits + i * experts, p);
+            for (int64_t j = 0; j < experts; j++)
+                sum += dp[j] * p[j];
+            for (int64_t j = 0; j < experts; j++)
+                dx[j] = scale * p[j] * (dp[j] - sum);
+        }
+    });
+}
+
+/* Sums of the loads of a group's parts. Probabilities have the sum 1 in each router's load: how many
+ * loads there are is what they add up to. */
+static double sum_loads(const struct balance_n *n, const float *load, double *sum) {
+    double loads = 0;
+    memset(sum, 0, 2 * (size_t)n->experts * sizeof *sum);
+    for (int64_t i = 0; i < n->parts; i++)
+        for (int64_t j = 0; j < 2 * n->experts; j++)
+            sum[j] += load[i * 2 * n->experts + j];
+    for (int64_t j = 0; j < n->experts; j++)
+        loads += sum[n->experts + j];
+    return fmax(1, round(loads));
+}
+
+/* Experts x sum of the share of the tokens that chose an expert times its mean probability; where
+ * one choice of each counts, 1 is when all are alike. */
+static double balance_group(const struct balance_n *n, const float *load, double *sum) {
+    double loads = sum_loads(n, load, sum), products = 0;
+    for (int64_t j = 0; j < n->experts; j++)
+        products += sum[j] * sum[n->experts + j];
+    return (double)n->experts * products / (loads * loads);
 }
 
 CPU_FUNCTION(balance) {
     double slice[KERNEL_SLICES];
-    const float *logits = in->logits;
-    float *load = out->load;
-    const int64_t experts = n->experts, tokens = n->tokens;
-    KERNEL_SPLIT(KERNEL_SLICES, 1, n->groups * tokens * experts, {
-        double *mean = (double *)kernel_scratch(thread);
+    const int64_t each = 2 * n->parts * n->experts;
+    (void)out;
+    KERNEL_SPLIT(KERNEL_SLICES, 1, n->groups * each, {
         for (int64_t s = first; s < end; s++) {
             int64_t hi = kernel_cut(n->groups, 1, (int)s + 1, KERNEL_SLICES);
             slice[s] = 0;
             for (int64_t g = kernel_cut(n->groups, 1, (int)s, KERNEL_SLICES); g < hi; g++)
-                slice[s] +=
-                    balance_group(tokens, experts, logits + g * tokens * experts,
-                                  (float *)(mean + experts), mean, load + g * experts);
+                slice[s] += balance_group(n, (const float *)in->load + g * each,
+                                          (double *)kernel_scratch(thread));
         }
     });
     add_metric(a, METRIC_balance, slice);
 }
 
-CPU_FUNCTION(balance_dx) {
-    const float *logits = in->logits;
-    float *dlogits = out->dlogits;
-    const int64_t rows = n->groups * n->tokens, experts = n->experts;
-    const float scale = a->scale * (float)experts / (float)n->tokens;
-    KERNEL_SPLIT(rows, 1, rows * experts, {
-        float *p = kernel_scratch(thread);
-        for (int64_t i = first; i < end; i++) {
-            const float *load = (const float *)in->load + i / n->tokens * experts;
-            float sum = 0, *dx = dlogits + i * experts;
-            softmax(experts, logits + i * experts, p);
-            for (int64_t j = 0; j < experts; j++)
-                sum += load[j] * p[j];
-            for (int64_t j = 0; j < experts; j++)
-                dx[j] = scale * p[j] * (load[j] - sum);
+static void balance_group_dx(const struct balance_n *n, float scale, const float *load,
+                             double *sum, float *dload) {
+    double loads = sum_loads(n, load, sum);
+    for (int64_t i = 0; i < n->parts; i++)
+        for (int64_t j = 0; j < n->experts; j++) {
+            float *d = dload + i * 2 * n->experts + j;
+            d[0] = 0;
+            d[n->experts] = (float)(scale * (double)n->experts * sum[j] / (loads * loads));
         }
+}
+
+CPU_FUNCTION(balance_dx) {
+    const struct balance_n shape = {n->groups, n->parts, n->experts, 0};
+    const int64_t each = 2 * n->parts * n->experts;
+    KERNEL_SPLIT(n->groups, 1, n->groups * each, {
+        for (int64_t g = first; g < end; g++)
+            balance_group_dx(&shape, a->scale, (const float *)in->load + g * each,
+                             (double *)kernel_scratch(thread),
+                             (float *)out->dload + g * each);
     });
 }
 

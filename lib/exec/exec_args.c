@@ -81,7 +81,7 @@ static void router(const struct target *t, enum metric metric, int64_t unit) {
 }
 
 ARGS(balance) {
-    router(t, METRIC_balance, t->ins->n.balance.tokens * t->ins->n.balance.experts);
+    router(t, METRIC_balance, 2 * t->ins->n.balance.parts * t->ins->n.balance.experts);
 }
 
 ARGS(router_z) {

@@ -62,6 +62,7 @@ bool role_splits(enum role role);
     X(ignore, ATTR_INT, -1, 1L << 31) /* cross-entropy: a target that does not count */    \
     X(group, ATTR_INT, 1, 0x1p40)     /* samples of a group: routing, batch norm */        \
     X(normalize, ATTR_INT, 0, 2)      /* routing: a token's gates have the sum 1 */        \
+    X(choices, ATTR_INT, 1, 1L << 16) /* expert-load: those of a token that count */       \
     X(coefficient, ATTR_REAL, 0, 1e9) /* losses of routers: what multiplies them */        \
     X(momentum, ATTR_REAL, 0, 1)      /* batch norm: of a step in running statistics */    \
     X(kernel, ATTR_INT, 1, 1L << 20)  /* pooling: the taps of its window, either way */    \
@@ -119,7 +120,7 @@ enum kind_flag {
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1", KIND_CHEAP)                     \
-    X(add, "add", "x[B..] z[B..]", "", "y[B..]", "", "", 0)                                \
+    X(add, "add", "x[B..] z[B..]?", "", "y[B..]", "", "", 0)                               \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(route, "route", "logits[B.. t e]", "", "gates[B.. t k] slots:int[B.. t k]",          \
       "t whole e whole k whole k<=e", "group=1 normalize=0", 0)                            \
@@ -127,7 +128,9 @@ enum kind_flag {
       "t whole k whole c whole", "", 0)                                                    \
     X(combine, "combine", "x[e B.. c h] gates[B.. t k] slots:int[B.. t k]", "",            \
       "y[B.. t h]", "t whole k whole c whole", "", 0)                                      \
-    X(balance, "balance", "logits[B.. t e]", "", "y[]", "t whole e whole",                 \
+    X(expert_load, "expert-load", "logits[B.. t e]", "", "y[B.. 2 e]", "t whole e whole",  \
+      "choices=1", 0)                                                                      \
+    X(balance, "balance", "load[B.. 2 e]", "", "y[]", "e whole",                           \
       "group=1 coefficient=0.01", KIND_SIDE)                                               \
     X(router_z, "router-z", "logits[B.. e]", "", "y[]", "e whole", "coefficient=0.001",    \
       KIND_SIDE)                                                                           \

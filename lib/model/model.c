@@ -18,6 +18,16 @@ int model_dim_find(const struct model *m, const char *name) {
     return -1;
 }
 
+int model_dim_named(const struct model *m, const char *name, struct err *err) {
+    int dim = model_dim_find(m, name);
+    char names[512] = "";
+    if (dim >= 0)
+        return dim;
+    for (int d = 0; d < m->n_dims; d++)
+        err_list(names, sizeof names, m->dims[d].name);
+    return err_input(err, "the model has no dim \"%.64s\" (there are:%s)", name, names);
+}
+
 int64_t model_dim_size(const struct model *m, int dim, int64_t batch) {
     return dim == m->batch ? batch : m->dims[dim].size;
 }
@@ -143,26 +153,24 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* " gpt mlp": the shipped models, as far as there is room. */
-static void list_shipped(char *buf, size_t n) {
-    char folder[PATH_MAX];
+void share_list(const char *folder, char *list, size_t size) {
+    char path[PATH_MAX];
     ARR(char *) names = {0};
-    DIR *d =
-        share_path("models", ".", folder, sizeof folder, NULL) < 0 ? NULL : opendir(folder);
+    DIR *d = share_path(folder, ".", path, sizeof path, NULL) < 0 ? NULL : opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t len = strlen(e->d_name);
-        if (len > 5 && !strcmp(e->d_name + len - 5, ".json"))
-            arr_push(&names, mem_strdup(e->d_name));
+        if (len < 6 || strcmp(e->d_name + len - 5, ".json") != 0)
+            continue;
+        char *name = mem_strdup(e->d_name);
+        name[len - 5] = '\0';
+        arr_push(&names, name);
     }
     if (d)
         closedir(d);
     if (names.n)
         qsort(names.p, (size_t)names.n, sizeof *names.p, by_text);
-    size_t used = 0;
     for (int64_t i = 0; i < names.n; i++) {
-        if (used < n)
-            used += (size_t)snprintf(buf + used, n - used, " %.*s",
-                                     (int)strlen(names.p[i]) - 5, names.p[i]);
+        err_list(list, size, names.p[i]);
         free(names.p[i]);
     }
     arr_release(&names);
@@ -190,7 +198,7 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
         return err_input(err, "model: name too long");
     if (share_path("models", file, path, n, err) < 0) {
         char shipped[512] = "";
-        list_shipped(shipped, sizeof shipped);
+        share_list("models", shipped, sizeof shipped);
         err_input(err, "model \"%.64s\": not among the shipped models (there are:%s)", name,
                   shipped);
         err_hint(err, "a model file of your own is given as ./%.64s.json", name);

@@ -159,7 +159,9 @@ void model_destroy(struct model *m);
 
 /* Dim of this name, or -1. */
 int model_dim_find(const struct model *m, const char *name);
-/* Its size with `batch` samples. */
+/* The same; where there is none, the message lists those that there are. */
+int model_dim_named(const struct model *m, const char *name, struct err *err);
+/* Size of a dim with `batch` samples. */
 int64_t model_dim_size(const struct model *m, int dim, int64_t batch);
 struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch);
 int64_t extents_count(const struct extents *x); /* elements */
@@ -183,5 +185,7 @@ double model_op_flops(const struct model *m, const struct model_op *op, int64_t 
 
 /* The folder of shipped files (models, clusters): beside the program, or as installed. */
 int share_path(const char *folder, const char *file, char *buf, size_t n, struct err *err);
+/* Puts the names of what is shipped in a folder behind a list (err_list). */
+void share_list(const char *folder, char *list, size_t size);
 
 #endif

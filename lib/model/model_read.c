@@ -190,13 +190,30 @@ static int read_attrs(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
-/* "in": tensors made before, as many and of such values as the kind asks for. */
-static int read_operands(struct reader *r, const json_t *v, struct model_op *op,
-                         struct slot_shapes *shapes, struct err *err) {
-    const struct kind *k = kind_of(op->kind);
-    json_t *in;
-    if (json_array_member(v, "in", &in, err) < 0)
+/* "in", without the names that end in ? and of which there is no tensor yet: an op that adds to what
+ * the blocks before made has nothing to add to in the first one. A new reference. */
+static json_t *operand_names(const struct reader *r, const json_t *v) {
+    json_t *names = json_array(), *name;
+    size_t i;
+    json_array_foreach(json_object_get(v, "in"), i, name) {
+        size_t n = json_string_length(name);
+        bool may_miss = n && json_string_value(name)[n - 1] == '?';
+        json_t *bare =
+            may_miss ? json_stringn(json_string_value(name), n - 1) : json_incref(name);
+        if (!may_miss || find(r->tensor_of, json_string_value(bare)) >= 0)
+            json_array_append(names, bare);
+        json_decref(bare);
+    }
+    return names;
+}
+
+/* Tensors made before, as many and of such values as the kind asks for; `in` are their names. */
+static int read_operands(struct reader *r, const json_t *v, const json_t *in,
+                         struct model_op *op, struct slot_shapes *shapes, struct err *err) {
+    json_t *given;
+    if (json_array_member(v, "in", &given, err) < 0)
         return -1;
+    const struct kind *k = kind_of(op->kind);
     int n = (int)json_array_size(in), least = kind_least(k);
     if (n < least || n > k->n_in)
         return err_input(err, "in: %s takes %d, got %d", k->name,
@@ -313,11 +330,12 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
-/* A dropout that drops nothing is no op, nor is a scaling by 1: its result is its operand under another
- * name. */
+/* A dropout that drops nothing is no op, nor is a scaling by 1 or a sum of one: its result is its operand
+ * under another name. */
 static bool does_nothing(const struct model_op *op) {
     return (op->kind == OP_dropout && op->attr[ATTR_rate] == 0) ||
-           (op->kind == OP_scale && op->attr[ATTR_fan] == 1);
+           (op->kind == OP_scale && op->attr[ATTR_fan] == 1) ||
+           (op->kind == OP_add && op->n_in == 1);
 }
 
 /* Results are entered last, so that an op does not read its own. */
@@ -327,12 +345,16 @@ static int read_op(struct reader *r, const json_t *v, struct err *err) {
     struct slot_shapes shapes = {0};
     if (read_name(r, v, &op, err) < 0)
         return -1;
-    op.kind = kind_form(op.kind, (int)json_array_size(json_object_get(v, "in")));
-    if (check_op_keys(v, kind_of(op.kind), err) < 0 || read_attrs(r, v, &op, err) < 0 ||
-        read_operands(r, v, &op, &shapes, err) < 0 ||
-        read_results(r, v, &op, results, &shapes, err) < 0 ||
-        read_params(r, v, &op, err) < 0 || bind(r, &op, &shapes, err) < 0 ||
-        read_routing(r, &op, &shapes, err) < 0)
+    json_t *in = operand_names(r, v);
+    op.kind = kind_form(op.kind, (int)json_array_size(in));
+    bool good = check_op_keys(v, kind_of(op.kind), err) == 0 &&
+                read_attrs(r, v, &op, err) == 0 &&
+                read_operands(r, v, in, &op, &shapes, err) == 0 &&
+                read_results(r, v, &op, results, &shapes, err) == 0 &&
+                read_params(r, v, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
+                read_routing(r, &op, &shapes, err) == 0;
+    json_decref(in);
+    if (!good)
         return -1;
     if (does_nothing(&op)) {
         name_tensor(r, results[0].name, op.in[0]);

@@ -9,23 +9,35 @@ static int64_t dim_size(const struct reader *r, int dim) {
     return r->dim_list.p[dim].size;
 }
 
-/* logits[batch, .., t, e]: groups are of whole samples, and of one where a sample has several. */
+/* [batch, .., t, e] or [batch, .., 2, e]: groups are of whole samples, and of one where a sample has
+ * several. */
 static int check_groups(const struct reader *r, const struct model_op *op,
-                        const struct shape *logits, struct err *err) {
+                        const struct shape *s, struct err *err) {
     int64_t group = (int64_t)op->attr[ATTR_group];
-    if (logits->rank < 3 || logits->dim[0] != r->m->batch)
-        return err_input(err, "in[0]: expected dims that begin with batch, tokens and "
-                              "experts behind it");
-    if (group > 1 && logits->rank > 3)
+    if (s->rank < 3 || s->dim[0] != r->m->batch)
         return err_input(err,
-                         "group: several samples (%lld) make one of the dims [batch, "
-                         "tokens, experts] only",
+                         "in[0]: expected dims that begin with batch, with two or more "
+                         "behind it");
+    if (group > 1 && s->rank > 3)
+        return err_input(err,
+                         "group: several samples (%lld) make one where batch has two dims "
+                         "behind it only",
                          (long long)group);
-    int64_t experts = dim_size(r, logits->dim[logits->rank - 1]);
-    double tokens = (double)group * (double)dim_size(r, logits->dim[logits->rank - 2]);
+    int64_t experts = dim_size(r, s->dim[s->rank - 1]);
+    double tokens = (double)group * (double)dim_size(r, s->dim[s->rank - 2]);
     if (experts > MAX_EXPERTS || tokens * (double)experts > INT32_MAX)
         return err_input(err, "group: %.0f tokens for %lld experts are too many", tokens,
                          (long long)experts);
+    return 0;
+}
+
+/* logits[.., e] */
+static int check_choices(const struct reader *r, const struct model_op *op,
+                         const struct shape *logits, struct err *err) {
+    int64_t experts = dim_size(r, logits->dim[logits->rank - 1]);
+    if (op->attr[ATTR_choices] > (double)experts)
+        return err_input(err, "choices: expected at most the %lld experts, got %.0f",
+                         (long long)experts, op->attr[ATTR_choices]);
     return 0;
 }
 
@@ -51,6 +63,10 @@ int read_routing(const struct reader *r, struct model_op *op,
     switch (op->kind) {
     case OP_route:
     case OP_balance: return check_groups(r, op, shapes->in[0], err);
+    case OP_expert_load:
+        return check_groups(r, op, shapes->in[0], err) < 0
+                   ? -1
+                   : check_choices(r, op, shapes->in[0], err);
     case OP_dispatch: return follow_route(r, op, shapes->out[0]->dim[0], err);
     case OP_combine: return follow_route(r, op, shapes->in[0]->dim[0], err);
     default: return 0;

@@ -105,12 +105,27 @@ int read_dim(struct reader *r, const char *text, struct err *err) {
 
 /* ---- presets and overrides --------------------------------------------------------------- */
 
+static void list_keys(const json_t *object, char *list, size_t size) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)object, key, v) {
+        err_list(list, size, key);
+    }
+}
+
+static void no_such_name(const struct reader *r, const char *name, struct err *err) {
+    char names[512] = "";
+    list_keys(r->sizes, names, sizeof names);
+    list_keys(r->rates, names, sizeof names);
+    err_input(err, "the model has no size or rate \"%.64s\" (there are:%s)", name, names);
+}
+
 /* Takes the reference to value. */
 static int override_one(struct reader *r, const char *key, json_t *value, struct err *err) {
     json_t *where = json_object_get(r->sizes, key) ? r->sizes : r->rates;
     int rc = -1;
     if (!json_object_get(where, key))
-        err_input(err, "the model has no size or rate \"%.64s\"", key);
+        no_such_name(r, key, err);
     else if (where == r->rates && !json_is_number(value))
         err_input(err, "rate \"%.64s\": expected a number", key);
     else if (where == r->sizes && !json_is_integer(value) && !json_is_string(value))
@@ -136,10 +151,7 @@ int read_preset(struct reader *r, const json_t *doc, const char *preset, struct 
     json_t *v;
     if (!json_is_object(p)) {
         char names[256] = "";
-        json_object_foreach(presets, key, v) {
-            size_t n = strlen(names);
-            snprintf(names + n, sizeof names - n, " %s", key);
-        }
+        list_keys(presets, names, sizeof names);
         return err_input(err, "no preset \"%.64s\" (there are:%s)", preset, names);
     }
     json_object_foreach(p, key, v) {

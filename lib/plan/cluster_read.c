@@ -395,7 +395,10 @@ static int read_shipped(struct cluster *c, const char *name, struct err *err) {
     if (strlen(name) + sizeof ".json" > sizeof file ||
         (snprintf(file, sizeof file, "%s.json", name),
          share_path("clusters", file, path, sizeof path, NULL) < 0)) {
-        err_input(err, "cluster \"%.64s\": not among the shipped clusters", name);
+        char shipped[512] = "";
+        share_list("clusters", shipped, sizeof shipped);
+        err_input(err, "cluster \"%.64s\": not among the shipped clusters (there are:%s)",
+                  name, shipped);
         return err_hint(
             err, "write \"node:4 gpu:8\", or a file of your own as ./%.64s.json", name);
     }

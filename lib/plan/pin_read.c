@@ -57,9 +57,9 @@ static int read_split(struct pins *p, struct pin *pin, const json_t *v, struct e
     pin->splits = arena_array(&p->arena, json_object_size(v), sizeof *pin->splits);
     json_object_foreach((json_t *)v, name, parts) {
         struct pin_split *split = &pin->splits[pin->n_splits++];
-        split->dim = model_dim_find(m, name);
+        split->dim = model_dim_named(m, name, err);
         if (split->dim < 0)
-            return err_input(err, "split: the model has no dim \"%.64s\"", name);
+            return err_prefix(err, "split");
         if (!splits(m, pin, split->dim))
             return err_input(err, "split: none of the ops can be split on %s", name);
         if (read_parts(m, split->dim, parts, &split->parts, err) < 0)
@@ -74,11 +74,11 @@ static int read_dims(struct pins *p, struct pin_axis *axis, const json_t *v,
     axis->dims = arena_array(&p->arena, n, sizeof *axis->dims);
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
-        int dim = name ? model_dim_find(p->model, name) : -1;
         if (!name)
             return err_input(err, "expected a dim, a list of dims or null");
+        int dim = model_dim_named(p->model, name, err);
         if (dim < 0)
-            return err_input(err, "the model has no dim \"%.64s\"", name);
+            return -1;
         axis->dims[axis->n++] = dim;
     }
     return 0;

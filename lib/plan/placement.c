@@ -121,13 +121,20 @@ int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int6
 static int check_even(const struct model_op *op, const struct mesh *mesh,
                       const struct layout *l, const struct axis_map *map, int k,
                       const char *dim, int64_t n, struct err *err) {
+    int64_t left = n;
     for (int a = 0; a < mesh->n_axes; a++) {
         if (layout_cut(l, map, a) != k)
             continue;
-        if (n % mesh->size[a])
+        if (left % mesh->size[a] && left == n)
             return err_input(err, "layout: axis %s (%d) does not divide %s (%lld) of %s",
                              mesh->name[a], mesh->size[a], dim, (long long)n, op->name);
-        n /= mesh->size[a];
+        if (left % mesh->size[a])
+            return err_input(err,
+                             "layout: axis %s (%d) does not divide what the axes before it "
+                             "leave of %s (%lld of %lld) of %s",
+                             mesh->name[a], mesh->size[a], dim, (long long)left,
+                             (long long)n, op->name);
+        left /= mesh->size[a];
     }
     return 0;
 }

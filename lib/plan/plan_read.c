@@ -25,6 +25,12 @@ struct model *plan_read_model(const json_t *doc, struct err *err) {
     return m;
 }
 
+static int no_such_axis(const struct mesh *mesh, const char *name, struct err *err) {
+    char axes[256];
+    mesh_format(mesh, axes, sizeof axes);
+    return err_input(err, "layout: the mesh \"%s\" has no axis \"%.64s\"", axes, name);
+}
+
 /* One axis of a layout: a dim or an ordered list of dims; the first that the op may split. */
 static int choose_dim(const struct model *m, const struct op_space *space, const json_t *v,
                       int8_t *out, struct err *err) {
@@ -36,9 +42,9 @@ static int choose_dim(const struct model *m, const struct op_space *space, const
         const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
         if (!name)
             return err_input(err, "expected a dim, a list of dims or null");
-        int d = model_dim_find(m, name);
+        int d = model_dim_named(m, name, err);
         if (d < 0)
-            return err_input(err, "the model has no dim \"%.64s\"", name);
+            return -1;
         if (*out == PLACE_NONE)
             *out = (int8_t)layout_choose(space, &d, 1);
     }
@@ -57,7 +63,7 @@ static int apply_layout(const struct model *m, const struct mesh *mesh,
     json_object_foreach((json_t *)layout, axis, v) {
         int a = mesh_axis_find(mesh, axis);
         if (a < 0)
-            return err_input(err, "layout: the mesh has no axis \"%.64s\"", axis);
+            return no_such_axis(mesh, axis, err);
         if (choose_dim(m, &op->space, v, &out->dim[a], err) < 0)
             return err_prefix(err, "layout.%s", axis);
     }

@@ -204,6 +204,21 @@ static int say_overflow(const struct search *s, struct search_result *out,
                   out->overflow_stage);
 }
 
+/* No layout at all is refused where sample groups do not divide the micro-batch. */
+static int say_illegal(const struct search *s, struct err *err) {
+    const struct search_problem *p = &s->p;
+    const struct mesh one = {0};
+    struct layout none;
+    struct err why = {0};
+    memset(&none, PLACE_NONE, sizeof none);
+    for (int i = 0; i < p->model->n_ops; i++)
+        if (layout_check(p->model, &p->model->ops[i], &one, &none, p->micro[p->n_micro - 1],
+                         &why) < 0)
+            return err_no(err, "no legal plan: %s", why.msg);
+    return err_no(err, "no legal plan: %d devices cannot share this model%s", p->devices,
+                  p->pins && p->pins->list.n ? " as it is pinned" : "");
+}
+
 static int nothing_found(struct search *s, struct search_result *out, struct err *err) {
     bool fits = s->has_unknown && !s->unknown.score.overflow;
     if (fits || (s->has_unknown && !s->has_nearest && !s->refused_bytes))
@@ -212,8 +227,7 @@ static int nothing_found(struct search *s, struct search_result *out, struct err
         return say_overflow(s, out, err);
     if (search_stopped(s))
         return err_no(err, "stopped before any plan was found");
-    return err_no(err, "no legal plan: %d devices cannot share this model%s", s->p.devices,
-                  s->p.pins && s->p.pins->list.n ? " as it is pinned" : "");
+    return say_illegal(s, err);
 }
 
 /* ---- a run ----------------------------------------------------------------------------- */

@@ -272,6 +272,26 @@ refuses 3 'no preset "9" (there are: nano' 'an unknown size' -- -m gpt:9
 refuses 3 'nowhere.json' 'no file' -- --show nowhere.json
 refuses 3 'config.json: algo_of_each_op: unknown key' 'a plan that is none' -- --show config.json
 refuses 3 'big.json: ' 'a configuration that is none' -- --from aceso big.json
+refuses 3 'no size or rate "lyers" (there are: layers .*balance)' 'an unknown name' \
+    -- -m mixtral:nano --set lyers=3
+refuses 2 '--model: expected MODEL, got ""' 'an empty name' -- -m ""
+refuses 2 'an operand is empty' 'an empty path' -- --show ""
+# Which dim, which size, which divisor.
+refuses 2 'axis dp (5) does not divide batch (24) of wte' 'replicas' -- -m t5:nano -b 24 --dp 5
+refuses 2 'axis tp (4) does not divide heads (6) of layer.0.qkv' 'heads' -- -m gpt:nano --tp 4
+refuses 2 'axis tp (4) does not divide kv_heads (2) of layer.0.k' 'heads of keys' -- -m mixtral:nano --tp 4
+refuses 2 'axis tp (5) does not divide inner (1024) of layer.0.fc1' 'inner products' -- -m mlp --tp 5
+refuses 2 'axis cp (3) does not divide seq (256) of wte' 'positions' -- -m llama:nano --cp 3
+refuses 2 'axis ep (3) does not divide experts (4) of layer.0.router' 'experts' -- -m mixtral:nano -b 24 --dp 3 --ep 3
+refuses 2 '--ep: 3 does not divide the 4 replicas of --dp' 'replicas of experts' -- -m moe:nano --dp 4 --ep 3
+refuses 2 'axis h (3) does not divide height (32) of conv' 'height' \
+    -- -m wide-resnet:nano -b 24 --mesh h:3 --layout height:h
+refuses 2 'axis h (8) does not divide height5 (4) of stage.3' 'height after pooling' \
+    -- -m wide-resnet:nano -b 24 --mesh h:8 --layout height:h,height2:h,height3:h,height4:h
+refuses 2 'axis b (8) does not divide what the axes before it leave of heads (4 of 16) of layer.0.q' 'two axes' \
+    -- -m llama:nano --set heads=16,kv_heads=16,hidden=256 --mesh a:4,b:8 --layout heads:a,heads:b
+refuses 3 'attn): k: kv_heads (3) does not divide heads (8)' 'groups of heads' -- -m mixtral:nano --set kv_heads=3
+refuses 2 'a micro-batch (6) cuts a sample group (4) of bn' 'a sample group' -- -m wide-resnet:nano -b 6 --micro-batch 6
 refuses 4 'no/where' 'an output that cannot be written' -- -m gpt:nano -o no/where
 "$tool" -m gpt:nano >/dev/full 2>err
 [ $? -eq 4 ]

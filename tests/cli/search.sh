@@ -220,6 +220,10 @@ refuses 1 'the profile lacks shapes of every plan of this model, such as' 'a mod
     -- -m gpt:350M -p p.db --devices 2 -b 4
 grep -q '^hint: .*weft-profile-op\|hint: .*weft-profile-op' err
 ok $? "with the remedy: $(grep hint err | head -1)"
+refuses 1 'no legal plan: layout: a micro-batch (8) cuts a sample group (5) of layer.0.route' 'sample groups' \
+    -- -m mixtral:nano --set group=5 --cluster v100-4x8 --devices 2 -b 8
+refuses 3 'cluster "v101": not among the shipped clusters (there are: a100-2x8 .*v100-4x8)' 'an unknown cluster' \
+    -- "${model[@]}" --cluster v101 -b 4
 refuses 1 'more than 20000000 candidates' 'a space that is too large to list' \
     -- "${base[@]}" -a exhaustive
 echo "1..$n"

@@ -98,6 +98,28 @@ else
     skip 'an index that names another file' 'not installed: python3'
 fi
 
+# Experts are slices of a parameter here, and tensors there; a rank reads those that it holds.
+mixtral=layers=2,hidden=32,heads=4,kv_heads=2,ffn=24,seq=8,vocab=256,experts=4
+cat >experts.json <<EOM
+{"format": "weft-plan/1", "model": "mixtral:nano", "set": "$mixtral", "batch": 8, "stages": [
+  {"mesh": "ep:2", "layout": {"ep": ["experts", "batch"]}}]}
+EOM
+jq '.stages = [{}]' experts.json >expert.json
+run 2 experts.json -n 2 --lr 0.01 --save mixed
+ckpt export -m mixtral:nano --set $mixtral -o mixtral mixed
+ckpt list mixtral
+is "$(jq -rs 'map(select(.name == "model.layers.1.block_sparse_moe.experts.3.w2.weight"))[0].shape' -c out)" \
+    '[32,24]' 'each expert has tensors of its own there'
+is "$(jq -c '[.model_type, .num_local_experts, .num_experts_per_tok]' mixtral/config.json)" \
+    '["mixtral",4,2]' 'Mixtral, says the config'
+run 1 expert.json -n 1 --lr 0 --init mixtral
+want=$(jq .loss out)
+run 2 experts.json -n 1 --lr 0 --init mixtral --save mixed2
+close "$want" "$(jq .loss out)" 'experts split over ranks'
+ckpt export -m mixtral:nano --set $mixtral -o mixtral2 mixed2
+cmp mixtral/model.safetensors mixtral2/model.safetensors
+ok $? 'experts in and out again, bit for bit'
+
 # ---- what is refused --------------------------------------------------------------------------------
 run 1 one.json -n 1 --init nowhere
 refuses 3 'nowhere: No such file' 'no weights'
@@ -122,6 +144,67 @@ head -c 5 out1/model.safetensors >cut.safetensors
 run 1 one.json -n 1 --init cut.safetensors
 refuses 3 'cut.safetensors: ' 'a file without a header'
 
+# A file and what is wrong with it: one change of the header or of the bytes each.
+cat >change.py <<'EOM'
+import json, struct, sys
+def expert(e, w): return "model.layers.0.block_sparse_moe.experts.%d.w%d.weight" % (e, w)
+data = open("mixtral/model.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8:8 + size]), data[8 + size:]
+one, text, end = header[expert(1, 3)], None, None
+begin, stop = one["data_offsets"]
+how = sys.argv[1]
+if how == "missing":
+    del header[expert(1, 3)]
+    header["spare"] = one
+elif how == "extra":
+    header[expert(4, 1)] = dict(one, shape=[0], data_offsets=[stop, stop])
+elif how == "shape":
+    one["shape"].reverse()
+elif how == "type":
+    one["dtype"] = "F4"
+elif how == "cut":
+    end = -9
+elif how == "twice":
+    text = json.dumps(header)[:-1] + ', "%s": {}}' % expert(1, 3)
+elif how == "overlap":
+    one["data_offsets"] = [begin - 64, stop - 64]
+elif how == "range":
+    one["data_offsets"] = [len(body), len(body) + stop - begin]
+elif how == "negative":
+    one["data_offsets"] = [-64, stop - begin - 64]
+elif how == "huge":
+    one["shape"] = [1 << 40, 1 << 40]
+text = (text or json.dumps(header)).encode()
+size = {"long": 1 << 40, "longer": len(text) + len(body) + 1}.get(how, len(text))
+open("bad.safetensors", "wb").write(struct.pack("<Q", size) + text + body[:end])
+EOM
+expert='model.layers.0.block_sparse_moe.experts'
+while IFS='|' read -r how message; do
+    if ! command -v python3 >/dev/null; then
+        skip "a file: $how" 'not installed: python3'
+        continue
+    fi
+    python3 change.py "$how"
+    run 1 expert.json -n 1 --init bad.safetensors
+    refuses 3 "bad.safetensors: $message" "a file: $how"
+done <<EOM
+missing|tensor "$expert.1.w3.weight": missing; the model.s layer.0.up.weight
+extra|tensor "$expert.4.w1.weight": extra
+shape|tensor "$expert.1.w3.weight": shape \[32, 24\], expected \[24, 32\]
+type|tensor "$expert.1.w3.weight": dtype: unknown type "F4"
+cut|tensor "[a-z_.]*": data_offsets: .* is not inside the [0-9]* bytes
+twice|header:.*: duplicate key "$expert.1.w3.weight"
+overlap|tensor "$expert.1.w3.weight": data_offsets: begins at [0-9]*, inside another tensor
+range|tensor "$expert.1.w3.weight": data_offsets: [0-9.]* is not inside
+negative|tensor "$expert.1.w3.weight": data_offsets.0.: expected a whole number >= 0
+huge|tensor "$expert.1.w3.weight": shape: the tensor is too large
+long|no safetensors file: byte 0: a header of 1099511627776 bytes
+longer|cut short, or no safetensors file: byte 0: a header of [0-9]* bytes, and [0-9]* follow
+EOM
+run 1 one.json -n 1 --init ''
+refuses 2 '--init: expected FILE, got ""' 'no name'
+
 ckpt export "${model[@]}" -o out1 ck
 refuses 4 'out1: exists already, and nothing is written over' 'an output that is there'
 ckpt export "${model[@]}" -o same.safetensors/ ck
@@ -139,6 +222,40 @@ ckpt export "${model[@]}" -o out2 ck
 refuses 3 'checksum' 'a damaged checkpoint'
 [ ! -e out2 ] && [ -z "$(ls -d ./*.tmp.* 2>/dev/null)" ]
 ok $? 'nothing is left of what failed'
+# ---- whole or not at all ------------------------------------------------------------------------------
+large=layers=2,hidden=512,heads=4,seq=16
+jq --arg set $large '.set = $set' one.json >large.json
+large=(-m gpt:nano --set "$large" -q)
+run 1 large.json -n 1 --save grown
+ckpt export "${large[@]}" -o whole grown
+wrong=0 done=0
+for i in 00 02 04 06 08 10 12 15; do
+    "$bin/weft-ckpt" export "${large[@]}" -o killed grown >out 2>err </dev/null &
+    sleep 0.$i
+    { kill -9 $! && wait $!; } 2>/dev/null
+    [ ! -e killed ] || { done=$((done + 1)) && cmp whole/model.safetensors killed/model.safetensors &&
+        cmp whole/config.json killed/config.json; } || wrong=$((wrong + 1))
+    rm -rf killed killed.tmp.*
+done
+is $wrong 0 "killed eight times, $done of them too late: whole or not there"
+"$bin/weft-ckpt" export "${large[@]}" -o stopped grown >out 2>err </dev/null &
+sleep 0.05
+{ kill -TERM $! && wait $!; } 2>/dev/null
+[ -e stopped/config.json ] || [ -z "$(ls -d stopped* 2>/dev/null)" ]
+ok $? "stopped: nothing is left of half an export: $(grep error err)"
+for out in limited limited.safetensors; do
+    (ulimit -f 20000 && exec "$bin/weft-ckpt" export "${large[@]}" -o $out grown) >out 2>err
+    status=$?
+    refuses 4 'cannot write: File too large' "a file beyond the limit ($out)"
+    is "$(ls -d limited* 2>/dev/null)" '' 'nothing is left of it'
+done
+(ulimit -f 20000 && run 1 large.json -n 2 --resume grown --save grown; exit $status)
+[ $? -eq 4 ] && grep -q 'cannot write: File too large' err
+ok $? "a checkpoint beyond the limit: $(grep error err)"
+ckpt export "${large[@]}" -o after grown
+cmp whole/model.safetensors after/model.safetensors
+ok $? 'the checkpoint before it is what it was'
+
 ckpt export -o out2 ck
 refuses 2 'missing option -m MODEL' 'no model'
 ckpt export "${model[@]}" ck

@@ -60,6 +60,11 @@ static const struct {
     {"llama:nano", "layers=2,hidden=48,heads=12,kv_heads=2,ffn=96,seq=12,vocab=48,tied=1"},
     {"t5:nano",
      "layers=2,hidden=24,heads=4,kv=6,ffn=48,seq=12,target_seq=24,vocab=24,dropout=0.1"},
+    {"mixtral:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=48,seq=12,vocab=48,experts=6"},
+    {"mixtral:nano",
+     "layers=3,hidden=24,heads=4,kv_heads=2,ffn=24,seq=8,vocab=24,experts=12,"
+     "top=3,group=2,slack=100,tied=1"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

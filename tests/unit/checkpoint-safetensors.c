@@ -132,25 +132,62 @@ static void test_headers(void) {
     wrong("{\"a\":" T("F32", "1", "0", "4") "}", 4, "shape: expected an array");
     wrong("{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "at most 8");
     wrong("{\"a\":" T("F32", "[2]", "0", "4") "}", 4, "shape needs 8");
-    wrong("{\"a\":" T("F32", "[4294967296,4294967296]", "0", "4") "}", 4, "needs -1");
+    wrong("{\"a\":" T("F32", "[4294967296,4294967296]", "0", "4") "}", 4,
+          "\"a\": shape: the tensor is too large");
     wrong("{\"a\":" T("F32", "[1]", "4", "0") "}", 4, "not inside");
     wrong("{\"a\":" T("F32", "[1]", "4", "8") "}", 4, "not inside");
     wrong("{\"a\":" T("F32", "[1]", "4", "8") "}", 8, "behind a gap");
     wrong("{\"a\":" T("F32", "[2]", "0", "8") ",\"b\":" T("F32", "[2]", "4", "12") "}", 12,
-          "inside another");
+          "\"b\": data_offsets: begins at 4, inside another");
+    wrong("{\"a\":" T("F32", "[2]", "0", "8") ",\"b\":" T("F32", "[2]", "0", "8") "}", 8,
+          "\"b\": data_offsets: begins at 0, inside another");
+    wrong("{\"a\":" T("F32", "[1]", "-4", "0") "}", 4, "\"a\": data_offsets[0]: expected");
+    wrong(
+        "{\"a\":" T("F32", "[1]", "9223372036854775800", "9223372036854775804") "}", 4,
+        "\"a\": data_offsets: 9223372036854775800..9223372036854775804 is not inside the 4");
     wrong("{\"a\":" T("F32", "[1]", "0", "4") ",\"a\":" T("F32", "[1]", "4", "8") "}", 8,
-          "duplicate");
+          "duplicate key \"a\"");
     wrong("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4,
           "unknown key");
     wrong("{\"__metadata__\":[]}", 0, "__metadata__");
     wrong("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__");
     wrong("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
           "data_offsets");
-    struct st_file f;
-    unsigned char few[8] = {0}, huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-    ok(st_parse(&f, few, 7, &err) < 0, "%s", err.msg);
-    ok(st_parse(&f, huge, 16, &err) < 0, "%s", err.msg);
-    ok(st_parse(&f, few, 8, &err) < 0, "%s", err.msg);
+}
+
+/* Whatever the first bytes are, nothing beyond the end is read, and the message says what it takes
+ * them for. */
+static void test_lengths(void) {
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *want;
+    } cases[] = {
+        {"\0\0\0\0\0\0\0", 7, "7 bytes, too short"},
+        {"\0\0\0\0\0\0\0\0", 8, "no safetensors file: byte 8: expected the '{'"},
+        {"\0\0\0\0\0\0\0\0{}", 10, "no safetensors file: byte 8: expected the '{'"},
+        {"\x3\0\0\0\0\0\0\0{}", 10,
+         "cut short, or no safetensors file: byte 0: a header of 3 "
+         "bytes, and 2 follow"},
+        {"\x1\xe1\xf5\x5\0\0\0\0{}", 10,
+         "no safetensors file: byte 0: a header of 100000001 "
+         "bytes, expected at most 100000000"},
+        {"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10,
+         "a header of 18446744073709551615 bytes"},
+        {"\0\0\0\0\0\0\0\x80{}", 10, "a header of 9223372036854775808 bytes"},
+        {"PK\3\4\0\0\0\0\0\0", 10, "cut short, or no safetensors file"},
+        {"version https://git-lfs", 23, "no safetensors file: byte 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct st_file f;
+        struct err err = {0};
+        unsigned char *bytes = malloc(cases[i].size); /* its end is where sanitizers look */
+        memcpy(bytes, cases[i].bytes, cases[i].size);
+        ok(st_parse(&f, bytes, (int64_t)cases[i].size, &err) < 0 &&
+               err.status == EXIT_INPUT && strstr(err.msg, cases[i].want),
+           "wrong: %s", err.msg);
+        free(bytes);
+    }
 }
 
 int main(void) {
@@ -159,6 +196,7 @@ int main(void) {
     test_hash();
     test_round_trip();
     test_headers();
+    test_lengths();
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) ? 1 : done_testing();

@@ -46,6 +46,16 @@ static void test_json(void) {
     ok(json_keys(v, "a bc", &err) < 0, "unknown keys are refused: %s", err.msg);
     ok(json_keys(v, "a b", &err) == 0, "known keys pass");
     json_decref(v);
+    static const char twice[] =
+        "{\"a\": 1, \"b\\\"\": {\"no\": 2,\n \"yes\": 3, \"yes\": 4}}";
+    ok(!json_parse(twice, strlen(twice), "t", &err) &&
+           !strcmp(err.msg, "t:2:16: duplicate key \"yes\""),
+       "a key that is given twice is named: %s", err.msg);
+    char list[16] = "";
+    err_list(list, sizeof list, "gpt");
+    err_list(list, sizeof list, "wide-resnet-nano");
+    err_list(list, sizeof list, "t5");
+    ok(!strcmp(list, " gpt t5"), "a list of names leaves out what has no room:%s", list);
     ok(!json_parse("{\"a\":1,\"a\":2}", 13, "t", &err), "duplicate keys: %s", err.msg);
 }
 

@@ -156,7 +156,7 @@ static void check_loss(const struct test *t, const char *what, enum metric metri
     double *want = doubles(t->rows * t->experts), value = 0;
     for (int64_t i = 0; i < t->rows; i++) {
         double *x = row_of(t, i);
-        const float *of = load + i / t->tokens * t->experts;
+        const float *of = load + 2 * (i / t->tokens) * t->experts;
         value += f(t, of, x);
         for (int64_t j = 0; j < t->experts; j++) {
             const double at = x[j], h = 1e-5;
@@ -177,31 +177,85 @@ static void check_loss(const struct test *t, const char *what, enum metric metri
     free(want);
 }
 
-static void check_losses(const struct test *t) {
-    int64_t n = t->rows * t->experts;
-    float *load = floats(t->groups * t->experts), *dx = floats(n);
-    double firsts = 0;
+/* A load's first half: how many of the group's tokens have an expert among so many choices. */
+static bool shares_right(const struct test *t, int64_t choices, const float *load) {
+    double *want = doubles(t->experts);
+    bool right = true;
+    for (int64_t g = 0; g < t->groups; g++, load += 2 * t->experts) {
+        memset(want, 0, (size_t)t->experts * sizeof *want);
+        for (int64_t i = g * t->tokens; i < (g + 1) * t->tokens; i++)
+            for (int64_t j = 0; j < t->experts; j++)
+                want[j] += rank_of(t->experts, t->logits + i * t->experts, j) < choices;
+        for (int64_t j = 0; j < t->experts; j++)
+            right &= fabs(load[j] - want[j] / (double)t->tokens) < 1e-6;
+    }
+    free(want);
+    return right;
+}
+
+/* Loads of these numbers of choices, the loss of each group's own, and its gradient. */
+static void check_balance(const struct test *t, int64_t choices) {
+    int64_t n = t->rows * t->experts, n_load = 2 * t->groups * t->experts;
+    float *load = floats(n_load), *dload = floats(n_load), *dx = floats(n);
     now = (struct scalars){0};
-    union instr_n shape = {.balance = {t->groups, t->tokens, t->experts, 0}};
-    union instr_src in = {.balance = {t->logits, NULL}};
-    union instr_dst out = {.balance = {load, NULL}};
+    union instr_n shape = {.expert_load = {t->groups, t->tokens, t->experts, choices, 0}};
+    union instr_src in = {.expert_load = {t->logits, NULL}};
+    union instr_dst out = {.expert_load = {load, NULL}};
+    cpu_exec(I_expert_load, &shape, &in, &out, &args);
+    ok(shares_right(t, choices, load), "loads are shares of the tokens");
+    shape.balance = (struct balance_n){t->groups, 1, t->experts, 0};
+    in.balance = (struct balance_src){load, NULL};
     cpu_exec(I_balance, &shape, &in, &out, &args);
-    for (int64_t i = 0; i < t->rows; i++)
-        firsts += 1 / (double)t->tokens;
-    for (int64_t j = 0; j < t->groups * t->experts; j++)
-        firsts -= load[j];
-    ok(fabs(firsts) < 1e-5, "loads are shares of the tokens");
-    in.balance_dx = (struct balance_dx_src){t->logits, load, NULL};
-    out.balance_dx = (struct balance_dx_dst){dx, NULL};
+    out.balance_dx = (struct balance_dx_dst){dload, NULL};
     cpu_exec(I_balance_dx, &shape, &in, &out, &args);
+    shape.expert_load_dx = (struct expert_load_dx_n){t->groups, t->tokens, t->experts, 0};
+    in.expert_load_dx = (struct expert_load_dx_src){t->logits, dload, NULL};
+    out.expert_load_dx = (struct expert_load_dx_dst){dx, NULL};
+    cpu_exec(I_expert_load_dx, &shape, &in, &out, &args);
     check_loss(t, "balance", METRIC_balance, load, dx, balance_of);
-    shape.router_z = (struct router_z_n){t->rows, t->experts, 0};
-    in.router_z = (struct router_z_src){t->logits, NULL};
+    free(load), free(dload), free(dx);
+}
+
+/* Groups of several parts: a loss of the means of their loads. */
+static void check_parts(const struct test *t) {
+    int64_t n_load = 2 * t->groups * t->experts, e = t->experts;
+    float *load = floats(n_load), *dload = floats(n_load);
+    double *mean = doubles(2 * e), want = 0, apart = 0;
+    now = (struct scalars){0};
+    union instr_n shape = {.expert_load = {t->groups, t->tokens, e, t->choices, 0}};
+    union instr_src in = {.expert_load = {t->logits, NULL}};
+    union instr_dst out = {.expert_load = {load, NULL}};
+    cpu_exec(I_expert_load, &shape, &in, &out, &args);
+    for (int64_t i = 0; i < n_load; i++)
+        mean[i % (2 * e)] += load[i] / (double)t->groups;
+    for (int64_t j = 0; j < e; j++)
+        want += (double)e * mean[j] * mean[e + j];
+    shape.balance = (struct balance_n){1, t->groups, e, 0};
+    in.balance = (struct balance_src){load, NULL};
+    cpu_exec(I_balance, &shape, &in, &out, &args);
+    out.balance_dx = (struct balance_dx_dst){dload, NULL};
+    cpu_exec(I_balance_dx, &shape, &in, &out, &args);
+    for (int64_t i = 0; i < n_load; i++) {
+        double d = i / e % 2 ? (double)e * mean[i % e] / (double)t->groups : 0;
+        apart = fmax(apart, fabs(dload[i] - d));
+    }
+    double off = fabs(now.metrics[METRIC_balance] / want - 1);
+    ok(off < 1e-6 && apart < 1e-6, "balance of %d parts: value %.0e gradient %.0e",
+       (int)t->groups, off, apart);
+    free(load), free(dload), free(mean);
+}
+
+static void check_z(const struct test *t) {
+    float *dx = floats(t->rows * t->experts), *none = floats(2 * t->groups * t->experts);
+    now = (struct scalars){0};
+    union instr_n shape = {.router_z = {t->rows, t->experts, 0}};
+    union instr_src in = {.router_z = {t->logits, NULL}};
+    union instr_dst out = {{NULL}};
     cpu_exec(I_router_z, &shape, &in, &out, &args);
     out.router_z_dx = (struct router_z_dx_dst){dx, NULL};
     cpu_exec(I_router_z_dx, &shape, &in, &out, &args);
-    check_loss(t, "router z", METRIC_router_z, load, dx, square_of);
-    free(load), free(dx);
+    check_loss(t, "router z", METRIC_router_z, none, dx, square_of);
+    free(dx), free(none);
 }
 
 /* ---- dispatch and combine ----------------------------------------------------------------- */
@@ -361,7 +415,10 @@ static void check(int64_t groups, int64_t tokens, int64_t experts, int64_t choic
                   int64_t normalize, int64_t parts) {
     struct test t = make(groups, tokens, experts, choices, normalize);
     check_gates(&t);
-    check_losses(&t);
+    check_balance(&t, 1);
+    check_balance(&t, choices);
+    check_parts(&t);
+    check_z(&t);
     check_moving(&t, tokens, 5);
     check_moving(&t, (choices * tokens + experts - 1) / experts, 33);
     check_split(&t, parts);

@@ -134,8 +134,17 @@ static void test_routing(void) {
              "{'name': 'back', 'kind': 'combine', 'in': ['h', 'g', 's'], 'out': 'h',"
              " 'dims': ['batch', 'seq', 'wide']}, " HEAD("h", "'wide'"),
              "batch seq/whole hidden/whole kv/whole");
-    space_is("'kind': 'balance', 'in': ['x'], 'out': 'b', 'dims': []", ON_HIDDEN,
-             "batch/contracted seq/whole hidden/whole");
+#define LOAD(choices)                                                                      \
+    "'kind': 'expert-load', 'in': ['x'], 'out': 'l', 'dims': ['batch', 'rows', 'hidden']," \
+    " 'choices': " choices
+    space_is(
+        LOAD("6"),
+        "{'name': 'even', 'kind': 'balance', 'in': ['l'], 'out': 'b', 'dims': []}," ON_HIDDEN,
+        "batch seq/whole hidden/whole rows/whole");
+    refuses(LOAD("7"), "choices: expected at most the 6 experts, got 7");
+    refuses("'kind': 'balance', 'in': ['x'], 'out': 'b', 'dims': []",
+            "load: expected the dims [..., 2, *], got [batch, seq, hidden]");
+#undef LOAD
     space_is("'kind': 'router-z', 'in': ['x'], 'out': 'b', 'dims': []", ON_HIDDEN,
              "batch/contracted seq/contracted hidden/whole");
     refuses(ROUTE("vocab", ""), "vocab (8) is larger than hidden (6)");
@@ -163,12 +172,12 @@ static void test_routed(void) {
         {"{'name': 'more', 'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims':"
          " ['batch', 'seq', 'heads', 'kv']}, {'name': 'even', 'kind': 'balance',"
          " 'in': ['y'], 'out': 'b', 'dims': [], 'group': 2}",
-         "ops[3] (even): group: several samples (2) make one of the dims [batch, tokens, "
-         "experts] only"},
+         "ops[3] (even): group: several samples (2) make one where batch has two dims behind "
+         "it only"},
         {"{'name': 'sum', 'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims':"
-         " ['batch', 'seq']}, {'name': 'even', 'kind': 'balance', 'in': ['y'],"
-         " 'out': 'b', 'dims': []}",
-         "ops[3] (even): in[0]: expected dims that begin with batch, tokens and experts "
+         " ['batch', 'seq']}, {'name': 'load', 'kind': 'expert-load', 'in': ['y'],"
+         " 'out': 'b', 'dims': ['rows', 'seq']}",
+         "ops[3] (load): in[0]: expected dims that begin with batch, with two or more "
          "behind it"},
         {ON_HIDDEN "}", "ops: the result of \"probe\" is not used"},
     };
@@ -390,8 +399,12 @@ static void test_reshapes(void) {
 static void test_slots(void) {
     refuses("'kind': 'conv3d', 'in': ['x'], 'out': 'y', 'dims': []",
             "kind: there is no kind \"conv3d\"");
-    refuses("'kind': 'add', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
-            "in: add takes 2, got 1");
+    refuses(
+        "'kind': 'gelu', 'in': ['none?'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "in: gelu takes 1, got 0");
+    refuses(
+        "'kind': 'add', 'in': ['x', 'x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "in: add takes 2, got 3");
     refuses("'kind': 'attention', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch']",
             "in: attention takes 3, got 2");
     refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",

@@ -41,6 +41,9 @@ static void test_exact(void) {
     has("llama:7B", NULL, 6738415616);  /* Llama 2 */
     has("llama:13B", NULL, 13015864320);
     has("llama:70B", NULL, 68976648192);
+    has("mixtral:8x7B", NULL, 46702792704);
+    has("mixtral:8x22B", NULL, 140620634112);
+    has("mixtral:8x22B", "vocab=32768", 140630071296); /* its third release */
     has("t5:770M", "vocab=32128",
         737668096); /* T5 large, 3B and 11B of the first release */
     has("t5:3B", "vocab=32128", 2851598336);

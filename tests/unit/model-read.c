@@ -405,6 +405,38 @@ static uint64_t hash_of(const char *text) {
 }
 
 /* Everything that decides what is computed is in the hash; nothing else is. */
+/* A sum that has nothing to add to in the first block is no op there. */
+static void test_missing_operands(void) {
+    struct model *m = reads(
+        MODEL(
+            SIZES,
+            WTE REPEAT(
+                "layer", "3", "",
+                GELU(
+                    "act", "x",
+                    "h") ","
+                         "{'name': 'sum', 'kind': 'add', 'in': ['h', 'all?'],"
+                         " 'out': 'all', 'dims': ['batch', 'seq', 'hidden']}") "," LINEAR("head",
+                                                                                          "hidden",
+                                                                                          "vocab",
+                                                                                          "all",
+                                                                                          "y",
+                                                                                          "") "," LOSS("loss",
+                                                                                                       "y")),
+        "an operand that the first block lacks");
+    names_are(m,
+              "wte layer.0.act layer.1.act layer.1.sum layer.2.act layer.2.sum head loss");
+    bool chained = m && m->ops[3].in[0] == m->ops[2].out[0] &&
+                   m->ops[3].in[1] == m->ops[1].out[0] &&
+                   m->ops[6].in[0] == m->ops[5].out[0];
+    ok(chained, "each sum adds to the one before");
+    model_destroy(m);
+    refuses(MODEL(SIZES,
+                  WTE "{'name': 'sum', 'kind': 'add', 'in': ['x', 'none'], 'out': 'y',"
+                      " 'dims': ['batch', 'seq', 'hidden']}"),
+            "ops[1] (sum): in[1]: no tensor \"none\" before this op");
+}
+
 static void test_hash(void) {
     static const char text[] =
         "{'format': 'weft-model/1', 'name': 'm', 'sizes': {'seq': 4, 'hidden': 6, 'same': 6,"
@@ -474,6 +506,7 @@ int main(void) {
     test_losses();
     test_ties();
     test_dropout();
+    test_missing_operands();
     test_hash();
     return done_testing();
 }

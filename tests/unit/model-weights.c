@@ -346,8 +346,8 @@ static void test_plain(void) {
 }
 
 static void test_shipped(void) {
-    static const char *const refs[] = {"gpt:gpt2",  "gpt:350M", "mlp",    "gpt-qkv:gpt2",
-                                       "llama:70B", "llama:7B", "t5:770M"};
+    static const char *const refs[] = {"gpt:gpt2",  "gpt:350M", "mlp",     "gpt-qkv:gpt2",
+                                       "llama:70B", "llama:7B", "t5:770M", "mixtral:8x22B"};
     for (size_t i = 0; i < sizeof refs / sizeof *refs; i++) {
         struct model *m = model_load(refs[i], NULL, &err);
         struct weights *w = m ? weights_of(m, &err) : NULL;

@@ -249,8 +249,10 @@ static void test_checks(void) {
     checked("fc", "a:2 b:2", "ffn ffn", 8, NULL);
     checked("fc", "a:1", "ffn", 8, NULL);
     checked("fc", "a:3", "batch", 8, "layout: axis a (3) does not divide batch (8) of fc");
-    checked("fc", "a:2 b:8", "ffn ffn", 8,
-            "layout: axis b (8) does not divide ffn (4) of fc");
+    checked(
+        "fc", "a:2 b:8", "ffn ffn", 8,
+        "layout: axis b (8) does not divide what the axes before it leave of ffn (4 of 8) "
+        "of fc");
     /* hidden is 12, but only its outer part, the 4 heads, can be split */
     checked("merge", "a:4", "hidden", 8, NULL);
     checked("merge", "a:3", "hidden", 8,

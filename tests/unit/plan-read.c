@@ -243,9 +243,11 @@ static void test_refused(void) {
             "\"layout\": {}}]}]",
             "stages[1].except[0].ops: \"split\" covers no op of this stage");
     refused("[{\"mesh\": \"a:2\", \"layout\": {\"b\": \"batch\"}}]",
-            "stages[0].layout: the mesh has no axis \"b\"");
-    refused("[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"bach\"}}]",
-            "stages[0].layout.a: the model has no dim \"bach\"");
+            "stages[0].layout: the mesh \"a:2\" has no axis \"b\"");
+    refused(
+        "[{\"mesh\": \"a:2\", \"layout\": {\"a\": \"bach\"}}]",
+        "stages[0].layout.a: the model has no dim \"bach\" (there are: batch pixels rows "
+        "columns classes)");
     refused("[{\"mesh\": \"a:2\", \"layout\": {\"a\": [\"batch\", 1]}}]",
             "stages[0].layout.a: expected a dim, a list of dims or null");
     refused("[{\"mesh\": \"a:3\", \"layout\": {\"a\": \"batch\"}}]",

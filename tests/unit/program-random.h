@@ -18,11 +18,15 @@ static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
                  {"products", NULL},        {"pairs", NULL},           {"experts", NULL},
                  {"windows", NULL}},
       shipped[] = {{"llama:nano", "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96"},
-                   {"t5:nano", "layers=2,heads=8,seq=32,target_seq=16,hidden=64,ffn=96"}};
-    const uint64_t n = sizeof files / sizeof *files;
+                   {"t5:nano", "layers=2,heads=8,seq=32,target_seq=16,hidden=64,ffn=96"},
+                   {"mixtral:nano",
+                    "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96,experts=8"}};
+    const uint64_t n = sizeof files / sizeof *files,
+                   n_shipped = sizeof shipped / sizeof *shipped;
     char path[64];
     if (k % 4 == 1)
-        return model_load(shipped[k / 4 % 2].name, shipped[k / 4 % 2].set, err);
+        return model_load(shipped[k / 4 % n_shipped].name, shipped[k / 4 % n_shipped].set,
+                          err);
     if (k % 2)
         return random_model(r, 2);
     snprintf(path, sizeof path, "./tests/models/%s.json", files[k / 2 % n].name);

@@ -77,7 +77,8 @@ static int write_tensors(const struct export *x, const char *path, struct err *e
     uint64_t hash;
     int rc = st_create(&w, path, t, n, metadata, err);
     for (int i = 0; i < n && rc == 0; i++)
-        rc = put_tensor(x, i, &w, t[i].bytes, err);
+        rc = interrupted() ? err_system(err, "%s: interrupted, and not written", x->out)
+                           : put_tensor(x, i, &w, t[i].bytes, err);
     free(t);
     if (rc == 0)
         return st_finish(&w, &bytes, &hash, err);
@@ -149,6 +150,7 @@ static int open_input(struct export *x, const struct ckpt_options *o, const char
 }
 
 static int export(struct export *x, struct err *err) {
+    interrupt_catch();
     if ((x->folder ? write_folder(x, err) : write_file(x, err)) < 0)
         return -1;
     note("weft-ckpt: %s: %d tensors of step %lld", x->out, x->w->n_tensors,

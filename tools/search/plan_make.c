@@ -90,17 +90,14 @@ static int add_rule(struct split *s, const struct model *m, const struct mesh *m
         return err_usage(err, "--layout: expected rules such as batch:rows, got \"%s\"",
                          rule);
     *axis++ = '\0';
-    int dim = model_dim_find(m, rule), a = mesh_axis_find(mesh, axis);
+    int a = mesh_axis_find(mesh, axis);
     if (a < 0)
         return err_usage(err, "--layout: the mesh has no axis \"%.64s\"", axis);
+    int dim = model_dim_named(m, rule, err);
     if (dim < 0) {
-        char names[512] = "";
-        for (int k = 0; k < m->n_dims; k++) {
-            size_t n = strlen(names);
-            snprintf(names + n, sizeof names - n, " %s", m->dims[k].name);
-        }
-        return err_usage(err, "--layout: the model has no dim \"%.64s\" (there are:%s)",
-                         rule, names);
+        err_prefix(err, "--layout");
+        err->status = EXIT_USAGE;
+        return -1;
     }
     if (dim == m->batch)
         s->samples *= mesh->size[a];
