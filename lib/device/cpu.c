@@ -3,7 +3,9 @@
 
 #include "common/rng.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 CPU_FUNCTION(linear) {
@@ -297,8 +299,17 @@ CPU_FUNCTION(cross_entropy_dx) {
 CPU_FUNCTION(copy) {
     (void)n;
     const struct device_copy *c = &a->copy;
-    kernel_copy(c->rank, c->size, (const float *)in->x + a->src_offset, c->src, out->y,
-                c->dst, false);
+    const int64_t bytes = dtype_size(a->dtype);
+    kernel_copy(c->rank, c->size, bytes, (const char *)in->x + a->src_offset * bytes,
+                c->src, out->y, c->dst);
+}
+
+CPU_FUNCTION(widen) {
+    kernel_widen(n->elems, a->dtype, in->x, out->y);
+}
+
+CPU_FUNCTION(narrow) {
+    kernel_narrow(n->elems, a->dtype, in->x, out->y);
 }
 
 CPU_FUNCTION(sum_squares) {
@@ -308,16 +319,21 @@ CPU_FUNCTION(sum_squares) {
         a->scalars->norm_squared += squares;
 }
 
+/* Where there is a master of the parameter it is stepped, and the parameter is it, rounded. */
 CPU_FUNCTION(adamw) {
     const struct scalars *now = a->scalars;
-    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, now->grad_scale, now->lr,
-                 a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
+    kernel_adamw(n->elems, out->w ? out->w : out->p, in->g, out->m, out->v, now->grad_scale,
+                 now->lr, a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
+    if (out->w)
+        kernel_narrow(n->elems, a->dtype, out->w, out->p);
 }
 
 CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
-    kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
-               a->decay);
+    kernel_sgd(n->elems, out->w ? out->w : out->p, in->g, out->b, now->grad_scale, now->lr,
+               a->momentum, a->decay);
+    if (out->w)
+        kernel_narrow(n->elems, a->dtype, out->w, out->p);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
@@ -331,11 +347,64 @@ CPU_FUNCTION(sgd) {
 #define CPU_CASE_COMM(id)
 #define CPU_CASE_P2P(id)
 
-void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
-              const union instr_dst *out, const struct device_args *a) {
+static void exec_f32(enum opcode code, const union instr_n *n, const union instr_src *in,
+                     const union instr_dst *out, const struct device_args *a) {
     switch (code) {
 #define OPCODE(id, key, about) CPU_CASE_##key(id)
 #include "program/instr.def"
     default: break;
     }
+}
+
+/* Those that know what they move. */
+static bool is_typed(enum opcode code) {
+    return code == I_copy || code == I_widen || code == I_narrow;
+}
+
+static bool is_half(const struct operand_info *o, enum dtype dtype) {
+    return dtype_size(operand_dtype(o, dtype)) == 2;
+}
+
+static float *widened(int64_t elems, enum dtype dtype, const void *x) {
+    float *y = aligned_alloc(64, ((size_t)elems * sizeof *y + 63) / 64 * 64);
+    assert(y && "no memory to widen an operand");
+    if (x)
+        kernel_widen(elems, dtype, x, y);
+    return y;
+}
+
+/* Operands of 16 bits are widened, the results rounded. */
+static void exec_half(enum opcode code, const union instr_n *n, const union instr_src *in,
+                      const union instr_dst *out, const struct device_args *a) {
+    const struct instr_info *info = instr_info(code);
+    struct instr_work work;
+    union instr_src wide_in = *in;
+    union instr_dst wide_out = *out;
+    instr_work(code, n, &work);
+    struct device_args args = *a;
+    args.dtype = DTYPE_f32;
+    for (int k = 0; k < info->n_in; k++)
+        if (work.in[k] && in->v[k] && is_half(&info->in[k], a->dtype))
+            wide_in.v[k] = widened(work.in[k], a->dtype, in->v[k]);
+    for (int k = 0; k < info->n_out; k++)
+        if (work.out[k] && out->v[k] && is_half(&info->out[k], a->dtype))
+            wide_out.v[k] = widened(work.out[k], a->dtype,
+                                    info->out[k].flags & OPERAND_ADD ? out->v[k] : NULL);
+    exec_f32(code, n, &wide_in, &wide_out, &args);
+    for (int k = 0; k < info->n_out; k++)
+        if (wide_out.v[k] != out->v[k]) {
+            kernel_narrow(work.out[k], a->dtype, wide_out.v[k], out->v[k]);
+            free(wide_out.v[k]);
+        }
+    for (int k = 0; k < info->n_in; k++)
+        if (wide_in.v[k] != in->v[k])
+            free(wide_in.v[k]);
+}
+
+void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
+              const union instr_dst *out, const struct device_args *a) {
+    if (dtype_size(a->dtype) == 2 && !is_typed(code))
+        exec_half(code, n, in, out, a);
+    else
+        exec_f32(code, n, in, out, a);
 }

@@ -13,6 +13,7 @@
 #include "program/halo.h"
 #include "program/workspace.h"
 
+#include "common/dtype.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -237,11 +238,14 @@ void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    float *y);
 
-/* Strided block copy of floats: dst[...] = src[...] (or += when add) over `size`, with strides
- * in floats for each dimension. The innermost strides are usually 1. */
-void kernel_copy(int32_t rank, const int64_t *size, const float *src,
-                 const int64_t *src_stride, float *dst, const int64_t *dst_stride,
-                 bool add);
+/* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
+void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);
+void kernel_narrow(int64_t n, enum dtype to, const float *x, void *y);
+
+/* Strided block copy of elements of 2 or 4 bytes: dst[...] = src[...] over `size`, with strides in
+ * elements for each dimension. The innermost strides are usually 1. */
+void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *src,
+                 const int64_t *src_stride, void *dst, const int64_t *dst_stride);
 
 /* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1.
  * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).

@@ -1,8 +1,7 @@
 /* kernel_vec.h - vectors of 16 floats and the functions of them that kernels need.
  *
  * GCC's vector types give + - * / on any machine; what they lack (fused multiply-add,
- * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. This
- * is the only file that knows an instruction set. A tail of n < 16 elements goes through
+ * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. A tail of n < 16 elements goes through
  * the same arithmetic as a full vector (v_load_n, v_store_n), so an element's bits do not
  * depend on where a block of it begins.
  */
@@ -163,6 +162,8 @@ VEC float v_top(vf a) {
 VEC vf v_load_n(const float *p, int64_t n) {
     return v_load_or(p, n, 0);
 }
+
+#include "kernel_half.h"
 
 /* 2^r for |r| <= 1/2: minimax polynomial of degree 5, relative error 1.1e-7. */
 VEC vf v_exp2_core(vf r) {

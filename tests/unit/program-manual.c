@@ -54,7 +54,13 @@ struct entry {
 
 static void read_entries(struct entry *entries) {
     struct entry *e = NULL;
-    enum { OVER = OPERAND_OVER, ADD = OPERAND_ADD, OLD = OPERAND_OLD, F32 = OPERAND_F32 };
+    enum {
+        OVER = OPERAND_OVER,
+        ADD = OPERAND_ADD,
+        OLD = OPERAND_OLD,
+        F32 = OPERAND_F32,
+        WHOLE = OPERAND_SLOTS
+    };
 #define OPCODE(id, key, about) e = &entries[I_##id];
 #define N(number)              e->numbers[e->n_numbers++] = #number;
 #define IN(label, count, bits)                                                             \
