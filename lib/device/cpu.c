@@ -2,10 +2,9 @@
 #include "device/cpu.h"
 
 #include "common/rng.h"
+#include "kernel_type.h"
 
-#include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 CPU_FUNCTION(linear) {
@@ -65,7 +64,7 @@ CPU_FUNCTION(layernorm_bwd_sums) {
 
 /* Packed, q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
 static struct kernel_attention attention_of(const struct attention_n *n,
-                                            const int32_t *lengths, const float *positions,
+                                            const int32_t *lengths, const void *positions,
                                             const struct device_args *a) {
     int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
     int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
@@ -94,7 +93,7 @@ static struct kernel_attention attention_of(const struct attention_n *n,
 
 CPU_FUNCTION(attention) {
     struct kernel_attention t = attention_of(n, in->lengths, in->positions, a);
-    const float *q = in->q, *k = in->k, *v = in->v;
+    const T *q = in->q, *k = in->k, *v = in->v;
     if (n->packed)
         k = q + n->heads * n->dim, v = k + n->heads * n->dim;
     kernel_attention(&t, q, k, v, out->o, out->lse);
@@ -104,8 +103,8 @@ CPU_FUNCTION(attention_bwd) {
     union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
         attention_of(&same.attention, in->lengths, in->positions, a);
-    const float *q = in->q, *k = in->k, *v = in->v;
-    float *dq = out->dq, *dk = out->dk, *dv = out->dv;
+    const T *q = in->q, *k = in->k, *v = in->v;
+    T *dq = out->dq, *dk = out->dk, *dv = out->dv;
     if (n->packed) {
         k = q + n->heads * n->dim, v = k + n->heads * n->dim;
         dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
@@ -319,92 +318,39 @@ CPU_FUNCTION(sum_squares) {
         a->scalars->norm_squared += squares;
 }
 
-/* Where there is a master of the parameter it is stepped, and the parameter is it, rounded. */
 CPU_FUNCTION(adamw) {
     const struct scalars *now = a->scalars;
-    kernel_adamw(n->elems, out->w ? out->w : out->p, in->g, out->m, out->v, now->grad_scale,
-                 now->lr, a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
-    if (out->w)
-        kernel_narrow(n->elems, a->dtype, out->w, out->p);
+    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, out->w, now->grad_scale, now->lr,
+                 a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
 }
 
 CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
-    kernel_sgd(n->elems, out->w ? out->w : out->p, in->g, out->b, now->grad_scale, now->lr,
+    kernel_sgd(n->elems, out->p, in->g, out->b, out->w, now->grad_scale, now->lr,
                a->momentum, a->decay);
-    if (out->w)
-        kernel_narrow(n->elems, a->dtype, out->w, out->p);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
 #define CPU_CASE_SHAPE(id)                                                                 \
     case I_##id:                                                                           \
-        cpu_##id(&n->id, &in->id, &out->id, a);                                            \
+        TYPED(cpu_##id)(&n->id, &in->id, &out->id, a);                                     \
         break;
 #define CPU_CASE_CURVE(id) CPU_CASE_SHAPE(id)
 #define CPU_CASE_FREE(id)
 #define CPU_CASE_COMM(id)
 #define CPU_CASE_P2P(id)
 
-static void exec_f32(enum opcode code, const union instr_n *n, const union instr_src *in,
-                     const union instr_dst *out, const struct device_args *a) {
+#if defined(WEFT_bf16)
+CPU_EXEC(cpu_exec_bf16) {
+#elif defined(WEFT_f16)
+CPU_EXEC(cpu_exec_f16) {
+#else
+CPU_EXEC(cpu_exec_f32) {
+#endif
     switch (code) {
 #define OPCODE(id, key, about) CPU_CASE_##key(id)
 #include "program/instr.def"
     default: break;
     }
-}
-
-/* Those that know what they move. */
-static bool is_typed(enum opcode code) {
-    return code == I_copy || code == I_widen || code == I_narrow;
-}
-
-static bool is_half(const struct operand_info *o, enum dtype dtype) {
-    return dtype_size(operand_dtype(o, dtype)) == 2;
-}
-
-static float *widened(int64_t elems, enum dtype dtype, const void *x) {
-    float *y = aligned_alloc(64, ((size_t)elems * sizeof *y + 63) / 64 * 64);
-    assert(y && "no memory to widen an operand");
-    if (x)
-        kernel_widen(elems, dtype, x, y);
-    return y;
-}
-
-/* Operands of 16 bits are widened, the results rounded. */
-static void exec_half(enum opcode code, const union instr_n *n, const union instr_src *in,
-                      const union instr_dst *out, const struct device_args *a) {
-    const struct instr_info *info = instr_info(code);
-    struct instr_work work;
-    union instr_src wide_in = *in;
-    union instr_dst wide_out = *out;
-    instr_work(code, n, &work);
-    struct device_args args = *a;
-    args.dtype = DTYPE_f32;
-    for (int k = 0; k < info->n_in; k++)
-        if (work.in[k] && in->v[k] && is_half(&info->in[k], a->dtype))
-            wide_in.v[k] = widened(work.in[k], a->dtype, in->v[k]);
-    for (int k = 0; k < info->n_out; k++)
-        if (work.out[k] && out->v[k] && is_half(&info->out[k], a->dtype))
-            wide_out.v[k] = widened(work.out[k], a->dtype,
-                                    info->out[k].flags & OPERAND_ADD ? out->v[k] : NULL);
-    exec_f32(code, n, &wide_in, &wide_out, &args);
-    for (int k = 0; k < info->n_out; k++)
-        if (wide_out.v[k] != out->v[k]) {
-            kernel_narrow(work.out[k], a->dtype, wide_out.v[k], out->v[k]);
-            free(wide_out.v[k]);
-        }
-    for (int k = 0; k < info->n_in; k++)
-        if (wide_in.v[k] != in->v[k])
-            free(wide_in.v[k]);
-}
-
-void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
-              const union instr_dst *out, const struct device_args *a) {
-    if (dtype_size(a->dtype) == 2 && !is_typed(code))
-        exec_half(code, n, in, out, a);
-    else
-        exec_f32(code, n, in, out, a);
 }

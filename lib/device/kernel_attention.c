@@ -12,6 +12,7 @@
 #include "kernel_impl.h"
 #include "kernel_position.h"
 #include "kernel_tile.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -160,8 +161,7 @@ static void finish_block(const struct task *w, int64_t rows, const float *max,
 
 /* Queries q0..q1-1 of one head, which see no more than `most` keys; the pointers are the head's. */
 static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t most,
-                         const float *q, const float *k, const float *v, float *o,
-                         float *lse) {
+                         const T *q, const T *k, const T *v, T *o, float *lse) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
@@ -205,8 +205,8 @@ static int64_t task_queries(const struct kernel_attention *t) {
 }
 
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
-                        int thread, int64_t task, int64_t most, const float *q,
-                        const float *k, const float *v, float *o, float *lse) {
+                        int thread, int64_t task, int64_t most, const T *q, const T *k,
+                        const T *v, T *o, float *lse) {
     const int64_t chunks = (t->q_len + most - 1) / most;
     const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
     const int64_t q0 = task % chunks * most;
@@ -220,8 +220,8 @@ static void forward_one(const struct kernel_attention *t, const struct positions
                  lse + head * t->q_len);
 }
 
-void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
-                      const float *v, float *o, float *lse) {
+void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, const T *v,
+                      T *o, float *lse) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);

@@ -17,6 +17,7 @@
 #include "kernel_impl.h"
 #include "kernel_position.h"
 #include "kernel_tile.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -32,8 +33,11 @@ enum {
 
 /* The tensors: of all, of a sample, or of one head of a sample. */
 struct head {
-    const float *q, *k, *v, *o, *lse, *dout;
-    float *dq, *dk, *dv, *dpositions;
+    const T *q, *k, *v, *o;
+    const float *lse;
+    const T *dout;
+    T *dq, *dk, *dv;
+    float *dpositions;
 };
 
 struct task {
@@ -179,7 +183,7 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
 }
 
 /* D = rowsum(dO O), from the packed dO. */
-static void row_sums(const struct task *w, int64_t rows, const float *o) {
+static void row_sums(const struct task *w, int64_t rows, const T *o) {
     for (int64_t r = 0; r < rows; r++, o += w->t->o_seq) {
         vf sum = v_set(0);
         for (int64_t e = 0; e < w->dim; e += VL) {
@@ -362,10 +366,9 @@ static void do_units(const struct kernel_attention *t, const struct positions *p
         do_unit(t, p, all, unit, i, omp_get_thread_num());
 }
 
-void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
-                          const float *v, const float *o, const float *lse,
-                          const float *dout, float *dq, float *dk, float *dv,
-                          float *dpositions) {
+void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T *k,
+                          const T *v, const T *o, const float *lse, const T *dout, T *dq,
+                          T *dk, T *dv, float *dpositions) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);

@@ -9,12 +9,7 @@
 #ifndef WEFT_KERNEL_HALF_H
 #define WEFT_KERNEL_HALF_H
 
-typedef struct {
-    uint16_t bits;
-} bf16;
-typedef struct {
-    uint16_t bits;
-} f16;
+#include "device/kernel.h"
 
 typedef uint16_t vh __attribute__((vector_size(32))); /* 16 of either */
 typedef uint32_t vu __attribute__((vector_size(64)));
@@ -140,5 +135,66 @@ VEC vh narrow_f16(vf v) {
     return h;
 #endif
 }
+
+/* ---- loads and stores of any type --------------------------------------------------- */
+
+#define HALF_ACCESS(type)                                                                  \
+    VEC vf v_load_##type(const type *p) {                                                  \
+        return widen_##type(half_load(p));                                                 \
+    }                                                                                      \
+    VEC vf v_load_n_##type(const type *p, int64_t n) {                                     \
+        return widen_##type(half_load_n(p, n));                                            \
+    }                                                                                      \
+    VEC vf v_load_or_##type(const type *p, int64_t n, float rest) {                        \
+        return v_keep_or(widen_##type(half_load_n(p, n)), n, rest);                        \
+    }                                                                                      \
+    VEC void v_store_##type(type *p, vf v) {                                               \
+        half_store(p, narrow_##type(v));                                                   \
+    }                                                                                      \
+    VEC void v_store_n_##type(type *p, int64_t n, vf v) {                                  \
+        half_store_n(p, n, narrow_##type(v));                                              \
+    }
+HALF_ACCESS(bf16)
+HALF_ACCESS(f16)
+
+#define OF_TYPE(function, p)                                                               \
+    _Generic((p), const bf16 *: function##_bf16, bf16 *: function##_bf16,                  \
+             const f16 *: function##_f16, f16 *: function##_f16, default: function##_f32)
+#define v_load(p)             OF_TYPE(v_load, p)(p)
+#define v_load_n(p, n)        OF_TYPE(v_load_n, p)(p, n)
+#define v_load_or(p, n, rest) OF_TYPE(v_load_or, p)(p, n, rest)
+#define v_store(p, v)         OF_TYPE(v_store, p)(p, v)
+#define v_store_n(p, n, v)    OF_TYPE(v_store_n, p)(p, n, v)
+
+/* One element. */
+VEC float get_f32(const float *p) {
+    return *p;
+}
+VEC void put_f32(float *p, float x) {
+    *p = x;
+}
+VEC float get_bf16(const bf16 *p) {
+    union {
+        uint32_t bits;
+        float x;
+    } u = {(uint32_t)p->bits << 16};
+    return u.x;
+}
+VEC void put_bf16(bf16 *p, float x) {
+    union {
+        float x;
+        uint32_t bits;
+    } u = {x};
+    const uint32_t near = u.bits + 0x7fffu + (u.bits >> 16 & 1u);
+    p->bits = (uint16_t)((x != x ? u.bits | 0x400000u : near) >> 16);
+}
+VEC float get_f16(const f16 *p) {
+    return v_load_n_f16(p, 1)[0];
+}
+VEC void put_f16(f16 *p, float x) {
+    v_store_n_f16(p, 1, v_set(x));
+}
+#define get(p)    OF_TYPE(get, p)(p)
+#define put(p, x) OF_TYPE(put, p)(p, x)
 
 #endif

@@ -32,12 +32,12 @@ typedef double vd __attribute__((vector_size(64)));     /* 8 lanes */
 VEC vf v_set(float x) {
     return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }
-VEC vf v_load(const float *p) {
+VEC vf v_load_f32(const float *p) {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-VEC void v_store(float *p, vf v) {
+VEC void v_store_f32(float *p, vf v) {
     memcpy(p, &v, sizeof v);
 }
 
@@ -61,10 +61,10 @@ VEC vf v_fma(vf a, vf b, vf c) {
 #if defined(__AVX512F__)
 #define V_MASK(n) ((__mmask16)((1u << (n)) - 1))
 /* The first n lanes (0 <= n <= 16) from memory, `rest` in the others. */
-VEC vf v_load_or(const float *p, int64_t n, float rest) {
+VEC vf v_load_or_f32(const float *p, int64_t n, float rest) {
     return (vf)_mm512_mask_loadu_ps((__m512)v_set(rest), V_MASK(n), p);
 }
-VEC void v_store_n(float *p, int64_t n, vf v) {
+VEC void v_store_n_f32(float *p, int64_t n, vf v) {
     _mm512_mask_storeu_ps(p, V_MASK(n), (__m512)v);
 }
 /* The first n lanes of v, `rest` in the others. */
@@ -101,12 +101,12 @@ VEC float v_top(vf a) {
     return _mm512_reduce_max_ps((__m512)a);
 }
 #else
-VEC vf v_load_or(const float *p, int64_t n, float rest) {
+VEC vf v_load_or_f32(const float *p, int64_t n, float rest) {
     vf v = v_set(rest);
     memcpy(&v, p, (size_t)n * sizeof *p);
     return v;
 }
-VEC void v_store_n(float *p, int64_t n, vf v) {
+VEC void v_store_n_f32(float *p, int64_t n, vf v) {
     memcpy(p, &v, (size_t)n * sizeof *p);
 }
 VEC vf v_pick(vi mask, vf yes, vf no) {
@@ -159,8 +159,8 @@ VEC float v_top(vf a) {
 #endif
 
 /* The first n lanes from memory, zero in the others. */
-VEC vf v_load_n(const float *p, int64_t n) {
-    return v_load_or(p, n, 0);
+VEC vf v_load_n_f32(const float *p, int64_t n) {
+    return v_load_or_f32(p, n, 0);
 }
 
 #include "kernel_half.h"

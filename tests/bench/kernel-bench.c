@@ -179,7 +179,7 @@ static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
     const int64_t params = 12 * n * n;
     memset(e, 0, (size_t)params * sizeof *e);
     memset(f, 0, (size_t)params * sizeof *f);
-    BEST(s, kernel_adamw(params, b, a, e, f, 1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10));
+    BEST(s, kernel_adamw(params, b, a, e, f, NULL, 1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10));
     bytes("adamw, a layer's parameters", 28.0 * (double)params, s);
     volatile double sink; /* the sum must be made */
     BEST(s, sink = kernel_sum_squares(params, a));

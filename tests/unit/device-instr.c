@@ -255,7 +255,7 @@ static void test_shape(enum opcode code, int shape, enum dtype dtype) {
  * number and of the root of the mean square of all: results and what they are made of are rounded. */
 static double distance(const struct trial *t, const struct trial *exact, int k) {
     const struct operand_info *o = &t->info->out[k];
-    const double unit = t->dtype == DTYPE_bf16 ? 0x1p-9 : 0x1p-11;
+    const double unit = t->dtype == DTYPE_bf16 ? 0x1p-8 : 0x1p-11;
     double squares = 0, most = 0;
     for (int64_t i = 0; i < t->work.out[k]; i++)
         squares += pow(get_number(exact, o, exact->out[k], i), 2);
