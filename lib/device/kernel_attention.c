@@ -223,6 +223,8 @@ static void forward_one(const struct kernel_attention *t, const struct positions
 void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, const T *v,
                       T *o, float *lse) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    if (TYPE == DTYPE_bf16 && kernel_attention_dot(t, q, k, v, o, lse))
+        return;
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);

@@ -370,6 +370,9 @@ void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T 
                           const T *v, const T *o, const float *lse, const T *dout, T *dq,
                           T *dk, T *dv, float *dpositions) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    if (TYPE == DTYPE_bf16 &&
+        kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv))
+        return;
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions;

@@ -37,6 +37,7 @@ static struct {
     dnnl_stream_t stream;
     void *room;
     int64_t bytes;
+    bool has_bf16, has_tiles;
 } state;
 
 /* No call here can fail but for want of memory: shapes are checked by the model. */
@@ -45,8 +46,15 @@ static void must(dnnl_status_t status) {
     (void)status;
 }
 
+static bool has(int isa) {
+    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
+/* Without the instructions the library takes three times as long for bf16 as for floats. */
 void kernel_blas_init(int threads) {
     (void)threads; /* oneDNN asks OpenMP */
+    state.has_bf16 = has(dnnl_cpu_isa_avx512_core_bf16);
+    state.has_tiles = has(dnnl_cpu_isa_avx512_core_amx);
 }
 
 void kernel_blas_release(void) {
@@ -169,16 +177,14 @@ static void set(dnnl_memory_t m, const void *p) {
     must(dnnl_memory_set_data_handle(m, (void *)p));
 }
 
-/* Without the instructions the library takes three times as long for bf16 as for floats. */
-static bool has_bf16(void) {
-    const int needed = dnnl_cpu_isa_avx512_core_bf16;
-    return ((int)dnnl_get_effective_cpu_isa() & needed) == needed;
+bool kernel_blas_tiles(void) {
+    return state.has_tiles;
 }
 
 bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
                       const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
                       enum dtype type_c, void *c, int64_t ldc) {
-    if (type != DTYPE_bf16 || !has_bf16())
+    if (type != DTYPE_bf16 || !state.has_bf16)
         return false;
     const struct product *p =
         find(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0, type_c});

@@ -39,4 +39,8 @@ bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, i
     return false;
 }
 
+bool kernel_blas_tiles(void) {
+    return false;
+}
+
 #endif

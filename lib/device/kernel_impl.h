@@ -74,6 +74,17 @@ void kernel_product(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int
 /* Called by kernel_init after the number of threads is set. */
 void kernel_blas_init(int threads);
 void kernel_blas_release(void);
+/* May this process use AMX's tiles of bf16? The library asks the system for them. */
+bool kernel_blas_tiles(void);
+
+/* kernel_attention and kernel_attention_bwd of bf16 by products of pairs (kernel_dot.h); false where
+ * the machine has none, or this attention does not fit. */
+bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
+                          const void *v, void *o, float *lse);
+bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
+                              const void *k, const void *v, const void *o, const float *lse,
+                              const void *dout, void *dq, void *dk, void *dv);
+
 /* A pass of a convolution by the library, as kernel_conv, kernel_conv_dx or kernel_conv_dw: x, w and y
  * are the operands of the forward pass, one of which it writes or adds to. False if the library has
  * none for this type of elements. */

@@ -206,4 +206,30 @@ VEC vf v_exp(vf x) {
     return v_ldexp(v_fma(p, r * r, r) + 1.0f, n);
 }
 
+VEC vf zip_low(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                   23);
+}
+VEC vf zip_high(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                   30, 15, 31);
+}
+
+/* Zipping row i with row i + 8 rotates the 8 bits of an element's (row, column) by one;
+ * four rounds exchange row and column. */
+VEC void transpose16(vf r[VL]) {
+    vf t[VL];
+#pragma GCC unroll 4
+    for (int round = 0; round < 4; round++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            t[2 * i] = zip_low(r[i], r[i + VL / 2]);
+            t[2 * i + 1] = zip_high(r[i], r[i + VL / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++)
+            r[i] = t[i];
+    }
+}
+
 #endif
