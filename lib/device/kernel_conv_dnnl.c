@@ -217,9 +217,16 @@ static struct convolution *find(enum kernel_pass d, const struct kernel_conv *s,
     return c;
 }
 
+/* The library's convolutions of bf16 take longer than those of floats without the instructions. */
+static bool has(enum dtype type) {
+    const int needed = dnnl_cpu_isa_avx512_core_bf16;
+    return type == DTYPE_f32 ||
+           (type == DTYPE_bf16 && ((int)dnnl_get_effective_cpu_isa() & needed) == needed);
+}
+
 int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type) {
     int64_t most = 0;
-    for (int d = KERNEL_FORWARD; d <= KERNEL_WEIGHTS; d++) {
+    for (int d = KERNEL_FORWARD; has(type) && d <= KERNEL_WEIGHTS; d++) {
         const struct convolution *c = find((enum kernel_pass)d, s, type);
         int64_t bytes = c->packed_bytes + c->scratch_bytes;
         most = bytes > most ? bytes : most;
@@ -234,13 +241,6 @@ static void set(dnnl_memory_t m, const void *p) {
 static void reorder(const struct convolution *c, dnnl_memory_t from, dnnl_memory_t to) {
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     must(dnnl_primitive_execute(c->reorder, state.stream, 2, args));
-}
-
-/* The library's convolutions of bf16 take longer than those of floats without the instructions. */
-static bool has(enum dtype type) {
-    const int needed = dnnl_cpu_isa_avx512_core_bf16;
-    return type == DTYPE_f32 ||
-           (type == DTYPE_bf16 && ((int)dnnl_get_effective_cpu_isa() & needed) == needed);
 }
 
 bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum dtype type,

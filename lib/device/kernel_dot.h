@@ -6,7 +6,7 @@
  * DOT, blocks are padded with zeros.
  *
  *     kernel_dot_open();
- *     kernel_dot(32, 64, dim, q, dim, keys, 64, scores, 64, false);
+ *     kernel_dot(32, 64, 128, q, 128, keys, 64, scores, 64, false);
  *     kernel_dot_close();
  */
 #ifndef WEFT_KERNEL_DOT_H

@@ -51,7 +51,7 @@ VEC vh narrow_bf16(vf v) {
 #else
     const vu u = (vu)v, nan = (vu)(v != v), quiet = u | 0x400000u;
     const vu near = u + 0x7fffu + (u >> 16 & 1u);
-    return __builtin_convertvector((nan & quiet | ~nan & near) >> 16, vh);
+    return __builtin_convertvector(((nan & quiet) | (~nan & near)) >> 16, vh);
 #endif
 }
 

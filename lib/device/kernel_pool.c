@@ -61,10 +61,11 @@ static void maxpool_rows(const struct kernel_pool *p, int64_t first, int64_t end
         for (int64_t ow = 0; ow < p->ow; ow++) {
             struct window v = window_of(p, i / p->oh, i % p->oh, ow);
             for (int64_t c = 0; c < p->c; c += TILE) {
-                float best[TILE];
+                T *to = y + (i * p->ow + ow) * p->c + c;
+                float tops[TILE], *best = TYPE == DTYPE_f32 ? (float *)to : tops;
                 largest(p, &v, x, c, tile(c, p->c), best);
-                for (int64_t k = 0; k < tile(c, p->c); k++)
-                    put(y + (i * p->ow + ow) * p->c + c + k, best[k]);
+                for (int64_t k = 0; best == tops && k < tile(c, p->c); k++)
+                    put(to + k, tops[k]);
             }
         }
 }

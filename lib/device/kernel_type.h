@@ -14,6 +14,7 @@
 #define WEFT_KERNEL_TYPE_H
 
 #include "device/kernel.h"
+#include "device/kernel_vec.h"
 
 #undef TYPED
 #if defined(WEFT_bf16)
