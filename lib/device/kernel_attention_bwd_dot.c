@@ -264,7 +264,7 @@ bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
     const int64_t units = t->batch * t->kv_heads;
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct task w;
-    if (!kernel_dot_known() || t->positions || units < share ||
+    if (!kernel_dot_known() || t->positions || t->more || units < share ||
         make_task(&w, t, kernel_scratch(0)) > KERNEL_SCRATCH_BYTES)
         return false;
     const struct queries all = {q, o, dout, lse, dq};

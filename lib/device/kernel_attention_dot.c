@@ -215,7 +215,7 @@ static void forward_one(const struct kernel_attention *t, int thread, int64_t ta
 
 bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
                           const void *v, void *o, float *lse) {
-    if (!kernel_dot_known() || t->positions || t->dim > MOST_DIM)
+    if (!kernel_dot_known() || t->positions || t->more || t->dim > MOST_DIM)
         return false;
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);

@@ -5,6 +5,9 @@
  * bytes, AVX512_BF16 vectors; both read the same blocks. Rows, columns and depth are multiples of
  * DOT, blocks are padded with zeros.
  *
+ *     static bf16 q[32 * 128];
+ *     static uint32_t keys[128 / 2 * 64];
+ *     static float scores[32 * 64];
  *     kernel_dot_open();
  *     kernel_dot(32, 64, 128, q, 128, keys, 64, scores, 64, false);
  *     kernel_dot_close();

@@ -1,7 +1,7 @@
 /* Initial parameters: a function of the seed and the global index alone. */
 #include "exec/exec_impl.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 /* A box inside the whole tensor, by whose indices random numbers are drawn. */
 struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
@@ -47,8 +47,10 @@ static int init_param(struct exec *x, const struct exec_chunk *c,
     for (int64_t first = 0; first < rows; first += most) {
         int64_t n = rows - first < most ? rows - first : most;
         init_rows(x, p, &box, first, n, (float *)x->host);
-        if (device_upload(x->streams[STREAM_compute], x->arena + b->offset + first * bytes,
-                          x->host, n * bytes, err) < 0)
+        char *to = (char *)exec_address(x, b->offset, 0) + first * bytes;
+        if (b->host)
+            memcpy(to, x->host, (size_t)(n * bytes));
+        else if (device_upload(x->streams[STREAM_compute], to, x->host, n * bytes, err) < 0)
             return -1;
     }
     return 0;

@@ -37,7 +37,7 @@ static bool stores(const struct exec_chunk *c, struct placement place) {
 }
 
 /* Parameters and optimizer state where the host can work on them: the arena itself, or room for a
- * copy of its beginning. */
+ * copy of its beginning. What is offloaded is where it should be already. */
 static char *image_open(const struct exec *x) {
     const int64_t *bytes = x->chunks->sp->bytes;
     return device_is_host(x->device)
@@ -64,8 +64,11 @@ static int image_move(struct exec *x, char *image, bool back, struct err *err) {
     return rc;
 }
 
-static float *contents(const struct exec_chunk *c, char *image, int buffer) {
-    return (float *)(image + c->sp->buffers[buffer].offset);
+static float *contents(const struct exec *x, const struct exec_chunk *c, char *image,
+                       int buffer) {
+    const struct buffer *b = &c->sp->buffers[buffer];
+    return (float *)(b->host ? x->host_arena + (b->offset - HOST_ARENA)
+                             : image + b->offset);
 }
 
 /* What this rank stores of a chunk: parameters at home here and optimizer state, if it is the first
@@ -79,14 +82,14 @@ static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c, char
         if (p->home && stores(c, p->place))
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
                                                  box_of(c, p->param, p->place),
-                                                 contents(c, image, p->buffer)};
+                                                 contents(x, c, image, p->buffer)};
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
                 state_kind(x, s->which), m->params[s->param].name,
-                box_of(c, s->param, s->place), contents(c, image, s->buffer)};
+                box_of(c, s->param, s->place), contents(x, c, image, s->buffer)};
     }
     return n;
 }
@@ -213,14 +216,14 @@ static int load_chunk(struct exec *x, const struct exec_chunk *c,
         const struct param_instance *p = &c->sp->params[i];
         struct checkpoint_box box = box_of(c, p->param, p->place);
         if (checkpoint_read(ck, CHECKPOINT_PARAM, m->params[p->param].name, &box,
-                            contents(c, image, p->buffer), err) < 0)
+                            contents(x, c, image, p->buffer), err) < 0)
             return -1;
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         struct checkpoint_box box = box_of(c, s->param, s->place);
         if (checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
-                            contents(c, image, s->buffer), err) < 0)
+                            contents(x, c, image, s->buffer), err) < 0)
             return -1;
     }
     return 0;
@@ -252,7 +255,7 @@ int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *e
         for (int i = 0; i < c->sp->n_params; i++) {
             const struct param_instance *p = &c->sp->params[i];
             struct checkpoint_box box = box_of(c, p->param, p->place);
-            weight_file_read(f, p->param, &box, contents(c, image, p->buffer));
+            weight_file_read(f, p->param, &box, contents(x, c, image, p->buffer));
         }
     }
     if (rc == 0)

@@ -17,7 +17,8 @@ enum {
     ADD = OPERAND_ADD | OPERAND_OLD,
     OLD = OPERAND_OLD,
     F32 = OPERAND_F32,
-    WHOLE = OPERAND_SLOTS
+    WHOLE = OPERAND_SLOTS,
+    HOST = OPERAND_HOST
 };
 
 /* Lists numbers and operands in the order in which they stand. */
@@ -64,6 +65,10 @@ int opcode_find(const char *name) {
 
 bool opcode_is_collective(enum opcode code) {
     return infos[code].key == KEY_COMM && code != I_norm;
+}
+
+bool opcode_is_move(enum opcode code) {
+    return code == I_offload || code == I_reload;
 }
 
 struct instr instr_init(enum opcode code) {
