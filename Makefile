@@ -54,9 +54,13 @@ cflags_solve  := -pthread
 
 # ---- folders, lowest floor first --------------------------------------------------------
 FLOORS := common solve data checkpoint model plan program cost search device comm exec
+# What is compiled once for each type of elements (kernel_type.h): those of 16 bits beside floats.
+HALVES := bf16 f16
+typed_device := $(shell grep -l '"kernel_type\.h"' lib/device/*.c)
 define floor_rules
 srcs_$(1) := $$(sort $$(wildcard lib/$(1)/*.c))
-objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1)))
+objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1))) \
+  $$(foreach t,$(HALVES),$$(patsubst lib/%.c,$(O)/lib/%-$$(t).o,$$(typed_$(1))))
 $$(objs_$(1)): CFLAGS += $$(cflags_$(1))
 $(O)/libweft-$(1).a: $$(objs_$(1))
 	@rm -f $$@
@@ -114,6 +118,14 @@ $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	@echo "  CC      $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+define half_rules
+$(O)/%-$(1).o: %.c $(O)/flags
+	@mkdir -p $$(@D)
+	@echo "  CC      $$< $(1)"
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -DWEFT_$(1) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach t,$(HALVES),$(eval $(call half_rules,$(t))))
 
 # ---- tests --------------------------------------------------------------------------------
 # tests/unit/FLOOR-NAME.c links the floors up to FLOOR; tests/mpi/*.c run under mpirun.

@@ -2,6 +2,7 @@
 #include "device/cpu.h"
 
 #include "common/rng.h"
+#include "kernel_type.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,7 +64,7 @@ CPU_FUNCTION(layernorm_bwd_sums) {
 
 /* Packed, q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
 static struct kernel_attention attention_of(const struct attention_n *n,
-                                            const int32_t *lengths, const float *positions,
+                                            const int32_t *lengths, const void *positions,
                                             const struct device_args *a) {
     int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
     int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
@@ -93,7 +94,7 @@ static struct kernel_attention attention_of(const struct attention_n *n,
 
 CPU_FUNCTION(attention) {
     struct kernel_attention t = attention_of(n, in->lengths, in->positions, a);
-    const float *q = in->q, *k = in->k, *v = in->v;
+    const T *q = in->q, *k = in->k, *v = in->v;
     if (n->packed)
         k = q + n->heads * n->dim, v = k + n->heads * n->dim;
     kernel_attention(&t, q, k, v, out->o, out->lse);
@@ -103,8 +104,8 @@ CPU_FUNCTION(attention_bwd) {
     union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
         attention_of(&same.attention, in->lengths, in->positions, a);
-    const float *q = in->q, *k = in->k, *v = in->v;
-    float *dq = out->dq, *dk = out->dk, *dv = out->dv;
+    const T *q = in->q, *k = in->k, *v = in->v;
+    T *dq = out->dq, *dk = out->dk, *dv = out->dv;
     if (n->packed) {
         k = q + n->heads * n->dim, v = k + n->heads * n->dim;
         dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
@@ -115,7 +116,7 @@ CPU_FUNCTION(attention_bwd) {
 /* Of the instructions that go on from the keys before. */
 static struct kernel_attention attention_more_of(const struct attention_more_n *n,
                                                  const int32_t *lengths,
-                                                 const float *positions,
+                                                 const void *positions,
                                                  const struct device_args *a) {
     struct attention_n all = {.batch = n->batch,
                               .heads = n->heads,
@@ -331,8 +332,17 @@ CPU_FUNCTION(cross_entropy_dx) {
 CPU_FUNCTION(copy) {
     (void)n;
     const struct device_copy *c = &a->copy;
-    kernel_copy(c->rank, c->size, (const float *)in->x + a->src_offset, c->src, out->y,
-                c->dst, false);
+    const int64_t bytes = dtype_size(a->dtype);
+    kernel_copy(c->rank, c->size, bytes, (const char *)in->x + a->src_offset * bytes,
+                c->src, out->y, c->dst);
+}
+
+CPU_FUNCTION(widen) {
+    kernel_widen(n->elems, a->dtype, in->x, out->y);
+}
+
+CPU_FUNCTION(narrow) {
+    kernel_narrow(n->elems, a->dtype, in->x, out->y);
 }
 
 CPU_FUNCTION(offload) {
@@ -352,29 +362,34 @@ CPU_FUNCTION(sum_squares) {
 
 CPU_FUNCTION(adamw) {
     const struct scalars *now = a->scalars;
-    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, now->grad_scale, now->lr,
+    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, out->w, now->grad_scale, now->lr,
                  a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
 }
 
 CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
-    kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
-               a->decay);
+    kernel_sgd(n->elems, out->p, in->g, out->b, out->w, now->grad_scale, now->lr,
+               a->momentum, a->decay);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
 #define CPU_CASE_SHAPE(id)                                                                 \
     case I_##id:                                                                           \
-        cpu_##id(&n->id, &in->id, &out->id, a);                                            \
+        TYPED(cpu_##id)(&n->id, &in->id, &out->id, a);                                     \
         break;
 #define CPU_CASE_CURVE(id) CPU_CASE_SHAPE(id)
 #define CPU_CASE_FREE(id)
 #define CPU_CASE_COMM(id)
 #define CPU_CASE_P2P(id)
 
-void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
-              const union instr_dst *out, const struct device_args *a) {
+#if defined(WEFT_bf16)
+CPU_EXEC(cpu_exec_bf16) {
+#elif defined(WEFT_f16)
+CPU_EXEC(cpu_exec_f16) {
+#else
+CPU_EXEC(cpu_exec_f32) {
+#endif
     switch (code) {
 #define OPCODE(id, key, about) CPU_CASE_##key(id)
 #include "program/instr.def"

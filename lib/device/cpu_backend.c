@@ -74,6 +74,15 @@ static int clear(struct device_stream *s, void *p, int64_t bytes, struct err *er
     return 0;
 }
 
+void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
+              const union instr_dst *out, const struct device_args *a) {
+    switch (a->dtype) {
+    case DTYPE_bf16: cpu_exec_bf16(code, n, in, out, a); break;
+    case DTYPE_f16: cpu_exec_f16(code, n, in, out, a); break;
+    default: cpu_exec_f32(code, n, in, out, a);
+    }
+}
+
 static int launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err) {

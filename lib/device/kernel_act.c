@@ -5,6 +5,7 @@
  * the accurate form: for large negative x, 1 + tanh u cancels and 1 / (1 + e^-2u) does not.
  */
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #define GELU_C 0.7978845608028654f /* sqrt(2 / pi) */
@@ -67,7 +68,7 @@ VEC vf tanh_slope(vf x) {
 
 /* One loop for each function of a vector: F(x), or F(x) * dy. */
 #define MAP(NAME, F)                                                                       \
-    static void NAME(int64_t n, const float *x, float *y) {                                \
+    static void NAME(int64_t n, const T *x, T *y) {                                        \
         int64_t i = 0;                                                                     \
         for (; i + VL <= n; i += VL)                                                       \
             v_store(y + i, F(v_load(x + i)));                                              \
@@ -75,7 +76,7 @@ VEC vf tanh_slope(vf x) {
             v_store_n(y + i, n - i, F(v_load_n(x + i, n - i)));                            \
     }
 #define MAP_DX(NAME, F)                                                                    \
-    static void NAME(int64_t n, const float *x, const float *dy, float *dx) {              \
+    static void NAME(int64_t n, const T *x, const T *dy, T *dx) {                          \
         int64_t i = 0;                                                                     \
         for (; i + VL <= n; i += VL)                                                       \
             v_store(dx + i, F(v_load(x + i)) * v_load(dy + i));                            \
@@ -92,32 +93,31 @@ MAP_DX(relu_dx_range, relu_slope)
 MAP_DX(silu_dx_range, silu_slope)
 MAP_DX(tanh_dx_range, tanh_slope)
 
-static void (*const act_range[])(int64_t, const float *, float *) = {
+static void (*const act_range[])(int64_t, const T *, T *) = {
     [KERNEL_GELU] = gelu_range,
     [KERNEL_RELU] = relu_range,
     [KERNEL_SILU] = silu_range,
     [KERNEL_TANH] = tanh_range,
 };
-static void (*const act_dx_range[])(int64_t, const float *, const float *, float *) = {
+static void (*const act_dx_range[])(int64_t, const T *, const T *, T *) = {
     [KERNEL_GELU] = gelu_dx_range,
     [KERNEL_RELU] = relu_dx_range,
     [KERNEL_SILU] = silu_dx_range,
     [KERNEL_TANH] = tanh_dx_range,
 };
 
-void kernel_act(enum kernel_act act, int64_t n, const float *x, float *y) {
+void kernel_act(enum kernel_act act, int64_t n, const T *x, T *y) {
     KERNEL_SPLIT(n, VL, n, act_range[act](end - first, x + first, y + first));
 }
 
-void kernel_act_dx(enum kernel_act act, int64_t n, const float *x, const float *dy,
-                   float *dx) {
+void kernel_act_dx(enum kernel_act act, int64_t n, const T *x, const T *dy, T *dx) {
     KERNEL_SPLIT(n, VL, n,
                  act_dx_range[act](end - first, x + first, dy + first, dx + first));
 }
 
 /* ---- swiglu -------------------------------------------------------------------------------- */
 
-static void swiglu_range(int64_t n, const float *x, const float *z, float *y) {
+static void swiglu_range(int64_t n, const T *x, const T *z, T *y) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL)
         v_store(y + i, silu(v_load(x + i)) * v_load(z + i));
@@ -132,8 +132,7 @@ VEC void swiglu_slopes(vf x, vf z, vf dy, vf *dx, vf *dz) {
     *dx = v_fma(x * s, e * s, s) * z * dy;
 }
 
-static void swiglu_bwd_range(int64_t n, const float *x, const float *z, const float *dy,
-                             float *dx, float *dz) {
+static void swiglu_bwd_range(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *dz) {
     vf a, b;
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
@@ -149,12 +148,11 @@ static void swiglu_bwd_range(int64_t n, const float *x, const float *z, const fl
     }
 }
 
-void kernel_swiglu(int64_t n, const float *x, const float *z, float *y) {
+void kernel_swiglu(int64_t n, const T *x, const T *z, T *y) {
     KERNEL_SPLIT(n, VL, n, swiglu_range(end - first, x + first, z + first, y + first));
 }
 
-void kernel_swiglu_bwd(int64_t n, const float *x, const float *z, const float *dy,
-                       float *dx, float *dz) {
+void kernel_swiglu_bwd(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *dz) {
     KERNEL_SPLIT(n, VL, n,
                  swiglu_bwd_range(end - first, x + first, z + first, dy + first, dx + first,
                                   dz + first));

@@ -13,6 +13,7 @@
 #include "kernel_impl.h"
 #include "kernel_position.h"
 #include "kernel_tile.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -171,8 +172,7 @@ static void begin_queries(const struct task *w, int64_t n, const float *lse) {
 
 /* Queries q0..q1-1 of one head, which see no more than `most` keys; the pointers are the head's. */
 static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t most,
-                         const float *q, const float *k, const float *v, float *o,
-                         float *lse) {
+                         const T *q, const T *k, const T *v, T *o, float *lse) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
@@ -214,8 +214,8 @@ static int64_t task_queries(const struct kernel_attention *t) {
 }
 
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
-                        int thread, int64_t task, int64_t most, const float *q,
-                        const float *k, const float *v, float *o, float *lse) {
+                        int thread, int64_t task, int64_t most, const T *q, const T *k,
+                        const T *v, T *o, float *lse) {
     const int64_t chunks = (t->q_len + most - 1) / most;
     const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
     const int64_t q0 = task % chunks * most;
@@ -230,7 +230,7 @@ static void forward_one(const struct kernel_attention *t, const struct positions
 }
 
 /* The result over no keys. */
-static void see_nothing(const struct kernel_attention *t, float *o, float *lse) {
+static void see_nothing(const struct kernel_attention *t, T *o, float *lse) {
     const int64_t width = t->heads * t->dim, rows = t->batch * t->q_len;
     for (int64_t i = 0; i < rows; i++)
         memset(o + i / t->q_len * t->o_batch + i % t->q_len * t->o_seq, 0,
@@ -239,8 +239,8 @@ static void see_nothing(const struct kernel_attention *t, float *o, float *lse) 
         lse[i] = -INFINITY;
 }
 
-void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
-                      const float *v, float *o, float *lse) {
+void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, const T *v,
+                      T *o, float *lse) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
     if (!t->more && kernel_attention_blind(t)) {
         struct kernel_attention from = *t;
@@ -249,6 +249,8 @@ void kernel_attention(const struct kernel_attention *t, const float *q, const fl
         kernel_attention(&from, q, k, v, o, lse);
         return;
     }
+    if (TYPE == DTYPE_bf16 && kernel_attention_dot(t, q, k, v, o, lse))
+        return;
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);

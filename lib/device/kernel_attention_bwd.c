@@ -17,6 +17,7 @@
 #include "kernel_impl.h"
 #include "kernel_position.h"
 #include "kernel_tile.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -32,8 +33,11 @@ enum {
 
 /* The tensors: of all, of a sample, or of one head of a sample. */
 struct head {
-    const float *q, *k, *v, *o, *lse, *dout;
-    float *dq, *dk, *dv, *dpositions;
+    const T *q, *k, *v, *o;
+    const float *lse;
+    const T *dout;
+    T *dq, *dk, *dv;
+    float *dpositions;
 };
 
 struct task {
@@ -179,7 +183,7 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
 }
 
 /* D = rowsum(dO O), from the packed dO. */
-static void row_sums(const struct task *w, int64_t rows, const float *o) {
+static void row_sums(const struct task *w, int64_t rows, const T *o) {
     for (int64_t r = 0; r < rows; r++, o += w->t->o_seq) {
         vf sum = v_set(0);
         for (int64_t e = 0; e < w->dim; e += VL) {
@@ -363,16 +367,15 @@ static void do_units(const struct kernel_attention *t, const struct positions *p
 }
 
 /* dq of queries that see nothing. */
-static void clear_queries(const struct kernel_attention *t, float *dq) {
+static void clear_queries(const struct kernel_attention *t, T *dq) {
     for (int64_t i = 0; i < t->batch * t->q_len; i++)
         memset(dq + i / t->q_len * t->q_batch + i % t->q_len * t->q_seq, 0,
                (size_t)(t->heads * t->dim) * sizeof *dq);
 }
 
-void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
-                          const float *v, const float *o, const float *lse,
-                          const float *dout, float *dq, float *dk, float *dv,
-                          float *dpositions) {
+void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T *k,
+                          const T *v, const T *o, const float *lse, const T *dout, T *dq,
+                          T *dk, T *dv, float *dpositions) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
     if (!t->more && kernel_attention_blind(t)) {
         struct kernel_attention from = *t;
@@ -381,6 +384,9 @@ void kernel_attention_bwd(const struct kernel_attention *t, const float *q, cons
         kernel_attention_bwd(&from, q, k, v, o, lse, dout, dq, dk, dv, dpositions);
         return;
     }
+    if (TYPE == DTYPE_bf16 &&
+        kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv))
+        return;
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions;

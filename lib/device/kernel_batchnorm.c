@@ -5,6 +5,8 @@
  * doubles, and squared deviations are combined as Chan, Golub and LeVeque (1979) do, in
  * one pass over memory. */
 #include "kernel_impl.h"
+#include "kernel_type.h"
+#include "kernel_vec.h"
 
 #include <math.h>
 #include <string.h>
@@ -60,17 +62,17 @@ static int64_t volume(const struct kernel_batchnorm *t) {
 /* ---- moments ----------------------------------------------------------------------- */
 
 /* Joins the sums and squared deviations of a block of rows to those of the `before` ones. */
-TILED void tile_moments(int n, int64_t rows, int64_t c, const float *x, int64_t before,
+TILED void tile_moments(int n, int64_t rows, int64_t c, const T *x, int64_t before,
                         double *sum, double *square) {
     float s[TILE] = {0}, q[TILE] = {0}, mean[TILE];
     for (int64_t i = 0; i < rows; i++)
         for (int k = 0; k < n; k++)
-            s[k] += x[i * c + k];
+            s[k] += get(x + i * c + k);
     for (int k = 0; k < n; k++)
         mean[k] = s[k] / (float)rows;
     for (int64_t i = 0; i < rows; i++)
         for (int k = 0; k < n; k++)
-            q[k] += (x[i * c + k] - mean[k]) * (x[i * c + k] - mean[k]);
+            q[k] += (get(x + i * c + k) - mean[k]) * (get(x + i * c + k) - mean[k]);
     /* The deviations are from `mean`, which is s / rows but for rounding. */
     for (int k = 0; k < n; k++) {
         double apart = before ? sum[k] / (double)before - s[k] / (double)rows : 0;
@@ -80,15 +82,15 @@ TILED void tile_moments(int n, int64_t rows, int64_t c, const float *x, int64_t 
     }
 }
 
-static void moments(const struct kernel_batchnorm *t, int64_t at, int64_t wide,
-                    const float *x, double *scratch, float *sums, float *squares) {
+static void moments(const struct kernel_batchnorm *t, int64_t at, int64_t wide, const T *x,
+                    double *scratch, float *sums, float *squares) {
     double *sum = scratch, *square = scratch + wide;
     for (int64_t g = 0; g < t->groups; g++) {
         struct rows r = rows_of(t, g);
         memset(sum, 0, sizeof *sum * (size_t)(2 * wide));
         for (int64_t i = 0; i < r.n; i += BLOCK) {
             const int64_t rows = r.n - i < BLOCK ? r.n - i : BLOCK;
-            const float *from = x + (r.first + i) * t->c + at;
+            const T *from = x + (r.first + i) * t->c + at;
             FOR_TILES(wide, tile_moments(n, rows, t->c, from + j, i, sum + j, square + j));
         }
         for (int64_t j = 0; j < wide; j++) {
@@ -98,7 +100,7 @@ static void moments(const struct kernel_batchnorm *t, int64_t at, int64_t wide,
     }
 }
 
-void kernel_batchnorm_moments(const struct kernel_batchnorm *t, const float *x, float *sums,
+void kernel_batchnorm_moments(const struct kernel_batchnorm *t, const T *x, float *sums,
                               float *squares) {
     FOR_CHANNELS(t, volume(t),
                  moments(t, at, wide, x, (double *)kernel_scratch(thread), sums, squares));
@@ -146,22 +148,22 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p) {
 /* ---- the rows themselves ----------------------------------------------------------- */
 
 static void norm(const struct kernel_batchnorm *t, int64_t at, int64_t wide, float *scale,
-                 const float *x, const float *gamma, const float *beta, const float *stat,
-                 float eps, float *y) {
+                 const T *x, const T *gamma, const T *beta, const float *stat, float eps,
+                 T *y) {
     for (int64_t g = 0; g < t->groups; g++) {
         const struct rows r = rows_of(t, g);
         const float *mean = stat + 2 * g * t->c + at, *variance = mean + t->c;
         for (int64_t k = 0; k < wide; k++)
-            scale[k] = gamma[at + k] / sqrtf(variance[k] + eps);
+            scale[k] = get(gamma + at + k) / sqrtf(variance[k] + eps);
         for (int64_t i = r.first; i < r.first + r.n; i++)
             for (int64_t k = 0; k < wide; k++)
-                y[i * t->c + at + k] =
-                    (x[i * t->c + at + k] - mean[k]) * scale[k] + beta[at + k];
+                put(y + i * t->c + at + k,
+                    (get(x + i * t->c + at + k) - mean[k]) * scale[k] + get(beta + at + k));
     }
 }
 
-void kernel_batchnorm(const struct kernel_batchnorm *t, const float *x, const float *gamma,
-                      const float *beta, const float *stat, float eps, float *y) {
+void kernel_batchnorm(const struct kernel_batchnorm *t, const T *x, const T *gamma,
+                      const T *beta, const float *stat, float eps, T *y) {
     FOR_CHANNELS(t, volume(t),
                  norm(t, at, wide, kernel_scratch(thread), x, gamma, beta, stat, eps, y));
 }
@@ -171,13 +173,13 @@ void kernel_batchnorm(const struct kernel_batchnorm *t, const float *x, const fl
  * dy gamma and xhat = (x - mean) / std: dx = (g - mean(g) - xhat mean(g xhat)) / std. */
 
 /* sum += dy, product += dy (x - mean) */
-TILED void tile_sums(int n, int64_t rows, int64_t c, const float *x, const float *mean,
-                     const float *dy, double *sum, double *product) {
+TILED void tile_sums(int n, int64_t rows, int64_t c, const T *x, const float *mean,
+                     const T *dy, double *sum, double *product) {
     float s[TILE] = {0}, p[TILE] = {0};
     for (int64_t i = 0; i < rows; i++)
         for (int k = 0; k < n; k++) {
-            s[k] += dy[i * c + k];
-            p[k] += dy[i * c + k] * (x[i * c + k] - mean[k]);
+            s[k] += get(dy + i * c + k);
+            p[k] += get(dy + i * c + k) * (get(x + i * c + k) - mean[k]);
         }
     for (int k = 0; k < n; k++) {
         sum[k] += s[k];
@@ -186,8 +188,8 @@ TILED void tile_sums(int n, int64_t rows, int64_t c, const float *x, const float
 }
 
 static void bwd_sums(const struct kernel_batchnorm *t, int64_t at, int64_t wide,
-                     double *scratch, const float *x, const float *stat, float eps,
-                     const float *dy, float *sums, float *dgamma, float *dbeta) {
+                     double *scratch, const T *x, const float *stat, float eps, const T *dy,
+                     float *sums, float *dgamma, float *dbeta) {
     const int64_t c = t->c;
     double *sum = scratch, *product = scratch + wide;
     for (int64_t g = 0; g < t->groups; g++) {
@@ -210,8 +212,8 @@ static void bwd_sums(const struct kernel_batchnorm *t, int64_t at, int64_t wide,
     }
 }
 
-void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const float *x,
-                               const float *stat, float eps, const float *dy, float *sums,
+void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const T *x,
+                               const float *stat, float eps, const T *dy, float *sums,
                                float *dgamma, float *dbeta) {
     FOR_CHANNELS(t, volume(t),
                  bwd_sums(t, at, wide, (double *)kernel_scratch(thread), x, stat, eps, dy,
@@ -220,8 +222,8 @@ void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const float *x,
 
 /* share[0] = gamma / std; [1] = mean of dy; [2] = what (x - mean) is multiplied with. */
 static void bwd(const struct kernel_batchnorm *t, int64_t at, int64_t wide, float *share,
-                int64_t total, const float *x, const float *gamma, const float *stat,
-                const float *dy, const float *sums, float eps, float *dx) {
+                int64_t total, const T *x, const T *gamma, const float *stat, const T *dy,
+                const float *sums, float eps, T *dx) {
     const int64_t c = t->c;
     float *scale = share, *middle = share + wide, *slope = share + 2 * wide;
     for (int64_t g = 0; g < t->groups; g++) {
@@ -230,23 +232,23 @@ static void bwd(const struct kernel_batchnorm *t, int64_t at, int64_t wide, floa
         const float *sum = sums + 2 * g * c + at, *along = sum + c;
         for (int64_t k = 0; k < wide; k++) {
             float rstd = 1 / sqrtf(variance[k] + eps);
-            scale[k] = gamma[at + k] * rstd;
+            scale[k] = get(gamma + at + k) * rstd;
             middle[k] = sum[k] / (float)total;
             slope[k] = along[k] / (float)total * rstd;
         }
         for (int64_t i = r.first; i < r.first + r.n; i++) {
             const int64_t row = i * c + at;
             for (int64_t k = 0; k < wide; k++)
-                dx[row + k] =
-                    (dy[row + k] - middle[k] - (x[row + k] - mean[k]) * slope[k]) *
-                    scale[k];
+                put(dx + row + k, (get(dy + row + k) - middle[k] -
+                                   (get(x + row + k) - mean[k]) * slope[k]) *
+                                      scale[k]);
         }
     }
 }
 
-void kernel_batchnorm_bwd(const struct kernel_batchnorm *t, int64_t total, const float *x,
-                          const float *gamma, const float *stat, float eps, const float *dy,
-                          const float *sums, float *dx) {
+void kernel_batchnorm_bwd(const struct kernel_batchnorm *t, int64_t total, const T *x,
+                          const T *gamma, const float *stat, float eps, const T *dy,
+                          const float *sums, T *dx) {
     FOR_CHANNELS(
         t, volume(t),
         bwd(t, at, wide, kernel_scratch(thread), total, x, gamma, stat, dy, sums, eps, dx));

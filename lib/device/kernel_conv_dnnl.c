@@ -18,12 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS };
-
 /* One primitive with the reorder of its weights. The roles of x, w, y are those of the
  * forward pass, whichever of them is written. */
 struct convolution {
-    enum direction direction;
+    enum kernel_pass pass;
+    enum dtype type;
     struct kernel_conv shape;
     dnnl_primitive_t primitive, reorder;
     dnnl_memory_t x, y, plain, packed, scratch;
@@ -74,30 +73,36 @@ struct tensors {
 };
 
 static dnnl_memory_desc_t tensor(int64_t a, int64_t b, int64_t c, int64_t d,
-                                 dnnl_format_tag_t tag) {
+                                 enum dtype type, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t m;
-    must(dnnl_memory_desc_init_by_tag(&m, 4, (dnnl_dims_t){a, b, c, d}, dnnl_f32, tag));
+    must(dnnl_memory_desc_init_by_tag(&m, 4, (dnnl_dims_t){a, b, c, d},
+                                      type == DTYPE_f32 ? dnnl_f32 : dnnl_bf16, tag));
     return m;
 }
 
-static struct tensors tensors_of(const struct kernel_conv *s) {
-    return (struct tensors){.x = tensor(s->batch, s->cin, s->ih, s->iw, dnnl_nhwc),
-                            .w = tensor(s->cout, s->cin, s->kh, s->kw, dnnl_format_tag_any),
-                            .y = tensor(s->batch, s->cout, s->oh, s->ow, dnnl_nhwc),
-                            .plain = tensor(s->cout, s->cin, s->kh, s->kw, dnnl_hwio)};
+/* The gradient of weights is in 32 bits. */
+static struct tensors tensors_of(enum kernel_pass d, const struct kernel_conv *s,
+                                 enum dtype type) {
+    const enum dtype of_w = d == KERNEL_WEIGHTS ? DTYPE_f32 : type;
+    const dnnl_format_tag_t any = dnnl_format_tag_any;
+    return (struct tensors){.x = tensor(s->batch, s->cin, s->ih, s->iw, type, dnnl_nhwc),
+                            .w = tensor(s->cout, s->cin, s->kh, s->kw, of_w, any),
+                            .y = tensor(s->batch, s->cout, s->oh, s->ow, type, dnnl_nhwc),
+                            .plain =
+                                tensor(s->cout, s->cin, s->kh, s->kw, of_w, dnnl_hwio)};
 }
 
-static dnnl_primitive_desc_t describe_pass(enum direction d, const struct kernel_conv *s,
+static dnnl_primitive_desc_t describe_pass(enum kernel_pass d, const struct kernel_conv *s,
                                            const struct tensors *t,
                                            const_dnnl_primitive_attr_t attr,
                                            const_dnnl_primitive_desc_t forward) {
     dnnl_convolution_desc_t desc;
     const dnnl_dims_t stride = {s->stride, s->stride}, pad = {s->ph, s->pw};
     const dnnl_alg_kind_t how = dnnl_convolution_direct;
-    if (d == FORWARD)
+    if (d == KERNEL_FORWARD)
         must(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, how, &t->x,
                                                 &t->w, NULL, &t->y, stride, pad, pad));
-    else if (d == BACKWARD_DATA)
+    else if (d == KERNEL_DATA)
         must(dnnl_convolution_backward_data_desc_init(&desc, how, &t->x, &t->w, &t->y,
                                                       stride, pad, pad));
     else
@@ -109,13 +114,16 @@ static dnnl_primitive_desc_t describe_pass(enum direction d, const struct kernel
 }
 
 /* Backward passes are described beside their forward pass. */
-static dnnl_primitive_desc_t describe(enum direction d, const struct kernel_conv *s,
-                                      const struct tensors *t) {
+static dnnl_primitive_desc_t describe(enum kernel_pass d, const struct kernel_conv *s,
+                                      enum dtype type, const struct tensors *t) {
+    const struct tensors of_forward = tensors_of(KERNEL_FORWARD, s, type);
     dnnl_primitive_attr_t attr;
     must(dnnl_primitive_attr_create(&attr));
     must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-    dnnl_primitive_desc_t forward = describe_pass(FORWARD, s, t, attr, NULL), pd = forward;
-    if (d != FORWARD) {
+    dnnl_primitive_desc_t forward =
+        describe_pass(KERNEL_FORWARD, s, &of_forward, attr, NULL);
+    dnnl_primitive_desc_t pd = forward;
+    if (d != KERNEL_FORWARD) {
         pd = describe_pass(d, s, t, attr, forward);
         dnnl_primitive_desc_destroy(forward);
     }
@@ -151,19 +159,21 @@ static dnnl_memory_t memory_of(const dnnl_memory_desc_t *desc) {
     return m;
 }
 
-static struct convolution *make(enum direction d, const struct kernel_conv *s) {
+static struct convolution *make(enum kernel_pass d, const struct kernel_conv *s,
+                                enum dtype type) {
     struct convolution *c = mem_alloc(sizeof *c);
-    struct tensors t = tensors_of(s);
-    dnnl_primitive_desc_t pd = describe(d, s, &t);
+    struct tensors t = tensors_of(d, s, type);
+    dnnl_primitive_desc_t pd = describe(d, s, type, &t);
     dnnl_query_t which =
-        d == BACKWARD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+        d == KERNEL_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     const dnnl_memory_desc_t *packed = dnnl_primitive_desc_query_md(pd, which, 0);
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     *c = (struct convolution){
-        .direction = d,
+        .pass = d,
+        .type = type,
         .shape = *s,
-        .reorder = make_reorder(d == BACKWARD_WEIGHTS, &t.plain, packed),
+        .reorder = make_reorder(d == KERNEL_WEIGHTS, &t.plain, packed),
         .x = memory_of(&t.x),
         .y = memory_of(&t.y),
         .plain = memory_of(&t.plain),
@@ -191,24 +201,33 @@ static void make_room(int64_t bytes) {
     state.bytes = bytes;
 }
 
-static struct convolution *find(enum direction d, const struct kernel_conv *s) {
+static struct convolution *find(enum kernel_pass d, const struct kernel_conv *s,
+                                enum dtype type) {
     if (!state.engine) {
         must(dnnl_engine_create(&state.engine, dnnl_cpu, 0));
         must(dnnl_stream_create(&state.stream, state.engine, dnnl_stream_default_flags));
     }
     for (int64_t i = 0; i < state.made.n; i++)
-        if (state.made.p[i]->direction == d && same_shape(&state.made.p[i]->shape, s))
+        if (state.made.p[i]->pass == d && state.made.p[i]->type == type &&
+            same_shape(&state.made.p[i]->shape, s))
             return state.made.p[i];
-    struct convolution *c = make(d, s);
+    struct convolution *c = make(d, s, type);
     make_room(c->packed_bytes + c->scratch_bytes);
     arr_push(&state.made, c);
     return c;
 }
 
-int64_t kernel_conv_bytes(const struct kernel_conv *s) {
+/* The library's convolutions of bf16 take longer than those of floats without the instructions. */
+static bool has(enum dtype type) {
+    const int needed = dnnl_cpu_isa_avx512_core_bf16;
+    return type == DTYPE_f32 ||
+           (type == DTYPE_bf16 && ((int)dnnl_get_effective_cpu_isa() & needed) == needed);
+}
+
+int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type) {
     int64_t most = 0;
-    for (int d = FORWARD; d <= BACKWARD_WEIGHTS; d++) {
-        const struct convolution *c = find((enum direction)d, s);
+    for (int d = KERNEL_FORWARD; has(type) && d <= KERNEL_WEIGHTS; d++) {
+        const struct convolution *c = find((enum kernel_pass)d, s, type);
         int64_t bytes = c->packed_bytes + c->scratch_bytes;
         most = bytes > most ? bytes : most;
     }
@@ -224,41 +243,46 @@ static void reorder(const struct convolution *c, dnnl_memory_t from, dnnl_memory
     must(dnnl_primitive_execute(c->reorder, state.stream, 2, args));
 }
 
-static void execute(enum direction d, const struct kernel_conv *s, const void *x,
-                    const void *w, const void *y) {
+bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum dtype type,
+                         const void *x, const void *w, const void *y) {
     static const int arg[][3] = {
-        [FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-        [BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
-        [BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
-    const struct convolution *c = find(d, s);
+        [KERNEL_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        [KERNEL_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+        [KERNEL_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+    if (!has(type))
+        return false;
+    const struct convolution *c = find(d, s, type);
     set(c->x, x);
     set(c->plain, w);
     set(c->y, y);
     set(c->packed, state.room);
     set(c->scratch, state.room + c->packed_bytes);
-    if (d != BACKWARD_WEIGHTS)
+    if (d != KERNEL_WEIGHTS)
         reorder(c, c->plain, c->packed);
     const dnnl_exec_arg_t args[] = {{arg[d][0], c->x},
                                     {arg[d][1], c->packed},
                                     {arg[d][2], c->y},
                                     {DNNL_ARG_SCRATCHPAD, c->scratch}};
     must(dnnl_primitive_execute(c->primitive, state.stream, 4, args));
-    if (d == BACKWARD_WEIGHTS)
+    if (d == KERNEL_WEIGHTS)
         reorder(c, c->packed, c->plain);
+    return true;
 }
 
-void kernel_conv(const struct kernel_conv *s, const float *x, const float *w, float *y) {
-    execute(FORWARD, s, x, w, y);
+#else
+
+bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum dtype type,
+                         const void *x, const void *w, const void *y) {
+    (void)d, (void)s, (void)type, (void)x, (void)w, (void)y;
+    return false;
 }
 
-void kernel_conv_dx(const struct kernel_conv *s, const float *dy, const float *w,
-                    float *dx) {
-    execute(BACKWARD_DATA, s, dx, w, dy);
+int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type) {
+    (void)s, (void)type;
+    return 0;
 }
 
-void kernel_conv_dw(const struct kernel_conv *s, const float *x, const float *dy,
-                    float *dw) {
-    execute(BACKWARD_WEIGHTS, s, x, dw, dy);
+void kernel_conv_release(void) {
 }
 
 #endif

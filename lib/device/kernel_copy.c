@@ -37,45 +37,39 @@ static struct dims merge(int32_t rank, const int64_t *size, const int64_t *src,
     return m;
 }
 
-static void copy_row(int64_t n, const float *src, int64_t src_step, float *dst,
-                     int64_t dst_step, bool add) {
-    if (src_step == 1 && dst_step == 1) {
-        if (!add)
-            memcpy(dst, src, (size_t)n * sizeof *dst);
-        else
-            for (int64_t i = 0; i < n; i++)
-                dst[i] += src[i];
-    } else if (add) {
+static void copy_row(int64_t n, int64_t bytes, const void *src, int64_t src_step, void *dst,
+                     int64_t dst_step) {
+    if (src_step == 1 && dst_step == 1)
+        memcpy(dst, src, (size_t)(n * bytes));
+    else if (bytes == sizeof(uint16_t))
         for (int64_t i = 0; i < n; i++)
-            dst[i * dst_step] += src[i * src_step];
-    } else {
+            ((uint16_t *)dst)[i * dst_step] = ((const uint16_t *)src)[i * src_step];
+    else
         for (int64_t i = 0; i < n; i++)
-            dst[i * dst_step] = src[i * src_step];
-    }
+            ((float *)dst)[i * dst_step] = ((const float *)src)[i * src_step];
 }
 
 /* Rows first..end-1 of the block, columns lo..hi-1. */
 static void copy_rows(const struct dims *m, int64_t first, int64_t end, int64_t lo,
-                      int64_t hi, const float *src, float *dst, bool add) {
+                      int64_t hi, int64_t bytes, const char *src, char *dst) {
     const int32_t in = m->rank - 1;
     for (int64_t row = first; row < end; row++) {
-        const float *s = src + lo * m->src[in];
-        float *t = dst + lo * m->dst[in];
+        int64_t from = lo * m->src[in], to = lo * m->dst[in];
         int64_t rest = row;
         for (int32_t d = in - 1; d >= 0; d--) {
             int64_t at = rest % m->size[d];
             rest /= m->size[d];
-            s += at * m->src[d];
-            t += at * m->dst[d];
+            from += at * m->src[d];
+            to += at * m->dst[d];
         }
-        copy_row(hi - lo, s, m->src[in], t, m->dst[in], add);
+        copy_row(hi - lo, bytes, src + from * bytes, m->src[in], dst + to * bytes,
+                 m->dst[in]);
     }
 }
 
-void kernel_copy(int32_t rank, const int64_t *size, const float *src,
-                 const int64_t *src_stride, float *dst, const int64_t *dst_stride,
-                 bool add) {
-    assert(rank >= 0 && rank <= KERNEL_MAX_RANK);
+void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *src,
+                 const int64_t *src_stride, void *dst, const int64_t *dst_stride) {
+    assert(rank >= 0 && rank <= KERNEL_MAX_RANK && (bytes == 2 || bytes == 4));
     const struct dims m = merge(rank, size, src_stride, dst_stride);
     const int64_t columns = m.size[m.rank - 1];
     int64_t rows = 1;
@@ -83,9 +77,10 @@ void kernel_copy(int32_t rank, const int64_t *size, const float *src,
         rows *= m.size[d];
     if (rows > 1)
         KERNEL_SPLIT(rows, 1, rows * columns,
-                     copy_rows(&m, first, end, 0, columns, src, dst, add));
+                     copy_rows(&m, first, end, 0, columns, bytes, src, dst));
     else if (rows == 1)
-        KERNEL_SPLIT(columns, 16, columns, copy_rows(&m, 0, 1, first, end, src, dst, add));
+        KERNEL_SPLIT(columns, 16, columns,
+                     copy_rows(&m, 0, 1, first, end, bytes, src, dst));
 }
 
 void kernel_move(int64_t bytes, const void *src, void *dst) {

@@ -10,13 +10,14 @@
  * gradient.
  */
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <string.h>
 
 enum { PIECE = 1024 }; /* floats of a row taken at a time: 4 KiB */
 
-VEC float piece_max(int64_t n, const float *x) {
+VEC float piece_max(int64_t n, const T *x) {
     vf a = v_set(-INFINITY), b = a;
     int64_t j = 0;
     for (; j + 2 * VL <= n; j += 2 * VL) {
@@ -28,7 +29,7 @@ VEC float piece_max(int64_t n, const float *x) {
     return v_top(v_max(a, b));
 }
 
-VEC float piece_sum_exp(int64_t n, const float *x, float max) {
+VEC float piece_sum_exp(int64_t n, const T *x, float max) {
     vf a = v_set(0), b = a;
     int64_t j = 0;
     for (; j + 2 * VL <= n; j += 2 * VL) {
@@ -48,7 +49,7 @@ struct row {
     double sum; /* of exp(x - max) */
 };
 
-static struct row scan_row(int64_t n, const float *x) {
+static struct row scan_row(int64_t n, const T *x) {
     struct row r = {-INFINITY, 0};
     for (int64_t j = 0; j < n; j += PIECE) {
         int64_t len = n - j < PIECE ? n - j : PIECE;
@@ -67,9 +68,9 @@ static bool row_counts(int32_t target, int32_t ignore) {
 }
 
 /* The target's logit if it is among first..first+n-1, else 0. */
-static float target_logit(int64_t n, int64_t first_id, const float *x, int32_t target) {
+static float target_logit(int64_t n, int64_t first_id, const T *x, int32_t target) {
     int64_t at = target - first_id;
-    return at >= 0 && at < n ? x[at] : 0;
+    return at >= 0 && at < n ? get(x + at) : 0;
 }
 
 static double sum_slices(const double *slice) {
@@ -80,7 +81,7 @@ static double sum_slices(const double *slice) {
 }
 
 /* A row's loss, 0 where it does not count. */
-static double row_loss(int64_t n, const float *logits, int32_t target, int32_t ignore,
+static double row_loss(int64_t n, const T *logits, int32_t target, int32_t ignore,
                        float *lse) {
     *lse = 0;
     if (!row_counts(target, ignore))
@@ -91,8 +92,8 @@ static double row_loss(int64_t n, const float *logits, int32_t target, int32_t i
     return exact - target_logit(n, 0, logits, target);
 }
 
-double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits,
-                            const int32_t *target, int32_t ignore, float *lse) {
+double kernel_cross_entropy(int64_t rows, int64_t n, const T *logits, const int32_t *target,
+                            int32_t ignore, float *lse) {
     double slice[KERNEL_SLICES];
     KERNEL_SPLIT(KERNEL_SLICES, 1, rows * n, {
         for (int64_t s = first; s < end; s++) {
@@ -106,13 +107,12 @@ double kernel_cross_entropy(int64_t rows, int64_t n, const float *logits,
 }
 
 /* A row that does not count has a sum of 0, which no other has: its largest term is 1. */
-void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first_id,
-                               const float *logits, const int32_t *target, int32_t ignore,
-                               float *part) {
+void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first_id, const T *logits,
+                               const int32_t *target, int32_t ignore, float *part) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
             bool counts = row_counts(target[i], ignore);
-            const float *x = logits + i * n;
+            const T *x = logits + i * n;
             struct row r = counts ? scan_row(n, x) : (struct row){0, 0};
             part[3 * i] = r.max;
             part[3 * i + 1] = (float)r.sum;
@@ -140,7 +140,7 @@ double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *par
     return loss;
 }
 
-static void softmax_row(int64_t n, const float *x, float lse, float scale, float *dx) {
+static void softmax_row(int64_t n, const T *x, float lse, float scale, T *dx) {
     int64_t j = 0;
     for (; j + VL <= n; j += VL)
         v_store(dx + j, v_exp(v_load(x + j) - lse) * scale);
@@ -148,9 +148,9 @@ static void softmax_row(int64_t n, const float *x, float lse, float scale, float
         v_store_n(dx + j, n - j, v_exp(v_load_n(x + j, n - j) - lse) * scale);
 }
 
-void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first_id, const float *logits,
+void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first_id, const T *logits,
                              const int32_t *target, int32_t ignore, const float *lse,
-                             float scale, float *dlogits) {
+                             float scale, T *dlogits) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
             if (!row_counts(target[i], ignore)) {
@@ -159,10 +159,10 @@ void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first_id, const fl
             }
             int64_t at = target[i] - first_id;
             bool here = at >= 0 && at < n;
-            float x = here ? logits[i * n + at] : 0; /* dlogits may be logits */
+            float x = here ? get(logits + i * n + at) : 0; /* dlogits may be logits */
             softmax_row(n, logits + i * n, lse[i], scale, dlogits + i * n);
             if (here) /* e^(x - lse) - 1 without cancelling */
-                dlogits[i * n + at] = expm1f(x - lse[i]) * scale;
+                put(dlogits + i * n + at, expm1f(x - lse[i]) * scale);
         }
     });
 }

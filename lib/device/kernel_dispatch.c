@@ -5,6 +5,7 @@
  * number. Threads share out the tokens, then the experts whose empty rows they clear. */
 #include "device/cpu.h"
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ static int64_t row_of(const struct slots *s, int64_t i, int64_t choice) {
 
 /* Zeros in the empty rows of experts lo..hi-1; taken has room for a number of each. */
 static void clear_empty(const struct slots *s, int64_t lo, int64_t hi, int32_t *taken,
-                        float *rows) {
+                        T *rows) {
     const struct dispatch_n *n = &s->n;
     const int64_t each = n->tokens * n->choices;
     for (int64_t g = 0; g < n->groups; g++) {
@@ -48,7 +49,7 @@ static void clear_empty(const struct slots *s, int64_t lo, int64_t hi, int32_t *
         }
         for (int64_t e = lo; e < hi; e++) {
             int64_t empty = n->capacity - taken[e - lo];
-            float *end = rows + (e * n->groups + g + 1) * n->capacity * n->width;
+            T *end = rows + (e * n->groups + g + 1) * n->capacity * n->width;
             if (empty > 0)
                 memset(end - empty * n->width, 0, (size_t)(empty * n->width) * sizeof *end);
         }
@@ -59,13 +60,13 @@ static int64_t work_of(const struct slots *s) {
     return s->n.experts * s->n.groups * s->n.capacity * s->n.width;
 }
 
-static void clear_all(const struct slots *s, float *rows) {
+static void clear_all(const struct slots *s, T *rows) {
     KERNEL_SPLIT(s->n.experts, 1, work_of(s),
                  clear_empty(s, first, end, (int32_t *)kernel_scratch(thread), rows));
 }
 
 /* y = gate x, or y += gate x. */
-static void add_row(int64_t n, float gate, const float *x, bool add, float *y) {
+static void add_row(int64_t n, float gate, const T *x, bool add, T *y) {
     for (int64_t j = 0; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
         vf old = add ? v_load_n(y + j, lanes) : v_set(0);
@@ -73,7 +74,7 @@ static void add_row(int64_t n, float gate, const float *x, bool add, float *y) {
     }
 }
 
-static float row_product(int64_t n, const float *x, const float *y) {
+static float row_product(int64_t n, const T *x, const T *y) {
     vf sum = v_set(0);
     for (int64_t j = 0; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
@@ -83,8 +84,8 @@ static float row_product(int64_t n, const float *x, const float *y) {
 }
 
 /* Each token's row of y is the sum of its rows of x, times the gates if there are any. */
-static void gather(const struct slots *s, int64_t lo, int64_t hi, const float *x,
-                   const float *gates, float *y) {
+static void gather(const struct slots *s, int64_t lo, int64_t hi, const T *x,
+                   const T *gates, T *y) {
     const int64_t k = s->n.choices, width = s->n.width;
     for (int64_t i = lo; i < hi; i++) {
         bool any = false;
@@ -92,7 +93,7 @@ static void gather(const struct slots *s, int64_t lo, int64_t hi, const float *x
             int64_t row = row_of(s, i, c);
             if (row < 0)
                 continue;
-            add_row(width, gates ? gates[i * k + c] : 1, x + row * width, any,
+            add_row(width, gates ? get(gates + i * k + c) : 1, x + row * width, any,
                     y + i * width);
             any = true;
         }
@@ -103,8 +104,8 @@ static void gather(const struct slots *s, int64_t lo, int64_t hi, const float *x
 
 CPU_FUNCTION(dispatch) {
     const struct slots s = SLOTS_OF(n, in, a);
-    const float *x = in->x;
-    float *y = out->y;
+    const T *x = in->x;
+    T *y = out->y;
     KERNEL_SPLIT(n->groups * n->tokens, 1, work_of(&s), {
         for (int64_t i = first; i < end; i++)
             for (int64_t c = 0; c < s.n.choices; c++) {
@@ -130,16 +131,16 @@ CPU_FUNCTION(combine) {
 
 CPU_FUNCTION(combine_bwd) {
     const struct slots s = SLOTS_OF(n, in, a);
-    const float *x = in->x, *gates = in->gates, *dy = in->dy;
-    float *dx = out->dx, *dgates = out->dgates;
+    const T *x = in->x, *gates = in->gates, *dy = in->dy;
+    T *dx = out->dx, *dgates = out->dgates;
     KERNEL_SPLIT(n->groups * n->tokens, 1, work_of(&s), {
         const int64_t k = s.n.choices, width = s.n.width;
         for (int64_t i = first * k; i < end * k; i++) {
             int64_t row = row_of(&s, i / k, i % k);
-            const float *d = dy + i / k * width;
-            dgates[i] = row < 0 ? 0 : row_product(width, x + row * width, d);
+            const T *d = dy + i / k * width;
+            put(dgates + i, row < 0 ? 0 : row_product(width, x + row * width, d));
             if (row >= 0)
-                add_row(width, gates[i], d, false, dx + row * width);
+                add_row(width, get(gates + i), d, false, dx + row * width);
         }
     });
     clear_all(&s, dx);

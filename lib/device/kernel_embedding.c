@@ -4,11 +4,13 @@
  * order to its own columns, so repeated numbers need no locks and give the same bits.
  */
 #include "kernel_impl.h"
+#include "kernel_type.h"
+#include "kernel_vec.h"
 
 #include <string.h>
 
 static void gather_rows(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
-                        int64_t first_id, const float *table, float *out) {
+                        int64_t first_id, const T *table, T *out) {
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = id[i] - first_id;
         if (at >= 0 && at < vocab)
@@ -19,28 +21,28 @@ static void gather_rows(int64_t rows, int64_t vocab, int64_t n, const int32_t *i
 }
 
 void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
-                      int64_t first_id, const float *table, float *out) {
+                      int64_t first_id, const T *table, T *out) {
     KERNEL_SPLIT(
         rows, 1, rows * n,
         gather_rows(end - first, vocab, n, id + first, first_id, table, out + first * n));
 }
 
 static void scatter_columns(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
-                            int64_t first_id, const float *dout, float *dtable, int64_t lo,
+                            int64_t first_id, const T *dout, float *dtable, int64_t lo,
                             int64_t hi) {
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = id[i] - first_id;
         if (at < 0 || at >= vocab)
             continue;
         float *dst = dtable + at * n;
-        const float *src = dout + i * n;
+        const T *src = dout + i * n;
         for (int64_t j = lo; j < hi; j++)
-            dst[j] += src[j];
+            dst[j] += get(src + j);
     }
 }
 
 void kernel_embedding_dw(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
-                         int64_t first_id, const float *dout, float *dtable) {
+                         int64_t first_id, const T *dout, float *dtable) {
     KERNEL_SPLIT(n, 16, rows * n,
                  scatter_columns(rows, vocab, n, id, first_id, dout, dtable, first, end));
 }

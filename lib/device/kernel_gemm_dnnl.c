@@ -1,22 +1,77 @@
-/* The matrix product through oneDNN: all that is known of that library stands here.
+/* The matrix product through oneDNN.
  *
- * dnnl_sgemm takes row-major matrices with any strides and creates nothing per call. The
- * numbers behind the choice are in doc/kernels.md.
+ * dnnl_sgemm takes row-major matrices with any strides and creates nothing per call. For bf16 the
+ * library has only primitives, which take a millisecond to create: they are kept by shape. Their
+ * scratch is one buffer, as large as the largest needs. The numbers behind the choice are in
+ * doc/kernels.md.
  */
 #include "kernel_impl.h"
 
 #ifdef WEFT_GEMM_dnnl
 
+#include "common/mem.h"
+
 #include <oneapi/dnnl/dnnl.h>
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+/* What a primitive is made for. */
+struct product_shape {
+    int64_t m, n, k, lda, ldb, ldc;
+    bool ta, tb, add;
+    enum dtype type_c;
+};
+struct product {
+    struct product_shape shape;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, c, scratch;
+    int64_t scratch_bytes;
+};
+
+static struct {
+    ARR(struct product) made;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    void *room;
+    int64_t bytes;
+    bool has_bf16, has_tiles;
+} state;
+
+/* No call here can fail but for want of memory: shapes are checked by the model. */
+static void must(dnnl_status_t status) {
+    assert(status == dnnl_success);
+    (void)status;
+}
+
+static bool has(int isa) {
+    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
+/* Without the instructions the library takes three times as long for bf16 as for floats. */
 void kernel_blas_init(int threads) {
     (void)threads; /* oneDNN asks OpenMP */
+    state.has_bf16 = has(dnnl_cpu_isa_avx512_core_bf16);
+    state.has_tiles = has(dnnl_cpu_isa_avx512_core_amx);
 }
 
 void kernel_blas_release(void) {
+    for (int64_t i = 0; i < state.made.n; i++) {
+        struct product *p = &state.made.p[i];
+        dnnl_memory_t memory[] = {p->a, p->b, p->c, p->scratch};
+        dnnl_primitive_destroy(p->primitive);
+        for (int j = 0; j < 4; j++)
+            dnnl_memory_destroy(memory[j]);
+    }
+    arr_release(&state.made);
+    if (state.engine) {
+        dnnl_stream_destroy(state.stream);
+        dnnl_engine_destroy(state.engine);
+    }
+    free(state.room);
+    memset(&state, 0, sizeof state);
 }
 
 const char *kernel_blas_name(void) {
@@ -33,6 +88,116 @@ void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const f
                                       b, ldb, beta, c, ldc);
     assert(status == dnnl_success);
     (void)status;
+}
+
+/* ---- bf16 ----------------------------------------------------------------------------------- */
+
+static dnnl_memory_desc_t matrix(enum dtype type, bool transposed, int64_t rows,
+                                 int64_t columns, int64_t ld) {
+    dnnl_memory_desc_t m;
+    const dnnl_dims_t size = {rows, columns};
+    const dnnl_dims_t stride = {transposed ? 1 : ld, transposed ? ld : 1};
+    must(dnnl_memory_desc_init_by_strides(
+        &m, 2, size, type == DTYPE_f32 ? dnnl_f32 : dnnl_bf16, stride));
+    return m;
+}
+
+static dnnl_primitive_desc_t describe(const struct product_shape *s,
+                                      const dnnl_memory_desc_t *a,
+                                      const dnnl_memory_desc_t *b,
+                                      const dnnl_memory_desc_t *c) {
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t pd;
+    must(dnnl_matmul_desc_init(&desc, a, b, NULL, c));
+    must(dnnl_primitive_attr_create(&attr));
+    must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
+    if (s->add) {
+        dnnl_post_ops_t add;
+        must(dnnl_post_ops_create(&add));
+        must(dnnl_post_ops_append_sum(add, 1));
+        must(dnnl_primitive_attr_set_post_ops(attr, add));
+        must(dnnl_post_ops_destroy(add));
+    }
+    must(dnnl_primitive_desc_create(&pd, &desc, attr, state.engine, NULL));
+    must(dnnl_primitive_attr_destroy(attr));
+    return pd;
+}
+
+static dnnl_memory_t memory_of(const dnnl_memory_desc_t *desc) {
+    dnnl_memory_t m;
+    must(dnnl_memory_create(&m, desc, state.engine, DNNL_MEMORY_NONE));
+    return m;
+}
+
+static struct product make(const struct product_shape *s) {
+    const dnnl_memory_desc_t a = matrix(DTYPE_bf16, s->ta, s->m, s->k, s->lda);
+    const dnnl_memory_desc_t b = matrix(DTYPE_bf16, s->tb, s->k, s->n, s->ldb);
+    const dnnl_memory_desc_t c = matrix(s->type_c, false, s->m, s->n, s->ldc);
+    dnnl_primitive_desc_t pd = describe(s, &a, &b, &c);
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    struct product p = {.shape = *s,
+                        .a = memory_of(&a),
+                        .b = memory_of(&b),
+                        .c = memory_of(&c),
+                        .scratch = memory_of(scratch),
+                        .scratch_bytes = (int64_t)dnnl_memory_desc_get_size(scratch)};
+    must(dnnl_primitive_create(&p.primitive, pd));
+    must(dnnl_primitive_desc_destroy(pd));
+    return p;
+}
+
+static bool same_shape(const struct product_shape *a, const struct product_shape *b) {
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda &&
+           a->ldb == b->ldb && a->ldc == b->ldc && a->ta == b->ta && a->tb == b->tb &&
+           a->add == b->add && a->type_c == b->type_c;
+}
+
+static const struct product *find(const struct product_shape *s) {
+    if (!state.engine) {
+        must(dnnl_engine_create(&state.engine, dnnl_cpu, 0));
+        must(dnnl_stream_create(&state.stream, state.engine, dnnl_stream_default_flags));
+    }
+    for (int64_t i = 0; i < state.made.n; i++)
+        if (same_shape(&state.made.p[i].shape, s))
+            return &state.made.p[i];
+    arr_push(&state.made, make(s));
+    const struct product *p = &state.made.p[state.made.n - 1];
+    if (p->scratch_bytes > state.bytes) {
+        free(state.room);
+        state.bytes = memory_aligned(p->scratch_bytes);
+        state.room = aligned_alloc(64, (size_t)state.bytes);
+        assert(state.room && "no memory for the scratch of a product");
+    }
+    return p;
+}
+
+static void set(dnnl_memory_t m, const void *p) {
+    must(dnnl_memory_set_data_handle(m, (void *)p));
+}
+
+bool kernel_blas_tiles(void) {
+    return state.has_tiles;
+}
+
+bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                      enum dtype type_c, void *c, int64_t ldc) {
+    if (type != DTYPE_bf16 || !state.has_bf16)
+        return false;
+    const struct product *p =
+        find(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0, type_c});
+    set(p->a, a);
+    set(p->b, b);
+    set(p->c, c);
+    set(p->scratch, state.room);
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a},
+                                    {DNNL_ARG_WEIGHTS, p->b},
+                                    {DNNL_ARG_DST, p->c},
+                                    {DNNL_ARG_SCRATCHPAD, p->scratch}};
+    must(dnnl_primitive_execute(p->primitive, state.stream, 4, args));
+    return true;
 }
 
 #endif

@@ -1,15 +1,17 @@
 /* Rows of blocks to messages and back: [outer, rows, inner], runs of rows at a time. */
 #include "kernel_impl.h"
+#include "kernel_type.h"
+#include "kernel_vec.h"
 
 #include <string.h>
 
-static void copy_rows(int64_t n, const float *src, float *dst) {
+static void copy_rows(int64_t n, const T *src, T *dst) {
     memcpy(dst, src, sizeof *dst * (size_t)n);
 }
 
 /* Rows of one outer index; message pieces hold all outer indices of a run, one after the
  * other. */
-void kernel_halo_pack(const struct kernel_halo *h, int64_t rows, const float *x, float *s) {
+void kernel_halo_pack(const struct kernel_halo *h, int64_t rows, const T *x, T *s) {
     for (int i = 0; i < h->n_pieces; i++) {
         const struct halo_piece *p = &h->pieces[i];
         int64_t n = p->n * h->inner;
@@ -36,18 +38,18 @@ static void covered(const struct kernel_halo *h, int64_t *first, int64_t *end) {
         *first = *end = 0;
 }
 
-static void fill_rows(int64_t n, float value, float *y) {
+static void fill_rows(int64_t n, float value, T *y) {
     for (int64_t i = 0; i < n; i++)
-        y[i] = value;
+        put(y + i, value);
 }
 
-void kernel_halo_join(const struct kernel_halo *h, int64_t rows, int64_t window,
-                      const float *x, const float *r, float *y) {
+void kernel_halo_join(const struct kernel_halo *h, int64_t rows, int64_t window, const T *x,
+                      const T *r, T *y) {
     const int64_t inner = h->inner;
     int64_t first, end;
     covered(h, &first, &end);
     for (int64_t o = 0; o < h->outer; o++) {
-        float *to = y + o * window * inner;
+        T *to = y + o * window * inner;
         fill_rows(first * inner, h->padding, to);
         fill_rows((window - end) * inner, h->padding, to + end * inner);
         copy_rows(h->own.n * inner, x + (o * rows + h->own.in_block) * inner,
@@ -61,11 +63,11 @@ void kernel_halo_join(const struct kernel_halo *h, int64_t rows, int64_t window,
     }
 }
 
-void kernel_halo_add(const struct kernel_halo *h, int64_t rows, int64_t window,
-                     const float *d, const float *r, float *dx) {
+void kernel_halo_add(const struct kernel_halo *h, int64_t rows, int64_t window, const T *d,
+                     const T *r, T *dx) {
     const int64_t inner = h->inner, first = h->own.in_block, end = first + h->own.n;
     for (int64_t o = 0; o < h->outer; o++) {
-        float *to = dx + o * rows * inner;
+        T *to = dx + o * rows * inner;
         fill_rows(first * inner, 0, to);
         fill_rows((rows - end) * inner, 0, to + end * inner);
         copy_rows(h->own.n * inner, d + (o * window + h->own.in_window) * inner,
@@ -75,9 +77,9 @@ void kernel_halo_add(const struct kernel_halo *h, int64_t rows, int64_t window,
         const struct halo_piece *p = &h->pieces[i];
         int64_t n = p->n * inner;
         for (int64_t o = 0; o < h->outer; o++, r += n) {
-            float *to = dx + (o * rows + p->first) * inner;
+            T *to = dx + (o * rows + p->first) * inner;
             for (int64_t k = 0; k < n; k++)
-                to[k] += r[k];
+                put(to + k, get(to + k) + get(r + k));
         }
     }
 }

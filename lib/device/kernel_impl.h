@@ -10,6 +10,7 @@
 #define WEFT_KERNEL_IMPL_H
 
 #include "device/kernel.h"
+#include "kernel_type.h"
 
 #include <omp.h>
 #include <stddef.h>
@@ -60,19 +61,46 @@ static inline int64_t kernel_cut(int64_t n, int64_t unit, int part, int parts) {
     } while (0)
 
 /* dst[j] += sum over rows of x[row, j], j in 0..n-1, threads over the columns. */
-void kernel_column_sums(int64_t rows, int64_t n, const float *x, float *dst);
+void kernel_column_sums(int64_t rows, int64_t n, const T *x, float *dst);
+
+/* C = op(A) op(B) + beta C as kernel_gemm, beta 0 or 1; the elements of A and B have one type, those
+ * of C that or f32. */
+void kernel_product(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                    const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                    enum dtype type_c, void *c, int64_t ldc);
 
 /* ---- the matrix product's library: one of kernel_gemm_{dnnl,openblas,reference}.c */
 
 /* Called by kernel_init after the number of threads is set. */
 void kernel_blas_init(int threads);
 void kernel_blas_release(void);
-/* What convolutions keep (kernel_conv_*.c). */
-void kernel_conv_release(void);
+/* May this process use AMX's tiles of bf16? The library asks the system for them. */
+bool kernel_blas_tiles(void);
+
+/* kernel_attention and kernel_attention_bwd of bf16 by products of pairs (kernel_dot.h); false where
+ * the machine has none, or this attention does not fit. */
+bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
+                          const void *v, void *o, float *lse);
+bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
+                              const void *k, const void *v, const void *o, const float *lse,
+                              const void *dout, void *dq, void *dk, void *dv);
+
+/* A pass of a convolution by the library, as kernel_conv, kernel_conv_dx or kernel_conv_dw: x, w and y
+ * are the operands of the forward pass, one of which it writes or adds to. False if the library has
+ * none for this type of elements. */
+enum kernel_pass { KERNEL_FORWARD, KERNEL_DATA, KERNEL_WEIGHTS };
+bool kernel_conv_library(enum kernel_pass pass, const struct kernel_conv *s,
+                         enum dtype type, const void *x, const void *w, const void *y);
+void kernel_conv_release(void); /* what it keeps */
 const char *kernel_blas_name(void);
 /* kernel_gemm with m, n, k > 0. */
 void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                       int64_t ldc);
+/* The same of matrices with elements of 16 bits, C of the same type or f32; false if the library has
+ * no product of them that is faster than that of floats. */
+bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                      enum dtype type_c, void *c, int64_t ldc);
 
 #endif

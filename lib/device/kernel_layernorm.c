@@ -7,9 +7,10 @@
  * threads.
  */
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
-VEC float row_sum(int64_t n, const float *x) {
+VEC float row_sum(int64_t n, const T *x) {
     vf a = v_set(0), b = a, c = a, d = a;
     int64_t j = 0;
     for (; j + 4 * VL <= n; j += 4 * VL) {
@@ -24,7 +25,7 @@ VEC float row_sum(int64_t n, const float *x) {
 }
 
 /* Sum of (x - mean)^2. */
-VEC float row_deviation(int64_t n, const float *x, float mean) {
+VEC float row_deviation(int64_t n, const T *x, float mean) {
     const vf mu = v_set(mean);
     vf a = v_set(0), b = a;
     int64_t j = 0;
@@ -41,8 +42,8 @@ VEC float row_deviation(int64_t n, const float *x, float mean) {
     return v_sum(a + b);
 }
 
-static void write_row(int64_t n, const float *x, const float *gamma, const float *beta,
-                      float mean, float rstd, float *y) {
+static void write_row(int64_t n, const T *x, const T *gamma, const T *beta, float mean,
+                      float rstd, T *y) {
     int64_t j = 0;
     for (; j + VL <= n; j += VL) {
         vf xhat = (v_load(x + j) - mean) * rstd;
@@ -55,7 +56,7 @@ static void write_row(int64_t n, const float *x, const float *gamma, const float
     }
 }
 
-static void moments_rows(int64_t rows, int64_t n, const float *x, float *part) {
+static void moments_rows(int64_t rows, int64_t n, const T *x, float *part) {
     for (int64_t i = 0; i < rows; i++) {
         float mean = row_sum(n, x + i * n) / (float)n;
         part[2 * i] = mean;
@@ -63,7 +64,7 @@ static void moments_rows(int64_t rows, int64_t n, const float *x, float *part) {
     }
 }
 
-void kernel_layernorm_moments(int64_t rows, int64_t n, const float *x, float *part) {
+void kernel_layernorm_moments(int64_t rows, int64_t n, const T *x, float *part) {
     KERNEL_SPLIT(rows, 1, rows * n,
                  moments_rows(end - first, n, x + first * n, part + 2 * first));
 }
@@ -83,15 +84,15 @@ static void combine_moments(int64_t rows, int64_t n, int64_t parts, const float 
     stat[1] = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
 }
 
-static void own_moments(int64_t n, const float *x, float eps, float *stat) {
+static void own_moments(int64_t n, const T *x, float eps, float *stat) {
     float mean = row_sum(n, x) / (float)n;
     stat[0] = mean;
     stat[1] = 1.0f / sqrtf(row_deviation(n, x, mean) / (float)n + eps);
 }
 
 void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                      const float *x, const float *gamma, const float *beta, float eps,
-                      float *y, float *stat) {
+                      const T *x, const T *gamma, const T *beta, float eps, T *y,
+                      float *stat) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
             if (moments)
@@ -107,8 +108,8 @@ void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *momen
  * With g = dy * gamma: dx = rstd (g - mean(g) - xhat mean(g xhat)). */
 
 /* sums = (sum g, sum g xhat) of one row. */
-VEC void row_bwd_sums(int64_t n, const float *x, const float *gamma, const float *stat,
-                      const float *dy, float *sums) {
+VEC void row_bwd_sums(int64_t n, const T *x, const T *gamma, const float *stat, const T *dy,
+                      float *sums) {
     const vf mean = v_set(stat[0]);
     vf a = v_set(0), b = a, c = a, d = a;
     int64_t j = 0;
@@ -130,8 +131,8 @@ VEC void row_bwd_sums(int64_t n, const float *x, const float *gamma, const float
     sums[1] = v_sum(c + d) * stat[1];
 }
 
-void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const float *gamma,
-                               const float *stat, const float *dy, float *sums) {
+void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const T *x, const T *gamma,
+                               const float *stat, const T *dy, float *sums) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++)
             row_bwd_sums(n, x + i * n, gamma, stat + 2 * i, dy + i * n, sums + 2 * i);
@@ -140,8 +141,8 @@ void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const float *x, const fl
 
 /* Columns j..j+lanes-1 of `rows` rows: dx, and the sums for gamma and beta. */
 VEC void bwd_columns(int rows, int64_t n, int64_t j, int64_t lanes, const float *sums,
-                     float share, const float *x, const float *gamma, const float *stat,
-                     const float *dy, float *dx, float *dgamma, float *dbeta) {
+                     float share, const T *x, const T *gamma, const float *stat,
+                     const T *dy, T *dx, float *dgamma, float *dbeta) {
     const vf gam = v_load_n(gamma + j, lanes);
     vf dg = v_load_n(dgamma + j, lanes), db = v_load_n(dbeta + j, lanes);
     for (int r = 0; r < rows; r++) {
@@ -159,9 +160,9 @@ VEC void bwd_columns(int rows, int64_t n, int64_t j, int64_t lanes, const float 
 }
 
 /* share = 1 / (length of the whole row). */
-VEC void bwd_block(int rows, int64_t n, const float *sums, float share, const float *x,
-                   const float *gamma, const float *stat, const float *dy, float *dx,
-                   float *dgamma, float *dbeta) {
+VEC void bwd_block(int rows, int64_t n, const float *sums, float share, const T *x,
+                   const T *gamma, const float *stat, const T *dy, T *dx, float *dgamma,
+                   float *dbeta) {
     int64_t j = 0;
     for (; j + VL <= n; j += VL)
         bwd_columns(rows, n, j, VL, sums, share, x, gamma, stat, dy, dx, dgamma, dbeta);
@@ -172,9 +173,10 @@ VEC void bwd_block(int rows, int64_t n, const float *sums, float share, const fl
 struct bwd {
     int64_t n;
     float share;
-    const float *x, *gamma, *stat, *dy;
+    const T *x, *gamma, *dy;
+    const float *stat;
     const float *sums; /* NULL: rows are whole, work them out here */
-    float *dx;
+    T *dx;
 };
 
 static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma,
@@ -183,7 +185,8 @@ static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dga
     const int64_t n = b->n;
     for (int64_t i = first; i < end;) {
         const int rows = end - i < BLOCK ? 1 : BLOCK;
-        const float *x = b->x + i * n, *dy = b->dy + i * n, *stat = b->stat + 2 * i;
+        const T *x = b->x + i * n, *dy = b->dy + i * n;
+        const float *stat = b->stat + 2 * i;
         const float *sums = b->sums + 2 * i;
         float own[2 * BLOCK];
         if (!b->sums) {
@@ -226,8 +229,8 @@ static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma, float *d
 }
 
 void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
-                          const float *x, const float *gamma, const float *stat,
-                          const float *dy, float *dx, float *dgamma, float *dbeta) {
-    const struct bwd b = {n, 1.0f / (float)total, x, gamma, stat, dy, sums, dx};
+                          const T *x, const T *gamma, const float *stat, const T *dy, T *dx,
+                          float *dgamma, float *dbeta) {
+    const struct bwd b = {n, 1.0f / (float)total, x, gamma, dy, stat, sums, dx};
     bwd_split(&b, rows, dgamma, dbeta);
 }

@@ -5,9 +5,10 @@
  * aligned and padded to whole vectors.
  */
 #include "kernel_tile.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
-void kernel_tile_pack(int64_t rows, int64_t dim, float scale, const float *src,
+void kernel_tile_pack(int64_t rows, int64_t dim, float scale, const T *src,
                       int64_t src_stride, float *dst) {
     const int64_t pad = kernel_tile_pad(dim);
     for (int64_t i = 0; i < rows; i++, src += src_stride, dst += pad) {
@@ -19,8 +20,8 @@ void kernel_tile_pack(int64_t rows, int64_t dim, float scale, const float *src,
     }
 }
 
-void kernel_tile_unpack(int64_t rows, int64_t dim, float scale, const float *src,
-                        float *dst, int64_t dst_stride) {
+void kernel_tile_unpack(int64_t rows, int64_t dim, float scale, const float *src, T *dst,
+                        int64_t dst_stride) {
     const int64_t pad = kernel_tile_pad(dim);
     for (int64_t i = 0; i < rows; i++, src += pad, dst += dst_stride) {
         int64_t j = 0;
@@ -31,35 +32,9 @@ void kernel_tile_unpack(int64_t rows, int64_t dim, float scale, const float *src
     }
 }
 
-VEC vf zip_low(vf a, vf b) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
-                                   23);
-}
-VEC vf zip_high(vf a, vf b) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                   30, 15, 31);
-}
-
-/* Zipping row i with row i + 8 rotates the 8 bits of an element's (row, column) by one;
- * four rounds exchange row and column. */
-VEC void transpose16(vf r[VL]) {
-    vf t[VL];
-#pragma GCC unroll 4
-    for (int round = 0; round < 4; round++) {
-#pragma GCC unroll 8
-        for (int i = 0; i < VL / 2; i++) {
-            t[2 * i] = zip_low(r[i], r[i + VL / 2]);
-            t[2 * i + 1] = zip_high(r[i], r[i + VL / 2]);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VL; i++)
-            r[i] = t[i];
-    }
-}
-
 /* Up to 16 rows and 16 columns of src, transposed to rows TILE_COLS apart. */
-static void transpose_square(int64_t rows, int64_t cols, const float *src,
-                             int64_t src_stride, float *dst) {
+static void transpose_square(int64_t rows, int64_t cols, const T *src, int64_t src_stride,
+                             float *dst) {
     vf r[VL];
     if (rows == VL && cols == VL) {
 #pragma GCC unroll 16
@@ -74,7 +49,7 @@ static void transpose_square(int64_t rows, int64_t cols, const float *src,
         v_store(dst + i * TILE_COLS, r[i]);
 }
 
-void kernel_tile_pack_transposed(int64_t rows, int64_t dim, const float *src,
+void kernel_tile_pack_transposed(int64_t rows, int64_t dim, const T *src,
                                  int64_t src_stride, float *dst) {
     const int64_t whole = (rows + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
     for (int64_t i = 0; i < whole; i += VL) {

@@ -29,12 +29,6 @@ void position_init(struct positions *p, const struct kernel_attention *t) {
     }
 }
 
-void position_near(const struct positions *p, const float *table, int64_t head,
-                   float factor, float *near) {
-    for (int i = 0; i <= 2 * p->distance; i++)
-        near[i] = factor * table[p->bucket[i] * p->heads + head];
-}
-
 /* Place of a distance in near. */
 static int64_t place(const struct positions *p, int64_t distance) {
     int64_t i = distance + p->distance;

@@ -8,7 +8,8 @@
 #ifndef WEFT_KERNEL_POSITION_H
 #define WEFT_KERNEL_POSITION_H
 
-#include "device/kernel.h"
+#include "kernel_type.h"
+#include "kernel_vec.h"
 
 enum { POSITION_MOST = 1024, POSITION_NEAR = 2 * POSITION_MOST + 1 };
 
@@ -20,8 +21,11 @@ struct positions {
 /* Needs t->positions. */
 void position_init(struct positions *p, const struct kernel_attention *t);
 /* near[i] = factor times what the head adds at distance i - p->distance. */
-void position_near(const struct positions *p, const float *table, int64_t head,
-                   float factor, float *near);
+VEC void position_near(const struct positions *p, const T *table, int64_t head,
+                       float factor, float *near) {
+    for (int i = 0; i <= 2 * p->distance; i++)
+        near[i] = factor * get(table + p->bucket[i] * p->heads + head);
+}
 /* diagonal[i] = what is added at distance first + i, i < n; 16 zeros behind. */
 void position_diagonal(const struct positions *p, const float *near, int64_t first,
                        int64_t n, float *diagonal);

@@ -7,6 +7,7 @@
  * one along a row; trailing dimensions that the block holds entirely make one long row.
  */
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include "common/rng.h"
@@ -87,8 +88,8 @@ VEC vi draw16(uint64_t counter) {
 }
 
 /* Where the 24 bits reach `drop`, x * scale; zero elsewhere. */
-static void dropout_row(int64_t n, uint64_t counter, int32_t drop, float scale,
-                        const float *x, float *y) {
+static void dropout_row(int64_t n, uint64_t counter, int32_t drop, float scale, const T *x,
+                        T *y) {
     int64_t j = 0;
     for (; j + VL <= n; j += VL, counter += VL * RNG_STEP) {
         vi keep = (vi)(draw16(counter) >= drop);
@@ -103,7 +104,7 @@ static void dropout_row(int64_t n, uint64_t counter, int32_t drop, float scale,
 /* By runs, or where there is only one by parts of it: either way an element draws by its own
  * index. */
 void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64_t stream,
-                    const float *x, float *y) {
+                    const T *x, T *y) {
     const struct rows r = box_rows(box);
     const uint64_t key = rng_mix(seed ^ rng_mix(stream));
     /* uniform >= p exactly when its 24 bits are >= p * 2^24. */
@@ -126,7 +127,7 @@ void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64
 /* The scalar function itself, with its logarithm and cosine in double: done once in a run,
  * and every bit of a parameter must be the same on all machines of a job. */
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
-                   float *y) {
+                   T *y) {
     const struct rows r = box_rows(box);
     const int64_t n = r.outer * r.inner;
     KERNEL_SPLIT(n, VL, 16 * n, {
@@ -135,7 +136,7 @@ void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint6
             int64_t stop = (i + 1) * r.inner < end ? (i + 1) * r.inner : end;
             uint64_t index = row_index(&r, i) + (uint64_t)j;
             for (; at < stop; at++)
-                y[at] = std * rng_normal(seed, stream, index++);
+                put(y + at, std * rng_normal(seed, stream, index++));
         }
     });
 }

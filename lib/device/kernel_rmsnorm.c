@@ -4,12 +4,13 @@
  * for gamma in its scratch; they are added in the order of the threads. */
 #include "device/cpu.h"
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <math.h>
 #include <string.h>
 
-VEC float row_squares(int64_t n, const float *x) {
+VEC float row_squares(int64_t n, const T *x) {
     vf a = v_set(0), b = a;
     int64_t j = 0;
     for (; j + 2 * VL <= n; j += 2 * VL) {
@@ -25,7 +26,7 @@ VEC float row_squares(int64_t n, const float *x) {
 }
 
 /* Sum of x gamma dy. */
-VEC float row_products(int64_t n, const float *x, const float *gamma, const float *dy) {
+VEC float row_products(int64_t n, const T *x, const T *gamma, const T *dy) {
     vf a = v_set(0);
     for (int64_t j = 0; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
@@ -35,7 +36,7 @@ VEC float row_products(int64_t n, const float *x, const float *gamma, const floa
     return v_sum(a);
 }
 
-static void write_row(int64_t n, const float *x, const float *gamma, float r, float *y) {
+static void write_row(int64_t n, const T *x, const T *gamma, float r, T *y) {
     int64_t j = 0;
     for (; j + VL <= n; j += VL)
         v_store(y + j, v_load(x + j) * v_load(gamma + j) * r);
@@ -44,9 +45,9 @@ static void write_row(int64_t n, const float *x, const float *gamma, float r, fl
 }
 
 /* Rows first..end-1; squares: their sums over all `total` columns, or NULL to take them here. */
-static void forward_rows(int64_t first, int64_t end, int64_t n, int64_t total,
-                         const float *x, const float *gamma, const float *squares,
-                         float eps, float *y, float *stat) {
+static void forward_rows(int64_t first, int64_t end, int64_t n, int64_t total, const T *x,
+                         const T *gamma, const float *squares, float eps, T *y,
+                         float *stat) {
     for (int64_t i = first; i < end; i++) {
         float sum = squares ? squares[i] : row_squares(n, x + i * n);
         stat[i] = 1.0f / sqrtf(sum / (float)total + eps);
@@ -55,7 +56,7 @@ static void forward_rows(int64_t first, int64_t end, int64_t n, int64_t total,
 }
 
 CPU_FUNCTION(rmsnorm_squares) {
-    const float *x = in->x;
+    const T *x = in->x;
     float *squares = out->squares;
     (void)a;
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n, {
@@ -74,14 +75,15 @@ CPU_FUNCTION(rmsnorm) {
 
 struct bwd {
     int64_t n, total;
-    const float *x, *gamma, *stat, *dy;
+    const T *x, *gamma, *dy;
+    const float *stat;
     const float *sums; /* of x gamma dy, or NULL: rows are whole, take them here */
-    float *dx;
+    T *dx;
 };
 
 /* Columns j..j+lanes-1 of a row. */
-VEC void bwd_columns(int64_t j, int64_t lanes, float r, float c, const float *x,
-                     const float *gamma, const float *dy, float *dx, float *dgamma) {
+VEC void bwd_columns(int64_t j, int64_t lanes, float r, float c, const T *x, const T *gamma,
+                     const T *dy, T *dx, float *dgamma) {
     vf d = v_load_n(dy + j, lanes), u = v_load_n(x + j, lanes);
     v_store_n(dgamma + j, lanes, v_fma(d * r, u, v_load_n(dgamma + j, lanes)));
     v_store_n(dx + j, lanes, v_fma(u, v_set(-c), d * v_load_n(gamma + j, lanes) * r));
@@ -90,7 +92,7 @@ VEC void bwd_columns(int64_t j, int64_t lanes, float r, float c, const float *x,
 static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma) {
     const int64_t n = b->n;
     for (int64_t i = first; i < end; i++) {
-        const float *x = b->x + i * n, *dy = b->dy + i * n;
+        const T *x = b->x + i * n, *dy = b->dy + i * n;
         float sum = b->sums ? b->sums[i] : row_products(n, x, b->gamma, dy);
         float r = b->stat[i], c = r * r * r / (float)b->total * sum;
         int64_t j = 0;
@@ -124,7 +126,7 @@ static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma) {
 }
 
 CPU_FUNCTION(rmsnorm_bwd_sums) {
-    const float *x = in->x, *dy = in->dy;
+    const T *x = in->x, *dy = in->dy;
     float *sums = out->sums;
     (void)a;
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n, {
@@ -134,8 +136,8 @@ CPU_FUNCTION(rmsnorm_bwd_sums) {
 }
 
 CPU_FUNCTION(rmsnorm_bwd) {
-    const struct bwd b = {n->n,     n->total, in->x,    in->gamma,
-                          in->stat, in->dy,   in->sums, out->dx};
+    const struct bwd b = {n->n,   n->total, in->x,    in->gamma,
+                          in->dy, in->stat, in->sums, out->dx};
     (void)a;
     bwd_split(&b, n->rows, out->dgamma);
 }

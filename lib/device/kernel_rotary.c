@@ -5,6 +5,7 @@
  * of p turned by the frequency, in double. Every 64th position, counted in the whole sequence,
  * begins anew, so a position's numbers do not depend on where a rank's part begins. */
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -35,7 +36,7 @@ static void next_position(struct turn *t, int64_t pairs) {
 }
 
 /* One head of one sample: (a, b) becomes (a c - b s, b c + a s). */
-VEC void turn_head(const struct turn *t, int64_t pairs, const float *x, float *y) {
+VEC void turn_head(const struct turn *t, int64_t pairs, const T *x, T *y) {
     for (int64_t i = 0; i < pairs; i += VL) {
         const int64_t lanes = pairs - i < VL ? pairs - i : VL;
         const vf a = v_load_n(x + i, lanes), b = v_load_n(x + pairs + i, lanes);
@@ -48,7 +49,7 @@ VEC void turn_head(const struct turn *t, int64_t pairs, const float *x, float *y
 /* Positions first..end-1 of all samples; x[batch, seq, heads, dim] begins at position `origin`. */
 static void turn_range(int64_t batch, int64_t seq, int64_t heads, int64_t dim,
                        int64_t origin, int64_t first, int64_t end, float base, bool back,
-                       const float *x, float *y) {
+                       const T *x, T *y) {
     const int64_t pairs = dim / 2;
     struct turn t;
     for (int64_t i = 0; i < pairs; i++) {
@@ -78,7 +79,7 @@ static void turn_range(int64_t batch, int64_t seq, int64_t heads, int64_t dim,
 }
 
 void kernel_rotary(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_t origin,
-                   float base, bool back, const float *x, float *y) {
+                   float base, bool back, const T *x, T *y) {
     assert(dim % 2 == 0 && dim <= 2 * MAX_PAIRS && "pairs of a head that fit the table");
     KERNEL_SPLIT(seq, 1, batch * seq * heads * dim,
                  turn_range(batch, seq, heads, dim, origin, origin + first, origin + end,

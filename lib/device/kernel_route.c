@@ -6,13 +6,14 @@
  * backward pass: a row is a few dozen numbers. Probabilities stand in the thread's scratch. */
 #include "device/cpu.h"
 #include "kernel_impl.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <math.h>
 #include <string.h>
 
 /* p = softmax(x); returns log(sum(exp(x))). */
-static float softmax(int64_t n, const float *x, float *p) {
+static float softmax(int64_t n, const T *x, float *p) {
     vf top = v_set(-INFINITY), sum = v_set(0);
     for (int64_t j = 0; j < n; j += VL)
         top = v_max(top, v_load_or(x + j, n - j < VL ? n - j : VL, -INFINITY));
@@ -39,10 +40,10 @@ static bool among(const int32_t *list, int64_t n, int64_t x) {
 }
 
 /* The largest of a row that is not chosen yet. */
-static int32_t largest(int64_t n, const float *x, const int32_t *chosen, int64_t n_chosen) {
+static int32_t largest(int64_t n, const T *x, const int32_t *chosen, int64_t n_chosen) {
     int64_t best = -1;
     for (int64_t j = 0; j < n; j++)
-        if ((best < 0 || x[j] > x[best]) && !among(chosen, n_chosen, j))
+        if ((best < 0 || get(x + j) > get(x + best)) && !among(chosen, n_chosen, j))
             best = j;
     return (int32_t)best;
 }
@@ -58,17 +59,17 @@ static float divisor(const struct route_n *n, const float *p, const int32_t *slo
 }
 
 /* Gates of these tokens, and their experts in the place of slots. */
-static void choose(const struct route_n *n, int64_t first, int64_t end, const float *logits,
-                   float *p, float *gates, int32_t *slots) {
+static void choose(const struct route_n *n, int64_t first, int64_t end, const T *logits,
+                   float *p, T *gates, int32_t *slots) {
     for (int64_t i = first; i < end; i++) {
-        const float *x = logits + i * n->experts;
+        const T *x = logits + i * n->experts;
         int32_t *chosen = slots + i * n->choices;
         softmax(n->experts, x, p);
         for (int64_t c = 0; c < n->choices; c++)
             chosen[c] = largest(n->experts, x, chosen, c);
         float scale = 1 / divisor(n, p, chosen);
         for (int64_t c = 0; c < n->choices; c++)
-            gates[i * n->choices + c] = p[chosen[c]] * scale;
+            put(gates + i * n->choices + c, p[chosen[c]] * scale);
     }
 }
 
@@ -97,26 +98,28 @@ CPU_FUNCTION(route) {
 
 /* Gates are g = p / s of the chosen, s = 1 or their sum: dx = p (dp - sum p dp), dp = dg of the
  * chosen, and with the sum, whose other terms have no gradient, the same of g among them. */
-static void route_row(const struct route_n *n, const float *x, const int32_t *slots,
-                      const float *dgates, float *p, float *dx) {
+static void route_row(const struct route_n *n, const T *x, const int32_t *slots,
+                      const T *dgates, float *p, T *dx) {
     softmax(n->experts, x, p);
-    float scale = 1 / divisor(n, p, slots), sum = 0;
+    float scale = 1 / divisor(n, p, slots), sum = 0, *slope = p + n->experts;
     for (int64_t c = 0; c < n->choices; c++)
-        sum += p[slots[c] % n->experts] * scale * dgates[c];
+        sum += p[slots[c] % n->experts] * scale * get(dgates + c);
     for (int64_t j = 0; j < n->experts; j++)
-        dx[j] = n->normalize ? 0 : -p[j] * sum;
+        slope[j] = n->normalize ? 0 : -p[j] * sum;
     for (int64_t c = 0; c < n->choices; c++) {
         int64_t j = slots[c] % n->experts;
-        dx[j] += p[j] * scale * (n->normalize ? dgates[c] - sum : dgates[c]);
+        slope[j] += p[j] * scale * (n->normalize ? get(dgates + c) - sum : get(dgates + c));
     }
+    for (int64_t j = 0; j < n->experts; j++)
+        put(dx + j, slope[j]);
 }
 
 CPU_FUNCTION(route_dx) {
     const struct route_n shape = {n->groups,  n->tokens,    n->experts,
                                   n->choices, n->normalize, 0};
-    const float *logits = in->logits, *dgates = in->dgates;
+    const T *logits = in->logits, *dgates = in->dgates;
     const int32_t *slots = in->slots;
-    float *dlogits = out->dlogits;
+    T *dlogits = out->dlogits;
     int64_t rows = n->groups * n->tokens, k = n->choices;
     (void)a;
     KERNEL_SPLIT(rows, 1, rows * n->experts, {
@@ -139,7 +142,7 @@ static void add_metric(const struct device_args *a, enum metric metric,
 }
 
 /* Of the tokens of a group: the share that chose an expert, and its mean probability. */
-static void load_group(const struct expert_load_n *n, const float *logits, void *scratch,
+static void load_group(const struct expert_load_n *n, const T *logits, void *scratch,
                        float *load) {
     double *mean = scratch;
     float *p = (float *)(mean + n->experts), *share = load,
@@ -148,7 +151,7 @@ static void load_group(const struct expert_load_n *n, const float *logits, void 
     memset(mean, 0, (size_t)n->experts * sizeof *mean);
     memset(load, 0, 2 * (size_t)n->experts * sizeof *load);
     for (int64_t i = 0; i < n->tokens; i++) {
-        const float *x = logits + i * n->experts;
+        const T *x = logits + i * n->experts;
         softmax(n->experts, x, p);
         for (int64_t j = 0; j < n->experts; j++)
             mean[j] += p[j];
@@ -168,14 +171,14 @@ CPU_FUNCTION(expert_load) {
     (void)a;
     KERNEL_SPLIT(n->groups, 1, n->groups * each, {
         for (int64_t g = first; g < end; g++)
-            load_group(n, (const float *)in->logits + g * each, kernel_scratch(thread),
+            load_group(n, (const T *)in->logits + g * each, kernel_scratch(thread),
                        (float *)out->load + g * 2 * n->experts);
     });
 }
 
 CPU_FUNCTION(expert_load_dx) {
-    const float *logits = in->logits;
-    float *dlogits = out->dlogits;
+    const T *logits = in->logits;
+    T *dlogits = out->dlogits;
     const int64_t rows = n->groups * n->tokens, experts = n->experts;
     const float scale = 1 / (float)n->tokens;
     (void)a;
@@ -184,12 +187,13 @@ CPU_FUNCTION(expert_load_dx) {
         for (int64_t i = first; i < end; i++) {
             const float *dp =
                 (const float *)in->dload + (2 * (i / n->tokens) + 1) * experts;
-            float sum = 0, *dx = dlogits + i * experts;
+            float sum = 0;
+            T *dx = dlogits + i * experts;
             softmax(experts, logits + i * experts, p);
             for (int64_t j = 0; j < experts; j++)
                 sum += dp[j] * p[j];
             for (int64_t j = 0; j < experts; j++)
-                dx[j] = scale * p[j] * (dp[j] - sum);
+                put(dx + j, scale * p[j] * (dp[j] - sum));
         }
     });
 }
@@ -256,7 +260,7 @@ CPU_FUNCTION(balance_dx) {
 
 CPU_FUNCTION(router_z) {
     double slice[KERNEL_SLICES];
-    const float *logits = in->logits;
+    const T *logits = in->logits;
     (void)out;
     KERNEL_SPLIT(KERNEL_SLICES, 1, n->rows * n->experts, {
         float *p = kernel_scratch(thread);
@@ -273,14 +277,14 @@ CPU_FUNCTION(router_z) {
 }
 
 CPU_FUNCTION(router_z_dx) {
-    const float *logits = in->logits;
-    float *dlogits = out->dlogits;
+    const T *logits = in->logits;
+    T *dlogits = out->dlogits;
     KERNEL_SPLIT(n->rows, 1, n->rows * n->experts, {
         float *p = kernel_scratch(thread);
         for (int64_t i = first; i < end; i++) {
             float z = softmax(n->experts, logits + i * n->experts, p);
             for (int64_t j = 0; j < n->experts; j++)
-                dlogits[i * n->experts + j] = 2 * a->scale * z * p[j];
+                put(dlogits + i * n->experts + j, 2 * a->scale * z * p[j]);
         }
     });
 }

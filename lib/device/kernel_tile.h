@@ -9,6 +9,8 @@
 #ifndef WEFT_KERNEL_TILE_H
 #define WEFT_KERNEL_TILE_H
 
+#include "kernel_type.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,16 +33,17 @@ static inline int64_t kernel_tile_pad(int64_t dim) {
     return (dim + 15) & ~(int64_t)15;
 }
 
+/* From tensors of each type of elements to floats in scratch and back. */
 /* dst[rows, pad(dim)] = scale * src[rows, dim], zeros in the padding. */
-void kernel_tile_pack(int64_t rows, int64_t dim, float scale, const float *src,
+void kernel_tile_pack(int64_t rows, int64_t dim, float scale, const T *src,
                       int64_t src_stride, float *dst);
 /* dst[rows, dim] = scale * src[rows, pad(dim)]. */
-void kernel_tile_unpack(int64_t rows, int64_t dim, float scale, const float *src,
-                        float *dst, int64_t dst_stride);
+void kernel_tile_unpack(int64_t rows, int64_t dim, float scale, const float *src, T *dst,
+                        int64_t dst_stride);
 /* The transpose in panels: element (i, e) of src goes to
  * dst[(i / TILE_COLS) * dim * TILE_COLS + e * TILE_COLS + i % TILE_COLS]; rows are filled
  * with zeros up to whole panels. */
-void kernel_tile_pack_transposed(int64_t rows, int64_t dim, const float *src,
+void kernel_tile_pack_transposed(int64_t rows, int64_t dim, const T *src,
                                  int64_t src_stride, float *dst);
 
 #endif

@@ -1,8 +1,7 @@
 /* kernel_vec.h - vectors of 16 floats and the functions of them that kernels need.
  *
  * GCC's vector types give + - * / on any machine; what they lack (fused multiply-add,
- * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. This
- * is the only file that knows an instruction set. A tail of n < 16 elements goes through
+ * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. A tail of n < 16 elements goes through
  * the same arithmetic as a full vector (v_load_n, v_store_n), so an element's bits do not
  * depend on where a block of it begins.
  */
@@ -33,12 +32,12 @@ typedef double vd __attribute__((vector_size(64)));     /* 8 lanes */
 VEC vf v_set(float x) {
     return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }
-VEC vf v_load(const float *p) {
+VEC vf v_load_f32(const float *p) {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-VEC void v_store(float *p, vf v) {
+VEC void v_store_f32(float *p, vf v) {
     memcpy(p, &v, sizeof v);
 }
 
@@ -62,10 +61,10 @@ VEC vf v_fma(vf a, vf b, vf c) {
 #if defined(__AVX512F__)
 #define V_MASK(n) ((__mmask16)((1u << (n)) - 1))
 /* The first n lanes (0 <= n <= 16) from memory, `rest` in the others. */
-VEC vf v_load_or(const float *p, int64_t n, float rest) {
+VEC vf v_load_or_f32(const float *p, int64_t n, float rest) {
     return (vf)_mm512_mask_loadu_ps((__m512)v_set(rest), V_MASK(n), p);
 }
-VEC void v_store_n(float *p, int64_t n, vf v) {
+VEC void v_store_n_f32(float *p, int64_t n, vf v) {
     _mm512_mask_storeu_ps(p, V_MASK(n), (__m512)v);
 }
 /* The first n lanes of v, `rest` in the others. */
@@ -102,12 +101,12 @@ VEC float v_top(vf a) {
     return _mm512_reduce_max_ps((__m512)a);
 }
 #else
-VEC vf v_load_or(const float *p, int64_t n, float rest) {
+VEC vf v_load_or_f32(const float *p, int64_t n, float rest) {
     vf v = v_set(rest);
     memcpy(&v, p, (size_t)n * sizeof *p);
     return v;
 }
-VEC void v_store_n(float *p, int64_t n, vf v) {
+VEC void v_store_n_f32(float *p, int64_t n, vf v) {
     memcpy(p, &v, (size_t)n * sizeof *p);
 }
 VEC vf v_pick(vi mask, vf yes, vf no) {
@@ -160,9 +159,11 @@ VEC float v_top(vf a) {
 #endif
 
 /* The first n lanes from memory, zero in the others. */
-VEC vf v_load_n(const float *p, int64_t n) {
-    return v_load_or(p, n, 0);
+VEC vf v_load_n_f32(const float *p, int64_t n) {
+    return v_load_or_f32(p, n, 0);
 }
+
+#include "kernel_half.h"
 
 /* 2^r for |r| <= 1/2: minimax polynomial of degree 5, relative error 1.1e-7. */
 VEC vf v_exp2_core(vf r) {
@@ -203,6 +204,32 @@ VEC vf v_exp(vf x) {
     p = v_fma(p, r, v_set(1.6666665459e-1f));
     p = v_fma(p, r, v_set(5.0000001201e-1f));
     return v_ldexp(v_fma(p, r * r, r) + 1.0f, n);
+}
+
+VEC vf zip_low(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                   23);
+}
+VEC vf zip_high(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                   30, 15, 31);
+}
+
+/* Zipping row i with row i + 8 rotates the 8 bits of an element's (row, column) by one;
+ * four rounds exchange row and column. */
+VEC void transpose16(vf r[VL]) {
+    vf t[VL];
+#pragma GCC unroll 4
+    for (int round = 0; round < 4; round++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            t[2 * i] = zip_low(r[i], r[i + VL / 2]);
+            t[2 * i + 1] = zip_high(r[i], r[i + VL / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++)
+            r[i] = t[i];
+    }
 }
 
 #endif

@@ -17,6 +17,7 @@ enum {
     ADD = OPERAND_ADD | OPERAND_OLD,
     OLD = OPERAND_OLD,
     F32 = OPERAND_F32,
+    WHOLE = OPERAND_SLOTS,
     HOST = OPERAND_HOST
 };
 
@@ -39,6 +40,12 @@ const struct instr_info *instr_info(enum opcode code) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_infos);
     return &infos[code];
+}
+
+enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype) {
+    if (o->flags & (OPERAND_IDS | OPERAND_SLOTS))
+        return DTYPE_i32;
+    return o->flags & OPERAND_F32 ? DTYPE_f32 : dtype;
 }
 
 const char *opcode_name(enum opcode code) {

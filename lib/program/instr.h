@@ -193,6 +193,8 @@ struct instr_info {
     struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
 };
 const struct instr_info *instr_info(enum opcode code);
+/* The type of an operand's elements in an instruction of this type. */
+enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype);
 const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */

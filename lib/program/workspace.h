@@ -17,8 +17,9 @@ enum {
     WORKSPACE_SCRATCH = 4 << 20, /* bytes of kernel scratch, per thread */
     WORKSPACE_PRODUCT =
         8 << 20, /* bytes that oneDNN packs into: per thread, and twice that */
-    WORKSPACE_DESK = 2200 << 10, /* bytes that a rank shows its node peers (lanes) */
-    WORKSPACE_SEGMENT = 65536,   /* floats in a segment of a ring, where members are few */
+    WORKSPACE_PRODUCT_BF16 = 14 << 20, /* of bf16: per thread */
+    WORKSPACE_DESK = 2200 << 10,       /* bytes that a rank shows its node peers (lanes) */
+    WORKSPACE_SEGMENT = 65536, /* floats in a segment of a ring, where members are few */
     WORKSPACE_LEAST_SEGMENT = 4096 /* and where they are many */
 };
 
@@ -36,7 +37,7 @@ struct workspace workspace_of(const struct program *g, int stage,
                               const struct cluster *cluster, int threads);
 
 /* Of a convolution in its three passes, one at a time: bytes. */
-int64_t workspace_convolution(const struct conv2d_n *n, int threads);
+int64_t workspace_convolution(const struct conv2d_n *n, enum dtype dtype, int threads);
 
 /* Floats in a segment of a ring of n ranks; each stages 2 n of them. */
 static inline int64_t workspace_segment(int n) {

@@ -5,7 +5,7 @@
  * Each line is the best of the repetitions that fit the time, because other work on the
  * machine only ever adds. Products, attention and convolutions are given in GFLOP/s (of a causal block
  * only the pairs that are computed count), the rest in GB/s of what must be read and
- * written.
+ * written. Each part is measured with floats and with bf16, which is compared.
  */
 #include "common/opt.h"
 #include "common/progress.h"
@@ -23,9 +23,11 @@ static struct {
     bool cpu;
 } o = {.threads = 1, .seconds = 0.3};
 
-static float *a, *b, *c, *d, *e, *f; /* large enough for every shape */
+static float *e, *f,
+    *g; /* of floats whatever the type; e and f large enough for every shape */
+static const float *wide;
 static int32_t *id;
-enum { FLOATS = 2048 * 50304, ROWS = 8192 };
+enum { FLOATS = 2048 * 50304, SMALL = 1 << 20, ROWS = 8192 };
 
 static double clock_s(void) {
     struct timespec t;
@@ -47,236 +49,45 @@ static double clock_s(void) {
         } while (now_s() < until);                                                         \
     } while (0)
 
-static void flops(const char *what, double count, double s) {
-    printf("%-44s %10.1f us %8.1f GFLOP/s\n", what, s * 1e6, count / s * 1e-9);
+/* The seconds of the lines of floats, which those of bf16 are compared with in the same order. */
+static struct {
+    double seconds[200];
+    int n, at;
+    bool compares;
+} lines;
+
+static void line(const char *what, double count, double s, const char *unit) {
+    printf("%-44s %10.1f us %8.1f %s", what, s * 1e6, count / s * 1e-9, unit);
+    if (lines.compares)
+        printf("  bf16, %.2f x as fast", lines.seconds[lines.at++] / s);
+    else
+        lines.seconds[lines.n++] = s;
+    printf("\n");
     fflush(stdout);
+}
+
+static void flops(const char *what, double count, double s) {
+    line(what, count, s, "GFLOP/s");
 }
 
 static void bytes(const char *what, double count, double s) {
-    printf("%-44s %10.1f us %8.1f GB/s\n", what, s * 1e6, count / s * 1e-9);
-    fflush(stdout);
+    line(what, count, s, "GB/s");
 }
 
-/* One linear layer, forward and both gradients. */
-static double linear(const char *name, int64_t m, int64_t n, int64_t k, bool wt,
-                     bool bias) {
-    char what[80];
-    double s, all = 0;
-    const double count = 2.0 * (double)m * (double)n * (double)k;
-    snprintf(what, sizeof what, "%s %dx%dx%d%s", name, (int)m, (int)n, (int)k,
-             bias ? " + bias" : "");
-    BEST(s, kernel_linear(m, n, k, a, b, wt, bias ? d : NULL, c));
-    flops(what, count, s);
-    all += s;
-    snprintf(what, sizeof what, "%s dX", name);
-    BEST(s, kernel_linear_dx(m, n, k, c, b, wt, e));
-    flops(what, count, s);
-    all += s;
-    snprintf(what, sizeof what, "%s dW%s", name, bias ? " + db" : "");
-    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, f, bias ? d : NULL));
-    flops(what, count, s);
-    return all + s;
-}
-
-static void gemm(void) {
-    double s = 0, small = 0;
-    s += linear("gpt-6x384 qkv", 2048, 1152, 384, false, true);
-    s += linear("gpt-6x384 proj", 2048, 384, 384, false, true);
-    s += linear("gpt-6x384 fc", 2048, 1536, 384, false, true);
-    s += linear("gpt-6x384 fc2", 2048, 384, 1536, false, true);
-    small = 6.0 * 2048 * 384 * (1152 + 384 + 1536 + 1536);
-    flops("gpt-6x384 layer, all products", small, s);
-    linear("gpt-6x384 head", 2048, 1024, 384, true, false);
-    s = linear("gpt2 qkv", 2048, 2304, 768, false, true);
-    s += linear("gpt2 proj", 2048, 768, 768, false, true);
-    s += linear("gpt2 fc", 2048, 3072, 768, false, true);
-    s += linear("gpt2 fc2", 2048, 768, 3072, false, true);
-    flops("gpt2 layer, all products", 6.0 * 2048 * 768 * (2304 + 768 + 3072 + 3072), s);
-    linear("gpt2 head", 2048, 50257, 768, true, false);
-}
-
-/* Keys part by part, as they go round among ranks. */
-static void attention_parts(const struct kernel_attention *whole, int parts) {
-    struct kernel_attention t = *whole;
-    t.kv_len /= parts;
-    for (int p = 0; p < parts; p++) {
-        const float *k = a + t.heads * t.dim + p * t.kv_len * t.kv_seq;
-        t.first_key = p * t.kv_len;
-        t.first = -t.first_key;
-        t.more = p > 0;
-        kernel_attention(&t, a, k, k + t.heads * t.dim, b, d);
-    }
-}
-
-static void attention_parts_bwd(const struct kernel_attention *whole, int parts) {
-    struct kernel_attention t = *whole;
-    t.kv_len /= parts;
-    for (int p = 0; p < parts; p++) {
-        const int64_t at = t.heads * t.dim + p * t.kv_len * t.kv_seq, v = t.heads * t.dim;
-        t.first_key = p * t.kv_len;
-        t.first = -t.first_key;
-        t.more = p > 0;
-        kernel_attention_bwd(&t, a, a + at, a + at + v, b, d, c, e, e + at, e + at + v, f);
-    }
-}
-
-static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t dim,
-                            bool causal, int64_t buckets, int parts) {
-    const int64_t hidden = heads * dim;
-    const struct kernel_attention t = {.batch = batch,
-                                       .heads = heads,
-                                       .q_len = len,
-                                       .kv_len = len,
-                                       .dim = dim,
-                                       .kv_heads = heads,
-                                       .group = 1,
-                                       .q_batch = len * 3 * hidden,
-                                       .q_seq = 3 * hidden,
-                                       .kv_batch = len * 3 * hidden,
-                                       .kv_seq = 3 * hidden,
-                                       .o_batch = len * hidden,
-                                       .o_seq = hidden,
-                                       .causal = causal,
-                                       .scale = 1.0f / sqrtf((float)dim),
-                                       .positions = buckets ? a : NULL,
-                                       .buckets = buckets,
-                                       .distance = 128};
-    const double pairs =
-        (double)(batch * heads) *
-        (causal ? 0.5 * (double)len * (double)(len + 1) : (double)len * (double)len);
-    char what[80];
-    double fwd, bwd;
-    snprintf(what, sizeof what, "attention b=%d h=%d s=%d d=%d%s%s", (int)batch, (int)heads,
-             (int)len, (int)dim, causal ? " causal" : "", buckets ? " positions" : "");
-    if (parts > 1)
-        snprintf(what + strlen(what), sizeof what - strlen(what), " in %d", parts);
-    BEST(fwd, attention_parts(&t, parts));
-    flops(what, 4 * pairs * (double)dim, fwd);
-    BEST(bwd, attention_parts_bwd(&t, parts));
-    flops("  backward, 5 products", 10 * pairs * (double)dim, bwd);
-    flops("  both, 7 products", 14 * pairs * (double)dim, fwd + bwd);
-}
-
-static void attention(void) {
-    attention_shape(8, 6, 256, 64, true, 0, 1);
-    attention_shape(4, 12, 1024, 64, true, 0, 1);
-    attention_shape(4, 12, 1024, 64, false, 0, 1);
-    attention_shape(4, 12, 1024, 64, false, 0, 4);
-    attention_shape(2, 16, 2048, 128, true, 0, 1);
-    attention_shape(1, 1, 2048, 64, true, 0, 1);
-    attention_shape(4, 12, 1024, 64, false, 32, 1);
-}
-
-static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {
-    const double all = 4.0 * (double)rows * (double)n;
-    const double logits = 4.0 * (double)rows * (double)vocab;
-    double s;
-    printf("# %d rows of %d, vocabulary %d\n", (int)rows, (int)n, (int)vocab);
-    BEST(s, kernel_layernorm(rows, n, 1, NULL, a, d, d, 1e-5f, c, e));
-    bytes("layernorm", 2 * all, s);
-    BEST(s, kernel_layernorm_bwd(rows, n, n, NULL, a, d, e, b, c, f, f + n));
-    bytes("layernorm backward", 3 * all, s);
-    BEST(s, kernel_act(KERNEL_GELU, rows * 4 * n, a, c));
-    bytes("gelu, 4 x as wide", 8 * all, s);
-    BEST(s, kernel_act_dx(KERNEL_GELU, rows * 4 * n, a, b, c));
-    bytes("gelu backward", 12 * all, s);
-    BEST(s, kernel_swiglu(rows * 4 * n, a, b, c));
-    bytes("swiglu, 4 x as wide", 12 * all, s);
-    BEST(s, kernel_swiglu_bwd(rows * 4 * n, a, b, c, c, e));
-    bytes("swiglu backward", 20 * all, s);
-    BEST(s, kernel_rotary(rows / 256, 256, n / 64, 64, 0, 1e4f, false, a, c));
-    bytes("rotary", 2 * all, s);
-    BEST(s, kernel_add(rows * n, a, b, c));
-    bytes("add", 3 * all, s);
-    BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, c, f));
-    bytes("bias gradient, 4 x as wide", 4 * all, s);
-    BEST(s, kernel_cross_entropy(rows, vocab, a, id, -1, e));
-    bytes("cross-entropy", logits, s);
-    BEST(s, kernel_cross_entropy_dx(rows, vocab, 0, a, id, -1, e, 0.1f, c));
-    bytes("cross-entropy backward", 2 * logits, s);
-    BEST(s, kernel_embedding(rows, vocab, n, id, 0, b, c));
-    bytes("embedding", 2 * all, s);
-    BEST(s, kernel_embedding_dw(rows, vocab, n, id, 0, b, c));
-    bytes("embedding backward", 3 * all, s);
-    const struct kernel_box box = {.rank = 2, .size = {rows, n}, .whole = {rows, n}};
-    BEST(s, kernel_dropout(&box, 0.1f, 1, 2, a, c));
-    bytes("dropout", 2 * all, s);
-    BEST(s, kernel_normal(&box, 0.02f, 1, 2, c));
-    bytes("initial values", all, s);
-    const int64_t params = 12 * n * n;
-    memset(e, 0, (size_t)params * sizeof *e);
-    memset(f, 0, (size_t)params * sizeof *f);
-    BEST(s, kernel_adamw(params, b, a, e, f, 1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10));
-    bytes("adamw, a layer's parameters", 28.0 * (double)params, s);
-    volatile double sink; /* the sum must be made */
-    BEST(s, sink = kernel_sum_squares(params, a));
-    (void)sink;
-    bytes("sum of squares", 4.0 * (double)params, s);
-}
-
-static void rows(void) {
-    rows_shape(2048, 384, 1024);
-    rows_shape(2048, 768, 50257);
-}
-
-/* A convolution that keeps the size, or halves it, and both gradients. */
-static void conv_shape(int64_t batch, int64_t size, int64_t cin, int64_t cout, int64_t taps,
-                       int64_t stride) {
-    const int64_t pad = taps / 2, out = (size + 2 * pad - taps) / stride + 1;
-    const struct kernel_conv s = {batch, size, size, cin,    out, out,
-                                  cout,  taps, taps, stride, pad, pad};
-    const double count =
-        2.0 * (double)(batch * out * out * cout) * (double)(taps * taps * cin);
-    char what[80];
-    double y, dx, dw;
-    snprintf(what, sizeof what, "conv %dx %dx%d, %d to %d, %dx%d%s", (int)batch, (int)size,
-             (int)size, (int)cin, (int)cout, (int)taps, (int)taps,
-             stride > 1 ? " / 2" : "");
-    BEST(y, kernel_conv(&s, a, b, c));
-    flops(what, count, y);
-    BEST(dx, kernel_conv_dx(&s, c, b, e));
-    flops("  dX", count, dx);
-    BEST(dw, kernel_conv_dw(&s, a, c, f));
-    flops("  dW", count, dw);
-}
-
-/* Batch norm and the maximum of 3x3 over maps of n channels, in groups of all samples. */
-static void map_shape(int64_t batch, int64_t size, int64_t n) {
-    const struct kernel_batchnorm t = {batch, size * size, n, 1, batch, 0};
-    const struct kernel_pool p = {batch, size, size, n, size / 2, size / 2, 3, 2, 1, 1};
-    const int64_t total = batch * size * size;
-    const double all = 4.0 * (double)(total * n);
-    float *stat = d, *sums = d + 2 * n, *grads = d + 4 * n;
-    double s;
-    printf("# %d maps of %dx%d, %d channels\n", (int)batch, (int)size, (int)size, (int)n);
-    BEST(s, kernel_batchnorm_moments(&t, a, sums, sums + n));
-    bytes("batchnorm moments", all, s);
-    kernel_batchnorm_stat(n, 1, total, sums, sums + n, stat);
-    BEST(s, kernel_batchnorm(&t, a, d, d, stat, 1e-5f, c));
-    bytes("batchnorm", 2 * all, s);
-    BEST(s, kernel_batchnorm_bwd_sums(&t, a, stat, 1e-5f, b, sums, grads, grads + n));
-    bytes("batchnorm backward, sums", 2 * all, s);
-    BEST(s, kernel_batchnorm_bwd(&t, total, a, d, stat, 1e-5f, b, sums, c));
-    bytes("batchnorm backward", 3 * all, s);
-    BEST(s, kernel_maxpool(&p, a, c));
-    bytes("maximum of 3x3 / 2", 1.25 * all, s);
-    BEST(s, kernel_maxpool_dx(&p, a, b, c));
-    bytes("maximum of 3x3 / 2, backward", 2.25 * all, s);
-}
-
-static void conv(void) {
-    conv_shape(8, 224, 3, 64, 7, 2);
-    conv_shape(8, 56, 64, 64, 3, 1);
-    conv_shape(8, 56, 64, 256, 1, 1);
-    conv_shape(8, 56, 256, 512, 1, 2);
-    conv_shape(8, 28, 128, 128, 3, 1);
-    conv_shape(8, 14, 256, 256, 3, 1);
-    conv_shape(8, 7, 512, 512, 3, 1);
-    conv_shape(8, 7, 512, 2048, 1, 1);
-    conv_shape(64, 32, 16, 16, 3, 1);
-    map_shape(8, 56, 256);
-    map_shape(8, 14, 1024);
-}
+#define T           float
+#define TYPED(name) name
+#define NAME        "f32"
+#define MASTER      NULL
+#include "kernel-shapes.h"
+#undef T
+#undef TYPED
+#undef NAME
+#undef MASTER
+#define T           bf16
+#define TYPED(name) name##_bf16
+#define NAME        "bf16"
+#define MASTER      operands.b
+#include "kernel-shapes.h"
 
 static float *make(int64_t n) {
     float *x = aligned_alloc(64, (size_t)n * sizeof *x);
@@ -285,6 +96,22 @@ static float *make(int64_t n) {
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)((i * 7919) % 1009 - 504) * 0.002f;
     return x;
+}
+
+static bf16 *rounded(int64_t n, const float *x) {
+    bf16 *y = aligned_alloc(64, (size_t)n * sizeof *y);
+    if (!y)
+        exit(EXIT_SYSTEM);
+    kernel_narrow(n, DTYPE_bf16, x, y);
+    return y;
+}
+
+static void run_part(void (*run)(void), void (*run_bf16)(void)) {
+    lines.n = lines.at = 0;
+    lines.compares = false;
+    run();
+    lines.compares = true;
+    run_bf16();
 }
 
 int main(int argc, char **argv) {
@@ -300,8 +127,13 @@ int main(int argc, char **argv) {
     int n = opt_parse(&tool, argc, argv, &err);
     if (n < 0 || kernel_init((int)o.threads, &err) < 0)
         return err_report(&err, tool.name);
-    a = make(FLOATS), b = make(FLOATS), c = make(FLOATS);
-    d = make(1 << 20), e = make(FLOATS), f = make(FLOATS);
+    operands.a = make(FLOATS), operands.b = make(FLOATS), operands.c = make(FLOATS);
+    operands.d = make(SMALL), e = make(FLOATS), f = make(FLOATS), g = make(SMALL);
+    wide = operands.a;
+    operands_bf16.a = rounded(FLOATS, operands.a);
+    operands_bf16.b = rounded(FLOATS, operands.b);
+    operands_bf16.c = rounded(FLOATS, operands.c);
+    operands_bf16.d = rounded(SMALL, operands.d);
     id = calloc(ROWS, sizeof *id);
     for (int i = 0; i < ROWS; i++)
         id[i] = i * 37 % 1024;
@@ -309,16 +141,21 @@ int main(int argc, char **argv) {
            o.threads > 1 ? "s" : "");
     static const struct {
         const char *name;
-        void (*run)(void);
-    } part[] = {{"gemm", gemm}, {"attention", attention}, {"rows", rows}, {"conv", conv}};
+        void (*run)(void), (*run_bf16)(void);
+    } part[] = {{"gemm", gemm, gemm_bf16},
+                {"attention", attention, attention_bf16},
+                {"rows", rows, rows_bf16},
+                {"conv", conv, conv_bf16}};
     for (int p = 0; p < 4; p++) {
         bool wanted = n == 0;
         for (int i = 0; i < n; i++)
             wanted |= !strcmp(argv[i], part[p].name);
         if (wanted)
-            part[p].run();
+            run_part(part[p].run, part[p].run_bf16);
     }
     kernel_release();
-    free(a), free(b), free(c), free(d), free(e), free(f), free(id);
+    free(operands.a), free(operands.b), free(operands.c), free(operands.d);
+    free(operands_bf16.a), free(operands_bf16.b), free(operands_bf16.c);
+    free(operands_bf16.d), free(e), free(f), free(g), free(id);
     return 0;
 }

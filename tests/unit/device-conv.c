@@ -184,9 +184,14 @@ static void check_workspace(int threads) {
         const struct conv2d_n *n = &shapes[i];
         const struct kernel_conv s = {n->batch, n->ih, n->iw, n->cin,    n->oh, n->ow,
                                       n->cout,  n->kh, n->kw, n->stride, n->ph, n->pw};
-        int64_t bytes = kernel_conv_bytes(&s), bound = workspace_convolution(n, threads);
-        ok(bytes <= bound, "%d threads, shape %d: %.2f MB of at most %.2f", threads, (int)i,
-           1e-6 * (double)bytes, 1e-6 * (double)bound);
+        for (int half = 0; half < 2; half++) {
+            const enum dtype dtype = half ? DTYPE_bf16 : DTYPE_f32;
+            const int64_t bytes = kernel_conv_bytes(&s, dtype);
+            const int64_t bound = workspace_convolution(n, dtype, threads);
+            ok(bytes <= bound, "%d threads, shape %d in %s: %.2f MB of at most %.2f",
+               threads, (int)i, dtype_name(dtype), 1e-6 * (double)bytes,
+               1e-6 * (double)bound);
+        }
     }
     kernel_release();
 }

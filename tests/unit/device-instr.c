@@ -41,6 +41,7 @@ static int64_t number(const char *name, int shape) {
         {"kv_heads", {2, 2, 2, 1}},     {"kv_seq", {9, 32, 17, 1}},
         {"buckets", {8, 0, 6, 0}},      {"packed", {0, 1, 0, 1}},
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
+        {"master", {0, 1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -49,24 +50,19 @@ static int64_t number(const char *name, int shape) {
     return 1;
 }
 
-/* Exactly n elements, aligned as in an arena; NULL for none. */
-static float *exactly(int64_t n) {
+/* Exactly so many bytes, aligned as in an arena; NULL for none. */
+static void *exactly(int64_t bytes) {
     void *p = NULL;
-    if (n && posix_memalign(&p, 64, (size_t)n * sizeof(float)))
+    if (bytes && posix_memalign(&p, 64, (size_t)bytes))
         abort();
     return p;
-}
-
-static float *exact_copy(int64_t n, const float *x) {
-    float *y = exactly(n);
-    if (n)
-        memcpy(y, x, (size_t)n * sizeof *x);
-    return y;
 }
 
 /* One instruction with its operands, as they are before it runs. */
 struct trial {
     enum opcode code;
+    enum dtype dtype;    /* of the instruction */
+    enum dtype rounding; /* a type that holds all numbers of operands that have its type */
     const struct instr_info *info;
     union instr_n n;
     struct instr_work work;
@@ -76,19 +72,51 @@ struct trial {
     double per_target;
     int64_t size[2], stride[2]; /* of a copy */
     struct halo_piece piece;    /* of halo_*: the rows of one message */
-    float *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
+    void *in[INSTR_MAX_IN], *out[INSTR_MAX_OUT];
 };
 
+static int64_t in_bytes(const struct trial *t, int k) {
+    return t->work.in[k] * dtype_size(operand_dtype(&t->info->in[k], t->dtype));
+}
+
+static int64_t out_bytes(const struct trial *t, int k) {
+    return t->work.out[k] * dtype_size(operand_dtype(&t->info->out[k], t->dtype));
+}
+
+static float rounded(enum dtype dtype, float x) {
+    uint32_t room;
+    kernel_narrow(1, dtype, &x, &room);
+    kernel_widen(1, dtype, &room, &x);
+    return x;
+}
+
+/* A number of an operand or result, whatever its type. */
+static void set_number(const struct trial *t, const struct operand_info *o, void *p,
+                       int64_t i, float x) {
+    const enum dtype dtype = operand_dtype(o, t->dtype);
+    x = rounded(operand_dtype(o, t->rounding), x);
+    kernel_narrow(1, dtype, &x, (char *)p + i * dtype_size(dtype));
+}
+
+static float get_number(const struct trial *t, const struct operand_info *o, const void *p,
+                        int64_t i) {
+    const enum dtype dtype = operand_dtype(o, t->dtype);
+    float x;
+    kernel_widen(1, dtype, (const char *)p + i * dtype_size(dtype), &x);
+    return x;
+}
+
 /* Whole numbers, or positive ones: variances, second moments and sums of exponentials are. */
-static void fill_operand(struct trial *t, int k, float *x) {
+static void fill_operand(struct trial *t, int k) {
+    const struct operand_info *o = &t->info->in[k];
+    const bool ids = o->flags & OPERAND_IDS;
     for (int64_t i = 0; i < t->work.in[k]; i++) {
-        x[i] = 0.5f + fabsf(rng_normal(7, (uint64_t)k, (uint64_t)i));
-        bool ids = t->info->in[k].flags & OPERAND_IDS;
-        if (ids || t->info->in[k].flags & OPERAND_SLOTS) {
-            uint64_t id = ids ? rng_bits(3, 0, (uint64_t)i) : (uint64_t)i;
-            memcpy(&x[i], &(int32_t){(int32_t)(id % (uint64_t)t->work.below[k])},
-                   sizeof *x);
-        }
+        uint64_t id = ids ? rng_bits(3, 0, (uint64_t)i) : (uint64_t)i;
+        if (ids || o->flags & OPERAND_SLOTS)
+            ((int32_t *)t->in[k])[i] = (int32_t)(id % (uint64_t)t->work.below[k]);
+        else
+            set_number(t, o, t->in[k], i,
+                       0.5f + fabsf(rng_normal(7, (uint64_t)k, (uint64_t)i)));
     }
 }
 
@@ -106,14 +134,16 @@ static void begin_halo(struct trial *t) {
                              .n_pieces = 1};
 }
 
-static void begin(struct trial *t, enum opcode code, int shape) {
-    *t = (struct trial){.code = code, .info = instr_info(code)};
+static void begin(struct trial *t, enum opcode code, int shape, enum dtype dtype,
+                  enum dtype rounding) {
+    *t = (struct trial){
+        .code = code, .dtype = dtype, .rounding = rounding, .info = instr_info(code)};
     for (int k = 0; k < t->info->n_shape; k++)
         t->n.v[k] = number(t->info->shape[k], shape);
     instr_work(code, &t->n, &t->work);
     for (int k = 0; k < t->info->n_in; k++)
-        if ((t->in[k] = exactly(t->work.in[k])))
-            fill_operand(t, k, t->in[k]);
+        if ((t->in[k] = exactly(in_bytes(t, k))))
+            fill_operand(t, k);
     int64_t elems = t->work.out[0], inner = code == I_copy ? t->n.copy.inner : 1;
     t->matrices = matrices_dense(&t->n.matmul);
     t->size[0] = elems / inner;
@@ -121,7 +151,8 @@ static void begin(struct trial *t, enum opcode code, int shape) {
     t->stride[1] = 1;
     t->now = (struct scalars){.lr = 0.1f, .grad_scale = 1, .updates = 1, .seed = 1};
     t->per_target = 1;
-    t->args = (struct device_args){.scalars = &t->now,
+    t->args = (struct device_args){.dtype = dtype,
+                                   .scalars = &t->now,
                                    .matrices = &t->matrices,
                                    .counts = true,
                                    .per_target = &t->per_target,
@@ -155,15 +186,19 @@ static void end(struct trial *t) {
 static double run(struct trial *t, int over) {
     union instr_src src = {{NULL}};
     union instr_dst dst = {{NULL}};
-    float *taken = over >= 0 ? exact_copy(t->work.in[over], t->in[over]) : NULL;
+    void *taken = NULL;
+    if (over >= 0 && (taken = exactly(in_bytes(t, over))))
+        memcpy(taken, t->in[over], (size_t)in_bytes(t, over));
     for (int k = 0; k < t->info->n_in; k++)
         src.v[k] = k == over ? taken : t->in[k];
     for (int k = 0; k < t->info->n_out; k++) {
-        t->out[k] = k == 0 && taken ? taken : exactly(t->work.out[k]);
+        const struct operand_info *o = &t->info->out[k];
+        t->out[k] = k == 0 && taken ? taken : exactly(out_bytes(t, k));
         for (int64_t i = 0; i < t->work.out[k] && t->out[k] != taken; i++)
-            t->out[k][i] = t->info->out[k].flags & OPERAND_ADD
-                               ? fabsf(rng_normal(9, (uint64_t)k, (uint64_t)i))
-                               : NAN;
+            set_number(t, o, t->out[k], i,
+                       o->flags & OPERAND_ADD
+                           ? fabsf(rng_normal(9, (uint64_t)k, (uint64_t)i))
+                           : NAN);
         dst.v[k] = t->out[k];
     }
     if (device_launch(stream, t->code, &t->n, &src, &dst, &t->args, NULL) < 0)
@@ -177,7 +212,7 @@ static double run(struct trial *t, int over) {
 static bool finite_results(const struct trial *t) {
     for (int k = 0; k < t->info->n_out; k++)
         for (int64_t i = 0; i < t->work.out[k]; i++)
-            if (!isfinite(t->out[k][i]))
+            if (!isfinite(get_number(t, &t->info->out[k], t->out[k], i)))
                 return false;
     return true;
 }
@@ -185,17 +220,18 @@ static bool finite_results(const struct trial *t) {
 /* The operands are as they were: the instruction wrote to its results alone. */
 static bool operands_kept(const struct trial *t, const struct trial *fresh) {
     for (int k = 0; k < t->info->n_in; k++)
-        if (t->work.in[k] && !same(t->work.in[k], t->in[k], fresh->in[k]))
+        if (t->work.in[k] && memcmp(t->in[k], fresh->in[k], (size_t)in_bytes(t, k)) != 0)
             return false;
     return true;
 }
 
-static void test_shape(enum opcode code, int shape) {
+static void test_shape(enum opcode code, int shape, enum dtype dtype) {
     struct trial t, other;
-    char key[64];
-    begin(&t, code, shape);
-    begin(&other, code, shape);
+    char key[80];
+    begin(&t, code, shape, dtype, dtype);
+    begin(&other, code, shape, dtype, dtype);
     instr_shape_format(code, &t.n, key, sizeof key);
+    snprintf(key + strlen(key), sizeof key - strlen(key), " %s", dtype_name(dtype));
     double sum = run(&t, -1);
     ok(finite_results(&t) && isfinite(sum) && operands_kept(&t, &other),
        "%s %s: writes its results, all of them, and nothing else", t.info->name, key);
@@ -203,15 +239,51 @@ static void test_shape(enum opcode code, int shape) {
     for (int k = 0; k < t.info->n_in; k++) {
         if (!(t.info->in[k].flags & OPERAND_OVER))
             continue;
-        begin(&other, code, shape);
+        begin(&other, code, shape, dtype, dtype);
         bool equal = run(&other, k) == sum;
         for (int o = 0; o < t.info->n_out; o++)
-            equal &= !t.work.out[o] || same(t.work.out[o], t.out[o], other.out[o]);
+            equal &= !t.work.out[o] ||
+                     memcmp(t.out[o], other.out[o], (size_t)out_bytes(&t, o)) == 0;
         ok(equal, "%s %s: the same bits in the place of %s", t.info->name, key,
            t.info->in[k].name);
         end(&other);
     }
     end(&t);
+}
+
+/* The largest distance of a result from what it is in 32 bits, in units of the rounding of the
+ * number and of the root of the mean square of all: results and what they are made of are rounded. */
+static double distance(const struct trial *t, const struct trial *exact, int k) {
+    const struct operand_info *o = &t->info->out[k];
+    const double unit = t->dtype == DTYPE_bf16 ? 0x1p-8 : 0x1p-11;
+    double squares = 0, most = 0;
+    for (int64_t i = 0; i < t->work.out[k]; i++)
+        squares += pow(get_number(exact, o, exact->out[k], i), 2);
+    const double scale = sqrt(squares / (double)t->work.out[k]);
+    for (int64_t i = 0; i < t->work.out[k]; i++) {
+        double want = get_number(exact, o, exact->out[k], i);
+        double apart = fabs(get_number(t, o, t->out[k], i) - want);
+        most = fmax(most, apart / (unit * (fabs(want) + scale) + 1e-30));
+    }
+    return most;
+}
+
+/* In 16 bits an instruction does what it does in 32 with the same numbers, up to rounding. */
+static void test_half(enum opcode code, int shape, enum dtype dtype) {
+    struct trial t, exact;
+    double most = 0;
+    test_shape(code, shape, dtype);
+    begin(&t, code, shape, dtype, dtype);
+    begin(&exact, code, shape, DTYPE_f32, dtype);
+    double sum = run(&t, -1), exact_sum = run(&exact, -1);
+    for (int k = 0; k < t.info->n_out; k++)
+        if (t.work.out[k])
+            most = fmax(most, distance(&t, &exact, k));
+    ok(most <= 2 && fabs(sum - exact_sum) <= 1e-5 * fabs(exact_sum),
+       "%s %s: off by %.2f units, sum %g for %g", t.info->name, dtype_name(dtype), most,
+       sum, exact_sum);
+    end(&t);
+    end(&exact);
 }
 
 static bool adds(enum opcode code) {
@@ -225,7 +297,7 @@ static void test_sums(enum opcode code) {
     struct trial t;
     double sum[3];
     for (int k = 0; k < 3; k++) {
-        begin(&t, code, 2);
+        begin(&t, code, 2, DTYPE_f32, DTYPE_f32);
         t.now.loss_sum = k == 1 ? 1000 : 0;
         t.args.counts = k < 2;
         t.per_target = t.args.weight = k == 1 ? 0.5 : 1;
@@ -241,8 +313,11 @@ static void test_sums(enum opcode code) {
 static void test_opcode(enum opcode code) {
     if (opcode_key(code) != KEY_SHAPE && opcode_key(code) != KEY_CURVE)
         return;
-    for (int shape = 0; shape < SHAPES; shape++)
-        test_shape(code, shape);
+    for (int shape = 0; shape < SHAPES; shape++) {
+        test_shape(code, shape, DTYPE_f32);
+        test_half(code, shape, DTYPE_bf16);
+        test_half(code, shape, DTYPE_f16);
+    }
     if (adds(code))
         test_sums(code);
 }
@@ -250,10 +325,10 @@ static void test_opcode(enum opcode code) {
 /* Dropout draws anew for each step, op, seed and place in the batch, and not while evaluating. */
 static void test_dropout_scalars(void) {
     struct trial base, other;
-    begin(&base, I_dropout, 1);
+    begin(&base, I_dropout, 1, DTYPE_f32, DTYPE_f32);
     run(&base, -1);
     for (int k = 0; k < 6; k++) {
-        begin(&other, I_dropout, 1);
+        begin(&other, I_dropout, 1, DTYPE_f32, DTYPE_f32);
         other.now.step = k == 1;
         other.now.seed += k == 2;
         other.now.first_sample = k == 3 ? 64 : 0;

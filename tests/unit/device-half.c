@@ -1,0 +1,196 @@
+/* Elements of 16 bits: rounding, products and attention beside those of floats with the same
+ * numbers. What single instructions do in 16 bits is in device-instr.c. */
+#include "device.h"
+#include "device/kernel_impl.h"
+
+/* n numbers that bf16 holds, normal times std, as floats and as they are. */
+struct numbers {
+    float *wide;
+    bf16 *half;
+};
+static struct numbers numbers(int64_t n, float std, uint64_t stream) {
+    struct numbers x = {noise(n, std, stream), malloc((size_t)(n + 1) * sizeof(bf16))};
+    kernel_narrow(n, DTYPE_bf16, x.wide, x.half);
+    kernel_widen(n, DTYPE_bf16, x.half, x.wide);
+    return x;
+}
+static void release(struct numbers x) {
+    free(x.wide), free(x.half);
+}
+
+/* The root of the mean square error of bf16 numbers, beside that of `want`. */
+static double error_of(int64_t n, const bf16 *got, const float *want) {
+    float *x = floats(n);
+    double apart = 0, all = 0;
+    kernel_widen(n, DTYPE_bf16, got, x);
+    for (int64_t i = 0; i < n; i++) {
+        apart += ((double)x[i] - want[i]) * ((double)x[i] - want[i]);
+        all += (double)want[i] * want[i];
+    }
+    free(x);
+    return sqrt(apart / (all > 0 ? all : 1));
+}
+
+/* ---- conversions --------------------------------------------------------------------------- */
+
+/* Every number of 16 bits survives the way to a float and back; a NaN stays one. */
+static void test_all_numbers(enum dtype dtype) {
+    enum { ALL = 1 << 16 };
+    uint16_t *bits = malloc(ALL * sizeof *bits), *back = malloc(ALL * sizeof *back);
+    float *x = floats(ALL);
+    int wrong = 0;
+    for (int i = 0; i < ALL; i++)
+        bits[i] = (uint16_t)i;
+    kernel_widen(ALL, dtype, bits, x);
+    kernel_narrow(ALL, dtype, x, back);
+    for (int i = 0; i < ALL; i++) {
+        const int exponent = dtype == DTYPE_bf16 ? 0x7f80 : 0x7c00;
+        const bool nan = (i & 0x7fff) > exponent;
+        const bool tiny = dtype == DTYPE_bf16 && !(i & exponent) && !(back[i] & 0x7fff);
+        float again;
+        kernel_widen(1, dtype, &back[i], &again);
+        wrong += nan ? !isnan(x[i]) || !isnan(again) : back[i] != bits[i] && !tiny;
+    }
+    ok(wrong == 0, "%s: all numbers to 32 bits and back (%d wrong)", dtype_name(dtype),
+       wrong);
+    free(bits), free(back), free(x);
+}
+
+/* To nearest, and halfway to even: between two neighbours at each of their quarters. */
+static void test_rounding(enum dtype dtype) {
+    const double step = dtype == DTYPE_bf16 ? 0x1p-7 : 0x1p-10;
+    int wrong = 0;
+    for (int i = 0; i < 4 * 64; i++) {
+        const double x = 1 + i * step / 4;
+        const int below = i / 4, part = i % 4;
+        const int want = part < 2 ? below : part > 2 ? below + 1 : below + below % 2;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            float from = (float)(sign * x), to;
+            uint16_t bits;
+            kernel_narrow(1, dtype, &from, &bits);
+            kernel_widen(1, dtype, &bits, &to);
+            wrong += to != (float)(sign * (1 + want * step));
+        }
+    }
+    float far[3] = {3.4e38f, -INFINITY, 1e9f}, back[3];
+    uint16_t bits[3];
+    kernel_narrow(3, dtype, far, bits);
+    kernel_widen(3, dtype, bits, back);
+    ok(wrong == 0 && isinf(back[0]) && back[1] == -INFINITY &&
+           (isinf(back[2]) || dtype == DTYPE_bf16),
+       "%s: to nearest, ties to even, too large is infinite (%d wrong)", dtype_name(dtype),
+       wrong);
+}
+
+/* ---- products ------------------------------------------------------------------------------ */
+
+/* In bf16, and to floats that are added to; rows lie three elements farther apart than needed. */
+static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
+    const int64_t lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 3, ldc = n + 3;
+    struct numbers a = numbers((ta ? k : m) * lda, 1, 1),
+                   b = numbers((tb ? n : k) * ldb, 1, 2), c = numbers(m * ldc, 1, 3);
+    float *want = copy(m * ldc, c.wide), *got = copy(m * ldc, c.wide);
+    kernel_product(DTYPE_f32, ta, tb, m, n, k, a.wide, lda, b.wide, ldb, 1, DTYPE_f32, want,
+                   ldc);
+    kernel_product(DTYPE_bf16, ta, tb, m, n, k, a.half, lda, b.half, ldb, 1, DTYPE_f32, got,
+                   ldc);
+    kernel_product(DTYPE_bf16, ta, tb, m, n, k, a.half, lda, b.half, ldb, 1, DTYPE_bf16,
+                   c.half, ldc);
+    double apart = 0, all = 0;
+    for (int64_t i = 0; i < m * ldc; i++) {
+        apart += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        all += (double)want[i] * want[i];
+    }
+    const double rounded = error_of(m * ldc, c.half, want);
+    ok(sqrt(apart / all) < 1e-6 && rounded < 0x1p-8,
+       "product %s%s %dx%dx%d: off by %.0e in floats, %.0e rounded", ta ? "T" : "N",
+       tb ? "T" : "N", (int)m, (int)n, (int)k, sqrt(apart / all), rounded);
+    release(a), release(b), release(c);
+    free(want), free(got);
+}
+
+static void test_products(void) {
+    static const int64_t shapes[][3] = {{1, 1, 1},        {5, 7, 3},   {33, 130, 65},
+                                        {300, 270, 1100}, {64, 1, 48}, {1, 96, 31}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int t = 0; t < 4; t++)
+            check_product(t & 1, t & 2, shapes[i][0], shapes[i][1], shapes[i][2]);
+}
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+struct sizes {
+    int64_t batch, kv_heads, group, q_len, kv_len, dim, first;
+    bool causal, lengths;
+};
+
+static void check_attention(struct sizes s) {
+    const int64_t heads = s.kv_heads * s.group, width = heads * s.dim;
+    const int64_t kv_width = s.kv_heads * s.dim, nq = s.batch * s.q_len * width;
+    const int64_t nk = s.batch * s.kv_len * kv_width, rows = s.batch * heads * s.q_len;
+    const int32_t lengths[4] = {(int32_t)s.kv_len, 1, 37, (int32_t)s.kv_len};
+    const struct kernel_attention t = {.batch = s.batch,
+                                       .heads = heads,
+                                       .q_len = s.q_len,
+                                       .kv_len = s.kv_len,
+                                       .dim = s.dim,
+                                       .kv_heads = s.kv_heads,
+                                       .group = s.group,
+                                       .q_batch = s.q_len * width,
+                                       .q_seq = width,
+                                       .kv_batch = s.kv_len * kv_width,
+                                       .kv_seq = kv_width,
+                                       .o_batch = s.q_len * width,
+                                       .o_seq = width,
+                                       .first = s.first,
+                                       .causal = s.causal,
+                                       .scale = 1.0f / sqrtf((float)s.dim),
+                                       .lengths = s.lengths ? lengths : NULL};
+    struct numbers q = numbers(nq, 1, 1), k = numbers(nk, 1, 2), v = numbers(nk, 1, 3);
+    struct numbers dy = numbers(nq, 1, 4), o = numbers(nq, 1, 5), dq = numbers(nq, 1, 6);
+    struct numbers dk = numbers(nk, 1, 7), dv = numbers(nk, 1, 8);
+    float *lse = floats(rows), *lse_half = floats(rows);
+    double apart = 0;
+    kernel_attention(&t, q.wide, k.wide, v.wide, o.wide, lse);
+    kernel_attention_bwd(&t, q.wide, k.wide, v.wide, o.wide, lse, dy.wide, dq.wide, dk.wide,
+                         dv.wide, NULL);
+    kernel_attention_bf16(&t, q.half, k.half, v.half, o.half, lse_half);
+    kernel_attention_bwd_bf16(&t, q.half, k.half, v.half, o.half, lse_half, dy.half,
+                              dq.half, dk.half, dv.half, NULL);
+    for (int64_t i = 0; i < rows; i++)
+        apart = fmax(apart, fabs((double)lse[i] - lse_half[i]));
+    const double e[4] = {error_of(nq, o.half, o.wide), error_of(nq, dq.half, dq.wide),
+                         error_of(nk, dk.half, dk.wide), error_of(nk, dv.half, dv.wide)};
+    ok(apart < 1e-4 && e[0] < 0x1p-8 && e[1] < 0x1p-7 && e[2] < 0x1p-7 && e[3] < 0x1p-7,
+       "attention of %d queries and %d keys, %d x %d heads of %d%s%s: lse off by %.0e, o "
+       "%.4f, dq %.4f, dk %.4f, dv %.4f",
+       (int)s.q_len, (int)s.kv_len, (int)s.kv_heads, (int)s.group, (int)s.dim,
+       s.causal ? ", causal" : "", s.lengths ? ", lengths" : "", apart, e[0], e[1], e[2],
+       e[3]);
+    release(q), release(k), release(v), release(dy), release(o), release(dq), release(dk);
+    release(dv);
+    free(lse), free(lse_half);
+}
+
+/* Blocks that are full and not, several of queries and keys, heads that share keys, queries that
+ * are a part of the sequence; heads too wide or too many keys for the products of pairs. */
+static void test_attention(void) {
+    check_attention((struct sizes){2, 2, 1, 77, 77, 40, 0, true, false});
+    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false});
+    check_attention((struct sizes){2, 1, 3, 130, 70, 72, 0, false, false});
+    check_attention((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false});
+    check_attention((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true});
+    check_attention((struct sizes){1, 1, 1, 1, 1, 8, 0, true, false});
+    check_attention((struct sizes){1, 2, 1, 40, 400, 600, 0, false, false});
+    check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false});
+}
+
+int main(void) {
+    test_all_numbers(DTYPE_bf16);
+    test_all_numbers(DTYPE_f16);
+    test_rounding(DTYPE_bf16);
+    test_rounding(DTYPE_f16);
+    with_threads(test_products);
+    with_threads(test_attention);
+    return done_testing();
+}
