@@ -5,8 +5,8 @@
 # test file; NAME limits the run to files whose path contains it. A test fails when it prints
 # "not ok", ends with a status other than 0, or prints no plan. One that needs programs says so in
 # a line "# Needs: PROGRAM...", and is skipped where one is not installed. The folder of a failing
-# test's output is kept and named; what was skipped is listed at the end with the reason. The last
-# line is "N passed, N failed, N skipped".
+# test's output is kept and named; tables that tests print, in lines of "#|", and what was skipped
+# with the reason stand at the end. The last line is "N passed, N failed, N skipped".
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd)
@@ -17,6 +17,8 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_odls_base_sigkill_timeout=0
 case "$build" in *address*) export ASAN_OPTIONS=detect_leaks=${WEFT_LEAKS:-1} ;; esac
 out=$(mktemp -d)
 passed=0 failed=0 skipped=0
+limit=900 # seconds of one file
+[ -z "${WEFT_LONG:-}" ] || limit=3600
 
 wanted() {
     [ $# -eq 1 ] && return 0
@@ -43,9 +45,9 @@ run_one() {
         return
     fi
     case "$file" in
-    */mpi/run.sh) (cd "$here" && timeout 900 bash "$file" "$build/tests/mpi") >"$log" 2>&1 ;;
-    *.sh) (cd "$here" && timeout 900 bash "$file") >"$log" 2>&1 ;;
-    *) (cd "$here" && timeout 900 "$file") >"$log" 2>&1 ;;
+    */mpi/run.sh) (cd "$here" && timeout $limit bash "$file" "$build/tests/mpi") >"$log" 2>&1 ;;
+    *.sh) (cd "$here" && timeout $limit bash "$file") >"$log" 2>&1 ;;
+    *) (cd "$here" && timeout $limit "$file") >"$log" 2>&1 ;;
     esac
     status=$?
     left=$(grep -cE '^(ok|1\.\.0).* # SKIP ' "$log")
@@ -53,13 +55,14 @@ run_one() {
     bad=$(grep -c '^not ok' "$log")
     sed -nE "s|^(ok [0-9]+ - \|1\.\.0)(.*) # SKIP (.*)|skipped: ${file#"$here"/}: \2: \3|p" "$log" |
         sed 's/: *: /: /' >>"$out/skipped"
+    sed -n 's/^#| //p' "$log" >>"$out/tables"
     if [ "$status" -ne 0 ] || ! grep -q '^1\.\.' "$log"; then
         [ "$bad" -gt 0 ] || bad=1
     fi
     printf '%-44s %5d ok %3d not ok %4d s\n' "${file#"$here"/}" "$good" "$bad" $((SECONDS - start))
     if [ "$bad" -gt 0 ]; then
         grep '^not ok' "$log" | head -20
-        grep -v '^ok' "$log" | tail -15
+        grep -Ev '^(ok|#\|)' "$log" | tail -15
         echo "    (status $status, all output in $log)"
     fi
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
@@ -70,6 +73,7 @@ for file in "$build"/tests/unit/* "$here"/tests/cli/*.sh "$here"/tests/mpi/run.s
     case "$file" in *.o | *.d) continue ;; esac
     [ -f "$file" ] && wanted "$file" "$@" && run_one "$file"
 done
+[ ! -s "$out/tables" ] || cat "$out/tables"
 [ ! -s "$out/skipped" ] || cat "$out/skipped"
 [ "$failed" -eq 0 ] && rm -rf "$out"
 echo "$passed passed, $failed failed, $skipped skipped"

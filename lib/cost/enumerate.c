@@ -207,8 +207,8 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
-/* Parameters: their update, the norm of their gradients, what adds to shares of these. Returns the
- * most elements that all gradients of a stage can take: each use may have one of its own,
+/* Parameters: their update, the norm of their gradients, what adds to shares of these, and setting one
+ * or all of them to zero. Returns the most elements that all gradients of a stage can take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
     static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
@@ -221,9 +221,11 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
             widen_share(c, codes[k], n);
         widen_copy(c, &x, n);
         widen_share(c, I_add, n);
+        widen_share(c, I_fill, n);
         all += uses[p] * (n + align);
     }
     free(uses);
+    widen(&c->elems[I_fill], all);
     return all;
 }
 

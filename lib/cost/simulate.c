@@ -219,8 +219,9 @@ static void per_micro_batch(const struct build *b, struct simulation *out) {
     for (int k = 0; k < out->n_stages; k++) {
         const int *seg = &b->seg[k * SEG_COUNT];
         out->stages[k].forward_us = work_us(b, seg[SEG_FORWARD], seg[SEG_BACKWARD]);
+        out->stages[k].weights_us = work_us(b, seg[SEG_WEIGHTS], seg[SEG_LAST_WEIGHTS]);
         out->stages[k].backward_us = work_us(b, seg[SEG_BACKWARD], seg[SEG_LAST_BACKWARD]) +
-                                     work_us(b, seg[SEG_WEIGHTS], seg[SEG_LAST_WEIGHTS]);
+                                     out->stages[k].weights_us;
         if (b->g->stages[k].arena_bytes > b->g->stages[out->fullest].arena_bytes)
             out->fullest = k;
     }

@@ -353,6 +353,11 @@ CPU_FUNCTION(reload) {
     kernel_move(dtype_size(a->dtype) * n->elems, in->x, out->y);
 }
 
+CPU_FUNCTION(fill) {
+    (void)a, (void)in;
+    kernel_fill(n->elems, 0, out->y);
+}
+
 CPU_FUNCTION(sum_squares) {
     (void)out;
     double squares = kernel_sum_squares(n->elems, in->g);

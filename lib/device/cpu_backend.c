@@ -68,12 +68,6 @@ static int copy(struct device_stream *s, void *dst, const void *src, int64_t byt
     return 0;
 }
 
-static int clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
-    (void)s, (void)err;
-    memset(p, 0, (size_t)bytes);
-    return 0;
-}
-
 void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
               const union instr_dst *out, const struct device_args *a) {
     switch (a->dtype) {
@@ -108,5 +102,4 @@ const struct device_backend device_backend_cpu = {.name = "cpu",
                                                   .event_wait = event_nothing,
                                                   .upload = copy,
                                                   .download = copy,
-                                                  .clear = clear,
                                                   .launch = launch};

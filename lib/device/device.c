@@ -100,10 +100,6 @@ int device_download(struct device_stream *s, void *dst, const void *src, int64_t
     return s->device->backend->download(s, dst, src, bytes, err);
 }
 
-int device_clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
-    return s->device->backend->clear(s, p, bytes, err);
-}
-
 int device_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err) {

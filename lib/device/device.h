@@ -65,7 +65,6 @@ int device_upload(struct device_stream *s, void *dst, const void *src, int64_t b
 /* From the device to the host: waits for what the stream has to do before, and for the copy. */
 int device_download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err);
-int device_clear(struct device_stream *s, void *p, int64_t bytes, struct err *err);
 
 /* A strided copy of a block of floats; the numbers are borrowed. */
 struct device_copy {
@@ -117,7 +116,7 @@ int device_launch(struct device_stream *s, enum opcode code, const union instr_n
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err);
 
-/* Recordings: what is given to the stream between begin and end (launches and clears) is kept
+/* Recordings: what is given to the stream between begin and end (launches) is kept
  * instead of done, and can be replayed as a whole, as often as wanted, on the same addresses. */
 bool device_can_record(const struct device *dev);
 int device_record_begin(struct device_stream *s, struct err *err);

@@ -51,7 +51,6 @@ struct device_backend {
                   struct err *err);
     int (*download)(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err);
-    int (*clear)(struct device_stream *s, void *p, int64_t bytes, struct err *err);
     int (*launch)(struct device_stream *s, enum opcode code, const union instr_n *n,
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err);

@@ -83,7 +83,7 @@ struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct pl
 /* Does the device do it alone on the compute stream, the same way each time? */
 static bool repeats(const struct instr *ins) {
     enum key_kind key = opcode_key(ins->code);
-    return (key == KEY_SHAPE || key == KEY_CURVE || ins->code == I_fill) && ins->work < 0;
+    return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
 }
 
 static void mark_stretches(struct exec_chunk *c) {

@@ -121,9 +121,6 @@ static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t 
         out.v[k] = address(x, c->sp, ins->out.v[k], micro_batch);
     switch (ins->code) {
     case I_input: return run_input(x, ins, r, out.input.y, err);
-    case I_fill:
-        return device_clear(x->streams[STREAM_compute], out.fill.y,
-                            dtype_size(DTYPE_f32) * ins->n.fill.elems, err);
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);

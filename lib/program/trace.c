@@ -88,7 +88,8 @@ enum trace_category trace_category_of(enum opcode code, enum segment segment) {
 
 const char *trace_subject(const struct program *g, const struct instr *i) {
     const struct model *m = g->plan->model;
-    bool moves = opcode_key(i->code) == KEY_COMM || opcode_key(i->code) == KEY_FREE;
+    bool moves = opcode_key(i->code) == KEY_COMM || opcode_key(i->code) == KEY_FREE ||
+                 i->code == I_fill;
     if (i->op >= 0 && (i->param < 0 || !moves))
         return m->ops[i->op].name;
     if (i->param >= 0)

@@ -24,7 +24,7 @@ enum { STEPS = 3, MARKS = 2 * STEPS + 1 };
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-enum op_kind { OP_LAUNCH, OP_CLEAR, OP_UPLOAD, OP_RECORD, OP_WAIT, OP_WORK };
+enum op_kind { OP_LAUNCH, OP_UPLOAD, OP_RECORD, OP_WAIT, OP_WORK };
 
 struct event {
     int64_t given, reached; /* how often it was recorded, and how many of those were done */
@@ -37,7 +37,7 @@ struct op {
     union instr_src in;
     union instr_dst out;
     struct device_args args;
-    void *dst, *data; /* of clear and upload; the data are owned */
+    void *dst, *data; /* of upload; the data are owned */
     int64_t bytes;
     struct event *event;
     int64_t mark; /* of the event */
@@ -89,7 +89,6 @@ static int do_work(struct comm_work *w, struct err *err) {
 static int run_op(struct op *op, struct err *err) {
     switch (op->kind) {
     case OP_LAUNCH: cpu_exec(op->code, &op->n, &op->in, &op->out, &op->args); return 0;
-    case OP_CLEAR: memset(op->dst, 0, (size_t)op->bytes); return 0;
     case OP_UPLOAD:
         memcpy(op->dst, op->data, (size_t)op->bytes);
         free(op->data);
@@ -211,14 +210,6 @@ static int download(struct device_stream *s, void *dst, const void *src, int64_t
     return 0;
 }
 
-static int clear(struct device_stream *s, void *p, int64_t bytes, struct err *err) {
-    struct op *op = give(s, OP_CLEAR);
-    (void)err;
-    op->dst = p;
-    op->bytes = bytes;
-    return 0;
-}
-
 static int launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err) {
@@ -281,7 +272,6 @@ static const struct device_backend apart = {.name = "apart",
                                             .event_wait = event_wait,
                                             .upload = upload,
                                             .download = download,
-                                            .clear = clear,
                                             .launch = launch};
 
 /* ---- what is between ranks ------------------------------------------------------------------ */

@@ -2,17 +2,22 @@
  *
  *   plans reference DIR              one rank: losses, last gradients and parameters of each case
  *   mpirun -n N plans check DIR SEED COUNT...  COUNT random plans for N ranks against them,
- *                                              for each SEED
+ *                                              for each SEED; what they have between them
+ *                                              is added to DIR/coverage
+ *   plans coverage DIR/coverage                that as a table; fails if anything is in none
  *
  * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
  * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
  * groups and stages on them, meshes, a layout for every op, what goes round in a ring, recompute,
- * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
- * element of their tensor; the bytes touched must be those planned. */
+ * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to 1e-5,
+ * gradients and parameters to 1e-4 of the largest element of their tensor; the bytes touched must
+ * be those planned. */
+#include "../unit/plan-move.h"
 #include "../unit/tap.h"
 
 #include "common/mem.h"
 #include "common/rng.h"
+#include "coverage.h"
 #include "exec/exec_impl.h"
 
 #include <math.h>
@@ -65,6 +70,9 @@ static const struct {
     {"mixtral:nano",
      "layers=3,hidden=24,heads=4,kv_heads=2,ffn=24,seq=8,vocab=24,experts=12,"
      "top=3,group=2,slack=100,tied=1"},
+    {MODELS "block.json", "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1"},
+    {MODELS "switch.json", "seq=12,hidden=24,ffn=48,vocab=24,experts=6"},
+    {MODELS "convnet.json", "height=12,width=24,channels=6,hidden=12,out=24,classes=12"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -290,6 +298,39 @@ static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
     }
 }
 
+/* Dims by preference, as a person gives them for an axis of a stage. */
+struct rules {
+    int n[MESH_MAX_AXES], dim[MESH_MAX_AXES][4];
+};
+
+static struct rules random_rules(struct rng *r, const struct model *m) {
+    struct rules rules = {0};
+    for (int a = 0; a < MESH_MAX_AXES; a++) {
+        rules.n[a] = 1 + (int)rng_below(r, 4);
+        for (int i = 0; i < rules.n[a]; i++) {
+            const struct op_space *x;
+            do
+                x = &m->ops[rng_below(r, m->n_ops)].space;
+            while (!x->n);
+            rules.dim[a][i] = x->dim[rng_below(r, x->n)];
+        }
+    }
+    return rules;
+}
+
+/* Every axis takes the first of its dims on which the op can be split. */
+static void ruled_layout(const struct rules *rules, const struct model *m,
+                         const struct model_op *op, const struct mesh *mesh, int64_t batch,
+                         struct layout *l) {
+    memset(l, PLACE_NONE, sizeof *l);
+    for (int a = 0; a < mesh->n_axes; a++)
+        for (int i = 0; i < rules->n[a] && l->dim[a] == PLACE_NONE; i++) {
+            l->dim[a] = (int8_t)op_space_find(&op->space, rules->dim[a][i]);
+            if (layout_check(m, op, mesh, l, batch, NULL) < 0)
+                l->dim[a] = PLACE_NONE;
+        }
+}
+
 /* Every axis takes a random dim that it divides, or none; something may go round. */
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
                           const struct mesh *mesh, int64_t batch, struct layout *l) {
@@ -329,16 +370,18 @@ static bool holds_groups(const struct model *m, int64_t micro_batch) {
 
 static struct plan *random_plan(struct rng *r, struct model *m, int c, int devices) {
     static const int64_t micro[] = {24, 12, 8, 6, 4, 2};
-    int most = devices < 4 ? devices : 4, groups = 1 + (int)rng_below(r, most);
-    int bounds[13], shares[8];
+    int most = devices < 4 || rng_below(r, 4) == 0 ? devices : 4;
+    int groups = 1 + (int)rng_below(r, most), bounds[64], shares[16];
     enum schedule schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
     bool chunks = schedule == SCHEDULE_gpipe || schedule == SCHEDULE_interleaved;
-    int stages = groups * (chunks ? 1 + (int)rng_below(r, 3) : 1);
+    int stages = groups * (chunks ? 1 + (int)rng_below(r, 4) : 1);
     if (stages > m->n_ops)
         stages = groups;
     random_cuts(r, m->n_ops, stages, bounds);
     random_cuts(r, devices, groups, shares);
     struct plan *p = plan_create(m, stages, bounds);
+    if (rng_below(r, 3) == 0)
+        move_ops(r, p);
     p->n_groups = groups;
     p->batch = BATCH;
     do
@@ -347,6 +390,8 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
     p->schedule = schedule;
     p->optimizer = case_optimizer(c);
     p->overlap = rng_below(r, 2);
+    /* Recomputed is what a word says, or some ops more or less often. */
+    int64_t word = rng_below(r, RECOMPUTE_COUNT + 2), often = 1 + rng_below(r, 4);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
         bool round = schedule != SCHEDULE_gpipe || s < groups;
@@ -355,12 +400,17 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
         int offload = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);
         int zero = (int)rng_below(r, 1 + ZERO_PARAMETERS), mixed = rng_below(r, 3) == 0;
         st->regather = rng_below(r, 3) == 0;
-        int64_t recompute = rng_below(r, 3);
+        struct rules rules = random_rules(r, m);
+        bool ruled = rng_below(r, 3) == 0;
         for (int i = 0; i < st->n_ops; i++) {
             const struct model_op *op = &m->ops[st->ops[i]];
-            random_layout(r, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
-            st->recompute[i] = !op_is(op, KIND_LOSSES) &&
-                               (recompute == 2 || (recompute == 1 && rng_below(r, 2)));
+            if (ruled)
+                ruled_layout(&rules, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
+            else
+                random_layout(r, m, op, &st->mesh, p->micro_batch, &st->layouts[i]);
+            st->recompute[i] = word < RECOMPUTE_COUNT
+                                   ? plan_recomputes(m, (enum recompute)word, st->ops[i])
+                                   : !op_is(op, KIND_LOSSES) && rng_below(r, 4) < often;
             st->zero[i] = (int8_t)(mixed && rng_below(r, 3) == 0
                                        ? (int)rng_below(r, 1 + ZERO_PARAMETERS)
                                        : zero);
@@ -431,13 +481,15 @@ static int make_references(struct comm *comm, float *arena, const char *dir,
 }
 
 static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
-                   struct outcome *o) {
+                   struct outcome *o, struct coverage *cover) {
     double worst[4] = {o->loss_error, o->grad_error, o->param_error,
                        o->bytes != o->planned};
     for (int i = 0; i < 4; i++)
         if (isnan(worst[i]))
             worst[i] = INFINITY;
     comm_max_double(comm_world(comm), worst, 4, NULL);
+    coverage_add(cover, p);
+    coverage_worst(cover, worst);
     if (comm_rank(comm))
         return;
     bool good = worst[0] <= 1e-5 && worst[1] <= 1e-4 && worst[2] <= 1e-4 && worst[3] == 0;
@@ -452,11 +504,12 @@ static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
 }
 
 static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_t seed,
-                       int64_t count, struct err *err) {
+                       int64_t count, struct coverage *cover, struct err *err) {
     int n = comm_size(comm);
     for (int64_t k = 0; k < count; k++) {
         struct rng r = {rng_bits(seed, (uint64_t)n, (uint64_t)k), 0};
-        int c = (int)((seed + (uint64_t)k) % CASES);
+        /* Few plans on each number of ranks have all cases between them. */
+        int c = (int)((seed + 5 * (uint64_t)n + (uint64_t)k) % CASES);
         struct model *m = load_case(c, err);
         struct plan *p = m ? random_plan(&r, m, c, n) : NULL;
         if (!p || plan_check(p, err) < 0)
@@ -480,7 +533,7 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
             print_plan(p);
             return -1;
         }
-        report(comm, p, seed, k, &o);
+        report(comm, p, seed, k, &o, cover);
         reference_release(&ref, m);
         plan_destroy(p);
         model_destroy(m);
@@ -488,11 +541,61 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
     return 0;
 }
 
+static int make_coverage(struct coverage *cover, struct err *err) {
+    *cover = coverage_rows();
+    for (int c = 0; c < CASES; c++) {
+        struct model *m = load_case(c, err);
+        if (!m)
+            return -1;
+        coverage_of_model(cover, m);
+        model_destroy(m);
+    }
+    return 0;
+}
+
+/* What the plans of all runs in a folder have, and that nothing is in none. */
+static int print_coverage(const char *path) {
+    struct coverage cover;
+    struct err err = {0};
+    if (make_coverage(&cover, &err) < 0) {
+        printf("Bail out! %s\n", err.msg);
+        return 1;
+    }
+    coverage_load(&cover, path);
+    coverage_print(&cover);
+    for (int i = 0; i < cover.n; i++)
+        if (cover.rows[i].plans == 0)
+            ok(0, "coverage: a plan of %s: %s", cover.rows[i].group, cover.rows[i].name);
+    ok(cover.plans > 0, "%lld plans have all of %d properties", (long long)cover.plans,
+       cover.n);
+    return done_testing();
+}
+
+static int run_checks(struct comm *comm, float *arena, int argc, char **argv,
+                      struct err *err) {
+    struct coverage cover;
+    char path[512];
+    if (make_coverage(&cover, err) < 0)
+        return -1;
+    snprintf(path, sizeof path, "%s/coverage", argv[2]);
+    for (int i = 3; i + 1 < argc; i += 2)
+        if (check_plans(comm, arena, argv[2], strtoull(argv[i], NULL, 10),
+                        atoll(argv[i + 1]), &cover, err) < 0)
+            return -1;
+    if (comm_rank(comm))
+        return 0;
+    coverage_load(&cover, path);
+    return coverage_save(&cover, path) ? 0 : err_system(err, "%s: cannot write", path);
+}
+
 int main(int argc, char **argv) {
     struct err err = {0};
+    if (argc == 3 && !strcmp(argv[1], "coverage"))
+        return print_coverage(argv[2]);
     bool making = argc == 3 && !strcmp(argv[1], "reference");
     if (!making && (argc < 5 || argc % 2 == 0 || strcmp(argv[1], "check"))) {
-        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT...\n");
+        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT... | "
+                        "plans coverage FILE\n");
         return 2;
     }
     struct comm *comm = comm_create(NULL, NULL, NULL, &err);
@@ -500,9 +603,8 @@ int main(int argc, char **argv) {
     int rc = arena ? 0 : -1;
     if (arena && making)
         rc = make_references(comm, arena, argv[2], &err);
-    for (int i = 3; i + 1 < argc && rc == 0; i += 2)
-        rc = check_plans(comm, arena, argv[2], strtoull(argv[i], NULL, 10),
-                         atoll(argv[i + 1]), &err);
+    if (arena && !making)
+        rc = run_checks(comm, arena, argc, argv, &err);
     if (rc < 0) {
         printf("Bail out! %s\n", err.msg);
         fflush(stdout);

@@ -12,6 +12,7 @@
 #define WEFT_TEST_PLAN_RANDOM_H
 
 #include "common/rng.h"
+#include "plan-move.h"
 #include "plan/plan.h"
 #include "tap.h"
 
@@ -273,6 +274,8 @@ static struct plan *random_plan(struct rng *r, struct model *m,
         bounds[s] =
             bounds[s - 1] + 1 + (int)rng_below(r, bounds[s + 1] - bounds[s - 1] - 1);
     struct plan *p = plan_create(m, stages, bounds);
+    if (rng_below(r, 4) == 0)
+        move_ops(r, p);
     random_groups(r, p);
     p->micro_batch = 8 << rng_below(r, 3);
     p->batch = p->micro_batch * (1 + rng_below(r, 4));

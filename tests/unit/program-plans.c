@@ -9,15 +9,36 @@
 
 #include <time.h>
 
+/* Every shipped model and those of tests/models, with sizes that many axes divide. */
 static struct model *choose_model(struct rng *r, struct err *err) {
-    switch (rng_below(r, 6)) {
-    case 0:
-        return model_load("gpt:nano", "layers=3,hidden=96,heads=12,seq=48,vocab=96", err);
-    case 1: return model_load("mlp", NULL, err);
-    case 2: return model_load("wide-resnet:nano", NULL, err);
-    case 3: return model_load("./tests/models/windows.json", NULL, err);
-    default: return random_model(r, (int)rng_below(r, 4));
-    }
+    static const struct {
+        const char *ref, *set;
+    } models[] = {
+        {"gpt:nano", "layers=3,hidden=96,heads=12,seq=48,vocab=96"},
+        {"gpt-qkv:nano", "layers=2,hidden=96,heads=24,kv_heads=6,seq=48,vocab=96,tied=1"},
+        {"llama:nano", "layers=3,hidden=96,heads=24,kv_heads=4,ffn=192,seq=48,vocab=96"},
+        {"t5:nano",
+         "layers=2,hidden=48,heads=24,kv=4,ffn=96,seq=48,target_seq=24,vocab=96"},
+        {"moe:nano", "layers=4,hidden=48,heads=12,seq=24,vocab=96,experts=24"},
+        {"transformer:nano", "layers=2,hidden=48,heads=12,kv=4,ffn=96,seq=48,vocab=96"},
+        {"wide-resnet:nano", NULL},
+        {"mlp", NULL},
+        {"./tests/models/attend.json", "seq=24,other=48,hidden=48,heads=24,kv_heads=6"},
+        {"./tests/models/block.json", "layers=2,seq=24,hidden=48,heads=12,ffn=96,vocab=96"},
+        {"./tests/models/convnet.json", "height=24,width=48,hidden=12,out=24"},
+        {"./tests/models/encdec.json", "dropout=0.1"},
+        {"./tests/models/experts.json", "dropout=0.1"},
+        {"./tests/models/nested.json", "dropout=0.1"},
+        {"./tests/models/pairs.json", "seq=48,target_seq=24,heads=12"},
+        {"./tests/models/patches.json", "rows=24,columns=48"},
+        {"./tests/models/products.json", NULL},
+        {"./tests/models/switch.json", "seq=24,hidden=48,ffn=96,experts=24"},
+        {"./tests/models/windows.json", NULL},
+    };
+    const int n = sizeof models / sizeof *models;
+    int k = (int)rng_below(r, n + n / 2);
+    return k < n ? model_load(models[k].ref, models[k].set, err)
+                 : random_model(r, (int)rng_below(r, 4));
 }
 
 static void describe(const struct plan *p) {
@@ -80,7 +101,7 @@ int main(int argc, char **argv) {
         test_plans(strtoull(argv[1], NULL, 10), atoll(argv[2]), atoll(argv[3]));
         return done_testing();
     }
-    int64_t count = getenv("WEFT_LONG") ? 1000 : 30;
+    int64_t count = getenv("WEFT_LONG") ? 4000 : 30;
     for (int64_t i = 0; i < 10; i++)
         test_plans(1, i * count, count);
     return done_testing();

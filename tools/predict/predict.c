@@ -42,6 +42,7 @@ static json_t *memory_json(const struct predict *p, const struct stage_program *
 static void add_stage_times(json_t *o, const struct sim_stage *s) {
     set(o, "forward_us", us(s->forward_us));
     set(o, "backward_us", us(s->backward_us));
+    set(o, "weights_us", us(s->weights_us));
     set(o, "compute_us", us(s->compute_us));
     set(o, "collective_us", us(s->collective_us));
     set(o, "p2p_us", us(s->p2p_us));
