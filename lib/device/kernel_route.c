@@ -182,7 +182,8 @@ CPU_FUNCTION(balance_dx) {
     const float *logits = in->logits;
     float *dlogits = out->dlogits;
     const int64_t rows = n->groups * n->tokens, experts = n->experts;
-    const float scale = a->scale * (float)experts / (float)n->tokens;
+    const float scale =
+        a->scale * a->scalars->loss_scale * (float)experts / (float)n->tokens;
     KERNEL_SPLIT(rows, 1, rows * experts, {
         float *p = kernel_scratch(thread);
         for (int64_t i = first; i < end; i++) {
@@ -223,7 +224,8 @@ CPU_FUNCTION(router_z_dx) {
         for (int64_t i = first; i < end; i++) {
             float z = softmax(n->experts, logits + i * n->experts, p);
             for (int64_t j = 0; j < n->experts; j++)
-                dlogits[i * n->experts + j] = 2 * a->scale * z * p[j];
+                dlogits[i * n->experts + j] =
+                    2 * a->scale * a->scalars->loss_scale * z * p[j];
         }
     });
 }

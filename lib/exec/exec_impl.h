@@ -25,8 +25,8 @@ struct exec_piece {
     int copy_rank; /* the box as a strided copy between the block and dense memory */
     int64_t size[TENSOR_MAX_RANK], block_stride[TENSOR_MAX_RANK],
         dense_stride[TENSOR_MAX_RANK];
-    int64_t block_offset; /* floats, of the box in the block */
-    int64_t staging;      /* floats into the staging, or -1: straight into the block */
+    int64_t block_offset; /* bytes, of the box in the block */
+    int64_t staging;      /* bytes into the staging, or -1: straight into the block */
     int64_t elems;
 };
 
@@ -84,7 +84,8 @@ struct exec {
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
-    int64_t high_water;                  /* bytes of the arena really touched so far */
+    char *rounded;      /* room for as many numbers of 16 bits as the host has of f32 */
+    int64_t high_water; /* bytes of the arena really touched so far */
     struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
     struct comm_group *everyone;         /* for messages */
     struct scalars now;                  /* as the device has them, but for its sums */
@@ -96,6 +97,8 @@ struct exec {
     double *inverse;              /* [n_losses] 1 / that, or 0 */
     int64_t step;                 /* training steps done */
     int64_t skipped;              /* of them those that were not finite */
+    double loss_scale;            /* of fp16; 0 = of a plan without */
+    int64_t good_steps;           /* with finite gradients, since it changed */
     int64_t sample;               /* data position: first sample of the next step */
     enum data_split split;        /* where input comes from */
     bool skipping;                /* the step is not finite: nothing is updated */
@@ -129,6 +132,10 @@ int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
 int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
               int64_t n, void *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
+/* n numbers on the host, of f32 or whole ones, no more than x->host holds, go to the device as this
+ * type. */
+int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
+                struct err *err);
 /* Gives the device the scalars of x->now. */
 int exec_set_scalars(struct exec *x, struct err *err);
 /* The address of a place in the arena; notes how far it reaches. */
@@ -146,12 +153,12 @@ int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
 int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                     const struct exec_instr *r, void *in, void *out, struct err *err);
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
-                  const struct exec_instr *r, const float *in, float *out, struct err *err);
+                  const struct exec_instr *r, char *in, char *out, struct err *err);
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);
 void exec_release_transfers(struct exec *x);
-int exec_send(struct exec *x, int transfer, float *in, struct err *err);
-int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
+int exec_send(struct exec *x, int transfer, char *in, struct err *err);
+int exec_recv(struct exec *x, int transfer, char *out, struct err *err);
 
 #endif

@@ -6,6 +6,8 @@
 
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const char *const dtype_names[] = {
+    [DTYPE_f32] = "fp32", [DTYPE_bf16] = "bf16", [DTYPE_f16] = "fp16"};
 
 static int find_name(const char *const *names, int n, const char *name) {
     for (int i = 0; i < n; i++)
@@ -32,6 +34,14 @@ int optimizer_find(const char *name) {
 
 int optimizer_states(enum optimizer o) {
     return o == OPTIMIZER_adamw ? 2 : 1;
+}
+
+const char *plan_dtype_name(enum dtype dtype) {
+    return dtype_names[dtype];
+}
+
+int plan_dtype_find(const char *name) {
+    return find_name(dtype_names, sizeof dtype_names / sizeof *dtype_names, name);
 }
 
 int64_t plan_micro_batches(const struct plan *p) {

@@ -12,6 +12,7 @@
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
+#include "common/dtype.h"
 #include "plan/cluster.h"
 #include "plan/placement.h"
 
@@ -30,6 +31,11 @@ enum optimizer { OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_COUNT };
 const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
 int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
+
+/* What tensors and parameters are kept in: "fp32", "bf16", "fp16" (DTYPE_f32, bf16, f16). */
+#define PLAN_DTYPES "fp32, bf16 or fp16"
+const char *plan_dtype_name(enum dtype dtype);
+int plan_dtype_find(const char *name); /* -1 if unknown */
 
 /* What a stage recomputes, where a word says it. */
 enum recompute { RECOMPUTE_none, RECOMPUTE_selective, RECOMPUTE_all, RECOMPUTE_COUNT };
@@ -63,6 +69,7 @@ struct plan {
     int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
     enum schedule schedule;
     enum optimizer optimizer;
+    enum dtype dtype; /* of tensors, and of parameters as ops read them */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */

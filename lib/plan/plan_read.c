@@ -247,16 +247,18 @@ static int fill_stages(struct plan *p, struct err *err) {
 
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
-    const char *schedule = "1f1b", *optimizer = "adamw";
+    const char *schedule = "1f1b", *optimizer = "adamw", *dtype = "fp32";
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;
     p->micro_batch = p->batch;
     if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
         json_opt_str(doc, "schedule", &schedule, err) < 0 ||
         json_opt_str(doc, "optimizer", &optimizer, err) < 0 ||
+        json_opt_str(doc, "dtype", &dtype, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
         return -1;
-    int s = schedule_find(schedule), o = optimizer_find(optimizer);
+    int s = schedule_find(schedule), o = optimizer_find(optimizer),
+        d = plan_dtype_find(dtype);
     if (s < 0)
         return err_input(err,
                          "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
@@ -264,6 +266,9 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
                          schedule);
     if (o < 0)
         return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", optimizer);
+    if (d < 0)
+        return err_input(err, "dtype: expected " PLAN_DTYPES ", got \"%.64s\"", dtype);
+    p->dtype = (enum dtype)d;
     p->schedule = (enum schedule)s;
     p->optimizer = (enum optimizer)o;
     json_t *provenance = json_object_get(doc, "provenance");
@@ -328,7 +333,8 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
     if (json_keys(doc,
-                  "$schema format model set batch micro_batch schedule optimizer overlap "
+                  "$schema format model set batch micro_batch schedule optimizer dtype "
+                  "overlap "
                   "stages cluster provenance",
                   err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||

@@ -61,7 +61,8 @@ static void share_in_place(struct emit *e, int *parent) {
             int out = root(parent, ins->out.v[0]), in = root(parent, ins->in.v[k]);
             if (in == out || !planned(bufs[in].mem) || !planned(bufs[out].mem) ||
                 bufs[in].last != i || bufs[out].first != i ||
-                bufs[in].elems != bufs[out].elems)
+                bufs[in].elems != bufs[out].elems ||
+                dtype_size(bufs[in].dtype) != dtype_size(bufs[out].dtype))
                 continue;
             parent[out] = in;
             bufs[in].last = bufs[out].last;

@@ -22,8 +22,8 @@ static int instance_get(struct emit *e, int param, struct placement want) {
     for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
         if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
             return (int)i;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_parameters);
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             emit_param_dtype(e, param), MEM_parameters);
     bool first = e->param_of[param] < 0;
     /* The home of a parameter is the stage that uses it first, under that op's layout. */
     bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
@@ -58,8 +58,8 @@ static int accumulator_get(struct emit *e, int param, int instance,
         if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
             placement_equal(e->grads.p[i].place, place))
             return e->grads.p[i].buffer;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_gradients);
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             DTYPE_f32, MEM_gradients);
     arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
     if (e->grad_of[param] < 0)
         e->grad_of[param] = (int)e->grads.n - 1;
@@ -82,7 +82,7 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     if (placement_equal(from, to))
         return share;
     int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
-    int whole = emit_buffer(e, elems, MEM_temporaries);
+    int whole = emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
     struct instr *i = emit_instr(e, I_fill);
     i->param = param;
     i->out.fill.y = whole;

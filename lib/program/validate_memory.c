@@ -127,7 +127,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
-        int64_t size = dtype_size(DTYPE_f32), send = t->send_offset, recv = t->recv_offset;
+        int64_t size = dtype_size(t->dtype), send = t->send_offset, recv = t->recv_offset;
         struct extent out = {send, send + memory_aligned(size * t->depth * t->send_staging),
                              STAGING - 2 * i, 0},
                       in = {recv, recv + memory_aligned(size * t->recv_staging),
@@ -250,19 +250,36 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     return check_writes(r, ins, mb, err);
 }
 
-/* Operands are as large as the shape says. Once for each instruction. */
-static int check_sizes(const struct stage_program *sp, struct err *err) {
+/* The operand is as large as the shape says, and of the type that the table says. */
+static int check_operand(const struct stage_program *sp, const struct instr *ins,
+                         const struct operand_info *operand, int buffer, int64_t elems,
+                         struct err *err) {
+    if (buffer < 0)
+        return 0;
+    const struct buffer *b = &sp->buffers[buffer];
+    if (elems > b->elems)
+        return fault(ins, operand->name, 0, "is larger than its buffer", err);
+    if (b->dtype != operand_dtype(operand, ins->dtype))
+        return fault(ins, operand->name, 0, "is of another type than its buffer", err);
+    return 0;
+}
+
+/* Once for each instruction. Whole numbers are moved, and not computed with. */
+static int check_operands(const struct stage_program *sp, struct err *err) {
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
         const struct instr_info *info = instr_info(ins->code);
         struct instr_work w;
         instr_work(ins->code, &ins->n, &w);
+        if (ins->dtype != DTYPE_f32 && !dtype_is_half(ins->dtype) &&
+            !opcode_moves(ins->code))
+            return err_input(err, "%s: of whole numbers", opcode_name(ins->code));
         for (int k = 0; k < info->n_in; k++)
-            if (ins->in.v[k] >= 0 && w.in[k] > sp->buffers[ins->in.v[k]].elems)
-                return fault(ins, info->in[k].name, 0, "is larger than its buffer", err);
+            if (check_operand(sp, ins, &info->in[k], ins->in.v[k], w.in[k], err) < 0)
+                return -1;
         for (int k = 0; k < info->n_out; k++)
-            if (ins->out.v[k] >= 0 && w.out[k] > sp->buffers[ins->out.v[k]].elems)
-                return fault(ins, info->out[k].name, 0, "is larger than its buffer", err);
+            if (check_operand(sp, ins, &info->out[k], ins->out.v[k], w.out[k], err) < 0)
+                return -1;
     }
     return 0;
 }
@@ -315,7 +332,7 @@ static int replay_step(struct replay *r, struct err *err) {
 static int reserve_chunks(struct replay *r, struct err *err) {
     for (int k = 0; k < r->schedule.n_chunks; k++) {
         turn_to(r, r->schedule.chunks[k]);
-        if (check_sizes(r->sp, err) < 0 || reserve_permanent(r, err) < 0)
+        if (check_operands(r->sp, err) < 0 || reserve_permanent(r, err) < 0)
             return err_prefix(err, "stages[%d]", r->sp->stage);
     }
     if (reserve_staging(r, r->g, err) < 0)

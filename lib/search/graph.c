@@ -416,7 +416,7 @@ void graph_mesh(int devices, struct mesh *mesh) {
 }
 
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer) {
+                enum optimizer optimizer, enum dtype dtype) {
     *g = (struct graph){.whole = m, .cost = cost, .members = mem_alloc(sizeof *g->members)};
     structure_find(m, &g->s);
     excerpt_make(m, &g->s, &g->x);
@@ -425,6 +425,7 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
     g->plan = (struct plan){.model = g->x.model,
                             .schedule = SCHEDULE_gpipe,
                             .optimizer = optimizer,
+                            .dtype = dtype,
                             .n_stages = 2,
                             .stages = g->stages,
                             .devices = devices};

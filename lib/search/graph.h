@@ -79,7 +79,7 @@ struct graph {
 
 /* devices: of the whole job. The model and the costs are borrowed. */
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer);
+                enum optimizer optimizer, enum dtype dtype);
 void graph_release(struct graph *g);
 
 /* The mesh of so many devices: one axis per prime factor, so that any split of the devices

@@ -5,7 +5,7 @@
 
 #include "device/cpu.h"
 
-static struct scalars now;
+static struct scalars now = {.loss_scale = 1};
 static const struct device_args args = {
     .scalars = &now, .counts = true, .weight = 1, .scale = 1};
 
@@ -181,7 +181,7 @@ static void check_losses(const struct test *t) {
     int64_t n = t->rows * t->experts;
     float *load = floats(t->groups * t->experts), *dx = floats(n);
     double firsts = 0;
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.balance = {t->groups, t->tokens, t->experts, 0}};
     union instr_src in = {.balance = {t->logits, NULL}};
     union instr_dst out = {.balance = {load, NULL}};
@@ -348,7 +348,7 @@ static void check_dropped(const struct test *t) {
     int64_t n = t->rows * t->choices, count = 0;
     for (int64_t i = 0; i < n; i++)
         count += slot_row(t, i / t->choices, i % t->choices) < 0;
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.dropped = {n, t->experts * t->capacity, 0}};
     union instr_src in = {.dropped = {t->slots, NULL}};
     union instr_dst out = {{NULL}};
