@@ -4,7 +4,11 @@
  * the optimizer's state, further of gradients, further of the parameter itself. A share is the
  * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
  * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one op, and
- * is then reduced into the share. */
+ * is then reduced into the share.
+ *
+ * Where ops read 16 bits, what is held as a share of a parameter is its master, in f32, and is rounded
+ * before it is gathered: rounded numbers are there as long as an op is at hand. A parameter that several
+ * ops use is held rounded, for its copies elsewhere are made of that. */
 #include "program/emit.h"
 
 struct placement param_share(const struct emit *e, int param, struct placement place,
@@ -15,6 +19,13 @@ struct placement param_share(const struct emit *e, int param, struct placement p
 
 /* ---- parameters --------------------------------------------------------------------------- */
 
+/* Of the instance held under this placement for ops that want it under that one. */
+static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
+                             struct placement want) {
+    bool master = !placement_equal(held, want) && !e->tied[param];
+    return master ? DTYPE_f32 : emit_param_dtype(e, param);
+}
+
 /* The instance that is held for those who want the parameter like this, made if it is new. Instances
  * of a parameter are few, so they are looked for one by one, from the first on. */
 static int instance_get(struct emit *e, int param, struct placement want) {
@@ -23,7 +34,7 @@ static int instance_get(struct emit *e, int param, struct placement want) {
         if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
             return (int)i;
     int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
-                             emit_param_dtype(e, param), MEM_parameters);
+                             held_dtype(e, param, place, want), MEM_parameters);
     bool first = e->param_of[param] < 0;
     /* The home of a parameter is the stage that uses it first, under that op's layout. */
     bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
@@ -31,6 +42,17 @@ static int instance_get(struct emit *e, int param, struct placement want) {
     if (first)
         e->param_of[param] = (int)e->params.n - 1;
     return (int)e->params.n - 1;
+}
+
+/* As ops read it. */
+static int rounded(struct emit *e, int param, int buffer) {
+    enum dtype dtype = emit_param_dtype(e, param);
+    int64_t elems = e->buffers.p[buffer].elems;
+    if (e->buffers.p[buffer].dtype == dtype)
+        return buffer;
+    int y = emit_buffer(e, elems, dtype, MEM_temporaries);
+    emit_cast(e, buffer, y, elems);
+    return y;
 }
 
 int param_get(struct emit *e, int op, int slot, struct placement want) {
@@ -43,8 +65,8 @@ int param_get(struct emit *e, int op, int slot, struct placement want) {
     if (*gathered < 0) {
         int caller = e->param;
         e->param = param;
-        *gathered =
-            emit_convert(e, &e->m->params[param].shape, held.buffer, held.place, want, -1);
+        *gathered = emit_convert(e, &e->m->params[param].shape,
+                                 rounded(e, param, held.buffer), held.place, want, -1);
         e->param = caller;
     }
     return *gathered;

@@ -140,7 +140,7 @@ static int descend_master(struct emit *e, const struct param_instance *p,
 static void optimize(struct emit *e, const struct param_instance *p, struct placement place,
                      int gradient) {
     const struct shape *s = &e->m->params[p->param].shape;
-    bool master = e->plan->dtype != DTYPE_f32 && !is_running(e, p->param);
+    bool master = e->buffers.p[p->buffer].dtype != DTYPE_f32;
     int value = master ? descend_master(e, p, place, gradient)
                        : emit_convert(e, s, p->buffer, p->place, place, -1);
     if (is_running(e, p->param)) {
