@@ -210,6 +210,9 @@ int plan_check(struct plan *p, struct err *err) {
                          (long long)p->micro_batch, (long long)p->batch);
     if (check_size(p, err) < 0)
         return -1;
+    if (p->reduce == DTYPE_f16 && p->dtype != DTYPE_f16)
+        return err_input(err,
+                         "reduce: fp16 is for plans of dtype fp16, which scale the loss");
     if (number_ranks(p, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)

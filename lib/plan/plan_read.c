@@ -247,7 +247,7 @@ static int fill_stages(struct plan *p, struct err *err) {
 
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
-    const char *schedule = "1f1b", *optimizer = "adamw", *dtype = "fp32";
+    const char *schedule = "1f1b", *optimizer = "adamw", *dtype = "fp32", *reduce = "fp32";
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;
     p->micro_batch = p->batch;
@@ -255,10 +255,11 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
         json_opt_str(doc, "schedule", &schedule, err) < 0 ||
         json_opt_str(doc, "optimizer", &optimizer, err) < 0 ||
         json_opt_str(doc, "dtype", &dtype, err) < 0 ||
+        json_opt_str(doc, "reduce", &reduce, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
         return -1;
     int s = schedule_find(schedule), o = optimizer_find(optimizer),
-        d = plan_dtype_find(dtype);
+        d = plan_dtype_find(dtype), r = plan_dtype_find(reduce);
     if (s < 0)
         return err_input(err,
                          "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
@@ -268,7 +269,10 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
         return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", optimizer);
     if (d < 0)
         return err_input(err, "dtype: expected " PLAN_DTYPES ", got \"%.64s\"", dtype);
+    if (r < 0)
+        return err_input(err, "reduce: expected " PLAN_DTYPES ", got \"%.64s\"", reduce);
     p->dtype = (enum dtype)d;
+    p->reduce = (enum dtype)r;
     p->schedule = (enum schedule)s;
     p->optimizer = (enum optimizer)o;
     json_t *provenance = json_object_get(doc, "provenance");
@@ -332,11 +336,12 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(doc,
-                  "$schema format model set batch micro_batch schedule optimizer dtype "
-                  "overlap "
-                  "stages cluster provenance",
-                  err) < 0 ||
+    if (json_keys(
+            doc,
+            "$schema format model set batch micro_batch schedule optimizer dtype reduce "
+            "overlap "
+            "stages cluster provenance",
+            err) < 0 ||
         json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)
         return NULL;

@@ -113,10 +113,36 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     return whole;
 }
 
+/* Nothing but sums in place. */
+static bool only_reduces(const struct convert_step *steps, int n) {
+    bool only = true;
+    for (int i = 0; i < n; i++)
+        only &= steps[i].kind == CONVERT_all_reduce;
+    return only;
+}
+
+int grad_convert(struct emit *e, int param, int buffer, struct placement from,
+                 struct placement to) {
+    const struct shape *s = &e->m->params[param].shape;
+    struct convert_step steps[CONVERT_MAX_STEPS];
+    struct extents sizes = emit_extents(e, s);
+    int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
+    if (e->plan->reduce == DTYPE_f32 || e->m->params[param].running ||
+        only_reduces(steps, n))
+        return emit_convert(e, s, buffer, from, to, -1);
+    int64_t before = emit_elements(e, s, from), after = emit_elements(e, s, to);
+    int sent = emit_buffer(e, before, e->plan->reduce, MEM_temporaries);
+    emit_cast(e, buffer, sent, before);
+    int sum = emit_convert(e, s, sent, from, to, -1);
+    int wide = emit_buffer(e, after, DTYPE_f32, MEM_temporaries);
+    emit_cast(e, sum, wide, after);
+    return wide;
+}
+
 static void reduce(struct emit *e, const struct whole_gradient *g) {
     const struct shape *s = &e->m->params[g->param].shape;
     e->param = g->param;
-    int part = emit_convert(e, s, g->whole, g->from, g->to, -1);
+    int part = grad_convert(e, g->param, g->whole, g->from, g->to);
     struct instr *i = emit_instr(e, I_add);
     i->in.add.a = i->out.add.y = g->share;
     i->in.add.b = part;

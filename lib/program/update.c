@@ -16,7 +16,7 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
     for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++) {
         if (e->grads.p[i].param != param)
             continue;
-        int g = emit_convert(e, s, e->grads.p[i].buffer, e->grads.p[i].place, want, -1);
+        int g = grad_convert(e, param, e->grads.p[i].buffer, e->grads.p[i].place, want);
         total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
         if (!e->tied[param])
             break; /* used once: there is nothing further to look for */

@@ -113,7 +113,7 @@ static void test_overlap(void) {
 /* What is gathered is for one pass, whatever is recomputed and whatever runs later. */
 static void test_not_kept(void) {
     int n = 0, kept = 0;
-    for (uint64_t k = 0; k < 200; k++) {
+    for (uint64_t k = 0; k < 300; k++) {
         struct compiled c = random_program(9, k);
         for (int s = 0; c.g && s < c.g->n_stages; s++) {
             const struct stage_program *sp = &c.g->stages[s];

@@ -12,7 +12,7 @@ struct plan_words {
     int64_t chunks;             /* stages of each of the pp device groups */
     bool sp, overlap;
     int64_t zero;
-    const char *recompute, *schedule, *optimizer, *dtype, *cluster;
+    const char *recompute, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *mesh, *layout; /* Mesh-TensorFlow's */
 };
 
