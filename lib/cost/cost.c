@@ -134,7 +134,8 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.stride = mesh_group_stride(sp->mesh, i->axes);
         q.link = *stage_link(c, st, i->axes);
     }
-    if (i->code == I_exchange) { /* messages between neighbours, both ways at once */
+    if (i->code == I_exchange ||
+        i->code == I_shift) { /* messages between neighbours, both ways at once */
         q.code = I_send;
         q.size = 2;
     }

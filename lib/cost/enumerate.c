@@ -1,9 +1,10 @@
 /* Enumeration through the compiler.
  *
- * Of a model, the first of the ops that are one op in its file stands for all layers. It is made a stage of
- * its own, which is compiled under each split: a mesh with one axis per split dim. What that
- * program holds is what any program holds for that op and split, since lowering looks at nothing
- * else. Conversions between ops, messages and the update come in any size and are keyed by
+ * Of a model, the first of the ops that are one op in its file stands for all layers. It is
+ * made a stage of its own, which is compiled under each split: a mesh with one axis per
+ * split dim, without a ring and with one where it can have one. What that program holds is
+ * what any program holds for that op and split, since lowering looks at nothing else.
+ * Conversions between ops, messages and the update come in any size and are keyed by
  * curves; their ranges follow from the sizes of tensors and parameters. */
 #include "cost/enumerate.h"
 
@@ -148,6 +149,9 @@ static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) 
         w.plan->batch = w.plan->micro_batch = micro_batch;
         w.plan->dtype = c->dtype;
         walk_splits(&w, 0, 1);
+        w.plan->stages[1].layouts[0].ring = (int8_t)layout_ring(&w.op->space);
+        if (w.plan->stages[1].layouts[0].ring != PLACE_NONE)
+            walk_splits(&w, 0, 1);
         plan_destroy(w.plan);
     }
     free(first);

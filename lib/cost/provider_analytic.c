@@ -33,9 +33,23 @@ static struct cost_time datasheet(double us, struct slack s) {
         .us = us, .low_us = s.low * us, .high_us = s.high * us, .from = COST_DATASHEET};
 }
 
+/* A copy between a device and its host, by an engine of its own. */
+static struct cost_time over_host(const struct cluster_group *g,
+                                  const struct instr_key *k) {
+    if (g->host_bandwidth <= 0)
+        return (struct cost_time){0};
+    double us =
+        1e6 * (double)(dtype_size(k->dtype) * k->n.reload.elems) / g->host_bandwidth;
+    struct cost_time t = datasheet(g->latency_us + us, comm_slack);
+    t.overlap = 1;
+    return t;
+}
+
 static struct cost_time analytic_op(const struct cost_provider *p,
                                     const struct op_question *q) {
     const struct cluster_group *g = &((const struct analytic *)p)->cluster.groups[q->group];
+    if (opcode_is_move(q->key->code))
+        return over_host(g, q->key);
     struct instr_work w;
     if (g->flops[q->key->dtype] <= 0)
         return (struct cost_time){0};

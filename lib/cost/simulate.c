@@ -53,6 +53,7 @@ static struct sim_step step_of(const struct build *b, const struct stage_program
     } else if (i->work >= 0) {
         step.kind = i->code == I_wait ? SIM_WAIT : SIM_START;
         step.overlap = t.overlap;
+        step.move = opcode_is_move(i->code);
     } else {
         step.kind = i->code == I_send ? SIM_SEND : SIM_RECV;
         step.us = i->code == I_send ? b->transfers[i->transfer].pack_us

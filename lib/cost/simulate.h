@@ -65,6 +65,7 @@ struct sim_step {
     int transfer;      /* of send and receive */
     int work;          /* of a collective's start and wait */
     double overlap;    /* of start: the fraction of us that hides behind computation */
+    bool move;         /* of start: between device and host, beside collectives */
     double us;         /* work and norm: its length; send: packing; recv: unpacking;
                           start: the collective */
     double compute_us; /* of work: the computation in it */

@@ -20,6 +20,7 @@ struct transfer_state {
 struct group_state {
     double now_us;
     double comm_us; /* until when started collectives keep the links busy */
+    double host_us; /* and started copies that to the host */
     int64_t action; /* the one under way */
     int step;       /* next step of it, counted from the segment's first */
     bool listed;    /* on the work list */
@@ -103,14 +104,15 @@ static double do_norm(struct engine *e, struct group_state *s,
     return e->norm_us;
 }
 
-/* A started collective takes its turn behind those before it. From here until it is done, what
+/* A started collective or copy takes its turn behind those before it. From here until it is done, what
  * does not hide behind computation stops the stage. */
 static double do_start(struct engine *e, struct group_state *s, int stage,
                        const struct sim_step *step) {
-    s->comm_us = later(s->comm_us, s->now_us) + step->us;
-    double exposed = (1 - step->overlap) * (s->comm_us - s->now_us);
+    double *busy = step->move ? &s->host_us : &s->comm_us;
+    *busy = later(*busy, s->now_us) + step->us;
+    double exposed = (1 - step->overlap) * (*busy - s->now_us);
     s->now_us += exposed;
-    e->done_us[stage * e->in->n_works + step->work] = s->comm_us;
+    e->done_us[stage * e->in->n_works + step->work] = *busy;
     return exposed;
 }
 
@@ -125,7 +127,7 @@ static void account(struct sim_stage *s, enum segment seg, const struct sim_step
                     double busy) {
     if (seg >= SEG_REDUCE) {
         s->update_us += busy;
-    } else if (step->kind == SIM_START) {
+    } else if (step->kind == SIM_START || step->kind == SIM_WAIT) {
         s->collective_us += busy;
     } else if (step->kind == SIM_WORK) {
         s->compute_us += step->compute_us;
@@ -151,7 +153,7 @@ static bool do_step(struct engine *e, struct group_state *s, struct action a,
     account(&e->out->stages[a.stage], a.segment, step, busy);
     end = s->now_us;
     if (step->kind == SIM_START) {
-        end = s->comm_us;
+        end = step->move ? s->host_us : s->comm_us;
         begin = end - step->us;
     }
     if (e->fn)

@@ -1,4 +1,4 @@
-/* Two streams of one rank: see streams.h. */
+/* The streams of one rank: see streams.h. */
 #include "cost/streams.h"
 
 #include "common/mem.h"
@@ -18,7 +18,7 @@ void streams_release(struct streams *s) {
 }
 
 void streams_reset(struct streams *s) {
-    s->compute_us = s->comm_us = 0;
+    s->compute_us = s->comm_us = s->host_us = 0;
     s->now++;
 }
 
@@ -31,33 +31,43 @@ static double operands_ready(const struct streams *s, const struct instr *i) {
     return t;
 }
 
-/* A collective's operands are not to be touched until it ends, whether read or written. */
-static void hold_operands(struct streams *s, const struct instr *i, double until) {
-    int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
-    for (int k = 0; k < n; k++) {
-        s->ready[b[k]] = until;
-        s->epoch[b[k]] = s->now;
+/* What a collective writes is not there until it ends; what it reads others may read meanwhile. */
+static void hold_results(struct streams *s, const struct instr *i, double until) {
+    for (int k = 0; k < INSTR_MAX_OUT; k++) {
+        int b = i->out.v[k];
+        if (b < 0)
+            continue;
+        s->ready[b] = until;
+        s->epoch[b] = s->now;
     }
 }
 
+/* Where the instruction goes on beside computation; NULL if it is computation. */
+static double *stream_of(struct streams *s, const struct instr *i) {
+    if (opcode_key(i->code) == KEY_COMM)
+        return &s->comm_us;
+    return opcode_is_move(i->code) && i->work >= 0 ? &s->host_us : NULL;
+}
+
 double streams_add(struct streams *s, const struct instr *i, double us, double overlap) {
-    double ready = operands_ready(s, i);
+    double ready = operands_ready(s, i), *stream = stream_of(s, i);
     double start = s->compute_us > ready ? s->compute_us : ready;
-    if (opcode_key(i->code) != KEY_COMM) {
+    if (!stream) {
         s->compute_us = start + us;
         return start;
     }
-    if (s->comm_us > start)
-        start = s->comm_us;
-    s->comm_us = start + us;
-    /* From here until the collective is done, the part that does not overlap. */
-    if (s->comm_us > s->compute_us)
-        s->compute_us += (1 - overlap) * (s->comm_us - s->compute_us);
+    if (*stream > start)
+        start = *stream;
+    *stream = start + us;
+    /* From here until it is done, the part that does not overlap. */
+    if (*stream > s->compute_us)
+        s->compute_us += (1 - overlap) * (*stream - s->compute_us);
     if (overlap > 0)
-        hold_operands(s, i, s->comm_us);
+        hold_results(s, i, *stream);
     return start;
 }
 
 double streams_end(const struct streams *s) {
-    return s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+    double end = s->compute_us > s->comm_us ? s->compute_us : s->comm_us;
+    return end > s->host_us ? end : s->host_us;
 }

@@ -1,11 +1,11 @@
-/* streams.h - instructions of one rank on a compute and a communication stream, for as long as
- * nothing comes from or goes to another stage.
+/* streams.h - instructions of one rank on its streams (computation, communication, copies from and
+ * to its host), for as long as nothing comes from or goes to another stage.
  *
  * An instruction starts when its stream is free and its operands are written. Of a collective,
  * the part that the backend overlaps goes on beside computation; the rest stops the compute
  * stream as well, until the collective is that far: with overlap 0 (the CPU) until it is done.
  * Collectives run one after the other, so one that overlaps nothing also waits for those before
- * it.
+ * it. So do copies between device and host that are only started.
  *
  *     struct streams s;
  *     streams_init(&s, sp);
@@ -19,9 +19,9 @@
 #include "program/program.h"
 
 struct streams {
-    double compute_us, comm_us; /* until when each is busy */
-    double *ready;              /* [n_buffers] when a buffer was last written */
-    int64_t *epoch;             /* [n_buffers] ready counts only when this equals now */
+    double compute_us, comm_us, host_us; /* until when each is busy */
+    double *ready;                       /* [n_buffers] when a buffer was last written */
+    int64_t *epoch; /* [n_buffers] ready counts only when this equals now */
     int64_t now;
 };
 void streams_init(struct streams *s, const struct stage_program *sp);
@@ -30,7 +30,7 @@ void streams_release(struct streams *s);
 void streams_reset(struct streams *s);
 /* Adds an instruction; returns its start. */
 double streams_add(struct streams *s, const struct instr *i, double us, double overlap);
-/* Until when both are busy. */
+/* Until when any is busy. */
 double streams_end(const struct streams *s);
 
 #endif

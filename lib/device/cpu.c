@@ -83,7 +83,8 @@ static struct kernel_attention attention_of(const struct attention_n *n,
                                      .kv_seq = kv_width,
                                      .o_batch = n->seq * width,
                                      .o_seq = width,
-                                     .first = a->first,
+                                     .first = a->first - a->first_key,
+                                     .first_key = a->first_key,
                                      .causal = n->causal != 0,
                                      .scale = a->scale,
                                      .lengths = lengths,
@@ -111,6 +112,39 @@ CPU_FUNCTION(attention_bwd) {
         dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
     }
     kernel_attention_bwd(&t, q, k, v, in->o, in->lse, in->dy, dq, dk, dv, out->dpositions);
+}
+
+/* Of the instructions that go on from the keys before. */
+static struct kernel_attention attention_more_of(const struct attention_more_n *n,
+                                                 const int32_t *lengths,
+                                                 const float *positions,
+                                                 const struct device_args *a) {
+    struct attention_n all = {.batch = n->batch,
+                              .heads = n->heads,
+                              .group = n->group,
+                              .kv_heads = n->kv_heads,
+                              .seq = n->seq,
+                              .kv_seq = n->kv_seq,
+                              .dim = n->dim,
+                              .causal = n->causal,
+                              .buckets = n->buckets,
+                              .lengths = n->lengths};
+    struct kernel_attention t = attention_of(&all, lengths, positions, a);
+    t.more = true;
+    return t;
+}
+
+CPU_FUNCTION(attention_more) {
+    struct kernel_attention t = attention_more_of(n, in->lengths, in->positions, a);
+    kernel_attention(&t, in->q, in->k, in->v, out->o, out->lse);
+}
+
+CPU_FUNCTION(attention_more_bwd) {
+    union instr_n same = {.attention_more_bwd = *n}; /* the same numbers */
+    struct kernel_attention t =
+        attention_more_of(&same.attention_more, in->lengths, in->positions, a);
+    kernel_attention_bwd(&t, in->q, in->k, in->v, in->o, in->lse, in->dy, out->dq, out->dk,
+                         out->dv, out->dpositions);
 }
 
 CPU_FUNCTION(rotary) {
@@ -311,6 +345,14 @@ CPU_FUNCTION(widen) {
 
 CPU_FUNCTION(narrow) {
     kernel_narrow(n->elems, a->dtype, in->x, out->y);
+}
+
+CPU_FUNCTION(offload) {
+    kernel_move(dtype_size(a->dtype) * n->elems, in->x, out->y);
+}
+
+CPU_FUNCTION(reload) {
+    kernel_move(dtype_size(a->dtype) * n->elems, in->x, out->y);
 }
 
 CPU_FUNCTION(sum_squares) {

@@ -35,6 +35,15 @@ void device_free(struct device *dev, void *p) {
         dev->backend->free(dev, p);
 }
 
+void *device_alloc_host(struct device *dev, int64_t bytes, struct err *err) {
+    return dev->backend->alloc_host(dev, bytes, err);
+}
+
+void device_free_host(struct device *dev, void *p) {
+    if (p)
+        dev->backend->free_host(dev, p);
+}
+
 /* ---- streams and events ------------------------------------------------------------------- */
 
 struct device_stream *device_stream_create(struct device *dev, struct err *err) {

@@ -42,6 +42,9 @@ bool device_is_host(const struct device *dev);
 /* Aligned to 4096 bytes, zeroed; NULL on failure. */
 void *device_alloc(struct device *dev, int64_t bytes, struct err *err);
 void device_free(struct device *dev, void *p);
+/* Memory of the host that the device reads and writes by itself (I_offload, I_reload), zeroed. */
+void *device_alloc_host(struct device *dev, int64_t bytes, struct err *err);
+void device_free_host(struct device *dev, void *p);
 
 struct device_stream *device_stream_create(struct device *dev, struct err *err);
 void device_stream_destroy(struct device_stream *s);
@@ -79,6 +82,7 @@ struct device_args {
     int64_t
         first; /* number of the first local row or column, expert, query or position; batch
                       norm: of the first local sample, in the first group */
+    int64_t first_key; /* attention: number of the first key that is here */
     int64_t
         first_head; /* attention: the first query head, counted from the first one of the
                            local key heads */

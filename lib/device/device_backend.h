@@ -36,6 +36,8 @@ struct device_backend {
     void (*destroy)(struct device *dev);
     void *(*alloc)(struct device *dev, int64_t bytes, struct err *err);
     void (*free)(struct device *dev, void *p);
+    void *(*alloc_host)(struct device *dev, int64_t bytes, struct err *err);
+    void (*free_host)(struct device *dev, void *p);
 
     int (*stream_create)(struct device_stream *s, struct err *err);
     void (*stream_destroy)(struct device_stream *s);

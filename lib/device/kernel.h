@@ -167,16 +167,23 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p);
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each
  * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor. Query head h
- * reads key head (first_head + h) / group (Ainslie et al., grouped-query attention, 2023). The
- * queries may be a part of a longer sequence, from position `first` on; keys are there from 0.
- * lse[batch, heads, q_len] is kept for backward. dim is at most 1024. */
+ * reads key head (first_head + h) / group (Ainslie et al., grouped-query attention, 2023).
+ * Queries and keys may be parts of longer sequences: the first query stands at position `first`,
+ * counted from the first key. lse[batch, heads, q_len] is kept for backward. dim is at most 1024.
+ *
+ * Keys may come block by block (Liu et al., Ring Attention, 2023). With `more`, o and lse hold the
+ * result over other keys and become that over these too; a query that has seen none yet has o = 0
+ * and lse = -infinity. Backward takes the last o and lse; with `more` dq is added to. dk and dv are
+ * those of the block. */
 struct kernel_attention {
     int64_t batch, heads, q_len, kv_len, dim;
     int64_t kv_heads, group, first_head;
     int64_t q_batch, q_seq;   /* strides of q and dq, in floats */
     int64_t kv_batch, kv_seq; /* strides of k, v and dk, dv */
     int64_t o_batch, o_seq;   /* strides of o and do */
-    int64_t first;            /* position of the first query */
+    int64_t first;            /* position of the first query; may be before the keys */
+    int64_t first_key;        /* keys of the sequence before those that are here */
+    bool more;                /* o and lse, or dq, are of other keys already */
     bool causal;              /* position i sees 0..i */
     float scale;              /* of the scores */
     const int32_t
@@ -185,10 +192,16 @@ struct kernel_attention {
     int64_t buckets;
     int distance; /* from 1; positions farther apart count as this far apart */
 };
-/* Keys of a sample that may be seen. */
+/* Keys of a sample that may be seen, of those that are here. */
 static inline int64_t kernel_attention_keys(const struct kernel_attention *t, int64_t b) {
-    const int64_t n = t->lengths ? t->lengths[b] : t->kv_len;
-    return n < 1 ? 1 : n < t->kv_len ? n : t->kv_len;
+    if (!t->lengths)
+        return t->kv_len;
+    const int64_t n = (t->lengths[b] < 1 ? 1 : t->lengths[b]) - t->first_key;
+    return n < 0 ? 0 : n < t->kv_len ? n : t->kv_len;
+}
+/* May some queries see none of the keys? */
+static inline bool kernel_attention_blind(const struct kernel_attention *t) {
+    return (t->lengths && t->first_key > 0) || (t->causal && t->first < 0);
 }
 void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
                       const float *v, float *o, float *lse);
@@ -242,6 +255,8 @@ void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint6
 void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);
 void kernel_narrow(int64_t n, enum dtype to, const float *x, void *y);
 
+/* dst = src, bytes that do not overlap. */
+void kernel_move(int64_t bytes, const void *src, void *dst);
 /* Strided block copy of elements of 2 or 4 bytes: dst[...] = src[...] over `size`, with strides in
  * elements for each dimension. The innermost strides are usually 1. */
 void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *src,

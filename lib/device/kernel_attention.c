@@ -8,6 +8,7 @@
  * causal mask. Scores are kept in units of log 2, so that an exponential is a power of two;
  * the factor is folded into the packed queries. A query's arithmetic does not depend on the
  * ranges. Queries that are a part of a longer sequence see as many more keys as precede it.
+ * What other keys made is gone on from: the log-sum-exp stands for a maximum with the sum 1.
  */
 #include "kernel_impl.h"
 #include "kernel_position.h"
@@ -151,10 +152,20 @@ static void finish_block(const struct task *w, int64_t rows, const float *max,
                          const float *sum, float *lse) {
     for (int64_t r = 0; r < rows; r++) {
         const float total = v_sum(v_load(sum + r * VL));
-        const float inverse = 1.0f / total;
+        const float inverse = total > 0 ? 1.0f / total : 0;
         for (int64_t e = 0; e < w->pad; e += VL)
             v_store(w->o + r * w->pad + e, v_load(w->o + r * w->pad + e) * inverse);
         lse[r] = LN_2 * (max[r] + log2f(total));
+    }
+}
+
+/* Maxima and sums of so many queries: of no key, or of those that lse is of. */
+static void begin_queries(const struct task *w, int64_t n, const float *lse) {
+    const bool more = w->t->more;
+    memset(w->sum, 0, (size_t)(n * VL) * sizeof *w->sum);
+    for (int64_t i = 0; i < n; i++) {
+        w->max[i] = more ? LOG2_E * lse[i] : -INFINITY;
+        w->sum[i * VL] = w->max[i] > -INFINITY ? 1.0f : 0.0f;
     }
 }
 
@@ -166,9 +177,7 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
-    for (int64_t i = 0; i < q1 - q0; i++)
-        w->max[i] = -INFINITY;
-    memset(w->sum, 0, (size_t)((q1 - q0) * VL) * sizeof *w->sum);
+    begin_queries(w, q1 - q0, lse + q0);
     for (int64_t k0 = 0; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
         kernel_tile_pack_transposed(k1 - k0, dim, k + k0 * t->kv_seq, t->kv_seq, w->kt);
@@ -181,7 +190,7 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
                 continue;
             kernel_tile_pack(rows, dim, t->scale * LOG2_E, q + i * t->q_seq, t->q_seq,
                              w->q);
-            if (k0 == 0)
+            if (k0 == 0 && !t->more)
                 memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
             else
                 kernel_tile_pack(rows, dim, 1.0f, o + i * t->o_seq, t->o_seq, w->o);
@@ -220,9 +229,26 @@ static void forward_one(const struct kernel_attention *t, const struct positions
                  lse + head * t->q_len);
 }
 
+/* The result over no keys. */
+static void see_nothing(const struct kernel_attention *t, float *o, float *lse) {
+    const int64_t width = t->heads * t->dim, rows = t->batch * t->q_len;
+    for (int64_t i = 0; i < rows; i++)
+        memset(o + i / t->q_len * t->o_batch + i % t->q_len * t->o_seq, 0,
+               (size_t)width * sizeof *o);
+    for (int64_t i = 0; i < rows * t->heads; i++)
+        lse[i] = -INFINITY;
+}
+
 void kernel_attention(const struct kernel_attention *t, const float *q, const float *k,
                       const float *v, float *o, float *lse) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    if (!t->more && kernel_attention_blind(t)) {
+        struct kernel_attention from = *t;
+        from.more = true;
+        see_nothing(t, o, lse);
+        kernel_attention(&from, q, k, v, o, lse);
+        return;
+    }
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);

@@ -199,7 +199,7 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
     kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + q0 * t->q_seq, t->q_seq, w->q);
     kernel_tile_pack(rows, dim, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
     row_sums(w, rows, h->o + q0 * t->o_seq);
-    if (w->want_q && k0 == 0)
+    if (w->want_q && k0 == 0 && !t->more)
         memset(w->dq, 0, (size_t)(rows * pad) * sizeof *w->dq);
     else if (w->want_q)
         kernel_tile_pack(rows, dim, 1.0f, h->dq + q0 * t->q_seq, t->q_seq, w->dq);
@@ -271,7 +271,7 @@ static void key_block(const struct task *w, const struct head *s, const struct p
 /* Keys that no query sees have gradients too: zeros. */
 static void all_keys(const struct task *w, const struct head *s, const struct part *x) {
     const struct kernel_attention *t = w->t;
-    const int64_t last = t->first + x->q1; /* keys that the last query sees */
+    const int64_t last = t->first + x->q1; /* keys that the last query sees, if any */
     const int64_t keys = t->causal && !w->want_kv && last < t->kv_len ? last : t->kv_len;
     for (int64_t k0 = 0; k0 < keys; k0 += w->k_block)
         key_block(w, s, x, k0);
@@ -362,11 +362,25 @@ static void do_units(const struct kernel_attention *t, const struct positions *p
         do_unit(t, p, all, unit, i, omp_get_thread_num());
 }
 
+/* dq of queries that see nothing. */
+static void clear_queries(const struct kernel_attention *t, float *dq) {
+    for (int64_t i = 0; i < t->batch * t->q_len; i++)
+        memset(dq + i / t->q_len * t->q_batch + i % t->q_len * t->q_seq, 0,
+               (size_t)(t->heads * t->dim) * sizeof *dq);
+}
+
 void kernel_attention_bwd(const struct kernel_attention *t, const float *q, const float *k,
                           const float *v, const float *o, const float *lse,
                           const float *dout, float *dq, float *dk, float *dv,
                           float *dpositions) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    if (!t->more && kernel_attention_blind(t)) {
+        struct kernel_attention from = *t;
+        from.more = true;
+        clear_queries(t, dq);
+        kernel_attention_bwd(&from, q, k, v, o, lse, dout, dq, dk, dv, dpositions);
+        return;
+    }
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions;

@@ -82,3 +82,9 @@ void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *s
         KERNEL_SPLIT(columns, 16, columns,
                      copy_rows(&m, 0, 1, first, end, bytes, src, dst));
 }
+
+void kernel_move(int64_t bytes, const void *src, void *dst) {
+    KERNEL_SPLIT(
+        bytes, 64, bytes / (int64_t)sizeof(float),
+        memcpy((char *)dst + first, (const char *)src + first, (size_t)(end - first)));
+}

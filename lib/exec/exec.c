@@ -39,7 +39,10 @@ static int open_device(struct exec *x, struct err *err) {
         x->arena = o->arena ? (char *)o->arena : (char *)comm_alloc(x->comm, bytes, err);
     if (x->arena && o->arena)
         memset(x->arena, 0, (size_t)bytes);
-    return x->arena ? 0 : -1;
+    int64_t host_bytes = x->chunks->sp->host_bytes;
+    if (x->arena && host_bytes)
+        x->host_arena = device_alloc_host(x->device, host_bytes, err);
+    return x->arena && (x->host_arena || !host_bytes) ? 0 : -1;
 }
 
 static void list_chunks(struct exec *x) {
@@ -90,8 +93,10 @@ void exec_destroy(struct exec *x) {
     if (!x)
         return;
     exec_release(x);
-    if (x->device)
+    if (x->device) {
         device_free(x->device, x->own_arena);
+        device_free_host(x->device, x->host_arena);
+    }
     device_destroy(x->device);
     free(x->chunks);
     free(x);
@@ -212,6 +217,10 @@ int64_t exec_steps(const struct exec *x) {
 
 int64_t exec_arena_bytes(const struct exec *x) {
     return x->chunks->sp->arena_bytes;
+}
+
+int64_t exec_host_bytes(const struct exec *x) {
+    return x->chunks->sp->host_bytes;
 }
 
 const double *exec_seconds(const struct exec *x) {

@@ -96,6 +96,8 @@ int exec_agree(struct comm *comm, int rc, struct err *err);
 int64_t exec_steps(const struct exec *x);
 /* Bytes that this rank allocates for the program. */
 int64_t exec_arena_bytes(const struct exec *x);
+/* And beside it in the memory of the device's host, for what the plan offloads. */
+int64_t exec_host_bytes(const struct exec *x);
 /* Time spent so far by opcode, in s, but for what was replayed; and from 0 again. */
 const double *exec_seconds(const struct exec *x);
 void exec_forget_seconds(struct exec *x);

@@ -128,13 +128,22 @@ ARGS(per_group) {
     t->r->args.scale = (float)(attr_of(t, ATTR_group) / (double)t->x->g->plan->batch);
 }
 
-/* Where the rank's queries begin, in the sequence and among the heads. */
+/* The part of the keys that has come round to this rank after so many steps. */
+static int part_at(const struct target *t, int step) {
+    const struct mesh *mesh = t->c->sp->mesh;
+    int parts = mesh_group_size(mesh, t->ins->axes);
+    int me = mesh_group_index(mesh, t->ins->axes, t->c->rp.coord);
+    return (me - step + parts) % parts;
+}
+
+/* Where the rank's queries begin, in the sequence and among the heads, and where its keys do. */
 ARGS(attention) {
-    const struct attention_n *n = &t->ins->n.attention;
+    const struct attention_n *n = &t->ins->n.attention; /* all begin like this */
     const double *attr = t->m->ops[t->ins->op].attr;
     struct device_args *a = &t->r->args;
     struct box b = local_box(t);
     a->first = b.first[1];
+    a->first_key = part_at(t, t->ins->step) * n->kv_seq;
     a->first_head = b.first[2] % (n->group * n->kv_heads);
     a->distance = (int)attr[ATTR_distance];
     a->scale =
@@ -185,6 +194,8 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_embedding_dw] = embedding,
     [I_attention] = attention,
     [I_attention_bwd] = attention,
+    [I_attention_more] = attention,
+    [I_attention_more_bwd] = attention,
     [I_rotary] = rotary,
     [I_scale] = scale,
     [I_dropout] = dropout,

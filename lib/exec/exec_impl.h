@@ -10,6 +10,7 @@ enum exec_stream {
     STREAM_collectives,
     STREAM_sends,
     STREAM_receives,
+    STREAM_host, /* copies from and to the memory of the host */
     EXEC_STREAMS
 };
 
@@ -63,6 +64,7 @@ struct exec_chunk {
     int64_t rhythm; /* micro-batches so far apart have the same slots in all pools */
     struct exec_instr *ready; /* [sp->n_instrs] */
     struct exec_work *works;  /* [sp->n_works + 1], the last for those waited for at once */
+    struct exec_work *going;  /* [sp->n_works + 1]: of a shift, what goes; else none */
     struct exec_work *exchanged; /* [2 * devices of the stage]: messages of an exchange */
     struct comm_group *groups[1 << MESH_MAX_AXES]; /* by set of axes */
 };
@@ -84,8 +86,10 @@ struct exec {
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
-    char *rounded;      /* room for as many numbers of 16 bits as the host has of f32 */
-    int64_t high_water; /* bytes of the arena really touched so far */
+    char *rounded; /* room for as many numbers of 16 bits as the host has of f32 */
+    char *
+        host_arena; /* in the memory of the device's host; NULL where the plan needs none */
+    int64_t high_water, host_high_water; /* bytes of the arenas really touched so far */
     struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
     struct comm_group *everyone;         /* for messages */
     struct scalars now;                  /* as the device has them, but for its sums */
@@ -138,10 +142,10 @@ int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, in
                 struct err *err);
 /* Gives the device the scalars of x->now. */
 int exec_set_scalars(struct exec *x, struct err *err);
-/* The address of a place in the arena; notes how far it reaches. */
+/* The address of a place in the arena, or in the host's; notes how far it reaches. */
 void *exec_address(struct exec *x, int64_t at, int64_t bytes);
 
-/* exec_work.c: collectives and messages, in order with what computes. */
+/* exec_work.c: collectives, messages and copies to the host, in order with what computes. */
 struct exec_work *exec_make_works(struct exec *x, int64_t n, struct err *err);
 void exec_free_works(struct exec_work *works, int64_t n);
 /* The work will go behind what the compute stream was given so far. Before it is started. */
@@ -152,6 +156,13 @@ int exec_after(struct exec *x, struct exec_work *w, struct err *err);
 int exec_wait(struct exec *x, struct exec_work *w, struct err *err);
 int exec_collective(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                     const struct exec_instr *r, void *in, void *out, struct err *err);
+int exec_move(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+              const struct exec_instr *r, const union instr_src *in,
+              const union instr_dst *out, struct err *err);
+/* Waits for what an instruction with this number started. */
+int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err *err);
+int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+               const struct exec_instr *r, void *in, void *out, struct err *err);
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                   const struct exec_instr *r, char *in, char *out, struct err *err);
 

@@ -1,8 +1,6 @@
 /* Initial parameters: a function of the seed and the global index alone. */
 #include "exec/exec_impl.h"
 
-#include <stdlib.h>
-
 /* A box inside the whole tensor, by whose indices random numbers are drawn. */
 struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
                                  const struct box *b) {
@@ -46,9 +44,12 @@ static int init_param(struct exec *x, const struct exec_chunk *c, int param,
     int64_t most = x->host_bytes / (dtype_size(DTYPE_f32) * elems);
     for (int64_t first = 0; first < rows; first += most) {
         int64_t n = rows - first < most ? rows - first : most;
-        char *to = x->arena + b->offset + dtype_size(b->dtype) * first * elems;
         init_rows(x, param, &box, first, n, (float *)x->host);
-        if (exec_upload(x, to, b->dtype, x->host, n * elems, err) < 0)
+        char *to =
+            (char *)exec_address(x, b->offset, 0) + dtype_size(b->dtype) * first * elems;
+        if (b->host)
+            kernel_narrow(n * elems, b->dtype, (float *)x->host, to);
+        else if (exec_upload(x, to, b->dtype, x->host, n * elems, err) < 0)
             return -1;
     }
     return 0;

@@ -80,16 +80,17 @@ struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct pl
     return placement_box(c->sp->mesh, &n, p, c->rp.coord);
 }
 
-/* Does the device do it alone, the same way each time? */
-static bool repeats(enum opcode code) {
-    return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE || code == I_fill;
+/* Does the device do it alone on the compute stream, the same way each time? */
+static bool repeats(const struct instr *ins) {
+    enum key_kind key = opcode_key(ins->code);
+    return (key == KEY_SHAPE || key == KEY_CURVE || ins->code == I_fill) && ins->work < 0;
 }
 
 static void mark_stretches(struct exec_chunk *c) {
     for (int s = 0; s < SEG_COUNT; s++)
         for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
             struct exec_instr *r = &c->ready[i];
-            for (n = 0; i + n < c->sp->seg[s + 1] && repeats(c->sp->instrs[i + n].code);)
+            for (n = 0; i + n < c->sp->seg[s + 1] && repeats(&c->sp->instrs[i + n]);)
                 n++;
             r->stretch = n;
             if (n > 1)
@@ -113,21 +114,26 @@ static void need_host_room(struct exec *x, const struct exec_chunk *c) {
     }
 }
 
+static int64_t slot_bytes(const struct exec_chunk *c, int pool) {
+    return c->sp->slots[pool].bytes + c->sp->slots[pool].host_bytes;
+}
+
 static void find_rhythm(struct exec_chunk *c) {
     c->rhythm = 1;
     for (int p = 0; p < POOL_COUNT; p++) {
-        int64_t a = c->rhythm, b = c->sp->slots[p].bytes ? c->sp->slots[p].n : 1;
+        int64_t a = c->rhythm, b = slot_bytes(c, p) ? c->sp->slots[p].n : 1;
         for (int64_t rest; b; a = b, b = rest)
             rest = a % b;
-        if (c->sp->slots[p].bytes)
+        if (slot_bytes(c, p))
             c->rhythm *= c->sp->slots[p].n / a;
     }
 }
 
 static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) {
     c->works = exec_make_works(x, c->sp->n_works + 1, err);
+    c->going = exec_make_works(x, c->sp->n_works + 1, err);
     c->exchanged = exec_make_works(x, 2 * mesh_devices(c->sp->mesh), err);
-    if (!c->works || !c->exchanged)
+    if (!c->works || !c->going || !c->exchanged)
         return -1;
     c->ready = mem_array((size_t)c->sp->n_instrs, sizeof *c->ready);
     for (int i = 0; i < c->sp->n_instrs; i++)
@@ -170,6 +176,7 @@ static void release_chunk(struct exec_chunk *c) {
         release_instr(c, &c->ready[i]);
     free(c->ready);
     exec_free_works(c->works, c->sp->n_works + 1);
+    exec_free_works(c->going, c->sp->n_works + 1);
     exec_free_works(c->exchanged, 2 * mesh_devices(c->sp->mesh));
     for (int i = 0; i < 1 << MESH_MAX_AXES; i++)
         comm_group_destroy(c->groups[i]);

@@ -7,10 +7,13 @@
 #include <string.h>
 
 void *exec_address(struct exec *x, int64_t at, int64_t bytes) {
+    bool host = at >= HOST_ARENA;
+    int64_t *reached = host ? &x->host_high_water : &x->high_water;
+    at -= host ? HOST_ARENA : 0;
     int64_t end = at + memory_aligned(bytes);
-    if (bytes && end > x->high_water)
-        x->high_water = end;
-    return x->arena + at;
+    if (bytes && end > *reached)
+        *reached = end;
+    return (host ? x->host_arena : x->arena) + at;
 }
 
 /* The address of a buffer for this micro-batch. */
@@ -135,7 +138,10 @@ static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t 
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);
-    case I_wait: return exec_wait(x, &c->works[ins->work], err);
+    case I_wait: return exec_finish(x, c, ins->work, err);
+    case I_shift: return exec_shift(x, c, ins, r, in.shift.x, out.shift.y, err);
+    case I_offload:
+    case I_reload: return exec_move(x, c, ins, r, &in, &out, err);
     case I_exchange: return exec_exchange(x, c, ins, r, in.exchange.x, out.exchange.y, err);
     case I_all_gather:
     case I_all_reduce:

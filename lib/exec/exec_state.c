@@ -39,7 +39,7 @@ static bool stores(const struct exec_chunk *c, struct placement place) {
 }
 
 /* Parameters and optimizer state where the host can work on them: the arena itself, or room for a
- * copy of its beginning. */
+ * copy of its beginning. What is offloaded is where it should be already. */
 static char *image_open(const struct exec *x) {
     const int64_t *bytes = x->chunks->sp->bytes;
     return device_is_host(x->device)
@@ -66,8 +66,10 @@ static int image_move(struct exec *x, char *image, bool back, struct err *err) {
     return rc;
 }
 
-static void *contents(const struct exec_chunk *c, char *image, int buffer) {
-    return image + c->sp->buffers[buffer].offset;
+static void *contents(const struct exec *x, const struct exec_chunk *c, char *image,
+                      int buffer) {
+    const struct buffer *b = &c->sp->buffers[buffer];
+    return b->host ? x->host_arena + (b->offset - HOST_ARENA) : image + b->offset;
 }
 
 /* What this rank stores of a chunk: parameters at home here and optimizer state, if it is the first
@@ -81,14 +83,14 @@ static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c, char
         if (p->home && stores(c, p->place) && c->sp->buffers[p->buffer].dtype == DTYPE_f32)
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
                                                  box_of(c, p->param, p->place),
-                                                 contents(c, image, p->buffer)};
+                                                 contents(x, c, image, p->buffer)};
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
                 state_kind(x, s->which), m->params[s->param].name,
-                box_of(c, s->param, s->place), contents(c, image, s->buffer)};
+                box_of(c, s->param, s->place), contents(x, c, image, s->buffer)};
     }
     return n;
 }
@@ -230,7 +232,7 @@ static int load_param(struct exec *x, const struct exec_chunk *c, const struct s
                       struct err *err) {
     const struct buffer *b = &c->sp->buffers[buffer];
     struct checkpoint_box box = box_of(c, param, place), part = box;
-    char *out = contents(c, image, buffer);
+    char *out = contents(x, c, image, buffer);
     if (b->dtype == DTYPE_f32)
         return read_box(x, from, param, &box, (float *)out, err);
     int64_t rows = box.size[0], elems = b->elems / rows;
@@ -271,7 +273,7 @@ static int load_states(struct exec *x, const struct exec_chunk *c,
         struct checkpoint_box box = box_of(c, s->param, s->place);
         if (s->which != STATE_MASTER &&
             checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
-                            contents(c, image, s->buffer), err) < 0)
+                            contents(x, c, image, s->buffer), err) < 0)
             return -1;
     }
     return 0;

@@ -47,6 +47,12 @@ int exec_wait(struct exec *x, struct exec_work *w, struct err *err) {
     return x->on_streams ? device_event_wait(w->done, x->streams[STREAM_compute], err) : 0;
 }
 
+int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err *err) {
+    if (exec_wait(x, &c->works[work], err) < 0)
+        return -1;
+    return exec_wait(x, &c->going[work], err);
+}
+
 /* ---- collectives -------------------------------------------------------------------------- */
 
 static int start_collective(const struct instr *ins, struct comm_group *group, void *in,
@@ -78,20 +84,52 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
     return at_once ? exec_wait(x, w, err) : 0;
 }
 
+/* ---- copies to and from the host ----------------------------------------------------------- */
+
+/* One with a number is waited for later: it goes on a stream of its own, where there are any. */
+int exec_move(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+              const struct exec_instr *r, const union instr_src *in,
+              const union instr_dst *out, struct err *err) {
+    bool apart = ins->work >= 0 && x->on_streams;
+    struct device_stream *s = x->streams[apart ? STREAM_host : STREAM_compute];
+    struct exec_work *w = apart ? &c->works[ins->work] : NULL;
+    if ((w && exec_before(x, STREAM_host, w, err) < 0) ||
+        device_launch(s, ins->code, &ins->n, in, out, &r->args, err) < 0)
+        return -1;
+    return w ? exec_after(x, w, err) : 0;
+}
+
 /* ---- exchanges --------------------------------------------------------------------- */
 
 enum { EXCHANGE_TAG = (1 << 20) + 1 }; /* above all transfers */
 
-static int start_message(struct exec *x, const struct exec_instr *r, bool send, void *p,
-                         int64_t n, int peer, struct exec_work *w, struct err *err) {
-    enum dtype dtype = r->args.dtype;
-    w->work.progress = COMM_PROGRESS_OFF;
-    if (exec_before(x, send ? STREAM_sends : STREAM_receives, w, err) < 0)
+/* Elements that go to another rank of a group, or come from it. */
+struct message {
+    struct comm_group *group;
+    bool send;
+    int peer;
+    void *p;
+    int64_t n;
+    enum dtype dtype;
+};
+
+static int start_message(struct exec *x, const struct message *m, struct exec_work *w,
+                         struct err *err) {
+    if (exec_before(x, m->send ? STREAM_sends : STREAM_receives, w, err) < 0)
         return -1;
-    int rc =
-        send ? comm_start_send(r->group, p, n, dtype, peer, EXCHANGE_TAG, &w->work, err)
-             : comm_start_recv(r->group, p, n, dtype, peer, EXCHANGE_TAG, &w->work, err);
+    int rc = m->send ? comm_start_send(m->group, m->p, m->n, m->dtype, m->peer,
+                                       EXCHANGE_TAG, &w->work, err)
+                     : comm_start_recv(m->group, m->p, m->n, m->dtype, m->peer,
+                                       EXCHANGE_TAG, &w->work, err);
     return rc < 0 ? -1 : exec_after(x, w, err);
+}
+
+/* One of an exchange, which is waited for where it stands. */
+static int exchange_rows(struct exec *x, const struct exec_instr *r, bool send, char *p,
+                         int64_t n, int peer, struct exec_work *w, struct err *err) {
+    w->work.progress = COMM_PROGRESS_OFF;
+    return start_message(x, &(struct message){r->group, send, peer, p, n, r->args.dtype}, w,
+                         err);
 }
 
 /* A message to each rank that lacks rows of this one, and one from each that has rows
@@ -105,16 +143,29 @@ int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr
     for (int peer = 0; peer < h->parts && rc == 0; peer++) {
         int64_t got = halo_got(h, me, peer).n * h->each;
         if (got)
-            rc = start_message(x, r, false, out, got, peer, &c->exchanged[n++], err);
+            rc = exchange_rows(x, r, false, out, got, peer, &c->exchanged[n++], err);
         out += size * got;
     }
     for (int peer = 0; peer < h->parts && rc == 0; peer++) {
         int64_t sent = halo_sent(h, me, peer).n * h->each;
         if (sent)
-            rc = start_message(x, r, true, in, sent, peer, &c->exchanged[n++], err);
+            rc = exchange_rows(x, r, true, in, sent, peer, &c->exchanged[n++], err);
         in += size * sent;
     }
     for (int i = 0; i < n && rc == 0; i++)
         rc = exec_wait(x, &c->exchanged[i], err);
     return rc;
+}
+
+/* Both are started; exec_finish waits for both. */
+int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+               const struct exec_instr *r, void *in, void *out, struct err *err) {
+    struct exec_work *come = &c->works[ins->work], *go = &c->going[ins->work];
+    int me = comm_group_rank(r->group), n = (int)ins->n.shift.parts;
+    int64_t elems = ins->n.shift.elems;
+    enum dtype dtype = c->sp->buffers[ins->in.shift.x].dtype;
+    struct message recv = {r->group, false, (me + n - 1) % n, out, elems, dtype};
+    struct message send = {r->group, true, (me + 1) % n, in, elems, dtype};
+    come->work.progress = go->work.progress = COMM_PROGRESS_AUTO;
+    return start_message(x, &send, go, err) < 0 ? -1 : start_message(x, &recv, come, err);
 }

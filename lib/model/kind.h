@@ -23,8 +23,9 @@
  * of the weight that is named behind it has ("h halo:r"), else as the attribute "kernel" says;
  * "stride" and "padding" are attributes too, and the reader checks the sizes. A gathered dim may
  * be another's: keys stand under the dim of the queries, and splitting it splits the queries. What
- * has one element for each group of several is cut with them as far as the axes divide it, from
- * the outermost on, and is whole on the others.
+ * has it goes round in parts instead where a layout says so (plan/placement.h); the lowering does
+ * that. What has one element for each group of several is cut with them as far as the axes divide
+ * it, from the outermost on, and is whole on the others.
  *
  * A kind may have several forms, lines of one name told apart by the number of operands. To add
  * a kind: a line here, its lowering in program/lower_*.c, and the instructions and kernels that

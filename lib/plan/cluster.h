@@ -46,8 +46,10 @@ struct cluster_group {
     int64_t memory_bytes;           /* of one device; 0 = not said */
     double flops[CLUSTER_DTYPES];   /* peak of one device per second; 0 = not said */
     double bandwidth;               /* of its memory, bytes per second; 0 = not said */
-    double latency_us;              /* of one instruction, at least */
-    int n_links;                    /* levels inside the node, at least 1 */
+    double
+        host_bandwidth; /* between a device and its host's memory, each way; 0 = not said */
+    double latency_us;  /* of one instruction, at least */
+    int n_links;        /* levels inside the node, at least 1 */
     struct cluster_link links[CLUSTER_MAX_LEVELS];
 };
 

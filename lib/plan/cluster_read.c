@@ -208,6 +208,7 @@ static int read_device(struct cluster_group *g, const json_t *doc, struct err *e
     if (json_opt_str(doc, "device", &device, err) < 0 ||
         read_memory(doc, &g->memory_bytes, err) < 0 || read_flops(doc, g->flops, err) < 0 ||
         json_opt_num(doc, "bandwidth", 1, 1e18, &g->bandwidth, err) < 0 ||
+        json_opt_num(doc, "host_bandwidth", 1, 1e18, &g->host_bandwidth, err) < 0 ||
         json_opt_num(doc, "latency_us", 0, 1e9, &g->latency_us, err) < 0)
         return -1;
     if (strlen(device) >= sizeof g->device)
@@ -231,8 +232,10 @@ static int read_inside(struct cluster_group *g, const json_t *own, const json_t 
 static int read_group(struct cluster_group *g, const json_t *v, const json_t *links,
                       struct err *err) {
     const json_t *own = json_object_get(v, "links");
-    if (json_keys(v, "nodes devices device memory flops bandwidth latency_us links", err) <
-            0 ||
+    if (json_keys(
+            v,
+            "nodes devices device memory flops bandwidth host_bandwidth latency_us links",
+            err) < 0 ||
         json_int(v, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(v, "devices", 1, MAX_COUNT, &g->devices, err) < 0 ||
         read_device(g, v, err) < 0)
@@ -263,7 +266,7 @@ static int read_equal(struct cluster *c, const json_t *doc, const json_t *links,
     struct cluster_group *g = &c->groups[c->n_groups++];
     if (json_keys(doc,
                   "$schema format about nodes devices_per_node device memory flops "
-                  "bandwidth latency_us links",
+                  "bandwidth host_bandwidth latency_us links",
                   err) < 0 ||
         json_int(doc, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(doc, "devices_per_node", 1, MAX_COUNT, &g->devices, err) < 0 ||
@@ -332,6 +335,7 @@ static void write_device(json_t *o, const struct cluster_group *g) {
         json_object_set(o, "flops", flops);
     json_decref(flops);
     set_number(o, "bandwidth", g->bandwidth);
+    set_number(o, "host_bandwidth", g->host_bandwidth);
     set_number(o, "latency_us", g->latency_us);
 }
 

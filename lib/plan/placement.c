@@ -13,6 +13,20 @@ bool placement_equal(struct placement a, struct placement b) {
     return !memcmp(a.at, b.at, sizeof a.at);
 }
 
+int layout_cut(const struct layout *l, const struct axis_map *map, int axis) {
+    int k = l->dim[axis], ring = l->ring;
+    if (k == PLACE_NONE || map->axis[k] >= 0)
+        return k;
+    return ring != PLACE_NONE && map->axis[ring] >= 0 ? ring : PLACE_NONE;
+}
+
+int layout_ring(const struct op_space *space) {
+    int k = 0;
+    while (k < space->n && space->role[k] != ROLE_gathered)
+        k++;
+    return k < space->n ? k : PLACE_NONE;
+}
+
 /* `otherwise`: what a tensor is on an axis that splits a dim which it lacks, or of which it has too
  * few groups. Axes inside such an axis cannot cut them either: a rank's part would not be that of
  * its share of the dim. */
@@ -21,11 +35,11 @@ static struct placement place(const struct mesh *mesh, const struct layout *l,
     struct placement p = placement_replicate();
     int64_t groups = map->groups;
     for (int a = 0; a < mesh->n_axes; a++) {
-        int k = l->dim[a];
-        if (k == PLACE_NONE || mesh->size[a] == 1)
+        int k = layout_cut(l, map, a);
+        if (l->dim[a] == PLACE_NONE || mesh->size[a] == 1)
             continue;
-        bool cut = map->axis[k] >= 0;
-        if (k == map->grouped) {
+        bool cut = k != PLACE_NONE;
+        if (cut && k == map->grouped) {
             cut = groups && groups % mesh->size[a] == 0;
             groups = cut ? groups / mesh->size[a] : 0;
         }
@@ -94,12 +108,12 @@ int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int6
 
 /* ---- checks ------------------------------------------------------------------------ */
 
-/* Do the axes that split one axis of a tensor, called `dim` there, divide its size n? */
+/* Do the axes that cut a tensor along dim k of the space, called `dim` there, divide its size n? */
 static int check_even(const struct model_op *op, const struct mesh *mesh,
-                      const struct layout *l, int k, const char *dim, int64_t n,
-                      struct err *err) {
+                      const struct layout *l, const struct axis_map *map, int k,
+                      const char *dim, int64_t n, struct err *err) {
     for (int a = 0; a < mesh->n_axes; a++) {
-        if (l->dim[a] != k)
+        if (layout_cut(l, map, a) != k)
             continue;
         if (n % mesh->size[a])
             return err_input(err, "layout: axis %s (%d) does not divide %s (%lld) of %s",
@@ -117,8 +131,8 @@ static int check_tensor(const struct model *m, const struct model_op *op,
         if (map->axis[k] < 0 || k == map->grouped)
             continue;
         int dim = s->dim[map->axis[k]];
-        if (check_even(op, mesh, l, k, m->dims[dim].name, model_dim_size(m, dim, batch),
-                       err) < 0)
+        if (check_even(op, mesh, l, map, k, m->dims[dim].name,
+                       model_dim_size(m, dim, batch), err) < 0)
             return -1;
     }
     return 0;

@@ -12,7 +12,8 @@
  *
  * and everything is Replicate on an axis that the op does not use, or that has one device. What
  * has one element for each group of several of a dim (axis_map) has the dim on those axes, from the
- * outermost on, that divide the number of groups; on the others it lacks it.
+ * outermost on, that divide the number of groups; on the others it lacks it. Where a layout has a
+ * ring, its dim stands in for one that the operand lacks.
  * Several mesh axes may split one axis of a tensor: the outer one takes the coarser cut.
  */
 #ifndef WEFT_PLACEMENT_H
@@ -27,6 +28,10 @@ enum { PLACE_NONE = -1, PLACE_REPLICATE = -1, PLACE_PARTIAL = -2 };
  * PLACE_NONE. */
 struct layout {
     int8_t dim[MESH_MAX_AXES];
+    /* A gathered dim of the space, or PLACE_NONE. Operands that have it are not whole on the axes
+     * that split a dim which they lack, but cut along it, and their parts go round among the
+     * devices of these axes (Liu et al., Ring Attention, 2023). */
+    int8_t ring;
 };
 
 /* mesh axis -> axis of the tensor, PLACE_REPLICATE or PLACE_PARTIAL. Entries beyond n_axes, and
@@ -59,6 +64,10 @@ int64_t placement_size(const struct mesh *mesh, const struct extents *x, struct 
                        int axis);
 int64_t placement_elements(const struct mesh *mesh, const struct extents *x,
                            struct placement p);
+/* The dim of the op's space along which a mesh axis cuts what has this map, or PLACE_NONE. */
+int layout_cut(const struct layout *l, const struct axis_map *map, int axis);
+/* The dim that may go round, or PLACE_NONE. */
+int layout_ring(const struct op_space *space);
 /* Local size of dim k of an op's iteration space, which has n in all. */
 int64_t layout_size(const struct mesh *mesh, const struct layout *l, int k, int64_t n);
 

@@ -82,6 +82,7 @@ struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
         st->layouts = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->layouts);
         st->recompute = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->recompute);
         st->zero = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->zero);
+        st->offload = arena_array(&p->arena, (size_t)st->n_ops, sizeof *st->offload);
         memset(st->layouts, PLACE_NONE, sizeof *st->layouts * (size_t)st->n_ops);
         for (int i = 0; i < st->n_ops; i++) {
             st->ops[i] = bounds[s] + i;

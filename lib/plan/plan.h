@@ -47,6 +47,16 @@ bool plan_recomputes(const struct model *m, enum recompute word, int op);
 /* Levels of ZeRO (Rajbhandari et al. 2020). */
 enum { ZERO_NONE, ZERO_OPTIMIZER, ZERO_GRADIENTS, ZERO_PARAMETERS };
 
+/* What of an op lives in the memory of the device's host: its parameters, the state of their
+ * optimizer, what its forward pass keeps for the backward. Bits. */
+#define OFFLOADS(X) X(optimizer, 1) X(parameters, 2) X(activations, 4)
+enum {
+#define X(name, bit) OFFLOAD_##name = bit,
+    OFFLOADS(X)
+#undef X
+        OFFLOAD_SETS = 8
+};
+
 struct stage {
     struct mesh mesh;
     int group;      /* of devices; stages of one group are its chunks */
@@ -58,7 +68,8 @@ struct stage {
     /* [n_ops] what is sharded where a parameter of the op is replicated: 1 the optimizer's state,
      * 2 gradients too, 3 parameters too, ZERO_NONE nothing */
     int8_t *zero;
-    bool regather; /* what is gathered forward is gathered again backward, not kept */
+    int8_t *offload; /* [n_ops] sets of OFFLOADS */
+    bool regather;   /* what is gathered forward is gathered again backward, not kept */
 };
 
 struct plan {

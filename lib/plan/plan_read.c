@@ -51,7 +51,7 @@ static int apply_layout(const struct model *m, const struct mesh *mesh,
                         struct err *err) {
     if (!json_is_object(layout))
         return err_input(err, "layout: expected an object, got %s", json_type_name(layout));
-    memset(out, PLACE_NONE, sizeof *out);
+    memset(out->dim, PLACE_NONE, sizeof out->dim);
     const char *axis;
     json_t *v;
     json_object_foreach((json_t *)layout, axis, v) {
@@ -121,26 +121,62 @@ static int read_recompute(const struct plan *p, struct stage *st, const json_t *
     return 0;
 }
 
+/* A list of words; *out stays as it is where there is none. */
+static int read_offload(const json_t *v, int *out, struct err *err) {
+    const json_t *list = json_object_get(v, "offload");
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return err_input(err, "offload: expected an array, got %s", json_type_name(list));
+    *out = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *word = json_string_value(json_array_get(list, i));
+        int bit = 0;
+#define X(name, value) bit = word && !strcmp(word, #name) ? value : bit;
+        OFFLOADS(X)
+#undef X
+        if (!bit)
+            return err_input(
+                err, "offload[%zu]: expected optimizer, parameters or activations", i);
+        *out |= bit;
+    }
+    return 0;
+}
+
+static int8_t ring_of(const struct plan *p, int op, bool ring) {
+    return (int8_t)(ring ? layout_ring(&p->model->ops[op].space) : PLACE_NONE);
+}
+
 /* What it does not say stays as it is. */
 static int read_exception(const struct plan *p, struct stage *st, const json_t *v,
                           bool *covered, struct err *err) {
-    const json_t *layout = json_object_get(v, "layout");
+    const json_t *layout = json_object_get(v, "layout"),
+                 *rings = json_object_get(v, "ring");
     int64_t zero = -1;
-    if (json_keys(v, "ops layout zero", err) < 0 ||
+    int offload = -1;
+    bool ring = false;
+    if (json_keys(v, "ops layout ring zero offload", err) < 0 ||
+        json_opt_bool(v, "ring", &ring, err) < 0 ||
         json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
+        read_offload(v, &offload, err) < 0 ||
         cover(p->model, st->ops, st->n_ops, json_object_get(v, "ops"), "ops", "this stage",
               covered, err) < 0)
         return -1;
-    if (!layout && zero < 0)
-        return err_input(err, "expected \"layout\", \"zero\" or both");
+    if (!layout && !rings && zero < 0 && offload < 0)
+        return err_input(err, "ops: expected \"layout\", \"ring\", \"zero\" or "
+                              "\"offload\" beside it");
     for (int i = 0; i < st->n_ops; i++) {
         if (!covered[i])
             continue;
         if (layout && apply_layout(p->model, &st->mesh, layout, &p->model->ops[st->ops[i]],
                                    &st->layouts[i], err) < 0)
             return -1;
+        if (rings)
+            st->layouts[i].ring = ring_of(p, st->ops[i], ring);
         if (zero >= 0)
             st->zero[i] = (int8_t)zero;
+        if (offload >= 0)
+            st->offload[i] = (int8_t)offload;
     }
     return 0;
 }
@@ -164,8 +200,12 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     struct stage *st = &p->stages[s];
     const char *mesh = "";
     int64_t zero = ZERO_NONE;
-    if (json_keys(v, "ops group mesh layout except recompute regather zero", err) < 0 ||
-        json_opt_str(v, "mesh", &mesh, err) < 0 ||
+    int offload = 0;
+    bool ring = false;
+    if (json_keys(v, "ops group mesh layout ring except recompute regather zero offload",
+                  err) < 0 ||
+        read_offload(v, &offload, err) < 0 || json_opt_str(v, "mesh", &mesh, err) < 0 ||
+        json_opt_bool(v, "ring", &ring, err) < 0 ||
         json_opt_int(v, "zero", ZERO_NONE, ZERO_PARAMETERS, &zero, err) < 0 ||
         json_opt_bool(v, "regather", &st->regather, err) < 0 ||
         mesh_parse(mesh, MAX_DEVICES, &st->mesh, err) < 0)
@@ -173,7 +213,9 @@ static int read_stage(struct plan *p, int s, const json_t *v, struct err *err) {
     const json_t *layout = json_object_get(v, "layout");
     for (int i = 0; i < st->n_ops; i++) {
         memset(&st->layouts[i], PLACE_NONE, sizeof st->layouts[i]);
+        st->layouts[i].ring = ring_of(p, st->ops[i], ring);
         st->zero[i] = (int8_t)zero;
+        st->offload[i] = (int8_t)offload;
         if (layout && apply_layout(p->model, &st->mesh, layout, &p->model->ops[st->ops[i]],
                                    &st->layouts[i], err) < 0)
             return -1;
@@ -236,6 +278,7 @@ static int fill_stages(struct plan *p, struct err *err) {
         st->layouts = arena_array(&p->arena, n, sizeof *st->layouts);
         st->recompute = arena_array(&p->arena, n, sizeof *st->recompute);
         st->zero = arena_array(&p->arena, n, sizeof *st->zero);
+        st->offload = arena_array(&p->arena, n, sizeof *st->offload);
         st->n_ops = 0;
     }
     for (int i = 0; i < p->model->n_ops; i++) {

@@ -359,27 +359,73 @@ static json_t *exceptions_json(const struct plan *p, const struct stage *st,
     return list;
 }
 
-/* The level that most ops of the stage have. */
-static int usual_zero(const struct stage *st) {
-    int n[ZERO_PARAMETERS + 1] = {0}, usual = ZERO_NONE;
-    for (int i = 0; i < st->n_ops; i++)
-        n[st->zero[i]]++;
-    for (int z = ZERO_NONE; z <= ZERO_PARAMETERS; z++)
-        usual = n[z] > n[usual] ? z : usual;
-    return usual;
+/* Can something of the op go round, and does it? */
+enum { RING_NEVER, RING_NO, RING_YES };
+static int ring_of(const struct plan *p, const struct stage *st, int i) {
+    if (layout_ring(&p->model->ops[st->ops[i]].space) == PLACE_NONE)
+        return RING_NEVER;
+    return st->layouts[i].ring == PLACE_NONE ? RING_NO : RING_YES;
 }
 
-/* One more entry per level that differs from the usual one. */
-static void append_zero_exceptions(const struct plan *p, const struct stage *st,
-                                   json_t *list) {
-    int *key = mem_array((size_t)st->n_ops, sizeof *key), usual = usual_zero(st);
+/* What most ops of the stage do for which there is a choice. */
+static int usual_ring(const struct plan *p, const struct stage *st) {
+    int n[RING_YES + 1] = {0};
     for (int i = 0; i < st->n_ops; i++)
-        key[i] = st->zero[i] == usual ? 0 : 1 + st->zero[i];
-    json_t *patterns = key_patterns(p, st, key, 1 + ZERO_PARAMETERS);
-    for (int z = ZERO_NONE; z <= ZERO_PARAMETERS; z++) {
-        json_t *ops = json_array_get(patterns, (size_t)z);
+        n[ring_of(p, st, i)]++;
+    return n[RING_YES] > n[RING_NO] ? RING_YES : RING_NO;
+}
+
+/* The ops of the stage that do otherwise. */
+static void append_ring_exceptions(const struct plan *p, const struct stage *st,
+                                   json_t *list) {
+    int *key = mem_array((size_t)st->n_ops, sizeof *key), usual = usual_ring(p, st);
+    for (int i = 0; i < st->n_ops; i++)
+        key[i] = ring_of(p, st, i) == RING_NO + RING_YES - usual;
+    json_t *patterns = key_patterns(p, st, key, 1), *ops = json_array_get(patterns, 0);
+    if (json_array_size(ops))
+        json_array_append_new(
+            list, json_pack("{s:O, s:b}", "ops", ops, "ring", usual == RING_NO));
+    json_decref(patterns);
+    free(key);
+}
+
+/* What most ops of the stage have of a small number each: ZeRO's level, the set that is offloaded. */
+static int usual(const struct stage *st, const int8_t *of) {
+    int n[OFFLOAD_SETS] = {0}, most = 0;
+    for (int i = 0; i < st->n_ops; i++)
+        n[of[i]]++;
+    for (int v = 0; v < OFFLOAD_SETS; v++)
+        most = n[v] > n[most] ? v : most;
+    return most;
+}
+
+static json_t *zero_json(int level) {
+    return json_integer(level);
+}
+
+static json_t *offload_json(int set) {
+    json_t *words = json_array();
+#define X(name, bit)                                                                       \
+    if (set & (bit))                                                                       \
+        json_array_append_new(words, json_string(#name));
+    OFFLOADS(X)
+#undef X
+    return words;
+}
+
+/* One more entry per number that differs from the usual one. */
+static void append_exceptions(const struct plan *p, const struct stage *st,
+                              const int8_t *of, const char *name, json_t *(*value)(int),
+                              json_t *list) {
+    int *key = mem_array((size_t)st->n_ops, sizeof *key), most = usual(st, of);
+    for (int i = 0; i < st->n_ops; i++)
+        key[i] = of[i] == most ? 0 : 1 + of[i];
+    json_t *patterns = key_patterns(p, st, key, OFFLOAD_SETS);
+    for (int v = 0; v < OFFLOAD_SETS; v++) {
+        json_t *ops = json_array_get(patterns, (size_t)v);
         if (json_array_size(ops))
-            json_array_append_new(list, json_pack("{s:O, s:i}", "ops", ops, "zero", z));
+            json_array_append_new(list,
+                                  json_pack("{s:O, s:o}", "ops", ops, name, value(v)));
     }
     json_decref(patterns);
     free(key);
@@ -426,14 +472,20 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
         json_object_set_new(obj, "ops", fold_ops(p->model, st->ops, st->n_ops));
     struct preference defaults[MESH_MAX_AXES];
     set_unless_empty(obj, "layout", defaults_json(p, st, defaults));
+    if (usual_ring(p, st) == RING_YES)
+        json_object_set_new(obj, "ring", json_true());
     json_t *except = exceptions_json(p, st, defaults);
-    append_zero_exceptions(p, st, except);
+    append_ring_exceptions(p, st, except);
+    append_exceptions(p, st, st->zero, "zero", zero_json, except);
+    append_exceptions(p, st, st->offload, "offload", offload_json, except);
     set_unless_empty(obj, "except", except);
     set_unless_empty(obj, "recompute", recompute_json(p, st));
     if (st->regather)
         json_object_set_new(obj, "regather", json_true());
-    if (usual_zero(st))
-        json_object_set_new(obj, "zero", json_integer(usual_zero(st)));
+    if (usual(st, st->zero))
+        json_object_set_new(obj, "zero", zero_json(usual(st, st->zero)));
+    if (usual(st, st->offload))
+        json_object_set_new(obj, "offload", offload_json(usual(st, st->offload)));
     return obj;
 }
 

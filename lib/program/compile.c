@@ -20,8 +20,10 @@ static void survey_ops(struct emit *e) {
         for (int k = 0; k < op->n_in; k++)
             e->first_use[op->in[k]] = e->st->ops[i];
         for (int k = 0; k < op->n_param; k++)
-            if (op->param[k] >= 0)
+            if (op->param[k] >= 0) {
                 e->zero[op->param[k]] = e->st->zero[i];
+                e->offload[op->param[k]] = e->st->offload[i];
+            }
     }
     for (int i = 0; i < m->n_ops; i++)
         for (int k = 0; k < m->ops[i].n_param; k++) {
@@ -60,6 +62,7 @@ static void emit_init(struct emit *e, const struct plan *plan, int stage,
         .aux = minus_ones(2 * plan->stages[stage].n_ops),
         .gathered = minus_ones((int64_t)2 * KIND_MAX_SLOTS * plan->stages[stage].n_ops),
         .zero = mem_array((size_t)m->n_params, sizeof *e->zero),
+        .offload = mem_array((size_t)m->n_params, sizeof *e->offload),
         .param_of = minus_ones(m->n_params),
         .grad_of = minus_ones(m->n_params),
         .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
@@ -82,6 +85,7 @@ static void emit_release(struct emit *e) {
     arr_release(&e->whole_gradients);
     free(e->gathered);
     free(e->zero);
+    free(e->offload);
     free(e->param_of);
     free(e->grad_of);
     free(e->tied);
@@ -119,6 +123,7 @@ static void compile_stage(const struct plan *plan, int stage, struct transfer *t
         pass_ahead(&e);
     e.seg_first[SEG_LAST_WEIGHTS] = (int)e.instrs.n;
     pass_update(&e);
+    pass_offload(&e);
     *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
     pass_memory(&e, out, slots);
     if (plan->overlap)
@@ -156,14 +161,28 @@ int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
 static void move_buffers(struct stage_program *sp, enum memory_class mem, int part,
                          int64_t by) {
     for (int i = 0; i < sp->n_buffers; i++)
-        if (sp->buffers[i].mem == mem && (part < 0 || sp->buffers[i].part == part))
+        if (sp->buffers[i].mem == mem && !sp->buffers[i].host &&
+            (part < 0 || sp->buffers[i].part == part))
             sp->buffers[i].offset += by;
+}
+
+static void place_on_host(struct program *g, const int *chunk, const int *end) {
+    int64_t at = 0;
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        for (int i = 0; i < sp->n_buffers; i++)
+            sp->buffers[i].offset += sp->buffers[i].host ? at : 0;
+        at += sp->own_host;
+    }
+    for (const int *c = chunk; c < end; c++)
+        g->stages[*c].host_bytes = at;
 }
 
 /* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
  * have the same bytes in all of them, since one computes at a time; those of the step's end live
  * from a chunk's reduce over the others' to its update. */
 static void place_chunks(struct program *g, const int *chunk, const int *end) {
+    place_on_host(g, chunk, end);
     int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0;
     for (int m = 0; m < MEM_temporaries; m++)
         for (const int *c = chunk; c < end; c++) {
@@ -327,7 +346,7 @@ int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index)
     if (b->mem != MEM_activations)
         return b->offset;
     const struct pool_slots *s = &sp->slots[b->part];
-    return b->offset + index % s->n * s->bytes;
+    return b->offset + index % s->n * (b->host ? s->host_bytes : s->bytes);
 }
 
 bool rank_is_first(const struct rank_program *r, unsigned axes) {

@@ -52,10 +52,11 @@ struct emit {
     int *gathered;  /* of what is gathered for an op: by op in the stage, pass
                        and slot, or -1 */
     ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
-    int8_t *zero;  /* param -> ZeRO's level in this stage: of the first op that has it */
-    int *param_of; /* param -> its first instance, or -1 */
-    int *grad_of;  /* param -> its first gradient, or -1 */
-    bool *tied;    /* param -> used by more than one op */
+    int8_t *zero;    /* param -> ZeRO's level in this stage: of the first op that has it */
+    int8_t *offload; /* param -> what of it lives on the host; likewise */
+    int *param_of;   /* param -> its first instance, or -1 */
+    int *grad_of;    /* param -> its first gradient, or -1 */
+    bool *tied;      /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
     int n_works;
     int n_losses;               /* of the whole model */
@@ -146,6 +147,8 @@ void pass_types(struct emit *e);
 void pass_split(struct emit *e);
 /* Starts gathers of parameters and ends reductions of their gradients elsewhere (ahead.c). */
 void pass_ahead(struct emit *e);
+/* Moves what the plan says to the memory of the host (offload.c). */
+void pass_offload(struct emit *e);
 /* slots: micro-batches held at once in each pool. */
 void pass_memory(struct emit *e, struct stage_program *out,
                  const int64_t slots[POOL_COUNT]);

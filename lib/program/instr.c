@@ -17,7 +17,8 @@ enum {
     ADD = OPERAND_ADD | OPERAND_OLD,
     OLD = OPERAND_OLD,
     F32 = OPERAND_F32,
-    WHOLE = OPERAND_SLOTS
+    WHOLE = OPERAND_SLOTS,
+    HOST = OPERAND_HOST
 };
 
 /* Lists numbers and operands in the order in which they stand. */
@@ -72,7 +73,11 @@ bool opcode_is_collective(enum opcode code) {
 
 bool opcode_moves(enum opcode code) {
     return opcode_is_collective(code) || opcode_key(code) == KEY_P2P || code == I_input ||
-           code == I_copy || code == I_fill || code == I_wait;
+           code == I_copy || code == I_fill || code == I_wait || opcode_is_move(code);
+}
+
+bool opcode_is_move(enum opcode code) {
+    return code == I_offload || code == I_reload;
 }
 
 struct instr instr_init(enum opcode code) {

@@ -130,7 +130,8 @@ struct instr {
     union instr_out out;
     unsigned axes; /* collectives: the group. linear: the axes that split k. sum_squares,
                                cross_entropy: axes over which the value is replicated, so that
-                               only one rank counts it. copy: where the box begins */
+                               only one rank counts it. copy: where the box begins.
+                               attention: those around which its keys go */
     int op;        /* model op, or -1 */
     int tensor;    /* model tensor it is about, or -1 */
     int param;     /* parameter it is about, or -1 */
@@ -139,6 +140,8 @@ struct instr {
         struct copy copy;         /* of copy */
         struct matrices matrices; /* of matmul, matmul_dw */
         struct halo halo;         /* of halo_*, exchange */
+        int step; /* of attention*: its keys are those of the rank so many before this one, in
+                     the group along the axes */
     };
     int transfer; /* of send and recv, or -1 */
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
@@ -175,7 +178,8 @@ enum operand_flag {
     OPERAND_OLD = 4,
     OPERAND_IDS = 8,
     OPERAND_SLOTS = 16,
-    OPERAND_F32 = 32
+    OPERAND_F32 = 32,
+    OPERAND_HOST = 64
 };
 
 struct operand_info {
@@ -198,6 +202,7 @@ enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
 bool opcode_moves(enum opcode code);         /* numbers of any type, as they are */
+bool opcode_is_move(enum opcode code);       /* between a device and its host */
 
 /* What an instruction of this shape reads, writes and computes. */
 struct instr_work {

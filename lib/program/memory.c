@@ -79,12 +79,12 @@ static int segment_of(const struct emit *e, int instr) {
 }
 
 /* Offsets one after the other for a fixed class. */
-static int64_t lay_out(struct emit *e, enum memory_class mem, const int *order, int64_t n,
-                       int64_t at) {
+static int64_t lay_out(struct emit *e, enum memory_class mem, bool host, const int *order,
+                       int64_t n, int64_t at) {
     int64_t start = at;
     for (int64_t i = 0; i < n; i++) {
         struct buffer *b = &e->buffers.p[order ? order[i] : (int)i];
-        if (b->mem != mem)
+        if (b->mem != mem || b->host != host)
             continue;
         b->offset = at;
         at += buffer_bytes(b);
@@ -286,25 +286,43 @@ static void classify(struct emit *e) {
     }
 }
 
+/* Those of one pool in one slot; returns its bytes. */
+static int64_t lay_out_slot(struct emit *e, unsigned pool, bool host, int64_t at) {
+    int64_t start = at;
+    for (int64_t i = 0; i < e->buffers.n; i++) {
+        struct buffer *b = &e->buffers.p[i];
+        if (b->mem != MEM_activations || b->part != pool || b->host != host)
+            continue;
+        b->offset = at;
+        at += buffer_bytes(b);
+    }
+    return at - start;
+}
+
 /* Pool by pool, all slots of one before the next. */
 static int64_t lay_out_slots(struct emit *e, struct stage_program *out,
                              const int64_t slots[POOL_COUNT], int64_t at) {
     int64_t start = at;
     out->in_flight = 1;
-    for (int p = 0; p < POOL_COUNT; p++) {
-        int64_t slot = at;
-        for (int64_t i = 0; i < e->buffers.n; i++) {
-            struct buffer *b = &e->buffers.p[i];
-            if (b->mem != MEM_activations || b->part != p)
-                continue;
-            b->offset = slot;
-            slot += buffer_bytes(b);
-        }
-        out->slots[p] = (struct pool_slots){slots[p], slot - at};
+    for (unsigned p = 0; p < POOL_COUNT; p++) {
+        out->slots[p].n = slots[p];
+        out->slots[p].bytes = lay_out_slot(e, p, false, at);
         out->in_flight = slots[p] > out->in_flight ? slots[p] : out->in_flight;
-        at += slots[p] * (slot - at);
+        at += slots[p] * out->slots[p].bytes;
     }
     return at - start;
+}
+
+/* The same order in the host's arena, where there are no temporaries. */
+static int64_t lay_out_host(struct emit *e, struct stage_program *out) {
+    int64_t at = HOST_ARENA;
+    at += lay_out(e, MEM_parameters, true, NULL, e->buffers.n, at);
+    at += lay_out(e, MEM_optimizer, true, NULL, e->buffers.n, at);
+    for (unsigned p = 0; p < POOL_COUNT; p++) {
+        out->slots[p].host_bytes = lay_out_slot(e, p, true, at);
+        at += out->slots[p].n * out->slots[p].host_bytes;
+    }
+    return at - HOST_ARENA;
 }
 
 /* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
@@ -332,9 +350,9 @@ static void lay_out_temporaries(struct emit *e, struct stage_program *out, int64
 static int64_t lay_out_permanent(struct emit *e, int64_t own[MEM_COUNT]) {
     int64_t n_order, at = 0;
     int *order = gradient_order(e, &n_order);
-    at += own[MEM_parameters] = lay_out(e, MEM_parameters, NULL, e->buffers.n, at);
-    at += own[MEM_gradients] = lay_out(e, MEM_gradients, order, n_order, at);
-    at += own[MEM_optimizer] = lay_out(e, MEM_optimizer, NULL, e->buffers.n, at);
+    at += own[MEM_parameters] = lay_out(e, MEM_parameters, false, NULL, e->buffers.n, at);
+    at += own[MEM_gradients] = lay_out(e, MEM_gradients, false, order, n_order, at);
+    at += own[MEM_optimizer] = lay_out(e, MEM_optimizer, false, NULL, e->buffers.n, at);
     free(order);
     return at;
 }
@@ -367,5 +385,6 @@ void pass_memory(struct emit *e, struct stage_program *out,
                        memory_aligned((int64_t)sizeof(double) * e->n_losses);
     out->arena_bytes = out->scalars + own[MEM_buffers];
     memcpy(out->bytes, own, sizeof out->bytes);
+    out->own_host = out->host_bytes = lay_out_host(e, out);
     fill_gradients(e, own[MEM_parameters], own[MEM_gradients]);
 }

@@ -67,8 +67,12 @@ enum pool {
     POOL_COUNT
 };
 struct pool_slots {
-    int64_t n, bytes; /* micro-batches held at once; of one of them */
+    int64_t n, bytes;   /* micro-batches held at once; of one of them */
+    int64_t host_bytes; /* of one of them on the host */
 };
+
+/* Where offsets of buffers on the host begin: no arena is that large. */
+#define HOST_ARENA ((int64_t)1 << 60)
 
 struct buffer {
     int64_t elems;
@@ -76,7 +80,10 @@ struct buffer {
     enum memory_class mem : 8;
     unsigned
         part : 8; /* of activations: their pool; of temporaries: 1 in reduce, norm and update */
-    int64_t offset;  /* bytes from the arena's beginning (of slot 0, for activations) */
+    bool host; /* in the memory of the device's host */
+    int64_t
+        offset; /* bytes from the arena's beginning (of slot 0, for activations); of the host's
+                        from HOST_ARENA on */
     int first, last; /* instructions that write it first and touch it last */
 };
 
@@ -155,6 +162,9 @@ struct stage_program {
     int64_t temporaries[2];   /* of own, by buffer.part */
     int64_t bytes[MEM_COUNT]; /* by class, with the other stages of its group */
     int64_t arena_bytes;      /* their sum: what each rank of the stage allocates */
+    /* In the memory of the device's host, beside the arena: of this stage, and with the other
+     * stages of its group. */
+    int64_t own_host, host_bytes;
 };
 
 struct program {

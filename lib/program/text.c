@@ -33,12 +33,17 @@ char segment_letter(enum segment s) {
     return letters[s];
 }
 
-static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
+/* Of a class in the arena, or of the host. */
+static void print_place(const struct buffer *b, FILE *f) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
+    fprintf(f, " %c%lld", b->host ? 'h' : letters[b->mem],
+            (long long)(b->offset - (b->host ? HOST_ARENA : 0)));
+}
+
+static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
     for (int k = 0; k < n; k++)
         if (ids[k] >= 0)
-            fprintf(f, " %c%lld", letters[sp->buffers[ids[k]].mem],
-                    (long long)sp->buffers[ids[k]].offset);
+            print_place(&sp->buffers[ids[k]], f);
 }
 
 static void instr_print(const struct program *g, const struct stage_program *sp,
@@ -115,6 +120,8 @@ void program_print(const struct program *g, int stage, int threads, FILE *f) {
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
+    if (sp->host_bytes)
+        fprintf(f, "  %-12s %lld beside these\n", "host", (long long)sp->host_bytes);
     print_workspace(g, stage, threads, f);
     fputs("schedule: ", f);
     schedule_print(g->plan, g->plan->stages[stage].group, false, f);

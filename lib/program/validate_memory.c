@@ -20,13 +20,20 @@ struct extent {
     int64_t mb; /* micro-batch that wrote it; 0 for what outlives a step */
 };
 
+/* What a collective under way reads. */
+struct reading {
+    struct extent x;
+    int work;
+};
+
 struct replay {
     const struct program *g;
     struct group_schedule schedule;
     const struct stage_program *sp; /* the chunk at hand */
     int buffers, works;      /* of the chunks before it: theirs are counted up to here */
     ARR(struct extent) list; /* disjoint, by offset */
-    int under_way;           /* collectives started and not waited for */
+    ARR(struct reading) readings;
+    int under_way; /* collectives started and not waited for */
 };
 
 static void turn_to(struct replay *r, int stage) {
@@ -90,10 +97,16 @@ static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
 
+/* In the arena of the device or that of the host. */
+static bool is_inside(const struct stage_program *sp, struct extent x) {
+    bool host = x.from >= HOST_ARENA;
+    return x.from >= 0 && x.to <= (host ? HOST_ARENA + sp->host_bytes : sp->arena_bytes);
+}
+
 /* Takes bytes that nobody has yet. */
 static int reserve(struct replay *r, struct extent x, const char *what, struct err *err) {
     int64_t i = first_touching(r, x.from);
-    if (x.from < 0 || x.to > r->sp->arena_bytes)
+    if (!is_inside(r->sp, x))
         return err_input(err, "%s at byte %lld lies outside the arena", what,
                          (long long)x.from);
     if (i < r->list.n && r->list.p[i].from < x.to)
@@ -192,6 +205,13 @@ static bool may_share(const struct instr *ins, int k, int j, struct extent out,
     return (in_place || ins->out.v[k] == ins->in.v[j]) && out.from == in.from;
 }
 
+static bool is_read(const struct replay *r, struct extent w) {
+    for (int64_t i = 0; i < r->readings.n; i++)
+        if (r->readings.p[i].x.from < w.to && w.from < r->readings.p[i].x.to)
+            return true;
+    return false;
+}
+
 static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
                         struct err *err) {
     const struct instr_info *info = instr_info(ins->code);
@@ -199,8 +219,10 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
         if (ins->out.v[k] < 0)
             continue;
         struct extent w = extent_of(r, ins->out.v[k], mb);
-        if (w.from < 0 || w.to > r->sp->arena_bytes)
+        if (!is_inside(r->sp, w))
             return fault(ins, info->out[k].name, mb, "is outside the arena", err);
+        if (is_read(r, w))
+            return fault(ins, info->out[k].name, mb, "overwrites what is under way", err);
         for (int j = 0; j < info->n_in; j++)
             if (ins->in.v[j] >= 0 &&
                 !may_share(ins, k, j, w, extent_of(r, ins->in.v[j], mb)))
@@ -211,7 +233,7 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
     return 0;
 }
 
-/* Calls a started collective's operands its own, or gives them back. What touches them in between
+/* What a started collective writes, or uses up, is its own until the wait: what touches it in between
  * is the fault. */
 static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t mb,
                 struct err *err) {
@@ -223,6 +245,32 @@ static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t m
     return 0;
 }
 
+/* The place of the operand that a started collective reads, at its wait; -1: none. */
+static int64_t reading_of(const struct replay *r, int work) {
+    int64_t i = r->readings.n - 1;
+    while (i >= 0 && r->readings.p[i].work != work)
+        i--;
+    return i;
+}
+
+/* What it only reads others may read as well. */
+static int hold_operand(struct replay *r, const struct instr *ins, int64_t mb,
+                        struct err *err) {
+    int64_t reading = reading_of(r, r->works + ins->work);
+    if (ins->code == I_wait && reading >= 0) {
+        r->readings.p[reading] = arr_last(&r->readings);
+        r->readings.n--;
+        return check_read(r, ins, ins->in.v[0], "x", mb, err);
+    }
+    bool alone = ins->code == I_wait || ins->code == I_reduce_scatter ||
+                 ins->in.v[0] == ins->out.v[0];
+    if (alone)
+        return hold(r, ins, ins->in.v[0], mb, err);
+    arr_push(&r->readings,
+             (struct reading){extent_of(r, ins->in.v[0], mb), r->works + ins->work});
+    return 0;
+}
+
 /* A start reads and writes like the whole collective, then holds its operands until the wait. */
 static int replay_started(struct replay *r, const struct instr *ins, int64_t mb,
                           struct err *err) {
@@ -230,7 +278,7 @@ static int replay_started(struct replay *r, const struct instr *ins, int64_t mb,
     if (ins->code != I_wait &&
         (check_reads(r, ins, mb, err) < 0 || check_writes(r, ins, mb, err) < 0))
         return -1;
-    if (hold(r, ins, ins->in.v[0], mb, err) < 0)
+    if (hold_operand(r, ins, mb, err) < 0)
         return -1;
     return ins->out.v[0] == ins->in.v[0] ? 0 : hold(r, ins, ins->out.v[0], mb, err);
 }
@@ -250,7 +298,8 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     return check_writes(r, ins, mb, err);
 }
 
-/* The operand is as large as the shape says, and of the type that the table says. */
+/* An operand is as large as the shape says, and of the type that the table says. The device works on
+ * its own memory; the host's is for copies alone, and for their waits. */
 static int check_operand(const struct stage_program *sp, const struct instr *ins,
                          const struct operand_info *operand, int buffer, int64_t elems,
                          struct err *err) {
@@ -261,6 +310,8 @@ static int check_operand(const struct stage_program *sp, const struct instr *ins
         return fault(ins, operand->name, 0, "is larger than its buffer", err);
     if (b->dtype != operand_dtype(operand, ins->dtype))
         return fault(ins, operand->name, 0, "is of another type than its buffer", err);
+    if (b->host != ((operand->flags & OPERAND_HOST) != 0) && ins->code != I_wait)
+        return fault(ins, operand->name, 0, "is in the wrong memory", err);
     return 0;
 }
 
@@ -354,6 +405,7 @@ int validate_memory(const struct program *g, int group, struct err *err) {
     if (rc == 0 && compare(&r, &before, err) < 0)
         rc = err_prefix(err, "stages[%d]", r.sp->stage);
     arr_release(&r.list);
+    arr_release(&r.readings);
     arr_release(&before.list);
     return rc;
 }

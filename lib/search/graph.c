@@ -436,6 +436,7 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
     g->stages[0].layouts = mem_array((size_t)n, sizeof *g->stages[0].layouts);
     g->stages[0].recompute = mem_array((size_t)n, sizeof *g->stages[0].recompute);
     g->stages[0].zero = mem_array((size_t)n, sizeof *g->stages[0].zero);
+    g->stages[0].offload = mem_array((size_t)n, sizeof *g->stages[0].offload);
 }
 
 void graph_release(struct graph *g) {
@@ -447,6 +448,7 @@ void graph_release(struct graph *g) {
     free(g->stages[0].layouts);
     free(g->stages[0].recompute);
     free(g->stages[0].zero);
+    free(g->stages[0].offload);
     structure_release(&g->xs);
     excerpt_release(&g->x);
     structure_release(&g->s);

@@ -95,8 +95,33 @@ static void gemm(void) {
     linear("gpt2 head", 2048, 50257, 768, true, false);
 }
 
+/* Keys part by part, as they go round among ranks. */
+static void attention_parts(const struct kernel_attention *whole, int parts) {
+    struct kernel_attention t = *whole;
+    t.kv_len /= parts;
+    for (int p = 0; p < parts; p++) {
+        const float *k = a + t.heads * t.dim + p * t.kv_len * t.kv_seq;
+        t.first_key = p * t.kv_len;
+        t.first = -t.first_key;
+        t.more = p > 0;
+        kernel_attention(&t, a, k, k + t.heads * t.dim, b, d);
+    }
+}
+
+static void attention_parts_bwd(const struct kernel_attention *whole, int parts) {
+    struct kernel_attention t = *whole;
+    t.kv_len /= parts;
+    for (int p = 0; p < parts; p++) {
+        const int64_t at = t.heads * t.dim + p * t.kv_len * t.kv_seq, v = t.heads * t.dim;
+        t.first_key = p * t.kv_len;
+        t.first = -t.first_key;
+        t.more = p > 0;
+        kernel_attention_bwd(&t, a, a + at, a + at + v, b, d, c, e, e + at, e + at + v, f);
+    }
+}
+
 static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t dim,
-                            bool causal, int64_t buckets) {
+                            bool causal, int64_t buckets, int parts) {
     const int64_t hidden = heads * dim;
     const struct kernel_attention t = {.batch = batch,
                                        .heads = heads,
@@ -123,21 +148,23 @@ static void attention_shape(int64_t batch, int64_t heads, int64_t len, int64_t d
     double fwd, bwd;
     snprintf(what, sizeof what, "attention b=%d h=%d s=%d d=%d%s%s", (int)batch, (int)heads,
              (int)len, (int)dim, causal ? " causal" : "", buckets ? " positions" : "");
-    BEST(fwd, kernel_attention(&t, a, a + hidden, a + 2 * hidden, b, d));
+    if (parts > 1)
+        snprintf(what + strlen(what), sizeof what - strlen(what), " in %d", parts);
+    BEST(fwd, attention_parts(&t, parts));
     flops(what, 4 * pairs * (double)dim, fwd);
-    BEST(bwd, kernel_attention_bwd(&t, a, a + hidden, a + 2 * hidden, b, d, c, e,
-                                   e + hidden, e + 2 * hidden, f));
+    BEST(bwd, attention_parts_bwd(&t, parts));
     flops("  backward, 5 products", 10 * pairs * (double)dim, bwd);
     flops("  both, 7 products", 14 * pairs * (double)dim, fwd + bwd);
 }
 
 static void attention(void) {
-    attention_shape(8, 6, 256, 64, true, 0);
-    attention_shape(4, 12, 1024, 64, true, 0);
-    attention_shape(4, 12, 1024, 64, false, 0);
-    attention_shape(2, 16, 2048, 128, true, 0);
-    attention_shape(1, 1, 2048, 64, true, 0);
-    attention_shape(4, 12, 1024, 64, false, 32);
+    attention_shape(8, 6, 256, 64, true, 0, 1);
+    attention_shape(4, 12, 1024, 64, true, 0, 1);
+    attention_shape(4, 12, 1024, 64, false, 0, 1);
+    attention_shape(4, 12, 1024, 64, false, 0, 4);
+    attention_shape(2, 16, 2048, 128, true, 0, 1);
+    attention_shape(1, 1, 2048, 64, true, 0, 1);
+    attention_shape(4, 12, 1024, 64, false, 32, 1);
 }
 
 static void rows_shape(int64_t rows, int64_t n, int64_t vocab) {

@@ -47,6 +47,19 @@ cp out big.json
 "$WEFT_BIN/weft-predict" --memory - <big.json >predicted 2>err
 [ "$(jq '[.memory[]?, .stages[]?.memory?] | length > 0' predicted)" = true ]
 ok $? 'and can be predicted'
+run -m gpt:13B --tp 8 --pp 4 --dp 4 --sp --recompute selective
+"$WEFT_BIN/weft-predict" --memory - <out >whole 2>err
+run -m gpt:13B --tp 8 --pp 4 --dp 4 --sp --recompute selective --offload optimizer,activations
+holds '.stages | all(.offload == ["optimizer", "activations"])' 'what the hosts hold'
+valid 'a plan that offloads is legal'
+"$WEFT_BIN/weft-predict" --memory - <out >spared 2>err
+spared='[.stages[].memory | select(.optimizer == 0 and .activations == 0) | .host]'
+all='[.stages[].memory | .optimizer + .activations]'
+[ "$(jq -c "$spared" spared)" = "$(jq -c "$all" whole)" ]
+ok $? "what leaves the devices is on their hosts: $(jq -c "$spared" spared)"
+cp out spared.json
+run --show spared.json
+shows '^stage 0 has .* on its host: optimizer activations' 'the table says so'
 run --show big.json
 shows '^model +gpt:13B, 13.12 billion parameters' 'the table names the model'
 shows '^batch +64: 16 micro-batches of 4' 'the micro-batches'
@@ -75,6 +88,15 @@ holds '.stages[0] | .mesh == "dp:2 cp:2 tp:2" and .layout.cp == ["seq","vocab","
 ok $? 'leaves no op whole'
 run -m gpt:nano --set heads=8 --cp 2 --tp 2 --dp 2 --show
 shows '^ +0 +6 +8 +2 +2 +2 +1 +no ' 'and is shown'
+run -m llama:nano --cp 4 --ring
+holds '.stages[0] | .mesh == "cp:4" and .ring' 'keys and values that go round'
+valid 'the plan is legal'
+run -m llama:nano --dp 2 --cp 4 --ring --show
+shows '^ +0 +6 +8 +2 +1 +4 ring +1 +no ' 'and is shown'
+run -m llama:nano -b 2 --pp 2 --mesh x:2,y:2 --layout seq:x,seq:y --ring --show
+shows '^ +0 +3 +4 +1 +1 +4 ring +1 +no ' 'a ring over two axes'
+refuses 2 '--ring: the model gpt has no keys and values as tensors' 'a ring of packed keys' -- -m gpt:nano --cp 2 --ring
+refuses 2 '--ring: expected --cp of 2 or more, or --mesh' 'a ring of one' -- -m llama:nano --dp 2 --ring
 run -m gpt:nano --tp 2 --dp 2 --sp
 jq 'del(.stages[0].regather)' out >kept.json
 run --show kept.json
@@ -230,6 +252,8 @@ refuses 2 '--recompute: expected none, selective or full, got "some"' 'an unknow
 refuses 2 'schedule: expected .*, got "fifo"' 'an unknown schedule' -- -m gpt:nano --schedule fifo
 refuses 2 '--optimizer: expected adamw or sgd' 'an unknown optimizer' -- -m gpt:nano --optimizer lion
 refuses 2 'stages\[0\].zero: 9 is not in' 'an unknown ZeRO' -- -m gpt:nano --zero 9
+refuses 2 'stages\[0\].offload\[1\]: expected optimizer, parameters or activations' 'an unknown word' \
+    -- -m gpt:nano --offload optimizer,gradients
 refuses 2 '--layout: the model has no dim "bach" (there are: batch seq hidden' 'an unknown dim' \
     -- -m gpt:nano --mesh x:2 --layout bach:x
 refuses 2 '--layout: the mesh has no axis "y"' 'an unknown axis' -- -m gpt:nano --mesh x:2 --layout batch:y

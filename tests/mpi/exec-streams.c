@@ -111,10 +111,10 @@ static bool can_go_on(const struct stream *q) {
 /* Works off all streams, always the first in this order that can go on. Sends go before receives,
  * for this process does one work at a time and its peer waits for it. */
 static int work_off(struct err *err) {
-    static const enum exec_stream early[EXEC_STREAMS] = {STREAM_sends, STREAM_collectives,
-                                                         STREAM_receives, STREAM_compute};
+    static const enum exec_stream early[EXEC_STREAMS] = {
+        STREAM_host, STREAM_sends, STREAM_collectives, STREAM_receives, STREAM_compute};
     static const enum exec_stream late[EXEC_STREAMS] = {
-        STREAM_compute, STREAM_sends, STREAM_collectives, STREAM_receives};
+        STREAM_compute, STREAM_sends, STREAM_collectives, STREAM_receives, STREAM_host};
     for (int k = 0; k < EXEC_STREAMS;) {
         struct stream *q = fake.stream[(fake.late ? late : early)[k++]];
         if (!can_go_on(q))
@@ -270,6 +270,8 @@ static const struct device_backend apart = {.name = "apart",
                                             .destroy = fake_destroy,
                                             .alloc = fake_alloc,
                                             .free = fake_free,
+                                            .alloc_host = fake_alloc,
+                                            .free_host = fake_free,
                                             .stream_create = stream_create,
                                             .stream_destroy = stream_destroy,
                                             .synchronize = synchronize,
@@ -338,16 +340,21 @@ static const char *folder; /* of checkpoints */
 
 struct result {
     double mark[MARKS]; /* losses, norms, validation loss */
-    float *params;      /* and what follows them in the arena: gradients, optimizer */
+    float *params;      /* and what follows them in the arena, and what is on the host */
     int64_t bytes;
 };
 
 static int read_back(struct exec *x, struct result *out, struct err *err) {
     out->bytes = x->chunks->sp->bytes[MEM_parameters] +
                  x->chunks->sp->bytes[MEM_gradients] + x->chunks->sp->bytes[MEM_optimizer];
+    int64_t device = out->bytes, host = x->chunks->sp->host_bytes;
+    out->bytes += host;
     out->params = mem_alloc((size_t)out->bytes);
-    return device_download(x->streams[STREAM_compute], out->params, x->arena, out->bytes,
-                           err);
+    if (device_download(x->streams[STREAM_compute], out->params, x->arena, device, err) < 0)
+        return -1;
+    if (host)
+        memcpy((char *)out->params + device, x->host_arena, (size_t)host);
+    return 0;
 }
 
 static int go_on(void *ctx, struct err *err) {
@@ -467,8 +474,10 @@ static void check_orders(const struct program *g, struct comm *comm, struct data
         launches[k] = fake.launches;
         free(r.params);
         if (k == 3)
-            ok(fake.replays > 0 && launches[3] < launches[1] / 2, name,
-               "and what is replayed is not launched again", comm_rank(comm));
+            /* Copies that are only started part what could be recorded as one. */
+            ok(fake.replays > 0 &&
+                   launches[3] < launches[1] / (g->stages[0].host_bytes ? 1 : 2),
+               name, "and what is replayed is not launched again", comm_rank(comm));
     }
 }
 
@@ -494,7 +503,7 @@ static void check_plan(const char *text, const char *name, struct comm *comm) {
         ok(any_differs(comm, equal(&cpu, &r)), name,
            "without the waits it is another training", comm_rank(comm));
     }
-    if (plan->overlap)
+    if (plan->overlap && g->n_stages == 1)
         ok(fake.works > 0 && fake.overlapped > 0, name,
            "launches are given while collectives are under way", comm_rank(comm));
     free(cpu.params);
@@ -528,6 +537,18 @@ int main(int argc, char **argv) {
     check_plan(GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", "
                                    "\"layout\": {\"dp\": \"batch\"}, \"zero\": 3}]}",
                "zero3", comm);
+    /* Ids of tokens stay: without the waits they would be any number. */
+    check_plan(
+        GPT("") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "
+                "\"batch\"}, \"offload\": [\"activations\"], "
+                "\"except\": [{\"ops\": [\"wte\", \"loss\"], \"offload\": []}, "
+                "{\"ops\": \"layer.0.*\", \"layout\": {}}]}]}",
+        "offloaded", comm);
+    check_plan(
+        GPT("") "\"overlap\": true, \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"], "
+                "\"offload\": [\"optimizer\", \"parameters\"]}, "
+                "{\"offload\": [\"optimizer\", \"parameters\", \"activations\"]}]}",
+        "offloaded pipeline", comm);
     check_plan(GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
                "pipeline", comm);
     check_plan(
@@ -538,6 +559,11 @@ int main(int argc, char **argv) {
     check_plan(GPT("") "\"schedule\": \"zero-bubble\", \"stages\": ["
                        "{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
                "zero-bubble", comm);
+    check_plan("{\"format\": \"weft-plan/1\", \"model\": \"llama:nano\", \"batch\": 8, "
+               "\"set\": \"layers=2,hidden=24,heads=4,kv_heads=2,ffn=32,seq=8,vocab=256\", "
+               "\"micro_batch\": 2, \"stages\": [{\"mesh\": \"cp:2\", \"ring\": true, "
+               "\"layout\": {\"cp\": \"seq\"}}]}",
+               "ring", comm);
     if (comm_rank(comm) == 0)
         printf("1..%d\n", tap_count);
     comm_destroy(comm);

@@ -6,10 +6,10 @@
  *
  * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
  * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
- * groups and stages on them, meshes, a layout for every op, recompute, ZeRO, micro-batches,
- * schedule. Every rank
- * checks what it holds. Losses must agree to 1e-5, gradients and parameters to 1e-4 of the largest
- * element of their tensor; the bytes touched must be those planned.
+ * groups and stages on them, meshes, a layout for every op, what goes round in a ring, recompute,
+ * ZeRO, micro-batches, schedule. Every rank checks what it holds. Losses must agree to 1e-5, gradients
+ * and parameters to 1e-4 of the largest element of their tensor; the bytes touched must be those
+ * planned.
  *
  * Plans of 16 bits are compared with one rank in the same type. With u = 2^-8 (bf16) or 2^-11
  * (fp16), the rounding of one number, every place where a plan cuts a sum rounds by u: losses may
@@ -147,7 +147,7 @@ struct watch {
 static float *values_of(const struct exec *x, const struct exec_chunk *c, int id) {
     const struct buffer *b = &c->sp->buffers[id];
     float *values = mem_array((size_t)b->elems, sizeof *values);
-    kernel_widen(b->elems, b->dtype, x->arena + b->offset, values);
+    kernel_widen(b->elems, b->dtype, exec_address((struct exec *)x, b->offset, 0), values);
     return values;
 }
 
@@ -294,8 +294,8 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
             check_params(&w, &w.x->chunks[k]);
         if (rc == 0)
             rc = exec_drain(w.x, err);
-        out->bytes = w.x->high_water;
-        out->planned = w.x->chunks->sp->arena_bytes;
+        out->bytes = w.x->high_water + w.x->host_high_water;
+        out->planned = w.x->chunks->sp->arena_bytes + w.x->chunks->sp->host_bytes;
     }
     out->grad_error = w.worst_grad;
     out->param_error = w.worst_param;
@@ -325,10 +325,12 @@ static void random_mesh(struct rng *r, int devices, struct mesh *mesh) {
     }
 }
 
-/* Every axis takes a random dim that it divides, or none. */
+/* Every axis takes a random dim that it divides, or none; something may go round. */
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
                           const struct mesh *mesh, int64_t batch, struct layout *l) {
     memset(l, PLACE_NONE, sizeof *l);
+    if (layout_ring(&op->space) != PLACE_NONE && rng_below(r, 2))
+        l->ring = (int8_t)layout_ring(&op->space);
     for (int a = 0; a < mesh->n_axes; a++) {
         for (int tries = 0; tries < 4; tries++) {
             int k = (int)rng_below(r, op->space.n + 1);
@@ -385,6 +387,7 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
         bool round = schedule != SCHEDULE_gpipe || s < groups;
         st->group = round ? s % groups : (int)rng_below(r, groups);
         random_mesh(r, shares[st->group + 1] - shares[st->group], &st->mesh);
+        int offload = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);
         int zero = (int)rng_below(r, 1 + ZERO_PARAMETERS), mixed = rng_below(r, 3) == 0;
         st->regather = rng_below(r, 3) == 0;
         int64_t recompute = rng_below(r, 3);
@@ -396,6 +399,9 @@ static struct plan *random_plan(struct rng *r, struct model *m, int c, int devic
             st->zero[i] = (int8_t)(mixed && rng_below(r, 3) == 0
                                        ? (int)rng_below(r, 1 + ZERO_PARAMETERS)
                                        : zero);
+            if (offload)
+                st->offload[i] =
+                    (int8_t)(rng_below(r, 4) ? offload : (int)rng_below(r, OFFLOAD_SETS));
         }
     }
     return p;

@@ -39,6 +39,8 @@ static void random_mesh(struct rng *r, int max_devices, struct mesh *mesh) {
 
 static void random_layout(struct rng *r, const struct model *m, const struct model_op *op,
                           const struct mesh *mesh, int64_t batch, struct layout *l) {
+    if (rng_below(r, 2))
+        l->ring = (int8_t)layout_ring(&op->space);
     for (int a = 0; a < mesh->n_axes; a++) {
         if (!op->space.n || !rng_below(r, 4))
             continue;
@@ -282,6 +284,8 @@ int main(void) {
         test_random_plans("gpt:nano", "layers=3,hidden=96,heads=6,seq=24", devices[i], 7);
         test_random_plans("gpt:nano", "layers=2,dropout=0.1,tied=0", devices[i], rotating);
         test_random_plans("mlp", "layers=2,hidden=48", devices[i], rotating);
+        test_random_plans("llama:nano", "layers=2,heads=12,kv_heads=6,seq=24", devices[i],
+                          rotating);
     }
     test_hint(7);
     test_hint(rotating);

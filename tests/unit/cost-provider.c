@@ -218,6 +218,22 @@ static void test_stack(const char *path) {
 
 /* ---- streams ------------------------------------------------------------------------- */
 
+/* A buffer goes to another rank while one comes from there. */
+static void test_shift(void) {
+    struct stage_program sp = {.n_buffers = 2};
+    struct streams s;
+    struct instr shift = instr_init(I_shift), reader = instr_init(I_gelu);
+    shift.in.shift.x = 0;
+    shift.out.shift.y = 1;
+    streams_init(&s, &sp);
+    streams_add(&s, &shift, 100, 1);
+    reader.in.gelu.x = 0;
+    ok(near(streams_add(&s, &reader, 30, 0), 0), "what goes is read meanwhile");
+    reader.in.gelu.x = 1;
+    ok(near(streams_add(&s, &reader, 5, 0), 100), "what comes is there at the end");
+    streams_release(&s);
+}
+
 /* Buffers: 0 is gathered beside computation, 1 reduced by a collective that nothing hides. */
 static void test_streams(void) {
     struct stage_program sp = {.n_buffers = 4};
@@ -317,6 +333,7 @@ int main(int argc, char **argv) {
     test_silent();
     test_stack(db);
     test_streams();
+    test_shift();
     unlink(db);
     return done_testing();
 }

@@ -3,6 +3,7 @@
 
 struct data {
     struct kernel_attention t;
+    int parts, own;                  /* of the keys: how many, and which comes first */
     int64_t q_n, kv_n, o_n, table_n; /* floats of the tensors, gaps included */
     float *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv, *table, *dtable;
 };
@@ -18,6 +19,7 @@ struct form {
     int64_t kv_heads, group, first_head, first, buckets;
     int distance;
     const int32_t *lengths;
+    int parts, own; /* keys come in so many parts, this one first; 0: all at once */
 };
 
 static struct data make_form(const struct form *x) {
@@ -42,7 +44,9 @@ static struct data make_form(const struct form *x) {
                            .lengths = x->lengths,
                            .scale = 1.0f / sqrtf((float)x->dim),
                            .buckets = x->buckets,
-                           .distance = x->distance}};
+                           .distance = x->distance},
+                     .parts = x->parts ? x->parts : 1,
+                     .own = x->own};
     d.q_n = x->batch * d.t.q_batch, d.kv_n = x->batch * d.t.kv_batch;
     d.o_n = x->batch * d.t.o_batch, d.table_n = x->buckets * x->heads;
     d.q = noise(d.q_n, 1.5f, 1);
@@ -66,13 +70,32 @@ static struct data make(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_
                                     .kv_heads = heads, .group = 1});
 }
 
+/* Attention over the keys that come after so many others; where they begin. */
+static struct kernel_attention step_of(const struct data *d, int step, int64_t *at) {
+    struct kernel_attention t = d->t;
+    t.kv_len /= d->parts;
+    t.first_key = (d->own - step + d->parts) % d->parts * t.kv_len;
+    t.first -= t.first_key;
+    t.more = step > 0;
+    *at = t.first_key * t.kv_seq;
+    return t;
+}
+
 static void forward(const struct data *d) {
-    kernel_attention(&d->t, d->q, d->k, d->v, d->o, d->lse);
+    for (int step = 0; step < d->parts; step++) {
+        int64_t at;
+        struct kernel_attention t = step_of(d, step, &at);
+        kernel_attention(&t, d->q, d->k + at, d->v + at, d->o, d->lse);
+    }
 }
 
 static void backward(const struct data *d) {
-    kernel_attention_bwd(&d->t, d->q, d->k, d->v, d->o, d->lse, d->dout, d->dq, d->dk,
-                         d->dv, d->dtable);
+    for (int step = 0; step < d->parts; step++) {
+        int64_t at;
+        struct kernel_attention t = step_of(d, step, &at);
+        kernel_attention_bwd(&t, d->q, d->k + at, d->v + at, d->o, d->lse, d->dout, d->dq,
+                             d->dk + at, d->dv + at, d->dtable);
+    }
 }
 
 static void release(struct data *d) {
@@ -168,10 +191,10 @@ static void check_form(const struct form *x) {
     forward(&d);
     backward(&d);
     snprintf(what, sizeof what,
-             "%dx%d/%d heads from %d, %d from %d x %d, dim %d%s, %d buckets", (int)x->batch,
-             (int)x->heads, (int)x->kv_heads, (int)x->first_head, (int)x->q_len,
-             (int)x->first, (int)x->kv_len, (int)x->dim, x->causal ? ", causal" : "",
-             (int)x->buckets);
+             "%dx%d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s, %d buckets",
+             (int)x->batch, (int)x->heads, (int)x->kv_heads, (int)x->first_head,
+             (int)x->q_len, (int)x->first, (int)x->kv_len, d.parts, d.own, (int)x->dim,
+             x->causal ? ", causal" : "", (int)x->buckets);
     double e[] = {nmse(d.o_n, d.o, r.o),    nmse(rows, d.lse, r.lse),
                   nmse(d.q_n, d.dq, r.dq),  nmse(d.kv_n, d.dk, r.dk),
                   nmse(d.kv_n, d.dv, r.dv), nmse(d.table_n, d.dtable, r.dtable)};
@@ -211,6 +234,34 @@ static void test_parts(void) {
         &(struct form){1, 4, 7, 600, 16, true, .kv_heads = 2, .group = 2, .first = 250});
     check_form(&(struct form){1, 1, 500, 2500, 130, true, .kv_heads = 1, .group = 1,
                               .first = 1500});
+}
+
+/* Keys part by part, as they go round among ranks: each rank has seen all in the end. Under a mask
+ * some see nothing in a step, and with lengths nothing in the first. */
+static void test_rounds(void) {
+    const int32_t lengths[] = {1, 300, 257, 40};
+    for (int own = 0; own < 3; own++) {
+        for (int causal = 0; causal <= 1; causal++) {
+            check_form(&(struct form){2, 2, 100, 300, 16, causal, .kv_heads = 2, .group = 1,
+                                      .first = 100 * own, .parts = 3, .own = own});
+            check_form(&(struct form){1, 4, 7, 21, 24, causal, .kv_heads = 2, .group = 2,
+                                      .first = 7 * own, .parts = 3, .own = own});
+            check_form(&(struct form){4, 2, 100, 300, 16, causal, .kv_heads = 1, .group = 2,
+                                      .lengths = lengths, .first = 100 * own, .parts = 3,
+                                      .own = own});
+            check_form(&(struct form){2, 2, 100, 300, 16, causal, .kv_heads = 2, .group = 1,
+                                      .buckets = 32, .distance = 128, .first = 100 * own,
+                                      .parts = 3, .own = own});
+        }
+        check_form(&(struct form){4, 1, 40, 300, 16, false, .kv_heads = 1, .group = 1,
+                                  .buckets = 8, .distance = 20, .lengths = lengths,
+                                  .first = 40 * own, .parts = 3, .own = own});
+    }
+    /* a mask under which a rank sees nothing of its own keys */
+    check_form(&(struct form){1, 2, 100, 800, 16, true, .kv_heads = 2, .group = 1,
+                              .first = 100, .parts = 2, .own = 1});
+    check_form(&(struct form){1, 1, 500, 3000, 130, true, .kv_heads = 1, .group = 1,
+                              .first = 500, .parts = 2, .own = 0});
 }
 
 /* Samples of which only the first keys are seen. */
@@ -294,6 +345,9 @@ static void test_differences(void) {
                                      .distance = 4, .lengths = lengths});
     check_differences(&(struct form){1, 4, 3, 6, 2, true, .kv_heads = 2, .group = 2,
                                      .first = 2, .buckets = 4, .distance = 4});
+    check_differences(&(struct form){2, 4, 3, 6, 2, true, .kv_heads = 2, .group = 2,
+                                     .first = 3, .buckets = 4, .distance = 4,
+                                     .lengths = lengths, .parts = 3, .own = 1});
 }
 
 static void test_shapes(void) {
@@ -371,12 +425,15 @@ static void test_repeat(void) {
         &(struct form){1, 4, 200, 333, 48, true, .kv_heads = 2, .group = 2, .first = 100});
     check_repeat(&(struct form){2, 2, 333, 333, 48, false, .kv_heads = 2, .group = 1,
                                 .buckets = 32, .distance = 128});
+    check_repeat(&(struct form){1, 4, 111, 333, 48, true, .kv_heads = 2, .group = 2,
+                                .first = 111, .parts = 3, .own = 1});
 }
 
 int main(void) {
     with_threads(test_shapes);
     with_threads(test_groups);
     with_threads(test_parts);
+    with_threads(test_rounds);
     with_threads(test_positions);
     with_threads(test_lengths);
     with_threads(test_differences);

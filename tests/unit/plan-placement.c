@@ -119,6 +119,48 @@ static void keys_placed(const struct model *attend, const char *mesh_text,
        err.msg);
 }
 
+/* Axes that split the queries cut the keys too, where these go round: as operand and as gradient. */
+static void ring_placed(const struct model *attend, const char *name, const char *mesh_text,
+                        int operand, const char *want) {
+    const struct model_op *op = attend->ops;
+    while (strcmp(op->name, name) != 0)
+        op++;
+    struct mesh mesh = mesh_of(mesh_text);
+    struct layout l;
+    struct err err = {0};
+    memset(&l, PLACE_NONE, sizeof l);
+    l.ring = (int8_t)layout_ring(&op->space);
+    l.dim[0] = (int8_t)op_space_find(&op->space, model_dim_find(attend, "seq"));
+    l.dim[1] = (int8_t)op_space_find(&op->space, model_dim_find(attend, "heads"));
+    l.dim[2] = l.dim[0];
+    const struct axis_map *map = &op->in_map[operand];
+    struct placement p = placement_operand(&mesh, &l, map);
+    char got[128];
+    placement_format(attend, &attend->tensors[op->in[operand]].shape, &mesh, p, got,
+                     sizeof got);
+    bool good = layout_check(attend, op, &mesh, &l, 4, &err) == 0;
+    ok(!strcmp(good ? got : err.msg, want) &&
+           placement_equal(p, placement_result(&mesh, &l, map)),
+       "a ring of %s on %s: operand %d %s %s", name, mesh_text, operand, got, err.msg);
+}
+
+static void test_ring(void) {
+    struct err err = {0};
+    struct model *attend = model_load("./tests/models/attend.json", "kv_heads=4", &err);
+    ok(attend != NULL, "a model of attention %s", err.msg);
+    if (!attend)
+        return;
+    ring_placed(attend, "self", "a:2 b:2 c:4", 0, "[a:seq b:heads c:seq]");
+    ring_placed(attend, "self", "a:2 b:2 c:4", 1, "[a:seq b:kv_heads c:seq]");
+    ring_placed(attend, "cross", "a:2 b:2 c:2", 2, "[a:other b:heads c:other]");
+    ring_placed(attend, "cross", "a:1 b:2 c:4", 1, "[a:= b:heads c:other]");
+    ring_placed(attend, "cross", "a:8 b:1 c:1", 1,
+                "layout: axis a (8) does not divide other (12) of cross");
+    ok(layout_ring(&attend->ops[0].space) == PLACE_NONE,
+       "an embedding has nothing to send");
+    model_destroy(attend);
+}
+
 /* An axis that does not divide the heads of keys leaves them whole, and so do those inside it. */
 static void test_groups(void) {
     struct err err = {0};
@@ -164,7 +206,7 @@ static void test_boxes(void) {
        "the outer axis takes the coarser cut");
     ok(placement_axes(&mesh, p, 0) == 3 && placement_sharded_axes(&mesh, p) == 7,
        "axes of a placement");
-    struct layout l = {{0, 1, 0, -1, -1, -1}};
+    struct layout l = {{0, 1, 0, -1, -1, -1}, PLACE_NONE};
     ok(layout_size(&mesh, &l, 0, 24) == 6 && layout_size(&mesh, &l, 1, 24) == 8 &&
            layout_size(&mesh, &l, 2, 24) == 24,
        "local sizes of an op's dims");
@@ -236,6 +278,7 @@ int main(void) {
     }
     test_rules();
     test_groups();
+    test_ring();
     test_boxes();
     test_resolve();
     test_checks();

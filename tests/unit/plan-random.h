@@ -174,11 +174,14 @@ static void random_mesh(struct rng *r, const struct plan_limits *lim, struct mes
     mesh->n_axes = n;
 }
 
-/* A legal layout: dims of the op's space at random, those that fit. */
+/* A legal layout: dims of the op's space at random, those that fit. Of ops that have something to
+ * send round every other one does. */
 static struct layout random_layout(struct rng *r, const struct plan *p,
                                    const struct mesh *mesh, const struct model_op *op) {
     struct layout l;
     memset(&l, PLACE_NONE, sizeof l);
+    if (layout_ring(&op->space) != PLACE_NONE && rng_below(r, 2))
+        l.ring = (int8_t)layout_ring(&op->space);
     for (int a = 0; a < mesh->n_axes && op->space.n; a++) {
         l.dim[a] = (int8_t)rng_below(r, op->space.n);
         if (rng_below(r, 4) == 0 ||
@@ -205,6 +208,14 @@ static void random_zero(struct rng *r, struct stage *st) {
                                                    : usual);
 }
 
+/* On most stages nothing; one set for most ops, others for a few. */
+static void random_offload(struct rng *r, struct stage *st) {
+    int usual = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);
+    for (int i = 0; usual && i < st->n_ops; i++)
+        st->offload[i] =
+            (int8_t)(rng_below(r, 4) == 0 ? (int)rng_below(r, OFFLOAD_SETS) : usual);
+}
+
 static void random_stage(struct rng *r, const struct plan *p, struct stage *st) {
     int alike = (int)rng_below(r, 3); /* in all blocks: always, mostly, never */
     for (int i = 0; i < st->n_ops; i++) {
@@ -218,6 +229,7 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
             !op_is(op, KIND_LOSSES) && (copy ? st->recompute[j] : rng_below(r, 4) == 0);
     }
     random_zero(r, st);
+    random_offload(r, st);
     st->regather = rng_below(r, 3) == 0;
 }
 

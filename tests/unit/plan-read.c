@@ -151,6 +151,61 @@ static void test_layouts(void) {
     splits("[{\"mesh\": \"a:1\", \"layout\": {\"a\": \"batch\"}}]", "fc", 0, "batch");
 }
 
+/* ---- rings ------------------------------------------------------------------------------- */
+
+static struct plan *read_attend(const char *stage, struct err *err) {
+    char text[512];
+    int n = snprintf(text, sizeof text,
+                     "{\"format\": \"weft-plan/1\", \"model\": "
+                     "\"./tests/models/attend.json\", \"batch\": 4, \"stages\": [{"
+                     "\"mesh\": \"cp:2\", \"layout\": {\"cp\": \"seq\"}%s}]}",
+                     stage);
+    json_t *doc = json_parse(text, (size_t)n, "plan", err);
+    struct plan *p = doc ? plan_from_json(doc, err) : NULL;
+    json_decref(doc);
+    return p;
+}
+
+/* The ops whose keys go round, and what is written of the stage. */
+static void rings(const char *stage, const char *want, const char *written) {
+    struct err err = {0};
+    struct plan *p = read_attend(stage, &err);
+    char got[64] = "";
+    for (int i = 0; p && i < p->stages[0].n_ops; i++)
+        if (p->stages[0].layouts[i].ring != PLACE_NONE)
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%s ",
+                     p->model->ops[i].name);
+    json_t *doc = p ? plan_to_json(p) : json_object();
+    const json_t *st = json_array_get(json_object_get(doc, "stages"), 0);
+    json_t *said =
+        json_pack("[O?, O?]", json_object_get(st, "ring"), json_object_get(st, "except"));
+    char *text = said ? json_dumps(said, JSON_COMPACT) : strdup("");
+    ok(p && !strcmp(got, want) && !strcmp(text, written), "%s: rings of %s: %s %s", stage,
+       got, text, err.msg);
+    free(text);
+    json_decref(said);
+    json_decref(doc);
+    plan_destroy(p);
+}
+
+static void test_rings(void) {
+    rings("", "", "[null,null]");
+    rings(", \"ring\": true", "self cross ", "[true,null]");
+    rings(", \"ring\": true, \"except\": [{\"ops\": \"cross\", \"ring\": false}]", "self ",
+          "[null,[{\"ops\":[\"self\"],\"ring\":true}]]");
+    rings(", \"except\": [{\"ops\": [\"c*\", \"self\"], \"ring\": true}]", "self cross ",
+          "[true,null]");
+    struct err err = {0};
+    struct plan *p =
+        read_attend(", \"ring\": true, \"except\": [{\"ops\": \"self\"}]", &err);
+    ok(!p &&
+           strstr(
+               err.msg,
+               "except[0].ops: expected \"layout\", \"ring\", \"zero\" or \"offload\" beside"),
+       "an exception from nothing: %s", err.msg);
+    plan_destroy(p);
+}
+
 /* ---- what is refused --------------------------------------------------------------------- */
 
 static void refused(const char *stages, const char *want) {
@@ -284,6 +339,7 @@ int main(void) {
     test_recompute_all();
     test_recompute_selective();
     test_layouts();
+    test_rings();
     test_refused();
     test_groups();
     test_device_groups();

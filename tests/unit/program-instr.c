@@ -27,8 +27,8 @@ static bool operands_good(const struct instr_info *info) {
     }
     for (int k = 0; good && k < info->n_out; k++) {
         names[n++] = info->out[k].name;
-        good &= !(info->out[k].flags &
-                  ~(unsigned)(OPERAND_ADD | OPERAND_OLD | OPERAND_F32 | OPERAND_SLOTS));
+        good &= !(info->out[k].flags & ~(unsigned)(OPERAND_ADD | OPERAND_OLD | OPERAND_F32 |
+                                                   OPERAND_SLOTS | OPERAND_HOST));
     }
     return good && distinct(names, n);
 }

@@ -59,7 +59,8 @@ static void read_entries(struct entry *entries) {
         ADD = OPERAND_ADD,
         OLD = OPERAND_OLD,
         F32 = OPERAND_F32,
-        WHOLE = OPERAND_SLOTS
+        WHOLE = OPERAND_SLOTS,
+        HOST = OPERAND_HOST
     };
 #define OPCODE(id, key, about) e = &entries[I_##id];
 #define N(number)              e->numbers[e->n_numbers++] = #number;

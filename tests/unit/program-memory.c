@@ -271,11 +271,13 @@ static int count_strays(const struct stage_program *sp, bool last, int64_t *top)
         const struct buffer *x = &sp->buffers[b];
         if (x->mem >= MEM_COUNT) /* merged into another */
             continue;
+        const struct pool_slots *s = &sp->slots[x->part];
         int64_t end = x->offset + buffer_bytes(x);
         if (x->mem == MEM_activations)
-            end += (sp->slots[x->part].n - 1) * sp->slots[x->part].bytes;
-        found +=
-            x->offset < start[x->mem] || end > start[x->mem + 1] || x->offset % 64 != 0;
+            end += (s->n - 1) * (x->host ? s->host_bytes : s->bytes);
+        int64_t from = x->host ? HOST_ARENA : start[x->mem];
+        int64_t to = x->host ? HOST_ARENA + sp->host_bytes : start[x->mem + 1];
+        found += x->offset < from || end > to || x->offset % 64 != 0;
         if (x->mem == MEM_temporaries && end > *top)
             *top = end;
     }

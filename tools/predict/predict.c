@@ -35,6 +35,7 @@ static json_t *memory_json(const struct predict *p, const struct stage_program *
         set(o, memory_class_name((enum memory_class)c), json_integer(sp->bytes[c]));
     set(o, "total", json_integer(sp->arena_bytes));
     set(o, "workspace", json_integer(workspace(p, sp->stage)));
+    set(o, "host", json_integer(sp->host_bytes));
     return o;
 }
 
@@ -235,18 +236,31 @@ static void print_times(const struct predict *p, FILE *f) {
     fputc('\n', f);
 }
 
+/* What some stage keeps in the memory of its devices' hosts; else 0. */
+static int64_t most_on_host(const struct predict *p) {
+    int64_t most = 0;
+    for (int k = 0; k < p->program->n_stages; k++)
+        if (p->program->stages[k].host_bytes > most)
+            most = p->program->stages[k].host_bytes;
+    return most;
+}
+
 static void print_memory(const struct predict *p, FILE *f) {
+    bool host = most_on_host(p) > 0;
     fprintf(f, "%5s %9s %9s", "stage", "in flight", "total MiB");
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, " %11s", memory_class_name((enum memory_class)c));
-    fprintf(f, " %11s\n", "+workspace");
+    fprintf(f, " %11s%s\n", "+workspace", host ? "       +host" : "");
     for (int k = 0; k < p->program->n_stages; k++) {
         const struct stage_program *sp = &p->program->stages[k];
         fprintf(f, "%5d %9lld %9.1f", k, (long long)sp->in_flight,
                 (double)sp->arena_bytes / 1048576);
         for (int c = 0; c < MEM_COUNT; c++)
             fprintf(f, " %11.1f", (double)sp->bytes[c] / 1048576);
-        fprintf(f, " %11.1f\n", (double)workspace(p, k) / 1048576);
+        fprintf(f, " %11.1f", (double)workspace(p, k) / 1048576);
+        if (host)
+            fprintf(f, " %11.1f", (double)sp->host_bytes / 1048576);
+        fputc('\n', f);
     }
     int stage = -1;
     int64_t over = excess(p, &stage);

@@ -247,10 +247,16 @@ void bench_release(struct bench *b) {
 
 /* ---- running ------------------------------------------------------------- */
 
-/* Where causal queries are a part of the sequence, the last ones see most. */
+/* Where causal queries are a part of the sequence, the last ones see most: of keys that come round,
+ * all. */
 static int64_t first_query(const struct instr_key *key) {
-    bool attends = key->code == I_attention || key->code == I_attention_bwd;
-    return attends ? key->n.attention.kv_seq - key->n.attention.seq : 0;
+    switch (key->code) {
+    case I_attention:
+    case I_attention_bwd: return key->n.attention.kv_seq - key->n.attention.seq;
+    case I_attention_more:
+    case I_attention_more_bwd: return key->n.attention_more.kv_seq;
+    default: return 0;
+    }
 }
 
 int bench_run(struct bench *b, struct err *err) {

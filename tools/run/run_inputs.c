@@ -42,8 +42,9 @@ static int check_memory(struct comm *comm, const struct program *g, int threads,
     const struct plan *p = g->plan;
     int group = program_group_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
     int stage = p->chunks[p->first_chunk[group]];
+    const struct stage_program *sp = &g->stages[stage];
     double own =
-        (double)(g->stages[stage].arena_bytes + workspace(comm, g, stage, threads));
+        (double)(sp->arena_bytes + sp->host_bytes + workspace(comm, g, stage, threads));
     double *node = mem_array((size_t)nodes, sizeof *node); /* bytes that each needs */
     node[comm_node(comm)] = own;
     int rc = comm_sum_double(comm_world(comm), node, nodes, err);

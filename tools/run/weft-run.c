@@ -98,9 +98,13 @@ static void print_found(const char *path, const struct program *g) {
         char name[256];
         int stage = plan->chunks[plan->first_chunk[k]];
         plan_group_name(plan, k, name, sizeof name);
-        printf("%s: %.1f MiB a rank, and up to %.1f MiB of workspace\n", name,
+        printf("%s: %.1f MiB a rank, and up to %.1f MiB of workspace", name,
                (double)g->stages[stage].arena_bytes / (1 << 20),
                (double)workspace_of(g, stage, &c, threads).total / (1 << 20));
+        if (g->stages[stage].host_bytes)
+            printf("; %.1f MiB on its host",
+                   (double)g->stages[stage].host_bytes / (1 << 20));
+        putchar('\n');
     }
 }
 

@@ -242,11 +242,20 @@ static json_t *document(const struct writer *w) {
     return doc;
 }
 
-static bool uses_zero(const struct stage *st) {
-    for (int i = 0; i < st->n_ops; i++)
-        if (st->zero[i])
+static bool any(const int8_t *of, int n) {
+    for (int i = 0; i < n; i++)
+        if (of[i])
             return true;
     return false;
+}
+
+/* The key of a stage that says what Aceso cannot, or NULL. */
+static const char *beyond(const struct stage *st) {
+    if (any(st->zero, st->n_ops))
+        return "zero";
+    if (any(st->offload, st->n_ops))
+        return "offload";
+    return st->regather ? "regather" : NULL;
 }
 
 static int check_plan(const struct plan *p, struct err *err) {
@@ -254,10 +263,9 @@ static int check_plan(const struct plan *p, struct err *err) {
         return err_input(err, "schedule: Aceso runs 1f1b, the plan %s",
                          schedule_name(p->schedule));
     for (int s = 0; s < p->n_stages; s++) {
-        bool zero = uses_zero(&p->stages[s]);
-        if (zero || p->stages[s].regather)
-            return err_input(err, "stages[%d].%s: Aceso has nothing like it", s,
-                             zero ? "zero" : "regather");
+        const char *key = beyond(&p->stages[s]);
+        if (key)
+            return err_input(err, "stages[%d].%s: Aceso has nothing like it", s, key);
     }
     return 0;
 }

@@ -181,6 +181,16 @@ static json_t *name_ops(const struct model *m, int first, int end) {
     return list;
 }
 
+/* "optimizer,activations" as an array. */
+static json_t *offload_json(const char *words) {
+    json_t *list = json_array();
+    for (const char *w = words, *end; *w; w = *end ? end + 1 : end) {
+        end = w + strcspn(w, ",");
+        json_array_append_new(list, json_stringn(w, (size_t)(end - w)));
+    }
+    return list;
+}
+
 static json_t *stage_of(const struct plan_words *w, const struct model *m,
                         const struct split *s, const int *bounds, int stages) {
     json_t *stage = json_object();
@@ -190,6 +200,8 @@ static json_t *stage_of(const struct plan_words *w, const struct model *m,
         json_object_set_new(stage, "mesh", json_string(s->mesh));
     if (json_object_size(s->layout))
         json_object_set(stage, "layout", s->layout);
+    if (w->ring)
+        json_object_set_new(stage, "ring", json_true());
     if (w->recompute)
         json_object_set_new(
             stage, "recompute",
@@ -198,6 +210,8 @@ static json_t *stage_of(const struct plan_words *w, const struct model *m,
         json_object_set_new(stage, "regather", json_true());
     if (w->zero)
         json_object_set_new(stage, "zero", json_integer(w->zero));
+    if (w->offload)
+        json_object_set_new(stage, "offload", offload_json(w->offload));
     return stage;
 }
 
@@ -298,10 +312,24 @@ static int check(json_t *doc, const struct plan_words *w, struct err *err) {
     return rc;
 }
 
+/* Has the model anything to send round? */
+static int check_ring(const struct model *m, struct err *err) {
+    for (int i = 0; i < m->n_ops; i++)
+        if (layout_ring(&m->ops[i].space) != PLACE_NONE)
+            return 0;
+    return err_usage(err,
+                     "--ring: the model %s has no keys and values as tensors of their own",
+                     m->name);
+}
+
 json_t *plan_make(const struct plan_words *w, struct err *err) {
     struct model *m = model_load(w->model, w->set, err);
     if (!m)
         return NULL;
+    if (w->ring && check_ring(m, err) < 0) {
+        model_destroy(m);
+        return NULL;
+    }
     struct plan_dims dims;
     struct split s = {.layout = json_object()};
     plan_dims_find(m, &dims);

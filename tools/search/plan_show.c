@@ -133,6 +133,27 @@ static const char *recompute_text(const struct model *m, const struct stage *st,
     return buf;
 }
 
+/* Do parts of some operand go round? */
+static bool has_ring(const struct model *m, const struct stage *st, int i) {
+    const struct model_op *op = &m->ops[st->ops[i]];
+    const struct layout *l = &st->layouts[i];
+    for (int a = 0; a < st->mesh.n_axes; a++)
+        for (int k = 0; k < op->n_in && st->mesh.size[a] > 1; k++)
+            if (l->ring != PLACE_NONE && layout_cut(l, &op->in_map[k], a) == l->ring)
+                return true;
+    return false;
+}
+
+static const char *context_text(const struct model *m, const struct stage *st,
+                                struct range r, char *buf, size_t n) {
+    char degree[40];
+    bool ring = false;
+    for (int i = 0; i < st->n_ops; i++)
+        ring |= has_ring(m, st, i);
+    snprintf(buf, n, "%s%s", range_text(r, degree, sizeof degree), ring ? " ring" : "");
+    return buf;
+}
+
 static const char *bytes_text(int64_t bytes, char *buf, size_t n) {
     double mib = (double)bytes / (1 << 20);
     snprintf(buf, n, mib < 1024 ? "%.1f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
@@ -196,17 +217,37 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
     int64_t replicas = w.degree[WORD_dp].most;
     for (int k = 0; k < WORD_COUNT; k++)
         range_text(w.degree[k], text[k], sizeof text[k]);
+    context_text(m, st, w.degree[WORD_cp], text[WORD_cp], sizeof text[WORD_cp]);
     if (replicas && p->micro_batch % replicas == 0)
         snprintf(per, sizeof per, "%lld", (long long)(p->micro_batch / replicas));
     else
         snprintf(per, sizeof per, "-");
-    fprintf(f, "%5d  %6s  %7d  %5s  %5s  %5s  %5s  %3s  %4s  %8s  %-14s  %s\n", s,
+    fprintf(f, "%5d  %6s  %7d  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %s\n", s,
             layers_text(m, st, layers, sizeof layers), mesh_devices(&st->mesh),
             text[WORD_dp], text[WORD_tp], text[WORD_cp], text[WORD_ep],
             w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no",
             zero_text(m, st, zero, sizeof zero), per,
             recompute_text(m, st, recompute, sizeof recompute),
             bytes_text(bytes, memory, sizeof memory));
+}
+
+/* What some op of the stage has in the memory of its devices' hosts. */
+static void show_offload(const struct plan *p, const struct stage_program *sp, FILE *f) {
+    const struct stage *st = &p->stages[sp->stage];
+    int set = 0;
+    char memory[32];
+    for (int i = 0; i < st->n_ops; i++)
+        set |= st->offload[i];
+    if (!set)
+        return;
+    fprintf(f, "stage %d has %s a device on its host:", sp->stage,
+            bytes_text(sp->host_bytes, memory, sizeof memory));
+#define X(name, bit)                                                                       \
+    if (set & (bit))                                                                       \
+        fputs(" " #name, f);
+    OFFLOADS(X)
+#undef X
+    fputc('\n', f);
 }
 
 int plan_show(struct plan *p, FILE *f, struct err *err) {
@@ -216,11 +257,13 @@ int plan_show(struct plan *p, FILE *f, struct err *err) {
     struct plan_dims dims;
     plan_dims_find(p->model, &dims);
     show_head(p, f);
-    fprintf(f, "%5s  %6s  %7s  %5s  %5s  %5s  %5s  %3s  %4s  %8s  %-14s  %s\n", "stage",
+    fprintf(f, "%5s  %6s  %7s  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %s\n", "stage",
             "layers", "devices", "dp", "tp", "cp", "ep", "sp", "zero", "samples",
             "recompute", "memory");
     for (int s = 0; s < p->n_stages; s++)
         show_stage(p, &dims, s, g->stages[s].arena_bytes, f);
+    for (int s = 0; s < p->n_stages; s++)
+        show_offload(p, &g->stages[s], f);
     plan_dims_release(&dims);
     program_destroy(g);
     return 0;

@@ -10,9 +10,9 @@ struct plan_words {
     int64_t batch, micro_batch;
     int64_t dp, cp, ep, tp, pp; /* degrees */
     int64_t chunks;             /* stages of each of the pp device groups */
-    bool sp, overlap;
+    bool sp, ring, overlap;
     int64_t zero;
-    const char *recompute, *schedule, *optimizer, *dtype, *reduce, *cluster;
+    const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *mesh, *layout; /* Mesh-TensorFlow's */
 };
 

@@ -30,11 +30,15 @@ static const struct opt options[] = {
     {0, "pp", OPT_INT, "N", "pipeline stages (1)", &o.words.pp},
     {0, "chunks", OPT_INT, "N", "interleaved: stages of each --pp (1)", &o.words.chunks},
     {0, "cp", OPT_INT, "N", "context parallel (1)", &o.words.cp},
+    {0, "ring", OPT_FLAG, NULL, "keys and values go round instead of being gathered",
+     &o.words.ring},
     {0, "ep", OPT_INT, "N", "expert parallel, a divisor of --dp (1)", &o.words.ep},
     {0, "sp", OPT_FLAG, NULL, "sequence parallel over the devices of --tp", &o.words.sp},
     {0, "zero", OPT_INT, "N",
      "what replicas share out: 1 optimizer, 2 gradients, 3 parameters (0)", &o.words.zero},
     {0, "recompute", OPT_STR, "WHAT", "none, selective or full (none)", &o.words.recompute},
+    {0, "offload", OPT_STR, "LIST",
+     "kept by the host: optimizer, parameters, activations (none)", &o.words.offload},
     {0, "schedule", OPT_STR, "NAME", "of the pipeline, as in a plan (1f1b)",
      &o.words.schedule},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.words.optimizer},
@@ -81,6 +85,8 @@ static int check_degrees(const struct plan_words *w, struct err *err) {
         return err_usage(err, "--chunks: %lld is more than 2^10", (long long)w->chunks);
     if (w->mesh && w->sp)
         return err_usage(err, "--mesh and --sp exclude each other");
+    if (w->ring && w->cp < 2 && !w->mesh)
+        return err_usage(err, "--ring: expected --cp of 2 or more, or --mesh");
     if (w->layout && !w->mesh)
         return err_usage(err, "--layout: expected --mesh, on whose axes dims are split");
     return 0;
