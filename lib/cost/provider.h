@@ -8,6 +8,7 @@
  * functions.
  *
  *     struct cost_provider *p = provider_open("profile.db", NULL, &cluster, true, &err);
+ *     struct instr_key key = instr_key(I_gelu, DTYPE_bf16, &i->n);
  *     struct cost_time t = p->kind->op(p, &(struct op_question){.key = &key});
  *     if (t.from != COST_UNKNOWN) ... t.us ...
  *     provider_destroy(p);

@@ -16,7 +16,7 @@ static int buffer_like(struct emit *e, int64_t elems, int other) {
     return emit_buffer(e, elems, e->buffers.p[other].dtype, MEM_temporaries);
 }
 
-enum dtype emit_tensor_dtype(const struct emit *e, int tensor) {
+static enum dtype tensor_dtype(const struct emit *e, int tensor) {
     return e->m->tensors[tensor].integer ? DTYPE_i32 : e->plan->dtype;
 }
 
@@ -38,7 +38,7 @@ struct extents emit_extents(const struct emit *e, const struct shape *s) {
 
 int emit_value(struct emit *e, int tensor, struct placement p) {
     const struct model_tensor *t = &e->m->tensors[tensor];
-    return emit_buffer(e, emit_elements(e, &t->shape, p), emit_tensor_dtype(e, tensor),
+    return emit_buffer(e, emit_elements(e, &t->shape, p), tensor_dtype(e, tensor),
                        MEM_temporaries);
 }
 

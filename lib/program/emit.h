@@ -69,8 +69,7 @@ struct emit {
 /* ---- emit.c -------------------------------------------------------------------------- */
 
 int emit_buffer(struct emit *e, int64_t elems, enum dtype dtype, enum memory_class mem);
-/* Of a tensor; of a parameter as ops read it. */
-enum dtype emit_tensor_dtype(const struct emit *e, int tensor);
+/* Of a parameter as ops read it. */
 enum dtype emit_param_dtype(const struct emit *e, int param);
 /* For a tensor under a placement: temporary, of the tensor's dtype. */
 int emit_value(struct emit *e, int tensor, struct placement p);

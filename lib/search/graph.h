@@ -10,7 +10,7 @@
  * what is alike: a hundred layers cost as much as two.
  *
  *     struct graph g;
- *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw);
+ *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, DTYPE_f32);
  *     const struct load *l = graph_node(&g, &setting, op, layouts);
  *     graph_release(&g);
  */
