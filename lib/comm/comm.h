@@ -136,7 +136,8 @@ struct comm_work {
     int64_t scratch[4];     /* the backend's */
 };
 
-/* Sum over the group, in place. count elements; MPI sums f32 only. */
+/* Sum over the group, in place. count elements; MPI sums f32, bf16 and f16, these two
+ * as f32 that is rounded once. */
 int comm_start_all_reduce(struct comm_group *group, void *buf, int64_t count,
                           enum dtype dtype, struct comm_work *work, struct err *err);
 /* out[size * count] = concatenation of every rank's in[count]; in may be its place in out. */

@@ -12,7 +12,8 @@
  * There are m such chains, one for each slice of the buffer: member j of every node reads
  * slice j of its node peers where it lies and writes the sum there. That takes as many
  * members on each node, in blocks, and shared memory; where one of these is missing there
- * is one chain through all members, and each has only its own buffer to add.
+ * is one chain through all members, and each has only its own buffer to add. Partial sums of
+ * numbers of 16 bits travel up as f32, so that only the sum is rounded.
  */
 #include "comm/comm_impl.h"
 
@@ -24,12 +25,16 @@ static int64_t seg_lo(const struct chain *c, int64_t s) {
     return c->lo + s * c->seg;
 }
 
+static int64_t seg_byte(const struct chain *c, int64_t s) {
+    return dtype_size(c->dtype) * seg_lo(c, s);
+}
+
 static int seg_len(const struct chain *c, int64_t s) {
     int64_t left = c->hi - seg_lo(c, s);
     return (int)(left < c->seg ? left : c->seg);
 }
 
-static float *own(const struct mpi_group *m) {
+static char *own(const struct mpi_group *m) {
     return m->chain.part[m->me % m->chain.m];
 }
 
@@ -38,17 +43,30 @@ static enum step check(struct mpi_group *m, int rc) {
     return rc == MPI_SUCCESS ? STEP_MORE : STEP_FAILED;
 }
 
-/* Sends, receives segment s to, from the neighbour above (1) or below (-1). */
+/* Bytes of segment s on its way to the neighbour above (1), to the one below (-1). */
+static int seg_bytes(const struct chain *c, int64_t s, int way) {
+    return seg_len(c, s) * (int)dtype_size(way > 0 ? DTYPE_f32 : c->dtype);
+}
+
+/* What goes up is the own buffer, or stands behind what comes from below. */
+static char *going_up(const struct mpi_group *m, int64_t s) {
+    const struct chain *c = &m->chain;
+    return c->dtype == DTYPE_f32 ? own(m) + seg_byte(c, s)
+                                 : (char *)(m->stage + (2 + (s & 1)) * c->seg);
+}
+
+/* Sends segment s to the neighbour above (1) or below (-1). */
 static int send_seg(struct mpi_group *m, int64_t s, int way, int req) {
     const struct chain *c = &m->chain;
-    return MPI_Isend(own(m) + seg_lo(c, s), seg_len(c, s), MPI_FLOAT,
-                     m->ranks[m->me + way * c->stride],
+    return MPI_Isend(way > 0 ? going_up(m, s) : own(m) + seg_byte(c, s),
+                     seg_bytes(c, s, way), MPI_BYTE, m->ranks[m->me + way * c->stride],
                      tag_of(m, way > 0 ? TAG_UP : TAG_DOWN), m->comm->world, &m->req[req]);
 }
 
-static int recv_seg(struct mpi_group *m, int64_t s, float *to, int way, int req) {
+/* Receives it from there. */
+static int recv_seg(struct mpi_group *m, int64_t s, void *to, int way, int req) {
     const struct chain *c = &m->chain;
-    return MPI_Irecv(to, seg_len(c, s), MPI_FLOAT, m->ranks[m->me + way * c->stride],
+    return MPI_Irecv(to, seg_bytes(c, s, -way), MPI_BYTE, m->ranks[m->me + way * c->stride],
                      tag_of(m, way > 0 ? TAG_DOWN : TAG_UP), m->comm->world, &m->req[req]);
 }
 
@@ -61,21 +79,22 @@ static int post_up(struct mpi_group *m, int64_t s) {
 }
 
 /* What came from below plus the parts of this node; at the top that is the sum itself and
- * goes to all of them, else only to the own buffer, which serves to send it on. */
+ * goes to all of them, else only to where it is sent on from. */
 static void add_parts(struct mpi_group *m, int64_t s) {
     struct chain *c = &m->chain;
     bool top = c->place == c->last;
-    int64_t at = seg_lo(c, s);
-    int n = 0, nd = 0;
+    struct sum sum = {.dtype = c->dtype, .src = m->src, .n = c->m, .dst = m->dst};
     if (c->place > 0)
-        m->src[n++] = m->stage + (s & 1) * c->seg;
+        sum.before = m->stage + (s & 1) * c->seg;
+    if (!top)
+        sum.carry = (float *)(void *)going_up(m, s);
     for (int i = 0; i < c->m; i++) {
-        m->src[n++] = c->part[i] + at;
-        if (top || c->part[i] == own(m))
-            m->dst[nd++] = c->part[i] + at;
+        m->src[i] = c->part[i] + seg_byte(c, s);
+        if (top)
+            m->dst[sum.nd++] = c->part[i] + seg_byte(c, s);
     }
-    if (n > 1)
-        sum_in_order(m->src, n, m->dst, nd, 0, seg_len(c, s));
+    if (sum.before || c->m > 1 || c->dtype != DTYPE_f32)
+        sum_in_order(&sum, 0, seg_len(c, s));
 }
 
 /* Moves the next segment upwards, when it is here and its way on is free. */
@@ -103,7 +122,7 @@ static enum step take(struct mpi_group *m, int64_t s) {
     if (s + 2 >= c->up && ring_test(m, UP_SEND + (int)(s & 1), 1) != STEP_MORE)
         return STEP_WAIT;
     c->taking = true;
-    m->rc = recv_seg(m, s, own(m) + seg_lo(c, s), 1, DOWN_RECV);
+    m->rc = recv_seg(m, s, own(m) + seg_byte(c, s), 1, DOWN_RECV);
     return m->rc == MPI_SUCCESS ? STEP_WAIT : STEP_FAILED;
 }
 
@@ -118,10 +137,10 @@ static enum step down(struct mpi_group *m) {
         ready = take(m, s);
     if (ready != STEP_MORE)
         return ready;
-    float *sum = own(m) + seg_lo(c, s);
+    char *sum = own(m) + seg_byte(c, s);
     for (int i = 0; i < c->m && c->place < c->last; i++)
         if (c->part[i] != own(m))
-            memcpy(c->part[i] + seg_lo(c, s), sum, (size_t)seg_len(c, s) * sizeof *sum);
+            memcpy(c->part[i] + seg_byte(c, s), sum, (size_t)seg_bytes(c, s, -1));
     c->taking = false;
     c->down++;
     return check(m,
@@ -130,9 +149,10 @@ static enum step down(struct mpi_group *m) {
 
 /* The sum is whole on every rank; of a reduce-scatter only the own block is wanted. */
 static enum step finish(struct mpi_group *m, struct comm_work *w) {
-    const float *block = (const float *)w->in + m->me * w->count;
+    int64_t bytes = w->count * size_of(w);
+    const char *block = (const char *)w->in + m->me * bytes;
     if (w->op == COMM_reduce_scatter && w->out != block)
-        memcpy(w->out, block, (size_t)w->count * sizeof *block);
+        memcpy(w->out, block, (size_t)bytes);
     return STEP_DONE;
 }
 
@@ -176,10 +196,11 @@ static enum step agreed(struct mpi_group *m, struct comm_work *w) {
         shared = shared && theirs;
     }
     c->m = shared ? m->local->n : 1;
-    c->part = m->dst + m->n; /* the room behind the sums' own */
-    c->part[0] = w->op == COMM_all_reduce ? w->out : (float *)(uintptr_t)w->in;
+    c->dtype = w->dtype;
+    c->part = (char **)m->dst + m->n; /* the room behind the sums' own */
+    c->part[0] = w->op == COMM_all_reduce ? w->out : (void *)(uintptr_t)w->in;
     for (int p = 0; shared && p < c->m; p++)
-        c->part[p] = (float *)(uintptr_t)m->local->src[p]; /* lent for writing */
+        c->part[p] = (char *)(uintptr_t)m->local->src[p]; /* lent for writing */
     c->stride = c->m;
     c->place = m->me / c->m;
     c->last = m->n / c->m - 1;

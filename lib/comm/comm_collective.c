@@ -50,13 +50,13 @@ static void fold(struct mpi_group *m, struct comm_work *w, double (*f)(double, d
 /* Everybody's bytes are in m->src. */
 static enum step finish_small(struct mpi_group *m, struct comm_work *w) {
     int64_t bytes = w->count * dtype_size(w->dtype);
-    float *out = w->out;
+    const struct sum sum = {w->dtype, NULL, m->src, m->n, &w->out, 1, NULL};
     switch (w->op) {
-    case COMM_all_reduce: sum_in_order(m->src, m->n, &out, 1, 0, w->count); break;
+    case COMM_all_reduce: sum_in_order(&sum, 0, w->count); break;
     case COMM_reduce_scatter:
         for (int p = 0; p < m->n; p++)
-            m->src[p] += m->me * w->count;
-        sum_in_order(m->src, m->n, &out, 1, 0, w->count);
+            m->src[p] = (const char *)m->src[p] + m->me * bytes;
+        sum_in_order(&sum, 0, w->count);
         break;
     case COMM_all_gather:
         for (int p = 0; p < m->n; p++)

@@ -26,19 +26,20 @@ static enum step add_bite(struct mpi_group *m, struct comm_work *w) {
     int64_t lo = min64(w->count, m->me * slice) + m->at;
     int64_t hi = min64(w->count, (m->me + 1) * slice), end = min64(hi, lo + COMM_BITE);
     for (int p = 0; p < m->n; p++)
-        m->dst[p] = (float *)(uintptr_t)m->src[p]; /* the peers lent it for writing */
-    sum_in_order(m->src, m->n, m->dst, m->n, lo, end);
+        m->dst[p] = (void *)(uintptr_t)m->src[p]; /* the peers lent it for writing */
+    const struct sum sum = {w->dtype, NULL, m->src, m->n, m->dst, m->n, NULL};
+    sum_in_order(&sum, lo, end);
     m->at += COMM_BITE;
     return end < hi ? STEP_MORE : leave(m);
 }
 
 /* Only this rank reads or writes block `me`, so out may be that block of the own input. */
 static enum step scatter_bite(struct mpi_group *m, struct comm_work *w) {
-    float *out = w->out;
     for (int p = 0; p < m->n && m->at == 0; p++)
-        m->src[p] += m->me * w->count;
+        m->src[p] = (const char *)m->src[p] + m->me * w->count * size_of(w);
     int64_t end = min64(w->count, m->at + COMM_BITE);
-    sum_in_order(m->src, m->n, &out, 1, m->at, end);
+    const struct sum sum = {w->dtype, NULL, m->src, m->n, &w->out, 1, NULL};
+    sum_in_order(&sum, m->at, end);
     m->at = end;
     return end < w->count ? STEP_MORE : leave(m);
 }

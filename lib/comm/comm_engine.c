@@ -297,7 +297,8 @@ int engine_start(struct comm_work *w, struct err *err) {
     int rc = 0;
     if (e->dead)
         return job_has_failed(err);
-    if ((w->op == COMM_all_reduce || w->op == COMM_reduce_scatter) && w->dtype != DTYPE_f32)
+    if ((w->op == COMM_all_reduce || w->op == COMM_reduce_scatter) &&
+        w->dtype != DTYPE_f32 && !dtype_is_half(w->dtype))
         return err_system(err, "%s: no sums of %s on the host", comm_op_name(w->op),
                           dtype_name(w->dtype));
     w->helped = wants_help(c, w);

@@ -34,7 +34,7 @@ enum {
     COMM_ARENAS = 16,     /* comm_alloc calls per job */
     COMM_LANES = 128,     /* node groups that a rank can be a member of at one time */
     COMM_SMALL = 8192,    /* bytes that travel inside a lane */
-    COMM_BITE = 65536,    /* floats that one step reads or adds at most */
+    COMM_BITE = 65536,    /* elements that one step reads or adds at most */
     COMM_PIECE = 1 << 30, /* bytes in one MPI message of a collective (counts are int) */
     COMM_FOLD = COMM_SMALL / (int)sizeof(double), /* doubles in one sum_double work */
 };
@@ -110,11 +110,12 @@ struct cut {
 
 /* One rank's place in a chain of nodes, see comm_chain.c. */
 struct chain {
-    int place, last;        /* in the chain */
-    int stride;             /* between neighbours in it, as ranks of the group */
-    float **part;           /* [m] the buffers of the node's members in group order */
-    int m;                  /* members on this node that add up together */
-    int64_t lo, hi, seg;    /* the slice, and how it is cut */
+    int place, last;     /* in the chain */
+    int stride;          /* between neighbours in it, as ranks of the group */
+    char **part;         /* [m] the buffers of the node's members in group order */
+    int m;               /* members on this node that add up together */
+    int64_t lo, hi, seg; /* the slice, and how it is cut */
+    enum dtype dtype;
     int64_t segs, up, down; /* segments; how many are done upwards, downwards */
     bool taking;            /* the segment `down` is being received from above */
 };
@@ -143,12 +144,12 @@ struct mpi_group {
     int64_t at, s;                                               /* element, segment */
     struct cut cut;                                              /* of the ring */
     struct chain chain;
-    int rc;            /* MPI's, of a failure */
-    const float **src; /* [n] where the members' data are */
-    float **dst;       /* [2 * n] scratch of the sums, and of chain.part */
-    int64_t seg;       /* floats in a segment of the rings */
-    float *stage;      /* [2 * n * seg], made when first needed */
-    MPI_Request *req;  /* [4 * n] */
+    int rc;           /* MPI's, of a failure */
+    const void **src; /* [n] where the members' data are */
+    void **dst;       /* [2 * n] scratch of the sums, and of chain.part */
+    int64_t seg;      /* elements in a segment of the rings */
+    float *stage;     /* [2 * n * seg], made when first needed */
+    MPI_Request *req; /* [4 * n] */
 };
 
 /* comm_job.c: an MPI return code as an error value; 0 where it is MPI_SUCCESS. */
@@ -193,10 +194,18 @@ bool lane_read_posts(struct mpi_group *m); /* after it: m->src, if all are share
 void lane_sleep(
     struct mpi_group *m); /* until the missing member comes, half a ms at most */
 
-/* comm_sum.c: dst[d][i] = src[0][i] + ... + src[n-1][i] in this order, lo <= i < hi, for
- * all d; a dst may be one of the sources itself. */
-void sum_in_order(const float *const *src, int n, float *const *dst, int nd, int64_t lo,
-                  int64_t hi);
+/* comm_sum.c: dst[d][i] = before[i] + src[0][i] + ... + src[n-1][i] in this order, lo <= i < hi,
+ * for all d; a dst may be one of the sources itself. */
+struct sum {
+    enum dtype dtype;    /* of src and dst */
+    const float *before; /* or NULL: what goes before */
+    const void *const *src;
+    int n;
+    void *const *dst;
+    int nd;
+    float *carry; /* or NULL: the sum not rounded; may be before */
+};
+void sum_in_order(const struct sum *s, int64_t lo, int64_t hi);
 
 /* Each begins a part of the first work of the queue and returns what its first step did.
  * comm_collective.c: the way that fits, from the start. */
@@ -226,6 +235,10 @@ static inline int tag_of(const struct mpi_group *m, int kind) {
 
 static inline int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
+}
+
+static inline int64_t size_of(const struct comm_work *w) {
+    return dtype_size(w->dtype);
 }
 
 #endif

@@ -98,7 +98,7 @@ void lane_put(struct mpi_group *m, const void *in, size_t bytes) {
 
 void lane_take_in(struct mpi_group *m) {
     for (int p = 0; p < m->n; p++)
-        m->src[p] = (const float *)(const void *)m->lane[p]->data[m->seq & 1];
+        m->src[p] = m->lane[p]->data[m->seq & 1];
 }
 
 static int find_arena(const struct comm *c, const void *p) {
@@ -128,7 +128,7 @@ bool lane_read_posts(struct mpi_group *m) {
         if (i < 0)
             return false;
         char *base = c->arena[i].peer[c->node_rank_of[m->ranks[p]]];
-        m->src[p] = (const float *)(const void *)(base + l->post[m->seq & 1].offset);
+        m->src[p] = base + l->post[m->seq & 1].offset;
     }
     return true;
 }

@@ -51,37 +51,46 @@ enum step ring_test(struct mpi_group *m, int first, int n) {
 
 /* ---- sums ----------------------------------------------------------------------------- */
 
+/* Where member p's part of segment s comes to stand. */
+static char *slot_of(const struct mpi_group *m, const struct comm_work *w, int64_t s,
+                     int p) {
+    return (char *)m->stage + ((s & 1) * m->n + p) * m->seg * size_of(w);
+}
+
 /* Starts the exchange of segment s into half s & 1 of the stage: 2 n requests. */
-static int start_segment(struct mpi_group *m, const float *in, int64_t s) {
+static int start_segment(struct mpi_group *m, const struct comm_work *w, int64_t s) {
+    const int size = (int)size_of(w);
     MPI_Request *req = m->req + (s & 1) * 2 * m->n;
     int64_t mine = cut_len(&m->cut, m->me, s * m->seg, m->seg);
     int rc = MPI_SUCCESS, tag = tag_of(m, TAG_PIECE);
     for (int p = 0; p < m->n && rc == MPI_SUCCESS; p++) {
         int64_t theirs = cut_len(&m->cut, p, s * m->seg, m->seg);
-        float *slot = m->stage + ((s & 1) * m->n + p) * m->seg;
+        const char *from =
+            (const char *)w->in + (p * m->cut.per + s * m->seg) * (int64_t)size;
         if (p != m->me && mine)
-            rc = MPI_Irecv(slot, (int)mine, MPI_FLOAT, m->ranks[p], tag, m->comm->world,
-                           &req[2 * p]);
+            rc = MPI_Irecv(slot_of(m, w, s, p), (int)mine * size, MPI_BYTE, m->ranks[p],
+                           tag, m->comm->world, &req[2 * p]);
         if (p != m->me && theirs && rc == MPI_SUCCESS)
-            rc = MPI_Isend(in + p * m->cut.per + s * m->seg, (int)theirs, MPI_FLOAT,
-                           m->ranks[p], tag, m->comm->world, &req[2 * p + 1]);
+            rc = MPI_Isend(from, (int)theirs * size, MPI_BYTE, m->ranks[p], tag,
+                           m->comm->world, &req[2 * p + 1]);
     }
     return rc;
 }
 
 /* Where the sum of the own chunk goes. */
-static float *own_sum(const struct mpi_group *m, const struct comm_work *w) {
-    float *out = w->out;
-    return w->op == COMM_all_reduce ? out + min64(w->count, m->me * m->cut.per) : out;
+static char *own_sum(const struct mpi_group *m, const struct comm_work *w) {
+    int64_t before = min64(w->count, m->me * m->cut.per);
+    return (char *)w->out + (w->op == COMM_all_reduce ? before * size_of(w) : 0);
 }
 
 /* Adds up what segment s brought. */
 static void add_segment(struct mpi_group *m, const struct comm_work *w, int64_t s) {
     for (int p = 0; p < m->n; p++)
-        m->src[p] = m->stage + ((s & 1) * m->n + p) * m->seg;
-    m->src[m->me] = (const float *)w->in + m->me * m->cut.per + s * m->seg;
-    float *to = own_sum(m, w) + s * m->seg;
-    sum_in_order(m->src, m->n, &to, 1, 0, cut_len(&m->cut, m->me, s * m->seg, m->seg));
+        m->src[p] = slot_of(m, w, s, p);
+    m->src[m->me] = (const char *)w->in + (m->me * m->cut.per + s * m->seg) * size_of(w);
+    void *to = own_sum(m, w) + s * m->seg * size_of(w);
+    const struct sum sum = {w->dtype, NULL, m->src, m->n, &to, 1, NULL};
+    sum_in_order(&sum, 0, cut_len(&m->cut, m->me, s * m->seg, m->seg));
 }
 
 static int64_t segments(const struct mpi_group *m) {
@@ -93,7 +102,7 @@ static enum step reduce_step(struct mpi_group *m, struct comm_work *w) {
     if (came != STEP_MORE)
         return came;
     add_segment(m, w, m->s++);
-    int rc = m->s + 1 < segments(m) ? start_segment(m, w->in, m->s + 1) : MPI_SUCCESS;
+    int rc = m->s + 1 < segments(m) ? start_segment(m, w, m->s + 1) : MPI_SUCCESS;
     if (rc != MPI_SUCCESS)
         return fail(m, rc);
     return m->s < segments(m) ? STEP_MORE : m->then(m, w);
@@ -103,9 +112,9 @@ static enum step reduce_step(struct mpi_group *m, struct comm_work *w) {
 static enum step reduce_begin(struct mpi_group *m, struct comm_work *w) {
     m->s = 0;
     m->step = reduce_step;
-    int rc = start_segment(m, w->in, 0);
+    int rc = start_segment(m, w, 0);
     if (rc == MPI_SUCCESS && segments(m) > 1)
-        rc = start_segment(m, w->in, 1);
+        rc = start_segment(m, w, 1);
     return rc == MPI_SUCCESS ? STEP_MORE : fail(m, rc);
 }
 
@@ -169,8 +178,7 @@ static enum step hops_begin(struct mpi_group *m, struct comm_work *w) {
 /* ---- the collectives ------------------------------------------------------------------ */
 
 static enum step gather_sums(struct mpi_group *m, struct comm_work *w) {
-    const int64_t size = (int64_t)sizeof(float);
-    m->cut = (struct cut){w->count * size, m->cut.per * size};
+    m->cut = (struct cut){w->count * size_of(w), m->cut.per * size_of(w)};
     return hops_begin(m, w);
 }
 

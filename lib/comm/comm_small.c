@@ -37,8 +37,7 @@ static enum step gather_step(struct mpi_group *m, struct comm_work *w) {
     if (m->k < m->n)
         return gather_round(m);
     for (int p = 0; p < m->n; p++) {
-        char *at = stage_of(m) + (p - m->me + m->n) % m->n * m->at;
-        m->src[p] = (const float *)(const void *)at;
+        m->src[p] = stage_of(m) + (p - m->me + m->n) % m->n * m->at;
     }
     return m->then(m, w);
 }

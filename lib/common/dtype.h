@@ -5,6 +5,7 @@
 #ifndef WEFT_DTYPE_H
 #define WEFT_DTYPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* X(name, bytes of an element) */
@@ -18,6 +19,11 @@ enum dtype {
 };
 
 const char *dtype_name(enum dtype dtype); /* "bf16" */
+int dtype_find(const char *name);         /* -1 if unknown */
 int64_t dtype_size(enum dtype dtype);     /* bytes of an element */
+/* Is it a float of 16 bits? */
+static inline bool dtype_is_half(enum dtype dtype) {
+    return dtype == DTYPE_bf16 || dtype == DTYPE_f16;
+}
 
 #endif

@@ -46,24 +46,22 @@ static struct cost_time ask_comm(struct cost *c, const struct comm_question *q) 
     return t;
 }
 
-static struct cost_time ask_op(struct cost *c, int group, enum opcode code,
-                               const union instr_n *n) {
+static struct cost_time ask_op(struct cost *c, int group, const struct instr_key *k) {
     struct cost_time t = {0};
     if (c->provider)
-        t = c->provider->kind->op(c->provider, &(struct op_question){group, code, n});
+        t = c->provider->kind->op(c->provider, &(struct op_question){group, k});
     if (t.from == COST_UNKNOWN)
-        cost_note_missing(c,
-                          &(struct cost_key){.instr = instr_key(code, n), .group = group});
+        cost_note_missing(c, &(struct cost_key){.instr = *k, .group = group});
     return t;
 }
 
 /* On the slowest devices of a stage. */
-static struct cost_time ask_stage(struct cost *c, const struct stage *st, enum opcode code,
-                                  const union instr_n *n) {
+static struct cost_time ask_stage(struct cost *c, const struct stage *st,
+                                  const struct instr_key *k) {
     int last = group_at(c, st->first_rank + mesh_devices(&st->mesh) - 1);
-    struct cost_time worst = ask_op(c, group_at(c, st->first_rank), code, n);
+    struct cost_time worst = ask_op(c, group_at(c, st->first_rank), k);
     for (int g = group_at(c, st->first_rank) + 1; g <= last; g++) {
-        struct cost_time t = ask_op(c, g, code, n);
+        struct cost_time t = ask_op(c, g, k);
         if (t.us > worst.us)
             worst = t;
     }
@@ -113,8 +111,8 @@ static int64_t stage_distance(const struct plan *plan, int a, int b) {
 }
 
 /* What collectives and messages carry. */
-static int64_t bytes_of(int64_t elems) {
-    return elems * dtype_size(DTYPE_f32);
+static int64_t bytes_of(int64_t elems, enum dtype dtype) {
+    return elems * dtype_size(dtype);
 }
 
 /* ---- single costs ------------------------------------------------------------------ */
@@ -125,7 +123,7 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
     const struct stage *st = &plan->stages[sp->stage];
     struct comm_question q = {.group = group_at(c, st->first_rank),
                               .code = i->code,
-                              .bytes = bytes_of(i->n.v[0])};
+                              .bytes = bytes_of(i->n.v[0], i->dtype)};
     if (i->code == I_norm) { /* squared norm, loss and metrics, summed over the job */
         q.code = I_all_reduce;
         q.size = plan->devices;
@@ -157,7 +155,8 @@ struct cost_time cost_instr(struct cost *c, const struct plan *plan,
     case KEY_SHAPE:
     case KEY_CURVE: break;
     }
-    return ask_stage(c, &plan->stages[sp->stage], i->code, &i->n);
+    struct instr_key k = instr_key(i->code, i->dtype, &i->n);
+    return ask_stage(c, &plan->stages[sp->stage], &k);
 }
 
 /* A message with the link that it takes. */
@@ -183,9 +182,13 @@ double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t
     return t.us * (1 - t.overlap);
 }
 
-double cost_copy_us(struct cost *c, int64_t elems, int64_t inner) {
-    const union instr_n n = {.copy = {.elems = elems, .inner = inner}};
-    return elems > 0 ? ask_op(c, 0, I_copy, &n).us : 0;
+static struct instr_key copy_key(enum dtype dtype, int64_t elems, int64_t inner) {
+    return instr_key(I_copy, dtype, &(union instr_n){.copy = {elems, inner}});
+}
+
+double cost_copy_us(struct cost *c, enum dtype dtype, int64_t elems, int64_t inner) {
+    struct instr_key k = copy_key(dtype, elems, inner);
+    return elems > 0 ? ask_op(c, 0, &k).us : 0;
 }
 
 /* ---- transfers --------------------------------------------------------------------- */
@@ -240,11 +243,11 @@ static double add_part(struct transfer_cost *out, struct cost_time t) {
     return t.us;
 }
 
-static struct cost_time copy_at(struct cost *c, const struct stage *st, int64_t elems,
-                                int64_t inner) {
+static struct cost_time copy_at(struct cost *c, const struct stage *st, enum dtype dtype,
+                                int64_t elems, int64_t inner) {
     static const struct cost_time nothing = {.from = COST_MEASURED};
-    const union instr_n n = {.copy = {.elems = elems, .inner = inner}};
-    return elems > 0 ? ask_stage(c, st, I_copy, &n) : nothing;
+    struct instr_key k = copy_key(dtype, elems, inner);
+    return elems > 0 ? ask_stage(c, st, &k) : nothing;
 }
 
 /* A sender with several receivers sends to one after the other, so whichever end moves more
@@ -258,11 +261,12 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
         sender ? links_of_message(&c->cluster, s.dst, s.src, mesh_devices(&from->mesh))
                : links_of_message(&c->cluster, s.src, s.dst, mesh_devices(&to->mesh));
     struct cost_time move = message(c, link, s.dst, stage_distance(g->plan, t->from, t->to),
-                                    bytes_of(sender ? t->max_send : t->max_recv));
+                                    bytes_of(sender ? t->max_send : t->max_recv, t->dtype));
     struct transfer_cost out = {.overlap = move.overlap, .cross = link.cross};
-    out.pack_us = add_part(&out, copy_at(c, from, t->send_staging, s.pack));
+    out.pack_us = add_part(&out, copy_at(c, from, t->dtype, t->send_staging, s.pack));
     out.move_us = add_part(&out, move);
-    out.unpack_us = add_part(&out, copy_at(c, to, t->recv_staging + t->max_own, s.unpack));
+    out.unpack_us =
+        add_part(&out, copy_at(c, to, t->dtype, t->recv_staging + t->max_own, s.unpack));
     return out;
 }
 
@@ -281,7 +285,7 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
                                 const struct stage_program *sp, const struct instr *i) {
     const struct stage *st = &plan->stages[sp->stage];
     if (i->code == I_send)
-        return copy_at(c, st, i->n.send.elems, i->n.send.elems).us;
+        return copy_at(c, st, i->dtype, i->n.send.elems, i->n.send.elems).us;
     const struct model *m = plan->model;
     int op = i->tensor >= 0 ? m->tensors[i->tensor].producer : m->params[i->param].first_op;
     int from = plan->stage_of[op];
@@ -292,7 +296,8 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
         return 0;
     struct cost_time t = message(
         c, links_of_message(&c->cluster, peer, st->first_rank, mesh_devices(&st->mesh)),
-        st->first_rank, stage_distance(plan, from, sp->stage), bytes_of(i->n.recv.elems));
+        st->first_rank, stage_distance(plan, from, sp->stage),
+        bytes_of(i->n.recv.elems, i->dtype));
     return t.us * (1 - t.overlap);
 }
 

@@ -69,7 +69,7 @@ struct cost_time cost_instr(struct cost *c, const struct plan *plan,
 double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
                        int64_t bytes);
 /* A strided copy, for packing and unpacking, on devices of the cluster's first group. */
-double cost_copy_us(struct cost *c, int64_t elems, int64_t inner);
+double cost_copy_us(struct cost *c, enum dtype dtype, int64_t elems, int64_t inner);
 
 /* What one use of a transfer costs its two ends; waiting is the simulator's. */
 struct transfer_cost {

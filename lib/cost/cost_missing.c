@@ -43,8 +43,9 @@ char *cost_key_format(const struct cost_key *k, char *buf, size_t n) {
                  k->comm.cross ? "cross" : "node", (long long)k->comm.bytes);
         return buf;
     }
-    char shape[128];
-    snprintf(buf, n, "%s %s", opcode_name(k->instr.code),
+    char name[40], shape[128];
+    snprintf(buf, n, "%s %s",
+             instr_name_format(k->instr.code, k->instr.dtype, name, sizeof name),
              instr_shape_format(k->instr.code, &k->instr.n, shape, sizeof shape));
     return buf;
 }
@@ -137,6 +138,8 @@ static void add_what(struct text *t, const char *plan_name, const struct plan *p
     add(t, " -m %.60s", m->ref ? m->ref : "MODEL");
     if (*m->set)
         add(t, " --set %.100s", m->set);
+    if (plan->dtype != DTYPE_f32)
+        add(t, " --dtype %s", plan_dtype_name(plan->dtype));
     add(t, " --max-devices %d --micro-batch %lld", plan->devices,
         (long long)plan->micro_batch);
 }

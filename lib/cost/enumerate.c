@@ -28,7 +28,8 @@ struct range {
 struct collector {
     ARR(struct instr_key) keys; /* no two alike */
     struct hashtable table;     /* over keys */
-    struct range elems[OPCODE_COUNT], inner[OPCODE_COUNT];
+    struct range elems[OPCODE_COUNT][DTYPE_COUNT], inner[OPCODE_COUNT][DTYPE_COUNT];
+    enum dtype dtype; /* of tensors */
     int64_t max_devices;
 };
 
@@ -56,15 +57,13 @@ static void widen(struct range *r, int64_t v) {
     r->hi = r->hi > v ? r->hi : v;
 }
 
-static void collect(struct collector *c, enum opcode code, const union instr_n *n) {
-    int rank = instr_info(code)->n_shape;
-    if (opcode_key(code) == KEY_SHAPE) {
-        struct instr_key key = instr_key(code, n);
-        collect_key(c, &key);
-    } else if (opcode_key(code) == KEY_CURVE) {
-        widen(&c->elems[code], n->v[0]);
-        if (rank > 1)
-            widen(&c->inner[code], n->v[1]);
+static void collect(struct collector *c, const struct instr_key *k) {
+    if (opcode_key(k->code) == KEY_SHAPE) {
+        collect_key(c, k);
+    } else if (opcode_key(k->code) == KEY_CURVE) {
+        widen(&c->elems[k->code][k->dtype], k->n.v[0]);
+        if (instr_info(k->code)->n_shape > 1)
+            widen(&c->inner[k->code][k->dtype], k->n.v[1]);
     }
 }
 
@@ -84,8 +83,11 @@ static void compile_split(const struct walk *w) {
             0 ||
         stage_compile(p, 1, &sp, NULL) < 0)
         return;
-    for (int i = 0; i < sp.n_instrs; i++)
-        collect(w->c, sp.instrs[i].code, &sp.instrs[i].n);
+    for (int i = 0; i < sp.n_instrs; i++) {
+        const struct instr *ins = &sp.instrs[i];
+        struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
+        collect(w->c, &key);
+    }
     stage_program_release(&sp);
 }
 
@@ -145,6 +147,7 @@ static void walk_ops(struct collector *c, struct model *m, int64_t micro_batch) 
         int op = first[k], bounds[] = {0, op, op + 1, m->n_ops};
         struct walk w = {c, plan_create(m, 3, bounds), &m->ops[op]};
         w.plan->batch = w.plan->micro_batch = micro_batch;
+        w.plan->dtype = c->dtype;
         walk_splits(&w, 0, 1);
         w.plan->stages[1].layouts[0].ring = (int8_t)layout_ring(&w.op->space);
         if (w.plan->stages[1].layouts[0].ring != PLACE_NONE)
@@ -160,17 +163,19 @@ static int64_t smallest_share(int64_t elems, int64_t max_devices) {
     return elems / max_devices > 0 ? elems / max_devices : 1;
 }
 
-static void widen_share(struct collector *c, enum opcode code, int64_t elems) {
-    widen(&c->elems[code], smallest_share(elems, c->max_devices));
-    widen(&c->elems[code], elems);
+static void widen_share(struct collector *c, enum opcode code, enum dtype dtype,
+                        int64_t elems) {
+    widen(&c->elems[code][dtype], smallest_share(elems, c->max_devices));
+    widen(&c->elems[code][dtype], elems);
 }
 
 /* Conversions copy whole tensors or shares; a run is at least a share of the last dim. */
-static void widen_copy(struct collector *c, const struct extents *x, int64_t elems) {
-    widen_share(c, I_copy, elems);
+static void widen_copy(struct collector *c, enum dtype dtype, const struct extents *x,
+                       int64_t elems) {
+    widen_share(c, I_copy, dtype, elems);
     int64_t run = x->rank > 1 ? x->size[x->rank - 1] : 1;
-    widen(&c->inner[I_copy], smallest_share(run, c->max_devices));
-    widen(&c->inner[I_copy], elems);
+    widen(&c->inner[I_copy][dtype], smallest_share(run, c->max_devices));
+    widen(&c->inner[I_copy][dtype], elems);
 }
 
 /* How many ops read each tensor (param: use each parameter). */
@@ -196,19 +201,20 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
         int64_t n = extents_count(&x);
         if (m->tensors[t].producer < 0 || !x.rank)
             continue;
-        widen_copy(c, &x, n);
-        widen(&c->elems[I_copy], others * n);
-        widen(&c->inner[I_copy], others * n);
+        widen_copy(c, c->dtype, &x, n);
+        widen(&c->elems[I_copy][c->dtype], others * n);
+        widen(&c->inner[I_copy][c->dtype], others * n);
         if (uses[t] > 1)
-            widen_share(c, I_add, n);
+            widen_share(c, I_add, c->dtype, n);
         largest = largest > n ? largest : n;
     }
     free(uses);
     return largest;
 }
 
-/* Parameters: their update, the norm of their gradients, what adds to shares of these, and setting one
- * or all of them to zero. Returns the most elements that all gradients of a stage can take: each use may have one of its own,
+/* Parameters: their update, the norm of their gradients, what adds to shares of these, and setting
+ * one or all of them to zero, all f32. Returns the most elements that all gradients of a stage can
+ * take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
     static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
@@ -218,42 +224,49 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
         struct extents x = model_extents(m, &m->params[p].shape, 1);
         int64_t n = extents_count(&x);
         for (int k = 0; k < 3; k++)
-            widen_share(c, codes[k], n);
-        widen_copy(c, &x, n);
-        widen_share(c, I_add, n);
-        widen_share(c, I_fill, n);
+            widen_share(c, codes[k], DTYPE_f32, n);
+        widen_copy(c, DTYPE_f32, &x, n);
+        widen_share(c, I_add, DTYPE_f32, n);
+        widen_share(c, I_fill, DTYPE_f32, n);
+        if (c->dtype != DTYPE_f32) {
+            widen_copy(c, c->dtype, &x, n);
+            widen_share(c, I_narrow, c->dtype, n);
+        }
         all += uses[p] * (n + align);
     }
     free(uses);
-    widen(&c->elems[I_fill], all);
+    widen(&c->elems[I_fill][DTYPE_f32], all);
     return all;
 }
 
-static void add_sizes(struct collector *c, enum opcode code, int64_t inner) {
-    int64_t lo = c->elems[code].lo, x = inner > SMALLEST_ELEMS ? inner : SMALLEST_ELEMS;
+static void add_sizes(struct collector *c, enum opcode code, enum dtype dtype,
+                      int64_t inner) {
+    int64_t lo = c->elems[code][dtype].lo,
+            x = inner > SMALLEST_ELEMS ? inner : SMALLEST_ELEMS;
     while (2 * x <= lo)
         x *= 2;
     for (;; x *= 2) {
-        struct instr_key key = {.code = code, .n.v = {x, inner}};
+        struct instr_key key = {.code = code, .dtype = dtype, .n.v = {x, inner}};
         collect_key(c, &key);
-        if (x >= c->elems[code].hi)
+        if (x >= c->elems[code][dtype].hi)
             return;
     }
 }
 
-static void add_curve(struct collector *c, enum opcode code) {
-    if (!c->elems[code].hi)
+static void add_curve(struct collector *c, enum opcode code, enum dtype dtype) {
+    struct range inner = c->inner[code][dtype];
+    if (!c->elems[code][dtype].hi)
         return;
     if (instr_info(code)->n_shape == 1) {
-        add_sizes(c, code, 0);
+        add_sizes(c, code, dtype, 0);
         return;
     }
     /* The classes around every use: between neighbours the nearer one is taken. */
     for (int64_t k = SMALLEST_INNER; k <= LARGEST_INNER; k *= 4)
-        if (4 * k > c->inner[code].lo && (k < 4 * c->inner[code].hi || k == SMALLEST_INNER))
-            add_sizes(c, code, k);
-    if (c->inner[code].lo >= 4 * LARGEST_INNER)
-        add_sizes(c, code, LARGEST_INNER);
+        if (4 * k > inner.lo && (k < 4 * inner.hi || k == SMALLEST_INNER))
+            add_sizes(c, code, dtype, k);
+    if (inner.lo >= 4 * LARGEST_INNER)
+        add_sizes(c, code, dtype, LARGEST_INNER);
 }
 
 /* ---- the list ------------------------------------------------------------ */
@@ -272,14 +285,16 @@ static void take_keys(struct collector *c, struct enumeration *out) {
 
 static void finish(struct collector *c, struct enumeration *out) {
     for (int code = 0; code < OPCODE_COUNT; code++)
-        if (opcode_key((enum opcode)code) == KEY_CURVE)
-            add_curve(c, (enum opcode)code);
+        for (int dtype = 0;
+             dtype < DTYPE_COUNT && opcode_key((enum opcode)code) == KEY_CURVE; dtype++)
+            add_curve(c, (enum opcode)code, (enum dtype)dtype);
     take_keys(c, out);
 }
 
 void enumerate_model(const struct model *m, const int64_t *micro_batches,
-                     int n_micro_batches, int64_t max_devices, struct enumeration *out) {
-    struct collector c = {.max_devices = max_devices};
+                     int n_micro_batches, int64_t max_devices, enum dtype dtype,
+                     struct enumeration *out) {
+    struct collector c = {.max_devices = max_devices, .dtype = dtype};
     int64_t tensor = 0, grads = widen_params(&c, m);
     *out = (struct enumeration){0};
     for (int i = 0; i < n_micro_batches; i++) {
@@ -287,7 +302,9 @@ void enumerate_model(const struct model *m, const int64_t *micro_batches,
         int64_t largest = widen_tensors(&c, m, micro_batches[i]);
         tensor = largest > tensor ? largest : tensor;
     }
-    out->largest_comm_elems = tensor > grads ? tensor : grads;
+    tensor *= dtype_size(dtype);
+    grads *= dtype_size(DTYPE_f32);
+    out->largest_comm_bytes = tensor > grads ? tensor : grads;
     finish(&c, out);
 }
 
@@ -304,14 +321,13 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
         const struct cost_key *k = &cost.missing[i];
         if (cost_key_is_comm(k)) {
             out->comm[out->n_comm++] = k->comm;
-            int64_t elems = k->comm.bytes / dtype_size(DTYPE_f32);
-            if (elems > out->largest_comm_elems)
-                out->largest_comm_elems = elems;
+            if (k->comm.bytes > out->largest_comm_bytes)
+                out->largest_comm_bytes = k->comm.bytes;
             continue;
         }
-        collect(&c, k->instr.code, &k->instr.n);
+        collect(&c, &k->instr);
         if (opcode_key(k->instr.code) == KEY_CURVE)
-            widen(&c.elems[k->instr.code], SMALLEST_ELEMS);
+            widen(&c.elems[k->instr.code][k->instr.dtype], SMALLEST_ELEMS);
     }
     cost_release(&cost);
     finish(&c, out);

@@ -7,8 +7,8 @@
  * devices.
  *
  *     struct enumeration e;
- *     enumerate_model(m, (int64_t[]){1, 2, 4}, 3, 8, &e);
- *     for (int64_t i = 0; i < e.n; i++) measure(e.p[i].code, &e.p[i].n);
+ *     enumerate_model(m, (int64_t[]){1, 2, 4}, 3, 8, DTYPE_f32, &e);
+ *     for (int64_t i = 0; i < e.n; i++) measure(&e.p[i]);
  *     enumeration_release(&e);
  */
 #ifndef WEFT_ENUMERATE_H
@@ -21,14 +21,15 @@ struct enumeration {
     struct instr_key *p; /* sorted by opcode, then by shape; no two alike */
     int64_t n_comm;
     struct comm_key *comm;      /* of a plan: its collectives and messages */
-    int64_t largest_comm_elems; /* of a collective: the largest tensor, or all gradients */
+    int64_t largest_comm_bytes; /* of a collective: the largest tensor, or all gradients */
 };
 
 /* Instructions that are keyed by shape, exactly; those that are keyed by a curve at powers
  * of two of elements (and powers of four of `inner`) from the smallest to the largest use.
  */
 void enumerate_model(const struct model *m, const int64_t *micro_batches,
-                     int n_micro_batches, int64_t max_devices, struct enumeration *out);
+                     int n_micro_batches, int64_t max_devices, enum dtype dtype,
+                     struct enumeration *out);
 /* Whatever a provider that knows nothing lacks for this program on this cluster, curves from
  * small sizes on: so a profile with a row for each lets cost_check pass. */
 void enumerate_program(const struct program *g, const struct cluster *cluster,

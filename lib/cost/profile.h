@@ -5,7 +5,7 @@
  * it, and databases merge with plain SQL. Rows are written one transaction each and never twice.
  *
  *     struct profile *p = profile_open("profile.db", true, &err);
- *     if (!profile_has_op(p, "cpu-1t", "linear", "2048,1536,384,0,1"))
+ *     if (!profile_has_op(p, "cpu-1t", "linear", "2048,1536,384,0,1", "bf16"))
  *         profile_put_op(p, &row, &err);
  *     struct profile_times *t = profile_load(p, "cpu-1t", &err);   // for prediction, in memory
  */
@@ -26,7 +26,7 @@ struct profile_op {
         *device; /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
     const char *instr;        /* opcode */
     const char *shape;        /* "2048,1536,384,0,1" */
-    const char *dtype;        /* "f32" */
+    const char *dtype;        /* "bf16" */
     double median_us, spread; /* spread: half the inter-quartile range over the median */
     int64_t repeats;
     const char *source; /* "measured", or how it was computed: "roofline 312T:1.5T:5us" */
@@ -58,7 +58,7 @@ struct profile *profile_open(const char *path, bool create, struct err *err);
 void profile_close(struct profile *p);
 
 bool profile_has_op(struct profile *p, const char *device, const char *instr,
-                    const char *shape);
+                    const char *shape, const char *dtype);
 bool profile_has_comm(struct profile *p, const struct profile_comm *key);
 /* One transaction each; a row with the same key is left as it is. The machine's name and the
  * time of day are recorded by the library. */
@@ -96,8 +96,8 @@ struct profile_time {
 };
 /* Of an instruction. Rows of curve instructions (instr.def) are interpolated between measured
  * sizes of the first number; of a second one, the nearest that was measured counts. */
-struct profile_time profile_op_time(const struct profile_times *t, enum opcode code,
-                                    const union instr_n *shape);
+struct profile_time profile_op_time(const struct profile_times *t,
+                                    const struct instr_key *key);
 /* Of a collective; interpolated between measured sizes, nothing beyond the largest or without
  * any row of this group size and link. Below the smallest size the smallest time holds. */
 struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,

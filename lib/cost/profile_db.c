@@ -56,7 +56,7 @@ static const char schema[] =
 /* ON CONFLICT DO NOTHING forgives a key that is there, and nothing else. */
 static const char *const statements[STMT_COUNT] = {
     [STMT_HAS_OP] =
-        "SELECT 1 FROM op WHERE device=?1 AND instr=?2 AND shape=?3 AND dtype='f32'",
+        "SELECT 1 FROM op WHERE device=?1 AND instr=?2 AND shape=?3 AND dtype=?4",
     [STMT_HAS_COMM] =
         "SELECT 1 FROM comm WHERE device=?1 AND collective=?2 AND group_size=?3 "
         "AND stride=?4 AND groups=?5 AND link=?6 AND bytes=?7",
@@ -266,11 +266,12 @@ static bool found(sqlite3_stmt *s) {
 }
 
 bool profile_has_op(struct profile *p, const char *device, const char *instr,
-                    const char *shape) {
+                    const char *shape, const char *dtype) {
     sqlite3_stmt *s = p->stmt[STMT_HAS_OP];
     bind_text(s, 1, device);
     bind_text(s, 2, instr);
     bind_text(s, 3, shape);
+    bind_text(s, 4, dtype);
     return found(s);
 }
 

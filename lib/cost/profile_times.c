@@ -23,7 +23,7 @@ struct row {
     struct profile_time time;
 };
 
-/* A point on its way into a series. Curves: what = opcode, a = inner, b = c = 0.
+/* A point on its way into a series. Curves: what = curve_of, a = inner, b = c = 0.
  * Collectives: what = 2 * collective + cross, a = group size, b = stride, c = groups. */
 struct point {
     int what;
@@ -51,6 +51,11 @@ struct profile_times {
     double overlap[2 * 8];  /* by 2 * collective + cross */
     char *roofline, *links; /* how the first computed rows were made, or NULL */
 };
+
+/* An opcode and its type as one number. */
+static int curve_of(enum opcode code, enum dtype dtype) {
+    return (int)code * DTYPE_COUNT + (int)dtype;
+}
 
 static const char *const collectives[] = {"all_gather", "all_reduce", "reduce_scatter",
                                           "all_to_all", "p2p"};
@@ -217,26 +222,28 @@ static void keep_source(char **kept, sqlite3_stmt *s, int column) {
  * them. */
 static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     const char *instr = text_of(s, 0), *shape = text_of(s, 1);
-    struct profile_time time = time_of(s, 2);
+    struct profile_time time = time_of(s, 3);
+    int dtype = dtype_find(text_of(s, 2));
     int code = t->last; /* rows come in the order of their keys */
     if (code < 0 || strcmp(opcode_name((enum opcode)code), instr))
         code = t->last = opcode_find(instr);
-    if (code < 0)
+    if (code < 0 || dtype < 0)
         return 0;
     enum key_kind key = opcode_key((enum opcode)code);
     if (key != KEY_SHAPE && key != KEY_CURVE)
         return 0;
-    struct instr_key k = {.code = (enum opcode)code};
+    struct instr_key k = {.code = (enum opcode)code, .dtype = (enum dtype)dtype};
     if (parse_shape(shape, instr_info(k.code)->n_shape, k.n.v) < 0)
         return shape_error(k.code, shape, err);
     if (!good_time(time.us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,
                          shape, time.us);
-    keep_source(&t->roofline, s, 4);
+    keep_source(&t->roofline, s, 5);
     if (key == KEY_SHAPE)
         put_row(t, &k, time);
     else
-        arr_push(&t->curves.list, (struct point){code, k.n.v[1], 0, 0, k.n.v[0], time});
+        arr_push(&t->curves.list,
+                 (struct point){curve_of(k.code, k.dtype), k.n.v[1], 0, 0, k.n.v[0], time});
     return 0;
 }
 
@@ -341,8 +348,8 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
     /* Of groups that ran alone and groups that ran beside others, the row with most groups
      * counts: the ranks of a stage all call at once. */
     if (each_row(p, t,
-                 "SELECT instr, shape, median_us, spread, source FROM op "
-                 "WHERE device=?1 AND dtype='f32'",
+                 "SELECT instr, shape, dtype, median_us, spread, source FROM op "
+                 "WHERE device=?1",
                  load_op, err) < 0 ||
         each_row(
             p, t,
@@ -390,11 +397,11 @@ const char *profile_times_links(const struct profile_times *t) {
 /* ---- asking -------------------------------------------------------------- */
 
 /* Among the inner classes that were measured up to this size, the nearest. */
-static struct profile_time curve_at(const struct points *ps, int code, int64_t elems,
+static struct profile_time curve_at(const struct points *ps, int curve, int64_t elems,
                                     int64_t inner) {
     const struct series *best = NULL;
-    for (int64_t i = series_from(ps, code, 0);
-         i < ps->series.n && ps->series.p[i].what == code; i++) {
+    for (int64_t i = series_from(ps, curve, 0);
+         i < ps->series.n && ps->series.p[i].what == curve; i++) {
         const struct series *s = &ps->series.p[i];
         if (series_top(ps, s) >= elems &&
             (!best || distance(s->a, inner) < distance(best->a, inner)))
@@ -403,21 +410,18 @@ static struct profile_time curve_at(const struct points *ps, int code, int64_t e
     return best ? series_at(ps, best, elems) : none;
 }
 
-struct profile_time profile_op_time(const struct profile_times *t, enum opcode code,
-                                    const union instr_n *shape) {
+struct profile_time profile_op_time(const struct profile_times *t,
+                                    const struct instr_key *key) {
     static const struct profile_time nothing = {0};
-    const int64_t *n = shape->v;
-    switch (opcode_key(code)) {
+    const int64_t *n = key->n.v;
+    switch (opcode_key(key->code)) {
     case KEY_FREE: return nothing;
-    case KEY_SHAPE: {
-        const struct instr_key key = instr_key(code, shape);
-        return row_time(t, &key);
-    }
+    case KEY_SHAPE: return row_time(t, key);
     case KEY_CURVE:
         if (n[0] <= 0)
             return nothing;
-        return curve_at(&t->curves, (int)code, n[0],
-                        instr_info(code)->n_shape > 1 ? n[1] : 0);
+        return curve_at(&t->curves, curve_of(key->code, key->dtype), n[0],
+                        instr_info(key->code)->n_shape > 1 ? n[1] : 0);
     default: return none;
     }
 }

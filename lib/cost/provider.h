@@ -8,7 +8,8 @@
  * functions.
  *
  *     struct cost_provider *p = provider_open("profile.db", NULL, &cluster, true, &err);
- *     struct cost_time t = p->kind->op(p, &(struct op_question){.code = I_gelu, .n = &i->n});
+ *     struct instr_key key = instr_key(I_gelu, DTYPE_bf16, &i->n);
+ *     struct cost_time t = p->kind->op(p, &(struct op_question){.key = &key});
  *     if (t.from != COST_UNKNOWN) ... t.us ...
  *     provider_destroy(p);
  */
@@ -40,8 +41,7 @@ void cost_sum_add(struct cost_sum *sum, struct cost_time t, double uses);
 
 struct op_question {
     int group; /* of the cluster: which devices */
-    enum opcode code;
-    const union instr_n *n;
+    const struct instr_key *key;
 };
 
 /* A collective, or (code == I_send) one message. */

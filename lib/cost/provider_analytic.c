@@ -34,10 +34,12 @@ static struct cost_time datasheet(double us, struct slack s) {
 }
 
 /* A copy between a device and its host, by an engine of its own. */
-static struct cost_time over_host(const struct cluster_group *g, int64_t elems) {
+static struct cost_time over_host(const struct cluster_group *g,
+                                  const struct instr_key *k) {
     if (g->host_bandwidth <= 0)
         return (struct cost_time){0};
-    double us = 1e6 * (double)(dtype_size(DTYPE_f32) * elems) / g->host_bandwidth;
+    double us =
+        1e6 * (double)(dtype_size(k->dtype) * k->n.reload.elems) / g->host_bandwidth;
     struct cost_time t = datasheet(g->latency_us + us, comm_slack);
     t.overlap = 1;
     return t;
@@ -46,12 +48,14 @@ static struct cost_time over_host(const struct cluster_group *g, int64_t elems) 
 static struct cost_time analytic_op(const struct cost_provider *p,
                                     const struct op_question *q) {
     const struct cluster_group *g = &((const struct analytic *)p)->cluster.groups[q->group];
-    if (opcode_is_move(q->code))
-        return over_host(g, q->n->reload.elems);
+    if (opcode_is_move(q->key->code))
+        return over_host(g, q->key);
     struct instr_work w;
-    instr_work(q->code, q->n, &w);
-    double arithmetic = w.flops / g->flops[CLUSTER_f32];
-    double traffic = (double)dtype_size(DTYPE_f32) * w.touched / g->bandwidth;
+    if (g->flops[q->key->dtype] <= 0)
+        return (struct cost_time){0};
+    instr_work(q->key->code, &q->key->n, &w);
+    double arithmetic = w.flops / g->flops[q->key->dtype];
+    double traffic = instr_bytes(&w, q->key->dtype) / g->bandwidth;
     return datasheet(g->latency_us + 1e6 * fmax(arithmetic, traffic), op_slack);
 }
 
@@ -89,7 +93,7 @@ static const struct provider_kind analytic_kind = {analytic_op, analytic_collect
 
 /* Which key a datasheet lacks, or NULL. */
 static const char *lacks(const struct cluster_group *g) {
-    if (g->flops[CLUSTER_f32] <= 0)
+    if (g->flops[DTYPE_f32] <= 0)
         return "flops";
     if (g->bandwidth <= 0)
         return "bandwidth";

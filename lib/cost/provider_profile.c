@@ -32,7 +32,7 @@ static struct cost_time answer(struct profile_time t, double overlap) {
 
 static struct cost_time table_op(const struct cost_provider *p,
                                  const struct op_question *q) {
-    return answer(profile_op_time(times_of(p, q->group), q->code, q->n), 0);
+    return answer(profile_op_time(times_of(p, q->group), q->key), 0);
 }
 
 static struct cost_time ask_comm(const struct cost_provider *p, const char *name,

@@ -326,7 +326,8 @@ CPU_FUNCTION(cross_entropy_finish) {
 
 CPU_FUNCTION(cross_entropy_dx) {
     kernel_cross_entropy_dx(n->rows, n->n, a->first, in->logits, in->targets, a->ignore,
-                            in->lse, (float)*a->per_target, out->dlogits);
+                            in->lse, (float)*a->per_target * a->scalars->loss_scale,
+                            out->dlogits);
 }
 
 CPU_FUNCTION(copy) {
@@ -367,14 +368,14 @@ CPU_FUNCTION(sum_squares) {
 
 CPU_FUNCTION(adamw) {
     const struct scalars *now = a->scalars;
-    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, out->w, now->grad_scale, now->lr,
+    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, now->grad_scale, now->lr,
                  a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
 }
 
 CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
-    kernel_sgd(n->elems, out->p, in->g, out->b, out->w, now->grad_scale, now->lr,
-               a->momentum, a->decay);
+    kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
+               a->decay);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */

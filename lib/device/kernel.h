@@ -136,6 +136,16 @@ void kernel_move(int64_t bytes, const void *src, void *dst);
 void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *src,
                  const int64_t *src_stride, void *dst, const int64_t *dst_stride);
 
+/* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1.
+ * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).
+ * SGD with momentum as PyTorch's: b = momentum b + (g + decay p); p -= lr b. */
+void kernel_adamw(int64_t n, float *p, const float *g, float *m, float *v, float grad_scale,
+                  float lr, float beta1, float beta2, float eps, float decay, int64_t t);
+void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale, float lr,
+                float momentum, float decay);
+/* Sum of squares in double, deterministic. */
+double kernel_sum_squares(int64_t n, const float *x);
+
 /* ---- one of each for every type of elements ------------------------------------------------- */
 
 /* The upper half of a float; IEEE's binary16. */

@@ -48,9 +48,6 @@
 #define kernel_cross_entropy_dx(...)     TYPED(kernel_cross_entropy_dx)(__VA_ARGS__)
 #define kernel_dropout(...)              TYPED(kernel_dropout)(__VA_ARGS__)
 #define kernel_normal(...)               TYPED(kernel_normal)(__VA_ARGS__)
-#define kernel_adamw(...)                TYPED(kernel_adamw)(__VA_ARGS__)
-#define kernel_sgd(...)                  TYPED(kernel_sgd)(__VA_ARGS__)
-#define kernel_sum_squares(...)          TYPED(kernel_sum_squares)(__VA_ARGS__)
 
 /* What kernels share. */
 #define kernel_column_sums(...)          TYPED(kernel_column_sums)(__VA_ARGS__)

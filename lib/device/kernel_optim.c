@@ -1,6 +1,5 @@
 /* Optimizer steps and the norm of the gradient: one pass over the state. */
 #include "kernel_impl.h"
-#include "kernel_type.h"
 #include "kernel_vec.h"
 
 struct adamw {
@@ -16,35 +15,29 @@ VEC void adamw_step(const struct adamw *o, vf *p, vf g, vf *m, vf *v) {
     *p -= o->lr * v_fma(v_set(o->decay), *p, step);
 }
 
-/* w: the parameter itself, of which p is a copy; or NULL. */
-static void adamw_range(const struct adamw *o, int64_t n, T *p, const float *g, float *m,
-                        float *v, float *w) {
+static void adamw_range(const struct adamw *o, int64_t n, float *p, const float *g,
+                        float *m, float *v) {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
-        vf pp = w ? v_load(w + i) : v_load(p + i), mm = v_load(m + i), vv = v_load(v + i);
+        vf pp = v_load(p + i), mm = v_load(m + i), vv = v_load(v + i);
         adamw_step(o, &pp, v_load(g + i), &mm, &vv);
         v_store(p + i, pp);
-        if (w)
-            v_store(w + i, pp);
         v_store(m + i, mm);
         v_store(v + i, vv);
     }
     if (i < n) {
         int64_t rest = n - i;
-        vf pp = w ? v_load_n(w + i, rest) : v_load_n(p + i, rest);
-        vf mm = v_load_n(m + i, rest), vv = v_load_n(v + i, rest);
+        vf pp = v_load_n(p + i, rest), mm = v_load_n(m + i, rest),
+           vv = v_load_n(v + i, rest);
         adamw_step(o, &pp, v_load_n(g + i, rest), &mm, &vv);
         v_store_n(p + i, rest, pp);
-        if (w)
-            v_store_n(w + i, rest, pp);
         v_store_n(m + i, rest, mm);
         v_store_n(v + i, rest, vv);
     }
 }
 
-void kernel_adamw(int64_t n, T *p, const float *g, float *m, float *v, float *w,
-                  float grad_scale, float lr, float beta1, float beta2, float eps,
-                  float decay, int64_t t) {
+void kernel_adamw(int64_t n, float *p, const float *g, float *m, float *v, float grad_scale,
+                  float lr, float beta1, float beta2, float eps, float decay, int64_t t) {
     const struct adamw o = {
         .grad_scale = grad_scale,
         .lr = lr,
@@ -56,27 +49,22 @@ void kernel_adamw(int64_t n, T *p, const float *g, float *m, float *v, float *w,
         .v_fix = (float)sqrt(1.0 / (1.0 - pow(beta2, (double)t))),
     };
     KERNEL_SPLIT(n, VL, n,
-                 adamw_range(&o, end - first, p + first, g + first, m + first, v + first,
-                             w ? w + first : NULL));
+                 adamw_range(&o, end - first, p + first, g + first, m + first, v + first));
 }
 
-static void sgd_range(int64_t n, T *p, const float *g, float *b, float *w, float grad_scale,
+static void sgd_range(int64_t n, float *p, const float *g, float *b, float grad_scale,
                       float lr, float momentum, float decay) {
     for (int64_t i = 0; i < n; i++) {
-        float x = w ? w[i] : get(p + i);
-        b[i] = momentum * b[i] + (grad_scale * g[i] + decay * x);
-        x -= lr * b[i];
-        put(p + i, x);
-        if (w)
-            w[i] = x;
+        b[i] = momentum * b[i] + (grad_scale * g[i] + decay * p[i]);
+        p[i] -= lr * b[i];
     }
 }
 
-void kernel_sgd(int64_t n, T *p, const float *g, float *b, float *w, float grad_scale,
-                float lr, float momentum, float decay) {
+void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale, float lr,
+                float momentum, float decay) {
     KERNEL_SPLIT(n, 16, n,
-                 sgd_range(end - first, p + first, g + first, b + first,
-                           w ? w + first : NULL, grad_scale, lr, momentum, decay));
+                 sgd_range(end - first, p + first, g + first, b + first, grad_scale, lr,
+                           momentum, decay));
 }
 
 /* 32 sums side by side hide the latency of the additions. */

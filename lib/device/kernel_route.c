@@ -252,7 +252,8 @@ CPU_FUNCTION(balance_dx) {
     const int64_t each = 2 * n->parts * n->experts;
     KERNEL_SPLIT(n->groups, 1, n->groups * each, {
         for (int64_t g = first; g < end; g++)
-            balance_group_dx(&shape, a->scale, (const float *)in->load + g * each,
+            balance_group_dx(&shape, a->scale * a->scalars->loss_scale,
+                             (const float *)in->load + g * each,
                              (double *)kernel_scratch(thread),
                              (float *)out->dload + g * each);
     });
@@ -284,7 +285,8 @@ CPU_FUNCTION(router_z_dx) {
         for (int64_t i = first; i < end; i++) {
             float z = softmax(n->experts, logits + i * n->experts, p);
             for (int64_t j = 0; j < n->experts; j++)
-                put(dlogits + i * n->experts + j, 2 * a->scale * z * p[j]);
+                put(dlogits + i * n->experts + j,
+                    2 * a->scale * a->scalars->loss_scale * z * p[j]);
         }
     });
 }

@@ -135,15 +135,3 @@ void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64
 /* Initial parameter: y = std * normal(seed, stream, index in the whole tensor). */
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    T *y);
-
-/* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1. Unless w is
- * NULL it is what steps, and p becomes w, rounded.
- * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).
- * SGD with momentum as PyTorch's: b = momentum b + (g + decay p); p -= lr b. */
-void kernel_adamw(int64_t n, T *p, const float *g, float *m, float *v, float *w,
-                  float grad_scale, float lr, float beta1, float beta2, float eps,
-                  float decay, int64_t t);
-void kernel_sgd(int64_t n, T *p, const float *g, float *b, float *w, float grad_scale,
-                float lr, float momentum, float decay);
-/* Sum of squares in double, deterministic. */
-double kernel_sum_squares(int64_t n, const float *x);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_LOSS_SCALE = 1 << 16 };
+
 struct exec_options exec_defaults(void) {
     return (struct exec_options){.seed = 1,
                                  .lr = 6e-4,
@@ -79,6 +81,7 @@ struct exec *exec_create(const struct program *g, struct comm *comm,
     list_chunks(x);
     x->data = data;
     x->opt = *opt;
+    x->loss_scale = g->plan->dtype == DTYPE_f16 ? FIRST_LOSS_SCALE : 0;
     if (open_device(x, err) < 0 || exec_prepare(x, err) < 0) {
         exec_destroy(x);
         return NULL;
@@ -127,6 +130,21 @@ static double learning_rate(const struct exec_options *o, int64_t step) {
     return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(3.14159265358979323846 * t));
 }
 
+/* Dynamic loss scaling (Micikevicius et al. 2018): half as much behind gradients that were not
+ * finite, twice as much when they were for long. A power of two, so that it rounds nothing. */
+static void adapt_loss_scale(struct exec *x) {
+    enum { LONG = 2000 };
+    if (x->loss_scale == 0)
+        return;
+    x->good_steps = x->skipping ? 0 : x->good_steps + 1;
+    if (x->skipping && x->loss_scale > 1)
+        x->loss_scale /= 2;
+    if (x->good_steps == LONG && x->loss_scale < 0x1p60) {
+        x->loss_scale *= 2;
+        x->good_steps = 0;
+    }
+}
+
 /* The losses, means over all targets of the step that count, are summed over micro-batches and, by
  * the norm, over ranks. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
@@ -137,6 +155,7 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     x->skipping = false;
     x->now = (struct scalars){.lr = (float)lr,
                               .step = x->step,
+                              .loss_scale = x->loss_scale > 0 ? (float)x->loss_scale : 1,
                               .updates = x->step - x->skipped + 1,
                               .seed = x->opt.seed};
     int rc = exec_set_scalars(x, err);
@@ -149,11 +168,13 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     *out = (struct exec_metrics){.loss = x->now.loss_sum,
                                  .grad_norm = sqrt(x->now.norm_squared),
                                  .lr = lr,
+                                 .loss_scale = x->loss_scale,
                                  .targets = (int64_t)x->counts[0],
                                  .skipped = x->skipping};
     memcpy(out->more, x->now.metrics, sizeof out->more);
     x->step++;
     x->skipped += x->skipping;
+    adapt_loss_scale(x);
     x->skipping = false;
     x->sample += p->batch;
     return 0;

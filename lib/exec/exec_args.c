@@ -232,6 +232,7 @@ static fill_args *const table[OPCODE_COUNT] = {
 void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                         struct exec_instr *r) {
     struct target t = {x, x->g->plan->model, c, ins, r};
+    r->args.dtype = ins->dtype;
     r->args.scalars = x->scalars;
     r->args.counts = rank_is_first(&c->rp, ins->axes);
     if (ins->op >= 0)

@@ -26,8 +26,8 @@ struct exec_piece {
     int copy_rank; /* the box as a strided copy between the block and dense memory */
     int64_t size[TENSOR_MAX_RANK], block_stride[TENSOR_MAX_RANK],
         dense_stride[TENSOR_MAX_RANK];
-    int64_t block_offset; /* floats, of the box in the block */
-    int64_t staging;      /* floats into the staging, or -1: straight into the block */
+    int64_t block_offset; /* bytes, of the box in the block */
+    int64_t staging;      /* bytes into the staging, or -1: straight into the block */
     int64_t elems;
 };
 
@@ -86,6 +86,7 @@ struct exec {
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
+    char *rounded; /* room for as many numbers of 16 bits as the host has of f32 */
     char *
         host_arena; /* in the memory of the device's host; NULL where the plan needs none */
     int64_t high_water, host_high_water; /* bytes of the arenas really touched so far */
@@ -100,6 +101,8 @@ struct exec {
     double *inverse;              /* [n_losses] 1 / that, or 0 */
     int64_t step;                 /* training steps done */
     int64_t skipped;              /* of them those that were not finite */
+    double loss_scale;            /* of fp16; 0 = of a plan without */
+    int64_t good_steps;           /* with finite gradients, since it changed */
     int64_t sample;               /* data position: first sample of the next step */
     enum data_split split;        /* where input comes from */
     bool skipping;                /* the step is not finite: nothing is updated */
@@ -133,6 +136,10 @@ int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
 int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
               int64_t n, void *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
+/* n numbers on the host, of f32 or whole ones, no more than x->host holds, go to the device as this
+ * type. */
+int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
+                struct err *err);
 /* Gives the device the scalars of x->now. */
 int exec_set_scalars(struct exec *x, struct err *err);
 /* The address of a place in the arena, or in the host's; notes how far it reaches. */
@@ -157,12 +164,12 @@ int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err
 int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                const struct exec_instr *r, void *in, void *out, struct err *err);
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
-                  const struct exec_instr *r, const float *in, float *out, struct err *err);
+                  const struct exec_instr *r, char *in, char *out, struct err *err);
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);
 void exec_release_transfers(struct exec *x);
-int exec_send(struct exec *x, int transfer, float *in, struct err *err);
-int exec_recv(struct exec *x, int transfer, float *out, struct err *err);
+int exec_send(struct exec *x, int transfer, char *in, struct err *err);
+int exec_recv(struct exec *x, int transfer, char *out, struct err *err);
 
 #endif

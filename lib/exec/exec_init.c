@@ -1,8 +1,6 @@
 /* Initial parameters: a function of the seed and the global index alone. */
 #include "exec/exec_impl.h"
 
-#include <string.h>
-
 /* A box inside the whole tensor, by whose indices random numbers are drawn. */
 struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
                                  const struct box *b) {
@@ -19,9 +17,9 @@ struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
 }
 
 /* Fills rows first..first+n-1 of the block in host memory. */
-static void init_rows(const struct exec *x, const struct param_instance *p,
-                      const struct kernel_box *box, int64_t first, int64_t n, float *out) {
-    const struct model_param *mp = &x->g->plan->model->params[p->param];
+static void init_rows(const struct exec *x, int param, const struct kernel_box *box,
+                      int64_t first, int64_t n, float *out) {
+    const struct model_param *mp = &x->g->plan->model->params[param];
     struct kernel_box part = *box;
     int64_t elems = 1;
     part.first[0] += first;
@@ -29,28 +27,44 @@ static void init_rows(const struct exec *x, const struct param_instance *p,
     for (int d = 0; d < part.rank; d++)
         elems *= part.size[d];
     if (mp->init == INIT_NORMAL)
-        kernel_normal(&part, (float)mp->std, x->opt.seed, (uint64_t)p->param, out);
+        kernel_normal(&part, (float)mp->std, x->opt.seed, (uint64_t)param, out);
     else
         kernel_fill(elems, mp->init == INIT_ONES ? 1.0f : 0.0f, out);
 }
 
 /* Made on the host, for every bit must be the same on all devices, as many rows at a time as the
  * room there holds. */
-static int init_param(struct exec *x, const struct exec_chunk *c,
-                      const struct param_instance *p, struct err *err) {
-    const struct shape *s = &x->g->plan->model->params[p->param].shape;
-    const struct buffer *b = &c->sp->buffers[p->buffer];
-    struct box held = exec_box(c, s, p->place);
+static int init_param(struct exec *x, const struct exec_chunk *c, int param,
+                      struct placement place, int buffer, struct err *err) {
+    const struct shape *s = &x->g->plan->model->params[param].shape;
+    const struct buffer *b = &c->sp->buffers[buffer];
+    struct box held = exec_box(c, s, place);
     struct kernel_box box = exec_whole_box(x, s, &held);
-    int64_t rows = box.size[0], bytes = dtype_size(b->dtype) * b->elems / rows;
-    int64_t most = x->host_bytes / bytes;
+    int64_t rows = box.size[0], elems = b->elems / rows;
+    int64_t most = x->host_bytes / (dtype_size(DTYPE_f32) * elems);
     for (int64_t first = 0; first < rows; first += most) {
         int64_t n = rows - first < most ? rows - first : most;
-        init_rows(x, p, &box, first, n, (float *)x->host);
-        char *to = (char *)exec_address(x, b->offset, 0) + first * bytes;
+        init_rows(x, param, &box, first, n, (float *)x->host);
+        char *to =
+            (char *)exec_address(x, b->offset, 0) + dtype_size(b->dtype) * first * elems;
         if (b->host)
-            memcpy(to, x->host, (size_t)(n * bytes));
-        else if (device_upload(x->streams[STREAM_compute], to, x->host, n * bytes, err) < 0)
+            kernel_narrow(n * elems, b->dtype, (float *)x->host, to);
+        else if (exec_upload(x, to, b->dtype, x->host, n * elems, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int init_chunk(struct exec *x, const struct exec_chunk *c, struct err *err) {
+    for (int i = 0; i < c->sp->n_params; i++) {
+        const struct param_instance *p = &c->sp->params[i];
+        if (init_param(x, c, p->param, p->place, p->buffer, err) < 0)
+            return -1;
+    }
+    for (int i = 0; i < c->sp->n_states; i++) {
+        const struct state_instance *s = &c->sp->states[i];
+        if (s->which == STATE_MASTER &&
+            init_param(x, c, s->param, s->place, s->buffer, err) < 0)
             return -1;
     }
     return 0;
@@ -60,8 +74,7 @@ static int init_param(struct exec *x, const struct exec_chunk *c,
 int exec_init(struct exec *x, struct err *err) {
     x->step = x->sample = 0;
     for (const struct exec_chunk *c = x->chunks; c < x->chunks + x->n_chunks; c++)
-        for (int i = 0; i < c->sp->n_params; i++)
-            if (init_param(x, c, &c->sp->params[i], err) < 0)
-                return -1;
+        if (init_chunk(x, c, err) < 0)
+            return -1;
     return 0;
 }

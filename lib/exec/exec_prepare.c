@@ -109,7 +109,7 @@ static void need_host_room(struct exec *x, const struct exec_chunk *c) {
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
         struct box b = exec_box(c, &x->g->plan->model->params[p->param].shape, p->place);
-        int64_t bytes = buffer_bytes(&c->sp->buffers[p->buffer]) / b.size[0];
+        int64_t bytes = dtype_size(DTYPE_f32) * c->sp->buffers[p->buffer].elems / b.size[0];
         x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
     }
 }
@@ -160,6 +160,7 @@ int exec_prepare(struct exec *x, struct err *err) {
         if (prepare_chunk(x, &x->chunks[i], err) < 0)
             return -1;
     x->host = mem_alloc((size_t)x->host_bytes);
+    x->rounded = mem_alloc((size_t)x->host_bytes / 2);
     return exec_prepare_transfers(x, err);
 }
 
@@ -193,4 +194,5 @@ void exec_release(struct exec *x) {
     for (int i = 0; i < EXEC_STREAMS; i++)
         device_stream_destroy(x->streams[i]);
     free(x->host);
+    free(x->rounded);
 }

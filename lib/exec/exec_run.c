@@ -66,12 +66,21 @@ static int read_box(struct exec *x, const struct instr *ins, const struct exec_i
     return rc;
 }
 
+int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
+                struct err *err) {
+    if (dtype_is_half(dtype)) {
+        kernel_narrow(n, dtype, from, x->rounded);
+        from = x->rounded;
+    }
+    return device_upload(x->streams[STREAM_compute], to, from, dtype_size(dtype) * n, err);
+}
+
 static int run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
                      void *out, struct err *err) {
-    int64_t bytes = dtype_size(DTYPE_i32) * ins->n.input.elems;
+    int64_t n = ins->n.input.elems;
     if (read_box(x, ins, r, x->host, err) < 0)
         return -1;
-    return device_upload(x->streams[STREAM_compute], out, x->host, bytes, err);
+    return exec_upload(x, out, ins->dtype, x->host, n, err);
 }
 
 /* ---- scalars ------------------------------------------------------------------------------ */
@@ -99,12 +108,14 @@ static int run_norm(struct exec *x, struct err *err) {
     if (comm_sum_double(comm_world(x->comm), sums, 2 + METRIC_COUNT, err) < 0)
         return -1;
     memcpy(x->now.metrics, sums + 2, sizeof mine.metrics);
+    double scale = x->now.loss_scale;
+    sums[0] /= scale * scale;
     x->now.norm_squared = sums[0];
     x->now.loss_sum = sums[1];
     x->skipping = !isfinite(sums[0]) || !isfinite(sums[1]);
     double norm = sqrt(sums[0]);
     x->now.grad_scale =
-        (float)(x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1);
+        (float)((x->opt.clip > 0 && norm > x->opt.clip ? x->opt.clip / norm : 1) / scale);
     return exec_set_scalars(x, err);
 }
 

@@ -27,9 +27,11 @@ static struct checkpoint_box box_of(const struct exec_chunk *c, int param,
 }
 
 static enum checkpoint_kind state_kind(const struct exec *x, int which) {
+    if (which == STATE_MASTER)
+        return CHECKPOINT_PARAM;
     if (x->g->plan->optimizer == OPTIMIZER_sgd)
         return CHECKPOINT_MOMENTUM;
-    return which ? CHECKPOINT_ADAM_V : CHECKPOINT_ADAM_M;
+    return which == STATE_SECOND ? CHECKPOINT_ADAM_V : CHECKPOINT_ADAM_M;
 }
 
 static bool stores(const struct exec_chunk *c, struct placement place) {
@@ -64,22 +66,21 @@ static int image_move(struct exec *x, char *image, bool back, struct err *err) {
     return rc;
 }
 
-static float *contents(const struct exec *x, const struct exec_chunk *c, char *image,
-                       int buffer) {
+static void *contents(const struct exec *x, const struct exec_chunk *c, char *image,
+                      int buffer) {
     const struct buffer *b = &c->sp->buffers[buffer];
-    return (float *)(b->host ? x->host_arena + (b->offset - HOST_ARENA)
-                             : image + b->offset);
+    return b->host ? x->host_arena + (b->offset - HOST_ARENA) : image + b->offset;
 }
 
 /* What this rank stores of a chunk: parameters at home here and optimizer state, if it is the first
- * replica. */
+ * replica. Of a parameter of 16 bits that is the master, so that any plan may go on from it. */
 static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c, char *image,
                           struct checkpoint_piece *out) {
     const struct model *m = x->g->plan->model;
     int64_t n = 0;
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
-        if (p->home && stores(c, p->place))
+        if (p->home && stores(c, p->place) && c->sp->buffers[p->buffer].dtype == DTYPE_f32)
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
                                                  box_of(c, p->param, p->place),
                                                  contents(x, c, image, p->buffer)};
@@ -139,6 +140,8 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     struct checkpoint_info info = *about;
     info.step = x->step;
     info.skipped = x->skipped;
+    info.loss_scale = x->loss_scale;
+    info.good_steps = x->good_steps;
     info.sample = x->sample;
     info.seed = x->opt.seed;
     info.model = m->name;
@@ -208,21 +211,68 @@ int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *abo
     return rc;
 }
 
-/* Copies of tied parameters too: each reads the same tensor. */
-static int load_chunk(struct exec *x, const struct exec_chunk *c,
-                      const struct checkpoint *ck, char *image, struct err *err) {
-    const struct model *m = x->g->plan->model;
+/* Where parameters come from: one of them. */
+struct source {
+    const struct checkpoint *ck;
+    const struct weight_file *weights;
+};
+
+static int read_box(const struct exec *x, const struct source *from, int param,
+                    const struct checkpoint_box *box, float *out, struct err *err) {
+    const char *name = x->g->plan->model->params[param].name;
+    if (from->ck)
+        return checkpoint_read(from->ck, CHECKPOINT_PARAM, name, box, out, err);
+    weight_file_read(from->weights, param, box, out);
+    return 0;
+}
+
+/* As the buffer has it: rounded to 16 bits, as many rows at a time as the room on the host holds. */
+static int load_param(struct exec *x, const struct exec_chunk *c, const struct source *from,
+                      int param, struct placement place, int buffer, char *image,
+                      struct err *err) {
+    const struct buffer *b = &c->sp->buffers[buffer];
+    struct checkpoint_box box = box_of(c, param, place), part = box;
+    char *out = contents(x, c, image, buffer);
+    if (b->dtype == DTYPE_f32)
+        return read_box(x, from, param, &box, (float *)out, err);
+    int64_t rows = box.size[0], elems = b->elems / rows;
+    int64_t most = x->host_bytes / (dtype_size(DTYPE_f32) * elems);
+    for (int64_t at = 0; at < rows; at += most) {
+        part.first[0] = box.first[0] + at;
+        part.size[0] = rows - at < most ? rows - at : most;
+        if (read_box(x, from, param, &part, (float *)x->host, err) < 0)
+            return -1;
+        kernel_narrow(part.size[0] * elems, b->dtype, (float *)x->host,
+                      out + dtype_size(b->dtype) * at * elems);
+    }
+    return 0;
+}
+
+/* Parameters, and their masters. Copies of tied ones too: each reads the same tensor. */
+static int load_params(struct exec *x, const struct exec_chunk *c,
+                       const struct source *from, char *image, struct err *err) {
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
-        struct checkpoint_box box = box_of(c, p->param, p->place);
-        if (checkpoint_read(ck, CHECKPOINT_PARAM, m->params[p->param].name, &box,
-                            contents(x, c, image, p->buffer), err) < 0)
+        if (load_param(x, c, from, p->param, p->place, p->buffer, image, err) < 0)
             return -1;
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
+        if (s->which == STATE_MASTER &&
+            load_param(x, c, from, s->param, s->place, s->buffer, image, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int load_states(struct exec *x, const struct exec_chunk *c,
+                       const struct checkpoint *ck, char *image, struct err *err) {
+    const struct model *m = x->g->plan->model;
+    for (int i = 0; i < c->sp->n_states; i++) {
+        const struct state_instance *s = &c->sp->states[i];
         struct checkpoint_box box = box_of(c, s->param, s->place);
-        if (checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
+        if (s->which != STATE_MASTER &&
+            checkpoint_read(ck, state_kind(x, s->which), m->params[s->param].name, &box,
                             contents(x, c, image, s->buffer), err) < 0)
             return -1;
     }
@@ -232,15 +282,23 @@ static int load_chunk(struct exec *x, const struct exec_chunk *c,
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
     const struct checkpoint_info *info = checkpoint_info(ck);
     int rc = checkpoint_verify(ck, comm_rank(x->comm), comm_size(x->comm), err);
+    struct source from = {.ck = ck};
     char *image = image_open(x);
-    for (int k = 0; k < x->n_chunks && rc == 0; k++)
-        rc = load_chunk(x, &x->chunks[k], ck, image, err);
+    for (int k = 0; k < x->n_chunks && rc == 0; k++) {
+        rc = load_params(x, &x->chunks[k], &from, image, err);
+        if (rc == 0)
+            rc = load_states(x, &x->chunks[k], ck, image, err);
+    }
     if (rc == 0)
         rc = image_move(x, image, true, err);
     image_close(x, image);
     if (rc == 0) {
         x->step = info->step;
         x->skipped = info->skipped;
+        if (info->loss_scale > 0 && x->loss_scale > 0) {
+            x->loss_scale = info->loss_scale;
+            x->good_steps = info->good_steps;
+        }
         x->sample = info->sample;
         x->opt.seed = info->seed;
     }
@@ -248,16 +306,11 @@ int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
 }
 
 int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *err) {
+    struct source from = {.weights = f};
     char *image = image_open(x);
     int rc = image_move(x, image, false, err); /* optimizer state stays as it is */
-    for (int k = 0; k < x->n_chunks && rc == 0; k++) {
-        const struct exec_chunk *c = &x->chunks[k];
-        for (int i = 0; i < c->sp->n_params; i++) {
-            const struct param_instance *p = &c->sp->params[i];
-            struct checkpoint_box box = box_of(c, p->param, p->place);
-            weight_file_read(f, p->param, &box, contents(x, c, image, p->buffer));
-        }
-    }
+    for (int k = 0; k < x->n_chunks && rc == 0; k++)
+        rc = load_params(x, &x->chunks[k], &from, image, err);
     if (rc == 0)
         rc = image_move(x, image, true, err);
     image_close(x, image);

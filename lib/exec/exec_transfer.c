@@ -16,15 +16,15 @@ static void strides_of(int rank, const int64_t *size, int64_t *stride) {
     }
 }
 
-/* A box inside a block as a strided copy to or from dense memory. */
-static void box_copy(const struct shape *s, const struct box *block, const struct box *box,
-                     struct exec_piece *out) {
+/* A box inside a block of elements of so many bytes as a strided copy to or from dense memory. */
+static void box_copy(const struct shape *s, int64_t bytes, const struct box *block,
+                     const struct box *box, struct exec_piece *out) {
     int64_t stride[TENSOR_MAX_RANK], dense[TENSOR_MAX_RANK];
     strides_of(s->rank, block->size, stride);
     strides_of(s->rank, box->size, dense);
     out->block_offset = 0;
     for (int i = 0; i < s->rank; i++)
-        out->block_offset += (box->first[i] - block->first[i]) * stride[i];
+        out->block_offset += bytes * (box->first[i] - block->first[i]) * stride[i];
     /* Merge neighbouring dims that are one run in the block, too. */
     int64_t size[TENSOR_MAX_RANK], from[TENSOR_MAX_RANK], to[TENSOR_MAX_RANK];
     int n = 0;
@@ -65,17 +65,17 @@ static int prepare_end(struct exec *x, const struct transfer *t, bool source,
     r->depth = source ? t->depth : 1;
     r->works = exec_make_works(x, r->n_pieces * r->depth, err);
     struct box block = exec_box(c, s, source ? t->from_place : t->to_place);
-    int64_t staged = 0;
+    int64_t staged = 0, bytes = dtype_size(t->dtype);
     for (int i = 0; i < r->n_pieces; i++) {
         struct exec_piece *p = &r->pieces[i];
-        box_copy(s, &block, &pieces[i].box, p);
+        box_copy(s, bytes, &block, &pieces[i].box, p);
         p->peer = source ? pieces[i].dst : pieces[i].src;
         p->elems = pieces[i].elems;
         p->staging = -1;
         bool own = p->peer == x->rank;
         if (source || (!own && !piece_is_contiguous(x->g, t, &pieces[i]))) {
             p->staging = staged;
-            staged += p->elems;
+            staged += bytes * p->elems;
         }
     }
     free(pieces);
@@ -118,18 +118,20 @@ static int wait_all(struct exec *x, struct exec_transfer *r, int64_t use, struct
     return rc;
 }
 
-static float *staging(struct exec *x, int64_t at, int64_t elems) {
-    return exec_address(x, at, dtype_size(DTYPE_f32) * elems);
+/* Room for n messages. */
+static char *send_staging(struct exec *x, const struct transfer *t, int64_t n) {
+    return exec_address(x, t->send_offset, n * dtype_size(t->dtype) * t->send_staging);
 }
 
 /* Between a box inside a block and the same box as dense memory. */
-static int copy_piece(struct exec *x, const struct exec_piece *p, float *block,
-                      float *dense, bool packs, struct err *err) {
-    float *box = block + p->block_offset;
+static int copy_piece(struct exec *x, enum dtype dtype, const struct exec_piece *p,
+                      char *block, char *dense, bool packs, struct err *err) {
+    char *box = block + p->block_offset;
     union instr_n n = {.copy = {.elems = p->elems, .inner = p->size[p->copy_rank - 1]}};
     union instr_src in = {.copy = {.x = packs ? box : dense}};
     union instr_dst out = {.copy = {.y = packs ? dense : box}};
-    struct device_args args = {.copy = {.rank = p->copy_rank,
+    struct device_args args = {.dtype = dtype,
+                               .copy = {.rank = p->copy_rank,
                                         .size = p->size,
                                         .src = packs ? p->block_stride : p->dense_stride,
                                         .dst = packs ? p->dense_stride : p->block_stride}};
@@ -137,24 +139,24 @@ static int copy_piece(struct exec *x, const struct exec_piece *p, float *block,
 }
 
 /* Packs and posts; a part of the staging is free again when its last message was taken. */
-int exec_send(struct exec *x, int transfer, float *in, struct err *err) {
+int exec_send(struct exec *x, int transfer, char *in, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     struct exec_transfer *r = &x->sends[transfer];
     int64_t use = r->uses++ % r->depth;
-    float *stage =
-        staging(x, t->send_offset, r->depth * t->send_staging) + use * t->send_staging;
+    char *stage =
+        send_staging(x, t, r->depth) + use * dtype_size(t->dtype) * t->send_staging;
     if (wait_all(x, r, use, err) < 0)
         return -1;
     for (int i = 0; i < r->n_pieces; i++) {
         const struct exec_piece *p = &r->pieces[i];
         struct exec_work *w = &r->works[use * r->n_pieces + i];
-        float *dense = stage + p->staging;
-        if (copy_piece(x, p, in, dense, true, err) < 0)
+        char *dense = stage + p->staging;
+        if (copy_piece(x, t->dtype, p, in, dense, true, err) < 0)
             return -1;
         if (p->peer == x->rank)
             continue;
         if (exec_before(x, STREAM_sends, w, err) < 0 ||
-            comm_start_send(x->everyone, dense, p->elems, DTYPE_f32, p->peer, transfer,
+            comm_start_send(x->everyone, dense, p->elems, t->dtype, p->peer, transfer,
                             &w->work, err) < 0 ||
             exec_after(x, w, err) < 0)
             return -1;
@@ -164,35 +166,37 @@ int exec_send(struct exec *x, int transfer, float *in, struct err *err) {
 
 /* What this rank sent to itself lies in the staging of its send; the box is the same at both ends. */
 static int take_own(struct exec *x, int transfer, const struct exec_piece *p, int64_t use,
-                    float *out, struct err *err) {
+                    char *out, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     const struct exec_transfer *sent = &x->sends[transfer];
     const struct exec_piece *q = sent->pieces;
     while (q->peer != x->rank)
         q++;
-    float *dense = staging(x, t->send_offset, t->depth * t->send_staging);
-    return copy_piece(x, p, out, dense + use * t->send_staging + q->staging, false, err);
+    char *dense =
+        send_staging(x, t, t->depth) + use * dtype_size(t->dtype) * t->send_staging;
+    return copy_piece(x, t->dtype, p, out, dense + q->staging, false, err);
 }
 
 static int post_recv(struct exec *x, int transfer, const struct exec_piece *p,
-                     struct exec_work *w, float *dst, struct err *err) {
+                     struct exec_work *w, char *dst, struct err *err) {
+    enum dtype dtype = x->g->transfers[transfer].dtype;
     if (exec_before(x, STREAM_receives, w, err) < 0 ||
-        comm_start_recv(x->everyone, dst, p->elems, DTYPE_f32, p->peer, transfer, &w->work,
+        comm_start_recv(x->everyone, dst, p->elems, dtype, p->peer, transfer, &w->work,
                         err) < 0)
         return -1;
     return exec_after(x, w, err);
 }
 
 /* All receives are posted before the first is waited for. */
-int exec_recv(struct exec *x, int transfer, float *out, struct err *err) {
+int exec_recv(struct exec *x, int transfer, char *out, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];
     struct exec_transfer *r = &x->recvs[transfer];
-    float *stage = staging(x, t->recv_offset, t->recv_staging);
+    char *stage = exec_address(x, t->recv_offset, dtype_size(t->dtype) * t->recv_staging);
     int64_t use = r->uses++ % t->depth;
     int rc = 0;
     for (int i = 0; i < r->n_pieces && rc == 0; i++) {
         const struct exec_piece *p = &r->pieces[i];
-        float *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
+        char *dst = p->staging < 0 ? out + p->block_offset : stage + p->staging;
         rc = p->peer == x->rank ? take_own(x, transfer, p, use, out, err)
                                 : post_recv(x, transfer, p, &r->works[i], dst, err);
     }
@@ -200,8 +204,8 @@ int exec_recv(struct exec *x, int transfer, float *out, struct err *err) {
         rc = wait_all(x, r, 0, err);
     for (int i = 0; i < r->n_pieces && rc == 0; i++)
         if (r->pieces[i].staging >= 0)
-            rc =
-                copy_piece(x, &r->pieces[i], out, stage + r->pieces[i].staging, false, err);
+            rc = copy_piece(x, t->dtype, &r->pieces[i], out, stage + r->pieces[i].staging,
+                            false, err);
     return rc;
 }
 

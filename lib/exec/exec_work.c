@@ -55,11 +55,10 @@ int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err
 
 /* ---- collectives -------------------------------------------------------------------------- */
 
-static int start_collective(const struct exec_chunk *c, const struct instr *ins,
-                            struct comm_group *group, void *in, void *out,
-                            struct comm_work *work, struct err *err) {
+static int start_collective(const struct instr *ins, struct comm_group *group, void *in,
+                            void *out, struct comm_work *work, struct err *err) {
     int64_t n = ins->n.all_reduce.elems, per_rank = n / ins->n.all_reduce.parts;
-    enum dtype dtype = c->sp->buffers[ins->in.all_reduce.x].dtype;
+    enum dtype dtype = ins->dtype;
     switch (ins->code) {
     case I_all_gather:
         return comm_start_all_gather(group, in, out, per_rank, dtype, work, err);
@@ -79,7 +78,7 @@ int exec_collective(struct exec *x, const struct exec_chunk *c, const struct ins
     struct exec_work *w = &c->works[at_once ? c->sp->n_works : ins->work];
     w->work.progress = at_once ? COMM_PROGRESS_OFF : COMM_PROGRESS_AUTO;
     if (exec_before(x, STREAM_collectives, w, err) < 0 ||
-        start_collective(c, ins, r->group, in, out, &w->work, err) < 0 ||
+        start_collective(ins, r->group, in, out, &w->work, err) < 0 ||
         exec_after(x, w, err) < 0)
         return -1;
     return at_once ? exec_wait(x, w, err) : 0;
@@ -126,10 +125,10 @@ static int start_message(struct exec *x, const struct message *m, struct exec_wo
 }
 
 /* One of an exchange, which is waited for where it stands. */
-static int exchange_rows(struct exec *x, const struct exec_instr *r, bool send, float *p,
+static int exchange_rows(struct exec *x, const struct exec_instr *r, bool send, char *p,
                          int64_t n, int peer, struct exec_work *w, struct err *err) {
     w->work.progress = COMM_PROGRESS_OFF;
-    return start_message(x, &(struct message){r->group, send, peer, p, n, DTYPE_f32}, w,
+    return start_message(x, &(struct message){r->group, send, peer, p, n, r->args.dtype}, w,
                          err);
 }
 
@@ -137,22 +136,21 @@ static int exchange_rows(struct exec *x, const struct exec_instr *r, bool send, 
  * which this one lacks; all are posted before the first is waited for. The same two ranks
  * go through their exchanges in one order, so one tag does. */
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
-                  const struct exec_instr *r, const float *in, float *out,
-                  struct err *err) {
+                  const struct exec_instr *r, char *in, char *out, struct err *err) {
     const struct halo *h = &ins->halo;
+    int64_t size = dtype_size(ins->dtype);
     int me = comm_group_rank(r->group), n = 0, rc = 0;
     for (int peer = 0; peer < h->parts && rc == 0; peer++) {
         int64_t got = halo_got(h, me, peer).n * h->each;
         if (got)
             rc = exchange_rows(x, r, false, out, got, peer, &c->exchanged[n++], err);
-        out += got;
+        out += size * got;
     }
     for (int peer = 0; peer < h->parts && rc == 0; peer++) {
         int64_t sent = halo_sent(h, me, peer).n * h->each;
         if (sent)
-            rc =
-                exchange_rows(x, r, true, (float *)in, sent, peer, &c->exchanged[n++], err);
-        in += sent;
+            rc = exchange_rows(x, r, true, in, sent, peer, &c->exchanged[n++], err);
+        in += size * sent;
     }
     for (int i = 0; i < n && rc == 0; i++)
         rc = exec_wait(x, &c->exchanged[i], err);

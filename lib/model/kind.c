@@ -57,7 +57,7 @@ static const char *parse_dims(const char *p, struct kind_slot *s) {
     return p + 1;
 }
 
-/* "+name:int[dims]=init?", "~name[dims]" */
+/* "+name[dims]=init?", "~name[dims]", "name:int[dims]", "name:f32[dims]" */
 static const char *parse_slot(const char *p, struct kind_slot *s) {
     s->once = *p == '+';
     p += s->once;
@@ -66,7 +66,8 @@ static const char *parse_slot(const char *p, struct kind_slot *s) {
     size_t n = strcspn(p, ":[");
     memcpy(s->name, p, n);
     p += n;
-    s->integer = *p == ':';
+    s->integer = !strncmp(p, ":int", 4);
+    s->wide = !strncmp(p, ":f32", 4);
     p = parse_dims(strchr(p, '[') + 1, s);
     if (!strncmp(p, "=ones", 5)) {
         s->init = SLOT_ONES;

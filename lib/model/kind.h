@@ -128,9 +128,9 @@ enum kind_flag {
       "t whole k whole c whole", "", 0)                                                    \
     X(combine, "combine", "x[e B.. c h] gates[B.. t k] slots:int[B.. t k]", "",            \
       "y[B.. t h]", "t whole k whole c whole", "", 0)                                      \
-    X(expert_load, "expert-load", "logits[B.. t e]", "", "y[B.. 2 e]", "t whole e whole",  \
-      "choices=1", 0)                                                                      \
-    X(balance, "balance", "load[B.. 2 e]", "", "y[]", "e whole",                           \
+    X(expert_load, "expert-load", "logits[B.. t e]", "", "y:f32[B.. 2 e]",                 \
+      "t whole e whole", "choices=1", 0)                                                   \
+    X(balance, "balance", "load:f32[B.. 2 e]", "", "y[]", "e whole",                       \
       "group=1 coefficient=0.01", KIND_SIDE)                                               \
     X(router_z, "router-z", "logits[B.. e]", "", "y[]", "e whole", "coefficient=0.001",    \
       KIND_SIDE)                                                                           \
@@ -169,6 +169,7 @@ enum slot_init { SLOT_NORMAL, SLOT_ONES, SLOT_ZEROS };
 struct kind_slot {
     char name[16];
     bool integer, optional;
+    bool wide;    /* always f32, whatever the type of a plan's tensors */
     bool once;    /* a parameter that is added after the sum over contracted dims */
     bool running; /* a running statistic */
     enum slot_init init;

@@ -72,6 +72,7 @@ struct model_tensor {
     struct shape shape;
     int producer; /* op, or -1 for a data input */
     bool integer;
+    bool wide;               /* always f32, whatever the type of a plan's tensors */
     enum data_source source; /* where producer < 0 */
 };
 

@@ -231,6 +231,10 @@ static int read_operands(struct reader *r, const json_t *v, const json_t *in,
             return err_input(err, "in[%d]: %s expects %s here, and \"%.64s\" holds %s", i,
                              k->name, k->in[i].integer ? "whole numbers" : "numbers", name,
                              tensor->integer ? "whole numbers" : "numbers");
+        if (k->in[i].wide && !tensor->wide)
+            return err_input(err,
+                             "in[%d]: %s expects sums in f32 here, which \"%.64s\" is not",
+                             i, k->name, name);
         op->in[i] = t;
     }
     for (int i = 0; i < n; i++)
@@ -266,6 +270,12 @@ static int read_results(struct reader *r, const json_t *v, struct model_op *op,
     const struct kind *k = kind_of(op->kind);
     const json_t *out = json_object_get(v, "out"), *dims = json_object_get(v, "dims");
     bool list = k->n_out > 1;
+    int n_wide = 0;
+    for (int i = 0; i < op->n_in; i++)
+        n_wide += r->tensors.p[op->in[i]].wide;
+    /* What is f32 stays that, and is not worked on beside what may not be. */
+    if (n_wide && !k->in[0].wide && (n_wide < op->n_in || k->n_param))
+        return err_input(err, "in: %s cannot take sums in f32 beside others", k->name);
     if (list && (json_array_size(out) != (size_t)k->n_out ||
                  json_array_size(dims) != (size_t)k->n_out))
         return err_input(err,
@@ -281,7 +291,8 @@ static int read_results(struct reader *r, const json_t *v, struct model_op *op,
         results[i] = (struct model_tensor){
             .name = arena_strdup(&r->m->arena, json_string_value(name)),
             .producer = (int)r->ops.n,
-            .integer = k->out[i].integer};
+            .integer = k->out[i].integer,
+            .wide = k->out[i].wide || (n_wide && !k->in[0].wide)};
         if (read_shape(r, list ? json_array_get(dims, (size_t)i) : dims, &results[i].shape,
                        err) < 0)
             return -1;

@@ -56,8 +56,7 @@ int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n) {
     return least;
 }
 
-double cluster_flops(const struct cluster *c, enum cluster_dtype type, int64_t first,
-                     int64_t n) {
+double cluster_flops(const struct cluster *c, enum dtype type, int64_t first, int64_t n) {
     double sum = 0;
     for (int i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];

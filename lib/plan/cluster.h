@@ -17,6 +17,7 @@
 #ifndef WEFT_CLUSTER_H
 #define WEFT_CLUSTER_H
 
+#include "common/dtype.h"
 #include "common/err.h"
 #include "common/json.h"
 
@@ -25,14 +26,8 @@
 
 enum { CLUSTER_MAX_NAME = 64, CLUSTER_MAX_GROUPS = 16, CLUSTER_MAX_LEVELS = 4 };
 
-/* Types of numbers of which datasheets tell the speed. */
-#define CLUSTER_DTYPES(X) X(f32) X(bf16) X(f16)
-enum cluster_dtype {
-#define X(id) CLUSTER_##id,
-    CLUSTER_DTYPES(X)
-#undef X
-        CLUSTER_DTYPE_COUNT
-};
+/* Types of numbers of which datasheets tell the speed: those that plans compute in. */
+enum { CLUSTER_DTYPES = DTYPE_f16 + 1 };
 
 /* What the units of the level below have to each other. Zero speeds are not said. */
 struct cluster_link {
@@ -45,12 +40,12 @@ struct cluster_link {
 
 /* Nodes that are alike. */
 struct cluster_group {
-    int64_t nodes, devices;            /* devices of one node */
-    int64_t first_node, first_rank;    /* of the group */
-    char device[CLUSTER_MAX_NAME];     /* kind, as the profile names it; "" = not said */
-    int64_t memory_bytes;              /* of one device; 0 = not said */
-    double flops[CLUSTER_DTYPE_COUNT]; /* peak of one device per second; 0 = not said */
-    double bandwidth;                  /* of its memory, bytes per second; 0 = not said */
+    int64_t nodes, devices;         /* devices of one node */
+    int64_t first_node, first_rank; /* of the group */
+    char device[CLUSTER_MAX_NAME];  /* kind, as the profile names it; "" = not said */
+    int64_t memory_bytes;           /* of one device; 0 = not said */
+    double flops[CLUSTER_DTYPES];   /* peak of one device per second; 0 = not said */
+    double bandwidth;               /* of its memory, bytes per second; 0 = not said */
     double
         host_bandwidth; /* between a device and its host's memory, each way; 0 = not said */
     double latency_us;  /* of one instruction, at least */
@@ -84,8 +79,7 @@ const struct cluster_group *cluster_group_of(const struct cluster *c, int64_t ra
 /* Of ranks first .. first + n - 1: the least memory of a device (0: not said of any), and their
  * peaks together (0: not said of all). */
 int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n);
-double cluster_flops(const struct cluster *c, enum cluster_dtype type, int64_t first,
-                     int64_t n);
+double cluster_flops(const struct cluster *c, enum dtype type, int64_t first, int64_t n);
 
 /* The first rank of the group from which on n ranks stand as they do from `first`: equal devices
  * behind equal links. */

@@ -194,14 +194,12 @@ static int read_memory(const json_t *doc, int64_t *out, struct err *err) {
 static int read_flops(const json_t *doc, double *out, struct err *err) {
     const json_t *v = json_object_get(doc, "flops");
     if (!json_is_object(v))
-        return json_opt_num(doc, "flops", 0, 1e30, &out[CLUSTER_f32], err);
+        return json_opt_num(doc, "flops", 0, 1e30, &out[DTYPE_f32], err);
     if (json_keys(v, "f32 bf16 f16", err) < 0)
         return err_at(err, "flops");
-#define X(id)                                                                              \
-    if (json_opt_num(v, #id, 0, 1e30, &out[CLUSTER_##id], err) < 0)                        \
-        return err_at(err, "flops");
-    CLUSTER_DTYPES(X)
-#undef X
+    for (int t = 0; t < CLUSTER_DTYPES; t++)
+        if (json_opt_num(v, dtype_name((enum dtype)t), 0, 1e30, &out[t], err) < 0)
+            return err_at(err, "flops");
     return 0;
 }
 
@@ -331,9 +329,8 @@ static void write_device(json_t *o, const struct cluster_group *g) {
         json_object_set_new(o, "device", json_string(g->device));
     if (g->memory_bytes)
         json_object_set_new(o, "memory", json_integer(g->memory_bytes));
-#define X(id) set_number(flops, #id, g->flops[CLUSTER_##id]);
-    CLUSTER_DTYPES(X)
-#undef X
+    for (int t = 0; t < CLUSTER_DTYPES; t++)
+        set_number(flops, dtype_name((enum dtype)t), g->flops[t]);
     if (json_object_size(flops))
         json_object_set(o, "flops", flops);
     json_decref(flops);

@@ -22,6 +22,8 @@
     X(micro_batch)                                                                         \
     X(schedule)                                                                            \
     X(optimizer)                                                                           \
+    X(dtype)                                                                               \
+    X(reduce)                                                                              \
     X(overlap)                                                                             \
     X(stages) /* how many */                                                               \
     X(stage)  /* from here on of an op: the stage that it is in, */                        \

@@ -38,6 +38,8 @@ static const char *value_text(const struct pins *p, enum pin_field field, int64_
         return schedule_name((enum schedule)value);
     if (field == PIN_optimizer)
         return optimizer_name((enum optimizer)value);
+    if (field == PIN_dtype || field == PIN_reduce)
+        return plan_dtype_name((enum dtype)value);
     if (word)
         return value ? "true" : "false";
     if (field == PIN_offload)
@@ -208,6 +210,8 @@ static int64_t plan_value(const struct pins *p, const struct plan *plan, struct 
     case PIN_micro_batch: return plan->micro_batch;
     case PIN_schedule: return plan->schedule;
     case PIN_optimizer: return plan->optimizer;
+    case PIN_dtype: return plan->dtype;
+    case PIN_reduce: return plan->reduce;
     case PIN_overlap: return plan->overlap;
     case PIN_stages: return plan->n_stages;
     case PIN_stage: return at.stage - plan->stages;

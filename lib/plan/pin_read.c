@@ -197,7 +197,9 @@ int pin_read_plan(struct pin *pin, const json_t *v, struct err *err) {
         json_opt_int(v, "micro_batch", 1, (int64_t)1 << 40, &value[PIN_micro_batch], err) <
             0 ||
         plan_read_schedule(v, &value[PIN_schedule], err) < 0 ||
-        plan_read_optimizer(v, &value[PIN_optimizer], err) < 0)
+        plan_read_optimizer(v, &value[PIN_optimizer], err) < 0 ||
+        plan_read_dtype(v, "dtype", &value[PIN_dtype], err) < 0 ||
+        plan_read_dtype(v, "reduce", &value[PIN_reduce], err) < 0)
         return -1;
     return pin_read_bool(v, "overlap", &value[PIN_overlap], err);
 }
@@ -207,7 +209,8 @@ const char *pins_place(struct pins *p, const char *name, const char *what) {
 }
 
 static bool is_of_plan(const char *key) {
-    static const char *const keys[] = {"micro_batch", "overlap", "schedule", "stages"};
+    static const char *const keys[] = {"micro_batch", "reduce", "overlap", "schedule",
+                                       "stages"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i]))
             return true;

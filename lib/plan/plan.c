@@ -8,6 +8,13 @@
 static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
 static const char *const recompute_names[] = {"none", "selective", "all"};
+static const char *const dtype_names[] = {
+    [DTYPE_f32] = "fp32", [DTYPE_bf16] = "bf16", [DTYPE_f16] = "fp16"};
+
+enum dtype plan_tensor_dtype(const struct plan *p, int tensor) {
+    const struct model_tensor *t = &p->model->tensors[tensor];
+    return t->integer ? DTYPE_i32 : t->wide ? DTYPE_f32 : p->dtype;
+}
 
 static int find_name(const char *const *names, int n, const char *name) {
     for (int i = 0; i < n; i++)
@@ -38,6 +45,14 @@ int recompute_find(const char *name) {
 
 int optimizer_states(enum optimizer o) {
     return o == OPTIMIZER_adamw ? 2 : 1;
+}
+
+const char *plan_dtype_name(enum dtype dtype) {
+    return dtype_names[dtype];
+}
+
+int plan_dtype_find(const char *name) {
+    return find_name(dtype_names, sizeof dtype_names / sizeof *dtype_names, name);
 }
 
 int64_t plan_micro_batches(const struct plan *p) {
@@ -215,6 +230,9 @@ int plan_check(struct plan *p, struct err *err) {
                          (long long)p->micro_batch, (long long)p->batch);
     if (check_size(p, err) < 0)
         return -1;
+    if (p->reduce == DTYPE_f16 && p->dtype != DTYPE_f16)
+        return err_input(err,
+                         "reduce: fp16 is for plans of dtype fp16, which scale the loss");
     if (number_ranks(p, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)

@@ -12,6 +12,7 @@
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
+#include "common/dtype.h"
 #include "plan/cluster.h"
 #include "plan/placement.h"
 
@@ -30,6 +31,11 @@ enum optimizer { OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_COUNT };
 const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
 int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
+
+/* What tensors and parameters are kept in: "fp32", "bf16", "fp16" (DTYPE_f32, bf16, f16). */
+#define PLAN_DTYPES "fp32, bf16 or fp16"
+const char *plan_dtype_name(enum dtype dtype);
+int plan_dtype_find(const char *name); /* -1 if unknown */
 
 /* What a stage recomputes, where a word says it. */
 enum recompute { RECOMPUTE_none, RECOMPUTE_selective, RECOMPUTE_all, RECOMPUTE_COUNT };
@@ -77,6 +83,9 @@ struct plan {
     int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
     enum schedule schedule;
     enum optimizer optimizer;
+    enum dtype dtype; /* of tensors, and of parameters as ops read them */
+    enum dtype
+        reduce; /* of gradients of parameters while replicas sum them; f32, bf16 or dtype */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */
@@ -108,6 +117,8 @@ int plan_check(struct plan *p, struct err *err);
 json_t *plan_to_json(const struct plan *p);
 
 int64_t plan_micro_batches(const struct plan *p);
+/* Of a tensor of the model: that of the plan, but for whole numbers and sums. */
+enum dtype plan_tensor_dtype(const struct plan *p, int tensor);
 /* "stage 0" or "stages 0, 2, 4", those of a group; cut where n bytes are too few. */
 void plan_group_name(const struct plan *p, int group, char *buf, size_t n);
 

@@ -6,8 +6,8 @@
 
 /* The keys of the document. */
 #define PLAN_KEYS                                                                          \
-    "$schema format model set batch micro_batch schedule optimizer overlap stages pin "    \
-    "cluster provenance"
+    "$schema format model set batch micro_batch schedule optimizer dtype reduce overlap "  \
+    "stages pin cluster provenance"
 
 /* "model" and "set" of a plan; the caller owns the model. NULL on failure. */
 struct model *plan_read_model(const json_t *doc, struct err *err);
@@ -15,6 +15,8 @@ struct model *plan_read_model(const json_t *doc, struct err *err);
 /* "schedule" and "optimizer"; a missing key leaves *out alone. */
 int plan_read_schedule(const json_t *doc, int64_t *out, struct err *err);
 int plan_read_optimizer(const json_t *doc, int64_t *out, struct err *err);
+/* "dtype" and "reduce", likewise. */
+int plan_read_dtype(const json_t *doc, const char *key, int64_t *out, struct err *err);
 
 /* "offload": a list of words; *out, a set of them, stays as it is where there is none. */
 int plan_read_offload(const json_t *v, int *out, struct err *err);

@@ -304,19 +304,35 @@ int plan_read_optimizer(const json_t *doc, int64_t *out, struct err *err) {
     return 0;
 }
 
+int plan_read_dtype(const json_t *doc, const char *key, int64_t *out, struct err *err) {
+    const char *name = NULL;
+    if (json_opt_str(doc, key, &name, err) < 0)
+        return -1;
+    int d = name ? plan_dtype_find(name) : (int)*out;
+    if (name && d < 0)
+        return err_input(err, "%s: expected " PLAN_DTYPES ", got \"%.64s\"", key, name);
+    *out = d;
+    return 0;
+}
+
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
-    int64_t schedule = SCHEDULE_1f1b, optimizer = OPTIMIZER_adamw;
+    int64_t schedule = SCHEDULE_1f1b, optimizer = OPTIMIZER_adamw, dtype = DTYPE_f32,
+            reduce = DTYPE_f32;
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;
     p->micro_batch = p->batch;
     if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
         plan_read_schedule(doc, &schedule, err) < 0 ||
         plan_read_optimizer(doc, &optimizer, err) < 0 ||
+        plan_read_dtype(doc, "dtype", &dtype, err) < 0 ||
+        plan_read_dtype(doc, "reduce", &reduce, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
         return -1;
     p->schedule = (enum schedule)schedule;
     p->optimizer = (enum optimizer)optimizer;
+    p->dtype = (enum dtype)dtype;
+    p->reduce = (enum dtype)reduce;
     json_t *provenance = json_object_get(doc, "provenance");
     if (provenance && !json_is_object(provenance))
         return err_input(err, "provenance: expected an object");

@@ -499,6 +499,10 @@ json_t *plan_to_json(const struct plan *p) {
     json_object_set_new(doc, "micro_batch", json_integer(p->micro_batch));
     json_object_set_new(doc, "schedule", json_string(schedule_name(p->schedule)));
     json_object_set_new(doc, "optimizer", json_string(optimizer_name(p->optimizer)));
+    if (p->dtype != DTYPE_f32)
+        json_object_set_new(doc, "dtype", json_string(plan_dtype_name(p->dtype)));
+    if (p->reduce != DTYPE_f32)
+        json_object_set_new(doc, "reduce", json_string(plan_dtype_name(p->reduce)));
     if (p->overlap)
         json_object_set_new(doc, "overlap", json_true());
     for (int s = 0; s < p->n_stages; s++)

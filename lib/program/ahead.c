@@ -74,18 +74,27 @@ static bool touches(const struct instr *ins, int buffer) {
     return false;
 }
 
+/* Is what a gather sends rounded just before it? */
+static bool is_rounded(const struct ahead *a, const struct instr *ins, int i) {
+    return i && a->old[i - 1].code == I_narrow &&
+           a->old[i - 1].out.narrow.y == ins->in.all_gather.x;
+}
+
 /* A gather of a share: its start goes ahead, but not past another gather of the same; the wait stays. */
-static void start_ahead(struct ahead *a, struct instr *ins, int i) {
-    int there = counterpart(a, a->turn_of[i], -1), at = i;
-    int least = a->turns.p[there].first;
+static void start_ahead(struct ahead *a, struct instr *ins, int i, int share) {
+    int there = counterpart(a, a->turn_of[i], -1), own = is_rounded(a, ins, i) ? i - 1 : i;
+    int least = a->turns.p[there].first, at = own;
     if (a->starts.n && arr_last(&a->starts).before > least)
         least = arr_last(&a->starts).before;
-    while (at > least && !touches(&a->old[at - 1], ins->in.all_gather.x))
+    while (at > least && !touches(&a->old[at - 1], share))
         at--;
-    if (at == i)
+    if (at == own)
         return;
     struct instr start = *ins;
     *ins = emit_start(a->e, &start);
+    a->gone[own] = own < i;
+    if (own < i)
+        arr_push(&a->starts, (struct moved){at, a->old[own]});
     arr_push(&a->starts, (struct moved){at, start});
 }
 
@@ -103,9 +112,11 @@ static void end_later(struct ahead *a, struct instr *ins, int i) {
 static void move_one(struct ahead *a, struct instr *ins, int i) {
     if (ins->param < 0 || ins->work >= 0)
         return;
-    if (ins->code == I_all_gather &&
-        a->e->buffers.p[ins->in.all_gather.x].mem == MEM_parameters)
-        start_ahead(a, ins, i);
+    int sent = ins->code != I_all_gather ? -1
+               : is_rounded(a, ins, i)   ? a->old[i - 1].in.narrow.x
+                                         : ins->in.all_gather.x;
+    if (sent >= 0 && a->e->buffers.p[sent].mem == MEM_parameters)
+        start_ahead(a, ins, i, sent);
     else if (ins->code == I_reduce_scatter && !a->gone[i])
         end_later(a, ins, i);
 }

@@ -128,6 +128,7 @@ static void compile_stage(const struct plan *plan, int stage, struct transfer *t
     pass_memory(&e, out, slots);
     if (plan->overlap)
         pass_overlap(&e);
+    pass_types(&e);
     finish(&e, out);
 }
 
@@ -223,11 +224,11 @@ static void place_groups(struct program *g) {
 }
 
 /* Room at the end of the arena of the stage's group; returns where. */
-static int64_t take_staging(struct program *g, int stage, int64_t elems) {
+static int64_t take_staging(struct program *g, int stage, enum dtype dtype, int64_t elems) {
     const struct plan *p = g->plan;
     int group = p->stages[stage].group;
     int64_t at = g->stages[stage].arena_bytes;
-    int64_t bytes = memory_aligned(dtype_size(DTYPE_f32) * elems);
+    int64_t bytes = memory_aligned(dtype_size(dtype) * elems);
     for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
         g->stages[p->chunks[i]].bytes[MEM_buffers] += bytes;
         g->stages[p->chunks[i]].arena_bytes += bytes;
@@ -241,8 +242,8 @@ void transfers_place(struct program *g) {
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];
         transfer_link(g, t);
-        t->send_offset = take_staging(g, t->from, t->depth * t->send_staging);
-        t->recv_offset = take_staging(g, t->to, t->recv_staging);
+        t->send_offset = take_staging(g, t->from, t->dtype, t->depth * t->send_staging);
+        t->recv_offset = take_staging(g, t->to, t->dtype, t->recv_staging);
     }
 }
 

@@ -4,11 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem) {
+int emit_buffer(struct emit *e, int64_t elems, enum dtype dtype, enum memory_class mem) {
     arr_push(&e->buffers,
              (struct buffer){
-                 .elems = elems, .dtype = DTYPE_f32, .mem = mem, .first = -1, .last = -1});
+                 .elems = elems, .dtype = dtype, .mem = mem, .first = -1, .last = -1});
     return (int)e->buffers.n - 1;
+}
+
+/* A new temporary of the type of another buffer. */
+static int buffer_like(struct emit *e, int64_t elems, int other) {
+    return emit_buffer(e, elems, e->buffers.p[other].dtype, MEM_temporaries);
+}
+
+static enum dtype tensor_dtype(const struct emit *e, int tensor) {
+    return plan_tensor_dtype(e->plan, tensor);
+}
+
+enum dtype emit_param_dtype(const struct emit *e, int param) {
+    return e->m->params[param].running ? DTYPE_f32 : e->plan->dtype;
 }
 
 struct instr *emit_instr(struct emit *e, enum opcode code) {
@@ -25,10 +38,8 @@ struct extents emit_extents(const struct emit *e, const struct shape *s) {
 
 int emit_value(struct emit *e, int tensor, struct placement p) {
     const struct model_tensor *t = &e->m->tensors[tensor];
-    int buffer = emit_buffer(e, emit_elements(e, &t->shape, p), MEM_temporaries);
-    if (t->integer)
-        e->buffers.p[buffer].dtype = DTYPE_i32;
-    return buffer;
+    return emit_buffer(e, emit_elements(e, &t->shape, p), tensor_dtype(e, tensor),
+                       MEM_temporaries);
 }
 
 int64_t emit_elements(const struct emit *e, const struct shape *s, struct placement p) {
@@ -58,13 +69,21 @@ int emit_copy(struct emit *e, int src, int dst, int64_t elems) {
 }
 
 int emit_add(struct emit *e, int a, int b, int64_t elems) {
-    int y = emit_buffer(e, elems, MEM_temporaries);
+    int y = buffer_like(e, elems, a);
     struct instr *i = emit_instr(e, I_add);
     i->in.add.a = a;
     i->in.add.b = b;
     i->out.add.y = y;
     i->n.add.elems = elems;
     return y;
+}
+
+void emit_cast(struct emit *e, int src, int dst, int64_t elems) {
+    struct instr *i =
+        emit_instr(e, e->buffers.p[dst].dtype == DTYPE_f32 ? I_widen : I_narrow);
+    i->in.narrow.x = src;
+    i->out.narrow.y = dst;
+    i->n.narrow.elems = elems;
 }
 
 /* All collectives have the numbers and operands of all_reduce. */
@@ -135,7 +154,7 @@ static int64_t group_of(const struct emit *e, const struct conversion *c) {
 static void step_all_gather(struct emit *e, const struct conversion *c, int64_t after) {
     int64_t pre, rest;
     around(e, c, c->step->before, c->step->from, &pre, &rest);
-    int t = pre == 1 ? c->y : emit_buffer(e, after, MEM_temporaries);
+    int t = pre == 1 ? c->y : buffer_like(e, after, c->x);
     emit_collective(e, I_all_gather, c->step->axes, c->x, t, after);
     if (pre > 1)
         emit_interleave(e, t, c->y, group_of(e, c), pre, rest, true);
@@ -148,7 +167,7 @@ static void step_reduce_scatter(struct emit *e, const struct conversion *c,
     around(e, c, c->step->after, c->step->to, &pre, &rest);
     int x = c->x;
     if (pre > 1) {
-        x = emit_buffer(e, before, MEM_temporaries);
+        x = buffer_like(e, before, c->x);
         emit_interleave(e, c->x, x, group_of(e, c), pre, rest, false);
     }
     emit_collective(e, I_reduce_scatter, c->step->axes, x, c->y, before);
@@ -161,11 +180,11 @@ static void step_all_to_all(struct emit *e, const struct conversion *c, int64_t 
     around(e, c, c->step->before, c->step->to, &pre, &rest);
     int x = c->x;
     if (pre > 1) {
-        x = emit_buffer(e, n, MEM_temporaries);
+        x = buffer_like(e, n, c->x);
         emit_interleave(e, c->x, x, g, pre, rest / g, false);
     }
     around(e, c, c->step->after, c->step->from, &pre, &rest);
-    int t = pre > 1 ? emit_buffer(e, n, MEM_temporaries) : c->y;
+    int t = pre > 1 ? buffer_like(e, n, c->x) : c->y;
     emit_collective(e, I_all_to_all, c->step->axes, x, t, n);
     if (pre > 1)
         emit_interleave(e, t, c->y, g, pre, rest / g, true);
@@ -197,8 +216,7 @@ static int emit_step(struct emit *e, const struct extents *sizes,
         emit_collective(e, I_all_reduce, step->axes, x, x, before);
         return dest >= 0 ? emit_copy(e, x, dest, before) : x;
     }
-    struct conversion c = {sizes, step, x,
-                           dest >= 0 ? dest : emit_buffer(e, after, MEM_temporaries)};
+    struct conversion c = {sizes, step, x, dest >= 0 ? dest : buffer_like(e, after, x)};
     switch (step->kind) {
     case CONVERT_all_gather: step_all_gather(e, &c, after); break;
     case CONVERT_reduce_scatter: step_reduce_scatter(e, &c, before); break;
@@ -213,14 +231,29 @@ int emit_convert(struct emit *e, const struct shape *s, int buffer, struct place
                  struct placement to, int dest) {
     struct convert_step steps[CONVERT_MAX_STEPS];
     struct extents sizes = emit_extents(e, s);
-    enum dtype dtype = e->buffers.p[buffer].dtype;
-    int64_t first = e->buffers.n; /* of those that this makes */
     int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
     if (n == 0 && dest >= 0)
         return emit_copy(e, buffer, dest, emit_elements(e, s, from));
     for (int i = 0; i < n; i++)
         buffer = emit_step(e, &sizes, &steps[i], buffer, i == n - 1 ? dest : -1);
-    for (int64_t i = first; i < e->buffers.n; i++)
-        e->buffers.p[i].dtype = dtype;
     return buffer;
+}
+
+/* ---- types --------------------------------------------------------------------------------- */
+
+/* That of an operand which the table leaves open; f32 where there is none. */
+static enum dtype type_of(const struct emit *e, const struct instr *ins) {
+    const struct instr_info *info = instr_info(ins->code);
+    for (int k = 0; k < info->n_in; k++)
+        if (ins->in.v[k] >= 0 && operand_typed(&info->in[k]))
+            return e->buffers.p[ins->in.v[k]].dtype;
+    for (int k = 0; k < info->n_out; k++)
+        if (ins->out.v[k] >= 0 && operand_typed(&info->out[k]))
+            return e->buffers.p[ins->out.v[k]].dtype;
+    return DTYPE_f32;
+}
+
+void pass_types(struct emit *e) {
+    for (int64_t i = 0; i < e->instrs.n; i++)
+        e->instrs.p[i].dtype = type_of(e, &e->instrs.p[i]);
 }

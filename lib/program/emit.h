@@ -68,7 +68,9 @@ struct emit {
 
 /* ---- emit.c -------------------------------------------------------------------------- */
 
-int emit_buffer(struct emit *e, int64_t elems, enum memory_class mem);
+int emit_buffer(struct emit *e, int64_t elems, enum dtype dtype, enum memory_class mem);
+/* Of a parameter as ops read it. */
+enum dtype emit_param_dtype(const struct emit *e, int param);
 /* For a tensor under a placement: temporary, of the tensor's dtype. */
 int emit_value(struct emit *e, int tensor, struct placement p);
 /* The pointer holds until the next instruction is emitted. */
@@ -88,7 +90,9 @@ struct instr emit_start(struct emit *e, struct instr *collective);
 int emit_convert(struct emit *e, const struct shape *s, int buffer, struct placement from,
                  struct placement to, int dest);
 int emit_copy(struct emit *e, int src, int dst, int64_t elems);
-/* a + b in a new buffer. */
+/* A buffer's numbers as those of another type: rounded to one of 16 bits, or widened to f32. */
+void emit_cast(struct emit *e, int src, int dst, int64_t elems);
+/* a + b, which are of one type, in a new buffer. */
 int emit_add(struct emit *e, int a, int b, int64_t elems);
 
 /* ---- values.c --------------------------------------------------------------------------- */
@@ -122,6 +126,10 @@ struct placement param_share(const struct emit *e, int param, struct placement p
 /* A parameter under the placement that an op wants in one of its slots: as the stage holds it, or
  * gathered, once in each pass. */
 int param_get(struct emit *e, int op, int slot, struct placement want);
+/* A gradient of a parameter under another placement, in f32; its sum is taken in the type that the plan
+ * has for it. An all-reduce alone is left in f32 here (memory.c). */
+int grad_convert(struct emit *e, int param, int buffer, struct placement from,
+                 struct placement to);
 /* What an op adds its gradient of the parameter to, which comes out under `from`; grads_reduce, behind
  * the op, adds it to the share where that is not what is held. */
 int grad_get(struct emit *e, int param, struct placement want, struct placement from);
@@ -132,6 +140,8 @@ void grads_reduce(struct emit *e);
 void pass_forward(struct emit *e);
 void pass_backward(struct emit *e);
 void pass_update(struct emit *e);
+/* Gives every instruction the type of its operands. */
+void pass_types(struct emit *e);
 /* Moves what only makes gradients of weights into a segment of its own (split.c). */
 void pass_split(struct emit *e);
 /* Starts gathers of parameters and ends reductions of their gradients elsewhere (ahead.c). */

@@ -42,6 +42,10 @@ const struct instr_info *instr_info(enum opcode code) {
     return &infos[code];
 }
 
+bool operand_typed(const struct operand_info *o) {
+    return !(o->flags & (OPERAND_F32 | OPERAND_IDS | OPERAND_SLOTS));
+}
+
 enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype) {
     if (o->flags & (OPERAND_IDS | OPERAND_SLOTS))
         return DTYPE_i32;
@@ -65,6 +69,11 @@ int opcode_find(const char *name) {
 
 bool opcode_is_collective(enum opcode code) {
     return infos[code].key == KEY_COMM && code != I_norm;
+}
+
+bool opcode_moves(enum opcode code) {
+    return opcode_is_collective(code) || opcode_key(code) == KEY_P2P || code == I_input ||
+           code == I_copy || code == I_fill || code == I_wait || opcode_is_move(code);
 }
 
 bool opcode_is_move(enum opcode code) {
@@ -99,24 +108,24 @@ struct matrices matrices_dense(const struct matmul_n *n) {
 
 /* ---- work: one function per opcode, the formulas of the table its body ------------------------ */
 
-/* Bytes of memory once per operand, twice where it is added to, unless the table says else. */
-static void finish(struct instr_work *w, const unsigned *out_flags, double touched) {
-    double all = 0;
-    for (int k = 0; k < INSTR_MAX_IN; k++)
-        all += (double)w->in[k];
-    for (int k = 0; k < INSTR_MAX_OUT; k++)
-        all += (double)w->out[k] * (out_flags[k] & OPERAND_ADD ? 2 : 1);
-    w->touched = touched >= 0 ? touched : all;
+/* What crosses memory once per operand, twice where it is added to, unless the table says else. */
+static void finish(enum opcode code, struct instr_work *w, bool said) {
+    const struct instr_info *info = instr_info(code);
+    for (int k = 0; k < info->n_in && !said; k++)
+        *(operand_typed(&info->in[k]) ? &w->typed : &w->fixed) += (double)w->in[k];
+    for (int k = 0; k < info->n_out && !said; k++)
+        *(operand_typed(&info->out[k]) ? &w->typed : &w->fixed) +=
+            (double)w->out[k] * (info->out[k].flags & OPERAND_ADD ? 2 : 1);
     if (w->flops < 0)
         w->flops = (double)w->out[0];
 }
 
 #define OPCODE(id, key, about)                                                             \
     static void work_##id(const union instr_n *shape, struct instr_work *w) {              \
+        const enum opcode code_ = I_##id;                                                  \
         const int64_t *next = shape->v;                                                    \
-        unsigned flags_[INSTR_MAX_OUT + 1] = {0};                                          \
         int in_ = 0, out_ = 0;                                                             \
-        double touched_ = -1;                                                              \
+        bool said_ = false;                                                                \
         (void)next, (void)in_, (void)out_;                                                 \
         w->flops = -1;
 #define N(name)                                                                            \
@@ -127,13 +136,14 @@ static void finish(struct instr_work *w, const unsigned *out_flags, double touch
     w->below[in_] = (bound);                                                               \
     w->in[in_++] = (elems);
 #define SLOTS(name, elems, bound) IDS(name, elems, bound)
-#define OUT(name, elems, bits)                                                             \
-    flags_[out_] = (bits);                                                                 \
-    w->out[out_++] = (elems);
-#define FLOPS(count)   w->flops = (double)(count);
-#define TOUCHED(elems) touched_ = (double)(elems);
+#define OUT(name, elems, bits)    w->out[out_++] = (elems);
+#define FLOPS(count)              w->flops = (double)(count);
+#define TOUCHED(of_type, of_four)                                                          \
+    w->typed = (double)(of_type);                                                          \
+    w->fixed = (double)(of_four);                                                          \
+    said_ = true;
 #define END(id)                                                                            \
-    finish(w, flags_, touched_);                                                           \
+    finish(code_, w, said_);                                                               \
     }
 #include "program/instr.def"
 
@@ -146,30 +156,45 @@ void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out
     work[code](n, out);
 }
 
+double instr_bytes(const struct instr_work *w, enum dtype dtype) {
+    return (double)dtype_size(dtype) * w->typed + (double)dtype_size(DTYPE_f32) * w->fixed;
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-struct instr_key instr_key(enum opcode code, const union instr_n *n) {
-    struct instr_key k = {.code = code};
+struct instr_key instr_key(enum opcode code, enum dtype dtype, const union instr_n *n) {
+    struct instr_key k = {.code = code, .dtype = dtype == DTYPE_i32 ? DTYPE_f32 : dtype};
     memcpy(&k.n, n, sizeof *n->v * (size_t)instr_info(code)->n_shape);
     return k;
 }
 
 bool instr_key_equal(const struct instr_key *a, const struct instr_key *b) {
-    return a->code == b->code && !memcmp(a->n.v, b->n.v, sizeof a->n.v);
+    return a->code == b->code && a->dtype == b->dtype &&
+           !memcmp(a->n.v, b->n.v, sizeof a->n.v);
 }
 
 uint64_t instr_key_hash(const struct instr_key *k) {
     size_t numbers = (size_t)instr_info(k->code)->n_shape;
-    return hash_bytes(&k->n, sizeof *k->n.v * numbers, (uint64_t)k->code);
+    uint64_t seed = (uint64_t)k->code * DTYPE_COUNT + (uint64_t)k->dtype;
+    return hash_bytes(&k->n, sizeof *k->n.v * numbers, seed);
 }
 
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b) {
     if (a->code != b->code)
         return a->code < b->code ? -1 : 1;
+    if (a->dtype != b->dtype)
+        return a->dtype < b->dtype ? -1 : 1;
     for (int i = 0; i < INSTR_MAX_SHAPE; i++)
         if (a->n.v[i] != b->n.v[i])
             return a->n.v[i] < b->n.v[i] ? -1 : 1;
     return 0;
+}
+
+char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t size) {
+    bool half = dtype_is_half(dtype);
+    snprintf(buf, size, "%s%s%s", opcode_name(code), half ? "." : "",
+             half ? dtype_name(dtype) : "");
+    return buf;
 }
 
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size) {

@@ -123,7 +123,8 @@ struct halo {
 
 struct instr {
     enum opcode code;
-    enum dtype dtype; /* of operands that are neither F32 nor whole numbers */
+    enum dtype
+        dtype; /* of operands that are neither F32 nor whole numbers; of what is moved */
     union instr_n n;
     union instr_in in;
     union instr_out out;
@@ -193,12 +194,14 @@ struct instr_info {
     struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
 };
 const struct instr_info *instr_info(enum opcode code);
-/* The type of an operand's elements in an instruction of this type. */
+/* Is an operand of the instruction's type? The type of its elements in one of this type. */
+bool operand_typed(const struct operand_info *o);
 enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype);
 const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
+bool opcode_moves(enum opcode code);         /* numbers of any type, as they are */
 bool opcode_is_move(enum opcode code);       /* between a device and its host */
 
 /* What an instruction of this shape reads, writes and computes. */
@@ -206,22 +209,28 @@ struct instr_work {
     int64_t in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1]; /* elements; 0 = absent */
     int64_t below[INSTR_MAX_IN + 1];                      /* of IDS and SLOTS operands */
     double flops;
-    double touched; /* elements that cross memory */
+    double typed, fixed; /* elements that cross memory: of its type, of four bytes */
 };
 void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out);
+/* Bytes that cross memory where it is of this type. */
+double instr_bytes(const struct instr_work *w, enum dtype dtype);
 
 /* ---- keys: what a time is measured and remembered for ------------------------------------- */
 
-/* An opcode and the numbers of its shape; those that it lacks are 0. */
+/* An opcode, its type and the numbers of its shape; those that it lacks are 0. Whole numbers are
+ * moved as fast as f32. */
 struct instr_key {
     enum opcode code;
+    enum dtype dtype;
     union instr_n n;
 };
-struct instr_key instr_key(enum opcode code, const union instr_n *n);
+struct instr_key instr_key(enum opcode code, enum dtype dtype, const union instr_n *n);
 bool instr_key_equal(const struct instr_key *a, const struct instr_key *b);
 uint64_t instr_key_hash(const struct instr_key *k);
-/* By opcode, then number by number: -1, 0 or 1. */
+/* By opcode, then type, then number by number: -1, 0 or 1. */
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b);
+/* "linear.bf16"; "linear" where it is f32. Returns buf. */
+char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t size);
 /* The numbers as profiles hold them: "2048,1536,384,0,1". Returns buf. */
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size);
 

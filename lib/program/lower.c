@@ -137,7 +137,11 @@ int lower_result(struct emit *e, int op, int k) {
 }
 
 int lower_scratch(struct emit *e, int64_t elems) {
-    return emit_buffer(e, elems, MEM_temporaries);
+    return emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
+}
+
+int lower_values(struct emit *e, int64_t elems) {
+    return emit_buffer(e, elems, e->plan->dtype, MEM_temporaries);
 }
 
 void lower_keep(struct emit *e, int op, int buffer) {

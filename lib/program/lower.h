@@ -54,8 +54,9 @@ int lower_operand(struct emit *e, int op, int k);
 int lower_param(struct emit *e, int op, int slot);
 int lower_grad(struct emit *e, int op, int slot);
 int lower_result(struct emit *e, int op, int k);
-/* A new buffer of temporary values. */
+/* A new buffer of temporary values: statistics and sums, always f32; of the type of tensors. */
 int lower_scratch(struct emit *e, int64_t elems);
+int lower_values(struct emit *e, int64_t elems);
 /* Keeps a buffer for the backward pass (aux_get). */
 void lower_keep(struct emit *e, int op, int buffer);
 

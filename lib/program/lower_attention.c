@@ -97,9 +97,8 @@ struct coming {
 };
 
 static int like(struct emit *e, int buffer) {
-    int made = lower_scratch(e, e->buffers.p[buffer].elems);
-    e->buffers.p[made].dtype = e->buffers.p[buffer].dtype;
-    return made;
+    struct buffer like = e->buffers.p[buffer];
+    return emit_buffer(e, like.elems, like.dtype, MEM_temporaries);
 }
 
 static struct pair pair_like(struct emit *e, struct pair p) {

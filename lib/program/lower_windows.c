@@ -64,7 +64,7 @@ static int emit_exchange(struct emit *e, int op, int d, const struct halo *h, in
     halo_most(h, &sent, got);
     if (!sent)
         return -1;
-    int s = lower_scratch(e, outer * sent * inner);
+    int s = lower_values(e, outer * sent * inner);
     struct instr *i = emit_instr(e, I_halo_pack);
     i->in.halo_pack.x = x;
     i->out.halo_pack.s = s;
@@ -74,7 +74,7 @@ static int emit_exchange(struct emit *e, int op, int d, const struct halo *h, in
                                           .sent = sent};
     i->axes = lower_dim_axes(e, op, HEIGHT + d);
     i->halo = *h;
-    int r = lower_scratch(e, outer * *got * inner);
+    int r = lower_values(e, outer * *got * inner);
     i = emit_instr(e, I_exchange);
     i->in.exchange.x = s;
     i->out.exchange.y = r;
@@ -94,7 +94,7 @@ static int join(struct emit *e, int op, const struct windows *w, int d, int x) {
     around(w, d, &outer, &inner);
     h.each = outer * inner;
     int r = emit_exchange(e, op, d, &h, outer, inner, x, &got);
-    int y = lower_scratch(e, outer * h.window * inner);
+    int y = lower_values(e, outer * h.window * inner);
     struct instr *i = emit_instr(e, I_halo_join);
     i->in.halo_join.x = x;
     i->in.halo_join.r = r;
@@ -128,7 +128,7 @@ int lower_windows_operand(struct emit *e, int op, const struct windows *w) {
 int lower_windows_gradient(struct emit *e, int op, const struct windows *w) {
     if (!lower_wants_gradient(e, op, 0))
         return -1;
-    return exchanges(w) ? lower_scratch(e, w->batch * w->ih * w->iw * w->c)
+    return exchanges(w) ? lower_values(e, w->batch * w->ih * w->iw * w->c)
                         : lower_gradient(e, op, 0);
 }
 
@@ -156,7 +156,7 @@ void lower_windows_back(struct emit *e, int op, const struct windows *w, int d) 
         return;
     int dx = lower_gradient(e, op, 0);
     bool both = w->halo[0].parts && w->halo[1].parts;
-    int between = both ? lower_scratch(e, w->batch * w->ih * w->halo[1].rows * w->c) : dx;
+    int between = both ? lower_values(e, w->batch * w->ih * w->halo[1].rows * w->c) : dx;
     if (w->halo[1].parts)
         add_back(e, op, w, 1, d, between);
     if (w->halo[0].parts)

@@ -61,7 +61,8 @@ static void share_in_place(struct emit *e, int *parent) {
             int out = root(parent, ins->out.v[0]), in = root(parent, ins->in.v[k]);
             if (in == out || !planned(bufs[in].mem) || !planned(bufs[out].mem) ||
                 bufs[in].last != i || bufs[out].first != i ||
-                bufs[in].elems != bufs[out].elems)
+                bufs[in].elems != bufs[out].elems ||
+                dtype_size(bufs[in].dtype) != dtype_size(bufs[out].dtype))
                 continue;
             parent[out] = in;
             bufs[in].last = bufs[out].last;
@@ -156,6 +157,11 @@ static void place_at(struct emit *e, struct heap *h, int at) {
             heap_give(h, bufs[b[k]].offset);
 }
 
+/* Is it about a running statistic, which is f32 under every plan? */
+static bool is_statistic(const struct emit *e, const struct instr *ins) {
+    return ins->param >= 0 && e->m->params[ins->param].running;
+}
+
 /* Consecutive all-reduces of gradients that lie side by side become one. */
 static void merge_gradient_reductions(struct emit *e) {
     int64_t kept = e->seg_first[SEG_REDUCE], end = e->seg_first[SEG_NORM];
@@ -168,7 +174,9 @@ static void merge_gradient_reductions(struct emit *e) {
             struct buffer a = e->buffers.p[last->in.all_reduce.x];
             struct buffer b = e->buffers.p[ins->in.all_reduce.x];
             bool full = e->plan->overlap && b.offset - a.offset >= BUCKET_BYTES;
-            if (a.mem == MEM_gradients && b.mem == MEM_gradients && !full &&
+            bool alike = e->plan->reduce == DTYPE_f32 ||
+                         is_statistic(e, last) == is_statistic(e, ins);
+            if (a.mem == MEM_gradients && b.mem == MEM_gradients && !full && alike &&
                 b.offset == a.offset + buffer_bytes(&a)) {
                 a.elems = (b.offset - a.offset) / dtype_size(a.dtype) + b.elems;
                 arr_push(&e->buffers, a);
@@ -185,6 +193,34 @@ static void merge_gradient_reductions(struct emit *e) {
     e->instrs.n -= gone;
     for (int s = SEG_NORM; s <= SEG_COUNT; s++)
         e->seg_first[s] -= (int)gone;
+}
+
+/* Where the plan sums gradients in 16 bits, an all-reduce of theirs is one of their rounding. */
+static void round_gradient_reductions(struct emit *e) {
+    int first = e->seg_first[SEG_REDUCE], n = (int)e->instrs.n - first, rounded = 0;
+    struct instr *old = mem_array((size_t)n, sizeof *old);
+    memcpy(old, e->instrs.p + first, sizeof *old * (size_t)n);
+    e->instrs.n = first;
+    for (int i = 0; i < n; i++) {
+        struct instr ins = old[i];
+        int64_t elems = ins.n.v[0];
+        int sum = ins.in.v[0];
+        e->param = ins.param;
+        if (first + i >= e->seg_first[SEG_NORM] || ins.code != I_all_reduce ||
+            e->buffers.p[sum].dtype != DTYPE_f32 || is_statistic(e, &ins)) {
+            arr_push(&e->instrs, ins);
+            continue;
+        }
+        ins.in.v[0] = ins.out.v[0] =
+            emit_buffer(e, elems, e->plan->reduce, MEM_temporaries);
+        emit_cast(e, sum, ins.in.v[0], elems);
+        arr_push(&e->instrs, ins);
+        emit_cast(e, ins.in.v[0], sum, elems);
+        rounded++;
+    }
+    for (int s = SEG_NORM; s <= SEG_COUNT; s++)
+        e->seg_first[s] += 2 * rounded;
+    free(old);
 }
 
 /* The stage's gradients are one buffer to the instruction that sets them to zero, the update's last. */
@@ -310,10 +346,25 @@ static void lay_out_temporaries(struct emit *e, struct stage_program *out, int64
                                     : out->temporaries[1];
 }
 
+/* What stands where as long as the program runs, from the beginning of the arena on. */
+static int64_t lay_out_permanent(struct emit *e, int64_t own[MEM_COUNT]) {
+    int64_t n_order, at = 0;
+    int *order = gradient_order(e, &n_order);
+    at += own[MEM_parameters] = lay_out(e, MEM_parameters, false, NULL, e->buffers.n, at);
+    at += own[MEM_gradients] = lay_out(e, MEM_gradients, false, order, n_order, at);
+    at += own[MEM_optimizer] = lay_out(e, MEM_optimizer, false, NULL, e->buffers.n, at);
+    free(order);
+    return at;
+}
+
 /* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries, as if
  * the stage were alone on its group; compile.c moves what is not. */
 void pass_memory(struct emit *e, struct stage_program *out,
                  const int64_t slots[POOL_COUNT]) {
+    int64_t *own = out->own, at = lay_out_permanent(e, own);
+    merge_gradient_reductions(e);
+    if (e->plan->reduce != DTYPE_f32)
+        round_gradient_reductions(e);
     int *parent = mem_array((size_t)e->buffers.n, sizeof *parent);
     for (int64_t i = 0; i < e->buffers.n; i++)
         parent[i] = (int)i;
@@ -326,12 +377,6 @@ void pass_memory(struct emit *e, struct stage_program *out,
     free(parent);
     classify(e);
 
-    int64_t *own = out->own, n_order, at = 0;
-    int *order = gradient_order(e, &n_order);
-    at += own[MEM_parameters] = lay_out(e, MEM_parameters, false, NULL, e->buffers.n, at);
-    at += own[MEM_gradients] = lay_out(e, MEM_gradients, false, order, n_order, at);
-    at += own[MEM_optimizer] = lay_out(e, MEM_optimizer, false, NULL, e->buffers.n, at);
-    free(order);
     at += own[MEM_activations] = lay_out_slots(e, out, slots, at);
     lay_out_temporaries(e, out, at);
     out->scalars = at + own[MEM_temporaries];
@@ -341,6 +386,5 @@ void pass_memory(struct emit *e, struct stage_program *out,
     out->arena_bytes = out->scalars + own[MEM_buffers];
     memcpy(out->bytes, own, sizeof out->bytes);
     out->own_host = out->host_bytes = lay_out_host(e, out);
-    merge_gradient_reductions(e);
     fill_gradients(e, own[MEM_parameters], own[MEM_gradients]);
 }

@@ -20,7 +20,8 @@ struct visit {
     int first, last; /* instructions */
     bool reads;      /* the first use does */
     bool writes;     /* some use does */
-    int from, until; /* where a copy of it may begin and end at the earliest and latest: another
+    int from,
+        until; /* where a copy of it may begin and end at the earliest and latest: another
                         visit in this segment has the buffer before and behind */
 };
 
@@ -131,8 +132,7 @@ static int visit_of(struct spill *s, int buffer, int segment, int i) {
     if (now >= 0 && goes_on(s, &s->visits.p[now], segment, unit))
         return now;
     struct buffer like = e->buffers.p[buffer];
-    int copy = emit_buffer(e, like.elems, MEM_temporaries);
-    e->buffers.p[copy].dtype = like.dtype;
+    int copy = emit_buffer(e, like.elems, like.dtype, MEM_temporaries);
     int from = e->seg_first[segment];
     if (now >= 0 && s->visits.p[now].segment == segment) {
         struct visit *before = &s->visits.p[now];

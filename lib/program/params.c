@@ -4,7 +4,11 @@
  * the optimizer's state, further of gradients, further of the parameter itself. A share is the
  * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
  * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one op, and
- * is then reduced into the share. */
+ * is then reduced into the share.
+ *
+ * Where ops read 16 bits, what is held as a share of a parameter is its master, in f32, and is rounded
+ * before it is gathered: rounded numbers are there as long as an op is at hand. A parameter that several
+ * ops use is held rounded, for its copies elsewhere are made of that. */
 #include "program/emit.h"
 
 struct placement param_share(const struct emit *e, int param, struct placement place,
@@ -15,6 +19,13 @@ struct placement param_share(const struct emit *e, int param, struct placement p
 
 /* ---- parameters --------------------------------------------------------------------------- */
 
+/* Of the instance held under this placement for ops that want it under that one. */
+static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
+                             struct placement want) {
+    bool master = !placement_equal(held, want) && !e->tied[param];
+    return master ? DTYPE_f32 : emit_param_dtype(e, param);
+}
+
 /* The instance that is held for those who want the parameter like this, made if it is new. Instances
  * of a parameter are few, so they are looked for one by one, from the first on. */
 static int instance_get(struct emit *e, int param, struct placement want) {
@@ -22,8 +33,8 @@ static int instance_get(struct emit *e, int param, struct placement want) {
     for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
         if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
             return (int)i;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_parameters);
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             held_dtype(e, param, place, want), MEM_parameters);
     bool first = e->param_of[param] < 0;
     /* The home of a parameter is the stage that uses it first, under that op's layout. */
     bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
@@ -31,6 +42,17 @@ static int instance_get(struct emit *e, int param, struct placement want) {
     if (first)
         e->param_of[param] = (int)e->params.n - 1;
     return (int)e->params.n - 1;
+}
+
+/* As ops read it. */
+static int rounded(struct emit *e, int param, int buffer) {
+    enum dtype dtype = emit_param_dtype(e, param);
+    int64_t elems = e->buffers.p[buffer].elems;
+    if (e->buffers.p[buffer].dtype == dtype)
+        return buffer;
+    int y = emit_buffer(e, elems, dtype, MEM_temporaries);
+    emit_cast(e, buffer, y, elems);
+    return y;
 }
 
 int param_get(struct emit *e, int op, int slot, struct placement want) {
@@ -43,8 +65,8 @@ int param_get(struct emit *e, int op, int slot, struct placement want) {
     if (*gathered < 0) {
         int caller = e->param;
         e->param = param;
-        *gathered =
-            emit_convert(e, &e->m->params[param].shape, held.buffer, held.place, want, -1);
+        *gathered = emit_convert(e, &e->m->params[param].shape,
+                                 rounded(e, param, held.buffer), held.place, want, -1);
         e->param = caller;
     }
     return *gathered;
@@ -58,8 +80,8 @@ static int accumulator_get(struct emit *e, int param, int instance,
         if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
             placement_equal(e->grads.p[i].place, place))
             return e->grads.p[i].buffer;
-    int buffer =
-        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place), MEM_gradients);
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             DTYPE_f32, MEM_gradients);
     arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
     if (e->grad_of[param] < 0)
         e->grad_of[param] = (int)e->grads.n - 1;
@@ -82,7 +104,7 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     if (placement_equal(from, to))
         return share;
     int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
-    int whole = emit_buffer(e, elems, MEM_temporaries);
+    int whole = emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
     struct instr *i = emit_instr(e, I_fill);
     i->param = param;
     i->out.fill.y = whole;
@@ -91,10 +113,36 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     return whole;
 }
 
+/* Nothing but sums in place. */
+static bool only_reduces(const struct convert_step *steps, int n) {
+    bool only = true;
+    for (int i = 0; i < n; i++)
+        only &= steps[i].kind == CONVERT_all_reduce;
+    return only;
+}
+
+int grad_convert(struct emit *e, int param, int buffer, struct placement from,
+                 struct placement to) {
+    const struct shape *s = &e->m->params[param].shape;
+    struct convert_step steps[CONVERT_MAX_STEPS];
+    struct extents sizes = emit_extents(e, s);
+    int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
+    if (e->plan->reduce == DTYPE_f32 || e->m->params[param].running ||
+        only_reduces(steps, n))
+        return emit_convert(e, s, buffer, from, to, -1);
+    int64_t before = emit_elements(e, s, from), after = emit_elements(e, s, to);
+    int sent = emit_buffer(e, before, e->plan->reduce, MEM_temporaries);
+    emit_cast(e, buffer, sent, before);
+    int sum = emit_convert(e, s, sent, from, to, -1);
+    int wide = emit_buffer(e, after, DTYPE_f32, MEM_temporaries);
+    emit_cast(e, sum, wide, after);
+    return wide;
+}
+
 static void reduce(struct emit *e, const struct whole_gradient *g) {
     const struct shape *s = &e->m->params[g->param].shape;
     e->param = g->param;
-    int part = emit_convert(e, s, g->whole, g->from, g->to, -1);
+    int part = grad_convert(e, g->param, g->whole, g->from, g->to);
     struct instr *i = emit_instr(e, I_add);
     i->in.add.a = i->out.add.y = g->share;
     i->in.add.b = part;

@@ -96,6 +96,7 @@ int64_t buffer_bytes(const struct buffer *b); /* what it takes */
 struct transfer {
     int tensor, param; /* one of them; the other -1 */
     bool gradient;
+    enum dtype dtype;
     int from, to;        /* stages */
     int reader, operand; /* of a tensor: its first reader in the stage that needs it */
     struct placement from_place, to_place;
@@ -131,8 +132,10 @@ struct grad_instance {
     struct placement place;
     int buffer;
 };
+/* Where ops read parameters of 16 bits, the optimizer's are f32: masters. */
+enum { STATE_FIRST, STATE_SECOND, STATE_MASTER };
 struct state_instance { /* optimizer state of a home parameter */
-    int param, which;   /* which: 0 first moment or momentum, 1 second moment */
+    int param, which;   /* first moment or momentum, second moment, master */
     struct placement place;
     int buffer;
 };
@@ -199,6 +202,7 @@ struct scalars {
         norm_squared; /* of this rank: losses (means) and sum_squares add to them */
     double metrics[METRIC_COUNT]; /* of this rank, added to likewise */
     float lr, grad_scale;
+    float loss_scale;     /* of the losses' gradients, so that none is too small for f16 */
     int64_t step;         /* of the training, from 0 */
     int64_t updates;      /* of the parameters, with this step's */
     int64_t first_sample; /* of the micro-batch, counted in the step's batch */

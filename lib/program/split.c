@@ -66,9 +66,11 @@ static void push_late(struct emit *e, struct split *s, const struct instr *old,
     arr_push(&e->instrs, ins);
 }
 
-/* Of a gather of several steps, or of one that weaves what arrived, any instruction. */
+/* Of a gather of several steps, or of one that weaves what arrived or rounds what is sent, any
+ * instruction. */
 static bool gathers(const struct instr *ins) {
-    return ins->param >= 0 && (ins->code == I_all_gather || ins->code == I_copy);
+    return ins->param >= 0 &&
+           (ins->code == I_all_gather || ins->code == I_copy || ins->code == I_narrow);
 }
 
 static int *minus_ones(size_t n) {

@@ -49,7 +49,8 @@ static void print_operands(const struct stage_program *sp, const int *ids, int n
 static void instr_print(const struct program *g, const struct stage_program *sp,
                         const struct instr *i, FILE *f) {
     const struct instr_info *info = instr_info(i->code);
-    fprintf(f, "%-20s", info->name);
+    char name[40];
+    fprintf(f, "%-20s", instr_name_format(i->code, i->dtype, name, sizeof name));
     for (int k = 0; k < info->n_shape; k++)
         fprintf(f, " %s=%lld", info->shape[k], (long long)i->n.v[k]);
     print_operands(sp, i->in.v, INSTR_MAX_IN, f);

@@ -43,8 +43,9 @@ void trace_rank(struct trace *t, const struct program *g, int rank) {
     begin_event(t);
     fprintf(t->out.f,
             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
-            "\"rank %d, %s\"}}",
-            rank, rank, name);
+            "\"rank %d, %s%s%s\"}}",
+            rank, rank, name, g->plan->dtype == DTYPE_f32 ? "" : ", ",
+            g->plan->dtype == DTYPE_f32 ? "" : plan_dtype_name(g->plan->dtype));
 }
 
 void trace_event(struct trace *t, const struct trace_event *e) {

@@ -22,6 +22,7 @@ static void add_pair(const struct model *m, struct list *l, struct transfer t) {
     }
     struct transfer back = t;
     back.gradient = true;
+    back.dtype = t.param >= 0 ? DTYPE_f32 : t.dtype;
     back.from = t.to;
     back.to = t.from;
     arr_push(&l->all, t);
@@ -42,6 +43,7 @@ static void list_op(const struct plan *plan, int op, struct list *l) {
     for (int k = 0; k < o->n_in; k++) {
         int producer = m->tensors[o->in[k]].producer;
         t.tensor = o->in[k];
+        t.dtype = plan_tensor_dtype(plan, t.tensor);
         t.from = producer < 0 ? s : plan->stage_of[producer];
         t.reader = op;
         t.operand = k;
@@ -51,6 +53,7 @@ static void list_op(const struct plan *plan, int op, struct list *l) {
     t.tensor = -1;
     for (int k = 0; k < o->n_param; k++) {
         t.param = o->param[k];
+        t.dtype = t.param >= 0 && m->params[t.param].running ? DTYPE_f32 : plan->dtype;
         t.from = t.param < 0 ? s : plan->stage_of[m->params[t.param].first_op];
         if (t.from != s)
             add_pair(m, l, t);

@@ -16,7 +16,7 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
     for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++) {
         if (e->grads.p[i].param != param)
             continue;
-        int g = emit_convert(e, s, e->grads.p[i].buffer, e->grads.p[i].place, want, -1);
+        int g = grad_convert(e, param, e->grads.p[i].buffer, e->grads.p[i].place, want);
         total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
         if (!e->tied[param])
             break; /* used once: there is nothing further to look for */
@@ -45,8 +45,9 @@ static void send_param(struct emit *e, int param, bool gradient, int to,
 
 static int recv_param(struct emit *e, int param, bool gradient, int from,
                       struct placement place) {
-    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
-                             MEM_temporaries);
+    int buffer =
+        emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                    gradient ? DTYPE_f32 : emit_param_dtype(e, param), MEM_temporaries);
     struct instr *i = param_instr(e, I_recv, param, place);
     i->out.recv.y = buffer;
     i->transfer = transfer_find(e, -1, param, gradient, from, e->stage);
@@ -94,14 +95,19 @@ static void count_norm(struct emit *e, int param, struct placement place, int gr
     i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
 }
 
-/* The optimizer's instruction on a share of n elements, with state of its own. */
+static int state_new(struct emit *e, int param, int which, struct placement place) {
+    int64_t n = emit_elements(e, &e->m->params[param].shape, place);
+    int buffer = emit_buffer(e, n, DTYPE_f32, MEM_optimizer);
+    arr_push(&e->states, (struct state_instance){param, which, place, buffer});
+    return buffer;
+}
+
+/* The optimizer's instruction on a share of f32 numbers, with state of its own. */
 static void descend(struct emit *e, int param, struct placement place, int value,
-                    int gradient, int64_t n) {
+                    int gradient) {
     int states[2] = {-1, -1}, count = optimizer_states(e->plan->optimizer);
-    for (int k = 0; k < count; k++) {
-        states[k] = emit_buffer(e, n, MEM_optimizer);
-        arr_push(&e->states, (struct state_instance){param, k, place, states[k]});
-    }
+    for (int k = 0; k < count; k++)
+        states[k] = state_new(e, param, k, place);
     if (e->plan->optimizer == OPTIMIZER_adamw) {
         struct instr *i = param_instr(e, I_adamw, param, place);
         i->in.adamw.g = gradient;
@@ -116,19 +122,33 @@ static void descend(struct emit *e, int param, struct placement place, int value
     }
 }
 
-/* Where the parameter is held whole but updated in shares, the rank's share is cut out, updated, and the
- * whole gathered into the parameter again. */
+/* What is updated is the parameter's master, of which it is the rounding (Micikevicius et al. 2018);
+ * returns the rounded share. */
+static int descend_master(struct emit *e, const struct param_instance *p,
+                          struct placement place, int gradient) {
+    int64_t n = emit_elements(e, &e->m->params[p->param].shape, place);
+    int master = state_new(e, p->param, STATE_MASTER, place), value = p->buffer;
+    if (!placement_equal(place, p->place))
+        value = emit_buffer(e, n, e->plan->dtype, MEM_temporaries);
+    descend(e, p->param, place, master, gradient);
+    emit_cast(e, master, value, n);
+    return value;
+}
+
+/* Where the parameter is held whole but updated in shares, the rank's share is cut out (or rounded from
+ * its master), updated, and the whole gathered into the parameter again. */
 static void optimize(struct emit *e, const struct param_instance *p, struct placement place,
                      int gradient) {
     const struct shape *s = &e->m->params[p->param].shape;
-    int64_t n = emit_elements(e, s, place);
-    int value = emit_convert(e, s, p->buffer, p->place, place, -1);
+    bool master = e->buffers.p[p->buffer].dtype != DTYPE_f32;
+    int value = master ? descend_master(e, p, place, gradient)
+                       : emit_convert(e, s, p->buffer, p->place, place, -1);
     if (is_running(e, p->param)) {
         struct instr *i = param_instr(e, I_running, p->param, place);
         i->in.running.s = gradient;
         i->out.running.p = value;
-    } else {
-        descend(e, p->param, place, value, gradient, n);
+    } else if (!master) {
+        descend(e, p->param, place, value, gradient);
     }
     if (value != p->buffer)
         emit_convert(e, s, value, place, p->place, p->buffer);

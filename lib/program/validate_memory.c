@@ -140,7 +140,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
-        int64_t size = dtype_size(DTYPE_f32), send = t->send_offset, recv = t->recv_offset;
+        int64_t size = dtype_size(t->dtype), send = t->send_offset, recv = t->recv_offset;
         struct extent out = {send, send + memory_aligned(size * t->depth * t->send_staging),
                              STAGING - 2 * i, 0},
                       in = {recv, recv + memory_aligned(size * t->recv_staging),
@@ -298,8 +298,8 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     return check_writes(r, ins, mb, err);
 }
 
-/* An operand is as large as the shape says. The device works on its own memory; the host's is for
- * copies alone, and for their waits. */
+/* An operand is as large as the shape says, and of the type that the table says. The device works on
+ * its own memory; the host's is for copies alone, and for their waits. */
 static int check_operand(const struct stage_program *sp, const struct instr *ins,
                          const struct operand_info *operand, int buffer, int64_t elems,
                          struct err *err) {
@@ -308,18 +308,23 @@ static int check_operand(const struct stage_program *sp, const struct instr *ins
     const struct buffer *b = &sp->buffers[buffer];
     if (elems > b->elems)
         return fault(ins, operand->name, 0, "is larger than its buffer", err);
+    if (b->dtype != operand_dtype(operand, ins->dtype))
+        return fault(ins, operand->name, 0, "is of another type than its buffer", err);
     if (b->host != ((operand->flags & OPERAND_HOST) != 0) && ins->code != I_wait)
         return fault(ins, operand->name, 0, "is in the wrong memory", err);
     return 0;
 }
 
-/* Once for each instruction. */
+/* Once for each instruction. Whole numbers are moved, and not computed with. */
 static int check_operands(const struct stage_program *sp, struct err *err) {
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
         const struct instr_info *info = instr_info(ins->code);
         struct instr_work w;
         instr_work(ins->code, &ins->n, &w);
+        if (ins->dtype != DTYPE_f32 && !dtype_is_half(ins->dtype) &&
+            !opcode_moves(ins->code))
+            return err_input(err, "%s: of whole numbers", opcode_name(ins->code));
         for (int k = 0; k < info->n_in; k++)
             if (check_operand(sp, ins, &info->in[k], ins->in.v[k], w.in[k], err) < 0)
                 return -1;

@@ -447,7 +447,7 @@ static void find_structure(struct graph *g) {
 }
 
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer, const struct pins *pins) {
+                enum optimizer optimizer, enum dtype dtype, const struct pins *pins) {
     *g = (struct graph){
         .whole = m, .cost = cost, .pins = pins, .members = mem_alloc(sizeof *g->members)};
     find_structure(g);
@@ -455,6 +455,7 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
     g->plan = (struct plan){.model = g->x.model,
                             .schedule = SCHEDULE_gpipe,
                             .optimizer = optimizer,
+                            .dtype = dtype,
                             .n_stages = 2,
                             .stages = g->stages,
                             .devices = devices};

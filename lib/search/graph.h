@@ -10,7 +10,7 @@
  * what is alike: a hundred layers cost as much as two.
  *
  *     struct graph g;
- *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, NULL);
+ *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, DTYPE_f32, NULL);
  *     const struct load *l = graph_node(&g, &setting, op, layouts);
  *     graph_release(&g);
  */
@@ -82,7 +82,7 @@ struct graph {
 
 /* devices: of the whole job. The model, the costs and the pins, which may be NULL, are borrowed. */
 void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer, const struct pins *pins);
+                enum optimizer optimizer, enum dtype dtype, const struct pins *pins);
 void graph_release(struct graph *g);
 
 /* The mesh of so many devices, unless one is pinned: one axis per prime factor, so that any split

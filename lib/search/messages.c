@@ -30,9 +30,10 @@ static int stage_of(const struct work *w, int op) {
     return lo;
 }
 
-/* One message: each device of `to` takes `got` elements of a tensor of which those of `from`
+/* One message of numbers of a type: each device of `to` takes `got` elements of a tensor of which those of `from`
  * hold `held` of `all`; room is for `depth` of them. */
 struct message {
+    enum dtype dtype;
     int from, to;
     double got, held, all, depth;
     double *pack_us, *take_us; /* the times that it is added to */
@@ -49,16 +50,16 @@ static double most_sent(const struct work *w, const struct message *msg) {
 
 /* Returns what taking it costs. */
 static double add_message(struct search *s, struct work *w, struct message msg) {
-    double sent = ceil(most_sent(w, &msg));
-    *msg.pack_us +=
-        cost_copy_us(&s->cost, (int64_t)sent, (int64_t)(sent < msg.got ? sent : msg.got));
+    double sent = ceil(most_sent(w, &msg)), size = (double)dtype_size(msg.dtype);
+    *msg.pack_us += cost_copy_us(&s->cost, msg.dtype, (int64_t)sent,
+                                 (int64_t)(sent < msg.got ? sent : msg.got));
     /* Whichever end moves more bounds the time. */
     int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
     double take_us =
         cost_message_us(&s->cost, w->rank[other], w->rank[busy], w->c->stages[busy].devices,
-                        (int64_t)(4 * fmax(sent, msg.got)));
+                        (int64_t)(size * fmax(sent, msg.got)));
     *msg.take_us += take_us;
-    w->staging[msg.from] += 4 * sent * msg.depth;
+    w->staging[msg.from] += size * sent * msg.depth;
     w->missing |= lacks(s);
     return take_us;
 }
@@ -77,14 +78,14 @@ static void add_exchange(struct search *s, struct work *w, const struct edge *e,
     double depth = tied ? 1 : apart < m ? apart : (double)m;
     double there_us =
         add_message(s, w,
-                    (struct message){from, to, b_share.want, a_share.held, all, depth,
-                                     tied ? &a->update_us : &a->forward_us,
+                    (struct message){s->p.dtype, from, to, b_share.want, a_share.held, all,
+                                     depth, tied ? &a->update_us : &a->forward_us,
                                      tied ? &b->update_us : &b->forward_us});
-    double back_us =
-        add_message(s, w,
-                    (struct message){to, from, a_share.want, b_share.held, all, depth,
-                                     tied ? &b->reduce_us : &b->backward_us,
-                                     tied ? &a->reduce_us : &a->backward_us});
+    double back_us = add_message(s, w,
+                                 (struct message){tied ? DTYPE_f32 : s->p.dtype, to, from,
+                                                  a_share.want, b_share.held, all, depth,
+                                                  tied ? &b->reduce_us : &b->backward_us,
+                                                  tied ? &a->reduce_us : &a->backward_us});
     if (!tied)
         arr_push(&s->passing, (struct passing){from, to, e->origin, e->readers[reader],
                                                there_us, back_us});

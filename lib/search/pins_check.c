@@ -136,6 +136,15 @@ static int check_schedule(struct search *s, struct err *err) {
     return err_prefix(err, "%s", where(s, PIN_schedule, 0));
 }
 
+static int check_dtype(struct search *s, struct err *err) {
+    int64_t pinned = search_pinned(s, PIN_dtype);
+    if (pinned == PIN_FREE || pinned == s->p.dtype)
+        return 0;
+    err_input(err, "dtype: %s, but the plan is to have %s",
+              plan_dtype_name((enum dtype)pinned), plan_dtype_name(s->p.dtype));
+    return err_prefix(err, "%s", where(s, PIN_dtype, 0));
+}
+
 static int check_optimizer(struct search *s, struct err *err) {
     int64_t pinned = search_pinned(s, PIN_optimizer);
     if (pinned == PIN_FREE || pinned == s->p.optimizer)
@@ -237,9 +246,10 @@ int search_check_pins(struct search *s, struct err *err) {
     if (!p)
         return 0;
     if (check_number(s, PIN_batch, s->p.batch, "batch", err) < 0 ||
-        check_optimizer(s, err) < 0 || check_schedule(s, err) < 0 ||
-        check_micro_batch(s, err) < 0 || check_stages(s, err) < 0 ||
-        check_meshes(s, err) < 0 || find_cuts(s, err) < 0 || check_cuts(s, err) < 0)
+        check_optimizer(s, err) < 0 || check_dtype(s, err) < 0 ||
+        check_schedule(s, err) < 0 || check_micro_batch(s, err) < 0 ||
+        check_stages(s, err) < 0 || check_meshes(s, err) < 0 || find_cuts(s, err) < 0 ||
+        check_cuts(s, err) < 0)
         return -1;
     for (int64_t i = 0; i < p->list.n; i++)
         if (p->list.p[i].covers && check_layouts(s, &p->list.p[i], err) < 0)

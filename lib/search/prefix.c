@@ -158,7 +158,7 @@ static void add_waiting(struct search *s, struct prefix *t) {
             if (!op_is_legal(t, r) || r - e->origin < 2)
                 continue;
             const struct load *l = graph_node(g, &t->st, r, t->layouts);
-            double bytes = 4 * share_of(s, t, e, r).want;
+            double bytes = (double)dtype_size(s->p.dtype) * share_of(s, t, e, r).want;
             for (int j = e->origin + 1; j < r; j++) {
                 bool passed = false;
                 for (int q = 0; q < m->ops[r].n_in; q++)

@@ -186,10 +186,12 @@ static int say_unknown(struct search *s, struct err *err) {
     plan_destroy(plan);
     err_no(err, "the profile lacks shapes of every plan of this model%s, such as %s",
            p->memory_bytes ? " that fits" : "", key);
-    return err_hint(err,
-                    "weft-profile-op with this model, these sizes, --max-devices %d and "
-                    "--micro-batch, and weft-profile-comm; or --datasheets",
-                    p->devices);
+    return err_hint(
+        err,
+        "weft-profile-op with this model, these sizes, --max-devices %d%s%s and "
+        "--micro-batch, and weft-profile-comm; or --datasheets",
+        p->devices, p->dtype == DTYPE_f32 ? "" : ", --dtype ",
+        p->dtype == DTYPE_f32 ? "" : plan_dtype_name(p->dtype));
 }
 
 /* Of compiled plans, else by the estimate. */

@@ -33,6 +33,7 @@ struct search_problem {
     const int64_t *micro; /* micro-batches to consider, ascending; borrowed */
     int n_micro;
     enum optimizer optimizer;
+    enum dtype dtype;
     int max_stages;       /* 0 = as many as devices */
     int top;              /* plans wanted */
     int max_hops;         /* hops: how many steps may first make it worse */

@@ -77,7 +77,7 @@ static double reductions_us(const struct load *all, const double *all_us,
 /* Between the stage's devices and as many before or behind them. */
 static double take_us(struct search *s, const struct prefix *t, double elems) {
     int n = t->st.devices, left = s->p.devices - n;
-    int64_t bytes = (int64_t)(elems * (double)dtype_size(DTYPE_f32));
+    int64_t bytes = (int64_t)(elems * (double)dtype_size(s->p.dtype));
     return left > 0 ? cost_message_us(&s->cost, 0, n < left ? n : left, n, bytes) : 0;
 }
 

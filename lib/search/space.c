@@ -171,7 +171,8 @@ static void find_again(struct search *s) {
 
 void search_survey(struct search *s) {
     const struct model *m = s->p.model;
-    graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.pins);
+    graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.dtype,
+               s->p.pins);
     s->max_stages = s->p.devices < m->n_ops ? s->p.devices : m->n_ops;
     if (s->p.max_stages && s->p.max_stages < s->max_stages)
         s->max_stages = s->p.max_stages;
@@ -391,6 +392,7 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     plan->micro_batch = c->micro_batch;
     plan->schedule = c->schedule;
     plan->optimizer = s->p.optimizer;
+    plan->dtype = s->p.dtype;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];

@@ -85,6 +85,7 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
         compgen -W "$(sed -n 's/.*--algorithm NAME  *\(.*\) (.*/\1/p' <<<"$line" |
             sed 's/ or / /g; s/,//g')" -- "$current"
         ;;
+    *--dtype | *--reduce) compgen -W 'fp32 bf16 fp16' -- "$current" ;;
     *--optimizer) compgen -W 'adamw sgd' -- "$current" ;;
     *--recompute) compgen -W 'none selective full' -- "$current" ;;
     *--from | *--to) compgen -W aceso -- "$current" ;;

@@ -77,16 +77,13 @@ static void bytes(const char *what, double count, double s) {
 #define T           float
 #define TYPED(name) name
 #define NAME        "f32"
-#define MASTER      NULL
 #include "kernel-shapes.h"
 #undef T
 #undef TYPED
 #undef NAME
-#undef MASTER
 #define T           bf16
 #define TYPED(name) name##_bf16
 #define NAME        "bf16"
-#define MASTER      operands.b
 #include "kernel-shapes.h"
 
 static float *make(int64_t n) {

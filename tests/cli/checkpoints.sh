@@ -137,6 +137,33 @@ newest=$(find busy -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1)
 run -n $((newest + 1)) --save busy --auto-resume
 stepped "[$((newest + 1))]" 'kill -9 frees the folder'
 
+# ---- types --------------------------------------------------------------------------------------
+cp one.json fp32.json
+for type in bf16 fp16; do
+    jq ".dtype = \"$type\"" fp32.json >one.json
+    run -n 6 --lr 0.01
+    bits out >whole.bits
+    run -n 6 --lr 0.01 --save "$type" --save-every 3
+    rm -r $type/step-00000006
+    run --resume $type
+    is "$(bits out)" "$(tail -n 3 whole.bits)" "$type: a run goes on bit for bit"
+    cp fp32.json one.json
+    run --resume $type
+    near=$(jq -sc '.[2].loss' out)
+    jq -es --argjson near "$near" '.[-1][2] - $near | fabs < 0.02' whole.bits >/dev/null
+    ok $? "in fp32 too, to rounding: $(jq -c '.[2]' whole.bits | tail -1), $near"
+done
+is "$(jq -c '[.loss_scale, .good_steps] | map(floor)' fp16/step-00000003/index.json)" '[65536,3]' \
+    'the loss scale is kept'
+is "$(jq -c .loss_scale bf16/step-00000003/index.json)" null 'where there is one'
+run -n 3 --lr 0.01 --save fp32
+jq '.dtype = "fp16"' fp32.json >one.json
+run -n 4 --resume fp32
+is "$(jq -sc 'map([.step, .loss_scale] | map(floor))' out)" '[[4,65536]]' 'fp16 begins with a scale of its own'
+sed -i 's/"loss_scale": *65536[.]0/"loss_scale":1e40/' fp16/step-00000003/index.json
+refuses 3 'fp16/step-00000003/index.json: loss_scale' 'a loss scale beyond all' --resume fp16
+cp fp32.json one.json
+
 # ---- steps that are not finite ---------------------------------------------------------------------------
 finite() { # finite DIR: every float of every checkpoint in it is a number
     find "$1" -name '*.safetensors' | while read -r file; do

@@ -25,7 +25,7 @@ static void check(const char *ref) {
         if (u.first > n - 1 || u.end < n || u.link->size < 1)
             abort();
     if (n < 1 || cluster_memory(&c, 0, n) < 0 ||
-        !(cluster_flops(&c, CLUSTER_f32, 0, n) >= 0) ||
+        !(cluster_flops(&c, DTYPE_f32, 0, n) >= 0) ||
         cluster_node_of(&c, n - 1) != cluster_nodes(&c) - 1 ||
         cluster_alias(&c, n - 1, 1) < 0)
         abort();

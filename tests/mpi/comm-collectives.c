@@ -8,6 +8,7 @@
  * usage: mpirun -n N comm-collectives [LARGEST COUNT]
  */
 #include "comm/comm.h"
+#include "common/half.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "waited.h"
@@ -109,6 +110,40 @@ static int check_reduce_scatter(const struct where *w, int64_t count, int in_pla
     return good & (out[count - 1] == sum(w->ranks, w->n, w->me * count + count - 1));
 }
 
+/* ---- numbers of 16 bits: widened, added as f32 in the order of the ranks, and rounded once ------ */
+
+static uint16_t narrow(enum dtype dtype, float x) {
+    return dtype == DTYPE_bf16 ? bf16_narrow(x) : f16_narrow(x);
+}
+
+static float rounded(enum dtype dtype, int r, int64_t i) {
+    uint16_t h = narrow(dtype, value(r, i));
+    return dtype == DTYPE_bf16 ? bf16_widen(h) : f16_widen(h);
+}
+
+static uint16_t half_sum(enum dtype dtype, const int *ranks, int n, int64_t i) {
+    float s = rounded(dtype, ranks[0], i);
+    for (int p = 1; p < n; p++)
+        s += rounded(dtype, ranks[p], i);
+    return narrow(dtype, s);
+}
+
+static int check_halves(const struct where *w, enum dtype dtype, int64_t count,
+                        bool scatter) {
+    struct err err = {0};
+    int64_t all = scatter ? w->n * count : count, first = scatter ? w->me * count : 0;
+    uint16_t *a = (uint16_t *)(void *)w->a, *out = scatter ? (uint16_t *)(void *)w->b : a;
+    int good = 1;
+    for (int64_t i = 0; i < all; i++)
+        a[i] = narrow(dtype, value(comm_rank(comm), i));
+    if ((scatter ? waited_reduce_scatter(w->g, a, out, count, dtype, &err)
+                 : waited_all_reduce(w->g, a, count, dtype, &err)) < 0)
+        stop(&err);
+    for (int64_t i = 0; i < count; i += stride(count))
+        good &= out[i] == half_sum(dtype, w->ranks, w->n, first + i);
+    return good & (out[count - 1] == half_sum(dtype, w->ranks, w->n, first + count - 1));
+}
+
 static int check_all_to_all(const struct where *w, int64_t count) {
     struct err err = {0};
     int good = 1;
@@ -153,7 +188,7 @@ static int64_t largest = 1 << 22;
 /* All collectives over all counts for one way to lay out the buffers. */
 static void check_counts(struct where *w, const char *name) {
     const int64_t counts[] = {1, 3, 17, 1021, 2048, 2049, 4099, 65537, 300007, largest};
-    int good[6] = {1, 1, 1, 1, 1, 1};
+    int good[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
         int64_t c = counts[k], each = c < room / 8 / w->n ? c : room / 8 / w->n;
         good[0] &= check_all_reduce(w, c < room / 2 ? c : room / 2 - 1);
@@ -162,15 +197,21 @@ static void check_counts(struct where *w, const char *name) {
         good[3] &= check_reduce_scatter(w, each, 0);
         good[4] &= check_reduce_scatter(w, each, 1);
         good[5] &= check_all_to_all(w, each);
+        for (int scatter = 0; scatter < 2; scatter++) {
+            good[6] &= check_halves(w, DTYPE_bf16, each, scatter);
+            good[7] &= check_halves(w, DTYPE_f16, each, scatter);
+        }
     }
     const char *what[] = {"all_reduce",
                           "all_gather",
                           "all_gather in place",
                           "reduce_scatter",
                           "reduce_scatter in place",
-                          "all_to_all"};
+                          "all_to_all",
+                          "sums in bf16",
+                          "sums in f16"};
     char line[200];
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 8; k++) {
         snprintf(line, sizeof line, "%s, %s", what[k], name);
         ok_all(good[k], line);
     }

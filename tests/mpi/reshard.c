@@ -231,7 +231,7 @@ static void set_fixed(struct emit *e, int buffer) {
 }
 
 static int fixed_buffer(struct emit *e, const struct shape *s, struct placement p) {
-    return emit_buffer(e, emit_elements(e, s, p), MEM_parameters);
+    return emit_buffer(e, emit_elements(e, s, p), DTYPE_f32, MEM_parameters);
 }
 
 /* Every other conversion is told where to put its result. */

@@ -14,7 +14,9 @@ enum { BEFORE = 2, AFTER = 3, ARENA_BYTES = 8 << 20 };
 static const char *const plans[] = {
     "{'stages': [{}]}",
     "{'optimizer': 'sgd', 'stages': [{}]}",
+    "{'dtype': 'fp16', 'stages': [{}]}",
     "{'stages': [{'mesh': 'dp:2', 'layout': {'dp': 'batch'}, 'zero': 1}]}",
+    "{'dtype': 'fp16', 'stages': [{'mesh': 'dp:2', 'layout': {'dp': 'batch'}, 'zero': 1}]}",
     "{'stages': [{'mesh': 'tp:2', 'layout': {'tp': ['heads', 'ffn', 'vocab']}}]}",
     "{'schedule': '1f1b', 'stages': [{'ops': ['wte', 'wpe', 'drop', 'layer.0']}, {}]}",
     "{'stages': [{'ops': ['wte', 'wpe', 'drop', 'layer.0'], 'mesh': 'dp:2',"
@@ -44,7 +46,7 @@ static uint64_t state_hash(const struct exec *x) {
     uint64_t h = 0;
     for (int i = 0; i < x->chunks->sp->n_params; i++) {
         const struct buffer *b = &x->chunks->sp->buffers[x->chunks->sp->params[i].buffer];
-        h = hash_bytes(x->arena + b->offset, 4 * (size_t)b->elems, h);
+        h = hash_bytes(x->arena + b->offset, (size_t)(dtype_size(b->dtype) * b->elems), h);
     }
     for (int i = 0; i < x->chunks->sp->n_states; i++) {
         const struct buffer *b = &x->chunks->sp->buffers[x->chunks->sp->states[i].buffer];
@@ -69,7 +71,7 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
 struct outcome {
     uint64_t before, behind, end; /* states: before the step, behind it, at the end */
     bool skipped;
-    double norm;
+    double norm, scale;
     int unsaved; /* what exec_save said of a parameter that is no number */
 };
 
@@ -95,7 +97,10 @@ static int run(const struct program *g, struct comm *comm, const struct data *da
         rc = exec_step(x, &m, err);
         out->skipped = m.skipped;
         out->norm = m.grad_norm;
+        out->scale = x->loss_scale;
     } else { /* the step that never was */
+        x->loss_scale /= 2;
+        x->good_steps = 0;
         x->step++;
         x->skipped++;
         x->sample += g->plan->batch;
@@ -152,6 +157,8 @@ static int try_plan(const char *text, struct comm *comm, float *arena, const cha
         char *path = NULL;
         say(comm, all(comm, a.skipped && !isfinite(a.norm)), "all ranks skip", text);
         say(comm, all(comm, a.before == a.behind), "nothing changes", text);
+        if (plan->dtype == DTYPE_f16)
+            say(comm, all(comm, a.scale == 1 << 15), "but for half the loss scale", text);
         say(comm, all(comm, a.end == b.end && a.end != a.before),
             "and goes on as if it had not been", text);
         say(comm, all(comm, a.unsaved == 1) && checkpoint_latest(dir, &path, NULL) == 0,

@@ -78,16 +78,17 @@ static int key_order(const void *a, const void *b) {
 }
 
 /* Can a profile with a row for each key tell the time of this instruction? */
-static bool covers(const struct enumeration *e, enum opcode code, const union instr_n *n) {
-    struct instr_key key = instr_key(code, n);
-    switch (opcode_key(code)) {
+static bool covers(const struct enumeration *e, const struct instr *ins) {
+    struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
+    switch (opcode_key(ins->code)) {
     case KEY_SHAPE:
         return e->n && bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order);
     case KEY_CURVE:
         for (int64_t i = 0; i < e->n; i++)
-            if (e->p[i].code == code && e->p[i].n.v[0] >= n->v[0])
+            if (e->p[i].code == key.code && e->p[i].dtype == key.dtype &&
+                e->p[i].n.v[0] >= key.n.v[0])
                 return true;
-        return n->v[0] == 0;
+        return key.n.v[0] == 0;
     default: return true;
     }
 }
@@ -97,7 +98,7 @@ static const struct instr *first_missing(const struct program *g,
                                          const struct enumeration *e) {
     for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i < g->stages[s].n_instrs; i++)
-            if (!covers(e, g->stages[s].instrs[i].code, &g->stages[s].instrs[i].n))
+            if (!covers(e, &g->stages[s].instrs[i]))
                 return &g->stages[s].instrs[i];
     return NULL;
 }
@@ -107,7 +108,7 @@ static void test_random_plans(const char *ref, const char *set, int max_devices,
     struct model *m = load(ref, set);
     const int64_t micro_batches[] = {1, 4, 6};
     struct enumeration e;
-    enumerate_model(m, micro_batches, 3, max_devices, &e);
+    enumerate_model(m, micro_batches, 3, max_devices, DTYPE_f32, &e);
     struct rng r = {.seed = seed};
     int plans = 60, good = 0;
     int64_t instrs = 0;
@@ -242,18 +243,20 @@ static bool sorted_and_distinct(const struct enumeration *e) {
 static void test_few(void) {
     struct model *m = load("gpt:nano", "layers=2");
     struct enumeration e, deep;
-    enumerate_model(m, (int64_t[]){8}, 1, 1, &e);
+    enumerate_model(m, (int64_t[]){8}, 1, 1, DTYPE_f32, &e);
     ok(sorted_and_distinct(&e), "keys are sorted and distinct");
-    ok(covers(&e, I_linear, &(union instr_n){.v = {8 * 256, 3 * 384, 384, 0, 1}}),
+    ok(covers(&e,
+              &(struct instr){.code = I_linear, .n = {.v = {8 * 256, 3 * 384, 384, 0, 1}}}),
        "one device: the whole qkv product is listed");
-    ok(!covers(&e, I_linear, &(union instr_n){.v = {4 * 256, 3 * 384, 384, 0, 1}}),
+    ok(!covers(&e, &(struct instr){.code = I_linear,
+                                   .n = {.v = {4 * 256, 3 * 384, 384, 0, 1}}}),
        "and no half of it");
     model_destroy(m);
     m = load("gpt:nano", "layers=48");
-    enumerate_model(m, (int64_t[]){8}, 1, 1, &deep);
+    enumerate_model(m, (int64_t[]){8}, 1, 1, DTYPE_f32, &deep);
     int same = 0;
     for (int64_t i = 0; i < e.n; i++)
-        same += covers(&deep, e.p[i].code, &e.p[i].n);
+        same += covers(&deep, &(struct instr){.code = e.p[i].code, .n = e.p[i].n});
     ok(same == e.n && deep.n <= e.n + 8, "48 layers have the keys of 2");
     enumeration_release(&e);
     enumeration_release(&deep);
@@ -264,7 +267,7 @@ static void test_speed(void) {
     struct model *m = load("gpt:13B", NULL);
     struct enumeration e;
     double start = now_s();
-    enumerate_model(m, (int64_t[]){1, 2, 4, 8}, 4, 32, &e);
+    enumerate_model(m, (int64_t[]){1, 2, 4, 8}, 4, 32, DTYPE_f32, &e);
     double took = now_s() - start;
     printf("# gpt:13B, 32 devices, micro-batches 1,2,4,8: %lld keys in %.0f ms\n",
            (long long)e.n, 1e3 * took);

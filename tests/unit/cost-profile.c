@@ -38,6 +38,11 @@ static int put_op(struct profile *p, const char *device, const char *instr,
     return profile_put_op(p, &row, NULL);
 }
 
+static struct profile_time op_time(const struct profile_times *t, enum opcode code,
+                                   union instr_n n) {
+    return profile_op_time(t, &(struct instr_key){code, DTYPE_f32, n});
+}
+
 static int put_comm(struct profile *p, const char *name, int64_t group, int64_t stride,
                     int64_t groups, const char *link, int64_t bytes, double us) {
     struct profile_comm row = {.device = "cpu-1t",
@@ -72,21 +77,21 @@ static bool near(double a, double b) {
 static void test_rows(void) {
     struct err err = {0};
     struct profile *p = open_or_die(true);
-    ok(!profile_has_op(p, "cpu-1t", "linear", "8,4,2,0,1"), "a new database holds nothing");
+    ok(!profile_has_op(p, "cpu-1t", "linear", "8,4,2,0,1", "f32"),
+       "a new database holds nothing");
     ok(put_op(p, "cpu-1t", "linear", "8,4,2,0,1", 12.5) == 0, "a row is written");
-    ok(profile_has_op(p, "cpu-1t", "linear", "8,4,2,0,1"), "and found");
-    ok(!profile_has_op(p, "cpu-2t", "linear", "8,4,2,0,1"), "not on another device kind");
+    ok(profile_has_op(p, "cpu-1t", "linear", "8,4,2,0,1", "f32"), "and found");
+    ok(!profile_has_op(p, "cpu-2t", "linear", "8,4,2,0,1", "f32"),
+       "not on another device kind");
     ok(put_op(p, "cpu-1t", "linear", "8,4,2,0,1", 99) == 0, "writing it again is no error");
     ok(put_op(p, "cpu-1t", "linear", "8,4,2,1,1", (double)NAN) < 0,
        "a time that is no number is refused");
     struct profile_times *t = profile_load(p, NULL, &err);
-    ok(t && near(profile_op_time(t, I_linear, &(union instr_n){.v = {8, 4, 2, 0, 1}}).us,
-                 12.5),
+    ok(t && near(op_time(t, I_linear, (union instr_n){.v = {8, 4, 2, 0, 1}}).us, 12.5),
        "the first measurement stays");
-    ok(t && profile_op_time(t, I_linear, &(union instr_n){.v = {8, 4, 2, 1, 1}}).us == -1,
+    ok(t && op_time(t, I_linear, (union instr_n){.v = {8, 4, 2, 1, 1}}).us == -1,
        "other shapes: -1");
-    ok(t && profile_op_time(t, I_input, &(union instr_n){.v = {8}}).us == 0,
-       "input is free");
+    ok(t && op_time(t, I_input, (union instr_n){.v = {8}}).us == 0, "input is free");
     ok(t && !strcmp(profile_times_device(t), "cpu-1t"), "the only kind is taken");
     profile_times_destroy(t);
     put_op(p, "cpu-2t", "linear", "8,4,2,0,1", 7);
@@ -110,19 +115,18 @@ static void test_curves(void) {
         }
     }
     struct profile_times *t = profile_load(p, "curve", NULL);
-    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {4096}}).us, 3 + 4.096),
+    ok(near(op_time(t, I_gelu, (union instr_n){.v = {4096}}).us, 3 + 4.096),
        "a measured size");
-    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {3000}}).us, 3 + 3.0),
+    ok(near(op_time(t, I_gelu, (union instr_n){.v = {3000}}).us, 3 + 3.0),
        "between two sizes: a line");
-    ok(near(profile_op_time(t, I_gelu, &(union instr_n){.v = {7}}).us, 3 + 1.024),
+    ok(near(op_time(t, I_gelu, (union instr_n){.v = {7}}).us, 3 + 1.024),
        "below the smallest: its time");
-    ok(profile_op_time(t, I_gelu, &(union instr_n){.v = {16385}}).us == -1,
-       "above the largest: -1");
-    ok(profile_op_time(t, I_relu, &(union instr_n){.v = {1024}}).us == -1,
+    ok(op_time(t, I_gelu, (union instr_n){.v = {16385}}).us == -1, "above the largest: -1");
+    ok(op_time(t, I_relu, (union instr_n){.v = {1024}}).us == -1,
        "another instruction: -1");
-    ok(near(profile_op_time(t, I_copy, &(union instr_n){.v = {2000, 8}}).us, 4 + 2.0),
+    ok(near(op_time(t, I_copy, (union instr_n){.v = {2000, 8}}).us, 4 + 2.0),
        "inner 8 is nearer to 4");
-    ok(near(profile_op_time(t, I_copy, &(union instr_n){.v = {2000, 2000}}).us, 256 + 2.0),
+    ok(near(op_time(t, I_copy, (union instr_n){.v = {2000, 2000}}).us, 256 + 2.0),
        "inner 2000 is nearest to 256");
     profile_times_destroy(t);
     profile_close(p);
@@ -302,9 +306,7 @@ static void test_speed(void) {
         double took = now_s() - start;
         best = took < best ? took : best;
         if (i == 0)
-            ok(near(profile_op_time(t, I_linear,
-                                    &(union instr_n){.v = {200, 100, 768, 0, 1}})
-                        .us,
+            ok(near(op_time(t, I_linear, (union instr_n){.v = {200, 100, 768, 0, 1}}).us,
                     20000),
                "20000 rows are loaded");
         profile_times_destroy(t);

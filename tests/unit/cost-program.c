@@ -28,7 +28,7 @@ static double invented_us(const struct cost_key *k) {
         return (k->instr.code == I_send ? 5 : 10) + bytes;
     struct instr_work w;
     instr_work(k->instr.code, &k->instr.n, &w);
-    return 1 + fmax(w.touched, w.flops / 100) / 1e5;
+    return 1 + fmax(instr_bytes(&w, DTYPE_f32) / 4, w.flops / 100) / 1e5;
 }
 
 static int put_key(struct profile *p, const struct cost_key *k, struct err *err) {
@@ -59,7 +59,7 @@ static int put_key(struct profile *p, const struct cost_key *k, struct err *err)
 }
 
 static int put_first_row(struct profile *p, struct err *err) {
-    struct cost_key k = {.instr = {I_add, {.add = {.elems = 1}}}};
+    struct cost_key k = {.instr = {I_add, DTYPE_f32, {.add = {.elems = 1}}}};
     return put_key(p, &k, err);
 }
 

@@ -155,7 +155,8 @@ static void test_published(void) {
            opcode_name(measured[i].code), measured[i].grid, 100 * off);
     }
     union instr_n n = {.linear = {.m = 4096, .n = 4096, .k = 4096}};
-    struct cost_time t = p->kind->op(p, &(struct op_question){.code = I_linear, .n = &n});
+    struct cost_time t = p->kind->op(
+        p, &(struct op_question){.key = &(struct instr_key){I_linear, DTYPE_f32, n}});
     double off = t.us / (1e6 * 2.0 * pow(4096, 3) / 15.2e12) - 1;
     ok(fabs(off) < 0.05 && t.low_us <= t.us && t.us <= t.high_us &&
            t.from == COST_DATASHEET,
@@ -195,18 +196,22 @@ static void test_stack(const char *path) {
     cluster_read(&c, "v100-4x8", &err);
     struct cost_provider *p = provider_stack(table_of(path), provider_analytic(&c, &err));
     union instr_n n = {.gelu.elems = 1024};
-    struct cost_time t = p->kind->op(p, &(struct op_question){.code = I_gelu, .n = &n});
+    struct cost_time t = p->kind->op(
+        p, &(struct op_question){.key = &(struct instr_key){I_gelu, DTYPE_f32, n}});
     ok(t.from == COST_MEASURED && near(t.us, 5) && near(t.low_us, 4) && near(t.high_us, 6),
        "what was measured comes first, with twice its spread");
-    t = p->kind->op(p, &(struct op_question){.code = I_relu, .n = &n});
+    t = p->kind->op(
+        p, &(struct op_question){.key = &(struct instr_key){I_relu, DTYPE_f32, n}});
     ok(t.from == COST_DATASHEET && near(t.us, 7), "a computed row rests on a datasheet");
-    t = p->kind->op(p, &(struct op_question){.code = I_silu, .n = &n});
+    t = p->kind->op(
+        p, &(struct op_question){.key = &(struct instr_key){I_silu, DTYPE_f32, n}});
     ok(t.from == COST_DATASHEET && t.us > 17, "what is missing comes from the datasheet");
     ok(!strcmp(p->device, "x") && !strcmp(p->roofline, "1T:2T:3us"),
        "and the profile is spoken of");
     provider_destroy(p);
     p = table_of(path);
-    t = p->kind->op(p, &(struct op_question){.code = I_silu, .n = &n});
+    t = p->kind->op(
+        p, &(struct op_question){.key = &(struct instr_key){I_silu, DTYPE_f32, n}});
     ok(t.from == COST_UNKNOWN && t.us == 0, "the profile alone does not know");
     provider_destroy(p);
 }

@@ -116,8 +116,8 @@ struct invented {
 
 static struct cost_time op_us(const struct cost_provider *p, const struct op_question *q) {
     (void)p;
-    bool attends = q->code == I_attention || q->code == I_attention_more ||
-                   q->code == I_attention_bwd || q->code == I_attention_more_bwd;
+    bool attends = q->key->code == I_attention || q->key->code == I_attention_more ||
+                   q->key->code == I_attention_bwd || q->key->code == I_attention_more_bwd;
     return (struct cost_time){.us = attends ? 100 : 0, .from = COST_MEASURED};
 }
 

@@ -162,7 +162,7 @@ static void test_adamw(void) {
         for (int64_t i = 0; i < n; i++)
             pw[i] = p[i];
         for (int t = 1; t <= 4; t++) {
-            kernel_adamw(n, p, g, m, v, NULL, 0.5f, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, t);
+            kernel_adamw(n, p, g, m, v, 0.5f, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, t);
             for (int64_t i = 0; i < n; i++) {
                 double gi = 0.5 * g[i];
                 mw[i] = 0.9 * mw[i] + 0.1 * gi;
@@ -186,7 +186,7 @@ static void test_sgd(void) {
         for (int64_t i = 0; i < n; i++)
             pw[i] = p[i];
         for (int t = 1; t <= 3; t++) {
-            kernel_sgd(n, p, g, b, NULL, 0.5f, 0.01f, 0.9f, 0.1f);
+            kernel_sgd(n, p, g, b, 0.5f, 0.01f, 0.9f, 0.1f);
             for (int64_t i = 0; i < n; i++) {
                 bw[i] = 0.9 * bw[i] + 0.5 * g[i] + 0.1 * pw[i];
                 pw[i] -= 0.01 * bw[i];

@@ -41,7 +41,6 @@ static int64_t number(const char *name, int shape) {
         {"kv_heads", {2, 2, 2, 1}},     {"kv_seq", {9, 32, 17, 1}},
         {"buckets", {8, 0, 6, 0}},      {"packed", {0, 1, 0, 1}},
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
-        {"master", {0, 1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -149,7 +148,8 @@ static void begin(struct trial *t, enum opcode code, int shape, enum dtype dtype
     t->size[0] = elems / inner;
     t->size[1] = t->stride[0] = inner;
     t->stride[1] = 1;
-    t->now = (struct scalars){.lr = 0.1f, .grad_scale = 1, .updates = 1, .seed = 1};
+    t->now = (struct scalars){
+        .lr = 0.1f, .grad_scale = 1, .loss_scale = 1, .updates = 1, .seed = 1};
     t->per_target = 1;
     t->args = (struct device_args){.dtype = dtype,
                                    .scalars = &t->now,

@@ -5,7 +5,7 @@
 
 #include "device/cpu.h"
 
-static struct scalars now;
+static struct scalars now = {.loss_scale = 1};
 static const struct device_args args = {
     .scalars = &now, .counts = true, .weight = 1, .scale = 1};
 
@@ -197,7 +197,7 @@ static bool shares_right(const struct test *t, int64_t choices, const float *loa
 static void check_balance(const struct test *t, int64_t choices) {
     int64_t n = t->rows * t->experts, n_load = 2 * t->groups * t->experts;
     float *load = floats(n_load), *dload = floats(n_load), *dx = floats(n);
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.expert_load = {t->groups, t->tokens, t->experts, choices, 0}};
     union instr_src in = {.expert_load = {t->logits, NULL}};
     union instr_dst out = {.expert_load = {load, NULL}};
@@ -221,7 +221,7 @@ static void check_parts(const struct test *t) {
     int64_t n_load = 2 * t->groups * t->experts, e = t->experts;
     float *load = floats(n_load), *dload = floats(n_load);
     double *mean = doubles(2 * e), want = 0, apart = 0;
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.expert_load = {t->groups, t->tokens, e, t->choices, 0}};
     union instr_src in = {.expert_load = {t->logits, NULL}};
     union instr_dst out = {.expert_load = {load, NULL}};
@@ -247,7 +247,7 @@ static void check_parts(const struct test *t) {
 
 static void check_z(const struct test *t) {
     float *dx = floats(t->rows * t->experts), *none = floats(2 * t->groups * t->experts);
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.router_z = {t->rows, t->experts, 0}};
     union instr_src in = {.router_z = {t->logits, NULL}};
     union instr_dst out = {{NULL}};
@@ -402,7 +402,7 @@ static void check_dropped(const struct test *t) {
     int64_t n = t->rows * t->choices, count = 0;
     for (int64_t i = 0; i < n; i++)
         count += slot_row(t, i / t->choices, i % t->choices) < 0;
-    now = (struct scalars){0};
+    now = (struct scalars){.loss_scale = 1};
     union instr_n shape = {.dropped = {n, t->experts * t->capacity, 0}};
     union instr_src in = {.dropped = {t->slots, NULL}};
     union instr_dst out = {{NULL}};

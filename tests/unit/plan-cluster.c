@@ -43,9 +43,9 @@ static void test_unlike(void) {
     ok(good, "every rank stands on its node, on a device of its kind");
     ok(cluster_memory(&c, 0, 16) == (int64_t)32 << 30 && cluster_memory(&c, 15, 2) == 1000,
        "the least memory counts");
-    ok(cluster_flops(&c, CLUSTER_f32, 15, 2) == 16e12 &&
-           cluster_flops(&c, CLUSTER_f16, 0, 1) == 120e12 &&
-           cluster_flops(&c, CLUSTER_f16, 15, 2) == 0,
+    ok(cluster_flops(&c, DTYPE_f32, 15, 2) == 16e12 &&
+           cluster_flops(&c, DTYPE_f16, 0, 1) == 120e12 &&
+           cluster_flops(&c, DTYPE_f16, 15, 2) == 0,
        "peaks add up, unless one is not said");
 }
 

@@ -280,6 +280,8 @@ static struct plan *random_plan(struct rng *r, struct model *m,
     p->micro_batch = 8 << rng_below(r, 3);
     p->batch = p->micro_batch * (1 + rng_below(r, 4));
     p->optimizer = (enum optimizer)rng_below(r, OPTIMIZER_COUNT);
+    p->dtype = (enum dtype)rng_below(r, DTYPE_f16 + 1);
+    p->reduce = rng_below(r, 2) ? p->dtype : (enum dtype)rng_below(r, DTYPE_bf16 + 1);
     p->overlap = rng_below(r, 2);
     for (int s = 0; s < stages; s++) {
         random_mesh(r, lim, &p->stages[s].mesh);
@@ -303,7 +305,8 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {
     bool same = a->model->hash == b->model->hash && a->batch == b->batch &&
                 a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
-                a->optimizer == b->optimizer && a->overlap == b->overlap &&
+                a->optimizer == b->optimizer && a->dtype == b->dtype &&
+                a->reduce == b->reduce && a->overlap == b->overlap &&
                 a->n_stages == b->n_stages;
     for (int s = 0; s < a->n_stages && same; s++)
         same = same_stage(&a->stages[s], &b->stages[s]);

@@ -75,8 +75,9 @@ static void test_work(void) {
             for (int k = 0; k < info->n_shape; k++)
                 n.v[k] = v * (k + 1); /* collectives: parts divide elems only sometimes */
             instr_work((enum opcode)c, &n, &w);
-            good &=
-                isfinite(w.flops) && w.flops >= 0 && isfinite(w.touched) && w.touched >= 0;
+            double f32 = instr_bytes(&w, DTYPE_f32), bf16 = instr_bytes(&w, DTYPE_bf16);
+            good &= isfinite(w.flops) && w.flops >= 0 && isfinite(f32) && bf16 >= 0 &&
+                    bf16 <= f32 && 2 * bf16 >= f32;
             for (int k = 0; k < info->n_in; k++)
                 good &= w.in[k] >= 0 && w.below[k] >= 0 &&
                         (w.below[k] > 0) ==
@@ -101,14 +102,16 @@ static void test_known_work(void) {
     union instr_n n = {.linear = {.m = 3, .n = 5, .k = 7, .bias = 1}};
     struct instr_work w = work_of(I_linear, n);
     ok(w.flops == 210 && w.in[0] == 21 && w.in[1] == 35 && w.in[2] == 5 && w.out[0] == 15 &&
-           w.touched == 76,
+           instr_bytes(&w, DTYPE_f32) == 4 * 76 && instr_bytes(&w, DTYPE_bf16) == 2 * 76,
        "linear: 2mnk operations, every operand once");
     n.linear.bias = 0;
     ok(work_of(I_linear, n).in[2] == 0, "linear without a bias has no third operand");
     union instr_n dw = {.linear_dw = {.m = 3, .n = 5, .k = 7}};
     w = work_of(I_linear_dw, dw);
-    ok(w.flops == 210 && w.out[0] == 35 && w.out[1] == 0 && w.touched == 21 + 15 + 2 * 35,
-       "linear_dw: what it adds to crosses memory twice");
+    ok(w.flops == 210 && w.out[0] == 35 && w.out[1] == 0 &&
+           instr_bytes(&w, DTYPE_f32) == 4 * (21 + 15 + 2 * 35) &&
+           instr_bytes(&w, DTYPE_bf16) == 2 * (21 + 15) + 4 * 2 * 35,
+       "linear_dw: what it adds to, f32 in any type, crosses memory twice");
     union instr_n a = {
         .attention = {
             .batch = 2, .heads = 3, .kv_heads = 3, .seq = 4, .kv_seq = 4, .dim = 5}};
@@ -121,7 +124,8 @@ static void test_known_work(void) {
        "causal, the last 4 queries of 12: all keys but half of the last");
     union instr_n e = {.embedding = {.rows = 8, .vocab = 100, .width = 4}};
     w = work_of(I_embedding, e);
-    ok(w.below[0] == 100 && w.in[1] == 400 && w.touched == 8 + 64 && w.flops == 0,
+    ok(w.below[0] == 100 && w.in[1] == 400 && instr_bytes(&w, DTYPE_f32) == 4 * (8 + 64) &&
+           w.flops == 0,
        "embedding: the table is read where the ids say, not as a whole");
     union instr_n g = {.all_gather = {.elems = 12, .parts = 4}};
     ok(work_of(I_all_gather, g).in[0] == 3 && work_of(I_all_gather, g).out[0] == 12 &&
@@ -129,7 +133,8 @@ static void test_known_work(void) {
            work_of(I_reduce_scatter, g).out[0] == 3,
        "collectives: elems are those of the larger side");
     union instr_n s = {.adamw = {.elems = 10}};
-    ok(work_of(I_adamw, s).touched == 10 + 2 * 30,
+    w = work_of(I_adamw, s);
+    ok(instr_bytes(&w, DTYPE_bf16) == 4 * (10 + 2 * 30),
        "adamw: reads g, and p, m, v in and out");
 }
 
@@ -178,8 +183,10 @@ static void test_programs(void) {
 
 static void test_keys(void) {
     const union instr_n add = {.v = {64, 7}}, more = {.v = {65}};
-    struct instr_key a = instr_key(I_add, &add), b = instr_key(I_add, &more);
-    struct instr_key same = {I_add, {.add = {.elems = 64}}}, other = {I_gelu, same.n};
+    struct instr_key a = instr_key(I_add, DTYPE_f32, &add),
+                     b = instr_key(I_add, DTYPE_f32, &more);
+    struct instr_key same = {I_add, DTYPE_f32, {.add = {.elems = 64}}},
+                     other = {I_gelu, DTYPE_f32, same.n};
     ok(instr_key_equal(&a, &same) && instr_key_hash(&a) == instr_key_hash(&same) &&
            !instr_key_compare(&a, &same),
        "a key holds the numbers of its opcode and nothing else");

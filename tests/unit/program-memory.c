@@ -23,7 +23,7 @@ static void begin(struct hand *h) {
 }
 
 static int value(struct hand *h) {
-    return emit_buffer(&h->e, N, MEM_temporaries);
+    return emit_buffer(&h->e, N, DTYPE_f32, MEM_temporaries);
 }
 
 /* A value from nothing. */
@@ -127,14 +127,14 @@ static void test_in_place(void) {
 static void test_in_place_classes(void) {
     struct hand h;
     begin(&h);
-    int p = emit_buffer(&h.e, N, MEM_parameters);
+    int p = emit_buffer(&h.e, N, DTYPE_f32, MEM_parameters);
     use(&h, then(&h, I_gelu, p, -1));
     end(&h);
     ok(taken(&h, 0) == -1 && h.sp.bytes[MEM_parameters] == BYTES, "never of a parameter");
     release(&h);
 
     begin(&h);
-    int x = given(&h), small = emit_buffer(&h.e, N / 2, MEM_temporaries);
+    int x = given(&h), small = emit_buffer(&h.e, N / 2, DTYPE_f32, MEM_temporaries);
     struct instr *i = emit_instr(&h.e, I_gelu);
     i->in.gelu.x = x;
     i->out.gelu.y = small;
@@ -168,7 +168,7 @@ static void test_reuse(void) {
     release(&h);
 
     begin(&h);
-    int big = emit_buffer(&h.e, 4 * N, MEM_temporaries);
+    int big = emit_buffer(&h.e, 4 * N, DTYPE_f32, MEM_temporaries);
     emit_instr(&h.e, I_input)->out.input.y = big;
     int keep = then(&h, I_linear, big, -1); /* behind big */
     int a = given(&h), b = given(&h);       /* where big was */

@@ -112,10 +112,10 @@ static struct cost_provider *invent(const struct model *m, const struct machine 
     char path[256];
     snprintf(path, sizeof path, "%s/%d.db", dir, number++);
     struct profile *db = profile_open(path, true, &err);
-    enumerate_model(m, p->micro, p->n_micro, p->devices, &e);
+    enumerate_model(m, p->micro, p->n_micro, p->devices, p->dtype, &e);
     struct profile_times *t = NULL;
     if (db && profile_begin(db, &err) == 0 && put_ops(db, mc, &e, &err) == 0 &&
-        put_comm(db, mc, p->devices, 4 * e.largest_comm_elems, &err) == 0 &&
+        put_comm(db, mc, p->devices, e.largest_comm_bytes, &err) == 0 &&
         profile_commit(db, &err) == 0)
         t = profile_load(db, "test", &err);
     if (!t)

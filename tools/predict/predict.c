@@ -104,7 +104,7 @@ static int64_t excess(const struct predict *p, int *stage) {
 }
 
 static double utilization(const struct predict *p, double rate) {
-    double peak = cluster_flops(&p->cluster, CLUSTER_f32, 0, p->plan->devices);
+    double peak = cluster_flops(&p->cluster, p->plan->dtype, 0, p->plan->devices);
     return peak > 0 ? rate / peak : 0;
 }
 
@@ -161,6 +161,7 @@ json_t *predict_json(const struct predict *p) {
     set(o, "format", json_string("weft-prediction/1"));
     set(o, "devices", json_integer(p->plan->devices));
     set(o, "cluster", cluster_json(&p->cluster));
+    set(o, "dtype", json_string(plan_dtype_name(p->plan->dtype)));
     set(o, "schedule", json_string(schedule_name(p->plan->schedule)));
     set(o, "micro_batches", json_integer(plan_micro_batches(p->plan)));
     if (p->provider)
@@ -212,8 +213,9 @@ static void print_head(const struct predict *p, FILE *f) {
     if (p->provider)
         fprintf(f, " of kind %s", p->provider->device);
     fprintf(f, " on %lld node%s\n", (long long)nodes, nodes > 1 ? "s" : "");
-    fprintf(f, "batch   %lld in %lld micro-batches, %s\n", (long long)p->plan->batch,
-            (long long)plan_micro_batches(p->plan), schedule_name(p->plan->schedule));
+    fprintf(f, "batch   %lld in %lld micro-batches, %s, %s\n", (long long)p->plan->batch,
+            (long long)plan_micro_batches(p->plan), schedule_name(p->plan->schedule),
+            plan_dtype_name(p->plan->dtype));
     fputs("bounds  ", f);
     if (p->provider)
         fprintf(f, "time: stage %d, ", p->sim.slowest);

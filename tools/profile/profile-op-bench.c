@@ -30,22 +30,26 @@ enum {
 };
 static const double burst_s = 10e-6, slice_s = 60e-3;
 
-static int64_t aligned(int64_t elems) {
-    return memory_aligned(dtype_size(DTYPE_f32) * elems);
+static bool is_old(const struct operand_info *o) {
+    return o->flags & OPERAND_OLD;
 }
 
-static bool is_old(const struct instr_info *info, bool out, int i) {
-    return (out ? info->out[i].flags : info->in[i].flags) & OPERAND_OLD;
+static int64_t operand_bytes(const struct operand_info *o, enum dtype dtype,
+                             int64_t elems) {
+    return memory_aligned(dtype_size(operand_dtype(o, dtype)) * elems);
 }
 
 /* Of one set of the old operands, or of the others. */
-static int64_t part_bytes(const struct instr_info *info, const struct instr_work *w,
+static int64_t part_bytes(const struct instr_key *key, const struct instr_work *w,
                           bool old) {
+    const struct instr_info *info = instr_info(key->code);
     int64_t bytes = 0;
     for (int i = 0; i < info->n_in; i++)
-        bytes += is_old(info, false, i) == old ? aligned(w->in[i]) : 0;
+        if (is_old(&info->in[i]) == old)
+            bytes += operand_bytes(&info->in[i], key->dtype, w->in[i]);
     for (int i = 0; i < info->n_out; i++)
-        bytes += is_old(info, true, i) == old ? aligned(w->out[i]) : 0;
+        if (is_old(&info->out[i]) == old)
+            bytes += operand_bytes(&info->out[i], key->dtype, w->out[i]);
     return bytes;
 }
 
@@ -54,11 +58,11 @@ static bool is_update(enum opcode code) {
     return code == I_sum_squares || code == I_adamw || code == I_sgd;
 }
 
-static int count_sets(enum opcode code, const struct instr_work *w, int64_t budget) {
-    const struct instr_info *info = instr_info(code);
-    int64_t old = part_bytes(info, w, true);
-    int64_t room = budget - part_bytes(info, w, false) - memory_aligned(1);
-    int64_t most = is_update(code) ? UPDATE_BYTES : OLD_BYTES;
+static int count_sets(const struct instr_key *key, const struct instr_work *w,
+                      int64_t budget) {
+    int64_t old = part_bytes(key, w, true);
+    int64_t room = budget - part_bytes(key, w, false) - memory_aligned(1);
+    int64_t most = is_update(key->code) ? UPDATE_BYTES : OLD_BYTES;
     int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
 }
@@ -73,25 +77,26 @@ static struct instr_work work_of(const struct instr_key *key) {
 }
 
 int64_t bench_bytes(const struct instr_key *key, int64_t budget) {
-    const struct instr_info *info = instr_info(key->code);
     struct instr_work w = work_of(key);
-    return part_bytes(info, &w, false) +
-           count_sets(key->code, &w, budget) * part_bytes(info, &w, true) +
-           memory_aligned(1);
+    return part_bytes(key, &w, false) +
+           count_sets(key, &w, budget) * part_bytes(key, &w, true) + memory_aligned(1);
 }
 
 /* ---- operands ------------------------------------------------------------ */
 
 /* Positive numbers below one: good for any operand, and no result of them is denormal. */
-static void fill_floats(float *p, int64_t n) {
-    static float pattern[PATTERN];
+static void fill_floats(void *p, int64_t n, enum dtype dtype) {
+    static float pattern[PATTERN], narrow[PATTERN];
     uint32_t state = 12345;
     for (int i = 0; i < PATTERN && pattern[PATTERN - 1] == 0; i++) {
         state = state * 1664525u + 1013904223u;
         pattern[i] = 0.05f + 0.9f * (float)(state >> 8) * 0x1p-24f;
     }
+    kernel_narrow(PATTERN, dtype, pattern, narrow);
+    size_t size = (size_t)dtype_size(dtype);
     for (int64_t i = 0; i < n; i += PATTERN)
-        memcpy(p + i, pattern, sizeof *p * (size_t)(n - i < PATTERN ? n - i : PATTERN));
+        memcpy((char *)p + (size_t)i * size, narrow,
+               size * (size_t)(n - i < PATTERN ? n - i : PATTERN));
 }
 
 static void fill_ids(int32_t *p, int64_t n, int64_t below) {
@@ -109,9 +114,10 @@ static void fill_slots(int32_t *p, int64_t n, int64_t below) {
 }
 
 /* Takes the operand's place from what is left of the old or of the other ones. */
-static void *take(bool is_old, int64_t elems, char **fresh, char **old) {
-    char **at = is_old ? old : fresh, *p = *at;
-    *at += aligned(elems);
+static void *take(const struct bench *b, const struct operand_info *o, int64_t elems,
+                  char **fresh, char **old) {
+    char **at = is_old(o) ? old : fresh, *p = *at;
+    *at += operand_bytes(o, b->key.dtype, elems);
     return elems ? p : NULL;
 }
 
@@ -121,33 +127,37 @@ static void operands(const struct bench *b, int set, union instr_src *in,
     const struct instr_work *w = &b->work;
     char *fresh = b->memory;
     char *old =
-        b->memory + part_bytes(b->info, w, false) + set * part_bytes(b->info, w, true);
+        b->memory + part_bytes(&b->key, w, false) + set * part_bytes(&b->key, w, true);
     for (int i = 0; i < b->info->n_in; i++)
-        in->v[i] = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
+        in->v[i] = take(b, &b->info->in[i], w->in[i], &fresh, &old);
     for (int i = 0; i < b->info->n_out; i++)
-        out->v[i] = take(is_old(b->info, true, i), w->out[i], &fresh, &old);
+        out->v[i] = take(b, &b->info->out[i], w->out[i], &fresh, &old);
 }
 
 /* Operands as they lie in memory, filled on the host: first the fresh ones, then one old set. */
 static void fill_operands(const struct bench *b, char *host) {
     const struct instr_work *w = &b->work;
-    char *fresh = host, *old = host + part_bytes(b->info, w, false);
+    char *fresh = host, *old = host + part_bytes(&b->key, w, false);
     for (int i = 0; i < b->info->n_in; i++) {
-        void *p = take(is_old(b->info, false, i), w->in[i], &fresh, &old);
-        if (b->info->in[i].flags & OPERAND_IDS)
+        const struct operand_info *o = &b->info->in[i];
+        void *p = take(b, o, w->in[i], &fresh, &old);
+        if (o->flags & OPERAND_IDS)
             fill_ids(p, w->in[i], w->below[i]);
-        else if (b->info->in[i].flags & OPERAND_SLOTS)
+        else if (o->flags & OPERAND_SLOTS)
             fill_slots(p, w->in[i], w->below[i]);
         else
-            fill_floats(p, w->in[i]);
+            fill_floats(p, w->in[i], operand_dtype(o, b->key.dtype));
     }
-    for (int i = 0; i < b->info->n_out; i++)
-        fill_floats(take(is_old(b->info, true, i), w->out[i], &fresh, &old), w->out[i]);
+    for (int i = 0; i < b->info->n_out; i++) {
+        const struct operand_info *o = &b->info->out[i];
+        fill_floats(take(b, o, w->out[i], &fresh, &old), w->out[i],
+                    operand_typed(o) ? b->key.dtype : DTYPE_f32);
+    }
 }
 
 static int upload_operands(struct bench *b, struct err *err) {
-    int64_t fresh = part_bytes(b->info, &b->work, false);
-    int64_t old = part_bytes(b->info, &b->work, true);
+    int64_t fresh = part_bytes(&b->key, &b->work, false);
+    int64_t old = part_bytes(&b->key, &b->work, true);
     int64_t align = memory_aligned(1);
     char *host = aligned_alloc((size_t)align, (size_t)(fresh + old + align));
     if (!host)
@@ -162,9 +172,12 @@ static int upload_operands(struct bench *b, struct err *err) {
 }
 
 int bench_open(struct bench *b, int threads, struct err *err) {
-    const struct bench_scalars now = {
-        .now = {.lr = 1e-4f, .grad_scale = 1e-3f, .updates = 10, .seed = 1},
-        .per_target = 1e-3};
+    const struct bench_scalars now = {.now = {.lr = 1e-4f,
+                                              .grad_scale = 1e-3f,
+                                              .loss_scale = 1,
+                                              .updates = 10,
+                                              .seed = 1},
+                                      .per_target = 1e-3};
     if (!(b->device = device_create(&device_backend_cpu, 0, threads, err)) ||
         !(b->stream = device_stream_create(b->device, err)) ||
         !(b->scalars = device_alloc(b->device, sizeof now, err)))
@@ -199,7 +212,7 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
     b->work = work_of(key);
     b->info = instr_info(key->code);
     b->key = *key;
-    b->sets = count_sets(key->code, &b->work, b->budget);
+    b->sets = count_sets(key, &b->work, b->budget);
     b->next = 0;
     int64_t bytes = bench_bytes(key, b->budget);
     if (bytes > b->size) {
@@ -252,7 +265,8 @@ int bench_run(struct bench *b, struct err *err) {
     int64_t elems = b->key.n.v[0];
     operands(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
-    struct device_args args = {.scalars = &b->scalars->now,
+    struct device_args args = {.dtype = b->key.dtype,
+                               .scalars = &b->scalars->now,
                                .counts = true,
                                .per_target = &b->scalars->per_target,
                                .weight = 1,

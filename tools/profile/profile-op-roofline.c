@@ -102,27 +102,27 @@ int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err)
     return err_hint(err, "such as --links \"node:200G:5us cross:25G:10us\"");
 }
 
-double roofline_us(const struct roofline *r, const struct instr_work *w) {
-    double arithmetic = w->flops / r->flops,
-           traffic = (double)dtype_size(DTYPE_f32) * w->touched / r->bytes;
+double roofline_us(const struct roofline *r, const struct instr_key *key) {
+    struct instr_work w;
+    instr_work(key->code, &key->n, &w);
+    double arithmetic = w.flops / r->flops,
+           traffic = instr_bytes(&w, key->dtype) / r->bytes;
     return r->latency_us + 1e6 * fmax(arithmetic, traffic);
 }
 
 int roofline_put_ops(struct profile *p, const char *device, const struct roofline *r,
                      const struct enumeration *e, int64_t *added, struct err *err) {
     for (int64_t i = 0; i < e->n; i++) {
-        struct instr_work w;
         char shape[160];
         enum opcode code = e->p[i].code;
         instr_shape_format(code, &e->p[i].n, shape, sizeof shape);
-        instr_work(code, &e->p[i].n, &w);
         struct profile_op row = {.device = device,
                                  .instr = opcode_name(code),
                                  .shape = shape,
-                                 .dtype = "f32",
-                                 .median_us = roofline_us(r, &w),
+                                 .dtype = dtype_name(e->p[i].dtype),
+                                 .median_us = roofline_us(r, &e->p[i]),
                                  .source = r->source};
-        if (profile_has_op(p, device, row.instr, shape))
+        if (profile_has_op(p, device, row.instr, shape, row.dtype))
             continue;
         if (profile_put_op(p, &row, err) < 0)
             return -1;
@@ -196,7 +196,7 @@ int links_put(struct profile *p, const char *device, const struct link *links, i
     for (int l = 0; l < n; l++) {
         struct series s = {.profile = p,
                            .link = &links[l],
-                           .max_bytes = dtype_size(DTYPE_f32) * e->largest_comm_elems,
+                           .max_bytes = e->largest_comm_bytes,
                            .added = added,
                            .row = {.device = device,
                                    .stride = 1,

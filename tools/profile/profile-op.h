@@ -88,7 +88,7 @@ enum { MAX_LINKS = 2 };
 int roofline_parse(const char *text, struct roofline *r, struct err *err);
 /* "node:200G:5us cross:25G:10us"; returns the number of links. */
 int links_parse(const char *text, struct link links[MAX_LINKS], struct err *err);
-double roofline_us(const struct roofline *r, const struct instr_work *w);
+double roofline_us(const struct roofline *r, const struct instr_key *key);
 /* Writes every row that is missing; *added counts them. */
 int roofline_put_ops(struct profile *p, const char *device, const struct roofline *r,
                      const struct enumeration *e, int64_t *added, struct err *err);

@@ -26,7 +26,7 @@ enum { MAX_MICRO_BATCHES = 32, MAX_DEVICES = 1 << 16, MAX_THREADS = 4096, MAX_OV
 static const double WIDE = 0.1; /* spread of a row that is worth measuring again */
 
 struct options {
-    const char *model, *plan, *path, *device, *micro_batch, *roofline, *links;
+    const char *model, *plan, *path, *device, *micro_batch, *roofline, *links, *dtype;
     struct opt_list set;
     int64_t max_devices, threads, over, ranks, memory;
     double row_s, error;
@@ -69,6 +69,7 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         {0, "set", OPT_LIST, "SIZES", "override sizes: layers=4,hidden=512", &o->set},
         {'p', "profile", OPT_STR, "FILE", "the profile database, created if missing",
          &o->path},
+        {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES ", of plans (fp32)", &o->dtype},
         {0, "max-devices", OPT_INT, "N", "devices that plans may use (8)", &o->max_devices},
         {0, "micro-batch", OPT_STR, "LIST", "micro-batches that plans may use (1,2,4,8)",
          &o->micro_batch},
@@ -130,6 +131,12 @@ static int check_options(struct tool *t, struct err *err) {
         return err_usage(err, "-m and --plan: expected one of them");
     if (o->plan && o->set.n)
         return err_usage(err, "--set: a plan has its own sizes");
+    if (o->plan && o->dtype)
+        return err_usage(err, "--dtype: a plan has its own");
+    if (!o->dtype)
+        o->dtype = "fp32";
+    if (plan_dtype_find(o->dtype) < 0)
+        return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o->dtype);
     if (!o->path)
         return opt_missing("-p FILE", err);
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
@@ -222,16 +229,17 @@ static int enumerate(struct tool *t, struct err *err) {
     free(set);
     if (!m)
         return -1;
-    enumerate_model(m, t->micro_batches, t->n_micro_batches, t->o.max_devices, &t->keys);
+    enumerate_model(m, t->micro_batches, t->n_micro_batches, t->o.max_devices,
+                    (enum dtype)plan_dtype_find(t->o.dtype), &t->keys);
     model_destroy(m);
     return 0;
 }
 
 /* The speed of this device, roughly: two short measurements. */
 static int calibrate(struct tool *t, struct err *err) {
-    static const struct instr_key product = {I_linear,
-                                             {.linear = {.m = 256, .n = 512, .k = 512}}};
-    static const struct instr_key add = {I_add, {.add = {.elems = 1 << 20}}};
+    static const struct instr_key product = {
+        I_linear, DTYPE_f32, {.linear = {.m = 256, .n = 512, .k = 512}}};
+    static const struct instr_key add = {I_add, DTYPE_f32, {.add = {.elems = 1 << 20}}};
     const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
     struct measured p, a;
     if (bench_prepare(&t->bench, &product, err) < 0 ||
@@ -241,11 +249,10 @@ static int calibrate(struct tool *t, struct err *err) {
     if (bench_prepare(&t->bench, &add, err) < 0 ||
         bench_measure(&t->bench, &quick, &a, err) < 0)
         return -1;
-    double ranks = (double)t->limits.over;
-    t->roofline =
-        (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
-                          .bytes = 4e6 * t->bench.work.touched / a.median_us / ranks,
-                          .latency_us = 0.5};
+    double ranks = (double)t->limits.over, bytes = instr_bytes(&t->bench.work, DTYPE_f32);
+    t->roofline = (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
+                                    .bytes = 1e6 * bytes / a.median_us / ranks,
+                                    .latency_us = 0.5};
     return 0;
 }
 
@@ -258,14 +265,13 @@ static double estimate_row_s(const struct tool *t, const struct instr_key *key,
 }
 
 static void add_row(struct tool *t, struct row *r) {
-    struct instr_work w;
     char shape[160];
-    instr_work(r->key.code, &r->key.n, &w);
-    r->run_us = roofline_us(&t->roofline, &w);
+    r->run_us = roofline_us(&t->roofline, &r->key);
     r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &r->key, r->run_us);
     int64_t bytes = t->o.roofline ? 0 : bench_bytes(&r->key, 0);
-    if (t->profile && profile_has_op(t->profile, t->device, opcode_name(r->key.code),
-                                     key_shape(&r->key, shape, sizeof shape))) {
+    if (t->profile &&
+        profile_has_op(t->profile, t->device, opcode_name(r->key.code),
+                       key_shape(&r->key, shape, sizeof shape), dtype_name(r->key.dtype))) {
         r->state = KNOWN;
         t->known++;
     } else if (bytes > t->bench.budget) {
@@ -296,11 +302,12 @@ static void make_rows(struct tool *t) {
 
 static void list_rows(const struct tool *t) {
     static const char *const states[] = {"to measure", "known", "too large"};
-    char shape[160];
+    char name[40], shape[160];
     printf("# device %s: instruction, shape, state, estimated us of one run\n", t->device);
     for (int64_t i = 0; i < t->keys.n; i++) {
         const struct row *r = &t->rows[i];
-        printf("%s\t%s\t%s\t%.3g\n", opcode_name(r->key.code),
+        printf("%s\t%s\t%s\t%.3g\n",
+               instr_name_format(r->key.code, r->key.dtype, name, sizeof name),
                key_shape(&r->key, shape, sizeof shape),
                t->o.roofline && r->state == TO_MEASURE ? "to compute" : states[r->state],
                r->run_us);
@@ -324,7 +331,7 @@ static int measure_row(struct tool *t, const struct row *r, struct err *err) {
     struct profile_op row = {.device = t->device,
                              .instr = opcode_name(r->key.code),
                              .shape = key_shape(&r->key, shape, sizeof shape),
-                             .dtype = "f32",
+                             .dtype = dtype_name(r->key.dtype),
                              .median_us = m.median_us,
                              .spread = m.spread,
                              .repeats = m.repeats,

@@ -106,9 +106,17 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         if (metric_ops(l->model, (enum metric)i))
             json_object_set_new(line, metric_name((enum metric)i),
                                 real_or_null(m->more[i]));
+    if (m->loss_scale > 0)
+        json_object_set_new(line, "loss_scale", json_real(m->loss_scale));
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
     print_line(l, line);
+}
+
+/* A loss scale is found by trying: gradients that are too large for it are no fault of the training.
+ * At 1 they are. */
+static bool scale_was_too_large(const struct exec_metrics *m) {
+    return m->skipped && isfinite(m->loss) && m->loss_scale > 1;
 }
 
 /* Says when steps begin to be skipped, and when that is over. */
@@ -187,7 +195,8 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     if (exec_step(x, &m, err) < 0)
         return -1;
     report_step(l, &m, now_s() - start);
-    count_skips(l, &m);
+    if (!scale_was_too_large(&m))
+        count_skips(l, &m);
     if (l->speaks) {
         char detail[64];
         snprintf(detail, sizeof detail, "loss %.4f", m.loss);
@@ -195,7 +204,7 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     }
     if (any_interrupted(l, stop, err) < 0)
         return -1;
-    *stop |= m.skipped && l->stops;
+    *stop |= m.skipped && l->stops && !scale_was_too_large(&m);
     if (!*stop && every(l->o->valid_every, exec_steps(x)) && validate(l, stop, err) < 0)
         return -1;
     if (l->o->save && every(l->o->save_every, exec_steps(x)) && !m.skipped) {

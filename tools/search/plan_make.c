@@ -261,6 +261,10 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
     if (w->schedule || n > pp)
         json_object_set_new(doc, "schedule",
                             json_string(w->schedule ? w->schedule : "interleaved"));
+    if (w->dtype && plan_dtype_find(w->dtype) != DTYPE_f32)
+        json_object_set_new(doc, "dtype", json_string(w->dtype));
+    if (w->reduce && plan_dtype_find(w->reduce) != DTYPE_f32)
+        json_object_set_new(doc, "reduce", json_string(w->reduce));
     if (w->optimizer)
         json_object_set_new(doc, "optimizer", json_string(w->optimizer));
     if (w->overlap)

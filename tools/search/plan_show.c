@@ -183,6 +183,8 @@ static void show_head(const struct plan *p, FILE *f) {
             waves == 1 ? "" : "es", (long long)p->micro_batch);
     fprintf(f, "pipeline   pp %d, schedule %s%s\n", p->n_groups, schedule_name(p->schedule),
             p->n_groups < p->n_stages ? ", stages take turns on groups of devices" : "");
+    fprintf(f, "dtype      %s, gradients summed in %s\n", plan_dtype_name(p->dtype),
+            plan_dtype_name(p->reduce));
     fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
             p->overlap ? "reduced while the last backward pass computes"
                        : "reduced after the last backward pass");

@@ -12,7 +12,7 @@ struct plan_words {
     int64_t chunks;             /* stages of each of the pp device groups */
     bool sp, ring, overlap;
     int64_t zero;
-    const char *recompute, *offload, *schedule, *optimizer, *cluster;
+    const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *mesh, *layout; /* Mesh-TensorFlow's */
 };
 

@@ -42,6 +42,8 @@ static const struct opt options[] = {
     {0, "schedule", OPT_STR, "NAME", "of the pipeline, as in a plan (1f1b)",
      &o.words.schedule},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.words.optimizer},
+    {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.words.dtype},
+    {0, "reduce", OPT_STR, "NAME", "what gradients are summed in (fp32)", &o.words.reduce},
     {0, "overlap", OPT_FLAG, NULL, "reduce gradients while the last backward computes",
      &o.words.overlap},
     {0, "mesh", OPT_STR, "AXES", "instead of the words: rows:2,cols:4", &o.words.mesh},
@@ -98,6 +100,10 @@ static int check_words(const struct plan_words *w, struct err *err) {
     if (!known)
         return err_usage(err, "--recompute: expected none, selective or full, got \"%s\"",
                          w->recompute);
+    if (w->reduce && plan_dtype_find(w->reduce) < 0)
+        return err_usage(err, "--reduce: expected " PLAN_DTYPES ", got \"%s\"", w->reduce);
+    if (w->dtype && plan_dtype_find(w->dtype) < 0)
+        return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", w->dtype);
     if (w->optimizer && optimizer_find(w->optimizer) < 0)
         return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
                          w->optimizer);

@@ -10,11 +10,16 @@
 
 static struct {
     const char *model, *set, *pin, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *out;
+        *optimizer, *dtype, *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed;
     double time_budget;
     bool text, datasheets;
-} o = {.algorithm = "hops", .optimizer = "adamw", .out = "-", .top = 1, .seed = 1};
+} o = {.algorithm = "hops",
+       .optimizer = "adamw",
+       .dtype = "fp32",
+       .out = "-",
+       .top = 1,
+       .seed = 1};
 
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
@@ -33,6 +38,7 @@ static const struct opt options[] = {
     {0, "micro-batch", OPT_STR, "LIST", "micro-batches to consider (powers of two)",
      &o.micro},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
+    {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
     {'a', "algorithm", OPT_STR, "NAME", "hops or exhaustive (hops)", &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
@@ -103,10 +109,12 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
         return opt_missing("--global-batch N", err);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
-    int opt = optimizer_find(o.optimizer);
+    int opt = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
     if (opt < 0)
         return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
                          o.optimizer);
+    if (dtype < 0)
+        return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o.dtype);
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
         return -1;
     if (!o.cluster && o.devices < 1)
@@ -121,6 +129,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     p->memory_bytes = o.memory ? o.memory : cluster_memory(&p->cluster, 0, devices);
     p->batch = o.batch;
     p->optimizer = (enum optimizer)opt;
+    p->dtype = (enum dtype)dtype;
     p->max_stages = (int)o.max_stages;
     p->max_hops = (int)o.max_hops;
     p->top = (int)o.top;
