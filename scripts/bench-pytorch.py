@@ -1,115 +1,183 @@
 #!/usr/bin/env python3
-"""Tokens per second of PyTorch eager on the CPU, for the shapes that `make bench` gives weft.
+"""The PyTorch side of `make bench`: trains a model of pytorch_models.py, eager and compiled.
 
-  bench-pytorch.py LAYERS HIDDEN HEADS SEQ VOCAB BATCH THREADS STEPS [EXPERTS]
+    bench-pytorch.py MODEL:SIZE SIZES BATCH OPTIMIZER THREADS RANKS CHECKPOINT
 
-The model is the one of share/models/gpt.json: pre-norm, learned positions, tanh GELU, biases, tied
-head; fused attention; AdamW; gradient clipping at 1. With experts, that of share/models/moe.json:
-tokens are copied to slots, all experts are two batched products. Prints the median milliseconds of a
-step.
+SIZES are name=value,... (or -) as in the plan's "set"; CHECKPOINT is a folder that weft-run wrote: its
+weights are where training begins. With two ranks the model is split over the batch by DDP (gloo).
+
+Builds the model, compiles it (torch.compile, inductor) and prints one line: the seconds which that
+took, or `null` where it cannot be done. Then each line of stdin, `eager N` or `compile N`, is a turn:
+one step, and N steps whose median milliseconds are printed. With CLOCK=cpu in the environment
+it is processor time.
 """
+import json
+import os
 import sys
+import tempfile
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as F
+
+import pytorch_models as models
+
+SHARE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "share/models")
+FAMILIES = {"gpt": models.gpt, "llama": models.llama, "transformer": models.transformer, "t5": models.t5,
+            "moe": models.moe, "mlp": models.mlp, "wide-resnet": models.wide_resnet}
+clock = time.process_time if os.environ.get("CLOCK") == "cpu" else time.perf_counter
 
 
-class Experts(nn.Module):
-    """GShard's top-2 routing, capacity 1.25 per sample."""
+def sizes_of(model, changes):
+    """The sizes of a model file, its preset and the plan, whose expressions are Python's but for /."""
+    family, preset = model.split(":")
+    with open(os.path.join(SHARE, family + ".json")) as f:
+        text = json.load(f)
+    sizes = dict(text["sizes"], **text["presets"][preset])
+    sizes.update(pair.split("=") for pair in changes.split(",") if changes != "-")
+    words = {"ceil": lambda a, b: -(-a // b), "floor": lambda a, b: a // b, "min": min, "max": max}
 
-    def __init__(self, hidden, experts):
+    class Names(dict):
+        def __missing__(self, name):
+            return value(sizes[name])
+
+    def value(expression):
+        return eval(str(expression).replace("/", "//"), {}, Names(words))
+
+    return {name: value(expression) for name, expression in sizes.items()}
+
+
+def batch_of(family, case, batch):
+    """Inputs and targets of one step: what they are does not matter, routers learn to spread them."""
+    ids = lambda n: torch.randint(1, case["vocab"], (batch, n))
+    if family == "t5":
+        answers = ids(case["target_seq"])
+        inputs = ids(case["seq"])
+        return (inputs, answers.roll(1, 1)), (inputs, answers)
+    if family in ("mlp", "wide-resnet"):
+        pixels = case.get("pixels", 3 * case.get("image", 0) ** 2)
+        return torch.rand(batch, pixels), torch.randint(0, case["classes"], (batch,))
+    tokens = ids(case["seq"] + 1)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def laid_out(t):
+    """Weights of convolutions stand in memory as PyTorch wants them beside channels-last images."""
+    if t.dim() != 4:
+        return t
+    t = t.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+    return t.permute(2, 3, 1, 0)
+
+
+class Model(nn.Module):
+    """From inputs and targets to the loss."""
+
+    def __init__(self, family, case, weights):
         super().__init__()
-        self.experts = experts
-        self.router = nn.Parameter(torch.empty(hidden, experts))
-        self.fc1 = nn.Parameter(torch.empty(experts, hidden, 4 * hidden))
-        self.fc2 = nn.Parameter(torch.empty(experts, 4 * hidden, hidden))
+        self.forward_of, self.case, self.weights = FAMILIES[family], case, {}
+        self.loss = models.target_loss if family == "t5" else models.one_loss
+        for name, t in weights.items():
+            if models.is_statistic(name):
+                self.register_buffer(name.replace(".", "_"), t)
+                self.weights[name] = t
+            else:
+                self.weights[name] = nn.Parameter(laid_out(t) if family == "wide-resnet" else t)
+                self.register_parameter(name.replace(".", "_"), self.weights[name])
 
-    def forward(self, x):
-        (b, s, h), n = x.shape, self.experts
-        capacity = -(-125 * 2 * s // (100 * n))
-        logits = x @ self.router
-        probs = logits.softmax(-1)
-        gates, index = probs.topk(2, -1)
-        gates = gates / gates.sum(-1, keepdim=True)
-        with torch.no_grad():
-            index = index.transpose(1, 2).reshape(b, 2 * s)  # first choices, then second ones
-            chosen = F.one_hot(index, n)
-            place = (chosen.cumsum(1).gather(2, index[..., None]) - 1).squeeze(-1)
-            kept = place < capacity
-            row = (index * b + torch.arange(b)[:, None]) * capacity + place
-            row = torch.where(kept, row, n * b * capacity).reshape(-1)
-            load = chosen[:, :s].to(x.dtype).mean(1)
-        rows = x.new_zeros(n * b * capacity + 1, h).index_copy(0, row, x.repeat(1, 2, 1).view(-1, h))
-        y = torch.bmm(rows[:-1].view(n, b * capacity, h), self.fc1)
-        y = torch.bmm(F.gelu(y, approximate="tanh"), self.fc2)
-        y = torch.cat([y.view(-1, h), y.new_zeros(1, h)]).index_select(0, row).view(b, 2, s, h)
-        self.loss = (0.01 * n * (load * probs.mean(1)).sum(-1).mean() +
-                     0.001 * logits.logsumexp(-1).square().mean())
-        return (gates.transpose(1, 2)[..., None] * y).sum(1)
+    def forward(self, inputs, targets):
+        result = self.forward_of(self.weights, self.case, inputs)
+        if isinstance(result, tuple):
+            return self.loss(self.case, result[0], targets) + result[1]
+        return self.loss(self.case, result, targets)
 
 
-class Block(nn.Module):
-    def __init__(self, hidden, heads, experts):
-        super().__init__()
-        self.heads = heads
-        self.ln1, self.ln2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.qkv, self.proj = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        if experts:
-            self.experts = Experts(hidden, experts)
-        else:
-            self.fc1, self.fc2 = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        b, s, h = x.shape
-        q, k, v = self.qkv(self.ln1(x)).view(b, s, 3, self.heads, h // self.heads).unbind(2)
-        a = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
-                                           v.transpose(1, 2), is_causal=True)
-        x = x + self.proj(a.transpose(1, 2).reshape(b, s, h))
-        if hasattr(self, "experts"):
-            return x + self.experts(self.ln2(x))
-        return x + self.fc2(F.gelu(self.fc1(self.ln2(x)), approximate="tanh"))
+def optimizer_of(kind, weights):
+    groups = [{"params": [t for n, t in weights.items() if t.requires_grad and models.decays(n, t) == on],
+               "weight_decay": 0.1 * on} for on in (True, False)]
+    if kind == "adamw":
+        return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
+    return torch.optim.SGD(groups, lr=1e-3, momentum=0.9, fused=True)
 
 
-class GPT(nn.Module):
-    def __init__(self, layers, hidden, heads, seq, vocab, experts):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab, hidden), nn.Embedding(seq, hidden)
-        self.blocks = nn.ModuleList(Block(hidden, heads, experts * (i % 2 == 0)) for i in range(layers))
-        self.ln = nn.LayerNorm(hidden)
-        for p in self.parameters():
-            nn.init.normal_(p, std=0.02) if p.dim() > 1 else None
+class Trainer:
+    def __init__(self, family, case, batch, optimizer, weights, ranks):
+        self.model = Model(family, case, weights)
+        self.opt = optimizer_of(optimizer, self.model.weights)
+        self.batch = batch_of(family, case, batch // ranks)
+        eager = self.model
+        if ranks > 1:
+            eager = nn.parallel.DistributedDataParallel(eager, gradient_as_bucket_view=True)
+        self.ways = {"eager": eager}
+        self.compile_s = None
+        if os.environ.get("COMPILE") != "no":
+            self.compile(eager)
 
-    def forward(self, ids, targets):
-        x = self.wte(ids) + self.wpe.weight[: ids.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.ln(x), self.wte.weight)
-        side = sum(b.experts.loss for b in self.blocks if hasattr(b, "experts"))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1)) + side
+    def compile(self, eager):
+        compiled = torch.compile(eager)
+        start = time.perf_counter()
+        try:
+            self.step(compiled)
+        except Exception as e:
+            print(f"torch.compile: {str(e).splitlines()[0]}", file=sys.stderr)
+            return
+        self.compile_s = time.perf_counter() - start
+        self.ways["compile"] = compiled
+
+    def step(self, model):
+        self.opt.zero_grad(set_to_none=True)
+        loss = model(*self.batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.opt.step()
+        return loss.item()
+
+    def turn(self, way, steps):
+        if way not in self.ways:
+            return None
+        times = []
+        for _ in range(steps + 1):
+            start = clock()
+            self.step(self.ways[way])
+            times.append(1e3 * (clock() - start))
+        times = sorted(times[1:])
+        return times[len(times) // 2]
+
+
+def serve(rank, args, meeting):
+    model, changes, batch, optimizer, threads, ranks, checkpoint = args
+    torch.set_num_threads(int(threads))
+    torch.manual_seed(1 + rank)
+    if int(ranks) > 1:
+        dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=int(ranks))
+    trainer = Trainer(model.split(":")[0], sizes_of(model, changes), int(batch), optimizer,
+                      models.load_checkpoint(checkpoint), int(ranks))
+    say = lambda x: rank == 0 and print(json.dumps(x), flush=True)
+    say(trainer.compile_s)
+    while True:
+        turn = [sys.stdin.readline() if rank == 0 else None]
+        if int(ranks) > 1:
+            dist.broadcast_object_list(turn)
+        if not turn[0]:
+            break
+        way, steps = turn[0].split()
+        say(trainer.turn(way, int(steps)))
+    if int(ranks) > 1:
+        dist.destroy_process_group()
 
 
 def main():
-    layers, hidden, heads, seq, vocab, batch, threads, steps = map(int, sys.argv[1:9])
-    experts = int(sys.argv[9]) if len(sys.argv) > 9 else 0
-    torch.set_num_threads(threads)
-    torch.manual_seed(1)
-    model = GPT(layers, hidden, heads, seq, vocab, experts)
-    opt = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
-    ids = torch.randint(0, vocab, (batch, seq + 1))
-    times = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        opt.zero_grad(set_to_none=True)
-        loss = model(ids[:, :-1], ids[:, 1:])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        loss.item()
-        times.append(1e3 * (time.perf_counter() - start))
-    times = sorted(times[2:])
-    print(times[len(times) // 2])
+    args, ranks = sys.argv[1:], int(sys.argv[6])
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = os.path.join(folder, "meeting")
+        others = torch.multiprocessing.spawn(serve_other, (args, meeting), ranks - 1, join=False)
+        serve(0, args, meeting)
+        others.join()
 
 
-main()
+def serve_other(index, args, meeting):
+    serve(index + 1, args, meeting)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,8 @@
 Needs PyTorch, numpy and transformers; none is needed for anything else. Each case trains a model with
 weft-run on one rank, reads the initial weights from a checkpoint of a step that changes nothing
 (learning rate 0), and repeats the run in PyTorch with autograd: the model written anew from its
-description, or the class of the transformers library (GPT-2, Llama, T5) with the same weights, in
-fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The order of the samples
+description (pytorch_models.py), or the class of the transformers library (GPT-2, Llama, T5) with the
+same weights, in fp32 on the CPU, with torch.optim, torch's own clipping and cross-entropy. The order of the samples
 does not matter: an epoch of the data is exactly one batch, and so is a group of batch norm.
 
 Prints per case the largest relative difference of loss and gradient norm over all steps and
@@ -29,35 +29,10 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-PAD = 0
+from pytorch_models import (PAD, ROUTER_METRICS, decays, experts, gpt, is_statistic, llama,
+                            load_checkpoint, mlp, moe, one_loss, t5, target_loss, transformer, wide_resnet)
+
 LIMITS = {"loss": 1e-5, "grad_norm": 1e-4, "weights": 1e-4}
-ROUTER_METRICS = ("balance", "router_z", "dropped")
-
-
-def load_checkpoint(folder, kind="param"):
-    """All tensors of one kind of the newest checkpoint, whole, by name."""
-    steps = sorted(f for f in os.listdir(folder) if f.startswith("step-"))
-    path = os.path.join(folder, steps[-1])
-    out = {}
-    for name in sorted(os.listdir(path)):
-        if not name.endswith(".safetensors"):
-            continue
-        with open(os.path.join(path, name), "rb") as f:
-            size = struct.unpack("<Q", f.read(8))[0]
-            header = json.loads(f.read(size))
-            data = f.read()
-        for key, t in header.items():
-            if key == "__metadata__" or not key.startswith(kind + "/"):
-                continue
-            begin, end = t["data_offsets"]
-            array = np.frombuffer(data[begin:end], "<f4").reshape(t["shape"])
-            out[key.split("/", 1)[1].split("@")[0]] = torch.tensor(array)
-    return out
-
-
-def is_statistic(name):
-    """Running statistics of batch norm are no weights."""
-    return name.endswith((".mean", ".variance"))
 
 
 def learning_rate(step, steps, peak, warmup):
@@ -70,67 +45,10 @@ def learning_rate(step, steps, peak, warmup):
     return peak / 10 + 0.5 * (peak - peak / 10) * (1 + math.cos(math.pi * t))
 
 
-def gpt_norm(w, case, x, name):
-    return F.layer_norm(x, (case["hidden"],), w[name + ".weight"], w[name + ".bias"], 1e-5)
-
-
-def gpt_attention(w, case, x, p):
-    """The first half of a layer, with its residual."""
-    hidden, heads, seq = case["hidden"], case["heads"], case["seq"]
-    h = gpt_norm(w, case, x, p + "ln1")
-    qkv = h @ w[p + "qkv.weight"].reshape(hidden, -1) + w[p + "qkv.bias"].reshape(-1)
-    q, k, v = (t.transpose(1, 2) for t in qkv.reshape(-1, seq, 3, heads, hidden // heads).unbind(2))
-    scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
-    scores = scores.masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
-    a = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, seq, hidden)
-    return x + a @ w[p + "proj.weight"].reshape(hidden, hidden) + w[p + "proj.bias"]
-
-
-def gpt_feed_forward(w, case, x, p):
-    h = gpt_norm(w, case, x, p + "ln2") @ w[p + "fc1.weight"] + w[p + "fc1.bias"]
-    return x + F.gelu(h, approximate="tanh") @ w[p + "fc2.weight"] + w[p + "fc2.bias"]
-
-
-def gpt_head(w, case, x):
-    head = w["wte.weight"] if case["tied"] else w["head.weight"]
-    return gpt_norm(w, case, x, "ln") @ head.T
-
-
-def gpt(w, case, tokens):
-    """share/models/gpt.json: pre-norm, learned positions, tanh GELU, biases."""
-    x = w["wte.weight"][tokens] + w["wpe.weight"]
-    for i in range(case["layers"]):
-        p = f"layer.{i}."
-        x = gpt_feed_forward(w, case, gpt_attention(w, case, x, p), p)
-    return gpt_head(w, case, x)
-
-
-def experts(w, p, x):
+def all_experts(w, p, x):
     """What every expert makes of every token: [batch, seq, experts, hidden]."""
     h = F.gelu(torch.einsum("bsh,ehf->bsef", x, w[p + "fc1.weight"]), approximate="tanh")
     return torch.einsum("bsef,efh->bseh", h, w[p + "fc2.weight"])
-
-
-def gshard(w, case, x, p):
-    """Top-k routing with capacity per sample: first choices take their places before second ones."""
-    k, n = case["top"], case["experts"]
-    capacity = -(-case["slack"] * k * case["seq"] // (100 * n))
-    logits = x @ w[p + "router.weight"]
-    probs = logits.softmax(-1)
-    index = logits.topk(k, -1).indices  # [batch, seq, k]
-    gates = probs.gather(-1, index)
-    if k > 1:
-        gates = gates / gates.sum(-1, keepdim=True)
-    chosen = F.one_hot(index, n)  # [batch, seq, k, experts]
-    in_order = chosen.transpose(1, 2).reshape(-1, k * case["seq"], n)
-    position = ((in_order.cumsum(1) - 1) * in_order).sum(-1)
-    kept = (position < capacity).reshape(-1, k, case["seq"]).transpose(1, 2)
-    y = experts(w, p, x).gather(2, index[..., None].expand(*index.shape, case["hidden"]))
-    load = chosen[:, :, 0].to(x.dtype).mean(1)
-    return ((gates * kept)[..., None] * y).sum(2), {
-        "balance": n * (load * probs.mean(1)).sum(-1).mean(),
-        "router_z": (logits.logsumexp(-1) ** 2).mean(),
-        "dropped": 1 - kept.to(x.dtype).mean()}
 
 
 def mixtral(w, case, x, p):
@@ -145,90 +63,12 @@ def mixtral(w, case, x, p):
     del block.experts
 
     def run(states, index, gates):
-        y = experts(w, p, states[None])[0]
+        y = all_experts(w, p, states[None])[0]
         y = y.gather(1, index[..., None].expand(*index.shape, case["hidden"]))
         return (gates[..., None] * y).sum(1)
 
     block.experts = run
-    return block(x), gshard(w, case, x, p)[1]
-
-
-def moe(w, case, tokens):
-    """share/models/moe.json: gpt with experts in every other feed-forward part, from the first on."""
-    x = w["wte.weight"][tokens] + w["wpe.weight"]
-    metrics = []
-    for i in range(case["layers"] // 2):
-        p = f"pair.{i}.sparse.0."
-        x = gpt_attention(w, case, x, p)
-        y, found = case["routing"](w, case, gpt_norm(w, case, x, p + "ln2"), p)
-        p = f"pair.{i}.dense.0."
-        x = gpt_feed_forward(w, case, gpt_attention(w, case, x + y, p), p)
-        metrics.append(found)
-    means = {k: torch.stack([m[k] for m in metrics]).mean() for k in ROUTER_METRICS}
-    side = sum(0.01 * m["balance"] + 0.001 * m["router_z"] for m in metrics)
-    return gpt_head(w, case, x), side, means
-
-
-def mlp(w, case, images):
-    """share/models/mlp.json: residual blocks of two matrices."""
-    linear = lambda x, name: x @ w[name + ".weight"] + w[name + ".bias"]
-    x = F.relu(linear(images, "fc_in"))
-    for i in range(case["layers"]):
-        p = f"layer.{i}."
-        x = x + linear(F.relu(linear(x, p + "fc1")), p + "fc2")
-    return linear(x, "fc_out")
-
-
-def wide_resnet(w, case, images):
-    """share/models/wide-resnet.json, blocks as torchvision's Bottleneck: the stride stands in the
-    3x3 convolution. Batch norm is PyTorch's, group by group; running statistics take the mean over
-    the groups of a step."""
-    side = case["image"]
-    conv = lambda x, name, **how: F.conv2d(x, w[name + ".weight"].permute(3, 2, 0, 1), **how)
-
-    def norm(x, name):
-        parts, seen = [], []
-        for part in x.split(case["group"]):
-            mean, variance = torch.zeros_like(w[name + ".mean"]), torch.zeros_like(w[name + ".mean"])
-            parts.append(F.batch_norm(part, mean, variance, w[name + ".weight"], w[name + ".bias"],
-                                      training=True, momentum=1.0, eps=1e-5))
-            seen.append((mean, variance))
-        w[name + ".mean"].lerp_(torch.stack([m for m, _ in seen]).mean(0), 0.1)
-        w[name + ".variance"].lerp_(torch.stack([v for _, v in seen]).mean(0), 0.1)
-        return torch.cat(parts)
-
-    def bottleneck(x, name, stride, first):
-        y = F.relu(norm(conv(x, name + "conv1"), name + "bn1"))
-        y = F.relu(norm(conv(y, name + "conv2", stride=stride, padding=1), name + "bn2"))
-        y = norm(conv(y, name + "conv3"), name + "bn3")
-        if first:
-            x = norm(conv(x, name + "short", stride=stride), name + "bn")
-        return F.relu(x + y)
-
-    x = images.reshape(-1, side, side, 3).permute(0, 3, 1, 2)
-    x = F.relu(norm(conv(x, "conv", padding=1), "bn"))
-    x = F.max_pool2d(x, 3, stride=1, padding=1)
-    for s in range(4):
-        x = bottleneck(x, f"stage.{s}.first.0.", 1 if s == 0 else 2, True)
-        for i in range(case[f"blocks{s + 1}"] - 1):
-            x = bottleneck(x, f"stage.{s}.block.{i}.", 1, False)
-    return x.mean((2, 3)) @ w["fc.weight"] + w["fc.bias"]
-
-
-def transformer(w, case, tokens):
-    """share/models/transformer.json: RMS norm, learned positions, no biases, scores not scaled."""
-    hidden, seq = case["hidden"], case["seq"]
-    norm = lambda x, name: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w[name + ".weight"]
-    x = w["wte.weight"][tokens] + w["wpe.weight"]
-    for i in range(case["layers"]):
-        p = f"layer.{i}."
-        h = norm(x, p + "norm1")
-        q, k, v = (torch.einsum("bsd,dhk->bhsk", h, w[p + n + ".weight"]) for n in "qkv")
-        scores = (q @ k.transpose(2, 3)).masked_fill(torch.ones(seq, seq).triu(1).bool(), -math.inf)
-        x = x + torch.einsum("bhsk,hkd->bsd", scores.softmax(-1) @ v, w[p + "proj.weight"])
-        h = F.relu(norm(x, p + "norm2") @ w[p + "fc1.weight"])
-        x = x + h @ w[p + "fc2.weight"]
-    return norm(x, "norm") @ w["head.weight"].T
+    return block(x), experts(w, case, x, p)[1]
 
 
 # Classes of the transformers library: its name of each parameter, and the tensor from ours.
@@ -334,14 +174,6 @@ def pairs(w, case, texts):
     return x @ w["head_in.weight"], y @ w["wte.weight"].T
 
 
-def one_loss(case, logits, targets):
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
-
-
-def target_loss(case, logits, targets):
-    return F.cross_entropy(logits.flatten(0, 1), targets[1].flatten(), ignore_index=-1)
-
-
 def pair_losses(case, logits, targets):
     """Of inputs without padding, and of targets without their ends and one id more."""
     mean = lambda x, t, ignore: F.cross_entropy(x.flatten(0, 1), t.flatten(), ignore_index=ignore)
@@ -407,26 +239,28 @@ MLP = dict(model="mlp:mnist", forward=mlp, data=image_data, optimizer="sgd", lr=
 PAIRS = dict(model=os.path.join(HERE, "tests/models/pairs.json"), forward=pairs, data=pair_data,
              loss=pair_losses, optimizer="adamw", lr=1e-3, batch=16, layers=2, seq=24, target_seq=12,
              hidden=24, heads=6, vocab=48, skip=5)
-LLAMA = dict(GPT, model="llama:nano", forward=llama_class, hidden=96, heads=6, kv_heads=2, ffn=256,
+LLAMA = dict(GPT, model="llama:nano", forward=llama, hidden=96, heads=6, kv_heads=2, ffn=256,
              tied=0)
-T5 = dict(model="t5:nano", forward=t5_class, data=pair_data, loss=target_loss, optimizer="adamw",
+T5 = dict(model="t5:nano", forward=t5, data=pair_data, loss=target_loss, optimizer="adamw",
           lr=1e-4, batch=8, layers=2, hidden=64, heads=4, kv=24, ffn=160, buckets=32, seq=200,
           target_seq=40, vocab=300)
-MOE = dict(GPT, model="moe:nano", forward=moe, routing=gshard, layers=4, heads=4, seq=32, experts=4,
+MOE = dict(GPT, model="moe:nano", forward=moe, routed=True, layers=4, heads=4, seq=32, experts=4,
            top=2, slack=125)
 RESNET = dict(model="wide-resnet:nano", forward=wide_resnet, data=image_data, optimizer="sgd", lr=0.02,
               steps=6, batch=16, image=16, pixels=16 * 16 * 3, base=8, group=16, classes=10, blocks1=2, blocks2=1,
-              blocks3=1, blocks4=1)
+              blocks3=1, blocks4=1, stem_taps=3, stem_stride=1, pool_stride=1)
 CASES = {
     "gpt-tied": GPT,
     "gpt-untied": dict(GPT, tied=0),
     "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
     "gpt-class": dict(GPT, forward=gpt2_class),
     "gpt-qkv-class": dict(GPT, model="gpt-qkv:nano", forward=gpt2_class),
-    "llama-class": LLAMA,
-    "llama-tied-class": dict(LLAMA, tied=1, kv_heads=6, seq=150, optimizer="sgd", lr=0.05),
-    "t5-class": T5,
-    "t5-sgd-class": dict(T5, optimizer="sgd", lr=0.003, seq=60, target_seq=150),
+    "llama": LLAMA,
+    "llama-class": dict(LLAMA, forward=llama_class),
+    "llama-tied-class": dict(LLAMA, forward=llama_class, tied=1, kv_heads=6, seq=150, optimizer="sgd", lr=0.05),
+    "t5": T5,
+    "t5-class": dict(T5, forward=t5_class),
+    "t5-sgd-class": dict(T5, forward=t5_class, optimizer="sgd", lr=0.003, seq=60, target_seq=150),
     "transformer": dict(GPT, model="transformer:nano", forward=transformer, hidden=64, heads=4, kv=24,
                         ffn=160, tied=None),
     "moe-gshard": dict(MOE, slack=90),
@@ -461,8 +295,6 @@ def run_torch(args, case, w, inputs, targets):
     weights = {n: t for n, t in w.items() if not is_statistic(n)}
     for t in weights.values():
         t.requires_grad_(True)
-    # Weight decay is for matrices: not for vectors, and not for biases of several dims.
-    decays = lambda name, t: t.dim() >= 2 and not name.endswith(".bias")
     groups = [{"params": [t for n, t in weights.items() if decays(n, t) == on], "weight_decay": 0.1 * on}
               for on in (True, False)]
     if case["optimizer"] == "adamw":
@@ -475,7 +307,7 @@ def run_torch(args, case, w, inputs, targets):
             g["lr"] = learning_rate(step, args.steps, case["lr"], args.warmup)
         opt.zero_grad()
         result, side, more = case["forward"](w, case, inputs), 0, {}
-        if "routing" in case:  # losses of routers, and metrics
+        if "routed" in case:  # losses of routers, and metrics
             result, side, more = result
         loss = case.get("loss", one_loss)(case, result, targets)
         (loss + side).backward()

@@ -1,12 +1,14 @@
 /* The CPU as a device: the synchronous case. Its streams are the order of the calls, so events
  * have nothing to say; its memory is the host's; it records nothing. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "device/cpu.h"
 #include "device/device_backend.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 2 << 20 };
 
 static int cpu_create(struct device *dev, struct err *err) {
     return kernel_init(dev->threads, err);
@@ -19,13 +21,15 @@ static void cpu_destroy(struct device *dev) {
 
 static void *cpu_alloc(struct device *dev, int64_t bytes, struct err *err) {
     (void)dev;
-    size_t size = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
-    void *p = aligned_alloc(PAGE, size);
-    if (!p) {
+    void *p;
+    if (posix_memalign(&p, PAGE, (size_t)bytes)) {
         err_system(err, "cannot allocate %lld bytes", (long long)bytes);
         return NULL;
     }
-    return memset(p, 0, size);
+#ifdef MADV_HUGEPAGE
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+    return memset(p, 0, (size_t)bytes);
 }
 
 static void cpu_free(struct device *dev, void *p) {

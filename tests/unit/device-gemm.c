@@ -35,7 +35,7 @@ static void check_gemm(int64_t m, int64_t n, int64_t k, int form) {
 static void test_gemm(void) {
     static const int64_t shape[][3] = {
         {1, 1, 1},    {3, 5, 7},    {17, 33, 65},   {64, 64, 64},
-        {1, 100, 50}, {129, 1, 31}, {200, 96, 300},
+        {1, 100, 50}, {129, 1, 31}, {200, 96, 300}, {40, 24, 1700},
     };
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int form = 0; form < 12; form++)

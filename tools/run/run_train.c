@@ -239,7 +239,7 @@ static int steps(struct loop *l, struct err *err) {
     return last_words(l, saved == exec_steps(x), err);
 }
 
-/* Time by instruction over all ranks, and the share outside matrix products. */
+/* Time by instruction over all ranks, and the share outside matrix products, which convolutions are. */
 static int print_timing(struct loop *l, struct err *err) {
     double s[OPCODE_COUNT], total = 0;
     memcpy(s, exec_seconds(l->x), sizeof s);
@@ -249,8 +249,8 @@ static int print_timing(struct loop *l, struct err *err) {
         total += s[i];
     if (!l->speaks)
         return 0;
-    double products =
-        s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] + s[I_matmul_dw];
+    double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] +
+                      s[I_matmul_dw] + s[I_conv2d] + s[I_conv2d_dx] + s[I_conv2d_dw];
     for (int i = 0; i < OPCODE_COUNT; i++)
         if (s[i] > 0.0005 * total)
             fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],
