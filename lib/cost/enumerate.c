@@ -81,7 +81,7 @@ static void compile_split(const struct walk *w) {
     struct stage_program sp;
     if (layout_check(p->model, w->op, &st->mesh, &st->layouts[0], p->micro_batch, NULL) <
             0 ||
-        stage_compile(p, 1, &sp, NULL) < 0)
+        stage_compile(p, 1, false, &sp, NULL) < 0)
         return;
     for (int i = 0; i < sp.n_instrs; i++) {
         const struct instr *ins = &sp.instrs[i];

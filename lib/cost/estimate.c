@@ -78,8 +78,118 @@ static double alternating_us(const struct estimate_stage *st, int n, int64_t m) 
     return best;
 }
 
+/* Turns: one after the other every group has a turn, a forward, a backward and a weight gradient, in
+ * the order of schedule.c; what a group waits for had its turn before. The i-th of group g comes in
+ * round i - g. Position i among a group's forwards is micro-batch i % groups, and so on, of chunk
+ * i / groups % chunks; backwards go through the chunks the other way. */
+struct turns {
+    const struct estimate_stage *st;
+    int groups, chunks;
+    bool apart;                 /* weight gradients, but for those of the first group */
+    int64_t n;                  /* positions */
+    double *free;               /* [groups] when each is done with what it did so far */
+    double *forward, *backward; /* [groups * n] when these ended */
+};
+
+static int64_t turns_ahead(const struct turns *t, int group) {
+    int behind = t->groups - 1 - group;
+    return t->chunks > 1 ? (t->chunks - 1) * t->groups + 2 * behind + 1 : behind + 1;
+}
+
+static int stage_at(const struct turns *t, int group, int64_t i, bool back) {
+    int chunk = t->chunks > 1 ? (int)(i / t->groups % t->chunks) : 0;
+    return (back ? t->chunks - 1 - chunk : chunk) * t->groups + group;
+}
+
+static void take_forward(struct turns *t, int group, int64_t i) {
+    int k = stage_at(t, group, i, false);
+    const struct estimate_stage *st = &t->st[k];
+    double at = t->free[group], there = 0;
+    if (k > 0)
+        there = t->forward[group > 0 ? (group - 1) * t->n + i
+                                     : (t->groups - 1) * t->n + i - t->groups] -
+                st->forward_shared_us;
+    t->free[group] = t->forward[group * t->n + i] = max2(at, there) + st->forward_us;
+}
+
+static void take_backward(struct turns *t, int group, int64_t i) {
+    int k = stage_at(t, group, i, true), last = t->groups - 1;
+    double at = t->free[group], there = 0;
+    if (k + 1 < t->groups * t->chunks)
+        there = t->backward[group < last ? (group + 1) * t->n + i : i - t->groups] -
+                t->st[k + 1].backward_shared_us;
+    t->free[group] = t->backward[group * t->n + i] = max2(at, there) + t->st[k].backward_us;
+}
+
+static void take_turn(struct turns *t, int group, int64_t i) {
+    int64_t forward = i + turns_ahead(t, group) - 1, weights = i - group;
+    if (forward >= 0 && forward < t->n)
+        take_forward(t, group, forward);
+    if (i >= 0 && i < t->n)
+        take_backward(t, group, i);
+    if (t->apart && group > 0 && weights >= 0 && weights < t->n)
+        t->free[group] += t->st[stage_at(t, group, weights, true)].weights_us;
+}
+
+/* Of a group's stages. */
+static double micro_batch_us(const struct turns *t, int group) {
+    double us = 0;
+    for (int k = group; k < t->groups * t->chunks; k += t->groups)
+        us += t->st[k].forward_us + t->st[k].backward_us + t->st[k].weights_us;
+    return us;
+}
+
+/* Whole rounds, until things go as they will: where few groups share little, that takes longer. */
+static int64_t few_micro_batches(int groups, int chunks) {
+    enum { LEAST = 32 };
+    int64_t rounds = chunks + 3, least = (LEAST + groups - 1) / groups;
+    return groups * (rounds > least ? rounds : least);
+}
+
+/* Until all groups have reduced. */
+static double turns_us(enum schedule schedule, const struct estimate_stage *st, int n,
+                       int groups, int64_t m) {
+    int chunks = n / groups;
+    int64_t few = chunks > 1 ? few_micro_batches(groups, chunks) : 3 * (int64_t)groups + 4;
+    few = few < m ? few : m;
+    struct turns t = {st,           groups, chunks, schedule == SCHEDULE_zero_bubble,
+                      chunks * few, NULL,   NULL,   NULL};
+    t.free = mem_array((size_t)groups * (size_t)(2 * t.n + 1), sizeof *t.free);
+    t.forward = t.free + groups;
+    t.backward = t.forward + groups * t.n;
+    int64_t middle = (t.n - turns_ahead(&t, 0)) / 2;
+    for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++)
+        for (int g = 0; g < groups; g++) {
+            if (round == middle && few < m)
+                t.free[g] += (double)(m - few) * micro_batch_us(&t, g);
+            take_turn(&t, g, round + g);
+        }
+    double end = 0;
+    for (int g = 0; g < groups; g++) {
+        for (int k = g; k < n; k += groups)
+            t.free[g] += st[k].reduce_us;
+        end = max2(end, t.free[g]);
+    }
+    free(t.free);
+    return end;
+}
+
+static double update_us(const struct estimate_stage *st, int n, int groups) {
+    double most = 0;
+    for (int g = 0; g < groups; g++) {
+        double us = 0;
+        for (int k = g; k < n; k += groups)
+            us += st[k].update_us;
+        most = max2(most, us);
+    }
+    return most;
+}
+
 double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
-                   int64_t micro_batches, double norm_us) {
+                   int groups, int64_t micro_batches, double norm_us) {
+    if (groups < n || schedule == SCHEDULE_zero_bubble)
+        return turns_us(schedule, stages, n, groups, micro_batches) + norm_us +
+               update_us(stages, n, groups);
     double pipe = schedule == SCHEDULE_gpipe ? gpipe_us(stages, n, micro_batches)
                                              : alternating_us(stages, n, micro_batches);
     /* Stage s is done when its last backward is: earlier than stage 0 by those before it.
@@ -98,15 +208,14 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
 static struct estimate_stage stage_of(const struct stage_cost *sc) {
     return (struct estimate_stage){
         .forward_us = sc->us[SEG_FORWARD] + sc->p2p_us[SEG_FORWARD],
-        .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD] +
-                       sc->us[SEG_WEIGHTS] + sc->p2p_us[SEG_WEIGHTS],
+        .backward_us = sc->us[SEG_BACKWARD] + sc->p2p_us[SEG_BACKWARD],
+        .weights_us = sc->us[SEG_WEIGHTS] + sc->p2p_us[SEG_WEIGHTS],
         .reduce_us = sc->reduce_us,
         .update_us = sc->update_us,
     };
 }
 
-/* Of several chunks, or with weight gradients apart: all that a group does, behind the forwards that
- * come before its first; a lower bound. */
+/* Of groups in any order: all that a group does, behind the forwards that come before its first. */
 static double groups_us(const struct plan *p, const struct estimate_stage *st,
                         double norm_us) {
     double norm = 0, update = 0, before = 0, m = (double)plan_micro_batches(p);
@@ -137,10 +246,11 @@ double estimate_program_us(const struct program *g, struct cost *c) {
         norm_us = max2(norm_us, sc.norm_us);
     }
     const struct plan *p = g->plan;
-    bool chain = p->n_groups == p->n_stages && p->schedule != SCHEDULE_zero_bubble;
-    double us =
-        chain ? estimate_us(p->schedule, st, g->n_stages, plan_micro_batches(p), norm_us)
-              : groups_us(p, st, norm_us);
+    int64_t m = plan_micro_batches(p);
+    bool known = p->n_groups == p->n_stages ||
+                 (p->schedule == SCHEDULE_interleaved && m % p->n_groups == 0);
+    double us = known ? estimate_us(p->schedule, st, g->n_stages, p->n_groups, m, norm_us)
+                      : groups_us(p, st, norm_us);
     free(st);
     return us;
 }

@@ -6,12 +6,13 @@
  * with the detours that the ramps can force), so for a chain of stages it is a lower bound
  * of what simulate.h gives for a plan without staging stalls, and usually equal to it.
  *
- * Of stages that share a group of devices, and where weight gradients are made apart, only the
- * busiest group and the way to it are counted.
+ * Of interleaved stages, and where weight gradients are made apart, the actions of a few rounds are put
+ * one after the other, with the rest of the steady state in their midst: that is the longest of all
+ * paths that stay with one group meanwhile.
  *
  *     struct estimate_stage st[2] = {{.forward_us = 10, .backward_us = 20},
  *                                    {.forward_us = 10, .backward_us = 20}};
- *     double us = estimate_us(SCHEDULE_1f1b, st, 2, 8, 0);       // (8 - 1 + 2) * 30
+ *     double us = estimate_us(SCHEDULE_1f1b, st, 2, 2, 8, 0);       // (8 - 1 + 2) * 30
  *
  * Scoring is incremental: only the changed stage's numbers are worked out again.
  */
@@ -23,6 +24,7 @@
 struct estimate_stage {
     /* Of one micro-batch, with packing what is sent and moving what is received. */
     double forward_us, backward_us;
+    double weights_us; /* gradients of weights, where the schedule has them apart; else 0 */
     /* Of these, how long this stage and the one in front of it work on the same micro-batch at
      * the same time: messages leave in the midst of a segment, and what came from elsewhere is
      * taken meanwhile. 0 where nothing is known, and for the first stage. */
@@ -31,10 +33,11 @@ struct estimate_stage {
     double update_us; /* update after the norm */
 };
 
-/* Iteration time in microseconds of micro_batches >= 1 through n >= 1 stages in a chain.
- * norm_us: of the collective of all ranks. */
+/* Iteration time in microseconds of micro_batches >= 1 through n >= 1 stages in a chain, stage k on
+ * group k % groups: as many as stages but for interleaved ones, whose groups divide the
+ * micro-batches. norm_us: of the collective of all ranks. */
 double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
-                   int64_t micro_batches, double norm_us);
+                   int groups, int64_t micro_batches, double norm_us);
 
 /* The same for a whole compiled program. */
 double estimate_program_us(const struct program *g, struct cost *c);

@@ -143,10 +143,10 @@ void stage_program_release(struct stage_program *sp) {
 
 /* The transfers that touch one stage are cheap to list, and what the other end does with them
  * does not change this stage's instructions. */
-int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
+int stage_compile(const struct plan *plan, int stage, bool apart, struct stage_program *out,
                   struct err *err) {
     (void)err;
-    static const int64_t slots[POOL_COUNT] = {1, 1, 0};
+    const int64_t slots[POOL_COUNT] = {1, 1, apart};
     struct transfer *transfers;
     int n;
     transfers_list(plan, &transfers, &n);

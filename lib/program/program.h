@@ -216,10 +216,10 @@ struct span {
 };
 struct span program_segment(const struct stage_program *sp, enum segment s);
 
-/* Compiles one stage alone (for cost and search), as if one micro-batch were held at once and
- * backward were one segment: transfers stay unlinked, their staging is not counted. Release with
+/* Compiles one stage alone (for cost and search), as if one micro-batch were held at once; with
+ * backward as one segment, or, apart, with the gradients of weights in theirs. Transfers stay unlinked, their staging is not counted. Release with
  * stage_program_release. */
-int stage_compile(const struct plan *plan, int stage, struct stage_program *out,
+int stage_compile(const struct plan *plan, int stage, bool apart, struct stage_program *out,
                   struct err *err);
 void stage_program_release(struct stage_program *sp);
 
@@ -262,9 +262,10 @@ int64_t schedule_enough(const struct plan *p);
 /* Micro-batches that a stage holds at once, by pool: the most between the beginning of the one and
  * the end of the other segment. */
 void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]);
-/* The most of these, of a stage alone on its group. */
-int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
-                           int64_t micro_batches);
+/* The same without a plan: stage k of n_stages is on group k % n_groups, and these divide the
+ * micro-batches where they have several. */
+void schedule_pools(enum schedule schedule, int stage, int n_stages, int n_groups,
+                    int64_t micro_batches, int64_t slots[POOL_COUNT]);
 
 /* ---- transfers ------------------------------------------------------------------------ */
 

@@ -8,6 +8,11 @@
  * where 1F1B would wait (Qi et al. 2023); every stage then holds as much as the first of 1F1B. */
 #include "program/program.h"
 
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
@@ -152,9 +157,21 @@ void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]) 
         count_slots(&s, stage, slots);
 }
 
-int64_t schedule_in_flight(enum schedule schedule, int stage, int n_stages,
-                           int64_t micro_batches) {
-    struct group_schedule s =
-        schedule_make(schedule, n_stages, n_stages, &stage, 1, micro_batches);
-    return least(s.ahead + most(s.delay, 0), micro_batches);
+void schedule_pools(enum schedule schedule, int stage, int n_stages, int n_groups,
+                    int64_t micro_batches, int64_t slots[POOL_COUNT]) {
+    int v = n_stages / n_groups, group = stage % n_groups;
+    int *chunks = mem_array((size_t)v, sizeof *chunks);
+    /* In steady state after so many rounds. */
+    int64_t m = v > 1 ? least(micro_batches, (int64_t)(v + 2) * n_groups) : micro_batches;
+    for (int i = 0; i < v; i++)
+        chunks[i] = group + i * n_groups;
+    struct group_schedule s = schedule_make(schedule, n_stages, n_groups, chunks, v, m);
+    slots[POOL_FORWARD_BACKWARD] = least(s.ahead, m);
+    slots[POOL_FORWARD_WEIGHTS] = least(s.ahead + most(s.delay, 0), m);
+    slots[POOL_BACKWARD_WEIGHTS] = s.delay < 0 ? 0 : least(s.delay + 1, m);
+    if (v > 1) {
+        memset(slots, 0, sizeof *slots * POOL_COUNT);
+        count_slots(&s, stage, slots);
+    }
+    free(chunks);
 }

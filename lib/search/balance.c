@@ -15,9 +15,9 @@
 
 struct fill {
     const struct prefix *prefix;
-    double in_flight;
+    struct in_flight in_flight;
     bool priced; /* what making one block again saves and costs */
-    double saved_bytes, extra_us;
+    double slot[POOL_COUNT], saved_bytes, extra_us;
     int end, blocks; /* found last: the end, and blocks recomputed */
 };
 
@@ -30,7 +30,7 @@ struct filler {
 };
 
 static double time_of(const struct filler *f, const struct load *l) {
-    return l->v[LOAD_forward] + l->v[LOAD_backward] +
+    return l->v[LOAD_forward] + l->v[LOAD_backward] + l->v[LOAD_weights] +
            (l->v[LOAD_before_norm] + l->v[LOAD_update]) / f->micro_batches;
 }
 
@@ -46,9 +46,10 @@ static void price_again(struct filler *f, int k) {
             most = &s->graph.s.runs[r];
     to->priced = true;
     const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
-    if (before && before->priced && before->prefix == to->prefix && before->in_flight > 0 &&
+    if (before && before->priced && before->prefix == to->prefix &&
         f->c->stages[k - 1].again_level == st.again_level) {
-        to->saved_bytes = before->saved_bytes / before->in_flight * to->in_flight;
+        memcpy(to->slot, before->slot, sizeof to->slot);
+        to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
         to->extra_us = before->extra_us;
         return;
     }
@@ -61,7 +62,8 @@ static void price_again(struct filler *f, int k) {
     if (!prefix_legal(s, to->prefix, st.first, st.end))
         return;
     struct load l = search_again(s, to->prefix, &st);
-    to->saved_bytes = -l.v[LOAD_slot] * to->in_flight;
+    memcpy(to->slot, &l.v[LOAD_slot], sizeof to->slot);
+    to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
     to->extra_us = time_of(f, &l);
 }
 
@@ -89,7 +91,9 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         return *taken <= bound;
     int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
-    double bytes = b.fixed - before->fixed + (b.slot - before->slot) * to->in_flight +
+    for (int p = 0; p < POOL_COUNT; p++)
+        b.slot[p] -= before->slot[p];
+    double bytes = b.fixed - before->fixed + held_bytes(b.slot, &to->in_flight) +
                    fmax((double)temp, update);
     to->blocks = blocks_again(f, k, bytes - f->memory);
     struct search_stage st = {.first = first, .end = end};
@@ -156,16 +160,17 @@ static void prepare(struct filler *f) {
     struct search *s = f->s;
     int64_t limit = s->p.memory_bytes, m = s->p.batch / f->c->micro_batch;
     int rank = 0;
+    const struct candidate *c = f->c;
     f->micro_batches = (double)m;
     /* What neighbours send and ties are not counted here: a little room for them. */
     f->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
+    f->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
     for (int k = 0; k < f->c->n_stages; k++) {
-        struct search_stage *st = &f->c->stages[k];
-        f->fills[k].prefix = search_prefix(s, st, f->c->micro_batch, rank);
-        f->fills[k].in_flight =
-            (double)schedule_in_flight(f->c->schedule, k, f->c->n_stages, m);
-        rank += st->devices;
+        rank = k % c->n_groups ? rank : 0;
+        f->fills[k].prefix = candidate_prefix(s, c, k, rank);
+        f->fills[k].in_flight = candidate_in_flight(s, c, k);
+        rank += c->stages[k].devices;
     }
 }
 

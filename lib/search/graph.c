@@ -93,9 +93,13 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
             (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
     } else {
         double us = cost_instr(g->cost, &g->plan, sp, ins).us;
-        l->v[!update ? i < sp->seg[SEG_BACKWARD] ? LOAD_forward : LOAD_backward
-             : *norm ? LOAD_update
-                     : LOAD_before_norm] += us;
+        l->v[i < sp->seg[SEG_BACKWARD]  ? LOAD_forward
+             : i < sp->seg[SEG_WEIGHTS] ? LOAD_backward
+             : !update                  ? LOAD_weights
+             : *norm                    ? LOAD_update
+                                        : LOAD_before_norm] += us;
+        if (i < sp->seg[SEG_WEIGHTS])
+            l->behind_us = ins->code == I_send ? 0 : l->behind_us + us;
         if (g->cost->n_missing) {
             l->v[LOAD_missing]++;
             cost_forget(g->cost);
@@ -137,7 +141,8 @@ static void count_update_memory(const struct stage_program *sp, struct load *l) 
 }
 
 static void count_memory(const struct stage_program *sp, struct load *l) {
-    l->v[LOAD_slot] = (double)sp->slots[POOL_FORWARD_BACKWARD].bytes;
+    for (int p = 0; p < POOL_COUNT; p++)
+        l->v[LOAD_slot + p] = (double)sp->slots[p].bytes;
     l->v[LOAD_fixed] = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
                                 sp->bytes[MEM_optimizer]);
     int64_t base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
@@ -159,7 +164,7 @@ static struct load compile_window(struct graph *g, const struct setting *st,
     bool norm = false;
     set_stage(g, st, w);
     cost_forget(g->cost);
-    stage_compile(&g->plan, 0, &sp, NULL);
+    stage_compile(&g->plan, 0, st->apart, &sp, NULL);
     for (int i = 0; i < sp.n_instrs; i++)
         add_instr(g, &sp, i, &norm, &l);
     count_memory(&sp, &l);
@@ -187,7 +192,7 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
 /* ---- keeping what was compiled --------------------------------------------------------- */
 
 static uint64_t setting_hash(const struct setting *st, uint64_t h) {
-    h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    h = memo_mix(h, (uint64_t)st->devices << 3 | (uint64_t)st->zero << 1 | st->apart);
     h = memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
     return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
 }
@@ -199,9 +204,7 @@ static uint64_t layout_word(const struct layout *l) {
 }
 _Static_assert(sizeof(struct layout) <= 8, "a layout is one word");
 
-/* ZeRO changes the update of parameters and nothing else: what has none is compiled once for
- * both settings of it. */
-static struct setting without_zero(const struct setting *st) {
+struct setting graph_without_zero(const struct setting *st) {
     struct setting plain = *st;
     plain.zero = 0;
     return plain;
@@ -209,7 +212,7 @@ static struct setting without_zero(const struct setting *st) {
 
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
-    struct setting plain = without_zero(st);
+    struct setting plain = graph_without_zero(st);
     const struct setting *as = g->x.model->ops[op].n_param ? st : &plain;
     uint64_t key = memo_mix(setting_hash(as, g->xs.alike[op]),
                             layout_word(&layouts[g->x.node_of[op]]));
@@ -370,7 +373,7 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts) {
     static const struct load nothing;
-    struct setting plain = without_zero(st);
+    struct setting plain = graph_without_zero(st);
     if (find_members(g, e, first, end, g->members) < 2)
         return &nothing;
     return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
@@ -389,7 +392,8 @@ static void subtract_plain(struct graph *g, const struct setting *st, int first,
 
 const struct load *graph_again(struct graph *g, const struct setting *st, int first,
                                int end, const bool *again, const struct layout *layouts) {
-    struct setting plain = without_zero(st);
+    /* Made again, an op shares with its gradient what ZeRO gathers. */
+    struct setting plain = st->zero > ZERO_OPTIMIZER ? *st : graph_without_zero(st);
     uint64_t key =
         memo_mix(memo_mix(setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {

@@ -27,13 +27,16 @@
 #define LOADS(X)                                                                           \
     X(forward)                                                                             \
     X(backward)                                                                            \
+    X(weights) /* their gradients, where the schedule has them apart */                    \
     X(before_norm)                                                                         \
     X(update)                                                                              \
     X(missing) /* instructions that the profile lacks */                                   \
     X(fixed)   /* bytes of parameters, gradients, optimizer state */                       \
-    X(slot)    /* bytes kept per micro-batch in flight */                                  \
-    X(across)  /* bytes of the update's temporaries that live across the norm */           \
-    X(filled)  /* elements of gradients, set to zero in one go */
+    X(slot)    /* bytes kept per micro-batch in flight, by pool (program.h) */             \
+    X(slot_weights)                                                                        \
+    X(slot_between)                                                                        \
+    X(across) /* bytes of the update's temporaries that live across the norm */            \
+    X(filled) /* elements of gradients, set to zero in one go */
 enum load_part {
 #define X(id) LOAD_##id,
     LOADS(X)
@@ -52,6 +55,9 @@ struct load {
     /* Bytes of temporaries: the most that are held at once in forward and backward, and in
      * the update besides those across the norm. These do not add up. */
     int64_t temp, update_temp;
+    /* Of backward, what comes behind its last message: gradients of its parameters that ZeRO
+     * reduces. This does not add up either. */
+    double behind_us;
 };
 void load_add(struct load *to, const struct load *l, double times);
 
@@ -62,6 +68,7 @@ struct setting {
     int first_rank; /* in its node */
     int zero;
     const struct mesh *mesh; /* pinned, or NULL: that of so many devices */
+    bool apart;              /* weight gradients are made apart */
 };
 
 struct graph {
@@ -93,6 +100,10 @@ void graph_mesh(int devices, const struct mesh *pinned, struct mesh *mesh);
 /* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
 int graph_zero(const struct graph *g, int op, int zero);
 int graph_offload(const struct graph *g, int op);
+
+/* ZeRO changes what is done with parameters and nothing else: what has none is compiled once, without
+ * it. */
+struct setting graph_without_zero(const struct setting *st);
 
 /* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,

@@ -76,12 +76,20 @@ static void shake(struct hops *hp, struct option *o) {
 
 /* ---- the algorithm ------------------------------------------------------------------- */
 
-/* Second comes the best that differs from the first in depth or micro-batch: two of one kind
- * mostly end alike. */
+static bool shards(const struct candidate *c) {
+    for (int k = 0; k < c->n_stages; k++)
+        if (c->stages[k].zero > ZERO_OPTIMIZER)
+            return true;
+    return false;
+}
+
+/* Second comes the best that differs from the first in depth or micro-batch, or in whether it shards
+ * parameters: two of one kind mostly end alike. */
 static void put_other_second(struct option *starts, int64_t n) {
     int64_t k = 1;
-    while (k < n && starts[k].c.n_stages == starts[0].c.n_stages &&
-           starts[k].c.micro_batch == starts[0].c.micro_batch)
+    while (k < n && starts[k].c.n_groups == starts[0].c.n_groups &&
+           starts[k].c.micro_batch == starts[0].c.micro_batch &&
+           shards(&starts[k].c) == shards(&starts[0].c))
         k++;
     if (k >= n)
         return;

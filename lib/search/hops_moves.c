@@ -56,9 +56,12 @@ static struct search_stage *begin(struct hops *hp, const struct candidate *c, in
     return &hp->next.stages[k];
 }
 
-static void set_devices(struct hops *hp, int k, int devices, struct style style) {
-    hp->next.stages[k].devices = devices;
-    search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+/* Of all stages of the group. */
+static void set_devices(struct hops *hp, int group, int devices, struct style style) {
+    for (int k = group; k < hp->next.n_stages; k += hp->next.n_groups) {
+        hp->next.stages[k].devices = devices;
+        search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+    }
 }
 
 /* ---- primitives ---------------------------------------------------------------------- */
@@ -126,7 +129,7 @@ static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
     }
 }
 
-/* Devices from stage t to stage k. */
+/* Devices from group t to group k. */
 static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
     int have = c->stages[t].devices, mine = c->stages[k].devices;
     struct style a = search_style_of(hp->s, &c->stages[k]);
@@ -148,19 +151,21 @@ static void trade_devices(struct hops *hp, const struct candidate *c, int k, int
     }
 }
 
-/* Stages that could give devices: the neighbours, the ends, and those that are least
+/* Groups that could give devices: the neighbours, the ends, and those that are least
  * busy by their number of ops per device. */
 static void trade_with_others(struct hops *hp, const struct candidate *c, int k) {
     enum { FEW = 8 };
-    if (c->n_stages <= FEW) {
-        for (int t = 0; t < c->n_stages; t++)
+    int n = c->n_groups;
+    k %= n;
+    if (n <= FEW) {
+        for (int t = 0; t < n; t++)
             if (t != k)
                 trade_devices(hp, c, k, t);
         return;
     }
-    int some[] = {k - 1, k + 1, 0, c->n_stages - 1, c->n_stages / 2};
+    int some[] = {k - 1, k + 1, 0, n - 1, n / 2};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        if (some[i] >= 0 && some[i] < c->n_stages && some[i] != k)
+        if (some[i] >= 0 && some[i] < n && some[i] != k)
             trade_devices(hp, c, k, some[i]);
 }
 
@@ -250,14 +255,22 @@ static void change_recompute(struct hops *hp, const struct candidate *c, int k, 
     }
 }
 
-static void change_zero(struct hops *hp, const struct candidate *c, int k) {
-    int zero = !c->stages[k].zero;
-    begin(hp, c, k)->zero = zero;
-    offer(hp);
-    struct search_stage *d = begin(hp, c, 0);
-    for (int i = 0; i < c->n_stages; i++)
-        d[i].zero = zero;
-    offer(hp);
+/* Sharded gradients and parameters cost time, so they are of use where memory is short, or where
+ * something is recomputed for it. */
+static void change_zero(struct hops *hp, const struct candidate *c, int k, bool memory,
+                        bool fine) {
+    bool again = c->stages[k].again_blocks > 0;
+    for (int zero = 0; zero < search_zero_levels(hp->s); zero++) {
+        bool shards = zero > ZERO_OPTIMIZER, whole = zero == ZERO_PARAMETERS;
+        if (zero == c->stages[k].zero || (shards && !memory && !(fine && again && whole)))
+            continue;
+        begin(hp, c, k)->zero = zero;
+        offer(hp);
+        struct search_stage *d = begin(hp, c, 0);
+        for (int i = 0; i < c->n_stages; i++)
+            d[i].zero = zero;
+        offer(hp);
+    }
 }
 
 static void change_micro_batch(struct hops *hp, const struct candidate *c) {
@@ -278,19 +291,38 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
     }
 }
 
-static void change_schedule(struct hops *hp, const struct candidate *c) {
+static void set_schedule(struct hops *hp, const struct candidate *c, enum schedule f) {
+    if (f == c->schedule || c->n_groups < c->n_stages || !search_has_schedule(hp->s, f))
+        return;
     begin(hp, c, 0);
-    hp->next.schedule = c->schedule == SCHEDULE_1f1b ? SCHEDULE_gpipe : SCHEDULE_1f1b;
+    hp->next.schedule = f;
     offer(hp);
 }
 
+/* Another schedule, or another number of stages on each group. fine: those, too, that compile all
+ * anew or have more stages to work out. */
+static void change_schedule(struct hops *hp, const struct candidate *c, bool fine) {
+    int chunks = c->n_stages / c->n_groups;
+    set_schedule(hp, c, SCHEDULE_gpipe);
+    set_schedule(hp, c, SCHEDULE_1f1b);
+    if (!fine)
+        return;
+    set_schedule(hp, c, SCHEDULE_zero_bubble);
+    for (int v = chunks > 1 ? chunks - 1 : 2; v <= chunks + 1 && v <= MOST_CHUNKS; v++)
+        if (v != chunks && search_has_schedule(hp->s, SCHEDULE_interleaved) &&
+            search_chunk(hp->s, c, v, &hp->next))
+            offer(hp);
+}
+
 static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
+    if (c->n_groups < c->n_stages)
+        return;
     struct style style = search_style_of(hp->s, &c->stages[k]);
     for (int wider = 0; wider < 2; wider++) {
         struct search_stage *d = begin(hp, c, 0);
         d[k].end = d[k + 1].end;
         memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
-        hp->next.n_stages--;
+        hp->next.n_groups = --hp->next.n_stages;
         style.model_axes += wider;
         set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
         offer(hp);
@@ -299,12 +331,12 @@ static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
 
 static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     const struct search_stage *st = &c->stages[k];
-    if (st->devices < 2 || c->n_stages >= search_max_stages(hp->s) ||
-        st->end - st->first < 2)
+    if (st->devices < 2 || c->n_groups < c->n_stages ||
+        c->n_stages >= search_max_groups(hp->s) || st->end - st->first < 2)
         return;
     struct search_stage *d = begin(hp, c, 0), half = *st;
     memmove(&d[k + 1], &d[k], sizeof *d * (size_t)(c->n_stages - k));
-    hp->next.n_stages++;
+    hp->next.n_groups = ++hp->next.n_stages;
     half.first = st->first + (st->end - st->first) / 2;
     int middle = half.first + to_boundary(hp->s, &half, false);
     if (middle >= st->end)
@@ -336,9 +368,9 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
     if (c->n_stages > 1)
         change_style(hp, c, k, true);
     change_recompute(hp, c, k, memory);
-    change_zero(hp, c, k);
+    change_zero(hp, c, k, memory, fine);
     change_micro_batch(hp, c);
-    change_schedule(hp, c);
+    change_schedule(hp, c, fine);
     split_stage(hp, c, k);
     if (k > 0)
         merge_stages(hp, c, k - 1);

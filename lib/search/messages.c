@@ -55,9 +55,13 @@ static double add_message(struct search *s, struct work *w, struct message msg) 
                                  (int64_t)(sent < msg.got ? sent : msg.got));
     /* Whichever end moves more bounds the time. */
     int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
+    /* Between chunks of a group each device takes it from itself. */
+    bool own = msg.from % w->c->n_groups == msg.to % w->c->n_groups;
     double take_us =
-        cost_message_us(&s->cost, w->rank[other], w->rank[busy], w->c->stages[busy].devices,
-                        (int64_t)(size * fmax(sent, msg.got)));
+        own ? cost_copy_us(&s->cost, msg.dtype, (int64_t)msg.got, (int64_t)msg.got)
+            : cost_message_us(&s->cost, w->rank[other], w->rank[busy],
+                              w->c->stages[busy].devices,
+                              (int64_t)(size * fmax(sent, msg.got)));
     *msg.take_us += take_us;
     w->staging[msg.from] += size * sent * msg.depth;
     w->missing |= lacks(s);
@@ -86,7 +90,9 @@ static void add_exchange(struct search *s, struct work *w, const struct edge *e,
                                                   a_share.want, b_share.held, all, depth,
                                                   tied ? &b->reduce_us : &b->backward_us,
                                                   tied ? &a->reduce_us : &a->backward_us});
-    if (!tied)
+    if (tied) /* a copy takes the new value when its home has made it */
+        b->update_us = fmax(b->update_us, a->update_us + there_us);
+    else
         arr_push(&s->passing, (struct passing){from, to, e->origin, e->readers[reader],
                                                there_us, back_us});
 }
@@ -116,7 +122,7 @@ static double work_us(const struct search *s, const struct prefix *t, int first,
 
 /* What stage k and the one in front of it pass to each other, and what else either takes. */
 struct seam {
-    const struct search *s;
+    struct search *s;
     const struct work *w;
     int k;
     const struct passing *p; /* those that arrive at k and at the stage behind it */
@@ -140,8 +146,17 @@ static double forward_gap(const struct seam *m, int i) {
     return us;
 }
 
-/* Backward, the other way round: gradients are sent when the first of their readers is done, and
- * taken when the op that made the tensor comes. */
+/* What an op does in the backward pass when it has sent what others wait for. */
+static double behind_us(const struct seam *m, int op) {
+    const struct prefix *t = m->w->prefixes[m->k];
+    struct graph *g = &m->s->graph;
+    if (graph_zero(g, g->x.of[op], t->st.zero) < ZERO_GRADIENTS)
+        return 0;
+    return graph_node(g, &t->st, g->x.of[op], t->layouts)->behind_us;
+}
+
+/* Backward, the other way round: gradients are sent when the first of their readers is done but for
+ * what it reduces of its own, and taken when the op that made the tensor comes. */
 static double backward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].origin;
@@ -150,7 +165,8 @@ static double backward_gap(const struct seam *m, int i) {
             m->p[j].origin > at)
             at = m->p[j].origin;
     double us = work_us(m->s, m->w->prefixes[m->k], st->first, m->p[i].reader, true) +
-                work_us(m->s, m->w->prefixes[m->k - 1], at + 1, st->first, true);
+                work_us(m->s, m->w->prefixes[m->k - 1], at + 1, st->first, true) +
+                behind_us(m, m->p[i].reader);
     for (int j = 0; j < m->n; j++) {
         bool same = j < m->n_here && m->p[j].reader > m->p[i].reader;
         bool other = j >= m->n_here && m->p[j].origin >= at;

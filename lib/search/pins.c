@@ -82,7 +82,7 @@ void search_put_pins(const struct search *s, struct plan *plan) {
 
 enum schedule search_first_schedule(const struct search *s) {
     int64_t pinned = search_pinned(s, PIN_schedule);
-    return pinned == PIN_FREE ? SCHEDULE_1f1b : (enum schedule)pinned;
+    return pinned == PIN_FREE ? search_plain_schedule(s) : (enum schedule)pinned;
 }
 
 static bool may_have_schedule(const struct search *s, enum schedule schedule) {

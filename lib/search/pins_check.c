@@ -126,13 +126,13 @@ static int check_number(struct search *s, enum pin_field field, int64_t have,
     return err_prefix(err, "%s", where(s, field, 0));
 }
 
-/* The search proposes no other schedules. */
+/* Stages that share groups have no pins of their own yet. */
 static int check_schedule(struct search *s, struct err *err) {
     int64_t pinned = search_pinned(s, PIN_schedule);
-    if (pinned == PIN_FREE || pinned == SCHEDULE_1f1b || pinned == SCHEDULE_gpipe)
+    if (pinned != SCHEDULE_interleaved)
         return 0;
-    err_input(err, "schedule: the search makes plans of gpipe and 1f1b, not of %s",
-              schedule_name((enum schedule)pinned));
+    err_input(err, "schedule: with pins the search makes plans of gpipe, 1f1b and "
+                   "zero-bubble, not of interleaved");
     return err_prefix(err, "%s", where(s, PIN_schedule, 0));
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PREFIX_BYTES = 96 << 20 };
+enum { MOST_PREFIX_BYTES = 76 << 20 };
 
 static void prefix_free(void *p) {
     struct prefix *t = p;
@@ -38,13 +38,14 @@ static struct prefix *prefix_make(struct search *s) {
 
 /* Where the devices stand matters as far as their links differ. */
 static struct setting setting_of(const struct search *s, const struct search_stage *st,
-                                 int64_t micro_batch, int first_rank) {
+                                 int64_t micro_batch, int first_rank, bool apart) {
     int alias = (int)cluster_alias(&s->p.cluster, first_rank, st->devices);
     return (struct setting){.devices = st->devices,
                             .micro_batch = micro_batch,
                             .first_rank = alias,
                             .zero = st->zero,
-                            .mesh = st->mesh};
+                            .mesh = st->mesh,
+                            .apart = apart};
 }
 
 static bool is_legal(const struct search *s, const struct prefix *t, int op) {
@@ -70,16 +71,26 @@ const struct load *prefix_edge(struct search *s, const struct prefix *t,
     return graph_edge(&s->graph, &t->st, e, 0, s->graph.s.n_ops, t->layouts);
 }
 
-/* An op and what it has to do with its readers, as if all of them stood in its stage. */
+/* An op and what it has to do with its readers, as if all of them stood in its stage. Beside its
+ * readers it may hold less at once than alone: a gradient that takes the place of a value that was
+ * kept does not arrive in a buffer of its own. */
 static void add_op(struct search *s, struct prefix *t, int op, struct load *sum) {
     struct graph *g = &s->graph;
     int from = g->x.from[op];
     struct load l = *graph_node(g, &t->st, op, t->layouts);
+    struct setting plain = graph_without_zero(&t->st);
+    int64_t alone = l.temp, alone_plain = alone;
+    if (graph_zero(g, op, t->st.zero) > ZERO_OPTIMIZER)
+        alone_plain = graph_node(g, &plain, op, t->layouts)->temp;
+    l.temp = 0;
     for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
         const struct load *edge = prefix_edge(s, t, &g->s.edges[e]);
         if (edge)
             load_add(&l, edge, 1);
     }
+    if (l.temp && l.temp < alone_plain)
+        alone -= alone_plain - l.temp;
+    l.temp = l.temp > alone ? l.temp : alone;
     t->temp[op] += l.temp;
     t->update_temp[op] = l.update_temp;
     load_add(sum, &l, 1);
@@ -115,10 +126,18 @@ static struct share share_of(const struct search *s, const struct prefix *t,
     const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
     struct mesh mesh;
     graph_mesh(t->st.devices, t->st.mesh, &mesh);
+    struct placement want = placement_operand(&mesh, l, map);
     struct placement held = placement_resolve(&mesh, &x, placement_result(&mesh, l, map));
-    return (struct share){
-        .want = (double)placement_elements(&mesh, &x, placement_operand(&mesh, l, map)),
-        .held = (double)placement_elements(&mesh, &x, held)};
+    /* ZeRO's share of a parameter: its home wants the gradient for the optimizer and sends the new
+     * value, a copy the other way round. */
+    bool param = e->param >= 0, home = op == e->origin;
+    int zero = graph_zero(&s->graph, op, t->st.zero);
+    if (param && zero >= (home ? ZERO_OPTIMIZER : ZERO_PARAMETERS))
+        want = placement_scatter(&mesh, &x, want);
+    if (param && zero >= (home ? ZERO_PARAMETERS : ZERO_GRADIENTS))
+        held = placement_scatter(&mesh, &x, held);
+    return (struct share){.want = (double)placement_elements(&mesh, &x, want),
+                          .held = (double)placement_elements(&mesh, &x, held)};
 }
 
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e) {
@@ -173,13 +192,15 @@ static void add_waiting(struct search *s, struct prefix *t) {
 static struct brief brief_of(const struct search *s, const struct prefix *t,
                              const struct load *l) {
     double m = (double)(s->p.batch / t->st.micro_batch);
-    return (struct brief){.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
-                                     (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
-                          .forward_us = l->v[LOAD_forward],
-                          .backward_us = l->v[LOAD_backward],
-                          .fixed = l->v[LOAD_fixed],
-                          .slot = l->v[LOAD_slot],
-                          .across = l->v[LOAD_across]};
+    struct brief b = {.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
+                                 l->v[LOAD_weights] +
+                                 (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
+                      .forward_us = l->v[LOAD_forward],
+                      .backward_us = l->v[LOAD_backward],
+                      .fixed = l->v[LOAD_fixed],
+                      .across = l->v[LOAD_across]};
+    memcpy(b.slot, &l->v[LOAD_slot], sizeof b.slot);
+    return b;
 }
 
 static void fill_prefix(struct search *s, struct prefix *t) {
@@ -208,13 +229,13 @@ static void fill_prefix(struct search *s, struct prefix *t) {
 }
 
 const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
-                                   int64_t micro_batch, int first_rank) {
-    struct setting setting = setting_of(s, st, micro_batch, first_rank);
+                                   int64_t micro_batch, int first_rank, bool apart) {
+    struct setting setting = setting_of(s, st, micro_batch, first_rank, apart);
     uint64_t key =
         memo_mix(memo_mix(1, (uint64_t)(uintptr_t)st->layouts), (uint64_t)setting.devices);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
-    key =
-        memo_mix(memo_mix(key, (uint64_t)setting.zero), (uint64_t)(uintptr_t)setting.mesh);
+    key = memo_mix(memo_mix(key, (uint64_t)setting.zero << 1 | setting.apart),
+                   (uint64_t)(uintptr_t)setting.mesh);
     void **slot = memo_slot(&s->prefixes, key);
     if (*slot)
         return *slot;
@@ -224,6 +245,38 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
     fill_prefix(s, t);
     *slot = t;
     return t;
+}
+
+const struct prefix *candidate_prefix(struct search *s, const struct candidate *c, int k,
+                                      int first_rank) {
+    bool apart = c->schedule == SCHEDULE_zero_bubble && k > 0;
+    return search_prefix(s, &c->stages[k], c->micro_batch, first_rank, apart);
+}
+
+int candidate_rank(const struct candidate *c, int k) {
+    int rank = 0;
+    for (int i = 0; i < k % c->n_groups; i++)
+        rank += c->stages[i].devices;
+    return rank;
+}
+
+/* Counting it takes a walk through the schedule where groups have several stages. */
+struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k) {
+    struct in_flight f;
+    int64_t m = s->p.batch / c->micro_batch;
+    if (c->n_groups == c->n_stages) {
+        schedule_pools(c->schedule, k, c->n_stages, c->n_groups, m, f.n);
+        return f;
+    }
+    uint64_t key = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->n_groups);
+    void **slot =
+        memo_slot(&s->in_flight, memo_mix(memo_mix(key, (uint64_t)m), (uint64_t)k));
+    if (!*slot) {
+        *slot = mem_alloc(sizeof f);
+        schedule_pools(c->schedule, k, c->n_stages, c->n_groups, m,
+                       ((struct in_flight *)*slot)->n);
+    }
+    return *(struct in_flight *)*slot;
 }
 
 void search_trim(struct search *s) {
@@ -267,7 +320,8 @@ struct brief prefix_brief(const struct search *s, const struct prefix *t, int op
         b.forward_us += n * more->forward_us;
         b.backward_us += n * more->backward_us;
         b.fixed += n * more->fixed;
-        b.slot += n * more->slot;
+        for (int p = 0; p < POOL_COUNT; p++)
+            b.slot[p] += n * more->slot[p];
         b.across += n * more->across;
     }
     return b;

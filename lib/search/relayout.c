@@ -46,7 +46,8 @@ struct relayout {
     struct search *s;
     const struct search_stage *st;
     const struct prefix *t;
-    double micro_batches, in_flight, bytes_left;
+    double micro_batches, bytes_left;
+    struct in_flight in_flight;
     struct layout *at; /* by node: the layouts that are being costed */
     int *weight,
         *op; /* [ops of the excerpt] ops of the stage that it stands for; the first */
@@ -60,9 +61,11 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
     const double *v = l->v;
     bool missing = v[LOAD_missing] > 0.5;
     struct worth w = {
-        .us = times * (r->micro_batches * (v[LOAD_forward] + v[LOAD_backward]) +
-                       v[LOAD_before_norm] + v[LOAD_update]),
-        .bytes = times * (v[LOAD_fixed] + v[LOAD_slot] * r->in_flight + v[LOAD_across])};
+        .us = times *
+              (r->micro_batches * (v[LOAD_forward] + v[LOAD_backward] + v[LOAD_weights]) +
+               v[LOAD_before_norm] + v[LOAD_update]),
+        .bytes = times * (v[LOAD_fixed] + held_bytes(&v[LOAD_slot], &r->in_flight) +
+                          v[LOAD_across])};
     for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
         double elems = times * l->reduce[i].elems;
         w.us += copysign(graph_reduce_us(&r->s->graph, &r->t->st, l->reduce[i].axes,
@@ -334,27 +337,25 @@ static bool choose(struct relayout *r) {
 /* ---- a stage --------------------------------------------------------------------------- */
 
 /* Bytes on a device that may come on top; what neighbours send is not counted here: a little
- * room for it. */
-static double bytes_left(const struct relayout *r) {
-    const struct stage_sum *sum = search_stage_sum(r->s, r->t, r->st);
+ * room for it. Of other stages of the group none is moved: they leave the same share to all. */
+static double bytes_left(struct relayout *r, const struct candidate *c) {
+    struct stage_bytes bytes = {0};
     int64_t limit = r->s->p.memory_bytes;
     if (!limit)
         return INFINITY;
-    return (double)(limit - r->s->reserve_bytes - limit / 64) -
-           stage_bytes(sum, r->in_flight);
+    stage_bytes_add(&bytes, search_stage_sum(r->s, r->t, r->st), &r->in_flight);
+    return (double)(limit - r->s->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+           stage_bytes_sum(&bytes);
 }
 
 static void begin(struct relayout *r, struct search *s, const struct candidate *c, int k) {
     const struct graph *g = &s->graph;
     size_t nodes = (size_t)g->x.n_nodes, ops = (size_t)g->x.model->n_ops;
     int64_t m = s->p.batch / c->micro_batch;
-    int rank = 0;
-    for (int i = 0; i < k; i++)
-        rank += c->stages[i].devices;
     *r = (struct relayout){.s = s, .st = &c->stages[k], .micro_batches = (double)m};
-    r->t = search_prefix(s, r->st, c->micro_batch, rank);
-    r->in_flight = (double)schedule_in_flight(c->schedule, k, c->n_stages, m);
-    r->bytes_left = bytes_left(r);
+    r->t = candidate_prefix(s, c, k, candidate_rank(c, k));
+    r->in_flight = candidate_in_flight(s, c, k);
+    r->bytes_left = bytes_left(r, c);
     r->at = mem_array(nodes, sizeof *r->at);
     memcpy(r->at, r->st->layouts, nodes * sizeof *r->at);
     r->chooser_of = mem_array(nodes, sizeof *r->chooser_of);

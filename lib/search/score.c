@@ -19,7 +19,7 @@ bool score_better(const struct score *a, const struct score *b) {
 
 static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
     h = memo_mix(h, (uint64_t)st->first << 32 | (uint64_t)st->end);
-    h = memo_mix(h, (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+    h = memo_mix(h, (uint64_t)st->devices << 2 | (uint64_t)st->zero);
     if (st->again_level)
         h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
     if (st->mesh)
@@ -32,7 +32,7 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
 static uint64_t identity_of(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
-                          (uint64_t)st->devices << 1 | (uint64_t)(st->zero != 0));
+                          (uint64_t)st->devices << 2 | (uint64_t)search_zero_of(st));
     for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
         uint64_t word = 0;
         memcpy(&word, &st->layouts[g->x.node_of[g->x.of[i]]], sizeof *st->layouts);
@@ -45,6 +45,7 @@ static uint64_t identity_of(const struct search *s, const struct search_stage *s
 
 uint64_t candidate_hash(const struct candidate *c) {
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->micro_batch);
+    h = memo_mix(h, (uint64_t)c->n_groups);
     h = memo_mix(h, (uint64_t)c->schedule);
     for (int k = 0; k < c->n_stages; k++)
         h = stage_hash(&c->stages[k], h);
@@ -77,36 +78,54 @@ static void cut_edges(struct search *s, const struct prefix *t,
     }
 }
 
+/* Of temporaries: what passes the stage's end arrives in buffers of its own. */
+static int64_t most_temp(struct search *s, const struct prefix *t,
+                         const struct search_stage *st, int64_t *update_temp) {
+    struct graph *g = &s->graph;
+    const struct crossing *out = &s->crossings[st->end];
+    int64_t most = prefix_temp(s, t, st->first, st->end, update_temp);
+    for (int i = 0; i < out->n; i++) {
+        const struct edge *e = &g->s.edges[out->edges[i]];
+        const struct load *l = inside(st, e->origin)
+                                   ? graph_node(g, &t->st, g->x.of[e->origin], t->layouts)
+                                   : NULL;
+        most = l && l->temp > most ? l->temp : most;
+    }
+    return most;
+}
+
 static struct stage_sum sum_stage(struct search *s, const struct prefix *t,
                                   const struct search_stage *st) {
-    struct stage_sum sum = {.load = prefix_until(s, t, st->end)};
-    struct load before = prefix_until(s, t, st->first);
-    load_add(&sum.load, &before, -1);
-    cut_edges(s, t, st, &sum.load);
-    int64_t update_temp, temp = prefix_temp(s, t, st->first, st->end, &update_temp);
-    sum.load.temp = temp;
-    sum.load.update_temp = update_temp;
+    struct load l = prefix_until(s, t, st->end), before = prefix_until(s, t, st->first);
+    load_add(&l, &before, -1);
+    cut_edges(s, t, st, &l);
+    l.temp = most_temp(s, t, st, &l.update_temp);
     if ((st->again_level && st->again_blocks) || s->pinned.again) {
         struct load again = search_again(s, t, st);
-        load_add(&sum.load, &again, 1);
+        load_add(&l, &again, 1);
     }
-    const double *v = sum.load.v;
-    sum.missing = v[LOAD_missing] > 0.5;
-    sum.forward_us = v[LOAD_forward];
-    sum.backward_us = v[LOAD_backward];
-    sum.reduce_us = v[LOAD_before_norm];
-    for (int i = 0; i < LOAD_REDUCTIONS && sum.load.reduce[i].axes; i++)
-        sum.reduce_us += graph_reduce_us(&s->graph, &t->st, sum.load.reduce[i].axes,
-                                         sum.load.reduce[i].elems, &sum.missing);
-    sum.update_us = v[LOAD_update] +
-                    graph_reduce_us(&s->graph, &t->st, 0, v[LOAD_filled], &sum.missing);
+    const double *v = l.v;
+    struct stage_sum sum = {.forward_us = v[LOAD_forward],
+                            .backward_us = v[LOAD_backward],
+                            .weights_us = v[LOAD_weights],
+                            .reduce_us = v[LOAD_before_norm],
+                            .update_us = v[LOAD_update],
+                            .fixed = v[LOAD_fixed],
+                            .temp = (double)l.temp,
+                            .update_temp = v[LOAD_across] + (double)l.update_temp,
+                            .missing = v[LOAD_missing] > 0.5};
+    memcpy(sum.slot, &v[LOAD_slot], sizeof sum.slot);
+    for (int i = 0; i < LOAD_REDUCTIONS && l.reduce[i].axes; i++)
+        sum.reduce_us += graph_reduce_us(&s->graph, &t->st, l.reduce[i].axes,
+                                         l.reduce[i].elems, &sum.missing);
+    sum.update_us += graph_reduce_us(&s->graph, &t->st, 0, v[LOAD_filled], &sum.missing);
     return sum;
 }
 
 const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *t,
                                          const struct search_stage *st) {
-    uint64_t key = stage_hash(
-        st, memo_mix(memo_mix(5, (uint64_t)t->st.micro_batch), (uint64_t)t->st.first_rank));
+    uint64_t key = stage_hash(st, memo_mix(memo_mix(5, (uint64_t)t->st.micro_batch),
+                                           (uint64_t)t->st.first_rank << 1 | t->st.apart));
     void **slot = memo_slot(&s->sums, key);
     if (!*slot) {
         struct stage_sum *sum = mem_alloc(sizeof *sum);
@@ -129,8 +148,8 @@ static struct work work_begin(const struct candidate *c) {
     w.staging = (double *)(w.times + n);
     w.rank = (int *)(w.staging + n);
     w.first_passing = w.rank + n;
-    for (int k = 0, rank = 0; k < w.n; rank += c->stages[k++].devices)
-        w.rank[k] = rank;
+    for (int k = 0; k < w.n; k++)
+        w.rank[k] = k % c->n_groups ? w.rank[k - 1] + c->stages[k - 1].devices : 0;
     return w;
 }
 
@@ -159,6 +178,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     if (at == s->max_kept)
         return;
     uint64_t hash = memo_mix(memo_mix(1, (uint64_t)c->schedule), (uint64_t)c->micro_batch);
+    hash = memo_mix(hash, (uint64_t)c->n_groups);
     for (int k = 0; k < w->n; k++)
         hash = memo_mix(hash, identity_of(s, &c->stages[k]));
     for (int i = 0; i < s->n_kept; i++)
@@ -172,17 +192,20 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     search_verify(s);
 }
 
-/* The fullest stage, and by how much it misses. */
-static void judge_memory(const struct search *s, const struct work *w, struct score *out) {
-    int64_t m = s->p.batch / w->c->micro_batch;
+/* The fullest group, and by how much it misses. */
+static void judge_memory(struct search *s, const struct work *w, struct score *out) {
     double worst = -INFINITY;
-    for (int k = 0; k < w->n; k++) {
-        double bytes =
-            w->staging[k] +
-            stage_bytes(w->sums[k], (double)schedule_in_flight(w->c->schedule, k, w->n, m));
-        if (bytes > worst) {
-            worst = bytes;
-            out->fullest = k;
+    for (int g = 0; g < w->c->n_groups; g++) {
+        struct stage_bytes bytes = {0};
+        double staging = 0;
+        for (int k = g; k < w->n; k += w->c->n_groups) {
+            struct in_flight f = candidate_in_flight(s, w->c, k);
+            stage_bytes_add(&bytes, w->sums[k], &f);
+            staging += w->staging[k];
+        }
+        if (stage_bytes_sum(&bytes) + staging > worst) {
+            worst = stage_bytes_sum(&bytes) + staging;
+            out->fullest = g;
         }
     }
     double most = (double)(s->p.memory_bytes - s->reserve_bytes);
@@ -193,16 +216,26 @@ static void judge_memory(const struct search *s, const struct work *w, struct sc
 static void judge_time(const struct search *s, const struct work *w, struct score *out) {
     int64_t m = s->p.batch / w->c->micro_batch;
     double slowest = -1;
-    for (int k = 0; k < w->n; k++) {
-        const struct estimate_stage *t = &w->times[k];
-        double busy =
-            (double)m * (t->forward_us + t->backward_us) + t->reduce_us + t->update_us;
+    for (int g = 0; g < w->c->n_groups; g++) {
+        double busy = 0, most = -1;
+        int stage = g;
+        for (int k = g; k < w->n; k += w->c->n_groups) {
+            const struct estimate_stage *t = &w->times[k];
+            double us = (double)m * (t->forward_us + t->backward_us + t->weights_us) +
+                        t->reduce_us + t->update_us;
+            busy += us;
+            if (us > most) {
+                most = us;
+                stage = k;
+            }
+        }
         if (busy > slowest) {
             slowest = busy;
-            out->slowest = k;
+            out->slowest = stage;
         }
     }
-    out->time_us = estimate_us(w->c->schedule, w->times, w->n, m, s->graph.norm_us);
+    out->time_us =
+        estimate_us(w->c->schedule, w->times, w->n, w->c->n_groups, m, s->graph.norm_us);
 }
 
 struct score search_score(struct search *s, const struct candidate *c) {
@@ -212,11 +245,12 @@ struct score search_score(struct search *s, const struct candidate *c) {
     s->scored++;
     s->stages_scored += c->n_stages;
     for (int k = 0; k < w.n; k++) {
-        w.prefixes[k] = search_prefix(s, &c->stages[k], c->micro_batch, w.rank[k]);
+        w.prefixes[k] = candidate_prefix(s, c, k, w.rank[k]);
         const struct stage_sum *sum = w.sums[k] =
             search_stage_sum(s, w.prefixes[k], &c->stages[k]);
         w.times[k] = (struct estimate_stage){.forward_us = sum->forward_us,
                                              .backward_us = sum->backward_us,
+                                             .weights_us = sum->weights_us,
                                              .reduce_us = sum->reduce_us,
                                              .update_us = sum->update_us};
         w.missing |= sum->missing;

@@ -274,6 +274,8 @@ static void hand_out(struct search *s, struct search_result *out) {
 
 static void start(struct search *s, const struct search_problem *p) {
     *s = (struct search){.p = *p, .start_s = now_s()};
+    if (p->pins && !p->pins->list.n)
+        s->p.pins = NULL; /* an empty list leaves all of the space */
     cost_init(&s->cost, p->provider, &p->cluster);
     search_survey(s);
     s->max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */

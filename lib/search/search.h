@@ -35,6 +35,8 @@ struct search_problem {
     enum optimizer optimizer;
     enum dtype dtype;
     int max_stages;       /* 0 = as many as devices */
+    int max_zero;         /* highest level of ZeRO */
+    unsigned schedules;   /* those to consider, bit i = enum schedule i */
     int top;              /* plans wanted */
     int max_hops;         /* hops: how many steps may first make it worse */
     double time_budget_s; /* 0 = until it has converged */

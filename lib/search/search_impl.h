@@ -21,7 +21,7 @@ struct prefix {
     struct brief {
         double time_us; /* of a micro-batch, with its share of the update */
         double forward_us, backward_us;
-        double fixed, slot, across;
+        double fixed, slot[POOL_COUNT], across;
     } * brief;                   /* of `until`, [+ 1]; and of `instance` behind it */
     int64_t *temp, *update_temp; /* [ops of the excerpt] */
     struct share *taken, *given; /* [readers of the excerpt's edges], [edges] */
@@ -30,8 +30,8 @@ struct prefix {
 
 /* A stage's part of a score, as far as it does not depend on its neighbours. */
 struct stage_sum {
-    struct load load;
-    double forward_us, backward_us, reduce_us, update_us;
+    double forward_us, backward_us, weights_us, reduce_us, update_us;
+    double fixed, slot[POOL_COUNT], temp, update_temp; /* bytes */
     bool missing;
 };
 
@@ -55,12 +55,31 @@ struct passing {
     double forward_us, back_us; /* what taking it costs the receiver, either way */
 };
 
-/* Bytes on a device of the stage, without what waits to be sent. */
-static inline double stage_bytes(const struct stage_sum *sum, double in_flight) {
-    const double *v = sum->load.v;
-    double update = v[LOAD_across] + (double)sum->load.update_temp;
-    double temp = (double)sum->load.temp;
-    return v[LOAD_fixed] + v[LOAD_slot] * in_flight + (temp > update ? temp : update);
+/* Micro-batches that a stage holds at once, by pool. */
+struct in_flight {
+    int64_t n[POOL_COUNT];
+};
+
+static inline double held_bytes(const double slot[POOL_COUNT], const struct in_flight *f) {
+    double bytes = 0;
+    for (int p = 0; p < POOL_COUNT; p++)
+        bytes += slot[p] * (double)f->n[p];
+    return bytes;
+}
+
+/* Bytes on a device by when they are held, without what waits to be sent; of stages of one group
+ * together. */
+struct stage_bytes {
+    double kept, temp, update;
+};
+static inline void stage_bytes_add(struct stage_bytes *to, const struct stage_sum *sum,
+                                   const struct in_flight *f) {
+    to->kept += sum->fixed + held_bytes(sum->slot, f);
+    to->update += sum->update_temp;
+    to->temp = to->temp > sum->temp ? to->temp : sum->temp;
+}
+static inline double stage_bytes_sum(const struct stage_bytes *b) {
+    return b->kept + (b->temp > b->update ? b->temp : b->update);
 }
 
 struct kept {
@@ -102,7 +121,7 @@ struct search {
     struct search_problem p;
     struct cost cost;
     struct graph graph;
-    int max_stages;
+    int max_groups, max_stages;
     /* What the survey found. */
     double *flops;       /* [n_ops + 1] of all ops before one */
     int *inner, n_inner; /* dims */
@@ -112,7 +131,7 @@ struct search {
     int *crossing_edges;
     struct pinned pinned;
     /* What was worked out. */
-    struct memo prefixes, sums, layouts, styles;
+    struct memo prefixes, sums, layouts, styles, in_flight;
     ARR(struct passing) passing; /* of the candidate under work */
     int64_t prefix_bytes;
     /* The best so far, best first, by the estimate; and those that were judged. */
@@ -137,8 +156,15 @@ struct search {
 void search_survey(struct search *s);
 void search_forget(struct search *s); /* releases what the survey and the scores made */
 
+/* apart: weight gradients are made apart. */
 const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
-                                   int64_t micro_batch, int first_rank);
+                                   int64_t micro_batch, int first_rank, bool apart);
+/* Of stage k of a candidate, whose first rank is known. */
+const struct prefix *candidate_prefix(struct search *s, const struct candidate *c, int k,
+                                      int first_rank);
+struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k);
+/* The rank behind all groups in front of the stage's. */
+int candidate_rank(const struct candidate *c, int k);
 /* Frees prefix sums when there are many; between candidates only. */
 void search_trim(struct search *s);
 void search_forget_prefixes(struct search *s);
@@ -166,6 +192,10 @@ struct load search_again(struct search *s, const struct prefix *t,
 int search_next_distinct(const struct search *s, int op);
 /* Can ops first .. end-1 be laid out so? */
 bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end);
+/* A single device has nothing to shard. */
+static inline int search_zero_of(const struct search_stage *st) {
+    return st->devices > 1 ? st->zero : ZERO_NONE;
+}
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 
 /* The stage's own part of a score, looked up or summed. */

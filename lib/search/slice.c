@@ -44,6 +44,7 @@ struct slicer {
     struct search *s;
     int64_t micro_batch;
     double micro_batches, memory;
+    int zero, zeros; /* levels of ZeRO that are tried: zero .. zeros - 1 */
     int n_units, bound[MOST_UNITS + 1]; /* ops */
     int quantum;                        /* devices that go together */
     ARR(struct column *) columns;       /* by number of devices */
@@ -184,7 +185,7 @@ static void add_column(struct slicer *z, int devices, struct style style, int ze
     c->st.again_level = again.level;
     c->again_share = again.share;
     search_apply_style(s, &c->st, z->micro_batch, style);
-    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, 0);
+    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, 0, false);
     if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
         free(c);
         return;
@@ -202,7 +203,7 @@ static void add_columns(struct slicer *z, int devices) {
             struct style style = {j, ~0u, seq};
             if (j < axes && !search_splits_batch(devices, z->micro_batch, style))
                 continue;
-            for (int zero = 0; zero <= limited; zero++)
+            for (int zero = z->zero; zero < z->zeros; zero++)
                 for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
                     add_column(z, devices, style, zero, agains[i]);
         }
@@ -265,7 +266,7 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
                                  .devices = z->s->p.devices / z->quantum,
                                  .micro_batches = z->micro_batches,
                                  .use_all = true,
-                                 .max_stages = z->s->max_stages,
+                                 .max_stages = z->s->max_groups,
                                  .num_configs = (int)n,
                                  .num_choices = (int)n,
                                  .charge = STAGES_CHARGE_RECEIVER};
@@ -283,7 +284,7 @@ static bool solve(const struct slicer *z, struct candidate *out) {
     make_problem(z, &p);
     bool found = stages_solve(&p, &limits, &a, NULL) == 0;
     if (found) {
-        out->n_stages = a.plan.n;
+        out->n_stages = out->n_groups = a.plan.n;
         out->micro_batch = z->micro_batch;
         out->schedule = search_first_schedule(z->s);
         for (int k = 0; k < a.plan.n; k++) {
@@ -301,12 +302,16 @@ static bool solve(const struct slicer *z, struct candidate *out) {
     return found;
 }
 
-bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out) {
+bool search_slice(struct search *s, int64_t micro_batch, bool shard,
+                  struct candidate *out) {
+    int levels = s->p.memory_bytes ? search_zero_levels(s) : 1;
     struct slicer z = {
         .s = s,
         .micro_batch = micro_batch,
         .micro_batches = (double)(s->p.batch / micro_batch),
-        .memory = (double)(s->p.memory_bytes - s->reserve_bytes - s->p.memory_bytes / 64)};
+        .memory = (double)(s->p.memory_bytes - s->reserve_bytes - s->p.memory_bytes / 64),
+        .zero = shard ? levels - 1 : 0,
+        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels : 1 + ZERO_OPTIMIZER};
     find_units(&z);
     find_columns(&z);
     bool found = z.columns.n && !search_stopped(s) && solve(&z, out);

@@ -11,8 +11,24 @@ const struct search_problem *search_problem_of(const struct search *s) {
     return &s->p;
 }
 
-int search_max_stages(const struct search *s) {
+int search_max_groups(const struct search *s) {
+    return s->max_groups;
+}
+
+int search_room(const struct search *s) {
     return s->max_stages;
+}
+
+bool search_has_schedule(const struct search *s, enum schedule schedule) {
+    return s->p.schedules >> schedule & 1;
+}
+
+enum schedule search_plain_schedule(const struct search *s) {
+    static const enum schedule best[] = {SCHEDULE_1f1b, SCHEDULE_zero_bubble};
+    for (size_t i = 0; i < sizeof best / sizeof *best; i++)
+        if (search_has_schedule(s, best[i]))
+            return best[i];
+    return SCHEDULE_gpipe;
 }
 
 struct candidate candidate_make(const struct search *s) {
@@ -34,13 +50,16 @@ void candidate_copy(struct candidate *to, const struct candidate *from) {
 
 bool search_legal(struct search *s, const struct candidate *c) {
     int rank = 0;
-    if (!search_obeys(s, c))
+    if (!search_obeys(s, c) ||
+        (c->n_groups < c->n_stages && (s->p.batch / c->micro_batch) % c->n_groups))
         return false;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];
-        if (st->first >= st->end || st->devices < 1)
+        rank = k % c->n_groups ? rank : 0;
+        if (st->first >= st->end || st->devices < 1 ||
+            st->devices != c->stages[k % c->n_groups].devices)
             return false;
-        const struct prefix *t = search_prefix(s, st, c->micro_batch, rank);
+        const struct prefix *t = candidate_prefix(s, c, k, rank);
         if (!prefix_legal(s, t, st->first, st->end))
             return false;
         rank += st->devices;
@@ -169,13 +188,21 @@ static void find_again(struct search *s) {
     }
 }
 
+/* A group has up to MOST_CHUNKS stages. */
+static void count_stages(struct search *s) {
+    int n_ops = s->p.model->n_ops, limit = s->p.max_stages ? s->p.max_stages : n_ops;
+    limit = limit < n_ops ? limit : n_ops;
+    s->max_groups = s->p.devices < limit ? s->p.devices : limit;
+    s->max_stages = s->max_groups;
+    if (search_has_schedule(s, SCHEDULE_interleaved) && s->max_groups > 1 && !s->p.pins)
+        s->max_stages =
+            limit / MOST_CHUNKS < s->p.devices ? limit : MOST_CHUNKS * s->p.devices;
+}
+
 void search_survey(struct search *s) {
-    const struct model *m = s->p.model;
     graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.dtype,
                s->p.pins);
-    s->max_stages = s->p.devices < m->n_ops ? s->p.devices : m->n_ops;
-    if (s->p.max_stages && s->p.max_stages < s->max_stages)
-        s->max_stages = s->p.max_stages;
+    count_stages(s);
     sum_flops(s);
     find_dims(s);
     find_crossings(s);
@@ -186,6 +213,7 @@ void search_forget(struct search *s) {
     search_forget_prefixes(s);
     memo_release(&s->sums, free);
     memo_release(&s->styles, NULL);
+    memo_release(&s->in_flight, free);
     memo_release(&s->layouts, free);
     graph_release(&s->graph);
     for (int level = 0; level < AGAIN_LEVELS; level++)
@@ -305,6 +333,13 @@ void search_apply_style(struct search *s, struct search_stage *st, int64_t micro
     st->layouts = *slot;
 }
 
+bool search_style(const struct search *s, const struct search_stage *st, int i,
+                  struct style *out) {
+    int seq = s->n_sequences ? 2 : 1;
+    *out = (struct style){i / seq, ~0u, i % seq == 1};
+    return i / seq <= search_mesh_axes(s, st);
+}
+
 bool search_splits_batch(int devices, int64_t micro_batch, struct style style) {
     struct mesh mesh;
     graph_mesh(devices, NULL, &mesh);
@@ -350,6 +385,11 @@ struct style search_style_of(const struct search *s, const struct search_stage *
     return style;
 }
 
+int search_zero_levels(const struct search *s) {
+    int most = s->p.memory_bytes ? ZERO_PARAMETERS : ZERO_OPTIMIZER;
+    return 1 + (s->p.max_zero < most ? s->p.max_zero : most);
+}
+
 /* ---- blocks that are recomputed ------------------------------------------------------- */
 
 /* Calls for each instance of a block in the stage would be long: this is their number up
@@ -391,17 +431,19 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     plan->batch = s->p.batch;
     plan->micro_batch = c->micro_batch;
     plan->schedule = c->schedule;
+    plan->n_groups = c->n_groups;
     plan->optimizer = s->p.optimizer;
     plan->dtype = s->p.dtype;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];
+        st->group = k % c->n_groups;
         graph_mesh(from->devices, from->mesh, &st->mesh);
         for (int i = 0, op = from->first; op < from->end; i++, op++) {
             int node = g->x.node_of[g->x.of[op]];
             st->layouts[i] = from->layouts[node];
             st->recompute[i] = is_recomputed(s, from, op);
-            st->zero[i] = (int8_t)graph_zero(g, g->x.of[op], from->zero);
+            st->zero[i] = (int8_t)graph_zero(g, g->x.of[op], search_zero_of(from));
             st->offload[i] = (int8_t)graph_offload(g, g->x.of[op]);
         }
     }
@@ -474,34 +516,63 @@ static int op_at_share(const struct search *s, double share) {
     return lo;
 }
 
-bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
-                 struct candidate *out) {
+/* Up to the share of flops, then on to the end of the instance; ops for those behind. */
+void search_cut(const struct search *s, struct candidate *c) {
     const struct structure *st = &s->graph.s;
-    int n_ops = s->p.model->n_ops, left = s->p.devices, op = 0;
-    if (n_stages > s->max_stages)
-        return false;
-    out->n_stages = n_stages;
-    out->micro_batch = micro_batch;
-    out->schedule = search_first_schedule(s);
-    for (int k = 0; k < n_stages; k++) {
-        struct search_stage *to = &out->stages[k];
-        *to = (struct search_stage){.first = op, .devices = left / (n_stages - k)};
-        left -= to->devices;
-        /* Up to the share of flops, then on to the end of the instance; ops for those
-         * behind. */
-        int most = n_ops - (n_stages - 1 - k);
-        int end = op_at_share(s, (double)(s->p.devices - left) / s->p.devices);
+    int n_ops = s->p.model->n_ops, op = 0, before = 0;
+    int chunks = c->n_stages / c->n_groups, all = chunks * s->p.devices;
+    for (int k = 0; k < c->n_stages; k++) {
+        struct search_stage *to = &c->stages[k];
+        int most = n_ops - (c->n_stages - 1 - k);
+        before += to->devices;
+        int end = op_at_share(s, (double)before / all);
         end = end > op ? end : op + 1;
         if (end < n_ops && st->run_of[end] >= 0) {
             const struct run *r = &st->runs[st->run_of[end]];
             int over = (end - r->first) % r->period;
             end += over ? r->period - over : 0;
         }
-        op = to->end = k == n_stages - 1 ? n_ops : end < most ? end : most;
+        to->first = op;
+        op = to->end = k == c->n_stages - 1 ? n_ops : end < most ? end : most;
     }
+}
+
+bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
+                 struct candidate *out) {
+    int left = s->p.devices;
+    if (n_stages > s->max_groups)
+        return false;
+    out->n_stages = out->n_groups = n_stages;
+    out->micro_batch = micro_batch;
+    out->schedule = search_first_schedule(s);
+    for (int k = 0; k < n_stages; k++) {
+        out->stages[k] = (struct search_stage){.devices = left / (n_stages - k)};
+        left -= out->stages[k].devices;
+    }
+    search_cut(s, out);
     if (!search_place_stages(s, out))
         return false;
     for (int k = 0; k < n_stages; k++)
         search_apply_style(s, &out->stages[k], micro_batch, style);
+    return true;
+}
+
+bool search_chunk(struct search *s, const struct candidate *c, int chunks,
+                  struct candidate *out) {
+    int groups = c->n_groups, n = chunks * groups;
+    if (s->p.pins || groups < 2 || n > s->max_stages ||
+        (chunks > 1 && n > structure_units(&s->graph.s)))
+        return false;
+    candidate_copy(out, c);
+    out->n_stages = n;
+    out->schedule = chunks > 1 ? SCHEDULE_interleaved : search_plain_schedule(s);
+    for (int k = groups; k < n; k++)
+        out->stages[k] = out->stages[k % groups];
+    search_cut(s, out);
+    for (int k = 0; k < n; k++) {
+        struct search_stage *st = &out->stages[k];
+        int blocks = search_stage_blocks(s, st);
+        st->again_blocks = blocks < st->again_blocks ? blocks : st->again_blocks;
+    }
     return true;
 }

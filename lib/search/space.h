@@ -15,7 +15,7 @@
 struct search_stage {
     int first, end; /* ops first .. end-1 */
     int devices;
-    int zero;
+    int zero;                     /* 0 to search_zero_levels() - 1 */
     int again_level;              /* which ops are recomputed, below */
     int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
@@ -24,9 +24,10 @@ struct search_stage {
 
 struct candidate {
     int n_stages;
+    int n_groups; /* of devices, stage k is on group k % n_groups; fewer only where interleaved */
     int64_t micro_batch;
     enum schedule schedule;
-    struct search_stage *stages; /* room for search_max_stages */
+    struct search_stage *stages; /* room for search_room */
 };
 
 struct candidate candidate_make(const struct search *s);
@@ -44,7 +45,12 @@ struct score {
 bool score_better(const struct score *a, const struct score *b);
 
 const struct search_problem *search_problem_of(const struct search *s);
-int search_max_stages(const struct search *s);
+/* Groups of devices at most, and stages. */
+int search_max_groups(const struct search *s);
+int search_room(const struct search *s);
+bool search_has_schedule(const struct search *s, enum schedule schedule);
+/* Of those to consider, one that takes one stage on a group, to begin with. */
+enum schedule search_plain_schedule(const struct search *s);
 /* Time is up, or the user interrupted. */
 bool search_stopped(struct search *s);
 void search_mark_complete(struct search *s, double space);
@@ -64,6 +70,9 @@ struct style {
     unsigned inner; /* which of the model's inner dims may be split, bit i = inner dim i */
     bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
 };
+/* The i-th of all styles of a stage; false where there are no more. */
+bool search_style(const struct search *s, const struct search_stage *st, int i,
+                  struct style *out);
 int search_inner_dims(const struct search *s); /* how many */
 bool search_has_sequence(const struct search *s);
 /* Of the mesh that the stage has, or is to have when it is laid out. */
@@ -84,6 +93,9 @@ bool search_relayout(struct search *s, struct candidate *c, int k);
 
 /* Recompute: 0 none, 1 what is cheap to make again, 2 all but what leaves the block. */
 enum { AGAIN_LEVELS = 3 };
+
+/* Levels of ZeRO to choose from: gradients and parameters are sharded where memory is short. */
+int search_zero_levels(const struct search *s);
 /* Instances of blocks that a stage touches. */
 int search_stage_blocks(const struct search *s, const struct search_stage *st);
 
@@ -98,14 +110,24 @@ bool search_may_cut(const struct search *s, int n_stages, int k, int before, int
 /* The mesh pinned for one of these ops, or NULL. */
 const struct mesh *search_pinned_mesh(const struct search *s, int first, int end);
 
+/* Stages of a group at most, where the schedule is interleaved. */
+enum { MOST_CHUNKS = 4 };
+
 /* ---- whole candidates ------------------------------------------------------------------ */
 
+/* Cuts the ops as evenly as the devices of the stages. */
+void search_cut(const struct search *s, struct candidate *c);
+/* The candidate's devices with so many stages on each group, laid out as its first was; false where
+ * there is no room, or where something is pinned. */
+bool search_chunk(struct search *s, const struct candidate *c, int chunks,
+                  struct candidate *out);
 /* Ops and devices as even as possible. */
 bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct style style,
                  struct candidate *out);
 /* The best pipeline with this micro-batch of uniform stages cut between blocks
- * (lib/solve/stages.h); false when none fits. */
-bool search_slice(struct search *s, int64_t micro_batch, struct candidate *out);
+ * (lib/solve/stages.h); false when none fits. shard: with ZeRO's highest level; else with the
+ * optimizer's state sharded or nothing. */
+bool search_slice(struct search *s, int64_t micro_batch, bool shard, struct candidate *out);
 /* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
  * with as few blocks recomputed as will do; devices and layouts stay. False when nothing
  * fits. */

@@ -125,6 +125,8 @@ jq '.pin.stages = 3' out >other.json
 "$WEFT_BIN/weft-run" --dry-run other.json >x 2>err
 [ $? -eq 3 ] && grep -q 'other.json: pin: stages: 2 instead of 3' err
 ok $? "a plan that does not obey is none: $(cat err)"
+run "${base[@]}" --schedule gpipe,1f1b,zero-bubble # pins know nothing of stages that go round
+cp out plan.json
 "$tool" "${base[@]}" --pin - <plan.json >out 2>err
 cmp -s <(jq '.stages, .micro_batch' out) <(jq '.stages, .micro_batch' plan.json)
 ok $? 'with all of a plan pinned this plan is found'
@@ -157,6 +159,41 @@ END
 pin '"pin": {"stages": 1, "layer.1": {"stage": "begins"}}'
 refuses 3 'pin: at least 2 stages, but there can be at most 1' 'more cuts than stages' \
     -- "${base[@]}" --pin part.json
+
+# ---- schedules and ZeRO -------------------------------------------------------------------------
+# Four micro-batches of two on up to four groups of devices: pipelines wait half of the time, and with
+# 8 MB there is room to make weight gradients meanwhile; with 5 MB for smaller stages that go round.
+pipe=("${model[@]}" --devices 4 -b 8 --micro-batch 1,2)
+time_of() { # time_of ARGS...: of the best plan, in us
+    "$tool" -q "$@" 2>>err | jq .provenance.predicted.time_us
+}
+plain=$(time_of "${pipe[@]}" --memory 8M --schedule gpipe,1f1b)
+run "${pipe[@]}" --memory 8M
+holds out ".schedule == \"zero-bubble\" and .provenance.predicted.time_us < 0.95 * $plain" \
+    "zero-bubble wins: $(jq .provenance.predicted.time_us out) us, gpipe and 1f1b $plain us"
+"$WEFT_BIN/weft-predict" -p p.db out >x 2>err &&
+    jq -e --slurpfile x x '.provenance.predicted.time_us - $x[0].time_us | fabs < 0.01' out >/dev/null
+ok $? 'weft-predict agrees'
+plain=$(time_of "${pipe[@]}" --memory 5M --schedule gpipe,1f1b,zero-bubble)
+run "${pipe[@]}" --memory 5M
+holds out ".schedule == \"interleaved\" and .provenance.predicted.time_us < $plain and
+    (.stages | length) == 2 * ([.stages[].group] | max + 1)" \
+    "interleaved wins: $(jq .provenance.predicted.time_us out) us, the others $plain us"
+"$WEFT_BIN/weft-predict" -p p.db out >x 2>err &&
+    jq -e --slurpfile x x '.provenance.predicted.time_us - $x[0].time_us | fabs < 0.01' out >/dev/null
+ok $? 'weft-predict agrees'
+# One stage: a model whose state hardly fits.
+whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G)
+plain=$(time_of "${whole[@]}" --zero 1)
+run "${whole[@]}"
+holds out ".stages[0].zero == 3 and .provenance.predicted.time_us < 0.99 * $plain" \
+    "ZeRO 3 wins: $(jq .provenance.predicted.time_us out) us, --zero 1 $plain us"
+run "${pipe[@]}" --schedule zero-bubble,gpipe
+holds out '.schedule == "zero-bubble" or .schedule == "gpipe"' '--schedule of two'
+refuses 2 'expected gpipe, 1f1b, interleaved or zero-bubble' 'an unknown schedule' \
+    -- "${pipe[@]}" --schedule dualpipe
+refuses 2 '--schedule' 'no schedule' -- "${pipe[@]}" --schedule ''
+refuses 2 '--zero: 4' 'an unknown level of ZeRO' -- "${pipe[@]}" --zero 4
 
 # ---- stopping -----------------------------------------------------------------------------------
 "$WEFT_BIN/weft-profile-op" -q -m gpt:13B -p big.db --max-devices 32 --micro-batch 1,2,4,8 \

@@ -399,15 +399,30 @@ static void test_toy(uint64_t seed) {
 
 static double chain_estimate(const struct chain *c) {
     struct estimate_stage st[MAX_STAGES];
-    for (int s = 0; s < c->n; s++)
+    for (int s = 0; s < c->n; s++) {
+        bool apart = c->schedule == SCHEDULE_zero_bubble && s > 0;
         st[s] = (struct estimate_stage){
             .forward_us = c->f[s] + (s ? c->down_move[s - 1] : 0) +
                           (s + 1 < c->n ? c->down_pack[s] : 0),
-            .backward_us = c->b[s] + c->w[s] + (s ? c->up_pack[s - 1] : 0) +
+            .backward_us = c->b[s] + (apart ? 0 : c->w[s]) + (s ? c->up_pack[s - 1] : 0) +
                            (s + 1 < c->n ? c->up_move[s] : 0),
+            .weights_us = apart ? c->w[s] : 0,
             .reduce_us = c->reduce[s],
             .update_us = c->update[s]};
-    return estimate_us(c->schedule, st, c->n, c->m, c->norm);
+    }
+    return estimate_us(c->schedule, st, c->n, chain_groups(c), c->m, c->norm);
+}
+
+/* Stages that go round two groups or three, in whole rounds. */
+static struct chain random_interleaved(struct rng *r, double p2p) {
+    struct chain c;
+    do
+        c = random_chain(r, p2p);
+    while (c.n < 4 || c.n == 5);
+    c.groups = c.n == 6 ? 2 + (int)rng_below(r, 2) : 2;
+    c.m *= c.groups;
+    c.depth = c.m;
+    return c;
 }
 
 static void test_estimate(uint64_t seed, double p2p, enum schedule schedule,
@@ -416,7 +431,8 @@ static void test_estimate(uint64_t seed, double p2p, enum schedule schedule,
     double worst = 0, sum = 0, above = 0;
     int n = 4000, exact = 0;
     for (int i = 0; i < n; i++) {
-        struct chain c = random_chain(&r, p2p);
+        struct chain c = schedule == SCHEDULE_interleaved ? random_interleaved(&r, p2p)
+                                                          : random_chain(&r, p2p);
         c.schedule = schedule;
         double us = chain_us(&c), e = chain_estimate(&c) / us - 1;
         worst = fmax(worst, fabs(e));
@@ -445,5 +461,11 @@ int main(void) {
     test_estimate(5, 3, SCHEDULE_1f1b, 0.01);
     test_estimate(6, 30, SCHEDULE_gpipe, 0.35);
     test_estimate(7, 30, SCHEDULE_1f1b, 0.2);
+    test_estimate(8, 0, SCHEDULE_interleaved, 0.06);
+    test_estimate(9, 0, SCHEDULE_zero_bubble, 1e-9);
+    test_estimate(10, 3, SCHEDULE_interleaved, 0.05);
+    test_estimate(11, 3, SCHEDULE_zero_bubble, 0.01);
+    test_estimate(12, 30, SCHEDULE_interleaved, 0.1);
+    test_estimate(13, 30, SCHEDULE_zero_bubble, 0.2);
     return done_testing();
 }

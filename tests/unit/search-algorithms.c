@@ -140,6 +140,8 @@ static bool problem_open(const struct space *sp, const struct machine *mc, const
     *p = (struct search_problem){.devices = sp->nodes * sp->per_node,
                                  .batch = sp->batch,
                                  .max_stages = sp->max_stages,
+                                 .max_zero = ZERO_PARAMETERS,
+                                 .schedules = (1u << SCHEDULE_COUNT) - 1,
                                  .top = 1,
                                  .seed = 1};
     char cluster[64];
@@ -260,7 +262,7 @@ static void test_space(const struct space *sp, const struct machine *mc, const c
 
 static struct rng random_state;
 static struct estimates {
-    double worst_time, worst_memory, times[200], memories[200];
+    double worst_time, above, worst_memory, times[200], memories[200];
     int n, unknown, disagree;
 } estimates;
 
@@ -268,19 +270,24 @@ static bool random_candidate(struct search *s, struct candidate *c) {
     struct rng *r = &random_state;
     const struct search_problem *p = &s->p;
     int n_ops = p->model->n_ops, most = p->devices < 4 ? p->devices : 4, op = 0;
-    c->n_stages = 1 + (int)rng_below(r, most);
+    c->n_stages = c->n_groups = 1 + (int)rng_below(r, most);
     c->micro_batch = p->micro[rng_below(r, p->n_micro)];
-    c->schedule = rng_below(r, 2) ? SCHEDULE_gpipe : SCHEDULE_1f1b;
+    do
+        c->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
+    while (!search_has_schedule(s, c->schedule));
+    if (c->schedule == SCHEDULE_interleaved && c->n_groups > 1)
+        c->n_stages *= 2;
     for (int k = 0, left = p->devices; k < c->n_stages; k++) {
         struct search_stage *st = &c->stages[k];
-        int behind = c->n_stages - 1 - k;
-        st->devices = behind ? 1 + (int)rng_below(r, left - behind) : left;
-        left -= st->devices;
+        int behind = c->n_stages - 1 - k, after = c->n_groups - 1 - k;
+        st->devices = after > 0 ? 1 + (int)rng_below(r, left - after) : left;
+        st->devices = after < 0 ? c->stages[k % c->n_groups].devices : st->devices;
+        left -= after < 0 ? 0 : st->devices;
         st->first = op;
         op += 1 + (int)rng_below(r, 2 * (n_ops - op) / (behind + 1));
         op = behind ? (op > n_ops - behind ? n_ops - behind : op) : n_ops;
         st->end = op;
-        st->zero = (int)rng_below(r, 2);
+        st->zero = (int)rng_below(r, search_zero_levels(s));
         st->again_level = (int)rng_below(r, AGAIN_LEVELS);
         st->again_blocks = (int)rng_below(r, search_stage_blocks(s, st) + 1);
         search_apply_style(
@@ -345,6 +352,7 @@ static int probe(struct search *s, struct err *err) {
             fabs(memory) > fmax(e->worst_memory, 0.03))
             print_candidate(s, &c, time, memory);
         e->worst_time = fmax(e->worst_time, fabs(time));
+        e->above = fmax(e->above, time);
         e->worst_memory = fmax(e->worst_memory, fabs(memory));
         e->times[e->n] = fabs(time);
         e->memories[e->n++] = fabs(memory);
@@ -360,16 +368,18 @@ static int by_size(const void *a, const void *b) {
 
 /* Time errs where a pipeline's longest path is a detour that the closed form does not know, or
  * where a message finds its links taken otherwise than the busiest pair says. `most` holds in 19
- * of 20. The toy of four devices on slow links between two nodes is the hardest: messages take as
- * long as computing, and two micro-batches never reach a steady state. */
+ * of 20. Memory errs by gaps between temporaries, which are a larger part of it under ZeRO 3. Stages
+ * that go round unevenly wait for room to send and take long to reach a steady state, so that their
+ * times are only a bound from below; how many messages wait there is not counted either. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
-                           double most, const char *dir) {
+                           double most, unsigned schedules, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
         return;
     p.memory_bytes = 1;
     p.max_stages = 0;
+    p.schedules = schedules;
     random_state = (struct rng){1, 0};
     search_run(&p, probe, &r, NULL);
     search_result_release(&r);
@@ -377,11 +387,12 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(t <= most && e->worst_time <= (large ? 0.015 : 0.02),
+    ok(t <= most && e->above <= (large ? 0.015 : 0.04) && e->worst_time <= 0.16,
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
-    ok(large ? e->worst_memory <= 0.02 : b <= 0.08,
+    bool alone = !(schedules >> SCHEDULE_interleaved & 1);
+    ok(large && alone ? b <= 0.01 && e->worst_memory <= 0.025 : b <= (alone ? 0.08 : 0.1),
        "and estimated memory by %.2f %%, %.2f %%, %.2f %%", 100 * e->memories[e->n / 2],
        100 * b, 100 * e->worst_memory);
     ok(e->disagree <= (large ? e->n / 50 : e->n / 6),
@@ -461,7 +472,7 @@ static int slice(struct search *s, struct err *err) {
     struct candidate c = candidate_make(s);
     solved = (struct solved){.slice_us = INFINITY, .legal = true};
     for (int i = 0; i < s->p.n_micro; i++) {
-        if (!search_slice(s, s->p.micro[i], &c))
+        if (!search_slice(s, s->p.micro[i], false, &c))
             continue;
         int devices = 0;
         for (int k = 0; k < c.n_stages; k++)
@@ -485,6 +496,8 @@ static void test_slice(const struct space *sp, const struct machine *mc, int64_t
     if (!problem_open(sp, mc, dir, &p))
         return;
     p.memory_bytes = memory;
+    p.schedules =
+        1u << SCHEDULE_gpipe | 1u << SCHEDULE_1f1b; /* the solver knows no other */
     search_run(&p, slice, &r, NULL);
     search_result_release(&r);
     search_run(&p, search_hops, &r, NULL);
@@ -583,7 +596,7 @@ static void test_scale(const struct space *sp, int64_t memory, double most_ms,
 int main(void) {
     enum { SMALL = 6 }; /* for the list of all plans */
     static const struct space spaces[] = {
-        {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 1, 2, 0, 8, {1, 2, 4}},
+        {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 1, 2, 4, 8, {1, 2, 4}},
         {"gpt:nano", "layers=3,hidden=96,heads=6,seq=24,vocab=96", 1, 3, 2, 12, {3, 6}},
         {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=256", 1, 4, 2, 8, {2, 4}},
         {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 2, 2, 2, 8, {4}},
@@ -591,7 +604,7 @@ int main(void) {
          "pixels=96,hidden=96,inner=192,classes=24,layers=2",
          1,
          3,
-         0,
+         3,
          12,
          {3, 6, 12}},
         {"mlp:mnist",
@@ -603,6 +616,8 @@ int main(void) {
          {8}},
         {"mlp:mnist", "pixels=96,hidden=96,inner=192,classes=24,layers=1", 1, 2, 1, 8, {8}},
     };
+    const unsigned go_round = 1u << SCHEDULE_interleaved,
+                   one_each = ((1u << SCHEDULE_COUNT) - 1) & ~go_round;
     static const struct space large[] = {
         {"gpt:1.3B", NULL, 1, 4, 0, 64, {1, 2, 4, 8}},
         {"gpt:13B", NULL, 4, 8, 0, 256, {1, 2, 4, 8}},
@@ -614,11 +629,14 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, 0.002, dir);
-    test_estimates(&spaces[2], &fast, false, 0.002, dir);
-    test_estimates(&spaces[3], &slow, false, 0.01, dir);
-    test_estimates(&spaces[5], &fast, false, 0.005, dir);
-    test_estimates(&large[1], &v100, true, 0.002, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, one_each, dir);
+    test_estimates(&spaces[2], &fast, false, 0.002, one_each, dir);
+    test_estimates(&spaces[3], &slow, false, 0.006, one_each, dir);
+    test_estimates(&spaces[5], &fast, false, 0.005, one_each, dir);
+    test_estimates(&large[1], &v100, true, 0.002, one_each, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, go_round, dir);
+    test_estimates(&spaces[2], &fast, false, 0.02, go_round, dir);
+    test_estimates(&large[1], &v100, true, 0.06, go_round, dir);
     test_relayout(&spaces[6], &fast, dir);
     test_relayout(&spaces[6], &slow, dir);
     test_slice(&spaces[2], &fast, 0, dir);

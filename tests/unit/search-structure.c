@@ -114,6 +114,7 @@ static bool open_problem(struct search_problem *p, struct model *m, int devices,
     static const int64_t micro[] = {2, 4, 8};
     struct err err = {0};
     *p = (struct search_problem){.model = m,
+                                 .schedules = (1u << SCHEDULE_COUNT) - 1,
                                  .devices = devices,
                                  .batch = 16,
                                  .micro = micro,

@@ -10,8 +10,8 @@
 
 static struct {
     const char *model, *set, *pin, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *dtype, *out;
-    int64_t devices, memory, batch, top, max_stages, max_hops, seed;
+        *optimizer, *dtype, *schedule, *out;
+    int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
     bool text, datasheets;
 } o = {.algorithm = "hops",
@@ -19,7 +19,8 @@ static struct {
        .dtype = "fp32",
        .out = "-",
        .top = 1,
-       .seed = 1};
+       .seed = 1,
+       .zero = ZERO_PARAMETERS};
 
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
@@ -39,9 +40,11 @@ static const struct opt options[] = {
      &o.micro},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
+    {0, "schedule", OPT_STR, "LIST", "schedules to consider (all)", &o.schedule},
     {'a', "algorithm", OPT_STR, "NAME", "hops or exhaustive (hops)", &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
+    {0, "zero", OPT_INT, "MAX", "highest level of ZeRO, 0 to 3 (3)", &o.zero},
     {0, "max-hops", OPT_INT, "N", "hops: steps that may first make it worse (4)",
      &o.max_hops},
     {0, "top", OPT_INT, "K", "the K best plans, one JSON document each (1)", &o.top},
@@ -101,6 +104,30 @@ static int micro_batches(const struct search_problem *p, struct sizes *out,
     return 0;
 }
 
+/* "1f1b,zero-bubble", or all. */
+static int schedules(struct search_problem *p, struct err *err) {
+    p->schedules = o.schedule ? 0 : (1u << SCHEDULE_COUNT) - 1;
+    for (const char *s = o.schedule ? o.schedule : ""; *s;) {
+        char name[16] = "";
+        size_t n = strcspn(s, ",");
+        memcpy(name, s, n < sizeof name ? n : 0);
+        int f = schedule_find(name);
+        if (f < 0)
+            return err_usage(
+                err,
+                "--schedule: expected gpipe, 1f1b, interleaved or zero-bubble, "
+                "separated by commas, got \"%s\"",
+                o.schedule);
+        p->schedules |= 1u << f;
+        s += s[n] ? n + 1 : n;
+    }
+    if (!p->schedules)
+        return err_usage(err, "--schedule: expected a list such as 1f1b,zero-bubble");
+    if (p->schedules == 1u << SCHEDULE_interleaved)
+        p->schedules |= 1u << SCHEDULE_1f1b;
+    return 0;
+}
+
 static int check_options(struct search_problem *p, search_algorithm **algorithm,
                          struct err *err) {
     if (!o.model)
@@ -109,6 +136,8 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
         return opt_missing("--global-batch N", err);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
+    if (o.zero < ZERO_NONE || o.zero > ZERO_PARAMETERS)
+        return err_usage(err, "--zero: %lld is not in 0..3", (long long)o.zero);
     int opt = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
     if (opt < 0)
         return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
@@ -131,6 +160,9 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     p->optimizer = (enum optimizer)opt;
     p->dtype = (enum dtype)dtype;
     p->max_stages = (int)o.max_stages;
+    if (schedules(p, err) < 0)
+        return -1;
+    p->max_zero = (int)o.zero;
     p->max_hops = (int)o.max_hops;
     p->top = (int)o.top;
     p->time_budget_s = o.time_budget;
