@@ -22,7 +22,7 @@ names_what_is_there() { # names_what_is_there FILE: goals of make, scripts, prog
     done
     for word in $(grep -oE '(scripts|build/gcc/tests)/[^ ]+' "$1"); do
         path=${word#build/gcc/}
-        [ -f "$path" ] || [ -f "$path.c" ] || { echo "no $word" >err && return 1; }
+        [ -e "$path" ] || [ -e "$path.c" ] || { echo "no $word" >err && return 1; }
     done
 }
 

@@ -328,6 +328,10 @@ static const struct comm_backend on_streams = {.name = "apart",
 
 static const char *folder; /* of checkpoints */
 
+/* The arena of the CPU: a job has few. */
+enum { ARENA_BYTES = 1 << 22 };
+static void *shared;
+
 struct result {
     double mark[MARKS]; /* losses, norms, validation loss */
     float *params;      /* and what follows them in the arena, and what is on the host */
@@ -380,6 +384,8 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
                  const struct device_backend *device, struct result *out, struct err *err) {
     struct exec_options o = exec_defaults();
     o.device = device;
+    o.arena = shared;
+    o.arena_bytes = ARENA_BYTES;
     o.warmup = 0;
     o.clip = 0.5;
     struct exec *x = exec_create(g, comm, data, &o, err);
@@ -516,6 +522,9 @@ int main(int argc, char **argv) {
     if (!comm || argc < 2)
         return err_report(&err, "exec-streams");
     folder = argv[1];
+    shared = comm_alloc(comm, ARENA_BYTES, &err);
+    if (!shared)
+        comm_abort(comm, err_report(&err, "exec-streams"));
     /* layer.0, which both ranks do whole, parts the gradients into two reductions. */
     check_plan(
         GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "

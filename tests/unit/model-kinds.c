@@ -143,7 +143,7 @@ static void test_routing(void) {
         "batch seq/whole hidden/whole rows/whole");
     refuses(LOAD("7"), "choices: expected at most the 6 experts, got 7");
     refuses("'kind': 'balance', 'in': ['x'], 'out': 'b', 'dims': []",
-            "load: expected the dims [..., 2, *], got [batch, seq, hidden]");
+            "in[0]: balance expects sums in f32 here, which \"x\" is not");
 #undef LOAD
     space_is("'kind': 'router-z', 'in': ['x'], 'out': 'b', 'dims': []", ON_HIDDEN,
              "batch/contracted seq/contracted hidden/whole");
@@ -169,10 +169,11 @@ static void test_routed(void) {
         {"{'name': 'up', 'kind': 'dispatch', 'in': ['x', 's'], 'out': 'h',"
          " 'dims': ['other', 'batch', 'rows', 'hidden']}",
          "ops[2] (up): in[1]: the slots are of the dim hidden, not of other"},
-        {"{'name': 'more', 'kind': 'reshape', 'in': ['x'], 'out': 'y', 'dims':"
-         " ['batch', 'seq', 'heads', 'kv']}, {'name': 'even', 'kind': 'balance',"
-         " 'in': ['y'], 'out': 'b', 'dims': [], 'group': 2}",
-         "ops[3] (even): group: several samples (2) make one where batch has two dims behind "
+        {"{'name': 'load', 'kind': 'expert-load', 'in': ['x'], 'out': 'l', 'dims':"
+         " ['batch', 'rows', 'hidden']}, {'name': 'more', 'kind': 'reshape', 'in': ['l'],"
+         " 'out': 'y', 'dims': ['batch', 'rows', 'heads', 'kv']}, {'name': 'even',"
+         " 'kind': 'balance', 'in': ['y'], 'out': 'b', 'dims': [], 'group': 2}",
+         "ops[4] (even): group: several samples (2) make one where batch has two dims behind "
          "it only"},
         {"{'name': 'sum', 'kind': 'einsum', 'in': ['x', 'x'], 'out': 'y', 'dims':"
          " ['batch', 'seq']}, {'name': 'load', 'kind': 'expert-load', 'in': ['y'],"
