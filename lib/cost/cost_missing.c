@@ -123,8 +123,11 @@ static void add_comm(struct text *t, const struct cost *c, const char *profile,
         add_device(t, c->provider->device, true);
     if (odd)
         add(t, " --all-sizes");
-    if (most > USUAL_BYTES)
-        add(t, " --max-bytes %lldM", (long long)((most + (1 << 20) - 1) >> 20));
+    int64_t enough = USUAL_BYTES; /* what it measures goes by doubling */
+    while (enough < most)
+        enough *= 2;
+    if (enough > USUAL_BYTES)
+        add(t, " --max-bytes %lldM", (long long)(enough >> 20));
 }
 
 /* Of a plan that stands in a file, weft-profile-op reads off the program what is missing, so it

@@ -181,7 +181,7 @@ static void test_hint_commands(void) {
     cost_note_missing(&c, &comm);
     cost_check(&c, "x.db", "plan.json", plan, &err);
     ok(!strcmp(err.hint, "measure with: mpirun -n 4 weft-profile-comm -p x.db --threads 2 "
-                         "--device cpu-2t-over2 --all-sizes --max-bytes 100M"),
+                         "--device cpu-2t-over2 --all-sizes --max-bytes 128M"),
        "of a group of 3 in a job of 4: %s", err.hint);
     cost_note_missing(&c, &op);
     cost_check(&c, "x.db", "plan.json", plan, &err);
