@@ -516,8 +516,9 @@ static int op_at_share(const struct search *s, double share) {
     return lo;
 }
 
-/* Up to the share of flops, then on to the end of the instance; ops for those behind. */
-void search_cut(const struct search *s, struct candidate *c) {
+/* The ops as evenly as the devices of the stages: each up to its share of flops, then on to the end of
+ * the instance, with ops left for those behind. */
+static void cut_evenly(const struct search *s, struct candidate *c) {
     const struct structure *st = &s->graph.s;
     int n_ops = s->p.model->n_ops, op = 0, before = 0;
     int chunks = c->n_stages / c->n_groups, all = chunks * s->p.devices;
@@ -549,7 +550,7 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
         out->stages[k] = (struct search_stage){.devices = left / (n_stages - k)};
         left -= out->stages[k].devices;
     }
-    search_cut(s, out);
+    cut_evenly(s, out);
     if (!search_place_stages(s, out))
         return false;
     for (int k = 0; k < n_stages; k++)
@@ -568,7 +569,7 @@ bool search_chunk(struct search *s, const struct candidate *c, int chunks,
     out->schedule = chunks > 1 ? SCHEDULE_interleaved : search_plain_schedule(s);
     for (int k = groups; k < n; k++)
         out->stages[k] = out->stages[k % groups];
-    search_cut(s, out);
+    cut_evenly(s, out);
     for (int k = 0; k < n; k++) {
         struct search_stage *st = &out->stages[k];
         int blocks = search_stage_blocks(s, st);

@@ -115,8 +115,6 @@ enum { MOST_CHUNKS = 4 };
 
 /* ---- whole candidates ------------------------------------------------------------------ */
 
-/* Cuts the ops as evenly as the devices of the stages. */
-void search_cut(const struct search *s, struct candidate *c);
 /* The candidate's devices with so many stages on each group, laid out as its first was; false where
  * there is no room, or where something is pinned. */
 bool search_chunk(struct search *s, const struct candidate *c, int chunks,
