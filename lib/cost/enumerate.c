@@ -2,7 +2,7 @@
  *
  * Of a model, the first of the ops that are one op in its file stands for all layers. It is
  * made a stage of its own, which is compiled under each split: a mesh with one axis per
- * split dim, without a ring and with one where it can have one. What that program holds is
+ * split dim (two where an operand counts groups of the dim), without a ring and with one where it can have one. What that program holds is
  * what any program holds for that op and split, since lowering looks at nothing else.
  * Conversions between ops, messages and the update come in any size and are keyed by
  * curves; their ranges follow from the sizes of tensors and parameters. */
@@ -91,6 +91,15 @@ static void compile_split(const struct walk *w) {
     stage_program_release(&sp);
 }
 
+/* Has an operand one element for each group of several of the dim? Some axes of a split of the dim
+ * can cut it and those inside of them not. */
+static bool is_grouped(const struct model_op *op, int k) {
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in_map[i].grouped == k)
+            return true;
+    return false;
+}
+
 /* Splits dims of the op's space from k on in every way; `total` devices are in use by the dims
  * before. */
 static void walk_splits(const struct walk *w, int k, int64_t total) {
@@ -112,7 +121,8 @@ static void walk_splits(const struct walk *w, int k, int64_t total) {
         if (size % f || !enumerate_factor(f * total, w->c->max_devices))
             continue;
         st->mesh.size[a] = (int)f;
-        walk_splits(w, k + 1, f * total);
+        bool again = is_grouped(w->op, k) && (!a || st->layouts[0].dim[a - 1] != k);
+        walk_splits(w, again ? k : k + 1, f * total);
     }
     st->layouts[0].dim[a] = PLACE_NONE;
     st->mesh.n_axes--;

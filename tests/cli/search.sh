@@ -163,7 +163,7 @@ refuses 3 'pin: at least 2 stages, but there can be at most 1' 'more cuts than s
 # ---- schedules and ZeRO -------------------------------------------------------------------------
 # Four micro-batches of two on up to four groups of devices: pipelines wait half of the time, and with
 # 8 MB there is room to make weight gradients meanwhile; with 5 MB for smaller stages that go round.
-pipe=("${model[@]}" --devices 4 -b 8 --micro-batch 1,2)
+pipe=("${model[@]}" --devices 4 -b 8 --micro-batch "1,2")
 time_of() { # time_of ARGS...: of the best plan, in us
     "$tool" -q "$@" 2>>err | jq .provenance.predicted.time_us
 }
