@@ -111,12 +111,13 @@ static void maxpool_dx_channels(const struct kernel_pool *p, int64_t c, int64_t 
 /* Numbers of 16 bits are summed in scratch, as many channels at a time as it holds. */
 static void maxpool_dx_sample(const struct kernel_pool *p, const T *x, const T *dy, T *dx,
                               float *scratch) {
-    const int64_t places = p->ih * p->iw, most = KERNEL_SCRATCH_BYTES / 4 / places;
+    const int64_t places = p->ih * p->iw;
     if (TYPE == DTYPE_f32) {
         memset(dx, 0, sizeof *dx * (size_t)(places * p->c));
         maxpool_dx_channels(p, 0, p->c, x, dy, (float *)dx, p->c);
         return;
     }
+    const int64_t most = KERNEL_SCRATCH_BYTES / 4 / places;
     assert(most > 0 && "a map this large does not fit the scratch");
     for (int64_t c = 0; c < p->c; c += most) {
         const int64_t n = p->c - c < most ? p->c - c : most;
