@@ -97,6 +97,13 @@ void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int
     i->n.all_reduce.parts = mesh_group_size(e->mesh, axes);
 }
 
+int emit_segment(const struct emit *e, int instr) {
+    int s = 0;
+    while (instr >= e->seg_first[s + 1])
+        s++;
+    return s;
+}
+
 struct instr emit_start(struct emit *e, struct instr *collective) {
     struct instr wait = instr_init(I_wait);
     struct instr_work w;

@@ -75,6 +75,8 @@ enum dtype emit_param_dtype(const struct emit *e, int param);
 int emit_value(struct emit *e, int tensor, struct placement p);
 /* The pointer holds until the next instruction is emitted. */
 struct instr *emit_instr(struct emit *e, enum opcode code);
+/* The segment that an instruction stands in. */
+int emit_segment(const struct emit *e, int instr);
 struct extents emit_extents(const struct emit *e, const struct shape *s);
 int64_t emit_elements(const struct emit *e, const struct shape *s, struct placement p);
 void avail_add(struct emit *e, int *list, int tensor, struct placement place, int buffer);

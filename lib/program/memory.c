@@ -71,13 +71,6 @@ static void share_in_place(struct emit *e, int *parent) {
     }
 }
 
-static int segment_of(const struct emit *e, int instr) {
-    int s = 0;
-    while (instr >= e->seg_first[s + 1])
-        s++;
-    return s;
-}
-
 /* Offsets one after the other for a fixed class. */
 static int64_t lay_out(struct emit *e, enum memory_class mem, bool host, const int *order,
                        int64_t n, int64_t at) {
@@ -267,7 +260,7 @@ static void rename_buffers(struct emit *e, int *parent) {
 
 /* The end of the step is one in this: what is reduced waits there for the update. */
 static void classify_one(const struct emit *e, struct buffer *b) {
-    int first = segment_of(e, b->first), last = segment_of(e, b->last);
+    int first = emit_segment(e, b->first), last = emit_segment(e, b->last);
     bool kept = first != last && first < SEG_REDUCE;
     b->mem = kept ? MEM_activations : MEM_temporaries;
     if (!kept)

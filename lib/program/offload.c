@@ -43,13 +43,6 @@ struct spill {
 
 /* ---- what lives on the host ---------------------------------------------------------------- */
 
-static int segment_of(const struct emit *e, int instr) {
-    int s = 0;
-    while (instr >= e->seg_first[s + 1])
-        s++;
-    return s;
-}
-
 /* Where a segment ends; the step's last instruction, which clears the gradients, stays that. */
 static int end_of(const struct emit *e, int segment) {
     int end = e->seg_first[segment + 1];
@@ -161,8 +154,8 @@ static void rename_operand(struct instr *ins, int from, int to) {
 
 static void visit_all(struct spill *s) {
     struct emit *e = s->e;
-    for (int i = 0, segment = 0; i < e->instrs.n; i++) {
-        segment = segment_of(e, i);
+    for (int i = 0; i < e->instrs.n; i++) {
+        int segment = emit_segment(e, i);
         int b[INSTR_MAX_BUFFERS], n = instr_buffers(&e->instrs.p[i], b);
         for (int k = 0; k < n; k++) {
             if (!e->buffers.p[b[k]].host)
