@@ -28,10 +28,11 @@ struct row {
 };
 
 enum { COVERAGE_MAX = 256 };
-enum { COVERAGE_ERRORS = 3 };
+enum { COVERAGE_ERRORS = 3, COVERAGE_DTYPES = DTYPE_f16 + 1 };
 struct coverage {
     int64_t plans;
-    double worst[COVERAGE_ERRORS]; /* differences of losses, gradients, parameters */
+    /* Differences of losses, gradients, parameters from one rank's in the same type. */
+    double worst[COVERAGE_DTYPES][COVERAGE_ERRORS];
     int n;
     struct row rows[COVERAGE_MAX];
 };
@@ -54,6 +55,16 @@ static bool has_schedule(const struct plan *p, const struct row *r) {
 
 static bool has_chunks(const struct plan *p, const struct row *r) {
     return p->n_stages == r->a * p->n_groups;
+}
+
+static bool has_dtype(const struct plan *p, const struct row *r) {
+    return (int)p->dtype == r->a;
+}
+
+/* Replicas sum gradients in so many bits. */
+static bool has_reduce(const struct plan *p, const struct row *r) {
+    return p->dtype != DTYPE_f32 && (p->reduce != DTYPE_f32) == r->a &&
+           p->devices > p->n_groups;
 }
 
 static bool has_optimizer(const struct plan *p, const struct row *r) {
@@ -269,6 +280,11 @@ static bool has_skip(const struct plan *p, const struct row *r) {
 #define ROWS(X)                                                                            \
     X("optimizer", "adamw", has_optimizer, 0, OPTIMIZER_adamw, 0)                          \
     X("optimizer", "sgd", has_optimizer, 0, OPTIMIZER_sgd, 0)                              \
+    X("dtype", "fp32", has_dtype, 0, DTYPE_f32, 0)                                         \
+    X("dtype", "bf16", has_dtype, 0, DTYPE_bf16, 0)                                        \
+    X("dtype", "fp16", has_dtype, 0, DTYPE_f16, 0)                                         \
+    X("dtype", "16 bits, summed in 32", has_reduce, 0, 0, 0)                               \
+    X("dtype", "16 bits, summed in 16", has_reduce, 0, 1, 0)                               \
     X("ranks", "1", has_ranks, 0, 1, 0)                                                    \
     X("ranks", "2", has_ranks, 0, 2, 0)                                                    \
     X("ranks", "3", has_ranks, 0, 3, 0)                                                    \
@@ -397,21 +413,27 @@ static void coverage_add(struct coverage *c, const struct plan *p) {
         c->rows[i].plans += c->rows[i].covers(p, &c->rows[i]);
 }
 
-static void coverage_worst(struct coverage *c, const double error[COVERAGE_ERRORS]) {
+static void coverage_worst(struct coverage *c, enum dtype dtype,
+                           const double error[COVERAGE_ERRORS]) {
     for (int i = 0; i < COVERAGE_ERRORS; i++)
-        c->worst[i] = error[i] > c->worst[i] ? error[i] : c->worst[i];
+        c->worst[dtype][i] = error[i] > c->worst[dtype][i] ? error[i] : c->worst[dtype][i];
 }
 
 /* Adds what is in a file, if there is one. */
 static void coverage_load(struct coverage *c, const char *path) {
     FILE *f = fopen(path, "r");
     long long n = 0;
-    double worst[COVERAGE_ERRORS] = {0};
     if (!f)
         return;
-    if (fscanf(f, "%lld %lf %lf %lf", &n, &worst[0], &worst[1], &worst[2]) == 4)
+    if (fscanf(f, "%lld", &n) == 1)
         c->plans += n;
-    coverage_worst(c, worst);
+    for (int t = 0; t < COVERAGE_DTYPES; t++) {
+        double worst[COVERAGE_ERRORS] = {0};
+        for (int i = 0; i < COVERAGE_ERRORS; i++)
+            if (fscanf(f, "%lf", &worst[i]) != 1)
+                worst[i] = 0;
+        coverage_worst(c, (enum dtype)t, worst);
+    }
     for (int i = 0; i < c->n && fscanf(f, "%lld", &n) == 1; i++)
         c->rows[i].plans += n;
     fclose(f);
@@ -421,8 +443,10 @@ static bool coverage_save(const struct coverage *c, const char *path) {
     FILE *f = fopen(path, "w");
     if (!f)
         return false;
-    fprintf(f, "%lld %g %g %g\n", (long long)c->plans, c->worst[0], c->worst[1],
-            c->worst[2]);
+    fprintf(f, "%lld\n", (long long)c->plans);
+    for (int t = 0; t < COVERAGE_DTYPES; t++)
+        for (int i = 0; i < COVERAGE_ERRORS; i++)
+            fprintf(f, "%g\n", c->worst[t][i]);
     for (int i = 0; i < c->n; i++)
         fprintf(f, "%lld\n", (long long)c->rows[i].plans);
     return fclose(f) == 0;
@@ -430,9 +454,12 @@ static bool coverage_save(const struct coverage *c, const char *path) {
 
 /* A line for each row, under the name of its group. */
 static void coverage_print(const struct coverage *c) {
-    printf("#| %lld plans; largest difference from one rank: losses %.1e, gradients %.1e, "
-           "parameters %.1e\n",
-           (long long)c->plans, c->worst[0], c->worst[1], c->worst[2]);
+    printf("#| %lld plans; largest differences from one rank of the same dtype:\n",
+           (long long)c->plans);
+    for (int t = 0; t < COVERAGE_DTYPES; t++)
+        printf("#| %s: losses %.1e, gradients %.1e, parameters %.1e\n",
+               plan_dtype_name((enum dtype)t), c->worst[t][0], c->worst[t][1],
+               c->worst[t][2]);
     for (int i = 0; i < c->n; i++) {
         const struct row *r = &c->rows[i];
         bool first = i == 0 || strcmp(r[-1].group, r->group) != 0;

@@ -574,7 +574,7 @@ static void report(struct comm *comm, struct plan *p, uint64_t seed, int64_t k,
             worst[i] = INFINITY;
     comm_max_double(comm_world(comm), worst, 4, NULL);
     coverage_add(cover, p);
-    coverage_worst(cover, worst);
+    coverage_worst(cover, p->dtype, worst);
     if (comm_rank(comm))
         return;
     struct limits most = limits_of(p);
