@@ -238,8 +238,8 @@ update-golden: $(O)/bin/weft-run
 	@WEFT_BIN=$(O)/bin bash tests/cli/golden.sh update
 
 # The tables of the manual that the code knows.
-update-manual: $(O)/tests/unit/program-manual
-	@$< update
+update-manual: $(O)/tests/unit/program-manual $(O)/tests/unit/search-manual
+	@for table in $^; do $$table update || exit; done
 
 lint:
 	@scripts/lint.sh $(CC)
@@ -291,7 +291,7 @@ help:
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
-	@echo "make update-manual   the manual's tables of kinds and instructions from the code"
+	@echo "make update-manual   the manual's tables of kinds, instructions and algorithms from the code"
 	@echo "make lint         formatting, floors, uncalled functions, examples in headers, man pages, ..."
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
 	@echo "make config       what was found on this machine"

@@ -3,6 +3,7 @@
  *
  * Stages are independent but for what passes between them, so their sums are shared and
  * the candidates are cheap; still their number grows fast, and beyond MOST it is refused. */
+#include "search/algorithms.h"
 #include "search/space.h"
 
 #include <stdlib.h>

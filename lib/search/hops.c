@@ -11,6 +11,8 @@
  * random changes and improved again; the seed decides which. */
 #include "search/hops.h"
 
+#include "search/algorithms.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,7 @@
  *
  *     struct search_problem p = {.model = m, .provider = times, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
- *     if (search_run(&p, search_hops, &r, &err) < 0) ...     // EXIT_NO: nothing fits
+ *     if (search_run(&p, algorithm, &r, &err) < 0) ...       // EXIT_NO: nothing fits
  *     json_t *doc = plan_to_json(r.plans[0].plan);
  *     search_result_release(&r);
  */
@@ -63,8 +63,7 @@ struct search_result {
 };
 
 struct search; /* the state of a run */
-typedef int search_algorithm(struct search *s, struct err *err);
-search_algorithm search_hops, search_exhaustive;
+typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
 /* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be
  * on these devices (the message names the pin); EXIT_NO when no plan fits the memory

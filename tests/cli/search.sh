@@ -240,7 +240,7 @@ refuses 2 '3 does not divide the batch of 16' 'a micro-batch that does not divid
     -- "${model[@]}" --devices 2 -b 16 --micro-batch 3
 refuses 2 'expected numbers such as' 'micro-batches that are none' \
     -- "${model[@]}" --devices 2 -b 16 --micro-batch 2,x
-refuses 2 'hops or exhaustive' 'an unknown algorithm' -- "${base[@]}" -a magic
+refuses 2 'expected one of .*hops, .*exhaustive, got "magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
 refuses 2 'top' 'no plans' -- "${base[@]}" --top 0
 refuses 2 'operand' 'an operand' -- "${base[@]}" plan.json

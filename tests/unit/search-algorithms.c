@@ -5,6 +5,7 @@
  * list (it may find a better one: it also changes single ops). The quick estimates, on
  * which every decision rests, are compared with compiled and simulated plans at random
  * places of the space. */
+#include "search/algorithms.h"
 #include "search/search_impl.h"
 
 #include "../unit/tap.h"

@@ -3,7 +3,7 @@
 #include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
-#include "search/search.h"
+#include "search/algorithms.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static struct {
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
     bool text, datasheets;
-} o = {.algorithm = "hops",
+} o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
        .dtype = "fp32",
        .out = "-",
@@ -41,7 +41,7 @@ static const struct opt options[] = {
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
     {0, "schedule", OPT_STR, "LIST", "schedules to consider (all)", &o.schedule},
-    {'a', "algorithm", OPT_STR, "NAME", "hops or exhaustive (hops)", &o.algorithm},
+    {'a', "algorithm", OPT_STR, "NAME", ALGORITHM_HELP, &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
     {0, "zero", OPT_INT, "MAX", "highest level of ZeRO, 0 to 3 (3)", &o.zero},
@@ -58,19 +58,6 @@ static const struct opt options[] = {
 static const struct opt_tool tool = {
     "weft-search", "[options] -m MODEL -b B --devices N | --cluster CLUSTER",
     "Find the best plan to train a model on a cluster.", options};
-
-static const struct {
-    const char *name;
-    search_algorithm *run;
-} algorithms[] = {{"hops", search_hops}, {"exhaustive", search_exhaustive}};
-
-static search_algorithm *find_algorithm(const char *name, struct err *err) {
-    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        if (!strcmp(algorithms[i].name, name))
-            return algorithms[i].run;
-    err_usage(err, "--algorithm: expected hops or exhaustive, got \"%s\"", name);
-    return NULL;
-}
 
 struct sizes {
     ARR(int64_t) all;
@@ -128,12 +115,14 @@ static int schedules(struct search_problem *p, struct err *err) {
     return 0;
 }
 
-static int check_options(struct search_problem *p, search_algorithm **algorithm,
-                         struct err *err) {
+static int check_options(struct search_problem *p, struct err *err) {
     if (!o.model)
         return opt_missing("-m MODEL", err);
     if (o.batch < 1)
         return opt_missing("--global-batch N", err);
+    if (!algorithm_find(o.algorithm))
+        return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
+                         ALGORITHM_NAMES, o.algorithm);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
     if (o.zero < ZERO_NONE || o.zero > ZERO_PARAMETERS)
@@ -168,8 +157,7 @@ static int check_options(struct search_problem *p, search_algorithm **algorithm,
     p->time_budget_s = o.time_budget;
     p->seed = (uint64_t)o.seed;
     p->profile = o.profile;
-    *algorithm = find_algorithm(o.algorithm, err);
-    return *algorithm ? 0 : -1;
+    return 0;
 }
 
 static json_t *provenance(const struct search_problem *p, const struct search_result *r,
@@ -227,9 +215,9 @@ static int print_plans(const struct search_problem *p, const struct search_resul
     return file_out_close(&out, err);
 }
 
-static int search(struct search_problem *p, search_algorithm *algorithm, struct err *err) {
+static int search(struct search_problem *p, struct err *err) {
     struct search_result r;
-    if (search_run(p, algorithm, &r, err) < 0)
+    if (search_run(p, algorithm_find(o.algorithm)->run, &r, err) < 0)
         return -1;
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
@@ -253,10 +241,9 @@ static struct pins *read_pins(const struct model *m, struct err *err) {
 
 static int run(struct err *err) {
     struct search_problem p = {0};
-    search_algorithm *algorithm = NULL;
     struct sizes micro = {{0}};
     int rc = -1;
-    if (check_options(&p, &algorithm, err) < 0)
+    if (check_options(&p, err) < 0)
         return -1;
     struct cost_provider *provider =
         provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
@@ -268,7 +255,7 @@ static int run(struct err *err) {
         p.micro = micro.all.p;
         p.n_micro = (int)micro.all.n;
         interrupt_catch();
-        rc = search(&p, algorithm, err);
+        rc = search(&p, err);
     }
     pins_destroy(pins);
     model_destroy(p.model);

@@ -1,0 +1,56 @@
+/* algorithms.h - the table of search algorithms: one line each, from which the functions'
+ * declarations, the help and message of --algorithm, the list in weft-search(1) (make
+ * update-manual) and the tests come. A new algorithm is a file and a line here.
+ *
+ *     const struct algorithm *a = algorithm_find("hops");
+ *     if (a && search_run(&p, a->run, &r, &err) < 0) ...
+ */
+#ifndef WEFT_ALGORITHMS_H
+#define WEFT_ALGORITHMS_H
+
+#include "search/search.h"
+
+/* Function (behind search_), name, is it exact, is it random, and sentences for the manual. Exact: what
+ * it ends with by itself is the best of the space that it searches. Random: the seed steers it. */
+#define ALGORITHMS(X)                                                                      \
+    X(hops, "hops", false, true,                                                           \
+      "Iterative bottleneck alleviation: find the stage that bounds time or memory, and "  \
+      "try the changes that relieve it of that resource: move ops to a neighbour, trade "  \
+      "devices, change layouts, the micro-batch, recomputation, sharding, the schedule. "  \
+      "A chain of several such changes is followed even where the first ones alone make "  \
+      "the plan worse. No plan is visited twice. It sets out from uniform pipelines and "  \
+      "from those that the stages solver of weft-solve(1) cuts, and lays out all ops of "  \
+      "a stage at once by its layout solver. In the end the best plan is changed at "      \
+      "random a few times and improved again.")                                            \
+    X(exhaustive, "exhaustive", true, false,                                               \
+      "Scores every plan of the space. It proves which plan is best in small spaces and "  \
+      "is hopeless in others.")
+
+#define ALGORITHM_DEFAULT "hops"
+
+struct algorithm {
+    const char *name;
+    search_algorithm *run;
+    bool exact, random;
+    const char *about; /* sentences */
+};
+
+#define X(...) +1
+enum { ALGORITHM_COUNT = ALGORITHMS(X) };
+#undef X
+
+#define X(id, ...) search_algorithm search_##id;
+ALGORITHMS(X)
+#undef X
+
+extern const struct algorithm algorithms[ALGORITHM_COUNT];
+
+/* NULL if there is none of this name. */
+const struct algorithm *algorithm_find(const char *name);
+
+/* "hops, exhaustive" as a constant, and the same with the default in brackets. */
+#define ALGORITHM_LISTED_(id, name, ...) ", " name
+#define ALGORITHM_NAMES                  (&(ALGORITHMS(ALGORITHM_LISTED_))[2])
+#define ALGORITHM_HELP                   (&(ALGORITHMS(ALGORITHM_LISTED_) " (" ALGORITHM_DEFAULT ")")[2])
+
+#endif
