@@ -260,9 +260,20 @@ struct outcome {
     int64_t bytes, planned;
 };
 
-static void note_error(double got, double want, struct outcome *out) {
-    double e = got == want ? 0 : fabs(got - want) / fabs(want);
+static void note_error(double got, double want, double unit, struct outcome *out) {
+    double e = got == want ? 0 : fabs(got - want) / unit;
     out->loss_error = !(e <= out->loss_error) ? e : out->loss_error;
+}
+
+/* Errors are relative, but for the share of choices that were dropped: that is a count of choices, and
+ * one that goes the other way, since two experts are as good but for rounding, is one of all of them,
+ * however few are dropped. */
+static void note_errors(const struct exec_metrics *m, const struct reference *ref, int step,
+                        struct outcome *out) {
+    note_error(m->loss, ref->loss[step], fabs(ref->loss[step]), out);
+    for (int k = 0; k < METRIC_COUNT; k++)
+        note_error(m->more[k], ref->more[step][k],
+                   k == METRIC_dropped ? 1 : fabs(ref->more[step][k]), out);
 }
 
 static int run_plan(struct plan *plan, struct comm *comm, float *arena,
@@ -297,9 +308,7 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
                 ref->norm[s] = m.grad_norm;
                 memcpy(ref->more[s], m.more, sizeof m.more);
             } else if (rc == 0) {
-                note_error(m.loss, ref->loss[s], out);
-                for (int k = 0; k < METRIC_COUNT; k++)
-                    note_error(m.more[k], ref->more[s][k], out);
+                note_errors(&m, ref, s, out);
             }
         }
         for (int k = 0; k < w.x->n_chunks; k++)
