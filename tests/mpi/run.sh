@@ -56,18 +56,21 @@ ends() {
     fi
 }
 
+limit=600 # seconds of one job
+[ -z "$WEFT_LONG" ] || limit=3600
+
 # on RANKS COMMAND... - ranks on this machine
 on() {
     n=$1
     shift
-    timeout 600 mpirun --oversubscribe --mca odls_base_sigkill_timeout 0 -n "$n" "$@"
+    timeout $limit mpirun --oversubscribe --mca odls_base_sigkill_timeout 0 -n "$n" "$@"
 }
 
 # nodes PLACES COMMAND... - two "nodes"; PLACES is node or slot: ranks dealt out or in blocks
 nodes() {
     ranks=$1 places=$2
     shift 2
-    timeout 600 mpirun --oversubscribe --mca mpi_yield_when_idle 1 --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
+    timeout $limit mpirun --oversubscribe --mca mpi_yield_when_idle 1 --mca plm_rsh_agent "$here/fakersh" --mca btl tcp,self \
         --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo \
         -H "127.0.0.2:$ranks,127.0.0.3:$ranks" --map-by "$places" "$@"
 }
