@@ -223,6 +223,9 @@ bench: bench-build
 	@sh scripts/bench.sh $(O)
 bench-build: all $(BENCH_BINS)
 
+repro-search: all
+	@scripts/repro-search.sh $(O)/bin
+
 repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
 
@@ -286,6 +289,7 @@ help:
 	@echo "make check-asan   the tests without MPI, under AddressSanitizer and UBSan"
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
+	@echo "make repro-search the tables of doc/search.md   (TABLES=\"gradient\": some)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
@@ -303,4 +307,4 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-solvers plots plots-doc update-golden update-manual lint install uninstall config help fuzz fuzz-run clean FORCE
+        repro-search repro-solvers plots plots-doc update-golden update-manual lint install uninstall config help fuzz fuzz-run clean FORCE

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/json.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct solve_limits {
@@ -18,6 +19,7 @@ struct solve_limits {
     double gap;    /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
     uint64_t seed; /* same seed, same answer, as long as no time limit strikes */
     int threads;   /* at most; 0 = all cores */
+    bool relax;    /* stages: by gradient descent instead, without a proof */
 };
 
 /* One per problem: reads a problem document, solves it, returns the answer document

@@ -35,7 +35,7 @@ struct options {
     const char *file, *output;
     double time_budget_s, gap;
     int64_t seed, threads;
-    bool text;
+    bool text, relax;
 };
 
 static const struct problem *find_problem(const char *name) {
@@ -54,6 +54,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          &o->gap},
         {0, "seed", OPT_INT, "N", "seed of random choices (1)", &o->seed},
         {0, "threads", OPT_INT, "N", "threads at most (0: one per core)", &o->threads},
+        {0, "relax", OPT_FLAG, NULL, "stages: by gradient descent, to compare", &o->relax},
         {0, "text", OPT_FLAG, NULL, "a short table instead of JSON", &o->text},
         {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
          &o->output},
@@ -76,6 +77,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
             argv[0]);
     if (n == 2)
         o->file = argv[1];
+    if (o->relax && o->problem->solve != solve_stages_json)
+        return err_usage(err, "--relax: only stages can be relaxed, not %s",
+                         o->problem->name);
     if (o->gap < 0)
         return err_usage(err, "--gap: expected a number >= 0, got %g", o->gap);
     if (o->threads > 4096)
@@ -99,7 +103,7 @@ static json_t *solve(const struct options *o, struct err *err) {
     if (!doc)
         return NULL;
     struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
-                                  (int)o->threads};
+                                  (int)o->threads, o->relax};
     json_t *answer = NULL;
     if (check_problem(o, doc, err) == 0)
         answer = o->problem->solve(doc, &limits, err);

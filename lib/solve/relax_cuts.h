@@ -1,0 +1,34 @@
+/* relax_cuts.h - probabilities of where a row is cut: every set of cuts in rising order weighs the
+ * exponential of the sum of its logits, so cuts never cross.
+ *
+ *     struct relax_cuts c;
+ *     relax_cuts_init(&c, 3, 24);                       // 24 units in 4 parts
+ *     relax_cuts_find(&c, logits, temperature);
+ *     use(c.mass[1 * c.width + 7]);                     // cut 1 in front of unit 7
+ *     relax_cuts_release(&c);
+ */
+#ifndef WEFT_SOLVE_RELAX_CUTS_H
+#define WEFT_SOLVE_RELAX_CUTS_H
+
+/* Rows of `width` numbers, one row per cut, one number per unit that it may stand in front of. */
+struct relax_cuts {
+    int n, width; /* cuts, units */
+    double *weight, *front, *back;
+    double *mass; /* probabilities */
+    double *ahead, *behind;
+};
+
+/* Fewer cuts than units. */
+void relax_cuts_init(struct relax_cuts *c, int cuts, int units);
+void relax_cuts_release(struct relax_cuts *c);
+
+/* The probabilities. */
+void relax_cuts_find(struct relax_cuts *c, const double *logits, double temperature);
+
+/* From what a loss gains by each probability to what it gains by each logit, in place. */
+void relax_cuts_gradient(struct relax_cuts *c, double temperature, double *row);
+
+/* The most probable cuts. */
+void relax_cuts_best(struct relax_cuts *c, const double *logits, int *cut);
+
+#endif
