@@ -22,6 +22,18 @@
       "from those that the stages solver of weft-solve(1) cuts, and lays out all ops of "  \
       "a stage at once by its layout solver. In the end the best plan is changed at "      \
       "random a few times and improved again.")                                            \
+    X(mcmc, "mcmc", false, true,                                                           \
+      "Annealed sampling, after FlexFlow: anything that a plan decides is changed at "     \
+      "random, and a change that makes the plan worse is kept with a probability that "    \
+      "falls. Memory that is missing has a price that rises meanwhile. Chains set out in " \
+      "turns from the best of some random pipelines and from the best plan so far, until " \
+      "one of either kind finds nothing better.")                                          \
+    X(gradient, "gradient", false, true,                                                   \
+      "Descent on the relaxed problem, after pipeDejavu: probabilities of every cut, "     \
+      "layout and level of recompute, sharpened until they decide. It sets out from many " \
+      "random points in several shapes of pipeline, half of which end after each of "      \
+      "several laps; the best are rounded, cut anew within the memory, and improved by "   \
+      "single hops.")                                                                      \
     X(exhaustive, "exhaustive", true, false,                                               \
       "Scores every plan of the space. It proves which plan is best in small spaces and "  \
       "is hopeless in others.")

@@ -178,3 +178,12 @@ int search_hops(struct search *s, struct err *err) {
     hops_release(&hp, deep);
     return 0;
 }
+
+void hops_polish(struct search *s, struct option *o, int hops, bool fine) {
+    struct hops hp;
+    hops_init(&hp, s);
+    int deep = hp.max_hops;
+    hp.max_hops = hops < deep ? hops : deep;
+    improve(&hp, o, fine);
+    hops_release(&hp, deep);
+}

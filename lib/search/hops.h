@@ -41,4 +41,8 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
  * candidates. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
+/* Follows improvements of *o as far as they go, at most `hops` primitives away each. fine: layouts op by op
+ * as well. Scores it first. */
+void hops_polish(struct search *s, struct option *o, int hops, bool fine);
+
 #endif

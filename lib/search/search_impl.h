@@ -184,6 +184,11 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
 /* Its elements on all devices together. */
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e);
 
+/* Adds what taking costs that passes in front of an op: forward, of the stage behind it, and the
+ * gradients, of the one in front (slice.c). Its devices stand beside as many others. */
+void search_takes(struct search *s, const struct prefix *t, int op, double *in_us,
+                  double *out_us);
+
 /* What recomputing instances of blocks in a stage costs and saves. */
 struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st);

@@ -82,16 +82,16 @@ static double take_us(struct search *s, const struct prefix *t, double elems) {
     return left > 0 ? cost_message_us(&s->cost, 0, n < left ? n : left, n, bytes) : 0;
 }
 
-/* What passes in front of an op. */
-static void add_takes(struct search *s, const struct prefix *t, int op, struct sums *to) {
+void search_takes(struct search *s, const struct prefix *t, int op, double *in_us,
+                  double *out_us) {
     const struct crossing *x = &s->crossings[op];
     for (int i = 0; i < x->n; i++) {
         const struct edge *e = &s->graph.s.edges[x->edges[i]];
         int reader = edge_reader_from(e, op);
         if (e->tensor < 0 || reader == e->n)
             continue;
-        to->in_us += take_us(s, t, prefix_share(s, t, e, reader).want);
-        to->out_us += take_us(s, t, prefix_share(s, t, e, -1).want);
+        *in_us += take_us(s, t, prefix_share(s, t, e, reader).want);
+        *out_us += take_us(s, t, prefix_share(s, t, e, -1).want);
     }
 }
 
@@ -130,7 +130,7 @@ static void fill_column(struct slicer *z, const struct prefix *t, struct column 
         c->at[u].temp = (double)temp;
         c->at[u].update_temp = (double)update;
         if (u)
-            add_takes(s, t, z->bound[u], &c->at[u]);
+            search_takes(s, t, z->bound[u], &c->at[u].in_us, &c->at[u].out_us);
         if (c->st.again_level)
             add_again(z, t, c, u, &again);
     }

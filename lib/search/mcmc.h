@@ -1,0 +1,20 @@
+/* mcmc.h - what the files of mcmc share: random changes of a candidate.
+ *
+ *     struct rng r = {seed, 0};
+ *     if (mcmc_propose(s, &r, &at, &next) && search_legal(s, &next))
+ *         use(search_score(s, &next));
+ */
+#ifndef WEFT_MCMC_H
+#define WEFT_MCMC_H
+
+#include "search/search_impl.h"
+
+/* Makes *to of *from by one random change of anything that a candidate decides; false where what was
+ * drawn changes nothing or cannot be. */
+bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
+                  struct candidate *to);
+
+/* A random balanced pipeline in a uniform style; false where what was drawn cannot be. */
+bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out);
+
+#endif
