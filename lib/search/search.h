@@ -62,7 +62,7 @@ struct search_result {
     double space; /* exhaustive: number of candidates */
 };
 
-struct search; /* the state of a run */
+struct search;                                                   /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
 /* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be

@@ -259,10 +259,11 @@ static json_t *answer_json(const struct stages_problem *p, const struct stages_a
         exact ? "exact" : "stopped early; open times bound the value", (long long)a->passes,
         (long long)a->label_passes);
     if (a->relaxed)
-        snprintf(proof, sizeof proof,
-                 "%s: gradient descent on the relaxed problem; the bound is the least times of "
-                 "all layers in even stages",
-                 exact ? "exact" : "not exact");
+        snprintf(
+            proof, sizeof proof,
+            "%s: gradient descent on the relaxed problem; the bound is the least times of "
+            "all layers in even stages",
+            exact ? "exact" : "not exact");
     json_t *stages = json_array();
     for (int i = 0; i < a->plan.n; i++)
         json_array_append_new(stages, stage_json(p, &a->plan, i));
@@ -343,8 +344,8 @@ json_t *solve_stages_json(const json_t *doc, const struct solve_limits *limits,
     struct solve_limits left = *limits; /* reading took its share */
     if (left.time_budget_s > 0)
         left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
-    int rc = limits->relax ? stages_relax(&p, &left, &a, err)
-                           : stages_solve(&p, &left, &a, err);
+    int rc =
+        limits->relax ? stages_relax(&p, &left, &a, err) : stages_solve(&p, &left, &a, err);
     if (rc == 0) {
         answer = answer_json(&p, &a, now_s() - start);
         stages_answer_release(&a);
