@@ -43,6 +43,8 @@ static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     int64_t all;
     struct option *starts = hops_starts(s, &all);
     int n = 0;
+    if (s->has_from && has_shape(s, &s->from))
+        shapes[n++] = gradient_shape_make(s, &s->from);
     for (int64_t i = 0; i < all && n < SHAPES && !search_stopped(s); i++) {
         bool seen = !has_shape(s, &starts[i].c);
         for (int j = 0; j < n; j++)

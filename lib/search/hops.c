@@ -145,6 +145,20 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
+/* The plan to set out from, if there is one, is finished and joins the starts. */
+static struct option *put_from_first(struct hops *hp, struct option *starts, int64_t *all) {
+    if (!hp->s->has_from)
+        return starts;
+    starts = mem_grow(starts, (size_t)*all + 1, sizeof *starts);
+    memmove(starts + 1, starts, (size_t)*all * sizeof *starts);
+    starts[0] = (struct option){.c = candidate_make(hp->s)};
+    candidate_copy(&starts[0].c, &hp->s->from);
+    improve(hp, &starts[0], true);
+    memo_clear(&hp->seen);
+    ++*all;
+    return starts;
+}
+
 int search_hops(struct search *s, struct err *err) {
     (void)err;
     struct hops hp;
@@ -152,6 +166,7 @@ int search_hops(struct search *s, struct err *err) {
     int deep = hp.max_hops;
     int64_t n = 0, all;
     struct option *starts = hops_starts(s, &all);
+    starts = put_from_first(&hp, starts, &all);
     hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
     for (; n < all && go_on(s, n, MAX_STARTS); n++)
         improve(&hp, &starts[n], false);

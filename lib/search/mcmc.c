@@ -151,9 +151,13 @@ int search_mcmc(struct search *s, struct err *err) {
     struct chain ch = {.s = s, .at = candidate_make(s), .next = candidate_make(s)};
     ch.most = s->stages_scored + MOST_SCORED;
     struct best best = {.c = candidate_make(s), .score = {.unknown = true}};
+    if (s->has_from) {
+        best.score = search_score(s, &s->from);
+        candidate_copy(&best.c, &s->from);
+    }
     for (int i = 0, idle = 0; i < MOST_CHAINS && idle < 2 && goes_on(&ch); i++) {
         ch.rng = (struct rng){rng_mix(search_problem_of(s)->seed + (uint64_t)i), 0};
-        bool helped = run_chain(&ch, i % 2 == 0 || best.score.unknown, &best);
+        bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
         idle = helped ? 0 : idle + 1;
     }
     if (!search_stopped(s))

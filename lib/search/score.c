@@ -154,12 +154,29 @@ static struct work work_begin(const struct candidate *c) {
 }
 
 static void remember(struct kept *k, const struct candidate *c, const struct score *score,
-                     uint64_t hash) {
+                     uint64_t hash, uint64_t class) {
     candidate_copy(&k->c, c);
     k->score = *score;
     k->hash = hash;
+    k->class = class;
     k->judged = false;
     k->excess = 0;
+}
+
+/* The place whose candidate goes for one that comes to stand at `at`: where several plans are wanted and
+ * there are enough of its class, the worst of these; else a new one or the worst of all. -1: it
+ * is that itself. */
+static int room_for(struct search *s, uint64_t class, int at) {
+    enum { OF_A_CLASS = 4 };
+    int alike = 0, last = -1;
+    for (int i = 0; i < s->n_kept && s->p.top > 1; i++)
+        if (s->kept[i].class == class) {
+            alike++;
+            last = i;
+        }
+    if (alike >= OF_A_CLASS)
+        return last < at ? -1 : last;
+    return s->n_kept < s->max_kept ? s->n_kept++ : s->max_kept - 1;
 }
 
 static void keep(struct search *s, const struct work *w, const struct score *score) {
@@ -168,7 +185,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
         struct kept *k = score->unknown ? &s->unknown : &s->nearest;
         bool *has = score->unknown ? &s->has_unknown : &s->has_nearest;
         if (!*has || score->overflow < k->score.overflow)
-            remember(k, c, score, 0);
+            remember(k, c, score, 0, 0);
         *has = true;
         return;
     }
@@ -184,11 +201,14 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
-    int n = s->n_kept < s->max_kept ? s->n_kept++ : s->max_kept - 1;
+    uint64_t class = s->p.top > 1 ? search_class(s, c) : 0;
+    int n = room_for(s, class, at);
+    if (n < 0)
+        return;
     struct kept last = s->kept[n];
     memmove(&s->kept[at + 1], &s->kept[at], sizeof *s->kept * (size_t)(n - at));
     s->kept[at] = last;
-    remember(&s->kept[at], c, score, hash);
+    remember(&s->kept[at], c, score, hash, class);
     search_verify(s);
 }
 

@@ -74,9 +74,17 @@ static bool judge(struct search *s, struct kept *k, struct search_plan *out) {
     return good;
 }
 
+/* Is a plan of the class the best of it where it stands at `at`? Where one plan is wanted, all are. */
+static bool is_first(const struct search *s, int at, uint64_t class) {
+    for (int i = 0; i < at && s->p.top > 1; i++)
+        if (s->plans[i].class == class)
+            return false;
+    return true;
+}
+
 /* Sorted in by time; the worst goes when there are too many. */
 static void judge_and_add(struct search *s, struct kept *k) {
-    struct judged j = {.hash = k->hash};
+    struct judged j = {.hash = k->hash, .class = k->class};
     if (!judge(s, k, &j.plan))
         return;
     int at = s->n_plans;
@@ -86,6 +94,9 @@ static void judge_and_add(struct search *s, struct kept *k) {
         plan_destroy(s->plans[--s->n_plans].plan.plan);
     at = at < s->n_plans ? at : s->n_plans;
     memmove(&s->plans[at + 1], &s->plans[at], sizeof *s->plans * (size_t)(s->n_plans - at));
+    j.first = is_first(s, at, j.class);
+    for (int i = at; i < s->n_plans; i++)
+        s->plans[i + 1].first &= s->p.top == 1 || s->plans[i + 1].class != j.class;
     s->plans[at] = j;
     s->n_plans++;
 }
@@ -123,6 +134,8 @@ static struct judged drop_others(struct search *s) {
             plan_destroy(s->plans[i].plan.plan);
     }
     s->n_plans = n;
+    for (int i = 0; i < n; i++)
+        s->plans[i].first = is_first(s, i, s->plans[i].class);
     return best;
 }
 
@@ -140,16 +153,36 @@ static int64_t spare(const struct search *s) {
     return size * LEAST < LITTLE ? LITTLE / size : LEAST;
 }
 
-/* Best first: none that is estimated slower than a judged one by more than estimates err. */
+/* The slowest plan that is wanted; NULL while there are fewer. */
+static const struct judged *last_wanted(const struct search *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_plans; i++)
+        if (s->plans[i].first && ++n == s->p.top)
+            return &s->plans[i];
+    return NULL;
+}
+
+static int judged_of(const struct search *s, uint64_t class) {
+    int n = 0;
+    for (int i = 0; i < s->n_plans; i++)
+        n += s->plans[i].class == class;
+    return n;
+}
+
+/* Best first, of each class some: none that is estimated slower than a judged one by more than estimates
+ * err. */
 static void judge_finalists(struct search *s) {
     s->refused_bytes = 0;
-    for (int i = 0; i < s->n_kept && s->n_plans < s->p.top + spare(s); i++) {
+    for (int i = 0; i < s->n_kept; i++) {
         struct kept *k = &s->kept[i];
+        const struct judged *last = last_wanted(s);
         if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
             return;
-        if (s->n_plans >= s->p.top &&
-            k->score.time_us > 1.05 * s->plans[s->p.top - 1].plan.time_us)
+        if (last && k->score.time_us > 1.05 * last->plan.time_us)
             return;
+        int64_t more = k->class == s->kept[0].class ? spare(s) : spare(s) / s->p.top;
+        if (judged_of(s, k->class) > more)
+            continue;
         if (!k->judged)
             judge_and_add(s, k);
         note_excess(s, k);
@@ -242,6 +275,8 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         int64_t refused = s->refused_bytes;
         s->n_kept = 0;
         s->complete = false;
+        if (s->has_from)
+            search_score(s, &s->from);
         if (algorithm(s, err) < 0)
             return -1;
         judge_all(s);
@@ -255,14 +290,14 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
-/* The best `top` plans go out, the others are dropped. */
+/* The best `top` plans go out, one of each class; the others are dropped. */
 static void hand_out(struct search *s, struct search_result *out) {
-    while (s->n_plans > s->p.top)
-        plan_destroy(s->plans[--s->n_plans].plan.plan);
     out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
-    while (out->n < s->n_plans) {
-        out->plans[out->n] = s->plans[out->n].plan;
-        out->n++;
+    for (int i = 0; i < s->n_plans; i++) {
+        if (s->plans[i].first && out->n < s->p.top)
+            out->plans[out->n++] = s->plans[i].plan;
+        else
+            plan_destroy(s->plans[i].plan.plan);
     }
     s->n_plans = 0;
     out->scored = s->scored;
@@ -282,6 +317,7 @@ static void start(struct search *s, const struct search_problem *p) {
     s->kept = mem_array((size_t)s->max_kept, sizeof *s->kept);
     for (int i = 0; i < s->max_kept; i++)
         s->kept[i].c = candidate_make(s);
+    s->from = candidate_make(s);
     s->nearest.c = candidate_make(s);
     s->unknown.c = candidate_make(s);
     s->plans = mem_array((size_t)s->max_kept + 1, sizeof *s->plans);
@@ -290,6 +326,7 @@ static void start(struct search *s, const struct search_problem *p) {
 static void end(struct search *s) {
     for (int i = 0; i < s->max_kept; i++)
         candidate_release(&s->kept[i].c);
+    candidate_release(&s->from);
     candidate_release(&s->nearest.c);
     candidate_release(&s->unknown.c);
     free(s->kept);
@@ -306,6 +343,12 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     start(&s, p);
     *out = (struct search_result){0};
     int rc = search_check_pins(&s, err);
+    if (rc == 0 && p->from) {
+        rc = search_take_plan(&s, p->from, &s.from, out->lost, sizeof out->lost, err);
+        s.has_from = rc == 0;
+        if (rc < 0)
+            err_prefix(err, "the plan to set out from");
+    }
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);
     if (rc == 0 && !s.n_plans)

@@ -34,13 +34,14 @@ struct search_problem {
     int n_micro;
     enum optimizer optimizer;
     enum dtype dtype;
-    int max_stages;       /* 0 = as many as devices */
-    int max_zero;         /* highest level of ZeRO */
-    unsigned schedules;   /* those to consider, bit i = enum schedule i */
-    int top;              /* plans wanted */
-    int max_hops;         /* hops: how many steps may first make it worse */
-    double time_budget_s; /* 0 = until it has converged */
-    uint64_t seed;        /* of what an algorithm leaves to chance */
+    int max_stages;          /* 0 = as many as devices */
+    int max_zero;            /* highest level of ZeRO */
+    unsigned schedules;      /* those to consider, bit i = enum schedule i */
+    int top;                 /* plans wanted, of different classes (search_class) */
+    int max_hops;            /* hops: how many steps may first make it worse */
+    double time_budget_s;    /* 0 = until it has converged */
+    uint64_t seed;           /* of what an algorithm leaves to chance */
+    const struct plan *from; /* to set out from, borrowed; NULL = none */
 };
 
 struct search_plan {
@@ -60,13 +61,15 @@ struct search_result {
     int64_t overflow;
     int overflow_stage;
     double space; /* exhaustive: number of candidates */
+    char lost
+        [256]; /* what of the plan to set out from the space does not have; "" = nothing */
 };
 
 struct search;                                                   /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
 /* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be
- * on these devices (the message names the pin); EXIT_NO when no plan fits the memory
+ * on these devices (the message names the pin), or when the plan to set out from cannot be; EXIT_NO when no plan fits the memory
  * (the message says by how much the best misses and in which stage), or when the profile
  * lacks what the plans that might fit need (the message names some of it). */
 int search_run(const struct search_problem *p, search_algorithm *algorithm,

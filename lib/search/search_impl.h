@@ -85,16 +85,17 @@ static inline double stage_bytes_sum(const struct stage_bytes *b) {
 struct kept {
     struct candidate c;
     struct score score;
-    uint64_t hash;
-    bool judged;    /* compiled and simulated */
-    int64_t excess; /* then: bytes beyond the memory, */
-    int fullest;    /* on the devices of this stage */
+    uint64_t hash, class; /* class: see search_class */
+    bool judged;          /* compiled and simulated */
+    int64_t excess;       /* then: bytes beyond the memory, */
+    int fullest;          /* on the devices of this stage */
 };
 
 /* A plan that was judged good. */
 struct judged {
     struct search_plan plan;
-    uint64_t hash; /* of its candidate */
+    uint64_t hash, class; /* of its candidate */
+    bool first;           /* of its class */
 };
 
 /* A tensor or parameter that passes a cut of the list of ops. */
@@ -130,6 +131,8 @@ struct search {
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
     struct pinned pinned;
+    struct candidate from; /* to set out from, if there is one */
+    bool has_from;
     /* What was worked out. */
     struct memo prefixes, sums, layouts, styles, in_flight;
     ARR(struct passing) passing; /* of the candidate under work */
@@ -234,6 +237,16 @@ bool search_place_stages(const struct search *s, struct candidate *c);
 int search_allowed_end(const struct search *s, int n_stages, int k, int first, int wanted);
 /* What no algorithm chooses: overlap, regather. */
 void search_put_pins(const struct search *s, struct plan *plan);
+
+/* A plan as a candidate (from.c); `lost` says what of it the space does not have, "" = nothing. EXIT_INPUT
+ * where it is of other devices or another model, or no candidate at all. */
+int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
+                     char *lost, size_t size, struct err *err);
+
+/* Equal for candidates that a person would call the same plan: those with the same stages on the same
+ * numbers of devices, micro-batch and schedule, of which most devices have the same level of ZeRO and
+ * of recompute and the same ways of splitting inside (different.c). */
+uint64_t search_class(struct search *s, const struct candidate *c);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);

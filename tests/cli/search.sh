@@ -70,6 +70,41 @@ ok $? '--top 5: sorted and distinct'
 run "${base[@]}" --top 3 --text
 [ "$(grep -c ' ms ' out)" -eq 3 ]
 ok $? '--top 3 --text: three lines'
+for a in mcmc gradient; do
+    run "${base[@]}" -a $a
+    cp out first.json
+    run "${base[@]}" -a $a
+    holds out ".provenance.search | .algorithm == \"$a\" and .complete" "-a $a ends by itself"
+    cmp -s <(jq 'del(.provenance.search.seconds)' out) <(jq 'del(.provenance.search.seconds)' first.json)
+    ok $? 'and the same again'
+done
+
+# ---- setting out from a plan ------------------------------------------------------------------
+made() { # made ARGS...: a plan made by words
+    "$WEFT_BIN/weft-plan" -m gpt:nano --set "$set_" -b 16 "$@" >from.json 2>>err
+}
+for a in hops mcmc gradient; do
+    run "${base[@]}" --from plan.json -a $a
+    [ $status -eq 0 ] && ! grep -q dropped err && jq -e --slurpfile p plan.json \
+        '.provenance.predicted.time_us <= $p[0].provenance.predicted.time_us' out >/dev/null
+    ok $? "--from, $a: not slower than the plan to set out from"
+done
+made --tp 2 --pp 2 --micro-batch 4 --recompute full
+time=$("$WEFT_BIN/weft-predict" -p p.db from.json 2>>err | jq .time_us)
+run "${base[@]}" -a exhaustive --max-stages 2 --micro-batch 4 --time-budget 1ms --from from.json
+[ $status -eq 0 ] && [ "$(jq ".provenance.predicted.time_us <= $time + 0.01" out)" = true ] &&
+    ! grep -q dropped err
+ok $? "--from a plan made by words: it is the first one looked at"
+made --dp 2 --pp 2 --micro-batch 2 --zero 2 --offload optimizer --overlap
+run "${base[@]}" --from from.json --zero 1
+[ $status -eq 0 ] && grep -q 'from.json: not in the space .*: overlap, offloading, ZeRO$' err
+ok $? "what the space does not have is said: $(grep dropped err)"
+refuses 3 'the plan to set out from: 4 devices, but 2 are to be used' 'a plan for more devices' \
+    -- "${model[@]}" --devices 2 -b 16 --from plan.json
+refuses 3 'the plan to set out from: a plan of another model' 'a plan of another model' \
+    -- -m gpt:nano --cluster v100-4x8 --devices 4 -b 16 --from plan.json
+refuses 3 'none.json' 'no plan' -- "${base[@]}" --from none.json
+
 run "${model[@]}" --devices 2 -b 4 --micro-batch 2 -a exhaustive --max-stages 1
 holds out '.provenance.search | .algorithm == "exhaustive" and .complete and .space > 10' \
     'exhaustive names the size of the space'

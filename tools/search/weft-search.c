@@ -9,7 +9,7 @@
 #include <string.h>
 
 static struct {
-    const char *model, *set, *pin, *profile, *device, *cluster, *micro, *algorithm,
+    const char *model, *set, *pin, *from, *profile, *device, *cluster, *micro, *algorithm,
         *optimizer, *dtype, *schedule, *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
@@ -26,6 +26,7 @@ static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
     {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
+    {0, "from", OPT_STR, "PLAN", "a plan to set out from", &o.from},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
      &o.device},
@@ -222,6 +223,9 @@ static int search(struct search_problem *p, struct err *err) {
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");
+    if (r.lost[0])
+        note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,
+             r.lost);
     int rc = print_plans(p, &r, err);
     search_result_release(&r);
     return rc;
@@ -237,6 +241,17 @@ static struct pins *read_pins(const struct model *m, struct err *err) {
     if (!good)
         pins_destroy(pins);
     return good ? pins : NULL;
+}
+
+/* The message names the file. */
+static int search_from(struct search_problem *p, struct err *err) {
+    struct plan *from = NULL;
+    if (o.from && !(from = plan_read(o.from, err)))
+        return -1;
+    p->from = from;
+    int rc = search(p, err);
+    plan_destroy(from);
+    return rc;
 }
 
 static int run(struct err *err) {
@@ -255,7 +270,7 @@ static int run(struct err *err) {
         p.micro = micro.all.p;
         p.n_micro = (int)micro.all.n;
         interrupt_catch();
-        rc = search(&p, err);
+        rc = search_from(&p, err);
     }
     pins_destroy(pins);
     model_destroy(p.model);
