@@ -88,6 +88,17 @@ is "$status" 0 "--version"
 # ---- wrong usage ------------------------------------------------------
 
 refuses 2 "expected a problem" "no problem given" --
+jq '.submeshes = [{size: 1}] | .configs = [{submesh: 0}]' stages.json >even.json
+run stages even.json
+cp out exact.json
+run stages --relax --threads 1 even.json
+cp out relaxed.json
+run stages --relax --threads 3 even.json
+[ "$status" -eq 0 ] && jq -e --slurpfile e exact.json --slurpfile r relaxed.json \
+    '.value >= $e[0].value and .bound <= $e[0].value and .stages == $r[0].stages' out >/dev/null
+ok $? "--relax: a descent, not below the optimum, the same for any threads: $(jq -c .value out)"
+refuses 2 "only stages can be relaxed, not layout" "another problem relaxed" -- layout --relax layout.json
+refuses 3 "submeshes of one size" "submeshes of two sizes relaxed" -- stages --relax stages.json
 refuses 2 "expected a problem.*knapsack" "an unknown problem" -- knapsack stages.json
 refuses 2 "3 operands" "too many files" -- stages stages.json joint.json
 refuses 2 "gap" "a negative gap" -- stages --gap=-1 stages.json
