@@ -168,8 +168,8 @@ static bool put_layouts(struct change *x, struct search_stage *st,
     bool all = one_in(x->r, 2);
     for (int k = 0; k < x->to->n_stages; k++) {
         struct search_stage *to = &x->to->stages[k];
-        if (to == st ||
-            (all && to->layouts == before.layouts && to->devices == before.devices))
+        if (to == st || (all && to->layouts == before.layouts &&
+                         to->devices == before.devices && to->mesh == before.mesh))
             to->layouts = layouts;
     }
     return layouts != before.layouts;

@@ -88,6 +88,7 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     *--dtype | *--reduce) compgen -W 'fp32 bf16 fp16' -- "$current" ;;
     *--optimizer) compgen -W 'adamw sgd' -- "$current" ;;
     *--recompute) compgen -W 'none selective full' -- "$current" ;;
+    *weft-search--from) _weft_files "$current" .json ;;
     *--from | *--to) compgen -W aceso -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)

@@ -71,7 +71,7 @@ is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
 is 'weft-predict --trace-ranks ' 'all first'
 offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
 is 'weft-search --optimizer ' 'adamw sgd'
-offers 'weft-search --algorithm ' hops exhaustive
+offers 'weft-search --algorithm ' hops mcmc gradient exhaustive
 offers 'weft-search -' -m --model -p --profile
 is 'weft-solve ' 'joint layout partition stages'
 is 'weft-solve stages pl' 'plan.json'
@@ -79,6 +79,7 @@ is 'weft-ckpt ' 'export list'
 is 'weft-ckpt list fo' 'folder'
 is 'weft-plan --recompute ' 'full none selective'
 is 'weft-plan --from ' 'aceso'
+is 'weft-search --from pl' 'plan.json'
 is 'weft-plan --show oth' 'other.json'
 is 'weft-run --init fo' 'folder'
 for main in "$root"/tools/*/weft-*.c; do
