@@ -44,6 +44,12 @@ struct gradient_shape {
 struct gradient_shape *gradient_shape_make(struct search *s, const struct candidate *c);
 void gradient_shape_free(struct gradient_shape *g);
 
+/* Where the unit begins that stands for those of its run: one in the midst, if there is one. */
+int gradient_unit_of_run(const struct run *r);
+/* Fills the layouts and costs of a sort of a shape whose units and classes are known
+ * (gradient_costs.c). */
+void gradient_price(struct search *s, struct gradient_shape *g, struct gradient_sort *sort);
+
 /* The candidate that an answer for this shape means; it need not be legal. */
 void gradient_decode(struct search *s, const struct gradient_shape *g,
                      const struct relax_answer *a, struct candidate *out);
