@@ -1,11 +1,14 @@
 /* joint.c - the search over the greatest stage time.
  *
- * "Is there a plan with all stage times <= T" is answered exactly by joint_dp.c. A yes
- * comes with a plan, whose own greatest time is the new incumbent; a no comes with the
- * least time among all stages that T excluded, and no plan can be faster than that: below
- * it the same stages would be excluded. T is bisected between the two, and the last
- * question is always asked just below the incumbent, so that the proof does not rest on the
- * bisection.
+ * "Is there a plan with all stage times <= T" is answered exactly by joint_dp.c over a
+ * family of down-sets. A yes comes with a plan, whose own greatest time is the new
+ * incumbent; a no over all down-sets says that no plan is as fast. T is bisected between
+ * the two, and the last question is asked just below the incumbent, so that the proof does
+ * not rest on the bisection.
+ *
+ * Where the down-sets are many, those of two topological orders give an incumbent first.
+ * Where they are too many to list, only sets near the incumbent are tried, drawn anew every
+ * round, and the bound is the one of joint_bound.c.
  */
 #include "solve/joint.h"
 
@@ -17,73 +20,138 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define BELOW (1 - 1e-12) /* "just below": the rounding of sums of times is far smaller */
+#define BELOW    (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
+#define ROOM     (INT64_C(300) << 20) /* bytes for all down-sets and what is kept of each */
+#define MOST     1000000              /* down-sets */
+#define FEW      3000                 /* down-sets that need no incumbent first */
+#define NEAR     4000                 /* down-sets of one round near the incumbent */
+#define PATIENCE 24 /* rounds without a better plan after which the search ends by itself */
 
 struct search {
     const struct joint_problem *p;
     const struct solve_limits *limits;
-    struct joint_ideals x;
-    struct joint_dp dp;
+    struct joint_bound root;
     struct joint_plan best, plan;
     double bound; /* proven */
-    double reach; /* no plan that the down-sets allow is faster */
-    int questions;
+    int questions, rounds;
+    bool wide; /* the down-sets are too many */
+    int64_t sets, pairs, judged, knapsacks;
 };
 
-/* All devices together cannot do the work of one sample faster. */
-static double work_bound(const struct joint_problem *p) {
-    double sum = 0;
-    for (int v = 0; v < p->nodes; v++) {
-        const struct joint_node *n = &p->node[v];
-        double least = INFINITY;
-        for (int g = 0; g < p->num_degrees; g++)
-            for (int c = n->first[g]; c < n->first[g + 1]; c++)
-                least = fmin(least, n->choices[c].p * p->degrees[g]);
-        sum += least;
-    }
-    return isfinite(sum) ? sum / p->devices * (1 - 1e-12) : 0;
+bool joint_stopped(const struct joint_problem *p) {
+    return interrupted() || now_s() >= p->deadline_s;
 }
 
 static double gap_of(double value, double bound) {
     return value <= bound ? 0 : (value - bound) / fmax(fabs(bound), DBL_MIN);
 }
 
+static bool near_enough(const struct search *s) {
+    return gap_of(s->best.value, s->bound) <= s->limits->gap;
+}
+
+/* ---- questions to one family of down-sets ------------------------------------------- */
+
 /* Asks whether T can be kept; 1, 0, -1 as joint_dp_run. */
-static int ask(struct search *s, double T) {
-    int answer = joint_dp_run(&s->dp, T, &s->plan);
+static int ask(struct search *s, struct joint_dp *dp, double T) {
+    int answer = joint_dp_run(dp, T, &s->plan);
     s->questions++;
-    if (answer == 1 && s->plan.value < s->best.value) {
-        s->best.n = s->plan.n;
-        s->best.value = s->plan.value;
-        memcpy(s->best.stages, s->plan.stages, (size_t)s->plan.n * sizeof *s->plan.stages);
-    }
-    if (answer == 0)
-        s->reach = fmax(s->reach, fmin(s->dp.next, s->best.value));
-    if (!s->x.line) /* a "no" along one order says nothing of the others */
-        s->bound = fmax(s->bound, s->reach);
+    if (answer == 1 && s->plan.value < s->best.value)
+        joint_plan_copy(&s->best, &s->plan);
     return answer;
 }
 
-/* Bisects until the incumbent is proven (or near enough, or time is up). */
-static void search_run(struct search *s) {
-    while (gap_of(s->best.value, s->reach) > s->limits->gap &&
-           gap_of(s->best.value, s->bound) > s->limits->gap) {
-        double hi = s->best.value, lo = s->reach;
-        bool last = hi - lo <= 1e-7 * hi;
-        int answer = ask(s, last ? hi * BELOW : lo + (hi - lo) / 2);
-        if (answer < 0)
-            return;
-        if (answer == 0 && last) {
-            if (s->reach >= hi * BELOW * BELOW)
-                s->reach = hi; /* all that was excluded is no faster than the incumbent */
-            else if (s->reach <= lo)
-                return; /* an exact choice of alternatives was beyond measure */
-            if (!s->x.line)
-                s->bound = s->reach;
-        }
-        if (answer == 1 && s->best.value >= hi && last)
-            return; /* rounding: the plan is no better than it was */
+/* Bisects until the optimum over these sets is known up to `width`; below 1 % every other
+ * question is whether there is anything better at all. False when stopped. */
+static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width) {
+    double lo = s->bound;
+    if (isinf(s->best.value)) {
+        int first = ask(s, dp, INFINITY);
+        if (first <= 0)
+            return first == 0;
     }
+    for (bool below = false;; below = !below) {
+        double hi = s->best.value, T = lo + (hi - lo) / 2;
+        if (hi - lo <= width * hi || near_enough(s))
+            return true;
+        below = (below && hi - lo <= 0.01 * hi) || hi - lo <= 1e-7 * hi;
+        if (below)
+            T = fmax(hi * BELOW, lo);
+        int answer = ask(s, dp, T);
+        if (answer < 0)
+            return false;
+        if (answer == 0) {
+            double no = below && dp->open >= T ? hi : fmin(T, dp->open);
+            if (no <= lo)
+                return true; /* an exact choice of alternatives was beyond measure */
+            lo = no;
+            if (all)
+                s->bound = lo;
+        } else if (s->best.value >= hi) {
+            return true; /* rounding: the plan is no better than it was */
+        }
+    }
+}
+
+/* Asks for a little less, and after every yes for more, until there is a no. */
+static bool descend(struct search *s, struct joint_dp *dp) {
+    double step = 1e-6;
+    while (!near_enough(s)) {
+        double hi = s->best.value;
+        int answer = ask(s, dp, isinf(hi) ? hi : fmax(hi * (1 - step), s->bound));
+        if (answer < 0 || (answer == 0 && step <= 1e-6) ||
+            (answer == 1 && s->best.value >= hi))
+            return answer >= 0;
+        step = answer == 1 ? fmin(8 * step, 0.1) : 1e-6;
+    }
+    return true;
+}
+
+static int explain(struct search *s, struct joint_dp *dp, struct err *err);
+
+/* Searches a family of down-sets, which it takes over. 0, 1 when stopped, -1 when all were
+ * searched and there is no plan. */
+static int search_sets(struct search *s, struct joint_sets *x, bool all, double width,
+                       struct err *err) {
+    struct joint_table t;
+    struct joint_dp dp;
+    int stopped = joint_table_init(&t, s->p, &s->root, s->best.value, x) < 0, bad = 0;
+    joint_dp_init(&dp, s->p, &t);
+    if (all)
+        s->sets = t.n;
+    if (!stopped)
+        stopped = !(width < 1 ? narrow(s, &dp, all, width) : descend(s, &dp));
+    if (!stopped && all && isinf(s->best.value))
+        bad = explain(s, &dp, err);
+    s->pairs += dp.pairs;
+    s->judged += dp.judged;
+    s->knapsacks += dp.knapsacks;
+    joint_dp_release(&dp);
+    joint_table_release(&t);
+    return bad < 0 ? bad : stopped;
+}
+
+/* Rounds near the incumbent; without one, along random orders. */
+static void search_near(struct search *s, struct err *err) {
+    int words = s->best.words;
+    uint64_t *chain = mem_array(((size_t)s->p->nodes + 1) * (size_t)words, sizeof *chain);
+    bool stopped = false;
+    for (int idle = 0; !stopped && !near_enough(s); s->rounds++) {
+        double before = s->best.value;
+        struct joint_sets x;
+        int n = isinf(before) ? 1 : s->best.n;
+        for (int i = 0; i <= n && isfinite(before); i++) /* the last stage first */
+            memcpy(chain + (int64_t)i * words, s->best.sets + (int64_t)(n - i) * words,
+                   (size_t)words * sizeof *chain);
+        for (int v = 0; v < s->p->nodes && isinf(before); v++)
+            chain[words + (v >> 6)] |= UINT64_C(1) << (v & 63);
+        joint_sets_near(&x, s->p, chain, n + 1, NEAR, s->limits->seed, (uint64_t)s->rounds);
+        stopped = search_sets(s, &x, false, 1, err);
+        idle = s->best.value < before ? 0 : idle + 1;
+        if (idle == PATIENCE && isinf(s->p->deadline_s))
+            stopped = true;
+    }
+    free(chain);
 }
 
 /* ---- no plan at all -------------------------------------------------------------- */
@@ -97,8 +165,7 @@ static double lone_memory(const struct joint_problem *p, int v) {
     return least;
 }
 
-static int explain(const struct search *s, struct err *err) {
-    const struct joint_problem *p = s->p;
+static int check_nodes(const struct joint_problem *p, struct err *err) {
     for (int v = 0; v < p->nodes; v++) {
         double need = lone_memory(p, v);
         if (isinf(need))
@@ -112,36 +179,40 @@ static int explain(const struct search *s, struct err *err) {
                           "device",
                           (long long)p->node[v].id, need, p->capacity);
     }
-    if (s->x.line)
-        return err_no(err,
-                      "memory: no plan along one topological order of the %d nodes fits; "
-                      "the graph is too wide to try them all",
-                      p->nodes);
-    int most = joint_dp_reach(&s->dp), lead = -1;
-    const uint64_t *set = s->x.bits + (int64_t)most * s->x.words;
-    for (int v = 0; v < p->nodes && lead < 0; v++) {
-        bool ready = !(set[v >> 6] >> (v & 63) & 1);
-        for (int i = 0; i < p->node[v].num_out; i++) {
-            int u = p->node[v].out[i].node;
-            ready &= set[u >> 6] >> (u & 63) & 1;
-        }
-        lead = ready ? v : -1;
+    return 0;
+}
+
+/* The largest set of last nodes that fits, and one before them. */
+static int explain(struct search *s, struct joint_dp *dp, struct err *err) {
+    const struct joint_problem *p = s->p;
+    dp->prune = false;
+    if (joint_dp_run(dp, INFINITY, &s->plan) < 0)
+        return 0;
+    const uint64_t *set = joint_dp_reach(dp);
+    int lead = -1, size = 0;
+    for (int v = 0; v < p->nodes; v++) {
+        bool ready = !joint_has(set, v);
+        size += !ready;
+        for (int i = 0; i < p->node[v].num_out; i++)
+            ready &= joint_has(set, p->node[v].out[i].node);
+        if (ready && lead < 0)
+            lead = v;
     }
     return err_no(err,
                   "memory: at most the last %d of %d nodes fit into stages on %d devices "
                   "of %.9g bytes; node %lld before them no longer does",
-                  s->x.size[most], p->nodes, p->devices, p->capacity,
+                  size, p->nodes, p->devices, p->capacity,
                   (long long)p->node[lead < 0 ? 0 : lead].id);
 }
 
 /* ---- the answer ------------------------------------------------------------------ */
 
-static json_t *stage_json(struct search *s, const struct joint_stage *st) {
+static json_t *stage_json(struct search *s, int at) {
     const struct joint_problem *p = s->p;
-    const uint64_t *small = s->x.bits + (int64_t)st->small * s->x.words;
-    const uint64_t *large = s->x.bits + (int64_t)st->large * s->x.words;
+    const struct joint_stage *st = &s->best.stages[at];
+    const uint64_t *large = s->best.sets + (int64_t)at * s->best.words;
     struct joint_items it = {0};
-    joint_items_make(&it, p, small, large, st->degree);
+    joint_items_make(&it, p, large + s->best.words, large, st->degree);
     int *picks = mem_array((size_t)it.group.n, sizeof *picks);
     int64_t y = (st->s + st->d - 1) / st->d;
     double memory = 0;
@@ -160,50 +231,95 @@ static json_t *stage_json(struct search *s, const struct joint_stage *st) {
                      "in_flight", (json_int_t)y, "time", pick.time, "memory", memory);
 }
 
-static json_t *answer_json(struct search *s, double time_s) {
+static void describe(const struct search *s, bool exact, char *proof, size_t size) {
+    int n = snprintf(proof, size,
+                     "%s: %d questions \"all stages within T\" to a dynamic program over ",
+                     exact     ? "exact"
+                     : s->wide ? "the down-sets are too many to try them all"
+                               : "stopped early",
+                     s->questions);
+    n += s->wide
+             ? snprintf(proof + n, size - (size_t)n,
+                        "%d families of them near the best plan", s->rounds)
+             : snprintf(proof + n, size - (size_t)n, "%lld down-sets", (long long)s->sets);
+    n += snprintf(proof + n, size - (size_t)n,
+                  "; of %lld possible stages %lld judged by their nodes, %lld by an exact "
+                  "choice of alternatives",
+                  (long long)s->pairs, (long long)s->judged, (long long)s->knapsacks);
+    snprintf(proof + n, size - (size_t)n, "%s",
+             exact                      ? s->bound > s->root.value
+                                              ? "; the last answer was no, just below the value"
+                                              : "; no devices do the work faster"
+             : s->bound > s->root.value ? "; bound: the largest T answered with no"
+                                        : "; bound: work and memory over devices");
+}
+
+static json_t *answer_json(struct search *s, double start) {
     double value = s->best.value, bound = fmin(s->bound, value);
     struct rusage use;
     char proof[480];
     json_t *stages = json_array();
     int devices = 0;
     for (int i = 0; i < s->best.n; i++) {
-        const struct joint_stage *st = &s->best.stages[i];
-        devices += s->p->degrees[st->degree] * st->d;
-        json_array_append_new(stages, stage_json(s, st));
+        devices += s->p->degrees[s->best.stages[i].degree] * s->best.stages[i].d;
+        json_array_append_new(stages, stage_json(s, i));
     }
     getrusage(RUSAGE_SELF, &use);
-    const char *how = bound >= value ? "exact"
-                      : s->x.line
-                          ? "along one topological order, the graph being too wide for "
-                            "all; bound: work over devices"
-                          : "stopped early";
-    snprintf(
-        proof, sizeof proof,
-        "%s: %d questions \"all stages within T\" to a dynamic program over %d down-sets "
-        "and %lld possible stages, least sum of data degrees per down-set and number of "
-        "devices, alternatives chosen exactly (%lld knapsacks)%s",
-        how, s->questions, s->x.n, (long long)s->x.pairs.n, (long long)s->dp.knapsacks,
-        bound >= value ? "; the last answer was no, just below the value" : "");
+    describe(s, bound >= value, proof, sizeof proof);
     return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:i, s:o}", "format",
                      "weft-answer/1", "problem", "joint", "value", value, "bound", bound,
                      "gap", gap_of(value, bound), "optimal", bound >= value, "proof", proof,
-                     "time_s", time_s, "peak_bytes", (json_int_t)use.ru_maxrss * 1024,
-                     "devices", devices, "stages", stages);
+                     "time_s", now_s() - start, "peak_bytes",
+                     (json_int_t)use.ru_maxrss * 1024, "devices", devices, "stages",
+                     stages);
+}
+
+/* ---- the whole ------------------------------------------------------------------- */
+
+/* Down-sets that fit into ROOM with what the table and the labels keep of each. */
+static int64_t most_sets(const struct joint_problem *p) {
+    int64_t words = (p->nodes + 63) / 64;
+    int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160;
+    return ROOM / each < MOST ? ROOM / each : MOST;
+}
+
+static int search_all(struct search *s, struct err *err) {
+    struct joint_sets x;
+    if (!joint_sets_all(&x, s->p, FEW))
+        return search_sets(s, &x, true, 0, err);
+    joint_sets_lines(&x, s->p);
+    if (search_sets(s, &x, false, 1e-3, err) || near_enough(s))
+        return 0;
+    if (!joint_sets_all(&x, s->p, most_sets(s->p)))
+        return search_sets(s, &x, true, 0, err);
+    s->wide = true;
+    search_near(s, err);
+    return 0;
 }
 
 static json_t *solve(struct search *s, double start, struct err *err) {
-    int first = ask(s, INFINITY);
-    if (first < 0) {
+    if (check_nodes(s->p, err) < 0)
+        return NULL;
+    s->bound = s->root.value;
+    if (search_all(s, err) < 0)
+        return NULL;
+    if (isfinite(s->best.value))
+        return answer_json(s, start);
+    if (joint_stopped(s->p))
         err_no(err, "no answer was found within the time budget; there may be one");
-        return NULL;
-    }
-    if (first == 0) {
-        explain(s, err);
-        return NULL;
-    }
-    s->bound = s->reach = work_bound(s->p);
-    search_run(s);
-    return answer_json(s, now_s() - start);
+    else if (isinf(s->root.value))
+        err_no(
+            err,
+            "memory: the %d nodes take at least %.9g bytes, more than %d devices of %.9g "
+            "bytes hold",
+            s->p->nodes, s->root.m[2].total, s->p->devices, s->p->capacity);
+    else
+        err_no(
+            err,
+            "memory: no plan along %d topological orders of the %d nodes fits; the graph "
+            "is too wide to try them all",
+            4 * s->rounds, s->p->nodes);
+    return NULL;
 }
 
 json_t *solve_joint_json(const json_t *doc, const struct solve_limits *limits,
@@ -212,19 +328,15 @@ json_t *solve_joint_json(const json_t *doc, const struct solve_limits *limits,
     struct joint_problem p;
     if (joint_read(&p, doc, err) < 0)
         return NULL;
-    double deadline = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
-    struct search s = {.p = &p, .limits = limits, .best = {.value = INFINITY}};
-    json_t *answer = NULL;
-    if (joint_ideals_make(&s.x, &p, deadline, err) == 0) {
-        joint_dp_init(&s.dp, &p, &s.x, deadline);
-        s.best.stages = mem_array((size_t)p.nodes, sizeof *s.best.stages);
-        s.plan.stages = mem_array((size_t)p.nodes, sizeof *s.plan.stages);
-        answer = solve(&s, start, err);
-        joint_dp_release(&s.dp);
-        joint_ideals_release(&s.x);
-        free(s.best.stages);
-        free(s.plan.stages);
-    }
+    p.deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
+    struct search s = {.p = &p, .limits = limits};
+    joint_bound_init(&s.root, &p);
+    joint_plan_init(&s.best, &p);
+    joint_plan_init(&s.plan, &p);
+    json_t *answer = solve(&s, start, err);
+    joint_plan_release(&s.best);
+    joint_plan_release(&s.plan);
+    joint_bound_release(&s.root);
     joint_release(&p);
     if (answer && joint_check(doc, answer, &value, err) < 0) {
         json_decref(answer);

@@ -14,10 +14,12 @@
  *
  * and the greatest stage time is minimized, with sum t*d <= devices, sum d <= N.
  *
- * joint_read.c makes a struct joint_problem of the document, joint_ideals.c lists down-sets
- * (closed under successors) and their pairs, joint_knap.c chooses alternatives exactly,
- * joint_dp.c answers "is there a plan with all times <= T", joint.c searches for T, and
- * joint_check.c works the answer out again from the document alone.
+ * joint_read.c makes a struct joint_problem of the document, joint_sets.c lists down-sets
+ * (closed under successors), joint_table.c keeps what is additive over their nodes,
+ * joint_curve.c bounds time and memory together, joint_dp.c answers "is there a plan with all times <= T" over these sets, joint_items.c
+ * and joint_knap.c choose alternatives exactly, joint_bound.c says how many devices what is
+ * left needs at least, joint.c searches for T, and joint_check.c works the answer out again
+ * from the document alone.
  */
 #ifndef WEFT_SOLVE_JOINT_H
 #define WEFT_SOLVE_JOINT_H
@@ -54,7 +56,8 @@ struct joint_problem {
     int max_data; /* greatest data degree */
     int limit_s;  /* greatest sum of data degrees */
     double capacity, bandwidth;
-    int *degrees; /* tensor degrees that some node has, rising */
+    double deadline_s; /* now_s() at which to stop; INFINITY = never */
+    int *degrees;      /* tensor degrees that some node has, rising */
     struct joint_node *node;
     struct arena arena; /* owns all of it */
 };
@@ -62,39 +65,108 @@ struct joint_problem {
 int joint_read(struct joint_problem *p, const json_t *doc, struct err *err);
 void joint_release(struct joint_problem *p);
 
+/* The deadline has passed, or the user wants an end. */
+bool joint_stopped(const struct joint_problem *p);
+
+/* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
+double joint_sync_factor(const struct joint_problem *p);
+
 /* ---- down-sets ---------------------------------------------------------------------- */
 
-/* What is known of the stage between two down-sets at one tensor degree without solving it.
- */
-struct joint_sums {
-    int degree;            /* index into degrees */
-    bool plain;            /* w does not depend on the choice: fast_* holds for every d */
-    double base, w;        /* sums of the least p + edge time, and of the least w */
-    double a, b;           /* sums of the least a, of the least b */
-    double fast_a, fast_b; /* memory of the choices with the least base */
-};
-
-struct joint_pair {
-    int to;        /* the larger down-set */
-    int64_t first; /* its sums are first .. first+count-1 */
-    int count;
-};
-
-struct joint_ideals {
-    bool line; /* only the suffixes of one topological order, because there are too many */
+/* Sets of nodes that are closed under successors: the possible unions of last stages. The
+ * first is empty, the last is everything, and a set comes after those it contains. */
+struct joint_sets {
     int n, words;
-    uint64_t *bits; /* n x words, by rising size; 0 is empty, n-1 is everything */
-    int *size;
-    int64_t *start; /* pairs that begin at down-set i: start[i] .. start[i+1]-1 */
-    ARR(struct joint_pair) pairs;
-    ARR(struct joint_sums) sums;
+    uint64_t *bits; /* n x words */
 };
 
-/* All down-sets and pairs, or, where those are too many for this solver, the suffixes of
- * one topological order (line). deadline_s: now_s() at which to give up (EXIT_NO). */
-int joint_ideals_make(struct joint_ideals *x, const struct joint_problem *p,
-                      double deadline_s, struct err *err);
-void joint_ideals_release(struct joint_ideals *x);
+static inline bool joint_has(const uint64_t *set, int v) {
+    return set[v >> 6] >> (v & 63) & 1;
+}
+
+/* All that a plan needs. 0, or 1 when they are more than `most` (or time is up) and none is
+ * given. */
+int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t most);
+
+/* The suffixes of two topological orders: always few. */
+void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p);
+
+/* Sets near a chain of them (`chain`: m sets of increasing size, as words; the first empty,
+ * the last everything): what `steps` random single nodes make of each, and the suffixes of
+ * random orders through all. About `most` of them; `round` steers the choice. */
+void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
+                     const uint64_t *chain, int m, int64_t most, uint64_t seed,
+                     uint64_t round);
+void joint_sets_release(struct joint_sets *x);
+
+/* ---- bounds from what is additive over nodes --------------------------------------- */
+
+/* A stage on n = t*d devices does at most n (time T + mu capacity) of
+ *   q_v = min over degrees t and alternatives of  t (p + mu (a + b))
+ * so no plan has sum of q > devices (T + mu capacity). */
+struct joint_measure {
+    double time, memory; /* weights of time and memory in q: 1, mu or 0, 1 */
+    double *q;           /* per node */
+    double total;
+};
+
+enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
+
+struct joint_bound {
+    struct joint_measure m[JOINT_MEASURES];
+    double value; /* no plan is faster; INFINITY: none fits into memory */
+};
+void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
+void joint_bound_release(struct joint_bound *b);
+
+/* ---- tables over down-sets ---------------------------------------------------------- */
+
+/* Sums over one set, at one tensor degree; every node and edge counts with its least. For a
+ * stage large \ small,
+ *   sum of p >= large.p - small.p,
+ *   edges    >= large.enter + small.leave - (edges that jump over the stage). */
+struct joint_row {
+    double p, w, a, b;
+    double enter, leave; /* seconds of edges into the set, for their heads, their tails */
+};
+
+/* Curves against y, the micro-batches in flight: joint_curve.c. */
+struct joint_curve {
+    int num_y, num_mu; /* y = 1, 2, 4, ...; num_y = 0: no curves */
+    int width;   /* columns: memory at y; per pair of y and mu, p + mu memory at both */
+    double *mu;  /* [degree][pair of y][num_mu] */
+    double *sum; /* [degree][set][width] */
+    double slack_memory, slack_time;
+};
+
+struct joint_table {
+    const struct joint_problem *p;
+    const struct joint_bound *bound;
+    int n, words;
+    uint64_t *bits;               /* n x words: the sets, by rising m[0] and size */
+    double *used[JOINT_MEASURES]; /* [set]: sum of q */
+    double *rest_a, *rest_b;      /* [set]: least t a, least t b of the nodes outside */
+    struct joint_row *row;        /* [degree][set] */
+    struct joint_row slack[64];   /* [degree]: what rounding can do to a difference */
+    int *first_in;                /* [node]: the number of its first incoming edge */
+    double *edge_in, *edge_out;   /* [degree][edge]: least seconds for its head, tail */
+    struct joint_curve curve;
+};
+
+/* Takes the sets over (x is empty afterwards), for questions with a limit up to `wanted`
+ * (or INFINITY). 0, or -1 when stopped; release it in both cases. */
+int joint_table_init(struct joint_table *t, const struct joint_problem *p,
+                     const struct joint_bound *bound, double wanted, struct joint_sets *x);
+void joint_table_release(struct joint_table *t);
+
+/* `cap`: more time than any stage that is wanted takes. */
+void joint_curve_init(struct joint_table *t, double cap);
+void joint_curve_release(struct joint_curve *c);
+
+/* False when no choice of alternatives of large \ small fits with y micro-batches in flight
+ * and has a sum of p within `time`. */
+bool joint_curve_allows(const struct joint_table *t, int small, int large, int g, int64_t y,
+                        double time);
 
 /* ---- the choice of alternatives -------------------------------------------------- */
 
@@ -107,10 +179,22 @@ struct joint_item {
 struct joint_items {
     ARR(struct joint_item) items;
     ARR(int) group; /* first item of each node, and the end */
+    double lambda;  /* multiplier of memory that was right for the last stage */
 };
 void joint_items_make(struct joint_items *it, const struct joint_problem *p,
                       const uint64_t *small, const uint64_t *large, int degree);
 void joint_items_release(struct joint_items *it);
+
+/* What is known of a stage without choosing. */
+struct joint_sums {
+    bool plain;            /* w does not depend on the choice: fast_* holds for every d */
+    double base, w;        /* sums of the least p + edge time, and of the least w */
+    double a, b;           /* sums of the least a, of the least b */
+    double fast_a, fast_b; /* memory of the choices with the least base */
+};
+
+/* False when some node cannot run at this degree. */
+bool joint_items_sum(const struct joint_items *it, struct joint_sums *s);
 
 struct joint_pick {
     double time;  /* of the best choice found, INFINITY if none */
@@ -124,45 +208,54 @@ struct joint_pick joint_knapsack(const struct joint_problem *p,
                                  const struct joint_items *it, int d, int64_t y,
                                  double enough, double limit, int *picks);
 
-/* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
-double joint_sync_factor(const struct joint_problem *p);
+/* Is there a choice within `limit` that fits? A no lowers *open to the bound of a stage whose
+ * alternatives were beyond measure. */
+bool joint_fits(const struct joint_problem *p, struct joint_items *it, int d, int64_t y,
+                double limit, double *open);
 
 /* ---- is there a plan? ------------------------------------------------------------ */
 
 struct joint_stage {
-    int small, large; /* down-sets */
     int degree, d;
     int s; /* data degrees of this stage and all later ones */
 };
 
+/* Stage i of n, the first of the pipeline first, is set i without set i+1; set n is empty. */
 struct joint_plan {
-    int n;
-    struct joint_stage *stages; /* first stage of the pipeline first; room for nodes */
+    int n, words;
+    struct joint_stage *stages;
+    uint64_t *sets;
     double value;
 };
+void joint_plan_init(struct joint_plan *plan, const struct joint_problem *p);
+void joint_plan_copy(struct joint_plan *to, const struct joint_plan *from);
+void joint_plan_release(struct joint_plan *plan);
 
 struct joint_dp {
     const struct joint_problem *p;
-    const struct joint_ideals *x;
-    double deadline_s;
-    int *divisors, num_divisors;
-    uint16_t *s_min; /* [down-set][devices]: least sum of data degrees, UINT16_MAX = none */
-    struct joint_back *back;
+    const struct joint_table *t;
+    bool prune;  /* by what the rest needs; without, "how far does it reach" is answered */
+    double open; /* after a "no": least bound of the stages whose alternatives were beyond
+                    measure */
+    int64_t pairs, judged, knapsacks;
+    int *divisors, num_divisors; /* of the samples: the data degrees */
+    int *divisor_from;           /* [n]: the first divisor >= n */
+    struct joint_labels *labels; /* per set */
+    struct arena arena;          /* holds them */
+    int *need;                   /* per set: least devices for the nodes outside */
     struct joint_items items;
-    double next; /* after a "no": no plan is faster than this */
-    int64_t knapsacks;
 };
 
 void joint_dp_init(struct joint_dp *dp, const struct joint_problem *p,
-                   const struct joint_ideals *x, double deadline_s);
+                   const struct joint_table *t);
 void joint_dp_release(struct joint_dp *dp);
 
-/* 1: a plan with all times <= limit (its value is worked out exactly); 0: none; -1:
- * stopped. */
+/* 1: a plan with all times <= limit (its value is worked out exactly); 0: none over these
+ * sets; -1: stopped. */
 int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan);
 
 /* The largest down-set that was reached, for messages. */
-int joint_dp_reach(const struct joint_dp *dp);
+const uint64_t *joint_dp_reach(const struct joint_dp *dp);
 
 /* Works an answer out again from the document. */
 int joint_check(const json_t *doc, const json_t *answer, double *value, struct err *err);

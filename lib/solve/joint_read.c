@@ -293,7 +293,7 @@ int joint_read(struct joint_problem *p, const json_t *doc, struct err *err) {
     double memory = -1, bandwidth = -1;
     json_t *instance = (json_t *)doc;
     bool wrapped = json_object_get(doc, "instance") != NULL;
-    *p = (struct joint_problem){0};
+    *p = (struct joint_problem){.deadline_s = INFINITY};
     if (!json_is_object(doc))
         return err_input(err, "expected an object, got %s", json_type_name(doc));
     if (wrapped &&

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { V = 5, G = 3, C = 3 };
+enum { V = 8, G = 3, C = 3, D = 6 };
 
 struct alt {
     double p, w, a, b, fw[V], bw[V]; /* sync bytes by neighbour */
@@ -31,9 +31,23 @@ static double amount(struct rng *r, int kind) {
                        : (rng_below(r, 6) ? rng_real(r) : 1e18);
 }
 
-static struct small draw(struct rng *r) {
-    struct small s = {.nodes = 1 + (int)rng_below(r, V),
-                      .devices = 1 + (int)rng_below(r, 6)};
+/* Nothing at v costs anything, nor do the others pay for their edges with it. */
+static void make_free(struct small *s, int v) {
+    for (int u = 0; u < s->nodes; u++) {
+        s->bytes[u][v] = s->bytes[v][u] = 0;
+        for (int g = 0; g < G; g++)
+            for (int c = 0; c < C; c++)
+                s->alt[u][g][c].fw[v] = s->alt[u][g][c].bw[v] = 0;
+    }
+    for (int g = 0; g < G; g++) {
+        s->alts[v][g] = s->alts[v][g] ? s->alts[v][g] : 1;
+        memset(&s->alt[v][g][0], 0, sizeof s->alt[v][g][0]);
+    }
+}
+
+static struct small draw(struct rng *r, int least, int most) {
+    struct small s = {.nodes = least + (int)rng_below(r, most - least + 1),
+                      .devices = 1 + (int)rng_below(r, D)};
     static const int batches[] = {1, 2, 4, 6, 12};
     int kind = (int)rng_below(r, 3), dense = 1 + (int)rng_below(r, 3);
     s.samples = batches[rng_below(r, 5)];
@@ -60,6 +74,9 @@ static struct small draw(struct rng *r) {
                 }
             }
         }
+    for (int v = 0, some = rng_below(r, 3) == 0; v < s.nodes && some; v++)
+        if (rng_below(r, 3) == 0)
+            make_free(&s, v);
     return s;
 }
 
@@ -99,31 +116,64 @@ static double choose(const struct small *s, int set, int v, int g, int d, int y,
     return best;
 }
 
-/* `done`: nodes of later stages, on `used` devices with s replicas. */
-static double brute(const struct small *s, int done, int used, int replicas) {
+struct memo {
+    double stage[1 << V][G][D + 1][D + 1]; /* [nodes][degree][d][y], NAN = not yet */
+    double rest[1 << V][D + 1][D + 1];     /* [nodes done][devices][s] */
+};
+
+static double stage_time(const struct small *s, struct memo *m, int set, int g, int d,
+                         int y) {
+    double *t = &m->stage[set][g][d][y];
+    if (isnan(*t))
+        *t = choose(s, set, 0, g, d, y, 0, 0);
+    return *t;
+}
+
+static bool closed(const struct small *s, int set, int done) {
+    for (int u = 0; u < s->nodes; u++)
+        for (int v = 0; v < s->nodes; v++)
+            if ((set >> u & 1) && s->edge[u][v] && !((set | done) >> v & 1))
+                return false;
+    return !(set & done);
+}
+
+/* The least greatest time of all plans of what is not `done`: of later stages, on `used`
+ * devices with s replicas. */
+static double brute_rest(const struct small *s, struct memo *m, int done, int used,
+                         int replicas) {
     int all = (1 << s->nodes) - 1;
-    double best = INFINITY;
+    double *best = &m->rest[done][used][replicas];
     if (done == all)
         return 0;
-    for (int set = 1; set <= all; set++) {
-        bool closed = !(set & done);
-        for (int u = 0; u < s->nodes; u++)
-            for (int v = 0; v < s->nodes; v++)
-                if ((set >> u & 1) && s->edge[u][v] && !((set | done) >> v & 1))
-                    closed = false;
-        if (!closed)
-            continue;
-        for (int g = 0; g < G; g++)
+    if (!isnan(*best))
+        return *best;
+    *best = INFINITY;
+    for (int set = 1; set <= all; set++)
+        for (int g = 0; g < G && closed(s, set, done); g++)
             for (int d = 1; d <= s->max_data && used + (d << g) <= s->devices; d++) {
                 int all_s = replicas + d;
                 if (s->samples % d || all_s > s->samples)
                     continue;
-                double t = choose(s, set, 0, g, d, (all_s + d - 1) / d, 0, 0);
+                double t = stage_time(s, m, set, g, d, (all_s + d - 1) / d);
                 if (isfinite(t))
-                    best =
-                        fmin(best, fmax(t, brute(s, done | set, used + (d << g), all_s)));
+                    *best =
+                        fmin(*best,
+                             fmax(t, brute_rest(s, m, done | set, used + (d << g), all_s)));
             }
+    return *best;
+}
+
+static double brute(const struct small *s) {
+    struct memo *m = mem_alloc(sizeof *m);
+    for (int set = 0; set < 1 << s->nodes; set++) {
+        double *stage = &m->stage[set][0][0][0], *rest = &m->rest[set][0][0];
+        for (int i = 0; i < G * (D + 1) * (D + 1); i++)
+            stage[i] = NAN;
+        for (int i = 0; i < (D + 1) * (D + 1); i++)
+            rest[i] = NAN;
     }
+    double best = brute_rest(s, m, 0, 0, 0);
+    free(m);
     return best;
 }
 
@@ -185,13 +235,12 @@ static double number(const json_t *a, const char *key) {
     return json_number_value(json_object_get(a, key));
 }
 
-static void test_random(void) {
+static void test_random(int cases, int least, int most) {
     struct rng r = {.seed = 21};
     int wrong = 0, bounds = 0, infeasible = 0, silent = 0, gaps = 0;
-    const int cases = 4000;
     for (int i = 0; i < cases; i++) {
-        struct small s = draw(&r);
-        double want = brute(&s, 0, 0, 0);
+        struct small s = draw(&r, least, most);
+        double want = brute(&s);
         json_t *p = problem(&s);
         struct err err = {0};
         struct solve_limits limits = {.gap = rng_below(&r, 4) ? 0 : 0.3};
@@ -217,8 +266,10 @@ static void test_random(void) {
         json_decref(a);
         json_decref(p);
     }
-    ok(!wrong, "%d random problems (%d infeasible) against brute force: %d wrong", cases,
-       infeasible, wrong);
+    ok(!wrong,
+       "%d random problems of %d to %d nodes (%d infeasible) against brute force: %d "
+       "wrong",
+       cases, least, most, infeasible, wrong);
     ok(!bounds, "no bound exceeds the optimum: %d do", bounds);
     ok(!gaps, "with --gap 0.3 the value is within 30 %% of it: %d are not", gaps);
     ok(!silent, "every \"infeasible\" names a node: %d do not", silent);
@@ -230,7 +281,7 @@ static void test_knapsack(void) {
     int wrong = 0, infeasible = 0, beaten = 0;
     for (int i = 0; i < 5000; i++) {
         struct joint_items it = {0};
-        struct joint_problem p = {.samples = 4, .bandwidth = 1};
+        struct joint_problem p = {.samples = 4, .bandwidth = 1, .deadline_s = INFINITY};
         int n = 1 + (int)rng_below(&r, 7), y = 1 + (int)rng_below(&r, 3);
         int tied = (int)rng_below(&r, 2), d = 1 + (int)rng_below(&r, 2);
         double least = 0;
@@ -348,7 +399,8 @@ static void test_input(void) {
 }
 
 int main(void) {
-    test_random();
+    test_random(4000, 1, 5);
+    test_random(100, 6, V);
     test_knapsack();
     test_wide();
     test_input();
