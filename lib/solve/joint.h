@@ -239,7 +239,7 @@ struct joint_dp {
                     measure */
     int64_t pairs, judged, knapsacks;
     int *divisors, num_divisors; /* of the samples: the data degrees */
-    int *divisor_from;           /* [n]: the first divisor >= n */
+    int *first_d;                /* [degree][n]: the first d with t d >= n devices */
     struct joint_labels *labels; /* per set */
     struct arena arena;          /* holds them */
     int *need;                   /* per set: least devices for the nodes outside */

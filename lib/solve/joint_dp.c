@@ -68,19 +68,21 @@ void joint_dp_init(struct joint_dp *dp, const struct joint_problem *p,
     for (int d = 1; d <= most; d++)
         if (p->samples % d == 0)
             dp->divisors[dp->num_divisors++] = d;
-    dp->divisor_from = mem_array((size_t)p->devices + 2, sizeof *dp->divisor_from);
-    for (int n = 0, i = 0; n <= p->devices + 1; n++) {
-        while (i < dp->num_divisors && dp->divisors[i] < n)
-            i++;
-        dp->divisor_from[n] = i;
-    }
+    int width = p->devices + 2;
+    dp->first_d = mem_array((size_t)(p->num_degrees * width), sizeof *dp->first_d);
+    for (int g = 0; g < p->num_degrees; g++)
+        for (int n = 0, i = 0; n < width; n++) {
+            while (i < dp->num_divisors && p->degrees[g] * dp->divisors[i] < n)
+                i++;
+            dp->first_d[g * width + n] = i;
+        }
     dp->labels = mem_array((size_t)t->n, sizeof *dp->labels);
     dp->need = mem_array((size_t)t->n, sizeof *dp->need);
 }
 
 void joint_dp_release(struct joint_dp *dp) {
     free(dp->divisors);
-    free(dp->divisor_from);
+    free(dp->first_d);
     free(dp->labels);
     free(dp->need);
     arena_release(&dp->arena);
@@ -216,6 +218,15 @@ static void extend(struct run *r, struct trial *t, const struct joint_label *l,
     }
 }
 
+/* Nothing new comes of a stage with degrees t and d, or more, in front of any label. */
+static bool all_known(const struct joint_dp *dp, const struct joint_labels *from, int large,
+                      int t, int d) {
+    for (int i = 0; i < from->n; i++)
+        if (!known(&dp->labels[large], from->p[i].k + t * d, from->p[i].s + d))
+            return false;
+    return true;
+}
+
 /* A stage on `fewest` to `most` devices. */
 static void extend_pair(struct run *r, struct trial *t, int small, int large, int fewest,
                         int most) {
@@ -226,8 +237,9 @@ static void extend_pair(struct run *r, struct trial *t, int small, int large, in
     t->small = small;
     t->large = large;
     for (int g = 0; g < p->num_degrees && p->degrees[g] <= most; g++) {
-        int first = dp->divisor_from[(fewest + p->degrees[g] - 1) / p->degrees[g]];
-        if (first == dp->num_divisors || dp->divisors[first] > most / p->degrees[g])
+        int first = dp->first_d[g * (p->devices + 2) + fewest], t_degree = p->degrees[g];
+        if (first == dp->num_divisors || t_degree * dp->divisors[first] > most ||
+            all_known(dp, from, large, t_degree, dp->divisors[first]))
             continue;
         struct least x = subtract(r, small, large, g);
         if (x.a + x.b > p->capacity)
