@@ -277,9 +277,11 @@ static json_t *answer_json(struct search *s, double start) {
 /* ---- the whole ------------------------------------------------------------------- */
 
 /* Down-sets that fit into ROOM with what the table and the labels keep of each. */
-static int64_t most_sets(const struct joint_problem *p) {
+static int64_t most_sets(const struct search *s) {
+    const struct joint_problem *p = s->p;
     int64_t words = (p->nodes + 63) / 64;
-    int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160;
+    int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160 +
+                   s->root.width * (int64_t)sizeof(double);
     return ROOM / each < MOST ? ROOM / each : MOST;
 }
 
@@ -290,7 +292,7 @@ static int search_all(struct search *s, struct err *err) {
     joint_sets_lines(&x, s->p);
     if (search_sets(s, &x, false, 1e-3, err) || near_enough(s))
         return 0;
-    if (!joint_sets_all(&x, s->p, most_sets(s->p)))
+    if (!joint_sets_all(&x, s->p, most_sets(s)))
         return search_sets(s, &x, true, 0, err);
     s->wide = true;
     search_near(s, err);

@@ -114,10 +114,31 @@ enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
 
 struct joint_bound {
     struct joint_measure m[JOINT_MEASURES];
-    double value; /* no plan is faster; INFINITY: none fits into memory */
+    double value;     /* no plan is faster; INFINITY: none fits into memory */
+    int num_y, width; /* y = 1, 2, 4, ...; columns */
+    double *mu;       /* [pair of neighbouring y] */
+    double *column;   /* [node][width]: q against y, for what is in front of other stages */
 };
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
 void joint_bound_release(struct joint_bound *b);
+
+/* Where sums of columns say how many devices are needed, at a y and T. */
+struct joint_need {
+    int time, memory;       /* the first of two columns */
+    double f;               /* share of the second */
+    double per_q, per_byte; /* devices */
+};
+struct joint_need joint_need_at(const struct joint_bound *b, const struct joint_problem *p,
+                                int64_t y, double T);
+
+/* Devices for nodes whose columns add up to sum - less. */
+static inline double joint_need(const struct joint_need *n, const double *sum,
+                                const double *less) {
+    int i = n->time, j = n->memory;
+    double q = (1 - n->f) * (sum[i] - less[i]) + n->f * (sum[i + 1] - less[i + 1]);
+    double bytes = (1 - n->f) * (sum[j] - less[j]) + n->f * (sum[j + 1] - less[j + 1]);
+    return q * n->per_q > bytes * n->per_byte ? q * n->per_q : bytes * n->per_byte;
+}
 
 /* ---- tables over down-sets ---------------------------------------------------------- */
 
@@ -145,7 +166,7 @@ struct joint_table {
     int n, words;
     uint64_t *bits;               /* n x words: the sets, by rising m[0] and size */
     double *used[JOINT_MEASURES]; /* [set]: sum of q */
-    double *rest_a, *rest_b;      /* [set]: least t a, least t b of the nodes outside */
+    double *rest;                 /* [set][bound->width]: columns of the nodes outside */
     struct joint_row *row;        /* [degree][set] */
     struct joint_row slack[64];   /* [degree]: what rounding can do to a difference */
     int *first_in;                /* [node]: the number of its first incoming edge */

@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK 1e-7 /* devices: rounding of "needs at least" */
-
 /* A way to build a down-set: of rising k, falling s. */
 struct joint_label {
     int k, s;
@@ -47,6 +45,8 @@ struct run {
     const struct joint_table *t;
     double limit, sync;
     double room[JOINT_MEASURES]; /* what a device holds */
+    double slack;                /* devices: rounding of "needs at least" */
+    const double *none;          /* columns of no node */
     struct jump *jump;           /* [degree][num_jumps] */
     int num_jumps;
 };
@@ -182,13 +182,14 @@ static struct least subtract(const struct run *r, int small, int large, int g) {
                           fmax(j->a - i->a - slack->a, 0), fmax(j->b - i->b - slack->b, 0)};
 }
 
-/* What is outside of a set fits into the devices that are left, as far as sums say. */
+/* What is outside of a set fits into the devices that are left in front of a label, as far
+ * as sums say. */
 static bool rest_fits(const struct run *r, int set, int k, int s) {
     const struct joint_table *t = r->t;
-    double most = (double)(r->dp->p->devices - k) * r->dp->p->capacity;
-    return k + r->dp->need[set] <= r->dp->p->devices &&
-           (!r->dp->prune ||
-            t->rest_a[set] * (s + 1) + t->rest_b[set] <= most * (1 + 1e-9));
+    struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
+    const double *rest = t->rest + (int64_t)set * t->bound->width;
+    return !r->dp->prune ||
+           k + joint_need(&need, rest, r->none) <= t->p->devices + r->slack;
 }
 
 /* Extends one label by this stage: the least data degree that fits is all that is needed,
@@ -204,12 +205,12 @@ static void extend(struct run *r, struct trial *t, const struct joint_label *l,
         if (k + dp->need[t->large] > p->devices || s > p->limit_s)
             return;
         double time = r->limit * d - least->edges - r->sync * (d - 1) * least->w;
-        if (least->p > time || least->a * (double)y + least->b > p->capacity ||
-            !rest_fits(r, t->large, k, s))
+        if (least->p > time || least->a * (double)y + least->b > p->capacity)
             continue;
         if (known(to, k, s))
             return;
-        if (!joint_curve_allows(r->t, t->small, t->large, t->degree, y, time))
+        if (!rest_fits(r, t->large, k, s) ||
+            !joint_curve_allows(r->t, t->small, t->large, t->degree, y, time))
             continue;
         if (fits(r, t, i, y)) {
             add_label(dp, to, (struct joint_label){k, s, t->small, l->k, t->degree, d});
@@ -299,25 +300,36 @@ static bool contains(const uint64_t *large, const uint64_t *small, int words) {
     return true;
 }
 
+/* All stages in front of set i. */
 static bool extend_set(struct run *r, struct trial *trial, int i) {
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;
-    int left = dp->p->devices - dp->labels[i].p[0].k, end = t->n, j = i + 1;
-    double used = t->used[0][i], room = r->room[0] * (1 + 1e-9);
-    double per = 1 / room; /* devices */
+    const struct joint_labels *from = &dp->labels[i];
+    int left = dp->p->devices - from->p[0].k, s = from->p[from->n - 1].s;
+    int end = t->n, j = i + 1, width = dp->prune ? t->bound->width : 0;
+    double used = t->used[0][i], room = r->room[0] * (1 + 1e-9), per = 1 / room;
+    struct joint_need stage = joint_need_at(t->bound, t->p, s + 1, r->limit);
+    struct joint_need beyond = joint_need_at(t->bound, t->p, s + 2, r->limit);
     if (dp->prune && per > 0) {
-        j = first_from(t, j, t->bound->m[0].total - (left - 1 + SLACK) * room);
-        end = first_from(t, j, used + (left + SLACK) * room);
+        j = first_from(t, j, t->bound->m[0].total - (left - 1 + r->slack) * room);
+        end = first_from(t, j, used + (left + r->slack) * room);
     }
     find_jumps(r, set_bits(t, i));
     for (; j < end; j++) {
-        double fewest = (t->used[0][j] - used) * per - SLACK;
+        double fewest = (t->used[0][j] - used) * per - r->slack;
         int most = left - dp->need[j];
         if ((j & 4095) == 0 && joint_stopped(dp->p))
             return false;
-        if (most > 0 && fewest <= most &&
-            contains(set_bits(t, j), set_bits(t, i), t->words))
-            extend_pair(r, trial, i, j, (int)ceil(fmax(fewest, 0)), most);
+        if (most <= 0 || fewest > most ||
+            !contains(set_bits(t, j), set_bits(t, i), t->words))
+            continue;
+        const double *rest = t->rest + (int64_t)j * width;
+        fewest =
+            fmax(fewest, joint_need(&stage, t->rest + (int64_t)i * width, rest) - r->slack);
+        double lasting = left - joint_need(&beyond, rest, r->none) + r->slack;
+        if (fewest <= fmin(most, lasting))
+            extend_pair(r, trial, i, j, (int)ceil(fmax(fewest, 0)),
+                        (int)fmin(most, lasting));
     }
     return true;
 }
@@ -334,7 +346,7 @@ static void find_needs(struct run *r) {
         for (int m = 0; m < JOINT_MEASURES && r->dp->prune; m++)
             if (r->room[m] > 0)
                 need = fmax(need, ceil((t->bound->m[m].total - t->used[m][i]) / r->room[m] -
-                                       SLACK));
+                                       r->slack));
         r->dp->need[i] = need < INT32_MAX / 2 ? (int)need : INT32_MAX / 2;
     }
 }
@@ -386,7 +398,13 @@ static void trace(struct joint_dp *dp, struct joint_plan *plan) {
 
 int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     const struct joint_table *t = dp->t;
-    struct run r = {.dp = dp, .t = t, .limit = limit, .sync = joint_sync_factor(dp->p)};
+    struct run r = {.dp = dp,
+                    .t = t,
+                    .limit = limit,
+                    .sync = joint_sync_factor(dp->p),
+                    .slack = 1e-7 + 4 * DBL_EPSILON * dp->p->nodes * dp->p->devices *
+                                        dp->p->devices,
+                    .none = t->rest + (int64_t)(t->n - 1) * t->bound->width};
     struct joint_labels *full = &dp->labels[t->n - 1];
     int answer = 0;
     arena_release(&dp->arena);

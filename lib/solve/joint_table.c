@@ -174,30 +174,18 @@ static void make_rows(struct joint_table *t, double cap) {
     free(nodes);
 }
 
-/* Least t a and t b of the nodes outside of each set. */
 static void make_rest(struct joint_table *t) {
     const struct joint_problem *p = t->p;
-    double *a = mem_array((size_t)p->nodes, sizeof *a);
-    double *b = mem_array((size_t)p->nodes, sizeof *b);
-    for (int v = 0; v < p->nodes; v++) {
-        const struct joint_node *n = &p->node[v];
-        a[v] = b[v] = INFINITY;
-        for (int g = 0; g < p->num_degrees; g++)
-            for (int c = n->first[g]; c < n->first[g + 1]; c++) {
-                a[v] = fmin(a[v], p->degrees[g] * n->choices[c].a);
-                b[v] = fmin(b[v], p->degrees[g] * n->choices[c].b);
-            }
-    }
-    t->rest_a = mem_array((size_t)t->n, sizeof *t->rest_a);
-    t->rest_b = mem_array((size_t)t->n, sizeof *t->rest_b);
+    int width = t->bound->width;
+    t->rest = mem_array((size_t)t->n * (size_t)width, sizeof *t->rest);
     for (int i = 0; i < t->n && !joint_stopped(p); i++)
-        for (int v = 0; v < p->nodes; v++)
-            if (!joint_has(t->bits + (int64_t)i * t->words, v)) {
-                t->rest_a[i] += a[v];
-                t->rest_b[i] += b[v];
-            }
-    free(a);
-    free(b);
+        for (int v = 0; v < p->nodes; v++) {
+            const double *column = t->bound->column + (int64_t)v * width;
+            double *sum = t->rest + (int64_t)i * width;
+            for (int k = 0; k < width && !joint_has(t->bits + (int64_t)i * t->words, v);
+                 k++)
+                sum[k] += column[k];
+        }
 }
 
 /* No stage takes longer than all alternatives and edges together. */
@@ -238,8 +226,7 @@ void joint_table_release(struct joint_table *t) {
     free(t->bits);
     for (int m = 0; m < JOINT_MEASURES; m++)
         free(t->used[m]);
-    free(t->rest_a);
-    free(t->rest_b);
+    free(t->rest);
     free(t->row);
     free(t->edge_in);
     free(t->edge_out);
