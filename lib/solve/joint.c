@@ -15,6 +15,7 @@
 #include "common/progress.h"
 
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@
 #define MOST     1000000              /* down-sets */
 #define FEW      3000                 /* down-sets that need no incumbent first */
 #define NEAR     4000                 /* down-sets of one round near the incumbent */
-#define PATIENCE 24 /* rounds without a better plan after which the search ends by itself */
+#define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
+#define PATIENCE 24 /* ... after which a search without a time budget ends */
 
 struct search {
     const struct joint_problem *p;
@@ -131,25 +133,24 @@ static int search_sets(struct search *s, struct joint_sets *x, bool all, double 
     return bad < 0 ? bad : stopped;
 }
 
-/* Rounds near the incumbent; without one, along random orders. */
-static void search_near(struct search *s, struct err *err) {
-    int words = s->best.words;
-    uint64_t *chain = mem_array(((size_t)s->p->nodes + 1) * (size_t)words, sizeof *chain);
+/* Rounds near the incumbent, or without one along random orders, until `patience` of them
+ * found nothing better. */
+static void search_near(struct search *s, int patience, struct err *err) {
+    size_t words = (size_t)s->best.words, bytes = words * sizeof(uint64_t);
+    uint64_t *chain = mem_array(((size_t)s->p->nodes + 1), bytes);
     bool stopped = false;
-    for (int idle = 0; !stopped && !near_enough(s); s->rounds++) {
+    for (int idle = 0; !stopped && idle < patience && !near_enough(s); s->rounds++) {
         double before = s->best.value;
         struct joint_sets x;
-        int n = isinf(before) ? 1 : s->best.n;
-        for (int i = 0; i <= n && isfinite(before); i++) /* the last stage first */
-            memcpy(chain + (int64_t)i * words, s->best.sets + (int64_t)(n - i) * words,
-                   (size_t)words * sizeof *chain);
+        size_t n = isinf(before) ? 1 : (size_t)s->best.n;
+        for (size_t i = 0; i <= n && isfinite(before); i++) /* the last stage first */
+            memcpy(chain + i * words, s->best.sets + (n - i) * words, bytes);
         for (int v = 0; v < s->p->nodes && isinf(before); v++)
-            chain[words + (v >> 6)] |= UINT64_C(1) << (v & 63);
-        joint_sets_near(&x, s->p, chain, n + 1, NEAR, s->limits->seed, (uint64_t)s->rounds);
-        stopped = search_sets(s, &x, false, 1, err);
+            chain[words + (size_t)(v >> 6)] |= UINT64_C(1) << (v & 63);
+        joint_sets_near(&x, s->p, chain, (int)n + 1, NEAR, s->limits->seed,
+                        (uint64_t)s->rounds);
+        stopped = search_sets(s, &x, false, 1, err) != 0;
         idle = s->best.value < before ? 0 : idle + 1;
-        if (idle == PATIENCE && isinf(s->p->deadline_s))
-            stopped = true;
     }
     free(chain);
 }
@@ -290,12 +291,14 @@ static int search_all(struct search *s, struct err *err) {
     if (!joint_sets_all(&x, s->p, FEW))
         return search_sets(s, &x, true, 0, err);
     joint_sets_lines(&x, s->p);
-    if (search_sets(s, &x, false, 1e-3, err) || near_enough(s))
+    search_sets(s, &x, false, 1e-3, err);
+    search_near(s, SHORT, err);
+    if (joint_stopped(s->p) || near_enough(s))
         return 0;
     if (!joint_sets_all(&x, s->p, most_sets(s)))
         return search_sets(s, &x, true, 0, err);
     s->wide = true;
-    search_near(s, err);
+    search_near(s, isinf(s->p->deadline_s) ? PATIENCE : INT_MAX, err);
     return 0;
 }
 

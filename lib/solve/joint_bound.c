@@ -107,19 +107,28 @@ static void make_columns(struct joint_bound *b, const struct joint_problem *p) {
     }
 }
 
-/* The fastest that a node can be, alone with all devices. */
+/* The greatest data degree on n devices. */
+static int most_data(const struct joint_problem *p, int n) {
+    int d = n < p->limit_s ? n : p->limit_s;
+    d = d < p->max_data ? d : p->max_data;
+    while (p->samples % d)
+        d--;
+    return d;
+}
+
+/* The fastest that a node can be, alone with all devices: its time is linear in 1 / d. */
 static double lone_time(const struct joint_problem *p, int v) {
     const struct joint_node *n = &p->node[v];
-    double least = INFINITY, sync = joint_sync_factor(p);
-    int most = p->max_data < p->limit_s ? p->max_data : p->limit_s;
-    for (int g = 0; g < p->num_degrees; g++)
-        for (int c = n->first[g]; c < n->first[g + 1]; c++)
-            for (int d = 1; d <= most && d <= p->devices / p->degrees[g]; d++) {
-                const struct joint_choice *x = &n->choices[c];
-                if (p->samples % d == 0 && x->a + x->b <= p->capacity)
-                    least = fmin(least, (x->p + sync * (d - 1) * x->w) / d);
-            }
-    return least;
+    double fastest = INFINITY, sync = joint_sync_factor(p);
+    for (int g = 0; g < p->num_degrees; g++) {
+        int d = most_data(p, p->devices / p->degrees[g]);
+        for (int c = n->first[g]; c < n->first[g + 1]; c++) {
+            const struct joint_choice *x = &n->choices[c];
+            if (x->a + x->b <= p->capacity)
+                fastest = fmin(fastest, fmin(x->p, (x->p + sync * (d - 1) * x->w) / d));
+        }
+    }
+    return fastest;
 }
 
 static void bound_time(struct joint_bound *b, const struct joint_problem *p) {

@@ -47,6 +47,7 @@ struct run {
     double room[JOINT_MEASURES]; /* what a device holds */
     double slack;                /* devices: rounding of "needs at least" */
     const double *none;          /* columns of no node */
+    int *band;                   /* [x]: the first set that leaves x devices' worth */
     struct jump *jump;           /* [degree][num_jumps] */
     int num_jumps;
 };
@@ -300,38 +301,62 @@ static bool contains(const uint64_t *large, const uint64_t *small, int words) {
     return true;
 }
 
-/* All stages in front of set i. */
+/* All stages in front of one set. */
+struct front {
+    int set, left; /* devices */
+    double used, per;
+    struct joint_need stage, beyond; /* for the stage; for what it leaves */
+};
+
+/* Those whose larger set is one of from..to-1. */
+static bool extend_range(struct run *r, struct trial *trial, const struct front *f,
+                         int from, int to) {
+    const struct joint_table *t = r->t;
+    const struct joint_dp *dp = r->dp;
+    const uint64_t *bits = set_bits(t, f->set);
+    int width = dp->prune ? t->bound->width : 0;
+    const double *rest = t->rest + (int64_t)f->set * width;
+    for (int j = from; j < to; j++) {
+        if (((j - from) & 4095) == 4095 && joint_stopped(dp->p))
+            return false;
+        if (f->left <= dp->need[j] || !contains(set_bits(t, j), bits, t->words))
+            continue;
+        const double *beyond = t->rest + (int64_t)j * width;
+        double fewest =
+            fmax((t->used[0][j] - f->used) * f->per, joint_need(&f->stage, rest, beyond)) -
+            r->slack;
+        double most = fmin(f->left - dp->need[j],
+                           f->left - joint_need(&f->beyond, beyond, r->none) + r->slack);
+        if (fewest <= most)
+            extend_pair(r, trial, f->set, j, (int)ceil(fmax(fewest, 0)), (int)most);
+    }
+    return true;
+}
+
+/* Sets are sorted by what they use, so those that leave x devices' worth stand together, and
+ * of them those within reach of the devices that are left then. */
 static bool extend_set(struct run *r, struct trial *trial, int i) {
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;
     const struct joint_labels *from = &dp->labels[i];
     int left = dp->p->devices - from->p[0].k, s = from->p[from->n - 1].s;
-    int end = t->n, j = i + 1, width = dp->prune ? t->bound->width : 0;
-    double used = t->used[0][i], room = r->room[0] * (1 + 1e-9), per = 1 / room;
-    struct joint_need stage = joint_need_at(t->bound, t->p, s + 1, r->limit);
-    struct joint_need beyond = joint_need_at(t->bound, t->p, s + 2, r->limit);
-    if (dp->prune && per > 0) {
-        j = first_from(t, j, t->bound->m[0].total - (left - 1 + r->slack) * room);
-        end = first_from(t, j, used + (left + r->slack) * room);
-    }
+    double room = r->room[0] * (1 + 1e-9);
+    struct front f = {i,
+                      left,
+                      t->used[0][i],
+                      1 / room,
+                      joint_need_at(t->bound, t->p, s + 1, r->limit),
+                      joint_need_at(t->bound, t->p, s + 2, r->limit)};
+    bool going = true;
     find_jumps(r, set_bits(t, i));
-    for (; j < end; j++) {
-        double fewest = (t->used[0][j] - used) * per - r->slack;
-        int most = left - dp->need[j];
-        if ((j & 4095) == 0 && joint_stopped(dp->p))
-            return false;
-        if (most <= 0 || fewest > most ||
-            !contains(set_bits(t, j), set_bits(t, i), t->words))
-            continue;
-        const double *rest = t->rest + (int64_t)j * width;
-        fewest =
-            fmax(fewest, joint_need(&stage, t->rest + (int64_t)i * width, rest) - r->slack);
-        double lasting = left - joint_need(&beyond, rest, r->none) + r->slack;
-        if (fewest <= fmin(most, lasting))
-            extend_pair(r, trial, i, j, (int)ceil(fmax(fewest, 0)),
-                        (int)fmin(most, lasting));
+    if (!dp->prune || isinf(room))
+        return extend_range(r, trial, &f, i + 1, t->n);
+    for (int x = left - 1; x >= 0 && going; x--) {
+        int lo = r->band[x] > i ? r->band[x] : i + 1, end = x ? r->band[x - 1] : t->n;
+        int hi = first_from(t, lo, f.used + (left - x + r->slack) * room);
+        going = extend_range(r, trial, &f, lo, hi < end ? hi : end);
     }
-    return true;
+    return going;
 }
 
 static void find_needs(struct run *r) {
@@ -413,6 +438,9 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     find_needs(&r);
     if (dp->need[0] > dp->p->devices)
         return 0;
+    r.band = mem_array((size_t)dp->p->devices + 1, sizeof *r.band);
+    for (int x = 0; x <= dp->p->devices && isfinite(r.room[0]); x++)
+        r.band[x] = first_from(t, 0, t->bound->m[0].total - (x + r.slack) * r.room[0]);
     r.jump = mem_array((size_t)dp->p->nodes * (size_t)dp->p->num_degrees, sizeof *r.jump);
     struct trial trial = {0};
     trial.yes = mem_array((size_t)dp->num_divisors, sizeof *trial.yes);
@@ -424,6 +452,7 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     free(trial.yes);
     free(trial.no);
     free(r.jump);
+    free(r.band);
     if (full->n) {
         trace(dp, plan);
         answer = 1;
