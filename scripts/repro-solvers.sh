@@ -122,6 +122,124 @@ joint_rows() {
     done <"$dir/cells"
 }
 
+# network SHAPE DEVICES GB: one tensor degree, each node plain or recomputed (0.09 of the
+# activations kept). "translator" has the shape of GNMT: an encoder and a decoder of residual
+# LSTM layers, attention fed to every layer, and a handle per layer that costs nothing (78
+# nodes, 17,914 down-sets). "residual" has the shape of ResNet-50: convolution, norm and
+# activation in blocks of three with a way around (175 nodes, 240 down-sets). "chains" are
+# four chains of ten between two nodes (14,643 down-sets).
+network() {
+    awk -v shape="$1" -v K="$2" -v M="$3" 'BEGIN {
+        srand(7)
+        n = m = 0
+        if (shape == "translator") translator()
+        else if (shape == "residual") residual()
+        else chains()
+        write(shape == "translator" ? 256 : 1920)
+    }
+    function node(t, r, params, act) {
+        time[n] = t; again[n] = r; weight[n] = params; keep[n] = act
+        return n++
+    }
+    function edge(u, v, bytes) { from[m] = u; to[m] = v; cost[m++] = bytes; return v }
+    function lstm(x, t) { # x feeds a dropout, an LSTM and a handle of its output
+        x = edge(x, node(0.28, 0.4, 0, H), H)
+        return edge(edge(x, node(t, 1.35 * t, 5e7, 1.08 * H), H), node(0, 0, 0, H), H)
+    }
+    function translator(i, x, y, words, begin, state, look) {
+        H = 13107200
+        words = node(25.7, 25.8, 1.3e8, H)
+        begin = node(0, 0, 0, 0)
+        x = edge(words, node(14.1, 28.3, 6.7e7, 2 * H), H)
+        edge(begin, x, 0)
+        x = lstm(x, 29)
+        for (i = 0; i < 6; i++) {
+            y = edge(lstm(x, 20.4 + i / 8), node(0, 0, 0, H), H)
+            x = edge(x, y, H)
+        }
+        state = node(0, 0, 0, 0)
+        y = edge(edge(state, node(0, 0, 0, 0), 0), node(38.3, 53.5, 4.2e7, 2 * H), 0)
+        edge(node(0.6, 0.7, 1.3e8, H), y, H)
+        edge(begin, edge(x, y, H), 0)
+        x = edge(y, node(0, 0, 0, H), 2 * H)
+        look = edge(y, node(0, 0, 0, H / 25), 2 * H)
+        for (i = 0; i < 7; i++) {
+            y = edge(edge(x, node(0.38, 0.5, 0, H), H), node(0, 0, 0, H), H)
+            edge(look, y, H / 25)
+            y = edge(y, node(i < 6 ? 29.2 + i / 8 : 76.8, i < 6 ? 40 : 87.4, 5e7, H), H)
+            edge(edge(state, node(0, 0, 0, 0), 0), y, 0)
+            y = edge(y, node(0, 0, 0, H), H)
+            x = i ? edge(x, edge(y, node(0, 0, 0, H), H), H) : y
+        }
+        edge(x, node(30.2, 54.9, 1.3e8, 4.1e8), H)
+    }
+    function conv(x, t, params, act) { # without the activation function
+        t *= 1 + 0.1 * rand()
+        x = edge(x, node(t, 1.4 * t + 0.3, params, act), act)
+        return edge(x, node(t / 5, t / 3, act / 1e5, act), act)
+    }
+    function relu(x, act) { return edge(x, node(0.6, 0.9, 0, act), act) }
+    function residual(s, b, x, y, act, c) {
+        x = relu(conv(node(0, 0, 0, 7.7e7), 12, 9408, 4.1e8), 4.1e8)
+        x = edge(x, node(2, 3, 0, 1e8), 1e8)
+        for (s = 0; s < 4; s++)
+            for (b = 0; b < substr("3463", s + 1, 1); b++) {
+                act = 1e8 / 2 ^ s
+                c = 64 * 2 ^ s
+                y = relu(conv(x, 3.5, c * c * (b ? 4 : 1), act), act)
+                y = conv(relu(conv(y, 4, 9 * c * c, act), act), 4.8, 4 * c * c, 4 * act)
+                if (b == 0) x = conv(x, 9, 8 * c * c, 4 * act)
+                y = edge(y, node(0, 0, 0, 4 * act), 4 * act)
+                x = relu(edge(x, y, 4 * act), 4 * act)
+            }
+        edge(edge(x, node(0.5, 0.8, 0, 1e6), act), node(0.8, 1.1, 2e6, 1e6), 1e6)
+    }
+    function chains(c, i, x, t, first, last) {
+        for (i = 0; i < 42; i++) {
+            t = 10 + 20 * rand()
+            node(t, 1.35 * t, 1e7 * (1 + 9 * rand()), 1e7 * (1 + 20 * rand()))
+        }
+        for (c = 0; c < 4; c++) {
+            for (i = x = 0; i < 10; i++)
+                x = edge(x, 1 + 10 * c + i, 1e6 * (1 + 20 * rand()))
+            edge(x, 41, 1e6)
+        }
+    }
+    function sync(v, ends, others, i, list) {
+        for (i = 0; i < m; i++)
+            if (ends[i] == v) list = list (list ? "," : "") "\"" others[i] "\":0"
+        return "{" list "}"
+    }
+    function choice(v, id, t, a, b) {
+        return sprintf("{\"id\":\"%s\",\"timePerSample\":%.6g,\"parameterSize\":%.9g," \
+            "\"memoryUsageA\":%.9g,\"memoryUsageB\":%.9g,\"syncTimeFw\":%s," \
+            "\"syncTimeBw\":%s}", id, t, weight[v], a, b, sync(v, to, from), sync(v, from, to))
+    }
+    function write(N, v, i) {
+        printf "{\"maxDevices\":%d,\"maxMemoryPerDevice\":%.12g,", K, M * 2 ^ 30
+        printf "\"bandwidth\":%.12g,\"mbsInBatch\":%d,\"nodes\":[", 25 * 2 ^ 30, N
+        for (v = 0; v < n; v++)
+            printf "%s{\"id\":%d,\"TMPCs\":{\"1\":[%s,%s]}}", (v ? "," : ""), v,
+                choice(v, "vanilla", time[v], keep[v], 2 * weight[v]),
+                choice(v, "activation recomp", again[v], 0.09 * keep[v],
+                       2 * weight[v] + 0.91 * keep[v])
+        printf "],\"edges\":["
+        for (i = 0; i < m; i++)
+            printf "%s{\"sourceId\":%d,\"destId\":%d,\"communicationCost\":%.9g}",
+                (i ? "," : ""), from[i], to[i], cost[i]
+        print "]}"
+    }' </dev/null
+}
+network_rows() {
+    title "joint: the shapes of GNMT and ResNet, and four chains (devices, memory)"
+    for c in "translator 4 1.2" "translator 8 1.2" "translator 16 1.2" "residual 8 8" \
+        "residual 64 8" "residual 64 2" "residual 1024 2" "chains 16 1"; do
+        set -- $c
+        network "$1" "$2" "$3" >"$dir/network.json"
+        row "$1, $2 devices, $3 GB" - 0 joint "$dir/network.json" --time-budget "${budget}s"
+    done
+}
+
 partition_rows() {
     title "partition: pipelines of msr-fiddle/dnn-partitioning (proven optimum)"
     for f in "$data"/partition/*Graphs/*.json; do
@@ -166,6 +284,7 @@ contest_rows() {
 present alpa/interop && stages_rows
 chain_rows
 present piper && joint_rows
+network_rows
 present partition && partition_rows
 present alpa/intraop && intraop_rows
 present iopddl && contest_rows

@@ -25,7 +25,7 @@
 #define ROOM     (INT64_C(300) << 20) /* bytes for all down-sets and what is kept of each */
 #define MOST     1000000              /* down-sets */
 #define FEW      3000                 /* down-sets that need no incumbent first */
-#define NEAR     4000                 /* down-sets of one round near the incumbent */
+#define NEAR     1500                 /* down-sets of one round near the incumbent */
 #define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
 #define PATIENCE 24 /* ... after which a search without a time budget ends */
 
@@ -95,16 +95,20 @@ static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width
     }
 }
 
-/* Asks for a little less, and after every yes for more, until there is a no. */
+/* Asks for a little less; after a yes for much less, and for smaller steps after every no.
+ * False when stopped. */
 static bool descend(struct search *s, struct joint_dp *dp) {
-    double step = 1e-6;
-    while (!near_enough(s)) {
+    double step = 1e-6, least = 1e-6;
+    while (!near_enough(s) && step >= least) {
         double hi = s->best.value;
         int answer = ask(s, dp, isinf(hi) ? hi : fmax(hi * (1 - step), s->bound));
-        if (answer < 0 || (answer == 0 && step <= 1e-6) ||
-            (answer == 1 && s->best.value >= hi))
-            return answer >= 0;
-        step = answer == 1 ? fmin(8 * step, 0.1) : 1e-6;
+        if (answer < 0)
+            return false;
+        if (answer == 1)
+            step = least == 1e-6 ? 0.03 : fmin(2 * step, 0.1);
+        else
+            step /= 8;
+        least = answer == 1 || least > 1e-6 ? 1e-4 : 1e-6;
     }
     return true;
 }
