@@ -183,14 +183,17 @@ static struct least subtract(const struct run *r, int small, int large, int g) {
                           fmax(j->a - i->a - slack->a, 0), fmax(j->b - i->b - slack->b, 0)};
 }
 
+/* Columns of the nodes outside of a set; none where nothing is to be dropped for them. */
+static const double *rest_of(const struct run *r, int set) {
+    return r->dp->prune ? r->t->rest + (int64_t)set * r->t->bound->width : r->none;
+}
+
 /* What is outside of a set fits into the devices that are left in front of a label, as far
  * as sums say. */
 static bool rest_fits(const struct run *r, int set, int k, int s) {
     const struct joint_table *t = r->t;
     struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
-    const double *rest = t->rest + (int64_t)set * t->bound->width;
-    return !r->dp->prune ||
-           k + joint_need(&need, rest, r->none) <= t->p->devices + r->slack;
+    return k + joint_need(&need, rest_of(r, set), r->none) <= t->p->devices + r->slack;
 }
 
 /* Extends one label by this stage: the least data degree that fits is all that is needed,
@@ -314,14 +317,13 @@ static bool extend_range(struct run *r, struct trial *trial, const struct front 
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;
     const uint64_t *bits = set_bits(t, f->set);
-    int width = dp->prune ? t->bound->width : 0;
-    const double *rest = t->rest + (int64_t)f->set * width;
+    const double *rest = rest_of(r, f->set);
     for (int j = from; j < to; j++) {
         if (((j - from) & 4095) == 4095 && joint_stopped(dp->p))
             return false;
         if (f->left <= dp->need[j] || !contains(set_bits(t, j), bits, t->words))
             continue;
-        const double *beyond = t->rest + (int64_t)j * width;
+        const double *beyond = rest_of(r, j);
         double fewest =
             fmax((t->used[0][j] - f->used) * f->per, joint_need(&f->stage, rest, beyond)) -
             r->slack;
