@@ -33,7 +33,8 @@ static void pick_mu(const struct joint_problem *p, int g, double y, int n, doubl
                     arr_push(&rate, dt / dm);
             }
     }
-    qsort(rate.p, (size_t)rate.n, sizeof *rate.p, by_value);
+    if (rate.n)
+        qsort(rate.p, (size_t)rate.n, sizeof *rate.p, by_value);
     for (int i = 0; i < n; i++)
         mu[i] = rate.n ? rate.p[(2 * i + 1) * rate.n / (2 * n)] : 0;
     arr_release(&rate);

@@ -186,5 +186,22 @@ wait $pid
 is "$?$(jq '.bound <= .value and (.stages | length) > 0' out 2>/dev/null)" 0true \
     "an interrupt gives the incumbent"
 
+# 24 nodes without edges: too many sets of them to list, and a bound that nothing reaches.
+jq -n '{maxDevices: 4, maxMemoryPerDevice: 7, bandwidth: 1, mbsInBatch: 4, edges: [],
+    nodes: [range(24) | {id: ., TMPCs: {"1": [{id: "vanilla", timePerSample: (1 + 7 / (2 + .)),
+        parameterSize: 0, memoryUsageA: 0, memoryUsageB: 1, syncTimeFw: {},
+        syncTimeBw: {}}]}}]}' >wide.json
+run joint --time-budget 600ms wide.json
+is "$status$(jq --argjson most "$(within 1.5)" '.time_s > 0.55 and .time_s < $most and
+    .bound < .value and (.proof | contains("too many"))' out 2>/dev/null)" 0true \
+    "joint: a time budget is used while there is a gap"
+"$tool" joint --time-budget 60s wide.json >out 2>err &
+pid=$!
+sleep 0.6
+kill -INT $pid
+wait $pid
+is "$?$(jq --argjson most "$(within 1.5)" '.time_s < $most and .bound <= .value' out 2>/dev/null)" \
+    0true "joint: an interrupt gives the incumbent"
+
 echo "1..$n"
 [ "$failed" -eq 0 ]
