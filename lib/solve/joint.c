@@ -6,9 +6,9 @@
  * the two, and the last question is asked just below the incumbent, so that the proof does
  * not rest on the bisection.
  *
- * Where the down-sets are many, those of two topological orders give an incumbent first.
- * Where they are too many to list, only sets near the incumbent are tried, drawn anew every
- * round, and the bound is the one of joint_bound.c.
+ * Where the down-sets are many, those of two topological orders give an incumbent, and sets
+ * near it, drawn anew every round, better ones. Where they are too many to list, that is
+ * all, and the bound is the one of joint_bound.c.
  */
 #include "solve/joint.h"
 

@@ -74,7 +74,7 @@ double joint_sync_factor(const struct joint_problem *p);
 /* ---- down-sets ---------------------------------------------------------------------- */
 
 /* Sets of nodes that are closed under successors: the possible unions of last stages. The
- * first is empty, the last is everything, and a set comes after those it contains. */
+ * empty set and everything are always among them. */
 struct joint_sets {
     int n, words;
     uint64_t *bits; /* n x words */
