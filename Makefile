@@ -84,11 +84,16 @@ reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstw
 archives   = $(foreach f,$(call reverse,$(1)),$(O)/libweft-$(f).a)
 floor_libs = $(foreach f,$(call reverse,$(1)),$(libs_$(f)))
 
+# What tools of one folder share.
+shares_weft-search     := words
+shares_weft-plan       := words
+
 define tool_rules
 $(1)_dir  := $$(patsubst %/,%,$$(dir $$(filter %/$(1).c,$$(TOOL_SRCS))))
-# The tool's own file, and the other files of its folder that are not a tool's main file.
+# The tool's own file, and the other files of its folder whose names begin as its own or as what it shares.
 $(1)_objs := $$(patsubst %.c,$(O)/%.o,$$(filter %/$(1).c,$$(TOOL_SRCS)) \
-             $$(filter $$(patsubst weft-%,$$($(1)_dir)/%,$(1))%.c,$$(filter-out $$(TOOL_SRCS),$$(wildcard $$($(1)_dir)/*.c))))
+             $$(filter $$(foreach n,$$(patsubst weft-%,%,$(1)) $$(shares_$(1)),$$($(1)_dir)/$$(n)%.c),\
+               $$(filter-out $$(TOOL_SRCS),$$(wildcard $$($(1)_dir)/*.c))))
 $$($(1)_objs): CFLAGS += $$(foreach f,$$(uses_$(1)),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))
 $(O)/bin/$(1): $$($(1)_objs) $$(call archives,$$(uses_$(1)))
 	@mkdir -p $$(@D)

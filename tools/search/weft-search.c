@@ -3,7 +3,7 @@
 #include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
-#include "search/algorithms.h"
+#include "search_tool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,8 @@ static struct {
         *optimizer, *dtype, *schedule, *out;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
-    bool text, datasheets;
+    bool text, datasheets, explain, pareto;
+    json_t *pins; /* the document of --pin */
 } o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
        .dtype = "fp32",
@@ -54,6 +55,10 @@ static const struct opt options[] = {
     {0, "seed", OPT_INT, "N", "of random choices (1)", &o.seed},
     {'o', "output", OPT_STR, "FILE", "write the plan here instead of stdout", &o.out},
     {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
+    {0, "explain", OPT_FLAG, NULL, "why this plan, and what others cost, instead of JSON",
+     &o.explain},
+    {0, "pareto", OPT_FLAG, NULL, "the front of time against memory, as JSON lines",
+     &o.pareto},
     {0}};
 
 static const struct opt_tool tool = {
@@ -184,41 +189,37 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
                      "memory_bytes", (json_int_t)best->max_bytes);
 }
 
-static void print_text(const struct search_result *r, FILE *f) {
-    fprintf(f, "%4s %12s %12s  %s\n", "", "step", "memory", "stages");
-    for (int i = 0; i < r->n; i++) {
-        const struct plan *p = r->plans[i].plan;
-        fprintf(f, "%3d. %9.2f ms %8.1f MiB  micro-batch %lld,", i + 1,
-                r->plans[i].time_us / 1e3, (double)r->plans[i].max_bytes / (1 << 20),
-                (long long)p->micro_batch);
-        for (int s = 0; s < p->n_stages; s++)
-            fprintf(f, " %d ops on %d", p->stages[s].n_ops,
-                    mesh_devices(&p->stages[s].mesh));
-        fputc('\n', f);
+/* Of each plan its time and memory, and what it is in the words of people. */
+static int print_text(const struct search_result *r, FILE *f, struct err *err) {
+    int rc = 0;
+    for (int i = 0; i < r->n && rc == 0; i++) {
+        fprintf(f, "%splan %d: a step takes %.2f ms, the fullest device holds %.1f MiB\n",
+                i ? "\n" : "", i + 1, r->plans[i].time_us / 1e3,
+                (double)r->plans[i].max_bytes / (1 << 20));
+        rc = plan_show(r->plans[i].plan, f, err);
     }
+    return rc;
 }
 
-static int print_plans(const struct search_problem *p, const struct search_result *r,
-                       struct err *err) {
-    struct file_out out;
-    if (file_out_open(&out, o.out, err) < 0)
-        return -1;
-    if (o.text)
-        print_text(r, out.f);
-    for (int i = 0; i < r->n && !o.text; i++) {
+static int print_json(const struct search_problem *p, const struct search_result *r,
+                      FILE *f) {
+    for (int i = 0; i < r->n; i++) {
         r->plans[i].plan->cluster = &p->cluster;
         json_decref(r->plans[i].plan->provenance);
         r->plans[i].plan->provenance = provenance(p, r, &r->plans[i]);
         json_t *doc = plan_to_json(r->plans[i].plan);
-        json_write(doc, out.f);
+        json_write(doc, f);
         json_decref(doc);
     }
-    return file_out_close(&out, err);
+    return 0;
 }
 
-static int search(struct search_problem *p, struct err *err) {
+static int search(struct search_problem *p, FILE *f, struct err *err) {
+    search_algorithm *algorithm = algorithm_find(o.algorithm)->run;
+    if (o.pareto)
+        return search_pareto(p, algorithm, f, err);
     struct search_result r;
-    if (search_run(p, algorithm_find(o.algorithm)->run, &r, err) < 0)
+    if (search_run(p, algorithm, &r, err) < 0)
         return -1;
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
@@ -226,18 +227,31 @@ static int search(struct search_problem *p, struct err *err) {
     if (r.lost[0])
         note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,
              r.lost);
-    int rc = print_plans(p, &r, err);
+    int rc = o.explain ? search_explain(p, algorithm, &r.plans[0], f, err)
+             : o.text  ? print_text(&r, f, err)
+                       : print_json(p, &r, f);
     search_result_release(&r);
     return rc;
 }
 
-/* Those of the model, and what --pin fixes. */
-static struct pins *read_pins(const struct model *m, struct err *err) {
+static int search_to_file(struct search_problem *p, struct err *err) {
+    struct file_out out;
+    if (file_out_open(&out, o.out, err) < 0)
+        return -1;
+    if (search(p, out.f, err) == 0)
+        return file_out_close(&out, err);
+    file_out_abort(&out);
+    return -1;
+}
+
+struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err) {
     struct pins *pins = pins_of_model(m, o.model, err);
-    json_t *doc = pins && o.pin ? json_read(o.pin, err) : NULL;
     const char *name = o.pin && strcmp(o.pin, "-") != 0 ? o.pin : "standard input";
-    bool good = pins && (!o.pin || (doc && pins_add(pins, doc, name, true, err) == 0));
-    json_decref(doc);
+    if (pins && o.pin && !o.pins)
+        o.pins = json_read(o.pin, err);
+    bool good = pins &&
+                (!o.pin || (o.pins && pins_add(pins, o.pins, name, true, err) == 0)) &&
+                (!more || pins_add(pins, more, NULL, false, err) == 0);
     if (!good)
         pins_destroy(pins);
     return good ? pins : NULL;
@@ -249,7 +263,7 @@ static int search_from(struct search_problem *p, struct err *err) {
     if (o.from && !(from = plan_read(o.from, err)))
         return -1;
     p->from = from;
-    int rc = search(p, err);
+    int rc = search_to_file(p, err);
     plan_destroy(from);
     return rc;
 }
@@ -264,7 +278,7 @@ static int run(struct err *err) {
         provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
     p.provider = provider;
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
-    struct pins *pins = p.model ? read_pins(p.model, err) : NULL;
+    struct pins *pins = p.model ? search_read_pins(p.model, NULL, err) : NULL;
     p.pins = pins;
     if (pins && micro_batches(&p, &micro, err) == 0) {
         p.micro = micro.all.p;
@@ -273,6 +287,7 @@ static int run(struct err *err) {
         rc = search_from(&p, err);
     }
     pins_destroy(pins);
+    json_decref(o.pins);
     model_destroy(p.model);
     provider_destroy(provider);
     arr_release(&micro.all);

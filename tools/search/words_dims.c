@@ -1,6 +1,6 @@
 /* What "tensor parallel" and the like mean for a model follows from its graph, as for the search: no
  * dim has a meaning by its name. */
-#include "plan_tool.h"
+#include "words.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* A plan in the words of Megatron-LM, stage by stage. The degrees are read off the products with a
  * weight: which dims the axes of the mesh split there. */
-#include "plan_tool.h"
+#include "words.h"
 
 #include "program/program.h"
 
@@ -154,7 +154,7 @@ static const char *context_text(const struct model *m, const struct stage *st,
     return buf;
 }
 
-static const char *bytes_text(int64_t bytes, char *buf, size_t n) {
+const char *words_bytes(int64_t bytes, char *buf, size_t n) {
     double mib = (double)bytes / (1 << 20);
     snprintf(buf, n, mib < 1024 ? "%.1f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
     return buf;
@@ -191,16 +191,18 @@ static void show_head(const struct plan *p, FILE *f) {
     fprintf(f, "devices    %d\n\n", p->devices);
 }
 
-/* Of the ops that have parameters. */
-static const char *zero_text(const struct model *m, const struct stage *st, char *buf,
+/* Of the ops that have parameters, in stages first .. end-1. */
+static const char *zero_text(const struct plan *p, int first, int end, char *buf,
                              size_t n) {
     int least = ZERO_PARAMETERS, most = ZERO_NONE;
-    for (int i = 0; i < st->n_ops; i++) {
-        if (!m->ops[st->ops[i]].n_param)
-            continue;
-        least = st->zero[i] < least ? st->zero[i] : least;
-        most = st->zero[i] > most ? st->zero[i] : most;
-    }
+    for (int s = first; s < end; s++)
+        for (int i = 0; i < p->stages[s].n_ops; i++) {
+            int zero = p->stages[s].zero[i];
+            if (!p->model->ops[p->stages[s].ops[i]].n_param)
+                continue;
+            least = zero < least ? zero : least;
+            most = zero > most ? zero : most;
+        }
     if (least < most)
         snprintf(buf, n, "%d-%d", least, most);
     else
@@ -226,9 +228,9 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
             layers_text(m, st, layers, sizeof layers), mesh_devices(&st->mesh),
             text[WORD_dp], text[WORD_tp], text[WORD_cp], text[WORD_ep],
             w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no",
-            zero_text(m, st, zero, sizeof zero), per,
+            zero_text(p, s, s + 1, zero, sizeof zero), per,
             recompute_text(m, st, recompute, sizeof recompute),
-            bytes_text(bytes, memory, sizeof memory));
+            words_bytes(bytes, memory, sizeof memory));
 }
 
 /* What some op of the stage has in the memory of its devices' hosts. */
@@ -241,13 +243,66 @@ static void show_offload(const struct plan *p, const struct stage_program *sp, F
     if (!set)
         return;
     fprintf(f, "stage %d has %s a device on its host:", sp->stage,
-            bytes_text(sp->host_bytes, memory, sizeof memory));
+            words_bytes(sp->host_bytes, memory, sizeof memory));
 #define X(name, bit)                                                                       \
     if (set & (bit))                                                                       \
         fputs(" " #name, f);
     OFFLOADS(X)
 #undef X
     fputc('\n', f);
+}
+
+/* ---- one line ------------------------------------------------------------------------------- */
+
+static void widen(struct range *to, struct range r) {
+    if (!r.most)
+        return;
+    if (!to->most || r.least < to->least)
+        to->least = r.least;
+    to->most = r.most > to->most ? r.most : to->most;
+}
+
+/* The word for all stages, "part" where they differ or it takes more than a word. */
+static const char *recompute_word(const struct plan *p, char *buf, size_t n) {
+    char other[64];
+    recompute_text(p->model, &p->stages[0], buf, n);
+    for (int s = 0; s < p->n_stages; s++) {
+        recompute_text(p->model, &p->stages[s], other, sizeof other);
+        if (strcmp(buf, other) != 0 || strchr(other, ' '))
+            return "part";
+    }
+    return buf;
+}
+
+const char *words_line(const struct plan *p, char *buf, size_t n) {
+    struct range all[WORD_COUNT] = {{0}};
+    struct plan_dims dims;
+    char text[WORD_COUNT][48], chunks[32] = "", zero[32], recompute[64];
+    bool sequence = false;
+    plan_dims_find(p->model, &dims);
+    for (int s = 0; s < p->n_stages; s++) {
+        struct stage_words w = words_of(p->model, &dims, &p->stages[s]);
+        for (int k = 0; k < WORD_COUNT; k++)
+            widen(&all[k], w.degree[k]);
+        sequence |= (w.tensor & w.sequence) != 0;
+    }
+    plan_dims_release(&dims);
+    for (int k = 0; k < WORD_COUNT; k++)
+        range_text(all[k], text[k], sizeof text[k]);
+    if (p->n_stages > p->n_groups)
+        snprintf(chunks, sizeof chunks, " x %d", p->n_stages / p->n_groups);
+    int at = snprintf(buf, n, "pp %d%s, dp %s, tp %s%s", p->n_groups, chunks, text[WORD_dp],
+                      text[WORD_tp], sequence ? " sp" : "");
+    for (int k = WORD_cp; k <= WORD_ep && at < (int)n; k++)
+        if (all[k].most > 1)
+            at += snprintf(buf + at, n - (size_t)at, ", %s %s", k == WORD_cp ? "cp" : "ep",
+                           text[k]);
+    if (at < (int)n)
+        snprintf(buf + at, n - (size_t)at, ", zero %s, recompute %s, micro-batch %lld, %s",
+                 zero_text(p, 0, p->n_stages, zero, sizeof zero),
+                 recompute_word(p, recompute, sizeof recompute), (long long)p->micro_batch,
+                 schedule_name(p->schedule));
+    return buf;
 }
 
 int plan_show(struct plan *p, FILE *f, struct err *err) {

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# weft-search --explain and --pareto: what bounds a plan, what other decisions cost, and how fast a
+# step can be within a memory. Prints TAP; the programs are in $WEFT_BIN.
+# Needs: jq
+set -u
+tool=${WEFT_BIN:?}/weft-search
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+
+problem=(-q -m gpt:nano --set 'layers=4,hidden=96,heads=4,seq=64,vocab=128' --cluster v100-4x8
+    --devices 4 -b 16 --micro-batch '2,4,8' --schedule 1f1b)
+"$tool" "${problem[@]}" >free.json 2>err
+ok $? 'a plan without a limit'
+most=$(jq .provenance.predicted.memory_bytes free.json)
+tight=(--memory $((most / 2)))
+
+# ---- --explain ---------------------------------------------------------------------------------
+"$tool" "${problem[@]}" "${tight[@]}" >plan.json 2>err && "$tool" "${problem[@]}" "${tight[@]}" --explain >out 2>err
+ok $? '--explain'
+grep -q '^time    stage [0-9]* sets the pace: computes [0-9.]* % of the step' out &&
+    grep -q '^memory  stage [0-9]* is fullest: [0-9.]* [MG]iB of [0-9.]* [MG]iB$' out
+ok $? "what bounds it: $(head -1 out)"
+line() { # line WHAT: milliseconds and ratio of that line
+    awk -v w="$1" 'index($0, w " ") == 1 { $0 = substr($0, length(w) + 1); print $1, $3 }' out
+}
+[ "$(line 'this plan')" = "$(jq -r '.provenance.predicted.time_us / 1e3 * 100 | round / 100' plan.json |
+    awk '{ printf "%.2f 1.000\n", $1 }')" ]
+ok $? "this plan: $(line 'this plan')"
+[ "$(grep -c ' ms  *[0-9.]*  pp [0-9]*' out)" -ge 8 ]
+ok $? "$(grep -c ' ms  *[0-9.]*  pp [0-9]*' out) lines with a plan"
+micro=$(jq .micro_batch plan.json)
+other=$((micro == 2 ? 4 : micro / 2))
+"$tool" "${problem[@]}" "${tight[@]}" --micro-batch $other >other.json 2>err
+[ "$(line "micro-batch $other" | cut -d' ' -f1)" = \
+    "$(jq -r '.provenance.predicted.time_us / 1e3' other.json | xargs printf %.2f)" ]
+ok $? "another micro-batch costs what its own search says: $(line "micro-batch $other")"
+echo '{"format": "weft-plan/1", "pin": {"*": {"recompute": "all"}}}' >part.json
+"$tool" "${problem[@]}" "${tight[@]}" --pin part.json >again.json 2>err
+[ "$(line 'recompute full' | cut -d' ' -f1)" = \
+    "$(jq -r '.provenance.predicted.time_us / 1e3' again.json | xargs printf %.2f)" ]
+ok $? "so does a pinned decision: $(line 'recompute full')"
+
+# ---- --pareto ----------------------------------------------------------------------------------
+"$tool" "${problem[@]}" --pareto >front 2>err
+ok $? '--pareto'
+jq -s -e 'length >= 3 and ([.[].time] | . == sort) and ([.[].memory] | . == (sort | reverse)) and
+    all(.[]; .plan.format == "weft-plan/1" and (.words | startswith("pp ")))' front >/dev/null
+ok $? "$(wc -l <front) plans, none both slower and larger than another"
+jq -s -e --argjson t "$(jq .provenance.predicted.time_us free.json)" '.[0].time * 1e6 - $t | fabs < 0.01' front >/dev/null
+ok $? 'the fastest is the one without a limit'
+tail -1 front | jq .plan | "$WEFT_BIN/weft-predict" -q --cluster v100-4x8 - >pred.json 2>err &&
+    [ "$(jq .memory pred.json)" = "$(tail -1 front | jq .memory)" ]
+ok $? 'the smallest holds what it says'
+"$tool" "${problem[@]}" --memory 1K --pareto >out 2>err
+[ $? -eq 1 ] && [ ! -s out ] && grep -q 'no plan fits' err
+ok $? "no plan at all: $(cat err)"
+echo "1..$n"
+[ $failed -eq 0 ]

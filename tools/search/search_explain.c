@@ -1,0 +1,257 @@
+/* weft-search --explain: what bounds a plan, and what it would cost to decide otherwise.
+ *
+ * Each alternative is a search of its own in which one decision is pinned to something else and all
+ * others are free: so its price is that of the decision, not of a plan that was spoiled. */
+#include "search_tool.h"
+
+#include "common/json.h"
+#include "common/progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct explain {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    const struct search_plan *best;
+    FILE *f;
+    bool stopped;
+};
+
+/* ---- the plan itself ----------------------------------------------------------------------- */
+
+static void print_share(FILE *f, const char *what, double us, double of) {
+    if (us > 0.0005 * of)
+        fprintf(f, ", %s %.1f %%", what, 100 * us / of);
+}
+
+/* Where the time of the stage that sets the pace goes, and who is fullest. */
+static int print_bounds(const struct explain *x, struct err *err) {
+    char text[32];
+    struct simulation sim;
+    struct cost cost;
+    struct program *g = program_compile(x->best->plan, err);
+    if (!g)
+        return -1;
+    cost_init(&cost, x->p->provider, &x->p->cluster);
+    int rc = simulate_program(g, &cost, NULL, &sim, err);
+    if (rc == 0) {
+        const struct sim_stage *s = &sim.stages[sim.slowest];
+        fprintf(x->f, "time    stage %d sets the pace: computes %.1f %% of the step",
+                sim.slowest, 100 * s->compute_us / sim.time_us);
+        print_share(x->f, "collectives", s->collective_us, sim.time_us);
+        print_share(x->f, "messages", s->p2p_us, sim.time_us);
+        print_share(x->f, "reduction and update", s->update_us, sim.time_us);
+        print_share(x->f, "waiting", s->bubble_us, sim.time_us);
+        fprintf(x->f, "\nmemory  stage %d is fullest: %s", sim.fullest,
+                words_bytes(g->stages[sim.fullest].arena_bytes, text, sizeof text));
+        if (x->p->memory_bytes)
+            fprintf(x->f, " of %s", words_bytes(x->p->memory_bytes, text, sizeof text));
+        fputc('\n', x->f);
+        simulation_release(&sim);
+    }
+    cost_release(&cost);
+    program_destroy(g);
+    return rc;
+}
+
+/* ---- alternatives -------------------------------------------------------------------------- */
+
+static void print_line(const struct explain *x, const char *what,
+                       const struct search_plan *found) {
+    char words[WORDS_LINE];
+    fprintf(x->f, "%-24s %10.2f ms %7.3f  %s\n", what, found->time_us / 1e3,
+            found->time_us / x->best->time_us,
+            words_line(found->plan, words, sizeof words));
+}
+
+/* A search of the problem, and its line. */
+static void try_problem(struct explain *x, const char *what, const struct search_problem *p,
+                        search_algorithm *algorithm) {
+    struct search_result r;
+    struct err why = {0};
+    if (x->stopped || interrupted()) {
+        x->stopped = true;
+    } else if (search_run(p, algorithm, &r, &why) < 0) {
+        fprintf(x->f, "%-24s %s\n", what, why.msg);
+    } else {
+        print_line(x, what, &r.plans[0]);
+        search_result_release(&r);
+    }
+    fflush(x->f);
+}
+
+/* The same problem with something pinned; takes the document over. */
+static void try_pin(struct explain *x, const char *what, json_t *pin) {
+    struct search_problem p = *x->p;
+    struct err why = {0};
+    json_t *doc = json_pack("{s:o}", "pin", pin);
+    struct pins *pins = search_read_pins(p.model, doc, &why);
+    p.pins = pins;
+    if (pins)
+        try_problem(x, what, &p, x->algorithm);
+    else
+        fprintf(x->f, "%-24s %s\n", what, why.msg);
+    pins_destroy(pins);
+    json_decref(doc);
+}
+
+static void try_number(struct explain *x, const char *key, int64_t value) {
+    char what[64];
+    snprintf(what, sizeof what, "%s %lld", key, (long long)value);
+    try_pin(x, what, json_pack("{s:I}", key, (json_int_t)value));
+}
+
+static void try_stages(struct explain *x) {
+    const struct plan *plan = x->best->plan;
+    int n = plan->n_groups;
+    if (n > 2)
+        try_number(x, "stages", 1);
+    if (n > 1)
+        try_number(x, "stages", n / 2);
+    if (2 * n <= x->p->devices && 2 * n <= plan->model->n_ops)
+        try_number(x, "stages", 2 * n);
+}
+
+static void try_micro_batches(struct explain *x) {
+    int64_t b = x->best->plan->micro_batch;
+    for (int i = 0; i < x->p->n_micro; i++)
+        if (x->p->micro[i] == 2 * b || 2 * x->p->micro[i] == b) {
+            char what[64];
+            struct search_problem p = *x->p;
+            snprintf(what, sizeof what, "micro-batch %lld", (long long)x->p->micro[i]);
+            p.micro = &x->p->micro[i];
+            p.n_micro = 1;
+            try_problem(x, what, &p, x->algorithm);
+        }
+}
+
+/* Into how many parts the products of the plan are split where they are split most. */
+static int64_t tensor_parts(const struct plan *p, const struct plan_dims *d) {
+    int64_t most = 1;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int i = 0; i < p->stages[s].n_ops; i++) {
+            const struct stage *st = &p->stages[s];
+            const struct model_op *op = &p->model->ops[st->ops[i]];
+            int64_t parts = 1;
+            for (int a = 0; a < st->mesh.n_axes; a++) {
+                int k = st->layouts[i].dim[a];
+                if (k != PLACE_NONE &&
+                    plan_dims_has(d->inner, d->n_inner, op->space.dim[k]))
+                    parts *= st->mesh.size[a];
+            }
+            most = parts > most ? parts : most;
+        }
+    return most;
+}
+
+/* All inner dims in so many parts. */
+static void try_tensor(struct explain *x, const struct plan_dims *d, int64_t parts) {
+    const struct model *m = x->p->model;
+    json_t *split = json_object();
+    char what[64];
+    snprintf(what, sizeof what, "tp %lld", (long long)parts);
+    for (int i = 0; i < d->n_inner; i++)
+        if (m->dims[d->inner[i]].size % parts == 0)
+            json_object_set_new(split, m->dims[d->inner[i]].name, json_integer(parts));
+    try_pin(x, what, json_pack("{s:{s:o}}", "*", "split", split));
+}
+
+static void try_tensors(struct explain *x) {
+    struct plan_dims d;
+    plan_dims_find(x->p->model, &d);
+    int64_t parts = tensor_parts(x->best->plan, &d);
+    if (d.n_inner && parts > 1)
+        try_tensor(x, &d, parts / 2);
+    if (d.n_inner && 2 * parts <= x->p->devices)
+        try_tensor(x, &d, 2 * parts);
+    plan_dims_release(&d);
+}
+
+/* Is something computed again, and is something that could be not? */
+static void try_recompute(struct explain *x) {
+    const struct plan *p = x->best->plan;
+    bool any = false, all = true;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int i = 0; i < p->stages[s].n_ops; i++) {
+            any |= p->stages[s].recompute[i];
+            all &= p->stages[s].recompute[i] ||
+                   !plan_recomputes(p->model, RECOMPUTE_all, p->stages[s].ops[i]);
+        }
+    if (any)
+        try_pin(x, "recompute none", json_pack("{s:{s:b}}", "*", "recompute", 0));
+    if (!all)
+        try_pin(x, "recompute full", json_pack("{s:{s:s}}", "*", "recompute", "all"));
+}
+
+static void try_zero(struct explain *x) {
+    const struct plan *p = x->best->plan;
+    int most = ZERO_NONE;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int i = 0; i < p->stages[s].n_ops; i++)
+            most = p->stages[s].zero[i] > most ? p->stages[s].zero[i] : most;
+    for (int level = most - 1; level <= most + 1; level += 2)
+        if (level >= ZERO_NONE && level <= x->p->max_zero && x->p->devices > 1) {
+            char what[64];
+            snprintf(what, sizeof what, "zero %d", level);
+            try_pin(x, what, json_pack("{s:{s:i}}", "*", "zero", level));
+        }
+}
+
+static void try_schedules(struct explain *x) {
+    for (int i = 0; i < SCHEDULE_COUNT && x->best->plan->n_groups > 1; i++) {
+        struct search_problem p = *x->p;
+        p.schedules = 1u << i;
+        /* Interleaved pipelines are made out of others. */
+        if (i != (int)x->best->plan->schedule && i != SCHEDULE_interleaved &&
+            x->p->schedules >> i & 1)
+            try_problem(x, schedule_name((enum schedule)i), &p, x->algorithm);
+    }
+}
+
+/* What a person would do. */
+static void try_others(struct explain *x) {
+    static const char *const names[] = {"grid", "dp-only"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct algorithm *a = algorithm_find(names[i]);
+        if (a && a->run != x->algorithm)
+            try_problem(x, names[i], x->p, a->run);
+    }
+}
+
+static void try_more(struct explain *x) {
+    struct search_problem p = *x->p;
+    struct cluster *c = &p.cluster;
+    if (p.memory_bytes) {
+        p.memory_bytes += 1 << 30;
+        try_problem(x, "with 1 GiB more", &p, x->algorithm);
+        p.memory_bytes = x->p->memory_bytes;
+    }
+    struct cluster_group *last = &c->groups[c->n_groups - 1];
+    last->nodes++;
+    p.devices += (int)last->devices;
+    if (cluster_devices(c) >= p.devices && p.model->n_ops > 0)
+        try_problem(x, "with one node more", &p, x->algorithm);
+}
+
+int search_explain(const struct search_problem *p, search_algorithm *algorithm,
+                   const struct search_plan *best, FILE *f, struct err *err) {
+    struct search_problem once = *p;
+    once.top = 1;
+    struct explain x = {.p = &once, .algorithm = algorithm, .best = best, .f = f};
+    if (print_bounds(&x, err) < 0)
+        return -1;
+    fprintf(f, "\n%-24s %10s %10s  %s\n", "what else costs", "step", "ratio", "plan");
+    print_line(&x, "this plan", best);
+    try_stages(&x);
+    try_tensors(&x);
+    try_micro_batches(&x);
+    try_recompute(&x);
+    try_zero(&x);
+    try_schedules(&x);
+    try_others(&x);
+    try_more(&x);
+    if (x.stopped)
+        fprintf(f, "stopped before all was tried\n");
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* search_tool.h - what the files of weft-search share. */
+#ifndef WEFT_SEARCH_TOOL_H
+#define WEFT_SEARCH_TOOL_H
+
+#include "search/algorithms.h"
+#include "words.h"
+
+/* The pins of the model, of --pin, and of one more document, or NULL. weft-search.c has it. */
+struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err);
+
+/* --pareto (search_pareto.c): searches again and again with less memory than the plan before needs,
+ * and writes the plans of which none is both faster and smaller, a line of JSON each, the fastest
+ * first. EXIT_NO where no plan fits at all. */
+int search_pareto(const struct search_problem *p, search_algorithm *algorithm, FILE *f,
+                  struct err *err);
+
+/* --explain (search_explain.c): why the plan is what it is, for people: what bounds it, what it would
+ * cost to decide otherwise, what more memory or devices would give. Searches once for each line. */
+int search_explain(const struct search_problem *p, search_algorithm *algorithm,
+                   const struct search_plan *best, FILE *f, struct err *err);
+
+#endif
