@@ -133,7 +133,8 @@ static double lp_gap(const struct lp_options *o) {
 struct climber {
     const struct lp_model *m;
     const struct lp_options *o;
-    struct lp_answer *best; /* incumbent and bound over all attempts */
+    struct lp_answer *best;       /* incumbent and bound over all attempts */
+    const struct lp_basis *start; /* where the first rung begins */
     bool relax;
     double deadline_s;
     int infeasible, unbounded; /* votes */
@@ -227,7 +228,8 @@ static bool climb(struct climber *c, int rung, double stall_s) {
                            .cutoff = c->o->cutoff,
                            .deadline_s = c->deadline_s,
                            .stall_s = stall_s,
-                           .rung = rung};
+                           .rung = rung,
+                           .start = rung ? NULL : c->start};
     enum lp_end end = lp_attempt_run(&t);
     bool accepted = false;
     if (t.x && unlimited(c->m, t.x))
@@ -238,6 +240,12 @@ static bool climb(struct climber *c, int rung, double stall_s) {
         keep_duals(c, t.dual);
     else
         free(t.dual);
+    if (t.basis && accepted) {
+        free(c->best->basis);
+        c->best->basis = t.basis;
+    } else {
+        free(t.basis);
+    }
     free(t.x);
     return judge(c, end, accepted, t.claimed) || t.timed_out;
 }
@@ -263,6 +271,8 @@ static void relaxation_run(struct climber *c) {
     c->best = keep;
     keep->bound = rel.bound;
     keep->dual = rel.dual;
+    keep->basis = rel.basis;
+    c->start = rel.basis ? rel.basis : c->start;
     free(rel.x);
     if (rel.status == LP_INFEASIBLE)
         say(keep, LP_INFEASIBLE, rel.why);
@@ -323,7 +333,7 @@ enum lp_status lp_minimize(const struct lp_model *m, const struct lp_options *o,
                             .value = INFINITY,
                             .bound = -INFINITY,
                             .why = "no settings of lp_solve gave an answer"};
-    struct climber c = {.m = m, .o = o, .best = a, .relax = false};
+    struct climber c = {.m = m, .o = o, .best = a, .start = o->basis};
     c.deadline_s = o->time_budget_s > 0 ? start + o->time_budget_s : INFINITY;
     if (empty_row_fails(m, o, a)) {
         a->time_s = now_s() - start;
@@ -347,5 +357,7 @@ enum lp_status lp_minimize(const struct lp_model *m, const struct lp_options *o,
 void lp_answer_release(struct lp_answer *a) {
     free(a->x);
     free(a->dual);
+    free(a->basis);
     a->x = a->dual = NULL;
+    a->basis = NULL;
 }

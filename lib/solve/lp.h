@@ -49,30 +49,33 @@ int lp_add_var(struct lp_model *m, double cost, double lo, double hi, bool integ
 int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, double lo,
                double hi);
 
+/* Where a relaxation ended, for a start near there when costs, bounds or a few rows changed. */
+struct lp_basis;
+
 struct lp_options {
     double time_budget_s; /* wall seconds for all rungs together; 0 = none */
     double gap;           /* relative gap at which branch and bound may stop; 0 = 1e-9 */
     double cutoff; /* only points with value <= cutoff are of interest; INFINITY = all */
     const double *start; /* a known point or NULL; taken as incumbent if it checks */
-    bool relax;          /* solve the relaxation only */
+    const struct lp_basis *basis; /* of an earlier answer, or NULL */
+    bool relax;                   /* solve the relaxation only */
 };
 
 struct lp_answer {
     enum lp_status status;
-    double value;    /* of x; INFINITY without a point */
-    double bound;    /* proven: no point is below it; -INFINITY when nothing is proven */
-    double *x;       /* one number per variable, integers exact; NULL without a point */
-    double *dual;    /* of the relaxation, one per row; NULL when not found */
-    int rung;        /* which settings gave the answer */
-    double time_s;   /* wall seconds spent */
-    const char *why; /* one static phrase */
+    double value; /* of x; INFINITY without a point */
+    double bound; /* proven: no point is below it; -INFINITY when nothing is proven */
+    double *x;    /* one number per variable, integers exact; NULL without a point */
+    double *dual; /* of the relaxation, one per row; NULL when not found */
+    struct lp_basis *basis; /* of the relaxation; NULL when not found */
+    int rung;               /* which settings gave the answer */
+    double time_s;          /* wall seconds spent */
+    const char *why;        /* one static phrase */
 };
 
 /* Solves. Stops early when interrupted() (common/progress.h) turns true. */
 enum lp_status lp_minimize(const struct lp_model *m, const struct lp_options *o,
                            struct lp_answer *a);
 void lp_answer_release(struct lp_answer *a);
-
-/* "optimal", "feasible", ... */
 
 #endif

@@ -48,14 +48,22 @@ static const struct rung {
 _Static_assert(sizeof ladder / sizeof *ladder == LP_NUM_RUNGS, "one count, two files");
 
 /* What the child leaves behind. Solutions alternate between two slots, so that one is whole
- * at any moment; x and y lie behind the struct. */
+ * at any moment; the numbers lie behind the struct, and the basis behind them. */
 struct shared {
     _Atomic int solutions; /* how many were written; the last is in slot (solutions & 1) */
     _Atomic int code;      /* lp_solve's, once it has ended; -100 before */
     double claimed;        /* the objective it states */
-    int has_dual;
+    int has_dual, has_basis;
     double numbers[]; /* x of slot 0, x of slot 1, duals of the rows */
 };
+
+static size_t numbers_of(const struct lp_model *m) {
+    return 2 * (size_t)m->vars.n + (size_t)m->rows.n + 1;
+}
+
+static unsigned char *basis_of(const struct lp_model *m, struct shared *sh) {
+    return (unsigned char *)(sh->numbers + numbers_of(m));
+}
 
 struct child {
     const struct lp_attempt *t;
@@ -161,6 +169,39 @@ static void configure(lprec *lp, struct child *c) {
         set_timeout(lp, (long)fmax(1, ceil(left)));
 }
 
+/* lp_solve lists the basic ones first, then the others, negative where at the lower bound;
+ * rows count from 1, variables behind them. A row of its own in front (the cutoff) and rows
+ * that are newer than the basis begin as basic. */
+static void give_basis(lprec *lp, const struct lp_model *m, const struct lp_basis *b) {
+    int rows = get_Nrows(lp), n = (int)m->vars.n, own = rows - (int)m->rows.n;
+    int *list = mem_array((size_t)(rows + n) + 1, sizeof *list), basic = 0, other = rows;
+    for (int i = 0; i < rows + n; i++) {
+        int row = i - own, var = i - rows;
+        enum lp_at at = AT_BASIC;
+        if (var >= 0)
+            at = var < b->vars ? b->at[b->rows + var] : AT_LOW;
+        else if (row >= 0 && row < b->rows)
+            at = b->at[row];
+        if (at == AT_BASIC && basic < rows)
+            list[++basic] = i + 1;
+        else if (at != AT_BASIC && other < rows + n)
+            list[++other] = at == AT_LOW ? -(i + 1) : i + 1;
+    }
+    if (basic == rows && other == rows + n)
+        set_basis(lp, list, TRUE);
+    free(list);
+}
+
+static bool take_basis(lprec *lp, const struct lp_model *m, unsigned char *at) {
+    int rows = get_Nrows(lp), all = rows + (int)m->vars.n;
+    int *list = mem_array((size_t)all + 1, sizeof *list);
+    bool good = get_basis(lp, list, TRUE);
+    for (int k = 1; good && k <= all; k++)
+        at[abs(list[k]) - 1] = k <= rows ? AT_BASIC : list[k] < 0 ? AT_LOW : AT_HIGH;
+    free(list);
+    return good;
+}
+
 static void child_run(struct child *c) {
     const struct lp_model *m = c->t->m;
     lprec *lp = build(m, c->t->relax, c->t->relax ? INFINITY : c->t->cutoff);
@@ -169,6 +210,8 @@ static void child_run(struct child *c) {
     c->node = -1;
     c->node_since_s = now_s();
     configure(lp, c);
+    if (c->t->start)
+        give_basis(lp, m, c->t->start);
     int code = solve(lp);
     double *x = NULL;
     size_t rows = (size_t)m->rows.n, all = 1 + rows + (size_t)m->vars.n;
@@ -182,6 +225,7 @@ static void child_run(struct child *c) {
         get_dual_solution(lp, d)) {
         memcpy(c->sh->numbers + 2 * (size_t)m->vars.n, d + 1, rows * sizeof *d);
         c->sh->has_dual = 1;
+        c->sh->has_basis = take_basis(lp, m, basis_of(m, c->sh));
     }
     atomic_store(&c->sh->code, code);
 }
@@ -215,7 +259,7 @@ static void await(struct lp_attempt *t, pid_t child, int pipe_end) {
         double now = now_s();
         t->timed_out |= interrupted() || now >= t->deadline_s;
         if (t->timed_out && isinf(overdue))
-            overdue = now + 0.25; /* the abort function has this long to be asked */
+            overdue = now + 0.1; /* the abort function has this long to be asked */
         if (now > overdue)
             kill(child, SIGKILL);
     }
@@ -235,6 +279,13 @@ static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
         t->x = copy(sh->numbers + (size_t)(solutions & 1) * n, n);
     if (sh->has_dual)
         t->dual = copy(sh->numbers + 2 * n, (size_t)t->m->rows.n);
+    if (sh->has_basis) {
+        size_t all = n + (size_t)t->m->rows.n;
+        t->basis = mem_alloc(sizeof *t->basis + all);
+        t->basis->rows = (int)t->m->rows.n;
+        t->basis->vars = (int)n;
+        memcpy(t->basis->at, basis_of(t->m, sh), all);
+    }
     t->claimed = sh->claimed;
     switch (atomic_load(&sh->code)) {
     case OPTIMAL: return END_OPTIMAL;
@@ -245,12 +296,13 @@ static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
 }
 
 enum lp_end lp_attempt_run(struct lp_attempt *t) {
-    size_t count = 2 * (size_t)t->m->vars.n + (size_t)t->m->rows.n + 1;
-    size_t bytes = sizeof(struct shared) + count * sizeof(double);
+    size_t bytes = sizeof(struct shared) + numbers_of(t->m) * sizeof(double) +
+                   (size_t)(t->m->vars.n + t->m->rows.n);
     enum lp_end end = END_NOTHING;
     int ends[2];
     t->timed_out = false;
     t->x = t->dual = NULL;
+    t->basis = NULL;
     struct shared *sh =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (sh == MAP_FAILED)

@@ -3,12 +3,13 @@
  * 1. Merge what may be merged (partition_core.c), find incumbents by dynamic programs over
  *    orders (partition_line.c).
  * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with
- * a limit on steps, then with cuts that rise from the lower bound to the incumbent. A low
- * cut is cheap and either proves a better bound or finds a better partition.
+ *    a limit on steps, then with cuts that rise from the lower bound to the incumbent. A low
+ *    cut is cheap and either proves a better bound or finds a better partition.
  * 3. Where merging idle leaves might be wrong because memory binds, solve twice: merged
- * gives an incumbent, merged with their memory forgotten a bound. Only if they differ the
+ *    gives an incumbent, merged with their memory forgotten a bound. Only if they differ the
  *    unmerged graph is searched.
- * 4. The evaluator (partition_check.c) computes the value that is reported.
+ * 4. Where a cost says "never", all of this is first done without it (partition_ban.c).
+ * 5. The evaluator (partition_check.c) computes the value that is reported.
  */
 #include "solve/partition_core.h"
 
@@ -31,13 +32,22 @@ void partition_chain_release(struct partition_chain *ch) {
     free(ch->is_cpu);
 }
 
+static bool time_over(const struct partition_watch *w) {
+    return interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
+}
+
 bool partition_watch_stop(struct partition_watch *w) {
     w->steps++;
     if (!w->stopped && w->steps >= w->max_steps)
         w->stopped = true;
     /* Looking at the clock costs as much as many steps. */
     if (!w->stopped && (w->steps & 0xff) == 0)
-        w->stopped = interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
+        w->stopped = time_over(w);
+    return w->stopped;
+}
+
+bool partition_watch_stop_now(struct partition_watch *w) {
+    w->stopped = w->stopped || time_over(w);
     return w->stopped;
 }
 
@@ -46,6 +56,7 @@ struct state {
     const struct partition_problem *p;
     const struct solve_limits *limits;
     struct partition_watch w;
+    struct partition_ban ban;
     struct partition_chain best; /* on nodes, pipeline order */
     double bound;                /* proven for the problem itself */
     bool cut_short;              /* by time, memory or interruption */
@@ -56,7 +67,7 @@ struct state {
 static double first_bound(const struct partition_core *c) {
     if (c->goal == PARTITION_BYTES)
         return 0;
-    double bound = partition_core_bound(c, c->total, c->accels, c->cpus) * (1 - 1e-12);
+    double bound = partition_rates_least(c) * (1 - 1e-12);
     for (int32_t i = 0; i < c->n; i++) {
         double best = INFINITY;
         if (c->accels && c->supported[i])
@@ -73,21 +84,147 @@ static double good_enough(double value, double gap) {
     return gap > 0 && isfinite(value) ? value / (1 + gap) : value;
 }
 
-/* One pass with the given cut; `bound` rises to what it proves. */
-static void pass(const struct partition_core *c, double cut, int64_t steps,
+/* One pass with the given cut; `bound` rises to what it proves. Whether it came to its end.
+ * Short passes do without windows. */
+static bool pass(const struct partition_core *c, double cut, int64_t steps,
                  struct partition_watch *w, struct partition_chain *best, double *bound) {
+    struct partition_windows windows;
+    bool open = !steps && isfinite(cut) && partition_windows_fit(c), none = false;
+    if (open)
+        none = partition_windows_refute(c, cut, w, &windows);
     w->max_steps = steps ? w->steps + steps : INT64_MAX;
-    double proven = partition_ideal(c, cut, w, best);
+    double proven =
+        none ? cut : partition_ideal(c, *bound, cut, open ? &windows : NULL, w, best);
     *bound = fmax(*bound, fmin(proven, best->value));
+    bool ended = !w->stopped;
+    w->max_steps = INT64_MAX;
+    w->stopped = time_over(w); /* and not the steps, or the memory */
+    return ended;
 }
 
 /* Steps of the first pass, which goes all the way: about half a second. */
 static const int64_t first_steps = 3000000;
 
+/* Sums of the same numbers in another order differ by less than this part. */
+static const double rounding = 1e-11;
+
 /* Whether nothing is left to prove. */
 static bool settled(double bound, const struct partition_chain *best, double gap,
                     double ceiling) {
-    return bound >= fmin(good_enough(best->value, gap), ceiling);
+    return bound >= fmin(good_enough(best->value, gap), ceiling) * (1 - rounding);
+}
+
+/* What is known about one core. */
+struct hunt {
+    const struct partition_core *c;
+    struct partition_chain *best;
+    double bound;
+    double gap, ceiling; /* close enough; no value may be above */
+    uint64_t seed;
+};
+
+static bool hunt_over(const struct hunt *h) {
+    return settled(h->bound, h->best, h->gap, h->ceiling);
+}
+
+static double hunt_top(const struct hunt *h) {
+    return fmin(good_enough(h->best->value, h->gap), h->ceiling);
+}
+
+static void improve(struct hunt *h, struct partition_watch *w) {
+    partition_local(h->c, 4, h->seed, w, h->best);
+    if (!w->stopped)
+        partition_line(h->c, 20, h->seed + 1, w, h->best);
+    h->seed += 2;
+}
+
+/* Raises the bound while tests refute it: the first one near the bound, for where it fails the
+ * test is of no use here; then halfway to the least limit that stood. */
+static void raise_bound(struct hunt *h, bool windows, struct partition_watch *w) {
+    const struct partition_core *c = h->c;
+    struct partition_windows out;
+    double high = hunt_top(h), part = 1.0 / 16;
+    if (!(windows ? partition_windows_fit(c) : partition_pack_fit(c)))
+        return;
+    for (bool first = true; isfinite(high) && h->bound > 0 && !w->stopped; first = false) {
+        double limit = h->bound + part * (high - h->bound);
+        bool no = windows ? partition_windows_refute(c, limit, w, &out)
+                          : partition_pack_refute(c, limit, w);
+        *(no ? &h->bound : &high) = limit;
+        if ((first && !no) || high - h->bound < 1e-3 * high)
+            return;
+        part = 0.5;
+    }
+}
+
+static void take_better(struct partition_chain *best, const struct partition_chain *ch,
+                        int32_t n) {
+    if (ch->value >= best->value)
+        return;
+    best->value = ch->value;
+    best->stages = ch->stages;
+    memcpy(best->stage_of, ch->stage_of, (size_t)n * sizeof *ch->stage_of);
+    memcpy(best->is_cpu, ch->is_cpu, (size_t)ch->stages * sizeof *ch->is_cpu);
+}
+
+/* The bound without communication: first just below the incumbent, which proves it where
+ * communication does not matter, then halfway. */
+static void reach_bound(struct hunt *h, struct partition_watch *w) {
+    const struct partition_core *c = h->c;
+    struct partition_chain ch;
+    if (!partition_reach_fit(c))
+        return;
+    partition_chain_init(&ch, c->n);
+    double high = INFINITY; /* the least limit that was reached */
+    for (int test = 0; test < 24 && !w->stopped && !hunt_over(h); test++) {
+        double limit = hunt_top(h) * (1 - rounding);
+        if (test && limit >= high)
+            limit = h->bound + (high - h->bound) / 2;
+        if (test && limit - h->bound < 1e-4 * limit)
+            break;
+        enum partition_reach end = partition_reach(c, limit, w, &ch);
+        if (end == PARTITION_REACH_UNKNOWN)
+            break;
+        if (end == PARTITION_OUT_OF_REACH) {
+            h->bound = limit;
+            continue;
+        }
+        high = limit;
+        take_better(h->best, &ch, c->n);
+    }
+    partition_chain_release(&ch);
+}
+
+/* Cuts that rise from the bound to the incumbent. Returns the cut that was too much for the
+ * memory, INFINITY if none was. */
+static double rising_cuts(struct hunt *h, struct partition_watch *w) {
+    int64_t last = 0;
+    for (double part = 1.0 / 32; !w->stopped && !hunt_over(h); part = fmin(1, 2 * part)) {
+        double top = hunt_top(h), base = fmax(h->bound, fabs(h->bound) * 1e-3);
+        double cut = isfinite(top) ? h->bound + part * (top - h->bound) : base * (1 + part);
+        if (part >= 1 || cut >= top || base <= 0)
+            cut = top;
+        int64_t before = w->steps;
+        if (!pass(h->c, cut, 0, w, h->best, &h->bound))
+            return cut;
+        /* A low cut that is not much cheaper only wastes time: all at once then. */
+        if (last > 1000 && w->steps - before < 3 * last / 2)
+            part = 1;
+        last = w->steps - before;
+    }
+    return INFINITY;
+}
+
+/* While there is time: better incumbents, and cuts below the one that was too much. */
+static void use_up(struct hunt *h, double cut, struct partition_watch *w) {
+    while (!w->stopped && !hunt_over(h)) {
+        improve(h, w);
+        double middle = h->bound + (fmin(cut, hunt_top(h)) - h->bound) / 2;
+        if (!h->c->desc || !isfinite(middle) || middle - h->bound < 1e-4 * middle)
+            continue; /* nothing left to prove */
+        if (!w->stopped && !pass(h->c, middle, 0, w, h->best, &h->bound))
+            cut = middle;
+    }
 }
 
 /* The searches on one core, cheap ones first; returns what they prove. No value may be
@@ -95,41 +232,25 @@ static bool settled(double bound, const struct partition_chain *best, double gap
 static double search_core(const struct partition_core *c, struct state *st, double ceiling,
                           struct partition_chain *best) {
     struct partition_watch *w = &st->w;
-    double gap = st->limits->gap, bound = first_bound(c);
-    w->max_steps = INT64_MAX;
-    partition_line(c, 40, st->limits->seed, w, best);
-    double cut = fmin(good_enough(best->value, gap), ceiling);
-    if (w->stopped || settled(bound, best, gap, ceiling))
-        return bound;
-    if (!c->desc) { /* too many items for more */
-        partition_local(c, 4, st->limits->seed, w, best);
-        w->stopped = true;
-        return bound;
+    struct hunt h = {.c = c,
+                     .best = best,
+                     .bound = first_bound(c),
+                     .gap = st->limits->gap,
+                     .ceiling = ceiling,
+                     .seed = st->limits->seed};
+    partition_line(c, 40, h.seed, w, best);
+    if (!w->stopped && !hunt_over(&h) &&
+        !(c->desc && pass(c, hunt_top(&h), first_steps, w, best, &h.bound))) {
+        improve(&h, w); /* good incumbents pay */
+        reach_bound(&h, w);
+        raise_bound(&h, false, w);
+        raise_bound(&h, true, w);
+        double cut = c->desc ? rising_cuts(&h, w) : INFINITY;
+        if (isfinite(w->end_s))
+            use_up(&h, cut, w);
     }
-    pass(c, cut, first_steps, w, best, &bound);
-    if (w->end_s > now_s() && !interrupted())
-        w->stopped = false; /* it was the step limit */
-    w->max_steps = INT64_MAX;
-    if (!w->stopped && !settled(bound, best, gap, ceiling)) { /* good incumbents pay */
-        partition_local(c, 4, st->limits->seed, w, best);
-        partition_line(c, 20, st->limits->seed + 1, w, best);
-    }
-    int64_t last = 0;
-    for (double part = 1.0 / 32; !w->stopped && !settled(bound, best, gap, ceiling);
-         part = fmin(1, 2 * part)) {
-        double top = fmin(good_enough(best->value, gap), ceiling);
-        double base = fmax(bound, fabs(bound) * 1e-3);
-        cut = isfinite(top) ? bound + part * (top - bound) : base * (1 + part);
-        if (part >= 1 || cut >= top || base <= 0)
-            cut = top;
-        int64_t before = w->steps;
-        pass(c, cut, 0, w, best, &bound);
-        /* A low cut that is not much cheaper only wastes time: all at once then. */
-        if (last > 1000 && w->steps - before < 3 * last / 2)
-            part = 1;
-        last = w->steps - before;
-    }
-    return bound;
+    st->cut_short = st->cut_short || !hunt_over(&h);
+    return h.bound;
 }
 
 /* Solves one core: best chain with value < best->value, and a bound for this core, infinite
@@ -152,17 +273,14 @@ static void adopt(struct state *st, const struct partition_core *c,
         st->best.is_cpu[s] = ch->is_cpu[ch->stages - 1 - s];
 }
 
-static bool time_over(const struct partition_watch *w) {
-    return interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
-}
-
 /* Solves the problem with one kind of merging. Returns the bound for that core. */
 static double solve_mode(struct state *st, enum partition_core_mode mode, bool *heavy) {
     struct partition_core c;
     struct partition_chain best;
     struct partition_watch *w = &st->w;
     double end = w->end_s;
-    partition_core_create(st->p, mode, &c);
+    w->stopped = time_over(w);
+    partition_core_create(st->p, mode, st->ban, w, &c);
     partition_chain_init(&best, c.n);
     best.value = st->best.value; /* only better ones are of interest */
     if (mode == PARTITION_CORE_MERGED && c.merged_heavy && isfinite(end))
@@ -173,7 +291,6 @@ static double solve_mode(struct state *st, enum partition_core_mode mode, bool *
         adopt(st, &c, &best);
     *heavy = c.merged_heavy;
     w->end_s = end;
-    st->cut_short = st->cut_short || w->stopped;
     partition_chain_release(&best);
     partition_core_release(&c);
     return bound;
@@ -195,6 +312,28 @@ static void solve_modes(struct state *st) {
     }
 }
 
+/* Without what is banned first; only where that has no solution, with it. */
+static void solve_bans(struct state *st) {
+    struct partition_ban bans[3];
+    double end = st->w.end_s, floor = 0;
+    int n = partition_bans(st->p, bans, 3);
+    for (int i = 0; i < n; i++) {
+        st->ban = bans[i];
+        if (isfinite(end))
+            st->w.end_s = (now_s() + end) / 2;
+        solve_modes(st);
+        st->w.end_s = end;
+        if (st->best.value <= bans[i].rest * (1 + 1e-9))
+            return;
+        floor = isinf(st->bound) ? bans[i].least : floor;
+        st->best.value = INFINITY;
+        st->cut_short = false;
+    }
+    st->ban = (struct partition_ban){.least = INFINITY, .rest = INFINITY};
+    solve_modes(st);
+    st->bound = fmax(st->bound, fmin(floor, st->best.value));
+}
+
 /* ---- no answer: why? ------------------------------------------------------------- */
 
 static int explain_node(const struct partition_problem *p, struct err *err) {
@@ -214,9 +353,11 @@ static int explain_node(const struct partition_problem *p, struct err *err) {
 /* A group of nodes that must be together and does not fit anywhere. */
 static int explain_group(const struct partition_problem *p, struct err *err) {
     struct partition_core c;
+    struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
+    struct partition_ban none = {.least = INFINITY, .rest = INFINITY};
     int status = 0;
     double total = 0;
-    partition_core_create(p, PARTITION_CORE_EXACT, &c);
+    partition_core_create(p, PARTITION_CORE_EXACT, none, &w, &c);
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t x = c.item_of[i];
         double need = c.size[x] + c.act[x];
@@ -293,7 +434,7 @@ static int finish(struct state *st, struct partition_answer *a, struct err *err)
     st->best.stage_of = NULL, st->best.is_cpu = NULL;
     a->value = value;
     /* The two differ in the order of additions only when the search was complete. */
-    a->optimal = st->bound >= st->best.value;
+    a->optimal = st->bound >= st->best.value * (1 - rounding);
     a->bound = a->optimal ? value : fmin(st->bound, value);
     a->proof = a->optimal || !st->cut_short ? st->proof
                : st->bound > 0 ? "stopped; least bound of what was not searched"
@@ -313,7 +454,7 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
     *a = (struct partition_answer){0};
     int status = explain_node(p, err);
     if (!status && p->n)
-        solve_modes(&st);
+        solve_bans(&st);
     else
         st.best.value = 0;
     if (!status)
@@ -360,11 +501,15 @@ static double peak_bytes(void) {
 
 json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
                              struct err *err) {
+    double start = now_s();
     struct partition_problem p;
     struct partition_answer a;
     if (partition_read(problem, &p, err) < 0)
         return NULL;
-    if (partition_solve(&p, limits, &a, err) < 0) {
+    struct solve_limits left = *limits; /* reading took its share */
+    if (left.time_budget_s > 0)
+        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
+    if (partition_solve(&p, &left, &a, err) < 0) {
         partition_release(&p);
         return NULL;
     }

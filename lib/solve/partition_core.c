@@ -130,6 +130,21 @@ static void tarjan_from(struct tarjan *t, int32_t root) {
     }
 }
 
+/* Joins the ends of banned edges. A cut that lies between two CPUs costs no time, so with
+ * more than one of them that is not allowed. */
+static void join_banned(const struct partition_problem *p, struct partition_ban ban,
+                        int32_t *parent) {
+    bool bytes = p->goal == PARTITION_BYTES;
+    if (!bytes && p->cpus > 1)
+        return;
+    for (int32_t i = 0; i < p->m; i++) {
+        const struct partition_node *u = &p->nodes[p->edges[i].from];
+        if ((bytes ? u->bytes : u->send_s) >= ban.least)
+            parent[find(parent, (int32_t)u->color)] =
+                find(parent, (int32_t)p->nodes[p->edges[i].to].color);
+    }
+}
+
 /* Joins what lies on a common cycle, in the union-find `parent`. */
 static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
                         int32_t *parent) {
@@ -174,8 +189,8 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
  * edges, backward ones included, and over the pairs of the order. Returns whether one with
  * memory was merged where memory may bind; marks those classes in `weightless`. */
 static bool join_leaves(const struct partition_problem *p, enum partition_core_mode mode,
-                        const int32_t *group, int32_t n, int32_t *parent,
-                        bool *weightless) {
+                        const int32_t *group, int32_t n, int32_t *parent, bool *weightless,
+                        struct partition_watch *w) {
     double memory;
     struct group *g = groups_of(p, group, n, &memory);
     bool binds = memory > p->max_size, heavy = false;
@@ -189,8 +204,8 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
     }
     count = pairs_clean(pairs, count);
     bool changed = true;
-    for (int round = 0; changed && round < 200;
-         round++) { /* long idle chains: enough is enough */
+    /* Long idle chains: enough is enough. */
+    for (int round = 0; changed && round < 200 && !partition_watch_stop_now(w); round++) {
         changed = false;
         for (int32_t i = 0; i < count; i++) {
             pairs[i].a = find(parent, pairs[i].a);
@@ -263,7 +278,7 @@ static void build_order(struct partition_core *c, struct pair *pairs, int32_t co
 }
 
 static void build_items(const struct partition_problem *p, const bool *weightless,
-                        struct partition_core *c) {
+                        struct partition_ban ban, struct partition_core *c) {
     size_t n = (size_t)c->n + 1;
     c->accel = mem_array(n, sizeof *c->accel), c->cpu = mem_array(n, sizeof *c->cpu);
     c->size = mem_array(n, sizeof *c->size), c->act = mem_array(n, sizeof *c->act);
@@ -273,6 +288,7 @@ static void build_items(const struct partition_problem *p, const bool *weightles
         c->supported[i] = true;
         c->key[i] = rng_mix((uint64_t)i + 1);
     }
+    double act = 0;
     for (int32_t i = 0; i < p->n; i++) {
         const struct partition_node *node = &p->nodes[i];
         int32_t x = c->item_of[i];
@@ -280,8 +296,13 @@ static void build_items(const struct partition_problem *p, const bool *weightles
         c->cpu[x] += node->cpu_s;
         c->size[x] += weightless[i] ? 0 : node->size;
         c->act[x] += weightless[i] ? 0 : node->activation;
-        c->supported[x] = c->supported[x] && node->supported;
+        c->supported[x] = c->supported[x] && node->supported && node->accel_s < ban.least;
+        act += node->activation;
     }
+    for (int32_t i = 0; i < c->n; i++)
+        if (!c->supported[i]) /* the number may be anything, and must not spoil sums */
+            c->accel[i] = 0;
+    c->any_order = c->micro_batches == 1 || act == 0;
 }
 
 /* One tensor while equal ones are joined. */
@@ -301,7 +322,8 @@ static int tensor_order(const void *x, const void *y) {
 }
 
 /* Tensors with at least two items and a weight; those with the same items are added up. */
-static void build_tensors(const struct partition_problem *p, struct partition_core *c) {
+static void build_tensors(const struct partition_problem *p, struct partition_ban ban,
+                          struct partition_core *c) {
     struct pair *pairs = mem_array(2 * (size_t)p->m + 1, sizeof *pairs);
     int32_t count = 0, kept = 0;
     for (int32_t i = 0; i < p->m; i++) {
@@ -320,6 +342,8 @@ static void build_tensors(const struct partition_problem *p, struct partition_co
         for (; i < count && pairs[i].a == from; i++)
             if (!x.n || x.pins[x.n - 1] != pairs[i].b)
                 x.pins[x.n++] = pairs[i].b;
+        if (x.weight >= ban.least) /* between two CPUs it would cost nothing */
+            x.weight = 4 * ban.rest;
         if (x.n > 1 && x.weight > 0) {
             t[kept++] = x;
             used += x.n;
@@ -347,83 +371,48 @@ static void build_tensors(const struct partition_problem *p, struct partition_co
     free(pairs), free(t), free(pins), free(flat);
 }
 
-static int double_order(const void *x, const void *y) {
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
-/* For every rate r: accelerator seconds done by T on each device are at most T, and a CPU
- * does at most r*T when an item counts min(accel, r*cpu). So T*(A + r*C) >= the sum of what
- * is left. The greatest, the median and the least ratio accel:cpu are good rates. */
-static void build_rates(struct partition_core *c) {
-    double *ratio = mem_array((size_t)c->n + 1, sizeof *ratio);
-    int32_t count = 0;
-    for (int32_t i = 0; i < c->n; i++)
-        if (c->supported[i] && c->accel[i] > 0 && c->cpu[i] > 0 &&
-            isfinite(c->accel[i] / c->cpu[i]) && c->accel[i] / c->cpu[i] > 0)
-            ratio[count++] = c->accel[i] / c->cpu[i];
-    qsort(ratio, (size_t)count, sizeof *ratio, double_order);
-    if (!count)
-        ratio[count++] = 1;
-    int32_t pick[PARTITION_RATES] = {count - 1, count / 2, 0};
-    for (int i = 0; i < PARTITION_RATES; i++)
-        if (!c->rates || ratio[pick[i]] < c->rate[c->rates - 1] * 0.999)
-            c->rate[c->rates++] = ratio[pick[i]];
-    for (int r = 0; r < c->rates; r++) {
-        c->worth[r] = mem_array((size_t)c->n + 1, sizeof *c->worth[r]);
-        for (int32_t i = 0; i < c->n; i++) {
-            double cpu = c->cpu[i] * c->rate[r];
-            double best = !c->cpus          ? c->accel[i]
-                          : c->supported[i] ? fmin(c->accel[i], cpu)
-                                            : cpu;
-            c->worth[r][i] = best;
-            c->total[r] += best;
-        }
-        c->slack[r] = 1e-12 * c->total[r];
-    }
-    free(ratio);
-}
-
-double partition_core_bound(const struct partition_core *c, const double *left, int accels,
-                            int cpus) {
-    double bound = 0;
-    for (int r = 0; r < c->rates; r++) {
-        double power = accels + c->rate[r] * cpus;
-        if (left[r] > c->slack[r])
-            bound = fmax(bound, power > 0 ? left[r] / power : INFINITY);
-    }
-    return bound;
-}
-
-void partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
-                           struct partition_core *c) {
-    *c = (struct partition_core){.goal = p->goal,
-                                 .accels = p->accels,
-                                 .cpus = p->cpus,
-                                 .max_size = p->max_size,
-                                 .max_load = p->max_load,
-                                 .micro_batches = p->micro_batches};
+/* The groups of classes that stand together anyway: in group[], of each class; returns how
+ * many. */
+static int32_t group_classes(const struct partition_problem *p, struct partition_ban ban,
+                             struct pair *pairs, int32_t *group) {
     size_t colors = (size_t)p->colors + 1;
-    int32_t *parent = mem_array(colors, sizeof *parent),
-            *group = mem_array(colors, sizeof *group);
-    int32_t *merged = mem_array(colors, sizeof *merged);
-    bool *light = mem_array(colors, sizeof *light);
-    bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);
-    struct pair *pairs = mem_array((size_t)p->m + 1, sizeof *pairs);
+    int32_t *parent = mem_array(colors, sizeof *parent);
+    int32_t *joined = mem_array(colors, sizeof *joined);
     for (int32_t i = 0; i < p->colors; i++)
-        parent[i] = group[i] = i;
-    int32_t count = order_pairs(p, group, pairs);
-    join_cycles(pairs, count, p->colors, parent);
-    int32_t n = number_roots(parent, p->colors, group);
+        parent[i] = i;
+    join_banned(p, ban, parent);
+    int32_t n = number_roots(parent, p->colors, joined);
+    int32_t count = order_pairs(p, joined, pairs);
     for (int32_t i = 0; i < n; i++)
         parent[i] = i;
-    c->merged_heavy = join_leaves(p, mode, group, n, parent, light);
+    join_cycles(pairs, count, n, parent);
+    int32_t *number = mem_array(colors, sizeof *number);
+    n = number_roots(parent, n, number);
+    for (int32_t i = 0; i < p->colors; i++)
+        group[i] = number[joined[i]];
+    free(parent), free(joined), free(number);
+    return n;
+}
+
+/* Joins idle leaves in group[] and gives every node its item; returns the pairs of the order
+ * between items. weightless: [nodes], those whose memory is forgotten. */
+static int32_t number_nodes(const struct partition_problem *p,
+                            enum partition_core_mode mode, struct partition_watch *w,
+                            int32_t *group, int32_t n, struct pair *pairs, bool *weightless,
+                            struct partition_core *c) {
+    size_t size = (size_t)p->colors + 1;
+    int32_t *parent = mem_array(size, sizeof *parent);
+    int32_t *merged = mem_array(size, sizeof *merged);
+    bool *light = mem_array(size, sizeof *light);
+    for (int32_t i = 0; i < n; i++)
+        parent[i] = i;
+    c->merged_heavy = join_leaves(p, mode, group, n, parent, light, w);
     c->n = number_roots(parent, n, merged);
     for (int32_t i = 0; i < p->n; i++)
         weightless[i] = light[group[p->nodes[i].color]];
     for (int32_t i = 0; i < p->colors; i++)
         group[i] = merged[group[i]];
-    count = order_pairs(p, group, pairs);
+    int32_t count = order_pairs(p, group, pairs);
     int32_t *number = mem_array((size_t)c->n + 1, sizeof *number);
     number_items(pairs, count, c->n, number);
     c->item_of = mem_array((size_t)p->n + 1, sizeof *c->item_of);
@@ -431,13 +420,29 @@ void partition_core_create(const struct partition_problem *p, enum partition_cor
         c->item_of[i] = number[group[p->nodes[i].color]];
     for (int32_t i = 0; i < count; i++)
         pairs[i] = (struct pair){number[pairs[i].a], number[pairs[i].b]};
-    count = pairs_clean(pairs, count);
+    free(parent), free(merged), free(light), free(number);
+    return pairs_clean(pairs, count);
+}
+
+void partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
+                           struct partition_ban ban, struct partition_watch *w,
+                           struct partition_core *c) {
+    *c = (struct partition_core){.goal = p->goal,
+                                 .accels = p->accels,
+                                 .cpus = p->cpus,
+                                 .max_size = p->max_size,
+                                 .max_load = p->max_load,
+                                 .micro_batches = p->micro_batches};
+    int32_t *group = mem_array((size_t)p->colors + 1, sizeof *group);
+    bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);
+    struct pair *pairs = mem_array((size_t)p->m + 1, sizeof *pairs);
+    int32_t n = group_classes(p, ban, pairs, group);
+    int32_t count = number_nodes(p, mode, w, group, n, pairs, weightless, c);
     build_order(c, pairs, count);
-    build_items(p, weightless, c);
-    build_tensors(p, c);
-    build_rates(c);
-    free(parent), free(group), free(merged), free(light), free(weightless);
-    free(pairs), free(number);
+    build_items(p, weightless, ban, c);
+    build_tensors(p, ban, c);
+    partition_rates_create(c);
+    free(group), free(weightless), free(pairs);
 }
 
 void partition_core_release(struct partition_core *c) {
@@ -445,7 +450,6 @@ void partition_core_release(struct partition_core *c) {
     free(c->supported), free(c->desc), free(c->weight), free(c->key);
     lists_release(&c->pred), lists_release(&c->succ);
     lists_release(&c->pins), lists_release(&c->touch);
-    for (int r = 0; r < c->rates; r++)
-        free(c->worth[r]);
+    partition_rates_release(c);
     *c = (struct partition_core){0};
 }

@@ -10,7 +10,7 @@
  *   - the latencies of the stage, plus every tensor that surely crosses its border (one
  * item inside, one in an earlier stage or left out), reach the cut;
  *   - what is closed by the items left out is more work than the remaining devices can do
- *     below the cut (partition_core_bound): it cannot be taken any more by this stage.
+ *     below the cut (partition_rates.c): it cannot be taken any more by this stage.
  *
  * Only down-sets that survive both are stored, so the number of labels depends on the slack
  * between the cut and the even share of the work, not on the number of down-sets. A stopped
@@ -38,16 +38,17 @@ struct label {
 /* Running sums of the stage S that grows on the down-set I, all undone by assignment. */
 struct sums {
     double accel, cpu, size, act;
-    double touched, full; /* tensors with an item in S; with all items in S */
-    double again;         /* touched by S and by I */
-    double paid;          /* touched by S, and by I or by an item left out */
-    double owed;          /* touched by S and by an item left out */
-    double cut;           /* with items inside and outside of I + S */
-    double rest;          /* accelerator latency outside of I + S */
-    double left[PARTITION_RATES],
-        open[PARTITION_RATES]; /* work outside of I + S; still takeable */
+    double touched, full;         /* tensors with an item in S; with all items in S */
+    double again;                 /* touched by S and by I */
+    double paid;                  /* touched by S, and by I or by an item left out */
+    double owed;                  /* touched by S and by an item left out */
+    double cut;                   /* with items inside and outside of I + S */
+    double rest;                  /* accelerator latency outside of I + S */
+    double left[PARTITION_RATES]; /* worth outside of I + S */
+    double open[PARTITION_RATES]; /* of that, what S can still take */
     uint64_t hash;
     int32_t count; /* items in I + S */
+    int32_t out;   /* edges from S to what is outside of I + S */
 };
 
 struct frame {
@@ -60,6 +61,7 @@ struct frame {
 struct search {
     const struct partition_core *c;
     struct partition_watch *w;
+    const struct partition_windows *windows;
     double cut;
     /* stored down-sets */
     uint64_t *sets, *hashes;
@@ -74,11 +76,15 @@ struct search {
     struct sums s;
     int32_t *in_i, *in_s, *in_x; /* per tensor: items in I, in S, left out */
     int32_t *need;               /* per item: predecessors outside of I + S */
+    int32_t *need_i;             /* per item: predecessors outside of I */
+    int32_t first;   /* outside of I, the first item, which nothing there comes before */
+    bool first_only; /* only its stage can be in turn */
     struct frame *frames;
     ARR(int32_t) cand;
     int32_t *closed_stack, n_closed;
     ARR(int32_t) here; /* labels of I worth going on from */
     double lim[2][PARTITION_RATES];
+    double most[2]; /* accelerator time in I + S that the windows allow, by kind */
     double least_v, cut_i;
     double flight;
 };
@@ -128,13 +134,20 @@ static int32_t set_number(struct search *q) {
     return i;
 }
 
+/* What a label is known to come to: a greatest load counts no less than the bound of all that
+ * goes on from there, so labels below it are as good as each other. */
+static double label_worth(const struct search *q, const struct label *l) {
+    return q->c->goal == PARTITION_MAXLOAD ? l->bound : l->value;
+}
+
 /* Stores a label unless one that is no worse in every respect stands there already. */
 static void add_label(struct search *q, int32_t set, struct label l) {
+    double worth = label_worth(q, &l);
     for (int32_t i = q->heads[set]; i >= 0; i = q->labels.p[i].next) {
         struct label *o = &q->labels.p[i];
-        if (o->accels <= l.accels && o->cpus <= l.cpus && o->value <= l.value)
+        if (o->accels <= l.accels && o->cpus <= l.cpus && o->value <= worth)
             return;
-        if (o->accels >= l.accels && o->cpus >= l.cpus && o->value >= l.value)
+        if (o->accels >= l.accels && o->cpus >= l.cpus && label_worth(q, o) >= l.value)
             o->value = o->bound = INFINITY; /* dead */
     }
     l.set = set;
@@ -155,7 +168,7 @@ static double bound_here(const struct search *q, int accels, int cpus, double va
         return value;
     if (!more_accels && !more_cpus)
         return INFINITY;
-    double load = partition_core_bound(c, s->left, more_accels, more_cpus);
+    double load = partition_rates_bound(c, s->left, more_accels, more_cpus);
     if (c->goal == PARTITION_BYTES)
         return load > c->max_load * (1 + 1e-9) ? INFINITY : value + s->cut;
     if (!more_cpus) /* each tensor cut here is paid for by some stage that comes */
@@ -176,6 +189,12 @@ static void emit_label(struct search *q, int32_t from, bool is_cpu) {
     l.value = c->goal == PARTITION_BYTES ? l.value + s->again : fmax(l.value, load);
     l.accels += !is_cpu;
     l.cpus += is_cpu;
+    if (q->windows && s->count < c->n) {
+        double taken = q->windows->work - s->rest;
+        if (taken < q->windows->lo[l.accels][l.cpus] ||
+            taken > q->windows->hi[l.accels][l.cpus])
+            return;
+    }
     l.bound = fmax(l.bound, bound_here(q, l.accels, l.cpus, l.value));
     if (l.bound >= q->cut)
         return;
@@ -193,7 +212,16 @@ static void emit_label(struct search *q, int32_t from, bool is_cpu) {
         add_label(q, set, l);
 }
 
+/* Stages that do not depend on each other may stand in any order, so one order is enough: next
+ * comes the stage of the first item outside of I, or one that must come before it. Does S
+ * look like that? (Only where it does not matter how many stages come before.) */
+static bool in_turn(const struct search *q) {
+    return !q->c->any_order || q->s.out > 0 || partition_set_has(q->now, q->first);
+}
+
 static void emit(struct search *q, int kinds) {
+    if (!in_turn(q))
+        return;
     for (int64_t i = 0; i < q->here.n; i++)
         for (int kind = 0; kind < 2; kind++)
             if (kinds & (kind ? ON_CPU : ON_ACCEL))
@@ -229,11 +257,12 @@ static void take(struct search *q, int32_t v) {
     s->size += c->size[v], s->act += c->act[v];
     s->rest -= c->accel[v];
     for (int r = 0; r < c->rates; r++) {
-        s->left[r] -= c->worth[r][v];
-        s->open[r] -= c->worth[r][v];
+        s->left[r] -= c->rate[r].worth[v];
+        s->open[r] -= c->rate[r].worth[v];
     }
     s->hash ^= c->key[v];
     s->count++;
+    s->out += c->succ.at[v + 1] - c->succ.at[v] - q->need_i[v];
     partition_set_add(q->now, v);
     for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
         q->need[c->succ.v[e]]--;
@@ -268,7 +297,7 @@ static void leave(struct search *q, int32_t v) {
             int32_t x = w * 64 + __builtin_ctzll(fresh);
             q->closed_stack[q->n_closed++] = x;
             for (int r = 0; r < c->rates; r++)
-                s->open[r] -= c->worth[r][x];
+                s->open[r] -= c->rate[r].worth[x];
         }
     }
 }
@@ -302,8 +331,15 @@ static int kinds_left(const struct search *q, int kinds) {
     }
     if (s->size + q->flight * s->act > c->max_size * (1 + 1e-12))
         kinds &= ~ON_ACCEL;
+    if (q->windows) {
+        double taken = q->windows->work - s->rest;
+        if (taken > q->most[0])
+            kinds &= ~ON_ACCEL;
+        if (taken > q->most[1])
+            kinds &= ~ON_CPU;
+    }
     for (int r = 0; r < c->rates; r++) {
-        double left = s->left[r] - s->open[r] - 2 * c->slack[r];
+        double left = s->left[r] - s->open[r] - 2 * c->rate[r].slack;
         if (left > q->lim[0][r])
             kinds &= ~ON_ACCEL;
         if (left > q->lim[1][r])
@@ -335,7 +371,7 @@ static void next_candidate(struct search *q, struct frame *f) {
     leave(q, v);
     f->at++;
     f->kinds = kinds_left(q, f->kinds);
-    if (!f->kinds)
+    if (!f->kinds || (q->first_only && f == q->frames))
         f->hi = f->at;
 }
 
@@ -375,6 +411,7 @@ static int open_labels(struct search *q, int32_t set) {
     double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
     q->here.n = 0;
     q->least_v = q->flight = INFINITY;
+    q->most[0] = q->most[1] = -INFINITY;
     for (int k = 0; k < 2; k++)
         for (int r = 0; r < c->rates; r++)
             q->lim[k][r] = -1;
@@ -391,10 +428,11 @@ static int open_labels(struct search *q, int32_t set) {
             if (!(k ? cpus : accels))
                 continue;
             kinds |= k ? ON_CPU : ON_ACCEL;
-            for (int r = 0; r < c->rates; r++) {
-                double power = accels - !k + c->rate[r] * (cpus - k);
-                q->lim[k][r] = fmax(q->lim[k][r], power > 0 ? limit * power : 0);
-            }
+            if (q->windows)
+                q->most[k] = fmax(q->most[k], q->windows->hi[l->accels + !k][l->cpus + k]);
+            for (int r = 0; r < c->rates; r++)
+                q->lim[k][r] = fmax(
+                    q->lim[k][r], partition_rates_room(c, r, limit, accels - !k, cpus - k));
         }
     }
     return kinds;
@@ -409,6 +447,7 @@ static void load_set(struct search *q, int32_t set, int kinds) {
     memcpy(q->closed, bits, (size_t)c->words * sizeof *q->closed);
     memset(q->in_i, 0, tensors), memset(q->in_s, 0, tensors), memset(q->in_x, 0, tensors);
     q->s = (struct sums){.hash = q->hashes[set]};
+    int64_t edges = 0;
     q->n_closed = 0;
     q->cand.n = 0;
     for (int32_t v = 0; v < c->n; v++) {
@@ -420,10 +459,12 @@ static void load_set(struct search *q, int32_t set, int kinds) {
         }
         q->s.rest += c->accel[v];
         for (int r = 0; r < c->rates; r++)
-            q->s.left[r] += c->worth[r][v];
+            q->s.left[r] += c->rate[r].worth[v];
         q->need[v] = 0;
         for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
             q->need[v] += !partition_set_has(bits, c->pred.v[e]);
+        q->need_i[v] = q->need[v];
+        edges += q->need[v];
         if (!q->need[v])
             arr_push(&q->cand, v);
     }
@@ -432,28 +473,32 @@ static void load_set(struct search *q, int32_t set, int kinds) {
         if (q->in_i[h] && q->in_i[h] < c->pins.at[h + 1] - c->pins.at[h])
             q->s.cut += c->weight[h];
     q->cut_i = q->s.cut;
+    q->first = q->cand.p[0];
+    q->first_only = c->any_order && !edges;
     q->frames[0] = (struct frame){.hi = (int32_t)q->cand.n, .kinds = kinds};
 }
 
-static void search_init(struct search *q, const struct partition_core *c, double cut,
+static void search_init(struct search *q, const struct partition_core *c, double low,
+                        double cut, const struct partition_windows *windows,
                         struct partition_watch *w) {
     size_t n = (size_t)c->n + 2, t = (size_t)c->tensors + 1;
-    *q = (struct search){.c = c, .w = w, .cut = cut, .done = -1};
+    *q = (struct search){.c = c, .w = w, .windows = windows, .cut = cut, .done = -1};
     q->bucket = mem_array(n, sizeof *q->bucket);
     memset(q->bucket, -1, n * sizeof *q->bucket);
     q->now = mem_array((size_t)c->words + 1, sizeof *q->now);
     q->closed = mem_array((size_t)c->words + 1, sizeof *q->closed);
     q->in_i = mem_array(t, sizeof *q->in_i), q->in_s = mem_array(t, sizeof *q->in_s);
     q->in_x = mem_array(t, sizeof *q->in_x), q->need = mem_array(n, sizeof *q->need);
+    q->need_i = mem_array(n, sizeof *q->need_i);
     q->frames = mem_array(n, sizeof *q->frames);
     q->closed_stack = mem_array(n, sizeof *q->closed_stack);
     int32_t root = set_number(q);
     struct label l = {.parent = -1};
     for (int r = 0; r < c->rates; r++)
-        q->s.left[r] = c->total[r];
+        q->s.left[r] = c->rate[r].total;
     for (int32_t v = 0; v < c->n; v++)
         q->s.rest += c->accel[v];
-    l.bound = bound_here(q, 0, 0, 0);
+    l.bound = fmax(low, bound_here(q, 0, 0, 0));
     add_label(q, root, l);
 }
 
@@ -461,7 +506,7 @@ static void search_release(struct search *q) {
     free(q->sets), free(q->hashes), free(q->heads), free(q->chain), free(q->bucket);
     hashtable_release(&q->table), free(q->now), free(q->closed), free(q->in_i),
         free(q->in_s);
-    free(q->in_x), free(q->need), free(q->frames), free(q->closed_stack);
+    free(q->in_x), free(q->need), free(q->need_i), free(q->frames), free(q->closed_stack);
     arr_release(&q->labels), arr_release(&q->cand), arr_release(&q->here);
 }
 
@@ -491,10 +536,11 @@ static double frontier(const struct search *q, int32_t count, int32_t set) {
     return bound;
 }
 
-double partition_ideal(const struct partition_core *c, double cut,
-                       struct partition_watch *w, struct partition_chain *best) {
+double partition_ideal(const struct partition_core *c, double low, double cut,
+                       const struct partition_windows *windows, struct partition_watch *w,
+                       struct partition_chain *best) {
     struct search q;
-    search_init(&q, c, cut, w);
+    search_init(&q, c, low, cut, windows, w);
     double bound = NAN;
     for (int32_t count = 0; count < c->n && isnan(bound); count++)
         for (int32_t set = q.bucket[count]; set >= 0; set = q.chain[set]) {

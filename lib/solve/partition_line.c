@@ -189,7 +189,7 @@ static bool try_order(struct line *l, struct partition_watch *w,
     const struct partition_core *c = l->c;
     if (isinf(best->value) && c->goal == PARTITION_MAXLOAD) {
         /* Stages stay short below a cut; this one is often high enough. */
-        l->cut = 1.25 * partition_core_bound(c, c->total, l->accels, l->cpus);
+        l->cut = 1.25 * partition_rates_least(c);
         fill_cells(l, w);
         l->cut = INFINITY;
         if (w->stopped || take_best(l, best))
@@ -203,8 +203,8 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
                     struct partition_watch *w, struct partition_chain *best) {
     struct line l = {.c = c, .accels = c->accels, .cpus = c->cpus, .cut = best->value};
     size_t n = (size_t)c->n + 1, t = (size_t)c->tensors + 1;
-    /* Tables of more than 640 MB are not worth it: fewer devices then. */
-    while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 40000000 && l.accels + l.cpus > 1)
+    /* Tables of more than 400 MB are not worth it: fewer devices then. */
+    while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 25000000 && l.accels + l.cpus > 1)
         *(l.accels >= l.cpus ? &l.accels : &l.cpus) /= 2;
     l.layers = (l.accels + 1) * (l.cpus + 1);
     l.stride = 1 + c->n / 3000;

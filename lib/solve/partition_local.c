@@ -1,7 +1,7 @@
-/* partition_local.c - better incumbents for wide graphs: annealed moves of single items.
+/* partition_local.c - better incumbents for wide graphs: annealed moves and swaps of items.
  *
  * Orders see only boundaries that are prefixes of them. Here items move one by one to any
- * stage that their neighbours in the order allow. What is minimized is not the largest load
+ * stage that their neighbours in the order allow, or two of them change places. What is minimized is not the largest load
  * but the sum of what exceeds a target a little below the best value known (bytes: the
  * bytes, plus what computes for too long), so that moves between two full stages count as
  * well.
@@ -65,35 +65,53 @@ static double move_changes(const struct walk *w, int32_t v, int s, int t,
     return bytes;
 }
 
-static void move_item(struct walk *w, int32_t v, int s, int t, struct change from,
-                      struct change to, double bytes) {
+static void place_item(struct walk *w, int32_t v, int s, int t) {
     const struct partition_core *c = w->c;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t *in = w->in + (size_t)c->touch.v[e] * (size_t)w->stages;
         in[s]--, in[t]++;
     }
+    w->items[s]--, w->items[t]++;
+    w->stage_of[v] = t;
+}
+
+static void move_item(struct walk *w, int32_t v, int s, int t, struct change from,
+                      struct change to, double bytes) {
+    place_item(w, v, s, t);
     w->work[s] += from.work, w->comm[s] += from.comm;
     w->size[s] += from.size, w->act[s] += from.act;
     w->work[t] += to.work, w->comm[t] += to.comm;
     w->size[t] += to.size, w->act[t] += to.act;
-    w->items[s]--, w->items[t]++;
-    w->stage_of[v] = t;
     w->bytes += bytes;
+}
+
+/* The stages between which the order holds v: lo..hi. */
+static void stage_range(const struct walk *w, int32_t v, int *lo, int *hi) {
+    const struct partition_core *c = w->c;
+    *lo = 0, *hi = w->stages - 1;
+    for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
+        *lo = w->stage_of[c->pred.v[e]] > *lo ? w->stage_of[c->pred.v[e]] : *lo;
+    for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
+        *hi = w->stage_of[c->succ.v[e]] < *hi ? w->stage_of[c->succ.v[e]] : *hi;
+}
+
+static bool may_stand(const struct walk *w, int32_t v, int s) {
+    int lo, hi;
+    if (!w->is_cpu[s] && !w->c->supported[v])
+        return false;
+    stage_range(w, v, &lo, &hi);
+    return lo <= s && s <= hi;
 }
 
 /* A stage that v may go to, -1 if there is none. */
 static int draw_stage(const struct walk *w, int32_t v, struct rng *r) {
-    const struct partition_core *c = w->c;
-    int s = w->stage_of[v], lo = 0, hi = w->stages - 1;
-    for (int32_t e = c->pred.at[v]; e < c->pred.at[v + 1]; e++)
-        lo = w->stage_of[c->pred.v[e]] > lo ? w->stage_of[c->pred.v[e]] : lo;
-    for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
-        hi = w->stage_of[c->succ.v[e]] < hi ? w->stage_of[c->succ.v[e]] : hi;
+    int s = w->stage_of[v], lo, hi;
+    stage_range(w, v, &lo, &hi);
     if (lo == hi || w->items[s] == 1)
         return -1;
     int t = lo + (int)rng_below(r, hi - lo);
     t += t >= s;
-    return w->is_cpu[t] || c->supported[v] ? t : -1;
+    return w->is_cpu[t] || w->c->supported[v] ? t : -1;
 }
 
 static double walk_value(const struct walk *w) {
@@ -135,6 +153,65 @@ static void walk_load(struct walk *w, const struct partition_chain *ch) {
         }
 }
 
+/* Whether a change for the worse is taken all the same. */
+static bool accept(double worse, double heat, struct rng *r) {
+    return worse <= 0 || worse <= -heat * log(1 - rng_real(r));
+}
+
+/* What is minimized: overloads, with communication as the tie-break where the target does not
+ * bind (bytes: the bytes decide). */
+static double weigh(const struct walk *w, double over, double comm, double bytes) {
+    return w->c->goal == PARTITION_BYTES ? over * w->unit + bytes : over + 0.05 * comm;
+}
+
+/* Tries v at another stage, which is returned, or -1 when it stays. */
+static int try_move(struct walk *w, int32_t v, double heat, struct rng *r) {
+    int s = w->stage_of[v], t = draw_stage(w, v, r);
+    if (t < 0)
+        return -1;
+    struct change from, to, none = {0};
+    double bytes = move_changes(w, v, s, t, &from, &to);
+    double over =
+        excess(w, s, from) + excess(w, t, to) - excess(w, s, none) - excess(w, t, none);
+    if (!accept(weigh(w, over, from.comm + to.comm, bytes), heat, r))
+        return -1;
+    move_item(w, v, s, t, from, to, bytes);
+    return t;
+}
+
+static struct change load_of(const struct walk *w, int s) {
+    return (struct change){w->work[s], w->comm[s], w->size[s], w->act[s]};
+}
+
+static void set_load(struct walk *w, int s, struct change d) {
+    w->work[s] = d.work, w->comm[s] = d.comm, w->size[s] = d.size, w->act[s] = d.act;
+}
+
+/* Lets u and v change places; one of their stages, or -1 when they stay. */
+static int try_swap(struct walk *w, int32_t u, int32_t v, double heat, struct rng *r) {
+    int s = w->stage_of[u], t = w->stage_of[v];
+    if (s == t || !may_stand(w, u, t))
+        return -1;
+    struct change from, to, none = {0}, was_s = load_of(w, s), was_t = load_of(w, t);
+    double before = excess(w, s, none) + excess(w, t, none), had = w->bytes;
+    double bytes = move_changes(w, u, s, t, &from, &to);
+    move_item(w, u, s, t, from, to, bytes);
+    bool good = may_stand(w, v, s);
+    if (good) {
+        bytes = move_changes(w, v, t, s, &from, &to);
+        move_item(w, v, t, s, from, to, bytes);
+        double over = excess(w, s, none) + excess(w, t, none) - before;
+        double comm = w->comm[s] + w->comm[t] - was_s.comm - was_t.comm;
+        if (accept(weigh(w, over, comm, w->bytes - had), heat, r))
+            return t;
+        place_item(w, v, s, t);
+    }
+    place_item(w, u, t, s);
+    set_load(w, s, was_s), set_load(w, t, was_t);
+    w->bytes = had;
+    return -1;
+}
+
 /* One annealing from `best`, which a better find replaces. */
 static void anneal(struct walk *w, int64_t moves, struct rng *r,
                    struct partition_watch *watch, struct partition_chain *best) {
@@ -145,19 +222,9 @@ static void anneal(struct walk *w, int64_t moves, struct rng *r,
     for (int64_t i = 0; i < moves && !partition_watch_stop(watch); i++) {
         double heat = 0.03 * share * (double)(moves - i) / (double)moves;
         int32_t v = (int32_t)rng_below(r, c->n);
-        int s = w->stage_of[v], t = draw_stage(w, v, r);
-        if (t < 0)
-            continue;
-        struct change from, to, none = {0};
-        double more = move_changes(w, v, s, t, &from, &to);
-        double worse =
-            excess(w, s, from) + excess(w, t, to) - excess(w, s, none) - excess(w, t, none);
-        /* Communication is the tie-break where the target does not bind. */
-        worse = bytes ? worse * w->unit + more : worse + 0.05 * (from.comm + to.comm);
-        if (worse > 0 && worse > -heat * log(1 - rng_real(r)))
-            continue;
-        move_item(w, v, s, t, from, to, more);
-        if ((bytes ? w->bytes : w->work[t]) >= best->value)
+        int t = rng_below(r, 2) ? try_move(w, v, heat, r)
+                                : try_swap(w, v, (int32_t)rng_below(r, c->n), heat, r);
+        if (t < 0 || (bytes ? w->bytes : w->work[t]) >= best->value)
             continue;
         double value = walk_value(w);
         if (value < best->value * (1 - 1e-9)) {

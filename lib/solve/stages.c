@@ -278,7 +278,7 @@ static json_t *answer_json(const struct stages_problem *p, const struct stages_a
 static int run(struct search *s, struct err *err) {
     const struct stages_problem *p = s->p;
     struct stages_dp *dp = &s->dp;
-    stages_even(p, &s->best);
+    stages_even(dp, &s->best);
     /* sum >= max, so B * max <= value: no better plan has a longer stage */
     if (!stages_dp_build(dp, s->best.value / p->micro_batches * (1 + 1e-12), err))
         return -1;
@@ -296,9 +296,10 @@ static int run(struct search *s, struct err *err) {
     }
     if (isfinite(s->best.value))
         return 0;
-    if (s->stopped)
+    if (!s->stopped) /* the filter may have dropped what explains it */
+        stages_dp_build(dp, INFINITY, err);
+    if (s->stopped || stages_dp_stopped(dp))
         return err_no(err, "no answer was found within the time budget; there may be one");
-    stages_dp_build(dp, INFINITY, err); /* the filter may have dropped what explains it */
     return explain(s, err);
 }
 

@@ -65,6 +65,7 @@ void stages_charge(const struct stages_problem *p, int first, int last, double t
  * only has to be a fair first incumbent. */
 
 struct even {
+    const struct stages_dp *dp;
     const struct stages_problem *p;
     int size, stages;
     double *t;
@@ -99,6 +100,8 @@ static bool even_fill(struct even *e, double limit) {
     int l = 0;
     e->plan->n = 0;
     for (int s = 0; s < e->stages; s++) {
+        if (stages_dp_stopped(e->dp))
+            return false;
         int d = p->devices - s * e->size, last = p->layers - (e->stages - s);
         bool any = false;
         struct stages_stage st;
@@ -122,7 +125,7 @@ static bool even_fill(struct even *e, double limit) {
 
 static void even_size(struct even *e, struct stages_plan *best) {
     double low = 0, high = INFINITY, limit = INFINITY;
-    for (int step = 0; step < 40; step++) {
+    for (int step = 0; step < 40 && !stages_dp_stopped(e->dp); step++) {
         if (even_fill(e, limit)) {
             stages_plan_finish(e->plan, e->p);
             if (e->plan->value < best->value)
@@ -137,11 +140,13 @@ static void even_size(struct even *e, struct stages_plan *best) {
     }
 }
 
-void stages_even(const struct stages_problem *p, struct stages_plan *best) {
+void stages_even(const struct stages_dp *dp, struct stages_plan *best) {
+    const struct stages_problem *p = dp->p;
     size_t n = (size_t)p->num_configs * (size_t)p->layers;
     struct stages_plan plan;
     stages_plan_init(&plan, p);
-    struct even e = {.p = p,
+    struct even e = {.dp = dp,
+                     .p = p,
                      .t = mem_array(n, sizeof *e.t),
                      .succ = mem_array(n, sizeof *e.succ),
                      .end = mem_array((size_t)p->num_configs, sizeof *e.end),

@@ -114,7 +114,8 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
     dp->triples.n = 0;
     for (int l = 0; l < p->layers && good; l++) {
         dp->start[l] = dp->triples.n;
-        build_row(dp, &r, l, limit);
+        if (!stages_dp_stopped(dp))
+            build_row(dp, &r, l, limit);
         if (dp->triples.n > MAX_TRIPLES) {
             err_system(err, "more than %d candidate stages", MAX_TRIPLES);
             good = false;

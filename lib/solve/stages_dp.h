@@ -42,7 +42,8 @@ void stages_dp_release(struct stages_dp *dp);
 bool stages_dp_stopped(const struct stages_dp *dp);
 
 /* Lists every stage with m <= limit that is worth having: of two configurations on the same
- * devices the one that is slower and fits fewer successors is dropped. */
+ * devices the one that is slower and fits fewer successors is dropped. False with an error when
+ * there are too many; a list that stages_dp_stopped() cut short is good for nothing. */
 bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
 
 /* Least sum (STAGES_DP_SUM) or least greatest m (STAGES_DP_MAX) over stages with m <= limit, when stages
@@ -68,8 +69,8 @@ int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const 
                      double cap, struct stages_plan *plan);
 
 /* A first incumbent: stages on submeshes of one size, as even as they come. Leaves *best
- * alone when it finds nothing better. */
-void stages_even(const struct stages_problem *p, struct stages_plan *best);
+ * alone when it finds nothing better; ends when stages_dp_stopped(). */
+void stages_even(const struct stages_dp *dp, struct stages_plan *best);
 
 void stages_plan_init(struct stages_plan *plan, const struct stages_problem *p);
 void stages_plan_copy(struct stages_plan *to, const struct stages_plan *from);

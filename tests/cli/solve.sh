@@ -62,6 +62,10 @@ solves partition partition.json 4.5 "partition, with communication"
 solves stages stages.json 27 "stages"
 solves joint joint.json 3.5 "joint"
 
+jq '.edges[0].cost = 1e14' partition.json >never.json
+run partition never.json
+is "$status$(jq .value out)" 07 "partition: an edge that costs too much to be cut"
+
 # ---- ways in and out ------------------------------------------------------
 
 "$tool" stages <stages.json >out2 2>err

@@ -50,10 +50,10 @@ static void random_edges(struct rng *r, json_t *list, const int *node, int n, bo
             if (draw(r, 0, 99) >= density)
                 continue;
             int from = node[turned ? v : u], to = node[turned ? u : v];
-            json_array_append_new(list, json_pack("{s:i, s:i, s:f, s:i}", "sourceId",
+            json_array_append_new(list, json_pack("{s:i, s:i, s:f, s:I}", "sourceId",
                                                   100 - 7 * from, "destId", 100 - 7 * to,
                                                   "cost", (double)cost[from] / 4, "size",
-                                                  (int)cost[from] + 1));
+                                                  (json_int_t)cost[from] + 1));
         }
 }
 
@@ -62,7 +62,9 @@ static void random_edges(struct rng *r, json_t *list, const int *node, int n, bo
 static json_t *random_problem(struct rng *r, int n, bool training) {
     int kind = (int)draw(r, 0, 31), forward = training ? (n + 1) / 2 : n;
     int fw[MAX_NODES], bw[MAX_NODES], density = (int)draw(r, 5, 70);
-    int64_t cost[MAX_NODES], devices = draw(r, 1, n < 6 ? 4 : 3), cpus = draw(r, 0, 2) == 0;
+    int64_t cost[MAX_NODES], devices = draw(r, 1, n < 6 ? 4 : 3);
+    int64_t cpus = draw(r, 0, 2) ? 0 : draw(r, 1, devices < 2 ? 1 : 2);
+    bool never = draw(r, 0, 7) == 0; /* some costs say "never" */
     json_t *nodes = json_array(), *edges = json_array();
     bool colored = draw(r, 0, 1);
     for (int i = 0; i < n; i++) {
@@ -73,6 +75,8 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
         else if (training || (colored && draw(r, 0, 1)))
             color = training ? i : (int)draw(r, 0, n - 1);
         cost[i] = draw(r, 0, 12) * (draw(r, 0, 3) > 0);
+        if (never && draw(r, 0, 3) == 0)
+            cost[i] = 400000000000000 + draw(r, 0, 1);
         *(backward ? &bw[i - forward] : &fw[i]) = i;
         json_array_append_new(nodes, random_node(r, i, backward, color, kind));
     }
@@ -221,18 +225,20 @@ static bool right_answer(const json_t *doc, const struct partition_problem *p, d
     return good;
 }
 
+static const struct partition_ban nothing_banned = {INFINITY, INFINITY};
+
 /* The bare search, stopped after any number of steps, never claims too much. */
 static bool true_when_stopped(const json_t *doc, const struct partition_problem *p,
                               double best, struct rng *r) {
     struct partition_core c;
     struct partition_chain ch;
-    partition_core_create(p, PARTITION_CORE_EXACT, &c);
+    struct partition_watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
+    partition_core_create(p, PARTITION_CORE_EXACT, nothing_banned, &w, &c);
     partition_chain_init(&ch, c.n);
     double cut = draw(r, 0, 1) ? INFINITY : (double)draw(r, 0, 200) / 8;
-    struct partition_watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
     if (p->goal == PARTITION_MAXLOAD && cut > p->max_load)
         cut = p->max_load * (1 + 1e-12);
-    double bound = partition_ideal(&c, cut, &w, &ch);
+    double bound = partition_ideal(&c, 0, cut, NULL, &w, &ch);
     bool good = bound <= best + 1e-9 || (bound <= cut && best >= cut - 1e-9);
     if (!good || ch.value < best - 1e-9)
         complain(doc, "stopped search", bound, best);
@@ -325,12 +331,42 @@ static double plain_program(const struct partition_problem *p) {
     return value;
 }
 
-static void test_wide(int count) {
-    int wrong = 0;
+/* Tests that refute limits never refute the optimum, and windows never exclude it; counts what is
+ * wrong. Whether packing refutes a limit that sums of times allow. */
+static bool refuted_truly(const json_t *doc, const struct partition_problem *p, double best,
+                          struct rng *r, int *wrong) {
+    struct partition_core c;
+    struct partition_chain ch;
+    struct partition_windows win;
+    struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
+    partition_core_create(p, PARTITION_CORE_EXACT, nothing_banned, &w, &c);
+    partition_chain_init(&ch, c.n);
+    double low = partition_rates_least(&c),
+           above = isfinite(best) ? best * (1 + 1e-9) : 100;
+    bool better = low > 0 && low < best && partition_pack_refute(&c, low * (1 + 1e-6), &w);
+    bool good = isinf(best) || (low <= above && !partition_pack_refute(&c, above, &w));
+    if (partition_windows_fit(&c)) {
+        bool no = partition_windows_refute(&c, above, &w, &win);
+        double bound = no ? above : partition_ideal(&c, 0, above, &win, &w, &ch);
+        good = good && (isinf(best) || (!no && fabs(ch.value - best) <= 1e-8 * (1 + best) &&
+                                        bound <= above));
+        double less = best * (double)draw(r, 50, 99) / 100;
+        if (isfinite(less) && !partition_windows_refute(&c, less, &w, &win))
+            good = good && partition_ideal(&c, 0, less, &win, &w, &ch) == less;
+    }
+    *wrong += !good && !complain(doc, "refuted", low, best);
+    partition_chain_release(&ch), partition_core_release(&c);
+    return better;
+}
+
+static void test_wide(int count, bool edges, const char *what) {
+    int wrong = 0, better = 0;
     struct rng r = {.seed = 77};
     for (int i = 0; i < count; i++) {
         json_t *doc = random_problem(&r, (int)draw(&r, 9, 10), false), *node;
         size_t at;
+        if (!edges)
+            json_object_set_new(doc, "edges", json_array());
         json_object_del(doc, "microBatches");
         json_object_del(doc, "objective");
         json_object_del(doc, "maxLoad");
@@ -348,12 +384,15 @@ static void test_wide(int count) {
             double best = plain_program(&p);
             wrong += !right_answer(doc, &p, best, &exact);
             wrong += !true_when_stopped(doc, &p, best, &r);
+            better += refuted_truly(doc, &p, best, &r, &wrong);
             partition_release(&p);
         }
         json_decref(doc);
     }
-    ok(!wrong, "%d graphs of 9 and 10 nodes on up to 7 devices: as the plain program",
-       count);
+    ok(!wrong && better,
+       "%d %s of 9 and 10 nodes on up to 7 devices: as the plain program (%d bounds raised by "
+       "packing)",
+       count, what, better);
 }
 
 /* A grid is wide enough for the search to go by rising cuts; one pass must agree with it.
@@ -383,9 +422,9 @@ static void test_rising_cuts(void) {
     status |= status ? 0 : partition_solve(&p, &exact, &a, NULL);
     ok(!status && a.optimal, "a grid of 5 x 16 is solved to the end: %g in %lld steps",
        a.value, (long long)a.steps);
-    partition_core_create(&p, PARTITION_CORE_EXACT, &c);
+    partition_core_create(&p, PARTITION_CORE_EXACT, nothing_banned, &w, &c);
     partition_chain_init(&ch, c.n);
-    double bound = partition_ideal(&c, a.value * (1 + 1e-9), &w, &ch);
+    double bound = partition_ideal(&c, 0, a.value * (1 + 1e-9), NULL, &w, &ch);
     ok(fabs(bound - a.value) < 1e-6 && fabs(ch.value - a.value) < 1e-9,
        "one pass over everything agrees: %g >= %g", ch.value, bound);
     status = partition_solve(&p, &near, &b, NULL);
@@ -521,7 +560,8 @@ int main(void) {
     test_evaluator();
     test_random(4000, 1, 6, false, "inference graphs");
     test_random(3000, 2, 8, true, "training graphs");
-    test_wide(60);
+    test_wide(60, true, "graphs");
+    test_wide(60, false, "lists of nodes");
     test_rising_cuts();
     return done_testing();
 }

@@ -10,6 +10,7 @@
 #include "common/progress.h"
 #include "solve/solve.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -99,11 +100,14 @@ static int check_problem(const struct options *o, const json_t *doc, struct err 
 
 static json_t *solve(const struct options *o, struct err *err) {
     const char *name = strcmp(o->file, "-") ? o->file : "standard input";
+    double start = now_s();
     json_t *doc = json_read(o->file, err);
     if (!doc)
         return NULL;
     struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
                                   (int)o->threads, o->relax};
+    if (limits.time_budget_s > 0) /* reading took its share */
+        limits.time_budget_s = fmax(limits.time_budget_s - (now_s() - start), 1e-9);
     json_t *answer = NULL;
     if (check_problem(o, doc, err) == 0)
         answer = o->problem->solve(doc, &limits, err);
