@@ -7,6 +7,7 @@
  * no plan breaks its limit. The seed is printed. */
 #include "search/algorithms.h"
 #include "search/bound.h"
+#include "search/floors.h"
 
 #include "../unit/tap.h"
 #include "common/rng.h"
@@ -105,13 +106,14 @@ static json_t *random_model(int n_ops) {
 
 static bool random_cluster(int nodes, int devices, struct cluster *out) {
     json_t *doc = json_pack(
-        "{s:s, s:i, s:i, s:s, s:{s:f}, s:f, s:f, s:[{s:s, s:f, s:f}, {s:s, s:f, s:f}]}",
+        "{s:s, s:i, s:i, s:s, s:{s:f, s:f}, s:f, s:f, s:[{s:s, s:f, s:f}, {s:s, s:f, s:f}]}",
         "format", "weft-cluster/1", "nodes", nodes, "devices_per_node", devices, "device",
-        "toy", "flops", "f32", 1e9 * exp2((double)draw(4)), "bandwidth",
-        1e9 * exp2((double)draw(4)), "latency_us", 0.1 * (double)draw(5), "links", "level",
-        "node", "bandwidth", 1e8 * exp2((double)draw(6)), "latency_us",
-        0.2 * (double)draw(6), "level", "between", "bandwidth", 1e8 * exp2((double)draw(6)),
-        "latency_us", 0.5 * (double)draw(6));
+        "toy", "flops", "f32", 1e9 * exp2((double)draw(4)), "bf16",
+        4e9 * exp2((double)draw(4)), "bandwidth", 1e9 * exp2((double)draw(4)), "latency_us",
+        0.1 * (double)draw(5), "links", "level", "node", "bandwidth",
+        1e8 * exp2((double)draw(6)), "latency_us", 0.2 * (double)draw(6), "level",
+        "between", "bandwidth", 1e8 * exp2((double)draw(6)), "latency_us",
+        0.5 * (double)draw(6));
     struct err err = {0};
     bool good = cluster_from_json(out, doc, &err) == 0;
     if (!good)
@@ -202,6 +204,109 @@ static int probe(struct search *s, struct err *err) {
     }
     candidate_release(&c);
     return 0;
+}
+
+/* ---- floors of every kind ---------------------------------------------------------------- */
+
+static struct {
+    int stages, faster, smaller;
+    double time,
+        bytes; /* the least of what a stage takes beyond its floors, as a share of these */
+} floored;
+
+/* The whole model as one stage, in random layouts, against the floors of its ops. */
+static void compare_floors(struct search *s, struct floors *f, struct candidate *c) {
+    const struct graph *g = &s->graph;
+    struct search_stage *st = &c->stages[0];
+    double m = (double)(s->p.batch / c->micro_batch), us = 0, bytes = 0;
+    for (int i = 0; i < g->s.n_ops; i++) {
+        struct floor_op o = floors_at(f, g->x.of[i], c->micro_batch, st->devices);
+        double least = INFINITY;
+        for (int k = 0; k < o.n; k++) {
+            double all = o.ways[k].fixed;
+            for (int j = 0; j < FLOOR_ITEMS; j++)
+                all += o.ways[k].kept[j];
+            least = fmin(least, all);
+        }
+        us += floor_least(&o, m, 1, 0);
+        bytes += least;
+    }
+    struct plan *plan = search_plan_of(s, c);
+    struct program *p = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct simulation sim;
+    if (p && simulate_program(p, &s->cost, NULL, &sim, NULL) == 0) {
+        const struct stage_program *sp = &p->stages[0];
+        double has = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
+                              sp->bytes[MEM_optimizer] + sp->slots[0].bytes);
+        double has_us = sim.time_us - sim.norm_us;
+        simulation_release(&sim);
+        floored.stages++;
+        floored.faster += has_us < us * (1 - 1e-9);
+        floored.smaller += has < bytes * (1 - 1e-9);
+        floored.time = fmin(floored.time, has_us / us - 1);
+        floored.bytes = fmin(floored.bytes, has / bytes - 1);
+    }
+    program_destroy(p);
+    plan_destroy(plan);
+}
+
+static int probe_floors(struct search *s, struct err *err) {
+    (void)err;
+    struct candidate c = candidate_make(s);
+    struct floors *f = floors_make(s);
+    for (int i = 0; i < 40; i++) {
+        c.n_stages = c.n_groups = 1;
+        c.schedule = SCHEDULE_1f1b;
+        c.micro_batch = s->p.micro[draw(s->p.n_micro)];
+        c.stages[0] = (struct search_stage){.end = s->p.model->n_ops,
+                                            .devices = s->p.devices,
+                                            .zero = (int)draw(search_zero_levels(s))};
+        if (i % 2)
+            random_layouts(s, &c.stages[0], c.micro_batch);
+        else
+            search_apply_style(s, &c.stages[0], c.micro_batch,
+                               (struct style){(int)draw(4), ~0u, draw(2)});
+        if (search_legal(s, &c))
+            compare_floors(s, f, &c);
+    }
+    floors_free(f);
+    candidate_release(&c);
+    return 0;
+}
+
+static void test_floors(const char *model, const char *set) {
+    static const int64_t micro[] = {4, 8};
+    struct err err = {0};
+    struct search_result none;
+    int nodes = 1 + (int)draw(2), each = 1 + (int)draw(4);
+    struct search_problem p = {.devices = nodes * each,
+                               .optimizer = (enum optimizer)draw(OPTIMIZER_COUNT),
+                               .dtype = draw(2) ? DTYPE_bf16 : DTYPE_f32,
+                               .batch = 16,
+                               .micro = micro,
+                               .n_micro = 2,
+                               .max_zero = ZERO_PARAMETERS,
+                               .memory_bytes = (int64_t)1 << 40,
+                               .schedules = 1u << SCHEDULE_1f1b,
+                               .top = 1};
+    struct cost_provider *times = NULL;
+    memset(&floored, 0, sizeof floored);
+    floored.time = floored.bytes = INFINITY;
+    p.model = model_load(model, set, &err);
+    if (p.model && random_cluster(nodes, each, &p.cluster))
+        times = provider_analytic(&p.cluster, &err);
+    p.provider = times;
+    if (times) {
+        search_run(&p, probe_floors, &none, NULL);
+        search_result_release(&none);
+    }
+    ok(times && floored.stages && !floored.faster && !floored.smaller,
+       "%s on %d x %d: %d stages, %d faster than their floors, %d smaller; beyond them at least %.1f %% time, "
+       "%.1f %% bytes%s",
+       model, nodes, each, floored.stages, floored.faster, floored.smaller,
+       100 * floored.time, 100 * floored.bytes, err.msg);
+    provider_destroy(times);
+    model_destroy(p.model);
 }
 
 /* ---- problems ---------------------------------------------------------------------------- */
@@ -308,6 +413,20 @@ static void test_problem(void) {
 }
 
 int main(void) {
+    static const char *const models[][2] = {{"gpt:nano", "layers=4"},
+                                            {"llama:nano", NULL},
+                                            {"t5:nano", NULL},
+                                            {"moe:nano", NULL},
+                                            {"mixtral:nano", NULL},
+                                            {"wide-resnet:nano", NULL},
+                                            {"transformer", "layers=4"},
+                                            {"tests/models/convnet.json", NULL},
+                                            {"tests/models/encdec.json", NULL},
+                                            {"tests/models/experts.json", NULL},
+                                            {"tests/models/patches.json", NULL},
+                                            {"tests/models/pairs.json", NULL},
+                                            {"tests/models/nested.json", NULL},
+                                            {"tests/models/windows.json", NULL}};
     const char *seed = getenv("SEED"), *count = getenv("COUNT");
     int64_t first = seed ? atol(seed) : 1, n = count ? atol(count) : 150;
     for (int64_t i = 0; i < n; i++) {
@@ -330,5 +449,8 @@ int main(void) {
     ok(!tally.refused && !tally.found,
        "no space is refused (%d), and where there is no plan random ones find none (%d)",
        tally.refused, tally.found);
+    rng = (struct rng){(uint64_t)first, 0};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        test_floors(models[i][0], models[i][1]);
     return done_testing();
 }
