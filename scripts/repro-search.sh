@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Prints the tables that doc/search.md quotes, one function for each:
-#   TABLES="gradient" scripts/repro-search.sh BIN_DIR
+#   TABLES="small gap gradient" scripts/repro-search.sh BIN_DIR
 # gradient  the descent on the relaxed problem against the exact stages solver: chains of layers whose
 #           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
 #           each size.
+# small     random small problems: dp against the list of all plans, bounds against random plans
+# gap       proven gaps of hops' plans on CLUSTER (h100, a100, v100: all) with 8 devices a node, DEVICES
+#           (8 16 32 64), MODELS, and the processor time of search and bound together
 set -u
 LC_ALL=C
 export LC_ALL
@@ -61,7 +64,48 @@ gradient_table() {
     done
 }
 
-for table in ${TABLES:-gradient}; do
+# ---- small -----------------------------------------------------------------------------------
+
+small_table() {
+    test=$bin/../tests/unit/search-bound
+    [ -x "$test" ] || { echo "small: $test is not there (make tests), skipped"; return; }
+    COUNT=${COUNT:-300} "$test"
+}
+
+# ---- gap -------------------------------------------------------------------------------------
+
+shipped() { # shipped CLUSTER: its file
+    case $1 in
+    v100) echo v100-4x8 ;;
+    *) echo "$1-2x8" ;;
+    esac
+}
+
+gap_table() {
+    local TIMEFORMAT='%U' used
+    share=$(dirname "$0")/../share/clusters
+    printf '%-16s %-6s %8s %10s %10s %7s %10s\n' model links devices 'step (ms)' 'bound (ms)' \
+        gap 'CPU (s)'
+    for cluster in ${CLUSTER:-h100 a100 v100}; do
+        for model in ${MODELS:-gpt:2.6B t5:770M wide-resnet:1B moe:1.3B}; do
+            for devices in ${DEVICES:-8 16 32 64}; do
+                jq ".nodes = $(((devices + 7) / 8))" "$share/$(shipped "$cluster").json" \
+                    >"$dir/c.json"
+                used=$({ time "$bin/weft-search" -q -m "$model" --cluster "$dir/c.json" \
+                    --devices "$devices" -b $((32 * devices)) >"$dir/plan.json" 2>"$dir/err"; } 2>&1)
+                jq -r --arg row "$model $cluster $devices" --arg used "$used" '
+                    .provenance | "\($row) \(.predicted.time_us / 1e3) \(
+                    .search.lower_bound_us / 1e3) \(.search.gap * 100) \($used)"' "$dir/plan.json" ||
+                    failed=1
+            done
+        done
+    done | tee "$dir/gaps" |
+        awk '{ printf "%-16s %-6s %8d %10.1f %10.1f %5.1f %% %10.2f\n", $1, $2, $3, $4, $5, $6, $7; fflush() }'
+    sort -g -k6,6 "$dir/gaps" | awk '{ gap[NR] = $6; cpu = $7 > cpu ? $7 : cpu }
+        END { printf "median gap %.1f %%, most CPU %.1f s\n", gap[int((NR + 1) / 2)], cpu }'
+}
+
+for table in ${TABLES:-small gap gradient}; do
     "${table}_table" || failed=1
 done
 exit $failed

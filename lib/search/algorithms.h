@@ -34,9 +34,17 @@
       "random points in several shapes of pipeline, half of which end after each of "      \
       "several laps; the best are rounded, cut anew within the memory, and improved by "   \
       "single hops.")                                                                      \
+    X(dp, "dp", false, false,                                                              \
+      "Cuts pipelines by the stages solver for every micro-batch, with their devices, "    \
+      "uniform styles, recompute and ZeRO, and lays out their stages by the layout "       \
+      "solver. Where all ways of a stage can be listed, branch and bound over all else "   \
+      "follows: then the plan is proven to be the best.")                                  \
     X(exhaustive, "exhaustive", true, false,                                               \
-      "Scores every plan of the space. It proves which plan is best in small spaces and "  \
-      "is hopeless in others.")
+      "Lists every plan of the space, layouts of single ops and all, but for stages that " \
+      "another way beats whatever stands around. It proves which plan is best in small "   \
+      "spaces and refuses others.")                                                        \
+    X(styles, "styles", true, false,                                                       \
+      "The same where all ops of a stage are laid out in one uniform style.")
 
 #define ALGORITHM_DEFAULT "hops"
 

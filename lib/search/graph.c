@@ -174,6 +174,13 @@ static struct load compile_window(struct graph *g, const struct setting *st,
     return l;
 }
 
+void graph_compile(struct graph *g, const struct setting *st, int op,
+                   const struct layout *layouts, struct stage_program *out) {
+    set_stage(g, st, &(struct window){1, &op, layouts, NULL});
+    stage_compile(&g->plan, 0, st->apart, out, NULL);
+    clear_stage(g);
+}
+
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing) {
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};

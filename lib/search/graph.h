@@ -108,6 +108,10 @@ struct setting graph_without_zero(const struct setting *st);
 /* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
+/* The same as it was compiled: what its instructions cost is asked of cost_instr with g->plan, until
+ * the next window is compiled. Release it with stage_program_release. */
+void graph_compile(struct graph *g, const struct setting *st, int op,
+                   const struct layout *layouts, struct stage_program *out);
 /* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,

@@ -201,6 +201,8 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
+    if (s->exact && !search_may_be_best(s, c, score))
+        return;
     uint64_t class = s->p.top > 1 ? search_class(s, c) : 0;
     int n = room_for(s, class, at);
     if (n < 0)
@@ -229,6 +231,7 @@ static void judge_memory(struct search *s, const struct work *w, struct score *o
         }
     }
     double most = (double)(s->p.memory_bytes - s->reserve_bytes);
+    most *= s->exact ? SEARCH_MEMORY_SLACK : 1;
     if (s->p.memory_bytes && worst > most)
         out->overflow = (int64_t)(worst - most);
 }

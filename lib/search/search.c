@@ -4,8 +4,10 @@
  * as there is one, again when better ones turn up (as far as a small share of the time
  * allows), and to all finalists in the end. */
 #include "common/progress.h"
-#include "search/search_impl.h"
+#include "search/algorithms.h"
+#include "search/bound.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +16,56 @@ static double time_left_s(const struct search *s) {
     return s->p.time_budget_s > 0 ? s->p.time_budget_s - (now_s() - s->start_s) : 1e9;
 }
 
-bool search_stopped(struct search *s) {
+bool search_out_of_time(const struct search *s) {
     return interrupted() || time_left_s(s) < 2 * s->judge_s;
+}
+
+/* Is the best one proven to be as near to the optimum as is wanted? */
+static bool gap_closed(const struct search *s) {
+    return s->n_kept && s->kept[0].score.time_us * (1 - s->p.gap) <= s->bound_us;
+}
+
+bool search_stopped(struct search *s) {
+    return search_out_of_time(s) || (s->p.gap > 0 && gap_closed(s));
 }
 
 void search_mark_complete(struct search *s, double space) {
     s->complete = true;
     s->space = space;
+}
+
+/* ---- proofs ---------------------------------------------------------------------------- */
+
+static bool fits(struct search *s, const struct candidate *c) {
+    if (!s->p.memory_bytes)
+        return true;
+    struct plan *plan = search_plan_of(s, c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    bool good = g != NULL;
+    for (int k = 0; good && k < g->n_stages; k++)
+        good = g->stages[k].arena_bytes <= s->p.memory_bytes;
+    program_destroy(g);
+    plan_destroy(plan);
+    return good;
+}
+
+bool search_may_be_best(struct search *s, const struct candidate *c,
+                        const struct score *score) {
+    return (!s->n_kept || score->time_us <= SEARCH_SLACK * s->kept[0].score.time_us) &&
+           fits(s, c);
+}
+
+void search_be_exact(struct search *s) {
+    int n = 0;
+    s->exact = true;
+    for (int i = 0; i < s->n_kept; i++) {
+        struct kept k = s->kept[i];
+        if (!fits(s, &k.c))
+            continue;
+        s->kept[i] = s->kept[n];
+        s->kept[n++] = k;
+    }
+    s->n_kept = n;
 }
 
 /* ---- judging --------------------------------------------------------------------------- */
@@ -153,6 +198,19 @@ static int64_t spare(const struct search *s) {
     return size * LEAST < LITTLE ? LITTLE / size : LEAST;
 }
 
+/* If all plans were listed: what was not judged is not faster than the estimate of the best of it
+ * allows. */
+static void note_listed(struct search *s) {
+    double rest_us =
+        s->n_kept == s->max_kept ? s->kept[s->n_kept - 1].score.time_us : INFINITY;
+    if (!s->proven || !s->n_plans || s->p.top > 1)
+        return;
+    for (int i = s->n_kept - 1; i >= 0; i--)
+        if (!s->kept[i].judged)
+            rest_us = s->kept[i].score.time_us;
+    s->listed_us = fmin(s->plans[0].plan.time_us, rest_us / SEARCH_SLACK);
+}
+
 /* The slowest plan that is wanted; NULL while there are fewer. */
 static const struct judged *last_wanted(const struct search *s) {
     int n = 0;
@@ -173,13 +231,14 @@ static int judged_of(const struct search *s, uint64_t class) {
  * err. */
 static void judge_finalists(struct search *s) {
     s->refused_bytes = 0;
+    s->listed_us = 0;
     for (int i = 0; i < s->n_kept; i++) {
         struct kept *k = &s->kept[i];
         const struct judged *last = last_wanted(s);
         if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
             return;
-        if (last && k->score.time_us > 1.05 * last->plan.time_us)
-            return;
+        if (last && k->score.time_us > SEARCH_SLACK * last->plan.time_us)
+            break;
         int64_t more = k->class == s->kept[0].class ? spare(s) : spare(s) / s->p.top;
         if (judged_of(s, k->class) > more)
             continue;
@@ -187,10 +246,11 @@ static void judge_finalists(struct search *s) {
             judge_and_add(s, k);
         note_excess(s, k);
     }
+    note_listed(s);
 }
 
 static void judge_all(struct search *s) {
-    if (search_stopped(s)) {
+    if (search_out_of_time(s)) {
         judge_finalists(s);
         return;
     }
@@ -274,12 +334,13 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     for (int round = 0; round < ROUNDS; round++) {
         int64_t refused = s->refused_bytes;
         s->n_kept = 0;
-        s->complete = false;
+        s->complete = s->exact = s->proven = false;
         if (s->has_from)
             search_score(s, &s->from);
         if (algorithm(s, err) < 0)
             return -1;
         judge_all(s);
+        s->complete |= !search_out_of_time(s) && search_stopped(s); /* the gap is closed */
         if (s->n_plans || !s->refused_bytes || !s->n_kept || search_stopped(s))
             break;
         int64_t more = refused && s->refused_bytes == refused ? s->p.memory_bytes / 50
@@ -290,8 +351,18 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
+/* No plan is faster than that. */
+static void certify(struct search *s, struct search_result *out) {
+    if (s->bound_us <= 0 && !search_out_of_time(s))
+        s->bound_us = bound_us(s, NULL);
+    bool listed = s->listed_us >= s->bound_us;
+    out->lower_bound_us = listed ? s->listed_us : s->bound_us;
+    out->relaxation = out->lower_bound_us <= 0 ? "" : listed ? BOUND_LISTED : BOUND_PRICED;
+}
+
 /* The best `top` plans go out, one of each class; the others are dropped. */
 static void hand_out(struct search *s, struct search_result *out) {
+    certify(s, out);
     out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
     for (int i = 0; i < s->n_plans; i++) {
         if (s->plans[i].first && out->n < s->p.top)
@@ -307,23 +378,26 @@ static void hand_out(struct search *s, struct search_result *out) {
     out->seconds = now_s() - s->start_s;
 }
 
-static void start(struct search *s, const struct search_problem *p) {
+static void keep_most(struct search *s, int most) {
+    s->kept = mem_array((size_t)most, sizeof *s->kept);
+    for (int i = 0; i < most; i++)
+        s->kept[i].c = candidate_make(s);
+    s->plans = mem_array((size_t)most + 1, sizeof *s->plans);
+    s->max_kept = most;
+}
+
+void search_begin(struct search *s, const struct search_problem *p) {
     *s = (struct search){.p = *p, .start_s = now_s()};
     if (p->pins && !p->pins->list.n)
         s->p.pins = NULL; /* an empty list leaves all of the space */
     cost_init(&s->cost, p->provider, &p->cluster);
     search_survey(s);
-    s->max_kept = 4 * p->top + 12; /* the simulator may order the finalists anew */
-    s->kept = mem_array((size_t)s->max_kept, sizeof *s->kept);
-    for (int i = 0; i < s->max_kept; i++)
-        s->kept[i].c = candidate_make(s);
     s->from = candidate_make(s);
     s->nearest.c = candidate_make(s);
     s->unknown.c = candidate_make(s);
-    s->plans = mem_array((size_t)s->max_kept + 1, sizeof *s->plans);
 }
 
-static void end(struct search *s) {
+void search_end(struct search *s) {
     for (int i = 0; i < s->max_kept; i++)
         candidate_release(&s->kept[i].c);
     candidate_release(&s->from);
@@ -340,7 +414,11 @@ static void end(struct search *s) {
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err) {
     struct search s;
-    start(&s, p);
+    search_begin(&s, p);
+    bool exact = algorithm == search_exhaustive || algorithm == search_dp;
+    /* The simulator may order the finalists anew; all that are alike are judged for a proof. */
+    keep_most(&s, exact ? 4 * p->top + 500 : 4 * p->top + 12);
+    s.bound_us = p->gap > 0 ? bound_us(&s, NULL) : 0;
     *out = (struct search_result){0};
     int rc = search_check_pins(&s, err);
     if (rc == 0 && p->from) {
@@ -355,7 +433,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
         rc = nothing_found(&s, out, err);
     if (rc == 0)
         hand_out(&s, out);
-    end(&s);
+    search_end(&s);
     return rc;
 }
 

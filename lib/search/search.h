@@ -34,12 +34,14 @@ struct search_problem {
     int n_micro;
     enum optimizer optimizer;
     enum dtype dtype;
-    int max_stages;          /* 0 = as many as devices */
-    int max_zero;            /* highest level of ZeRO */
-    unsigned schedules;      /* those to consider, bit i = enum schedule i */
-    int top;                 /* plans wanted, of different classes (search_class) */
-    int max_hops;            /* hops: how many steps may first make it worse */
-    double time_budget_s;    /* 0 = until it has converged */
+    int max_stages;       /* 0 = as many as devices */
+    int max_zero;         /* highest level of ZeRO */
+    unsigned schedules;   /* those to consider, bit i = enum schedule i */
+    int top;              /* plans wanted, of different classes (search_class) */
+    int max_hops;         /* hops: how many steps may first make it worse */
+    double time_budget_s; /* 0 = until it has converged */
+    double
+        gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
 };
@@ -61,6 +63,9 @@ struct search_result {
     int64_t overflow;
     int overflow_stage;
     double space; /* exhaustive: number of candidates */
+    /* The certificate: no plan of the space takes less than that, and why that is so (bound.h). */
+    double lower_bound_us;
+    const char *relaxation; /* "" without a bound */
     char lost
         [256]; /* what of the plan to set out from the space does not have; "" = nothing */
 };
@@ -75,5 +80,27 @@ typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err);
 void search_result_release(struct search_result *r);
+
+/* ---- certificates ---------------------------------------------------------------------- */
+
+/* What a plan says of itself under provenance; 0 and "": nothing. */
+struct search_claim {
+    double time_us, memory_bytes, lower_bound_us;
+};
+
+/* A plan of the problem's model, judged without a search: compiled, validated, simulated, and
+ * its bound worked out again. */
+struct search_verdict {
+    double time_us;
+    int64_t max_bytes;
+    double lower_bound_us;
+    const char *relaxation;
+};
+
+/* EXIT_NO, with a reason, when the plan does not run as it should, breaks the memory limit, costs
+ * something else than it says, or claims a bound that cannot be proven. */
+int search_verify_plan(const struct search_problem *p, struct plan *plan,
+                       const struct search_claim *claim, struct search_verdict *out,
+                       struct err *err);
 
 #endif

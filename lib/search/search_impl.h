@@ -154,7 +154,30 @@ struct search {
     int64_t scored, stages_scored; /* candidates, and their stages */
     double start_s, space;
     bool complete;
+    bool exact;  /* see search_be_exact */
+    bool proven; /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
+    double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
+    double
+        listed_us; /* nor than that, by what was listed and judged; 0 = nothing is proven */
 };
+
+/* Estimates are above the simulated time, and above the bytes of compiled plans, by less than these
+ * factors (buffers of toys are rounded up to 64 bytes each, or share them). */
+#define SEARCH_SLACK        1.05
+#define SEARCH_MEMORY_SLACK 1.25
+
+/* For algorithms that prove their result: from now on only plans are kept that fit when they are
+ * compiled, and are estimated within SEARCH_SLACK of the best. */
+void search_be_exact(struct search *s);
+bool search_may_be_best(struct search *s, const struct candidate *c,
+                        const struct score *score);
+
+/* Or the user interrupted. search_stopped is true, too, where the gap is closed. */
+bool search_out_of_time(const struct search *s);
+
+/* Begins and ends the state of a run. */
+void search_begin(struct search *s, const struct search_problem *p);
+void search_end(struct search *s);
 
 void search_survey(struct search *s);
 void search_forget(struct search *s); /* releases what the survey and the scores made */

@@ -201,7 +201,7 @@ static int64_t least_memory(struct search_problem p) {
     struct search_result r;
     struct err err = {0};
     p.memory_bytes = 1;
-    search_run(&p, search_exhaustive, &r, &err);
+    search_run(&p, search_styles, &r, &err);
     int64_t bytes = r.overflow + 1;
     search_result_release(&r);
     return bytes;
@@ -217,7 +217,7 @@ static void print_plan(const char *who, const struct search_result *r) {
 static void compare(const struct search_problem *p, const char *name) {
     struct search_result all, hops;
     struct err err = {0}, err2 = {0};
-    int a = search_run(p, search_exhaustive, &all, &err);
+    int a = search_run(p, search_styles, &all, &err);
     int b = search_run(p, search_hops, &hops, &err2);
     bool good = a < 0 || b < 0 ? a < 0 && b < 0
                                : hops.plans[0].time_us <= 1.01 * all.plans[0].time_us;
@@ -552,7 +552,7 @@ static void test_promises(const struct space *sp, const char *dir) {
        "the 7 best are legal, sorted and distinct");
     search_result_release(&a);
     search_result_release(&b);
-    search_run(&p, search_exhaustive, &a, &err);
+    search_run(&p, search_styles, &a, &err);
     ok(a.n == 7 && sorted_and_distinct(&a), "those of the list, too");
     search_result_release(&a);
     p.memory_bytes = 1000;

@@ -238,7 +238,7 @@ static void search_both(struct search_problem *p, const struct wanted *w, int n,
                         struct tally *t) {
     struct search_result listed, hops;
     struct err err = {0};
-    int a = search_run(p, search_exhaustive, &listed, &err);
+    int a = search_run(p, search_styles, &listed, &err);
     int b = search_run(p, search_hops, &hops, &err);
     double least = best_of(all, w, n);
     t->refused += a < 0 && err.status == EXIT_INPUT;
@@ -273,7 +273,7 @@ static void test_space(const struct space *sp, int64_t seed, int rounds) {
     if (!problem_open(sp, &p))
         return;
     p.top = LISTED;
-    search_run(&p, search_exhaustive, &all, &err);
+    search_run(&p, search_styles, &all, &err);
     p.top = 4;
     for (int i = 0; i < rounds; i++) {
         struct wanted w[MOST_PINS];

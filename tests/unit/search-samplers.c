@@ -58,7 +58,7 @@ static void draw_memory(struct rng *r, struct space *sp) {
     if (room <= 0)
         return;
     sp->p.memory_bytes = 1;
-    search_run(&sp->p, search_exhaustive, &out, NULL);
+    search_run(&sp->p, search_styles, &out, NULL);
     sp->p.memory_bytes = (int64_t)(room * (double)(out.overflow + 1));
     search_result_release(&out);
     snprintf(sp->about + strlen(sp->about), sizeof sp->about - strlen(sp->about),
@@ -173,7 +173,7 @@ int main(void) {
         struct search_result all;
         if (!draw_space(&r, &sp, path))
             continue;
-        bool any = search_run(&sp.p, search_exhaustive, &all, NULL) == 0;
+        bool any = search_run(&sp.p, search_styles, &all, NULL) == 0;
         listed += any;
         for (int k = 0; any && k < CLAIMS; k++)
             hold(&sp, algorithm_find(claims[k].name), all.plans[0].time_us, &t[k]);

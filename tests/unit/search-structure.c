@@ -169,7 +169,7 @@ static void test_tight(struct search_problem *p) {
            r.plans[0].time_us);
     p->n_micro = 1;
     if (!found)
-        ok(search_run(p, search_exhaustive, &r, &err) < 0, "of no plan: %s", err.msg);
+        ok(search_run(p, search_styles, &r, &err) < 0, "of no plan: %s", err.msg);
     search_result_release(&r);
 }
 
@@ -187,7 +187,7 @@ static void test_search(struct model *m, const char *name, int max_stages) {
     p.max_stages = max_stages;
     p.n_micro = 1;
     double us = search_with(&p, search_hops, "on two devices", &bytes);
-    double best = search_with(&p, search_exhaustive, "and exhaustive", &bytes);
+    double best = search_with(&p, search_styles, "and exhaustive", &bytes);
     ok(us <= 1.01 * best, "hops %.4f of exhaustive", us / best);
     provider_destroy(provider);
     model_destroy(m);

@@ -19,4 +19,8 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,
                    const struct search_plan *best, FILE *f, struct err *err);
 
+/* --verify: judges a plan file and prints what was found out; `p` has the cluster, the provider and
+ * what limits the space. EXIT_NO where the plan is not what it says. */
+int search_verify(struct search_problem *p, struct plan *plan, struct err *err);
+
 #endif

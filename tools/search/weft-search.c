@@ -10,7 +10,7 @@
 
 static struct {
     const char *model, *set, *pin, *from, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *dtype, *schedule, *out;
+        *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
     bool text, datasheets, explain, pareto;
@@ -52,6 +52,10 @@ static const struct opt options[] = {
     {0, "top", OPT_INT, "K", "the K best plans, one JSON document each (1)", &o.top},
     {0, "time-budget", OPT_TIME, "TIME", "stop after this long with the best so far",
      &o.time_budget},
+    {0, "gap", OPT_STR, "SHARE",
+     "stop when the plan is proven to be that near to the best: 1%", &o.gap},
+    {0, "verify", OPT_STR, "PLAN", "check a plan and its bound instead of searching",
+     &o.verify},
     {0, "seed", OPT_INT, "N", "of random choices (1)", &o.seed},
     {'o', "output", OPT_STR, "FILE", "write the plan here instead of stdout", &o.out},
     {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
@@ -121,10 +125,23 @@ static int schedules(struct search_problem *p, struct err *err) {
     return 0;
 }
 
+/* "1%" or "0.01". */
+static int gap(struct search_problem *p, struct err *err) {
+    char *end = NULL;
+    double v = o.gap ? strtod(o.gap, &end) : 0;
+    bool percent = end && *end == '%';
+    p->gap = percent ? v / 100 : v;
+    if (end && (end == o.gap || end[percent] || !(p->gap >= 0 && p->gap < 1)))
+        return err_usage(err, "--gap: expected a share such as 1%%, got \"%s\"", o.gap);
+    return 0;
+}
+
 static int check_options(struct search_problem *p, struct err *err) {
-    if (!o.model)
+    if (gap(p, err) < 0)
+        return -1;
+    if (!o.model && !o.verify)
         return opt_missing("-m MODEL", err);
-    if (o.batch < 1)
+    if (o.batch < 1 && !o.verify)
         return opt_missing("--global-batch N", err);
     if (!algorithm_find(o.algorithm))
         return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
@@ -141,9 +158,9 @@ static int check_options(struct search_problem *p, struct err *err) {
         return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o.dtype);
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
         return -1;
-    if (!o.cluster && o.devices < 1)
+    if (!o.cluster && !p->cluster.n_groups && o.devices < 1)
         return opt_missing("--devices N or --cluster CLUSTER", err);
-    if (!o.cluster)
+    if (!o.cluster && !p->cluster.n_groups)
         p->cluster = cluster_single_node(o.devices);
     int64_t devices = o.devices ? o.devices : cluster_devices(&p->cluster);
     if (devices > cluster_devices(&p->cluster) || devices > 1 << 20)
@@ -166,11 +183,20 @@ static int check_options(struct search_problem *p, struct err *err) {
     return 0;
 }
 
+static double gap_of(const struct search_result *r, const struct search_plan *plan) {
+    return (plan->time_us - r->lower_bound_us) / plan->time_us;
+}
+
 static json_t *provenance(const struct search_problem *p, const struct search_result *r,
                           const struct search_plan *best) {
     json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm,
                                "seed", (json_int_t)o.seed, "scored", (json_int_t)r->scored,
                                "seconds", r->seconds, "complete", r->complete);
+    if (*r->relaxation) {
+        json_object_set_new(search, "lower_bound_us", json_real(r->lower_bound_us));
+        json_object_set_new(search, "gap", json_real(gap_of(r, best)));
+        json_object_set_new(search, "relaxation", json_string(r->relaxation));
+    }
     if (r->space > 0)
         json_object_set_new(search, "space", json_real(r->space));
     json_t *cluster =
@@ -227,6 +253,9 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     if (r.lost[0])
         note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,
              r.lost);
+    if (*r.relaxation)
+        note("%s: no plan takes less than %.2f ms (%s), gap %.2f %%", tool.name,
+             r.lower_bound_us / 1e3, r.relaxation, 100 * gap_of(&r, &r.plans[0]));
     int rc = o.explain ? search_explain(p, algorithm, &r.plans[0], f, err)
              : o.text  ? print_text(&r, f, err)
                        : print_json(p, &r, f);
@@ -268,7 +297,52 @@ static int search_from(struct search_problem *p, struct err *err) {
     return rc;
 }
 
+/* The sizes to consider, and that of the plan at hand. */
+static int verify(struct search_problem *p, struct plan *plan, struct sizes *micro,
+                  struct err *err) {
+    p->model = plan->model;
+    p->pins = plan->pins;
+    p->batch = plan->batch;
+    if (micro_batches(p, micro, err) < 0)
+        return -1;
+    int64_t at = micro->all.n;
+    arr_push(&micro->all, plan->micro_batch);
+    for (; at > 0 && micro->all.p[at - 1] >= plan->micro_batch; at--) {
+        micro->all.p[at] = micro->all.p[at - 1];
+        micro->all.p[at - 1] = plan->micro_batch;
+    }
+    p->micro = micro->all.p;
+    p->n_micro = (int)micro->all.n;
+    return search_verify(p, plan, err);
+}
+
+static int run_verify(struct err *err) {
+    struct search_problem p = {0};
+    struct sizes micro = {{0}};
+    struct cost_provider *provider = NULL;
+    struct plan *plan = plan_read(o.verify, err);
+    int rc = -1;
+    if (!plan && err->status == EXIT_INPUT)
+        err->status = EXIT_NO;
+    if (plan && plan->cluster)
+        p.cluster = *plan->cluster;
+    if (plan && !o.devices)
+        o.devices = plan->devices;
+    if (plan && check_options(&p, err) == 0)
+        provider =
+            provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
+    p.provider = provider;
+    if (provider)
+        rc = verify(&p, plan, &micro, err);
+    provider_destroy(provider);
+    arr_release(&micro.all);
+    plan_destroy(plan);
+    return rc;
+}
+
 static int run(struct err *err) {
+    if (o.verify)
+        return run_verify(err);
     struct search_problem p = {0};
     struct sizes micro = {{0}};
     int rc = -1;

@@ -1,0 +1,356 @@
+/* The bound: see bound.h. */
+#include "search/bound.h"
+
+#include "search/floors.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    MOST_DEVICES = 128, /* beyond, numbers of devices that a group may have are too many */
+    MOST_SIZES = MOST_DEVICES,
+    MOST_FLIGHTS = 32, /* numbers of micro-batches in flight */
+    BYTE_PRICES = 10,
+    RATES = 4,
+};
+
+/* A straight line that bounds what a group takes: a + b T. */
+struct line {
+    double a, b;
+};
+
+struct relaxed {
+    struct search *s;
+    struct floors *floors;
+    double m; /* micro-batches */
+    int64_t micro_batch;
+    int groups, chunks;
+    int n_sizes, sizes[MOST_SIZES];
+    int n_flights, flights[MOST_FLIGHTS];
+    int n_prices;
+    double byte_price[BYTE_PRICES]; /* microseconds */
+    int n_ops;
+    int n_again; /* stretches of the excerpt that stand for several instances of a run */
+    struct {
+        int first, end;
+    } * again;
+    double *weight;     /* [ops of the excerpt] ops of the model that it stands for */
+    double *cost;       /* [size][flight][byte price][op] */
+    struct line *lines; /* [size][flight][byte price * RATES] */
+    double worth;       /* of the whole model */
+};
+
+/* ---- costs ------------------------------------------------------------------------------- */
+
+static double *costs_at(const struct relaxed *r, int size, int flight, int price) {
+    return r->cost +
+           ((int64_t)(size * r->n_flights + flight) * r->n_prices + price) * r->n_ops;
+}
+
+/* How many ops of the model each op of the excerpt is. */
+static void count_ops(struct relaxed *r) {
+    const struct graph *g = &r->s->graph;
+    for (int i = 0; i < g->s.n_ops; i++)
+        r->weight[g->x.of[i]]++;
+    r->again = mem_array((size_t)g->s.n_runs + 1, sizeof *r->again);
+    for (int k = 0; k < g->s.n_runs; k++) {
+        int second = g->x.of[g->s.runs[k].first + g->s.runs[k].period];
+        if (r->weight[second] > 1) {
+            r->again[r->n_again].first = second;
+            r->again[r->n_again++].end = second + g->s.runs[k].period;
+        }
+    }
+}
+
+static void find_sizes(struct relaxed *r) {
+    for (int d = 1; d <= r->s->p.devices; d++)
+        if (floors_of_use(r->floors, r->micro_batch, d))
+            r->sizes[r->n_sizes++] = d;
+}
+
+/* 1, 2, 3, 4, 6, 8, 12 ...: others count as the next smaller one. */
+static void find_flights(struct relaxed *r) {
+    double most = fmin(r->groups, r->m);
+    r->flights[r->n_flights++] = 1;
+    for (int n = 2; n <= most && r->s->p.memory_bytes && r->n_flights < MOST_FLIGHTS;
+         n += n & (n - 1) ? n / 3 : (n + 1) / 2)
+        r->flights[r->n_flights++] = n;
+}
+
+static int flight_at(const struct relaxed *r, int groups_behind) {
+    int k = 0;
+    while (k + 1 < r->n_flights && r->flights[k + 1] <= groups_behind + 1)
+        k++;
+    return k;
+}
+
+/* In proportion to the time of a step that is nearly as long as work on all devices takes. */
+static void find_prices(struct relaxed *r, const struct floor_op *least) {
+    double us = 0, memory = (double)r->s->p.memory_bytes;
+    for (int i = 0; i < r->n_ops; i++)
+        us += r->weight[i] * floor_least(&least[i], r->m, 1, 0);
+    us /= r->s->p.devices;
+    r->n_prices = memory > 0 ? BYTE_PRICES : 1;
+    for (int k = 1; k < r->n_prices; k++)
+        r->byte_price[k] = us / memory * ldexp(1, k - 7);
+}
+
+static bool find_costs(struct relaxed *r) {
+    size_t n = (size_t)r->n_ops;
+    struct floor_op *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);
+    bool any = true;
+    for (int d = 0; d < r->n_sizes; d++)
+        for (int i = 0; i < r->n_ops; i++)
+            ops[(size_t)d * n + (size_t)i] =
+                search_out_of_time(r->s)
+                    ? (struct floor_op){0}
+                    : floors_at(r->floors, i, r->micro_batch, r->sizes[d]);
+    find_prices(r, ops);
+    r->cost =
+        mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * n, sizeof *r->cost);
+    for (int d = 0; d < r->n_sizes; d++)
+        for (int f = 0; f < r->n_flights; f++)
+            for (int k = 0; k < r->n_prices; k++)
+                for (int i = 0; i < r->n_ops; i++)
+                    costs_at(r, d, f, k)[i] =
+                        floor_least(&ops[(size_t)d * n + (size_t)i], r->m, r->flights[f],
+                                    r->byte_price[k]);
+    for (int i = 0; i < r->n_ops; i++) {
+        bool some = false;
+        for (int d = 0; d < r->n_sizes; d++)
+            some |= isfinite(costs_at(r, d, 0, 0)[i]);
+        any &= some;
+    }
+    free(ops);
+    return any;
+}
+
+/* ---- what a group takes ------------------------------------------------------------------ */
+
+/* The best stretch that ends with one of these ops, and the best so far. */
+struct stretch {
+    double open, most;
+};
+
+static inline void extend(struct stretch *t, const double *price, const double *cost,
+                          double rate, int first, int end) {
+    double open = t->open, most = t->most;
+    for (int i = first; i < end; i++) {
+        open += price[i] - rate * cost[i];
+        open = open > 0 ? open : 0;
+        most = open > most ? open : most;
+    }
+    *t = (struct stretch){open, most};
+}
+
+/* By how much the prices of a stretch of the model exceed `rate` times its costs at most. Of a run two
+ * instances stand for all but the first and the last: the rate is so high that a whole one is not
+ * worth it. */
+static double most_excess(const struct relaxed *r, const double *price, const double *cost,
+                          double rate) {
+    struct stretch t = {0, 0};
+    int done = 0;
+    for (int k = 0; k < r->n_again; k++) {
+        extend(&t, price, cost, rate, done, r->again[k].end);
+        extend(&t, price, cost, rate, r->again[k].first, r->again[k].end);
+        done = r->again[k].end;
+    }
+    extend(&t, price, cost, rate, done, r->n_ops);
+    return t.most;
+}
+
+static double ratio(double worth, double cost) {
+    return cost > 0 && isfinite(cost) ? worth / cost : 0;
+}
+
+/* From the rate at which no run is worth more than it costs, to that at which no op is. */
+static void find_rates(const struct relaxed *r, const double *price, const double *cost,
+                       double rates[RATES]) {
+    const struct graph *g = &r->s->graph;
+    double worth = 0, sum = 0, high = 0;
+    for (int i = 0; i < r->n_ops; i++) {
+        worth += r->weight[i] * price[i];
+        sum += r->weight[i] * cost[i];
+        high = fmax(high, ratio(price[i], cost[i]));
+    }
+    double low = ratio(worth, sum);
+    for (int k = 0; k < g->s.n_runs; k++) {
+        const struct run *run = &g->s.runs[k];
+        double w = 0, c = 0;
+        for (int i = 0; i < run->period; i++) {
+            w += price[g->x.of[run->first + run->period + i]];
+            c += cost[g->x.of[run->first + run->period + i]];
+        }
+        low = fmax(low, ratio(w, c));
+    }
+    for (int k = 0; k < RATES; k++)
+        rates[k] = low + (high - low) * k * k / ((RATES - 1) * (RATES - 1));
+    rates[0] *= 1 + 1e-12;
+}
+
+static struct line *lines_at(const struct relaxed *r, int size, int flight) {
+    return r->lines + (int64_t)(size * r->n_flights + flight) * r->n_prices * RATES;
+}
+
+static void find_lines(struct relaxed *r, const double *price) {
+    double memory = (double)r->s->p.memory_bytes;
+    for (int d = 0; d < r->n_sizes; d++)
+        for (int f = 0; f < r->n_flights; f++)
+            for (int k = 0; k < r->n_prices; k++) {
+                const double *cost = costs_at(r, d, f, k);
+                double rates[RATES];
+                find_rates(r, price, cost, rates);
+                for (int i = 0; i < RATES; i++)
+                    lines_at(r, d, f)[k * RATES + i] =
+                        (struct line){rates[i] * r->byte_price[k] * memory +
+                                          r->chunks * most_excess(r, price, cost, rates[i]),
+                                      rates[i]};
+            }
+}
+
+static double most_taken(const struct relaxed *r, int size, int flight, double us) {
+    const struct line *l = lines_at(r, size, flight);
+    double most = r->worth;
+    for (int i = 0; i < r->n_prices * RATES; i++)
+        most = fmin(most, l[i].a + l[i].b * us);
+    return most;
+}
+
+/* ---- all groups -------------------------------------------------------------------------- */
+
+/* What groups take at most beyond what their devices cost, if each has this price. */
+struct offers {
+    const struct relaxed *r;
+    int groups[MOST_FLIGHTS]; /* so many with this number of micro-batches in flight */
+    double most[MOST_FLIGHTS][MOST_SIZES];
+};
+
+static double all_taken(const struct offers *o, double device) {
+    const struct relaxed *r = o->r;
+    double all = device * r->s->p.devices;
+    for (int f = 0; f < r->n_flights; f++) {
+        double best = 0;
+        for (int d = 0; d < r->n_sizes; d++)
+            best = fmax(best, o->most[f][d] - device * r->sizes[d]);
+        all += o->groups[f] * best;
+    }
+    return all;
+}
+
+/* Can all that the groups take in this time be all of the model? Any price of a device bounds that;
+ * the best one is found by golden section, since what they take is convex in it. */
+static bool may_do(const struct relaxed *r, double us) {
+    enum { STEPS = 30 };
+    static const double golden = 0.6180339887498949;
+    double left = us - r->s->graph.norm_us, enough = r->worth * (1 - 1e-9);
+    struct offers o = {.r = r};
+    if (left <= 0)
+        return false;
+    for (int s = 0; s < r->groups; s++)
+        o.groups[flight_at(r, s)]++;
+    for (int f = 0; f < r->n_flights; f++)
+        for (int d = 0; d < r->n_sizes; d++)
+            o.most[f][d] = most_taken(r, d, f, left);
+    double low = 0, high = 2 * r->worth / r->s->p.devices;
+    double a = high - golden * (high - low), b = low + golden * (high - low);
+    double at_a = all_taken(&o, a), at_b = all_taken(&o, b);
+    for (int i = 0; i < STEPS; i++) {
+        if (at_a < enough || at_b < enough)
+            return false;
+        if (at_a < at_b) {
+            high = b, b = a, at_b = at_a;
+            a = high - golden * (high - low);
+            at_a = all_taken(&o, a);
+        } else {
+            low = a, a = b, at_a = at_b;
+            b = low + golden * (high - low);
+            at_b = all_taken(&o, b);
+        }
+    }
+    return true;
+}
+
+/* Raises `us` to the least time in which the groups may do it all. */
+static double raise(const struct relaxed *r, double us) {
+    enum { STEPS = 40 };
+    if (may_do(r, us * 1.001))
+        return us;
+    double low = us, high = fmax(us, 1);
+    for (int i = 0; i < STEPS && !may_do(r, high); i++)
+        low = high, high *= 2;
+    if (!may_do(r, high))
+        return INFINITY;
+    while (high > low * 1.0005) {
+        double mid = (low + high) / 2;
+        *(may_do(r, mid) ? &high : &low) = mid;
+    }
+    return low;
+}
+
+/* Prices: what ops cost in a group of the middle, if all have the same number of devices. */
+static double best_prices(struct relaxed *r, double enough_us) {
+    double best = 0;
+    for (int d = 0; d < r->n_sizes; d++) {
+        int groups = r->s->p.devices / r->sizes[d], flight = flight_at(r, (groups - 1) / 2);
+        if (groups * r->sizes[d] != r->s->p.devices)
+            continue;
+        for (int k = 0; k < r->n_prices && best < enough_us && !search_out_of_time(r->s);
+             k += 2) {
+            const double *price = costs_at(r, d, flight, k);
+            r->worth = 0;
+            for (int i = 0; i < r->n_ops; i++)
+                r->worth += r->weight[i] * price[i];
+            if (!isfinite(r->worth))
+                continue;
+            find_lines(r, price);
+            best = raise(r, best);
+        }
+    }
+    return best;
+}
+
+static double micro_batch_us(struct search *s, struct floors *floors, int64_t micro_batch,
+                             double enough_us) {
+    struct relaxed r = {.s = s,
+                        .floors = floors,
+                        .m = (double)(s->p.batch / micro_batch),
+                        .micro_batch = micro_batch,
+                        .groups = s->max_groups,
+                        .n_ops = s->graph.x.model->n_ops};
+    r.chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1;
+    r.weight = mem_array((size_t)r.n_ops, sizeof *r.weight);
+    count_ops(&r);
+    find_sizes(&r);
+    find_flights(&r);
+    double best = INFINITY;
+    if (find_costs(&r)) {
+        r.lines = mem_array((size_t)(r.n_sizes * r.n_flights * r.n_prices) * RATES,
+                            sizeof *r.lines);
+        best = best_prices(&r, enough_us);
+    }
+    free(r.again);
+    free(r.lines);
+    free(r.cost);
+    free(r.weight);
+    return best;
+}
+
+double bound_us(struct search *s, double *micro_us) {
+    if (s->p.devices > MOST_DEVICES) {
+        for (int i = 0; micro_us && i < s->p.n_micro; i++)
+            micro_us[i] = 0;
+        return 0;
+    }
+    struct floors *f = floors_make(s);
+    double least = INFINITY;
+    for (int i = 0; i < s->p.n_micro && least > 0; i++) {
+        double us = micro_batch_us(s, f, s->p.micro[i], micro_us ? INFINITY : least);
+        least = fmin(least, us);
+        if (search_out_of_time(s))
+            us = least = 0;
+        if (micro_us)
+            micro_us[i] = us;
+    }
+    floors_free(f);
+    return least;
+}

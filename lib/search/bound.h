@@ -1,0 +1,30 @@
+/* bound.h - the time that no plan of the space beats.
+ *
+ * The relaxation: ops cost their floors (floors.h), each with the layout, ZeRO and recompute
+ * that suit it best; there are no messages and no bubbles; a stage may hold part of an op. What is
+ * left is that a group of devices with s others behind it holds min(s + 1, m) micro-batches, that
+ * its memory is limited, that all its work, m micro-batches and the step's end, has to be done within
+ * the step, and that the groups share the devices.
+ *
+ * Each op has a price. A group of d devices with s behind it, within time T and memory M, takes
+ * stretches of the model (one, or up to four where the schedule is interleaved) worth at most V(s, d, T),
+ * for which Lagrange multipliers on time and memory give bounds from above; another on the devices
+ * bounds what all groups together take. Where that is less than what the whole model is worth, no
+ * plan is as fast as T. That holds for any prices; those tried are what ops cost on some
+ * number of devices, with some multiplier on memory. The bound is the least over all micro-batches.
+ */
+#ifndef WEFT_BOUND_H
+#define WEFT_BOUND_H
+
+#include "search/search_impl.h"
+
+/* The names of what proves a bound: this relaxation; that an algorithm went through all of the space,
+ * and all plans within SEARCH_SLACK of the best were simulated. */
+#define BOUND_PRICED "priced floors"
+#define BOUND_LISTED "all plans"
+
+/* Microseconds of a step; INFINITY where no plan fits; 0 where there is no bound: when time is up,
+ * and on more than 128 devices. micro_us: NULL, or [n_micro] the same with each micro-batch. */
+double bound_us(struct search *s, double *micro_us);
+
+#endif

@@ -1,0 +1,253 @@
+/* Ways of a stage: see choices.h. */
+#include "search/choices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct choices {
+    struct search *s;
+    struct memo known; /* struct ways */
+    double listed, most;
+    bool styles;
+    /* Scratch: of the stage at hand. */
+    struct layout *at;          /* [nodes] */
+    ARR(int) ops;               /* of the excerpt, one for each of its nodes */
+    ARR(struct layout) layouts; /* of these ops, one after the other */
+    ARR(int64_t) first;         /* where those of each begin, and the end */
+    ARR(struct way) found;
+};
+
+struct choices *choices_make(struct search *s, double most, bool styles) {
+    struct choices *c = mem_alloc(sizeof *c);
+    *c = (struct choices){.s = s, .most = most, .styles = styles};
+    c->at = mem_array((size_t)s->graph.x.n_nodes, sizeof *c->at);
+    return c;
+}
+
+static void ways_free(void *p) {
+    free(((struct ways *)p)->p);
+    free(p);
+}
+
+void choices_free(struct choices *c) {
+    memo_release(&c->known, ways_free);
+    arr_release(&c->ops);
+    arr_release(&c->layouts);
+    arr_release(&c->first);
+    arr_release(&c->found);
+    free(c->at);
+    free(c);
+}
+
+double choices_listed(const struct choices *c) {
+    return c->listed;
+}
+
+/* ---- layouts ----------------------------------------------------------------------------- */
+
+static void list_layouts(struct choices *c, int op, const struct mesh *pinned,
+                         const struct mesh *mesh, int64_t micro_batch, struct layout *l,
+                         int axis) {
+    const struct model *m = c->s->graph.x.model;
+    if (axis == mesh->n_axes) {
+        if (layout_check(m, &m->ops[op], mesh, l, micro_batch, NULL) == 0 &&
+            search_pins_allow(c->s, op, pinned, mesh, l))
+            arr_push(&c->layouts, *l);
+        return;
+    }
+    const struct op_space *space = &m->ops[op].space;
+    for (int d = PLACE_NONE; d < space->n; d++) {
+        l->dim[axis] = (int8_t)d;
+        if (d < 0 || role_splits(space->role[d]))
+            list_layouts(c, op, pinned, mesh, micro_batch, l, axis + 1);
+    }
+    l->dim[axis] = PLACE_NONE;
+}
+
+/* The nodes of the stage and their layouts; returns how many ways there are to combine them. */
+static double list_nodes(struct choices *c, const struct search_stage *st,
+                         int64_t micro_batch) {
+    const struct graph *g = &c->s->graph;
+    struct mesh mesh;
+    double ways = 1;
+    graph_mesh(st->devices, st->mesh, &mesh);
+    c->ops.n = c->layouts.n = c->first.n = 0;
+    for (int i = st->first; i < st->end; i = search_next_distinct(c->s, i)) {
+        int op = g->x.of[i], k = 0;
+        struct layout l;
+        while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
+            k++;
+        if (k < c->ops.n)
+            continue;
+        memset(&l, PLACE_NONE, sizeof l);
+        arr_push(&c->ops, op);
+        arr_push(&c->first, c->layouts.n);
+        list_layouts(c, op, st->mesh, &mesh, micro_batch, &l, 0);
+        ways *= (double)(c->layouts.n - arr_last(&c->first));
+    }
+    arr_push(&c->first, c->layouts.n);
+    return ways;
+}
+
+/* ---- what neighbours see ------------------------------------------------------------------- */
+
+static uint64_t mix_us(uint64_t h, double us) {
+    uint64_t bits;
+    memcpy(&bits, &us, sizeof bits);
+    return memo_mix(h, bits);
+}
+
+/* Work of ops first .. end-1, as neighbours' waiting has it. */
+static uint64_t mix_work(const struct choices *c, const struct prefix *t, int first,
+                         int end, uint64_t h) {
+    if (first >= end)
+        return h;
+    struct brief a = prefix_brief(c->s, t, first), b = prefix_brief(c->s, t, end);
+    return mix_us(mix_us(h, b.forward_us - a.forward_us), b.backward_us - a.backward_us);
+}
+
+static uint64_t mix_op(const struct choices *c, const struct search_stage *st, int op,
+                       uint64_t h) {
+    const struct graph *g = &c->s->graph;
+    uint64_t word = 0;
+    memcpy(&word, &st->layouts[g->x.node_of[g->x.of[op]]], sizeof *st->layouts);
+    return memo_mix(h, word);
+}
+
+static uint64_t seen_of(const struct choices *c, const struct prefix *t,
+                        const struct search_stage *st, bool missing) {
+    const struct graph *g = &c->s->graph;
+    const struct crossing *in = &c->s->crossings[st->first],
+                          *out = &c->s->crossings[st->end];
+    uint64_t h = memo_mix(1, missing);
+    for (int i = 0; i < in->n; i++) {
+        const struct edge *e = &g->s.edges[in->edges[i]];
+        for (int r = edge_reader_from(e, st->first); r < e->n && e->readers[r] < st->end;
+             r++) {
+            h = mix_op(c, st, e->readers[r], h);
+            h = mix_work(c, t, st->first, e->readers[r], h);
+        }
+    }
+    for (int i = 0; i < out->n; i++) {
+        const struct edge *e = &g->s.edges[out->edges[i]];
+        if (e->origin < st->first)
+            continue;
+        h = mix_op(c, st, e->origin, h);
+        h = mix_work(c, t, e->origin + 1, st->end, h);
+    }
+    return in->n || out->n ? memo_mix(h, (uint64_t)search_zero_of(st)) : h;
+}
+
+/* ---- ways -------------------------------------------------------------------------------- */
+
+static bool no_worse(const struct way *a, const struct way *b) {
+    const struct stage_sum *x = a->sum, *y = b->sum;
+    bool good = a->seen == b->seen && x->forward_us <= y->forward_us &&
+                x->backward_us <= y->backward_us && x->weights_us <= y->weights_us &&
+                x->reduce_us <= y->reduce_us && x->update_us <= y->update_us &&
+                x->fixed <= y->fixed && x->temp <= y->temp &&
+                x->update_temp <= y->update_temp;
+    for (int p = 0; p < POOL_COUNT; p++)
+        good &= x->slot[p] <= y->slot[p];
+    return good;
+}
+
+static void keep_way(struct choices *c, const struct way *w) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->found.n; i++)
+        if (no_worse(&c->found.p[i], w))
+            return;
+    for (int64_t i = 0; i < c->found.n; i++)
+        if (!no_worse(w, &c->found.p[i]))
+            c->found.p[n++] = c->found.p[i];
+    c->found.n = n;
+    arr_push(&c->found, *w);
+}
+
+static void add_way(struct choices *c, struct search_stage *st, int64_t micro_batch,
+                    int first_rank, bool apart) {
+    const struct prefix *t = search_prefix(c->s, st, micro_batch, first_rank, apart);
+    int blocks = search_stage_blocks(c->s, st);
+    for (int level = 0; level < (blocks ? AGAIN_LEVELS : 1); level++)
+        for (int n = !level ? 0 : c->styles ? blocks : 1; n <= (level ? blocks : 0); n++) {
+            st->again_level = level;
+            st->again_blocks = n;
+            const struct stage_sum *sum = search_stage_sum(c->s, t, st);
+            keep_way(c, &(struct way){*st, sum, seen_of(c, t, st, sum->missing)});
+        }
+}
+
+static void add_layouts(struct choices *c, struct search_stage *st, int64_t micro_batch,
+                        int first_rank, bool apart) {
+    int levels = st->devices > 1 ? search_zero_levels(c->s) : 1;
+    search_trim(c->s);
+    for (st->zero = 0; st->zero < levels; st->zero++)
+        add_way(c, st, micro_batch, first_rank, apart);
+}
+
+/* All layouts of the k-th node and those behind it. */
+static void combine(struct choices *c, struct search_stage *st, int64_t micro_batch,
+                    int first_rank, bool apart, int64_t k) {
+    if (k == c->ops.n) {
+        st->layouts = search_layouts(c->s, c->at);
+        add_layouts(c, st, micro_batch, first_rank, apart);
+        return;
+    }
+    for (int64_t i = c->first.p[k]; i < c->first.p[k + 1] && !search_stopped(c->s); i++) {
+        c->at[c->s->graph.x.node_of[c->ops.p[k]]] = c->layouts.p[i];
+        combine(c, st, micro_batch, first_rank, apart, k + 1);
+    }
+}
+
+static void combine_styles(struct choices *c, struct search_stage *st, int64_t micro_batch,
+                           int first_rank, bool apart) {
+    struct style style;
+    for (int i = 0; search_style(c->s, st, i, &style); i++) {
+        search_apply_style(c->s, st, micro_batch, style);
+        const struct prefix *t = search_prefix(c->s, st, micro_batch, first_rank, apart);
+        if (prefix_legal(c->s, t, st->first, st->end))
+            add_layouts(c, st, micro_batch, first_rank, apart);
+    }
+}
+
+static int by_time(const void *a, const void *b) {
+    const struct stage_sum *x = ((const struct way *)a)->sum,
+                           *y = ((const struct way *)b)->sum;
+    double us = x->forward_us + x->backward_us + x->weights_us;
+    double other = y->forward_us + y->backward_us + y->weights_us;
+    return (us > other) - (us < other);
+}
+
+static struct ways *find_ways(struct choices *c, struct search_stage st,
+                              int64_t micro_batch, int first_rank, bool apart) {
+    struct ways *w = mem_alloc(sizeof *w);
+    search_apply_style(c->s, &st, micro_batch, (struct style){0}); /* its mesh */
+    double n = (c->styles ? 1 : list_nodes(c, &st, micro_batch)) *
+               (st.devices > 1 ? search_zero_levels(c->s) : 1) *
+               (1 + (AGAIN_LEVELS - 1) * search_stage_blocks(c->s, &st));
+    c->listed += n;
+    c->found.n = 0;
+    memset(c->at, PLACE_NONE, (size_t)c->s->graph.x.n_nodes * sizeof *c->at);
+    if (c->styles)
+        combine_styles(c, &st, micro_batch, first_rank, apart);
+    else if (c->listed <= c->most)
+        combine(c, &st, micro_batch, first_rank, apart, 0);
+    qsort(c->found.p, (size_t)c->found.n, sizeof *c->found.p, by_time);
+    w->n = c->found.n;
+    w->p = mem_array((size_t)w->n + 1, sizeof *w->p);
+    if (w->n)
+        memcpy(w->p, c->found.p, (size_t)w->n * sizeof *w->p);
+    return w;
+}
+
+const struct ways *choices_of(struct choices *c, const struct search_stage *st,
+                              int64_t micro_batch, int first_rank, bool apart) {
+    int alias = (int)cluster_alias(&c->s->p.cluster, first_rank, st->devices);
+    uint64_t key = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
+                            (uint64_t)st->devices << 1 | apart);
+    key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)alias);
+    void **slot = memo_slot(&c->known, key);
+    if (!*slot)
+        *slot = find_ways(c, *st, micro_batch, first_rank, apart);
+    return c->listed <= c->most ? *slot : NULL;
+}

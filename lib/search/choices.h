@@ -1,0 +1,40 @@
+/* choices.h - all ways in which a stage may do its ops, but for those that another one beats
+ * whatever stands around the stage.
+ *
+ * A way is a layout for each op (instances of a run have the same), a level of ZeRO, and how many
+ * blocks are recomputed how far. Way a makes way b superfluous if no time and no bytes of a are more,
+ * and nothing that the neighbours see of the stage differs: the layouts of ops that give or take
+ * what passes its bounds, and the work in front of and behind those.
+ *
+ *     struct choices *c = choices_make(s, 1e6, false);
+ *     const struct ways *w = choices_of(c, &stage, micro_batch, first_rank, false);
+ *     for (int64_t i = 0; i < w->n; i++) ... w->p[i] ...             // w is NULL where they are too many
+ *     choices_free(c);
+ */
+#ifndef WEFT_CHOICES_H
+#define WEFT_CHOICES_H
+
+#include "search/search_impl.h"
+
+struct way {
+    struct search_stage st;
+    const struct stage_sum *sum; /* kept by the search */
+    uint64_t seen;               /* what neighbours see of it */
+};
+struct ways {
+    int64_t n;
+    struct way *p; /* the fastest first, by forward and backward together */
+};
+
+/* most: ways that are looked at in all. styles: only layouts of uniform styles, all
+ * blocks recomputed or none. */
+struct choices *choices_make(struct search *s, double most, bool styles);
+void choices_free(struct choices *c);
+/* Of a stage of which ops and devices are set; NULL where there would be too many to look at, from
+ * then on. apart: weight gradients are made apart. */
+const struct ways *choices_of(struct choices *c, const struct search_stage *st,
+                              int64_t micro_batch, int first_rank, bool apart);
+/* Those that were looked at. */
+double choices_listed(const struct choices *c);
+
+#endif

@@ -1,0 +1,607 @@
+/* Floors: see floors.h. */
+#include "search/floors.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FIRST = 2 * CLUSTER_MAX_GROUPS + 64 };
+
+/* What of an op alone depends on its local sizes only. */
+struct local {
+    double forward_us, backward_us;
+    double own; /* bytes that it keeps beside its operands */
+    bool missing;
+};
+
+/* What no layout changes. */
+struct trait {
+    bool looked;
+    unsigned keeps;  /* operands, as bits, */
+    bool keeps_own;  /* and results */
+    unsigned counts; /* of the operands that it keeps: those that no op before it counts */
+    int maker[FLOOR_ITEMS];  /* op that made what it keeps; -1: it cannot be made again */
+    int shares[FLOOR_ITEMS]; /* among so many the price of making it again is shared */
+    double readers[KIND_MAX_SLOTS]; /* uses of an operand's tensor in the whole model */
+    bool read[KIND_MAX_SLOTS];      /* results that somebody reads */
+};
+
+/* The ways of all ops that are alike in this. */
+struct ways {
+    int n;
+    struct floor_way *p;
+    double forward_us; /* the least */
+};
+
+struct floors {
+    struct search *s;
+    struct trait *traits; /* [ops of the excerpt] */
+    struct memo locals, sums, ways;
+    struct layout *at; /* [nodes] scratch */
+    bool pinned;       /* what pins do to communication and memory is not looked into */
+    int n_first, first[MOST_FIRST];
+};
+
+/* ---- prices ---------------------------------------------------------------------------- */
+
+/* Where stages may stand, as far as it matters: at the bounds of groups of equal devices; all
+ * places in and between the first two nodes if a link between nodes is faster than one inside. */
+static void find_firsts(struct floors *f) {
+    const struct cluster *c = &f->s->p.cluster;
+    double inside = INFINITY, between = 0;
+    for (int g = 0; g < c->n_groups; g++) {
+        for (int i = 0; i < c->groups[g].n_links; i++)
+            inside = fmin(inside, c->groups[g].links[i].bandwidth);
+        f->first[f->n_first++] = (int)c->groups[g].first_rank;
+    }
+    for (int i = 0; i < c->n_links; i++)
+        between = fmax(between, c->links[i].bandwidth);
+    int more = between > inside && cluster_nodes(c) > 1 ? 2 * (int)c->groups[0].devices : 0;
+    for (int r = 1; r < more && f->n_first < MOST_FIRST; r++)
+        f->first[f->n_first++] = r;
+}
+
+/* Of an instruction on so many devices, where they stand best. */
+static double best_us(struct floors *f, const struct stage_program *sp,
+                      const struct instr *ins, int devices, bool *missing) {
+    struct graph *g = &f->s->graph;
+    double best = INFINITY;
+    for (int i = 0; i < f->n_first; i++) {
+        int last = f->s->p.devices - devices;
+        g->stages[0].first_rank = f->first[i] < last ? f->first[i] : last;
+        cost_forget(g->cost);
+        double us = cost_instr(g->cost, &g->plan, sp, ins).us;
+        if (g->cost->n_missing == 0)
+            best = fmin(best, us);
+    }
+    cost_forget(g->cost);
+    *missing |= !isfinite(best);
+    return isfinite(best) ? best : 0;
+}
+
+/* Rounded down, so that few are asked for: to 1 part in 16. */
+static int64_t rounded(double elems) {
+    int e;
+    double x = frexp(elems, &e);
+    return e > 5 ? (int64_t)ldexp(floor(x * 32), e - 5) : (int64_t)elems;
+}
+
+/* A collective over these axes of the mesh; 0 where the profile lacks it. */
+static double collective_us(struct floors *f, int devices, unsigned axes, enum opcode code,
+                            enum dtype dtype, int64_t elems) {
+    struct graph *g = &f->s->graph;
+    struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
+    struct instr ins = instr_init(code);
+    bool missing = false;
+    graph_mesh(devices, NULL, &g->stages[0].mesh);
+    ins.axes = axes;
+    ins.dtype = dtype;
+    ins.n.v[0] = elems;
+    return best_us(f, &sp, &ins, devices, &missing);
+}
+
+/* Of this kind, over any axes that make a group of this size. */
+static double group_us(struct floors *f, int devices, int size, enum opcode code,
+                       enum dtype dtype, double elems) {
+    if (size == 1)
+        return 0;
+    int64_t n = rounded(elems);
+    uint64_t key =
+        memo_mix(memo_mix(1, (uint64_t)devices << 32 | (uint64_t)size), (uint64_t)n);
+    void **slot = memo_slot(&f->sums, memo_mix(key, (uint64_t)code << 8 | (uint64_t)dtype));
+    if (!*slot) {
+        double *best = mem_alloc(sizeof *best);
+        struct mesh mesh;
+        graph_mesh(devices, NULL, &mesh);
+        *best = INFINITY;
+        for (unsigned axes = 1; axes < 1u << mesh.n_axes && n; axes++)
+            if (mesh_group_size(&mesh, axes) == size)
+                *best = fmin(*best, collective_us(f, devices, axes, code, dtype, n));
+        *best = isfinite(*best) ? *best : 0;
+        *slot = best;
+    }
+    return *(double *)*slot;
+}
+
+/* A sum is scattered, or shards gathered, over groups of this size: at once, or over some axes and
+ * then over the others. */
+static double steps_us(struct floors *f, int devices, int size, enum opcode code,
+                       enum dtype dtype, double elems) {
+    double best = group_us(f, devices, size, code, dtype, elems);
+    for (int part = 2; part < size; part++)
+        if (size % part == 0)
+            best = fmin(best,
+                        group_us(f, devices, part, code, dtype, elems) +
+                            steps_us(f, devices, size / part, code, dtype, elems / part));
+    return best;
+}
+
+/* Parts of a sum become shards, or the whole. */
+static double sum_us(struct floors *f, int devices, int size, enum dtype dtype,
+                     double elems) {
+    return fmin(steps_us(f, devices, size, I_reduce_scatter, dtype, elems),
+                steps_us(f, devices, size, I_all_reduce, dtype, elems));
+}
+
+/* All gradients that are summed over the same devices go in one collective: what one of them adds is
+ * the least that an element takes in any number of them. */
+static double gradient_us(struct floors *f, int devices, int size, double elems) {
+    double least = INFINITY, n = 16;
+    for (; n < 1e12; n *= 2)
+        if (2 * n >= elems)
+            least = fmin(least, group_us(f, devices, size, I_all_reduce, DTYPE_f32, n) / n);
+    return isfinite(least) ? least * elems : 0;
+}
+
+/* ---- one op alone ------------------------------------------------------------------------ */
+
+/* Not what brings a value into another placement, or adds up gradients of several readers. */
+static bool is_its_own(const struct model_op *o, const struct instr *ins) {
+    enum key_kind key = opcode_key(ins->code);
+    return (key == KEY_SHAPE || key == KEY_CURVE) && ins->code != I_copy &&
+           (ins->code != I_add || o->kind == OP_add);
+}
+
+static int operand_of(const struct model_op *o, int tensor) {
+    for (int k = 0; k < o->n_in; k++)
+        if (o->in[k] == tensor)
+            return k;
+    return -1;
+}
+
+static bool is_kept(const struct stage_program *sp, int buffer) {
+    return buffer >= 0 && sp->buffers[buffer].mem == MEM_activations;
+}
+
+static void look(struct floors *f, const struct stage_program *sp, int op, int devices,
+                 struct trait *t, struct local *out) {
+    const struct model_op *o = &f->s->graph.x.model->ops[op];
+    *out = (struct local){0};
+    for (int p = 0; p < POOL_COUNT; p++)
+        out->own += (double)sp->slots[p].bytes;
+    for (int i = 0; i < sp->seg[SEG_REDUCE]; i++) {
+        const struct instr *ins = &sp->instrs[i];
+        bool forward = i < sp->seg[SEG_BACKWARD];
+        if (is_its_own(o, ins))
+            *(forward ? &out->forward_us : &out->backward_us) +=
+                best_us(f, sp, ins, devices, &out->missing);
+        bool taken = ins->code == I_recv || ins->code == I_input;
+        int k = forward && taken ? operand_of(o, ins->tensor) : -1;
+        if (k >= 0 && is_kept(sp, ins->out.v[0])) {
+            out->own -= (double)buffer_bytes(&sp->buffers[ins->out.v[0]]);
+            t->keeps |= 1u << k;
+        }
+        t->keeps_own |= forward && ins->code == I_send && is_kept(sp, ins->in.send.x);
+    }
+}
+
+/* Local sizes, and whether what is not simply parallel is split. */
+static uint64_t local_hash(const struct floors *f, int op, const struct mesh *mesh,
+                           const struct layout *l, int64_t micro_batch) {
+    const struct graph *g = &f->s->graph;
+    const struct op_space *space = &g->x.model->ops[op].space;
+    uint64_t h = memo_mix(1, g->xs.alike[op]);
+    for (int k = 0; k < space->n; k++) {
+        int64_t n = model_dim_size(g->x.model, space->dim[k], micro_batch);
+        int64_t size = layout_size(mesh, l, k, n);
+        bool split = space->role[k] != ROLE_parallel && size < n;
+        h = memo_mix(h, (uint64_t)size << 1 | split);
+        /* How far axes divide what has one element for each group of several. */
+        for (int a = 0; a < mesh->n_axes && size < n && g->x.model->ops[op].n_in > 1; a++)
+            h = l->dim[a] == k ? memo_mix(h, (uint64_t)mesh->size[a]) : h;
+    }
+    return h;
+}
+
+static const struct local *local_of(struct floors *f, int op, const struct mesh *mesh,
+                                    const struct layout *l, int64_t micro_batch,
+                                    int devices) {
+    struct graph *g = &f->s->graph;
+    uint64_t key = local_hash(f, op, mesh, l, micro_batch);
+    void **slot = memo_slot(&f->locals, key);
+    if (!*slot) {
+        struct local *out = mem_alloc(sizeof *out);
+        struct setting st = {.devices = devices, .micro_batch = micro_batch};
+        struct stage_program sp;
+        f->at[g->x.node_of[op]] = *l;
+        graph_compile(g, &st, op, f->at, &sp);
+        look(f, &sp, op, devices, &f->traits[op], out);
+        stage_program_release(&sp);
+        *slot = out;
+    }
+    return *slot;
+}
+
+/* ---- traits ------------------------------------------------------------------------------ */
+
+static void look_whole(struct floors *f, int op) {
+    struct graph *g = &f->s->graph;
+    const struct model_op *o = &g->x.model->ops[op];
+    struct trait *t = &f->traits[op];
+    struct setting st = {.devices = 1, .micro_batch = f->s->p.micro[f->s->p.n_micro - 1]};
+    struct stage_program sp;
+    struct local unused;
+    memset(&f->at[g->x.node_of[op]], PLACE_NONE, sizeof *f->at);
+    graph_compile(g, &st, op, f->at, &sp);
+    look(f, &sp, op, 1, t, &unused);
+    stage_program_release(&sp);
+    for (int k = 0; k < o->n_in; k++) {
+        const struct model_op *whole = &g->whole->ops[g->x.from[op]];
+        int producer = g->whole->tensors[whole->in[k]].producer;
+        t->readers[k] = 0;
+        if (producer < 0)
+            continue;
+        for (int e = g->s.edges_of[producer]; e < g->s.edges_of[producer + 1]; e++)
+            if (g->s.edges[e].tensor == whole->in[k])
+                t->readers[k] = g->s.edges[e].n;
+        double times = 0;
+        for (int j = 0; j < o->n_in; j++)
+            times += o->in[j] == o->in[k];
+        t->readers[k] *= times;
+    }
+    for (int e = g->xs.edges_of[op]; e < g->xs.edges_of[op + 1]; e++)
+        for (int k = 0; k < o->n_out; k++)
+            t->read[k] |= g->xs.edges[e].tensor == o->out[k] && g->xs.edges[e].n > 0;
+}
+
+/* The tensor whose bytes it has. */
+static int root_of(const struct model *m, int tensor) {
+    for (;;) {
+        int op = m->tensors[tensor].producer;
+        if (op < 0 || !op_is(&m->ops[op], KIND_FREE))
+            return tensor;
+        tensor = m->ops[op].in[0];
+    }
+}
+
+static bool may_be_made_again(const struct search *s, int op) {
+    int node = s->graph.x.node_of[op];
+    return s->again[0][node] || s->again[1][node] || s->again[2][node];
+}
+
+/* Who counts what is kept: of a tensor's maker and readers the first one that keeps it. */
+static void share_kept(struct floors *f) {
+    const struct model *m = f->s->graph.x.model;
+    bool *counted = mem_array((size_t)m->n_tensors, sizeof *counted);
+    int *items = mem_array((size_t)m->n_ops, sizeof *items);
+    for (int i = 0; i < m->n_ops; i++) {
+        const struct model_op *o = &m->ops[i];
+        struct trait *t = &f->traits[i];
+        for (int k = 0; k < FLOOR_ITEMS; k++)
+            t->maker[k] = -1;
+        for (int k = 0; k < o->n_in; k++) {
+            int root = root_of(m, o->in[k]), maker = m->tensors[root].producer;
+            if (!(t->keeps >> k & 1) || counted[root])
+                continue;
+            counted[root] = true;
+            t->counts |= 1u << k;
+            t->maker[k] = maker >= 0 && may_be_made_again(f->s, maker) ? maker : -1;
+        }
+        for (int k = 0; k < o->n_out && t->keeps_own; k++)
+            counted[root_of(m, o->out[k])] = true;
+        t->maker[FLOOR_OWN] = may_be_made_again(f->s, i) ? i : -1;
+        for (int k = 0; k < FLOOR_ITEMS; k++)
+            if (t->maker[k] >= 0)
+                items[t->maker[k]]++;
+    }
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < FLOOR_ITEMS; k++)
+            if (f->traits[i].maker[k] >= 0)
+                f->traits[i].shares[k] = items[f->traits[i].maker[k]];
+    free(counted);
+    free(items);
+}
+
+struct floors *floors_make(struct search *s) {
+    struct floors *f = mem_alloc(sizeof *f);
+    size_t n = (size_t)s->graph.x.model->n_ops;
+    f->s = s;
+    f->pinned = s->p.pins != NULL;
+    f->traits = mem_array(n, sizeof *f->traits);
+    f->at = mem_array((size_t)s->graph.x.n_nodes, sizeof *f->at);
+    find_firsts(f);
+    for (int i = 0; i < (int)n; i++)
+        look_whole(f, i);
+    /* So that the graph knows what the norm takes. */
+    struct setting one = {.devices = 1, .micro_batch = s->p.micro[s->p.n_micro - 1]};
+    for (int i = 0; i < (int)n && s->graph.norm_us <= 0; i++)
+        graph_node(&s->graph, &one, i, f->at);
+    share_kept(f);
+    return f;
+}
+
+static void ways_free(void *p) {
+    free(((struct ways *)p)->p);
+    free(p);
+}
+
+void floors_free(struct floors *f) {
+    memo_release(&f->locals, free);
+    memo_release(&f->sums, free);
+    memo_release(&f->ways, ways_free);
+    free(f->traits);
+    free(f->at);
+    free(f);
+}
+
+/* ---- ways -------------------------------------------------------------------------------- */
+
+/* An op on a mesh. */
+struct spot {
+    struct floors *f;
+    int op, devices;
+    int64_t micro_batch;
+    struct mesh mesh;
+    ARR(struct floor_way) ways;
+    double least_forward_us;
+};
+
+static struct extents sizes_of(const struct spot *at, const struct shape *shape) {
+    return model_extents(at->f->s->graph.x.model, shape, at->micro_batch);
+}
+
+/* Summing what comes out as parts of a sum. */
+static double parts_us(struct spot *at, int tensor, const struct axis_map *map,
+                       const struct layout *l) {
+    const struct graph *g = &at->f->s->graph;
+    struct placement p = placement_result(&at->mesh, l, map);
+    unsigned axes = placement_axes(&at->mesh, p, PLACE_PARTIAL);
+    if (!axes || at->f->pinned)
+        return 0;
+    struct extents x = sizes_of(at, &g->x.model->tensors[tensor].shape);
+    return sum_us(at->f, at->devices, mesh_group_size(&at->mesh, axes),
+                  plan_tensor_dtype(&g->plan, tensor),
+                  (double)placement_elements(&at->mesh, &x, p));
+}
+
+static double sums_us(struct spot *at, const struct layout *l) {
+    const struct model *m = at->f->s->graph.x.model;
+    const struct model_op *o = &m->ops[at->op];
+    const struct trait *t = &at->f->traits[at->op];
+    double us = 0;
+    for (int k = 0; k < o->n_out; k++)
+        if (t->read[k])
+            us += parts_us(at, o->out[k], &o->out_map[k], l);
+    for (int k = 0; k < o->n_in; k++)
+        if (model_has_gradient(m, o->in[k]) && t->readers[k] > 0)
+            us += parts_us(at, o->in[k], &o->in_map[k], l) / t->readers[k];
+    return us;
+}
+
+/* Elements of a parameter as ops want it, as ZeRO leaves them to a device; over how many it is
+ * summed, and shared. */
+struct held {
+    double whole, share;
+    int summed, scattered, spread; /* scattered: of those over which it is summed */
+};
+
+static struct held held_of(const struct spot *at, int slot, const struct layout *l) {
+    const struct model *m = at->f->s->graph.x.model;
+    const struct model_op *o = &m->ops[at->op];
+    struct extents x = sizes_of(at, &m->params[o->param[slot]].shape);
+    struct placement p = placement_operand(&at->mesh, l, &o->param_map[slot]);
+    struct placement parts = placement_result(&at->mesh, l, &o->param_map[slot]);
+    struct placement share = placement_scatter(&at->mesh, &x, p);
+    struct held h = {.whole = (double)placement_elements(&at->mesh, &x, p),
+                     .share = (double)placement_elements(&at->mesh, &x, share)};
+    unsigned summed = placement_axes(&at->mesh, parts, PLACE_PARTIAL);
+    unsigned rest = placement_axes(&at->mesh, share, PLACE_REPLICATE);
+    h.summed = mesh_group_size(&at->mesh, summed);
+    h.scattered = mesh_group_size(&at->mesh, summed & ~rest);
+    h.spread = (int)(h.whole / h.share + 0.5);
+    return h;
+}
+
+/* The optimizer's work on so many elements. */
+static double descend_us(const struct spot *at, double elems) {
+    struct graph *g = &at->f->s->graph;
+    struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
+    struct instr ins = instr_init(g->plan.optimizer == OPTIMIZER_adamw ? I_adamw : I_sgd);
+    bool missing = false;
+    graph_mesh(at->devices, NULL, &g->stages[0].mesh);
+    ins.dtype = DTYPE_f32;
+    ins.n.v[0] = (int64_t)elems;
+    return best_us(at->f, &sp, &ins, at->devices, &missing);
+}
+
+static void add_param(struct spot *at, const struct held *h, int zero,
+                      struct floor_way *to) {
+    const struct search *s = at->f->s;
+    enum dtype dtype = s->p.dtype;
+    double wide = (double)dtype_size(DTYPE_f32), narrow = (double)dtype_size(dtype);
+    double held = zero >= ZERO_PARAMETERS ? h->share : h->whole;
+    double gradient = zero >= ZERO_GRADIENTS ? h->share : h->whole;
+    double updated = zero >= ZERO_OPTIMIZER ? h->share : h->whole;
+    int states =
+        optimizer_states(s->p.optimizer) + (dtype != DTYPE_f32 && zero < ZERO_PARAMETERS);
+    to->step_us += descend_us(at, updated);
+    if (at->f->pinned)
+        return;
+    to->fixed += narrow * held + wide * (gradient + states * updated);
+    if (zero < ZERO_OPTIMIZER || h->spread == 1) {
+        to->step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
+        return;
+    }
+    *(zero >= ZERO_PARAMETERS ? &to->us : &to->step_us) +=
+        steps_us(at->f, at->devices, h->spread, I_all_gather, dtype, h->whole);
+    if (zero >= ZERO_GRADIENTS)
+        to->us += sum_us(at->f, at->devices, h->scattered, DTYPE_f32, h->whole);
+    else
+        to->step_us += sum_us(at->f, at->devices, h->summed, DTYPE_f32, h->whole);
+}
+
+static void add_params(struct spot *at, const struct layout *l, int zero,
+                       struct floor_way *to) {
+    const struct model *m = at->f->s->graph.x.model;
+    const struct model_op *o = &m->ops[at->op];
+    for (int k = 0; k < o->n_param; k++) {
+        int param = o->param[k];
+        if (param < 0 || m->params[param].running || m->params[param].first_op != at->op)
+            continue;
+        struct held h = held_of(at, k, l);
+        add_param(at, &h, zero, to);
+    }
+}
+
+static void add_kept(const struct spot *at, const struct layout *l,
+                     const struct local *local, struct floor_way *to) {
+    const struct graph *g = &at->f->s->graph;
+    const struct model_op *o = &g->x.model->ops[at->op];
+    const struct trait *t = &at->f->traits[at->op];
+    if (at->f->pinned)
+        return;
+    to->kept[FLOOR_OWN] = fmax(local->own, 0);
+    for (int k = 0; k < o->n_in; k++) {
+        if (!(t->counts >> k & 1))
+            continue;
+        struct extents x = sizes_of(at, &g->x.model->tensors[o->in[k]].shape);
+        struct placement p = placement_operand(&at->mesh, l, &o->in_map[k]);
+        to->kept[k] = (double)(placement_elements(&at->mesh, &x, p) *
+                               dtype_size(plan_tensor_dtype(&g->plan, o->in[k])));
+    }
+}
+
+static bool no_worse(const struct floor_way *a, const struct floor_way *b) {
+    bool good = a->us <= b->us && a->step_us <= b->step_us && a->fixed <= b->fixed;
+    for (int k = 0; k < FLOOR_ITEMS; k++)
+        good &= a->kept[k] <= b->kept[k];
+    return good;
+}
+
+static void keep_way(struct spot *at, const struct floor_way *w) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < at->ways.n; i++)
+        if (no_worse(&at->ways.p[i], w))
+            return;
+    for (int64_t i = 0; i < at->ways.n; i++)
+        if (!no_worse(w, &at->ways.p[i]))
+            at->ways.p[n++] = at->ways.p[i];
+    at->ways.n = n;
+    arr_push(&at->ways, *w);
+}
+
+static void add_layout(struct spot *at, const struct layout *l) {
+    struct floors *f = at->f;
+    const struct model *m = f->s->graph.x.model;
+    const struct model_op *o = &m->ops[at->op];
+    if (layout_check(m, o, &at->mesh, l, at->micro_batch, NULL) < 0)
+        return;
+    const struct local *local =
+        local_of(f, at->op, &at->mesh, l, at->micro_batch, at->devices);
+    if (local->missing)
+        return;
+    int levels = o->n_param && at->devices > 1 ? search_zero_levels(f->s) : 1;
+    double sums = sums_us(at, l);
+    at->least_forward_us = fmin(at->least_forward_us, local->forward_us);
+    for (int zero = 0; zero < levels; zero++) {
+        struct floor_way w = {.us = local->forward_us + local->backward_us + sums};
+        add_params(at, l, zero, &w);
+        add_kept(at, l, local, &w);
+        keep_way(at, &w);
+    }
+}
+
+/* Equal axes next to each other: dims in one order only. */
+static void add_layouts(struct spot *at, struct layout *l, int axis) {
+    const struct op_space *space = &at->f->s->graph.x.model->ops[at->op].space;
+    if (axis == at->mesh.n_axes) {
+        add_layout(at, l);
+        return;
+    }
+    bool same = axis > 0 && at->mesh.size[axis] == at->mesh.size[axis - 1];
+    for (int d = same ? l->dim[axis - 1] : PLACE_NONE; d < space->n; d++) {
+        l->dim[axis] = (int8_t)d;
+        if (d < 0 || role_splits(space->role[d]))
+            add_layouts(at, l, axis + 1);
+    }
+    l->dim[axis] = PLACE_NONE;
+}
+
+static uint64_t spot_hash(const struct floors *f, int op, int64_t micro_batch,
+                          int devices) {
+    const struct trait *t = &f->traits[op];
+    uint64_t h = memo_mix(memo_mix(1, f->s->graph.xs.alike[op]), t->counts);
+    for (int k = 0; k < KIND_MAX_SLOTS; k++)
+        h = memo_mix(h, (uint64_t)t->readers[k] << 1 | t->read[k]);
+    return memo_mix(memo_mix(h, (uint64_t)micro_batch), (uint64_t)devices);
+}
+
+static const struct ways *ways_of(struct floors *f, int op, int64_t micro_batch,
+                                  int devices) {
+    void **slot = memo_slot(&f->ways, spot_hash(f, op, micro_batch, devices));
+    if (!*slot) {
+        struct spot at = {.f = f,
+                          .op = op,
+                          .devices = devices,
+                          .micro_batch = micro_batch,
+                          .least_forward_us = INFINITY};
+        struct ways *out = mem_alloc(sizeof *out);
+        struct layout l;
+        memset(&l, PLACE_NONE, sizeof l);
+        graph_mesh(devices, NULL, &at.mesh);
+        add_layouts(&at, &l, 0);
+        *out = (struct ways){(int)at.ways.n, at.ways.p, at.least_forward_us};
+        *slot = out;
+    }
+    return *slot;
+}
+
+struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices) {
+    const struct trait *t = &f->traits[op];
+    const struct ways *w = ways_of(f, op, micro_batch, devices);
+    struct floor_op out = {.n = w->n, .ways = w->p};
+    for (int k = 0; k < FLOOR_ITEMS; k++)
+        out.again_us[k] =
+            t->maker[k] < 0
+                ? INFINITY
+                : ways_of(f, t->maker[k], micro_batch, devices)->forward_us / t->shares[k];
+    return out;
+}
+
+double floor_least(const struct floor_op *o, double micro_batches, double in_flight,
+                   double us_per_byte) {
+    double least = INFINITY;
+    for (int i = 0; i < o->n; i++) {
+        const struct floor_way *w = &o->ways[i];
+        double us = micro_batches * w->us + w->step_us + us_per_byte * w->fixed;
+        for (int k = 0; k < FLOOR_ITEMS && us_per_byte > 0; k++)
+            us +=
+                fmin(us_per_byte * in_flight * w->kept[k], micro_batches * o->again_us[k]);
+        least = fmin(least, us);
+    }
+    return least;
+}
+
+bool floors_of_use(const struct floors *f, int64_t micro_batch, int devices) {
+    const struct model *m = f->s->graph.x.model;
+    for (int p = 2; devices > 1; p++) {
+        bool divides = false;
+        for (int d = 0; d < m->n_dims && devices % p == 0; d++)
+            divides |= model_dim_size(m, d, micro_batch) % p == 0;
+        if (devices % p == 0 && !divides)
+            return false;
+        while (devices % p == 0)
+            devices /= p;
+    }
+    return true;
+}

@@ -1,0 +1,56 @@
+/* floors.h - what an op costs at least, in whatever stage it stands and whatever its neighbours are.
+ *
+ * Of an op compiled alone some instructions are there because it is alone (it takes and sends, and
+ * brings what it takes or gives into another placement), others wherever it stands. Its floor has
+ * those that no neighbour saves:
+ *
+ *   - what it computes, forward and backward; the optimizer's work on its parameters;
+ *   - that a result which comes out as parts of a sum is summed; of a tensor's gradients, which come
+ *     so from several readers, each has its share of one sum;
+ *   - gradients of parameters summed over those that hold the same; what ZeRO gathers;
+ *   - bytes of its parameters, and of what it keeps for its backward pass. What several ops keep is
+ *     kept by the first of them. It need not be kept if who made it makes it again, at that price.
+ *
+ * Left out are conversions where layouts of neighbours disagree, messages, temporaries. Groups
+ * of devices stand where their links are best. Layouts that differ only in the order of equal mesh
+ * axes count once. tests/unit/search-bound.c compares floors with compiled plans.
+ *
+ *     struct floors *f = floors_make(s);
+ *     struct floor_op o = floors_at(f, op, 4, 8);       // micro-batch 4 on 8 devices
+ *     for (int i = 0; i < o.n; i++) ... o.ways[i].us ...
+ *     floors_free(f);
+ */
+#ifndef WEFT_FLOORS_H
+#define WEFT_FLOORS_H
+
+#include "search/search_impl.h"
+
+/* What an op keeps: its operands, and what is its own. */
+enum { FLOOR_OWN = KIND_MAX_SLOTS, FLOOR_ITEMS };
+
+/* With one layout and level of ZeRO; others are nowhere worse than those that are left out. */
+struct floor_way {
+    double us;                /* of a micro-batch, forward and backward */
+    double step_us;           /* once a step */
+    double fixed;             /* bytes */
+    double kept[FLOOR_ITEMS]; /* bytes of a micro-batch in flight */
+};
+
+struct floor_op {
+    int n;                        /* 0: no layout is legal, or the profile lacks all */
+    const struct floor_way *ways; /* stand until floors_free */
+    double again_us[FLOOR_ITEMS]; /* of not keeping it; INFINITY where it must be kept */
+};
+
+struct floors *floors_make(struct search *s);
+void floors_free(struct floors *f);
+/* Of an op of the excerpt. */
+struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices);
+/* At least that many micro-batches' time over a step, with a price for a byte and so many
+ * micro-batches in flight. */
+double floor_least(const struct floor_op *o, double micro_batches, double in_flight,
+                   double us_per_byte);
+/* Do more devices help at all, as against those without some prime factor? */
+bool floors_of_use(const struct floors *f, int64_t micro_batch, int devices);
+
+#endif

@@ -1,0 +1,456 @@
+/* Bounds and proofs on random small problems: chains and DAGs of a few ops, on one node or two, with
+ * memory loose or tight.
+ *
+ * exhaustive lists all plans; dp, which branches and bounds, must end with a plan as good. The
+ * relaxation's bound is never above the time of any legal plan: not of the best one, nor of random
+ * ones. What the algorithms print as a bound is not above the best plan's time either, and
+ * no plan breaks its limit. The seed is printed. */
+#include "search/algorithms.h"
+#include "search/bound.h"
+#include "search/floors.h"
+
+#include "../unit/tap.h"
+#include "common/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct rng rng;
+
+static int64_t draw(int64_t below) {
+    return rng_below(&rng, below);
+}
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+static const char *const dims[] = {"p", "q", "r"};
+
+struct value {
+    char name[8];
+    int dim;
+};
+
+/* Adds an op that reads one value, or two of the same dims. */
+static json_t *random_op(const struct value *values, int n, int number,
+                         struct value *made) {
+    const struct value *x = &values[draw(3) ? n - 1 : draw(n)], *z = NULL;
+    json_t *op = json_object();
+    char name[8];
+    snprintf(name, sizeof name, "o%d", number);
+    snprintf(made->name, sizeof made->name, "v%d", number);
+    made->dim = x->dim;
+    for (int i = 0; i < n; i++)
+        if (&values[i] != x && values[i].dim == x->dim)
+            z = &values[i];
+    int kind = (int)draw(4);
+    json_object_set_new(op, "name", json_string(name));
+    json_object_set_new(op, "in", json_pack("[s]", x->name));
+    if (kind == 0) {
+        json_object_set_new(op, "kind", json_string("relu"));
+    } else if (kind == 1 && z) {
+        json_object_set_new(op, "kind", json_string("add"));
+        json_array_append_new(json_object_get(op, "in"), json_string(z->name));
+    } else if (kind == 2) {
+        json_object_set_new(op, "kind", json_string("layernorm"));
+        json_object_set_new(op, "weight", json_pack("{s:[s]}", "dims", dims[x->dim]));
+        json_object_set_new(op, "bias", json_pack("{s:[s]}", "dims", dims[x->dim]));
+    } else {
+        made->dim = (x->dim + 1 + (int)draw(2)) % 3;
+        json_object_set_new(op, "kind", json_string("einsum"));
+        json_object_set_new(op, "weight",
+                            json_pack("{s:[s,s]}", "dims", dims[x->dim], dims[made->dim]));
+    }
+    json_object_set_new(op, "out", json_string(made->name));
+    json_object_set_new(op, "dims", json_pack("[s,s]", "batch", dims[made->dim]));
+    return op;
+}
+
+/* Two blocks that may be recomputed. */
+static json_t *blocks(void) {
+    return json_pack(
+        "{s:s, s:i, s:[{s:s, s:s, s:[s], s:s, s:[s,s], s:{s:[s,s]}}, {s:s, s:s, "
+        "s:[s], s:s, s:[s,s], s:{s:[s,s]}}]}",
+        "name", "layer", "repeat", 2, "ops", "name", "a", "kind", "einsum", "in", "image",
+        "out", "h", "dims", "batch", "q", "weight", "dims", "p", "q", "name", "b", "kind",
+        "einsum", "in", "h", "out", "image", "dims", "batch", "p", "weight", "dims", "q",
+        "p");
+}
+
+static json_t *random_model(int n_ops) {
+    static const int sizes[] = {8, 12, 16, 24};
+    struct value values[8] = {{"image", 0}};
+    json_t *ops = json_array();
+    int n = 1;
+    if (n_ops == 0) {
+        json_array_append_new(ops, blocks());
+        n_ops = 2;
+    }
+    for (; n < n_ops - 1; n++)
+        json_array_append_new(ops, random_op(values, n, n, &values[n]));
+    json_array_append_new(ops,
+                          json_pack("{s:s, s:s, s:[s], s:s, s:[s,s], s:{s:[s,s]}}", "name",
+                                    "head", "kind", "einsum", "in", values[n - 1].name,
+                                    "out", "logits", "dims", "batch", "classes", "weight",
+                                    "dims", dims[values[n - 1].dim], "classes"));
+    json_array_append_new(ops, json_pack("{s:s, s:s, s:[s,s], s:s, s:[]}", "name", "loss",
+                                         "kind", "cross-entropy", "in", "logits", "label",
+                                         "out", "loss", "dims"));
+    return json_pack(
+        "{s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:{s:{s:[s,s], s:s}, s:{s:[s], s:s}}, s:o}",
+        "format", "weft-model/1", "name", "random", "sizes", "p", sizes[draw(4)], "q",
+        sizes[draw(4)], "r", sizes[draw(4)], "classes", sizes[draw(4)], "inputs", "image",
+        "dims", "batch", "p", "source", "image", "label", "dims", "batch", "source",
+        "label", "ops", ops);
+}
+
+static bool random_cluster(int nodes, int devices, struct cluster *out) {
+    json_t *doc = json_pack(
+        "{s:s, s:i, s:i, s:s, s:{s:f, s:f}, s:f, s:f, s:[{s:s, s:f, s:f}, {s:s, s:f, s:f}]}",
+        "format", "weft-cluster/1", "nodes", nodes, "devices_per_node", devices, "device",
+        "toy", "flops", "f32", 1e9 * exp2((double)draw(4)), "bf16",
+        4e9 * exp2((double)draw(4)), "bandwidth", 1e9 * exp2((double)draw(4)), "latency_us",
+        0.1 * (double)draw(5), "links", "level", "node", "bandwidth",
+        1e8 * exp2((double)draw(6)), "latency_us", 0.2 * (double)draw(6), "level",
+        "between", "bandwidth", 1e8 * exp2((double)draw(6)), "latency_us",
+        0.5 * (double)draw(6));
+    struct err err = {0};
+    bool good = cluster_from_json(out, doc, &err) == 0;
+    if (!good)
+        printf("# %s\n", err.msg);
+    json_decref(doc);
+    return good;
+}
+
+/* ---- random plans ------------------------------------------------------------------------ */
+
+static void random_layouts(struct search *s, struct search_stage *st, int64_t micro_batch) {
+    const struct graph *g = &s->graph;
+    struct layout *at = mem_array((size_t)g->x.n_nodes, sizeof *at);
+    struct mesh mesh;
+    graph_mesh(st->devices, NULL, &mesh);
+    for (int i = 0; i < g->x.model->n_ops; i++) {
+        const struct model_op *op = &g->x.model->ops[i];
+        struct layout *l = &at[g->x.node_of[i]];
+        do {
+            memset(l, PLACE_NONE, sizeof *l);
+            for (int a = 0; a < mesh.n_axes; a++)
+                l->dim[a] = (int8_t)(draw(op->space.n + 1) - 1);
+        } while (layout_check(g->x.model, op, &mesh, l, micro_batch, NULL) < 0);
+    }
+    st->layouts = search_layouts(s, at);
+    free(at);
+}
+
+static void random_candidate(struct search *s, struct candidate *c) {
+    const struct search_problem *p = &s->p;
+    int n_ops = p->model->n_ops, most = s->max_groups, op = 0, left = p->devices;
+    c->n_stages = c->n_groups = 1 + (int)draw(most);
+    c->micro_batch = p->micro[draw(p->n_micro)];
+    c->schedule = (enum schedule)draw(SCHEDULE_COUNT);
+    if (c->schedule == SCHEDULE_interleaved)
+        c->schedule = SCHEDULE_1f1b;
+    for (int k = 0; k < c->n_stages; k++) {
+        int behind = c->n_stages - 1 - k;
+        struct search_stage *st = &c->stages[k];
+        *st = (struct search_stage){.first = op};
+        st->devices = behind ? 1 + (int)draw(left - behind) : left;
+        left -= st->devices;
+        op = behind ? op + 1 + (int)draw(n_ops - op - behind) : n_ops;
+        st->end = op;
+        st->zero = (int)draw(search_zero_levels(s));
+        st->again_level = (int)draw(AGAIN_LEVELS);
+        st->again_blocks = (int)draw(search_stage_blocks(s, st) + 1);
+        random_layouts(s, st, c->micro_batch);
+    }
+}
+
+static struct probed {
+    double bound_us, least_us;
+    int plans, above;
+} probed;
+
+/* The bound, and the simulated times of random plans that fit. */
+static int probe(struct search *s, struct err *err) {
+    (void)err;
+    struct candidate c = candidate_make(s);
+    probed = (struct probed){.bound_us = bound_us(s, NULL), .least_us = INFINITY};
+    for (int i = 0; i < 30; i++) {
+        random_candidate(s, &c);
+        if (!search_legal(s, &c))
+            continue;
+        struct plan *plan = search_plan_of(s, &c);
+        struct program *g =
+            plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+        struct simulation sim;
+        int64_t bytes = 0;
+        for (int k = 0; g && k < g->n_stages; k++)
+            bytes = g->stages[k].arena_bytes > bytes ? g->stages[k].arena_bytes : bytes;
+        bool fits = g && (!s->p.memory_bytes || bytes <= s->p.memory_bytes);
+        if (fits && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
+            probed.plans++;
+            probed.least_us = fmin(probed.least_us, sim.time_us);
+            probed.above += probed.bound_us > sim.time_us * (1 + 1e-9);
+            if (probed.bound_us > sim.time_us * (1 + 1e-9)) {
+                json_t *doc = plan_to_json(plan);
+                printf("# bound %g above %g: ", probed.bound_us, sim.time_us);
+                json_write_line(doc, stdout);
+                json_decref(doc);
+            }
+            simulation_release(&sim);
+        }
+        program_destroy(g);
+        plan_destroy(plan);
+    }
+    candidate_release(&c);
+    return 0;
+}
+
+/* ---- floors of every kind ---------------------------------------------------------------- */
+
+static struct {
+    int stages, faster, smaller;
+    double time,
+        bytes; /* the least of what a stage takes beyond its floors, as a share of these */
+} floored;
+
+/* The whole model as one stage, in random layouts, against the floors of its ops. */
+static void compare_floors(struct search *s, struct floors *f, struct candidate *c) {
+    const struct graph *g = &s->graph;
+    struct search_stage *st = &c->stages[0];
+    double m = (double)(s->p.batch / c->micro_batch), us = 0, bytes = 0;
+    for (int i = 0; i < g->s.n_ops; i++) {
+        struct floor_op o = floors_at(f, g->x.of[i], c->micro_batch, st->devices);
+        double least = INFINITY;
+        for (int k = 0; k < o.n; k++) {
+            double all = o.ways[k].fixed;
+            for (int j = 0; j < FLOOR_ITEMS; j++)
+                all += o.ways[k].kept[j];
+            least = fmin(least, all);
+        }
+        us += floor_least(&o, m, 1, 0);
+        bytes += least;
+    }
+    struct plan *plan = search_plan_of(s, c);
+    struct program *p = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct simulation sim;
+    if (p && simulate_program(p, &s->cost, NULL, &sim, NULL) == 0) {
+        const struct stage_program *sp = &p->stages[0];
+        double has = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
+                              sp->bytes[MEM_optimizer] + sp->slots[0].bytes);
+        double has_us = sim.time_us - sim.norm_us;
+        simulation_release(&sim);
+        floored.stages++;
+        floored.faster += has_us < us * (1 - 1e-9);
+        floored.smaller += has < bytes * (1 - 1e-9);
+        floored.time = fmin(floored.time, has_us / us - 1);
+        floored.bytes = fmin(floored.bytes, has / bytes - 1);
+    }
+    program_destroy(p);
+    plan_destroy(plan);
+}
+
+static int probe_floors(struct search *s, struct err *err) {
+    (void)err;
+    struct candidate c = candidate_make(s);
+    struct floors *f = floors_make(s);
+    for (int i = 0; i < 40; i++) {
+        c.n_stages = c.n_groups = 1;
+        c.schedule = SCHEDULE_1f1b;
+        c.micro_batch = s->p.micro[draw(s->p.n_micro)];
+        c.stages[0] = (struct search_stage){.end = s->p.model->n_ops,
+                                            .devices = s->p.devices,
+                                            .zero = (int)draw(search_zero_levels(s))};
+        if (i % 2)
+            random_layouts(s, &c.stages[0], c.micro_batch);
+        else
+            search_apply_style(s, &c.stages[0], c.micro_batch,
+                               (struct style){(int)draw(4), ~0u, draw(2)});
+        if (search_legal(s, &c))
+            compare_floors(s, f, &c);
+    }
+    floors_free(f);
+    candidate_release(&c);
+    return 0;
+}
+
+static void test_floors(const char *model, const char *set) {
+    static const int64_t micro[] = {4, 8};
+    struct err err = {0};
+    struct search_result none;
+    int nodes = 1 + (int)draw(2), each = 1 + (int)draw(4);
+    struct search_problem p = {.devices = nodes * each,
+                               .optimizer = (enum optimizer)draw(OPTIMIZER_COUNT),
+                               .dtype = draw(2) ? DTYPE_bf16 : DTYPE_f32,
+                               .batch = 16,
+                               .micro = micro,
+                               .n_micro = 2,
+                               .max_zero = ZERO_PARAMETERS,
+                               .memory_bytes = (int64_t)1 << 40,
+                               .schedules = 1u << SCHEDULE_1f1b,
+                               .top = 1};
+    struct cost_provider *times = NULL;
+    memset(&floored, 0, sizeof floored);
+    floored.time = floored.bytes = INFINITY;
+    p.model = model_load(model, set, &err);
+    if (p.model && random_cluster(nodes, each, &p.cluster))
+        times = provider_analytic(&p.cluster, &err);
+    p.provider = times;
+    if (times) {
+        search_run(&p, probe_floors, &none, NULL);
+        search_result_release(&none);
+    }
+    ok(times && floored.stages && !floored.faster && !floored.smaller,
+       "%s on %d x %d: %d stages, %d faster than their floors, %d smaller; beyond them at least %.1f %% time, "
+       "%.1f %% bytes%s",
+       model, nodes, each, floored.stages, floored.faster, floored.smaller,
+       100 * floored.time, 100 * floored.bytes, err.msg);
+    provider_destroy(times);
+    model_destroy(p.model);
+}
+
+/* ---- problems ---------------------------------------------------------------------------- */
+
+static struct tally {
+    int problems, without_plan, differ, bound_above, claim_above, random_above, large,
+        unproven, plans, refused, found;
+    double gap;
+} tally;
+
+static bool fits(const struct search_problem *p, const struct search_result *r) {
+    return !p->memory_bytes || r->plans[0].max_bytes <= p->memory_bytes;
+}
+
+static void compare(const struct search_problem *p, int64_t *bytes) {
+    struct search_result all, dp, none;
+    struct err err = {0}, other = {0};
+    int a = search_run(p, search_exhaustive, &all, &err);
+    int b = search_run(p, search_dp, &dp, &other);
+    tally.problems++;
+    if (a < 0 || b < 0) {
+        tally.refused += strstr(err.msg, "exhaustive") != NULL;
+        tally.without_plan++;
+        tally.differ += a != b;
+        if (a != b)
+            printf("# %s / %s\n", err.msg, other.msg);
+    } else {
+        double us = all.plans[0].time_us;
+        *bytes = all.plans[0].max_bytes;
+        tally.differ += fabs(us - dp.plans[0].time_us) > 1e-9 * us;
+        if (fabs(us - dp.plans[0].time_us) > 1e-9 * us)
+            for (int i = 0; i < 2; i++) {
+                json_t *doc = plan_to_json((i ? &dp : &all)->plans[0].plan);
+                printf("# %s %.6f us, %.6f proven, limit %lld: ", i ? "dp" : "exhaustive",
+                       (i ? &dp : &all)->plans[0].time_us, (i ? &dp : &all)->lower_bound_us,
+                       (long long)p->memory_bytes);
+                json_write_line(doc, stdout);
+                json_decref(doc);
+            }
+        tally.claim_above +=
+            all.lower_bound_us > us * (1 + 1e-9) || dp.lower_bound_us > us * (1 + 1e-9);
+        tally.unproven += !all.complete || !dp.complete;
+        tally.large += !fits(p, &all) || !fits(p, &dp);
+        tally.gap = fmax(tally.gap, 1 - dp.lower_bound_us / dp.plans[0].time_us);
+    }
+    search_run(p, probe, &none, NULL);
+    search_result_release(&none);
+    if (a == 0 && probed.least_us < all.lower_bound_us * (1 - 1e-9)) {
+        printf("# a random plan takes %.6f us, %.6f are proven\n", probed.least_us,
+               all.lower_bound_us);
+        tally.random_above++;
+    }
+    tally.found += a < 0 && probed.plans;
+    tally.plans += probed.plans;
+    tally.random_above += probed.above;
+    tally.bound_above += a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9);
+    if (a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9)) {
+        json_t *doc = plan_to_json(all.plans[0].plan);
+        printf("# bound %g above the best %g: ", probed.bound_us, all.plans[0].time_us);
+        json_write_line(doc, stdout);
+        json_decref(doc);
+    }
+    search_result_release(&all);
+    search_result_release(&dp);
+}
+
+static void test_problem(void) {
+    static const int64_t micro[] = {2, 4, 8};
+    static const int nodes[] = {1, 1, 2, 1}, each[] = {2, 3, 1, 4};
+    int machine = (int)draw(draw(8) ? 3 : 4),
+        n_ops = each[machine] == 4 ? 3 : 3 + (int)draw(3);
+    if (draw(5) == 0)
+        machine = n_ops = 0;
+    struct err err = {0};
+    struct search_problem p = {.devices = nodes[machine] * each[machine],
+                               .batch = 8,
+                               .micro = micro + draw(2),
+                               .n_micro = 2,
+                               .max_stages = n_ops ? 0 : 2,
+                               .max_zero = (int)draw(4),
+                               .schedules = (1u << SCHEDULE_COUNT) - 1,
+                               .top = 1,
+                               .seed = 1};
+    while (!p.model) { /* where a result is not used it is none */
+        json_t *doc = random_model(n_ops);
+        p.model = model_from_json(doc, NULL, NULL, NULL);
+        json_decref(doc);
+    }
+    struct cost_provider *times = NULL;
+    if (!random_cluster(nodes[machine], each[machine], &p.cluster) ||
+        !(times = provider_analytic(&p.cluster, &err))) {
+        printf("# %s\n", err.msg);
+        tally.differ++;
+    } else {
+        int64_t bytes = 0;
+        p.provider = times;
+        compare(&p, &bytes);
+        p.memory_bytes = (int64_t)((0.4 + 0.1 * (double)draw(7)) * (double)bytes);
+        if (p.memory_bytes)
+            compare(&p, &bytes);
+    }
+    provider_destroy(times);
+    model_destroy(p.model);
+}
+
+int main(void) {
+    static const char *const models[][2] = {{"gpt:nano", "layers=4"},
+                                            {"llama:nano", NULL},
+                                            {"t5:nano", NULL},
+                                            {"moe:nano", NULL},
+                                            {"mixtral:nano", NULL},
+                                            {"wide-resnet:nano", NULL},
+                                            {"transformer", "layers=4"},
+                                            {"tests/models/convnet.json", NULL},
+                                            {"tests/models/encdec.json", NULL},
+                                            {"tests/models/experts.json", NULL},
+                                            {"tests/models/patches.json", NULL},
+                                            {"tests/models/pairs.json", NULL},
+                                            {"tests/models/nested.json", NULL},
+                                            {"tests/models/windows.json", NULL}};
+    const char *seed = getenv("SEED"), *count = getenv("COUNT");
+    int64_t first = seed ? atol(seed) : 1, n = count ? atol(count) : 150;
+    for (int64_t i = 0; i < n; i++) {
+        int before =
+            tally.differ + tally.bound_above + tally.random_above + tally.claim_above;
+        rng = (struct rng){(uint64_t)(first + i), 0};
+        test_problem();
+        if (tally.differ + tally.bound_above + tally.random_above + tally.claim_above >
+            before)
+            printf("# seed %lld\n", (long long)(first + i));
+    }
+    ok(!tally.differ && tally.problems > n,
+       "of %d problems, %d without a plan, dp ends as exhaustive but in %d", tally.problems,
+       tally.without_plan, tally.differ);
+    ok(!tally.bound_above && !tally.random_above,
+       "no bound is above the best plan (%d), nor above %d random ones (%d)",
+       tally.bound_above, tally.plans, tally.random_above);
+    ok(!tally.claim_above && !tally.large && !tally.unproven && tally.gap < 1e-9,
+       "certificates hold, plans fit, gaps are 0 (%.3f %% at most)", 100 * tally.gap);
+    ok(!tally.refused && !tally.found,
+       "no space is refused (%d), and where there is no plan random ones find none (%d)",
+       tally.refused, tally.found);
+    rng = (struct rng){(uint64_t)first, 0};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        test_floors(models[i][0], models[i][1]);
+    return done_testing();
+}

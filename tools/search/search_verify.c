@@ -1,0 +1,38 @@
+/* weft-search --verify: a plan's certificate, worked out again. */
+#include "search_tool.h"
+
+#include <stdio.h>
+
+static double number(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+
+static struct search_claim claim_of(const struct plan *plan) {
+    const json_t *predicted = json_object_get(plan->provenance, "predicted");
+    const json_t *search = json_object_get(plan->provenance, "search");
+    return (struct search_claim){.time_us = number(predicted, "time_us"),
+                                 .memory_bytes = number(predicted, "memory_bytes"),
+                                 .lower_bound_us = number(search, "lower_bound_us")};
+}
+
+int search_verify(struct search_problem *p, struct plan *plan, struct err *err) {
+    struct search_claim claim = claim_of(plan);
+    struct search_verdict v;
+    p->batch = plan->batch;
+    p->devices = plan->devices;
+    p->optimizer = plan->optimizer;
+    p->dtype = plan->dtype;
+    if (search_verify_plan(p, plan, &claim, &v, err) < 0)
+        return -1;
+    printf("legal, and runs without a fault\n");
+    printf("a step takes %.3f ms%s\n", v.time_us / 1e3,
+           claim.time_us > 0 ? ", as it says" : "");
+    printf("a device holds %.1f MiB%s", (double)v.max_bytes / (1 << 20),
+           claim.memory_bytes > 0 ? ", as it says" : "");
+    if (p->memory_bytes)
+        printf(", of %.1f MiB", (double)p->memory_bytes / (1 << 20));
+    printf("\nno plan takes less than %.3f ms (%s): within %.2f %% of the optimum\n",
+           v.lower_bound_us / 1e3, v.relaxation,
+           100 * (v.time_us - v.lower_bound_us) / v.time_us);
+    return 0;
+}
