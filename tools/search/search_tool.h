@@ -21,6 +21,6 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
 
 /* --verify: judges a plan file and prints what was found out; `p` has the cluster, the provider and
  * what limits the space. EXIT_NO where the plan is not what it says. */
-int search_verify(struct search_problem *p, struct plan *plan, struct err *err);
+int search_print_verdict(struct search_problem *p, struct plan *plan, struct err *err);
 
 #endif

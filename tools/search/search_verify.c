@@ -15,7 +15,7 @@ static struct search_claim claim_of(const struct plan *plan) {
                                  .lower_bound_us = number(search, "lower_bound_us")};
 }
 
-int search_verify(struct search_problem *p, struct plan *plan, struct err *err) {
+int search_print_verdict(struct search_problem *p, struct plan *plan, struct err *err) {
     struct search_claim claim = claim_of(plan);
     struct search_verdict v;
     p->batch = plan->batch;

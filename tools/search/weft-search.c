@@ -313,7 +313,7 @@ static int verify(struct search_problem *p, struct plan *plan, struct sizes *mic
     }
     p->micro = micro->all.p;
     p->n_micro = (int)micro->all.n;
-    return search_verify(p, plan, err);
+    return search_print_verdict(p, plan, err);
 }
 
 static int run_verify(struct err *err) {
