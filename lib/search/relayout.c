@@ -296,6 +296,7 @@ static void put_couples(const struct relayout *r, struct layout_problem *p) {
             p->edge_cost[p->entry[e] + i] =
                 cost_of(c->us[i / nb * MOST_LAYOUTS + i % nb] - least);
     }
+    p->n_entries = p->entry[r->couples.n];
 }
 
 static void make_problem(const struct relayout *r, struct layout_problem *p) {

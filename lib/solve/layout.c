@@ -19,6 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Shares of the time budget after which these give way to what finds an answer soon. */
+#define REDUCTION   0.4
+#define ELIMINATION 0.6
+
 const char *layout_proof_text(enum layout_proof proof) {
     static const char *const text[] = {
 #define X(id, words) [id] = words,
@@ -97,14 +101,30 @@ static void solve_large(struct layout_core *c, const struct solve_limits *limits
     r->proof = m.by_search ? LAYOUT_PROOF_SEARCH : LAYOUT_PROOF_DUAL;
 }
 
+static void note_core(const struct layout_core *c, double start_s) {
+    long long vars = 0, values = 0, segs = 0;
+    for (int i = 0; i < c->n_vars; i++) {
+        vars += c->var[i].k > 0;
+        values += c->var[i].k;
+        segs += c->var[i].k ? c->var[i].seg.n : 0;
+    }
+    note_verbose("layout: reduced after %.2f s to %lld variables with %lld values and %lld "
+                 "uses of %d rows; costs times 2^%d",
+                 now_s() - start_s, vars, values, segs, c->n_rows, c->shift);
+}
+
 static void solve_core(struct layout_core *c, const struct solve_limits *limits,
-                       double deadline_s, struct result *r) {
+                       double start_s, struct result *r) {
+    double budget = limits->time_budget_s;
+    double deadline_s = budget > 0 ? start_s + budget : 0;
     int n = 0;
     for (int i = 0; i < c->n_vars; i++)
         n += c->var[i].k > 0;
     r->value = LAYOUT_INF;
     r->bound = INT64_MIN / 4;
+    c->deadline_s = budget > 0 ? start_s + ELIMINATION * budget : 0;
     r->done = layout_eliminate(c, 2000000, r->x, &r->value);
+    c->deadline_s = deadline_s;
     if (r->done) {
         r->proof = LAYOUT_PROOF_ELIMINATION;
         r->bound = r->value;
@@ -131,6 +151,15 @@ static int fill_answer(struct layout_answer *a, const struct layout_core *c,
     return 0;
 }
 
+static int none_found(const struct layout_core *c, const struct result *r,
+                      struct err *err) {
+    if (r->done)
+        return no_answer(c, err);
+    if (interrupted())
+        return err_no(err, LAYOUT_INTERRUPTED);
+    return err_no(err, "no answer was found within the time budget; there may be one");
+}
+
 int layout_solve(const struct layout_problem *p, const struct solve_limits *limits,
                  struct layout_answer *a, struct err *err) {
     double start = now_s();
@@ -138,22 +167,21 @@ int layout_solve(const struct layout_problem *p, const struct solve_limits *limi
     if (layout_validate(p, err) < 0)
         return -1;
     struct layout_core c;
+    double budget = limits->time_budget_s;
     int rc = layout_core_build(&c, p, err);
-    if (rc == 0)
+    if (rc == 0) {
+        c.deadline_s = budget > 0 ? start + REDUCTION * budget : 0;
         rc = layout_core_shrink(&c, err);
+    }
     if (rc == 0) {
         layout_core_scale(&c);
+        note_core(&c, start);
         struct result r = {.x = mem_array((size_t)c.n_vars + 1, sizeof *r.x)};
-        solve_core(&c, limits,
-                   limits->time_budget_s > 0 ? start + limits->time_budget_s : 0, &r);
+        solve_core(&c, limits, start, &r);
         if (r.value < LAYOUT_INF)
             rc = fill_answer(a, &c, &r, err);
         else
-            rc = r.done
-                     ? no_answer(&c, err)
-                     : err_no(
-                           err,
-                           "no answer was found within the time budget; there may be one");
+            rc = none_found(&c, &r, err);
         free(r.x);
     }
     a->time_s = now_s() - start;

@@ -11,7 +11,7 @@
  *
  *     struct layout_problem p;
  *     struct layout_answer a;
- *     if (layout_read(&p, json, &err) < 0 || layout_solve(&p, &limits, &a, &err) < 0)
+ *     if (layout_read(&p, &stream, &err) < 0 || layout_solve(&p, &limits, &a, &err) < 0)
  *         return -1;
  *     use(a.choice, a.value, a.bound);
  *     layout_answer_release(&a);
@@ -20,6 +20,7 @@
 #ifndef WEFT_SOLVE_LAYOUT_H
 #define WEFT_SOLVE_LAYOUT_H
 
+#include "common/json_stream.h"
 #include "solve/solve.h"
 
 #include <stdbool.h>
@@ -29,6 +30,8 @@
 #define LAYOUT_FORBIDDEN INT64_C(500000000000000000)
 #define LAYOUT_MAX       INT64_C(2000000000000000000)
 #define LAYOUT_NO_LIMIT  INT64_MAX /* usage_limit of a problem without one */
+#define LAYOUT_SUM_MAX                                                                     \
+    (INT64_C(1) << 57) /* sums of costs, and of usages, stay below this */
 
 /* The node is live at lo <= t < hi; a node may be live several times or never. */
 struct layout_live {
@@ -46,7 +49,8 @@ struct layout_problem {
     struct layout_live *live; /* (n_live) */
     int64_t n_edges;
     int32_t (*ends)[2];  /* (n_edges) the two nodes; parallel edges add up */
-    int64_t *entry;      /* (n_edges + 1) the matrix of e begins at edge_cost[entry[e]] */
+    int64_t *entry;      /* (n_edges) the matrix of e begins at edge_cost[entry[e]] */
+    int64_t n_entries;   /* of edge_cost; edges may have one matrix in common */
     int64_t *edge_cost;  /* row-major, strategies of ends[e][0] x those of ends[e][1] */
     int64_t usage_limit; /* inclusive */
     double cost_unit;    /* what a cost of 1 stands for in the document */
@@ -79,8 +83,9 @@ struct layout_answer {
 };
 
 /* Reads a problem document: the contest's form {"problem": {...}} or what stands inside, or
- * one of Alpa's solver calls. p is filled; release it. Errors name the place. */
-int layout_read(struct layout_problem *p, const json_t *doc, struct err *err);
+ * one of Alpa's solver calls. p is filled; release it. Errors name the document and the place.
+ * EXIT_NO when the deadline of the stream or an interrupt came first. */
+int layout_read(struct layout_problem *p, struct json_stream *s, struct err *err);
 void layout_problem_release(struct layout_problem *p);
 
 /* Checks sizes, ids, signs and sums of a problem; layout_solve begins with it. */

@@ -8,7 +8,6 @@
  */
 #include "solve/layout_bb.h"
 
-#include "common/progress.h"
 #include "solve/layout_local.h"
 
 #include <math.h>
@@ -228,8 +227,7 @@ static int doubtful(struct bb *b) {
 
 static bool out_of_budget(struct bb *b) {
     const struct layout_search *s = b->s;
-    b->stop |= (s->max_nodes && s->nodes >= s->max_nodes) || interrupted() ||
-               (s->deadline_s > 0 && now_s() > s->deadline_s);
+    b->stop |= (s->max_nodes && s->nodes >= s->max_nodes) || layout_time_up(s->deadline_s);
     return b->stop;
 }
 
@@ -298,6 +296,7 @@ void layout_search_run(struct layout_search *s) {
     layout_dual_init(&b.d, s->core);
     b.d.smooth = 0.7;
     layout_state_init(&b.state, s->core);
+    b.state.deadline_s = s->deadline_s;
     layout_rows_init(&b.rows, s->core->cap, s->core->n_rows);
     size_t values = (size_t)b.d.off[b.d.n] + 1;
     b.extra = mem_array(values, sizeof *b.extra);

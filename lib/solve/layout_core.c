@@ -6,8 +6,52 @@
  */
 #include "solve/layout_core.h"
 
+#include "common/hashtable.h"
+#include "common/rng.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- matrices ---------------------------------------------------------------------- */
+
+/* Parts of one core are made and changed by several threads. */
+struct matrix {
+    _Atomic int64_t refs;
+    int64_t w[];
+};
+
+static struct matrix *matrix_of(int64_t *w) {
+    return (struct matrix *)(void *)((char *)w - offsetof(struct matrix, w));
+}
+
+int64_t *layout_matrix_new(size_t n) {
+    struct matrix *m = mem_alloc(sizeof *m + n * sizeof *m->w);
+    m->refs = 1;
+    return m->w;
+}
+
+int64_t *layout_matrix_share(int64_t *w) {
+    atomic_fetch_add(&matrix_of(w)->refs, 1);
+    return w;
+}
+
+void layout_matrix_drop(int64_t *w) {
+    if (w && atomic_fetch_sub(&matrix_of(w)->refs, 1) == 1)
+        free(matrix_of(w));
+}
+
+int64_t *layout_matrix_own(int64_t *w, size_t n) {
+    if (atomic_load(&matrix_of(w)->refs) == 1)
+        return w;
+    int64_t *copy = layout_matrix_new(n);
+    memcpy(copy, w, n * sizeof *w);
+    layout_matrix_drop(w);
+    return copy;
+}
+
+/* ---- from the problem -------------------------------------------------------------- */
 
 struct event {
     int64_t t;
@@ -138,38 +182,67 @@ static void build_vars(struct layout_core *c) {
     }
 }
 
+struct pool {
+    struct pooled {
+        int64_t entry, n; /* in the problem */
+        int64_t *w;
+    } * p;
+    int64_t n, cap;
+    struct hashtable seen;
+};
+
+static bool same_entry(const void *entries, int64_t i, const void *key) {
+    const struct pooled *a = (const struct pooled *)entries + i, *b = key;
+    return a->entry == b->entry && a->n == b->n;
+}
+
+/* The matrix of edge e, which is that of an earlier edge if the problem says so. */
+static int64_t *pooled_matrix(struct pool *pool, const struct layout_problem *p, int64_t e,
+                              int64_t n) {
+    struct pooled m = {p->entry[e], n, NULL};
+    int64_t i =
+        hashtable_put(&pool->seen, rng_mix((uint64_t)m.entry), same_entry, pool->p, &m);
+    if (i < pool->n)
+        return layout_matrix_share(pool->p[i].w);
+    m.w = layout_matrix_new((size_t)n);
+    for (int64_t s = 0; s < n; s++) {
+        int64_t x = p->edge_cost[m.entry + s];
+        m.w[s] = x >= LAYOUT_FORBIDDEN ? LAYOUT_INF : x;
+    }
+    arr_push(pool, m);
+    return m.w;
+}
+
 static void build_edges(struct layout_core *c) {
     const struct layout_problem *p = c->p;
+    struct pool pool = {0};
     c->n_edges = (int)p->n_edges;
     c->edge = mem_array((size_t)p->n_edges + 1, sizeof *c->edge);
     for (int e = 0; e < c->n_edges; e++) {
         struct layout_edge *d = &c->edge[e];
-        size_t n = (size_t)(p->entry[e + 1] - p->entry[e]);
         d->u = p->ends[e][0];
         d->v = p->ends[e][1];
-        d->w = mem_array(n + 1, sizeof *d->w);
-        for (size_t s = 0; s < n; s++) {
-            int64_t x = p->edge_cost[p->entry[e] + (int64_t)s];
-            d->w[s] = x >= LAYOUT_FORBIDDEN ? LAYOUT_INF : x;
-        }
+        d->w = pooled_matrix(&pool, p, e, (int64_t)c->var[d->u].k * c->var[d->v].k);
         if (d->u == d->v) { /* a loop is a cost of the node */
             struct layout_var *v = &c->var[d->u];
             for (int a = 0; a < v->k; a++)
                 v->cost[a] += d->w[a * v->k + a];
             for (int a = 0; a < v->k; a++)
                 v->cost[a] = v->cost[a] >= LAYOUT_INF ? LAYOUT_INF : v->cost[a];
-            free(d->w);
+            layout_matrix_drop(d->w);
             *d = (struct layout_edge){.u = -1, .v = -1};
             continue;
         }
         arr_push(&c->var[d->u].adj, e);
         arr_push(&c->var[d->v].adj, e);
     }
+    arr_release(&pool);
+    hashtable_release(&pool.seen);
 }
 
 int layout_core_build(struct layout_core *c, const struct layout_problem *p,
                       struct err *err) {
-    *c = (struct layout_core){.p = p, .effort = 1000000000};
+    *c = (struct layout_core){.p = p, .effort = 100000000};
     for (int32_t i = 0; i < p->n_nodes; i++)
         if (p->first[i] == p->first[i + 1])
             return err_no(err, "node %d: there is no strategy to choose", (int)i);
@@ -191,7 +264,7 @@ void layout_core_release(struct layout_core *c) {
         free(v->cost);
     }
     for (int e = 0; c->edge && e < c->n_edges; e++)
-        free(c->edge[e].w);
+        layout_matrix_drop(c->edge[e].w);
     free(c->var);
     free(c->edge);
     free(c->cap);
@@ -252,6 +325,48 @@ static double most_cost(const struct layout_core *c) {
     return sum;
 }
 
+/* The different matrices of a core. */
+struct equals {
+    struct equal {
+        int64_t *w, n;
+    } * p;
+    int64_t n, cap;
+};
+
+static bool same_matrix(const void *entries, int64_t i, const void *key) {
+    const struct equal *a = (const struct equal *)entries + i, *b = key;
+    return a->w == b->w ||
+           (a->n == b->n && memcmp(a->w, b->w, (size_t)a->n * sizeof *a->w) == 0);
+}
+
+/* Matrices that are equal become one. */
+static void share_equals(struct layout_core *c, struct equals *all) {
+    struct hashtable seen = {0};
+    for (int e = 0; e < c->n_edges; e++) {
+        struct layout_edge *d = &c->edge[e];
+        if (d->u < 0)
+            continue;
+        struct equal m = {d->w, (int64_t)c->var[d->u].k * c->var[d->v].k};
+        uint64_t h = (uint64_t)m.n;
+        for (int64_t s = 0; s < m.n; s++)
+            h = rng_mix(h ^ (uint64_t)m.w[s]);
+        int64_t i = hashtable_put(&seen, h, same_matrix, all->p, &m);
+        if (i == all->n) {
+            arr_push(all, m);
+        } else if (all->p[i].w != d->w) {
+            layout_matrix_drop(d->w);
+            d->w = layout_matrix_share(all->p[i].w);
+        }
+    }
+    hashtable_release(&seen);
+}
+
+static void scale_array(int64_t *w, int64_t n, int shift) {
+    for (int64_t s = 0; s < n; s++)
+        if (w[s] < LAYOUT_INF)
+            w[s] *= INT64_C(1) << shift;
+}
+
 void layout_core_scale(struct layout_core *c) {
     double sum = most_cost(c) + 1;
     int shift = 0;
@@ -259,16 +374,11 @@ void layout_core_scale(struct layout_core *c) {
         shift++;
     c->base *= INT64_C(1) << shift;
     for (int i = 0; i < c->n_vars; i++)
-        for (int a = 0; a < c->var[i].k; a++)
-            if (c->var[i].cost[a] < LAYOUT_INF)
-                c->var[i].cost[a] *= INT64_C(1) << shift;
-    for (int e = 0; e < c->n_edges; e++) {
-        if (c->edge[e].u < 0)
-            continue;
-        int64_t n = (int64_t)c->var[c->edge[e].u].k * c->var[c->edge[e].v].k;
-        for (int64_t s = 0; s < n; s++)
-            if (c->edge[e].w[s] < LAYOUT_INF)
-                c->edge[e].w[s] *= INT64_C(1) << shift;
-    }
+        scale_array(c->var[i].cost, c->var[i].k, shift);
+    struct equals equals = {0};
+    share_equals(c, &equals);
+    for (int64_t m = 0; m < equals.n; m++)
+        scale_array(equals.p[m].w, equals.p[m].n, shift);
+    arr_release(&equals);
     c->shift += shift;
 }

@@ -16,6 +16,7 @@
 #define WEFT_SOLVE_LAYOUT_CORE_H
 
 #include "common/mem.h"
+#include "common/progress.h"
 #include "solve/layout.h"
 
 /* Of forbidden entries; sums of three do not overflow. */
@@ -39,10 +40,16 @@ struct layout_var {
     ARR(struct layout_pick) pick;
 };
 
+/* Matrices are counted: edges have one in common until one of them changes it. */
 struct layout_edge {
     int u, v;   /* variables; u = -1: gone */
-    int64_t *w; /* (k_u, k_v) */
+    int64_t *w; /* (k_u, k_v) of layout_matrix_new */
 };
+int64_t *layout_matrix_new(size_t n); /* zeroed */
+int64_t *layout_matrix_share(int64_t *w);
+void layout_matrix_drop(int64_t *w); /* NULL: nothing */
+/* The matrix for one who changes it: w, or a copy of its n entries in place of w. */
+int64_t *layout_matrix_own(int64_t *w, size_t n);
 
 struct layout_core {
     const struct layout_problem *p;
@@ -58,6 +65,7 @@ struct layout_core {
     int shift;         /* all costs in here are those of the problem times 2^shift */
     int64_t effort;    /* most operations for the dominance test of one variable */
     int32_t *fixed;    /* (n_nodes) strategy of nodes whose variable is gone */
+    double deadline_s; /* now_s() at which reductions stop where they are; 0 = never */
 };
 
 int layout_core_build(struct layout_core *c, const struct layout_problem *p,
@@ -67,7 +75,10 @@ void layout_core_release(struct layout_core *c);
 /* EXIT_NO: what every choice uses at this row is above the limit. */
 int layout_core_no_room(const struct layout_core *c, int row, struct err *err);
 
-/* Shrinks the problem without losing all optima. EXIT_NO when it has no answer. */
+#define LAYOUT_INTERRUPTED "interrupted before there was an answer"
+
+/* Shrinks the problem without losing all optima, as far as the deadline allows; every value is
+ * left with a partner across each edge. EXIT_NO when it has no answer, or when interrupted. */
 int layout_core_reduce(struct layout_core *c, struct err *err);
 
 /* Takes in turns rows away that cannot bind or that another row implies, and what
@@ -82,6 +93,11 @@ void layout_core_scale(struct layout_core *c);
 
 /* Strategies of all nodes from the values of the variables. */
 void layout_core_choice(const struct layout_core *c, const int *x, int32_t *choice);
+
+/* Has the deadline come (now_s(); 0 = none), or an interrupt? */
+static inline bool layout_time_up(double deadline_s) {
+    return interrupted() || (deadline_s > 0 && now_s() > deadline_s);
+}
 
 /* The other end of edge e. */
 static inline int layout_other(const struct layout_edge *e, int i) {

@@ -170,7 +170,8 @@ static bool attempt(struct dive *v) {
     }
     set_order(v);
     for (int o = 0; o < d->n; o++)
-        if (!decide(v, v->order[o]))
+        if ((o % 1024 == 1023 && layout_time_up(v->s->deadline_s)) ||
+            !decide(v, v->order[o]))
             return false;
     v->s->value = layout_core_value(v->s->c, v->s->x);
     return v->s->value < LAYOUT_INF;
@@ -186,7 +187,7 @@ bool layout_state_decode(struct layout_state *s, struct layout_dual *d, int trie
     v.decided = mem_array((size_t)d->n + 1, sizeof *v.decided);
     v.order = mem_array((size_t)d->n + 1, sizeof *v.order);
     bool good = false;
-    while (!good && tries-- > 0)
+    while (!good && tries-- > 0 && !layout_time_up(s->deadline_s))
         good = attempt(&v);
     free(v.mask);
     free(v.narrow);

@@ -9,11 +9,12 @@
  */
 #include "solve/layout_dual.h"
 
-#include "common/progress.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PATIENCE 10   /* rounds without progress before steps get shorter */
+#define MEMORY   0.95 /* share of the old in the averaged squares */
 
 static inline int64_t floor_div(int64_t x, int64_t d) {
     int64_t q = x / d;
@@ -116,6 +117,7 @@ void layout_dual_init(struct layout_dual *d, struct layout_core *c) {
     d->lambda = mem_array(rows, sizeof *d->lambda);
     d->best_lambda = mem_array(rows, sizeof *d->best_lambda);
     d->grad = mem_array(rows, sizeof *d->grad);
+    d->square = mem_array(rows, sizeof *d->square);
     d->price = mem_array(rows, sizeof *d->price);
     d->use = mem_array(rows, sizeof *d->use);
     for (int r = 0; r < c->n_rows; r++)
@@ -125,10 +127,12 @@ void layout_dual_init(struct layout_dual *d, struct layout_core *c) {
 void layout_dual_release(struct layout_dual *d) {
     for (int s = 0; s < d->m; s++)
         free(d->owned[s]);
-    void *all[] = {d->var,  d->index, d->k,   d->off,         d->cost,  d->theta,  d->hat,
-                   d->edge, d->eu,    d->ev,  d->w,           d->owned, d->to_u,   d->to_v,
-                   d->msg,  d->fwd,   d->bwd, d->fwd_e,       d->bwd_e, d->lambda, d->price,
-                   d->grad, d->use,   d->x,   d->best_lambda, d->tmp};
+    free(d->kept);
+    void *all[] = {d->var,   d->index,       d->k,     d->off,  d->cost,   d->theta,
+                   d->hat,   d->edge,        d->eu,    d->ev,   d->w,      d->owned,
+                   d->to_u,  d->to_v,        d->msg,   d->fwd,  d->bwd,    d->fwd_e,
+                   d->bwd_e, d->lambda,      d->price, d->grad, d->square, d->use,
+                   d->x,     d->best_lambda, d->tmp};
     for (size_t s = 0; s < sizeof all / sizeof *all; s++)
         free(all[s]);
     *d = (struct layout_dual){0};
@@ -313,31 +317,57 @@ static void count_use(struct layout_dual *d) {
         d->use[r + 1] += d->use[r];
 }
 
-/* One step along the averaged violation of the rows. */
-static void move_prices(struct layout_dual *d, int64_t upper) {
-    int rows = d->c->n_rows;
+/* Averages of the violations and of their squares. Returns the largest square. */
+static double average(struct layout_dual *d) {
+    double most = 0;
     count_use(d);
-    double norm = 0;
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < d->c->n_rows; r++) {
         double g = (double)(d->use[r] - d->c->cap[r]);
+        double moves = d->lambda[r] > 0 || g > 0 ? g : 0;
         d->grad[r] = d->smooth * d->grad[r] + (1 - d->smooth) * g;
-        if (d->lambda[r] > 0 || d->grad[r] > 0)
-            norm += d->grad[r] * d->grad[r];
+        d->square[r] = MEMORY * d->square[r] + (1 - MEMORY) * moves * moves;
+        most = d->square[r] > most ? d->square[r] : most;
     }
-    if (norm == 0)
+    return most;
+}
+
+/* One step along the averaged violations, each measured by its own size (as RMSProp does:
+ * rows that swing widely would otherwise set the pace of all). */
+static void move_prices(struct layout_dual *d, int64_t upper) {
+    double floor = 0.1 * sqrt(average(d)) + 1, rise = 0;
+    for (int r = 0; r < d->c->n_rows; r++)
+        if (d->lambda[r] > 0 || d->grad[r] > 0)
+            rise += d->grad[r] * d->grad[r] / (sqrt(d->square[r]) + floor);
+    if (rise == 0)
         return;
     double gap = (double)upper - (double)d->bound, least = 1e-4 * fabs((double)d->bound);
     double most = 0.1 * fabs((double)d->bound) + (double)(INT64_C(1) << d->c->shift);
     gap = gap < least ? least : gap > most ? most : gap;
-    double t = d->step * gap / norm;
-    for (int r = 0; r < rows; r++) {
-        double l = d->lambda[r] + t * d->grad[r];
+    double t = d->step * gap / rise;
+    for (int r = 0; r < d->c->n_rows; r++) {
+        double l = d->lambda[r] + t * d->grad[r] / (sqrt(d->square[r]) + floor);
         d->lambda[r] = l > 0 ? l : 0;
     }
 }
 
-/* Back to the best multipliers, with messages and bound to match. */
-static void settle(struct layout_dual *d) {
+void layout_dual_price(struct layout_dual *d, double factor, int sweeps) {
+    if (!d->kept) {
+        d->kept = mem_array((size_t)d->n_msg + 1, sizeof *d->kept);
+        memcpy(d->kept, d->msg, (size_t)d->n_msg * sizeof *d->kept);
+    }
+    for (int r = 0; r < d->c->n_rows; r++)
+        d->lambda[r] = factor * d->best_lambda[r];
+    set_theta(d);
+    while (sweeps-- > 0)
+        sweep(d);
+    d->best = d->bound > d->best ? d->bound : d->best;
+}
+
+void layout_dual_settle(struct layout_dual *d) {
+    if (d->kept)
+        memcpy(d->msg, d->kept, (size_t)d->n_msg * sizeof *d->kept);
+    free(d->kept);
+    d->kept = NULL;
     size_t bytes = (size_t)d->c->n_rows * sizeof *d->lambda;
     memcpy(d->lambda, d->best_lambda, bytes);
     memcpy(d->c->lambda, d->best_lambda, bytes);
@@ -360,19 +390,18 @@ int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
         } else {
             d->stuck++;
         }
-        if (d->stuck >= 15) { /* back to the best point, with shorter steps */
+        if (d->stuck >= PATIENCE) { /* back to the best point, with shorter steps */
             d->step *= 0.7;
             d->stuck = 0;
             memcpy(d->lambda, d->best_lambda, bytes);
             memset(d->grad, 0, (size_t)d->c->n_rows * sizeof *d->grad);
         }
-        if (d->bound >= upper || (deadline_s > 0 && now_s() > deadline_s) ||
-            interrupted() || d->step < 1e-5)
+        if (d->bound >= upper || layout_time_up(deadline_s) || d->step < 1e-5)
             break;
         if (d->c->n_rows)
             move_prices(d, upper);
     }
-    settle(d);
+    layout_dual_settle(d);
     return d->best;
 }
 
@@ -453,8 +482,9 @@ static int64_t fix_edge(struct layout_dual *d, int s, const int64_t *extra, int6
     edge_rho(d, s, rho);
     int64_t least = edge_share(d, s, d->tmp), n = 0;
     const int64_t *mu = d->msg + d->to_u[s], *w = d->w[s];
-    int64_t *mine = d->c->edge[d->edge[s]].w; /* as the core has it */
+    struct layout_edge *e = &d->c->edge[d->edge[s]]; /* as the core has it */
     bool flipped = d->owned[s] != NULL;
+    int64_t *mine = NULL; /* its matrix, from the first change on */
     for (int a = 0; a < ku; a++, w += kv)
         for (int b = 0; b < kv; b++) {
             if (w[b] >= LAYOUT_INF)
@@ -464,6 +494,8 @@ static int64_t fix_edge(struct layout_dual *d, int s, const int64_t *extra, int6
             if (!gone)
                 gone = w[b] + d->tmp[b] - mu[a] - least + eu + ev - rho[b] > room;
             if (gone) {
+                if (!mine)
+                    mine = e->w = layout_matrix_own(e->w, (size_t)ku * (size_t)kv);
                 mine[flipped ? (int64_t)b * ku + a : (int64_t)a * kv + b] = LAYOUT_INF;
                 n++;
             }

@@ -36,11 +36,13 @@ struct layout_dual {
     int64_t *to_u, *to_v; /* (m) offsets of the messages into msg */
     int64_t *msg;
     int64_t n_msg;
+    int64_t *kept; /* (n_msg) the messages before layout_dual_price, NULL = as they are */
     int64_t *fwd, *bwd; /* (n + 1) CSR of the edges to later and to earlier variables */
     int *fwd_e, *bwd_e;
     double *lambda; /* (n_rows) */
     int64_t *price; /* (n_rows + 1) prefix sums of lambda, whole numbers */
     double *grad;   /* (n_rows) averaged use less capacity */
+    double *square; /* (n_rows) averaged squares of it, where the multiplier can move */
     int64_t *use;   /* (n_rows + 1) of x */
     int *x;         /* (n) */
     int64_t bound;  /* of the last sweep; LAYOUT_INF = no answer */
@@ -61,6 +63,11 @@ void layout_dual_release(struct layout_dual *d);
  * bound. */
 int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
                         double deadline_s);
+
+/* Sweeps with the best multipliers times a factor: above 1, choices leave more memory free. */
+void layout_dual_price(struct layout_dual *d, double factor, int sweeps);
+/* Back to the best multipliers, with messages and bound to match. */
+void layout_dual_settle(struct layout_dual *d);
 
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */

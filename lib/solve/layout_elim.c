@@ -12,9 +12,10 @@
 #include <string.h>
 
 struct table {
-    int n;      /* variables */
-    int *var;   /* (n) */
-    int64_t *w; /* row-major, the last variable fastest */
+    int n;            /* variables */
+    int *var;         /* (n) */
+    const int64_t *w; /* row-major, the last variable fastest */
+    int64_t *made;    /* the same, to be freed; NULL: the matrix of an edge */
 };
 
 typedef ARR(int) ints;
@@ -49,28 +50,67 @@ static double table_size(const struct layout_core *c, const ints *next) {
     return size;
 }
 
+/* Variables by the size of the table that each would leave, least first; entries whose size
+ * has changed since are passed over. */
+struct waiting {
+    struct wait {
+        double size;
+        int var;
+    } * p;
+    int64_t n, cap;
+};
+
+static bool before(const struct wait *a, const struct wait *b) {
+    return a->size != b->size ? a->size < b->size : a->var < b->var;
+}
+
+static void wait_for(struct waiting *h, int var, double size) {
+    arr_push(h, (struct wait){size, var});
+    for (int64_t i = h->n - 1; i > 0 && before(&h->p[i], &h->p[(i - 1) / 2]);
+         i = (i - 1) / 2) {
+        struct wait t = h->p[i];
+        h->p[i] = h->p[(i - 1) / 2];
+        h->p[(i - 1) / 2] = t;
+    }
+}
+
+static struct wait take_least(struct waiting *h) {
+    struct wait least = h->p[0], last = h->p[--h->n];
+    int64_t i = 0;
+    for (int64_t s; (s = 2 * i + 1) < h->n; i = s) {
+        s += s + 1 < h->n && before(&h->p[s + 1], &h->p[s]);
+        if (!before(&h->p[s], &last))
+            break;
+        h->p[i] = h->p[s];
+    }
+    h->p[i] = last;
+    return least;
+}
+
 /* Finds an order; false if some table would be larger than `most`. */
 static bool plan_order(struct elim *e, double most) {
     const struct layout_core *c = e->c;
     ints *next = mem_array((size_t)c->n_vars + 1, sizeof *next);
     double *size = mem_array((size_t)c->n_vars + 1, sizeof *size), total = 0;
+    struct waiting waiting = {0};
     for (int s = 0; s < c->n_edges; s++)
         if (c->edge[s].u >= 0) {
             put(&next[c->edge[s].u], c->edge[s].v);
             put(&next[c->edge[s].v], c->edge[s].u);
         }
-    for (int i = 0; i < c->n_vars; i++)
+    for (int i = 0; i < c->n_vars; i++) {
         size[i] = table_size(c, &next[i]);
+        if (c->var[i].k)
+            wait_for(&waiting, i, size[i]);
+    }
     bool good = true;
-    for (;;) {
-        int best = -1;
-        for (int i = 0; i < c->n_vars; i++)
-            if (c->var[i].k && e->step[i] < 0 && (best < 0 || size[i] < size[best]))
-                best = i;
-        if (best < 0)
-            break;
+    while (good && waiting.n > 0) {
+        struct wait w = take_least(&waiting);
+        int best = w.var;
+        if (e->step[best] >= 0 || w.size != size[best])
+            continue;
         total += size[best] * c->var[best].k;
-        good = size[best] <= most && total <= 8 * most;
+        good = size[best] <= most && total <= 8 * most && !layout_time_up(c->deadline_s);
         if (!good)
             break;
         e->step[best] = e->n;
@@ -82,8 +122,10 @@ static bool plan_order(struct elim *e, double most) {
                 if (q != s)
                     put(&next[b->p[s]], b->p[q]);
             size[b->p[s]] = table_size(c, &next[b->p[s]]);
+            wait_for(&waiting, b->p[s], size[b->p[s]]);
         }
     }
+    arr_release(&waiting);
     for (int i = 0; i < c->n_vars; i++)
         arr_release(&next[i]);
     free(next);
@@ -91,8 +133,9 @@ static bool plan_order(struct elim *e, double most) {
     return good;
 }
 
-static void add_table(struct elim *e, int n, const int *var, int64_t *w) {
-    struct table t = {n, mem_array((size_t)n + 1, sizeof *t.var), w};
+static void add_table(struct elim *e, int n, const int *var, const int64_t *w,
+                      int64_t *made) {
+    struct table t = {n, mem_array((size_t)n + 1, sizeof *t.var), w, made};
     if (n)
         memcpy(t.var, var, (size_t)n * sizeof *t.var);
     int first = -1; /* it waits for the variable that goes first */
@@ -142,6 +185,8 @@ static void eliminate(struct elim *e, int i, int *x) {
         x[scope.p[s]] = 0;
     for (size_t at = 0; at < size; at++) {
         int arg;
+        if (at % 65536 == 65535 && layout_time_up(e->c->deadline_s))
+            break; /* the caller looks at the clock too */
         w[at] = least_over(e, i, x, &arg);
         for (int64_t s = scope.n - 1; s >= 0; s--) { /* the next values, as an odometer */
             if (++x[scope.p[s]] < e->c->var[scope.p[s]].k)
@@ -149,7 +194,7 @@ static void eliminate(struct elim *e, int i, int *x) {
             x[scope.p[s]] = 0;
         }
     }
-    add_table(e, (int)scope.n, scope.p, w);
+    add_table(e, (int)scope.n, scope.p, w, w);
     arr_release(&scope);
 }
 
@@ -157,12 +202,8 @@ static void edge_tables(struct elim *e) {
     const struct layout_core *c = e->c;
     for (int s = 0; s < c->n_edges; s++) {
         const struct layout_edge *g = &c->edge[s];
-        if (g->u < 0)
-            continue;
-        size_t n = (size_t)c->var[g->u].k * (size_t)c->var[g->v].k;
-        int64_t *w = mem_array(n, sizeof *w);
-        memcpy(w, g->w, n * sizeof *w);
-        add_table(e, 2, (int[]){g->u, g->v}, w);
+        if (g->u >= 0)
+            add_table(e, 2, (int[]){g->u, g->v}, g->w, NULL);
     }
 }
 
@@ -177,23 +218,25 @@ bool layout_eliminate(const struct layout_core *c, int64_t most, int *x, int64_t
     if (good) {
         edge_tables(&e);
         int64_t sum = c->base;
-        for (int s = 0; s < e.n; s++) {
+        for (int s = 0; s < e.n && good; s++) {
             eliminate(&e, e.order[s], x);
+            good = !layout_time_up(c->deadline_s);
             const struct table *t = &arr_last(&e.tables);
             if (t->n == 0)
                 sum =
                     t->w[0] >= LAYOUT_INF || sum >= LAYOUT_INF ? LAYOUT_INF : sum + t->w[0];
         }
-        for (int s = e.n - 1; s >= 0; s--) {
+        for (int s = e.n - 1; s >= 0 && good; s--) {
             int arg;
             least_over(&e, e.order[s], x, &arg);
             x[e.order[s]] = arg;
         }
-        *value = sum;
+        if (good)
+            *value = sum;
     }
     for (int64_t s = 0; s < e.tables.n; s++) {
         free(e.tables.p[s].var);
-        free(e.tables.p[s].w);
+        free(e.tables.p[s].made);
     }
     for (int i = 0; i < c->n_vars; i++)
         arr_release(&e.of[i]);

@@ -8,24 +8,36 @@
 #include "solve/layout_improve.h"
 
 #include "common/progress.h"
+#include "solve/layout_kernel.h"
 #include "solve/layout_lns.h"
 #include "solve/layout_local.h"
+#include "solve/layout_swing.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS      12 /* neighbourhoods per batch */
+#define JOBS      48 /* neighbourhoods per batch */
+#define SWINGS    2  /* jobs of swings per batch */
 #define MOST_JOBS 192
 #define SEARCHED  8000 /* values up to which branch and bound is tried early */
 #define KINDS     6
+#define SHORT     3e-4 /* steps of the dual that begin again ... */
+#define AFRESH    0.05 /* ... with this */
+#define NEAR      0.05 /* gap from which on kernels are searched */
+#define MOST_VARS 1500 /* of a kernel */
+
+/* Prices that leave room: what is decided first would otherwise take all that is left. */
+static const double dearer[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
+#define PRICES ((int)(sizeof dearer / sizeof *dearer))
 
 struct bounder {
     struct layout_core tight; /* what may still be cheaper than the present choice */
     struct layout_dual d;
     struct layout_state state;
     bool live;        /* d and state are set up */
+    bool current;     /* d has been swept since */
     bool empty;       /* nothing cheaper is left */
     int64_t upper;    /* at the last fixing */
     int64_t fixed_at; /* bound at the last fixing */
@@ -34,7 +46,13 @@ struct bounder {
     int64_t bound;    /* best so far */
     bool by_search;
     int32_t *y; /* (core.n_vars) a choice found on the way */
+    int64_t y_value;
     bool found;
+    bool rising;                 /* the bound is still far from where it will end */
+    int dear;                    /* in `dearer`: with which the best choice came */
+    int turns;                   /* of the dual so far */
+    struct layout_kernel kernel; /* for the next batch */
+    double reach;                /* of the kernel, as a share of the gap */
 };
 
 struct batch {
@@ -43,11 +61,13 @@ struct batch {
     struct bounder b;
     struct layout_state check; /* on the core, to check and to descend */
     struct layout_job jobs[MOST_JOBS];
+    struct layout_kernel kernel; /* searched in this batch */
+    struct layout_swing swings[SWINGS];
     double size[KINDS];
     uint64_t count; /* of jobs so far */
     int turn;
     int n_jobs;
-    int next;      /* job to be taken: 0 is the bound */
+    int next;      /* job to be taken: the bound, the kernel, swings, neighbourhoods */
     double *lent;  /* (core.n_rows) multipliers for the next batch */
     double *doubt; /* (core.n_vars + 1) where it is to look first */
     pthread_mutex_t lock;
@@ -59,7 +79,9 @@ static void bounder_start(struct bounder *b, double step) {
     layout_dual_init(&b->d, &b->tight);
     layout_state_init(&b->state, &b->tight);
     b->d.step = step;
+    b->state.deadline_s = b->tight.deadline_s;
     b->live = true;
+    b->current = false;
 }
 
 static void bounder_stop(struct bounder *b) {
@@ -70,8 +92,9 @@ static void bounder_stop(struct bounder *b) {
     b->live = false;
 }
 
-static void keep_choice(struct bounder *b, const int *x) {
+static void keep_choice(struct bounder *b, const int *x, int64_t value) {
     layout_core_choice(&b->tight, x, b->y);
+    b->y_value = value;
     b->found = true;
 }
 
@@ -134,19 +157,50 @@ static void lend_prices(struct batch *t) {
             t->lent[r] = tight->lambda[q++];
 }
 
+static void build_choice(struct batch *t, int dear, int tries) {
+    struct bounder *b = &t->b;
+    if (!layout_state_decode(&b->state, &b->d, tries))
+        return;
+    layout_state_descend(&b->state);
+    if (b->state.value < (b->found ? b->y_value : t->m->value)) {
+        keep_choice(b, b->state.x, b->state.value);
+        b->dear = dear;
+    }
+}
+
+/* Choices along the messages at several prices: all to begin with, then the one that was best. */
+static void build_choices(struct batch *t) {
+    struct bounder *b = &t->b;
+    bool all = t->m->value == LAYOUT_INF || b->turns < 4;
+    int around = b->dear;
+    bool none = t->m->value == LAYOUT_INF, late = layout_time_up(t->m->deadline_s);
+    b->state.deadline_s =
+        none ? 0 : t->m->deadline_s; /* a late answer is better than none */
+    build_choice(t, 0, none && !late ? 20 : 3);
+    if (b->tight.n_rows == 0)
+        return;
+    for (int p = 1; p < PRICES && !layout_time_up(t->m->deadline_s); p++)
+        if (all || p == around) {
+            layout_dual_price(&b->d, dearer[p], 3);
+            build_choice(t, p, 3);
+        }
+    layout_dual_settle(&b->d);
+}
+
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
-    layout_dual_run(&b->d, 60, t->m->value, t->m->deadline_s);
+    int rounds = b->turns < 3 ? 10 << b->turns : 60; /* a first choice soon */
+    b->turns++;
+    if (b->d.step < SHORT) /* perhaps only caught on a ridge */
+        b->d.step = AFRESH;
+    layout_dual_run(&b->d, rounds, t->m->value, t->m->deadline_s);
     b->bound = b->d.best > b->bound ? b->d.best : b->bound;
     lend_prices(t);
     bool much = (double)(b->bound - before) > 2e-5 * fabs((double)b->bound);
     b->idle = much ? 0 : b->idle + 1;
-    if (layout_state_decode(&b->state, &b->d, 20)) {
-        layout_state_descend(&b->state);
-        if (b->state.value < t->m->value)
-            keep_choice(b, b->state.x);
-    }
+    b->rising = (double)(b->bound - before) > 0.01 * fabs((double)b->bound);
+    build_choices(t);
 }
 
 static void search_turn(struct batch *t) {
@@ -164,9 +218,53 @@ static void search_turn(struct batch *t) {
         b->by_search = true;
     }
     if (s.found)
-        keep_choice(b, s.x);
+        keep_choice(b, s.x, s.upper);
     b->nodes *= 2;
     free(s.x);
+}
+
+/* The values of the present choice, -1 where they are gone. */
+static int *present_values(const struct batch *t) {
+    const struct bounder *b = &t->b;
+    int *keep = mem_array((size_t)b->d.n + 1, sizeof *keep);
+    for (int i = 0; i < b->d.n; i++) {
+        const struct layout_var *v = &b->tight.var[b->d.var[i]];
+        keep[i] = -1;
+        for (int a = 0; a < v->k && keep[i] < 0; a++) {
+            keep[i] = a;
+            for (int64_t s = 0; s < v->pick.n; s++)
+                if (v->pick.p[s].strategy[a] != t->m->x[v->pick.p[s].node])
+                    keep[i] = -1;
+        }
+    }
+    return keep;
+}
+
+/* Cuts the kernel that the next batch is to search. */
+static void next_kernel(struct batch *t) {
+    struct bounder *b = &t->b;
+    if ((double)(t->m->value - b->d.bound) > NEAR * fabs((double)b->d.bound))
+        return;
+    int64_t reach = (int64_t)(b->reach * (double)(t->m->value - b->d.bound));
+    int *keep = present_values(t);
+    layout_kernel_make(&b->kernel, &b->d, reach, keep);
+    free(keep);
+    if (b->kernel.vars > MOST_VARS)
+        layout_kernel_drop(&b->kernel);
+}
+
+/* The dual goes on, and the copy gets tighter where that is worth it. */
+static void raise_bound(struct batch *t) {
+    struct bounder *b = &t->b;
+    dual_turn(t);
+    b->current = true;
+    if (t->m->value == LAYOUT_INF)
+        return;
+    double gone = set_doubt(t);
+    next_kernel(t);
+    if (gone > 0.1 ||
+        (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
+        tighten(t);
 }
 
 /* The job for the bound. */
@@ -175,23 +273,17 @@ static void bound_turn(struct batch *t) {
     b->found = false;
     if (b->empty)
         return;
-    if (b->idle >= 8 && b->d.off[b->d.n] > SEARCHED + 100 * t->turn) {
-        if (t->turn % 6) /* now and then is enough */
-            return;
-        b->d.step = b->d.step < 0.03 ? 0.03 : b->d.step;
-    } else if (b->idle >= 8) {
+    if (b->idle < 8) {
+        raise_bound(t);
+    } else if (b->d.off[b->d.n] <= SEARCHED + 100 * t->turn) {
         search_turn(t);
         if (t->m->value < b->upper) /* a better choice: worth tightening again */
             b->idle = 4;
-        return;
+    } else if (t->turn % 6 == 0) { /* now and then is enough */
+        raise_bound(t);
+    } else if (b->current) {
+        next_kernel(t);
     }
-    dual_turn(t);
-    if (t->m->value == LAYOUT_INF)
-        return;
-    double gone = set_doubt(t);
-    if (gone > 0.1 ||
-        (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
-        tighten(t);
 }
 
 /* ---- the batch ------------------------------------------------------------------- */
@@ -202,12 +294,18 @@ static void *worker(void *arg) {
         pthread_mutex_lock(&t->lock);
         int j = t->next++;
         pthread_mutex_unlock(&t->lock);
-        if (j > t->n_jobs)
+        if (j >= 2 + SWINGS + t->n_jobs)
             return NULL;
         if (j == 0)
             bound_turn(t);
-        else if (t->m->deadline_s == 0 || now_s() < t->m->deadline_s)
-            layout_job_run(&t->jobs[j - 1]);
+        else if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
+            continue;
+        else if (j == 1)
+            layout_kernel_run(&t->kernel);
+        else if (j < 2 + SWINGS)
+            layout_swing_run(&t->swings[j - 2]);
+        else
+            layout_job_run(&t->jobs[j - 2 - SWINGS]);
     }
 }
 
@@ -238,12 +336,19 @@ static bool offer(struct batch *t, const int *x, bool descend) {
     return true;
 }
 
+/* The same for a choice whose values are strategies of the core's stub. */
+static void offer_choice(struct batch *t, const int32_t *y, int *x) {
+    for (int i = 0; i < t->m->core->n_vars; i++)
+        x[i] = y[i];
+    offer(t, x, true);
+}
+
 static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     double *size = &t->size[j->kind];
     if (j->better) {
         memcpy(x, t->m->x, (size_t)t->m->core->n_vars * sizeof *x);
         for (int q = 0; q < j->n; q++)
-            x[j->set[q]] = j->y[j->set[q]];
+            x[j->set[q]] = j->y[q];
         offer(t, x, false);
     }
     *size *= !j->done || j->work > 20000000 ? 0.9 : j->better ? 1 : 1.05;
@@ -251,17 +356,31 @@ static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     layout_job_release(j);
 }
 
+/* The kernel's reach follows what became of its search. */
+static void merge_kernel(struct batch *t, int *x) {
+    struct layout_kernel *k = &t->kernel;
+    if (k->found)
+        offer_choice(t, k->y, x);
+    if (k->live || k->done || k->large)
+        t->b.reach *= k->done && !k->large ? 1.3 : 0.8;
+    t->b.reach = t->b.reach < 1e-3 ? 1e-3 : t->b.reach > 1 ? 1 : t->b.reach;
+    layout_kernel_release(k);
+}
+
 static void merge(struct batch *t) {
     struct layout_improve *m = t->m;
     int *x = mem_array((size_t)m->core->n_vars + 1, sizeof *x);
     int64_t before = m->value;
+    merge_kernel(t, x);
+    for (int s = 0; s < SWINGS; s++) {
+        if (t->swings[s].x)
+            offer(t, t->swings[s].x, false);
+        free(t->swings[s].x);
+    }
     for (int j = 0; j < t->n_jobs; j++)
         merge_job(t, &t->jobs[j], x);
-    if (t->b.found) {
-        for (int i = 0; i < m->core->n_vars; i++)
-            x[i] = t->b.y[i];
-        offer(t, x, true);
-    }
+    if (t->b.found)
+        offer_choice(t, t->b.y, x);
     memcpy(t->whole.doubt, t->doubt, ((size_t)m->core->n_vars + 1) * sizeof *t->doubt);
     memcpy(m->core->lambda, t->lent, (size_t)m->core->n_rows * sizeof *t->lent);
     m->bound = t->b.empty ? m->value : t->b.bound < m->value ? t->b.bound : m->value;
@@ -272,7 +391,19 @@ static void merge(struct batch *t) {
 }
 
 static void new_jobs(struct batch *t) {
-    int64_t many = t->b.nodes / 32 * JOBS; /* as long as the search for the bound takes */
+    t->kernel = t->b.kernel;
+    t->b.kernel = (struct layout_kernel){0};
+    t->kernel.upper = t->m->value;
+    t->kernel.deadline_s = t->m->deadline_s;
+    /* As long as the search for the bound takes; few while prices are still far off. */
+    int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
+    for (int s = 0; s < SWINGS; s++)
+        t->swings[s] = (struct layout_swing){
+            .core = t->m->core,
+            .seed = rng_bits(t->m->seed, 2 + (uint64_t)s, (uint64_t)t->turn),
+            .swings = t->b.rising && s > 0 ? 0 : 1,
+            .deadline_s = t->m->deadline_s,
+            .from = t->m->x};
     t->n_jobs = t->m->value == LAYOUT_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
     for (int j = 0; j < t->n_jobs; j++, t->count++)
         t->jobs[j] = (struct layout_job){.w = &t->whole,
@@ -307,6 +438,7 @@ void layout_improve_run(struct layout_improve *m) {
     b->fixed_at = INT64_MIN;
     b->upper = LAYOUT_INF;
     b->nodes = 32;
+    b->reach = 0.05;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
     t.doubt = mem_array((size_t)m->core->n_vars + 1, sizeof *t.doubt);
@@ -323,6 +455,7 @@ void layout_improve_run(struct layout_improve *m) {
                      (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
+    layout_kernel_release(&b->kernel);
     layout_core_release(&b->tight);
     free(b->y);
     free(t.lent);

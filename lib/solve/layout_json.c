@@ -42,18 +42,22 @@ static json_t *answer(const struct layout_problem *p, const struct layout_answer
     return o;
 }
 
-json_t *solve_layout_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_layout_json(struct json_stream *problem, const struct solve_limits *limits,
                           struct err *err) {
     struct layout_problem p;
     struct layout_answer a;
     struct solve_limits left = *limits;
     double start = now_s();
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
     if (layout_read(&p, problem, err) < 0)
         return NULL;
     if (left.time_budget_s > 0) /* reading counts */
-        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-3);
+        left.time_budget_s = fmax(problem->deadline_s - now_s(), 1e-3);
     int rc = layout_solve(&p, &left, &a, err);
+    a.time_s = now_s() - start;
     json_t *o = rc < 0 ? NULL : answer(&p, &a);
+    if (rc < 0)
+        err_prefix(err, "%s", problem->name);
     layout_answer_release(&a);
     layout_problem_release(&p);
     return o;

@@ -99,9 +99,7 @@ static void part_edges(struct layout_core *part, const struct layout_whole *w,
             }
             if (e->u != i)
                 continue; /* once, from its u */
-            size_t size = (size_t)c->var[e->u].k * (size_t)c->var[e->v].k;
-            struct layout_edge copy = {q, other, mem_array(size, sizeof *copy.w)};
-            memcpy(copy.w, e->w, size * sizeof *copy.w);
+            struct layout_edge copy = {q, other, layout_matrix_share(e->w)};
             arr_push(&part->var[q].adj, (int)edges.n);
             arr_push(&part->var[other].adj, (int)edges.n);
             arr_push(&edges, copy);
@@ -146,8 +144,11 @@ void layout_part(struct layout_core *part, const struct layout_whole *w,
     memset(pos, -1, ((size_t)c->n_vars + 1) * sizeof *pos);
     for (int q = 0; q < n; q++)
         pos[free_vars[q]] = q;
-    *part = (struct layout_core){
-        .p = &w->stub, .n_vars = n, .shift = c->shift, .effort = 3000000};
+    *part = (struct layout_core){.p = &w->stub,
+                                 .n_vars = n,
+                                 .shift = c->shift,
+                                 .effort = 3000000,
+                                 .deadline_s = c->deadline_s};
     part->var = mem_array((size_t)n + 1, sizeof *part->var);
     part->fixed = mem_array((size_t)c->n_vars + 1, sizeof *part->fixed);
     for (int q = 0; q < n; q++)
@@ -269,6 +270,16 @@ static int64_t entries(const struct layout_core *c) {
     return n;
 }
 
+static void keep_values(struct layout_job *j, const struct layout_core *part,
+                        const int *x) {
+    int32_t *all = mem_array((size_t)j->w->c->n_vars + 1, sizeof *all);
+    layout_core_choice(part, x, all);
+    j->y = mem_array((size_t)j->n + 1, sizeof *j->y);
+    for (int q = 0; q < j->n; q++)
+        j->y[q] = all[j->set[q]];
+    free(all);
+}
+
 void layout_job_run(struct layout_job *j) {
     struct layout_core part;
     choose_set(j);
@@ -286,8 +297,7 @@ void layout_job_run(struct layout_job *j) {
         j->done = b.done;
         j->work = entries(&part) * (60 + 36 * b.nodes);
         if (b.found) {
-            j->y = mem_array((size_t)j->w->c->n_vars + 1, sizeof *j->y);
-            layout_core_choice(&part, b.x, j->y);
+            keep_values(j, &part, b.x);
         }
         free(b.x);
     }

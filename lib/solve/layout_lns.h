@@ -41,7 +41,7 @@ struct layout_job {
     double deadline_s;
     int *set; /* out: (n) the free variables */
     int n;
-    int32_t *y;   /* out: (n_vars) their new values, if better */
+    int32_t *y;   /* out: (n) their new values, if better */
     bool better;  /* out */
     bool done;    /* out: the part was searched completely */
     int64_t work; /* out: entries of matrices times nodes of the search */

@@ -113,6 +113,8 @@ void layout_state_descend(struct layout_state *s) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < c->n_vars; i++) {
+            if (i % 1024 == 0 && layout_time_up(s->deadline_s))
+                return;
             if (c->var[i].k < 2)
                 continue;
             find_costs(s, i);

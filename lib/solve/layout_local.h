@@ -13,9 +13,10 @@ struct layout_state {
     int *x;        /* (n_vars) value of each variable, 0 for those that are gone */
     int64_t value; /* scaled cost of x */
     struct layout_rows rows;
-    int64_t *sum; /* (most values) work space */
-    int *order;   /* (most values) work space */
-    int *weight;  /* (n_vars) how often building a choice failed at the variable */
+    int64_t *sum;      /* (most values) work space */
+    int *order;        /* (most values) work space */
+    int *weight;       /* (n_vars) how often building a choice failed at the variable */
+    double deadline_s; /* now_s() at which building and descent stop; 0 = never */
 };
 
 void layout_state_init(struct layout_state *s, struct layout_core *c);

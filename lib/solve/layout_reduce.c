@@ -11,13 +11,13 @@
  */
 #include "solve/layout_core.h"
 
-#include "common/progress.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 struct reducer {
     struct layout_core *c;
+    int since;  /* variables looked at since the clock was */
+    bool stop;  /* the deadline has come, or an interrupt */
     int *queue; /* ring of variables to look at */
     int head, count;
     bool *queued;
@@ -46,7 +46,7 @@ static inline int64_t at(const struct layout_core *c, const struct layout_edge *
 }
 
 static void drop_edge(struct layout_edge *e) {
-    free(e->w);
+    layout_matrix_drop(e->w);
     *e = (struct layout_edge){.u = -1, .v = -1};
 }
 
@@ -68,6 +68,7 @@ static void tidy_edges(struct reducer *r, int i) {
             continue;
         }
         struct layout_edge *f = &c->edge[first];
+        f->w = layout_matrix_own(f->w, (size_t)v->k * (size_t)kj);
         for (int a = 0; a < v->k; a++)
             for (int b = 0; b < kj; b++) {
                 int64_t *w =
@@ -87,16 +88,17 @@ static void tidy_edges(struct reducer *r, int i) {
 /* Removes rows (columns) of removed values from the matrix. keep: old indices. */
 static void shrink_edge(struct layout_core *c, struct layout_edge *e, int i,
                         const int *keep, int n) {
-    int ku = c->var[e->u].k, kv = c->var[e->v].k, o = 0;
-    if (e->u == i) {
-        for (int a = 0; a < n; a++)
-            memmove(e->w + (int64_t)a * kv, e->w + (int64_t)keep[a] * kv,
-                    (size_t)kv * sizeof *e->w);
-    } else {
-        for (int a = 0; a < ku; a++)
-            for (int b = 0; b < n; b++)
-                e->w[o++] = e->w[(int64_t)a * kv + keep[b]];
+    int ku = c->var[e->u].k, kv = c->var[e->v].k;
+    bool rows = e->u == i;
+    int64_t *w = layout_matrix_new(rows ? (size_t)n * (size_t)kv : (size_t)ku * (size_t)n);
+    int64_t *out = w;
+    for (int a = 0; a < (rows ? n : ku); a++) {
+        const int64_t *from = e->w + (int64_t)(rows ? keep[a] : a) * kv;
+        for (int b = 0; b < (rows ? kv : n); b++)
+            *out++ = from[rows ? b : keep[b]];
     }
+    layout_matrix_drop(e->w);
+    e->w = w;
 }
 
 /* Takes what all values use alike off the capacity, and drops segments of nothing. */
@@ -232,6 +234,15 @@ static bool costs_no_more(const struct layout_core *c, int i, int b, int than) {
     return diff <= 0;
 }
 
+/* Looks at the clock every so many calls. */
+static bool out_of_time(struct reducer *r, int every) {
+    if (!r->stop && ++r->since >= every) {
+        r->since = 0;
+        r->stop = layout_time_up(r->c->deadline_s);
+    }
+    return r->stop;
+}
+
 static bool dominated(struct reducer *r, int i) {
     struct layout_var *v = &r->c->var[i];
     int64_t work = v->seg.n;
@@ -266,6 +277,8 @@ static bool prune_leaf(struct reducer *r, int i) {
                 if (a != b && w[a * step] < LAYOUT_INF &&
                     v->cost[a] + w[a * step] <= v->cost[b] + w[b * step] &&
                     uses_no_more(v, a, b)) {
+                    e->w = layout_matrix_own(e->w, (size_t)v->k * (size_t)kj);
+                    w = e->w + x * row;
                     w[b * step] = LAYOUT_INF;
                     any = true;
                 }
@@ -296,11 +309,11 @@ static int *function_of(const struct layout_core *c, const struct layout_edge *e
 static void redirect(struct layout_core *c, int id, int i, int j, const int *f) {
     struct layout_edge *e = &c->edge[id];
     int o = layout_other(e, i), ko = c->var[o].k, kj = c->var[j].k;
-    int64_t *w = mem_array((size_t)kj * (size_t)ko, sizeof *w);
+    int64_t *w = layout_matrix_new((size_t)kj * (size_t)ko);
     for (int b = 0; b < kj; b++)
         for (int x = 0; x < ko; x++)
             w[(int64_t)b * ko + x] = at(c, e, i, f[b], x);
-    free(e->w);
+    layout_matrix_drop(e->w);
     *e = (struct layout_edge){j, o, w};
     arr_push(&c->var[j].adj, id);
 }
@@ -399,6 +412,9 @@ static void look_at(struct reducer *r, int i) {
         fold_single(r, i);
         return;
     }
+    if (out_of_time(r,
+                    64)) /* what messages rely on, partners for every value, is kept up */
+        return;
     if (v->adj.n == 1 && prune_leaf(r, i)) {
         touch(r, i);
         touch_neighbours(r, i);
@@ -424,7 +440,7 @@ int layout_core_reduce(struct layout_core *c, struct err *err) {
     memset(r.edge_to, -1, ((size_t)c->n_vars + 1) * sizeof *r.edge_to);
     for (int i = 0; i < c->n_vars; i++)
         touch(&r, i);
-    while (r.count > 0 && r.failed < 0) {
+    while (r.count > 0 && r.failed < 0 && !interrupted()) {
         int i = r.queue[r.head];
         r.head = (r.head + 1) % (c->n_vars + 1);
         r.count--;
@@ -435,6 +451,8 @@ int layout_core_reduce(struct layout_core *c, struct err *err) {
     free(r.queue);
     free(r.queued);
     free(r.edge_to);
+    if (interrupted())
+        return err_no(err, LAYOUT_INTERRUPTED);
     if (r.failed >= 0)
         return no_value(c, r.failed, err);
     for (int row = 0; row < c->n_rows; row++)

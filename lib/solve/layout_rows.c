@@ -89,6 +89,13 @@ int64_t layout_rows_worst(const struct layout_rows *t) {
     return t->n ? t->least[1] : 0;
 }
 
+int layout_rows_worst_row(const struct layout_rows *t) {
+    int s = 1;
+    while (s < t->size)
+        s = t->least[2 * s] <= t->least[2 * s + 1] ? 2 * s : 2 * s + 1;
+    return s - t->size;
+}
+
 /* ---- fewer rows ------------------------------------------------------------------ */
 
 /* Most that can be used in each row. */

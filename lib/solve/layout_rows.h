@@ -20,5 +20,7 @@ void layout_rows_add(struct layout_rows *t, int lo, int hi,
 int64_t layout_rows_least(const struct layout_rows *t, int lo,
                           int hi);                      /* LAYOUT_INF for none */
 int64_t layout_rows_worst(const struct layout_rows *t); /* over all rows; 0 for none */
+int layout_rows_worst_row(
+    const struct layout_rows *t); /* the first such; there must be rows */
 
 #endif

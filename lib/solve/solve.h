@@ -9,7 +9,7 @@
 #define WEFT_SOLVE_H
 
 #include "common/err.h"
-#include "common/json.h"
+#include "common/json_stream.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,12 +22,13 @@ struct solve_limits {
     bool relax;    /* stages: by gradient descent instead, without a proof */
 };
 
-/* One per problem: reads a problem document, solves it, returns the answer document
+/* One per problem: reads a problem document (layout: a stream of one, which may be larger than
+ * memory; the time budget counts the reading), solves it, returns the answer document
  * {"format": "weft-answer/1", "problem": ..., "value", "bound", "gap", "proof", "time_s",
  *  "optimal": true|false, ... the solution ...}.
  * NULL on failure: EXIT_INPUT for bad input, EXIT_NO when there is no answer within the limits
  * (the message names the constraint that cannot be met). */
-json_t *solve_layout_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_layout_json(struct json_stream *problem, const struct solve_limits *limits,
                           struct err *err);
 json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
                              struct err *err);

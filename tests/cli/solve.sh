@@ -182,6 +182,18 @@ awk 'BEGIN {
 run stages --time-budget 600ms large.json
 is "$status$(jq --argjson most "$(within 1.5)" '.time_s < $most and .bound <= .value' out 2>/dev/null)" 0true \
     "a time budget is kept, with a bound"
+# A document whose end never comes: an interrupt ends the reading.
+mkfifo endless
+"$tool" layout endless >out 2>err &
+pid=$!
+exec 9>endless
+echo '{"problem": {"nodes": {"costs": [[1, 2],' >&9
+sleep 0.3
+kill -INT $pid
+wait $pid
+is "$?$(cat out err)" "1weft-solve: error: endless: interrupted before all of it was read" \
+    "an interrupt ends the reading of a problem"
+exec 9>&-
 "$tool" stages large.json >out 2>err &
 pid=$!
 sleep 0.6

@@ -8,18 +8,29 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
+static json_t *solve(int problem, const char *text, size_t size, const json_t *doc,
+                     struct err *err) {
+    static json_t *(*const solvers[])(const json_t *, const struct solve_limits *,
+                                      struct err *) = {solve_partition_json,
+                                                       solve_stages_json, solve_joint_json};
+    struct solve_limits limits = {.time_budget_s = 0.01, .seed = 1, .threads = 1};
+    if (problem > 0)
+        return solvers[problem - 1](doc, &limits, err);
+    struct json_stream s;
+    json_stream_text(&s, text, size, "problem");
+    json_t *answer = solve_layout_json(&s, &limits, err);
+    json_stream_close(&s);
+    return answer;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    static json_t *(*const solve[])(const json_t *, const struct solve_limits *,
-                                    struct err *) = {
-        solve_layout_json, solve_partition_json, solve_stages_json, solve_joint_json};
     if (!size)
         return 0;
     struct err err = {0};
-    json_t *doc = json_parse((const char *)bytes + 1, size - 1, "problem", &err),
-           *answer = NULL;
-    struct solve_limits limits = {.time_budget_s = 0.01, .seed = 1, .threads = 1};
-    if (doc) {
-        answer = solve[bytes[0] % 4](doc, &limits, &err);
+    const char *text = (const char *)bytes + 1;
+    json_t *doc = json_parse(text, size - 1, "problem", &err), *answer = NULL;
+    if (bytes[0] % 4 == 0 || doc) {
+        answer = solve(bytes[0] % 4, text, size - 1, doc, &err);
         if (!answer && ((err.status != EXIT_INPUT && err.status != EXIT_NO) || !err.msg[0]))
             abort();
         json_t *value = json_object_get(answer, "value"),

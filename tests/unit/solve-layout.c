@@ -57,7 +57,8 @@ static void make(struct layout_problem *p, const struct shape *s, struct rng *r)
         p->entry[e + 1] =
             p->entry[e] + (p->first[u + 1] - p->first[u]) * (p->first[v + 1] - p->first[v]);
     }
-    n = (size_t)p->entry[p->n_edges];
+    p->n_entries = p->entry[p->n_edges];
+    n = (size_t)p->n_entries;
     p->edge_cost = mem_array(n + 1, sizeof *p->edge_cost);
     for (size_t a = 0; a < n; a++)
         p->edge_cost[a] = rng_real(r) < s->forbidden ? INT64_C(1000000000000000000)

@@ -18,16 +18,21 @@
 typedef json_t *solve_fn(const json_t *problem, const struct solve_limits *limits,
                          struct err *err);
 
+/* Takes its document from the stream itself, piece by piece. */
+typedef json_t *solve_stream_fn(struct json_stream *problem,
+                                const struct solve_limits *limits, struct err *err);
+
 static const struct problem {
     const char *name;
     solve_fn *solve;
+    solve_stream_fn *solve_stream; /* where the document may be larger than memory */
     const char *about;
 } problems[] = {
-    {"layout", solve_layout_json, "one strategy per node, within memory"},
-    {"partition", solve_partition_json,
+    {"layout", NULL, solve_layout_json, "one strategy per node, within memory"},
+    {"partition", solve_partition_json, NULL,
      "the nodes of a graph on devices, in convex pieces"},
-    {"stages", solve_stages_json, "a chain of layers as stages on sub-meshes"},
-    {"joint", solve_joint_json, "stages, data and tensor degrees, recomputation"},
+    {"stages", solve_stages_json, NULL, "a chain of layers as stages on sub-meshes"},
+    {"joint", solve_joint_json, NULL, "stages, data and tensor degrees, recomputation"},
 };
 #define NUM_PROBLEMS (sizeof problems / sizeof *problems)
 
@@ -98,22 +103,39 @@ static int check_problem(const struct options *o, const json_t *doc, struct err 
     return 0;
 }
 
-static json_t *solve(const struct options *o, struct err *err) {
+static json_t *solve_file(const struct options *o, const struct solve_limits *limits,
+                          struct err *err) {
     const char *name = strcmp(o->file, "-") ? o->file : "standard input";
     double start = now_s();
-    json_t *doc = json_read(o->file, err);
+    json_t *doc = json_read(o->file, err), *answer = NULL;
     if (!doc)
         return NULL;
-    struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
-                                  (int)o->threads, o->relax};
-    if (limits.time_budget_s > 0) /* reading took its share */
-        limits.time_budget_s = fmax(limits.time_budget_s - (now_s() - start), 1e-9);
-    json_t *answer = NULL;
+    struct solve_limits left = *limits;
+    if (left.time_budget_s > 0) /* reading took its share */
+        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
     if (check_problem(o, doc, err) == 0)
-        answer = o->problem->solve(doc, &limits, err);
+        answer = o->problem->solve(doc, &left, err);
     json_decref(doc);
     if (!answer)
         err_prefix(err, "%s", name);
+    return answer;
+}
+
+static json_t *solve_stream(const struct options *o, const struct solve_limits *limits,
+                            struct err *err) {
+    struct json_stream s;
+    json_t *answer = json_stream_open(&s, o->file, err) < 0
+                         ? NULL
+                         : o->problem->solve_stream(&s, limits, err);
+    json_stream_close(&s);
+    return answer;
+}
+
+static json_t *solve(const struct options *o, struct err *err) {
+    struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
+                                  (int)o->threads, o->relax};
+    json_t *answer = o->problem->solve_stream ? solve_stream(o, &limits, err)
+                                              : solve_file(o, &limits, err);
     struct rusage use;
     if (answer && getrusage(RUSAGE_SELF, &use) == 0) /* reading the document included */
         json_object_set_new(answer, "peak_bytes", json_integer(use.ru_maxrss * 1024));

@@ -1,0 +1,32 @@
+/* layout_kernel.h - search among the values that the bound says are cheap.
+ *
+ * Where the bound is near the optimum, nearly all values of a good choice are among those
+ * whose own bound is only a little above the whole one. The problem without the others, its
+ * kernel, shrinks to a small one, on which branch and bound goes far ("kernel search",
+ * Angelelli, Mansini and Speranza, 2010).
+ */
+#ifndef WEFT_SOLVE_LAYOUT_KERNEL_H
+#define WEFT_SOLVE_LAYOUT_KERNEL_H
+
+#include "solve/layout_bb.h"
+
+struct layout_kernel {
+    struct layout_core core;
+    bool live;     /* there is something to search */
+    bool large;    /* it was dropped: too many variables were left */
+    int vars;      /* that are left */
+    int64_t upper; /* only cheaper answers count */
+    double deadline_s;
+    int32_t *y;       /* (core.p->n_nodes) out of the search: strategies, if found */
+    bool found, done; /* out: a cheaper one was found; all was searched */
+};
+
+/* The core of d (whose last sweep must be current) without the values whose bound is more than
+ * `reach` above the whole one, except those of keep[0..d->n-1] (-1: none). Release it. */
+void layout_kernel_make(struct layout_kernel *k, struct layout_dual *d, int64_t reach,
+                        const int *keep);
+void layout_kernel_drop(struct layout_kernel *k);
+void layout_kernel_run(struct layout_kernel *k);
+void layout_kernel_release(struct layout_kernel *k);
+
+#endif
