@@ -193,7 +193,7 @@ static void judge_finalists(struct search *s) {
         if (judged_of(s, k->class) > more)
             continue;
         if (!k->judged)
-            judge_and_add(s, k, true);
+            judge_and_add(s, k, !search_stopped(s));
         note_excess(s, k);
     }
 }
