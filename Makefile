@@ -228,11 +228,11 @@ bench: bench-build
 	@sh scripts/bench.sh $(O)
 bench-build: all $(BENCH_BINS)
 
-repro-search: all
-	@scripts/repro-search.sh $(O)/bin
-
 repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
+
+repro-search: all
+	@scripts/repro-search.sh $(O)/bin
 
 # Pictures; those of the documentation are committed, plots-doc draws them anew.
 plots: deps-plots

@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
 # Prints the tables that doc/search.md quotes, one function for each:
-#   TABLES="small gap gradient" scripts/repro-search.sh BIN_DIR
-# gradient  the descent on the relaxed problem against the exact stages solver: chains of layers whose
-#           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
-#           each size.
+#   TABLES="small gap grid scale gradient" scripts/repro-search.sh BIN_DIR
 # small     random small problems: dp against the list of all plans, bounds against random plans
 # gap       proven gaps of hops' plans on CLUSTER (h100, a100, v100: all) with 8 devices a node, DEVICES
 #           (8 16 32 64), MODELS, and the processor time of search and bound together
+# grid      what weft-search finds by itself against the best of its algorithms grid and dp-only: the
+#           ratio of the predicted steps, for 216 settings. EVERY=N (12) takes every N-th of them from
+#           FIRST (1) on; EVERY=1 takes all, an hour. Exit 1 where a ratio is above 1.
+# scale     processor time and memory of a search by layers, devices and models.
+# gradient  the descent on the relaxed problem against the exact stages solver: chains of layers whose
+#           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
+#           each size.
+# All times of gap, grid and scale rest on datasheets: no profile and no device is needed.
 set -u
 LC_ALL=C
 export LC_ALL
 bin=${1:?BIN_DIR}
+search=$bin/weft-search
 dir=$(mktemp -d) || exit 4
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT
@@ -105,7 +111,120 @@ gap_table() {
         END { printf "median gap %.1f %%, most CPU %.1f s\n", gap[int((NR + 1) / 2)], cpu }'
 }
 
-for table in ${TABLES:-small gap gradient}; do
+# ---- clusters --------------------------------------------------------------------------------
+
+# cluster NODES PER_NODE LINKS MEMORY: a file of V100s whose links are fast, slow, or faster between
+# nodes than within them.
+cluster() {
+    case $3 in
+    fast) inside=300e9 between=50e9 ;;
+    slow) inside=40e9 between=1e9 ;;
+    odd) inside=12e9 between=50e9 ;;
+    esac
+    jq -n --argjson nodes "$1" --argjson devices "$2" --argjson inside "$inside" \
+        --argjson between "$between" --arg memory "$4" '
+        {format: "weft-cluster/1", $nodes, devices_per_node: $devices, device: "v100",
+         $memory, flops: {f32: 15.7e12, f16: 125e12}, bandwidth: 900e9, latency_us: 17,
+         links: ([{level: "node", bandwidth: $inside, latency_us: 10}]
+             + if $nodes > 1 then [{level: "between", bandwidth: $between, latency_us: 30}]
+               else [] end)}'
+}
+
+# ---- grid ------------------------------------------------------------------------------------
+
+models="gpt:350M=0.36 gpt:1.3B=1.3 gpt:6.7B=6.7 gpt:13B=13 llama:1B=1.2 llama:7B=6.7
+    llama:70B=69 t5:770M=0.77 t5:3B=3 t5:11B=11 moe:380M=0.38 moe:1.3B=1.3 moe:10B=10
+    wide-resnet:250M=0.25 wide-resnet:1B=1 wide-resnet:4B=4 transformer:670M=0.67 mlp:wide=0.14"
+machines="1x2,fast,loose,64 1x4,slow,tight,256 1x6,fast,tight,192 2x4,odd,loose,256
+    1x8,fast,tight,512 2x6,slow,tight,384 3x8,fast,loose,768 2x8,slow,tight,256
+    4x8,slow,tight,1024 8x8,fast,loose,512 16x8,odd,tight,2048 128x8,slow,loose,4096"
+
+# "model nodes per-node links memory batch" for every setting. Tight memory is half as much again
+# as the state of a model of so many billion parameters takes (16 bytes each), evenly spread.
+settings() {
+    for m in $models; do
+        for c in $machines; do
+            IFS=x, read -r nodes per_node links room batch <<<"$c"
+            awk -v m="${m%=*}" -v p="${m#*=}" -v n="$nodes" -v d="$per_node" -v l="$links" \
+                -v r="$room" -v b="$batch" 'BEGIN {
+                state = 16 * p / (n * d)
+                m_gb = r == "tight" ? 1.5 * state + 2 : 5 * state + 32
+                printf "%s %d %d %s %dM %d\n", m, n, d, l, 1000 * m_gb, b
+            }'
+        done
+    done
+}
+
+# step ALGORITHM OPTIONS...: milliseconds of the best plan, or "-" where none fits
+step() {
+    "$search" -q -a "$@" 2>"$dir/err" >"$dir/plan"
+    case $? in
+    0) jq '.provenance.predicted.time_us / 1e3' "$dir/plan" ;;
+    1) echo - ;;
+    *) sed 1q "$dir/err" >&2; echo - ;;
+    esac
+}
+
+grid_table() {
+    printf '%-20s %-7s %-5s %7s %6s %12s %12s %12s %8s\n' model devices links memory batch \
+        found grid dp-only ratio
+    settings | awk -v e="${EVERY:-12}" -v f="${FIRST:-1}" 'NR % e == f % e' >"$dir/settings"
+    while read -r model nodes per_node links memory batch; do
+        cluster "$nodes" "$per_node" "$links" "$memory" >"$dir/c.json"
+        options=(-m "$model" --cluster "$dir/c.json" -b "$batch")
+        found=$(step "${ALGORITHM:-hops}" "${options[@]}")
+        grid=$(step grid "${options[@]}")
+        data=$(step dp-only "${options[@]}")
+        awk -v m="$model" -v d="${nodes}x$per_node" -v l="$links" -v r="$memory" -v b="$batch" \
+            -v f="$found" -v g="$grid" -v o="$data" -v all="$dir/ratios" 'BEGIN {
+            best = g == "-" || (o != "-" && o + 0 < g + 0) ? o : g
+            ratio = best == "-" ? "-" : f == "-" ? "none" : sprintf("%.4f", f / best)
+            printf "%-20s %-7s %-5s %7s %6d %12.12s %12.12s %12.12s %8s\n", m, d, l, r, b,
+                f, g, o, ratio
+            if (ratio != "-") printf "%s %s %.9f\n", m, d, f == "-" ? 9 : f / best >> all
+        }'
+    done <"$dir/settings"
+    awk '{ n++; sum += log($3); if ($3 > worst) { worst = $3; at = $1 " on " $2 }
+           if ($3 > 1 + 1e-6) above++ }
+         END { printf "%d settings: geometric mean %.4f, worst %.6f (%s), above 1: %d\n", n,
+                   exp(sum / n), worst, at, above
+               exit above > 0 }' "$dir/ratios" || failed=1
+}
+
+# ---- scale -----------------------------------------------------------------------------------
+
+# cost NAME OPTIONS...: one line for a search
+cost() {
+    name=$1
+    shift
+    "${timer[@]}" "$search" -q "$@" >"$dir/plan" 2>"$dir/err"
+    read -r user system peak < <(tail -1 "$dir/err")
+    awk -v n="$name" -v u="$user" -v s="$system" -v k="$peak" \
+        -v us="$(jq '.provenance.predicted.time_us' "$dir/plan")" 'BEGIN {
+        printf "%-36s %9.2f s %7.0f MB %14.3f s\n", n, u + s, k / 1024, us / 1e6 }'
+}
+
+scale_table() {
+    timer=(/usr/bin/time -f '%U %S %M')
+    [ -x /usr/bin/time ] || { echo "scale: /usr/bin/time is not there, skipped"; return; }
+    printf '%-36s %11s %10s %16s\n' search processor memory step
+    cluster 1 8 fast 1T >"$dir/c.json"
+    for layers in 8 24 64 128 256 512 1024; do
+        cost "gpt:1.3B, $layers layers, 8 devices" -m gpt:1.3B --set "layers=$layers" \
+            --cluster "$dir/c.json" -b 64
+    done
+    for devices in 4 8 16 32 64 128 256 512 1024; do
+        per_node=$((devices < 8 ? devices : 8))
+        cluster $((devices / per_node)) $per_node slow $((devices < 16 ? 400 / devices : 30))G \
+            >"$dir/c.json"
+        cost "gpt:13B, $devices devices" -m gpt:13B --cluster "$dir/c.json" -b $((8 * devices))
+    done
+    cluster 512 8 slow 30G >"$dir/c.json"
+    cost "moe:10B, 4096 devices" -m moe:10B --cluster "$dir/c.json" -b 4096
+    cost "llama:70B, 4096 devices" -m llama:70B --cluster "$dir/c.json" -b 4096
+}
+
+for table in ${TABLES:-small gap grid scale gradient}; do
     "${table}_table" || failed=1
 done
 exit $failed

@@ -22,6 +22,14 @@
       "from those that the stages solver of weft-solve(1) cuts, and lays out all ops of "  \
       "a stage at once by its layout solver. In the end the best plan is changed at "      \
       "random a few times and improved again.")                                            \
+    X(grid, "grid", false, false,                                                          \
+      "What a person would try, after Megatron-LM: all stages have as many devices and "   \
+      "as many whole blocks, and are split alike, tensor, context, expert and data "       \
+      "parallelism multiplied, with every micro-batch, schedule and level of ZeRO; "       \
+      "nothing is recomputed, what is cheap, or all of every block.")                      \
+    X(dp_only, "dp-only", false, false,                                                    \
+      "One stage whose devices all split the batch, with the best micro-batch, level of "  \
+      "ZeRO and recomputation.")                                                           \
     X(mcmc, "mcmc", false, true,                                                           \
       "Annealed sampling, after FlexFlow: anything that a plan decides is changed at "     \
       "random, and a change that makes the plan worse is kept with a probability that "    \

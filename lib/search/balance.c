@@ -6,15 +6,26 @@
  * all ops find a place is found by bisection. So one step does what would take many
  * single moves between neighbours, and a change of one stage is judged by what it is
  * worth after the others have made room. How far a stage reaches is bisected too, on the
- * prefix sums, so that a thousand layers cost little more than ten. */
+ * prefix sums, so that a thousand layers cost little more than ten.
+ *
+ * A stage's time counts what it takes from its neighbours: inside a block more may pass than
+ * between blocks, so a cut goes back to where less does if the stage has no time for it. */
 #include "search/search_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What a stage takes at a cut, as it was asked last. */
+struct price {
+    int op; /* 0: not yet */
+    double us;
+};
+
 struct fill {
     const struct prefix *prefix;
+    int rank;
+    struct price before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
     bool priced; /* what making one block again saves and costs */
     double slot[POOL_COUNT], saved_bytes, extra_us;
@@ -78,6 +89,48 @@ static int blocks_again(struct filler *f, int k, double missing) {
     return each > 0 && missing / each < 1 << 20 ? (int)ceil(missing / each) : 1 << 20;
 }
 
+/* ---- what passes the cuts --------------------------------------------------------------- */
+
+/* Taken by the devices of stage k from a neighbour's. */
+static double take_us(struct filler *f, int k, int neighbour, double elems) {
+    const struct candidate *c = f->c;
+    double us = cost_message_us(&f->s->cost, f->fills[neighbour].rank, f->fills[k].rank,
+                                c->stages[k].devices,
+                                (int64_t)(elems * (double)dtype_size(f->s->p.dtype)));
+    cost_forget(&f->s->cost);
+    return us;
+}
+
+/* What passes in front of an op, as its reader (which is in stage k) or its origin (else) wants
+ * it. */
+static double passing_elems(const struct filler *f, int k, int op, bool reader) {
+    const struct search *s = f->s;
+    const struct crossing *x = &s->crossings[op];
+    double elems = 0;
+    for (int i = 0; i < x->n; i++) {
+        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        int r = reader ? edge_reader_from(e, op) : -1;
+        if (e->tensor >= 0 && r < e->n)
+            elems += prefix_share(s, f->fills[k].prefix, e, r).want;
+    }
+    return elems;
+}
+
+/* Of the cut in front of an op, to stage k: behind it, from the next stage, or before it. Chunks of
+ * one group pass nothing. */
+static double price_us(struct filler *f, int k, int op, bool behind) {
+    struct price *p = behind ? &f->fills[k].behind : &f->fills[k].before;
+    int neighbour = behind ? k + 1 : k - 1;
+    if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
+        op == f->s->p.model->n_ops)
+        return 0;
+    if (p->op != op)
+        *p = (struct price){op, take_us(f, k, neighbour, passing_elems(f, k, op, !behind))};
+    return p->us;
+}
+
+/* ---- filling ---------------------------------------------------------------------------- */
+
 /* Do ops first .. end-1 fit into stage k? */
 static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
                     double bound, double *taken) {
@@ -103,43 +156,52 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     return *taken <= bound;
 }
 
-/* Ops first .. for stage k, as many as there can be, at least one: returns the end. Bounds
- * differ little from one time to the next, so the search sets out from the end found last, in
- * growing steps, and bisects what these leave. */
-static int fill(struct filler *f, int k, int first, double bound) {
-    int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k), lo = first, hi = most + 1;
-    int mid = f->fills[k].end, step = 1;
-    struct brief before = prefix_brief(f->s, f->fills[k].prefix, first);
-    double taken, best = 0;
-    int blocks = 0;
+/* How far stage k reaches from `first` on under this bound, at most `most`; `first`: nowhere.
+ * Bounds differ little from one time to the next, so the search sets out from the end found last,
+ * in growing steps, and bisects what these leave. */
+static int farthest(struct filler *f, int k, const struct brief *before, int first,
+                    int most, double bound) {
+    int lo = first, hi = most + 1, mid = f->fills[k].end, step = 1;
+    double taken;
     /* lo is reached (or is nothing), hi is not. */
     while (hi - lo > 1) {
         if (mid <= lo || mid >= hi)
             mid = lo + (hi - lo) / 2;
-        if (reaches(f, k, &before, first, mid, bound, &taken)) {
+        if (reaches(f, k, before, first, mid, bound, &taken)) {
             lo = mid;
             mid += step;
-            best = taken;
-            blocks = f->fills[k].blocks;
         } else {
             hi = mid;
             mid -= step;
         }
         step *= 2;
     }
-    if (lo == first) {
-        reaches(f, k, &before, first, ++lo, INFINITY, &best);
-        blocks = 0;
-    }
-    int end = search_allowed_end(f->s, f->c->n_stages, k, first, lo);
-    if (end != lo) {
-        best = reaches(f, k, &before, first, end, bound, &taken) ? taken : INFINITY;
-        blocks = f->fills[k].blocks;
-        lo = end;
-    }
-    f->fills[k].blocks = blocks;
-    f->longest = best > f->longest ? best : f->longest;
     return lo;
+}
+
+/* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
+ * behind it is least where a unit ends, so that is taken off first, and the end goes back from
+ * where more does if the stage has no time for it. */
+static int fill(struct filler *f, int k, int first, double bound) {
+    const struct structure *st = &f->s->graph.s;
+    int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k);
+    struct brief before = prefix_brief(f->s, f->fills[k].prefix, first);
+    double in_us = price_us(f, k, first, false), taken = 0;
+    int guess = f->fills[k].end < most ? structure_unit_of(st, f->fills[k].end) : most;
+    double left = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
+    int end = farthest(f, k, &before, first, most, left);
+    while (end > first && !reaches(f, k, &before, first, end,
+                                   bound - in_us - price_us(f, k, end, true), &taken))
+        end--;
+    end = search_allowed_end(f->s, f->c->n_stages, k, first, end > first ? end : end + 1);
+    bool fits = reaches(f, k, &before, first, end, INFINITY, &taken);
+    if (!fits && end > first + 1)
+        taken = INFINITY;
+    if (!fits)
+        f->fills[k].blocks = 0;
+    taken += in_us + price_us(f, k, end, true);
+    f->longest = taken > f->longest ? taken : f->longest;
+    return end;
 }
 
 /* All ops under this bound? */
@@ -170,6 +232,7 @@ static void prepare(struct filler *f) {
         rank = k % c->n_groups ? rank : 0;
         f->fills[k].prefix = candidate_prefix(s, c, k, rank);
         f->fills[k].in_flight = candidate_in_flight(s, c, k);
+        f->fills[k].rank = rank;
         rank += c->stages[k].devices;
     }
 }

@@ -425,22 +425,34 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
 
 /* ---- setting up ------------------------------------------------------------------------ */
 
-void graph_mesh(int devices, const struct mesh *pinned, struct mesh *mesh) {
+/* One axis per prime factor, the first for several where there are more factors than axes. */
+static void make_mesh(int devices, bool ascending, struct mesh *mesh) {
     int factors[32], n = 0;
-    if (pinned) {
-        *mesh = *pinned;
-        return;
-    }
     for (int f = 2; devices > 1; f++)
         for (; devices % f == 0; devices /= f)
             factors[n++] = f;
     *mesh = (struct mesh){.n_axes = n < MESH_MAX_AXES ? n : MESH_MAX_AXES};
     for (int i = 0, a; i < n; i++) {
-        /* The largest factor outermost: what is split finely is split among near devices. */
         a = i < n - mesh->n_axes ? 0 : i - (n - mesh->n_axes);
-        mesh->size[a] = (mesh->size[a] ? mesh->size[a] : 1) * factors[n - 1 - i];
+        mesh->size[a] =
+            (mesh->size[a] ? mesh->size[a] : 1) * factors[ascending ? i : n - 1 - i];
         mesh->name[a][0] = (char)('a' + a);
     }
+}
+
+void graph_mesh_descending(int devices, struct mesh *mesh) {
+    make_mesh(devices, false, mesh);
+}
+
+void graph_mesh_ascending(int devices, struct mesh *mesh) {
+    make_mesh(devices, true, mesh);
+}
+
+void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh) {
+    if (own)
+        *mesh = *own;
+    else
+        graph_mesh_descending(devices, mesh);
 }
 
 /* The structure of the whole model, and of the excerpt. */

@@ -67,7 +67,7 @@ struct setting {
     int64_t micro_batch;
     int first_rank; /* in its node */
     int zero;
-    const struct mesh *mesh; /* pinned, or NULL: that of so many devices */
+    const struct mesh *mesh; /* its own, or NULL: the usual one of so many devices */
     bool apart;              /* weight gradients are made apart */
 };
 
@@ -92,10 +92,14 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
                 enum optimizer optimizer, enum dtype dtype, const struct pins *pins);
 void graph_release(struct graph *g);
 
-/* The mesh of so many devices, unless one is pinned: one axis per prime factor, so that any split
- * of the devices among dims is a layout; where there are more factors than axes, the first one
- * takes several. */
-void graph_mesh(int devices, const struct mesh *pinned, struct mesh *mesh);
+/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that any
+ * split of the devices among dims is a layout; where there are more factors than axes, the first
+ * one takes several. The usual one has the largest factor outermost, so that what is split finely
+ * is split among near devices; with the smallest there, other numbers stand together: of twelve
+ * devices 2, 4 or 12, and 3, 6 or 12. */
+void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh);
+void graph_mesh_descending(int devices, struct mesh *mesh);
+void graph_mesh_ascending(int devices, struct mesh *mesh);
 
 /* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
 int graph_zero(const struct graph *g, int op, int zero);

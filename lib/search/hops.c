@@ -20,13 +20,16 @@ enum {
     MAX_STARTS = 8, /* improved with few hops, */
     SHALLOW_HOPS = 1,
     FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
-    FEW_SCORED = 25000,   /* stages; */
-    MANY_SCORED = 150000, /* and fewer, though at least one, when so many were */
+    FEW_SCORED = 15000,  /* stages; */
+    MANY_SCORED = 40000, /* and fewer, though at least one, when so many were */
     DEEP_HOPS = 4,
     SHAKES = 3,
     MOST_SHAKES = 40,
     SHAKE_CHANGES = 2,
 };
+
+/* What is so much slower than the best is not worth it: a little improving, or finishing. */
+static const double NEAR_START = 1.1, NEAR_FINALIST = 1.02;
 
 /* ---- following ----------------------------------------------------------------------- */
 
@@ -102,9 +105,19 @@ static void put_other_second(struct option *starts, int64_t n) {
 
 /* The i-th of those to improve: as many as were meant, more where it is cheap, fewer where it is
  * not. */
-static bool go_on(struct search *s, int64_t i, int64_t meant) {
+static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
     int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
-    return (!i || s->stages_scored < most) && !search_stopped(s);
+    return (!i || hp->s->stages_scored - hp->scored_before < most) &&
+           !search_stopped(hp->s);
+}
+
+/* The best starts of every schedule: improved ones may look better than they are. */
+static void keep_rivals(struct search *s, const struct option *starts, int64_t n) {
+    enum { EACH = 3 };
+    int seen[SCHEDULE_COUNT] = {0};
+    for (int64_t i = 0; i < n; i++)
+        if (seen[starts[i].c.schedule]++ < EACH)
+            search_keep_rival(s, &starts[i].c, &starts[i].score);
 }
 
 static void hops_init(struct hops *hp, struct search *s) {
@@ -128,10 +141,16 @@ static void hops_release(struct hops *hp, int deep) {
     memo_release(&hp->seen, NULL);
 }
 
+/* Does it fit, and is it not much slower than the best? Where nothing fits, all may come to. */
+static bool is_near(const struct option *o, const struct option *best, double near) {
+    return best->score.overflow ||
+           (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
+}
+
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
-    for (int i = 0; i < MOST_SHAKES && go_on(hp->s, i, SHAKES); i++) {
+    for (int i = 0; i < MOST_SHAKES && go_on(hp, i, SHAKES); i++) {
         memo_clear(&hp->seen);
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
@@ -167,8 +186,12 @@ int search_hops(struct search *s, struct err *err) {
     int64_t n = 0, all;
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
+    hp.scored_before = s->stages_scored;
+    keep_rivals(s, starts, all);
     hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
-    for (; n < all && go_on(s, n, MAX_STARTS); n++)
+    for (; n < all && go_on(&hp, n, MAX_STARTS) &&
+           is_near(&starts[n], &starts[0], NEAR_START);
+         n++)
         improve(&hp, &starts[n], false);
     if (n)
         qsort(starts, (size_t)n, sizeof *starts, option_by_score);
@@ -176,7 +199,9 @@ int search_hops(struct search *s, struct err *err) {
     /* The best of them deeper, and op by op: single layouts are where the last percents
      * are. */
     hp.max_hops = deep;
-    for (int64_t i = 0; i < n && go_on(s, i, FINALISTS); i++) {
+    for (int64_t i = 0; i < n && go_on(&hp, i, FINALISTS) &&
+                        is_near(&starts[i], &starts[0], NEAR_FINALIST);
+         i++) {
         memo_clear(&hp.seen);
         improve(&hp, &starts[i], true);
     }

@@ -24,6 +24,7 @@ struct hops {
     struct candidate next, balanced_next; /* under construction */
     struct score limit;                   /* a plan must be better than this */
     struct memo seen;                     /* visited plans */
+    int64_t scored_before;                /* stages, to find the starts */
     struct rng rng;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */

@@ -76,12 +76,8 @@ static int block_length(const struct search *s, const struct search_stage *st) {
 /* Ops from the edge of a stage to the next bound of a block inside. */
 static int to_boundary(const struct search *s, const struct search_stage *st, bool at_end) {
     const struct structure *g = &s->graph.s;
-    int r = g->run_of[at_end ? st->end - 1 : st->first];
-    if (r < 0)
-        return 1;
-    int period = g->runs[r].period;
-    int over = ((at_end ? st->end : st->first) - g->runs[r].first) % period;
-    return at_end ? (over ? over : period) : period - over;
+    return at_end ? st->end - structure_unit_of(g, st->end - 1)
+                  : structure_next_unit(g, st->first + 1) - st->first;
 }
 
 /* Ops from stage k to its neighbour: one, to the next block boundary, one block,
@@ -117,10 +113,9 @@ static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) 
  * passes there is least. */
 static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
     const struct structure *g = &hp->s->graph.s;
-    int cut = c->stages[k].end, r = g->run_of[cut];
-    int over = r < 0 ? 0 : (cut - g->runs[r].first) % g->runs[r].period;
-    for (int up = 0; over && up < 2; up++) {
-        int to = up ? cut - over + g->runs[r].period : cut - over;
+    int cut = c->stages[k].end;
+    for (int up = 0; up < 2 && !structure_begins_unit(g, cut); up++) {
+        int to = up ? structure_next_unit(g, cut) : structure_unit_of(g, cut);
         if (to <= c->stages[k].first || to >= c->stages[k + 1].end)
             continue;
         struct search_stage *d = begin(hp, c, k);
@@ -169,24 +164,58 @@ static void trade_with_others(struct hops *hp, const struct candidate *c, int k)
             trade_devices(hp, c, k, some[i]);
 }
 
+/* Stage k, or all of them, in another style. */
+static void set_style(struct hops *hp, const struct candidate *c, int k, bool all,
+                      struct style style) {
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
+        search_apply_style(hp->s, &d[i], c->micro_batch, style);
+    offer(hp);
+}
+
+/* Which axes are the model's, and one more or less of those for the sequence and for experts. */
+static void turn_style(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    int axes = search_mesh_axes(hp->s, &c->stages[k]);
+    int used = now.model_axes + now.context_axes + now.expert_axes;
+    struct style style = now;
+    style.outer = !now.outer;
+    if (used && used < axes)
+        set_style(hp, c, k, all, style);
+    style = now;
+    style.ascending = !now.ascending;
+    if (search_mesh_has_orders(c->stages[k].devices))
+        set_style(hp, c, k, all, style);
+    for (int more = -1; more <= 1; more += 2) {
+        style = now;
+        style.context_axes += more;
+        bool may = used + more <= axes;
+        if (search_has_sequence(hp->s) && may && style.context_axes >= 0)
+            set_style(hp, c, k, all, style);
+        style = now;
+        style.expert_axes += more;
+        if (search_has_experts(hp->s) && may && style.expert_axes >= 0)
+            set_style(hp, c, k, all, style);
+    }
+}
+
 static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
-    struct style now = search_style_of(hp->s, &c->stages[k]);
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
     int axes = search_mesh_axes(hp->s, &c->stages[k]), n_inner = search_inner_dims(hp->s);
     for (int j = 0; j <= axes; j++) {
         if (j > now.model_axes + 1 || j < now.model_axes - 1)
             continue;
         for (int seq = 0; seq <= (search_has_sequence(hp->s) ? 1 : 0); seq++) {
             for (int without = -1; without < n_inner && without < 32; without++) {
-                struct style style = {j, ~0u, seq};
-                if (without >= 0)
-                    style.inner &= ~(1u << without);
-                struct search_stage *d = begin(hp, c, 0);
-                for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
-                    search_apply_style(hp->s, &d[i], c->micro_batch, style);
-                offer(hp);
+                struct style style = now;
+                style.model_axes = j;
+                style.inner = without < 0 ? ~0u : ~(1u << without);
+                style.sequence = seq;
+                set_style(hp, c, k, all, style);
             }
         }
     }
+    turn_style(hp, c, k, all);
 }
 
 /* One op of a distinct block (all its instances in the stage), one axis, another dim. */

@@ -1,85 +1,9 @@
-/* Starts of hops: pipelines of every useful depth with every micro-batch, in their best uniform
- * style, balanced; and those that the stages solver slices. */
+/* Starts of hops: the best uniform pipelines of every useful depth with every micro-batch, balanced;
+ * and those that the stages solver slices. */
+#include "search/grid.h"
 #include "search/hops.h"
 
 #include <stdlib.h>
-
-/* ---- starts -------------------------------------------------------------------------- */
-
-static void take_better(struct option *best, bool *found, const struct candidate *c,
-                        struct score score) {
-    if (score.unknown || (*found && !score_better(&score, &best->score)))
-        return;
-    best->score = score;
-    candidate_copy(&best->c, c);
-    *found = true;
-}
-
-/* A uniform candidate, cut at blocks and balanced; where nothing fits with as much
- * recompute as can be. */
-static void score_start(struct search *s, struct candidate *c, struct option *best,
-                        bool *found) {
-    take_better(best, found, c, search_score(s, c));
-    bool fits = search_balance(s, c);
-    if (!search_legal(s, c))
-        return;
-    for (int k = 0; k < c->n_stages && !fits; k++) {
-        c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
-        c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
-    }
-    take_better(best, found, c, search_score(s, c));
-}
-
-/* Is the micro-batch split on every axis that a style leaves to it? If not, devices do the
- * same work twice, and the style with one model axis more is the better start. */
-static bool splits_batch(const struct search *s, int n, int64_t micro_batch,
-                         struct style style) {
-    int devices = search_problem_of(s)->devices;
-    return search_splits_batch(devices / n, micro_batch, style) ||
-           search_splits_batch((devices + n - 1) / n, micro_batch, style);
-}
-
-/* Of an even pipeline with n stages in each uniform style, with this level of ZeRO. */
-static void score_styles(struct search *s, int n, int64_t micro_batch, int zero,
-                         struct option *best, bool *found, struct candidate *c) {
-    const struct search_problem *p = search_problem_of(s);
-    int most =
-        search_mesh_axes(s, &(struct search_stage){.end = p->model->n_ops,
-                                                   .devices = (p->devices + n - 1) / n});
-    for (int j = 0; j <= most && !search_stopped(s); j++) {
-        for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
-            struct style style = {j, ~0u, seq};
-            if ((j < most && !splits_batch(s, n, micro_batch, style)) ||
-                !search_even(s, n, micro_batch, style, c))
-                continue;
-            for (int k = 0; k < n; k++)
-                c->stages[k].zero = zero;
-            if (search_legal(s, c))
-                score_start(s, c, best, found);
-        }
-    }
-}
-
-/* The best of these; where memory is limited, with the optimizer's state sharded or not. */
-static bool best_start(struct search *s, int n, int64_t micro_batch, struct option *best,
-                       struct candidate *c) {
-    bool found = false;
-    int levels = search_problem_of(s)->memory_bytes ? search_zero_levels(s) : 1;
-    for (int zero = 0; zero < levels && zero <= ZERO_OPTIMIZER; zero++)
-        score_styles(s, n, micro_batch, zero, best, &found, c);
-    return found;
-}
-
-/* The best with the highest level of ZeRO: of use where there is no pipeline, or where the best
- * without does not fit. */
-static bool sharded_start(struct search *s, int n, int64_t micro_batch, bool fits,
-                          struct option *best, struct candidate *c) {
-    bool found = false;
-    int highest = search_zero_levels(s) - 1;
-    if (highest > ZERO_OPTIMIZER && (n == 1 || !fits))
-        score_styles(s, n, micro_batch, highest, best, &found, c);
-    return found;
-}
 
 int option_by_score(const void *a, const void *b) {
     const struct option *x = a, *y = b;
@@ -96,48 +20,183 @@ static bool is_depth(const struct search *s, int k) {
                       (!(k & (k - 1)) || k == max || s->p.devices % k == 0));
 }
 
+/* Of one depth and micro-batch the best uniform pipelines, each with other layouts or another level
+ * of ZeRO; the best first. */
+enum { KEPT = 3 };
+struct ranking {
+    int n;
+    struct option best[KEPT];
+};
+
 struct starts {
     struct search *s;
+    struct grid grid;
+    /* Those that shard gradients or parameters apart: of use where there is no pipeline, or where
+     * the best without does not fit. */
+    struct ranking plain, sharded;
     ARR(struct option) list;
     struct candidate scratch;
 };
 
-static void push(struct starts *st, struct option *o) {
-    arr_push(&st->list, *o);
-    o->c = candidate_make(st->s);
+/* Sorted in; the last one's room moves to its place. */
+static void insert(struct ranking *k, int at, int last, const struct candidate *c,
+                   struct score score) {
+    struct option room = k->best[last];
+    for (int i = last; i > at; i--)
+        k->best[i] = k->best[i - 1];
+    k->best[at] = room;
+    candidate_copy(&k->best[at].c, c);
+    k->best[at].score = score;
 }
 
-/* Fewer micro-batches than stages leave more than half of the devices idle; smaller ones are better
- * starts. */
-static void add_even(struct starts *st, struct option *o) {
+static bool same_kind(const struct candidate *a, const struct candidate *b) {
+    return a->stages[0].layouts == b->stages[0].layouts &&
+           a->stages[0].zero == b->stages[0].zero;
+}
+
+static void take_uniform(void *arg, const struct candidate *c, struct score score) {
+    struct starts *st = arg;
+    struct ranking *k = c->stages[0].zero > ZERO_OPTIMIZER ? &st->sharded : &st->plain;
+    int same = 0, at = 0;
+    if (score.unknown)
+        return;
+    while (same < k->n && !same_kind(&k->best[same].c, c))
+        same++;
+    while (at < k->n && !score_better(&score, &k->best[at].score))
+        at++;
+    if (at == KEPT || at > same)
+        return;
+    if (same == k->n)
+        same = k->n < KEPT ? k->n++ : KEPT - 1;
+    insert(k, at, same, c, score);
+}
+
+static void push(struct starts *st, const struct option *o) {
+    struct option copy = {.c = candidate_make(st->s), .score = o->score};
+    candidate_copy(&copy.c, &o->c);
+    arr_push(&st->list, copy);
+}
+
+static void take_better(struct option *best, const struct candidate *c,
+                        struct score score) {
+    if (score.unknown || !score_better(&score, &best->score))
+        return;
+    best->score = score;
+    candidate_copy(&best->c, c);
+}
+
+/* The candidate balanced, if that is better; where nothing fits with as much recompute as can
+ * be. */
+static void balance(struct starts *st, const struct candidate *from, struct option *best) {
+    struct search *s = st->s;
+    struct candidate *c = &st->scratch;
+    candidate_copy(c, from);
+    bool fits = search_balance(s, c);
+    if (!search_legal(s, c))
+        return;
+    for (int k = 0; k < c->n_stages && !fits; k++) {
+        c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
+        c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
+    }
+    take_better(best, c, search_score(s, c));
+}
+
+/* The best of a kind, balanced. */
+static bool push_best(struct starts *st, const struct ranking *k) {
+    if (!k->n)
+        return false;
+    struct option o = {.c = candidate_make(st->s), .score = k->best[0].score};
+    candidate_copy(&o.c, &k->best[0].c);
+    for (int i = 0; i < k->n; i++)
+        balance(st, &k->best[i].c, &o);
+    push(st, &o);
+    candidate_release(&o.c);
+    return !o.score.overflow;
+}
+
+static void add_even(struct starts *st) {
     struct search *s = st->s;
     const struct search_problem *p = search_problem_of(s);
     for (int k = 1; k <= search_max_groups(s); k++)
         for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
-            bool rests = i && p->batch / p->micro[i] < k, fits = false;
-            if (!rests && best_start(s, k, p->micro[i], o, &st->scratch)) {
-                fits = !o->score.overflow;
-                push(st, o);
-            }
-            if (!rests && sharded_start(s, k, p->micro[i], fits, o, &st->scratch))
-                push(st, o);
+            if (!grid_is_busy(s, k, i))
+                continue;
+            st->plain.n = st->sharded.n = 0;
+            grid_walk(&st->grid, k, p->micro[i]);
+            bool fits = push_best(st, &st->plain);
+            if (k == 1 || !fits)
+                push_best(st, &st->sharded);
         }
 }
 
-static void add_sliced(struct starts *st, bool shard, struct option *o) {
+static void add_sliced(struct starts *st, bool shard) {
     struct search *s = st->s;
     const struct search_problem *p = search_problem_of(s);
+    struct option o = {.c = candidate_make(s)};
     for (int i = 0; i < p->n_micro && !search_stopped(s); i++) {
-        bool found = false;
-        if (!search_slice(s, p->micro[i], shard, &st->scratch) ||
-            !search_legal(s, &st->scratch))
+        if (!search_slice(s, p->micro[i], shard, &o.c) || !search_legal(s, &o.c))
             continue;
-        score_start(s, &st->scratch, o, &found);
+        o.score = search_score(s, &o.c);
+        balance(st, &o.c, &o);
+        bool found = !o.score.unknown;
         for (int64_t k = 0; k < st->list.n; k++)
-            found &= candidate_hash(&st->list.p[k].c) != candidate_hash(&o->c);
+            found &= candidate_hash(&st->list.p[k].c) != candidate_hash(&o.c);
         if (found)
-            push(st, o);
+            push(st, &o);
     }
+    candidate_release(&o.c);
+}
+
+/* The candidate in scratch, as it is, cut between blocks, and balanced. */
+static void try_cuts(struct starts *st, struct option *best) {
+    struct search *s = st->s;
+    struct candidate *c = &st->scratch;
+    if (search_stopped(s) || !search_legal(s, c))
+        return;
+    take_better(best, c, search_score(s, c));
+    struct candidate *even = &st->grid.next;
+    candidate_copy(even, c);
+    if (grid_cut_blocks(&st->grid, c) && search_legal(s, c))
+        take_better(best, c, search_score(s, c));
+    balance(st, even, best);
+}
+
+/* With several stages on each group the best depth and micro-batch are others. */
+static void add_interleaved(struct starts *st) {
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = st->list.n; i < n; i++) {
+        struct score plain = st->list.p[i].score;
+        o.score = plain;
+        for (int v = 2; v <= MOST_CHUNKS; v++)
+            if (search_has_schedule(s, SCHEDULE_interleaved) &&
+                search_chunk(s, &st->list.p[i].c, v, &st->scratch))
+                try_cuts(st, &o);
+        if (score_better(&o.score, &plain))
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* The best with weight gradients apart: all is compiled anew for that. */
+static void add_apart(struct starts *st) {
+    enum { FEW = 3 };
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
+        const struct option *from = &st->list.p[i];
+        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
+            !search_has_schedule(s, SCHEDULE_zero_bubble))
+            continue;
+        n++;
+        o.score = (struct score){.unknown = true};
+        candidate_copy(&st->scratch, &from->c);
+        st->scratch.schedule = SCHEDULE_zero_bubble;
+        try_cuts(st, &o);
+        if (!o.score.unknown)
+            push(st, &o);
+    }
+    candidate_release(&o.c);
 }
 
 static bool any_fits(const struct starts *st) {
@@ -147,18 +206,40 @@ static bool any_fits(const struct starts *st) {
     return false;
 }
 
-/* Of each depth with each micro-batch the best; sorted. */
+static void sort(struct starts *st) {
+    if (st->list.n)
+        qsort(st->list.p, (size_t)st->list.n, sizeof *st->list.p, option_by_score);
+}
+
+static void ranking_init(struct ranking *k, const struct search *s) {
+    for (int i = 0; i < KEPT; i++)
+        k->best[i].c = candidate_make(s);
+}
+
+static void ranking_release(struct ranking *k) {
+    for (int i = 0; i < KEPT; i++)
+        candidate_release(&k->best[i].c);
+}
+
 struct option *hops_starts(struct search *s, int64_t *n) {
     struct starts st = {.s = s, .scratch = candidate_make(s)};
-    struct option o = {.c = candidate_make(s)};
-    add_even(&st, &o);
-    add_sliced(&st, false, &o);
+    ranking_init(&st.plain, s);
+    ranking_init(&st.sharded, s);
+    grid_init(&st.grid, s);
+    st.grid.take = take_uniform;
+    st.grid.arg = &st;
+    add_even(&st);
+    add_sliced(&st, false);
     if (!any_fits(&st) && search_zero_levels(s) > 1 + ZERO_OPTIMIZER)
-        add_sliced(&st, true, &o);
-    candidate_release(&o.c);
+        add_sliced(&st, true);
+    sort(&st);
+    add_apart(&st);
+    add_interleaved(&st);
+    sort(&st);
+    grid_release(&st.grid);
+    ranking_release(&st.plain);
+    ranking_release(&st.sharded);
     candidate_release(&st.scratch);
-    if (st.list.n)
-        qsort(st.list.p, (size_t)st.list.n, sizeof *st.list.p, option_by_score);
     *n = st.list.n;
     return st.list.p;
 }

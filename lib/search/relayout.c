@@ -95,16 +95,20 @@ static void add_layout(const struct relayout *r, struct chooser *c,
 }
 
 /* Those of uniform styles, the nearest number of model axes first. */
-static void add_styles(struct relayout *r, struct chooser *c, int model_axes) {
+static void add_styles(struct relayout *r, struct chooser *c, struct style now) {
     struct search_stage st = *r->st;
     int axes = search_mesh_axes(r->s, &st);
     for (int away = 0; away <= axes; away++) {
         for (int side = away ? -1 : 1; side <= 1; side += 2) {
-            int j = model_axes + side * away;
+            int j = now.model_axes + side * away;
             for (int seq = 0; j >= 0 && j <= axes && seq <= search_has_sequence(r->s);
                  seq++) {
-                search_apply_style(r->s, &st, r->t->st.micro_batch,
-                                   (struct style){j, ~0u, seq});
+                struct style style = {.model_axes = j,
+                                      .inner = ~0u,
+                                      .sequence = seq,
+                                      .outer = now.outer,
+                                      .ascending = now.ascending};
+                search_apply_style(r->s, &st, r->t->st.micro_batch, style);
                 add_layout(r, c, &st.layouts[c->node]);
             }
         }
@@ -134,7 +138,7 @@ static void count_ops(struct relayout *r) {
 /* At most MOST_CHOOSERS nodes, behind those that had their turn. */
 static void find_choosers(struct relayout *r) {
     const struct graph *g = &r->s->graph;
-    int model_axes = search_style_of(r->s, r->st).model_axes;
+    struct style now = search_style_of(r->s, r->st);
     for (int k = 0; k < r->n; k++)
         r->chooser_of[r->choosers[k].node] = HAD_ITS_TURN;
     r->n = 0;
@@ -144,7 +148,7 @@ static void find_choosers(struct relayout *r) {
             continue;
         struct chooser *c = &r->choosers[r->n];
         *c = (struct chooser){.node = node, .op = x, .n = 1, .layouts = {r->at[node]}};
-        add_styles(r, c, model_axes);
+        add_styles(r, c, now);
         add_single_changes(r, c);
         r->chooser_of[node] = r->n++;
     }

@@ -179,6 +179,16 @@ static int room_for(struct search *s, uint64_t class, int at) {
     return s->n_kept < s->max_kept ? s->n_kept++ : s->max_kept - 1;
 }
 
+void search_keep_rival(struct search *s, const struct candidate *c,
+                       const struct score *score) {
+    if (s->n_rivals == MOST_RIVALS || score->overflow || score->unknown)
+        return;
+    struct kept *k = &s->rivals[s->n_rivals++];
+    if (!k->c.stages)
+        k->c = candidate_make(s);
+    remember(k, c, score, candidate_hash(c), s->p.top > 1 ? search_class(s, c) : 0);
+}
+
 static void keep(struct search *s, const struct work *w, const struct score *score) {
     const struct candidate *c = w->c;
     if (score->unknown || score->overflow) {

@@ -101,11 +101,12 @@ static bool judge_program(struct search *s, const struct program *g, struct kept
     return known;
 }
 
-static bool judge(struct search *s, struct kept *k, struct search_plan *out) {
-    double begin = now_s();
-    struct plan *plan = search_plan_of(s, &k->c);
+/* Takes the plan over. */
+static bool judge_plan(struct search *s, struct kept *k, struct plan *plan,
+                       struct search_plan *out) {
+    search_name_axes(s, plan);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    k->judged = true;
+    k->excess = 0;
     bool good = g && judge_program(s, g, k, out);
     note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
                  k->score.time_us / 1e3, (double)out->max_bytes / (1 << 20),
@@ -115,6 +116,26 @@ static bool judge(struct search *s, struct kept *k, struct search_plan *out) {
         out->plan = plan;
     else
         plan_destroy(plan);
+    return good;
+}
+
+/* With its meshes merged; as they are, too, where that is not good or (both) it is the best so
+ * far. */
+static bool judge(struct search *s, struct kept *k, bool both, struct search_plan *out) {
+    double begin = now_s();
+    struct search_plan apart = {0};
+    struct plan *plan = search_plan_of(s, &k->c);
+    bool merged = search_merge_meshes(s, plan), good = judge_plan(s, k, plan, out);
+    bool best = !s->n_plans || out->time_us < s->plans[0].plan.time_us;
+    if (merged && (!good || (both && best)) &&
+        judge_plan(s, k, search_plan_of(s, &k->c), &apart)) {
+        bool better = !good || apart.time_us < out->time_us * (1 - 1e-9);
+        plan_destroy(better ? out->plan : apart.plan);
+        *out = better ? apart : *out;
+        good = true;
+    }
+    k->judged = true;
+    k->excess = good ? 0 : k->excess;
     s->judge_s = now_s() - begin;
     return good;
 }
@@ -128,9 +149,9 @@ static bool is_first(const struct search *s, int at, uint64_t class) {
 }
 
 /* Sorted in by time; the worst goes when there are too many. */
-static void judge_and_add(struct search *s, struct kept *k) {
-    struct judged j = {.hash = k->hash, .class = k->class};
-    if (!judge(s, k, &j.plan))
+static void judge_and_add(struct search *s, struct kept *k, bool both) {
+    struct judged j = {.class = k->class};
+    if (!judge(s, k, both, &j.plan))
         return;
     int at = s->n_plans;
     while (at > 0 && j.plan.time_us < s->plans[at - 1].plan.time_us)
@@ -153,34 +174,22 @@ void search_verify(struct search *s) {
     if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
         (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
         return;
-    judge_and_add(s, best);
+    judge_and_add(s, best, false);
     s->last_judged_s = now_s();
 }
 
-static bool is_finalist(const struct search *s, uint64_t hash) {
-    for (int i = 0; i < s->n_kept; i++)
-        if (s->kept[i].hash == hash)
-            return true;
-    return false;
-}
-
-/* What was judged on the way but is no finalist goes, so that a search that ends by itself
- * gives the same plans whatever the machine's speed; but for the best of it, which is
- * handed back in case that no finalist is good. */
-static struct judged drop_others(struct search *s) {
+/* What was judged on the way goes, so that a search that ends by itself gives the same plans
+ * whatever the machine's speed; but for the best of it, which is handed back in case that no
+ * finalist is good. */
+static struct judged drop_judged(struct search *s) {
     struct judged best = {0};
-    int n = 0;
-    for (int i = 0; i < s->n_plans; i++) {
-        if (is_finalist(s, s->plans[i].hash))
-            s->plans[n++] = s->plans[i];
-        else if (!best.plan.plan)
-            best = s->plans[i];
-        else
-            plan_destroy(s->plans[i].plan.plan);
-    }
-    s->n_plans = n;
-    for (int i = 0; i < n; i++)
-        s->plans[i].first = is_first(s, i, s->plans[i].class);
+    if (s->n_plans)
+        best = s->plans[0];
+    for (int i = 1; i < s->n_plans; i++)
+        plan_destroy(s->plans[i].plan.plan);
+    for (int i = 0; i < s->n_kept; i++)
+        s->kept[i].judged = false;
+    s->n_plans = 0;
     return best;
 }
 
@@ -243,10 +252,18 @@ static void judge_finalists(struct search *s) {
         if (judged_of(s, k->class) > more)
             continue;
         if (!k->judged)
-            judge_and_add(s, k);
+            judge_and_add(s, k, !search_stopped(s));
         note_excess(s, k);
     }
     note_listed(s);
+}
+
+static void judge_rivals(struct search *s) {
+    for (int i = 0; i < s->n_rivals && !search_stopped(s); i++) {
+        struct kept *k = &s->rivals[i];
+        if (s->n_plans && k->score.time_us < s->plans[0].plan.time_us)
+            judge_and_add(s, k, true);
+    }
 }
 
 static void judge_all(struct search *s) {
@@ -254,12 +271,16 @@ static void judge_all(struct search *s) {
         judge_finalists(s);
         return;
     }
-    struct judged other = drop_others(s);
+    struct judged other = drop_judged(s), *fallback = &s->fallback;
     judge_finalists(s);
-    if (!s->n_plans && other.plan.plan)
-        s->plans[s->n_plans++] = other;
-    else
-        plan_destroy(other.plan.plan);
+    judge_rivals(s);
+    if (other.plan.plan &&
+        (!fallback->plan.plan || other.plan.time_us < fallback->plan.time_us)) {
+        struct judged was = *fallback;
+        *fallback = other;
+        other = was;
+    }
+    plan_destroy(other.plan.plan);
 }
 
 /* ---- saying no ------------------------------------------------------------------------- */
@@ -333,7 +354,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
         int64_t refused = s->refused_bytes;
-        s->n_kept = 0;
+        s->n_kept = s->n_rivals = 0;
         s->complete = s->exact = s->proven = false;
         if (s->has_from)
             search_score(s, &s->from);
@@ -347,6 +368,11 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
                                                               : s->refused_bytes;
         s->reserve_bytes += more + s->p.memory_bytes / 200;
         s->has_nearest = false;
+    }
+    if (!s->n_plans && s->fallback.plan.plan) {
+        s->plans[s->n_plans++] = s->fallback;
+        s->plans[0].first = true;
+        s->fallback = (struct judged){0};
     }
     return 0;
 }
@@ -403,9 +429,12 @@ void search_end(struct search *s) {
     candidate_release(&s->from);
     candidate_release(&s->nearest.c);
     candidate_release(&s->unknown.c);
+    for (int i = 0; i < MOST_RIVALS; i++)
+        candidate_release(&s->rivals[i].c);
     free(s->kept);
     for (int i = 0; i < s->n_plans; i++)
         plan_destroy(s->plans[i].plan.plan);
+    plan_destroy(s->fallback.plan.plan);
     free(s->plans);
     search_forget(s);
     cost_release(&s->cost);

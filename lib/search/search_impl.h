@@ -94,8 +94,8 @@ struct kept {
 /* A plan that was judged good. */
 struct judged {
     struct search_plan plan;
-    uint64_t hash, class; /* of its candidate */
-    bool first;           /* of its class */
+    uint64_t class; /* of its candidate */
+    bool first;     /* of its class */
 };
 
 /* A tensor or parameter that passes a cut of the list of ops. */
@@ -118,6 +118,8 @@ struct pinned {
     bool again; /* some op is always recomputed */
 };
 
+enum { MOST_RIVALS = 9 };
+
 struct search {
     struct search_problem p;
     struct cost cost;
@@ -127,6 +129,7 @@ struct search {
     double *flops;       /* [n_ops + 1] of all ops before one */
     int *inner, n_inner; /* dims */
     int *sequences, n_sequences;
+    int *experts, n_experts;
     bool *again[AGAIN_LEVELS];  /* [nodes] */
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
@@ -134,7 +137,7 @@ struct search {
     struct candidate from; /* to set out from, if there is one */
     bool has_from;
     /* What was worked out. */
-    struct memo prefixes, sums, layouts, styles, in_flight;
+    struct memo prefixes, sums, layouts, styles, made_in, meshes, in_flight;
     ARR(struct passing) passing; /* of the candidate under work */
     int64_t prefix_bytes;
     /* The best so far, best first, by the estimate; and those that were judged. */
@@ -142,6 +145,9 @@ struct search {
     int n_kept, max_kept;
     struct judged *plans;
     int n_plans;
+    struct judged fallback; /* judged on the way, for the case that no finalist is good */
+    struct kept rivals[MOST_RIVALS]; /* search_keep_rival */
+    int n_rivals;
     struct kept nearest; /* the best that is known but does not fit */
     bool has_nearest;
     struct kept unknown; /* the best that might fit, had the profile all of it */
@@ -228,6 +234,10 @@ static inline int search_zero_of(const struct search_stage *st) {
     return st->devices > 1 ? st->zero : ZERO_NONE;
 }
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
+/* Makes neighbouring axes one on which all ops of a stage do the same; false where there are none. And
+ * names them by what they are for (merge.c); pinned meshes stay. */
+bool search_merge_meshes(const struct search *s, struct plan *plan);
+void search_name_axes(const struct search *s, struct plan *plan);
 
 /* The stage's own part of a score, looked up or summed. */
 const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *t,

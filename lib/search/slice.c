@@ -200,7 +200,7 @@ static void add_columns(struct slicer *z, int devices) {
     int axes = search_mesh_axes(s, &whole), limited = s->p.memory_bytes > 0;
     for (int j = 0; j <= axes && !search_stopped(s); j++) {
         for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
-            struct style style = {j, ~0u, seq};
+            struct style style = {.model_axes = j, .inner = ~0u, .sequence = seq};
             if (j < axes && !search_splits_batch(devices, z->micro_batch, style))
                 continue;
             for (int zero = z->zero; zero < z->zeros; zero++)

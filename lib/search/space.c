@@ -109,26 +109,46 @@ static bool always_splittable(const struct model *m, int dim) {
     return any;
 }
 
+/* A dim that operand, weight and result of a product share counts products off: experts. */
+static void mark_experts(const struct model_op *op, bool *marked) {
+    bool product = false;
+    for (int pass = 0; pass < 2 && op->n_param > 0 && op->param[0] >= 0; pass++)
+        for (int k = 0; k < op->space.n; k++) {
+            bool both = op->in_map[0].axis[k] >= 0 && op->param_map[0].axis[k] >= 0;
+            product |= both && op->space.role[k] == ROLE_contracted;
+            if (pass && product && both && op->out_map[0].axis[k] >= 0 &&
+                role_splits(op->space.role[k]))
+                marked[op->space.dim[k]] = true;
+        }
+}
+
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
  * unit. */
 static void find_dims(struct search *s) {
     const struct model *m = s->p.model, *x = s->graph.x.model;
     size_t n = (size_t)m->n_dims;
     bool *passing = mem_array(n, sizeof *passing), *data = mem_array(n, sizeof *data);
+    bool *experts = mem_array(n, sizeof *experts);
     mark_passing(s, passing);
+    for (int i = 0; i < x->n_ops; i++)
+        mark_experts(&x->ops[i], experts);
     for (int t = 0; t < m->n_tensors; t++)
         if (m->tensors[t].producer < 0)
             mark_dims(&m->tensors[t].shape, data);
     s->inner = mem_array(n, sizeof *s->inner);
     s->sequences = mem_array(n, sizeof *s->sequences);
+    s->experts = mem_array(n, sizeof *s->experts);
     for (int d = 0; d < m->n_dims; d++) {
         if (!passing[d] && !data[d] && m->dims[d].size > 1 && always_splittable(x, d))
             s->inner[s->n_inner++] = d;
         if (passing[d] && data[d] && d != m->batch)
             s->sequences[s->n_sequences++] = d;
+        else if (experts[d] && !data[d] && m->dims[d].size > 1)
+            s->experts[s->n_experts++] = d;
     }
     free(passing);
     free(data);
+    free(experts);
 }
 
 /* The edges that pass each cut of the list of ops. */
@@ -213,6 +233,8 @@ void search_forget(struct search *s) {
     search_forget_prefixes(s);
     memo_release(&s->sums, free);
     memo_release(&s->styles, NULL);
+    memo_release(&s->made_in, free);
+    memo_release(&s->meshes, free);
     memo_release(&s->in_flight, free);
     memo_release(&s->layouts, free);
     graph_release(&s->graph);
@@ -223,6 +245,7 @@ void search_forget(struct search *s) {
     free(s->crossing_edges);
     free(s->inner);
     free(s->sequences);
+    free(s->experts);
     free(s->flops);
     search_forget_pins(s);
 }
@@ -235,121 +258,11 @@ bool search_has_sequence(const struct search *s) {
     return s->n_sequences > 0;
 }
 
-/* ---- styles -------------------------------------------------------------------------- */
-
-/* A pinned mesh of another number of devices is not the stage's: that candidate is not legal. */
-static const struct mesh *mesh_of(const struct search *s, const struct search_stage *st) {
-    const struct mesh *pinned = search_pinned_mesh(s, st->first, st->end);
-    return pinned && mesh_devices(pinned) == st->devices ? pinned : NULL;
+bool search_has_experts(const struct search *s) {
+    return s->n_experts > 0;
 }
 
-int search_mesh_axes(const struct search *s, const struct search_stage *st) {
-    struct mesh mesh;
-    graph_mesh(st->devices, mesh_of(s, st), &mesh);
-    return mesh.n_axes;
-}
-
-const struct layout *search_layouts(struct search *s, const struct layout *layouts) {
-    size_t n = (size_t)s->graph.x.n_nodes;
-    void **slot = memo_slot(&s->layouts, hash_bytes(layouts, n * sizeof *layouts, 1));
-    if (!*slot) {
-        *slot = mem_array(n, sizeof *layouts);
-        memcpy(*slot, layouts, n * sizeof *layouts);
-    }
-    return *slot;
-}
-
-static bool splittable(const struct model_op *op, int k) {
-    return k >= 0 && role_splits(op->space.role[k]);
-}
-
-/* Index of a dim in the op's space if the axis can split it there evenly, and cuts no sample group
- * that must stay together, else PLACE_NONE. */
-static int try_dim(const struct search *s, const struct model_op *op,
-                   const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
-                   int axis, int dim) {
-    int k = op_space_find(&op->space, dim);
-    if (!splittable(op, k))
-        return PLACE_NONE;
-    int64_t n = model_dim_size(s->p.model, dim, micro_batch);
-    if (dim == s->p.model->batch && op->attr[ATTR_group] > 1 &&
-        op->space.role[k] != ROLE_coupled)
-        n /= (int64_t)op->attr[ATTR_group];
-    for (int a = 0; a < axis; a++)
-        if (l->dim[a] == k)
-            n = n % mesh->size[a] ? 1 : n / mesh->size[a];
-    return n % mesh->size[axis] ? PLACE_NONE : k;
-}
-
-static int style_dim(const struct search *s, const struct model_op *op,
-                     const struct mesh *mesh, const struct layout *l, int64_t micro_batch,
-                     int axis, struct style style) {
-    if (axis < mesh->n_axes - style.model_axes)
-        return try_dim(s, op, mesh, l, micro_batch, axis, s->p.model->batch);
-    for (int i = 0; i < s->n_inner; i++)
-        if ((style.inner >> (i & 31) & 1) &&
-            splittable(op, op_space_find(&op->space, s->inner[i])))
-            return try_dim(s, op, mesh, l, micro_batch, axis, s->inner[i]);
-    int k = PLACE_NONE;
-    for (int i = 0; i < s->n_sequences && style.sequence && k == PLACE_NONE; i++)
-        k = try_dim(s, op, mesh, l, micro_batch, axis, s->sequences[i]);
-    return k;
-}
-
-static const struct layout *lay_out(struct search *s, const struct mesh *pinned,
-                                    const struct mesh *mesh, int64_t micro_batch,
-                                    struct style style) {
-    const struct graph *g = &s->graph;
-    size_t bytes = sizeof(struct layout) * (size_t)g->x.n_nodes;
-    struct layout *layouts = mem_alloc(bytes);
-    for (int i = 0; i < g->x.model->n_ops; i++) {
-        struct layout *l = &layouts[g->x.node_of[i]];
-        memset(l, PLACE_NONE, sizeof *l);
-        for (int a = 0; a < mesh->n_axes; a++)
-            l->dim[a] =
-                (int8_t)style_dim(s, &g->x.model->ops[i], mesh, l, micro_batch, a, style);
-        search_obey(s, i, pinned, mesh, micro_batch, l);
-    }
-    const struct layout *kept = search_layouts(s, layouts);
-    free(layouts);
-    return kept;
-}
-
-void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
-                        struct style style) {
-    struct mesh mesh;
-    st->mesh = mesh_of(s, st);
-    graph_mesh(st->devices, st->mesh, &mesh);
-    if (style.model_axes > mesh.n_axes)
-        style.model_axes = mesh.n_axes;
-    uint64_t key = memo_mix(memo_mix(3, (uint64_t)st->devices), (uint64_t)micro_batch);
-    key = memo_mix(key, (uint64_t)style.model_axes << 33 | (uint64_t)style.sequence << 32 |
-                            style.inner);
-    if (st->mesh)
-        key = memo_mix(key, (uint64_t)(uintptr_t)st->mesh);
-    void **slot = memo_slot(&s->styles, key);
-    if (!*slot)
-        *slot = (void *)lay_out(s, st->mesh, &mesh, micro_batch, style);
-    st->layouts = *slot;
-}
-
-bool search_style(const struct search *s, const struct search_stage *st, int i,
-                  struct style *out) {
-    int seq = s->n_sequences ? 2 : 1;
-    *out = (struct style){i / seq, ~0u, i % seq == 1};
-    return i / seq <= search_mesh_axes(s, st);
-}
-
-bool search_splits_batch(int devices, int64_t micro_batch, struct style style) {
-    struct mesh mesh;
-    graph_mesh(devices, NULL, &mesh);
-    for (int a = 0; a < mesh.n_axes - style.model_axes; a++) {
-        if (micro_batch % mesh.size[a])
-            return false;
-        micro_batch /= mesh.size[a];
-    }
-    return true;
-}
+/* ---- choices of a stage ------------------------------------------------------------------ */
 
 int search_next_distinct(const struct search *s, int op) {
     const struct structure *st = &s->graph.s;
@@ -357,32 +270,6 @@ int search_next_distinct(const struct search *s, int op) {
     if (r < 0 || op + 1 < st->runs[r].first + 2 * st->runs[r].period)
         return op + 1;
     return st->runs[r].first + st->runs[r].period * st->runs[r].count;
-}
-
-struct style search_style_of(const struct search *s, const struct search_stage *st) {
-    const struct graph *g = &s->graph;
-    struct mesh mesh;
-    graph_mesh(st->devices, st->mesh, &mesh);
-    struct style style = {0};
-    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
-        const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
-        const struct op_space *space = &s->p.model->ops[i].space;
-        int axes = 0;
-        for (int a = 0; a < mesh.n_axes; a++) {
-            int dim = l->dim[a] < 0 ? -1 : space->dim[l->dim[a]];
-            for (int k = 0; k < s->n_inner; k++)
-                if (dim == s->inner[k]) {
-                    style.inner |= 1u << (k & 31);
-                    axes++;
-                }
-            for (int k = 0; k < s->n_sequences; k++)
-                style.sequence |= dim == s->sequences[k];
-        }
-        style.model_axes = axes > style.model_axes ? axes : style.model_axes;
-    }
-    if (!style.inner)
-        style.inner = ~0u;
-    return style;
 }
 
 int search_zero_levels(const struct search *s) {
@@ -528,11 +415,7 @@ static void cut_evenly(const struct search *s, struct candidate *c) {
         before += to->devices;
         int end = op_at_share(s, (double)before / all);
         end = end > op ? end : op + 1;
-        if (end < n_ops && st->run_of[end] >= 0) {
-            const struct run *r = &st->runs[st->run_of[end]];
-            int over = (end - r->first) % r->period;
-            end += over ? r->period - over : 0;
-        }
+        end = structure_next_unit(st, end);
         to->first = op;
         op = to->end = k == c->n_stages - 1 ? n_ops : end < most ? end : most;
     }

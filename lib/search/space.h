@@ -19,7 +19,7 @@ struct search_stage {
     int again_level;              /* which ops are recomputed, below */
     int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
-    const struct mesh *mesh;      /* pinned, or NULL; set with the layouts */
+    const struct mesh *mesh;      /* its own, or NULL; set with the layouts */
 };
 
 struct candidate {
@@ -60,6 +60,10 @@ bool search_legal(struct search *s, const struct candidate *c);
 /* Scores a legal candidate, and remembers it if it is one of the best; the best one is
  * compiled and simulated every now and then. Only stages not met before are worked out. */
 struct score search_score(struct search *s, const struct candidate *c);
+/* Judged in the end, too, if the finalists turn out slower than it is estimated to be: one of another
+ * kind than the best, which estimates may flatter. The first few count. */
+void search_keep_rival(struct search *s, const struct candidate *c,
+                       const struct score *score);
 
 /* ---- layouts --------------------------------------------------------------------------- */
 
@@ -69,21 +73,29 @@ struct style {
     int model_axes;
     unsigned inner; /* which of the model's inner dims may be split, bit i = inner dim i */
     bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
+    bool outer; /* the model axes are the outermost, those for the batch the innermost */
+    bool ascending; /* the mesh has its smallest factor outermost (graph_mesh_ascending) */
+    /* Next to the model axes: axes that split the sequence instead of the batch, then such as split
+     * experts where an op has them. */
+    int context_axes, expert_axes;
 };
 /* The i-th of all styles of a stage; false where there are no more. */
 bool search_style(const struct search *s, const struct search_stage *st, int i,
                   struct style *out);
 int search_inner_dims(const struct search *s); /* how many */
 bool search_has_sequence(const struct search *s);
+bool search_has_experts(const struct search *s);
 /* Of the mesh that the stage has, or is to have when it is laid out. */
 int search_mesh_axes(const struct search *s, const struct search_stage *st);
+/* Is a mesh of so many devices another one with the smallest factor outermost? */
+bool search_mesh_has_orders(int devices);
 /* Lays the stage out; what does not divide stays whole. */
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
                         struct style style);
 /* Does the micro-batch divide on all axes that the style leaves to it? */
 bool search_splits_batch(int devices, int64_t micro_batch, struct style style);
 /* The style that a stage seems to have; good enough to lay it out again on other devices. */
-struct style search_style_of(const struct search *s, const struct search_stage *st);
+struct style search_style_of(struct search *s, const struct search_stage *st);
 /* A lasting copy of layouts by node, the same for the same layouts. */
 const struct layout *search_layouts(struct search *s, const struct layout *layouts);
 

@@ -175,7 +175,7 @@ static int reach(const struct model *m, const struct structure *s, int first, in
 }
 
 static struct run longest_run(const struct model *m, const struct structure *s, int first) {
-    struct run best = {first, 1, 1};
+    struct run best = {.first = first, .period = 1, .count = 1};
     for (int b = first + 1; b < m->n_ops; b++) {
         int period = b - first, covered = best.period * best.count;
         if (b + period > m->n_ops)
@@ -186,9 +186,40 @@ static struct run longest_run(const struct model *m, const struct structure *s, 
             continue;
         int count = 1 + reach(m, s, first, period) / period;
         if (count > 1 && count * period > (best.count > 1 ? covered : 0))
-            best = (struct run){first, period, count};
+            best = (struct run){.first = first, .period = period, .count = count};
     }
     return best;
+}
+
+/* What passes a cut of a run, of ops of the run. */
+static double passing_elems(const struct model *m, const struct structure *s, int first,
+                            int cut) {
+    double elems = 0;
+    for (int i = s->edges_of[first]; i < s->edges_of[cut]; i++) {
+        const struct edge *e = &s->edges[i];
+        if (e->tensor < 0 || !e->n || e->readers[e->n - 1] < cut)
+            continue;
+        double n = 1;
+        const struct shape *x = &m->tensors[e->tensor].shape;
+        for (int k = 0; k < x->rank; k++)
+            n *= (double)model_dim_size(m, x->dim[k], 1);
+        elems += n;
+    }
+    return elems;
+}
+
+static int find_seam(const struct model *m, const struct structure *s,
+                     const struct run *r) {
+    int seam = 0;
+    double least = passing_elems(m, s, r->first, r->first + r->period);
+    for (int i = 1; i < r->period; i++) {
+        double elems = passing_elems(m, s, r->first, r->first + r->period + i);
+        if (elems < least) {
+            least = elems;
+            seam = i;
+        }
+    }
+    return seam;
 }
 
 static void find_runs(const struct model *m, struct structure *s) {
@@ -198,8 +229,10 @@ static void find_runs(const struct model *m, struct structure *s) {
         for (int k = 0; k < r.period * r.count; k++)
             s->run_of[i + k] = r.count > 1 ? (int)runs.n : -1;
         i += r.period * r.count;
-        if (r.count > 1)
+        if (r.count > 1) {
+            r.seam = find_seam(m, s, &r);
             arr_push(&runs, r);
+        }
     }
     s->runs = runs.p;
     s->n_runs = (int)runs.n;
@@ -246,7 +279,19 @@ int edge_reader_from(const struct edge *e, int first) {
 
 bool structure_begins_unit(const struct structure *s, int op) {
     int r = s->run_of[op];
-    return r < 0 || (op - s->runs[r].first) % s->runs[r].period == 0;
+    return r < 0 || !op || (op - s->runs[r].first) % s->runs[r].period == s->runs[r].seam;
+}
+
+int structure_unit_of(const struct structure *s, int op) {
+    while (!structure_begins_unit(s, op))
+        op--;
+    return op;
+}
+
+int structure_next_unit(const struct structure *s, int op) {
+    while (op < s->n_ops && !structure_begins_unit(s, op))
+        op++;
+    return op;
 }
 
 int structure_units(const struct structure *s) {

@@ -19,6 +19,9 @@
 
 struct run {
     int first, period, count; /* ops first .. first + period * count - 1 */
+    /* The least passes from instance to instance in front of op `seam` of each: a block of the model
+     * may begin in their midst, where its first instance differs from the others. */
+    int seam;
 };
 
 struct edge {
@@ -44,10 +47,13 @@ struct structure {
 void structure_find(const struct model *m, const uint64_t *marks, struct structure *s);
 void structure_release(struct structure *s);
 
-/* Units: instances of runs, and ops outside of them. Does one begin with this op? How many are
- * there? */
+/* Units: instances of runs, from seam to seam, and ops outside of them. Does one begin with this op?
+ * How many are there? */
 bool structure_begins_unit(const struct structure *s, int op);
 int structure_units(const struct structure *s);
+/* Where the unit begins that the op is in; the first begin at or behind the op, or n_ops. */
+int structure_unit_of(const struct structure *s, int op);
+int structure_next_unit(const struct structure *s, int op);
 
 /* The instance of its run that an op stands in. */
 int structure_instance(const struct structure *s, int op);

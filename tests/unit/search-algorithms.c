@@ -291,9 +291,13 @@ static bool random_candidate(struct search *s, struct candidate *c) {
         st->zero = (int)rng_below(r, search_zero_levels(s));
         st->again_level = (int)rng_below(r, AGAIN_LEVELS);
         st->again_blocks = (int)rng_below(r, search_stage_blocks(s, st) + 1);
-        search_apply_style(
-            s, st, c->micro_batch,
-            (struct style){(int)rng_below(r, 3), (unsigned)rng_next(r), rng_below(r, 2)});
+        search_apply_style(s, st, c->micro_batch,
+                           (struct style){.model_axes = (int)rng_below(r, 3),
+                                          .inner = (unsigned)rng_next(r),
+                                          .sequence = rng_below(r, 2),
+                                          .outer = rng_below(r, 2),
+                                          .ascending = rng_below(r, 2),
+                                          .context_axes = (int)rng_below(r, 2)});
     }
     return search_legal(s, c);
 }
@@ -439,7 +443,7 @@ static int solve_layouts(struct search *s, struct err *err) {
     solved = (struct solved){.solved_us = INFINITY, .listed_us = INFINITY, .legal = true};
     struct search_stage whole = {.end = s->p.model->n_ops, .devices = s->p.devices};
     for (int j = 0; j <= search_mesh_axes(s, &whole); j++) {
-        search_even(s, 1, s->p.micro[0], (struct style){j, ~0u, false}, &c);
+        search_even(s, 1, s->p.micro[0], (struct style){.model_axes = j, .inner = ~0u}, &c);
         while (search_relayout(s, &c, 0)) {
             double us = search_score(s, &c).time_us, before = solved.solved_us;
             solved.legal &= search_legal(s, &c);

@@ -73,7 +73,22 @@ struct sizes {
     ARR(int64_t) all;
 };
 
-/* "1,2,4", or what is pinned, or the powers of two that divide the batch. */
+/* Powers of two that divide the batch, and their products with the odd part of the devices, so that all
+ * devices of 6 or 12 can share a micro-batch; ascending. */
+static void usual_micro_batches(const struct search_problem *p, struct sizes *out) {
+    int64_t odd = p->devices, all = p->batch;
+    while (odd % 2 == 0)
+        odd /= 2;
+    for (int64_t two = 1, other = odd; two <= all || (odd > 1 && other <= all);) {
+        bool is_two = odd == 1 || two < other;
+        int64_t *next = is_two ? &two : &other;
+        if (all % *next == 0)
+            arr_push(&out->all, *next);
+        *next *= 2;
+    }
+}
+
+/* "1,2,4", or what is pinned, or the usual ones. */
 static int micro_batches(const struct search_problem *p, struct sizes *out,
                          struct err *err) {
     int64_t pinned = pins_value(p->pins, PIN_micro_batch, 0);
@@ -81,11 +96,8 @@ static int micro_batches(const struct search_problem *p, struct sizes *out,
         arr_push(&out->all, pinned);
         return 0;
     }
-    for (int64_t b = 1, left = o.micro ? 0 : p->batch; left > 0; left /= 2, b *= 2) {
-        if (p->batch % b)
-            break;
-        arr_push(&out->all, b);
-    }
+    if (!o.micro)
+        usual_micro_batches(p, out);
     for (const char *s = o.micro ? o.micro : ""; *s;) {
         char *end;
         long b = strtol(s, &end, 10);

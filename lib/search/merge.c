@@ -1,0 +1,125 @@
+/* Meshes as people write them: "dp:4 tp:2" instead of "a:2 b:2 c:2".
+ *
+ * The search has an axis for every prime factor. Neighbouring axes on which all ops of a stage do
+ * the same are one; and an axis is named after what the products with parameters do on it, most of
+ * their work counted. */
+#include "search/search_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- merging --------------------------------------------------------------------------- */
+
+static bool alike(const struct stage *st, int a) {
+    for (int i = 0; i < st->n_ops; i++)
+        if (st->layouts[i].dim[a] != st->layouts[i].dim[a + 1])
+            return false;
+    return true;
+}
+
+/* Axis a takes its neighbour in. */
+static void merge_axes(struct stage *st, int a) {
+    struct mesh *mesh = &st->mesh;
+    int behind = MESH_MAX_AXES - 2 - a;
+    mesh->size[a] *= mesh->size[a + 1];
+    memmove(&mesh->size[a + 1], &mesh->size[a + 2], sizeof *mesh->size * (size_t)behind);
+    mesh->size[MESH_MAX_AXES - 1] = 0;
+    mesh->n_axes--;
+    for (int i = 0; i < st->n_ops; i++) {
+        int8_t *dim = st->layouts[i].dim;
+        memmove(&dim[a + 1], &dim[a + 2], (size_t)behind);
+        dim[MESH_MAX_AXES - 1] = PLACE_NONE;
+    }
+}
+
+/* ---- names ----------------------------------------------------------------------------- */
+
+/* What an axis is for; the first of equals. */
+#define AXIS_USES(X) X(tp) X(dp) X(cp) X(sp) X(ep) X(same)
+enum axis_use {
+#define X(name) AXIS_##name,
+    AXIS_USES(X)
+#undef X
+        AXIS_USE_COUNT
+};
+static const char *const axis_names[] = {
+#define X(name) #name,
+    AXIS_USES(X)
+#undef X
+};
+
+static bool has_dim(const int *dims, int n, int dim) {
+    for (int i = 0; i < n; i++)
+        if (dims[i] == dim)
+            return true;
+    return false;
+}
+
+static enum axis_use use_of(const struct search *s, const struct model_op *op, int k) {
+    int dim = k < 0 ? -1 : op->space.dim[k];
+    if (k < 0)
+        return AXIS_same;
+    if (dim == s->p.model->batch)
+        return AXIS_dp;
+    if (has_dim(s->experts, s->n_experts, dim))
+        return AXIS_ep;
+    if (has_dim(s->sequences, s->n_sequences, dim))
+        return AXIS_cp;
+    return op->space.role[k] == ROLE_halo ? AXIS_sp : AXIS_tp;
+}
+
+/* Where there are experts on an axis, it is theirs, whatever else is split there. */
+static enum axis_use use_of_axis(const struct search *s, const struct stage *st, int a) {
+    double work[AXIS_USE_COUNT] = {0};
+    int most = AXIS_same;
+    for (int i = 0; i < st->n_ops; i++) {
+        const struct model_op *op = &s->p.model->ops[st->ops[i]];
+        bool product = op->n_param && op->param[0] >= 0;
+        double flops = model_op_flops(s->p.model, op, 1);
+        work[use_of(s, op, st->layouts[i].dim[a])] += product ? flops : 1e-6 * flops;
+    }
+    for (int u = 0; u < AXIS_same; u++)
+        most = work[u] > work[most] || (most == AXIS_same && work[u] > 0) ? u : most;
+    return work[AXIS_ep] > 0 ? AXIS_ep : (enum axis_use)most;
+}
+
+static void name_axes(const struct search *s, struct stage *st) {
+    int n[AXIS_USE_COUNT] = {0};
+    for (int a = 0; a < st->mesh.n_axes; a++) {
+        enum axis_use u = use_of_axis(s, st, a);
+        char *name = st->mesh.name[a];
+        memset(name, 0, MESH_MAX_NAME); /* meshes are compared bytewise */
+        if (n[u]++)
+            snprintf(name, MESH_MAX_NAME, "%s%d", axis_names[u], n[u]);
+        else
+            snprintf(name, MESH_MAX_NAME, "%s", axis_names[u]);
+    }
+    for (int a = st->mesh.n_axes; a < MESH_MAX_AXES; a++)
+        memset(st->mesh.name[a], 0, MESH_MAX_NAME);
+}
+
+static bool is_pinned(const struct search *s, const struct stage *st) {
+    return search_pinned_mesh(s, st->ops[0], st->ops[st->n_ops - 1] + 1) != NULL;
+}
+
+bool search_merge_meshes(const struct search *s, struct plan *plan) {
+    bool changed = false;
+    for (int k = 0; k < plan->n_stages; k++) {
+        struct stage *st = &plan->stages[k];
+        for (int a = 0; a + 1 < st->mesh.n_axes && !is_pinned(s, st);) {
+            if (alike(st, a)) {
+                merge_axes(st, a);
+                changed = true;
+            } else {
+                a++;
+            }
+        }
+    }
+    return changed;
+}
+
+void search_name_axes(const struct search *s, struct plan *plan) {
+    for (int k = 0; k < plan->n_stages; k++)
+        if (!is_pinned(s, &plan->stages[k]))
+            name_axes(s, &plan->stages[k]);
+}

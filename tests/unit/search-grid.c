@@ -1,0 +1,135 @@
+/* What hops finds against what a person would try: grid and dp-only, over models of every family,
+ * numbers of devices that are no powers of two among them, links of all speeds, much memory and
+ * little. And the meshes of what comes out: axes that are merged and named. All times are those of
+ * datasheets. More settings: scripts/repro-search.sh. */
+#include "search/algorithms.h"
+
+#include "../unit/tap.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct setting {
+    const char *model, *set;
+    int nodes, per_node;
+    double inside, between; /* links, bytes/s */
+    int64_t memory, batch;  /* 0: no limit */
+};
+
+static struct cluster cluster_of(const struct setting *t) {
+    struct cluster c = {0};
+    json_t *links = json_pack("[{s:s, s:f, s:f}, {s:s, s:f, s:f}]", "level", "node",
+                              "bandwidth", t->inside, "latency_us", 5.0, "level", "between",
+                              "bandwidth", t->between, "latency_us", 20.0);
+    if (t->nodes == 1)
+        json_array_remove(links, 1);
+    json_t *doc = json_pack("{s:s, s:i, s:i, s:s, s:{s:f}, s:f, s:f, s:o}", "format",
+                            "weft-cluster/1", "nodes", t->nodes, "devices_per_node",
+                            t->per_node, "device", "test", "flops", "f32", 15e12,
+                            "bandwidth", 900e9, "latency_us", 5.0, "links", links);
+    cluster_from_json(&c, doc, NULL);
+    json_decref(doc);
+    return c;
+}
+
+/* Has no stage two neighbouring axes on which all ops do the same, and no name of the search's own? */
+static bool is_merged(const struct plan *p) {
+    for (int k = 0; k < p->n_stages; k++) {
+        const struct stage *st = &p->stages[k];
+        for (int a = 0; a < st->mesh.n_axes; a++) {
+            bool same = a > 0;
+            for (int i = 0; i < st->n_ops; i++)
+                same &= a > 0 && st->layouts[i].dim[a] == st->layouts[i].dim[a - 1];
+            if (same || strlen(st->mesh.name[a]) < 2)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Are all stages as large, but for those that get one block more? */
+static bool is_uniform(const struct plan *p) {
+    for (int k = 1; k < p->n_stages; k++)
+        if (mesh_devices(&p->stages[k].mesh) != mesh_devices(&p->stages[0].mesh))
+            return false;
+    return true;
+}
+
+static bool splits_batch_only(const struct plan *p) {
+    bool only = p->n_stages == 1;
+    for (int i = 0; i < p->stages[0].n_ops; i++)
+        for (int a = 0; a < p->stages[0].mesh.n_axes; a++) {
+            int d = p->stages[0].layouts[i].dim[a];
+            const struct op_space *space = &p->model->ops[p->stages[0].ops[i]].space;
+            only &= d == PLACE_NONE || space->dim[d] == p->model->batch;
+        }
+    return only;
+}
+
+static double step(const struct search_problem *p, search_algorithm *a,
+                   bool (*good)(const struct plan *)) {
+    struct search_result r;
+    if (search_run(p, a, &r, NULL) < 0)
+        return INFINITY;
+    const struct search_plan *best = &r.plans[0];
+    bool right = good(best->plan) && plan_check(best->plan, NULL) == 0 &&
+                 (!p->memory_bytes || best->max_bytes <= p->memory_bytes);
+    double us = right && r.complete ? best->time_us : NAN;
+    search_result_release(&r);
+    return us;
+}
+
+static void test_setting(const struct setting *t) {
+    struct err err = {0};
+    int64_t micro[16];
+    struct search_problem p = {.model = model_load(t->model, t->set, &err),
+                               .cluster = cluster_of(t),
+                               .devices = t->nodes * t->per_node,
+                               .memory_bytes = t->memory,
+                               .batch = t->batch,
+                               .micro = micro,
+                               .max_zero = ZERO_PARAMETERS,
+                               .schedules = (1u << SCHEDULE_COUNT) - 1,
+                               .top = 1,
+                               .seed = 1};
+    int64_t odd = p.devices % 3 ? 1 : 3;
+    for (int64_t b = 1; b <= t->batch && p.n_micro < 16; b++)
+        if (t->batch % b == 0 &&
+            (!(b & (b - 1)) || (b % odd == 0 && !(b / odd & (b / odd - 1)))))
+            micro[p.n_micro++] = b;
+    struct cost_provider *times = provider_open(NULL, NULL, &p.cluster, true, &err);
+    p.provider = times;
+    if (!p.model || !times) {
+        ok(false, "%s: %s", t->model, err.msg);
+        return;
+    }
+    double found = step(&p, search_hops, is_merged),
+           grid = step(&p, search_grid, is_uniform);
+    double data = step(&p, search_dp_only, splits_batch_only);
+    ok(found <= fmin(grid, data) * (1 + 1e-9) && grid <= data * (1 + 1e-9),
+       "%s on %d x %d, batch %d: hops %.3f ms, grid %.3f ms, dp-only %.3f ms", t->model,
+       t->nodes, t->per_node, (int)t->batch, found / 1e3, grid / 1e3, data / 1e3);
+    provider_destroy(times);
+    model_destroy(p.model);
+}
+
+int main(void) {
+    const int64_t GB = 1000000000;
+    const struct setting settings[] = {
+        {"gpt:350M", NULL, 1, 4, 40e9, 0, 6 * GB, 64},
+        {"gpt:6.7B", NULL, 2, 8, 40e9, 1e9, 40 * GB, 256},
+        {"gpt:1.3B", "layers=256", 2, 4, 300e9, 50e9, 0, 64},
+        {"gpt:350M", "layers=12,heads=12,hidden=768", 1, 6, 40e9, 0, 0, 96},
+        {"llama:1B", NULL, 2, 6, 12e9, 50e9, 16 * GB, 384},
+        {"t5:770M", NULL, 1, 8, 40e9, 0, 4 * GB, 128},
+        {"moe:1.3B", NULL, 2, 4, 300e9, 50e9, 8 * GB, 256},
+        {"wide-resnet:250M", NULL, 1, 4, 40e9, 0, 0, 256},
+        {"transformer:220M", NULL, 1, 2, 40e9, 0, 0, 64},
+        {"mlp:wide", NULL, 1, 12, 12e9, 0, 0, 768},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        test_setting(&settings[i]);
+    return done_testing();
+}
