@@ -265,7 +265,9 @@ static int probe_floors(struct search *s, struct err *err) {
             random_layouts(s, &c.stages[0], c.micro_batch);
         else
             search_apply_style(s, &c.stages[0], c.micro_batch,
-                               (struct style){(int)draw(4), ~0u, draw(2)});
+                               (struct style){.model_axes = (int)draw(4),
+                                              .inner = ~0u,
+                                              .sequence = draw(2)});
         if (search_legal(s, &c))
             compare_floors(s, f, &c);
     }
