@@ -227,10 +227,12 @@ static void try_more(struct explain *x) {
         try_problem(x, "with 1 GiB more", &p, x->algorithm);
         p.memory_bytes = x->p->memory_bytes;
     }
+    if (!c->n_links)
+        return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
     last->nodes++;
     p.devices += (int)last->devices;
-    if (cluster_devices(c) >= p.devices && p.model->n_ops > 0)
+    if (cluster_devices(c) >= p.devices)
         try_problem(x, "with one node more", &p, x->algorithm);
 }
 
