@@ -294,7 +294,7 @@ help:
 	@echo "make check-asan   the tests without MPI, under AddressSanitizer and UBSan"
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
-	@echo "make repro-search the tables of doc/search.md   (TABLES=\"gradient\": some)"
+	@echo "make repro-search   the tables of doc/search.md   (TABLES=\"gradient\": some)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
