@@ -232,7 +232,8 @@ static struct ways *find_ways(struct choices *c, struct search_stage st,
         combine_styles(c, &st, micro_batch, first_rank, apart);
     else if (c->listed <= c->most)
         combine(c, &st, micro_batch, first_rank, apart, 0);
-    qsort(c->found.p, (size_t)c->found.n, sizeof *c->found.p, by_time);
+    if (c->found.n)
+        qsort(c->found.p, (size_t)c->found.n, sizeof *c->found.p, by_time);
     w->n = c->found.n;
     w->p = mem_array((size_t)w->n + 1, sizeof *w->p);
     if (w->n)

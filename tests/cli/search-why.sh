@@ -41,6 +41,11 @@ echo '{"format": "weft-plan/1", "pin": {"*": {"recompute": "all"}}}' >part.json
     "$(jq -r '.provenance.predicted.time_us / 1e3' again.json | xargs printf %.2f)" ]
 ok $? "so does a pinned decision: $(line 'recompute full')"
 
+jq '.nodes = 1' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >one.json
+"$tool" -q -m gpt:nano --cluster one.json -b 16 --micro-batch 16 -a dp-only --explain >out 2>err &&
+    [ "$(line 'with one node more' | wc -w)" -eq 2 ]
+ok $? "a node more than the cluster has: $(line 'with one node more')"
+
 # ---- --pareto ----------------------------------------------------------------------------------
 "$tool" "${problem[@]}" --pareto >front 2>err
 ok $? '--pareto'

@@ -231,9 +231,18 @@ static void try_more(struct explain *x) {
         return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
     last->nodes++;
+    c->links[c->n_links - 1].size = cluster_nodes(c); /* the outermost level holds them all */
     p.devices += (int)last->devices;
-    if (cluster_devices(c) >= p.devices)
+    if (cluster_devices(c) < p.devices)
+        return;
+    struct err why = {0};
+    struct cost_provider *provider = search_open_provider(c, &why);
+    p.provider = provider;
+    if (provider)
         try_problem(x, "with one node more", &p, x->algorithm);
+    else
+        fprintf(x->f, "%-24s %s\n", "with one node more", why.msg);
+    provider_destroy(provider);
 }
 
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,

@@ -8,6 +8,9 @@
 /* The pins of the model, of --pin, and of one more document, or NULL. weft-search.c has it. */
 struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err);
 
+/* What answers for this cluster, as the options say; owned by the caller. */
+struct cost_provider *search_open_provider(const struct cluster *c, struct err *err);
+
 /* --pareto (search_pareto.c): searches again and again with less memory than the plan before needs,
  * and writes the plans of which none is both faster and smaller, a line of JSON each, the fastest
  * first. EXIT_NO where no plan fits at all. */

@@ -285,6 +285,10 @@ static int search_to_file(struct search_problem *p, struct err *err) {
     return -1;
 }
 
+struct cost_provider *search_open_provider(const struct cluster *c, struct err *err) {
+    return provider_open(o.profile, o.device, c, o.datasheets || !o.profile, err);
+}
+
 struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err) {
     struct pins *pins = pins_of_model(m, o.model, err);
     const char *name = o.pin && strcmp(o.pin, "-") != 0 ? o.pin : "standard input";
@@ -341,8 +345,7 @@ static int run_verify(struct err *err) {
     if (plan && !o.devices)
         o.devices = plan->devices;
     if (plan && check_options(&p, err) == 0)
-        provider =
-            provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
+        provider = search_open_provider(&p.cluster, err);
     p.provider = provider;
     if (provider)
         rc = verify(&p, plan, &micro, err);
@@ -360,8 +363,7 @@ static int run(struct err *err) {
     int rc = -1;
     if (check_options(&p, err) < 0)
         return -1;
-    struct cost_provider *provider =
-        provider_open(o.profile, o.device, &p.cluster, o.datasheets || !o.profile, err);
+    struct cost_provider *provider = search_open_provider(&p.cluster, err);
     p.provider = provider;
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
     struct pins *pins = p.model ? search_read_pins(p.model, NULL, err) : NULL;
