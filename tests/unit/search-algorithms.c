@@ -19,14 +19,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { SANITIZED = 1 };
-#elif defined(__has_feature)
-enum { SANITIZED = __has_feature(address_sanitizer) };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 /* ---- invented profiles --------------------------------------------------------------- */
 
 /* A machine: work per microsecond, and what a message costs. */

@@ -231,7 +231,8 @@ static void try_more(struct explain *x) {
         return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
     last->nodes++;
-    c->links[c->n_links - 1].size = cluster_nodes(c); /* the outermost level holds them all */
+    c->links[c->n_links - 1].size =
+        cluster_nodes(c); /* the outermost level holds them all */
     p.devices += (int)last->devices;
     if (cluster_devices(c) < p.devices)
         return;
