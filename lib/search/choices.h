@@ -4,11 +4,12 @@
  * A way is a layout for each op (instances of a run have the same), a level of ZeRO, and how many
  * blocks are recomputed how far. Way a makes way b superfluous if no time and no bytes of a are more,
  * and nothing that the neighbours see of the stage differs: the layouts of ops that give or take
- * what passes its bounds, and the work in front of and behind those.
+ * what passes its bounds, and the work in front of and behind those. Where there are too many ways,
+ * there is no list.
  *
  *     struct choices *c = choices_make(s, 1e6, false);
  *     const struct ways *w = choices_of(c, &stage, micro_batch, first_rank, false);
- *     for (int64_t i = 0; i < w->n; i++) ... w->p[i] ...             // w is NULL where they are too many
+ *     for (int64_t i = 0; w && i < w->n; i++) ... w->p[i] ...
  *     choices_free(c);
  */
 #ifndef WEFT_CHOICES_H

@@ -4,12 +4,12 @@
  * brings what it takes or gives into another placement), others wherever it stands. Its floor has
  * those that no neighbour saves:
  *
- *   - what it computes, forward and backward; the optimizer's work on its parameters;
- *   - that a result which comes out as parts of a sum is summed; of a tensor's gradients, which come
- *     so from several readers, each has its share of one sum;
- *   - gradients of parameters summed over those that hold the same; what ZeRO gathers;
- *   - bytes of its parameters, and of what it keeps for its backward pass. What several ops keep is
- *     kept by the first of them. It need not be kept if who made it makes it again, at that price.
+ * - what it computes, forward and backward; the optimizer's work on its parameters;
+ * - that a result which comes out as parts of a sum is summed; of a tensor's gradients, which come
+ *   so from several readers, each has its share of one sum;
+ * - gradients of parameters summed over those that hold the same; what ZeRO gathers;
+ * - bytes of its parameters, and of what it keeps for its backward pass. What several ops keep is
+ *   kept by the first of them. It need not be kept if who made it makes it again, at that price.
  *
  * Left out are conversions where layouts of neighbours disagree, messages, temporaries. Groups
  * of devices stand where their links are best. Layouts that differ only in the order of equal mesh
