@@ -12,6 +12,7 @@
 #           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
 #           each size.
 # All times of gap, grid and scale rest on datasheets: no profile and no device is needed.
+# shellcheck disable=SC2317  # tables are called by their names
 set -u
 LC_ALL=C
 export LC_ALL
