@@ -216,7 +216,7 @@ scale_table() {
     done
     for devices in 4 8 16 32 64 128 256 512 1024; do
         per_node=$((devices < 8 ? devices : 8))
-        cluster $((devices / per_node)) $per_node slow $((devices < 16 ? 400 / devices : 30))G \
+        cluster $((devices / per_node)) "$per_node" slow $((devices < 16 ? 400 / devices : 30))G \
             >"$dir/c.json"
         cost "gpt:13B, $devices devices" -m gpt:13B --cluster "$dir/c.json" -b $((8 * devices))
     done
