@@ -198,13 +198,10 @@ static void take_stage(struct branch *b, int k, int first, int left) {
 }
 
 static void take_schedules(struct branch *b) {
-    bool alone = b->c.n_stages == 1, go_round = b->c.n_groups < b->c.n_stages;
+    unsigned which = search_schedules_of(b->s, &b->c);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         b->c.schedule = (enum schedule)f;
-        bool wanted = alone ? b->c.schedule == search_first_schedule(b->s)
-                            : search_has_schedule(b->s, b->c.schedule) &&
-                                  (b->c.schedule == SCHEDULE_interleaved) == go_round;
-        if (wanted && !b->cut_short)
+        if ((which >> f & 1) && !b->cut_short)
             take_stage(b, 0, 0, b->p->devices);
     }
 }

@@ -26,15 +26,6 @@ struct walk {
     double count;
 };
 
-/* Schedules that the stages may have, as bits; a single stage has none to choose. */
-static unsigned schedules_of(const struct walk *w) {
-    unsigned interleaved = 1u << SCHEDULE_interleaved;
-    if (w->c.n_groups < w->c.n_stages)
-        return w->p->schedules & interleaved;
-    return w->c.n_stages > 1 ? w->p->schedules & ~interleaved
-                             : 1u << search_first_schedule(w->s);
-}
-
 static bool goes_on(const struct walk *w) {
     return w->count <= MOST && choices_listed(w->choices) <= MOST_WAYS &&
            !search_stopped(w->s);
@@ -68,7 +59,7 @@ static void walk_ways(struct walk *w) {
 }
 
 static void walk_schedules(struct walk *w) {
-    unsigned which = schedules_of(w);
+    unsigned which = search_schedules_of(w->s, &w->c);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         w->c.schedule = (enum schedule)f;
         if (which >> f & 1)
@@ -116,7 +107,7 @@ static void walk_groups(struct walk *w) {
                 !search_may_have_stages(w->s, w->c.n_stages) ||
                 (chunks > 1 && w->p->batch / w->c.micro_batch % groups))
                 continue;
-            if (chunks > 1 || groups == 1 || schedules_of(w))
+            if (chunks > 1 || groups == 1 || search_schedules_of(w->s, &w->c))
                 walk_cuts(w, 0, 0);
         }
 }

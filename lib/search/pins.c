@@ -85,6 +85,13 @@ enum schedule search_first_schedule(const struct search *s) {
     return pinned == PIN_FREE ? search_plain_schedule(s) : (enum schedule)pinned;
 }
 
+unsigned search_schedules_of(const struct search *s, const struct candidate *c) {
+    unsigned interleaved = 1u << SCHEDULE_interleaved;
+    if (c->n_groups < c->n_stages)
+        return s->p.schedules & interleaved;
+    return c->n_stages > 1 ? s->p.schedules & ~interleaved : 1u << search_first_schedule(s);
+}
+
 static bool may_have_schedule(const struct search *s, enum schedule schedule) {
     int64_t pinned = search_pinned(s, PIN_schedule);
     return pinned == PIN_FREE || pinned == schedule;

@@ -379,7 +379,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
 
 /* No plan is faster than that. */
 static void certify(struct search *s, struct search_result *out) {
-    if (s->bound_us <= 0 && !search_out_of_time(s))
+    if (s->bound_us <= 0 && !s->p.no_bound && !search_out_of_time(s))
         s->bound_us = bound_us(s, NULL);
     bool listed = s->listed_us >= s->bound_us;
     out->lower_bound_us = listed ? s->listed_us : s->bound_us;

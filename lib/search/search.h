@@ -42,6 +42,7 @@ struct search_problem {
     double time_budget_s; /* 0 = until it has converged */
     double
         gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */
+    bool no_bound;           /* nobody asks how near it is: leave the certificate out */
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
 };

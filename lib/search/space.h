@@ -115,6 +115,9 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st);
 
 /* In which schedule to set out. */
 enum schedule search_first_schedule(const struct search *s);
+/* Those that the candidate's stages and groups may have, bit i = enum schedule i; a single stage has
+ * none to choose. */
+unsigned search_schedules_of(const struct search *s, const struct candidate *c);
 /* May a pipeline have so many stages? */
 bool search_may_have_stages(const struct search *s, int n_stages);
 /* May stage k of n_stages begin with this op, if the stage before it begins with `before`? */

@@ -68,11 +68,13 @@ static void print_line(const struct explain *x, const char *what,
 /* A search of the problem, and its line. */
 static void try_problem(struct explain *x, const char *what, const struct search_problem *p,
                         search_algorithm *algorithm) {
+    struct search_problem now = *p;
     struct search_result r;
     struct err why = {0};
+    now.no_bound = true;
     if (x->stopped || interrupted()) {
         x->stopped = true;
-    } else if (search_run(p, algorithm, &r, &why) < 0) {
+    } else if (search_run(&now, algorithm, &r, &why) < 0) {
         fprintf(x->f, "%-24s %s\n", what, why.msg);
     } else {
         print_line(x, what, &r.plans[0]);
