@@ -56,6 +56,18 @@ int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n) {
     return least;
 }
 
+int64_t cluster_most_memory(const struct cluster *c, int64_t first, int64_t n) {
+    int64_t most = 0;
+    for (int i = 0; i < c->n_groups; i++) {
+        const struct cluster_group *g = &c->groups[i];
+        bool touched =
+            g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
+        if (touched && g->memory_bytes > most)
+            most = g->memory_bytes;
+    }
+    return most;
+}
+
 double cluster_flops(const struct cluster *c, enum dtype type, int64_t first, int64_t n) {
     double sum = 0;
     for (int i = 0; i < c->n_groups; i++) {

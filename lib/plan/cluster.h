@@ -76,9 +76,10 @@ int64_t cluster_devices(const struct cluster *c);
 int64_t cluster_node_of(const struct cluster *c, int64_t rank);
 const struct cluster_group *cluster_group_of(const struct cluster *c, int64_t rank);
 
-/* Of ranks first .. first + n - 1: the least memory of a device (0: not said of any), and their
- * peaks together (0: not said of all). */
+/* Of ranks first .. first + n - 1: the least and the most memory of a device (0: not said of
+ * any), and their peaks together (0: not said of all). */
 int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n);
+int64_t cluster_most_memory(const struct cluster *c, int64_t first, int64_t n);
 double cluster_flops(const struct cluster *c, enum dtype type, int64_t first, int64_t n);
 
 /* The first rank of the group from which on n ranks stand as they do from `first`: equal devices

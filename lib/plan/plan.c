@@ -167,12 +167,15 @@ static int check_size(const struct plan *p, struct err *err) {
 
 /* What the schedules can order (schedule.c). */
 static int check_schedule(const struct plan *p, int s, struct err *err) {
+    int home = p->stages[s % p->n_groups].group;
+    bool first = p->chunks[p->first_chunk[p->stages[s].group]] == s;
     if (p->schedule == SCHEDULE_interleaved &&
-        (p->n_stages % p->n_groups || p->stages[s].group != s % p->n_groups))
+        (p->n_stages % p->n_groups || p->stages[s].group != home ||
+         first != (s < p->n_groups)))
         return err_input(err,
                          "group: interleaved stages go round the groups: expected %d of "
                          "%d, and as many stages on each",
-                         s % p->n_groups, p->n_groups);
+                         home, p->n_groups);
     if ((p->schedule == SCHEDULE_1f1b || p->schedule == SCHEDULE_zero_bubble) &&
         p->n_groups < p->n_stages)
         return err_input(err,

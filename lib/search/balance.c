@@ -10,7 +10,7 @@
  *
  * A stage's time counts what it takes from its neighbours: inside a block more may pass than
  * between blocks, so a cut goes back to where less does if the stage has no time for it. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,13 +29,14 @@ struct fill {
     struct in_flight in_flight;
     bool priced; /* what making one block again saves and costs */
     double slot[POOL_COUNT], saved_bytes, extra_us;
+    double memory;   /* for its ops; 0 = no limit */
     int end, blocks; /* found last: the end, and blocks recomputed */
 };
 
 struct filler {
     struct search *s;
     struct candidate *c;
-    double memory, micro_batches;
+    double micro_batches;
     struct fill *fills;
     double longest;
 };
@@ -140,7 +141,7 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         return false;
     *taken = b.time_us - before->time_us;
     to->blocks = 0;
-    if (*taken > bound || f->memory <= 0)
+    if (*taken > bound || to->memory <= 0)
         return *taken <= bound;
     int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
@@ -148,7 +149,7 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         b.slot[p] -= before->slot[p];
     double bytes = b.fixed - before->fixed + held_bytes(b.slot, &to->in_flight) +
                    fmax((double)temp, update);
-    to->blocks = blocks_again(f, k, bytes - f->memory);
+    to->blocks = blocks_again(f, k, bytes - to->memory);
     struct search_stage st = {.first = first, .end = end};
     if (to->blocks && to->blocks > search_stage_blocks(f->s, &st))
         return false;
@@ -220,21 +221,22 @@ static bool fits(struct filler *f, double bound) {
 
 static void prepare(struct filler *f) {
     struct search *s = f->s;
-    int64_t limit = s->p.memory_bytes, m = s->p.batch / f->c->micro_batch;
-    int rank = 0;
     const struct candidate *c = f->c;
-    f->micro_batches = (double)m;
-    /* What neighbours send and ties are not counted here: a little room for them. */
-    f->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
-    f->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
+    f->micro_batches = (double)(s->p.batch / c->micro_batch);
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
-    for (int k = 0; k < f->c->n_stages; k++) {
-        rank = k % c->n_groups ? rank : 0;
-        f->fills[k].prefix = candidate_prefix(s, c, k, rank);
-        f->fills[k].in_flight = candidate_in_flight(s, c, k);
-        f->fills[k].rank = rank;
-        rank += c->stages[k].devices;
+    int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
+    candidate_ranks(c, rank);
+    for (int k = 0; k < c->n_stages; k++) {
+        struct fill *to = &f->fills[k];
+        int64_t limit = search_memory(&s->p, rank[k], c->stages[k].devices);
+        to->prefix = candidate_prefix(s, c, k, rank[k]);
+        to->in_flight = candidate_in_flight(s, c, k);
+        to->rank = rank[k];
+        /* What neighbours send and ties are not counted here: a little room for them. */
+        to->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
+        to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
+    free(rank);
 }
 
 /* Takes over the cuts that were found last. */

@@ -16,6 +16,7 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/choices.h"
+#include "search/devices.h"
 #include "search/floors.h"
 
 #include <math.h>
@@ -101,6 +102,9 @@ struct branch {
     double m;        /* micro-batches */
     double *rest_us; /* [n_ops + 1] least time on a device of all ops from one on */
     double *busy_us; /* [groups] */
+    int *rank;       /* [groups] the first of each */
+    bool places;     /* groups may stand anywhere; else in their order */
+    bool *used;      /* [devices] by the groups so far, where places are free */
     double all_us;   /* of all devices together, so far */
     bool cut_short;  /* stopped, or too many ways */
 };
@@ -138,15 +142,18 @@ static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
     if (!b->p->memory_bytes)
         return true;
     struct in_flight f = candidate_in_flight(b->s, &b->c, k);
+    int group = k % b->c.n_groups;
+    int64_t limit = search_memory(b->p, b->rank[group], b->c.stages[k].devices);
     stage_bytes_add(&bytes, sum, &f);
     return stage_bytes_sum(&bytes) <=
-           SEARCH_MEMORY_SLACK * (double)(b->p->memory_bytes - b->s->reserve_bytes);
+           SEARCH_MEMORY_SLACK * (double)(limit - b->s->reserve_bytes);
 }
 
 static void take_stage(struct branch *b, int k, int first, int left);
 
 static void take_way(struct branch *b, int k, const struct way *w, int left) {
     int group = k % b->c.n_groups, devices = b->c.stages[k].devices;
+    int place = b->c.stages[k].place;
     double us = way_us(b, w->sum), busy = b->busy_us[group], all = b->all_us;
     double limit = limit_us(b->s);
     if (busy + us > limit ||
@@ -157,6 +164,7 @@ static void take_way(struct branch *b, int k, const struct way *w, int left) {
         b->rest_us[w->st.end] > limit * left)
         return;
     b->c.stages[k] = w->st;
+    b->c.stages[k].place = place;
     if (k == b->c.n_stages - 1) {
         if (search_legal(b->s, &b->c))
             search_score(b->s, &b->c);
@@ -169,15 +177,44 @@ static void take_way(struct branch *b, int k, const struct way *w, int left) {
     b->all_us = all;
 }
 
-static void take_devices(struct branch *b, int k, int devices, int left) {
+/* The group's place is settled. */
+static void take_ways(struct branch *b, int k, int devices, int left) {
     struct search_stage st = b->c.stages[k];
+    int rank = b->rank[k % b->c.n_groups];
     bool apart = b->c.schedule == SCHEDULE_zero_bubble && k > 0;
-    st.devices = b->c.stages[k].devices = devices;
-    const struct ways *w =
-        choices_of(b->choices, &st, b->c.micro_batch, candidate_rank(&b->c, k), apart);
+    st.devices = devices;
+    const struct ways *w = choices_of(b->choices, &st, b->c.micro_batch, rank, apart);
     b->cut_short |= !w || search_stopped(b->s);
-    for (int64_t i = 0; w && i < w->n && !b->cut_short; i++)
+    for (int64_t i = 0; w && i < w->n && !b->cut_short; i++) {
+        b->c.stages[k].devices = devices;
+        b->c.stages[k].place = b->places ? rank : 0;
         take_way(b, k, &w->p[i], left);
+    }
+}
+
+/* All runs of so many devices that are free. */
+static void take_places(struct branch *b, int k, int devices, int left) {
+    int n = 0; /* free ones up to this rank */
+    for (int r = 0; r < b->p->devices && !b->cut_short; r++) {
+        n = b->used[r] ? 0 : n + 1;
+        int first = r + 1 - devices;
+        if (n < devices)
+            continue;
+        b->rank[k] = first;
+        memset(&b->used[first], true, (size_t)devices);
+        take_ways(b, k, devices, left);
+        memset(&b->used[first], false, (size_t)devices);
+    }
+}
+
+static void take_devices(struct branch *b, int k, int devices, int left) {
+    if (b->places && k < b->c.n_groups) {
+        take_places(b, k, devices, left);
+        return;
+    }
+    if (k < b->c.n_groups)
+        b->rank[k] = b->p->devices - left - devices;
+    take_ways(b, k, devices, left);
 }
 
 /* Stage k from this op on; `left` devices are for it and the groups behind it. */
@@ -232,6 +269,9 @@ static bool branch_and_bound(struct search *s) {
     search_be_exact(s);
     b.rest_us = mem_array((size_t)p->model->n_ops + 1, sizeof *b.rest_us);
     b.busy_us = mem_array((size_t)search_max_groups(s), sizeof *b.busy_us);
+    b.rank = mem_array((size_t)search_max_groups(s), sizeof *b.rank);
+    b.used = mem_array((size_t)p->devices, sizeof *b.used);
+    b.places = search_has_places(s);
     bound_us(s, micro_us);
     for (int i = p->n_micro - 1; i >= 0 && !b.cut_short; i--) {
         if (micro_us[i] > limit_us(s))
@@ -242,6 +282,8 @@ static bool branch_and_bound(struct search *s) {
         take_groups(&b);
     }
     free(micro_us);
+    free(b.used);
+    free(b.rank);
     free(b.busy_us);
     free(b.rest_us);
     floors_free(f);

@@ -1,5 +1,5 @@
 /* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of the
- * devices, micro-batch and schedule, and in every stage every layout of every op, level of ZeRO and
+ * devices and, where these differ, every order of groups on them, micro-batch and schedule, and in every stage every layout of every op, level of ZeRO and
  * number of recomputed blocks.
  *
  * What a stage costs does not depend on the others, but for what passes between them. So a stage's
@@ -11,8 +11,10 @@
  * in which layouts of single ops cannot be listed. */
 #include "search/algorithms.h"
 #include "search/choices.h"
+#include "search/devices.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const double MOST = 2e7, MOST_WAYS = 2e6;
 
@@ -37,8 +39,10 @@ static void combine(struct walk *w, int k) {
             search_score(w->s, &w->c);
         return;
     }
+    int place = w->c.stages[k].place;
     for (int64_t i = 0; i < w->ways[k]->n && goes_on(w); i++) {
         w->c.stages[k] = w->ways[k]->p[i].st;
+        w->c.stages[k].place = place;
         combine(w, k + 1);
     }
 }
@@ -67,6 +71,40 @@ static void walk_schedules(struct walk *w) {
     }
 }
 
+/* Groups in every order, but for those between which no cost can tell. Order: [groups], of which the first
+ * n are settled. */
+static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
+    int groups = w->c.n_groups;
+    if (n == groups) {
+        candidate_place(&w->c, order);
+        void **seen = memo_slot(met, search_place_hash(w->s, &w->c));
+        if (*seen)
+            return;
+        *seen = w;
+        walk_schedules(w);
+        return;
+    }
+    for (int i = n; i < groups && goes_on(w); i++) {
+        int moved = order[i];
+        memmove(&order[n + 1], &order[n], sizeof *order * (size_t)(i - n));
+        order[n] = moved;
+        walk_places(w, order, n + 1, met);
+        memmove(&order[n], &order[n + 1], sizeof *order * (size_t)(i - n));
+        order[i] = moved;
+    }
+}
+
+static void walk_orders(struct walk *w) {
+    int *order = mem_array((size_t)w->c.n_groups, sizeof *order);
+    struct memo met = {0};
+    for (int g = 0; g < w->c.n_groups; g++)
+        order[g] = g;
+    walk_places(w, order, 0, &met);
+    memo_release(&met, NULL);
+    candidate_place(&w->c, order);
+    free(order);
+}
+
 /* Of group g; stages behind the groups have those of the first on theirs. */
 static void walk_devices(struct walk *w, int g, int left) {
     int groups = w->c.n_groups, least = g == groups - 1 ? left : 1;
@@ -75,6 +113,8 @@ static void walk_devices(struct walk *w, int g, int left) {
             w->c.stages[k].devices = d;
         if (g + 1 < groups)
             walk_devices(w, g + 1, left - d);
+        else if (search_has_places(w->s))
+            walk_orders(w);
         else
             walk_schedules(w);
     }

@@ -4,7 +4,7 @@
  * first blocks at one level and has one level of ZeRO. What a plan has besides is dropped, and
  * said. A mesh whose axes are products of those that the space has is taken apart into these; another one
  * stays as it is. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,22 @@ static void lose(struct reading *r, const char *what) {
 /* ---- stages ---------------------------------------------------------------------------- */
 
 /* Stretches of the model's order, stage k on group k % groups. */
+/* Where the order of groups is no choice, the usual one. */
+static void take_places(struct reading *r) {
+    struct candidate *c = r->to;
+    int *order = mem_array((size_t)c->n_groups, sizeof *order);
+    bool free_order = search_has_places(r->s), moved = false;
+    candidate_order(c, order);
+    for (int i = 0; i < c->n_groups; i++) {
+        moved |= order[i] != i;
+        order[i] = free_order ? order[i] : i;
+    }
+    candidate_place(c, order);
+    free(order);
+    if (moved && !free_order)
+        lose(r, "the order of groups of devices");
+}
+
 static int take_stages(struct reading *r, struct err *err) {
     const struct plan *p = r->plan;
     struct search *s = r->s;
@@ -38,16 +54,18 @@ static int take_stages(struct reading *r, struct err *err) {
         const struct stage *st = &p->stages[k];
         if (st->ops[0] != op || st->ops[st->n_ops - 1] != op + st->n_ops - 1)
             return err_input(err, "stages[%d]: no stretch of the model's order", k);
-        if (st->group != k % p->n_groups)
-            return err_input(err, "stages[%d].group: expected %d, found %d", k,
-                             k % p->n_groups, st->group);
-        r->to->stages[k] =
-            (struct search_stage){.first = op, .devices = mesh_devices(&st->mesh)};
+        int home = p->stages[k % p->n_groups].group;
+        if (st->group != home)
+            return err_input(err, "stages[%d].group: expected %d, found %d", k, home,
+                             st->group);
+        r->to->stages[k] = (struct search_stage){
+            .first = op, .devices = mesh_devices(&st->mesh), .place = st->group};
         op += st->n_ops;
         r->to->stages[k].end = op;
     }
     r->to->n_stages = p->n_stages;
     r->to->n_groups = p->n_groups;
+    take_places(r);
     return 0;
 }
 

@@ -48,6 +48,8 @@ static struct worth worth_of(struct pricing *w, const struct load *l) {
     struct worth out = {missing ? INFINITY : us, v[LOAD_fixed] + v[LOAD_across], 0};
     for (int p = 0; p < POOL_COUNT; p++)
         out.slot += v[LOAD_slot + p];
+    out.fixed *= w->sort->scale;
+    out.slot *= w->sort->scale;
     return out;
 }
 

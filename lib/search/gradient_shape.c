@@ -2,6 +2,7 @@
  *
  * A class is a run or an op outside of runs; a unit is an instance of a run or such an op, or several where
  * there are many. */
+#include "search/devices.h"
 #include "search/gradient.h"
 
 #include <math.h>
@@ -100,13 +101,18 @@ static void find_sorts(struct search *s, struct gradient_shape *g) {
     g->sorts = arena_array(&g->arena, stages, sizeof *g->sorts);
     g->sort_of = arena_array(&g->arena, stages, sizeof *g->sort_of);
     for (int k = 0; k < c->n_stages; k++) {
-        const struct prefix *t = candidate_prefix(s, c, k, candidate_rank(c, k));
+        int rank = candidate_rank(c, k);
+        const struct prefix *t = candidate_prefix(s, c, k, rank);
         int i = 0;
         while (i < g->n_sorts && g->sorts[i].t != t)
             i++;
         if (i == g->n_sorts)
             g->sorts[g->n_sorts++] = (struct gradient_sort){.t = t, .c = c, .k = k};
         g->sort_of[k] = i;
+        g->sorts[i].scale =
+            s->p.memory_bytes ? (double)search_memory(&s->p, 0, s->p.devices) /
+                                    (double)search_memory(&s->p, rank, c->stages[k].devices)
+                              : 1;
         g->sorts[i].in_stage = fmax(1, (double)structure_units(&s->graph.s) / c->n_stages);
         flights[k] = in_flight(s, c, k, t);
     }
@@ -117,7 +123,7 @@ struct gradient_shape *gradient_shape_make(struct search *s, const struct candid
     struct gradient_shape *g = mem_alloc(sizeof *g);
     g->c = candidate_make(s);
     candidate_copy(&g->c, c);
-    int64_t limit = s->p.memory_bytes;
+    int64_t limit = search_memory(&s->p, 0, s->p.devices);
     g->relaxed = (struct relax_problem){
         .n_stages = c->n_stages,
         .micro_batches = (double)(s->p.batch / c->micro_batch),

@@ -2,6 +2,7 @@
  *
  * An offer is looked at as it is and with its ops moved to where they are best; the best few
  * of those that were not met before are kept as options. */
+#include "search/devices.h"
 #include "search/hops.h"
 
 #include <stdlib.h>
@@ -162,6 +163,21 @@ static void trade_with_others(struct hops *hp, const struct candidate *c, int k)
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         if (some[i] >= 0 && some[i] < n && some[i] != k)
             trade_devices(hp, c, k, some[i]);
+}
+
+/* Where devices or links differ: the group on the place of another one. */
+static void swap_places(struct hops *hp, const struct candidate *c, int k) {
+    enum { FEW = 8 };
+    int n = c->n_groups, step = n > FEW ? n / FEW : 1;
+    k %= n;
+    for (int t = 0; t < n && search_has_places(hp->s); t++) {
+        bool near = t == k - 1 || t == k + 1 || t == n - 1;
+        if (t == k || (t % step && !near))
+            continue;
+        begin(hp, c, 0);
+        candidate_swap(&hp->next, k, t);
+        offer(hp);
+    }
 }
 
 /* Stage k, or all of them, in another style. */
@@ -393,6 +409,7 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
     }
     hp->balanced = false;
     trade_with_others(hp, c, k);
+    swap_places(hp, c, k);
     change_style(hp, c, k, false);
     if (c->n_stages > 1)
         change_style(hp, c, k, true);

@@ -3,6 +3,8 @@
  * time, since a step that must first make the plan much worse is hardly ever taken. */
 #include "search/mcmc.h"
 
+#include "search/devices.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +76,15 @@ static bool trade_devices(struct change *x) {
     set_devices(x, to, c->stages[to].devices + n, taker);
     set_devices(x, from, have - n, search_style_of(x->s, &c->stages[from]));
     return true;
+}
+
+/* The last of the changes: drawn where devices or links differ. */
+static bool swap_places(struct change *x) {
+    struct candidate *c = x->to;
+    int a = pick(x->r, c->n_groups), b = pick(x->r, c->n_groups);
+    if (a != b)
+        candidate_swap(c, a, b);
+    return a != b;
 }
 
 static bool split_stage(struct change *x) {
@@ -284,13 +295,14 @@ static const struct {
     {merge_stages, 2, true},       {change_style, 4, true},      {change_layout, 6, false},
     {change_stretch, 4, false},    {change_recompute, 4, false}, {change_zero, 2, false},
     {change_micro_batch, 2, true}, {change_schedule, 2, false},  {change_depth, 1, false},
-    {balance, 1, false},
+    {balance, 1, false},           {swap_places, 3, true},
 };
 
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
                   struct candidate *to) {
     struct change x = {s, r, from, to};
     int n = (int)(sizeof changes / sizeof *changes), all = 0, at = 0;
+    n -= !search_has_places(s);
     for (int i = 0; i < n; i++)
         all += changes[i].weight;
     for (int left = pick(r, all); left >= changes[at].weight; at++)

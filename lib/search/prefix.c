@@ -253,13 +253,6 @@ const struct prefix *candidate_prefix(struct search *s, const struct candidate *
     return search_prefix(s, &c->stages[k], c->micro_batch, first_rank, apart);
 }
 
-int candidate_rank(const struct candidate *c, int k) {
-    int rank = 0;
-    for (int i = 0; i < k % c->n_groups; i++)
-        rank += c->stages[i].devices;
-    return rank;
-}
-
 /* Counting it takes a walk through the schedule where groups have several stages. */
 struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k) {
     struct in_flight f;

@@ -8,7 +8,7 @@
  * op's change alone adds or saves, within what is left of the memory. All layouts are chosen at
  * once: where a chain of ops must change together for any of them to be worth it, single changes
  * find no way. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 #include "solve/layout.h"
 
 #include <math.h>
@@ -46,6 +46,7 @@ struct relayout {
     struct search *s;
     const struct search_stage *st;
     const struct prefix *t;
+    int first_rank;
     double micro_batches, bytes_left;
     struct in_flight in_flight;
     struct layout *at; /* by node: the layouts that are being costed */
@@ -345,7 +346,7 @@ static bool choose(struct relayout *r) {
  * room for it. Of other stages of the group none is moved: they leave the same share to all. */
 static double bytes_left(struct relayout *r, const struct candidate *c) {
     struct stage_bytes bytes = {0};
-    int64_t limit = r->s->p.memory_bytes;
+    int64_t limit = search_memory(&r->s->p, r->first_rank, r->st->devices);
     if (!limit)
         return INFINITY;
     stage_bytes_add(&bytes, search_stage_sum(r->s, r->t, r->st), &r->in_flight);
@@ -358,7 +359,8 @@ static void begin(struct relayout *r, struct search *s, const struct candidate *
     size_t nodes = (size_t)g->x.n_nodes, ops = (size_t)g->x.model->n_ops;
     int64_t m = s->p.batch / c->micro_batch;
     *r = (struct relayout){.s = s, .st = &c->stages[k], .micro_batches = (double)m};
-    r->t = candidate_prefix(s, c, k, candidate_rank(c, k));
+    r->first_rank = candidate_rank(c, k);
+    r->t = candidate_prefix(s, c, k, r->first_rank);
     r->in_flight = candidate_in_flight(s, c, k);
     r->bytes_left = bytes_left(r, c);
     r->at = mem_array(nodes, sizeof *r->at);

@@ -3,7 +3,7 @@
  * A stage's own part is looked up, or taken from its prefix sums; neighbours settle who sends how
  * much. What the sums leave out - gaps between temporaries, waiting for collectives - the
  * final judgement has. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,8 +47,10 @@ uint64_t candidate_hash(const struct candidate *c) {
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->micro_batch);
     h = memo_mix(h, (uint64_t)c->n_groups);
     h = memo_mix(h, (uint64_t)c->schedule);
-    for (int k = 0; k < c->n_stages; k++)
+    for (int k = 0; k < c->n_stages; k++) {
         h = stage_hash(&c->stages[k], h);
+        h = c->stages[k].place ? memo_mix(h, (uint64_t)c->stages[k].place) : h;
+    }
     return h;
 }
 
@@ -148,8 +150,7 @@ static struct work work_begin(const struct candidate *c) {
     w.staging = (double *)(w.times + n);
     w.rank = (int *)(w.staging + n);
     w.first_passing = w.rank + n;
-    for (int k = 0; k < w.n; k++)
-        w.rank[k] = k % c->n_groups ? w.rank[k - 1] + c->stages[k - 1].devices : 0;
+    candidate_ranks(c, w.rank);
     return w;
 }
 
@@ -207,7 +208,8 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     uint64_t hash = memo_mix(memo_mix(1, (uint64_t)c->schedule), (uint64_t)c->micro_batch);
     hash = memo_mix(hash, (uint64_t)c->n_groups);
     for (int k = 0; k < w->n; k++)
-        hash = memo_mix(hash, identity_of(s, &c->stages[k]));
+        hash =
+            memo_mix(memo_mix(hash, identity_of(s, &c->stages[k])), (uint64_t)w->rank[k]);
     for (int i = 0; i < s->n_kept; i++)
         if (s->kept[i].hash == hash)
             return;
@@ -224,7 +226,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     search_verify(s);
 }
 
-/* The fullest group, and by how much it misses. */
+/* The group that comes nearest to its memory or misses most, and by how much. */
 static void judge_memory(struct search *s, const struct work *w, struct score *out) {
     double worst = -INFINITY;
     for (int g = 0; g < w->c->n_groups; g++) {
@@ -235,15 +237,16 @@ static void judge_memory(struct search *s, const struct work *w, struct score *o
             stage_bytes_add(&bytes, w->sums[k], &f);
             staging += w->staging[k];
         }
-        if (stage_bytes_sum(&bytes) + staging > worst) {
-            worst = stage_bytes_sum(&bytes) + staging;
+        int64_t limit = search_memory(&s->p, w->rank[g], w->c->stages[g].devices);
+        double most = limit ? (double)(limit - s->reserve_bytes) : 0;
+        most *= s->exact ? SEARCH_MEMORY_SLACK : 1;
+        if (stage_bytes_sum(&bytes) + staging - most > worst) {
+            worst = stage_bytes_sum(&bytes) + staging - most;
             out->fullest = g;
         }
     }
-    double most = (double)(s->p.memory_bytes - s->reserve_bytes);
-    most *= s->exact ? SEARCH_MEMORY_SLACK : 1;
-    if (s->p.memory_bytes && worst > most)
-        out->overflow = (int64_t)(worst - most);
+    if (s->p.memory_bytes && worst > 0)
+        out->overflow = (int64_t)worst;
 }
 
 static void judge_time(const struct search *s, const struct work *w, struct score *out) {

@@ -6,6 +6,7 @@
 #include "common/progress.h"
 #include "search/algorithms.h"
 #include "search/bound.h"
+#include "search/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static bool fits(struct search *s, const struct candidate *c) {
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     bool good = g != NULL;
     for (int k = 0; good && k < g->n_stages; k++)
-        good = g->stages[k].arena_bytes <= s->p.memory_bytes;
+        good = g->stages[k].arena_bytes <= search_stage_memory(s, plan, k);
     program_destroy(g);
     plan_destroy(plan);
     return good;
@@ -70,11 +71,16 @@ void search_be_exact(struct search *s) {
 
 /* ---- judging --------------------------------------------------------------------------- */
 
-static int fullest_stage(const struct program *g) {
+/* The stage that comes nearest to its memory, or misses most; its bytes beyond that. */
+static int fullest_stage(const struct search *s, const struct program *g, int64_t *beyond) {
     int fullest = 0;
-    for (int k = 1; k < g->n_stages; k++)
-        if (g->stages[k].arena_bytes > g->stages[fullest].arena_bytes)
+    for (int k = 0; k < g->n_stages; k++) {
+        int64_t more = g->stages[k].arena_bytes - search_stage_memory(s, g->plan, k);
+        if (!k || more > *beyond) {
             fullest = k;
+            *beyond = more;
+        }
+    }
     return fullest;
 }
 
@@ -83,10 +89,14 @@ static int fullest_stage(const struct program *g) {
 static bool judge_program(struct search *s, const struct program *g, struct kept *k,
                           struct search_plan *out) {
     struct simulation sim;
-    k->fullest = fullest_stage(g);
-    out->max_bytes = g->stages[k->fullest].arena_bytes;
-    if (s->p.memory_bytes && out->max_bytes > s->p.memory_bytes)
-        k->excess = out->max_bytes - s->p.memory_bytes;
+    int64_t beyond = 0;
+    k->fullest = fullest_stage(s, g, &beyond);
+    for (int i = 0; i < g->n_stages; i++)
+        out->max_bytes = g->stages[i].arena_bytes > out->max_bytes
+                             ? g->stages[i].arena_bytes
+                             : out->max_bytes;
+    if (s->p.memory_bytes && beyond > 0)
+        k->excess = beyond;
     cost_forget(&s->cost);
     if (k->excess || simulate_program(g, &s->cost, NULL, &sim, NULL) < 0)
         return false;

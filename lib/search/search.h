@@ -27,8 +27,10 @@ struct search_problem {
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
-    int devices;          /* used, all of them */
-    int64_t memory_bytes; /* of one device; 0 = no limit */
+    int devices; /* used, all of them */
+    int64_t
+        memory_bytes; /* of one device, the largest where there are several kinds; 0 = no limit */
+    bool memory_of_kinds; /* and of each no more than the cluster says of its kind */
     int64_t batch;
     const int64_t *micro; /* micro-batches to consider, ascending; borrowed */
     int n_micro;
@@ -46,6 +48,9 @@ struct search_problem {
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
 };
+
+/* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */
+int64_t search_memory(const struct search_problem *p, int first, int n);
 
 struct search_plan {
     struct plan *plan; /* owned */

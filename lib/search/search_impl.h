@@ -195,8 +195,6 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
 const struct prefix *candidate_prefix(struct search *s, const struct candidate *c, int k,
                                       int first_rank);
 struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k);
-/* The rank behind all groups in front of the stage's. */
-int candidate_rank(const struct candidate *c, int k);
 /* Frees prefix sums when there are many; between candidates only. */
 void search_trim(struct search *s);
 void search_forget_prefixes(struct search *s);

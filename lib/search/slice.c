@@ -4,10 +4,11 @@
  * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
  * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
  * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
- * in flight it has memory for. The solver is exact on that; what it leaves out is that messages
+ * in flight it has memory for. Where devices are of several kinds a column is of one of them; the
+ * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver is exact on that; what it leaves out is that messages
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
  * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 #include "solve/stages.h"
 
 #include <math.h>
@@ -36,6 +37,8 @@ struct sums {
 
 struct column {
     struct search_stage st;
+    int class; /* of devices */
+    double memory;
     double again_share; /* of its blocks */
     struct sums at[MOST_UNITS + 1];
 };
@@ -43,11 +46,14 @@ struct column {
 struct slicer {
     struct search *s;
     int64_t micro_batch;
-    double micro_batches, memory;
+    double micro_batches;
     int zero, zeros; /* levels of ZeRO that are tried: zero .. zeros - 1 */
     int n_units, bound[MOST_UNITS + 1]; /* ops */
     int quantum;                        /* devices that go together */
-    ARR(struct column *) columns;       /* by number of devices */
+    int n_classes;                      /* of devices */
+    struct device_class classes[CLUSTER_MAX_GROUPS];
+    bool reversed;                /* the last class is the first of the pipeline */
+    ARR(struct column *) columns; /* by number of devices */
 };
 
 /* ---- units ----------------------------------------------------------------------------- */
@@ -148,7 +154,8 @@ static bool dominates(const struct slicer *z, const struct column *a,
 /* Keeps it where it is of use, the fastest ones of its number of devices. */
 static void keep_column(struct slicer *z, struct column *c) {
     int64_t first = z->columns.n, slowest = -1, n = 0;
-    while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices)
+    while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices &&
+           z->columns.p[first - 1]->class == c->class)
         first--;
     for (int64_t i = first; i < z->columns.n; i++)
         if (dominates(z, z->columns.p[i], c)) {
@@ -176,16 +183,20 @@ static void keep_column(struct slicer *z, struct column *c) {
     }
 }
 
-static void add_column(struct slicer *z, int devices, struct style style, int zero,
-                       struct again again) {
+static void add_column(struct slicer *z, int class, int devices, struct style style,
+                       int zero, struct again again) {
     struct search *s = z->s;
     struct column *c = mem_alloc(sizeof *c);
+    int rank = z->classes[class].first;
+    int64_t memory = search_memory(&s->p, rank, devices);
+    c->class = class;
+    c->memory = (double)(memory - s->reserve_bytes - memory / 64);
     c->st =
         (struct search_stage){.end = s->p.model->n_ops, .devices = devices, .zero = zero};
     c->st.again_level = again.level;
     c->again_share = again.share;
     search_apply_style(s, &c->st, z->micro_batch, style);
-    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, 0, false);
+    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, rank, false);
     if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
         free(c);
         return;
@@ -194,7 +205,7 @@ static void add_column(struct slicer *z, int devices, struct style style, int ze
     keep_column(z, c);
 }
 
-static void add_columns(struct slicer *z, int devices) {
+static void add_columns(struct slicer *z, int class, int devices) {
     struct search *s = z->s;
     struct search_stage whole = {.end = s->p.model->n_ops, .devices = devices};
     int axes = search_mesh_axes(s, &whole), limited = s->p.memory_bytes > 0;
@@ -205,20 +216,47 @@ static void add_columns(struct slicer *z, int devices) {
                 continue;
             for (int zero = z->zero; zero < z->zeros; zero++)
                 for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
-                    add_column(z, devices, style, zero, agains[i]);
+                    add_column(z, class, devices, style, zero, agains[i]);
         }
     }
 }
 
-/* The devices in equal portions, and stages of so many of these as divide them. */
-static void find_columns(struct slicer *z) {
+static bool divides_classes(const struct slicer *z, int n) {
+    for (int i = 0; i < z->n_classes; i++)
+        if (z->classes[i].end % n)
+            return false;
+    return true;
+}
+
+/* The devices in equal portions that part no class; where these are too many, classes are not told
+ * apart. */
+static void find_quantum(struct slicer *z) {
     int devices = z->s->p.devices;
+    z->n_classes = search_device_classes(z->s, z->classes);
     z->quantum = 1;
     while (devices / z->quantum > MOST_QUANTA || devices % z->quantum)
         z->quantum++;
-    for (int n = z->quantum; n <= devices; n += z->quantum)
-        if (devices % n == 0)
-            add_columns(z, n);
+    for (int n = z->quantum; z->n_classes > 1; n++) {
+        if (divides_classes(z, n)) {
+            z->quantum = n;
+            break;
+        }
+        if (n >= z->classes[0].end) {
+            z->n_classes = 1;
+            z->classes[0].end = devices;
+        }
+    }
+}
+
+/* Stages of so many portions as divide a class. */
+static void find_columns(struct slicer *z) {
+    find_quantum(z);
+    for (int i = 0; i < z->n_classes; i++) {
+        int devices = z->classes[i].end - z->classes[i].first;
+        for (int n = z->quantum; n <= devices; n += z->quantum)
+            if (devices % n == 0)
+                add_columns(z, i, n);
+    }
 }
 
 /* ---- the solver's problem -------------------------------------------------------------- */
@@ -227,11 +265,17 @@ static void find_columns(struct slicer *z) {
 static int32_t successors(const struct slicer *z, const struct column *c, int first,
                           int last, double temp) {
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
-    double left = z->memory - (b->fixed - a->fixed) - temp, slot = b->slot - a->slot;
+    double left = c->memory - (b->fixed - a->fixed) - temp, slot = b->slot - a->slot;
     if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
         return z->n_units;
     double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
     return s < z->n_units ? (int32_t)s : z->n_units;
+}
+
+/* Where a class begins in the row of the devices along the pipeline. */
+static int row_of(const struct slicer *z, int class) {
+    const struct device_class *c = &z->classes[class];
+    return z->reversed ? z->classes[z->n_classes - 1].end - c->end : c->first;
 }
 
 static void fill_problem(const struct slicer *z, struct stages_problem *p) {
@@ -239,9 +283,14 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p) {
         const struct column *column = z->columns.p[c];
         const struct sums *at = column->at;
         p->configs[c] = (struct stages_config){.submesh = c, .config = c};
-        p->choices[c] = (struct stages_choice){
-            .config = c, .size = column->st.devices / z->quantum, .hi = p->devices};
-        p->choices[c].lo = p->choices[c].size;
+        int begin = row_of(z, column->class) / z->quantum;
+        int size = column->st.devices / z->quantum;
+        const struct device_class *class = &z->classes[column->class];
+        int end = begin + (class->end - class->first) / z->quantum;
+        p->choices[c] = (struct stages_choice){.config = c,
+                                               .size = size,
+                                               .lo = p->devices - end + size,
+                                               .hi = p->devices - begin};
         for (int first = 0; first < z->n_units; first++) {
             double temp = 0, update = 0;
             for (int last = first; last < z->n_units; last++) {
@@ -277,44 +326,64 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
     fill_problem(z, p);
 }
 
-static bool solve(const struct slicer *z, struct candidate *out) {
+static void take_answer(const struct slicer *z, const struct stages_problem *p,
+                        const struct stages_plan *plan, struct candidate *out) {
+    int *order = mem_array((size_t)plan->n, sizeof *order);
+    out->n_stages = out->n_groups = plan->n;
+    out->micro_batch = z->micro_batch;
+    out->schedule = search_first_schedule(z->s);
+    for (int k = 0; k < plan->n; k++) {
+        const struct stages_stage *from = &plan->stages[k];
+        const struct column *c = z->columns.p[p->choices[from->choice].config];
+        struct search_stage *st = &out->stages[k];
+        *st = c->st;
+        st->first = z->bound[from->first];
+        st->end = z->bound[from->last + 1];
+        st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
+        st->place =
+            z->classes[c->class].first + from->device * z->quantum - row_of(z, c->class);
+    }
+    candidate_order(out, order);
+    candidate_place(out, order);
+    free(order);
+}
+
+/* Takes the answer over if it is better than `*value`, and that with it. */
+static bool solve(const struct slicer *z, double *value, struct candidate *out) {
     struct stages_problem p;
     struct stages_answer a;
     struct solve_limits limits = {.gap = 1e-3, .seed = 1, .threads = 1};
     make_problem(z, &p);
     bool found = stages_solve(&p, &limits, &a, NULL) == 0;
-    if (found) {
-        out->n_stages = out->n_groups = a.plan.n;
-        out->micro_batch = z->micro_batch;
-        out->schedule = search_first_schedule(z->s);
-        for (int k = 0; k < a.plan.n; k++) {
-            const struct stages_stage *from = &a.plan.stages[k];
-            const struct column *c = z->columns.p[p.choices[from->choice].config];
-            struct search_stage *st = &out->stages[k];
-            *st = c->st;
-            st->first = z->bound[from->first];
-            st->end = z->bound[from->last + 1];
-            st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
-        }
-        stages_answer_release(&a);
+    bool better = found && a.plan.value < *value;
+    if (better) {
+        *value = a.plan.value;
+        take_answer(z, &p, &a.plan, out);
     }
+    if (found)
+        stages_answer_release(&a);
     stages_release(&p);
-    return found;
+    return better;
 }
 
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
     int levels = s->p.memory_bytes ? search_zero_levels(s) : 1;
-    struct slicer z = {
-        .s = s,
-        .micro_batch = micro_batch,
-        .micro_batches = (double)(s->p.batch / micro_batch),
-        .memory = (double)(s->p.memory_bytes - s->reserve_bytes - s->p.memory_bytes / 64),
-        .zero = shard ? levels - 1 : 0,
-        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels : 1 + ZERO_OPTIMIZER};
+    struct slicer z = {.s = s,
+                       .micro_batch = micro_batch,
+                       .micro_batches = (double)(s->p.batch / micro_batch),
+                       .zero = shard ? levels - 1 : 0,
+                       .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
+                                                                      : 1 + ZERO_OPTIMIZER};
     find_units(&z);
     find_columns(&z);
-    bool found = z.columns.n && !search_stopped(s) && solve(&z, out);
+    bool found = false;
+    double value = INFINITY;
+    for (int r = 0; r < (z.n_classes > 1 ? 2 : 1) && z.columns.n && !search_stopped(s);
+         r++) {
+        z.reversed = r;
+        found |= solve(&z, &value, out);
+    }
     for (int64_t i = 0; i < z.columns.n; i++)
         free(z.columns.p[i]);
     arr_release(&z.columns);

@@ -1,6 +1,6 @@
 /* The space: what a model offers to split, families of layouts that make good starts, and
  * from a candidate to a plan. */
-#include "search/search_impl.h"
+#include "search/devices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,22 +49,24 @@ void candidate_copy(struct candidate *to, const struct candidate *from) {
 }
 
 bool search_legal(struct search *s, const struct candidate *c) {
-    int rank = 0;
     if (!search_obeys(s, c) ||
         (c->n_groups < c->n_stages && (s->p.batch / c->micro_batch) % c->n_groups))
         return false;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];
-        rank = k % c->n_groups ? rank : 0;
-        if (st->first >= st->end || st->devices < 1 ||
-            st->devices != c->stages[k % c->n_groups].devices)
+        const struct search_stage *home = &c->stages[k % c->n_groups];
+        if (st->first >= st->end || st->devices < 1 || st->devices != home->devices ||
+            st->place != home->place)
             return false;
-        const struct prefix *t = candidate_prefix(s, c, k, rank);
-        if (!prefix_legal(s, t, st->first, st->end))
-            return false;
-        rank += st->devices;
     }
-    return true;
+    int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
+    bool legal = true;
+    candidate_ranks(c, rank);
+    for (int k = 0; k < c->n_stages && legal; k++)
+        legal = prefix_legal(s, candidate_prefix(s, c, k, rank[k]), c->stages[k].first,
+                             c->stages[k].end);
+    free(rank);
+    return legal;
 }
 
 /* ---- what the model offers ----------------------------------------------------------- */
@@ -308,6 +310,16 @@ static bool is_recomputed(const struct search *s, const struct search_stage *st,
     return s->again[chosen ? st->again_level : 0][g->x.node_of[g->x.of[op]]];
 }
 
+/* A plan's groups are numbered in the order of their ranks. */
+static void number_groups(const struct candidate *c, struct plan *plan) {
+    int *order = mem_array((size_t)c->n_groups, sizeof *order);
+    candidate_order(c, order);
+    for (int i = 0; i < c->n_groups; i++)
+        for (int k = order[i]; k < c->n_stages; k += c->n_groups)
+            plan->stages[k].group = i;
+    free(order);
+}
+
 struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     const struct graph *g = &s->graph;
     int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
@@ -321,10 +333,10 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     plan->n_groups = c->n_groups;
     plan->optimizer = s->p.optimizer;
     plan->dtype = s->p.dtype;
+    number_groups(c, plan);
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];
-        st->group = k % c->n_groups;
         graph_mesh(from->devices, from->mesh, &st->mesh);
         for (int i = 0, op = from->first; op < from->end; i++, op++) {
             int node = g->x.node_of[g->x.of[op]];

@@ -15,9 +15,10 @@
 struct search_stage {
     int first, end; /* ops first .. end-1 */
     int devices;
-    int zero;                     /* 0 to search_zero_levels() - 1 */
-    int again_level;              /* which ops are recomputed, below */
-    int again_blocks;             /* in so many instances of blocks from the first op on */
+    int place;        /* of its group: those on lower ranks have a lower one (devices.h) */
+    int zero;         /* 0 to search_zero_levels() - 1 */
+    int again_level;  /* which ops are recomputed, below */
+    int again_blocks; /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
     const struct mesh *mesh;      /* its own, or NULL; set with the layouts */
 };
@@ -48,6 +49,8 @@ const struct search_problem *search_problem_of(const struct search *s);
 /* Groups of devices at most, and stages. */
 int search_max_groups(const struct search *s);
 int search_room(const struct search *s);
+/* May groups stand in another order than the pipeline's: are there devices or links of several kinds? */
+bool search_has_places(const struct search *s);
 bool search_has_schedule(const struct search *s, enum schedule schedule);
 /* Of those to consider, one that takes one stage on a group, to begin with. */
 enum schedule search_plain_schedule(const struct search *s);

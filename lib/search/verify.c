@@ -3,6 +3,7 @@
  * by branch and bound (dp.c). */
 #include "search/algorithms.h"
 #include "search/bound.h"
+#include "search/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,9 +19,10 @@ static int check_program(struct search *s, struct plan *plan, struct search_verd
     for (int k = 0; k < g->n_stages && rc == 0; k++) {
         int64_t bytes = g->stages[k].arena_bytes;
         out->max_bytes = bytes > out->max_bytes ? bytes : out->max_bytes;
-        if (s->p.memory_bytes && bytes > s->p.memory_bytes)
+        int64_t limit = search_stage_memory(s, plan, k);
+        if (limit && bytes > limit)
             rc = err_no(err, "stages[%d]: needs %.1f MiB, but a device has %.1f MiB", k,
-                        (double)bytes / (1 << 20), (double)s->p.memory_bytes / (1 << 20));
+                        (double)bytes / (1 << 20), (double)limit / (1 << 20));
     }
     struct simulation sim;
     cost_forget(&s->cost);

@@ -327,10 +327,12 @@ static void test_device_groups(void) {
                   "[{\"ops\": [\"split\", \"merge\"], \"group\": 0}, {\"group\": 0}]",
                   "stages[0].group: 1f1b has one stage on each group; interleaved and "
                   "gpipe take several");
-    refused_under("interleaved",
-                  "[{\"ops\": [\"split\", \"merge\"], \"group\": 1}, {\"group\": 0}]",
-                  "stages[0].group: interleaved stages go round the groups: expected 0 of "
-                  "2, and as many stages on each");
+    refused_under(
+        "interleaved",
+        "[{\"ops\": \"split\", \"group\": 0}, {\"ops\": \"merge\", \"group\": 0}, "
+        "{\"group\": 1}]",
+        "stages[0].group: interleaved stages go round the groups: expected 0 of "
+        "2, and as many stages on each");
     refused_under(
         "zero", "[{}]",
         "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got \"zero\"");

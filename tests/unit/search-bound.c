@@ -7,6 +7,7 @@
  * no plan breaks its limit. The seed is printed. */
 #include "search/algorithms.h"
 #include "search/bound.h"
+#include "search/devices.h"
 #include "search/floors.h"
 
 #include "../unit/tap.h"
@@ -122,6 +123,30 @@ static bool random_cluster(int nodes, int devices, struct cluster *out) {
     return good;
 }
 
+/* Two kinds of devices, a node of each, which differ in speed, memory and links. */
+static bool random_kinds(int first, int second, struct cluster *out) {
+    json_t *groups = json_array();
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(
+            groups,
+            json_pack("{s:i, s:i, s:s, s:{s:f}, s:f, s:f, s:[{s:s, s:f, s:f}]}", "nodes", 1,
+                      "devices", i ? second : first, "device", i ? "slow" : "fast", "flops",
+                      "f32", 1e9 * exp2((double)draw(4)), "bandwidth",
+                      1e9 * exp2((double)draw(4)), "latency_us", 0.1 * (double)draw(5),
+                      "links", "level", "node", "bandwidth", 1e8 * exp2((double)draw(6)),
+                      "latency_us", 0.2 * (double)draw(6)));
+    json_t *doc =
+        json_pack("{s:s, s:o, s:[{s:s, s:f, s:f}]}", "format", "weft-cluster/1", "groups",
+                  groups, "links", "level", "between", "bandwidth",
+                  1e8 * exp2((double)draw(6)), "latency_us", 0.5 * (double)draw(6));
+    struct err err = {0};
+    bool good = cluster_from_json(out, doc, &err) == 0;
+    if (!good)
+        printf("# %s\n", err.msg);
+    json_decref(doc);
+    return good;
+}
+
 /* ---- random plans ------------------------------------------------------------------------ */
 
 static void random_layouts(struct search *s, struct search_stage *st, int64_t micro_batch) {
@@ -163,6 +188,8 @@ static void random_candidate(struct search *s, struct candidate *c) {
         st->again_blocks = (int)draw(search_stage_blocks(s, st) + 1);
         random_layouts(s, st, c->micro_batch);
     }
+    for (int i = 0; i < 4 && search_has_places(s); i++)
+        candidate_swap(c, (int)draw(c->n_groups), (int)draw(c->n_groups));
 }
 
 static struct probed {
@@ -183,10 +210,9 @@ static int probe(struct search *s, struct err *err) {
         struct program *g =
             plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
         struct simulation sim;
-        int64_t bytes = 0;
-        for (int k = 0; g && k < g->n_stages; k++)
-            bytes = g->stages[k].arena_bytes > bytes ? g->stages[k].arena_bytes : bytes;
-        bool fits = g && (!s->p.memory_bytes || bytes <= s->p.memory_bytes);
+        bool fits = g != NULL;
+        for (int k = 0; fits && k < g->n_stages && s->p.memory_bytes; k++)
+            fits = g->stages[k].arena_bytes <= search_stage_memory(s, plan, k);
         if (fits && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
             probed.plans++;
             probed.least_us = fmin(probed.least_us, sim.time_us);
@@ -319,8 +345,19 @@ static struct tally {
     double gap;
 } tally;
 
+/* Each stage the memory of its kind: compiled again, apart from the search. */
 static bool fits(const struct search_problem *p, const struct search_result *r) {
-    return !p->memory_bytes || r->plans[0].max_bytes <= p->memory_bytes;
+    struct plan *plan = r->plans[0].plan;
+    struct program *g = program_compile(plan, NULL);
+    bool good = g != NULL;
+    for (int k = 0; good && k < g->n_stages && p->memory_bytes; k++) {
+        const struct stage *st = &plan->stages[k];
+        int64_t kind = cluster_memory(&p->cluster, st->first_rank, mesh_devices(&st->mesh));
+        good = g->stages[k].arena_bytes <= p->memory_bytes &&
+               (!p->memory_of_kinds || g->stages[k].arena_bytes <= kind);
+    }
+    program_destroy(g);
+    return good;
 }
 
 static void compare(const struct search_problem *p, int64_t *bytes) {
@@ -414,6 +451,80 @@ static void test_problem(void) {
     model_destroy(p.model);
 }
 
+/* Algorithms that prove nothing, on the same problem: their plans fit and are no better than what is
+ * proven. */
+static struct {
+    const char *name;
+    search_algorithm *run;
+    int found, wrong;
+    double log_ratio, worst;
+} others[] = {{.name = "hops", .run = search_hops},
+              {.name = "mcmc", .run = search_mcmc},
+              {.name = "gradient", .run = search_gradient},
+              {.name = "grid", .run = search_grid}};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static void compare_others(const struct search_problem *p) {
+    struct search_result best, r;
+    struct search_problem q = *p;
+    q.no_bound = true;
+    if (search_run(p, search_dp, &best, NULL) < 0)
+        return;
+    for (int i = 0; i < OTHERS; i++) {
+        if (search_run(&q, others[i].run, &r, NULL) == 0) {
+            double ratio = r.plans[0].time_us / best.plans[0].time_us;
+            others[i].found++;
+            others[i].wrong += ratio < 1 - 1e-9 || !fits(&q, &r);
+            others[i].log_ratio += log(ratio);
+            others[i].worst = fmax(others[i].worst, ratio);
+        }
+        search_result_release(&r);
+    }
+    search_result_release(&best);
+}
+
+/* The same on devices of two kinds, where it also counts on which of them a stage stands. */
+static void test_kinds(void) {
+    static const int64_t micro[] = {2, 4, 8};
+    static const int first[] = {1, 1, 2}, second[] = {1, 2, 1};
+    int machine = (int)draw(3), n_ops = 3 + (int)draw(2);
+    struct err err = {0};
+    struct search_problem p = {.devices = first[machine] + second[machine],
+                               .batch = 8,
+                               .micro = micro + draw(2),
+                               .n_micro = 2,
+                               .max_zero = (int)draw(4),
+                               .schedules = (1u << SCHEDULE_COUNT) - 1,
+                               .top = 1,
+                               .seed = 1};
+    while (!p.model) {
+        json_t *doc = random_model(n_ops);
+        p.model = model_from_json(doc, NULL, NULL, NULL);
+        json_decref(doc);
+    }
+    struct cost_provider *times = NULL;
+    if (!random_kinds(first[machine], second[machine], &p.cluster) ||
+        !(times = provider_analytic(&p.cluster, &err))) {
+        printf("# %s\n", err.msg);
+        tally.differ++;
+    } else {
+        int64_t bytes = 0;
+        p.provider = times;
+        compare(&p, &bytes);
+        p.memory_of_kinds = true;
+        for (int g = 0; g < 2 && bytes; g++) {
+            int64_t kind = (int64_t)((0.4 + 0.1 * (double)draw(10)) * (double)bytes);
+            p.cluster.groups[g].memory_bytes = kind;
+            p.memory_bytes = kind > p.memory_bytes ? kind : p.memory_bytes;
+        }
+        if (bytes)
+            compare(&p, &bytes);
+        compare_others(&p);
+    }
+    provider_destroy(times);
+    model_destroy(p.model);
+}
+
 int main(void) {
     static const char *const models[][2] = {{"gpt:nano", "layers=4"},
                                             {"llama:nano", NULL},
@@ -435,7 +546,10 @@ int main(void) {
         int before =
             tally.differ + tally.bound_above + tally.random_above + tally.claim_above;
         rng = (struct rng){(uint64_t)(first + i), 0};
-        test_problem();
+        if (i % 3)
+            test_problem();
+        else
+            test_kinds();
         if (tally.differ + tally.bound_above + tally.random_above + tally.claim_above >
             before)
             printf("# seed %lld\n", (long long)(first + i));
@@ -451,6 +565,12 @@ int main(void) {
     ok(!tally.refused && !tally.found,
        "no space is refused (%d), and where there is no plan random ones find none (%d)",
        tally.refused, tally.found);
+    for (int i = 0; i < OTHERS; i++)
+        ok(others[i].found && !others[i].wrong,
+           "devices of two kinds: %s finds %d plans, %d better than proven or too large; its time is %.4f "
+           "of the best on average, %.4f at most",
+           others[i].name, others[i].found, others[i].wrong,
+           exp(others[i].log_ratio / others[i].found), others[i].worst);
     rng = (struct rng){(uint64_t)first, 0};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         test_floors(models[i][0], models[i][1]);

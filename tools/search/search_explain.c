@@ -45,8 +45,10 @@ static int print_bounds(const struct explain *x, struct err *err) {
         print_share(x->f, "waiting", s->bubble_us, sim.time_us);
         fprintf(x->f, "\nmemory  stage %d is fullest: %s", sim.fullest,
                 words_bytes(g->stages[sim.fullest].arena_bytes, text, sizeof text));
-        if (x->p->memory_bytes)
-            fprintf(x->f, " of %s", words_bytes(x->p->memory_bytes, text, sizeof text));
+        const struct stage *full = &x->best->plan->stages[sim.fullest];
+        int64_t limit = search_memory(x->p, full->first_rank, mesh_devices(&full->mesh));
+        if (limit)
+            fprintf(x->f, " of %s", words_bytes(limit, text, sizeof text));
         fputc('\n', x->f);
         simulation_release(&sim);
     }
@@ -226,8 +228,10 @@ static void try_more(struct explain *x) {
     struct cluster *c = &p.cluster;
     if (p.memory_bytes) {
         p.memory_bytes += 1 << 30;
+        for (int g = 0; g < c->n_groups; g++)
+            c->groups[g].memory_bytes += 1 << 30;
         try_problem(x, "with 1 GiB more", &p, x->algorithm);
-        p.memory_bytes = x->p->memory_bytes;
+        p = *x->p;
     }
     if (!c->n_links)
         return; /* nothing is said of links between nodes */

@@ -29,7 +29,7 @@ int search_print_verdict(struct search_problem *p, struct plan *plan, struct err
            claim.time_us > 0 ? ", as it says" : "");
     printf("a device holds %.1f MiB%s", (double)v.max_bytes / (1 << 20),
            claim.memory_bytes > 0 ? ", as it says" : "");
-    if (p->memory_bytes)
+    if (p->memory_bytes && search_memory(p, 0, p->devices) == p->memory_bytes)
         printf(", of %.1f MiB", (double)p->memory_bytes / (1 << 20));
     printf("\nno plan takes less than %.3f ms (%s): within %.2f %% of the optimum\n",
            v.lower_bound_us / 1e3, v.relaxation,

@@ -179,7 +179,8 @@ static int check_options(struct search_problem *p, struct err *err) {
         return err_usage(err, "--devices: %lld, but the cluster has %lld",
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
-    p->memory_bytes = o.memory ? o.memory : cluster_memory(&p->cluster, 0, devices);
+    p->memory_bytes = o.memory ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
+    p->memory_of_kinds = !o.memory;
     p->batch = o.batch;
     p->optimizer = (enum optimizer)opt;
     p->dtype = (enum dtype)dtype;
@@ -242,7 +243,6 @@ static int print_text(const struct search_result *r, FILE *f, struct err *err) {
 static int print_json(const struct search_problem *p, const struct search_result *r,
                       FILE *f) {
     for (int i = 0; i < r->n; i++) {
-        r->plans[i].plan->cluster = &p->cluster;
         json_decref(r->plans[i].plan->provenance);
         r->plans[i].plan->provenance = provenance(p, r, &r->plans[i]);
         json_t *doc = plan_to_json(r->plans[i].plan);
@@ -268,6 +268,8 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     if (*r.relaxation)
         note("%s: no plan takes less than %.2f ms (%s), gap %.2f %%", tool.name,
              r.lower_bound_us / 1e3, r.relaxation, 100 * gap_of(&r, &r.plans[0]));
+    for (int i = 0; i < r.n; i++)
+        r.plans[i].plan->cluster = &p->cluster;
     int rc = o.explain ? search_explain(p, algorithm, &r.plans[0], f, err)
              : o.text  ? print_text(&r, f, err)
                        : print_json(p, &r, f);

@@ -252,6 +252,30 @@ static void show_offload(const struct plan *p, const struct stage_program *sp, F
     fputc('\n', f);
 }
 
+/* Where devices are not all alike, or stages not in the order of the ranks. */
+static void show_ranks(const struct plan *p, int s, FILE *f) {
+    const struct stage *st = &p->stages[s];
+    const struct cluster *c = p->cluster;
+    bool moved = false;
+    for (int k = 0; k < p->n_stages; k++)
+        moved |= p->stages[k].group != k % p->n_groups;
+    if (!moved && (!c || c->n_groups == 1))
+        return;
+    int last = st->first_rank + mesh_devices(&st->mesh) - 1;
+    fprintf(f, "stage %d is on ranks %d-%d", s, st->first_rank, last);
+    const char *before = "";
+    for (int g = 0; c && g < c->n_groups; g++) {
+        const struct cluster_group *kind = &c->groups[g];
+        bool touched = kind->first_rank <= last &&
+                       kind->first_rank + kind->nodes * kind->devices > st->first_rank;
+        if (touched && kind->device[0] && strcmp(kind->device, before) != 0) {
+            fprintf(f, ", %s", kind->device);
+            before = kind->device;
+        }
+    }
+    fputc('\n', f);
+}
+
 /* ---- one line ------------------------------------------------------------------------------- */
 
 static void widen(struct range *to, struct range r) {
@@ -319,6 +343,8 @@ int plan_show(struct plan *p, FILE *f, struct err *err) {
         show_stage(p, &dims, s, g->stages[s].arena_bytes, f);
     for (int s = 0; s < p->n_stages; s++)
         show_offload(p, &g->stages[s], f);
+    for (int s = 0; s < p->n_stages; s++)
+        show_ranks(p, s, f);
     plan_dims_release(&dims);
     program_destroy(g);
     return 0;
