@@ -7,9 +7,8 @@
 #include <stdlib.h>
 
 enum {
-    MOST_DEVICES = 128, /* beyond, numbers of devices that a group may have are too many */
-    MOST_SIZES = MOST_DEVICES,
-    MOST_FLIGHTS = 32, /* numbers of micro-batches in flight */
+    MOST_DEVICES = 1024, /* beyond, floors take longer than a search */
+    MOST_FLIGHTS = 32,   /* numbers of micro-batches in flight */
     BYTE_PRICES = 10,
     RATES = 4,
 };
@@ -25,7 +24,7 @@ struct relaxed {
     double m; /* micro-batches */
     int64_t micro_batch;
     int groups, chunks;
-    int n_sizes, sizes[MOST_SIZES];
+    int n_sizes, sizes[MOST_DEVICES];
     int n_flights, flights[MOST_FLIGHTS];
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds */
@@ -68,12 +67,14 @@ static void find_sizes(struct relaxed *r) {
             r->sizes[r->n_sizes++] = d;
 }
 
-/* 1, 2, 3, 4, 6, 8, 12 ...: others count as the next smaller one. */
+/* 1, 2, 3, 4, 6, 8, 12, 16, 32 ...: others count as the next smaller one. */
 static void find_flights(struct relaxed *r) {
     double most = fmin(r->groups, r->m);
     r->flights[r->n_flights++] = 1;
     for (int n = 2; n <= most && r->s->p.memory_bytes && r->n_flights < MOST_FLIGHTS;
-         n += n & (n - 1) ? n / 3 : (n + 1) / 2)
+         n += n & (n - 1) ? n / 3
+              : n < 16    ? (n + 1) / 2
+                          : n)
         r->flights[r->n_flights++] = n;
 }
 
@@ -222,7 +223,7 @@ static double most_taken(const struct relaxed *r, int size, int flight, double u
 struct offers {
     const struct relaxed *r;
     int groups[MOST_FLIGHTS]; /* so many with this number of micro-batches in flight */
-    double most[MOST_FLIGHTS][MOST_SIZES];
+    double most[MOST_FLIGHTS][MOST_DEVICES];
 };
 
 static double all_taken(const struct offers *o, double device) {
@@ -270,11 +271,13 @@ static bool may_do(const struct relaxed *r, double us) {
     return true;
 }
 
-/* Raises `us` to the least time in which the groups may do it all. */
-static double raise(const struct relaxed *r, double us) {
+/* Raises `us` to the least time in which the groups may do it all; `enough_us` will do. */
+static double raise(const struct relaxed *r, double us, double enough_us) {
     enum { STEPS = 40 };
     if (may_do(r, us * 1.001))
         return us;
+    if (isfinite(enough_us) && !may_do(r, enough_us))
+        return enough_us;
     double low = us, high = fmax(us, 1);
     for (int i = 0; i < STEPS && !may_do(r, high); i++)
         low = high, high *= 2;
@@ -287,12 +290,18 @@ static double raise(const struct relaxed *r, double us) {
     return low;
 }
 
-/* Prices: what ops cost in a group of the middle, if all have the same number of devices. */
+/* Prices: what ops cost in a group of the middle, if all have the same number of devices. Of many such
+ * numbers some are tried. */
 static double best_prices(struct relaxed *r, double enough_us) {
+    enum { TRIED = 12 };
     double best = 0;
+    int even = 0, number = 0;
+    for (int d = 0; d < r->n_sizes; d++)
+        even += r->s->p.devices % r->sizes[d] == 0;
     for (int d = 0; d < r->n_sizes; d++) {
         int groups = r->s->p.devices / r->sizes[d], flight = flight_at(r, (groups - 1) / 2);
-        if (groups * r->sizes[d] != r->s->p.devices)
+        if (groups * r->sizes[d] != r->s->p.devices ||
+            (++number % ((even + TRIED - 1) / TRIED) && number < even))
             continue;
         for (int k = 0; k < r->n_prices && best < enough_us && !search_out_of_time(r->s);
              k += 2) {
@@ -303,7 +312,7 @@ static double best_prices(struct relaxed *r, double enough_us) {
             if (!isfinite(r->worth))
                 continue;
             find_lines(r, price);
-            best = raise(r, best);
+            best = raise(r, best, enough_us);
         }
     }
     return best;
@@ -343,7 +352,8 @@ double bound_us(struct search *s, double *micro_us) {
     }
     struct floors *f = floors_make(s);
     double least = INFINITY;
-    for (int i = 0; i < s->p.n_micro && least > 0; i++) {
+    /* Large ones first: they are the fastest here, and the others need not be looked at for long. */
+    for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
         double us = micro_batch_us(s, f, s->p.micro[i], micro_us ? INFINITY : least);
         least = fmin(least, us);
         if (search_out_of_time(s))

@@ -24,7 +24,7 @@
 #define BOUND_LISTED "all plans"
 
 /* Microseconds of a step; INFINITY where no plan fits; 0 where there is no bound: when time is up,
- * and on more than 128 devices. micro_us: NULL, or [n_micro] the same with each micro-batch. */
+ * and on more than 1,024 devices. micro_us: NULL, or [n_micro] the same with each micro-batch. */
 double bound_us(struct search *s, double *micro_us);
 
 #endif

@@ -36,7 +36,7 @@ struct ways {
 struct floors {
     struct search *s;
     struct trait *traits; /* [ops of the excerpt] */
-    struct memo locals, sums, ways;
+    struct memo locals, sums, shares, ways;
     struct layout *at; /* [nodes] scratch */
     bool pinned;       /* what pins do to communication and memory is not looked into */
     int n_first, first[MOST_FIRST];
@@ -123,16 +123,33 @@ static double group_us(struct floors *f, int devices, int size, enum opcode code
     return *(double *)*slot;
 }
 
+static uint64_t steps_hash(int devices, int size, enum opcode code, enum dtype dtype,
+                           int64_t elems) {
+    uint64_t h = memo_mix(memo_mix(2, (uint64_t)devices << 32 | (uint64_t)size),
+                          (uint64_t)code << 8 | (uint64_t)dtype);
+    return memo_mix(h, (uint64_t)elems);
+}
+
 /* A sum is scattered, or shards gathered, over groups of this size: at once, or over some axes and
  * then over the others. */
 static double steps_us(struct floors *f, int devices, int size, enum opcode code,
                        enum dtype dtype, double elems) {
-    double best = group_us(f, devices, size, code, dtype, elems);
+    if (size == 1)
+        return 0;
+    int64_t n = rounded(elems);
+    uint64_t key = steps_hash(devices, size, code, dtype, n);
+    double **known = (double **)memo_slot(&f->sums, key);
+    if (*known)
+        return **known;
+    double best = group_us(f, devices, size, code, dtype, (double)n);
     for (int part = 2; part < size; part++)
         if (size % part == 0)
-            best = fmin(best,
-                        group_us(f, devices, part, code, dtype, elems) +
-                            steps_us(f, devices, size / part, code, dtype, elems / part));
+            best = fmin(
+                best, group_us(f, devices, part, code, dtype, (double)n) +
+                          steps_us(f, devices, size / part, code, dtype, (double)n / part));
+    double *out = mem_alloc(sizeof *out);
+    *out = best;
+    *memo_slot(&f->sums, key) = out;
     return best;
 }
 
@@ -146,11 +163,22 @@ static double sum_us(struct floors *f, int devices, int size, enum dtype dtype,
 /* All gradients that are summed over the same devices go in one collective: what one of them adds is
  * the least that an element takes in any number of them. */
 static double gradient_us(struct floors *f, int devices, int size, double elems) {
+    if (size == 1)
+        return 0;
     double least = INFINITY, n = 16;
-    for (; n < 1e12; n *= 2)
-        if (2 * n >= elems)
-            least = fmin(least, group_us(f, devices, size, I_all_reduce, DTYPE_f32, n) / n);
-    return isfinite(least) ? least * elems : 0;
+    while (2 * n < elems)
+        n *= 2;
+    uint64_t key = steps_hash(devices, size, I_all_reduce, DTYPE_COUNT, (int64_t)n);
+    double **known = (double **)memo_slot(&f->sums, key);
+    if (*known)
+        return **known * elems;
+    for (double more = n; more < 1e12; more *= 2)
+        least =
+            fmin(least, group_us(f, devices, size, I_all_reduce, DTYPE_f32, more) / more);
+    double *out = mem_alloc(sizeof *out);
+    *out = isfinite(least) ? least : 0;
+    *memo_slot(&f->sums, key) = out;
+    return *out * elems;
 }
 
 /* ---- one op alone ------------------------------------------------------------------------ */
@@ -338,6 +366,7 @@ static void ways_free(void *p) {
 void floors_free(struct floors *f) {
     memo_release(&f->locals, free);
     memo_release(&f->sums, free);
+    memo_release(&f->shares, free);
     memo_release(&f->ways, ways_free);
     free(f->traits);
     free(f->at);
@@ -424,8 +453,12 @@ static double descend_us(const struct spot *at, double elems) {
     return best_us(at->f, &sp, &ins, at->devices, &missing);
 }
 
-static void add_param(struct spot *at, const struct held *h, int zero,
-                      struct floor_way *to) {
+/* A parameter's part of an op: its time, and bytes. */
+struct param_cost {
+    double us, step_us, fixed;
+};
+
+static struct param_cost share_of(struct spot *at, const struct held *h, int zero) {
     const struct search *s = at->f->s;
     enum dtype dtype = s->p.dtype;
     double wide = (double)dtype_size(DTYPE_f32), narrow = (double)dtype_size(dtype);
@@ -434,20 +467,39 @@ static void add_param(struct spot *at, const struct held *h, int zero,
     double updated = zero >= ZERO_OPTIMIZER ? h->share : h->whole;
     int states =
         optimizer_states(s->p.optimizer) + (dtype != DTYPE_f32 && zero < ZERO_PARAMETERS);
-    to->step_us += descend_us(at, updated);
+    struct param_cost out = {.step_us = descend_us(at, updated)};
     if (at->f->pinned)
-        return;
-    to->fixed += narrow * held + wide * (gradient + states * updated);
+        return out;
+    out.fixed = narrow * held + wide * (gradient + states * updated);
     if (zero < ZERO_OPTIMIZER || h->spread == 1) {
-        to->step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
-        return;
+        out.step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
+        return out;
     }
-    *(zero >= ZERO_PARAMETERS ? &to->us : &to->step_us) +=
+    *(zero >= ZERO_PARAMETERS ? &out.us : &out.step_us) +=
         steps_us(at->f, at->devices, h->spread, I_all_gather, dtype, h->whole);
     if (zero >= ZERO_GRADIENTS)
-        to->us += sum_us(at->f, at->devices, h->scattered, DTYPE_f32, h->whole);
+        out.us += sum_us(at->f, at->devices, h->scattered, DTYPE_f32, h->whole);
     else
-        to->step_us += sum_us(at->f, at->devices, h->summed, DTYPE_f32, h->whole);
+        out.step_us += sum_us(at->f, at->devices, h->summed, DTYPE_f32, h->whole);
+    return out;
+}
+
+static void add_param(struct spot *at, const struct held *h, int zero,
+                      struct floor_way *to) {
+    uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices << 2 | (uint64_t)zero),
+                            (uint64_t)h->whole);
+    key = memo_mix(memo_mix(key, (uint64_t)h->share), (uint64_t)h->summed);
+    key = memo_mix(key, (uint64_t)h->scattered << 32 | (uint64_t)h->spread);
+    void **slot = memo_slot(&at->f->shares, key);
+    if (!*slot) {
+        struct param_cost *out = mem_alloc(sizeof *out);
+        *slot = out; /* nothing else is asked for here meanwhile */
+        *out = share_of(at, h, zero);
+    }
+    const struct param_cost *add = *slot;
+    to->us += add->us;
+    to->step_us += add->step_us;
+    to->fixed += add->fixed;
 }
 
 static void add_params(struct spot *at, const struct layout *l, int zero,
@@ -592,16 +644,22 @@ double floor_least(const struct floor_op *o, double micro_batches, double in_fli
     return least;
 }
 
+/* How often p divides all dims together: no op is split further by it. */
+static int divides(const struct model *m, int64_t micro_batch, int p) {
+    int times = 0;
+    for (int d = 0; d < m->n_dims; d++)
+        for (int64_t n = model_dim_size(m, d, micro_batch); n > 0 && n % p == 0; n /= p)
+            times++;
+    return times;
+}
+
 bool floors_of_use(const struct floors *f, int64_t micro_batch, int devices) {
     const struct model *m = f->s->graph.x.model;
     for (int p = 2; devices > 1; p++) {
-        bool divides = false;
-        for (int d = 0; d < m->n_dims && devices % p == 0; d++)
-            divides |= model_dim_size(m, d, micro_batch) % p == 0;
-        if (devices % p == 0 && !divides)
-            return false;
-        while (devices % p == 0)
-            devices /= p;
+        int left = devices % p ? 0 : divides(m, micro_batch, p);
+        for (; devices % p == 0; devices /= p)
+            if (left-- == 0)
+                return false;
     }
     return true;
 }

@@ -50,7 +50,8 @@ struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int dev
  * micro-batches in flight. */
 double floor_least(const struct floor_op *o, double micro_batches, double in_flight,
                    double us_per_byte);
-/* Do more devices help at all, as against those without some prime factor? */
+/* Do more devices help at all, as against those without some prime factor? Not where no op can be
+ * split so often. */
 bool floors_of_use(const struct floors *f, int64_t micro_batch, int devices);
 
 #endif
