@@ -1,8 +1,8 @@
 /* json_stream.c - a window moves over the text; tokens are taken from it.
  *
  * The window ends in a 0 byte, so that loops over digits and blanks need no other end. A mark
- * keeps what was taken since: a value that becomes a tree is skipped under a mark, and the text
- * between goes to the library.
+ * keeps what was taken since: a string is walked through under a mark, and if it has escapes or
+ * other letters than ASCII, the text between goes to the library.
  */
 #include "common/json_stream.h"
 
@@ -18,7 +18,7 @@
 
 #define CHUNK      (1 << 18) /* bytes asked for at once */
 #define LONGEST    1024      /* characters of a number */
-#define MOST_DEPTH 1000      /* of values that are skipped */
+#define MOST_DEPTH 1000      /* of values within each other */
 #define NO_MARK    SIZE_MAX
 
 enum { FAILED = -1, AT_END = 256 }; /* beside the characters that peek gives */
@@ -199,10 +199,12 @@ int json_stream_item(struct json_stream *s, struct err *err) {
     return next(s, ']', err);
 }
 
-static int take_string(struct json_stream *s, struct err *err) {
+/* Walks through a string. *plain: what stands between the quotes is the string. */
+static int take_string(struct json_stream *s, bool *plain, struct err *err) {
     int c = peek(s, err);
     if (c != '"')
         return unexpected(s, c, "a string", err);
+    *plain = true;
     for (s->at++;; s->at++) {
         if (s->at == s->end) {
             int64_t n = refill(s, err);
@@ -214,6 +216,7 @@ static int take_string(struct json_stream *s, struct err *err) {
             break;
         if (c < 32)
             return unexpected(s, c, "a printable character", err);
+        *plain &= c != '\\' && c < 128;
         if (c == '\\') {
             if (ensure(s, 2, err) < 0)
                 return -1;
@@ -224,48 +227,56 @@ static int take_string(struct json_stream *s, struct err *err) {
     return 0;
 }
 
-static int skip(struct json_stream *s, int depth, struct err *err);
-
-/* Skips the next value under a mark, then gives its text to the library. */
-json_t *json_stream_tree(struct json_stream *s, struct err *err) {
+/* The next value, a string, as the library has it. */
+static json_t *string(struct json_stream *s, struct err *err) {
+    bool plain;
     json_error_t je;
     json_t *v = NULL;
     if (peek(s, err) == FAILED)
         return NULL;
-    bool outer =
-        s->mark != NO_MARK; /* within a value that is skipped under a mark itself */
-    size_t before = outer ? s->at - s->mark : 0;
-    s->mark = outer ? s->mark : s->at;
-    if (skip(s, 0, err) == 0) {
-        size_t from = s->mark + before;
-        v = json_loadb(s->buf + from, s->at - from,
-                       JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    s->mark = s->at;
+    if (take_string(s, &plain, err) == 0) {
+        const char *from = s->buf + s->mark;
+        size_t n = s->at - s->mark;
+        v = plain ? json_stringn_nocheck(from + 1, n - 2)
+                  : json_loadb(from, n, JSON_DECODE_ANY, &je);
         if (!v) {
-            s->at = from;
+            s->at = s->mark;
             fail(s, err, je.text);
         }
     }
-    s->mark = outer ? s->mark : NO_MARK;
+    s->mark = NO_MARK;
     return v;
 }
 
-int json_stream_key(struct json_stream *s, char *key, size_t size, struct err *err) {
+/* The next key (the caller owns it) and the colon behind it: 1; 0: there is none. */
+static int take_key(struct json_stream *s, json_t **key, struct err *err) {
     int more = next(s, '}', err);
     if (more <= 0)
         return more;
     int c = peek(s, err);
     if (c != '"')
         return unexpected(s, c, "a key", err);
-    json_t *text = json_stream_tree(s, err);
-    if (!text)
+    *key = string(s, err);
+    if (!*key)
         return -1;
-    snprintf(key, size, "%s", json_string_value(text));
-    json_decref(text);
     c = peek(s, err);
-    if (c != ':')
-        return unexpected(s, c, "':'", err);
-    s->at++;
-    return 1;
+    if (c == ':') {
+        s->at++;
+        return 1;
+    }
+    json_decref(*key);
+    return unexpected(s, c, "':'", err);
+}
+
+int json_stream_key(struct json_stream *s, char *key, size_t size, struct err *err) {
+    json_t *text;
+    int more = take_key(s, &text, err);
+    if (more > 0) {
+        snprintf(key, size, "%s", json_string_value(text));
+        json_decref(text);
+    }
+    return more;
 }
 
 static const char *digits(const char *p) {
@@ -327,10 +338,18 @@ static int take_word(struct json_stream *s, const char *word, struct err *err) {
     return 0;
 }
 
+/* ---- whole values -------------------------------------------------------------------------- */
+
+static int too_deep(struct json_stream *s, struct err *err) {
+    return fail(s, err, "too many values within each other");
+}
+
+static int skip(struct json_stream *s, int depth, struct err *err);
+
 static int skip_container(struct json_stream *s, char open, int depth, struct err *err) {
     char key[2];
     if (depth > MOST_DEPTH)
-        return fail(s, err, "too many values within each other");
+        return too_deep(s, err);
     int more = json_stream_enter(s, open, err);
     while (more >= 0 && (more = open == '[' ? json_stream_item(s, err)
                                             : json_stream_key(s, key, sizeof key, err)) > 0)
@@ -340,16 +359,80 @@ static int skip_container(struct json_stream *s, char open, int depth, struct er
 
 static int skip(struct json_stream *s, int depth, struct err *err) {
     struct json_number x;
+    bool plain;
     switch (json_stream_type(s, err)) {
     case JSON_OBJECT: return skip_container(s, '{', depth, err);
     case JSON_ARRAY: return skip_container(s, '[', depth, err);
-    case JSON_STRING: return take_string(s, err);
+    case JSON_STRING: return take_string(s, &plain, err);
     case JSON_INTEGER: return json_stream_number(s, &x, err);
     case JSON_TRUE: return take_word(s, "true", err);
     case JSON_FALSE: return take_word(s, "false", err);
     case JSON_NULL: return take_word(s, "null", err);
     default: return -1;
     }
+}
+
+static json_t *tree(struct json_stream *s, int depth, struct err *err);
+
+static int tree_items(struct json_stream *s, json_t *array, int depth, struct err *err) {
+    int more = depth > MOST_DEPTH ? too_deep(s, err) : json_stream_enter(s, '[', err);
+    while (more >= 0 && (more = json_stream_item(s, err)) > 0) {
+        json_t *item = tree(s, depth + 1, err);
+        if (!item || json_array_append_new(array, item) < 0)
+            return -1;
+    }
+    return more;
+}
+
+static int duplicate(struct json_stream *s, const char *key, struct err *err) {
+    char text[128];
+    snprintf(text, sizeof text, "duplicate key \"%.80s\"", key);
+    return fail(s, err, text);
+}
+
+static int tree_members(struct json_stream *s, json_t *object, int depth, struct err *err) {
+    json_t *key;
+    int more = depth > MOST_DEPTH ? too_deep(s, err) : json_stream_enter(s, '{', err);
+    while (more >= 0 && (more = take_key(s, &key, err)) > 0) {
+        if (json_object_get(object, json_string_value(key)))
+            more = duplicate(s, json_string_value(key), err);
+        json_t *value = more < 0 ? NULL : tree(s, depth + 1, err);
+        if (!value || json_object_set_new(object, json_string_value(key), value) < 0)
+            more = -1;
+        json_decref(key);
+    }
+    return more;
+}
+
+static json_t *tree_of_container(struct json_stream *s, bool array, int depth,
+                                 struct err *err) {
+    json_t *v = array ? json_array() : json_object();
+    if ((array ? tree_items : tree_members)(s, v, depth, err) == 0)
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
+static json_t *tree(struct json_stream *s, int depth, struct err *err) {
+    struct json_number x;
+    int type = json_stream_type(s, err);
+    switch (type) {
+    case JSON_OBJECT:
+    case JSON_ARRAY: return tree_of_container(s, type == JSON_ARRAY, depth, err);
+    case JSON_STRING: return string(s, err);
+    case JSON_INTEGER:
+        if (json_stream_number(s, &x, err) < 0)
+            return NULL;
+        return x.whole ? json_integer(x.whole_value) : json_real(x.real);
+    case JSON_TRUE: return take_word(s, "true", err) < 0 ? NULL : json_true();
+    case JSON_FALSE: return take_word(s, "false", err) < 0 ? NULL : json_false();
+    case JSON_NULL: return take_word(s, "null", err) < 0 ? NULL : json_null();
+    default: return NULL;
+    }
+}
+
+json_t *json_stream_tree(struct json_stream *s, struct err *err) {
+    return tree(s, 0, err);
 }
 
 int json_stream_skip(struct json_stream *s, struct err *err) {

@@ -262,14 +262,14 @@ static void find_columns(struct slicer *z) {
 /* ---- the solver's problem -------------------------------------------------------------- */
 
 /* How many stages may stand behind one of these units with this column; -1: it never fits. */
-static int32_t successors(const struct slicer *z, const struct column *c, int first,
+static int16_t successors(const struct slicer *z, const struct column *c, int first,
                           int last, double temp) {
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
     double left = c->memory - (b->fixed - a->fixed) - temp, slot = b->slot - a->slot;
     if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
-        return z->n_units;
+        return (int16_t)z->n_units;
     double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
-    return s < z->n_units ? (int32_t)s : z->n_units;
+    return (int16_t)(s < z->n_units ? s : z->n_units);
 }
 
 /* Where a class begins in the row of the devices along the pipeline. */
@@ -278,7 +278,8 @@ static int row_of(const struct slicer *z, int class) {
     return z->reversed ? z->classes[z->n_classes - 1].end - c->end : c->first;
 }
 
-static void fill_problem(const struct slicer *z, struct stages_problem *p) {
+static void fill_problem(const struct slicer *z, struct stages_problem *p, double *time,
+                         int16_t *succ) {
     for (int c = 0; c < p->num_configs; c++) {
         const struct column *column = z->columns.p[c];
         const struct sums *at = column->at;
@@ -294,13 +295,13 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p) {
         for (int first = 0; first < z->n_units; first++) {
             double temp = 0, update = 0;
             for (int last = first; last < z->n_units; last++) {
-                int64_t i = ((int64_t)first * z->n_units + last) * p->num_configs + c;
+                int64_t i = stages_table_cell(z->n_units, first, last) * p->num_configs + c;
                 temp = fmax(temp, at[last].temp);
                 update = fmax(update, at[last].update_temp);
                 double across = at[last + 1].across - at[first].across;
-                p->dense_time[i] = at[last + 1].time_us - at[first].time_us +
-                                   at[first].in_us + at[last + 1].out_us;
-                p->dense_succ[i] =
+                time[i] = at[last + 1].time_us - at[first].time_us + at[first].in_us +
+                          at[last + 1].out_us;
+                succ[i] =
                     search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
                         ? successors(z, column, first, last, fmax(temp, across + update))
                         : -1;
@@ -309,8 +310,12 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p) {
     }
 }
 
+/* Its tables are to be freed. */
 static void make_problem(const struct slicer *z, struct stages_problem *p) {
-    size_t n = (size_t)z->columns.n, cells = (size_t)(z->n_units * z->n_units) * n;
+    size_t n = (size_t)z->columns.n;
+    size_t cells = (size_t)stages_table_cell(z->n_units, z->n_units, z->n_units) * n;
+    double *time = mem_array(cells, sizeof *time);
+    int16_t *succ = mem_array(cells, sizeof *succ);
     *p = (struct stages_problem){.layers = z->n_units,
                                  .devices = z->s->p.devices / z->quantum,
                                  .micro_batches = z->micro_batches,
@@ -318,12 +323,12 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
                                  .max_stages = z->s->max_groups,
                                  .num_configs = (int)n,
                                  .num_choices = (int)n,
-                                 .charge = STAGES_CHARGE_RECEIVER};
+                                 .charge = STAGES_CHARGE_RECEIVER,
+                                 .dense_time = time,
+                                 .dense_succ = succ};
     p->configs = mem_array(n, sizeof *p->configs);
     p->choices = mem_array(n, sizeof *p->choices);
-    p->dense_time = mem_array(cells, sizeof *p->dense_time);
-    p->dense_succ = mem_array(cells, sizeof *p->dense_succ);
-    fill_problem(z, p);
+    fill_problem(z, p, time, succ);
 }
 
 static void take_answer(const struct slicer *z, const struct stages_problem *p,
@@ -362,6 +367,8 @@ static bool solve(const struct slicer *z, double *value, struct candidate *out) 
     }
     if (found)
         stages_answer_release(&a);
+    free((void *)p.dense_time);
+    free((void *)p.dense_succ);
     stages_release(&p);
     return better;
 }

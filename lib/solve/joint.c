@@ -13,6 +13,7 @@
 #include "solve/joint.h"
 
 #include "common/progress.h"
+#include "solve/solve_doc.h"
 
 #include <float.h>
 #include <limits.h>
@@ -331,9 +332,9 @@ static json_t *solve(struct search *s, double start, struct err *err) {
     return NULL;
 }
 
-json_t *solve_joint_json(const json_t *doc, const struct solve_limits *limits,
+static json_t *solve_doc(const json_t *doc, const struct solve_limits *limits, double start,
                          struct err *err) {
-    double start = now_s(), value;
+    double value;
     struct joint_problem p;
     if (joint_read(&p, doc, err) < 0)
         return NULL;
@@ -351,5 +352,17 @@ json_t *solve_joint_json(const json_t *doc, const struct solve_limits *limits,
         json_decref(answer);
         return NULL;
     }
+    return answer;
+}
+
+json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
+                         struct err *err) {
+    double start = now_s();
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
+    json_t *doc = solve_doc_read(problem, "joint", NULL, NULL, err);
+    json_t *answer = doc ? solve_doc(doc, limits, start, err) : NULL;
+    json_decref(doc);
+    if (!answer && !problem->failed)
+        err_prefix(err, "%s", problem->name);
     return answer;
 }

@@ -401,7 +401,8 @@ int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
         if (d->c->n_rows)
             move_prices(d, upper);
     }
-    layout_dual_settle(d);
+    if (!layout_time_up(deadline_s)) /* else nobody goes on from here */
+        layout_dual_settle(d);
     return d->best;
 }
 

@@ -184,7 +184,8 @@ static void build_choices(struct batch *t) {
             layout_dual_price(&b->d, dearer[p], 3);
             build_choice(t, p, 3);
         }
-    layout_dual_settle(&b->d);
+    if (!layout_time_up(t->m->deadline_s))
+        layout_dual_settle(&b->d);
 }
 
 static void dual_turn(struct batch *t) {
@@ -258,7 +259,7 @@ static void raise_bound(struct batch *t) {
     struct bounder *b = &t->b;
     dual_turn(t);
     b->current = true;
-    if (t->m->value == LAYOUT_INF)
+    if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
         return;
     double gone = set_doubt(t);
     next_kernel(t);

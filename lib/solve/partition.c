@@ -15,11 +15,11 @@
 
 #include "common/mem.h"
 #include "common/progress.h"
+#include "solve/solve_doc.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 void partition_chain_init(struct partition_chain *ch, int32_t n) {
     *ch = (struct partition_chain){.value = INFINITY};
@@ -280,7 +280,12 @@ static double solve_mode(struct state *st, enum partition_core_mode mode, bool *
     struct partition_watch *w = &st->w;
     double end = w->end_s;
     w->stopped = time_over(w);
-    partition_core_create(st->p, mode, st->ban, w, &c);
+    *heavy = false;
+    if (!partition_core_create(st->p, mode, st->ban, w, &c)) {
+        partition_core_release(&c);
+        st->cut_short = w->stopped = true;
+        return 0;
+    }
     partition_chain_init(&best, c.n);
     best.value = st->best.value; /* only better ones are of interest */
     if (mode == PARTITION_CORE_MERGED && c.merged_heavy && isfinite(end))
@@ -357,7 +362,10 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
     struct partition_ban none = {.least = INFINITY, .rest = INFINITY};
     int status = 0;
     double total = 0;
-    partition_core_create(p, PARTITION_CORE_EXACT, none, &w, &c);
+    if (!partition_core_create(p, PARTITION_CORE_EXACT, none, &w, &c)) {
+        partition_core_release(&c);
+        return 0;
+    }
     for (int32_t i = 0; i < p->n && !status; i++) {
         int32_t x = c.item_of[i];
         double need = c.size[x] + c.act[x];
@@ -399,9 +407,11 @@ static bool possible_with_room(const struct partition_problem *p) {
 
 static int explain(const struct state *st, bool proven, struct err *err) {
     const struct partition_problem *p = st->p;
-    if (explain_node(p, err) < 0 || explain_group(p, err) < 0)
+    if (proven && explain_group(p, err) < 0)
         return -1;
     bool load = isfinite(p->max_load), room = isfinite(p->max_size);
+    if (!proven && interrupted())
+        return err_no(err, "interrupted before there was an answer");
     if (!proven) {
         err_no(err,
                "no answer that keeps to %s was found within the time budget; there may be "
@@ -493,36 +503,36 @@ static json_t *stages_json(const struct partition_problem *p,
     return list;
 }
 
-static double peak_bytes(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss * 1024;
+static json_t *answer_json(const struct partition_problem *p,
+                           const struct partition_answer *a, double time_s) {
+    double gap = a->value > a->bound ? (a->value - a->bound) / fabs(a->bound) : 0;
+    json_t *out = json_pack("{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:b, s:o}", "format",
+                            "weft-answer/1", "problem", "partition", "objective",
+                            p->goal == PARTITION_BYTES ? "bytes" : "maxload", "value",
+                            a->value, "bound", a->bound, "proof", a->proof, "time_s",
+                            time_s, "steps", (json_int_t)a->steps, "optimal", a->optimal,
+                            "devices", stages_json(p, a));
+    /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
+    json_object_set_new(out, "gap", isfinite(gap) ? json_real(gap) : json_null());
+    return out;
 }
 
-json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_partition_json(struct json_stream *problem, const struct solve_limits *limits,
                              struct err *err) {
     double start = now_s();
     struct partition_problem p;
     struct partition_answer a;
+    json_t *out = NULL;
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
     if (partition_read(problem, &p, err) < 0)
         return NULL;
-    struct solve_limits left = *limits; /* reading took its share */
-    if (left.time_budget_s > 0)
-        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
-    if (partition_solve(&p, &left, &a, err) < 0) {
-        partition_release(&p);
-        return NULL;
+    struct solve_limits left = solve_doc_left(limits, start);
+    if (partition_solve(&p, &left, &a, err) == 0) {
+        out = answer_json(&p, &a, now_s() - start);
+        partition_answer_release(&a);
+    } else {
+        err_prefix(err, "%s", problem->name);
     }
-    double gap = a.value > a.bound ? (a.value - a.bound) / fabs(a.bound) : 0;
-    json_t *out = json_pack(
-        "{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:I, s:b, s:o}", "format",
-        "weft-answer/1", "problem", "partition", "objective",
-        p.goal == PARTITION_BYTES ? "bytes" : "maxload", "value", a.value, "bound", a.bound,
-        "proof", a.proof, "time_s", a.time_s, "peak_bytes", (json_int_t)peak_bytes(),
-        "steps", (json_int_t)a.steps, "optimal", a.optimal, "devices", stages_json(&p, &a));
-    /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
-    json_object_set_new(out, "gap", isfinite(gap) ? json_real(gap) : json_null());
-    partition_answer_release(&a);
     partition_release(&p);
     return out;
 }

@@ -76,8 +76,9 @@ struct partition_answer {
     double time_s;
 };
 
-/* Reads the document (doc/solve-partition.md); EXIT_INPUT with the place on bad input. */
-int partition_read(const json_t *doc, struct partition_problem *p, struct err *err);
+/* Reads the document (doc/solve-partition.md). EXIT_INPUT with the document's name and the place on
+ * bad input, EXIT_NO when the deadline of the stream or an interrupt came first. */
+int partition_read(struct json_stream *s, struct partition_problem *p, struct err *err);
 void partition_release(struct partition_problem *p);
 
 /* Solves. EXIT_NO with the constraint when nothing fits or nothing was found in time. */

@@ -10,6 +10,7 @@
 #include "solve/partition_core.h"
 
 #include "common/mem.h"
+#include "common/progress.h"
 #include "common/rng.h"
 
 #include <math.h>
@@ -20,19 +21,34 @@ struct pair {
     int32_t a, b;
 };
 
-static int pair_order(const void *x, const void *y) {
-    const struct pair *p = x, *q = y;
-    if (p->a != q->a)
-        return p->a < q->a ? -1 : 1;
-    return p->b < q->b ? -1 : p->b > q->b;
+/* Sorts by b (`first` false) or a, equals staying in order: v to out. */
+static void sort_by(const struct pair *v, int32_t count, int32_t n, bool first,
+                    struct pair *out) {
+    int32_t *at = mem_array((size_t)n + 1, sizeof *at);
+    for (int32_t i = 0; i < count; i++)
+        at[(first ? v[i].a : v[i].b) + 1]++;
+    for (int32_t i = 0; i < n; i++)
+        at[i + 1] += at[i];
+    for (int32_t i = 0; i < count; i++)
+        out[at[first ? v[i].a : v[i].b]++] = v[i];
+    free(at);
+}
+
+/* Sorts pairs of numbers below n. */
+static void pairs_sort(struct pair *v, int32_t count, int32_t n) {
+    struct pair *other = mem_array((size_t)count + 1, sizeof *other);
+    sort_by(v, count, n, false, other);
+    sort_by(other, count, n, true, v);
+    free(other);
 }
 
 /* Sorts, drops doubles and pairs of equals; returns how many are left. */
-static int32_t pairs_clean(struct pair *v, int32_t count) {
+static int32_t pairs_clean(struct pair *v, int32_t count, int32_t n) {
     int32_t kept = 0;
-    qsort(v, (size_t)count, sizeof *v, pair_order);
+    pairs_sort(v, count, n);
     for (int32_t i = 0; i < count; i++)
-        if (v[i].a != v[i].b && (!kept || pair_order(&v[i], &v[kept - 1])))
+        if (v[i].a != v[i].b &&
+            (!kept || v[i].a != v[kept - 1].a || v[i].b != v[kept - 1].b))
             v[kept++] = v[i];
     return kept;
 }
@@ -74,7 +90,7 @@ static int32_t number_roots(int32_t *parent, int32_t n, int32_t *out) {
 
 /* The order between classes: pair (a, b) when a's stage may not come after b's. */
 static int32_t order_pairs(const struct partition_problem *p, const int32_t *group,
-                           struct pair *out) {
+                           int32_t n, struct pair *out) {
     bool *forward = mem_array((size_t)p->colors + 1, sizeof *forward);
     int32_t count = 0;
     for (int32_t i = 0; i < p->n; i++)
@@ -89,7 +105,7 @@ static int32_t order_pairs(const struct partition_problem *p, const int32_t *gro
             out[count++] = (struct pair){group[v->color], group[u->color]};
     }
     free(forward);
-    return pairs_clean(out, count);
+    return pairs_clean(out, count, n);
 }
 
 /* Tarjan's strongly connected components, with its own stack. */
@@ -202,7 +218,7 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
         pairs[count++] = (struct pair){a, b};
         pairs[count++] = (struct pair){b, a};
     }
-    count = pairs_clean(pairs, count);
+    count = pairs_clean(pairs, count, n);
     bool changed = true;
     /* Long idle chains: enough is enough. */
     for (int round = 0; changed && round < 200 && !partition_watch_stop_now(w); round++) {
@@ -211,7 +227,7 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
             pairs[i].a = find(parent, pairs[i].a);
             pairs[i].b = find(parent, pairs[i].b);
         }
-        count = pairs_clean(pairs, count);
+        count = pairs_clean(pairs, count, n);
         for (int32_t i = 0; i < count; i++) {
             int32_t a = pairs[i].a, b = pairs[i].b;
             bool alone =
@@ -331,7 +347,7 @@ static void build_tensors(const struct partition_problem *p, struct partition_ba
         pairs[count++] = (struct pair){u, c->item_of[u]};
         pairs[count++] = (struct pair){u, c->item_of[p->edges[i].to]};
     }
-    qsort(pairs, (size_t)count, sizeof *pairs, pair_order);
+    pairs_sort(pairs, count, p->n > c->n ? p->n : c->n);
     struct tensor *t = mem_array((size_t)p->n + 1, sizeof *t);
     int32_t *pins = mem_array((size_t)count + 1, sizeof *pins), used = 0, total = 0;
     for (int32_t i = 0; i < count;) {
@@ -382,10 +398,11 @@ static int32_t group_classes(const struct partition_problem *p, struct partition
         parent[i] = i;
     join_banned(p, ban, parent);
     int32_t n = number_roots(parent, p->colors, joined);
-    int32_t count = order_pairs(p, joined, pairs);
+    int32_t count = interrupted() ? 0 : order_pairs(p, joined, n, pairs);
     for (int32_t i = 0; i < n; i++)
         parent[i] = i;
-    join_cycles(pairs, count, n, parent);
+    if (!interrupted())
+        join_cycles(pairs, count, n, parent);
     int32_t *number = mem_array(colors, sizeof *number);
     n = number_roots(parent, n, number);
     for (int32_t i = 0; i < p->colors; i++)
@@ -412,7 +429,7 @@ static int32_t number_nodes(const struct partition_problem *p,
         weightless[i] = light[group[p->nodes[i].color]];
     for (int32_t i = 0; i < p->colors; i++)
         group[i] = merged[group[i]];
-    int32_t count = order_pairs(p, group, pairs);
+    int32_t count = order_pairs(p, group, c->n, pairs);
     int32_t *number = mem_array((size_t)c->n + 1, sizeof *number);
     number_items(pairs, count, c->n, number);
     c->item_of = mem_array((size_t)p->n + 1, sizeof *c->item_of);
@@ -421,10 +438,10 @@ static int32_t number_nodes(const struct partition_problem *p,
     for (int32_t i = 0; i < count; i++)
         pairs[i] = (struct pair){number[pairs[i].a], number[pairs[i].b]};
     free(parent), free(merged), free(light), free(number);
-    return pairs_clean(pairs, count);
+    return pairs_clean(pairs, count, c->n);
 }
 
-void partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
+bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
                            struct partition_ban ban, struct partition_watch *w,
                            struct partition_core *c) {
     *c = (struct partition_core){.goal = p->goal,
@@ -437,12 +454,19 @@ void partition_core_create(const struct partition_problem *p, enum partition_cor
     bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);
     struct pair *pairs = mem_array((size_t)p->m + 1, sizeof *pairs);
     int32_t n = group_classes(p, ban, pairs, group);
-    int32_t count = number_nodes(p, mode, w, group, n, pairs, weightless, c);
-    build_order(c, pairs, count);
-    build_items(p, weightless, ban, c);
-    build_tensors(p, ban, c);
-    partition_rates_create(c);
-    free(group), free(weightless), free(pairs);
+    int32_t count =
+        interrupted() ? 0 : number_nodes(p, mode, w, group, n, pairs, weightless, c);
+    if (!interrupted()) {
+        build_order(c, pairs, count);
+        build_items(p, weightless, ban, c);
+    }
+    free(pairs);
+    if (!interrupted())
+        build_tensors(p, ban, c);
+    if (!interrupted())
+        partition_rates_create(c);
+    free(group), free(weightless);
+    return !interrupted();
 }
 
 void partition_core_release(struct partition_core *c) {

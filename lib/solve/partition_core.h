@@ -88,8 +88,9 @@ struct partition_core {
         merged_heavy; /* a leaf with memory was merged: PARTITION_CORE_EXACT would differ */
 };
 
-/* Merging ends early, with more items, when `w` says stop. */
-void partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
+/* Merging ends early, with more items, when `w` says stop. False on an interrupt: the core is of no
+ * use then but to be released. */
+bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
                            struct partition_ban ban, struct partition_watch *w,
                            struct partition_core *c);
 void partition_core_release(struct partition_core *c);

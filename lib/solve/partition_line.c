@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ENDS     3000 /* places on an order where a stage may end ... */
+#define FEW_ENDS 200  /* ... for the first answer */
+
 /* Best way to reach a prefix with so many devices. */
 struct cell {
     double value;
@@ -183,20 +186,46 @@ static bool take_best(struct line *l, struct partition_chain *best) {
     return true;
 }
 
+/* The same with stages that may end in fewer places: an answer soon, on long orders. */
+static bool try_few_ends(struct line *l, struct partition_watch *w,
+                         struct partition_chain *best) {
+    int32_t stride = l->stride;
+    l->stride = 1 + l->c->n / FEW_ENDS;
+    fill_cells(l, w);
+    bool found = !w->stopped && take_best(l, best);
+    l->stride = stride;
+    return found;
+}
+
+/* A first answer. Stages stay short below a cut, which makes it cheap; the first one is often high
+ * enough. */
+static bool try_first(struct line *l, struct partition_watch *w,
+                      struct partition_chain *best) {
+    static const double cuts[] = {1.25, 1.6, 2.5, INFINITY};
+    double least = partition_rates_least(l->c);
+    bool found = false;
+    for (size_t i = 0; i < 4 && l->stride > 1 && !found && !w->stopped; i++) {
+        l->cut = cuts[i] * least;
+        found = try_few_ends(l, w, best);
+    }
+    if (found || w->stopped)
+        return found;
+    l->cut = cuts[0] * least;
+    fill_cells(l, w);
+    found = !w->stopped && take_best(l, best);
+    l->cut = best->value;
+    return found;
+}
+
 /* The best partition along the order that was drawn, if it beats `best`. */
 static bool try_order(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
-    const struct partition_core *c = l->c;
-    if (isinf(best->value) && c->goal == PARTITION_MAXLOAD) {
-        /* Stages stay short below a cut; this one is often high enough. */
-        l->cut = 1.25 * partition_rates_least(c);
-        fill_cells(l, w);
-        l->cut = INFINITY;
-        if (w->stopped || take_best(l, best))
-            return !w->stopped;
-    }
+    bool first = isinf(best->value) && l->c->goal == PARTITION_MAXLOAD;
+    bool found = first && try_first(l, w, best);
+    if (w->stopped || (found && l->stride == 1))
+        return found;
     fill_cells(l, w);
-    return !w->stopped && take_best(l, best);
+    return (!w->stopped && take_best(l, best)) || found;
 }
 
 void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
@@ -207,7 +236,7 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
     while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 25000000 && l.accels + l.cpus > 1)
         *(l.accels >= l.cpus ? &l.accels : &l.cpus) /= 2;
     l.layers = (l.accels + 1) * (l.cpus + 1);
-    l.stride = 1 + c->n / 3000;
+    l.stride = 1 + c->n / ENDS;
     /* Long orders get fewer rounds, by work and not by time, so that answers repeat. */
     double work = (double)c->n / l.stride * c->n / (l.accels + l.cpus) * (l.layers + 8);
     rounds = work * rounds < 4e8 ? rounds : work * 4 < 4e8 ? (int)(4e8 / work) : 4;

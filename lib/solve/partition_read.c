@@ -1,20 +1,42 @@
 /* partition_read.c - the published JSON format of the device placement instances.
  *
- * Keys that the format does not know (names, layer ids) are allowed, as it says itself.
- * Every message names the place, so that a broken file can be mended.
+ * Nodes and edges are packed as they come by. Edges that come before the nodes wait for them as
+ * they are; others find their ends at once, and only these are kept. Keys that the format does not
+ * know (names, layer ids) are allowed, as it says itself. Every message names the place, so that a
+ * broken file can be mended.
  */
 #include "solve/partition.h"
 
 #include "common/mem.h"
+#include "solve/solve_doc.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_NODES 1000000
+#define MOST_EDGES 10000000
+
+/* An edge as the document has it. */
+struct raw_edge {
+    int64_t from, to; /* ids of nodes */
+    double cost, bytes;
+};
+
 /* Ids and colours are arbitrary integers: sorted pairs find them. */
 struct named {
     int64_t name;
     int32_t index;
+};
+
+struct reader {
+    ARR(struct partition_node) nodes; /* colours by name */
+    ARR(bool) colored;                /* of each node: it names a colour */
+    struct named *ids;   /* of all nodes, sorted; NULL: they are still to come */
+    int32_t *first_edge; /* of each node, as a source; -1: none */
+    ARR(struct raw_edge) waiting;
+    ARR(struct partition_edge) edges;
+    double cost, bytes; /* sums over edges */
 };
 
 static int named_order(const void *a, const void *b) {
@@ -26,6 +48,8 @@ static int named_order(const void *a, const void *b) {
 
 static int32_t named_find(const struct named *v, int32_t n, int64_t name) {
     int32_t lo = 0, hi = n;
+    if (name >= 0 && name < n && v[name].name == name) /* ids are often 0, 1, ... */
+        return v[name].index;
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
         if (v[mid].name < name)
@@ -52,8 +76,6 @@ static int read_flag(const json_t *obj, const char *key, bool *out, struct err *
 
 static int read_node(const json_t *obj, struct partition_node *node, bool *has_color,
                      struct err *err) {
-    if (!json_is_object(obj))
-        return err_input(err, "expected an object, got %s", json_type_name(obj));
     if (json_int(obj, "id", INT64_MIN, INT64_MAX, &node->id, err) < 0 ||
         read_flag(obj, "supportedOnFpga", &node->supported, err) < 0 ||
         read_flag(obj, "isBackwardNode", &node->backward, err) < 0 ||
@@ -91,18 +113,146 @@ static void number_colors(struct partition_problem *p, const bool *has_color) {
     free(v);
 }
 
-static int read_nodes(const json_t *list, struct partition_problem *p, struct named *ids,
-                      struct err *err) {
-    bool *has_color = mem_array((size_t)p->n + 1, sizeof *has_color);
+/* The next item of an array, as a tree; 0: there is none, -1: it is no object. at: of `key`. */
+static int next_object(struct json_stream *s, const char *key, int64_t at, json_t **obj,
+                       struct err *err) {
+    int more = json_stream_item(s, err);
+    if (more <= 0)
+        return more;
+    *obj = json_stream_tree(s, err);
+    if (!*obj || json_is_object(*obj))
+        return *obj ? 1 : -1;
+    err_input(err, "%s[%lld]: expected an object, got %s", key, (long long)at,
+              json_type_name(*obj));
+    json_decref(*obj);
+    return -1;
+}
+
+static int enter_array(struct json_stream *s, const char *key, struct err *err) {
+    int type = json_stream_type(s, err);
+    if (type < 0 || type == JSON_ARRAY)
+        return type < 0 ? -1 : json_stream_enter(s, '[', err);
+    return err_input(err, "%s: expected an array, got %s", key,
+                     json_stream_type_name(type));
+}
+
+static int too_many(struct err *err) {
+    return err_input(err, "nodes: at most %d nodes and %d edges", MOST_NODES, MOST_EDGES);
+}
+
+static int place_edge(struct reader *r, const struct raw_edge *raw, struct err *err) {
+    int32_t n = (int32_t)r->nodes.n, index = (int32_t)r->edges.n;
+    struct partition_edge e = {named_find(r->ids, n, raw->from),
+                               named_find(r->ids, n, raw->to)};
+    if (e.from < 0)
+        return err_input(err, "sourceId: no node has the id %lld", (long long)raw->from);
+    if (e.to < 0)
+        return err_input(err, "destId: no node has the id %lld", (long long)raw->to);
+    if (e.from == e.to)
+        return err_input(err, "destId: node %lld feeds itself", (long long)raw->to);
+    struct partition_node *u = &r->nodes.p[e.from];
+    if (u->backward && !r->nodes.p[e.to].backward)
+        return err_input(err, "destId: backward node %lld feeds forward node %lld",
+                         (long long)raw->from, (long long)raw->to);
+    if (r->first_edge[e.from] < 0) {
+        r->first_edge[e.from] = index;
+        u->send_s = raw->cost;
+    } else if (fabs(u->send_s - raw->cost) > 1e-6) {
+        return err_input(
+            err, "cost: node %lld sends at a cost of %.17g here, but of %.17g at edges[%d]",
+            (long long)raw->from, raw->cost, u->send_s, r->first_edge[e.from]);
+    }
+    u->bytes = fmax(u->bytes, raw->bytes); /* one tensor: the largest part that is read */
+    r->cost += 2 * u->send_s;              /* paid on both sides at most */
+    r->bytes += u->bytes;
+    if (!isfinite(r->cost) || !isfinite(r->bytes))
+        return err_input(err, "%s: the sum of all overflows here",
+                         isfinite(r->cost) ? "size" : "cost");
+    arr_push(&r->edges, e);
+    return 0;
+}
+
+/* All nodes are known: their names are sorted, and the edges that came before are placed. */
+static int name_nodes(struct reader *r, struct err *err) {
+    size_t n = (size_t)r->nodes.n;
+    r->ids = mem_array(n + 1, sizeof *r->ids);
+    r->first_edge = mem_array(n + 1, sizeof *r->first_edge);
+    memset(r->first_edge, -1, (n + 1) * sizeof *r->first_edge);
+    for (size_t i = 0; i < n; i++)
+        r->ids[i] = (struct named){r->nodes.p[i].id, (int32_t)i};
+    qsort(r->ids, n, sizeof *r->ids, named_order);
+    for (size_t i = 1; i < n; i++)
+        if (r->ids[i].name == r->ids[i - 1].name)
+            return err_input(err, "nodes[%d].id: %lld is the id of nodes[%d] too",
+                             r->ids[i].index, (long long)r->ids[i].name,
+                             r->ids[i - 1].index);
+    for (int64_t i = 0; i < r->waiting.n; i++)
+        if (place_edge(r, &r->waiting.p[i], err) < 0)
+            return err_at(err, "edges[%lld]", (long long)i);
+    arr_release(&r->waiting);
+    return 0;
+}
+
+static int take_nodes(void *to, struct json_stream *s, struct err *err) {
+    struct reader *r = to;
+    json_t *obj;
+    int more = enter_array(s, "nodes", err);
+    if (more < 0)
+        return -1;
+    while ((more = next_object(s, "nodes", r->nodes.n, &obj, err)) > 0) {
+        struct partition_node node = {0};
+        bool colored;
+        int bad = read_node(obj, &node, &colored, err);
+        json_decref(obj);
+        if (bad)
+            return err_at(err, "nodes[%lld]", (long long)r->nodes.n);
+        if (r->nodes.n == MOST_NODES)
+            return too_many(err);
+        arr_push(&r->nodes, node);
+        arr_push(&r->colored, colored);
+    }
+    return more < 0 ? -1 : name_nodes(r, err);
+}
+
+static int read_edge(const json_t *obj, struct raw_edge *e, struct err *err) {
+    if (json_int(obj, "sourceId", INT64_MIN, INT64_MAX, &e->from, err) < 0 ||
+        json_int(obj, "destId", INT64_MIN, INT64_MAX, &e->to, err) < 0 ||
+        json_num(obj, "cost", 0, 1e300, &e->cost, err) < 0)
+        return -1;
+    e->bytes = e->cost; /* without sizes, times stand for bytes */
+    return json_opt_num(obj, "size", 0, 1e300, &e->bytes, err);
+}
+
+static int take_edge(struct reader *r, const json_t *obj, struct err *err) {
+    struct raw_edge e;
+    if (read_edge(obj, &e, err) < 0)
+        return -1;
+    if (r->ids)
+        return place_edge(r, &e, err);
+    arr_push(&r->waiting, e);
+    return 0;
+}
+
+static int take_edges(void *to, struct json_stream *s, struct err *err) {
+    struct reader *r = to;
+    json_t *obj;
+    int more = enter_array(s, "edges", err);
+    if (more < 0)
+        return -1;
+    for (int64_t at = 0; (more = next_object(s, "edges", at, &obj, err)) > 0; at++) {
+        int bad = at == MOST_EDGES ? too_many(err) : take_edge(r, obj, err);
+        json_decref(obj);
+        if (bad)
+            return at == MOST_EDGES ? -1 : err_at(err, "edges[%lld]", (long long)at);
+    }
+    return more;
+}
+
+/* Sums over nodes stay finite. */
+static int check_sums(const struct partition_problem *p, struct err *err) {
     double accel = 0, cpu = 0, size = 0;
-    int status = 0;
-    for (int32_t i = 0; i < p->n && !status; i++) {
-        struct partition_node *node = &p->nodes[i];
-        if (read_node(json_array_get(list, (size_t)i), node, &has_color[i], err) < 0) {
-            status = err_at(err, "nodes[%d]", i);
-            break;
-        }
-        ids[i] = (struct named){node->id, i};
+    for (int32_t i = 0; i < p->n; i++) {
+        const struct partition_node *node = &p->nodes[i];
         accel += node->accel_s;
         cpu += node->cpu_s;
         size += node->size + node->activation * (double)p->micro_batches;
@@ -111,78 +261,9 @@ static int read_nodes(const json_t *list, struct partition_problem *p, struct na
                            : !isfinite(size) ? "size"
                                              : NULL;
         if (over)
-            status = err_input(err, "nodes[%d].%s: the sum of all overflows here", i, over);
+            return err_input(err, "nodes[%d].%s: the sum of all overflows here", i, over);
     }
-    if (!status) {
-        qsort(ids, (size_t)p->n, sizeof *ids, named_order);
-        for (int32_t i = 1; i < p->n && !status; i++)
-            if (ids[i].name == ids[i - 1].name)
-                status = err_input(err, "nodes[%d].id: %lld is the id of nodes[%d] too",
-                                   ids[i].index, (long long)ids[i].name, ids[i - 1].index);
-    }
-    if (!status)
-        number_colors(p, has_color);
-    free(has_color);
-    return status;
-}
-
-static int read_edge(const json_t *obj, struct partition_problem *p, int32_t index,
-                     const struct named *ids, int32_t *first_edge, struct err *err) {
-    if (!json_is_object(obj))
-        return err_input(err, "expected an object, got %s", json_type_name(obj));
-    int64_t from, to;
-    double cost, bytes;
-    if (json_int(obj, "sourceId", INT64_MIN, INT64_MAX, &from, err) < 0 ||
-        json_int(obj, "destId", INT64_MIN, INT64_MAX, &to, err) < 0 ||
-        json_num(obj, "cost", 0, 1e300, &cost, err) < 0)
-        return -1;
-    bytes = cost; /* without sizes, times stand for bytes */
-    if (json_opt_num(obj, "size", 0, 1e300, &bytes, err) < 0)
-        return -1;
-    struct partition_edge *e = &p->edges[index];
-    e->from = named_find(ids, p->n, from);
-    e->to = named_find(ids, p->n, to);
-    if (e->from < 0)
-        return err_input(err, "sourceId: no node has the id %lld", (long long)from);
-    if (e->to < 0)
-        return err_input(err, "destId: no node has the id %lld", (long long)to);
-    if (e->from == e->to)
-        return err_input(err, "destId: node %lld feeds itself", (long long)to);
-    struct partition_node *u = &p->nodes[e->from], *v = &p->nodes[e->to];
-    if (u->backward && !v->backward)
-        return err_input(err, "destId: backward node %lld feeds forward node %lld",
-                         (long long)from, (long long)to);
-    if (first_edge[e->from] < 0) {
-        first_edge[e->from] = index;
-        u->send_s = cost;
-    } else if (fabs(u->send_s - cost) > 1e-6) {
-        return err_input(
-            err, "cost: node %lld sends at a cost of %.17g here, but of %.17g at edges[%d]",
-            (long long)from, cost, u->send_s, first_edge[e->from]);
-    }
-    u->bytes = fmax(u->bytes, bytes); /* one tensor: the largest part that is read */
     return 0;
-}
-
-static int read_edges(const json_t *list, struct partition_problem *p,
-                      const struct named *ids, struct err *err) {
-    int32_t *first_edge = mem_array((size_t)p->n + 1, sizeof *first_edge);
-    memset(first_edge, -1, ((size_t)p->n + 1) * sizeof *first_edge);
-    int status = 0;
-    double cost = 0, bytes = 0;
-    for (int32_t i = 0; i < p->m && !status; i++) {
-        if (read_edge(json_array_get(list, (size_t)i), p, i, ids, first_edge, err) < 0) {
-            status = err_at(err, "edges[%d]", i);
-            break;
-        }
-        cost += 2 * p->nodes[p->edges[i].from].send_s; /* paid on both sides at most */
-        bytes += p->nodes[p->edges[i].from].bytes;
-        if (!isfinite(cost) || !isfinite(bytes))
-            status = err_input(err, "edges[%d].%s: the sum of all overflows here", i,
-                               isfinite(cost) ? "size" : "cost");
-    }
-    free(first_edge);
-    return status;
 }
 
 /* Takes nodes without predecessors away; what stays lies on or behind a cycle. */
@@ -223,8 +304,6 @@ static int check_acyclic(const struct partition_problem *p, struct err *err) {
 static int read_header(const json_t *doc, struct partition_problem *p, struct err *err) {
     int64_t accels, cpus, micro = 1;
     const char *goal = "maxload";
-    if (!json_is_object(doc))
-        return err_input(err, "expected an object, got %s", json_type_name(doc));
     if (json_num(doc, "maxSizePerFPGA", 0, 1e300, &p->max_size, err) < 0 ||
         json_int(doc, "maxFPGAs", 0, 4096, &accels, err) < 0 ||
         json_int(doc, "maxCPUs", 0, 4096, &cpus, err) < 0 ||
@@ -257,30 +336,48 @@ static int read_balance(const json_t *doc, struct partition_problem *p, struct e
     return 0;
 }
 
-int partition_read(const json_t *doc, struct partition_problem *p, struct err *err) {
-    *p = (struct partition_problem){.max_load = INFINITY};
-    json_t *nodes, *edges;
-    if (read_header(doc, p, err) < 0 || json_array_member(doc, "nodes", &nodes, err) < 0 ||
-        json_array_member(doc, "edges", &edges, err) < 0)
+/* What the reader holds becomes the problem's. */
+static int put_together(struct reader *r, const json_t *doc, struct partition_problem *p,
+                        struct err *err) {
+    if (read_header(doc, p, err) < 0)
         return -1;
-    if (json_array_size(nodes) > 1000000 || json_array_size(edges) > 10000000)
-        return err_input(err, "nodes: at most 1000000 nodes and 10000000 edges");
-    p->n = (int32_t)json_array_size(nodes);
-    p->m = (int32_t)json_array_size(edges);
-    p->nodes = mem_array((size_t)p->n + 1, sizeof *p->nodes);
-    p->edges = mem_array((size_t)p->m + 1, sizeof *p->edges);
-    struct named *ids = mem_array((size_t)p->n + 1, sizeof *ids);
-    int status = read_nodes(nodes, p, ids, err);
+    if (!json_object_get(doc, "nodes") || !json_object_get(doc, "edges"))
+        return err_input(err, "%s: missing (expected an array)",
+                         json_object_get(doc, "nodes") ? "edges" : "nodes");
+    p->n = (int32_t)r->nodes.n;
+    p->m = (int32_t)r->edges.n;
+    p->nodes = r->nodes.p ? r->nodes.p : mem_array(1, sizeof *p->nodes);
+    p->edges = r->edges.p ? r->edges.p : mem_array(1, sizeof *p->edges);
+    r->nodes.p = NULL;
+    r->edges.p = NULL;
+    number_colors(p, r->colored.p);
+    if (check_sums(p, err) < 0 || check_acyclic(p, err) < 0)
+        return -1;
+    return read_balance(doc, p, err);
+}
+
+static void reader_release(struct reader *r) {
+    arr_release(&r->nodes);
+    arr_release(&r->colored);
+    arr_release(&r->waiting);
+    arr_release(&r->edges);
+    free(r->ids);
+    free(r->first_edge);
+}
+
+int partition_read(struct json_stream *s, struct partition_problem *p, struct err *err) {
+    static const struct solve_part parts[] = {
+        {"nodes", take_nodes}, {"edges", take_edges}, {0}};
+    struct reader r = {0};
+    *p = (struct partition_problem){.max_load = INFINITY};
+    json_t *doc = solve_doc_read(s, "partition", parts, &r, err);
+    int status = doc ? put_together(&r, doc, p, err) : -1;
+    json_decref(doc);
+    reader_release(&r);
     if (!status)
-        status = read_edges(edges, p, ids, err);
-    if (!status)
-        status = check_acyclic(p, err);
-    if (!status)
-        status = read_balance(doc, p, err);
-    free(ids);
-    if (status)
-        partition_release(p);
-    return status;
+        return 0;
+    partition_release(p);
+    return s->failed ? -1 : err_prefix(err, "%s", s->name);
 }
 
 void partition_release(struct partition_problem *p) {

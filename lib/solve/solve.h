@@ -22,19 +22,19 @@ struct solve_limits {
     bool relax;    /* stages: by gradient descent instead, without a proof */
 };
 
-/* One per problem: reads a problem document (layout: a stream of one, which may be larger than
- * memory; the time budget counts the reading), solves it, returns the answer document
+/* One per problem: reads a problem document from a stream, which may be larger than memory (the
+ * time budget counts the reading), solves it, returns the answer document
  * {"format": "weft-answer/1", "problem": ..., "value", "bound", "gap", "proof", "time_s",
  *  "optimal": true|false, ... the solution ...}.
  * NULL on failure: EXIT_INPUT for bad input, EXIT_NO when there is no answer within the limits
- * (the message names the constraint that cannot be met). */
+ * (the message names the constraint that cannot be met). Messages begin with the stream's name. */
 json_t *solve_layout_json(struct json_stream *problem, const struct solve_limits *limits,
                           struct err *err);
-json_t *solve_partition_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_partition_json(struct json_stream *problem, const struct solve_limits *limits,
                              struct err *err);
-json_t *solve_stages_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits *limits,
                           struct err *err);
-json_t *solve_joint_json(const json_t *problem, const struct solve_limits *limits,
+json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
                          struct err *err);
 
 #endif

@@ -16,6 +16,7 @@
 #include "solve/stages_dp.h"
 
 #include "common/progress.h"
+#include "solve/solve_doc.h"
 
 #include <float.h>
 #include <math.h>
@@ -334,27 +335,34 @@ void stages_answer_release(struct stages_answer *a) {
     *a = (struct stages_answer){0};
 }
 
-json_t *solve_stages_json(const json_t *doc, const struct solve_limits *limits,
+static json_t *solve_problem(const struct stages_problem *p,
+                             const struct solve_limits *limits, double start,
+                             struct err *err) {
+    struct stages_answer a;
+    struct solve_limits left = solve_doc_left(limits, start);
+    if ((limits->relax ? stages_relax : stages_solve)(p, &left, &a, err) < 0)
+        return NULL;
+    json_t *answer = answer_json(p, &a, now_s() - start);
+    stages_answer_release(&a);
+    return answer;
+}
+
+json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits *limits,
                           struct err *err) {
     double start = now_s(), value;
     struct stages_problem p;
-    struct stages_answer a;
-    json_t *answer = NULL;
-    if (stages_read(&p, doc, err) < 0)
+    struct stages_doc doc;
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
+    if (stages_read(&p, &doc, problem, err) < 0)
         return NULL;
-    struct solve_limits left = *limits; /* reading took its share */
-    if (left.time_budget_s > 0)
-        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
-    int rc =
-        limits->relax ? stages_relax(&p, &left, &a, err) : stages_solve(&p, &left, &a, err);
-    if (rc == 0) {
-        answer = answer_json(&p, &a, now_s() - start);
-        stages_answer_release(&a);
-    }
-    stages_release(&p);
-    if (answer && stages_check(doc, answer, &value, err) < 0) {
+    json_t *answer = solve_problem(&p, limits, start, err);
+    if (answer && stages_check(&doc, answer, &value, err) < 0) {
         json_decref(answer);
-        return NULL;
+        answer = NULL;
     }
+    if (!answer)
+        err_prefix(err, "%s", problem->name);
+    stages_release(&p);
+    stages_doc_release(&doc);
     return answer;
 }

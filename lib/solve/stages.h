@@ -23,8 +23,7 @@
 #ifndef WEFT_SOLVE_STAGES_H
 #define WEFT_SOLVE_STAGES_H
 
-#include "common/err.h"
-#include "solve/solve.h"
+#include "solve/stages_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,13 +61,25 @@ struct stages_problem {
     struct stages_choice *choices;
     double *cut; /* layers + 1 numbers, ends 0; NULL = none */
     enum stages_charge charge;
-    /* dense form, [first][last][config]; NULL in the additive form */
-    double *dense_time;
-    int32_t *dense_succ; /* greatest number of successors, -1 = never fits */
+    /* Dense form, of the document's tables (stages_table_cell() x num_configs); NULL in the additive
+     * form. Numbers of successors, -1 = never fits; NULL: any. */
+    const double *dense_time;
+    const int16_t *dense_succ;
 };
 
-int stages_read(struct stages_problem *p, const json_t *doc, struct err *err);
+/* A document: its tables, and the rest as a tree. */
+struct stages_doc {
+    json_t *rest;
+    struct stages_table cost, succ;
+};
+
+/* Reads the document and makes the problem of it, which borrows the tables: release the problem
+ * first. EXIT_INPUT with the document's name and the place, EXIT_NO when the deadline of the stream
+ * or an interrupt came first. */
+int stages_read(struct stages_problem *p, struct stages_doc *doc, struct json_stream *s,
+                struct err *err);
 void stages_release(struct stages_problem *p);
+void stages_doc_release(struct stages_doc *doc);
 
 /* Costs of stages first..k for k = first..end-1 with configuration c: t[k], succ[k];
  * t = INFINITY where it cannot be. succ is capped at layers. Returns end: all longer stages
@@ -114,6 +125,7 @@ void stages_answer_release(struct stages_answer *a);
 
 /* Works value and limits of an answer out again, from the document. EXIT_SYSTEM-style
  * failure (a bug) when the plan does not keep to the document. */
-int stages_check(const json_t *doc, const json_t *answer, double *value, struct err *err);
+int stages_check(const struct stages_doc *doc, const json_t *answer, double *value,
+                 struct err *err);
 
 #endif

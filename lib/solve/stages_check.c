@@ -1,7 +1,7 @@
 /* stages_check.c - works a stages answer out again, from the two documents alone.
  *
- * Shares no code with the reader or the solver: it looks every stage up in the problem's
- * JSON, adds times and memory up itself and compares with what the answer states.
+ * Shares no code with the solver: it looks every stage up in the problem's JSON and tables, adds
+ * times and memory up itself and compares with what the answer states.
  */
 #include "solve/stages.h"
 
@@ -14,9 +14,13 @@ static double num(const json_t *v, double otherwise) {
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-static const json_t *at4(const json_t *a, int i, int j, int k, int l) {
-    a = json_array_get(json_array_get(a, (size_t)i), (size_t)j);
-    return json_array_get(json_array_get(a, (size_t)k), (size_t)l);
+/* Where [first][last][submesh][config] stands in a table, counted row by row. */
+static int64_t place(const struct stages_table *t, int first, int last, int submesh,
+                     int config) {
+    int64_t at = last - first;
+    for (int row = 0; row < first; row++)
+        at += t->layers - row;
+    return (at * t->submeshes + submesh) * t->configs + config;
 }
 
 /* The per-layer number of a configuration: its own array, or that of "layers"; scaled. */
@@ -56,19 +60,21 @@ static int additive_time(const json_t *doc, const struct stage *s, double *t,
     return 0;
 }
 
-static int dense_time(const json_t *doc, const struct stage *s, double *t,
+static int dense_time(const struct stages_doc *doc, const struct stage *s, double *t,
                       struct err *err) {
-    const json_t *cost = at4(json_object_get(doc, "compute_cost"), s->first, s->end - 1,
-                             s->submesh, s->config);
-    const json_t *table = json_object_get(doc, "max_n_succ_stages");
-    const json_t *succ = at4(table, s->first, s->end - 1, s->submesh, s->config);
-    if (!json_is_number(cost))
+    const struct stages_table *cost = &doc->cost, *succ = &doc->succ;
+    if (s->first < 0 || s->end > cost->layers || s->submesh < 0 ||
+        s->submesh >= cost->submeshes || s->config < 0 || s->config >= cost->configs)
         return err_system(err, "check: layers %d to %d have no time there", s->first,
                           s->end - 1);
-    *t = json_number_value(cost);
-    if (json_is_array(table) && num(succ, INFINITY) < s->successors)
-        return err_system(err, "check: layers %d to %d allow %g successors, not %d",
-                          s->first, s->end - 1, num(succ, -1), s->successors);
+    int64_t at = place(cost, s->first, s->end - 1, s->submesh, s->config);
+    *t = cost->time.p[at];
+    if (isinf(*t))
+        return err_system(err, "check: layers %d to %d cannot be a stage", s->first,
+                          s->end - 1);
+    if (succ->name && succ->succ.p[at] < s->successors)
+        return err_system(err, "check: layers %d to %d allow %d successors, not %d",
+                          s->first, s->end - 1, succ->succ.p[at], s->successors);
     return 0;
 }
 
@@ -121,13 +127,14 @@ static int read_stage(const json_t *v, struct stage *s) {
 }
 
 /* What a stage adds to the sum and to the maximum. */
-static int stage_cost(const json_t *doc, const struct stage *s, int layers, double *w,
-                      double *m, struct err *err) {
+static int stage_cost(const struct stages_doc *whole, const struct stage *s, int layers,
+                      double *w, double *m, struct err *err) {
+    const json_t *doc = whole->rest;
     bool additive = json_object_get(doc, "configs") != NULL;
     const char *charge =
         json_string_value(json_object_get(json_object_get(doc, "cut"), "charge"));
-    double t, in = cut_cost(doc, s->first, layers), out = cut_cost(doc, s->end, layers);
-    if ((additive ? additive_time : dense_time)(doc, s, &t, err) < 0 ||
+    double t = 0, in = cut_cost(doc, s->first, layers), out = cut_cost(doc, s->end, layers);
+    if ((additive ? additive_time(doc, s, &t, err) : dense_time(whole, s, &t, err)) < 0 ||
         check_devices(doc, s, err) < 0)
         return -1;
     charge = charge ? charge : "receiver";
@@ -151,7 +158,9 @@ static int check_shape(const json_t *doc, int stages, int layer, int device, int
     return 0;
 }
 
-int stages_check(const json_t *doc, const json_t *answer, double *value, struct err *err) {
+int stages_check(const struct stages_doc *whole, const json_t *answer, double *value,
+                 struct err *err) {
+    const json_t *doc = whole->rest;
     const json_t *list = json_object_get(answer, "stages");
     int n = (int)json_array_size(list), layer = 0, device = 0, used = 0;
     int layers = (int)num(json_object_get(doc, "num_layers"), -1);
@@ -165,7 +174,7 @@ int stages_check(const json_t *doc, const json_t *answer, double *value, struct 
         if (s.first != layer || s.end <= s.first || s.device < device ||
             s.successors != n - 1 - i)
             return err_system(err, "check: stages[%d] does not follow the one before", i);
-        if (stage_cost(doc, &s, layers, &w, &m, err) < 0)
+        if (stage_cost(whole, &s, layers, &w, &m, err) < 0)
             return -1;
         layer = s.end;
         device = s.device_end;

@@ -36,8 +36,10 @@ int stages_row(const struct stages_problem *p, int first, int c, double limit, d
     if (!p->dense_time)
         return additive_row(p, first, &p->configs[c], limit, t, succ);
     for (int k = first; k < p->layers; k++) {
-        int64_t at = ((int64_t)first * p->layers + k) * p->num_configs + c;
-        succ[k] = p->dense_succ[at];
+        int64_t at = stages_table_cell(p->layers, first, k) * p->num_configs + c;
+        succ[k] = !p->dense_succ                  ? p->layers
+                  : p->dense_succ[at] > p->layers ? p->layers
+                                                  : p->dense_succ[at];
         t[k] = succ[k] < 0 ? INFINITY : p->dense_time[at];
     }
     return p->layers;

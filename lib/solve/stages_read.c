@@ -5,127 +5,48 @@
 #include "solve/stages.h"
 
 #include "common/mem.h"
+#include "solve/solve_doc.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LAYERS  20000
 #define MAX_DEVICES 65536
-#define MAX_CELLS   200000000 /* dense entries, and layers * devices */
-
-static bool is_inf(const json_t *v) {
-    return json_is_null(v) ||
-           (json_is_string(v) && !strcmp(json_string_value(v), "Infinity"));
-}
 
 /* ---- dense tables ---------------------------------------------------------------- */
 
-struct dense {
-    const struct stages_problem *p;
-    const char *name;
-    int submeshes, configs;
-    double *real; /* one of these two is filled */
-    int32_t *whole;
-    struct err *err;
-};
-
-static int dense_cell(struct dense *t, const json_t *v, int l, int k, int n, int c) {
-    int64_t at = ((int64_t)l * t->p->layers + k) * t->p->num_configs + n * t->configs + c;
-    if (k < l) /* no such stage; whatever stands there is ignored */
-        return 0;
-    double x = is_inf(v) ? INFINITY : json_is_number(v) ? json_number_value(v) : NAN;
-    if (isnan(x) || (t->real && x < 0) || (isinf(x) && x < 0))
-        return err_input(t->err, "%s[%d][%d][%d][%d]: expected %s", t->name, l, k, n, c,
-                         t->real ? "a time (a finite number >= 0) or null"
-                                 : "a number of successor stages or null");
-    if (t->real)
-        t->real[at] = x;
-    else
-        t->whole[at] = x < 0 ? -1 : x > t->p->layers ? t->p->layers : (int32_t)floor(x);
+/* The table has an array per layer, and per submesh. */
+static int check_table(const struct stages_problem *p, const struct stages_table *t,
+                       int submeshes, struct err *err) {
+    if (t->layers != p->layers)
+        return err_input(err, "%s: expected %d entries, got %d", t->name, p->layers,
+                         t->layers);
+    if (t->submeshes != submeshes)
+        return err_input(err, "%s[0][0]: expected %d entries, got %d", t->name, submeshes,
+                         t->submeshes);
     return 0;
 }
 
-static const json_t *dense_row(struct dense *t, const json_t *a, int want,
-                               const char *place) {
-    if (!json_is_array(a))
-        err_input(t->err, "%s%s: expected an array, got %s", t->name, place,
-                  json_type_name(a));
-    else if ((int)json_array_size(a) != want)
-        err_input(t->err, "%s%s: expected %d entries, got %zu", t->name, place, want,
-                  json_array_size(a));
-    else
-        return a;
-    return NULL;
-}
-
-static int dense_read(struct dense *t, const json_t *a) {
-    int layers = t->p->layers;
-    char place[64] = "";
-    if (!dense_row(t, a, layers, place))
-        return -1;
-    for (int l = 0; l < layers; l++) {
-        const json_t *al = json_array_get(a, (size_t)l);
-        snprintf(place, sizeof place, "[%d]", l);
-        if (!dense_row(t, al, layers, place))
-            return -1;
-        for (int k = l; k < layers; k++) {
-            const json_t *ak = json_array_get(al, (size_t)k);
-            snprintf(place, sizeof place, "[%d][%d]", l, k);
-            if (!dense_row(t, ak, t->submeshes, place))
-                return -1;
-            for (int n = 0; n < t->submeshes; n++) {
-                const json_t *an = json_array_get(ak, (size_t)n);
-                snprintf(place, sizeof place, "[%d][%d][%d]", l, k, n);
-                if (!dense_row(t, an, t->configs, place))
-                    return -1;
-                for (int c = 0; c < t->configs; c++)
-                    if (dense_cell(t, json_array_get(an, (size_t)c), l, k, n, c) < 0)
-                        return -1;
-            }
-        }
-    }
-    return 0;
-}
-
-/* The number of configurations is the length of the innermost arrays. */
-static int dense_configs(const json_t *cost) {
-    const json_t *v = cost;
-    for (int depth = 0; depth < 3; depth++)
-        v = json_array_get(v, 0);
-    return json_is_array(v) ? (int)json_array_size(v) : 0;
-}
-
-static int read_dense(struct stages_problem *p, const json_t *doc, int submeshes,
+static int read_dense(struct stages_problem *p, const struct stages_doc *doc, int submeshes,
                       struct err *err) {
-    json_t *cost, *succ = json_object_get(doc, "max_n_succ_stages");
-    if (json_array_member(doc, "compute_cost", &cost, err) < 0)
+    const struct stages_table *cost = &doc->cost, *succ = &doc->succ;
+    if (!cost->name)
+        return err_input(err, "compute_cost: expected an array, got nothing");
+    if (check_table(p, cost, submeshes, err) < 0)
         return -1;
-    int configs = dense_configs(cost);
-    if (configs < 1)
-        return err_input(err, "compute_cost[0][0][0]: expected an array of times");
-    int64_t cells = (int64_t)p->layers * p->layers;
-    if (cells * submeshes > MAX_CELLS / configs)
-        return err_input(err, "compute_cost: more than %d entries", MAX_CELLS);
-    p->num_configs = submeshes * configs;
+    if (succ->name && check_table(p, succ, submeshes, err) < 0)
+        return -1;
+    if (succ->name && succ->configs != cost->configs)
+        return err_input(err, "max_n_succ_stages[0][0][0]: expected %d entries, got %d",
+                         cost->configs, succ->configs);
+    p->num_configs = submeshes * cost->configs;
     p->configs = mem_array((size_t)p->num_configs, sizeof *p->configs);
     for (int i = 0; i < p->num_configs; i++)
-        p->configs[i] =
-            (struct stages_config){.submesh = i / configs, .config = i % configs};
-    size_t total = (size_t)(cells * p->num_configs);
-    p->dense_time = mem_array(total, sizeof *p->dense_time);
-    p->dense_succ = mem_array(total, sizeof *p->dense_succ);
-    struct dense t = {p, "compute_cost", submeshes, configs, p->dense_time, NULL, err};
-    if (dense_read(&t, cost) < 0)
-        return -1;
-    if (!succ || json_is_null(succ)) {
-        for (size_t i = 0; i < total; i++)
-            p->dense_succ[i] = p->layers;
-        return 0;
-    }
-    t = (struct dense){p,    "max_n_succ_stages", submeshes, configs,
-                       NULL, p->dense_succ,       err};
-    return dense_read(&t, succ);
+        p->configs[i] = (struct stages_config){.submesh = i / cost->configs,
+                                               .config = i % cost->configs};
+    p->dense_time = cost->time.p;
+    p->dense_succ = succ->name ? succ->succ.p : NULL;
+    return 0;
 }
 
 /* ---- additive form -------------------------------------------------------------- */
@@ -368,8 +289,8 @@ static int check_range(const struct stages_problem *p, struct err *err) {
                              "overflows",
                              c);
     }
-    size_t total = (size_t)p->layers * (size_t)p->layers * (size_t)p->num_configs;
-    for (size_t i = 0; i < total && p->dense_time; i++)
+    int64_t cells = stages_table_cell(p->layers, p->layers, p->layers) * p->num_configs;
+    for (int64_t i = 0; i < cells && p->dense_time; i++)
         if (isfinite(p->dense_time[i]))
             most = fmax(most, p->dense_time[i]);
     if (most > limit)
@@ -378,12 +299,12 @@ static int check_range(const struct stages_problem *p, struct err *err) {
 }
 
 static int read_sizes(struct stages_problem *p, const json_t *doc, struct err *err) {
-    int64_t layers, batches, stages = MAX_LAYERS;
+    int64_t layers, batches, stages = STAGES_MAX_LAYERS;
     p->use_all = true;
-    if (json_int(doc, "num_layers", 1, MAX_LAYERS, &layers, err) < 0 ||
+    if (json_int(doc, "num_layers", 1, STAGES_MAX_LAYERS, &layers, err) < 0 ||
         json_int(doc, "num_micro_batches", 1, INT64_C(1) << 50, &batches, err) < 0 ||
         json_opt_bool(doc, "use_all_devices", &p->use_all, err) < 0 ||
-        json_opt_int(doc, "max_stages", 1, MAX_LAYERS, &stages, err) < 0)
+        json_opt_int(doc, "max_stages", 1, STAGES_MAX_LAYERS, &stages, err) < 0)
         return -1;
     p->layers = (int)layers;
     p->micro_batches = (double)batches;
@@ -391,13 +312,12 @@ static int read_sizes(struct stages_problem *p, const json_t *doc, struct err *e
     return 0;
 }
 
-int stages_read(struct stages_problem *p, const json_t *doc, struct err *err) {
+static int read_problem(struct stages_problem *p, const struct stages_doc *d,
+                        struct err *err) {
     struct run *runs = NULL;
     struct submesh *submeshes = NULL;
     int num_runs = 0, num_submeshes = 0, bad = -1;
-    *p = (struct stages_problem){0};
-    if (!json_is_object(doc))
-        return err_input(err, "expected an object, got %s", json_type_name(doc));
+    const json_t *doc = d->rest;
     if (json_object_get(doc, "format") &&
         (json_format(doc, "weft-problem/1", err) < 0 ||
          json_keys(doc,
@@ -409,24 +329,51 @@ int stages_read(struct stages_problem *p, const json_t *doc, struct err *err) {
         return -1;
     if (read_sizes(p, doc, err) == 0 && read_runs(p, doc, &runs, &num_runs, err) == 0 &&
         read_submeshes(doc, &submeshes, &num_submeshes, err) == 0) {
-        if ((int64_t)p->layers * p->devices > MAX_CELLS)
+        if ((int64_t)p->layers * p->devices > STAGES_MAX_CELLS)
             bad = err_input(err,
                             "num_devices: %d layers on %d devices exceed this solver's "
                             "table of %d cells",
-                            p->layers, p->devices, MAX_CELLS);
+                            p->layers, p->devices, STAGES_MAX_CELLS);
         else if (json_object_get(doc, "configs"))
             bad = read_additive(p, doc, num_submeshes, err);
         else
-            bad = read_dense(p, doc, num_submeshes, err);
+            bad = read_dense(p, d, num_submeshes, err);
     }
     if (!bad && (make_choices(p, submeshes, runs, num_runs, err) < 0 ||
                  read_cut(p, doc, err) < 0 || check_range(p, err) < 0))
         bad = -1;
     free(runs);
     free(submeshes);
-    if (bad)
-        stages_release(p);
     return bad;
+}
+
+static int take_cost(void *to, struct json_stream *s, struct err *err) {
+    return stages_table_times(&((struct stages_doc *)to)->cost, s, err);
+}
+
+static int take_successors(void *to, struct json_stream *s, struct err *err) {
+    return stages_table_successors(&((struct stages_doc *)to)->succ, s, err);
+}
+
+int stages_read(struct stages_problem *p, struct stages_doc *doc, struct json_stream *s,
+                struct err *err) {
+    static const struct solve_part parts[] = {
+        {"compute_cost", take_cost}, {"max_n_succ_stages", take_successors}, {0}};
+    *p = (struct stages_problem){0};
+    *doc = (struct stages_doc){0};
+    doc->rest = solve_doc_read(s, "stages", parts, doc, err);
+    if (doc->rest && read_problem(p, doc, err) == 0)
+        return 0;
+    stages_release(p);
+    stages_doc_release(doc);
+    return s->failed ? -1 : err_prefix(err, "%s", s->name);
+}
+
+void stages_doc_release(struct stages_doc *doc) {
+    json_decref(doc->rest);
+    stages_table_release(&doc->cost);
+    stages_table_release(&doc->succ);
+    *doc = (struct stages_doc){0};
 }
 
 void stages_release(struct stages_problem *p) {
@@ -438,7 +385,5 @@ void stages_release(struct stages_problem *p) {
     free(p->configs);
     free(p->choices);
     free(p->cut);
-    free(p->dense_time);
-    free(p->dense_succ);
     *p = (struct stages_problem){0};
 }

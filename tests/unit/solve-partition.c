@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "common/rng.h"
+#include "solve-text.h"
 #include "solve/partition_core.h"
 #include "tap.h"
 
@@ -99,6 +100,16 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
         json_object_set_new(o, "maxLoad", json_real((double)draw(r, 4, 12 * n) / 4));
     }
     return o;
+}
+
+static int read_tree(const json_t *doc, struct partition_problem *p, struct err *err) {
+    struct json_stream s;
+    char *text = json_dumps(doc, 0);
+    json_stream_text(&s, text, strlen(text), "t");
+    int status = partition_read(&s, p, err);
+    json_stream_close(&s);
+    free(text);
+    return status;
 }
 
 /* ---- brute force ------------------------------------------------------------------- */
@@ -255,7 +266,7 @@ static void test_random(int count, int lo, int hi, bool training, const char *wh
         json_t *doc = random_problem(&r, (int)draw(&r, lo, hi), training);
         struct partition_problem p;
         struct err err = {0};
-        if (partition_read(doc, &p, &err) < 0) {
+        if (read_tree(doc, &p, &err) < 0) {
             printf("# %s\n", err.msg);
             wrong++;
             json_decref(doc);
@@ -378,7 +389,7 @@ static void test_wide(int count, bool edges, const char *what) {
         }
         struct partition_problem p;
         struct solve_limits exact = {0};
-        if (partition_read(doc, &p, NULL) < 0) {
+        if (read_tree(doc, &p, NULL) < 0) {
             wrong++;
         } else {
             double best = plain_program(&p);
@@ -418,7 +429,7 @@ static void test_rising_cuts(void) {
     struct partition_core c;
     struct partition_chain ch;
     struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
-    int status = partition_read(doc, &p, NULL);
+    int status = read_tree(doc, &p, NULL);
     status |= status ? 0 : partition_solve(&p, &exact, &a, NULL);
     ok(!status && a.optimal, "a grid of 5 x 16 is solved to the end: %g in %lld steps",
        a.value, (long long)a.steps);
@@ -449,9 +460,7 @@ static void test_rising_cuts(void) {
 static void expect(const char *what, const char *text, int status, const char *want) {
     struct err err = {0};
     struct solve_limits limits = {0};
-    json_t *doc = json_parse(text, strlen(text), "t", &err), *answer = NULL;
-    if (doc)
-        answer = solve_partition_json(doc, &limits, &err);
+    json_t *answer = solve_text(solve_partition_json, text, &limits, &err);
     if (!status) {
         char value[32] = "none";
         if (answer)
@@ -462,7 +471,6 @@ static void expect(const char *what, const char *text, int status, const char *w
            err.msg);
     }
     json_decref(answer);
-    json_decref(doc);
 }
 
 /* clang-format off */
@@ -485,6 +493,13 @@ static const struct {
     {"double id", DOC(NODE(1, "") "," NODE(1, ""), ""), EXIT_INPUT, "nodes[1].id"},
     {"cycle", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, 1) "," EDGE(2, 1, 1)), EXIT_INPUT,
      "cycle"},
+    {"edges before nodes",
+     "{\"edges\": [" EDGE(1, 2, 0.25) "], \"nodes\": [" NODE(1, "") "," NODE(2, "") "], "
+     HEAD "\"name\": {}}", 0, "1.25"},
+    {"a bad edge before nodes",
+     "{\"edges\": [" EDGE(1, 2, 1) "," EDGE(1, 3, 1) "], \"nodes\": [" NODE(1, "") ","
+     NODE(2, "") "], " HEAD "\"name\": {}}", EXIT_INPUT, "t: edges[1].destId: no node"},
+    {"a word for a node", DOC("4", ""), EXIT_INPUT, "t: nodes[0]: expected an object"},
     {"self-loop", DOC(NODE(1, ""), EDGE(1, 1, 1)), EXIT_INPUT, "edges[0].destId"},
     {"negative cost", DOC(NODE(1, "") "," NODE(2, ""), EDGE(1, 2, -1)), EXIT_INPUT,
      "edges[0].cost"},
@@ -538,7 +553,7 @@ static void test_evaluator(void) {
     struct err err = {0};
     double value = 0;
     bool cpu[] = {false, false, true}, late[] = {true, false};
-    ok(!partition_read(doc, &p, NULL), "the document reads");
+    ok(!read_tree(doc, &p, NULL), "the document reads");
     int status = partition_check(&p, (int32_t[]){0, 1, 0}, cpu, 2, NULL, &value, &err);
     ok(!status && value == 3.5, "a good answer: %g", value);
     status = partition_check(&p, (int32_t[]){0, 1, 0}, late, 2, NULL, &value, &err);

@@ -2,6 +2,7 @@
  * against the list of all answers of small random problems, and against the exact stages solver on
  * chains of layers. */
 #include "common/rng.h"
+#include "solve-text.h"
 #include "solve/relax.h"
 #include "solve/relax_cuts.h"
 #include "solve/stages.h"
@@ -286,9 +287,9 @@ static void test_chain(int layers, int stages, double most) {
     for (int i = 0; i < ROUNDS; i++) {
         struct err err = {0};
         json_t *p = chain(&r, layers, stages);
-        json_t *exact = solve_stages_json(p, &(struct solve_limits){0}, &err);
+        json_t *exact = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &err);
         struct solve_limits limits = {.seed = 1, .relax = true};
-        json_t *relaxed = solve_stages_json(p, &limits, &err);
+        json_t *relaxed = solve_tree(solve_stages_json, p, &limits, &err);
         good &= exact && relaxed &&
                 number(relaxed, "value") >= number(exact, "value") - 1e-9 &&
                 number(relaxed, "bound") <= number(exact, "value") + 1e-9;
@@ -310,12 +311,10 @@ static void refuses(const char *members, const char *message) {
         "{\"format\": \"weft-problem/1\", \"problem\": \"stages\", \"num_micro_batches\": 4, "
         "\"num_layers\": 2, %s}",
         members);
-    json_t *doc = json_parse(text, strlen(text), "t", &err);
     struct solve_limits limits = {.relax = true};
-    json_t *a = doc ? solve_stages_json(doc, &limits, &err) : NULL;
+    json_t *a = solve_text(solve_stages_json, text, &limits, &err);
     ok(!a && strstr(err.msg, message), "%s", err.msg);
     json_decref(a);
-    json_decref(doc);
 }
 
 int main(void) {

@@ -2,6 +2,7 @@
  * infeasible ones, ties, forbidden pairs of 10^18, cut costs, classes of devices. */
 #include "common/mem.h"
 #include "common/rng.h"
+#include "solve-text.h"
 #include "solve/solve.h"
 #include "tap.h"
 
@@ -179,7 +180,7 @@ static void test_dense(void) {
         json_t *p = problem(&s);
         struct err err = {0};
         struct solve_limits limits = {.gap = rng_below(&r, 4) ? 0 : 0.2};
-        json_t *a = solve_stages_json(p, &limits, &err);
+        json_t *a = solve_tree(solve_stages_json, p, &limits, &err);
         double tol = 1e-9 * fmax(1e-30, fabs(s.best));
         infeasible += isinf(s.best);
         if (!a) {
@@ -262,8 +263,8 @@ static void test_additive(void) {
     for (int i = 0; i < 1000; i++) {
         json_t *dense, *p = additive(&r, &dense);
         struct err e1 = {0}, e2 = {0};
-        json_t *a = solve_stages_json(p, &(struct solve_limits){0}, &e1);
-        json_t *b = solve_stages_json(dense, &(struct solve_limits){0}, &e2);
+        json_t *a = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &e1);
+        json_t *b = solve_tree(solve_stages_json, dense, &(struct solve_limits){0}, &e2);
         infeasible += !a;
         wrong += !a != !b || e1.status != e2.status ||
                  (a && fabs(number(a, "value") - number(b, "value")) > 1e-9);
@@ -278,11 +279,9 @@ static void test_additive(void) {
 
 static void input(const char *text, const char *want) {
     struct err err = {0};
-    json_t *p = json_parse(text, strlen(text), "t", &err);
-    json_t *a = p ? solve_stages_json(p, &(struct solve_limits){0}, &err) : NULL;
+    json_t *a = solve_text(solve_stages_json, text, &(struct solve_limits){0}, &err);
     ok(!a && err.status == EXIT_INPUT && strstr(err.msg, want), "bad input: %s", err.msg);
     json_decref(a);
-    json_decref(p);
 }
 
 static void test_input(void) {
@@ -300,6 +299,16 @@ static void test_input(void) {
     input("{\"num_layers\": 1, \"num_micro_batches\": 1000, \"num_devices\": 1, "
           "\"submesh_shapes\": [[1, 1]], \"compute_cost\": [[[[1e299]]]]}",
           "overflows");
+    input("{\"max_n_succ_stages\": [[[[1], [1]]]], \"compute_cost\": [[[[1]]]], "
+          "\"num_layers\": 1, \"num_micro_batches\": 1, \"num_devices\": 1, "
+          "\"submesh_shapes\": [[1, 1]]}",
+          "max_n_succ_stages[0][0]: expected 1 entries, got 2");
+    input("{\"compute_cost\": [[[[1]], [[1]]], [[], [[1, 2]]]]}",
+          "compute_cost[1][1][0]: expected 1 entries, got 2");
+    input("{\"compute_cost\": [[[[1]], 7]]}", "compute_cost[0][1]: expected an array");
+    input("{\"problem\": \"joint\"}", "t: problem: this is a joint problem");
+    input("{\"cut\": {\"a\": 1, \"a\": 2}}", "t:1:22: duplicate key \"a\"");
+    input("{\"num_layers\": 1, \"num_layers\": 1}", "num_layers: this key stands here a");
     input("{\"format\": \"weft-problem/1\", \"num_layers\": 1, \"num_micro_batches\": 1, "
           "\"devices\": [{\"class\": \"a\", \"count\": 1}], \"submeshes\": [{\"size\": 1, "
           "\"class\": \"b\"}], \"configs\": [{\"submesh\": 0, \"time\": [1]}]}",

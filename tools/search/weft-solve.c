@@ -10,29 +10,24 @@
 #include "common/progress.h"
 #include "solve/solve.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-typedef json_t *solve_fn(const json_t *problem, const struct solve_limits *limits,
-                         struct err *err);
-
 /* Takes its document from the stream itself, piece by piece. */
-typedef json_t *solve_stream_fn(struct json_stream *problem,
-                                const struct solve_limits *limits, struct err *err);
+typedef json_t *solve_fn(struct json_stream *problem, const struct solve_limits *limits,
+                         struct err *err);
 
 static const struct problem {
     const char *name;
     solve_fn *solve;
-    solve_stream_fn *solve_stream; /* where the document may be larger than memory */
     const char *about;
 } problems[] = {
-    {"layout", NULL, solve_layout_json, "one strategy per node, within memory"},
-    {"partition", solve_partition_json, NULL,
+    {"layout", solve_layout_json, "one strategy per node, within memory"},
+    {"partition", solve_partition_json,
      "the nodes of a graph on devices, in convex pieces"},
-    {"stages", solve_stages_json, NULL, "a chain of layers as stages on sub-meshes"},
-    {"joint", solve_joint_json, NULL, "stages, data and tensor degrees, recomputation"},
+    {"stages", solve_stages_json, "a chain of layers as stages on sub-meshes"},
+    {"joint", solve_joint_json, "stages, data and tensor degrees, recomputation"},
 };
 #define NUM_PROBLEMS (sizeof problems / sizeof *problems)
 
@@ -94,50 +89,15 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     return 0;
 }
 
-/* A document that names its problem is not given to another solver. */
-static int check_problem(const struct options *o, const json_t *doc, struct err *err) {
-    const char *named = json_string_value(json_object_get(doc, "problem"));
-    if (named && find_problem(named) && strcmp(named, o->problem->name))
-        return err_input(err, "problem: this is a %s problem, not a %s problem", named,
-                         o->problem->name);
-    return 0;
-}
-
-static json_t *solve_file(const struct options *o, const struct solve_limits *limits,
-                          struct err *err) {
-    const char *name = strcmp(o->file, "-") ? o->file : "standard input";
-    double start = now_s();
-    json_t *doc = json_read(o->file, err), *answer = NULL;
-    if (!doc)
-        return NULL;
-    struct solve_limits left = *limits;
-    if (left.time_budget_s > 0) /* reading took its share */
-        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start), 1e-9);
-    if (check_problem(o, doc, err) == 0)
-        answer = o->problem->solve(doc, &left, err);
-    json_decref(doc);
-    if (!answer)
-        err_prefix(err, "%s", name);
-    return answer;
-}
-
-static json_t *solve_stream(const struct options *o, const struct solve_limits *limits,
-                            struct err *err) {
-    struct json_stream s;
-    json_t *answer = json_stream_open(&s, o->file, err) < 0
-                         ? NULL
-                         : o->problem->solve_stream(&s, limits, err);
-    json_stream_close(&s);
-    return answer;
-}
-
 static json_t *solve(const struct options *o, struct err *err) {
     struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
                                   (int)o->threads, o->relax};
-    json_t *answer = o->problem->solve_stream ? solve_stream(o, &limits, err)
-                                              : solve_file(o, &limits, err);
+    struct json_stream s;
+    json_t *answer =
+        json_stream_open(&s, o->file, err) < 0 ? NULL : o->problem->solve(&s, &limits, err);
+    json_stream_close(&s);
     struct rusage use;
-    if (answer && getrusage(RUSAGE_SELF, &use) == 0) /* reading the document included */
+    if (answer && getrusage(RUSAGE_SELF, &use) == 0)
         json_object_set_new(answer, "peak_bytes", json_integer(use.ru_maxrss * 1024));
     return answer;
 }

@@ -1,0 +1,29 @@
+/* solve_doc.h - problem documents from a stream: large members packed as they come by, the rest
+ * as a tree.
+ *
+ *     static const struct solve_part parts[] = {{"edges", take_edges}, {0}};
+ *     json_t *rest = solve_doc_read(stream, "partition", parts, &reader, &err);
+ */
+#ifndef WEFT_SOLVE_DOC_H
+#define WEFT_SOLVE_DOC_H
+
+#include "solve/solve.h"
+
+/* Takes the next value of the stream, which is that of `key`. -1 with an error that names the
+ * place in the document, or has it from the stream (s->failed). */
+struct solve_part {
+    const char *key; /* a member of the document; NULL ends the list */
+    int (*take)(void *to, struct json_stream *s, struct err *err);
+};
+
+/* Reads the whole document. `parts` (NULL: none) are handed `to` and leave only a null behind, so
+ * that keys can be checked. The caller owns the tree. EXIT_INPUT also for a document that names
+ * another problem than this one; messages begin with the place, without the document's name
+ * unless s->failed. EXIT_NO when the deadline of the stream or an interrupt came first. */
+json_t *solve_doc_read(struct json_stream *s, const char *problem,
+                       const struct solve_part *parts, void *to, struct err *err);
+
+/* For what is left of the limits when the reading, which counts, is over. */
+struct solve_limits solve_doc_left(const struct solve_limits *limits, double start_s);
+
+#endif
