@@ -1,6 +1,8 @@
 /* Ways of a stage: see choices.h. */
 #include "search/choices.h"
 
+#include "search/layouts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +14,7 @@ struct choices {
     /* Scratch: of the stage at hand. */
     struct layout *at;          /* [nodes] */
     ARR(int) ops;               /* of the excerpt, one for each of its nodes */
-    ARR(struct layout) layouts; /* of these ops, one after the other */
+    struct layout_list layouts; /* of these ops, one after the other */
     ARR(int64_t) first;         /* where those of each begin, and the end */
     ARR(struct way) found;
 };
@@ -45,44 +47,21 @@ double choices_listed(const struct choices *c) {
 
 /* ---- layouts ----------------------------------------------------------------------------- */
 
-static void list_layouts(struct choices *c, int op, const struct mesh *pinned,
-                         const struct mesh *mesh, int64_t micro_batch, struct layout *l,
-                         int axis) {
-    const struct model *m = c->s->graph.x.model;
-    if (axis == mesh->n_axes) {
-        if (layout_check(m, &m->ops[op], mesh, l, micro_batch, NULL) == 0 &&
-            search_pins_allow(c->s, op, pinned, mesh, l))
-            arr_push(&c->layouts, *l);
-        return;
-    }
-    const struct op_space *space = &m->ops[op].space;
-    for (int d = PLACE_NONE; d < space->n; d++) {
-        l->dim[axis] = (int8_t)d;
-        if (d < 0 || role_splits(space->role[d]))
-            list_layouts(c, op, pinned, mesh, micro_batch, l, axis + 1);
-    }
-    l->dim[axis] = PLACE_NONE;
-}
-
 /* The nodes of the stage and their layouts; returns how many ways there are to combine them. */
 static double list_nodes(struct choices *c, const struct search_stage *st,
                          int64_t micro_batch) {
     const struct graph *g = &c->s->graph;
-    struct mesh mesh;
     double ways = 1;
-    graph_mesh(st->devices, st->mesh, &mesh);
     c->ops.n = c->layouts.n = c->first.n = 0;
     for (int i = st->first; i < st->end; i = search_next_distinct(c->s, i)) {
         int op = g->x.of[i], k = 0;
-        struct layout l;
         while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
             k++;
         if (k < c->ops.n)
             continue;
-        memset(&l, PLACE_NONE, sizeof l);
         arr_push(&c->ops, op);
         arr_push(&c->first, c->layouts.n);
-        list_layouts(c, op, st->mesh, &mesh, micro_batch, &l, 0);
+        layouts_all(c->s, st, micro_batch, op, &c->layouts);
         ways *= (double)(c->layouts.n - arr_last(&c->first));
     }
     arr_push(&c->first, c->layouts.n);

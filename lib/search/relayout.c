@@ -9,6 +9,7 @@
  * once: where a chain of ops must change together for any of them to be worth it, single changes
  * find no way. */
 #include "search/devices.h"
+#include "search/layouts.h"
 #include "solve/layout.h"
 
 #include <math.h>
@@ -80,54 +81,6 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
 
 /* ---- what there is to choose from ------------------------------------------------------ */
 
-/* Legal, and not there yet. */
-static void add_layout(const struct relayout *r, struct chooser *c,
-                       const struct layout *l) {
-    const struct model *m = r->s->graph.x.model;
-    struct mesh mesh;
-    graph_mesh(r->t->st.devices, r->t->st.mesh, &mesh);
-    for (int i = 0; i < c->n; i++)
-        if (!memcmp(&c->layouts[i], l, sizeof *l))
-            return;
-    if (c->n < MOST_LAYOUTS &&
-        layout_check(m, &m->ops[c->op], &mesh, l, r->t->st.micro_batch, NULL) == 0 &&
-        search_pins_allow(r->s, c->op, r->t->st.mesh, &mesh, l))
-        c->layouts[c->n++] = *l;
-}
-
-/* Those of uniform styles, the nearest number of model axes first. */
-static void add_styles(struct relayout *r, struct chooser *c, struct style now) {
-    struct search_stage st = *r->st;
-    int axes = search_mesh_axes(r->s, &st);
-    for (int away = 0; away <= axes; away++) {
-        for (int side = away ? -1 : 1; side <= 1; side += 2) {
-            int j = now.model_axes + side * away;
-            for (int seq = 0; j >= 0 && j <= axes && seq <= search_has_sequence(r->s);
-                 seq++) {
-                struct style style = {.model_axes = j,
-                                      .inner = ~0u,
-                                      .sequence = seq,
-                                      .outer = now.outer,
-                                      .ascending = now.ascending};
-                search_apply_style(r->s, &st, r->t->st.micro_batch, style);
-                add_layout(r, c, &st.layouts[c->node]);
-            }
-        }
-    }
-}
-
-static void add_single_changes(struct relayout *r, struct chooser *c) {
-    const struct op_space *space = &r->s->graph.x.model->ops[c->op].space;
-    for (int a = 0; a < search_mesh_axes(r->s, r->st); a++) {
-        for (int d = PLACE_NONE; d < space->n; d++) {
-            struct layout l = c->layouts[0];
-            l.dim[a] = (int8_t)d;
-            if (d < 0 || role_splits(space->role[d]))
-                add_layout(r, c, &l);
-        }
-    }
-}
-
 /* How often each op of the excerpt stands in the stage. */
 static void count_ops(struct relayout *r) {
     const struct graph *g = &r->s->graph;
@@ -149,8 +102,8 @@ static void find_choosers(struct relayout *r) {
             continue;
         struct chooser *c = &r->choosers[r->n];
         *c = (struct chooser){.node = node, .op = x, .n = 1, .layouts = {r->at[node]}};
-        add_styles(r, c, now);
-        add_single_changes(r, c);
+        c->n = layouts_near(r->s, r->st, r->t->st.micro_batch, x, now, c->layouts,
+                            MOST_LAYOUTS);
         r->chooser_of[node] = r->n++;
     }
 }

@@ -454,7 +454,8 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err) {
     struct search s;
     search_begin(&s, p);
-    bool exact = algorithm == search_exhaustive || algorithm == search_dp;
+    bool exact =
+        algorithm == search_exhaustive || algorithm == search_dp || algorithm == search_ilp;
     /* The simulator may order the finalists anew; all that are alike are judged for a proof. */
     keep_most(&s, exact ? 4 * p->top + 500 : 4 * p->top + 12);
     s.bound_us = p->gap > 0 ? bound_us(&s, NULL) : 0;

@@ -1,0 +1,22 @@
+/* branch.h - branch and bound over all candidates, where the ways of stages can be listed (choices.h).
+ *
+ * Nothing is given up that is estimated within SEARCH_SLACK of the best, so that the simulator has
+ * all of them to choose from. If it ends, the best plan is proven to be that.
+ *
+ *     branch_to_proof(s, NULL, NULL);
+ */
+#ifndef WEFT_BRANCH_H
+#define WEFT_BRANCH_H
+
+#include "search/search_impl.h"
+
+/* Microseconds over a step in which a stage, of which ops and devices are set, has its devices busy at
+ * least, in whatever way it is done; 0 = nothing is known. Asked before its ways are listed. */
+typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t micro_batch,
+                            int first_rank, bool apart);
+
+/* From now on the search is exact (search_be_exact). If all of the space was gone through, the search
+ * is complete and its plan proven. least_us may be NULL; ctx goes to it. */
+void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
+
+#endif

@@ -1,0 +1,28 @@
+/* layouts.h - the layouts that an op may have in a stage.
+ *
+ *     struct layout_list l = {0};
+ *     layouts_all(s, &stage, micro_batch, op, &l);
+ *     for (int64_t i = 0; i < l.n; i++) ... l.p[i] ...
+ *     arr_release(&l);
+ */
+#ifndef WEFT_LAYOUTS_H
+#define WEFT_LAYOUTS_H
+
+#include "search/search_impl.h"
+
+struct layout_list {
+    struct layout *p;
+    int64_t n, cap;
+};
+
+/* Appends all that are legal and that pins allow, of an op of the excerpt. */
+void layouts_all(const struct search *s, const struct search_stage *st, int64_t micro_batch,
+                 int op, struct layout_list *out);
+
+/* out[0] is one that the op has: puts others behind it until there are `most`, of uniform styles, those
+ * with about as many model axes as `style` first, then out[0] with one axis changed. Returns how many
+ * there are. */
+int layouts_near(struct search *s, const struct search_stage *st, int64_t micro_batch,
+                 int op, struct style style, struct layout *out, int most);
+
+#endif

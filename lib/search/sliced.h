@@ -1,0 +1,18 @@
+/* sliced.h - pipelines as the stages solver cuts them, laid out by a solver: where dp and ilp set out.
+ *
+ *     sliced_pipelines(s, lay_out, NULL);        // what is found is remembered by the search
+ */
+#ifndef WEFT_SLICED_H
+#define WEFT_SLICED_H
+
+#include "search/search_impl.h"
+
+/* Lays stage k out anew; false where nothing changed. */
+typedef bool sliced_layouter(struct search *s, struct candidate *c, int k, void *ctx);
+
+/* For every micro-batch the pipelines of search_slice, with the highest level of ZeRO and without, under
+ * every schedule; the best of them with its stages laid out and its cuts balanced, as long as
+ * that helps. ctx goes to the layouter. */
+void sliced_pipelines(struct search *s, sliced_layouter *lay_out, void *ctx);
+
+#endif
