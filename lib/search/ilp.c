@@ -7,7 +7,8 @@
  * a stage are listed its programs, without memory, say how fast it is at best: most of them need
  * no list.
  *
- * Work is limited by counts, so that the same search has the same end on any machine. */
+ * Work is limited by counts, so that the same search has the same end on any machine; stages beyond
+ * that are left to the layout solver. */
 #include "search/algorithms.h"
 #include "search/branch.h"
 #include "search/devices.h"
@@ -21,16 +22,17 @@
 #include <string.h>
 
 enum {
-    PROGRAMS_OF_STAGE = 100,
+    PROGRAMS_OF_STAGE = 60,
     PROGRAMS_OF_BOUND = 60,
-    MOST_PROGRAMS = 2000, /* of all layouts */
+    MOST_PROGRAMS = 400, /* of all layouts */
 };
 
 struct ilp {
     struct search *s;
     struct memo choices; /* int [variables], by tables and limit; NULL: none within it */
     struct memo bounds;  /* double, by stage */
-    int64_t programs, stages, bounding, bounded;
+    int64_t programs, stages, given_up; /* for layouts */
+    int64_t bounding, bounded;          /* programs and stages, for bounds */
 };
 
 /* ---- layouts of a stage ------------------------------------------------------------------------ */
@@ -53,13 +55,14 @@ static double bytes_left(struct search *s, const struct candidate *c, int k,
            (stage_bytes_sum(&bytes) - now);
 }
 
-/* Stages that are alike are solved once. */
+/* The best layouts; NULL where none are within the limit, or too much work stands before the proof.
+ * Stages that are alike are solved once. */
 static const int *choose(struct ilp *p, const struct stage_tables *t) {
     uint64_t bits;
     memcpy(&bits, &t->p.limit, sizeof bits);
     void **slot = memo_slot(&p->choices, memo_mix(t->hash, bits));
     int64_t left = MOST_PROGRAMS - p->programs;
-    if (*slot)
+    if (*slot || left <= 0)
         return *slot;
     struct critical_answer a;
     struct critical_options o = {.programs =
@@ -69,6 +72,10 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
     critical_solve(&t->p, &o, &a);
     p->programs += a.programs;
     p->stages++;
+    if (a.programs == o.programs) {
+        critical_answer_release(&a);
+        p->given_up++;
+    }
     *slot = a.choice;
     return a.choice;
 }
@@ -101,7 +108,7 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
         free(at);
     }
     stage_tables_release(&t);
-    return changed;
+    return choice ? changed : search_relayout(s, c, k);
 }
 
 /* ---- bounds -------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* sliced.h - pipelines as the stages solver cuts them, laid out by a solver: where dp and ilp set out.
+/* sliced.h - pipelines as the stages solver cuts them, and uniform ones, laid out by a solver: where dp and
+ * ilp set out.
  *
  *     sliced_pipelines(s, lay_out, NULL);        // what is found is remembered by the search
  */
@@ -11,8 +12,9 @@
 typedef bool sliced_layouter(struct search *s, struct candidate *c, int k, void *ctx);
 
 /* For every micro-batch the pipelines of search_slice, with the highest level of ZeRO and without, under
- * every schedule; the best of them with its stages laid out and its cuts balanced, as long as
- * that helps. ctx goes to the layouter. */
+ * every schedule; of each the best, and the best starts of hops, with their stages laid out and their
+ * cuts balanced, as long as that helps; in the end the best of all with other levels of ZeRO, too.
+ * ctx goes to the layouter. */
 void sliced_pipelines(struct search *s, sliced_layouter *lay_out, void *ctx);
 
 #endif

@@ -319,6 +319,7 @@ static double solve_price(struct critical_cut *c, double per_cost, double per_us
     *found = false;
     bound_entries(c);
     while (news && !stopped) {
+        stopped = interrupted() || (c->deadline_s > 0 && now_s() > c->deadline_s);
         value = critical_join(c, now.x);
         if (isinf(value))
             break;
