@@ -232,7 +232,7 @@ repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
 
 repro-search: all
-	@scripts/repro-search.sh $(O)/bin
+	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
 # Pictures; those of the documentation are committed, plots-doc draws them anew.
 plots: deps-plots

@@ -252,6 +252,8 @@ static void apply(const struct filler *f) {
 }
 
 bool search_balance(struct search *s, struct candidate *c) {
+    if (s->p.source)
+        return source_balance(s, c);
     struct filler f = {.s = s, .c = c};
     prepare(&f);
     bool found = fits(&f, INFINITY);

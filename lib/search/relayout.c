@@ -327,6 +327,8 @@ static void begin(struct relayout *r, struct search *s, const struct candidate *
 }
 
 bool search_relayout(struct search *s, struct candidate *c, int k) {
+    if (s->p.source)
+        return source_relayout(s, c, k);
     struct relayout *r = mem_alloc(sizeof *r);
     bool changed = false;
     begin(r, s, c, k);

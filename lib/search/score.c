@@ -280,6 +280,12 @@ struct score search_score(struct search *s, const struct candidate *c) {
     struct work w = work_begin(c);
     s->scored++;
     s->stages_scored += c->n_stages;
+    if (s->p.source) {
+        out = source_score(s, c);
+        keep(s, &w, &out);
+        free(w.prefixes);
+        return out;
+    }
     for (int k = 0; k < w.n; k++) {
         w.prefixes[k] = candidate_prefix(s, c, k, w.rank[k]);
         const struct stage_sum *sum = w.sums[k] =

@@ -129,9 +129,20 @@ static bool judge_plan(struct search *s, struct kept *k, struct plan *plan,
     return good;
 }
 
+/* A source's estimate is its word. */
+static bool judge_by_source(struct search *s, struct kept *k, struct search_plan *out) {
+    out->plan = source_plan(s, &k->c, &out->max_bytes);
+    out->time_us = k->score.time_us;
+    k->judged = true;
+    k->excess = 0;
+    return true;
+}
+
 /* With its meshes merged; as they are, too, where that is not good or (both) it is the best so
  * far. */
 static bool judge(struct search *s, struct kept *k, bool both, struct search_plan *out) {
+    if (s->p.source)
+        return judge_by_source(s, k, out);
     double begin = now_s();
     struct search_plan apart = {0};
     struct plan *plan = search_plan_of(s, &k->c);
@@ -390,7 +401,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
 /* No plan is faster than that. */
 static void certify(struct search *s, struct search_result *out) {
     if (s->bound_us <= 0 && !s->p.no_bound && !search_out_of_time(s))
-        s->bound_us = bound_us(s, NULL);
+        s->bound_us = s->p.source ? source_bound(s) : bound_us(s, NULL);
     bool listed = s->listed_us >= s->bound_us;
     out->lower_bound_us = listed ? s->listed_us : s->bound_us;
     out->relaxation = out->lower_bound_us <= 0 ? "" : listed ? BOUND_LISTED : BOUND_PRICED;
@@ -426,6 +437,8 @@ void search_begin(struct search *s, const struct search_problem *p) {
     *s = (struct search){.p = *p, .start_s = now_s()};
     if (p->pins && !p->pins->list.n)
         s->p.pins = NULL; /* an empty list leaves all of the space */
+    if (p->source)
+        p->source->forget(p->source);
     cost_init(&s->cost, p->provider, &p->cluster);
     search_survey(s);
     s->from = candidate_make(s);
@@ -458,7 +471,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
         algorithm == search_exhaustive || algorithm == search_dp || algorithm == search_ilp;
     /* The simulator may order the finalists anew; all that are alike are judged for a proof. */
     keep_most(&s, exact ? 4 * p->top + 500 : 4 * p->top + 12);
-    s.bound_us = p->gap > 0 ? bound_us(&s, NULL) : 0;
+    s.bound_us = p->gap <= 0 ? 0 : p->source ? source_bound(&s) : bound_us(&s, NULL);
     *out = (struct search_result){0};
     int rc = search_check_pins(&s, err);
     if (rc == 0 && p->from) {

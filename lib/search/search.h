@@ -21,6 +21,8 @@
 #include "cost/simulate.h"
 #include "plan/pin.h"
 
+struct source; /* source.h */
+
 struct search_problem {
     struct model *model;                  /* borrowed */
     const struct pins *pins;              /* of this model, borrowed; NULL = none */
@@ -47,6 +49,7 @@ struct search_problem {
     bool no_bound;           /* nobody asks how near it is: leave the certificate out */
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
+    struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
 };
 
 /* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */

@@ -2,6 +2,7 @@
 #ifndef WEFT_SEARCH_IMPL_H
 #define WEFT_SEARCH_IMPL_H
 
+#include "search/source.h"
 #include "search/space.h"
 
 /* Of an edge's tensor on one device, as an op asks for it (a reader for its value, the

@@ -49,6 +49,8 @@ void candidate_copy(struct candidate *to, const struct candidate *from) {
 }
 
 bool search_legal(struct search *s, const struct candidate *c) {
+    if (s->p.source)
+        return source_legal(s, c);
     if (!search_obeys(s, c) ||
         (c->n_groups < c->n_stages && (s->p.batch / c->micro_batch) % c->n_groups))
         return false;
@@ -124,6 +126,15 @@ static void mark_experts(const struct model_op *op, bool *marked) {
         }
 }
 
+/* A source says itself which they are. */
+static void take_dims(struct search *s, const struct source *src) {
+    s->inner = mem_array((size_t)src->n_inner, sizeof *s->inner);
+    while (s->n_inner < src->n_inner) {
+        s->inner[s->n_inner] = src->inner[s->n_inner];
+        s->n_inner++;
+    }
+}
+
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
  * unit. */
 static void find_dims(struct search *s) {
@@ -187,7 +198,8 @@ static void sum_flops(struct search *s) {
     const struct model *m = s->p.model;
     s->flops = mem_array((size_t)m->n_ops + 1, sizeof *s->flops);
     for (int i = 0; i < m->n_ops; i++)
-        s->flops[i + 1] = s->flops[i] + model_op_flops(m, &m->ops[i], 1);
+        s->flops[i + 1] = s->flops[i] + (s->p.source ? s->p.source->work_us[i]
+                                                     : model_op_flops(m, &m->ops[i], 1));
 }
 
 static void find_again(struct search *s) {
@@ -226,7 +238,10 @@ void search_survey(struct search *s) {
                s->p.pins);
     count_stages(s);
     sum_flops(s);
-    find_dims(s);
+    if (s->p.source)
+        take_dims(s, s->p.source);
+    else
+        find_dims(s);
     find_crossings(s);
     find_again(s);
 }

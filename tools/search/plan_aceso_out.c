@@ -4,6 +4,8 @@
 
 #include "plan_tool.h"
 
+#include "plan/aceso_lists.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,70 +156,21 @@ static int say_all(struct writer *w, struct err *err) {
 
 /* ---- the document ---------------------------------------------------------------------------- */
 
-static json_t *int_lists(const struct writer *w, int (*get)(const struct writer *, int)) {
-    json_t *lists = json_array();
-    for (int i = 0; i < w->chain->n; i++) {
-        if (!i || w->stage[i] != w->stage[i - 1])
-            json_array_append_new(lists, json_array());
-        json_array_append_new(json_array_get(lists, json_array_size(lists) - 1),
-                              json_integer(get(w, i)));
-    }
-    return lists;
-}
-
-static int get_tp(const struct writer *w, int i) {
-    return w->said[i].tp;
-}
-
-static int get_dp(const struct writer *w, int i) {
-    return w->said[i].dp;
-}
-
-static int get_algorithm(const struct writer *w, int i) {
-    return w->said[i].algorithm;
-}
-
-static int get_mark(const struct writer *w, int i) {
-    return w->marks[i];
-}
-
-static bool any_nonzero(const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_integer_value(json_array_get(list, i)))
-            return true;
-    return false;
-}
-
-static bool is_mixed(const json_t *list) {
-    for (size_t i = 1; i < json_array_size(list); i++)
-        if (!json_equal(json_array_get(list, i - 1), json_array_get(list, i)))
-            return true;
-    return false;
-}
-
-/* What follows from the lists, stage by stage. */
-static void add_stages(json_t *doc, const struct plan *p) {
-    json_t *gpus = json_array(), *ops = json_array(), *again = json_array();
-    json_t *mixed = json_array();
-    const json_t *tp = json_object_get(doc, "model_parallel_size_of_each_op");
-    const json_t *algo = json_object_get(doc, "algo_of_each_op");
-    const json_t *marks = json_object_get(doc, "recompute_ops");
-    for (size_t s = 0; s < (size_t)p->n_stages; s++) {
-        const json_t *list = json_array_get(tp, s);
-        json_array_append_new(gpus, json_integer(mesh_devices(&p->stages[s].mesh)));
-        json_array_append_new(ops, json_integer((json_int_t)json_array_size(list)));
-        json_array_append_new(again, json_boolean(any_nonzero(json_array_get(marks, s))));
-        json_array_append_new(
-            mixed, json_boolean(is_mixed(list) || is_mixed(json_array_get(algo, s))));
-    }
-    json_object_set_new(doc, "num_gpus", gpus);
-    json_object_set_new(doc, "num_ops_in_each_stage", ops);
-    json_object_set_new(doc, "checkpoint_activations", again);
-    json_object_set_new(doc, "resharding_stages", mixed);
-}
-
 static json_t *size_json(const struct model *m, const char *dim) {
     return json_integer(m->dims[model_dim_find(m, dim)].size);
+}
+
+static void put_lists(const struct writer *w, json_t *doc) {
+    size_t n = (size_t)w->chain->n;
+    int *tp = mem_array(3 * n, sizeof *tp), *dp = tp + n, *algorithm = dp + n;
+    for (size_t i = 0; i < n; i++) {
+        tp[i] = w->said[i].tp;
+        dp[i] = w->said[i].dp;
+        algorithm[i] = w->said[i].algorithm;
+    }
+    aceso_put_lists(doc,
+                    &(struct aceso_lists){(int)n, w->stage, tp, dp, algorithm, w->marks});
+    free(tp);
 }
 
 static json_t *document(const struct writer *w) {
@@ -226,19 +179,15 @@ static json_t *document(const struct writer *w) {
     snprintf(size, sizeof size, "%s", m->preset);
     for (char *c = size; (c = strchr(c, '.'));)
         *c = '_';
-    json_t *doc = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:i}", "model_name", m->name, "model_size", size,
-        "num_layers", m->n_blocks, "global_batch_size", (json_int_t)w->p->batch,
-        "micro_batch_size", (json_int_t)w->p->micro_batch, "num_stages", w->p->n_stages);
+    json_t *doc =
+        json_pack("{s:s, s:s, s:i, s:I, s:I}", "model_name", m->name, "model_size", size,
+                  "num_layers", m->n_blocks, "global_batch_size", (json_int_t)w->p->batch,
+                  "micro_batch_size", (json_int_t)w->p->micro_batch);
     json_object_set_new(doc, "seq_length", size_json(m, "seq"));
     json_object_set_new(doc, "max_position_embeddings", size_json(m, "seq"));
     json_object_set_new(doc, "num_attention_heads", size_json(m, "heads"));
     json_object_set_new(doc, "hidden_size", size_json(m, "hidden"));
-    json_object_set_new(doc, "model_parallel_size_of_each_op", int_lists(w, get_tp));
-    json_object_set_new(doc, "data_parallel_size_of_each_op", int_lists(w, get_dp));
-    json_object_set_new(doc, "algo_of_each_op", int_lists(w, get_algorithm));
-    json_object_set_new(doc, "recompute_ops", int_lists(w, get_mark));
-    add_stages(doc, w->p);
+    put_lists(w, doc);
     return doc;
 }
 

@@ -26,4 +26,13 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
  * what limits the space. EXIT_NO where the plan is not what it says. */
 int search_print_verdict(struct search_problem *p, struct plan *plan, struct err *err);
 
+/* --cost (search_source.c): the source that it names, for a model. NULL on failure. */
+struct source *search_open_source(const char *ref, const char *model, const char *set,
+                                  struct err *err);
+/* Is the algorithm one for sources? */
+int search_check_source(const char *algorithm, struct err *err);
+/* Searches over p->source and writes its plans in the source's own form, or for people. */
+int search_with_source(struct search_problem *p, search_algorithm *algorithm, bool text,
+                       FILE *f, struct err *err);
+
 #endif

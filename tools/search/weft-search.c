@@ -3,14 +3,15 @@
 #include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "search/source.h"
 #include "search_tool.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
-    const char *model, *set, *pin, *from, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *dtype, *schedule, *out, *verify, *gap;
+    const char *model, *set, *pin, *from, *cost, *profile, *device, *cluster, *micro,
+        *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
     bool text, datasheets, explain, pareto;
@@ -28,6 +29,7 @@ static const struct opt options[] = {
     {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {0, "from", OPT_STR, "PLAN", "a plan to set out from", &o.from},
+    {0, "cost", OPT_STR, "SOURCE", "costs of another source: aceso:FOLDER", &o.cost},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
      &o.device},
@@ -91,7 +93,7 @@ static void usual_micro_batches(const struct search_problem *p, struct sizes *ou
 /* "1,2,4", or what is pinned, or the usual ones. */
 static int micro_batches(const struct search_problem *p, struct sizes *out,
                          struct err *err) {
-    int64_t pinned = pins_value(p->pins, PIN_micro_batch, 0);
+    int64_t pinned = p->pins ? pins_value(p->pins, PIN_micro_batch, 0) : PIN_FREE;
     if (!o.micro && pinned != PIN_FREE && p->batch % pinned == 0) {
         arr_push(&out->all, pinned);
         return 0;
@@ -254,6 +256,8 @@ static int print_json(const struct search_problem *p, const struct search_result
 
 static int search(struct search_problem *p, FILE *f, struct err *err) {
     search_algorithm *algorithm = algorithm_find(o.algorithm)->run;
+    if (p->source)
+        return search_with_source(p, algorithm, o.text, f, err);
     if (o.pareto)
         return search_pareto(p, algorithm, f, err);
     struct search_result r;
@@ -357,7 +361,64 @@ static int run_verify(struct err *err) {
     return rc;
 }
 
+/* What a source has no answer to. */
+static int check_source_options(struct err *err) {
+    const struct {
+        bool given;
+        const char *name;
+    } others[] = {{o.pin, "pin"},         {o.from, "from"},
+                  {o.profile, "profile"}, {o.datasheets, "datasheets"},
+                  {o.device, "device"},   {o.schedule, "schedule"},
+                  {o.verify, "verify"},   {o.explain, "explain"},
+                  {o.pareto, "pareto"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return err_usage(err, "--%s: not with --cost", others[i].name);
+    return search_check_source(o.algorithm, err);
+}
+
+/* Micro-batches as they are asked for, or all that were measured and divide the batch. */
+static int source_micro_batches(const struct search_problem *p, struct sizes *out,
+                                struct err *err) {
+    if (o.micro)
+        return micro_batches(p, out, err);
+    for (int i = 0; i < p->source->n_micro; i++)
+        if (p->batch % p->source->micro[i] == 0)
+            arr_push(&out->all, p->source->micro[i]);
+    return out->all.n ? 0
+                      : err_no(err,
+                               "no micro-batch that was measured divides the batch "
+                               "of %lld",
+                               (long long)p->batch);
+}
+
+static int run_source(struct err *err) {
+    struct search_problem p = {0};
+    struct sizes micro = {{0}};
+    int rc = -1;
+    if (check_source_options(err) < 0 || check_options(&p, err) < 0)
+        return -1;
+    if (p.cluster.n_groups > 1)
+        return err_usage(err, "--cluster: with --cost all nodes are alike");
+    p.schedules = 1u << SCHEDULE_1f1b;
+    p.max_zero = ZERO_NONE;
+    p.source = search_open_source(o.cost, o.model, o.set, err);
+    if (p.source && source_micro_batches(&p, &micro, err) == 0) {
+        p.model = p.source->model;
+        p.micro = micro.all.p;
+        p.n_micro = (int)micro.all.n;
+        interrupt_catch();
+        rc = search_to_file(&p, err);
+    }
+    if (p.source)
+        p.source->close(p.source);
+    arr_release(&micro.all);
+    return rc;
+}
+
 static int run(struct err *err) {
+    if (o.cost)
+        return run_source(err);
     if (o.verify)
         return run_verify(err);
     struct search_problem p = {0};

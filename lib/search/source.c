@@ -1,0 +1,271 @@
+/* Candidates of a source: scored, checked and balanced by what the source says of their stages. */
+#include "search/source.h"
+
+#include "search/search_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- asking ------------------------------------------------------------------------ */
+
+struct source_ask source_ask_of(const struct search *s, const struct candidate *c, int k,
+                                int first_rank) {
+    const struct search_stage *st = &c->stages[k];
+    return (struct source_ask){.graph = &s->graph,
+                               .first = st->first,
+                               .end = st->end,
+                               .devices = st->devices,
+                               .first_rank = first_rank,
+                               .devices_per_node = (int)s->p.cluster.groups[0].devices,
+                               .behind = c->n_stages - 1 - k,
+                               .micro_batch = c->micro_batch,
+                               .memory_bytes = s->p.memory_bytes,
+                               .mesh = st->mesh,
+                               .layouts = st->layouts};
+}
+
+/* What was asked once is known. */
+struct known {
+    bool good;
+    struct source_cost cost;
+};
+
+bool source_stage(struct search *s, const struct source_ask *ask, struct source_cost *out) {
+    uint64_t key = memo_mix(memo_mix(5, (uint64_t)ask->first << 32 | (uint64_t)ask->end),
+                            (uint64_t)ask->devices << 32 | (uint64_t)ask->behind);
+    key = memo_mix(memo_mix(key, (uint64_t)ask->first_rank), (uint64_t)ask->micro_batch);
+    key = memo_mix(memo_mix(key, (uint64_t)(uintptr_t)ask->mesh),
+                   (uint64_t)(uintptr_t)ask->layouts);
+    void **slot = memo_slot(&s->sums, key);
+    struct known *known = *slot;
+    if (!known) {
+        *slot = known = mem_alloc(sizeof *known);
+        known->good = s->p.source->stage(s->p.source, ask, &known->cost, NULL);
+    }
+    *out = known->cost;
+    return known->good;
+}
+
+/* ---- candidates ---------------------------------------------------------------------- */
+
+bool source_legal(struct search *s, const struct candidate *c) {
+    int rank = 0;
+    for (int k = 0; k < c->n_stages; k++) {
+        const struct search_stage *st = &c->stages[k];
+        struct source_cost cost;
+        if (st->first >= st->end || st->devices < 1 || st->place || st->zero ||
+            st->again_level)
+            return false;
+        struct source_ask ask = source_ask_of(s, c, k, rank);
+        if (!source_stage(s, &ask, &cost))
+            return false;
+        rank += st->devices;
+    }
+    return c->schedule == SCHEDULE_1f1b && c->n_groups == c->n_stages;
+}
+
+struct score source_score(struct search *s, const struct candidate *c) {
+    struct score out = {.time_us = 0};
+    double slowest = -1, fullest = -1;
+    int rank = 0;
+    for (int k = 0; k < c->n_stages; k++) {
+        struct source_ask ask = source_ask_of(s, c, k, rank);
+        struct source_cost cost = {INFINITY, 0};
+        out.unknown |= !source_stage(s, &ask, &cost);
+        out.time_us += cost.us;
+        if (cost.us > slowest) {
+            slowest = cost.us;
+            out.slowest = k;
+        }
+        if (cost.bytes > fullest) {
+            fullest = cost.bytes;
+            out.fullest = k;
+        }
+        rank += c->stages[k].devices;
+    }
+    out.time_us += (double)(s->p.batch / c->micro_batch - 1) * slowest;
+    if (s->p.memory_bytes && fullest > (double)s->p.memory_bytes)
+        out.overflow = 1 + (int64_t)(fullest - (double)s->p.memory_bytes);
+    return out;
+}
+
+struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *max_bytes) {
+    struct plan *plan = search_plan_of(s, c);
+    double most = 0;
+    int rank = 0;
+    for (int k = 0; k < c->n_stages; k++) {
+        struct source_ask ask = source_ask_of(s, c, k, rank);
+        struct source_cost cost = {0, 0};
+        s->p.source->stage(s->p.source, &ask, &cost, plan->stages[k].recompute);
+        plan->stages[k].first_rank = rank;
+        most = fmax(most, cost.bytes);
+        rank += c->stages[k].devices;
+    }
+    *max_bytes = (int64_t)most;
+    return plan;
+}
+
+/* ---- balancing ----------------------------------------------------------------------- */
+
+struct balance {
+    struct search *s;
+    struct candidate *c;
+    int *end;       /* found last */
+    double longest; /* with these */
+};
+
+static bool reaches(struct balance *b, int k, int first, int end, int rank, double bound,
+                    double *us) {
+    struct source_ask ask = source_ask_of(b->s, b->c, k, rank);
+    struct source_cost cost;
+    ask.first = first;
+    ask.end = end;
+    if (!source_stage(b->s, &ask, &cost))
+        return false;
+    *us = cost.us;
+    return cost.us <= bound &&
+           (!b->s->p.memory_bytes || cost.bytes <= (double)b->s->p.memory_bytes);
+}
+
+/* How far stage k reaches from `first` on, in growing steps from where it ended last; `first`:
+ * nowhere. */
+static int farthest(struct balance *b, int k, int first, int rank, double bound) {
+    int most = b->s->p.model->n_ops - (b->c->n_stages - 1 - k);
+    int lo = first, hi = most + 1, mid = b->end[k], step = 1;
+    double us;
+    while (hi - lo > 1) {
+        if (mid <= lo || mid >= hi)
+            mid = lo + (hi - lo) / 2;
+        if (reaches(b, k, first, mid, rank, bound, &us)) {
+            lo = mid;
+            mid += step;
+        } else {
+            hi = mid;
+            mid -= step;
+        }
+        step *= 2;
+    }
+    return lo;
+}
+
+static bool fits(struct balance *b, double bound) {
+    int n = b->c->n_stages, n_ops = b->s->p.model->n_ops, at = 0, rank = 0;
+    double longest = 0, us = 0;
+    for (int k = 0; k < n; k++) {
+        int end = k == n - 1 ? n_ops : farthest(b, k, at, rank, bound);
+        if (end <= at || !reaches(b, k, at, end, rank, bound, &us))
+            return false;
+        longest = fmax(longest, us);
+        at = b->end[k] = end;
+        rank += b->c->stages[k].devices;
+    }
+    b->longest = longest;
+    return true;
+}
+
+static void apply(const struct balance *b) {
+    for (int k = 0; k < b->c->n_stages; k++) {
+        b->c->stages[k].first = k ? b->end[k - 1] : 0;
+        b->c->stages[k].end = b->end[k];
+    }
+}
+
+/* Of the candidate as it is, or INFINITY. */
+static double longest_now(struct search *s, const struct candidate *c) {
+    double longest = 0;
+    int rank = 0;
+    for (int k = 0; k < c->n_stages; k++) {
+        struct source_ask ask = source_ask_of(s, c, k, rank);
+        struct source_cost cost;
+        if (!source_stage(s, &ask, &cost))
+            return INFINITY;
+        longest = fmax(longest, cost.us);
+        rank += c->stages[k].devices;
+    }
+    return longest;
+}
+
+bool source_balance(struct search *s, struct candidate *c) {
+    struct balance b = {.s = s, .c = c};
+    double low = 0, high = longest_now(s, c);
+    b.end = mem_array((size_t)c->n_stages, sizeof *b.end);
+    for (int k = 0; k < c->n_stages; k++)
+        b.end[k] = c->stages[k].end;
+    bool found = fits(&b, high) || fits(&b, INFINITY);
+    if (found) {
+        high = b.longest;
+        apply(&b);
+    }
+    for (int i = 0; found && i < 14 && low < high * 0.9998; i++) {
+        double bound = low > 0 ? (low + high) / 2 : high * 0.9;
+        if (fits(&b, bound)) {
+            high = b.longest;
+            apply(&b);
+        } else {
+            low = bound;
+        }
+    }
+    free(b.end);
+    return found;
+}
+
+/* ---- a bound ------------------------------------------------------------------------- */
+
+/* The layouts that an op may have: batch on the outer axes, one dim on the inner ones. */
+int source_layouts(const struct model_op *op, const struct mesh *mesh, int batch,
+                   struct layout *out, int most) {
+    int n = 0, at_batch = op_space_find(&op->space, batch);
+    for (int inner = 0; inner <= mesh->n_axes; inner++)
+        for (int d = 0; d < op->space.n && n < most; d++) {
+            if (d == at_batch || !role_splits(op->space.role[d]))
+                continue;
+            struct layout *l = &out[n];
+            memset(l, PLACE_NONE, sizeof *l);
+            for (int a = 0; a < mesh->n_axes; a++)
+                l->dim[a] = (int8_t)(a < mesh->n_axes - inner ? at_batch : d);
+            n++;
+            if (!inner)
+                break;
+        }
+    return n;
+}
+
+/* Every op takes what it takes at least; devices share the ops, and a micro-batch goes through all. */
+static double micro_batch_us(struct search *s, int64_t micro_batch) {
+    enum { MOST = 32 };
+    const struct graph *g = &s->graph;
+    double shared = 0, through = 0, m = (double)(s->p.batch / micro_batch);
+    double *each = mem_array((size_t)g->x.model->n_ops, 2 * sizeof *each);
+    for (int x = 0; x < g->x.model->n_ops; x++) {
+        const struct model_op *op = &g->x.model->ops[x];
+        each[2 * x] = each[2 * x + 1] = INFINITY;
+        for (int d = 1; d <= s->p.devices; d++) {
+            struct layout layouts[MOST];
+            struct mesh mesh;
+            struct source_ask ask = {.graph = g, .devices = d, .micro_batch = micro_batch};
+            graph_mesh(d, NULL, &mesh);
+            int n = source_layouts(op, &mesh, s->p.model->batch, layouts, MOST);
+            for (int i = 0; i < n; i++) {
+                struct source_cost cost;
+                if (!s->p.source->op(s->p.source, &ask, g->x.from[x], &layouts[i], &cost))
+                    continue;
+                each[2 * x] = fmin(each[2 * x], d * cost.us / s->p.devices);
+                each[2 * x + 1] = fmin(each[2 * x + 1], cost.us);
+            }
+        }
+    }
+    for (int i = 0; i < s->p.model->n_ops; i++) {
+        shared += each[2 * g->x.of[i]];
+        through += each[2 * g->x.of[i] + 1];
+    }
+    free(each);
+    return (m - 1) * shared + fmax(through, shared);
+}
+
+double source_bound(struct search *s) {
+    double least = INFINITY;
+    for (int i = 0; i < s->p.n_micro; i++)
+        least = fmin(least, micro_batch_us(s, s->p.micro[i]));
+    return isfinite(least) ? least : 0;
+}

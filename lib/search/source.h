@@ -1,0 +1,85 @@
+/* source.h - a second source of the strategy graph: costs that somebody else measured and added up, in
+ * place of the compiler's and lib/cost's.
+ *
+ * Algorithms move candidates over a model of ops with iteration spaces, and ask what these cost
+ * (space.h). A source brings a chain of ops and answers for it; everything else - structure, cuts,
+ * styles, moves, starts - is what it always was. A step is (N - 1) times the slowest stage plus all
+ * stages once, for N micro-batches: 1F1B with a flush.
+ *
+ *     struct source *src = aceso_open(dir, "gpt:1.3B", NULL, &err);
+ *     struct search_problem p = {.model = src->model, .source = src, ...};
+ *     search_run(&p, search_hops, &r, &err);
+ *     src->close(src);
+ */
+#ifndef WEFT_SOURCE_H
+#define WEFT_SOURCE_H
+
+#include "search/space.h"
+
+/* A stage that is asked about. */
+struct source_ask {
+    const struct graph *graph; /* which ops are one node, and which instances repeat */
+    int first, end;            /* ops first .. end - 1 of the chain */
+    int devices, first_rank;
+    int devices_per_node;
+    int behind; /* stages behind it */
+    int64_t micro_batch;
+    int64_t memory_bytes;         /* of a device; 0 = no limit */
+    const struct mesh *mesh;      /* its own, or NULL: the usual one */
+    const struct layout *layouts; /* by node; the same pointer is the same layouts */
+};
+
+struct source_cost {
+    double us;    /* of one micro-batch, forward and backward */
+    double bytes; /* on a device */
+};
+
+struct source {
+    const char *name;      /* as --cost has it */
+    struct model *model;   /* op i + 1 reads what op i makes */
+    int n_inner;           /* dims that are no batch, */
+    const int *inner;      /* as search_inner_dims counts them */
+    const double *work_us; /* [n_ops] what cuts even stages */
+    const int64_t *micro;  /* micro-batches that were measured, ascending */
+    int n_micro;
+
+    /* Called when a search begins: pointers from before mean nothing. */
+    void (*forget)(struct source *src);
+    /* False where that cannot be. What is computed again is the source's to choose, so that the stage
+     * fits if it can; again: NULL, or [end - first], which ops those are. */
+    bool (*stage)(struct source *src, const struct source_ask *ask, struct source_cost *out,
+                  bool *again);
+    /* One op in a stage, of which only devices, stages behind, micro-batch and mesh count. Bytes are
+     * what it adds to the stage. */
+    bool (*op)(struct source *src, const struct source_ask *ask, int op,
+               const struct layout *l, struct source_cost *out);
+    /* What it takes to bring what op - 1 makes into the layout that the op wants; INFINITY: it cannot
+     * be. */
+    double (*between)(struct source *src, const struct source_ask *ask, int op,
+                      const struct layout *before, const struct layout *l);
+    void (*close)(struct source *src);
+};
+
+/* ---- candidates of a source (source.c, source_layout.c) ---------------------------------- */
+
+/* What space.h has of the same name, for searches with a source. */
+bool source_legal(struct search *s, const struct candidate *c);
+struct score source_score(struct search *s, const struct candidate *c);
+bool source_balance(struct search *s, struct candidate *c);
+bool source_relayout(struct search *s, struct candidate *c, int k);
+/* No plan of the space takes less than so many us. */
+double source_bound(struct search *s);
+/* The candidate as a plan over the source's model, with what is computed again, and the bytes on its
+ * fullest device. */
+struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *max_bytes);
+
+struct source_ask source_ask_of(const struct search *s, const struct candidate *c, int k,
+                                int first_rank);
+/* Asked of the source, once. */
+bool source_stage(struct search *s, const struct source_ask *ask, struct source_cost *out);
+/* The layouts that an op may have, at most so many: batch on the outer axes of the mesh, one other dim
+ * on the inner ones. */
+int source_layouts(const struct model_op *op, const struct mesh *mesh, int batch,
+                   struct layout *out, int most);
+
+#endif

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Searches over Aceso's profile database (weft-search --cost aceso:FOLDER): every configuration scored
+# again by a script that knows nothing of weft, on tables made here and, with WEFT_DATA, the published ones.
+# Needs: jq python3
+set -u
+. "$WEFT_ROOT/tests/cli/tap.bash"
+here=$WEFT_ROOT/tests/aceso
+export PYTHONDONTWRITEBYTECODE=1
+n=0 failed=0
+
+search() { # search FOLDER OPTIONS...: weft-search, its plan in out
+    local folder=$1
+    shift
+    "$WEFT_BIN/weft-search" --cost "aceso:$folder" "$@" >out 2>err
+}
+# scored FOLDER PER_NODE MEMORY_MIB TEXT: out is as fast as err says, and fits
+scored() {
+    python3 "$here/score.py" "$1" out --per-node "$2" >score 2>>err &&
+        jq -e --argjson said "$(sed -n 's/.*a step takes \([0-9.]*\) ms.*/\1/p' err)" \
+            --argjson most "$3" '((.time_ms - $said) | fabs) < 0.001 and (.memory_mb | max) <= $most' \
+            score >>err
+    ok $? "$4: $(jq '.time_ms * 1000 | round / 1000' score) ms"
+}
+time_of() { jq .time_ms score; }
+
+# ---- tables of our own ------------------------------------------------------------------
+
+"$here/tables.sh" "$here/gpt.csv" db gpt_tiny "1 2 4" 4
+small=(-m gpt:tiny --set layers=6 --devices 4 --memory 3600M -b 64)
+for algorithm in hops mcmc grid; do
+    search db "${small[@]}" -a "$algorithm"
+    scored db 4 3600 "$algorithm"
+    time_of >"time-$algorithm"
+done
+jq -en --slurpfile h time-hops --slurpfile m time-mcmc --slurpfile g time-grid \
+    '$h[0] <= $g[0] and $h[0] <= $m[0] * 1.001' >/dev/null
+ok $? "hops is not slower than grid, nor than mcmc"
+search db "${small[@]}" --memory 60G -a dp-only
+scored db 4 61440 "dp-only with much memory"
+is "$(jq -c '[.num_gpus, (.model_parallel_size_of_each_op[0] | max)]' out)" '[[4],1]' "one stage, dp only"
+
+search db "${small[@]}"
+cp out first
+search db "${small[@]}"
+cmp -s first out
+ok $? "the same command gives the same bytes"
+search db "${small[@]}" --top 3
+is "$(jq -s 'length' out)" 3 "--top 3"
+search db "${small[@]}" --text
+is "$(grep -c '^  stage' out)" "$(jq '.num_stages' first)" "--text has a line for each stage"
+
+echo "1,2,4,8
+0.9,1,1.1,1.2" >db/p2p_inter_node.csv
+search db -m gpt:tiny --set layers=8 --cluster "node:2 gpu:4" --memory 3200M -b 64
+scored db 4 3200 "two nodes, slow links between them"
+is "$(jq '.num_gpus | add' out)" 8 "all devices"
+rm db/p2p_inter_node.csv
+
+# ---- against all configurations ------------------------------------------------------------
+
+python3 "$here/best.py" "$WEFT_BIN/weft-search" 6 >best 2>err
+ok $? "the best of all configurations of six random chains"
+is "$(awk '$3 != "None"' best | wc -l)" 4 "of which some fit"
+
+# ---- larger machines ---------------------------------------------------------------------
+
+"$here/tables.sh" "$here/gpt.csv" large gpt_13B "1 2 4 8" 8
+"$here/tables.sh" "$here/gpt.csv" large gpt_scale-layer "1 2 4 8" 8
+echo "1,2,4,8
+3,3.5,4,5" >large/p2p_inter_node.csv
+search large -m gpt:13B --cluster "node:4 gpu:8" --memory 4000M -b 1024
+scored large 8 4000 "40 layers on 32 devices"
+search large -m gpt:scale-layer --set layers=256 --devices 8 --memory 90G -b 1024
+scored large 8 92160 "256 layers on 8"
+
+# ---- what cannot be ---------------------------------------------------------------------
+
+refused() { # refused STATUS WORDS TEXT OPTIONS...
+    local status=$1 words=$2 text=$3
+    shift 3
+    "$WEFT_BIN/weft-search" -q "$@" >out 2>err
+    is "$?" "$status" "$text"
+    grep -q -- "$words" err && [ ! -s out ]
+    ok $? "... and the message says \"$words\""
+}
+refused 1 "no plan fits: the best needs" "too little memory" --cost aceso:db "${small[@]}" --memory 500M
+refused 2 "expected aceso:FOLDER" "another source" --cost alpa:db "${small[@]}"
+refused 3 "no tables gpt_3B" "a model that is not there" --cost aceso:db "${small[@]}" -m gpt:3B
+refused 3 "cannot be read" "a folder that is not there" --cost aceso:nowhere "${small[@]}"
+refused 3 "Aceso's tables are of" "another family" --cost aceso:db "${small[@]}" -m mlp:wide
+refused 2 "not with --cost" "options about programs" --cost aceso:db "${small[@]}" --explain
+refused 2 "needs costs that the compiler made" "an algorithm about programs" \
+    --cost aceso:db "${small[@]}" -a exhaustive
+cp -r db broken
+sed -i '3s/,[^,]*$/,much/' broken/gpt_tiny_mbs1_tp1_algo0.csv
+refused 3 'line 3: expected a number, got "much"' "a word for a number" --cost aceso:broken "${small[@]}"
+sed -i '3s/,[^,]*$//' broken/gpt_tiny_mbs1_tp1_algo0.csv
+refused 3 "line 3: expected 9 columns, got 8" "a column too few" --cost aceso:broken "${small[@]}"
+sed -i 3d broken/gpt_tiny_mbs1_tp1_algo0.csv
+refused 3 "is not in the other tables" "an op too few" --cost aceso:broken "${small[@]}"
+
+# ---- the published tables --------------------------------------------------------------------
+
+published=${WEFT_DATA:-}/aceso/small
+if [ -d "$published" ]; then
+    # model, batch, micro-batches, milliseconds that are to be reached
+    while read -r model batch micro most; do
+        search "$published" -m "$model" --devices 4 --memory 12000M -b "$batch" --micro-batch "$micro"
+        scored "$published" 4 12000 "$model"
+        jq -e --argjson most "$most" '.time_ms <= $most' score >/dev/null
+        ok $? "... within $most ms"
+    done <<'END'
+gpt:1.3B 512 1,2,4,8 57820
+t5:770M 512 1,2,4,8 33360
+wide-resnet:1B 768 16,32,48,64 17670
+END
+else
+    skip "the published tables" "WEFT_DATA has none"
+fi
+
+echo "1..$n"
+exit $((failed > 0))
