@@ -136,6 +136,12 @@ static int most_expert_axes(const struct grid *g, const struct mesh *mesh, int i
     return n;
 }
 
+int grid_expert_axes(const struct grid *g, int devices, struct style style) {
+    struct mesh mesh;
+    (style.ascending ? graph_mesh_ascending : graph_mesh_descending)(devices, &mesh);
+    return most_expert_axes(g, &mesh, style.model_axes + style.context_axes);
+}
+
 /* Everything that is neither the model's nor the sequence's splits the batch, and experts too. */
 static void walk_experts(struct grid *g, int groups, int64_t micro_batch,
                          const struct mesh *mesh, struct style style) {

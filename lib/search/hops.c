@@ -184,6 +184,7 @@ int search_hops(struct search *s, struct err *err) {
     hops_init(&hp, s);
     int deep = hp.max_hops;
     int64_t n = 0, all;
+    hops_first(s);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
     hp.scored_before = s->stages_scored;

@@ -38,6 +38,9 @@ int option_by_score(const void *a, const void *b);
 void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
                  bool fine);
 
+/* Scores a few dozen pipelines, among them mostly a good one (hops_first.c). */
+void hops_first(struct search *s);
+
 /* Balanced pipelines to begin with, best first (hops_starts.c); the caller frees them and their
  * candidates. */
 struct option *hops_starts(struct search *s, int64_t *n);

@@ -257,15 +257,28 @@ static int judged_of(const struct search *s, uint64_t class) {
     return n;
 }
 
+/* A search that was stopped has judged a plan; it judges what promises more only where that takes no
+ * time that anyone notices. */
+static bool may_judge(const struct search *s, const struct kept *k, double begin_s) {
+    static const double UNNOTICED_S = 0.05;
+    if (!s->n_plans)
+        return true;
+    if (!interrupted())
+        return time_left_s(s) >= s->judge_s;
+    return k->score.time_us < s->plans[0].plan.time_us && s->judge_s < UNNOTICED_S &&
+           now_s() - begin_s < UNNOTICED_S;
+}
+
 /* Best first, of each class some: none that is estimated slower than a judged one by more than estimates
  * err. */
 static void judge_finalists(struct search *s) {
+    double begin_s = now_s();
     s->refused_bytes = 0;
     s->listed_us = 0;
     for (int i = 0; i < s->n_kept; i++) {
         struct kept *k = &s->kept[i];
         const struct judged *last = last_wanted(s);
-        if (s->n_plans && (interrupted() || time_left_s(s) < s->judge_s))
+        if (!may_judge(s, k, begin_s))
             return;
         if (last && k->score.time_us > SEARCH_SLACK * last->plan.time_us)
             break;

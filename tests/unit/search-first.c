@@ -1,0 +1,82 @@
+/* The first good plan of hops: how near those few candidates are to what the whole search finds, and how
+ * many they are. All times are those of datasheets. */
+#include "search/algorithms.h"
+#include "search/hops.h"
+
+#include "tap.h"
+
+#include <string.h>
+
+struct job {
+    const char *model;
+    int nodes, per_node;
+    double inside, between; /* links, bytes/s */
+    int64_t memory, batch;
+};
+
+static struct cluster cluster_of(const struct job *t) {
+    struct cluster c = {0};
+    json_t *doc = json_pack(
+        "{s:s, s:i, s:i, s:s, s:{s:f}, s:f, s:f, s:[{s:s, s:f, s:f}, {s:s, s:f, s:f}]}",
+        "format", "weft-cluster/1", "nodes", t->nodes, "devices_per_node", t->per_node,
+        "device", "test", "flops", "f32", 15e12, "bandwidth", 900e9, "latency_us", 17.0,
+        "links", "level", "node", "bandwidth", t->inside, "latency_us", 10.0, "level",
+        "between", "bandwidth", t->between, "latency_us", 30.0);
+    cluster_from_json(&c, doc, NULL);
+    json_decref(doc);
+    return c;
+}
+
+static int first_only(struct search *s, struct err *err) {
+    (void)err;
+    hops_first(s);
+    search_mark_complete(s, 0);
+    return 0;
+}
+
+static void test_job(const struct job *t) {
+    enum { FEW = 150 };
+    struct err err = {0};
+    int64_t micro[16];
+    struct search_problem p = {.model = model_load(t->model, NULL, &err),
+                               .cluster = cluster_of(t),
+                               .devices = t->nodes * t->per_node,
+                               .memory_bytes = t->memory,
+                               .batch = t->batch,
+                               .micro = micro,
+                               .max_zero = ZERO_PARAMETERS,
+                               .schedules = (1u << SCHEDULE_COUNT) - 1,
+                               .top = 1,
+                               .no_bound = true,
+                               .seed = 1};
+    for (int64_t b = 1; b <= t->batch && p.n_micro < 16; b *= 2)
+        micro[p.n_micro++] = b;
+    struct cost_provider *times = provider_open(NULL, NULL, &p.cluster, true, &err);
+    struct search_result first = {0}, all = {0};
+    p.provider = times;
+    bool found = p.model && times && search_run(&p, first_only, &first, &err) == 0 &&
+                 search_run(&p, search_hops, &all, &err) == 0;
+    ok(found && first.scored <= FEW &&
+           first.plans[0].time_us <= 1.05 * all.plans[0].time_us,
+       "%s on %d x %d: %.2f times hops' step, %d candidates of %d%s", t->model, t->nodes,
+       t->per_node, found ? first.plans[0].time_us / all.plans[0].time_us : 0.0,
+       (int)first.scored, (int)all.scored, err.msg);
+    search_result_release(&first);
+    search_result_release(&all);
+    provider_destroy(times);
+    model_destroy(p.model);
+}
+
+int main(void) {
+    const int64_t GB = 1 << 30;
+    const struct job jobs[] = {
+        {"gpt:1.3B", 4, 8, 40e9, 1e9, 30 * GB, 256},
+        {"gpt:13B", 1, 8, 40e9, 1e9, 50 * GB, 64},
+        {"t5:770M", 2, 4, 300e9, 50e9, 16 * GB, 128},
+        {"wide-resnet:1B", 1, 4, 300e9, 50e9, 30 * GB, 128},
+        {"moe:10B", 2, 8, 40e9, 1e9, 17 * GB, 256},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i += SANITIZED ? 3 : 1)
+        test_job(&jobs[i]);
+    return done_testing();
+}
