@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int *minus_ones(int64_t n) {
-    int *p = mem_array((size_t)n, sizeof *p);
-    memset(p, -1, sizeof *p * (size_t)n);
-    return p;
-}
-
 /* The first reader of each tensor in the stage, and what the first op says of each parameter; which
  * params several ops use. */
 static void survey_ops(struct emit *e) {
@@ -42,32 +36,54 @@ static void survey_transfers(struct emit *e) {
     }
 }
 
+/* So many ints of the room, which starts with -1 everywhere. */
+static int *carve(int **room, int64_t n) {
+    int *p = *room;
+    *room += n;
+    return p;
+}
+
+/* The tables are one allocation: windows of one op are compiled by the ten thousand (lib/search). */
+static void make_tables(struct emit *e) {
+    int64_t tensors = e->m->n_tensors, params = e->m->n_params, ops = e->st->n_ops;
+    int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
+    size_t n = (size_t)(4 * tensors + 2 * params + e->m->n_ops + 2 * ops + gathered);
+    int *room = e->tables = mem_array(n, sizeof *room);
+    memset(room, -1, n * sizeof *room);
+    e->forward = carve(&room, tensors);
+    e->backward = carve(&room, tensors);
+    e->gradient = carve(&room, tensors);
+    e->first_use = carve(&room, tensors);
+    e->param_of = carve(&room, params);
+    e->grad_of = carve(&room, params);
+    e->op_index = carve(&room, e->m->n_ops);
+    e->aux = carve(&room, 2 * ops);
+    e->gathered = carve(&room, gathered);
+    e->zero = mem_array((size_t)params * 3, sizeof *e->zero);
+    e->offload = e->zero + params;
+    e->tied = (bool *)(e->offload + params);
+}
+
+static void reserve(struct emit *e) {
+    enum { INSTRS = 64, BUFFERS = 64 };
+    e->instrs.p = mem_grow(NULL, e->instrs.cap = INSTRS, sizeof *e->instrs.p);
+    e->buffers.p = mem_grow(NULL, e->buffers.cap = BUFFERS, sizeof *e->buffers.p);
+}
+
 static void emit_init(struct emit *e, const struct plan *plan, int stage,
                       struct transfer *transfers, int n_transfers) {
-    const struct model *m = plan->model;
-    *e = (struct emit){
-        .plan = plan,
-        .m = m,
-        .st = &plan->stages[stage],
-        .mesh = &plan->stages[stage].mesh,
-        .stage = stage,
-        .n_losses = model_losses(m),
-        .op = -1,
-        .param = -1,
-        .forward = minus_ones(m->n_tensors),
-        .backward = minus_ones(m->n_tensors),
-        .gradient = minus_ones(m->n_tensors),
-        .op_index = minus_ones(m->n_ops),
-        .first_use = minus_ones(m->n_tensors),
-        .aux = minus_ones(2 * plan->stages[stage].n_ops),
-        .gathered = minus_ones((int64_t)2 * KIND_MAX_SLOTS * plan->stages[stage].n_ops),
-        .zero = mem_array((size_t)m->n_params, sizeof *e->zero),
-        .offload = mem_array((size_t)m->n_params, sizeof *e->offload),
-        .param_of = minus_ones(m->n_params),
-        .grad_of = minus_ones(m->n_params),
-        .tied = mem_array((size_t)m->n_params, sizeof *e->tied),
-        .transfers = transfers,
-        .n_transfers = n_transfers};
+    *e = (struct emit){.plan = plan,
+                       .m = plan->model,
+                       .st = &plan->stages[stage],
+                       .mesh = &plan->stages[stage].mesh,
+                       .stage = stage,
+                       .n_losses = model_losses(plan->model),
+                       .op = -1,
+                       .param = -1,
+                       .transfers = transfers,
+                       .n_transfers = n_transfers};
+    make_tables(e);
+    reserve(e);
     survey_ops(e);
     survey_transfers(e);
 }
@@ -76,19 +92,9 @@ static void emit_release(struct emit *e) {
     arr_release(&e->pool);
     arr_release(&e->arrivals);
     arr_release(&e->departures);
-    free(e->forward);
-    free(e->backward);
-    free(e->gradient);
-    free(e->op_index);
-    free(e->first_use);
-    free(e->aux);
     arr_release(&e->whole_gradients);
-    free(e->gathered);
+    free(e->tables);
     free(e->zero);
-    free(e->offload);
-    free(e->param_of);
-    free(e->grad_of);
-    free(e->tied);
 }
 
 static void finish(struct emit *e, struct stage_program *out) {

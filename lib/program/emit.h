@@ -42,6 +42,7 @@ struct emit {
     ARR(struct grad_instance) grads;
     ARR(struct state_instance) states;
     ARR(struct avail) pool;
+    int *tables;    /* the room of these: */
     int *forward;   /* tensor -> values made in the forward pass */
     int *backward;  /* tensor -> values recomputed in the backward pass */
     int *gradient;  /* tensor -> gradient contributions */
@@ -51,11 +52,12 @@ struct emit {
                        [2 * i + pass] */
     int *gathered;  /* of what is gathered for an op: by op in the stage, pass
                        and slot, or -1 */
+    int *param_of;  /* param -> its first instance, or -1 */
+    int *grad_of;   /* param -> its first gradient, or -1 */
     ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
+    /* One allocation: */
     int8_t *zero;    /* param -> ZeRO's level in this stage: of the first op that has it */
     int8_t *offload; /* param -> what of it lives on the host; likewise */
-    int *param_of;   /* param -> its first instance, or -1 */
-    int *grad_of;    /* param -> its first gradient, or -1 */
     bool *tied;      /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
     int n_works;

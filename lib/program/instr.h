@@ -150,25 +150,6 @@ struct instr {
 /* An instruction with no operands that is about nothing. */
 struct instr instr_init(enum opcode code);
 
-/* Lists the buffers that an instruction touches, operands before results, each once. Returns how
- * many:
- *
- *     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
- *     for (int k = 0; k < n; k++) ... b[k] ...
- */
-static inline int instr_buffers(const struct instr *i, int out[INSTR_MAX_BUFFERS]) {
-    int n = 0;
-    for (int k = 0; k < INSTR_MAX_BUFFERS; k++) {
-        int b = k < INSTR_MAX_IN ? i->in.v[k] : i->out.v[k - INSTR_MAX_IN];
-        bool listed = b < 0;
-        for (int j = 0; j < n && !listed; j++)
-            listed = out[j] == b;
-        if (!listed)
-            out[n++] = b;
-    }
-    return n;
-}
-
 /* ---- what is known of an opcode ----------------------------------------------------------- */
 
 enum key_kind { KEY_FREE, KEY_SHAPE, KEY_CURVE, KEY_COMM, KEY_P2P };
@@ -194,6 +175,27 @@ struct instr_info {
     struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
 };
 const struct instr_info *instr_info(enum opcode code);
+
+/* Lists the buffers that an instruction touches, operands before results, each once. Returns how
+ * many:
+ *
+ *     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
+ *     for (int k = 0; k < n; k++) ... b[k] ...
+ */
+static inline int instr_buffers(const struct instr *i, int out[INSTR_MAX_BUFFERS]) {
+    const struct instr_info *info = instr_info(i->code);
+    int n = 0;
+    for (int k = 0; k < info->n_in + info->n_out; k++) {
+        int b = k < info->n_in ? i->in.v[k] : i->out.v[k - info->n_in];
+        bool listed = b < 0;
+        for (int j = 0; j < n && !listed; j++)
+            listed = out[j] == b;
+        if (!listed)
+            out[n++] = b;
+    }
+    return n;
+}
+
 /* Is an operand of the instruction's type? The type of its elements in one of this type. */
 bool operand_typed(const struct operand_info *o);
 enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype);

@@ -85,53 +85,77 @@ static int64_t lay_out(struct emit *e, enum memory_class mem, bool host, const i
     return at - start;
 }
 
-struct block_use {
+/* A region in use up to `end`, but for holes: free bytes between live blocks, by offset, none next to
+ * another or to the end. There are few of them even where thousands of blocks live. */
+struct hole {
     int64_t offset, bytes;
 };
-
-/* Live temporaries, by offset. */
 struct heap {
-    ARR(struct block_use) live;
-    int64_t top;
+    ARR(struct hole) holes;
+    int64_t end, top; /* now, and at most so far */
 };
 
-/* Best fit: the smallest gap between live blocks that holds the bytes, else the end. */
-static int64_t heap_take(struct heap *h, int64_t bytes) {
-    int64_t best_at = -1, best_gap = INT64_MAX, place = 0, end = 0;
-    for (int64_t i = 0; i < h->live.n; i++) {
-        int64_t gap = h->live.p[i].offset - end;
-        if (gap >= bytes && gap < best_gap) {
-            best_gap = gap;
-            best_at = end;
-            place = i;
-        }
-        end = h->live.p[i].offset + h->live.p[i].bytes;
-    }
-    if (best_at < 0) {
-        best_at = end;
-        place = h->live.n;
-    }
-    arr_push(&h->live, (struct block_use){0, 0});
-    memmove(h->live.p + place + 1, h->live.p + place,
-            sizeof *h->live.p * (size_t)(h->live.n - 1 - place));
-    h->live.p[place] = (struct block_use){best_at, bytes};
-    if (best_at + bytes > h->top)
-        h->top = best_at + bytes;
-    return best_at;
+static void heap_remove(struct heap *h, int64_t i) {
+    memmove(h->holes.p + i, h->holes.p + i + 1,
+            sizeof *h->holes.p * (size_t)(h->holes.n - 1 - i));
+    h->holes.n--;
 }
 
-static void heap_give(struct heap *h, int64_t offset) {
-    int64_t lo = 0, hi = h->live.n;
+/* Best fit: the first of the smallest holes that hold the bytes, else the end. */
+static int64_t heap_take(struct heap *h, int64_t bytes) {
+    int64_t best = -1, at = h->end;
+    for (int64_t i = 0; i < h->holes.n; i++)
+        if (h->holes.p[i].bytes >= bytes &&
+            (best < 0 || h->holes.p[i].bytes < h->holes.p[best].bytes))
+            best = i;
+    if (best < 0) {
+        h->end += bytes;
+        h->top = h->end > h->top ? h->end : h->top;
+        return at;
+    }
+    struct hole *hole = &h->holes.p[best];
+    at = hole->offset;
+    hole->offset += bytes;
+    hole->bytes -= bytes;
+    if (!hole->bytes)
+        heap_remove(h, best);
+    return at;
+}
+
+/* The first hole behind the offset. */
+static int64_t heap_hole_behind(const struct heap *h, int64_t offset) {
+    int64_t lo = 0, hi = h->holes.n;
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
-        if (h->live.p[mid].offset < offset)
+        if (h->holes.p[mid].offset < offset)
             lo = mid + 1;
         else
             hi = mid;
     }
-    memmove(h->live.p + lo, h->live.p + lo + 1,
-            sizeof *h->live.p * (size_t)(h->live.n - 1 - lo));
-    h->live.n--;
+    return lo;
+}
+
+/* What is free on either side joins it; at the end of the region, that moves. */
+static void heap_give(struct heap *h, int64_t offset, int64_t bytes) {
+    int64_t i = heap_hole_behind(h, offset);
+    struct hole *p = h->holes.p, *before = i ? &p[i - 1] : NULL;
+    if (before && before->offset + before->bytes == offset) {
+        offset = before->offset;
+        bytes += before->bytes;
+        heap_remove(h, --i);
+    }
+    if (i < h->holes.n && offset + bytes == p[i].offset) {
+        bytes += p[i].bytes;
+        heap_remove(h, i);
+    }
+    if (offset + bytes == h->end) {
+        h->end = offset;
+        return;
+    }
+    arr_push(&h->holes, (struct hole){0, 0});
+    memmove(h->holes.p + i + 1, h->holes.p + i,
+            sizeof *h->holes.p * (size_t)(h->holes.n - 1 - i));
+    h->holes.p[i] = (struct hole){offset, bytes};
 }
 
 /* Places the temporaries that begin or end at instruction i. Empty buffers never occur: every
@@ -147,7 +171,7 @@ static void place_at(struct emit *e, struct heap *h, int at) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
     for (int k = 0; k < n; k++)
         if (bufs[b[k]].mem == MEM_temporaries && bufs[b[k]].last == at)
-            heap_give(h, bufs[b[k]].offset);
+            heap_give(h, bufs[b[k]].offset, buffer_bytes(&bufs[b[k]]));
 }
 
 /* Is it about a running statistic, which is f32 under every plan? */
@@ -328,7 +352,7 @@ static void lay_out_temporaries(struct emit *e, struct stage_program *out, int64
             place_at(e, &h, i);
         int64_t *top = &out->temporaries[s >= SEG_REDUCE];
         *top = h.top > *top ? h.top : *top;
-        arr_release(&h.live);
+        arr_release(&h.holes);
         s = end - 1;
     }
     for (int64_t i = 0; i < e->buffers.n; i++)

@@ -30,34 +30,48 @@ static void add_pair(const struct model *m, struct list *l, struct transfer t) {
         arr_push(&l->all, back);
 }
 
+/* Both ways between an op's stage and the one that its k-th operand or parameter comes from. */
+static void list_operand(const struct plan *plan, int op, int k, struct list *l) {
+    const struct model *m = plan->model;
+    int tensor = m->ops[op].in[k];
+    struct transfer t = {.tensor = tensor,
+                         .param = -1,
+                         .dtype = plan_tensor_dtype(plan, tensor),
+                         .from = plan->stage_of[m->tensors[tensor].producer],
+                         .to = plan->stage_of[op],
+                         .from_place = placement_replicate(),
+                         .to_place = placement_replicate(),
+                         .reader = op,
+                         .operand = k};
+    add_pair(m, l, t);
+}
+
+static void list_param(const struct plan *plan, int op, int k, struct list *l) {
+    const struct model *m = plan->model;
+    int param = m->ops[op].param[k];
+    struct transfer t = {.tensor = -1,
+                         .param = param,
+                         .dtype = m->params[param].running ? DTYPE_f32 : plan->dtype,
+                         .from = plan->stage_of[m->params[param].first_op],
+                         .to = plan->stage_of[op],
+                         .from_place = placement_replicate(),
+                         .to_place = placement_replicate()};
+    add_pair(m, l, t);
+}
+
 /* What an op takes from other stages: tensors, with their gradients back, and parameters. */
 static void list_op(const struct plan *plan, int op, struct list *l) {
     const struct model *m = plan->model;
     const struct model_op *o = &m->ops[op];
     int s = plan->stage_of[op];
-    struct transfer t = {.tensor = -1,
-                         .param = -1,
-                         .to = s,
-                         .from_place = placement_replicate(),
-                         .to_place = placement_replicate()};
     for (int k = 0; k < o->n_in; k++) {
         int producer = m->tensors[o->in[k]].producer;
-        t.tensor = o->in[k];
-        t.dtype = plan_tensor_dtype(plan, t.tensor);
-        t.from = producer < 0 ? s : plan->stage_of[producer];
-        t.reader = op;
-        t.operand = k;
-        if (t.from != s)
-            add_pair(m, l, t);
+        if (producer >= 0 && plan->stage_of[producer] != s)
+            list_operand(plan, op, k, l);
     }
-    t.tensor = -1;
-    for (int k = 0; k < o->n_param; k++) {
-        t.param = o->param[k];
-        t.dtype = t.param >= 0 && m->params[t.param].running ? DTYPE_f32 : plan->dtype;
-        t.from = t.param < 0 ? s : plan->stage_of[m->params[t.param].first_op];
-        if (t.from != s)
-            add_pair(m, l, t);
-    }
+    for (int k = 0; k < o->n_param; k++)
+        if (o->param[k] >= 0 && plan->stage_of[m->params[o->param[k]].first_op] != s)
+            list_param(plan, op, k, l);
 }
 
 /* The order in which both ends go through them within a pass: a tensor when its producer is done, its
