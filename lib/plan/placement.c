@@ -143,8 +143,13 @@ static int check_tensor(const struct model *m, const struct model_op *op,
                         const struct mesh *mesh, const struct layout *l,
                         const struct shape *s, const struct axis_map *map, int64_t batch,
                         struct err *err) {
-    for (int k = 0; k < op->space.n; k++) {
-        if (map->axis[k] < 0 || k == map->grouped)
+    unsigned cut = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        int k = layout_cut(l, map, a);
+        cut |= k < 0 ? 0 : 1u << k;
+    }
+    for (int k = 0; k < op->space.n && cut >> k; k++) {
+        if (!(cut >> k & 1) || map->axis[k] < 0 || k == map->grouped)
             continue;
         int dim = s->dim[map->axis[k]];
         if (check_even(op, mesh, l, map, k, m->dims[dim].name,

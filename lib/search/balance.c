@@ -136,13 +136,13 @@ static double price_us(struct filler *f, int k, int op, bool behind) {
 static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
                     double bound, double *taken) {
     struct fill *to = &f->fills[k];
-    struct brief b = prefix_brief(f->s, to->prefix, end);
     if (f->s->p.pins && !prefix_legal(f->s, to->prefix, first, end))
         return false;
-    *taken = b.time_us - before->time_us;
+    *taken = prefix_time_us(f->s, to->prefix, end) - before->time_us;
     to->blocks = 0;
     if (*taken > bound || to->memory <= 0)
         return *taken <= bound;
+    struct brief b = prefix_brief(f->s, to->prefix, end);
     int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
     for (int p = 0; p < POOL_COUNT; p++)

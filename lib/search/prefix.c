@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PREFIX_BYTES = 76 << 20 };
+enum { MOST_PREFIX_BYTES = 76 << 20, TEMP_SPAN = 8 };
 
 static void prefix_free(void *p) {
     struct prefix *t = p;
@@ -21,15 +21,18 @@ static struct prefix *prefix_make(struct search *s) {
     size_t n = (size_t)g->x.model->n_ops + 1, runs = (size_t)g->s.n_runs;
     size_t edges = (size_t)g->xs.n_edges, readers = (size_t)g->xs.n_readers;
     struct prefix *t = mem_alloc(sizeof *t);
+    size_t spans = n / TEMP_SPAN + 1;
     size_t bytes = (n + runs) * (sizeof *t->until + sizeof *t->brief) +
-                   2 * n * sizeof *t->temp + (edges + readers) * sizeof *t->taken +
-                   n * sizeof *t->illegal;
+                   2 * (n + spans) * sizeof *t->temp +
+                   (edges + readers) * sizeof *t->taken + n * sizeof *t->illegal;
     t->until = mem_alloc(bytes);
     t->instance = t->until + n;
     t->brief = (struct brief *)(t->instance + runs);
     t->temp = (int64_t *)(t->brief + n + runs);
     t->update_temp = t->temp + n;
-    t->taken = (struct share *)(t->update_temp + n);
+    t->temp_of_span = t->update_temp + n;
+    t->update_temp_of_span = t->temp_of_span + spans;
+    t->taken = (struct share *)(t->update_temp_of_span + spans);
     t->given = t->taken + readers;
     t->illegal = (int *)(t->given + edges);
     s->prefix_bytes += (int64_t)bytes;
@@ -51,10 +54,8 @@ static struct setting setting_of(const struct search *s, const struct search_sta
 static bool is_legal(const struct search *s, const struct prefix *t, int op) {
     const struct model *m = s->graph.x.model;
     const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
-    struct mesh mesh;
-    graph_mesh(t->st.devices, t->st.mesh, &mesh);
-    return layout_check(m, &m->ops[op], &mesh, l, t->st.micro_batch, NULL) == 0 &&
-           search_pins_allow(s, op, t->st.mesh, &mesh, l);
+    return layout_check(m, &m->ops[op], &t->mesh, l, t->st.micro_batch, NULL) == 0 &&
+           search_pins_allow(s, op, t->st.mesh, &t->mesh, l);
 }
 
 static bool op_is_legal(const struct prefix *t, int op) {
@@ -124,20 +125,19 @@ static struct share share_of(const struct search *s, const struct prefix *t,
     struct extents x = extents_of(s, t, e);
     const struct axis_map *map = map_of(s->graph.x.model, e, op);
     const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
-    struct mesh mesh;
-    graph_mesh(t->st.devices, t->st.mesh, &mesh);
-    struct placement want = placement_operand(&mesh, l, map);
-    struct placement held = placement_resolve(&mesh, &x, placement_result(&mesh, l, map));
+    const struct mesh *mesh = &t->mesh;
+    struct placement want = placement_operand(mesh, l, map);
+    struct placement held = placement_resolve(mesh, &x, placement_result(mesh, l, map));
     /* ZeRO's share of a parameter: its home wants the gradient for the optimizer and sends the new
      * value, a copy the other way round. */
     bool param = e->param >= 0, home = op == e->origin;
     int zero = graph_zero(&s->graph, op, t->st.zero);
     if (param && zero >= (home ? ZERO_OPTIMIZER : ZERO_PARAMETERS))
-        want = placement_scatter(&mesh, &x, want);
+        want = placement_scatter(mesh, &x, want);
     if (param && zero >= (home ? ZERO_PARAMETERS : ZERO_GRADIENTS))
-        held = placement_scatter(&mesh, &x, held);
-    return (struct share){.want = (double)placement_elements(&mesh, &x, want),
-                          .held = (double)placement_elements(&mesh, &x, held)};
+        held = placement_scatter(mesh, &x, held);
+    return (struct share){.want = (double)placement_elements(mesh, &x, want),
+                          .held = (double)placement_elements(mesh, &x, held)};
 }
 
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e) {
@@ -224,6 +224,12 @@ static void fill_prefix(struct search *s, struct prefix *t) {
         if (from == run->first + 2 * run->period - 1 && run->count > 3)
             load_add(&t->until[i + 1], &t->instance[r], run->count - 3);
     }
+    for (int i = 0; i < n; i++) {
+        int64_t *most = &t->temp_of_span[i / TEMP_SPAN],
+                *update = &t->update_temp_of_span[i / TEMP_SPAN];
+        *most = t->temp[i] > *most ? t->temp[i] : *most;
+        *update = t->update_temp[i] > *update ? t->update_temp[i] : *update;
+    }
     for (int i = 0; i <= n + g->s.n_runs; i++)
         t->brief[i] = brief_of(s, t, &t->until[i]);
 }
@@ -242,6 +248,7 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
     struct prefix *t = prefix_make(s);
     t->st = setting;
     t->layouts = st->layouts;
+    graph_mesh(setting.devices, setting.mesh, &t->mesh);
     fill_prefix(s, t);
     *slot = t;
     return t;
@@ -303,6 +310,13 @@ struct load prefix_until(const struct search *s, const struct prefix *t, int op)
     return l;
 }
 
+double prefix_time_us(const struct search *s, const struct prefix *t, int op) {
+    const struct graph *g = &s->graph;
+    int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
+    double us = t->brief[op < g->s.n_ops ? g->x.of[op] : end].time_us;
+    return n > 0 ? us + n * t->brief[end + 1 + run].time_us : us;
+}
+
 struct brief prefix_brief(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
     int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
@@ -320,10 +334,15 @@ struct brief prefix_brief(const struct search *s, const struct prefix *t, int op
     return b;
 }
 
-static int64_t largest(const int64_t *v, int first, int end) {
+/* The largest of these; where they are whole spans, of the spans' largest. */
+static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int end) {
     int64_t most = 0;
-    for (int i = first; i < end; i++)
-        most = v[i] > most ? v[i] : most;
+    for (int i = first; i < end;) {
+        bool whole = i % TEMP_SPAN == 0 && i + TEMP_SPAN <= end;
+        int64_t next = whole ? of_span[i / TEMP_SPAN] : v[i];
+        most = next > most ? next : most;
+        i += whole ? TEMP_SPAN : 1;
+    }
     return most;
 }
 
@@ -345,8 +364,8 @@ int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, i
         if (end - first >= run->period && from < second + run->period)
             from = second;
     }
-    *update_temp = largest(t->update_temp, from, to);
-    return largest(t->temp, from, to);
+    *update_temp = largest(t->update_temp, t->update_temp_of_span, from, to);
+    return largest(t->temp, t->temp_of_span, from, to);
 }
 
 bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end) {

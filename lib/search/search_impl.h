@@ -17,6 +17,7 @@ struct share {
 struct prefix {
     struct setting st;
     const struct layout *layouts;
+    struct mesh mesh;
     struct load *until;    /* [ops of the excerpt + 1] of all that stands before an op */
     struct load *instance; /* [runs] of one instance, the second */
     struct brief {
@@ -25,6 +26,7 @@ struct prefix {
         double fixed, slot[POOL_COUNT], across;
     } * brief;                   /* of `until`, [+ 1]; and of `instance` behind it */
     int64_t *temp, *update_temp; /* [ops of the excerpt] */
+    int64_t *temp_of_span, *update_temp_of_span; /* the largest of every few of them */
     struct share *taken, *given; /* [readers of the excerpt's edges], [edges] */
     int *illegal;                /* [+ 1] ops before whose layout splits unevenly */
 };
@@ -205,6 +207,7 @@ const struct load *prefix_edge(struct search *s, const struct prefix *t,
                                const struct edge *e);
 /* The load of everything before op i of the whole model. */
 struct load prefix_until(const struct search *s, const struct prefix *t, int op);
+double prefix_time_us(const struct search *s, const struct prefix *t, int op); /* brief's */
 struct brief prefix_brief(const struct search *s, const struct prefix *t, int op);
 int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
                     int64_t *update_temp);
