@@ -198,7 +198,7 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
 
 /* ---- keeping what was compiled --------------------------------------------------------- */
 
-static uint64_t setting_hash(const struct setting *st, uint64_t h) {
+uint64_t graph_setting_hash(const struct setting *st, uint64_t h) {
     h = memo_mix(h, (uint64_t)st->devices << 3 | (uint64_t)st->zero << 1 | st->apart);
     h = memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
     return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
@@ -221,7 +221,7 @@ const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
     struct setting plain = graph_without_zero(st);
     const struct setting *as = g->x.model->ops[op].n_param ? st : &plain;
-    uint64_t key = memo_mix(setting_hash(as, g->xs.alike[op]),
+    uint64_t key = memo_mix(graph_setting_hash(as, g->xs.alike[op]),
                             layout_word(&layouts[g->x.node_of[op]]));
     void **slot = memo_slot(&g->loads, key);
     if (!*slot) {
@@ -365,7 +365,7 @@ static uint64_t members_hash(const struct graph *g, const struct members *mb,
 
 static const struct load *kept_edge_load(struct graph *g, const struct setting *st,
                                          struct members *mb, const struct layout *layouts) {
-    uint64_t key = members_hash(g, mb, layouts, setting_hash(st, 7));
+    uint64_t key = members_hash(g, mb, layouts, graph_setting_hash(st, 7));
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
@@ -402,7 +402,7 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     /* Made again, an op shares with its gradient what ZeRO gathers. */
     struct setting plain = st->zero > ZERO_OPTIMIZER ? *st : graph_without_zero(st);
     uint64_t key =
-        memo_mix(memo_mix(setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
+        memo_mix(memo_mix(graph_setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
         int node = g->x.node_of[i];
         key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);

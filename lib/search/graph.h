@@ -105,6 +105,9 @@ void graph_mesh_ascending(int devices, struct mesh *mesh);
 int graph_zero(const struct graph *g, int op, int zero);
 int graph_offload(const struct graph *g, int op);
 
+/* Of a setting, chained into h as memo_mix does. */
+uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
+
 /* ZeRO changes what is done with parameters and nothing else: what has none is compiled once, without
  * it. */
 struct setting graph_without_zero(const struct setting *st);

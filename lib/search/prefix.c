@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PREFIX_BYTES = 76 << 20, TEMP_SPAN = 8 };
+enum { MOST_PREFIX_BYTES = 76 << 20 };
 
 static void prefix_free(void *p) {
     struct prefix *t = p;
@@ -51,50 +51,18 @@ static struct setting setting_of(const struct search *s, const struct search_sta
                             .apart = apart};
 }
 
-static bool is_legal(const struct search *s, const struct prefix *t, int op) {
-    const struct model *m = s->graph.x.model;
-    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
-    return layout_check(m, &m->ops[op], &t->mesh, l, t->st.micro_batch, NULL) == 0 &&
-           search_pins_allow(s, op, t->st.mesh, &t->mesh, l);
-}
-
-static bool op_is_legal(const struct prefix *t, int op) {
+bool prefix_op_is_legal(const struct prefix *t, int op) {
     return t->illegal[op + 1] == t->illegal[op];
 }
 
 const struct load *prefix_edge(struct search *s, const struct prefix *t,
                                const struct edge *e) {
     for (int i = 0; i < e->n; i++)
-        if (!op_is_legal(t, s->graph.x.of[e->readers[i]]))
+        if (!prefix_op_is_legal(t, s->graph.x.of[e->readers[i]]))
             return NULL;
-    if (!op_is_legal(t, s->graph.x.of[e->origin]))
+    if (!prefix_op_is_legal(t, s->graph.x.of[e->origin]))
         return NULL;
     return graph_edge(&s->graph, &t->st, e, 0, s->graph.s.n_ops, t->layouts);
-}
-
-/* An op and what it has to do with its readers, as if all of them stood in its stage. Beside its
- * readers it may hold less at once than alone: a gradient that takes the place of a value that was
- * kept does not arrive in a buffer of its own. */
-static void add_op(struct search *s, struct prefix *t, int op, struct load *sum) {
-    struct graph *g = &s->graph;
-    int from = g->x.from[op];
-    struct load l = *graph_node(g, &t->st, op, t->layouts);
-    struct setting plain = graph_without_zero(&t->st);
-    int64_t alone = l.temp, alone_plain = alone;
-    if (graph_zero(g, op, t->st.zero) > ZERO_OPTIMIZER)
-        alone_plain = graph_node(g, &plain, op, t->layouts)->temp;
-    l.temp = 0;
-    for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
-        const struct load *edge = prefix_edge(s, t, &g->s.edges[e]);
-        if (edge)
-            load_add(&l, edge, 1);
-    }
-    if (l.temp && l.temp < alone_plain)
-        alone -= alone_plain - l.temp;
-    l.temp = l.temp > alone ? l.temp : alone;
-    t->temp[op] += l.temp;
-    t->update_temp[op] = l.update_temp;
-    load_add(sum, &l, 1);
 }
 
 /* How the op, origin or reader, sees the tensor or parameter. */
@@ -120,7 +88,7 @@ static struct extents extents_of(const struct search *s, const struct prefix *t,
         t->st.micro_batch);
 }
 
-static struct share share_of(const struct search *s, const struct prefix *t,
+struct share prefix_share_of(const struct search *s, const struct prefix *t,
                              const struct edge *e, int op) {
     struct extents x = extents_of(s, t, e);
     const struct axis_map *map = map_of(s->graph.x.model, e, op);
@@ -160,78 +128,8 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
         known = &t->taken[small->readers + k - g->xs.readers];
     }
     if (known->want <= 0)
-        *known = share_of(s, t, small, op);
+        *known = prefix_share_of(s, t, small, op);
     return *known;
-}
-
-/* Gradients that wait for the producer's turn, while the ops between it and its readers
- * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
- * the nearer of the two it is counted already. */
-static void add_waiting(struct search *s, struct prefix *t) {
-    struct graph *g = &s->graph;
-    const struct model *m = g->x.model;
-    for (int i = 0; i < g->xs.n_edges; i++) {
-        const struct edge *e = &g->xs.edges[i];
-        for (int k = 0; k < e->n && e->tensor >= 0; k++) {
-            int r = e->readers[k];
-            if (!op_is_legal(t, r) || r - e->origin < 2)
-                continue;
-            const struct load *l = graph_node(g, &t->st, r, t->layouts);
-            double bytes = (double)dtype_size(s->p.dtype) * share_of(s, t, e, r).want;
-            for (int j = e->origin + 1; j < r; j++) {
-                bool passed = false;
-                for (int q = 0; q < m->ops[r].n_in; q++)
-                    passed |= m->tensors[m->ops[r].in[q]].producer == j;
-                if (!passed || l->v[LOAD_backward] > 0)
-                    t->temp[j] += (int64_t)bytes;
-            }
-        }
-    }
-}
-
-static struct brief brief_of(const struct search *s, const struct prefix *t,
-                             const struct load *l) {
-    double m = (double)(s->p.batch / t->st.micro_batch);
-    struct brief b = {.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
-                                 l->v[LOAD_weights] +
-                                 (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
-                      .forward_us = l->v[LOAD_forward],
-                      .backward_us = l->v[LOAD_backward],
-                      .fixed = l->v[LOAD_fixed],
-                      .across = l->v[LOAD_across]};
-    memcpy(b.slot, &l->v[LOAD_slot], sizeof b.slot);
-    return b;
-}
-
-static void fill_prefix(struct search *s, struct prefix *t) {
-    struct graph *g = &s->graph;
-    int n = g->x.model->n_ops;
-    for (int i = 0; i < n; i++)
-        t->illegal[i + 1] = t->illegal[i] + !is_legal(s, t, i);
-    add_waiting(s, t);
-    for (int i = 0; i < n; i++) {
-        int from = g->x.from[i], r = g->s.run_of[from];
-        struct load l = {0};
-        if (op_is_legal(t, i))
-            add_op(s, t, i, &l);
-        t->until[i + 1] = t->until[i];
-        load_add(&t->until[i + 1], &l, 1);
-        if (r < 0 || structure_instance(&g->s, from) != 1)
-            continue;
-        load_add(&t->instance[r], &l, 1);
-        /* Behind the second instance stand those that are left out. */
-        const struct run *run = &g->s.runs[r];
-        if (from == run->first + 2 * run->period - 1 && run->count > 3)
-            load_add(&t->until[i + 1], &t->instance[r], run->count - 3);
-    }
-    for (int i = 0; i < n; i++) {
-        int64_t *most = &t->temp_of_span[i / TEMP_SPAN],
-                *update = &t->update_temp_of_span[i / TEMP_SPAN];
-        *most = t->temp[i] > *most ? t->temp[i] : *most;
-        *update = t->update_temp[i] > *update ? t->update_temp[i] : *update;
-    }
-    for (int i = 0; i <= n + g->s.n_runs; i++)
-        t->brief[i] = brief_of(s, t, &t->until[i]);
 }
 
 const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
@@ -249,7 +147,7 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
     t->st = setting;
     t->layouts = st->layouts;
     graph_mesh(setting.devices, setting.mesh, &t->mesh);
-    fill_prefix(s, t);
+    prefix_fill(s, t);
     *slot = t;
     return t;
 }
@@ -288,6 +186,7 @@ void search_trim(struct search *s) {
 
 void search_forget_prefixes(struct search *s) {
     memo_release(&s->prefixes, prefix_free);
+    prefix_forget_filling(s);
 }
 
 /* ---- stretches of the whole model ------------------------------------------------------ */
@@ -372,7 +271,7 @@ bool prefix_legal(const struct search *s, const struct prefix *t, int first, int
     const struct graph *g = &s->graph;
     for (int i = first; i < end; i++) {
         int r = g->s.run_of[i];
-        if (!op_is_legal(t, g->x.of[i]))
+        if (!prefix_op_is_legal(t, g->x.of[i]))
             return false;
         if (r < 0)
             continue;

@@ -143,6 +143,7 @@ struct search {
     struct memo prefixes, sums, layouts, styles, made_in, meshes, in_flight;
     ARR(struct passing) passing; /* of the candidate under work */
     int64_t prefix_bytes;
+    struct filling *filling; /* prefix_fill.c's, or NULL */
     /* The best so far, best first, by the estimate; and those that were judged. */
     struct kept *kept;
     int n_kept, max_kept;
@@ -198,9 +199,15 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
 const struct prefix *candidate_prefix(struct search *s, const struct candidate *c, int k,
                                       int first_rank);
 struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k);
+enum { TEMP_SPAN = 8 }; /* ops of which a prefix knows the largest temporaries */
+/* Works out the sums of a prefix whose setting and layouts are known (prefix_fill.c). */
+void prefix_fill(struct search *s, struct prefix *t);
+void prefix_forget_filling(struct search *s);
 /* Frees prefix sums when there are many; between candidates only. */
 void search_trim(struct search *s);
 void search_forget_prefixes(struct search *s);
+/* Does the layout of this op of the excerpt split evenly? */
+bool prefix_op_is_legal(const struct prefix *t, int op);
 /* An edge with all that it connects in one stage; NULL where a layout of them splits
  * unevenly. */
 const struct load *prefix_edge(struct search *s, const struct prefix *t,
@@ -211,6 +218,9 @@ double prefix_time_us(const struct search *s, const struct prefix *t, int op); /
 struct brief prefix_brief(const struct search *s, const struct prefix *t, int op);
 int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
                     int64_t *update_temp);
+/* How an op of the excerpt, origin or reader, sees the edge's tensor. */
+struct share prefix_share_of(const struct search *s, const struct prefix *t,
+                             const struct edge *e, int op);
 /* Of an edge's i-th reader, or (i < 0) of its origin. */
 struct share prefix_share(const struct search *s, const struct prefix *t,
                           const struct edge *e, int i);

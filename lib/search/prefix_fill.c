@@ -1,0 +1,259 @@
+/* Filling prefix sums: what every op of the excerpt adds, and the sums.
+ *
+ * Op by op, what it adds depends on its own layout and on those of the ops that read its results. A
+ * search tries many layouts that differ from those before in an op or two, so what was worked out for
+ * the last ones under the same setting is kept, and only ops that have to do with a change are looked
+ * up anew. */
+#include "search/search_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILLED = 64 }; /* settings whose last filling is kept */
+
+/* What gradients of one reader hold while they wait. */
+struct waiting {
+    int64_t bytes; /* 0: they do not wait */
+    bool made;     /* by its backward pass, and not passed on as they came */
+};
+
+/* The last filling under a setting. */
+struct filled {
+    struct setting st;
+    const struct layout *layouts; /* by node; NULL: none yet */
+    bool *changed;                /* [nodes] since then, while another one is filled */
+    bool *illegal;                /* [ops of the excerpt] */
+    struct load *own;             /* [ops] what the op adds, where it is legal */
+    struct waiting *waiting;      /* [readers of the excerpt's edges] */
+};
+
+/* Of every op the nodes on whose layouts it depends: its own and its readers'. */
+struct dependence {
+    int *first; /* [ops + 1] */
+    ARR(int) nodes;
+};
+
+struct filling {
+    struct dependence on;
+    struct filled last[FILLED];
+};
+
+/* ---- what depends on what -------------------------------------------------------------- */
+
+static void add_node(struct dependence *on, int from, int node) {
+    for (int64_t i = from; i < on->nodes.n; i++)
+        if (on->nodes.p[i] == node)
+            return;
+    arr_push(&on->nodes, node);
+}
+
+static void find_nodes(const struct graph *g, struct dependence *on) {
+    int n = g->x.model->n_ops;
+    on->first = mem_array((size_t)n + 1, sizeof *on->first);
+    for (int i = 0; i < n; i++) {
+        int from = g->x.from[i];
+        on->first[i] = (int)on->nodes.n;
+        add_node(on, on->first[i], g->x.node_of[i]);
+        for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++)
+            for (int k = 0; k < g->s.edges[e].n; k++)
+                add_node(on, on->first[i], g->x.node_of[g->x.of[g->s.edges[e].readers[k]]]);
+    }
+    on->first[n] = (int)on->nodes.n;
+}
+
+static bool depends_on_change(const struct filling *all, const struct filled *f, int op) {
+    for (int i = all->on.first[op]; i < all->on.first[op + 1]; i++)
+        if (f->changed[all->on.nodes.p[i]])
+            return true;
+    return false;
+}
+
+static bool same_setting(const struct setting *a, const struct setting *b) {
+    return a->devices == b->devices && a->micro_batch == b->micro_batch &&
+           a->first_rank == b->first_rank && a->zero == b->zero && a->mesh == b->mesh &&
+           a->apart == b->apart;
+}
+
+static struct filling *filling_of(struct search *s) {
+    if (!s->filling) {
+        s->filling = mem_alloc(sizeof *s->filling);
+        find_nodes(&s->graph, &s->filling->on);
+    }
+    return s->filling;
+}
+
+/* The last filling under the setting, with what has changed since then; an empty one takes the place of
+ * another setting's. */
+static struct filled *last_filled(struct search *s, struct filling *all,
+                                  const struct prefix *t) {
+    const struct graph *g = &s->graph;
+    size_t ops = (size_t)g->x.model->n_ops, nodes = (size_t)g->x.n_nodes;
+    struct filled *f = &all->last[graph_setting_hash(&t->st, 1) % FILLED];
+    if (!f->own) {
+        f->own = mem_array(ops, sizeof *f->own);
+        f->waiting = mem_array((size_t)g->xs.n_readers, sizeof *f->waiting);
+        f->illegal = mem_array(ops + nodes, sizeof *f->illegal);
+        f->changed = f->illegal + ops;
+    }
+    if (!same_setting(&f->st, &t->st))
+        f->layouts = NULL;
+    f->st = t->st;
+    for (size_t i = 0; i < nodes; i++)
+        f->changed[i] =
+            !f->layouts || memcmp(&f->layouts[i], &t->layouts[i], sizeof *f->layouts) != 0;
+    f->layouts = t->layouts;
+    return f;
+}
+
+void prefix_forget_filling(struct search *s) {
+    for (int i = 0; s->filling && i < FILLED; i++) {
+        free(s->filling->last[i].own);
+        free(s->filling->last[i].waiting);
+        free(s->filling->last[i].illegal);
+    }
+    if (s->filling) {
+        free(s->filling->on.first);
+        arr_release(&s->filling->on.nodes);
+    }
+    free(s->filling);
+    s->filling = NULL;
+}
+
+/* ---- what ops add ---------------------------------------------------------------------- */
+
+static bool is_legal(const struct search *s, const struct prefix *t, int op) {
+    const struct model *m = s->graph.x.model;
+    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
+    return layout_check(m, &m->ops[op], &t->mesh, l, t->st.micro_batch, NULL) == 0 &&
+           search_pins_allow(s, op, t->st.mesh, &t->mesh, l);
+}
+
+/* An op and what it has to do with its readers, as if all of them stood in its stage. Beside its
+ * readers it may hold less at once than alone: a gradient that takes the place of a value that was
+ * kept does not arrive in a buffer of its own. */
+static struct load load_of(struct search *s, const struct prefix *t, int op) {
+    struct graph *g = &s->graph;
+    int from = g->x.from[op];
+    struct load l = *graph_node(g, &t->st, op, t->layouts);
+    struct setting plain = graph_without_zero(&t->st);
+    int64_t alone = l.temp, alone_plain = alone;
+    if (graph_zero(g, op, t->st.zero) > ZERO_OPTIMIZER)
+        alone_plain = graph_node(g, &plain, op, t->layouts)->temp;
+    l.temp = 0;
+    for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
+        const struct load *edge = prefix_edge(s, t, &g->s.edges[e]);
+        if (edge)
+            load_add(&l, edge, 1);
+    }
+    if (l.temp && l.temp < alone_plain)
+        alone -= alone_plain - l.temp;
+    l.temp = l.temp > alone ? l.temp : alone;
+    return l;
+}
+
+static struct waiting waiting_of(struct search *s, const struct prefix *t,
+                                 const struct edge *e, int reader) {
+    if (!prefix_op_is_legal(t, reader) || reader - e->origin < 2)
+        return (struct waiting){0};
+    const struct load *l = graph_node(&s->graph, &t->st, reader, t->layouts);
+    double elems = prefix_share_of(s, t, e, reader).want;
+    return (struct waiting){(int64_t)((double)dtype_size(s->p.dtype) * elems),
+                            l->v[LOAD_backward] > 0};
+}
+
+/* Gradients that wait for the producer's turn, while the ops between it and its readers
+ * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
+ * the nearer of the two it is counted already. */
+static void add_waiting(const struct search *s, struct prefix *t, const struct edge *e,
+                        int reader, struct waiting w) {
+    const struct model *m = s->graph.x.model;
+    for (int j = e->origin + 1; j < reader && w.bytes; j++) {
+        bool passed = false;
+        for (int q = 0; q < m->ops[reader].n_in; q++)
+            passed |= m->tensors[m->ops[reader].in[q]].producer == j;
+        if (!passed || w.made)
+            t->temp[j] += w.bytes;
+    }
+}
+
+static void add_all_waiting(struct search *s, struct prefix *t, struct filled *f) {
+    const struct graph *g = &s->graph;
+    for (int i = 0; i < g->xs.n_edges; i++) {
+        const struct edge *e = &g->xs.edges[i];
+        for (int k = 0; k < e->n && e->tensor >= 0; k++) {
+            struct waiting *w = &f->waiting[&e->readers[k] - g->xs.readers];
+            if (f->changed[g->x.node_of[e->readers[k]]])
+                *w = waiting_of(s, t, e, e->readers[k]);
+            add_waiting(s, t, e, e->readers[k], *w);
+        }
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------ */
+
+static struct brief brief_of(const struct search *s, const struct prefix *t,
+                             const struct load *l) {
+    double m = (double)(s->p.batch / t->st.micro_batch);
+    struct brief b = {.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
+                                 l->v[LOAD_weights] +
+                                 (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
+                      .forward_us = l->v[LOAD_forward],
+                      .backward_us = l->v[LOAD_backward],
+                      .fixed = l->v[LOAD_fixed],
+                      .across = l->v[LOAD_across]};
+    memcpy(b.slot, &l->v[LOAD_slot], sizeof b.slot);
+    return b;
+}
+
+/* What op i adds to the sums before it, and to those of one instance of its run. */
+static void add_load(const struct search *s, struct prefix *t, int i,
+                     const struct load *l) {
+    const struct graph *g = &s->graph;
+    int from = g->x.from[i], r = g->s.run_of[from];
+    t->until[i + 1] = t->until[i];
+    load_add(&t->until[i + 1], l, 1);
+    if (r < 0 || structure_instance(&g->s, from) != 1)
+        return;
+    load_add(&t->instance[r], l, 1);
+    /* Behind the second instance stand those that are left out. */
+    const struct run *run = &g->s.runs[r];
+    if (from == run->first + 2 * run->period - 1 && run->count > 3)
+        load_add(&t->until[i + 1], &t->instance[r], run->count - 3);
+}
+
+static void find_largest(struct prefix *t, int n) {
+    for (int i = 0; i < n; i++) {
+        int64_t *most = &t->temp_of_span[i / TEMP_SPAN],
+                *update = &t->update_temp_of_span[i / TEMP_SPAN];
+        *most = t->temp[i] > *most ? t->temp[i] : *most;
+        *update = t->update_temp[i] > *update ? t->update_temp[i] : *update;
+    }
+}
+
+void prefix_fill(struct search *s, struct prefix *t) {
+    static const struct load nothing;
+    const struct graph *g = &s->graph;
+    struct filling *all = filling_of(s);
+    struct filled *f = last_filled(s, all, t);
+    int n = g->x.model->n_ops;
+    for (int i = 0; i < n; i++) {
+        if (f->changed[g->x.node_of[i]])
+            f->illegal[i] = !is_legal(s, t, i);
+        t->illegal[i + 1] = t->illegal[i] + f->illegal[i];
+    }
+    add_all_waiting(s, t, f);
+    for (int i = 0; i < n; i++) {
+        if (f->illegal[i]) {
+            add_load(s, t, i, &nothing);
+            continue;
+        }
+        if (depends_on_change(all, f, i))
+            f->own[i] = load_of(s, t, i);
+        t->temp[i] += f->own[i].temp;
+        t->update_temp[i] = f->own[i].update_temp;
+        add_load(s, t, i, &f->own[i]);
+    }
+    find_largest(t, n);
+    for (int i = 0; i <= n + g->s.n_runs; i++)
+        t->brief[i] = brief_of(s, t, &t->until[i]);
+}
