@@ -331,6 +331,12 @@ static double average(struct layout_dual *d) {
     return most;
 }
 
+double layout_dual_gap(const struct layout_dual *d, int64_t upper) {
+    double gap = (double)upper - (double)d->bound, least = 1e-4 * fabs((double)d->bound);
+    double most = 0.1 * fabs((double)d->bound) + (double)(INT64_C(1) << d->c->shift);
+    return gap < least ? least : gap > most ? most : gap;
+}
+
 /* One step along the averaged violations, each measured by its own size (as RMSProp does:
  * rows that swing widely would otherwise set the pace of all). */
 static void move_prices(struct layout_dual *d, int64_t upper) {
@@ -340,10 +346,7 @@ static void move_prices(struct layout_dual *d, int64_t upper) {
             rise += d->grad[r] * d->grad[r] / (sqrt(d->square[r]) + floor);
     if (rise == 0)
         return;
-    double gap = (double)upper - (double)d->bound, least = 1e-4 * fabs((double)d->bound);
-    double most = 0.1 * fabs((double)d->bound) + (double)(INT64_C(1) << d->c->shift);
-    gap = gap < least ? least : gap > most ? most : gap;
-    double t = d->step * gap / rise;
+    double t = d->step * layout_dual_gap(d, upper) / rise;
     for (int r = 0; r < d->c->n_rows; r++) {
         double l = d->lambda[r] + t * d->grad[r] / (sqrt(d->square[r]) + floor);
         d->lambda[r] = l > 0 ? l : 0;
@@ -476,14 +479,14 @@ void layout_dual_extra(struct layout_dual *d, int64_t *extra) {
     free(rho);
 }
 
-/* Forbids the pairs of edge s whose bound is above `room`. */
-static int64_t fix_edge(struct layout_dual *d, int s, const int64_t *extra, int64_t room,
-                        int64_t *rho) {
+/* Forbids, in c, the pairs of edge s whose bound is above `room`. */
+static int64_t fix_edge(struct layout_dual *d, struct layout_core *c, int s,
+                        const int64_t *extra, int64_t room, int64_t *rho) {
     int u = d->eu[s], v = d->ev[s], ku = d->k[u], kv = d->k[v];
     edge_rho(d, s, rho);
     int64_t least = edge_share(d, s, d->tmp), n = 0;
     const int64_t *mu = d->msg + d->to_u[s], *w = d->w[s];
-    struct layout_edge *e = &d->c->edge[d->edge[s]]; /* as the core has it */
+    struct layout_edge *e = &c->edge[d->edge[s]]; /* as the core has it */
     bool flipped = d->owned[s] != NULL;
     int64_t *mine = NULL; /* its matrix, from the first change on */
     for (int a = 0; a < ku; a++, w += kv)
@@ -504,7 +507,7 @@ static int64_t fix_edge(struct layout_dual *d, int s, const int64_t *extra, int6
     return n;
 }
 
-int64_t layout_dual_fix(struct layout_dual *d, int64_t upper) {
+int64_t layout_dual_fix(struct layout_dual *d, struct layout_core *c, int64_t upper) {
     /* All costs are multiples of 2^shift: an answer below upper is at least one such below.
      */
     int64_t room = upper - (INT64_C(1) << d->c->shift) - d->bound, n = 0;
@@ -512,7 +515,7 @@ int64_t layout_dual_fix(struct layout_dual *d, int64_t upper) {
     int most = 1;
     layout_dual_extra(d, extra);
     for (int i = 0; i < d->n; i++) {
-        struct layout_var *v = &d->c->var[d->var[i]];
+        struct layout_var *v = &c->var[d->var[i]];
         most = d->k[i] > most ? d->k[i] : most;
         for (int a = 0; a < d->k[i]; a++)
             if (v->cost[a] < LAYOUT_INF && extra[d->off[i] + a] > room) {
@@ -522,7 +525,7 @@ int64_t layout_dual_fix(struct layout_dual *d, int64_t upper) {
     }
     int64_t *rho = mem_array((size_t)most, sizeof *rho);
     for (int s = 0; s < d->m; s++)
-        n += fix_edge(d, s, extra, room, rho);
+        n += fix_edge(d, c, s, extra, room, rho);
     free(rho);
     free(extra);
     return n;

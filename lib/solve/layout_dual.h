@@ -69,12 +69,16 @@ void layout_dual_price(struct layout_dual *d, double factor, int sweeps);
 /* Back to the best multipliers, with messages and bound to match. */
 void layout_dual_settle(struct layout_dual *d);
 
+/* What steps of the multipliers are measured by: upper less the bound, within limits. */
+double layout_dual_gap(const struct layout_dual *d, int64_t upper);
+
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */
 void layout_dual_extra(struct layout_dual *d, int64_t *extra);
 
-/* Forbids values and pairs that no answer cheaper than upper uses, in the core; the last
- * sweep must be current. Returns how many. The dual is out of date afterwards. */
-int64_t layout_dual_fix(struct layout_dual *d, int64_t upper);
+/* Forbids, in c, values and pairs that no answer cheaper than upper uses; the last sweep must be
+ * current. Returns how many. c is the dual's core, and the dual is out of date afterwards, or a
+ * copy of it. */
+int64_t layout_dual_fix(struct layout_dual *d, struct layout_core *c, int64_t upper);
 
 #endif

@@ -18,15 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS      48 /* neighbourhoods per batch */
-#define SWINGS    2  /* jobs of swings per batch */
-#define MOST_JOBS 192
-#define SEARCHED  8000 /* values up to which branch and bound is tried early */
-#define KINDS     6
-#define SHORT     3e-4 /* steps of the dual that begin again ... */
-#define AFRESH    0.05 /* ... with this */
-#define NEAR      0.05 /* gap from which on kernels are searched */
-#define MOST_VARS 1500 /* of a kernel */
+#define JOBS       48                     /* neighbourhoods per batch */
+#define SWINGS     2                      /* jobs of swings per batch */
+#define KERNELS    2                      /* per batch: around the choice, with a target */
+#define FIRST      (1 + KERNELS + SWINGS) /* the first neighbourhood among the jobs */
+#define MOST_JOBS  192
+#define SEARCHED   8000 /* values up to which branch and bound is tried early */
+#define KINDS      6
+#define SHORT      3e-4 /* steps of the dual that begin again ... */
+#define AFRESH     0.05 /* ... with this */
+#define NEAR       0.2  /* gap from which on kernels are searched */
+#define FIRST_VARS 400  /* of a kernel at first ... */
+#define MOST_VARS  1500
 
 /* Prices that leave room: what is decided first would otherwise take all that is left. */
 static const double dearer[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
@@ -48,11 +51,12 @@ struct bounder {
     int32_t *y; /* (core.n_vars) a choice found on the way */
     int64_t y_value;
     bool found;
-    bool rising;                 /* the bound is still far from where it will end */
-    int dear;                    /* in `dearer`: with which the best choice came */
-    int turns;                   /* of the dual so far */
-    struct layout_kernel kernel; /* for the next batch */
-    double reach;                /* of the kernel, as a share of the gap */
+    bool rising;      /* the bound is still far from where it will end */
+    int dear;         /* in `dearer`: with which the best choice came */
+    int turns;        /* of the dual so far */
+    int64_t paced_by; /* the choice's value when steps were last measured */
+    struct layout_kernel kernels[KERNELS]; /* for the next batch */
+    double open[KERNELS];                  /* variables that they are to have */
 };
 
 struct batch {
@@ -61,13 +65,13 @@ struct batch {
     struct bounder b;
     struct layout_state check; /* on the core, to check and to descend */
     struct layout_job jobs[MOST_JOBS];
-    struct layout_kernel kernel; /* searched in this batch */
+    struct layout_kernel kernels[KERNELS]; /* to be searched in this batch */
     struct layout_swing swings[SWINGS];
     double size[KINDS];
     uint64_t count; /* of jobs so far */
     int turn;
     int n_jobs;
-    int next;      /* job to be taken: the bound, the kernel, swings, neighbourhoods */
+    int next;      /* job to be taken: the bound, kernels, swings, neighbourhoods */
     double *lent;  /* (core.n_rows) multipliers for the next batch */
     double *doubt; /* (core.n_vars + 1) where it is to look first */
     pthread_mutex_t lock;
@@ -102,15 +106,16 @@ static void keep_choice(struct bounder *b, const int *x, int64_t value) {
 static void tighten(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t values = b->d.off[b->d.n];
-    if (layout_dual_fix(&b->d, t->m->value) == 0)
+    if (layout_dual_fix(&b->d, &b->tight, t->m->value) == 0)
         return;
     b->upper = t->m->value;
     b->fixed_at = b->d.bound;
     double step = b->d.step;
     bounder_stop(b);
-    b->empty = layout_core_shrink(&b->tight, NULL) < 0;
-    if (b->empty)
+    if (layout_core_shrink(&b->tight, NULL) < 0) {
+        b->empty = !interrupted();
         return;
+    }
     bounder_start(b, step < 0.03 ? 0.03 : step);
     note_verbose("layout: %lld of %lld values left", (long long)b->d.off[b->d.n],
                  (long long)values);
@@ -188,6 +193,18 @@ static void build_choices(struct batch *t) {
         layout_dual_settle(&b->d);
 }
 
+/* Steps of the multipliers are a share of the gap, and shrink where they were too long. A better
+ * choice makes the gap smaller, which must not make them shorter once more. */
+static void keep_pace(struct batch *t) {
+    struct bounder *b = &t->b;
+    if (t->m->value < b->paced_by && b->turns > 0) {
+        double step = b->d.step * layout_dual_gap(&b->d, b->paced_by) /
+                      layout_dual_gap(&b->d, t->m->value);
+        b->d.step = step < 1 ? step : 1;
+    }
+    b->paced_by = t->m->value;
+}
+
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
@@ -195,6 +212,7 @@ static void dual_turn(struct batch *t) {
     b->turns++;
     if (b->d.step < SHORT) /* perhaps only caught on a ridge */
         b->d.step = AFRESH;
+    keep_pace(t);
     layout_dual_run(&b->d, rounds, t->m->value, t->m->deadline_s);
     b->bound = b->d.best > b->bound ? b->d.best : b->bound;
     lend_prices(t);
@@ -241,17 +259,26 @@ static int *present_values(const struct batch *t) {
     return keep;
 }
 
-/* Cuts the kernel that the next batch is to search. */
-static void next_kernel(struct batch *t) {
+/* Cuts the kernels that the next batch is to search: around the present choice, and, once the
+ * dual hardly moves, of what an answer below a target can be made of. */
+static void next_kernels(struct batch *t) {
     struct bounder *b = &t->b;
-    if ((double)(t->m->value - b->d.bound) > NEAR * fabs((double)b->d.bound))
+    struct layout_kernel *k = b->kernels;
+    int64_t value = t->m->value;
+    if (b->rising || (double)(value - b->d.bound) > NEAR * fabs((double)b->d.bound))
         return;
-    int64_t reach = (int64_t)(b->reach * (double)(t->m->value - b->d.bound));
     int *keep = present_values(t);
-    layout_kernel_make(&b->kernel, &b->d, reach, keep);
+    int64_t reach = layout_kernel_reach(&b->d, keep, (int)b->open[0]);
+    layout_kernel_make(&k[0], &b->d, reach, keep);
     free(keep);
-    if (b->kernel.vars > MOST_VARS)
-        layout_kernel_drop(&b->kernel);
+    if (b->idle > 0) {
+        int64_t target = b->d.bound + layout_kernel_reach(&b->d, NULL, (int)b->open[1]);
+        target = target > b->bound ? target : b->bound + 1;
+        layout_kernel_aim(&k[1], &b->d, target < value ? target : value);
+    }
+    for (int s = 0; s < KERNELS; s++)
+        if (k[s].vars > MOST_VARS)
+            layout_kernel_drop(&k[s]);
 }
 
 /* The dual goes on, and the copy gets tighter where that is worth it. */
@@ -262,7 +289,7 @@ static void raise_bound(struct batch *t) {
     if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
         return;
     double gone = set_doubt(t);
-    next_kernel(t);
+    next_kernels(t);
     if (gone > 0.1 ||
         (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
         tighten(t);
@@ -283,7 +310,7 @@ static void bound_turn(struct batch *t) {
     } else if (t->turn % 6 == 0) { /* now and then is enough */
         raise_bound(t);
     } else if (b->current) {
-        next_kernel(t);
+        next_kernels(t);
     }
 }
 
@@ -295,18 +322,18 @@ static void *worker(void *arg) {
         pthread_mutex_lock(&t->lock);
         int j = t->next++;
         pthread_mutex_unlock(&t->lock);
-        if (j >= 2 + SWINGS + t->n_jobs)
+        if (j >= FIRST + t->n_jobs)
             return NULL;
         if (j == 0)
             bound_turn(t);
         else if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
             continue;
-        else if (j == 1)
-            layout_kernel_run(&t->kernel);
-        else if (j < 2 + SWINGS)
-            layout_swing_run(&t->swings[j - 2]);
+        else if (j <= KERNELS)
+            layout_kernel_run(&t->kernels[j - 1]);
+        else if (j < FIRST)
+            layout_swing_run(&t->swings[j - 1 - KERNELS]);
         else
-            layout_job_run(&t->jobs[j - 2 - SWINGS]);
+            layout_job_run(&t->jobs[j - FIRST]);
     }
 }
 
@@ -357,14 +384,17 @@ static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     layout_job_release(j);
 }
 
-/* The kernel's reach follows what became of its search. */
-static void merge_kernel(struct batch *t, int *x) {
-    struct layout_kernel *k = &t->kernel;
+/* The size of kernels follows what became of their search. */
+static void merge_kernel(struct batch *t, struct layout_kernel *k, double *open, int *x) {
     if (k->found)
         offer_choice(t, k->y, x);
+    else if (k->target && k->done && k->target > t->b.bound) {
+        t->b.bound = k->target; /* all below it was searched */
+        t->b.by_search = true;
+    }
     if (k->live || k->done || k->large)
-        t->b.reach *= k->done && !k->large ? 1.3 : 0.8;
-    t->b.reach = t->b.reach < 1e-3 ? 1e-3 : t->b.reach > 1 ? 1 : t->b.reach;
+        *open *= k->done && !k->large ? 1.5 : 0.8;
+    *open = *open < 50 ? 50 : *open > MOST_VARS ? MOST_VARS : *open;
     layout_kernel_release(k);
 }
 
@@ -372,7 +402,8 @@ static void merge(struct batch *t) {
     struct layout_improve *m = t->m;
     int *x = mem_array((size_t)m->core->n_vars + 1, sizeof *x);
     int64_t before = m->value;
-    merge_kernel(t, x);
+    for (int k = 0; k < KERNELS; k++)
+        merge_kernel(t, &t->kernels[k], &t->b.open[k], x);
     for (int s = 0; s < SWINGS; s++) {
         if (t->swings[s].x)
             offer(t, t->swings[s].x, false);
@@ -392,10 +423,12 @@ static void merge(struct batch *t) {
 }
 
 static void new_jobs(struct batch *t) {
-    t->kernel = t->b.kernel;
-    t->b.kernel = (struct layout_kernel){0};
-    t->kernel.upper = t->m->value;
-    t->kernel.deadline_s = t->m->deadline_s;
+    for (int k = 0; k < KERNELS; k++) {
+        t->kernels[k] = t->b.kernels[k];
+        t->kernels[k].upper = t->m->value;
+        t->kernels[k].deadline_s = t->m->deadline_s;
+        t->b.kernels[k] = (struct layout_kernel){0};
+    }
     /* As long as the search for the bound takes; few while prices are still far off. */
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
     for (int s = 0; s < SWINGS; s++)
@@ -439,7 +472,8 @@ void layout_improve_run(struct layout_improve *m) {
     b->fixed_at = INT64_MIN;
     b->upper = LAYOUT_INF;
     b->nodes = 32;
-    b->reach = 0.05;
+    for (int k = 0; k < KERNELS; k++)
+        b->open[k] = FIRST_VARS;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
     t.doubt = mem_array((size_t)m->core->n_vars + 1, sizeof *t.doubt);
@@ -456,7 +490,8 @@ void layout_improve_run(struct layout_improve *m) {
                      (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
-    layout_kernel_release(&b->kernel);
+    for (int k = 0; k < KERNELS; k++)
+        layout_kernel_release(&b->kernels[k]);
     layout_core_release(&b->tight);
     free(b->y);
     free(t.lent);

@@ -58,6 +58,32 @@ static void copy_core(struct layout_core *to, const struct layout_core *c) {
     memcpy(to->fixed, c->fixed, (size_t)c->p->n_nodes * sizeof *to->fixed);
 }
 
+static int by_size(const void *pa, const void *pb) {
+    const int64_t *a = pa, *b = pb;
+    return (*a > *b) - (*a < *b);
+}
+
+int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open) {
+    int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
+    int64_t *from = mem_array((size_t)d->n + 1, sizeof *from); /* where it is open */
+    layout_dual_extra(d, extra);
+    for (int i = 0; i < d->n; i++) {
+        const int64_t *x = extra + d->off[i];
+        int least = 0;
+        for (int a = 1; a < d->k[i]; a++)
+            least = x[a] < x[least] ? a : least;
+        from[i] = keep && keep[i] >= 0 && x[keep[i]] > x[least] ? x[least] : LAYOUT_INF;
+        for (int a = 0; a < d->k[i]; a++)
+            if (a != least && x[a] < from[i])
+                from[i] = x[a];
+    }
+    qsort(from, (size_t)d->n, sizeof *from, by_size);
+    int64_t reach = d->n ? from[open < d->n ? open : d->n - 1] : 0;
+    free(extra);
+    free(from);
+    return reach;
+}
+
 void layout_kernel_make(struct layout_kernel *k, struct layout_dual *d, int64_t reach,
                         const int *keep) {
     int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
@@ -75,8 +101,20 @@ void layout_kernel_make(struct layout_kernel *k, struct layout_dual *d, int64_t 
         k->vars += k->core.var[i].k > 0;
 }
 
+void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t target) {
+    *k = (struct layout_kernel){.target = target};
+    copy_core(&k->core, d->c);
+    layout_dual_fix(d, &k->core, target);
+    k->live = layout_core_shrink(&k->core, NULL) == 0;
+    k->done = !k->live && !interrupted();
+    for (int i = 0; i < k->core.n_vars; i++)
+        k->vars += k->core.var[i].k > 0;
+}
+
 void layout_kernel_drop(struct layout_kernel *k) {
+    int64_t target = k->target;
     layout_kernel_release(k);
+    k->target = target;
     k->large = true;
 }
 
@@ -94,7 +132,8 @@ void layout_kernel_run(struct layout_kernel *k) {
     if (!k->live)
         return;
     struct layout_search b = {.core = &k->core,
-                              .upper = k->upper,
+                              .upper =
+                                  k->target && k->target < k->upper ? k->target : k->upper,
                               .max_nodes = most_nodes(&k->core),
                               .deadline_s = k->deadline_s,
                               .root_rounds = 100};

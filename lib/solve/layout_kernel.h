@@ -12,10 +12,11 @@
 
 struct layout_kernel {
     struct layout_core core;
-    bool live;     /* there is something to search */
-    bool large;    /* it was dropped: too many variables were left */
-    int vars;      /* that are left */
-    int64_t upper; /* only cheaper answers count */
+    bool live;      /* there is something to search */
+    bool large;     /* it was dropped: too many variables were left */
+    int vars;       /* that are left */
+    int64_t upper;  /* only cheaper answers count */
+    int64_t target; /* 0, or as layout_kernel_aim had it */
     double deadline_s;
     int32_t *y;       /* (core.p->n_nodes) out of the search: strategies, if found */
     bool found, done; /* out: a cheaper one was found; all was searched */
@@ -25,6 +26,16 @@ struct layout_kernel {
  * `reach` above the whole one, except those of keep[0..d->n-1] (-1: none). Release it. */
 void layout_kernel_make(struct layout_kernel *k, struct layout_dual *d, int64_t reach,
                         const int *keep);
+
+/* How far a kernel of about `open` variables with more than one value reaches; keep: as for
+ * layout_kernel_make, NULL = none. */
+int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open);
+
+/* What an answer cheaper than `target` can be made of: if all is searched in vain, the optimum is
+ * not below the target. Release it. */
+void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t target);
+
+/* Releases it and says that it was too large. */
 void layout_kernel_drop(struct layout_kernel *k);
 void layout_kernel_run(struct layout_kernel *k);
 void layout_kernel_release(struct layout_kernel *k);

@@ -184,16 +184,18 @@ is "$status$(jq --argjson most "$(within 1.5)" '.time_s < $most and .bound <= .v
     "a time budget is kept, with a bound"
 # A document whose end never comes: an interrupt ends the reading.
 mkfifo endless
-"$tool" layout endless >out 2>err &
-pid=$!
-exec 9>endless
-echo '{"problem": {"nodes": {"costs": [[1, 2],' >&9
-sleep 0.3
-kill -INT $pid
-wait $pid
-is "$?$(cat out err)" "1weft-solve: error: endless: interrupted before all of it was read" \
-    "an interrupt ends the reading of a problem"
-exec 9>&-
+for p in layout partition stages joint; do
+    "$tool" "$p" endless >out 2>err &
+    pid=$!
+    exec 9>endless
+    echo '{"name": [1, 2,' >&9
+    sleep 0.3
+    kill -INT $pid
+    wait $pid
+    is "$?$(cat out err)" "1weft-solve: error: endless: interrupted before all of it was read" \
+        "$p: an interrupt ends the reading of a problem"
+    exec 9>&-
+done
 "$tool" stages large.json >out 2>err &
 pid=$!
 sleep 0.6
