@@ -215,10 +215,8 @@ static struct judged drop_judged(struct search *s) {
 }
 
 static void note_excess(struct search *s, const struct kept *k) {
-    if (k->excess && (!s->refused_bytes || k->excess < s->refused_bytes)) {
-        s->refused_bytes = k->excess;
-        s->refused_stage = k->fullest;
-    }
+    if (k->excess && (!s->refused.bytes || k->excess < s->refused.bytes))
+        s->refused = search_shortage(s, &k->c, k->fullest, k->excess);
 }
 
 /* How many more than are wanted: as many as take little time. */
@@ -273,7 +271,7 @@ static bool may_judge(const struct search *s, const struct kept *k, double begin
  * err. */
 static void judge_finalists(struct search *s) {
     double begin_s = now_s();
-    s->refused_bytes = 0;
+    s->refused.bytes = 0;
     s->listed_us = 0;
     for (int i = 0; i < s->n_kept; i++) {
         struct kept *k = &s->kept[i];
@@ -317,69 +315,6 @@ static void judge_all(struct search *s) {
     plan_destroy(other.plan.plan);
 }
 
-/* ---- saying no ------------------------------------------------------------------------- */
-
-/* What the profile lacks of the best plan that might fit. */
-static int say_unknown(struct search *s, struct err *err) {
-    const struct search_problem *p = &s->p;
-    struct plan *plan = search_plan_of(s, &s->unknown.c);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    char key[256] = "";
-    cost_forget(&s->cost);
-    if (g)
-        cost_program(&s->cost, g);
-    if (s->cost.n_missing)
-        cost_key_format(&s->cost.missing[0], key, sizeof key);
-    program_destroy(g);
-    plan_destroy(plan);
-    err_no(err, "the profile lacks shapes of every plan of this model%s, such as %s",
-           p->memory_bytes ? " that fits" : "", key);
-    return err_hint(
-        err,
-        "weft-profile-op with this model, these sizes, --max-devices %d%s%s and "
-        "--micro-batch, and weft-profile-comm; or --datasheets",
-        p->devices, p->dtype == DTYPE_f32 ? "" : ", --dtype ",
-        p->dtype == DTYPE_f32 ? "" : plan_dtype_name(p->dtype));
-}
-
-/* Of compiled plans, else by the estimate. */
-static int say_overflow(const struct search *s, struct search_result *out,
-                        struct err *err) {
-    out->overflow = s->refused_bytes ? s->refused_bytes : s->nearest.score.overflow;
-    out->overflow_stage = s->refused_bytes ? s->refused_stage : s->nearest.score.fullest;
-    return err_no(err,
-                  "no plan fits: the best needs %.1f MiB more than %.1f MiB on the "
-                  "devices of stage %d",
-                  (double)out->overflow / (1 << 20), (double)s->p.memory_bytes / (1 << 20),
-                  out->overflow_stage);
-}
-
-/* No layout at all is refused where sample groups do not divide the micro-batch. */
-static int say_illegal(const struct search *s, struct err *err) {
-    const struct search_problem *p = &s->p;
-    const struct mesh one = {0};
-    struct layout none;
-    struct err why = {0};
-    memset(&none, PLACE_NONE, sizeof none);
-    for (int i = 0; i < p->model->n_ops; i++)
-        if (layout_check(p->model, &p->model->ops[i], &one, &none, p->micro[p->n_micro - 1],
-                         &why) < 0)
-            return err_no(err, "no legal plan: %s", why.msg);
-    return err_no(err, "no legal plan: %d devices cannot share this model%s", p->devices,
-                  p->pins && p->pins->list.n ? " as it is pinned" : "");
-}
-
-static int nothing_found(struct search *s, struct search_result *out, struct err *err) {
-    bool fits = s->has_unknown && !s->unknown.score.overflow;
-    if (fits || (s->has_unknown && !s->has_nearest && !s->refused_bytes))
-        return say_unknown(s, err);
-    if (s->has_nearest || s->refused_bytes)
-        return say_overflow(s, out, err);
-    if (search_stopped(s))
-        return err_no(err, "stopped before any plan was found");
-    return say_illegal(s, err);
-}
-
 /* ---- a run ----------------------------------------------------------------------------- */
 
 /* Searches and judges; where the estimates of memory were too low for all finalists,
@@ -387,7 +322,7 @@ static int nothing_found(struct search *s, struct search_result *out, struct err
 static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
-        int64_t refused = s->refused_bytes;
+        int64_t refused = s->refused.bytes;
         s->n_kept = s->n_rivals = 0;
         s->complete = s->exact = s->proven = false;
         if (s->has_from)
@@ -396,10 +331,10 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
             return -1;
         judge_all(s);
         s->complete |= !search_out_of_time(s) && search_stopped(s); /* the gap is closed */
-        if (s->n_plans || !s->refused_bytes || !s->n_kept || search_stopped(s))
+        if (s->n_plans || !s->refused.bytes || !s->n_kept || search_stopped(s))
             break;
-        int64_t more = refused && s->refused_bytes == refused ? s->p.memory_bytes / 50
-                                                              : s->refused_bytes;
+        int64_t more = refused && s->refused.bytes == refused ? s->p.memory_bytes / 50
+                                                              : s->refused.bytes;
         s->reserve_bytes += more + s->p.memory_bytes / 200;
         s->has_nearest = false;
     }
@@ -476,8 +411,8 @@ void search_end(struct search *s) {
     cost_release(&s->cost);
 }
 
-int search_run(const struct search_problem *p, search_algorithm *algorithm,
-               struct search_result *out, struct err *err) {
+int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
+                  struct search_result *out, struct run_facts *facts, struct err *err) {
     struct search s;
     search_begin(&s, p);
     bool exact =
@@ -485,7 +420,8 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     /* The simulator may order the finalists anew; all that are alike are judged for a proof. */
     keep_most(&s, exact ? 4 * p->top + 500 : 4 * p->top + 12);
     s.bound_us = p->gap <= 0 ? 0 : p->source ? source_bound(&s) : bound_us(&s, NULL);
-    *out = (struct search_result){0};
+    *out = (struct search_result){.relaxation = ""};
+    *facts = (struct run_facts){0};
     int rc = search_check_pins(&s, err);
     if (rc == 0 && p->from) {
         rc = search_take_plan(&s, p->from, &s.from, out->lost, sizeof out->lost, err);
@@ -495,10 +431,16 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     }
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);
+    facts->ended = rc == 0;
+    if (rc == 0 && p->may_idle)
+        facts->alone_us = search_alone_us(&s);
     if (rc == 0 && !s.n_plans)
-        rc = nothing_found(&s, out, err);
+        rc = search_refuse(&s, out, err);
     if (rc == 0)
         hand_out(&s, out);
+    facts->bound_us = s.bound_us;
+    facts->complete = s.complete;
+    facts->proven = s.proven && s.complete;
     search_end(&s);
     return rc;
 }

@@ -121,6 +121,12 @@ struct pinned {
     bool again; /* some op is always recomputed */
 };
 
+/* What a plan lacks on the devices of one stage. */
+struct shortage {
+    int64_t bytes, limit;
+    int stage, first, end; /* ops */
+};
+
 enum { MOST_RIVALS = 9 };
 
 struct search {
@@ -158,8 +164,8 @@ struct search {
     bool has_unknown;
     /* Finalists that turned out too large when they were compiled: by how much at least,
      * where. If all did, the search is repeated with so much less memory. */
-    int64_t reserve_bytes, refused_bytes;
-    int refused_stage;
+    int64_t reserve_bytes;
+    struct shortage refused;       /* 0 bytes: none */
     double judge_s, last_judged_s; /* what judging takes; when it was last done */
     int64_t scored, stages_scored; /* candidates, and their stages */
     double start_s, space;
@@ -184,6 +190,24 @@ bool search_may_be_best(struct search *s, const struct candidate *c,
 
 /* Or the user interrupted. search_stopped is true, too, where the gap is closed. */
 bool search_out_of_time(const struct search *s);
+
+/* A search on all devices of the problem, and what is known of it beside the result. */
+struct run_facts {
+    bool ended;      /* the algorithm did its work, if without a plan */
+    bool complete;   /* by itself */
+    bool proven;     /* it went through all plans */
+    double bound_us; /* by relaxation; 0 = not known */
+    double alone_us; /* search_alone_us */
+};
+int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
+                  struct search_result *out, struct run_facts *facts, struct err *err);
+/* What one device would take for everything, the fastest, if it had the memory; 0 = not known. */
+double search_alone_us(struct search *s);
+
+/* Why there is no plan (refuse.c); -1. */
+int search_refuse(struct search *s, struct search_result *out, struct err *err);
+struct shortage search_shortage(const struct search *s, const struct candidate *c,
+                                int stage, int64_t bytes);
 
 /* Begins and ends the state of a run. */
 void search_begin(struct search *s, const struct search_problem *p);

@@ -175,6 +175,70 @@ ok $? "with less memory another plan: $(jq .provenance.predicted.memory_bytes ou
 refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 'too little memory' \
     -- "${base[@]}" --memory 512K
 
+# What no plan can do without is named: an op, or all of them together.
+refuses 1 'wte to loss; .* alone needs at least [0-9.]* MiB, however it is split' 'an op too large' \
+    -- "${base[@]}" --memory 64K
+refuses 1 'takes at least [0-9.]* MiB on all devices together, and they have 32768.0 MiB' \
+    'a model too large' -- -m gpt:6.7B --cluster v100-4x8 --devices 1 -b 4
+
+# ---- unequal devices ----------------------------------------------------------------------------
+cat >kinds.json <<'END'
+{"format": "weft-cluster/1",
+ "groups": [{"nodes": 1, "devices": 2, "device": "slow", "memory": "64M", "flops": 1e12, "bandwidth": 1e11},
+            {"nodes": 1, "devices": 2, "device": "fast", "memory": "256M", "flops": 4e12, "bandwidth": 4e11}],
+ "links": [{"level": "node", "bandwidth": 1e10, "latency_us": 5},
+           {"level": "between", "bandwidth": 2e9, "latency_us": 10}]}
+END
+kinds=(-m gpt:nano --cluster kinds.json -b 16)
+for a in hops grid dp mcmc gradient; do
+    run "${kinds[@]}" -a $a
+    cp out $a.json
+    "$WEFT_BIN/weft-predict" $a.json >x 2>>err &&
+        jq -e --slurpfile x x '$x[0].fits and (.provenance.predicted.time_us - $x[0].time_us | fabs < 0.01)' \
+            $a.json >/dev/null
+    ok $? "$a on two kinds of devices: $(jq .provenance.predicted.time_us $a.json)"
+done
+jq -e --slurpfile g grid.json '.provenance.predicted.time_us < $g[0].provenance.predicted.time_us' hops.json >/dev/null
+ok $? 'hops is faster there than grid'
+jq '.cluster.groups |= [.[1], .[0]]' hops.json | jq .cluster >turned.json
+run "${kinds[@]}" --cluster turned.json
+jq -e --slurpfile h hops.json '.provenance.predicted.time_us / $h[0].provenance.predicted.time_us - 1 | fabs < 0.02' out >/dev/null
+ok $? "as fast where the kinds have changed their places: $(jq .provenance.predicted.time_us out)"
+run "${kinds[@]}" --text
+[ $status -eq 0 ] && grep -qE '^stage [0-9] is on ranks? .*, (slow|fast)$' out
+ok $? "--text says on which devices a stage is: $(tail -1 out)"
+run --verify hops.json
+[ $status -eq 0 ] && grep -q '^a step takes .* as it says' out
+ok $? '--verify knows the memory of every kind'
+jq '.cluster.groups[1].memory = "60M"' hops.json >false.json
+refuses 1 'stages\[[0-9]\]: needs .* MiB, but a device has 60.0 MiB' 'and refuses what is too large for one' \
+    -- --verify false.json
+
+# ---- idle devices, more of everything -----------------------------------------------------------
+few=(-m mlp --cluster v100-4x8 -b 64)
+before=inf
+for n in 1 2 4 8; do
+    run "${few[@]}" --devices $n
+    now=$(jq .provenance.predicted.time_us out)
+    jq -n -e "$now <= (\"$before\" | if . == \"inf\" then infinite else tonumber end) * (1 + 1e-9)" >/dev/null
+    ok $? "$n devices are not slower than half of them: $now us"
+    before=$now
+done
+[ "$(jq '[.stages[].mesh] | all(. == "")' out)" = true ] && grep -q '6 of 8 devices are left idle' err
+ok $? "some are left idle: $(grep idle err)"
+run "${few[@]}" --devices 8 --all-devices
+[ "$("$WEFT_BIN/weft-predict" out 2>>err | jq .devices)" -eq 8 ] &&
+    jq -e ".provenance.predicted.time_us > $now" out >/dev/null
+ok $? "--all-devices: $(jq .provenance.predicted.time_us out) us"
+before=0
+for part in 10 8 7 6; do
+    run "${base[@]}" --memory $((most * part / 10))
+    now=$([ $status -eq 0 ] && jq .provenance.predicted.time_us out || echo 1e300)
+    jq -n -e "$now >= $before * (1 - 1e-9)" >/dev/null
+    ok $? "with $part tenths of the memory it is not faster: $now us"
+    before=$now
+done
+
 # ---- pins -------------------------------------------------------------------------------------------
 pin() { # pin MEMBERS: a partial plan
     printf '{"format": "weft-plan/1", %s}\n' "$1" >part.json
@@ -262,6 +326,10 @@ refuses 2 'expected gpipe, 1f1b, interleaved or zero-bubble' 'an unknown schedul
 refuses 2 '--schedule' 'no schedule' -- "${pipe[@]}" --schedule ''
 refuses 2 '--zero: 4' 'an unknown level of ZeRO' -- "${pipe[@]}" --zero 4
 
+pin '"pin": {"layer.*": {"zero": 1}, "*": {"mesh": "x:2"}}'
+refuses 1 'no legal plan: part.json: pin "\*": 3 devices cannot be shared as it asks' 'pins that no mesh obeys' \
+    -- "${model[@]}" --devices 3 -b 12 --micro-batch 2 --pin part.json
+
 # ---- stopping -----------------------------------------------------------------------------------
 "$WEFT_BIN/weft-profile-op" -q -m gpt:13B -p big.db --max-devices 32 --micro-batch 1,2,4,8 \
     --roofline 100T:800G:5us --links 'node:40G:10us cross:5G:20us' --device v100 >out 2>err
@@ -280,6 +348,23 @@ ok $? "SIGINT gives the best plan so far: $(grep early err)"
 [ $took -lt 1000 ]
 ok $? "$took ms after it"
 holds slow.json '.provenance.search.complete == false' 'which says that it is not complete'
+bad=0
+for delay in 0 0.01 0.02 0.05; do
+    "$tool" "${big[@]}" -o early.json >out 2>err &
+    pid=$!
+    sleep $delay
+    kill -INT $pid
+    wait $pid
+    case $? in
+    0) jq -e '.stages | length > 0' early.json >/dev/null || bad=1 ;;
+    1) grep -q 'stopped before any plan was found' err || bad=1 ;;
+    130) ;; # before the signal was caught
+    *) bad=1 ;;
+    esac
+    rm -f early.json
+done
+ok $bad 'SIGINT at once: a plan, or that there is none'
+refuses 1 'stopped before any plan was found' 'no time at all' -- "${big[@]}" --time-budget 0.000001
 run "${big[@]}" --max-hops 9 --time-budget 300ms
 [ $status -eq 0 ] && [ "$(jq '.provenance.search | .complete == false and .seconds < 0.8' out)" = true ]
 ok $? "--time-budget 300ms: $(jq .provenance.search.seconds out) s"

@@ -504,6 +504,32 @@ static void compare_others(const struct search_problem *p) {
     search_result_release(&best);
 }
 
+/* Where devices may be left idle the best is the least over all numbers of them, and so is what is
+ * proven. */
+static struct { int problems, fewer, differ; } idle;
+
+static void compare_idle(const struct search_problem *p) {
+    struct search_problem q = *p;
+    struct search_result r;
+    double least = INFINITY;
+    int second = p->cluster.n_groups > 1 ? (int)p->cluster.groups[1].first_rank : 0;
+    for (q.devices = 1; q.devices <= p->devices; q.devices++) {
+        if ((p->devices % q.devices == 0 || q.devices == second) &&
+            search_run(&q, search_dp, &r, NULL) == 0)
+            least = fmin(least, r.plans[0].time_us);
+        search_result_release(&r);
+    }
+    q = *p;
+    q.may_idle = true;
+    bool found = search_run(&q, search_dp, &r, NULL) == 0;
+    double us = found ? r.plans[0].time_us : INFINITY;
+    idle.problems++;
+    idle.fewer += found && r.plans[0].plan->devices < p->devices;
+    idle.differ += found != isfinite(least) || fabs(us - least) > 1e-9 * least ||
+                   (found && fabs(r.lower_bound_us - least) > 1e-9 * least);
+    search_result_release(&r);
+}
+
 /* The same on devices of two kinds, where it also counts on which of them a stage stands. */
 static void test_kinds(void) {
     static const int64_t micro[] = {2, 4, 8};
@@ -541,6 +567,7 @@ static void test_kinds(void) {
         if (bytes)
             compare(&p, &bytes);
         compare_others(&p);
+        compare_idle(&p);
     }
     provider_destroy(times);
     model_destroy(p.model);
@@ -592,6 +619,9 @@ int main(void) {
            "of the best on average, %.4f at most",
            others[i].name, others[i].found, others[i].wrong,
            exp(others[i].log_ratio / others[i].found), others[i].worst);
+    ok(idle.problems && idle.fewer && !idle.differ,
+       "of %d problems, %d are best done with devices left idle, and %d end otherwise",
+       idle.problems, idle.fewer, idle.differ);
     rng = (struct rng){(uint64_t)first, 0};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         test_floors(models[i][0], models[i][1]);

@@ -14,7 +14,7 @@ static struct {
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
     double time_budget;
-    bool text, datasheets, explain, pareto;
+    bool text, datasheets, explain, pareto, all_devices;
     json_t *pins; /* the document of --pin */
 } o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
@@ -36,6 +36,8 @@ static const struct opt options[] = {
     {0, "datasheets", OPT_FLAG, NULL,
      "take what the profile lacks from the cluster's datasheets", &o.datasheets},
     {0, "devices", OPT_INT, "N", "devices to use (all of the cluster)", &o.devices},
+    {0, "all-devices", OPT_FLAG, NULL, "leave none idle, even if that is slower",
+     &o.all_devices},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
      &o.memory},
@@ -181,6 +183,7 @@ static int check_options(struct search_problem *p, struct err *err) {
         return err_usage(err, "--devices: %lld, but the cluster has %lld",
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
+    p->may_idle = !o.all_devices;
     p->memory_bytes = o.memory ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = !o.memory;
     p->batch = o.batch;
@@ -266,6 +269,9 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");
+    if (r.plans[0].plan->devices < p->devices)
+        note("%s: %d of %d devices are left idle: with them a step would take longer",
+             tool.name, p->devices - r.plans[0].plan->devices, p->devices);
     if (r.lost[0])
         note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,
              r.lost);

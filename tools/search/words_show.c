@@ -262,7 +262,10 @@ static void show_ranks(const struct plan *p, int s, FILE *f) {
     if (!moved && (!c || c->n_groups == 1))
         return;
     int last = st->first_rank + mesh_devices(&st->mesh) - 1;
-    fprintf(f, "stage %d is on ranks %d-%d", s, st->first_rank, last);
+    fprintf(f, "stage %d is on rank%s %d", s, last > st->first_rank ? "s" : "",
+            st->first_rank);
+    if (last > st->first_rank)
+        fprintf(f, "-%d", last);
     const char *before = "";
     for (int g = 0; c && g < c->n_groups; g++) {
         const struct cluster_group *kind = &c->groups[g];

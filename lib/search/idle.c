@@ -1,0 +1,162 @@
+/* Fewer devices than there are, where those that are left idle would only make a step longer: a batch
+ * that does not divide, messages over slow links, a slow kind. So more devices never give a slower
+ * plan.
+ *
+ * After the search on all devices those on fewer follow: on every divisor of their number, and on the
+ * first kinds of several, as long as that many could be faster at all. What they cannot be faster
+ * than is what one device would take for everything, shared evenly. Only the first devices of the cluster
+ * are used. */
+#include "common/progress.h"
+#include "search/bound.h"
+#include "search/devices.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* With a micro-batch as it suits a device of one class, without a limit of memory; INFINITY where the
+ * profile lacks it. */
+static double device_us(struct search *s, int rank, int64_t micro_batch) {
+    struct search_stage st = {.end = s->p.model->n_ops, .devices = 1};
+    search_apply_style(s, &st, micro_batch, (struct style){.inner = ~0u});
+    const struct prefix *t = search_prefix(s, &st, micro_batch, rank, false);
+    if (!prefix_legal(s, t, 0, st.end))
+        return INFINITY;
+    const struct stage_sum *sum = search_stage_sum(s, t, &st);
+    double m = (double)(s->p.batch / micro_batch);
+    return sum->missing ? INFINITY
+                        : m * (sum->forward_us + sum->backward_us + sum->weights_us) +
+                              sum->reduce_us + sum->update_us;
+}
+
+double search_alone_us(struct search *s) {
+    struct device_class classes[CLUSTER_MAX_GROUPS];
+    int n = search_device_classes(s, classes);
+    double least = INFINITY;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < s->p.n_micro; j++)
+            least = fmin(least, device_us(s, classes[i].first, s->p.micro[j]));
+    return isfinite(least) ? least : 0;
+}
+
+/* ---- results --------------------------------------------------------------------------- */
+
+/* The best of both, in their order; `from` is empty afterwards. */
+static void merge_plans(struct search_result *to, struct search_result *from, int most) {
+    int n = 0, i = 0, k = 0;
+    struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
+    while (i < to->n || k < from->n) {
+        bool other = i == to->n || (k < from->n && from->plans[k].time_us <
+                                                       to->plans[i].time_us * (1 - 1e-9));
+        struct search_plan *next = other ? &from->plans[k++] : &to->plans[i++];
+        if (n < most)
+            all[n++] = *next;
+        else
+            plan_destroy(next->plan);
+    }
+    free(to->plans);
+    to->plans = all;
+    to->n = n;
+    from->n = 0;
+    to->scored += from->scored;
+    to->compiled += from->compiled;
+    to->seconds += from->seconds;
+    to->space += from->space;
+}
+
+/* ---- runs ------------------------------------------------------------------------------ */
+
+static bool is_number(const struct search_problem *p, int n) {
+    for (int g = 0; g < p->cluster.n_groups; g++)
+        if (p->cluster.groups[g].first_rank == n)
+            return true;
+    return p->devices % n == 0;
+}
+
+struct idle {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    struct search_result *out;
+    struct run_facts facts; /* of all devices */
+    double start_s;
+    bool listed;     /* all plans on the numbers of devices so far were gone through, */
+    double least_us; /* and none takes less */
+};
+
+/* Could so many be faster? Where all plans were gone through, so they are here. */
+static bool may_help(const struct idle *d, int n) {
+    const struct search_result *out = d->out;
+    bool closed = out->n && d->p->gap > 0 &&
+                  out->plans[0].time_us * (1 - d->p->gap) <= out->lower_bound_us;
+    if (interrupted() || closed ||
+        (d->p->time_budget_s > 0 && now_s() - d->start_s >= d->p->time_budget_s))
+        return false;
+    return !out->n || d->listed ||
+           (d->facts.alone_us > 0 && d->facts.alone_us / n < out->plans[0].time_us);
+}
+
+static void note_proof(struct idle *d, const struct search_result *r,
+                       const struct run_facts *facts) {
+    d->listed &= r->n ? !strcmp(r->relaxation, BOUND_LISTED) : facts->proven;
+    if (r->n)
+        d->least_us = fmin(d->least_us, r->lower_bound_us);
+}
+
+/* The certificate: of lists the least; else the relaxation's, which holds for all numbers of devices. */
+static void certify(struct idle *d) {
+    struct search_result *out = d->out;
+    if (d->listed) {
+        out->lower_bound_us = d->least_us;
+        out->relaxation = BOUND_LISTED;
+    } else {
+        out->lower_bound_us = d->facts.bound_us;
+        out->relaxation = d->facts.bound_us > 0 ? BOUND_PRICED : "";
+    }
+}
+
+static void try_fewer(struct idle *d, int n) {
+    struct search_problem q = *d->p;
+    struct search_result r;
+    struct run_facts facts;
+    q.devices = n;
+    q.may_idle = false;
+    q.from = NULL;
+    q.gap = 0;
+    q.no_bound |= !d->listed;
+    if (q.time_budget_s > 0)
+        q.time_budget_s -= now_s() - d->start_s;
+    if (search_run_on(&q, d->algorithm, &r, &facts, NULL) < 0)
+        r.n = 0;
+    note_proof(d, &r, &facts);
+    d->out->complete = facts.complete && (d->out->complete || !d->out->n);
+    merge_plans(d->out, &r, d->p->top);
+    search_result_release(&r);
+}
+
+int search_run(const struct search_problem *p, search_algorithm *algorithm,
+               struct search_result *out, struct err *err) {
+    enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
+    struct idle d = {.p = p, .algorithm = algorithm, .out = out, .start_s = now_s()};
+    int without = 0;
+    int rc = search_run_on(p, algorithm, out, &d.facts, err);
+    if (!p->may_idle || !d.facts.ended)
+        return rc;
+    d.listed = true;
+    d.least_us = INFINITY;
+    note_proof(&d, out, &d.facts);
+    for (int n = p->devices - 1; n > 0 && (out->n || without++ < MOST_WITHOUT); n--) {
+        while (n > 1 && !is_number(p, n))
+            n--;
+        if (!may_help(&d, n)) {
+            d.listed = false;
+            break;
+        }
+        try_fewer(&d, n);
+    }
+    if (!out->n)
+        return rc;
+    certify(&d);
+    if (err)
+        *err = (struct err){0};
+    return 0;
+}
