@@ -18,13 +18,27 @@ struct line {
     double a, b;
 };
 
+/* Kinds of devices, each with its floors. A group on several of them counts as one of that which its
+ * price makes cheapest: its memory and what it computes take no less than on that. */
+struct classes {
+    int n;
+    struct {
+        struct floors *floors;
+        int devices;
+        double memory;
+    } of[CLUSTER_MAX_GROUPS];
+};
+
 struct relaxed {
     struct search *s;
-    struct floors *floors;
+    struct classes *classes;
     double m; /* micro-batches */
     int64_t micro_batch;
     int groups, chunks;
-    int n_sizes, sizes[MOST_DEVICES];
+    int n_sizes, sizes[MOST_DEVICES],
+        class[MOST_DEVICES];    /* devices of a group, their class */
+    double share[MOST_DEVICES]; /* of them, in devices of the first class that do as much */
+    double devices;             /* all of them, counted so */
     int n_flights, flights[MOST_FLIGHTS];
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds */
@@ -62,9 +76,29 @@ static void count_ops(struct relaxed *r) {
 }
 
 static void find_sizes(struct relaxed *r) {
-    for (int d = 1; d <= r->s->p.devices; d++)
-        if (floors_of_use(r->floors, r->micro_batch, d))
-            r->sizes[r->n_sizes++] = d;
+    for (int c = 0; c < r->classes->n; c++)
+        for (int d = 1; d <= r->s->p.devices; d++)
+            if (floors_of_use(r->classes->of[c].floors, r->micro_batch, d)) {
+                r->class[r->n_sizes] = c;
+                r->sizes[r->n_sizes++] = d;
+            }
+}
+
+/* How many devices of the first class one of each class is, by what all ops take on it. Any numbers give a
+ * bound; these a good one. */
+static void find_shares(struct relaxed *r, const struct floor_op *ops) {
+    double us[CLUSTER_MAX_GROUPS] = {0};
+    r->devices = 0;
+    for (int k = 0; k < r->n_sizes; k++) {
+        double *sum = &us[r->class[k]];
+        for (int i = 0; i < r->n_ops && r->sizes[k] == 1; i++)
+            *sum += r->weight[i] * floor_least(&ops[k * r->n_ops + i], r->m, 1, 0);
+        bool known = isfinite(us[0]) && isfinite(*sum) && us[0] > 0 && *sum > 0;
+        double each = r->class[k] && known ? us[0] / *sum : 1;
+        r->share[k] = each * r->sizes[k];
+        if (r->sizes[k] == 1)
+            r->devices += each * r->classes->of[r->class[k]].devices;
+    }
 }
 
 /* 1, 2, 3, 4, 6, 8, 12, 16, 32 ...: others count as the next smaller one. */
@@ -103,9 +137,10 @@ static bool find_costs(struct relaxed *r) {
     for (int d = 0; d < r->n_sizes; d++)
         for (int i = 0; i < r->n_ops; i++)
             ops[(size_t)d * n + (size_t)i] =
-                search_out_of_time(r->s)
-                    ? (struct floor_op){0}
-                    : floors_at(r->floors, i, r->micro_batch, r->sizes[d]);
+                search_out_of_time(r->s) ? (struct floor_op){0}
+                                         : floors_at(r->classes->of[r->class[d]].floors, i,
+                                                     r->micro_batch, r->sizes[d]);
+    find_shares(r, ops);
     find_prices(r, ops);
     r->cost =
         mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * n, sizeof *r->cost);
@@ -194,10 +229,10 @@ static struct line *lines_at(const struct relaxed *r, int size, int flight) {
 }
 
 static void find_lines(struct relaxed *r, const double *price) {
-    double memory = (double)r->s->p.memory_bytes;
     for (int d = 0; d < r->n_sizes; d++)
         for (int f = 0; f < r->n_flights; f++)
             for (int k = 0; k < r->n_prices; k++) {
+                double memory = r->classes->of[r->class[d]].memory;
                 const double *cost = costs_at(r, d, f, k);
                 double rates[RATES];
                 find_rates(r, price, cost, rates);
@@ -228,11 +263,11 @@ struct offers {
 
 static double all_taken(const struct offers *o, double device) {
     const struct relaxed *r = o->r;
-    double all = device * r->s->p.devices;
+    double all = device * r->devices;
     for (int f = 0; f < r->n_flights; f++) {
         double best = 0;
         for (int d = 0; d < r->n_sizes; d++)
-            best = fmax(best, o->most[f][d] - device * r->sizes[d]);
+            best = fmax(best, o->most[f][d] - device * r->share[d]);
         all += o->groups[f] * best;
     }
     return all;
@@ -254,7 +289,7 @@ static bool may_do(const struct relaxed *r, double us) {
     for (int f = 0; f < r->n_flights; f++)
         for (int d = 0; d < r->n_sizes; d++)
             o.most[f][d] = most_taken(r, d, f, left);
-    double low = 0, high = 2 * r->worth / r->s->p.devices;
+    double low = 0, high = 2 * r->worth / r->devices;
     double a = high - golden * (high - low), b = low + golden * (high - low);
     double at_a = all_taken(&o, a), at_b = all_taken(&o, b);
     for (int i = 0; i < STEPS; i++) {
@@ -320,10 +355,10 @@ static double best_prices(struct relaxed *r, double enough_us) {
     return best;
 }
 
-static double micro_batch_us(struct search *s, struct floors *floors, int64_t micro_batch,
+static double micro_batch_us(struct search *s, struct classes *classes, int64_t micro_batch,
                              double enough_us) {
     struct relaxed r = {.s = s,
-                        .floors = floors,
+                        .classes = classes,
                         .m = (double)(s->p.batch / micro_batch),
                         .micro_batch = micro_batch,
                         .groups = s->max_groups,
@@ -346,23 +381,44 @@ static double micro_batch_us(struct search *s, struct floors *floors, int64_t mi
     return best;
 }
 
+/* Kinds are told apart where that is not too much work. */
+static struct classes classes_make(struct search *s) {
+    struct device_class all[CLUSTER_MAX_GROUPS];
+    struct classes out = {.n = search_device_classes(s, all)};
+    if (out.n * s->p.devices > MOST_DEVICES)
+        out.n = 1;
+    for (int c = 0; c < out.n; c++) {
+        int devices = out.n > 1 ? all[c].end - all[c].first : s->p.devices;
+        out.of[c].floors = floors_make(s, out.n > 1 ? &all[c] : NULL);
+        out.of[c].devices = devices;
+        out.of[c].memory = (double)(out.n > 1 ? search_memory(&s->p, all[c].first, devices)
+                                              : s->p.memory_bytes);
+    }
+    return out;
+}
+
+static void classes_free(struct classes *c) {
+    for (int i = 0; i < c->n; i++)
+        floors_free(c->of[i].floors);
+}
+
 double bound_us(struct search *s, double *micro_us) {
     if (s->p.devices > MOST_DEVICES) {
         for (int i = 0; micro_us && i < s->p.n_micro; i++)
             micro_us[i] = 0;
         return 0;
     }
-    struct floors *f = floors_make(s);
+    struct classes classes = classes_make(s);
     double least = INFINITY;
     /* Large ones first: they are the fastest here, and the others need not be looked at for long. */
     for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
-        double us = micro_batch_us(s, f, s->p.micro[i], micro_us ? INFINITY : least);
+        double us = micro_batch_us(s, &classes, s->p.micro[i], micro_us ? INFINITY : least);
         least = fmin(least, us);
         if (search_out_of_time(s))
             us = least = 0;
         if (micro_us)
             micro_us[i] = us;
     }
-    floors_free(f);
+    classes_free(&classes);
     return least;
 }

@@ -10,7 +10,9 @@
  * stretches of the model (one, or up to four where the schedule is interleaved) worth at most V(s, d, T),
  * for which Lagrange multipliers on time and memory give bounds from above; another on the devices
  * bounds what all groups together take. Where that is less than what the whole model is worth, no
- * plan is as fast as T. That holds for any prices; those tried are what ops cost on some
+ * plan is as fast as T. Devices of several kinds have prices in proportion to what they do, and their own
+ * floors and memory; a group on several kinds counts as one of that which is cheapest for it.
+ * That holds for any prices; those tried are what ops cost on some
  * number of devices, with some multiplier on memory. The bound is the least over all micro-batches.
  */
 #ifndef WEFT_BOUND_H

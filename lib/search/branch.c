@@ -207,7 +207,7 @@ static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx
                        .c = candidate_make(s),
                        .least_us = least_us,
                        .ctx = ctx};
-    struct floors *f = floors_make(s);
+    struct floors *f = floors_make(s, NULL);
     double *micro_us = mem_array((size_t)p->n_micro, sizeof *micro_us);
     search_be_exact(s);
     b.rest_us = mem_array((size_t)p->model->n_ops + 1, sizeof *b.rest_us);

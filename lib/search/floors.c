@@ -40,6 +40,7 @@ struct floors {
     struct layout *at; /* [nodes] scratch */
     bool pinned;       /* what pins do to communication and memory is not looked into */
     int n_first, first[MOST_FIRST];
+    struct device_class class; /* end 0: all devices */
 };
 
 /* ---- prices ---------------------------------------------------------------------------- */
@@ -61,22 +62,37 @@ static void find_firsts(struct floors *f) {
         f->first[f->n_first++] = r;
 }
 
+/* On so many devices from a rank on; INFINITY where the profile lacks it. */
+static double us_at(struct floors *f, const struct stage_program *sp,
+                    const struct instr *ins, int devices, int first) {
+    struct graph *g = &f->s->graph;
+    int last = f->s->p.devices - devices;
+    g->stages[0].first_rank = first < last ? first : last;
+    cost_forget(g->cost);
+    double us = cost_instr(g->cost, &g->plan, sp, ins).us;
+    bool known = g->cost->n_missing == 0;
+    cost_forget(g->cost);
+    return known ? us : INFINITY;
+}
+
 /* Of an instruction on so many devices, where they stand best. */
 static double best_us(struct floors *f, const struct stage_program *sp,
                       const struct instr *ins, int devices, bool *missing) {
-    struct graph *g = &f->s->graph;
     double best = INFINITY;
-    for (int i = 0; i < f->n_first; i++) {
-        int last = f->s->p.devices - devices;
-        g->stages[0].first_rank = f->first[i] < last ? f->first[i] : last;
-        cost_forget(g->cost);
-        double us = cost_instr(g->cost, &g->plan, sp, ins).us;
-        if (g->cost->n_missing == 0)
-            best = fmin(best, us);
-    }
-    cost_forget(g->cost);
+    for (int i = 0; i < f->n_first; i++)
+        best = fmin(best, us_at(f, sp, ins, devices, f->first[i]));
     *missing |= !isfinite(best);
     return isfinite(best) ? best : 0;
+}
+
+/* What is computed on each device alone: the slowest kind that a group touches decides. */
+static double own_us(struct floors *f, const struct stage_program *sp,
+                     const struct instr *ins, int devices, bool *missing) {
+    if (devices > f->class.end - f->class.first)
+        return best_us(f, sp, ins, devices, missing);
+    double us = us_at(f, sp, ins, devices, f->class.first);
+    *missing |= !isfinite(us);
+    return isfinite(us) ? us : 0;
 }
 
 /* Rounded down, so that few are asked for: to 1 part in 16. */
@@ -212,7 +228,7 @@ static void look(struct floors *f, const struct stage_program *sp, int op, int d
         bool forward = i < sp->seg[SEG_BACKWARD];
         if (is_its_own(o, ins))
             *(forward ? &out->forward_us : &out->backward_us) +=
-                best_us(f, sp, ins, devices, &out->missing);
+                own_us(f, sp, ins, devices, &out->missing);
         bool taken = ins->code == I_recv || ins->code == I_input;
         int k = forward && taken ? operand_of(o, ins->tensor) : -1;
         if (k >= 0 && is_kept(sp, ins->out.v[0])) {
@@ -340,11 +356,12 @@ static void share_kept(struct floors *f) {
     free(items);
 }
 
-struct floors *floors_make(struct search *s) {
+struct floors *floors_make(struct search *s, const struct device_class *class) {
     struct floors *f = mem_alloc(sizeof *f);
     size_t n = (size_t)s->graph.x.model->n_ops;
     f->s = s;
     f->pinned = s->p.pins != NULL;
+    f->class = class ? *class : (struct device_class) { 0 };
     f->traits = mem_array(n, sizeof *f->traits);
     f->at = mem_array((size_t)s->graph.x.n_nodes, sizeof *f->at);
     find_firsts(f);
@@ -450,7 +467,7 @@ static double descend_us(const struct spot *at, double elems) {
     graph_mesh(at->devices, NULL, &g->stages[0].mesh);
     ins.dtype = DTYPE_f32;
     ins.n.v[0] = (int64_t)elems;
-    return best_us(at->f, &sp, &ins, at->devices, &missing);
+    return own_us(at->f, &sp, &ins, at->devices, &missing);
 }
 
 /* A parameter's part of an op: its time, and bytes. */

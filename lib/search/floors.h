@@ -15,7 +15,7 @@
  * of devices stand where their links are best. Layouts that differ only in the order of equal mesh
  * axes count once. tests/unit/search-bound.c compares floors with compiled plans.
  *
- *     struct floors *f = floors_make(s);
+ *     struct floors *f = floors_make(s, NULL);
  *     struct floor_op o = floors_at(f, op, 4, 8);       // micro-batch 4 on 8 devices
  *     for (int i = 0; i < o.n; i++) ... o.ways[i].us ...
  *     floors_free(f);
@@ -23,7 +23,7 @@
 #ifndef WEFT_FLOORS_H
 #define WEFT_FLOORS_H
 
-#include "search/search_impl.h"
+#include "search/devices.h"
 
 /* What an op keeps: its operands, and what is its own. */
 enum { FLOOR_OWN = KIND_MAX_SLOTS, FLOOR_ITEMS };
@@ -42,7 +42,9 @@ struct floor_op {
     double again_us[FLOOR_ITEMS]; /* of not keeping it; INFINITY where it must be kept */
 };
 
-struct floors *floors_make(struct search *s);
+/* class: what groups compute that touch these devices takes at least what it takes on them; NULL: of all
+ * devices those count that are fastest at it. */
+struct floors *floors_make(struct search *s, const struct device_class *class);
 void floors_free(struct floors *f);
 /* Of an op of the excerpt. */
 struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices);

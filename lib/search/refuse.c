@@ -63,7 +63,7 @@ struct least {
 static struct least find_least(struct search *s) {
     const struct graph *g = &s->graph;
     int n = g->x.model->n_ops;
-    struct floors *f = floors_make(s);
+    struct floors *f = floors_make(s, NULL);
     struct least out = {0};
     double *all = mem_array((size_t)n, sizeof *all);
     for (int op = 0; op < n; op++) {

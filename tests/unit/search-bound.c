@@ -279,7 +279,7 @@ static void compare_floors(struct search *s, struct floors *f, struct candidate 
 static int probe_floors(struct search *s, struct err *err) {
     (void)err;
     struct candidate c = candidate_make(s);
-    struct floors *f = floors_make(s);
+    struct floors *f = floors_make(s, NULL);
     for (int i = 0; i < 40; i++) {
         c.n_stages = c.n_groups = 1;
         c.schedule = SCHEDULE_1f1b;
