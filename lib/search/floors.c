@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FIRST = 2 * CLUSTER_MAX_GROUPS + 64 };
+enum { MOST_FIRST = 512 };
 
 /* What of an op alone depends on its local sizes only. */
 struct local {
@@ -45,21 +45,34 @@ struct floors {
 
 /* ---- prices ---------------------------------------------------------------------------- */
 
+static void add_first(struct floors *f, int64_t rank) {
+    for (int i = 0; i < f->n_first; i++)
+        if (f->first[i] == rank)
+            return;
+    if (f->n_first < MOST_FIRST)
+        f->first[f->n_first++] = (int)rank;
+}
+
 /* Where stages may stand, as far as it matters: at the bounds of groups of equal devices; all
- * places in and between the first two nodes if a link between nodes is faster than one inside. */
+ * places in and between the first two nodes and in the last one of each group if a link between nodes is
+ * faster than one inside. */
 static void find_firsts(struct floors *f) {
     const struct cluster *c = &f->s->p.cluster;
     double inside = INFINITY, between = 0;
     for (int g = 0; g < c->n_groups; g++) {
         for (int i = 0; i < c->groups[g].n_links; i++)
             inside = fmin(inside, c->groups[g].links[i].bandwidth);
-        f->first[f->n_first++] = (int)c->groups[g].first_rank;
+        add_first(f, c->groups[g].first_rank);
     }
     for (int i = 0; i < c->n_links; i++)
         between = fmax(between, c->links[i].bandwidth);
-    int more = between > inside && cluster_nodes(c) > 1 ? 2 * (int)c->groups[0].devices : 0;
-    for (int r = 1; r < more && f->n_first < MOST_FIRST; r++)
-        f->first[f->n_first++] = r;
+    for (int g = 0; g < c->n_groups && between > inside && cluster_nodes(c) > 1; g++) {
+        const struct cluster_group *k = &c->groups[g];
+        int64_t all = k->nodes * k->devices;
+        for (int64_t r = 0; r < all && r < f->s->p.devices - k->first_rank; r++)
+            if (r < 2 * k->devices || r >= all - k->devices)
+                add_first(f, k->first_rank + r);
+    }
 }
 
 /* On so many devices from a rank on; INFINITY where the profile lacks it. */

@@ -4,7 +4,7 @@
  *
  * After the search on all devices those on fewer follow: on every divisor of their number, and on the
  * first kinds of several, as long as that many could be faster at all. What they cannot be faster
- * than is what one device would take for everything, shared evenly. Only the first devices of the cluster
+ * than is what single devices would take for everything, shared by their speed. Only the first devices of the cluster
  * are used. */
 #include "common/progress.h"
 #include "search/bound.h"
@@ -29,14 +29,27 @@ static double device_us(struct search *s, int rank, int64_t micro_batch) {
                               sum->reduce_us + sum->update_us;
 }
 
-double search_alone_us(struct search *s) {
-    struct device_class classes[CLUSTER_MAX_GROUPS];
-    int n = search_device_classes(s, classes);
-    double least = INFINITY;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < s->p.n_micro; j++)
-            least = fmin(least, device_us(s, classes[i].first, s->p.micro[j]));
-    return isfinite(least) ? least : 0;
+void search_alone(struct search *s, double alone_us[CLUSTER_MAX_GROUPS]) {
+    const struct cluster *c = &s->p.cluster;
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < s->p.devices; g++) {
+        double least = INFINITY;
+        for (int i = 0; i < s->p.n_micro; i++)
+            least = fmin(least, device_us(s, (int)c->groups[g].first_rank, s->p.micro[i]));
+        alone_us[g] = isfinite(least) ? least : 0;
+    }
+}
+
+/* The first n devices together, if they share everything by their speed; 0 = not known. */
+static double shared_us(const struct cluster *c, const double *alone_us, int n) {
+    double rate = 0;
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < n; g++) {
+        int64_t all = c->groups[g].nodes * c->groups[g].devices;
+        int64_t used = n - c->groups[g].first_rank;
+        if (alone_us[g] <= 0)
+            return 0;
+        rate += (double)(used < all ? used : all) / alone_us[g];
+    }
+    return 1 / rate;
 }
 
 /* ---- results --------------------------------------------------------------------------- */
@@ -86,13 +99,13 @@ struct idle {
 /* Could so many be faster? Where all plans were gone through, so they are here. */
 static bool may_help(const struct idle *d, int n) {
     const struct search_result *out = d->out;
+    double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
     bool closed = out->n && d->p->gap > 0 &&
                   out->plans[0].time_us * (1 - d->p->gap) <= out->lower_bound_us;
     if (interrupted() || closed ||
         (d->p->time_budget_s > 0 && now_s() - d->start_s >= d->p->time_budget_s))
         return false;
-    return !out->n || d->listed ||
-           (d->facts.alone_us > 0 && d->facts.alone_us / n < out->plans[0].time_us);
+    return !out->n || d->listed || (least_us > 0 && least_us < out->plans[0].time_us);
 }
 
 static void note_proof(struct idle *d, const struct search_result *r,

@@ -433,7 +433,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         rc = search_rounds(&s, algorithm, err);
     facts->ended = rc == 0;
     if (rc == 0 && p->may_idle)
-        facts->alone_us = search_alone_us(&s);
+        search_alone(&s, facts->alone_us);
     if (rc == 0 && !s.n_plans)
         rc = search_refuse(&s, out, err);
     if (rc == 0)

@@ -197,12 +197,13 @@ struct run_facts {
     bool complete;   /* by itself */
     bool proven;     /* it went through all plans */
     double bound_us; /* by relaxation; 0 = not known */
-    double alone_us; /* search_alone_us */
+    /* By group of the cluster, what one of its devices would take for everything, if it had the memory;
+     * 0 = not known. */
+    double alone_us[CLUSTER_MAX_GROUPS];
 };
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err);
-/* What one device would take for everything, the fastest, if it had the memory; 0 = not known. */
-double search_alone_us(struct search *s);
+void search_alone(struct search *s, double alone_us[CLUSTER_MAX_GROUPS]);
 
 /* Why there is no plan (refuse.c); -1. */
 int search_refuse(struct search *s, struct search_result *out, struct err *err);
