@@ -152,7 +152,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     struct idle d = {.p = p, .algorithm = algorithm, .out = out, .start_s = now_s()};
     int without = 0;
     int rc = search_run_on(p, algorithm, out, &d.facts, err);
-    if (!p->may_idle || !d.facts.ended)
+    if (!p->may_idle || p->source || !d.facts.ended)
         return rc;
     d.listed = true;
     d.least_us = INFINITY;

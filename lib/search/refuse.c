@@ -99,7 +99,7 @@ static double all_memory(const struct search *s) {
 static void prove_too_little(struct search *s, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
-    if (s->p.devices > MOST_DEVICES || s->p.pins || search_stopped(s))
+    if (s->p.devices > MOST_DEVICES || s->p.pins || s->p.source || search_stopped(s))
         return;
     struct least l = find_least(s);
     double most = (double)s->p.memory_bytes, all = all_memory(s);

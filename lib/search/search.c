@@ -432,7 +432,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);
     facts->ended = rc == 0;
-    if (rc == 0 && p->may_idle)
+    if (rc == 0 && p->may_idle && !p->source)
         search_alone(&s, facts->alone_us);
     if (rc == 0 && !s.n_plans)
         rc = search_refuse(&s, out, err);
