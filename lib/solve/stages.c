@@ -36,6 +36,7 @@ struct search {
     struct stages_dp dp;
     struct stages_plan best, plan;
     double root_bound; /* proven before any interval was looked at */
+    bool listed;       /* what may be better than the incumbent stands in `open` */
     double *levels;    /* distinct m of the candidate stages, rising */
     int64_t num_levels, all_levels;
     ARR(struct interval) open;
@@ -53,7 +54,7 @@ static double interval_bound(const struct search *s, const struct interval *v) {
 }
 
 static double bound_now(const struct search *s) {
-    double b = s->best.value;
+    double b = s->listed ? s->best.value : 0;
     for (int64_t i = 0; i < s->open.n; i++)
         b = fmin(b, interval_bound(s, &s->open.p[i]));
     return fmax(b, fmin(s->root_bound, s->best.value));
@@ -177,6 +178,7 @@ static void search_levels(struct search *s, double lo) {
     }
     make_levels(s, lo);
     push(s, 0, s->num_levels - 1, sum_lo, true);
+    s->listed = true;
     while (s->open.n && !s->stopped) {
         if (gap_of(s->best.value, bound_now(s)) <= s->limits->gap)
             break;
@@ -268,11 +270,12 @@ static json_t *answer_json(const struct stages_problem *p, const struct stages_a
     json_t *stages = json_array();
     for (int i = 0; i < a->plan.n; i++)
         json_array_append_new(stages, stage_json(p, &a->plan, i));
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:f, s:f, s:o}",
+    return json_pack("{s:s, s:s, s:f, s:f, s:o, s:b, s:s, s:f, s:I, s:f, s:f, s:o}",
                      "format", "weft-answer/1", "problem", "stages", "value", a->plan.value,
-                     "bound", a->bound, "gap", gap, "optimal", exact, "proof", proof,
-                     "time_s", time_s, "peak_bytes", (json_int_t)use.ru_maxrss * 1024,
-                     "sum", a->plan.sum, "max", a->plan.max, "stages", stages);
+                     "bound", a->bound, "gap", isfinite(gap) ? json_real(gap) : json_null(),
+                     "optimal", exact, "proof", proof, "time_s", time_s, "peak_bytes",
+                     (json_int_t)use.ru_maxrss * 1024, "sum", a->plan.sum, "max",
+                     a->plan.max, "stages", stages);
 }
 
 /* Everything up to the incumbent; 0, or -1 with an error. */
@@ -287,6 +290,7 @@ static int run(struct search *s, struct err *err) {
     s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_MAX, s->scratch);
     if (!s->stopped) {
         lo = s->scratch[p->devices];
+        s->root_bound = isfinite(lo) ? p->micro_batches * lo : 0; /* sum >= max */
         s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_SUM, dp->suffix);
     }
     if (!s->stopped && isfinite(lo)) {

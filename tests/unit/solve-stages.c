@@ -257,6 +257,30 @@ static json_t *additive(struct rng *r, json_t **dense) {
                      "layers", "time", jt, "state", js, "activation", ja);
 }
 
+/* Stopped wherever the clock strikes, the bound stays below the optimum. */
+static void test_hurry(void) {
+    struct rng r = {.seed = 21};
+    int wrong = 0, open = 0;
+    for (int i = 0; i < 300; i++) {
+        json_t *dense, *p = additive(&r, &dense);
+        json_decref(dense);
+        struct err err = {0};
+        json_t *a = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &err);
+        for (int turn = 0; a && turn < 8; turn++) {
+            struct solve_limits hurry = {.time_budget_s = 4e-5 * rng_real(&r)};
+            json_t *b = solve_tree(solve_stages_json, p, &hurry, &err);
+            wrong += b && (number(b, "bound") > number(a, "value") + 1e-9 ||
+                           number(b, "value") < number(a, "value") - 1e-9);
+            open += b && number(b, "bound") < number(b, "value");
+            json_decref(b);
+        }
+        json_decref(a);
+        json_decref(p);
+    }
+    ok(!wrong && open, "stopped early, no bound is above the optimum (%d left a gap)",
+       open);
+}
+
 static void test_additive(void) {
     struct rng r = {.seed = 12};
     int wrong = 0, infeasible = 0;
@@ -318,6 +342,7 @@ static void test_input(void) {
 int main(void) {
     test_dense();
     test_additive();
+    test_hurry();
     test_input();
     return done_testing();
 }

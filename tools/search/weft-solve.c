@@ -110,8 +110,11 @@ static int write_text(const struct options *o, const json_t *a, struct err *err)
     fprintf(out.f, "problem  %s\n", o->problem->name);
     fprintf(out.f, "value    %.12g\n", json_number_value(json_object_get(a, "value")));
     fprintf(out.f, "bound    %.12g\n", json_number_value(json_object_get(a, "bound")));
-    fprintf(out.f, "gap      %.4g %%\n",
-            100 * json_number_value(json_object_get(a, "gap")));
+    const json_t *gap = json_object_get(a, "gap"); /* null above a bound of 0 */
+    if (json_is_number(gap))
+        fprintf(out.f, "gap      %.4g %%\n", 100 * json_number_value(gap));
+    else
+        fprintf(out.f, "gap      not bounded\n");
     fprintf(out.f, "time     %.4f s\n", json_number_value(json_object_get(a, "time_s")));
     fprintf(out.f, "memory   %.1f MB\n",
             json_number_value(json_object_get(a, "peak_bytes")) / 1e6);
