@@ -20,8 +20,8 @@
       "A chain of several such changes is followed even where the first ones alone make "    \
       "the plan worse. No plan is visited twice. It sets out from uniform pipelines and "    \
       "from those that the stages solver of weft-solve(1) cuts, and lays out all ops of "    \
-      "a stage at once by its layout solver. In the end the best plan is changed at "        \
-      "random a few times and improved again.")                                              \
+      "a stage at once by its layout solver. The best plans are annealed as by mcmc; in "    \
+      "the end the best one is changed at random a few times and improved again.")           \
     X(grid, "grid", false, false,                                                            \
       "What a person would try, after Megatron-LM: all stages have as many devices and "     \
       "as many whole blocks, and are split alike, tensor, context, expert and data "         \

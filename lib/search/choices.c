@@ -53,7 +53,7 @@ static double list_nodes(struct choices *c, const struct search_stage *st,
     const struct graph *g = &c->s->graph;
     double ways = 1;
     c->ops.n = c->layouts.n = c->first.n = 0;
-    for (int i = st->first; i < st->end; i = search_next_distinct(c->s, i)) {
+    for (int i = st->first; i < st->end; i = search_next_distinct(c->s, st->first, i)) {
         int op = g->x.of[i], k = 0;
         while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
             k++;

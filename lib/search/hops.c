@@ -6,12 +6,15 @@
  * with the ops balanced anew over all stages (balance.c). If none of them makes the plan
  * better at once, follow the most promising ones some hops deep: relieving one stage may
  * first burden another. A plan is never visited twice. Starts: balanced pipelines of
- * every useful depth and micro-batch, each with its best uniform style; first all a
- * little, then the best deeper and op by op. In the end the best is shaken by a few
- * random changes and improved again; the seed decides which. */
+ * every useful depth and micro-batch, each with its best uniform styles; first all a
+ * little, then the best of several kinds op by op. Which kind is best shows late, and no chain
+ * of improvements leads from one kind to another; so the best ones are annealed (mcmc.h), and the one
+ * that is ahead then is followed deeper, shaken by a few random changes and improved again. The seed
+ * decides what is random. */
 #include "search/hops.h"
 
 #include "search/algorithms.h"
+#include "search/mcmc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +22,29 @@
 enum {
     MAX_STARTS = 8, /* improved with few hops, */
     SHALLOW_HOPS = 1,
-    FINALISTS = 2, /* then the best with more; and further ones while few were scored: */
-    FEW_SCORED = 15000,  /* stages; */
-    MANY_SCORED = 40000, /* and fewer, though at least one, when so many were */
-    DEEP_HOPS = 4,
+    FINALISTS = 4,        /* then the best of each kind op by op, */
+    ANNEALED = 2,         /* and annealed, */
+    DEEP_HOPS = 4,        /* and the best with more hops; */
+    FEW_SCORED = 15000,   /* further ones while few were scored: stages; */
+    MANY_SCORED = 40000,  /* and fewer, though at least one, when so many were */
+    DEEP_SCORED = 60000,  /* of deep hops at most */
+    CHAIN_SCORED = 20000, /* of a chain of annealing, about, */
+    LEAST_STEPS = 1000,   /* but so many changes, */
+    MOST_STEPS = 6000,
     SHAKES = 3,
     MOST_SHAKES = 40,
     SHAKE_CHANGES = 2,
 };
 
-/* What is so much slower than the best is not worth it: a little improving, or finishing. */
-static const double NEAR_START = 1.1, NEAR_FINALIST = 1.02;
+/* What is so much slower than the best is not worth it: a little improving, finishing, annealing. */
+static const double NEAR_START = 1.1, NEAR_FINALIST = 1.05, NEAR_ANNEALED = 1.02;
 
 /* ---- following ----------------------------------------------------------------------- */
 
 /* Looks for a plan better than hp->limit, at most `hops` primitives away from *c. */
 static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
                     bool fine) {
-    if (search_stopped(hp->s))
+    if (search_stopped(hp->s) || hp->s->stages_scored > hp->most)
         return false;
     struct options *o = hp->options = &hp->levels[hops];
     o->n = 0;
@@ -81,30 +89,39 @@ static void shake(struct hops *hp, struct option *o) {
 
 /* ---- the algorithm ------------------------------------------------------------------- */
 
-static bool shards(const struct candidate *c) {
+static int most_zero(const struct candidate *c) {
+    int most = 0;
     for (int k = 0; k < c->n_stages; k++)
-        if (c->stages[k].zero > ZERO_OPTIMIZER)
-            return true;
-    return false;
+        most = c->stages[k].zero > most ? c->stages[k].zero : most;
+    return most;
 }
 
-/* Second comes the best that differs from the first in depth or micro-batch, or in whether it shards
- * parameters: two of one kind mostly end alike. */
-static void put_other_second(struct option *starts, int64_t n) {
-    int64_t k = 1;
-    while (k < n && starts[k].c.n_groups == starts[0].c.n_groups &&
-           starts[k].c.micro_batch == starts[0].c.micro_batch &&
-           shards(&starts[k].c) == shards(&starts[0].c))
-        k++;
-    if (k >= n)
-        return;
-    struct option other = starts[k];
-    memmove(&starts[2], &starts[1], sizeof *starts * (size_t)(k - 1));
-    starts[1] = other;
+/* Of one depth and micro-batch, and the same of what is sharded; single stages laid out alike. Such mostly
+ * end alike. */
+static bool same_kind(const struct candidate *a, const struct candidate *b) {
+    return a->n_groups == b->n_groups && a->micro_batch == b->micro_batch &&
+           most_zero(a) == most_zero(b) &&
+           (a->n_groups > 1 || a->stages[0].layouts == b->stages[0].layouts);
 }
 
-/* The i-th of those to improve: as many as were meant, more where it is cheap, fewer where it is
- * not. */
+/* The best of each kind first, of so many kinds; all else behind them, both best first. */
+static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
+    if (n)
+        qsort(o, (size_t)n, sizeof *o, option_by_score);
+    for (int64_t i = 0, at = 0; i < n && at < kinds; i++) {
+        int64_t k = 0;
+        while (k < at && !same_kind(&o[k].c, &o[i].c))
+            k++;
+        if (k < at)
+            continue;
+        struct option first = o[i];
+        memmove(&o[at + 1], &o[at], sizeof *o * (size_t)(i - at));
+        o[at++] = first;
+    }
+}
+
+/* The i-th of those to improve in this phase: as many as were meant, more where it is cheap, fewer
+ * where it is not. */
 static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
     int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
     return (!i || hp->s->stages_scored - hp->scored_before < most) &&
@@ -130,6 +147,7 @@ static void hops_init(struct hops *hp, struct search *s) {
     for (int i = 0; i < (deep + 1) * WIDTH; i++)
         hp->levels[i / WIDTH].p[i % WIDTH].c = candidate_make(s);
     hp->max_hops = deep;
+    hp->most = INT64_MAX;
 }
 
 static void hops_release(struct hops *hp, int deep) {
@@ -147,19 +165,33 @@ static bool is_near(const struct option *o, const struct option *best, double ne
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
+static void take_better(struct option *best, const struct option *o) {
+    if (!score_better(&o->score, &best->score))
+        return;
+    candidate_copy(&best->c, &o->c);
+    best->score = o->score;
+}
+
+/* Annealed from *o on, and improved. */
+static void anneal(struct hops *hp, struct option *o) {
+    int steps = CHAIN_SCORED / o->c.n_stages;
+    steps = steps < LEAST_STEPS ? LEAST_STEPS : steps > MOST_STEPS ? MOST_STEPS : steps;
+    memo_clear(&hp->seen);
+    mcmc_refine(hp->s, &hp->rng, steps, &o->c, &o->score);
+    improve(hp, o, true);
+}
+
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
+    hp->scored_before = hp->s->stages_scored;
     for (int i = 0; i < MOST_SHAKES && go_on(hp, i, SHAKES); i++) {
         memo_clear(&hp->seen);
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
         shake(hp, &o);
         improve(hp, &o, true);
-        if (score_better(&o.score, &best->score)) {
-            candidate_copy(&best->c, &o.c);
-            best->score = o.score;
-        }
+        take_better(best, &o);
     }
     candidate_release(&o.c);
 }
@@ -178,37 +210,59 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
     return starts;
 }
 
+/* As many of the starts as are worth it, a little; returns their number. */
+static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
+    int64_t n = 0;
+    hp->scored_before = hp->s->stages_scored;
+    sort_kinds(starts, all, MAX_STARTS);
+    while (n < all && go_on(hp, n, MAX_STARTS) &&
+           is_near(&starts[n], &starts[0], NEAR_START))
+        improve(hp, &starts[n++], false);
+    return n;
+}
+
+/* The best of them op by op: single layouts are where the last percents are. */
+static void finish(struct hops *hp, struct option *o, int64_t n) {
+    hp->scored_before = hp->s->stages_scored;
+    sort_kinds(o, n, FINALISTS);
+    for (int64_t i = 0; i < n && i < FINALISTS && go_on(hp, i, FINALISTS) &&
+                        is_near(&o[i], &o[0], NEAR_FINALIST);
+         i++) {
+        memo_clear(&hp->seen);
+        improve(hp, &o[i], true);
+    }
+    sort_kinds(o, n, ANNEALED);
+    for (int64_t i = 0; i < n && i < ANNEALED && is_near(&o[i], &o[0], NEAR_ANNEALED); i++)
+        anneal(hp, &o[i]);
+    sort_kinds(o, n, 1);
+}
+
+/* The best with more hops, within reason. */
+static void follow_deep(struct hops *hp, struct option *best, int deep) {
+    int shallow = hp->max_hops;
+    hp->max_hops = deep;
+    hp->most = hp->s->stages_scored + DEEP_SCORED;
+    memo_clear(&hp->seen);
+    improve(hp, best, true);
+    hp->max_hops = shallow;
+    hp->most = INT64_MAX;
+}
+
 int search_hops(struct search *s, struct err *err) {
     (void)err;
     struct hops hp;
     hops_init(&hp, s);
     int deep = hp.max_hops;
-    int64_t n = 0, all;
+    int64_t all;
     hops_first(s);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
-    hp.scored_before = s->stages_scored;
     keep_rivals(s, starts, all);
     hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
-    for (; n < all && go_on(&hp, n, MAX_STARTS) &&
-           is_near(&starts[n], &starts[0], NEAR_START);
-         n++)
-        improve(&hp, &starts[n], false);
-    if (n)
-        qsort(starts, (size_t)n, sizeof *starts, option_by_score);
-    put_other_second(starts, n);
-    /* The best of them deeper, and op by op: single layouts are where the last percents
-     * are. */
-    hp.max_hops = deep;
-    for (int64_t i = 0; i < n && go_on(&hp, i, FINALISTS) &&
-                        is_near(&starts[i], &starts[0], NEAR_FINALIST);
-         i++) {
-        memo_clear(&hp.seen);
-        improve(&hp, &starts[i], true);
-    }
+    int64_t n = improve_starts(&hp, starts, all);
+    finish(&hp, starts, n);
     if (n) {
-        qsort(starts, (size_t)n, sizeof *starts, option_by_score);
-        hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
+        follow_deep(&hp, &starts[0], deep);
         shake_and_improve(&hp, &starts[0]);
     }
     if (!search_stopped(s))

@@ -24,7 +24,8 @@ struct hops {
     struct candidate next, balanced_next; /* under construction */
     struct score limit;                   /* a plan must be better than this */
     struct memo seen;                     /* visited plans */
-    int64_t scored_before;                /* stages, to find the starts */
+    int64_t scored_before;                /* stages, when the phase began */
+    int64_t most;                         /* stages that may have been scored */
     struct rng rng;
     int max_hops;
     bool balanced; /* the primitive at work moves ops itself */

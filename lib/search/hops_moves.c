@@ -189,6 +189,20 @@ static void set_style(struct hops *hp, const struct candidate *c, int k, bool al
     offer(hp);
 }
 
+/* Axes of the model split the sequence instead, or the other way round: one, or all. */
+static void swap_context(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    int amounts[] = {1, now.model_axes, -1, -now.context_axes};
+    for (int i = 0; i < 4 && search_has_sequence(hp->s); i++) {
+        struct style style = now;
+        style.model_axes -= amounts[i];
+        style.context_axes += amounts[i];
+        bool same = amounts[i] == 0 || (i % 2 && amounts[i] == amounts[i - 1]);
+        if (!same && style.model_axes >= 0 && style.context_axes >= 0)
+            set_style(hp, c, k, all, style);
+    }
+}
+
 /* Which axes are the model's, and one more or less of those for the sequence and for experts. */
 static void turn_style(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct style now = search_style_of(hp->s, &c->stages[k]);
@@ -213,6 +227,7 @@ static void turn_style(struct hops *hp, const struct candidate *c, int k, bool a
         if (search_has_experts(hp->s) && may && style.expert_axes >= 0)
             set_style(hp, c, k, all, style);
     }
+    swap_context(hp, c, k, all);
 }
 
 static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
@@ -259,7 +274,7 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
     const struct graph *g = &hp->s->graph;
     bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
     for (int i = c->stages[k].first; i < c->stages[k].end;
-         i = search_next_distinct(hp->s, i)) {
+         i = search_next_distinct(hp->s, c->stages[k].first, i)) {
         int node = g->x.node_of[g->x.of[i]];
         if (!seen[node])
             change_layout(hp, c, k, i);

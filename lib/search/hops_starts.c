@@ -101,17 +101,19 @@ static void balance(struct starts *st, const struct candidate *from, struct opti
     take_better(best, c, search_score(s, c));
 }
 
-/* The best of a kind, balanced. */
-static bool push_best(struct starts *st, const struct ranking *k) {
-    if (!k->n)
-        return false;
-    struct option o = {.c = candidate_make(st->s), .score = k->best[0].score};
-    candidate_copy(&o.c, &k->best[0].c);
-    for (int i = 0; i < k->n; i++)
+/* All that were kept, balanced; does one fit? */
+static bool push_kept(struct starts *st, const struct ranking *k) {
+    struct option o = {.c = candidate_make(st->s)};
+    bool fits = false;
+    for (int i = 0; i < k->n; i++) {
+        o.score = k->best[i].score;
+        candidate_copy(&o.c, &k->best[i].c);
         balance(st, &k->best[i].c, &o);
-    push(st, &o);
+        push(st, &o);
+        fits |= !o.score.overflow;
+    }
     candidate_release(&o.c);
-    return !o.score.overflow;
+    return fits;
 }
 
 static void add_even(struct starts *st) {
@@ -123,9 +125,9 @@ static void add_even(struct starts *st) {
                 continue;
             st->plain.n = st->sharded.n = 0;
             grid_walk(&st->grid, k, p->micro[i]);
-            bool fits = push_best(st, &st->plain);
+            bool fits = push_kept(st, &st->plain);
             if (k == 1 || !fits)
-                push_best(st, &st->sharded);
+                push_kept(st, &st->sharded);
         }
 }
 

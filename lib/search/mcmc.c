@@ -114,10 +114,10 @@ static bool goes_on(const struct chain *ch) {
 }
 
 /* From ch->at, cooling from `warm`. */
-static void anneal(struct chain *ch, double warm, struct best *best) {
-    double ratio = pow(COLDEST / warm, 1.0 / STEPS), temperature = warm;
+static void anneal(struct chain *ch, double warm, int steps, struct best *best) {
+    double ratio = pow(COLDEST / warm, 1.0 / steps), temperature = warm;
     struct score score;
-    for (int i = 0; i < STEPS && goes_on(ch); i++, temperature *= ratio) {
+    for (int i = 0; i < steps && goes_on(ch); i++, temperature *= ratio) {
         ch->price = PRICE * sqrt(WARMEST / temperature);
         if (!propose(ch, &score))
             continue;
@@ -141,9 +141,25 @@ static bool run_chain(struct chain *ch, bool fresh, struct best *best) {
     }
     offer(best, &ch->at, &ch->score);
     double warm = first_temperature(ch, best);
-    anneal(ch, fresh ? warm : fmax(warm / 4, COLDEST), best);
+    anneal(ch, fresh ? warm : fmax(warm / 4, 2 * COLDEST), STEPS, best);
     return before.unknown || best->score.overflow < before.overflow ||
            best->score.time_us < before.time_us * (1 - HELPS);
+}
+
+void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
+                 struct score *score) {
+    struct chain ch = {.s = s, .rng = *r, .score = *score, .price = PRICE};
+    struct best best = {*c, *score};
+    ch.at = candidate_make(s);
+    ch.next = candidate_make(s);
+    ch.most = INT64_MAX;
+    candidate_copy(&ch.at, c);
+    anneal(&ch, fmax(first_temperature(&ch, &best) / 4, 2 * COLDEST), steps, &best);
+    *c = best.c;
+    *score = best.score;
+    *r = ch.rng;
+    candidate_release(&ch.at);
+    candidate_release(&ch.next);
 }
 
 int search_mcmc(struct search *s, struct err *err) {

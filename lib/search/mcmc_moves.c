@@ -143,6 +143,13 @@ static struct style random_style(struct change *x, const struct search_stage *st
     while (search_style(x->s, st, n, &style))
         n++;
     search_style(x->s, st, pick(x->r, n), &style);
+    int left = search_mesh_axes(x->s, st) - style.model_axes;
+    if (left > 0 && search_has_sequence(x->s) && one_in(x->r, 4))
+        style.context_axes = 1 + pick(x->r, left);
+    left -= style.context_axes;
+    if (left > 0 && search_has_experts(x->s) && one_in(x->r, 2))
+        style.expert_axes = 1 + pick(x->r, left);
+    style.outer = one_in(x->r, 8);
     if (one_in(x->r, 6))
         style.inner = 0; /* all do the same work on the model axes: of use on slow links */
     else if (inner && one_in(x->r, 3))
@@ -292,8 +299,8 @@ static const struct {
     bool balanced;
 } changes[] = {
     {move_cut, 6, false},          {trade_devices, 3, true},     {split_stage, 2, true},
-    {merge_stages, 2, true},       {change_style, 4, true},      {change_layout, 6, false},
-    {change_stretch, 4, false},    {change_recompute, 4, false}, {change_zero, 2, false},
+    {merge_stages, 2, true},       {change_style, 4, true},      {change_layout, 6, true},
+    {change_stretch, 4, true},     {change_recompute, 4, false}, {change_zero, 2, true},
     {change_micro_batch, 2, true}, {change_schedule, 2, false},  {change_depth, 1, false},
     {balance, 1, false},           {swap_places, 3, true},
 };

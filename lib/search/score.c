@@ -33,7 +33,7 @@ static uint64_t identity_of(const struct search *s, const struct search_stage *s
     const struct graph *g = &s->graph;
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
                           (uint64_t)st->devices << 2 | (uint64_t)search_zero_of(st));
-    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, st->first, i)) {
         uint64_t word = 0;
         memcpy(&word, &st->layouts[g->x.node_of[g->x.of[i]]], sizeof *st->layouts);
         h = memo_mix(h, word);

@@ -261,9 +261,9 @@ void search_takes(struct search *s, const struct prefix *t, int op, double *in_u
 /* What recomputing instances of blocks in a stage costs and saves. */
 struct load search_again(struct search *s, const struct prefix *t,
                          const struct search_stage *st);
-/* The next op of the stage that may have another layout than those before: instances of a
- * run have the same. */
-int search_next_distinct(const struct search *s, int op);
+/* The next op of a stage from `first` on that may have another layout than those before it in the stage:
+ * instances of a run have the same, so one period of it is enough. */
+int search_next_distinct(const struct search *s, int first, int op);
 /* Can ops first .. end-1 be laid out so? */
 bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end);
 /* A single device has nothing to shard. */

@@ -281,12 +281,12 @@ bool search_has_experts(const struct search *s) {
 
 /* ---- choices of a stage ------------------------------------------------------------------ */
 
-int search_next_distinct(const struct search *s, int op) {
+int search_next_distinct(const struct search *s, int first, int op) {
     const struct structure *st = &s->graph.s;
-    int r = st->run_of[op];
-    if (r < 0 || op + 1 < st->runs[r].first + 2 * st->runs[r].period)
+    const struct run *r = st->run_of[op] < 0 ? NULL : &st->runs[st->run_of[op]];
+    if (!r || op + 1 < (first > r->first ? first : r->first) + r->period)
         return op + 1;
-    return st->runs[r].first + st->runs[r].period * st->runs[r].count;
+    return r->first + r->period * r->count;
 }
 
 int search_zero_levels(const struct search *s) {

@@ -226,7 +226,7 @@ static struct style infer_style(const struct search *s, const struct search_stag
     struct mesh mesh;
     graph_mesh(st->devices, st->mesh, &mesh);
     struct style style = {.ascending = st->mesh && st->mesh != pinned_mesh(s, st)};
-    for (int i = st->first; i < st->end; i = search_next_distinct(s, i)) {
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, st->first, i)) {
         const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
         const struct op_space *space = &s->p.model->ops[i].space;
         int axes = 0;
