@@ -230,8 +230,26 @@ struct placement placement_resolve(const struct mesh *mesh, const struct extents
     return p;
 }
 
+/* The first axis of the tensor that all of these mesh axes may split together, behind the mesh axes that
+ * split it already; PLACE_REPLICATE where there is none. */
+static int8_t scatter_all(const struct mesh *mesh, const struct extents *x,
+                          struct placement p, unsigned axes) {
+    for (int i = 0; i < x->rank; i++)
+        if (placement_axes(mesh, p, i) < (axes & (~axes + 1)) &&
+            placement_size(mesh, x, p, i) % mesh_group_size(mesh, axes) == 0)
+            return (int8_t)i;
+    return PLACE_REPLICATE;
+}
+
+/* On one axis of the tensor where that can be: then one collective gathers it again, not a chain. */
 struct placement placement_scatter(const struct mesh *mesh, const struct extents *x,
                                    struct placement p) {
+    unsigned axes = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        axes |= p.at[a] < 0 && mesh->size[a] > 1 ? 1u << a : 0;
+    int8_t all = axes ? scatter_all(mesh, x, p, axes) : PLACE_REPLICATE;
+    for (int a = 0; a < mesh->n_axes && all >= 0; a++)
+        p.at[a] = axes >> a & 1 ? all : p.at[a];
     for (int a = 0; a < mesh->n_axes; a++)
         if (p.at[a] < 0 && mesh->size[a] > 1)
             p.at[a] = scatter_axis(mesh, x, p, a);

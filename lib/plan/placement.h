@@ -83,7 +83,8 @@ int layout_check(const struct model *m, const struct model_op *op, const struct 
  * divides (half the bytes of a full reduction), else becomes Replicate. */
 struct placement placement_resolve(const struct mesh *mesh, const struct extents *x,
                                    struct placement p);
-/* Splits Replicate axes of p too where an axis of the tensor allows it (ZeRO). */
+/* Splits Replicate axes of p too (ZeRO): all of them the first axis of the tensor that they divide
+ * together, so that one collective makes it whole; else each the first that it divides. */
 struct placement placement_scatter(const struct mesh *mesh, const struct extents *x,
                                    struct placement p);
 

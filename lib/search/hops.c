@@ -22,22 +22,23 @@
 enum {
     MAX_STARTS = 8, /* improved with few hops, */
     SHALLOW_HOPS = 1,
-    FINALISTS = 4,        /* then the best of each kind op by op, */
-    ANNEALED = 2,         /* and annealed, */
-    DEEP_HOPS = 4,        /* and the best with more hops; */
+    FINALISTS = 6,        /* then the best of each kind op by op, */
+    ANNEALED = 2,         /* and annealed; */
+    DEEP_HOPS = 4,        /* the best with more hops, */
+    MORE_CHAINS = 1,      /* annealed again, and shaken; */
     FEW_SCORED = 15000,   /* further ones while few were scored: stages; */
     MANY_SCORED = 40000,  /* and fewer, though at least one, when so many were */
-    DEEP_SCORED = 60000,  /* of deep hops at most */
-    CHAIN_SCORED = 20000, /* of a chain of annealing, about, */
+    DEEP_SCORED = 40000,  /* of deep hops at most */
+    CHAIN_SCORED = 16000, /* of a chain of annealing, about, */
     LEAST_STEPS = 1000,   /* but so many changes, */
     MOST_STEPS = 6000,
     SHAKES = 3,
-    MOST_SHAKES = 40,
+    MOST_SHAKES = 5,
     SHAKE_CHANGES = 2,
 };
 
 /* What is so much slower than the best is not worth it: a little improving, finishing, annealing. */
-static const double NEAR_START = 1.1, NEAR_FINALIST = 1.05, NEAR_ANNEALED = 1.02;
+static const double NEAR_START = 1.1, NEAR_FINALIST = 1.1, NEAR_ANNEALED = 1.03;
 
 /* ---- following ----------------------------------------------------------------------- */
 
@@ -181,6 +182,18 @@ static void anneal(struct hops *hp, struct option *o) {
     improve(hp, o, true);
 }
 
+/* Annealed again from the best on. */
+static void anneal_more(struct hops *hp, struct option *best) {
+    struct option o = {.c = candidate_make(hp->s)};
+    for (int i = 0; i < MORE_CHAINS && !search_stopped(hp->s); i++) {
+        candidate_copy(&o.c, &best->c);
+        o.score = best->score;
+        anneal(hp, &o);
+        take_better(best, &o);
+    }
+    candidate_release(&o.c);
+}
+
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
@@ -263,6 +276,7 @@ int search_hops(struct search *s, struct err *err) {
     finish(&hp, starts, n);
     if (n) {
         follow_deep(&hp, &starts[0], deep);
+        anneal_more(&hp, &starts[0]);
         shake_and_improve(&hp, &starts[0]);
     }
     if (!search_stopped(s))

@@ -226,6 +226,15 @@ static void test_resolve(void) {
     q = placement_scatter(&mesh, &x, p);
     ok(q.at[0] == 1 && q.at[1] == 0 && q.at[2] == PLACE_REPLICATE && q.at[3] == 0,
        "ZeRO splits what is replicated too, but not over one device");
+    mesh = mesh_of("a:3 b:2");
+    x = (struct extents){2, {8, 18}};
+    q = placement_scatter(&mesh, &x, placement_replicate());
+    ok(q.at[0] == 1 && q.at[1] == 1, "on one axis of the tensor where that can be");
+    x.size[1] = 3;
+    q = placement_scatter(&mesh, &x, placement_replicate());
+    ok(q.at[0] == 1 && q.at[1] == 0, "else each mesh axis on the first that it divides");
+    mesh = mesh_of("a:4 b:2 c:1 d:3");
+    x = (struct extents){2, {6, 8}};
     p.at[1] = 0; /* inside axis a: a cannot split here any more */
     x.size[1] = 5;
     ok(placement_resolve(&mesh, &x, p).at[0] == PLACE_REPLICATE,

@@ -81,38 +81,84 @@ static double step(const struct search_problem *p, search_algorithm *a,
     return us;
 }
 
-static void test_setting(const struct setting *t) {
+/* Powers of two, and where the devices have a factor 3 three times those. */
+static int list_micro(int64_t batch, int devices, int64_t micro[16]) {
+    int64_t odd = devices % 3 ? 1 : 3;
+    int n = 0;
+    for (int64_t b = 1; b <= batch && n < 16; b++)
+        if (batch % b == 0 &&
+            (!(b & (b - 1)) || (b % odd == 0 && !(b / odd & (b / odd - 1)))))
+            micro[n++] = b;
+    return n;
+}
+
+/* The model and the micro-batches are filled in; false, and said, where something is wrong. */
+static bool problem_open(struct search_problem *p, const char *model, const char *set,
+                         int64_t micro[16]) {
     struct err err = {0};
+    p->model = model_load(model, set, &err);
+    p->micro = micro;
+    p->n_micro = list_micro(p->batch, p->devices, micro);
+    p->max_zero = ZERO_PARAMETERS;
+    p->schedules = (1u << SCHEDULE_COUNT) - 1;
+    p->top = 1;
+    p->seed = 1;
+    p->provider = provider_open(NULL, NULL, &p->cluster, true, &err);
+    return (p->model && p->provider) || ok(false, "%s: %s", model, err.msg);
+}
+
+static void problem_close(struct search_problem *p) {
+    provider_destroy((struct cost_provider *)p->provider);
+    model_destroy(p->model);
+}
+
+static void test_setting(const struct setting *t) {
     int64_t micro[16];
-    struct search_problem p = {.model = model_load(t->model, t->set, &err),
-                               .cluster = cluster_of(t),
+    struct search_problem p = {.cluster = cluster_of(t),
                                .devices = t->nodes * t->per_node,
                                .memory_bytes = t->memory,
-                               .batch = t->batch,
-                               .micro = micro,
-                               .max_zero = ZERO_PARAMETERS,
-                               .schedules = (1u << SCHEDULE_COUNT) - 1,
-                               .top = 1,
-                               .seed = 1};
-    int64_t odd = p.devices % 3 ? 1 : 3;
-    for (int64_t b = 1; b <= t->batch && p.n_micro < 16; b++)
-        if (t->batch % b == 0 &&
-            (!(b & (b - 1)) || (b % odd == 0 && !(b / odd & (b / odd - 1)))))
-            micro[p.n_micro++] = b;
-    struct cost_provider *times = provider_open(NULL, NULL, &p.cluster, true, &err);
-    p.provider = times;
-    if (!p.model || !times) {
-        ok(false, "%s: %s", t->model, err.msg);
+                               .batch = t->batch};
+    if (!problem_open(&p, t->model, t->set, micro))
         return;
-    }
     double found = step(&p, search_hops, is_merged),
            grid = step(&p, search_grid, is_uniform);
     double data = step(&p, search_dp_only, splits_batch_only);
     ok(found <= fmin(grid, data) * (1 + 1e-9) && grid <= data * (1 + 1e-9),
        "%s on %d x %d, batch %d: hops %.3f ms, grid %.3f ms, dp-only %.3f ms", t->model,
        t->nodes, t->per_node, (int)t->batch, found / 1e3, grid / 1e3, data / 1e3);
-    provider_destroy(times);
-    model_destroy(p.model);
+    problem_close(&p);
+}
+
+/* What another algorithm, or hops with one schedule alone, once found where hops ended in another
+ * basin: on the first so many devices of v100-4x8. */
+static const struct reached {
+    const char *model;
+    int devices;
+    int64_t memory_gib, batch;
+    double ms;
+} reached[] = {
+    {"wide-resnet:1B", 6, 16, 96, 1209.98}, /* one stage, channels of few ops split */
+    {"moe:380M", 6, 6, 96, 1303.02},        /* ZeRO over 3 x 2 devices on one axis */
+    {"gpt:1.3B", 8, 14, 128, 19196.2},      /* ZeRO in the stage that is not the slowest */
+    {"gpt:13B", 32, 20, 256, 94536.7}, /* twice the depth, the last stage split otherwise */
+};
+
+static void test_reached(const struct reached *t) {
+    const double near = 1.002;
+    int64_t micro[16];
+    struct err err = {0};
+    struct search_problem p = {
+        .devices = t->devices, .memory_bytes = t->memory_gib << 30, .batch = t->batch};
+    if (cluster_read(&p.cluster, "v100-4x8", &err) < 0) {
+        ok(false, "%s", err.msg);
+        return;
+    }
+    if (!problem_open(&p, t->model, NULL, micro))
+        return;
+    double found = step(&p, search_hops, is_merged);
+    ok(found <= near * 1e3 * t->ms, "%s on %d of %d GiB: hops %.3f ms, known %.3f ms",
+       t->model, t->devices, (int)t->memory_gib, found / 1e3, t->ms);
+    problem_close(&p);
 }
 
 int main(void) {
@@ -131,5 +177,7 @@ int main(void) {
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i += SANITIZED ? 3 : 1)
         test_setting(&settings[i]);
+    for (size_t i = 0; i < sizeof reached / sizeof *reached; i += SANITIZED ? 4 : 1)
+        test_reached(&reached[i]);
     return done_testing();
 }
