@@ -10,8 +10,8 @@ static const double MIB = 1 << 20;
 
 /* ---- layouts --------------------------------------------------------------------------- */
 
-bool aceso_say(const struct model_op *op, const struct mesh *mesh, const struct layout *l,
-               struct aceso_said *out) {
+static bool aceso_say(const struct model_op *op, const struct mesh *mesh,
+                      const struct layout *l, struct aceso_said *out) {
     int dim = -1;
     *out = (struct aceso_said){1, 1, 0};
     for (int a = mesh->n_axes - 1; a >= 0; a--) {
@@ -42,6 +42,28 @@ static const struct aceso_cell *find_cell(const struct aceso *a, int row, int64_
         return NULL;
     const struct aceso_cell *c = &t->rows[row].cells[m][k][algorithm];
     return c->known ? c : NULL;
+}
+
+/* An op that is not split was measured under both of its algorithms, and has the faster one: no conversion
+ * depends on it. */
+static const struct aceso_cell *settle(const struct aceso *a, int row, int64_t micro_batch,
+                                       struct aceso_said *said) {
+    int64_t mbs = micro_batch / said->dp;
+    if (micro_batch % said->dp)
+        return NULL;
+    const struct aceso_cell *c = find_cell(a, row, mbs, said->tp, said->algorithm);
+    if (said->tp > 1 || !a->tables.rows[row].algorithms)
+        return c;
+    const struct aceso_cell *other = find_cell(a, row, mbs, 1, 1);
+    said->algorithm =
+        other && (!c || other->forward + other->backward < c->forward + c->backward);
+    return said->algorithm ? other : c;
+}
+
+bool aceso_say_op(const struct aceso *a, int op, int64_t micro_batch,
+                  const struct mesh *mesh, const struct layout *l, struct aceso_said *out) {
+    return aceso_say(&a->model.ops[op], mesh, l, out) &&
+           settle(a, a->row_of[op], micro_batch, out);
 }
 
 /* ---- conversions ----------------------------------------------------------------------- */
@@ -204,10 +226,8 @@ static struct prepared *prepare(const struct aceso *a, const struct source_ask *
     for (int x = 0; x < g->x.model->n_ops; x++) {
         int node = g->x.node_of[x], row = a->row_of[g->x.from[x]];
         struct aceso_said *s = &p->said[node];
-        if (aceso_say(&g->x.model->ops[x], &mesh, &ask->layouts[node], s) &&
-            ask->micro_batch % s->dp == 0)
-            p->cells[node] =
-                find_cell(a, row, ask->micro_batch / s->dp, s->tp, s->algorithm);
+        if (aceso_say(&g->x.model->ops[x], &mesh, &ask->layouts[node], s))
+            p->cells[node] = settle(a, row, ask->micro_batch, s);
         p->keys[node] = memo_mix(memo_mix(1, (uint64_t)(uintptr_t)p->cells[node]),
                                  (uint64_t)(uintptr_t)&a->tables.rows[row]);
     }
@@ -415,21 +435,26 @@ static const struct aceso_cell *cell_of(const struct aceso *a, const struct sour
                                         struct aceso_said *said) {
     struct mesh mesh;
     graph_mesh(ask->devices, ask->mesh, &mesh);
-    if (!aceso_say(&a->model.ops[op], &mesh, l, said) || ask->micro_batch % said->dp)
-        return NULL;
-    return find_cell(a, a->row_of[op], ask->micro_batch / said->dp, said->tp,
-                     said->algorithm);
+    return aceso_say(&a->model.ops[op], &mesh, l, said)
+               ? settle(a, a->row_of[op], ask->micro_batch, said)
+               : NULL;
 }
 
 static bool one_op(struct source *src, const struct source_ask *ask, int op,
-                   const struct layout *l, struct source_cost *out) {
+                   const struct layout *l, struct source_op *out) {
     struct aceso *a = (struct aceso *)src;
     struct aceso_said said;
     const struct aceso_cell *c = cell_of(a, ask, op, l, &said);
     if (!c)
         return false;
-    out->us = c->forward + c->backward;
-    out->bytes = (a->state * c->weights + c->kept * (ask->behind + 1)) * MIB;
+    const struct aceso_row *rows = a->tables.rows;
+    double kept = c->kept * (ask->behind + 1);
+    bool stays =
+        rows[a->row_of[op]].kept || (op + 1 < a->n_ops && rows[a->row_of[op + 1]].breaks);
+    *out = (struct source_op){.us = c->forward + c->backward,
+                              .bytes = (a->state * c->weights + kept) * MIB,
+                              .again_us = c->forward,
+                              .again_bytes = stays ? 0 : kept * MIB};
     return true;
 }
 

@@ -107,12 +107,12 @@ enum { DIM_batch, DIM_tp, DIM_other, DIM_core, DIM_passing, DIM_first_op };
 int aceso_make_chain(struct aceso *a, struct err *err);
 void aceso_free_chain(struct aceso *a);
 
-/* What a layout says in Aceso's words; false where it cannot be said. */
+/* What a layout of an op says in Aceso's words; false where it cannot be said or was not measured. */
 struct aceso_said {
     int tp, dp, algorithm;
 };
-bool aceso_say(const struct model_op *op, const struct mesh *mesh, const struct layout *l,
-               struct aceso_said *out);
+bool aceso_say_op(const struct aceso *a, int op, int64_t micro_batch,
+                  const struct mesh *mesh, const struct layout *l, struct aceso_said *out);
 
 /* Conversion of what one op makes into what the next one takes, us; INFINITY where Aceso has none. */
 double aceso_convert_us(const struct aceso *a, int row_before, struct aceso_said before,

@@ -74,7 +74,7 @@ json_t *aceso_document(const struct source *src, const struct plan *plan) {
         const struct stage *st = &plan->stages[k];
         for (int i = 0; i < st->n_ops; i++, op++) {
             struct aceso_said s = {1, 1, 0};
-            aceso_say(&a->model.ops[op], &st->mesh, &st->layouts[i], &s);
+            aceso_say_op(a, op, plan->micro_batch, &st->mesh, &st->layouts[i], &s);
             stage[op] = k;
             tp[op] = s.tp;
             dp[op] = s.dp;

@@ -6,6 +6,7 @@
  * (branch.h). */
 #include "search/algorithms.h"
 #include "search/branch.h"
+#include "search/search_impl.h"
 #include "search/sliced.h"
 
 static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
@@ -16,6 +17,9 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
 int search_dp(struct search *s, struct err *err) {
     (void)err;
     sliced_pipelines(s, lay_out, NULL);
-    branch_to_proof(s, NULL, NULL);
+    if (!s->p.source)
+        branch_to_proof(s, NULL, NULL);
+    else if (!search_stopped(s))
+        search_mark_complete(s, 0);
     return 0;
 }

@@ -376,7 +376,7 @@ static bool solve(const struct slicer *z, double *value, struct candidate *out) 
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
     if (s->p.source)
-        return false;
+        return !shard && source_slice(s, micro_batch, out);
     int levels = s->p.memory_bytes ? search_zero_levels(s) : 1;
     struct slicer z = {.s = s,
                        .micro_batch = micro_batch,

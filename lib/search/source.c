@@ -108,10 +108,15 @@ struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *m
 
 /* ---- balancing ----------------------------------------------------------------------- */
 
+/* What passes a cut inside of a block may be far more than between blocks, so how far a stage reaches is
+ * bisected on the units, and then, when the bound is nearly found, single ops beyond are looked at. */
 struct balance {
     struct search *s;
     struct candidate *c;
-    int *end;       /* found last */
+    int n_cuts, *cuts; /* where units begin, and the end */
+    int *at;           /* by stage: the cut where it ended last */
+    int *end;          /* and the op */
+    bool fine;
     double longest; /* with these */
 };
 
@@ -128,16 +133,18 @@ static bool reaches(struct balance *b, int k, int first, int end, int rank, doub
            (!b->s->p.memory_bytes || cost.bytes <= (double)b->s->p.memory_bytes);
 }
 
-/* How far stage k reaches from `first` on, in growing steps from where it ended last; `first`:
- * nowhere. */
-static int farthest(struct balance *b, int k, int first, int rank, double bound) {
-    int most = b->s->p.model->n_ops - (b->c->n_stages - 1 - k);
-    int lo = first, hi = most + 1, mid = b->end[k], step = 1;
+/* The last cut that stage k reaches from `first` on, in growing steps from where it ended last; the one
+ * at or before `first`: none. */
+static int farthest_cut(struct balance *b, int k, int first, int most, int rank,
+                        double bound) {
+    int lo = 0, hi = b->n_cuts, mid = b->at[k], step = 1;
     double us;
+    while (lo + 1 < b->n_cuts && b->cuts[lo + 1] <= first)
+        lo++;
     while (hi - lo > 1) {
         if (mid <= lo || mid >= hi)
             mid = lo + (hi - lo) / 2;
-        if (reaches(b, k, first, mid, rank, bound, &us)) {
+        if (b->cuts[mid] <= most && reaches(b, k, first, b->cuts[mid], rank, bound, &us)) {
             lo = mid;
             mid += step;
         } else {
@@ -147,6 +154,22 @@ static int farthest(struct balance *b, int k, int first, int rank, double bound)
         step *= 2;
     }
     return lo;
+}
+
+static int farthest(struct balance *b, int k, int first, int rank, double bound) {
+    enum { WINDOW = 8 }; /* ops, where they are their own units */
+    int most = b->s->p.model->n_ops - (b->c->n_stages - 1 - k);
+    int cut = b->at[k] = farthest_cut(b, k, first, most, rank, bound);
+    int end = b->cuts[cut] > first ? b->cuts[cut] : first;
+    int beyond = cut + 1 < b->n_cuts ? b->cuts[cut + 1] - 1 : most;
+    double us;
+    if (end > first && !b->fine)
+        return end;
+    beyond = beyond < end + WINDOW ? end + WINDOW : beyond;
+    for (int e = beyond < most ? beyond : most; e > end; e--)
+        if (reaches(b, k, first, e, rank, bound, &us))
+            return e;
+    return end;
 }
 
 static bool fits(struct balance *b, double bound) {
@@ -171,42 +194,70 @@ static void apply(const struct balance *b) {
     }
 }
 
-/* Of the candidate as it is, or INFINITY. */
-static double longest_now(struct search *s, const struct candidate *c) {
-    double longest = 0;
+static void find_cuts(struct balance *b) {
+    const struct structure *st = &b->s->graph.s;
+    b->cuts = mem_array((size_t)st->n_ops + 1, sizeof *b->cuts);
+    for (int i = 0; i < st->n_ops; i++)
+        if (structure_begins_unit(st, i))
+            b->cuts[b->n_cuts++] = i;
+    b->cuts[b->n_cuts++] = st->n_ops;
+}
+
+/* Of the candidate as it is; INFINITY where it does not fit. */
+static double longest_now(struct balance *b) {
+    double longest = 0, us;
     int rank = 0;
-    for (int k = 0; k < c->n_stages; k++) {
-        struct source_ask ask = source_ask_of(s, c, k, rank);
-        struct source_cost cost;
-        if (!source_stage(s, &ask, &cost))
+    for (int k = 0; k < b->c->n_stages; k++) {
+        const struct search_stage *st = &b->c->stages[k];
+        if (!reaches(b, k, st->first, st->end, rank, INFINITY, &us))
             return INFINITY;
-        longest = fmax(longest, cost.us);
-        rank += c->stages[k].devices;
+        longest = fmax(longest, us);
+        rank += st->devices;
     }
     return longest;
 }
 
-bool source_balance(struct search *s, struct candidate *c) {
-    struct balance b = {.s = s, .c = c};
-    double low = 0, high = longest_now(s, c);
-    b.end = mem_array((size_t)c->n_stages, sizeof *b.end);
-    for (int k = 0; k < c->n_stages; k++)
-        b.end[k] = c->stages[k].end;
-    bool found = fits(&b, high) || fits(&b, INFINITY);
-    if (found) {
-        high = b.longest;
-        apply(&b);
-    }
-    for (int i = 0; found && i < 14 && low < high * 0.9998; i++) {
-        double bound = low > 0 ? (low + high) / 2 : high * 0.9;
-        if (fits(&b, bound)) {
-            high = b.longest;
-            apply(&b);
+/* Bisects between what was found and `low`, which is too short; returns the latter. */
+static double bisect(struct balance *b, double low, double near, double *high) {
+    for (int i = 0; i < 14 && low < *high * near; i++) {
+        double bound = low > 0 ? (low + *high) / 2 : *high * 0.9;
+        if (fits(b, bound)) {
+            *high = b->longest;
+            apply(b);
         } else {
             low = bound;
         }
     }
+    return low;
+}
+
+bool source_balance(struct search *s, struct candidate *c) {
+    struct balance b = {.s = s, .c = c};
+    size_t n = (size_t)c->n_stages;
+    find_cuts(&b);
+    b.end = mem_array(2 * n, sizeof *b.end);
+    b.at = b.end + n;
+    double high = longest_now(&b);
+    bool found = isfinite(high);
+    if (fits(&b, found ? high * (1 - 1e-9) : INFINITY)) {
+        found = true;
+        high = b.longest;
+        apply(&b);
+    }
+    if (!found) {
+        b.fine = true;
+        found = fits(&b, INFINITY);
+        high = b.longest;
+        if (found)
+            apply(&b);
+    }
+    if (found) {
+        double low = bisect(&b, 0, 0.99, &high);
+        b.fine = true;
+        bisect(&b, low * 0.985, 0.9998, &high);
+    }
     free(b.end);
+    free(b.cuts);
     return found;
 }
 
@@ -247,7 +298,7 @@ static double micro_batch_us(struct search *s, int64_t micro_batch) {
             graph_mesh(d, NULL, &mesh);
             int n = source_layouts(op, &mesh, s->p.model->batch, layouts, MOST);
             for (int i = 0; i < n; i++) {
-                struct source_cost cost;
+                struct source_op cost;
                 if (!s->p.source->op(s->p.source, &ask, g->x.from[x], &layouts[i], &cost))
                     continue;
                 each[2 * x] = fmin(each[2 * x], d * cost.us / s->p.devices);

@@ -34,6 +34,14 @@ struct source_cost {
     double bytes; /* on a device */
 };
 
+/* One op of a stage, under a layout. */
+struct source_op {
+    double us, bytes; /* what it adds */
+    double again_us;  /* forward once more */
+    double
+        again_bytes; /* that need not be kept where this op and the next are computed again */
+};
+
 struct source {
     const char *name;      /* as --cost has it */
     struct model *model;   /* op i + 1 reads what op i makes */
@@ -49,10 +57,9 @@ struct source {
      * fits if it can; again: NULL, or [end - first], which ops those are. */
     bool (*stage)(struct source *src, const struct source_ask *ask, struct source_cost *out,
                   bool *again);
-    /* One op in a stage, of which only devices, stages behind, micro-batch and mesh count. Bytes are
-     * what it adds to the stage. */
+    /* One op in a stage, of which only devices, stages behind, micro-batch and mesh count. */
     bool (*op)(struct source *src, const struct source_ask *ask, int op,
-               const struct layout *l, struct source_cost *out);
+               const struct layout *l, struct source_op *out);
     /* What it takes to bring what op - 1 makes into the layout that the op wants; INFINITY: it cannot
      * be. */
     double (*between)(struct source *src, const struct source_ask *ask, int op,
@@ -60,13 +67,14 @@ struct source {
     void (*close)(struct source *src);
 };
 
-/* ---- candidates of a source (source.c, source_layout.c) ---------------------------------- */
+/* ---- candidates of a source (source*.c) ---------------------------------- */
 
 /* What space.h has of the same name, for searches with a source. */
 bool source_legal(struct search *s, const struct candidate *c);
 struct score source_score(struct search *s, const struct candidate *c);
 bool source_balance(struct search *s, struct candidate *c);
 bool source_relayout(struct search *s, struct candidate *c, int k);
+bool source_slice(struct search *s, int64_t micro_batch, struct candidate *out);
 /* No plan of the space takes less than so many us. */
 double source_bound(struct search *s);
 /* The candidate as a plan over the source's model, with what is computed again, and the bytes on its
@@ -81,5 +89,16 @@ bool source_stage(struct search *s, const struct source_ask *ask, struct source_
  * on the inner ones. */
 int source_layouts(const struct model_op *op, const struct mesh *mesh, int batch,
                    struct layout *out, int most);
+
+/* The cheapest ways through a chain without runs (source_trellis.c): of ops first .. end - 1 of what is
+ * asked about, whose layouts, if there are any, others keep. */
+struct trellis;
+struct trellis *trellis_make(struct search *s, const struct source_ask *ask);
+void trellis_free(struct trellis *t);
+/* From op `first` on to every one before `end`, at a price of bytes; returns the cost of the last. */
+double trellis_walk(struct trellis *t, int first, int end, double us_per_byte);
+/* The layouts of the cheapest way from `first`, where the last walk began, to op end - 1; NULL where there
+ * is none, or where it takes so long. */
+const struct layout *trellis_trace(struct trellis *t, int first, int end, double most_us);
 
 #endif

@@ -17,7 +17,7 @@ struct node {
     int op; /* one of its ops */
     int times, n;
     struct layout layouts[MOST_LAYOUTS];
-    struct source_cost costs[MOST_LAYOUTS];
+    struct source_op costs[MOST_LAYOUTS];
 };
 
 /* Nodes that follow each other so often. */
@@ -134,6 +134,18 @@ static bool better(const struct chain *c, const struct source_cost *a,
     return a->us < b->us * (1 - 1e-12);
 }
 
+/* Takes layouts over if they are better. */
+static void offer(struct chain *c, const struct layout *layouts, struct source_cost *best,
+                  const struct layout **out) {
+    struct source_ask ask = c->ask;
+    struct source_cost cost;
+    ask.layouts = layouts;
+    if (layouts && source_stage(c->s, &ask, &cost) && better(c, &cost, best)) {
+        *best = cost;
+        *out = layouts;
+    }
+}
+
 /* The best layouts at a price, if they are better than *best. */
 static void try_price(struct chain *c, double us_per_byte, struct source_cost *best,
                       const struct layout **layouts) {
@@ -148,17 +160,28 @@ static void try_price(struct chain *c, double us_per_byte, struct source_cost *b
         for (size_t i = 0; i < n; i++)
             if (c->index[i] >= 0)
                 all[i] = c->nodes.p[c->index[i]].layouts[a.choice[c->index[i]]];
-        struct source_ask ask = c->ask;
-        struct source_cost cost;
-        ask.layouts = search_layouts(c->s, all);
-        if (source_stage(c->s, &ask, &cost) && better(c, &cost, best)) {
-            *best = cost;
-            *layouts = ask.layouts;
-        }
+        offer(c, search_layouts(c->s, all), best, layouts);
         free(all);
         layout_answer_release(&a);
     }
     layout_problem_release(&p);
+}
+
+/* Where all ops are told apart, recomputation is chosen with the layouts: prices from nothing to that of
+ * all the memory for the stage's time, three times as high at each step. */
+static void try_ways(struct chain *c, struct source_cost *best,
+                     const struct layout **layouts) {
+    enum { STEPS = 12 };
+    struct trellis *t = trellis_make(c->s, &c->ask);
+    double price = 0;
+    double memory = (double)c->ask.memory_bytes,
+           high = memory > 0 ? 4 * best->us / memory : 0;
+    for (int i = 0; i < (memory > 0 ? STEPS : 1) && !search_stopped(c->s); i++) {
+        trellis_walk(t, c->ask.first, c->ask.end, price);
+        offer(c, trellis_trace(t, c->ask.first, c->ask.end, INFINITY), best, layouts);
+        price = i ? price * 1.8 : high / 500;
+    }
+    trellis_free(t);
 }
 
 bool source_relayout(struct search *s, struct candidate *c, int k) {
@@ -167,6 +190,12 @@ bool source_relayout(struct search *s, struct candidate *c, int k) {
     struct source_cost best;
     if (!source_stage(s, &ch.ask, &best))
         best = (struct source_cost){INFINITY, INFINITY};
+    if (!s->graph.s.n_runs && isfinite(best.us)) {
+        try_ways(&ch, &best, &layouts);
+        bool changed = layouts != c->stages[k].layouts;
+        c->stages[k].layouts = layouts;
+        return changed;
+    }
     find_chain(&ch);
     /* All of the memory is worth this share of the stage's time. */
     static const double shares[] = {0, 0.05, 0.15, 0.4, 1};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random tables of a chain of six ops; what weft-search finds against the best of all configurations.
+"""Random tables of a chain of five ops; what weft-search finds against the best of all configurations.
 
     best.py WEFT_SEARCH COUNT
 
@@ -16,21 +16,24 @@ import tempfile
 
 import score as aceso
 
-OPS = ["conv1", "bn1", "block-0-0-conv1", "block-0-0-relu", "block-0-1-conv1", "fc"]
+OPS = ["conv1", "bn1", "block-0-0-conv1", "block-0-0-relu", "fc"]
 SIZES = (1, 2, 4)
 
 
 def write(folder, rng):
-    for mbs, tp, algo in itertools.product(SIZES, (1, 2), (0, 1)):
-        with open("%s/resnet_tiny_mbs%d_tp%d_algo%d.csv" % (folder, mbs, tp, algo), "w") as f:
-            f.write("op_name,f,b,i,o,w,a,fr,br\n")
-            for op in OPS:
-                us = rng.uniform(300, 1000) * (mbs + 0.3) / (0.5 + 0.5 * tp)
-                size, act = rng.randint(1, 40) * mbs, rng.uniform(20, 60) * mbs
-                weights = rng.uniform(1, 30) / (tp if "conv" in op else 1)
-                f.write("%s,%.3f,%.3f,%d,%d,%.3f,%.3f,%.3f,%.3f\n" % (
-                    op, us, 2 * us * rng.uniform(0.8, 1.2), size, size, weights, act,
-                    rng.uniform(0, 20), rng.uniform(0, 20)))
+    for mbs, tp in itertools.product(SIZES, (1, 2)):
+        sizes = {}
+        for op in OPS:
+            size = rng.randint(1, 40) * mbs
+            sizes[op] = (size, size, rng.uniform(1, 30) / (tp if "conv" in op else 1),
+                         rng.uniform(20, 60) * mbs, rng.uniform(0, 20), rng.uniform(0, 20))
+        for algo in (0, 1):
+            with open("%s/resnet_tiny_mbs%d_tp%d_algo%d.csv" % (folder, mbs, tp, algo), "w") as f:
+                f.write("op_name,f,b,i,o,w,a,fr,br\n")
+                for op in OPS:
+                    us = rng.uniform(300, 1000) * (mbs + 0.3) / (0.5 + 0.5 * tp)
+                    f.write("%s,%.3f,%.3f,%d,%d,%.3f,%.3f,%.3f,%.3f\n" % (
+                        (op, us, 2 * us * rng.uniform(0.8, 1.2)) + sizes[op]))
     for prim in ("all_gather", "all_to_all"):
         with open("%s/prim_resnet_tiny_%s_2gpus.csv" % (folder, prim), "w") as f:
             f.write("size,ms\n" + "".join("%d,%.3f\n" % (i, 0.1 + 0.02 * i) for i in range(300)))
@@ -45,19 +48,27 @@ def marks(n, first):
             yield list(m)
 
 
+def algorithms(ops):
+    """Of ops that are not split: those that have two may have either."""
+    return [list(x) for x in itertools.product(*((0, 1) if "conv" in op else (0,) for op in ops))]
+
+
 def configs(micro):
     base = {"model_name": "resnet", "model_size": "tiny", "num_layers": [],
             "global_batch_size": 16, "micro_batch_size": micro}
     n = len(OPS)
     for cut in range(1, n):
         parts = [(0, cut), (cut, n)]
+        ones = [[1] * (b - a) for a, b in parts]
         for both in itertools.product(*(list(marks(b - a, a)) for a, b in parts)):
-            yield dict(base, num_stages=2, num_gpus=[1, 1], num_ops_in_each_stage=[cut, n - cut],
-                       model_parallel_size_of_each_op=[[1] * (b - a) for a, b in parts],
-                       data_parallel_size_of_each_op=[[1] * (b - a) for a, b in parts],
-                       algo_of_each_op=[[0] * (b - a) for a, b in parts],
-                       recompute_ops=list(both))
-    choices = [[(1, 2, 0), (2, 1, 0)] + ([(2, 1, 1)] if "conv" in op else []) for op in OPS]
+            for algo in itertools.product(*(algorithms(OPS[a:b]) for a, b in parts)):
+                yield dict(base, num_stages=2, num_gpus=[1, 1],
+                           num_ops_in_each_stage=[cut, n - cut],
+                           model_parallel_size_of_each_op=ones,
+                           data_parallel_size_of_each_op=ones,
+                           algo_of_each_op=list(algo), recompute_ops=list(both))
+    choices = [[(1, 2, 0), (2, 1, 0)] + ([(1, 2, 1), (2, 1, 1)] if "conv" in op else [])
+               for op in OPS]
     for layout in itertools.product(*choices):
         for m in marks(n, 0):
             tp, dp, algo = (list(x) for x in zip(*layout))
@@ -110,7 +121,7 @@ def main():
             write(folder, rng)
             limit = rng.choice((250, 350, 450, 600, 900))
             found, best = search(sys.argv[1], folder, limit), best_of_all(folder, limit)
-            print(seed, limit, found, best)
+            print(seed, found, best, flush=True)
             same = same and (found == best if best is None or found is None
                              else abs(found - best) < 1e-6 * best)
     sys.exit(not same)

@@ -27,14 +27,14 @@ time_of() { jq .time_ms score; }
 
 "$here/tables.sh" "$here/gpt.csv" db gpt_tiny "1 2 4" 4
 small=(-m gpt:tiny --set layers=6 --devices 4 --memory 3600M -b 64)
-for algorithm in hops mcmc grid; do
+for algorithm in hops dp mcmc grid; do
     search db "${small[@]}" -a "$algorithm"
     scored db 4 3600 "$algorithm"
     time_of >"time-$algorithm"
 done
 jq -en --slurpfile h time-hops --slurpfile m time-mcmc --slurpfile g time-grid \
-    '$h[0] <= $g[0] and $h[0] <= $m[0] * 1.001' >/dev/null
-ok $? "hops is not slower than grid, nor than mcmc"
+    --slurpfile d time-dp '$h[0] <= $g[0] and $h[0] <= $m[0] * 1.001 and $d[0] <= $g[0]' >/dev/null
+ok $? "hops and dp are not slower than grid, nor hops than mcmc"
 search db "${small[@]}" --memory 60G -a dp-only
 scored db 4 61440 "dp-only with much memory"
 is "$(jq -c '[.num_gpus, (.model_parallel_size_of_each_op[0] | max)]' out)" '[[4],1]' "one stage, dp only"
@@ -112,7 +112,7 @@ if [ -d "$published" ]; then
     done <<'END'
 gpt:1.3B 512 1,2,4,8 57820
 t5:770M 512 1,2,4,8 33360
-wide-resnet:1B 768 16,32,48,64 17670
+wide-resnet:1B 768 16,32,48,64 16730
 END
 else
     skip "the published tables" "WEFT_DATA has none"

@@ -17,12 +17,12 @@ struct source *search_open_source(const char *ref, const char *model, const char
 }
 
 int search_check_source(const char *algorithm, struct err *err) {
-    static const char *const compiled[] = {"gradient", "dp", "exhaustive", "styles"};
+    static const char *const compiled[] = {"gradient", "ilp", "exhaustive", "styles"};
     for (size_t i = 0; i < sizeof compiled / sizeof *compiled; i++)
         if (!strcmp(algorithm, compiled[i]))
             return err_usage(err,
                              "--algorithm: %s needs costs that the compiler made; with "
-                             "--cost there are hops, mcmc, grid and dp-only",
+                             "--cost there are hops, dp, mcmc, grid and dp-only",
                              algorithm);
     return 0;
 }
