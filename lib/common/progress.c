@@ -37,12 +37,18 @@ static void format_time(double s, char *buf, size_t n) {
 }
 
 /* A terminal has its line redrawn ten times a second; a log gets a line every five seconds. */
-void progress_step(struct progress *p, int64_t done, const char *detail) {
-    double now = now_s();
-    if (the_level == PROGRESS_QUIET || now - p->last_print_s < (p->tty ? 0.1 : 5.0))
-        return;
+static bool is_time(struct progress *p, double now) {
+    if (now - p->last_print_s < (p->tty ? 0.1 : 5.0))
+        return false;
     p->last_print_s = now;
     p->drawn = true;
+    return true;
+}
+
+void progress_step(struct progress *p, int64_t done, const char *detail) {
+    double now = now_s();
+    if (the_level == PROGRESS_QUIET || !is_time(p, now))
+        return;
     char left[32] = "";
     if (p->total && done > 0)
         format_time((now - p->start_s) * (double)(p->total - done) / (double)done, left,
@@ -55,6 +61,13 @@ void progress_step(struct progress *p, int64_t done, const char *detail) {
     else
         fprintf(stderr, "%s %lld", p->what, (long long)done);
     fprintf(stderr, "%s%s%s", detail ? "  " : "", detail ? detail : "", p->tty ? "" : "\n");
+    fflush(stderr);
+}
+
+void progress_show(struct progress *p, const char *line) {
+    if (the_level < (p->tty ? PROGRESS_NORMAL : PROGRESS_VERBOSE) || !is_time(p, now_s()))
+        return;
+    fprintf(stderr, "%s%s%s", p->tty ? "\r\033[K" : "", line, p->tty ? "" : "\n");
     fflush(stderr);
 }
 

@@ -29,6 +29,8 @@ struct progress {
 void progress_start(struct progress *p, const char *what, int64_t total);
 /* `done` of total; detail may be NULL. Prints at most a few times a second. */
 void progress_step(struct progress *p, int64_t done, const char *detail);
+/* A line of its own in place of that. Where it is no terminal, only at -v. */
+void progress_show(struct progress *p, const char *line);
 void progress_end(struct progress *p);
 
 /* One line on stderr at -v (note_verbose) or unless -q (note). */

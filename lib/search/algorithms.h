@@ -13,6 +13,11 @@
 /* Function (behind search_), name, is it exact, is it random, and sentences for the manual. Exact: what
  * it ends with by itself is the best of the space that it searches. Random: the seed steers it. */
 #define ALGORITHMS(X)                                                                        \
+    X(auto, "auto", false, true,                                                             \
+      "A portfolio: dp alone where that soon proves the best plan; else hops while the "     \
+      "bound is worked out beside it, and if the gap is open then mcmc and gradient, "       \
+      "which set out from the best plan so far. Each ends by its own measure of work, so "   \
+      "that the plan depends neither on the machine nor on --threads.")                      \
     X(hops, "hops", false, true,                                                             \
       "Iterative bottleneck alleviation: find the stage that bounds time or memory, and "    \
       "try the changes that relieve it of that resource: move ops to a neighbour, trade "    \
@@ -60,7 +65,7 @@
     X(styles, "styles", true, false,                                                         \
       "The same where all ops of a stage are laid out in one uniform style.")
 
-#define ALGORITHM_DEFAULT "hops"
+#define ALGORITHM_DEFAULT "auto"
 
 struct algorithm {
     const char *name;

@@ -31,7 +31,8 @@ struct branch {
     bool places;     /* groups may stand anywhere; else in their order */
     bool *used;      /* [devices] by the groups so far, where places are free */
     double all_us;   /* of all devices together, so far */
-    bool cut_short;  /* stopped, or too many ways */
+    int64_t most;    /* stages that may have been scored */
+    bool cut_short;  /* stopped, or too many ways or stages */
     branch_bound *least_us;
     void *ctx;
 };
@@ -125,7 +126,7 @@ static void take_ways(struct branch *b, int k, int devices, int left) {
     if (too_slow(b, k, &st, rank, apart))
         return;
     const struct ways *w = choices_of(b->choices, &st, b->c.micro_batch, rank, apart);
-    b->cut_short |= !w || search_stopped(b->s);
+    b->cut_short |= !w || search_stopped(b->s) || b->s->stages_scored > b->most;
     for (int64_t i = 0; w && i < w->n && !b->cut_short; i++) {
         b->c.stages[k].devices = devices;
         b->c.stages[k].place = b->places ? rank : 0;
@@ -205,6 +206,8 @@ static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx
                        .p = p,
                        .choices = choices_make(s, MOST_WAYS, false),
                        .c = candidate_make(s),
+                       .most =
+                           s->most_stages ? s->stages_scored + s->most_stages : INT64_MAX,
                        .least_us = least_us,
                        .ctx = ctx};
     struct floors *f = floors_make(s, NULL);
@@ -233,6 +236,10 @@ static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx
     candidate_release(&b.c);
     choices_free(b.choices);
     return !b.cut_short;
+}
+
+bool branch_is_small(struct search *s) {
+    return choices_can_be_listed(s, MOST_WAYS);
 }
 
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx) {

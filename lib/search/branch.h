@@ -19,4 +19,7 @@ typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t mi
  * is complete and its plan proven. least_us may be NULL; ctx goes to it. */
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
 
+/* Can the ways of all stages be listed, without any being left out by a bound? */
+bool branch_is_small(struct search *s);
+
 #endif

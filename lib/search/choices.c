@@ -47,13 +47,15 @@ double choices_listed(const struct choices *c) {
 
 /* ---- layouts ----------------------------------------------------------------------------- */
 
-/* The nodes of the stage and their layouts; returns how many ways there are to combine them. */
+/* The nodes of the stage and their layouts; returns how many ways there are to combine them. Where these
+ * are too many, not all nodes are gone through. */
 static double list_nodes(struct choices *c, const struct search_stage *st,
                          int64_t micro_batch) {
     const struct graph *g = &c->s->graph;
     double ways = 1;
     c->ops.n = c->layouts.n = c->first.n = 0;
-    for (int i = st->first; i < st->end; i = search_next_distinct(c->s, st->first, i)) {
+    for (int i = st->first; i < st->end && ways <= c->most;
+         i = search_next_distinct(c->s, st->first, i)) {
         int op = g->x.of[i], k = 0;
         while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
             k++;
@@ -197,14 +199,18 @@ static int by_time(const void *a, const void *b) {
     return (us > other) - (us < other);
 }
 
+/* How many ways of the stage are to be looked at, in each of the styles or layouts of its nodes. */
+static double count_ways(struct choices *c, struct search_stage *st, int64_t micro_batch) {
+    search_apply_style(c->s, st, micro_batch, (struct style){0}); /* its mesh */
+    return (c->styles ? 1 : list_nodes(c, st, micro_batch)) *
+           (st->devices > 1 ? search_zero_levels(c->s) : 1) *
+           (1 + (AGAIN_LEVELS - 1) * search_stage_blocks(c->s, st));
+}
+
 static struct ways *find_ways(struct choices *c, struct search_stage st,
                               int64_t micro_batch, int first_rank, bool apart) {
     struct ways *w = mem_alloc(sizeof *w);
-    search_apply_style(c->s, &st, micro_batch, (struct style){0}); /* its mesh */
-    double n = (c->styles ? 1 : list_nodes(c, &st, micro_batch)) *
-               (st.devices > 1 ? search_zero_levels(c->s) : 1) *
-               (1 + (AGAIN_LEVELS - 1) * search_stage_blocks(c->s, &st));
-    c->listed += n;
+    c->listed += count_ways(c, &st, micro_batch);
     c->found.n = 0;
     memset(c->at, PLACE_NONE, (size_t)c->s->graph.x.n_nodes * sizeof *c->at);
     if (c->styles)
@@ -230,4 +236,23 @@ const struct ways *choices_of(struct choices *c, const struct search_stage *st,
     if (!*slot)
         *slot = find_ways(c, *st, micro_batch, first_rank, apart);
     return c->listed <= c->most ? *slot : NULL;
+}
+
+bool choices_can_be_listed(struct search *s, double most) {
+    const struct search_problem *p = search_problem_of(s);
+    struct choices *c = choices_make(s, most, false);
+    int n_ops = p->model->n_ops, groups = search_max_groups(s);
+    int kinds = groups > 1 && search_has_schedule(s, SCHEDULE_zero_bubble) ? 2 : 1;
+    double n = 0;
+    for (int i = 0; i < p->n_micro; i++)
+        for (int d = p->devices; d > 0; d--)
+            for (int first = 0; first < n_ops; first++)
+                for (int end = n_ops; end > first && n <= most; end--) {
+                    struct search_stage st = {.first = first, .end = end, .devices = d};
+                    bool whole = end - first == n_ops;
+                    if (whole ? d == p->devices : d < p->devices && groups > 1)
+                        n += kinds * count_ways(c, &st, p->micro[i]);
+                }
+    choices_free(c);
+    return n <= most;
 }

@@ -103,6 +103,7 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
     const struct relax_problem *starts[STARTS];
     struct relax_answer answers[ROUNDED];
     struct solve_limits limits = {.seed = search_problem_of(s)->seed,
+                                  .threads = search_problem_of(s)->threads,
                                   .time_budget_s = budget_left_s(s)};
     int found = 0;
     for (int i = 0; i < STARTS; i++)

@@ -165,7 +165,7 @@ void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c
 int search_mcmc(struct search *s, struct err *err) {
     (void)err;
     struct chain ch = {.s = s, .at = candidate_make(s), .next = candidate_make(s)};
-    ch.most = s->stages_scored + MOST_SCORED;
+    ch.most = s->stages_scored + (s->most_stages ? s->most_stages : MOST_SCORED);
     struct best best = {.c = candidate_make(s), .score = {.unknown = true}};
     if (s->has_from) {
         best.score = search_score(s, &s->from);

@@ -154,9 +154,10 @@ static struct work work_begin(const struct candidate *c) {
     return w;
 }
 
-static void remember(struct kept *k, const struct candidate *c, const struct score *score,
-                     uint64_t hash, uint64_t class) {
+static void remember(const struct search *s, struct kept *k, const struct candidate *c,
+                     const struct score *score, uint64_t hash, uint64_t class) {
     candidate_copy(&k->c, c);
+    k->member = s->member;
     k->score = *score;
     k->hash = hash;
     k->class = class;
@@ -180,14 +181,29 @@ static int room_for(struct search *s, uint64_t class, int at) {
     return s->n_kept < s->max_kept ? s->n_kept++ : s->max_kept - 1;
 }
 
-void search_keep_rival(struct search *s, const struct candidate *c,
-                       const struct score *score) {
-    if (s->n_rivals == MOST_RIVALS || score->overflow || score->unknown)
-        return;
+static void add_rival(struct search *s, const struct candidate *c,
+                      const struct score *score) {
     struct kept *k = &s->rivals[s->n_rivals++];
     if (!k->c.stages)
         k->c = candidate_make(s);
-    remember(k, c, score, candidate_hash(c), s->p.top > 1 ? search_class(s, c) : 0);
+    remember(s, k, c, score, candidate_hash(c), s->p.top > 1 ? search_class(s, c) : 0);
+}
+
+void search_keep_rival(struct search *s, const struct candidate *c,
+                       const struct score *score) {
+    if (s->n_rivals < MOST_RIVALS && !score->overflow && !score->unknown)
+        add_rival(s, c, score);
+}
+
+void search_keep_winners(struct search *s) {
+    const char *member = s->member;
+    int64_t n = s->p.top + search_spare(s);
+    for (int i = 0; i < s->n_kept && i < n && s->n_rivals < MOST_RIVALS + MOST_WINNERS;
+         i++) {
+        s->member = s->kept[i].member;
+        add_rival(s, &s->kept[i].c, &s->kept[i].score);
+    }
+    s->member = member;
 }
 
 static void keep(struct search *s, const struct work *w, const struct score *score) {
@@ -196,7 +212,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
         struct kept *k = score->unknown ? &s->unknown : &s->nearest;
         bool *has = score->unknown ? &s->has_unknown : &s->has_nearest;
         if (!*has || score->overflow < k->score.overflow)
-            remember(k, c, score, 0, 0);
+            remember(s, k, c, score, 0, 0);
         *has = true;
         return;
     }
@@ -222,7 +238,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     struct kept last = s->kept[n];
     memmove(&s->kept[at + 1], &s->kept[at], sizeof *s->kept * (size_t)(n - at));
     s->kept[at] = last;
-    remember(&s->kept[at], c, score, hash, class);
+    remember(s, &s->kept[at], c, score, hash, class);
     search_verify(s);
 }
 

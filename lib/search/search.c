@@ -1,8 +1,4 @@
-/* The frame around the algorithms: setting up, stopping, and judging.
- *
- * Judging is compiling as a whole and simulating. It is done to the best candidate as soon
- * as there is one, again when better ones turn up (as far as a small share of the time
- * allows), and to all finalists in the end. */
+/* The frame around the algorithms: setting up, stopping, and handing out what was judged (judge.c). */
 #include "common/progress.h"
 #include "search/algorithms.h"
 #include "search/bound.h"
@@ -13,12 +9,13 @@
 #include <string.h>
 
 /* A search with a budget leaves time for judging. */
-static double time_left_s(const struct search *s) {
+double search_time_left_s(const struct search *s) {
     return s->p.time_budget_s > 0 ? s->p.time_budget_s - (now_s() - s->start_s) : 1e9;
 }
 
 bool search_out_of_time(const struct search *s) {
-    return interrupted() || time_left_s(s) < 2 * s->judge_s;
+    watch_poll(s->watch);
+    return interrupted() || search_time_left_s(s) < 2 * s->judge_s;
 }
 
 /* Is the best one proven to be as near to the optimum as is wanted? */
@@ -35,287 +32,12 @@ void search_mark_complete(struct search *s, double space) {
     s->space = space;
 }
 
-/* ---- proofs ---------------------------------------------------------------------------- */
-
-static bool fits(struct search *s, const struct candidate *c) {
-    if (!s->p.memory_bytes)
-        return true;
-    struct plan *plan = search_plan_of(s, c);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    bool good = g != NULL;
-    for (int k = 0; good && k < g->n_stages; k++)
-        good = g->stages[k].arena_bytes <= search_stage_memory(s, plan, k);
-    program_destroy(g);
-    plan_destroy(plan);
-    return good;
-}
-
-bool search_may_be_best(struct search *s, const struct candidate *c,
-                        const struct score *score) {
-    return (!s->n_kept || score->time_us <= SEARCH_SLACK * s->kept[0].score.time_us) &&
-           fits(s, c);
-}
-
-void search_be_exact(struct search *s) {
-    int n = 0;
-    s->exact = true;
-    for (int i = 0; i < s->n_kept; i++) {
-        struct kept k = s->kept[i];
-        if (!fits(s, &k.c))
-            continue;
-        s->kept[i] = s->kept[n];
-        s->kept[n++] = k;
-    }
-    s->n_kept = n;
-}
-
-/* ---- judging --------------------------------------------------------------------------- */
-
-/* The stage that comes nearest to its memory, or misses most; its bytes beyond that. */
-static int fullest_stage(const struct search *s, const struct program *g, int64_t *beyond) {
-    int fullest = 0;
-    for (int k = 0; k < g->n_stages; k++) {
-        int64_t more = g->stages[k].arena_bytes - search_stage_memory(s, g->plan, k);
-        if (!k || more > *beyond) {
-            fullest = k;
-            *beyond = more;
-        }
-    }
-    return fullest;
-}
-
-/* Exact memory, staging included, and the simulated time. False where it does not fit or
- * the profile lacks something. */
-static bool judge_program(struct search *s, const struct program *g, struct kept *k,
-                          struct search_plan *out) {
-    struct simulation sim;
-    int64_t beyond = 0;
-    k->fullest = fullest_stage(s, g, &beyond);
-    for (int i = 0; i < g->n_stages; i++)
-        out->max_bytes = g->stages[i].arena_bytes > out->max_bytes
-                             ? g->stages[i].arena_bytes
-                             : out->max_bytes;
-    if (s->p.memory_bytes && beyond > 0)
-        k->excess = beyond;
-    cost_forget(&s->cost);
-    if (k->excess || simulate_program(g, &s->cost, NULL, &sim, NULL) < 0)
-        return false;
-    out->time_us = sim.time_us;
-    simulation_release(&sim);
-    char key[256];
-    bool known = s->cost.n_missing == 0;
-    if (!known)
-        note_verbose("finalist: the profile lacks %s",
-                     cost_key_format(&s->cost.missing[0], key, sizeof key));
-    cost_forget(&s->cost);
-    return known;
-}
-
-/* Takes the plan over. */
-static bool judge_plan(struct search *s, struct kept *k, struct plan *plan,
-                       struct search_plan *out) {
-    search_name_axes(s, plan);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    k->excess = 0;
-    bool good = g && judge_program(s, g, k, out);
-    note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
-                 k->score.time_us / 1e3, (double)out->max_bytes / (1 << 20),
-                 out->time_us / 1e3, good ? "" : ": refused");
-    program_destroy(g);
-    if (good)
-        out->plan = plan;
-    else
-        plan_destroy(plan);
-    return good;
-}
-
-/* A source's estimate is its word. */
-static bool judge_by_source(struct search *s, struct kept *k, struct search_plan *out) {
-    out->plan = source_plan(s, &k->c, &out->max_bytes);
-    out->time_us = k->score.time_us;
-    k->judged = true;
-    k->excess = 0;
-    return true;
-}
-
-/* With its meshes merged; as they are, too, where that is not good or (both) it is the best so
- * far. */
-static bool judge(struct search *s, struct kept *k, bool both, struct search_plan *out) {
-    if (s->p.source)
-        return judge_by_source(s, k, out);
-    double begin = now_s();
-    struct search_plan apart = {0};
-    struct plan *plan = search_plan_of(s, &k->c);
-    bool merged = search_merge_meshes(s, plan), good = judge_plan(s, k, plan, out);
-    bool best = !s->n_plans || out->time_us < s->plans[0].plan.time_us;
-    if (merged && (!good || (both && best)) &&
-        judge_plan(s, k, search_plan_of(s, &k->c), &apart)) {
-        bool better = !good || apart.time_us < out->time_us * (1 - 1e-9);
-        plan_destroy(better ? out->plan : apart.plan);
-        *out = better ? apart : *out;
-        good = true;
-    }
-    k->judged = true;
-    k->excess = good ? 0 : k->excess;
-    s->judge_s = now_s() - begin;
-    return good;
-}
-
-/* Is a plan of the class the best of it where it stands at `at`? Where one plan is wanted, all are. */
-static bool is_first(const struct search *s, int at, uint64_t class) {
-    for (int i = 0; i < at && s->p.top > 1; i++)
-        if (s->plans[i].class == class)
-            return false;
-    return true;
-}
-
-/* Sorted in by time; the worst goes when there are too many. */
-static void judge_and_add(struct search *s, struct kept *k, bool both) {
-    struct judged j = {.class = k->class};
-    if (!judge(s, k, both, &j.plan))
-        return;
-    int at = s->n_plans;
-    while (at > 0 && j.plan.time_us < s->plans[at - 1].plan.time_us)
-        at--;
-    if (s->n_plans == s->max_kept)
-        plan_destroy(s->plans[--s->n_plans].plan.plan);
-    at = at < s->n_plans ? at : s->n_plans;
-    memmove(&s->plans[at + 1], &s->plans[at], sizeof *s->plans * (size_t)(s->n_plans - at));
-    j.first = is_first(s, at, j.class);
-    for (int i = at; i < s->n_plans; i++)
-        s->plans[i + 1].first &= s->p.top == 1 || s->plans[i + 1].class != j.class;
-    s->plans[at] = j;
-    s->n_plans++;
-}
-
-/* At first at once; later what promises to be better, in a twentieth of the time. */
-void search_verify(struct search *s) {
-    struct kept *best = &s->kept[0];
-    double wait = s->n_plans ? 20 : 2;
-    if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
-        (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
-        return;
-    judge_and_add(s, best, false);
-    s->last_judged_s = now_s();
-}
-
-/* What was judged on the way goes, so that a search that ends by itself gives the same plans
- * whatever the machine's speed; but for the best of it, which is handed back in case that no
- * finalist is good. */
-static struct judged drop_judged(struct search *s) {
-    struct judged best = {0};
-    if (s->n_plans)
-        best = s->plans[0];
-    for (int i = 1; i < s->n_plans; i++)
-        plan_destroy(s->plans[i].plan.plan);
-    for (int i = 0; i < s->n_kept; i++)
-        s->kept[i].judged = false;
-    s->n_plans = 0;
-    return best;
-}
-
-static void note_excess(struct search *s, const struct kept *k) {
-    if (k->excess && (!s->refused.bytes || k->excess < s->refused.bytes))
-        s->refused = search_shortage(s, &k->c, k->fullest, k->excess);
-}
-
-/* How many more than are wanted: as many as take little time. */
-static int64_t spare(const struct search *s) {
-    enum { LITTLE = 1 << 16, LEAST = 2 };
-    int64_t size = (int64_t)s->p.model->n_ops * s->p.devices;
-    return size * LEAST < LITTLE ? LITTLE / size : LEAST;
-}
-
-/* If all plans were listed: what was not judged is not faster than the estimate of the best of it
- * allows. */
-static void note_listed(struct search *s) {
-    double rest_us =
-        s->n_kept == s->max_kept ? s->kept[s->n_kept - 1].score.time_us : INFINITY;
-    if (!s->proven || !s->n_plans || s->p.top > 1)
-        return;
-    for (int i = s->n_kept - 1; i >= 0; i--)
-        if (!s->kept[i].judged)
-            rest_us = s->kept[i].score.time_us;
-    s->listed_us = fmin(s->plans[0].plan.time_us, rest_us / SEARCH_SLACK);
-}
-
-/* The slowest plan that is wanted; NULL while there are fewer. */
-static const struct judged *last_wanted(const struct search *s) {
-    int n = 0;
-    for (int i = 0; i < s->n_plans; i++)
-        if (s->plans[i].first && ++n == s->p.top)
-            return &s->plans[i];
-    return NULL;
-}
-
-static int judged_of(const struct search *s, uint64_t class) {
-    int n = 0;
-    for (int i = 0; i < s->n_plans; i++)
-        n += s->plans[i].class == class;
-    return n;
-}
-
-/* A search that was stopped has judged a plan; it judges what promises more only where that takes no
- * time that anyone notices. */
-static bool may_judge(const struct search *s, const struct kept *k, double begin_s) {
-    static const double UNNOTICED_S = 0.05;
-    if (!s->n_plans)
-        return true;
-    if (!interrupted())
-        return time_left_s(s) >= s->judge_s;
-    return k->score.time_us < s->plans[0].plan.time_us && s->judge_s < UNNOTICED_S &&
-           now_s() - begin_s < UNNOTICED_S;
-}
-
-/* Best first, of each class some: none that is estimated slower than a judged one by more than estimates
- * err. */
-static void judge_finalists(struct search *s) {
-    double begin_s = now_s();
-    s->refused.bytes = 0;
-    s->listed_us = 0;
-    for (int i = 0; i < s->n_kept; i++) {
-        struct kept *k = &s->kept[i];
-        const struct judged *last = last_wanted(s);
-        if (!may_judge(s, k, begin_s))
-            return;
-        if (last && k->score.time_us > SEARCH_SLACK * last->plan.time_us)
-            break;
-        int64_t more = k->class == s->kept[0].class ? spare(s) : spare(s) / s->p.top;
-        if (judged_of(s, k->class) > more)
-            continue;
-        if (!k->judged)
-            judge_and_add(s, k, !search_stopped(s));
-        note_excess(s, k);
-    }
-    note_listed(s);
-}
-
-static void judge_rivals(struct search *s) {
-    for (int i = 0; i < s->n_rivals && !search_stopped(s); i++) {
-        struct kept *k = &s->rivals[i];
-        if (s->n_plans && k->score.time_us < s->plans[0].plan.time_us)
-            judge_and_add(s, k, true);
-    }
-}
-
-static void judge_all(struct search *s) {
-    if (search_out_of_time(s)) {
-        judge_finalists(s);
-        return;
-    }
-    struct judged other = drop_judged(s), *fallback = &s->fallback;
-    judge_finalists(s);
-    judge_rivals(s);
-    if (other.plan.plan &&
-        (!fallback->plan.plan || other.plan.time_us < fallback->plan.time_us)) {
-        struct judged was = *fallback;
-        *fallback = other;
-        other = was;
-    }
-    plan_destroy(other.plan.plan);
-}
-
 /* ---- a run ----------------------------------------------------------------------------- */
+
+/* Is the best plan, as it was judged? */
+static bool is_near(const struct search *s) {
+    return s->n_plans && s->plans[0].plan.time_us * (1 - s->p.gap) <= s->bound_us;
+}
 
 /* Searches and judges; where the estimates of memory were too low for all finalists,
  * again with a little less memory. */
@@ -329,9 +51,15 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
             search_score(s, &s->from);
         if (algorithm(s, err) < 0)
             return -1;
-        judge_all(s);
-        s->complete |= !search_out_of_time(s) && search_stopped(s); /* the gap is closed */
-        if (s->n_plans || !s->refused.bytes || !s->n_kept || search_stopped(s))
+        search_judge(s);
+        bool in_time = !search_out_of_time(s);
+        bool closed = s->p.gap > 0 && in_time && !s->complete;
+        s->complete |= closed;
+        if (closed && !is_near(s)) { /* what was estimated to be near is not */
+            s->p.gap = 0;
+            continue;
+        }
+        if (s->n_plans || !s->refused.bytes || !s->n_kept || !in_time)
             break;
         int64_t more = refused && s->refused.bytes == refused ? s->p.memory_bytes / 50
                                                               : s->refused.bytes;
@@ -373,14 +101,6 @@ static void hand_out(struct search *s, struct search_result *out) {
     out->seconds = now_s() - s->start_s;
 }
 
-static void keep_most(struct search *s, int most) {
-    s->kept = mem_array((size_t)most, sizeof *s->kept);
-    for (int i = 0; i < most; i++)
-        s->kept[i].c = candidate_make(s);
-    s->plans = mem_array((size_t)most + 1, sizeof *s->plans);
-    s->max_kept = most;
-}
-
 void search_begin(struct search *s, const struct search_problem *p) {
     *s = (struct search){.p = *p, .start_s = now_s()};
     if (p->pins && !p->pins->list.n)
@@ -392,6 +112,7 @@ void search_begin(struct search *s, const struct search_problem *p) {
     s->from = candidate_make(s);
     s->nearest.c = candidate_make(s);
     s->unknown.c = candidate_make(s);
+    search_keep_most(s, 4 * p->top + 12); /* the simulator may order the finalists anew */
 }
 
 void search_end(struct search *s) {
@@ -400,7 +121,7 @@ void search_end(struct search *s) {
     candidate_release(&s->from);
     candidate_release(&s->nearest.c);
     candidate_release(&s->unknown.c);
-    for (int i = 0; i < MOST_RIVALS; i++)
+    for (int i = 0; i < MOST_RIVALS + MOST_WINNERS; i++)
         candidate_release(&s->rivals[i].c);
     free(s->kept);
     for (int i = 0; i < s->n_plans; i++)
@@ -414,12 +135,13 @@ void search_end(struct search *s) {
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err) {
     struct search s;
+    struct watch watch;
     search_begin(&s, p);
-    bool exact =
-        algorithm == search_exhaustive || algorithm == search_dp || algorithm == search_ilp;
-    /* The simulator may order the finalists anew; all that are alike are judged for a proof. */
-    keep_most(&s, exact ? 4 * p->top + 500 : 4 * p->top + 12);
-    s.bound_us = p->gap <= 0 ? 0 : p->source ? source_bound(&s) : bound_us(&s, NULL);
+    watch_begin(&watch);
+    s.watch = &watch;
+    if (p->gap > 0 && algorithm != search_auto)
+        s.bound_us = p->source ? source_bound(&s) : bound_us(&s, NULL);
+    watch_bound(&watch, s.bound_us);
     *out = (struct search_result){.relaxation = ""};
     *facts = (struct run_facts){0};
     int rc = search_check_pins(&s, err);
@@ -441,6 +163,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     facts->bound_us = s.bound_us;
     facts->complete = s.complete;
     facts->proven = s.proven && s.complete;
+    watch_end(&watch);
     search_end(&s);
     return rc;
 }

@@ -48,6 +48,7 @@ struct search_problem {
     double
         gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */
     bool no_bound;           /* nobody asks how near it is: leave the certificate out */
+    int threads;             /* at most; 0 = all cores. Their number changes nothing else */
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
     struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
@@ -57,9 +58,10 @@ struct search_problem {
 int64_t search_memory(const struct search_problem *p, int first, int n);
 
 struct search_plan {
-    struct plan *plan; /* owned */
-    double time_us;    /* simulated */
-    int64_t max_bytes; /* largest arena */
+    struct plan *plan;  /* owned */
+    double time_us;     /* simulated */
+    int64_t max_bytes;  /* largest arena */
+    const char *member; /* of auto: the algorithm that found it; NULL = it is not auto's */
 };
 
 struct search_result {

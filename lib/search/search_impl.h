@@ -4,6 +4,7 @@
 
 #include "search/source.h"
 #include "search/space.h"
+#include "search/watch.h"
 
 /* Of an edge's tensor on one device, as an op asks for it (a reader for its value, the
  * origin for its gradient), and as it holds what it sends (the other way round): elements.
@@ -89,6 +90,7 @@ struct kept {
     struct candidate c;
     struct score score;
     uint64_t hash, class; /* class: see search_class */
+    const char *member;   /* of auto that found it, or NULL */
     bool judged;          /* compiled and simulated */
     int64_t excess;       /* then: bytes beyond the memory, */
     int fullest;          /* on the devices of this stage */
@@ -127,7 +129,7 @@ struct shortage {
     int stage, first, end; /* ops */
 };
 
-enum { MOST_RIVALS = 9 };
+enum { MOST_RIVALS = 9, MOST_WINNERS = 64 };
 
 struct search {
     struct search_problem p;
@@ -156,7 +158,8 @@ struct search {
     struct judged *plans;
     int n_plans;
     struct judged fallback; /* judged on the way, for the case that no finalist is good */
-    struct kept rivals[MOST_RIVALS]; /* search_keep_rival */
+    struct kept
+        rivals[MOST_RIVALS + MOST_WINNERS]; /* search_keep_rival, search_keep_winners */
     int n_rivals;
     struct kept nearest; /* the best that is known but does not fit */
     bool has_nearest;
@@ -168,6 +171,10 @@ struct search {
     struct shortage refused;       /* 0 bytes: none */
     double judge_s, last_judged_s; /* what judging takes; when it was last done */
     int64_t scored, stages_scored; /* candidates, and their stages */
+    int64_t
+        most_stages; /* mcmc, dp, ilp: end when so many were scored; 0 = by their own measure */
+    const char *member;  /* of auto, that is at work; NULL = none */
+    struct watch *watch; /* of all threads; NULL = nobody watches */
     double start_s, space;
     bool complete;
     bool exact;  /* see search_be_exact */
@@ -185,11 +192,14 @@ struct search {
 /* For algorithms that prove their result: from now on only plans are kept that fit when they are
  * compiled, and are estimated within SEARCH_SLACK of the best. */
 void search_be_exact(struct search *s);
+/* Room for so many of the best candidates. */
+void search_keep_most(struct search *s, int most);
 bool search_may_be_best(struct search *s, const struct candidate *c,
                         const struct score *score);
 
 /* Or the user interrupted. search_stopped is true, too, where the gap is closed. */
 bool search_out_of_time(const struct search *s);
+double search_time_left_s(const struct search *s); /* of the budget */
 
 /* A search on all devices of the problem, and what is known of it beside the result. */
 struct run_facts {
@@ -270,6 +280,10 @@ bool prefix_legal(const struct search *s, const struct prefix *t, int first, int
 static inline int search_zero_of(const struct search_stage *st) {
     return st->devices > 1 ? st->zero : ZERO_NONE;
 }
+/* The mesh of a stage of another search for the same problem; what the stage has of ops and devices is
+ * set. */
+const struct mesh *search_mesh_from(struct search *s, struct search *other,
+                                    const struct search_stage *st);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 /* Makes neighbouring axes one on which all ops of a stage do the same; false where there are none. And
  * names them by what they are for (merge.c); pinned meshes stay. */
@@ -320,5 +334,14 @@ uint64_t search_class(struct search *s, const struct candidate *c);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);
+/* The simulated time of the best candidate; INFINITY where there is none, or it is no good. */
+double search_simulated_us(struct search *s);
+/* Those that would be judged now are judged in the end, too, whatever pushes them out of the list of
+ * the best. */
+void search_keep_winners(struct search *s);
+/* Finalists that are judged beside those that are wanted. */
+int64_t search_spare(const struct search *s);
+/* Judges the finalists. */
+void search_judge(struct search *s);
 
 #endif

@@ -48,6 +48,14 @@ static const struct mesh *mesh_of(struct search *s, const struct search_stage *s
     return *slot;
 }
 
+const struct mesh *search_mesh_from(struct search *s, struct search *other,
+                                    const struct search_stage *st) {
+    const void *theirs = *memo_slot(&other->meshes, memo_mix(1, (uint64_t)st->devices));
+    return st->mesh && st->mesh == theirs
+               ? mesh_of(s, st, (struct style){.ascending = true})
+               : st->mesh;
+}
+
 /* ---- layouts --------------------------------------------------------------------------- */
 
 const struct layout *search_layouts(struct search *s, const struct layout *layouts) {

@@ -40,7 +40,8 @@ run "${base[@]}"
 ok $? "a plan, and on standard error what was done: $(tail -1 err)"
 cp out plan.json
 holds plan.json '.format == "weft-plan/1" and .model == "gpt:nano" and .batch == 16' 'it is a plan'
-holds plan.json '.provenance | .search.algorithm == "hops" and .search.complete and
+holds plan.json '.provenance | .search.algorithm == "auto" and .search.found_by == "hops" and
+    .search.complete and
     .search.seed == 1 and .predicted.time_us > 0 and .profile.device == "toy"' \
     'that says where it comes from'
 "$WEFT_BIN/weft-predict" -p p.db plan.json >pred.json 2>err
@@ -71,6 +72,10 @@ ok $? '--top 5: sorted and distinct'
 run "${base[@]}" --top 3 --text
 [ "$(grep -c '^plan [1-3]: a step takes' out)" -eq 3 ] && [ "$(grep -c '^stage ' out)" -eq 3 ]
 ok $? '--top 3 --text: three tables'
+"$tool" "${base[@]}" --gap 0 --threads 1 >first.json 2>err
+run "${base[@]}" --gap 0 --threads 3
+cmp -s <(jq 'del(.provenance.search.seconds)' out) <(jq 'del(.provenance.search.seconds)' first.json)
+ok $? "--threads changes nothing: $(jq -c '.provenance.search | [.found_by, .scored]' out)"
 for a in mcmc gradient; do
     run "${base[@]}" -a $a
     cp out first.json
@@ -84,7 +89,7 @@ done
 made() { # made ARGS...: a plan made by words
     "$WEFT_BIN/weft-plan" -m gpt:nano --set "$set_" -b 16 "$@" >from.json 2>>err
 }
-for a in hops mcmc gradient; do
+for a in auto hops mcmc gradient; do
     run "${base[@]}" --from plan.json -a $a
     [ $status -eq 0 ] && ! grep -q dropped err && jq -e --slurpfile p plan.json \
         '.provenance.predicted.time_us <= $p[0].provenance.predicted.time_us' out >/dev/null
@@ -112,13 +117,19 @@ holds out '.provenance.search | .algorithm == "styles" and .complete and .space 
 holds plan.json '.provenance | .search.lower_bound_us > 0 and .search.gap >= 0 and .search.gap < 1 and
     .search.lower_bound_us <= .predicted.time_us and .search.relaxation == "priced floors"' \
     'a plan carries its bound, and how that is proven'
-run "${base[@]}" --gap 99%
+run "${base[@]}" -a hops
+scored=$(jq .provenance.search.scored out)
+run "${base[@]}" -a hops --gap 99%
 holds out '.provenance.search | .complete and .gap < 0.99' '--gap stops when it is closed'
-[ "$(jq .provenance.search.scored out)" -lt "$(jq .provenance.search.scored plan.json)" ]
+[ "$(jq .provenance.search.scored out)" -lt "$scored" ]
 ok $? 'with fewer plans scored'
 small=(-m mlp --set layers=1 --cluster v100-4x8 --devices 2 --micro-batch 32,64 --max-stages 1)
 run "${small[@]}" -b 64 -a dp
 cp out small.json
+run "${small[@]}" -b 64
+jq -e --slurpfile dp small.json '.provenance.search.found_by == "dp" and .provenance.search.gap == 0 and
+    .provenance.predicted == $dp[0].provenance.predicted' out >/dev/null
+ok $? 'so does auto'
 holds small.json '.provenance.search | .relaxation == "all plans" and .gap == 0' 'dp proves a small one'
 
 # ---- --verify ----------------------------------------------------------------------------------
@@ -394,6 +405,7 @@ refuses 2 'expected numbers such as' 'micro-batches that are none' \
     -- "${model[@]}" --devices 2 -b 16 --micro-batch 2,x
 refuses 2 'expected one of .*hops, .*exhaustive.*, got "magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
+refuses 2 '--threads: 2000' 'too many threads' -- "${base[@]}" --threads 2000
 refuses 2 'top' 'no plans' -- "${base[@]}" --top 0
 refuses 2 'operand' 'an operand' -- "${base[@]}" plan.json
 refuses 2 'bogus' 'an unknown option' -- --bogus

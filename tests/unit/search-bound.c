@@ -1,7 +1,7 @@
 /* Bounds and proofs on random small problems: chains and DAGs of a few ops, on one node or two, with
  * memory loose or tight.
  *
- * exhaustive lists all plans; dp and ilp, which branch and bound, must end with a plan as good. The
+ * exhaustive lists all plans; dp, ilp and auto, which branch and bound, must end with a plan as good. The
  * relaxation's bound is never above the time of any legal plan: not of the best one, nor of random
  * ones. What the algorithms print as a bound is not above the best plan's time either, and
  * no plan breaks its limit. The seed is printed. */
@@ -403,6 +403,7 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
     tally.problems++;
     compare_exact(p, "dp", a, &all);
     compare_exact(p, "ilp", a, &all);
+    compare_exact(p, "auto", a, &all);
     if (a < 0) {
         tally.refused += strstr(err.msg, "exhaustive") != NULL;
         tally.without_plan++;
@@ -603,7 +604,7 @@ int main(void) {
             printf("# seed %lld\n", (long long)(first + i));
     }
     ok(!tally.differ && tally.problems > n,
-       "of %d problems, %d without a plan, dp and ilp end as exhaustive but in %d",
+       "of %d problems, %d without a plan, dp, ilp and auto end as exhaustive but in %d",
        tally.problems, tally.without_plan, tally.differ);
     ok(!tally.bound_above && !tally.random_above,
        "no bound is above the best plan (%d), nor above %d random ones (%d)",

@@ -12,7 +12,7 @@
 static struct {
     const char *model, *set, *pin, *from, *cost, *profile, *device, *cluster, *micro,
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
-    int64_t devices, memory, batch, top, max_stages, max_hops, seed, zero;
+    int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
     bool text, datasheets, explain, pareto, all_devices;
     json_t *pins; /* the document of --pin */
@@ -57,7 +57,9 @@ static const struct opt options[] = {
     {0, "time-budget", OPT_TIME, "TIME", "stop after this long with the best so far",
      &o.time_budget},
     {0, "gap", OPT_STR, "SHARE",
-     "stop when the plan is proven to be that near to the best: 1%", &o.gap},
+     "stop when the plan is proven to be that near to the best (auto: 1%)", &o.gap},
+    {0, "threads", OPT_INT, "N", "at most (as many as cores); plans do not depend on it",
+     &o.threads},
     {0, "verify", OPT_STR, "PLAN", "check a plan and its bound instead of searching",
      &o.verify},
     {0, "seed", OPT_INT, "N", "of random choices (1)", &o.seed},
@@ -141,10 +143,10 @@ static int schedules(struct search_problem *p, struct err *err) {
     return 0;
 }
 
-/* "1%" or "0.01". */
+/* "1%" or "0.01". auto goes on only where there is much to find. */
 static int gap(struct search_problem *p, struct err *err) {
     char *end = NULL;
-    double v = o.gap ? strtod(o.gap, &end) : 0;
+    double v = o.gap ? strtod(o.gap, &end) : !strcmp(o.algorithm, "auto") ? 0.01 : 0;
     bool percent = end && *end == '%';
     p->gap = percent ? v / 100 : v;
     if (end && (end == o.gap || end[percent] || !(p->gap >= 0 && p->gap < 1)))
@@ -164,6 +166,8 @@ static int check_options(struct search_problem *p, struct err *err) {
                          ALGORITHM_NAMES, o.algorithm);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
+    if (o.threads < 0 || o.threads > 1024)
+        return err_usage(err, "--threads: %lld is not in 1..1024", (long long)o.threads);
     if (o.zero < ZERO_NONE || o.zero > ZERO_PARAMETERS)
         return err_usage(err, "--zero: %lld is not in 0..3", (long long)o.zero);
     int opt = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
@@ -196,6 +200,7 @@ static int check_options(struct search_problem *p, struct err *err) {
     p->max_hops = (int)o.max_hops;
     p->top = (int)o.top;
     p->time_budget_s = o.time_budget;
+    p->threads = (int)o.threads;
     p->seed = (uint64_t)o.seed;
     p->profile = o.profile;
     return 0;
@@ -210,6 +215,8 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
     json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm,
                                "seed", (json_int_t)o.seed, "scored", (json_int_t)r->scored,
                                "seconds", r->seconds, "complete", r->complete);
+    if (best->member)
+        json_object_set_new(search, "found_by", json_string(best->member));
     if (*r->relaxation) {
         json_object_set_new(search, "lower_bound_us", json_real(r->lower_bound_us));
         json_object_set_new(search, "gap", json_real(gap_of(r, best)));
