@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Prints the tables that doc/search.md quotes, one function for each:
 #   TABLES="small gap grid scale gradient aceso" scripts/repro-search.sh BIN_DIR
-# small     random small problems: dp against the list of all plans, bounds against random plans
-# gap       proven gaps of hops' plans on CLUSTER (h100, a100, v100: all) with 8 devices a node, DEVICES
+# small     random small problems: dp, ilp and auto against the list of all plans, bounds against random plans
+# gap       proven gaps of the plans of ALGORITHM (auto) on CLUSTER (h100, a100, v100: all), 8 devices a node, DEVICES
 #           (8 16 32 64), MODELS, and the processor time of search and bound together
-# grid      what weft-search finds by itself against the best of its algorithms grid and dp-only: the
+# grid      what ALGORITHM (auto) finds against the best of the algorithms grid and dp-only: the
 #           ratio of the predicted steps, for 216 settings. EVERY=N (12) takes every N-th of them from
 #           FIRST (1) on; EVERY=1 takes all, an hour. Exit 1 where a ratio is above 1.
-# scale     processor time and memory of a search by layers, devices and models.
+# scale     processor time and memory of a search (ALGORITHM) by layers, devices and models.
 # gradient  the descent on the relaxed problem against the exact stages solver: chains of layers whose
 #           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
 #           each size.
@@ -99,7 +99,7 @@ gap_table() {
             for devices in ${DEVICES:-8 16 32 64}; do
                 jq ".nodes = $(((devices + 7) / 8))" "$share/$(shipped "$cluster").json" \
                     >"$dir/c.json"
-                used=$({ time "$bin/weft-search" -q -m "$model" --cluster "$dir/c.json" \
+                used=$({ time "$bin/weft-search" -q -a "${ALGORITHM:-auto}" -m "$model" --cluster "$dir/c.json" \
                     --devices "$devices" -b $((32 * devices)) >"$dir/plan.json" 2>"$dir/err"; } 2>&1)
                 jq -r --arg row "$model $cluster $devices" --arg used "$used" '
                     .provenance | "\($row) \(.predicted.time_us / 1e3) \(
@@ -174,7 +174,7 @@ grid_table() {
     while read -r model nodes per_node links memory batch; do
         cluster "$nodes" "$per_node" "$links" "$memory" >"$dir/c.json"
         options=(-m "$model" --cluster "$dir/c.json" -b "$batch")
-        found=$(step "${ALGORITHM:-hops}" "${options[@]}")
+        found=$(step "${ALGORITHM:-auto}" "${options[@]}")
         grid=$(step grid "${options[@]}")
         data=$(step dp-only "${options[@]}")
         awk -v m="$model" -v d="${nodes}x$per_node" -v l="$links" -v r="$memory" -v b="$batch" \
@@ -199,7 +199,7 @@ grid_table() {
 cost() {
     name=$1
     shift
-    "${timer[@]}" "$search" -q "$@" >"$dir/plan" 2>"$dir/err"
+    "${timer[@]}" "$search" -q -a "${ALGORITHM:-auto}" "$@" >"$dir/plan" 2>"$dir/err"
     read -r user system peak < <(tail -1 "$dir/err")
     awk -v n="$name" -v u="$user" -v s="$system" -v k="$peak" \
         -v us="$(jq '.provenance.predicted.time_us' "$dir/plan")" 'BEGIN {
