@@ -115,7 +115,8 @@ static void run_lane(const struct portfolio *f, int lane) {
     struct search *s = f->lanes[lane];
     for (int i = 0; i < MEMBERS; i++) {
         const struct member *m = &members[i];
-        bool known = m->run == prove && f->bound_us > 0;
+        bool known =
+            m->run == prove && (f->bound_us > 0 || (s->p.no_bound && s->p.gap <= 0));
         if (m->round != f->round || m->lane != lane || known || search_stopped(s))
             continue;
         s->member = m->name;

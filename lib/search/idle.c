@@ -100,8 +100,9 @@ struct idle {
 static bool may_help(const struct idle *d, int n) {
     const struct search_result *out = d->out;
     double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
+    /* A list holds for its number of devices only. */
     bool closed = out->n && d->p->gap > 0 &&
-                  out->plans[0].time_us * (1 - d->p->gap) <= out->lower_bound_us;
+                  out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
     if (interrupted() || closed ||
         (d->p->time_budget_s > 0 && now_s() - d->start_s >= d->p->time_budget_s))
         return false;
