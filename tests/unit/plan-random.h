@@ -234,6 +234,17 @@ static void random_stage(struct rng *r, const struct plan *p, struct stage *st) 
     st->regather = rng_below(r, 3) == 0;
 }
 
+/* Groups may stand in any order on the ranks. */
+static void shuffle_groups(struct rng *r, struct plan *p) {
+    for (int a = p->n_groups - 1; a > 0; a--) {
+        int b = (int)rng_below(r, a + 1);
+        for (int s = 0; s < p->n_stages; s++) {
+            int *group = &p->stages[s].group;
+            *group = *group == a ? b : *group == b ? a : *group;
+        }
+    }
+}
+
 /* A schedule, and stages on groups as it can order them. */
 static void random_groups(struct rng *r, struct plan *p) {
     p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
@@ -247,6 +258,7 @@ static void random_groups(struct rng *r, struct plan *p) {
         for (int s = 0; s < p->n_stages; s++)
             p->stages[s].group = s < p->n_groups ? s : (int)rng_below(r, p->n_groups);
     }
+    shuffle_groups(r, p);
 }
 
 /* The axes of the group's first stage in another order. */
