@@ -71,10 +71,6 @@ static void merge_plans(struct search_result *to, struct search_result *from, in
     to->plans = all;
     to->n = n;
     from->n = 0;
-    to->scored += from->scored;
-    to->compiled += from->compiled;
-    to->seconds += from->seconds;
-    to->space += from->space;
 }
 
 /* ---- runs ------------------------------------------------------------------------------ */
@@ -143,7 +139,12 @@ static void try_fewer(struct idle *d, int n) {
         r.n = 0;
     note_proof(d, &r, &facts);
     d->out->complete = facts.complete && (d->out->complete || !d->out->n);
-    merge_plans(d->out, &r, d->p->top);
+    d->out->scored += r.scored;
+    d->out->compiled += r.compiled;
+    d->out->seconds += r.seconds;
+    d->out->space += r.space;
+    if (r.n)
+        merge_plans(d->out, &r, d->p->top);
     search_result_release(&r);
 }
 
