@@ -145,8 +145,9 @@ static bool find_primitives(const struct spread *from, const struct spread *to,
     return false;
 }
 
-double aceso_convert_us(const struct aceso *a, int row_before, struct aceso_said before,
-                        int row, struct aceso_said said, double mib) {
+/* Conversion of what one op makes into what the next one takes; INFINITY where Aceso has none. */
+static double between_us(const struct aceso *a, int row_before, struct aceso_said before,
+                         int row, struct aceso_said said, double mib) {
     enum aceso_spec out = a->tables.rows[row_before].out[before.algorithm];
     enum aceso_spec in = a->tables.rows[row].in[said.algorithm];
     if (!a->converts)
@@ -168,7 +169,7 @@ double aceso_convert_us(const struct aceso *a, int row_before, struct aceso_said
 
 /* The bandwidth of the next lower power of two; below half a MiB a negative index, which is the end of
  * a list in Python. */
-double aceso_send_us(const struct aceso *a, double mib, bool between_nodes) {
+static double send_us(const struct aceso *a, double mib, bool between_nodes) {
     const struct aceso_band *b = between_nodes ? &a->tables.between : &a->tables.inside;
     if (mib <= 0)
         return 0;
@@ -208,8 +209,8 @@ static double convert_us(const struct aceso *a, const struct graph *g,
     int node = node_of(g, op), before = node_of(g, op - 1);
     if (!p->cells[node] || !p->cells[before])
         return INFINITY;
-    return aceso_convert_us(a, a->row_of[op - 1], p->said[before], a->row_of[op],
-                            p->said[node], p->cells[node]->input);
+    return between_us(a, a->row_of[op - 1], p->said[before], a->row_of[op], p->said[node],
+                      p->cells[node]->input);
 }
 
 static struct prepared *prepare(const struct aceso *a, const struct source_ask *ask) {
@@ -365,8 +366,8 @@ static double ends_us(const struct pieces *ps, double *input) {
     if (!in || !out)
         return INFINITY;
     *input = in->input;
-    return aceso_send_us(ps->a, in->input, before && before % node == 0) +
-           aceso_send_us(ps->a, out->output, behind % node == 0);
+    return send_us(ps->a, in->input, before && before % node == 0) +
+           send_us(ps->a, out->output, behind % node == 0);
 }
 
 static void mark_ops(const struct pieces *ps, bool *again) {
@@ -465,7 +466,7 @@ static double between(struct source *src, const struct source_ask *ask, int op,
     const struct aceso_cell *c = cell_of(a, ask, op, l, &to);
     if (!c || !cell_of(a, ask, op - 1, before, &from))
         return INFINITY;
-    return aceso_convert_us(a, a->row_of[op - 1], from, a->row_of[op], to, c->input);
+    return between_us(a, a->row_of[op - 1], from, a->row_of[op], to, c->input);
 }
 
 /* ---- opening --------------------------------------------------------------------------- */

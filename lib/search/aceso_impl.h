@@ -114,13 +114,6 @@ struct aceso_said {
 bool aceso_say_op(const struct aceso *a, int op, int64_t micro_batch,
                   const struct mesh *mesh, const struct layout *l, struct aceso_said *out);
 
-/* Conversion of what one op makes into what the next one takes, us; INFINITY where Aceso has none. */
-double aceso_convert_us(const struct aceso *a, int row_before, struct aceso_said before,
-                        int row, struct aceso_said said, double mib);
-
-/* us to bring so much into a stage or out of it. */
-double aceso_send_us(const struct aceso *a, double mib, bool between_nodes);
-
 /* ---- what is computed again (aceso_again.c) --------------------------------------------- */
 
 /* Ops that stand together, so many times over; none but the first is a break. */

@@ -168,7 +168,7 @@ static void try_price(struct chain *c, double us_per_byte, struct source_cost *b
 }
 
 /* Where all ops are told apart, recomputation is chosen with the layouts: prices from nothing to that of
- * all the memory for the stage's time, three times as high at each step. */
+ * all the memory for four times the stage's time, in equal ratios. */
 static void try_ways(struct chain *c, struct source_cost *best,
                      const struct layout **layouts) {
     enum { STEPS = 12 };
@@ -184,25 +184,27 @@ static void try_ways(struct chain *c, struct source_cost *best,
     trellis_free(t);
 }
 
+/* All of the memory is worth some share of the stage's time. */
+static void try_prices(struct chain *c, struct source_cost *best,
+                       const struct layout **layouts) {
+    static const double shares[] = {0, 0.05, 0.15, 0.4, 1};
+    double memory = (double)c->ask.memory_bytes, us = best->us;
+    find_chain(c);
+    for (size_t i = 0; i < (memory > 0 ? sizeof shares / sizeof *shares : 1); i++)
+        if (!search_stopped(c->s))
+            try_price(c, i ? shares[i] * us / memory : 0, best, layouts);
+}
+
 bool source_relayout(struct search *s, struct candidate *c, int k) {
     struct chain ch = {.s = s, .ask = source_ask_of(s, c, k, candidate_rank(c, k))};
     const struct layout *layouts = c->stages[k].layouts;
     struct source_cost best;
     if (!source_stage(s, &ch.ask, &best))
-        best = (struct source_cost){INFINITY, INFINITY};
-    if (!s->graph.s.n_runs && isfinite(best.us)) {
+        return false;
+    if (s->graph.s.n_runs)
+        try_prices(&ch, &best, &layouts);
+    else
         try_ways(&ch, &best, &layouts);
-        bool changed = layouts != c->stages[k].layouts;
-        c->stages[k].layouts = layouts;
-        return changed;
-    }
-    find_chain(&ch);
-    /* All of the memory is worth this share of the stage's time. */
-    static const double shares[] = {0, 0.05, 0.15, 0.4, 1};
-    for (size_t i = 0; i < (s->p.memory_bytes ? sizeof shares / sizeof *shares : 1); i++)
-        if (isfinite(best.us) && !search_stopped(s))
-            try_price(&ch, i ? shares[i] * best.us / (double)s->p.memory_bytes : 0, &best,
-                      &layouts);
     bool changed = layouts != c->stages[k].layouts;
     c->stages[k].layouts = layouts;
     free(ch.index);
