@@ -238,7 +238,25 @@ const struct ways *choices_of(struct choices *c, const struct search_stage *st,
     return c->listed <= c->most ? *slot : NULL;
 }
 
+/* Has an op on all devices so many layouts, legal or not, that going through them takes long by itself? */
+static bool has_many_layouts(const struct search *s) {
+    static const double MANY = 1e4;
+    const struct model *m = s->graph.x.model;
+    struct mesh mesh;
+    graph_mesh(s->p.devices, NULL, &mesh);
+    for (int i = 0; i < m->n_ops; i++) {
+        double n = 1;
+        for (int a = 0; a < mesh.n_axes; a++)
+            n *= m->ops[i].space.n + 1;
+        if (n > MANY)
+            return true;
+    }
+    return false;
+}
+
 bool choices_can_be_listed(struct search *s, double most) {
+    if (has_many_layouts(s))
+        return false;
     const struct search_problem *p = search_problem_of(s);
     struct choices *c = choices_make(s, most, false);
     int n_ops = p->model->n_ops, groups = search_max_groups(s);
