@@ -266,6 +266,8 @@ static bool may_judge(const struct search *s, const struct kept *k, double begin
 /* Best first, of each class some: none that is estimated slower than a judged one by more than estimates
  * err. */
 static void judge_finalists(struct search *s) {
+    static const double usual = 1.05; /* few estimates err by more */
+    double slack = s->exact ? SEARCH_SLACK : usual;
     double begin_s = now_s();
     s->refused.bytes = 0;
     s->listed_us = 0;
@@ -274,7 +276,7 @@ static void judge_finalists(struct search *s) {
         const struct judged *last = last_wanted(s);
         if (!may_judge(s, k, begin_s))
             return;
-        if (last && k->score.time_us > SEARCH_SLACK * last->plan.time_us)
+        if (last && k->score.time_us > slack * last->plan.time_us)
             break;
         int64_t more =
             k->class == s->kept[0].class ? search_spare(s) : search_spare(s) / s->p.top;

@@ -167,19 +167,32 @@ static void random_layouts(struct search *s, struct search_stage *st, int64_t mi
     free(at);
 }
 
+/* Stages on each group, with this micro-batch: 1, or more where rounds come out even. */
+static int random_chunks(const struct search *s, int groups, int64_t micro_batch) {
+    int chunks = 2 + (int)draw(MOST_CHUNKS - 1), n = groups * chunks;
+    bool may = groups > 1 && n <= s->p.model->n_ops && n <= s->max_stages &&
+               s->p.batch / micro_batch % groups == 0;
+    return may ? chunks : 1;
+}
+
 static void random_candidate(struct search *s, struct candidate *c) {
     const struct search_problem *p = &s->p;
     int n_ops = p->model->n_ops, most = s->max_groups, op = 0, left = p->devices;
     c->n_stages = c->n_groups = 1 + (int)draw(most);
     c->micro_batch = p->micro[draw(p->n_micro)];
     c->schedule = (enum schedule)draw(SCHEDULE_COUNT);
-    if (c->schedule == SCHEDULE_interleaved)
-        c->schedule = SCHEDULE_1f1b;
+    if (c->schedule == SCHEDULE_interleaved) {
+        int chunks = random_chunks(s, c->n_groups, c->micro_batch);
+        c->n_stages *= chunks;
+        c->schedule = chunks > 1 ? SCHEDULE_interleaved : SCHEDULE_1f1b;
+    }
     for (int k = 0; k < c->n_stages; k++) {
-        int behind = c->n_stages - 1 - k;
+        int behind = c->n_stages - 1 - k, others = c->n_groups - 1 - k;
         struct search_stage *st = &c->stages[k];
         *st = (struct search_stage){.first = op};
-        st->devices = behind ? 1 + (int)draw(left - behind) : left;
+        st->devices = others < 0   ? c->stages[k - c->n_groups].devices
+                      : others > 0 ? 1 + (int)draw(left - others)
+                                   : left;
         left -= st->devices;
         op = behind ? op + 1 + (int)draw(n_ops - op - behind) : n_ops;
         st->end = op;
@@ -194,8 +207,13 @@ static void random_candidate(struct search *s, struct candidate *c) {
 
 static struct probed {
     double bound_us, least_us;
+    /* By what factor an estimate is above the simulated time at most: of all, and of plans that are
+     * less than a quarter slower than the best. */
+    double slack, near_slack;
     int plans, above;
 } probed;
+
+static double best_us; /* of all plans; 0: not known */
 
 /* The bound, and the simulated times of random plans that fit. */
 static int probe(struct search *s, struct err *err) {
@@ -216,6 +234,10 @@ static int probe(struct search *s, struct err *err) {
         if (fits && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
             probed.plans++;
             probed.least_us = fmin(probed.least_us, sim.time_us);
+            double slack = search_score(s, &c).time_us / sim.time_us;
+            probed.slack = fmax(probed.slack, slack);
+            if (sim.time_us < 1.25 * best_us)
+                probed.near_slack = fmax(probed.near_slack, slack);
             probed.above += probed.bound_us > sim.time_us * (1 + 1e-9);
             if (probed.bound_us > sim.time_us * (1 + 1e-9)) {
                 json_t *doc = plan_to_json(plan);
@@ -342,7 +364,7 @@ static void test_floors(const char *model, const char *set) {
 static struct tally {
     int problems, without_plan, differ, bound_above, claim_above, random_above, large,
         unproven, plans, refused, found;
-    double gap;
+    double gap, slack, near_slack;
 } tally;
 
 /* Each stage the memory of its kind: compiled again, apart from the search. */
@@ -414,6 +436,7 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
         tally.unproven += !all.complete;
         tally.large += !fits(p, &all);
     }
+    best_us = a == 0 ? all.plans[0].time_us : 0;
     search_run(p, probe, &none, NULL);
     search_result_release(&none);
     if (a == 0 && probed.least_us < all.lower_bound_us * (1 - 1e-9)) {
@@ -423,6 +446,8 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
     }
     tally.found += a < 0 && probed.plans;
     tally.plans += probed.plans;
+    tally.slack = fmax(tally.slack, probed.slack);
+    tally.near_slack = fmax(tally.near_slack, probed.near_slack);
     tally.random_above += probed.above;
     tally.bound_above += a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9);
     if (a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9)) {
@@ -609,6 +634,10 @@ int main(void) {
     ok(!tally.bound_above && !tally.random_above,
        "no bound is above the best plan (%d), nor above %d random ones (%d)",
        tally.bound_above, tally.plans, tally.random_above);
+    ok(tally.near_slack > 0.5 && tally.near_slack < SEARCH_SLACK,
+       "estimates of random plans within 25 %% of the best are at most %.2f %% above the simulated "
+       "time (of all %.2f %%)",
+       100 * (tally.near_slack - 1), 100 * (tally.slack - 1));
     ok(!tally.claim_above && !tally.large && !tally.unproven && tally.gap < 1e-9,
        "certificates hold, plans fit, gaps are 0 (%.3f %% at most)", 100 * tally.gap);
     ok(!tally.refused && !tally.found,
