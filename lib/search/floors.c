@@ -23,6 +23,8 @@ struct trait {
     int maker[FLOOR_ITEMS];  /* op that made what it keeps; -1: it cannot be made again */
     int shares[FLOOR_ITEMS]; /* among so many the price of making it again is shared */
     double readers[KIND_MAX_SLOTS]; /* uses of an operand's tensor in the whole model */
+    unsigned gives;                 /* operands, as bits: those that it gives a gradient, */
+    unsigned later;                 /* and those whose tensor an op before it reads, too */
     bool read[KIND_MAX_SLOTS];      /* results that somebody reads */
 };
 
@@ -249,6 +251,8 @@ static void look(struct floors *f, const struct stage_program *sp, int op, int d
             t->keeps |= 1u << k;
         }
         t->keeps_own |= forward && ins->code == I_send && is_kept(sp, ins->in.send.x);
+        int given = !forward && ins->code == I_send ? operand_of(o, ins->tensor) : -1;
+        t->gives |= given >= 0 ? 1u << given : 0;
     }
 }
 
@@ -309,8 +313,10 @@ static void look_whole(struct floors *f, int op) {
         if (producer < 0)
             continue;
         for (int e = g->s.edges_of[producer]; e < g->s.edges_of[producer + 1]; e++)
-            if (g->s.edges[e].tensor == whole->in[k])
+            if (g->s.edges[e].tensor == whole->in[k]) {
                 t->readers[k] = g->s.edges[e].n;
+                t->later |= (unsigned)(g->s.edges[e].readers[0] < g->x.from[op]) << k;
+            }
         double times = 0;
         for (int j = 0; j < o->n_in; j++)
             times += o->in[j] == o->in[k];
@@ -444,6 +450,65 @@ static double sums_us(struct spot *at, const struct layout *l) {
     for (int k = 0; k < o->n_in; k++)
         if (model_has_gradient(m, o->in[k]) && t->readers[k] > 0)
             us += parts_us(at, o->in[k], &o->in_map[k], l) / t->readers[k];
+    return us;
+}
+
+/* What it takes to bring so many bytes to another device, where that is fastest: in or between the
+ * first two nodes of each kind, or between kinds. */
+static double message_us(struct floors *f, int64_t bytes) {
+    const struct cluster *c = &f->s->p.cluster;
+    struct cost *cost = f->s->graph.cost;
+    double best = INFINITY;
+    for (int g = 0; g < c->n_groups; g++) {
+        int64_t first = c->groups[g].first_rank, end = first + 2 * c->groups[g].devices;
+        for (int64_t r = first > 0 ? first : 1; r < end && r < f->s->p.devices; r++) {
+            best = fmin(best, cost_message_us(cost, r - 1, r, 1, bytes));
+            best = fmin(best, cost_message_us(cost, 0, r, 1, bytes));
+        }
+    }
+    best = cost->n_missing ? 0 : best;
+    cost_forget(cost);
+    return best;
+}
+
+/* Adding a contribution to the gradient of a tensor of so many elements, on the least that a device
+ * may have of it; or having taken the tensor from another stage, whose work adding is then. */
+static double addition_us(struct spot *at, enum dtype dtype, int64_t elems) {
+    struct graph *g = &at->f->s->graph;
+    uint64_t key = memo_mix(memo_mix(3, (uint64_t)elems),
+                            (uint64_t)at->devices << 8 | (uint64_t)dtype);
+    double **known = (double **)memo_slot(&at->f->sums, key);
+    if (*known)
+        return **known;
+    struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
+    struct instr ins = instr_init(I_add);
+    bool missing = false;
+    double *out = mem_alloc(sizeof *out);
+    graph_mesh(at->devices, NULL, &g->stages[0].mesh);
+    ins.dtype = dtype;
+    ins.n.add.elems = elems;
+    *out = elems ? best_us(at->f, &sp, &ins, at->devices, &missing) : 0;
+    *out = fmin(missing ? 0 : *out, message_us(at->f, elems * dtype_size(dtype)));
+    *memo_slot(&at->f->sums, key) = out;
+    return *out;
+}
+
+/* Contributions to one gradient are added up one by one: each reader but the first costs an addition. */
+static double additions_us(struct spot *at) {
+    const struct graph *g = &at->f->s->graph;
+    const struct model_op *o = &g->x.model->ops[at->op];
+    const struct trait *t = &at->f->traits[at->op];
+    double us = 0;
+    for (int k = 0; k < o->n_in; k++) {
+        if (!(t->gives & t->later & 1u << k) || operand_of(o, o->in[k]) != k)
+            continue;
+        struct extents x = sizes_of(at, &g->x.model->tensors[o->in[k]].shape);
+        double elems = 1;
+        for (int i = 0; i < x.rank; i++)
+            elems *= (double)x.size[i];
+        us += addition_us(at, plan_tensor_dtype(&g->plan, o->in[k]),
+                          (int64_t)(elems / at->devices));
+    }
     return us;
 }
 
@@ -593,10 +658,10 @@ static void add_layout(struct spot *at, const struct layout *l) {
     if (local->missing)
         return;
     int levels = o->n_param && at->devices > 1 ? search_zero_levels(f->s) : 1;
-    double sums = sums_us(at, l);
+    double sums = sums_us(at, l), added = at->f->pinned ? 0 : additions_us(at);
     at->least_forward_us = fmin(at->least_forward_us, local->forward_us);
     for (int zero = 0; zero < levels; zero++) {
-        struct floor_way w = {.us = local->forward_us + local->backward_us + sums};
+        struct floor_way w = {.us = local->forward_us + local->backward_us + sums + added};
         add_params(at, l, zero, &w);
         add_kept(at, l, local, &w);
         keep_way(at, &w);
@@ -625,6 +690,7 @@ static uint64_t spot_hash(const struct floors *f, int op, int64_t micro_batch,
     uint64_t h = memo_mix(memo_mix(1, f->s->graph.xs.alike[op]), t->counts);
     for (int k = 0; k < KIND_MAX_SLOTS; k++)
         h = memo_mix(h, (uint64_t)t->readers[k] << 1 | t->read[k]);
+    h = memo_mix(h, (uint64_t)t->gives << 32 | t->later);
     return memo_mix(memo_mix(h, (uint64_t)micro_batch), (uint64_t)devices);
 }
 

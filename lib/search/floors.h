@@ -7,6 +7,8 @@
  * - what it computes, forward and backward; the optimizer's work on its parameters;
  * - that a result which comes out as parts of a sum is summed; of a tensor's gradients, which come
  *   so from several readers, each has its share of one sum;
+ * - that gradients of a tensor's readers are added up (where a reader stands in another stage than the
+ *   others, the message with the tensor, if that takes less);
  * - gradients of parameters summed over those that hold the same; what ZeRO gathers;
  * - bytes of its parameters, and of what it keeps for its backward pass. What several ops keep is
  *   kept by the first of them. It need not be kept if who made it makes it again, at that price.
