@@ -5,7 +5,8 @@
  *   - a group of devices that is busy longer than that, or holds more than its memory;
  *   - all devices together: the work so far, and what is left at the floors of its ops.
  *
- * Leaves are scored like any other candidate. */
+ * The last two before a stage's ways are listed, too, if there is a bound for all of them; then only ways
+ * are listed that are not slower than that by themselves. Leaves are scored like any other candidate. */
 #include "search/branch.h"
 
 #include "search/bound.h"
@@ -125,6 +126,8 @@ static void take_ways(struct branch *b, int k, int devices, int left) {
     st.devices = devices;
     if (too_slow(b, k, &st, rank, apart))
         return;
+    if (b->least_us)
+        choices_limit(b->choices, limit_us(b->s));
     const struct ways *w = choices_of(b->choices, &st, b->c.micro_batch, rank, apart);
     b->cut_short |= !w || search_stopped(b->s) || b->s->stages_scored > b->most;
     for (int64_t i = 0; w && i < w->n && !b->cut_short; i++) {

@@ -2,15 +2,21 @@
 #include "search/choices.h"
 
 #include "search/layouts.h"
+#include "search/stage_tables.h"
+
+#include <math.h>
 
 #include <stdlib.h>
 #include <string.h>
+
+static const double LIST_ALL = 1000; /* ways of a stage */
 
 struct choices {
     struct search *s;
     struct memo known; /* struct ways */
     double listed, most;
     bool styles;
+    double most_us; /* see choices_limit */
     /* Scratch: of the stage at hand. */
     struct layout *at;          /* [nodes] */
     ARR(int) ops;               /* of the excerpt, one for each of its nodes */
@@ -21,7 +27,7 @@ struct choices {
 
 struct choices *choices_make(struct search *s, double most, bool styles) {
     struct choices *c = mem_alloc(sizeof *c);
-    *c = (struct choices){.s = s, .most = most, .styles = styles};
+    *c = (struct choices){.s = s, .most = most, .styles = styles, .most_us = INFINITY};
     c->at = mem_array((size_t)s->graph.x.n_nodes, sizeof *c->at);
     return c;
 }
@@ -39,6 +45,10 @@ void choices_free(struct choices *c) {
     arr_release(&c->found);
     free(c->at);
     free(c);
+}
+
+void choices_limit(struct choices *c, double most_us) {
+    c->most_us = most_us;
 }
 
 double choices_listed(const struct choices *c) {
@@ -191,6 +201,53 @@ static void combine_styles(struct choices *c, struct search_stage *st, int64_t m
     }
 }
 
+/* ---- within a time ------------------------------------------------------------------------- */
+
+struct within {
+    struct choices *c;
+    struct search_stage *st;
+    const struct stage_tables *t;
+    int64_t micro_batch;
+    int first_rank;
+    bool apart;
+};
+
+static bool take_choice(void *arg, const int *choice) {
+    struct within *w = arg;
+    struct choices *c = w->c;
+    for (int v = 0; v < w->t->p.n; v++)
+        c->at[w->t->node[v]] = w->t->layouts[v][choice[v]];
+    w->st->layouts = search_layouts(c->s, c->at);
+    search_trim(c->s);
+    add_way(c, w->st, w->micro_batch, w->first_rank, w->apart);
+    c->listed += 1 + (AGAIN_LEVELS - 1) * search_stage_blocks(c->s, w->st);
+    return c->listed <= c->most && !search_stopped(c->s);
+}
+
+/* False where tables do not say what the stage costs, or there are too many all the same. */
+static bool list_within(struct choices *c, struct search_stage *st, int64_t micro_batch,
+                        int first_rank, bool apart) {
+    static const struct in_flight none;
+    const int64_t most_steps = 2000000;
+    int levels = st->devices > 1 ? search_zero_levels(c->s) : 1;
+    bool good = true;
+    for (st->zero = 0; st->zero < levels && good; st->zero++) {
+        struct stage_tables t;
+        struct within w = {c, st, &t, micro_batch, first_rank, apart};
+        struct setting setting = {
+            .devices = st->devices,
+            .micro_batch = micro_batch,
+            .first_rank = (int)cluster_alias(&c->s->p.cluster, first_rank, st->devices),
+            .zero = st->zero,
+            .mesh = st->mesh,
+            .apart = apart};
+        good = stage_tables_make(c->s, &setting, st, &none, true, &t) && t.exact &&
+               critical_list(&t.p, c->most_us * (1 + 1e-9), most_steps, take_choice, &w);
+        stage_tables_release(&t);
+    }
+    return good;
+}
+
 static int by_time(const void *a, const void *b) {
     const struct stage_sum *x = ((const struct way *)a)->sum,
                            *y = ((const struct way *)b)->sum;
@@ -210,12 +267,18 @@ static double count_ways(struct choices *c, struct search_stage *st, int64_t mic
 static struct ways *find_ways(struct choices *c, struct search_stage st,
                               int64_t micro_batch, int first_rank, bool apart) {
     struct ways *w = mem_alloc(sizeof *w);
-    c->listed += count_ways(c, &st, micro_batch);
+    double n = count_ways(c, &st, micro_batch);
+    bool many = n > LIST_ALL && isfinite(c->most_us) && !c->styles;
     c->found.n = 0;
     memset(c->at, PLACE_NONE, (size_t)c->s->graph.x.n_nodes * sizeof *c->at);
+    if (many && !list_within(c, &st, micro_batch, first_rank, apart)) {
+        many = false;
+        c->found.n = 0;
+    }
+    c->listed += many ? 0 : n;
     if (c->styles)
         combine_styles(c, &st, micro_batch, first_rank, apart);
-    else if (c->listed <= c->most)
+    else if (!many && c->listed <= c->most)
         combine(c, &st, micro_batch, first_rank, apart, 0);
     if (c->found.n)
         qsort(c->found.p, (size_t)c->found.n, sizeof *c->found.p, by_time);

@@ -38,6 +38,9 @@ const struct ways *choices_of(struct choices *c, const struct search_stage *st,
 /* Would the ways of all stages that there can be be at most so many? Groups of devices that lie otherwise
  * in their nodes count as one. */
 bool choices_can_be_listed(struct search *s, double most);
+/* From now on of a stage with many ways only those are looked at that by its tables (stage_tables.h)
+ * take no longer than that over a step. */
+void choices_limit(struct choices *c, double most_us);
 /* Those that were looked at. */
 double choices_listed(const struct choices *c);
 

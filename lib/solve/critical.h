@@ -69,4 +69,9 @@ int critical_solve(const struct critical_problem *p, const struct critical_optio
                    struct critical_answer *a);
 void critical_answer_release(struct critical_answer *a);
 
+/* Hands every choice that costs at most that, whatever it uses, to `take`, until that returns false. steps:
+ * values that are set at most. Returns whether that were all of them. */
+bool critical_list(const struct critical_problem *p, double most_cost, int64_t steps,
+                   bool (*take)(void *arg, const int *choice), void *arg);
+
 #endif

@@ -565,6 +565,31 @@ static double cpu_s(void) {
     return (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
 }
 
+/* A stage has too many ways to list: the programs of ilp say which are of no use, so it proves its plan. */
+static void test_proof(const struct space *sp, const struct machine *mc, const char *dir) {
+    struct search_problem p;
+    struct search_result ilp, dp, hops;
+    struct err err = {0};
+    if (!problem_open(sp, mc, dir, &p))
+        return;
+    int a = search_run(&p, search_ilp, &ilp, &err),
+        b = search_run(&p, search_dp, &dp, &err),
+        c = search_run(&p, search_hops, &hops, &err);
+    bool all = a == 0 && b == 0 && c == 0;
+    ok(all && ilp.lower_bound_us >= ilp.plans[0].time_us * (1 - 1e-9),
+       "ilp proves its plan, %.3f us (dp: %.3f) %s", all ? ilp.plans[0].time_us : 0,
+       all ? dp.lower_bound_us : 0, err.msg);
+    ok(all && ilp.plans[0].time_us <= dp.plans[0].time_us * (1 + 1e-9) &&
+           ilp.plans[0].time_us <= hops.plans[0].time_us * (1 + 1e-9) &&
+           good_plans(&p, &ilp),
+       "dp and hops find none that is faster: %.3f, %.3f us", all ? dp.plans[0].time_us : 0,
+       all ? hops.plans[0].time_us : 0);
+    search_result_release(&ilp);
+    search_result_release(&dp);
+    search_result_release(&hops);
+    problem_close(&p);
+}
+
 /* The sizes that the search is meant for. */
 static void test_scale(const struct space *sp, int64_t memory, double most_ms,
                        const char *dir) {
@@ -612,6 +637,7 @@ int main(void) {
          16,
          {8}},
         {"mlp:mnist", "pixels=96,hidden=96,inner=192,classes=24,layers=1", 1, 2, 1, 8, {8}},
+        {"mlp:mnist", "layers=2", 1, 2, 2, 64, {32}},
     };
     const unsigned go_round = 1u << SCHEDULE_interleaved,
                    one_each = ((1u << SCHEDULE_COUNT) - 1) & ~go_round;
@@ -636,6 +662,7 @@ int main(void) {
     test_estimates(&large[1], &v100, true, 0.06, go_round, dir);
     test_relayout(&spaces[6], &fast, dir);
     test_relayout(&spaces[6], &slow, dir);
+    test_proof(&spaces[7], &v100, dir);
     test_slice(&spaces[2], &fast, 0, dir);
     test_slice(&spaces[3], &slow, 0, dir);
     test_slice(&large[1], &v100, (int64_t)40 << 30, dir);

@@ -111,8 +111,28 @@ static double brute(const struct critical_problem *p, double *least, double *mos
     return best;
 }
 
+/* How many choices cost at most that. */
+static int64_t brute_count(const struct critical_problem *p, double most) {
+    int x[MOST_VARS] = {0}, i = 0;
+    int64_t n = 0;
+    while (i >= 0) {
+        double cost, usage;
+        sum_up(p, x, &cost, &usage);
+        n += cost <= most;
+        for (i = p->n - 1; i >= 0 && ++x[i] == p->size[i]; i--)
+            x[i] = 0;
+    }
+    return n;
+}
+
+static bool count_choice(void *arg, const int *choice) {
+    (void)choice;
+    ++*(int64_t *)arg;
+    return true;
+}
+
 static struct {
-    int problems, impossible, wrong, unproven, above, over;
+    int problems, impossible, wrong, unproven, above, over, miscounted;
     int64_t programs;
 } tally;
 
@@ -131,6 +151,10 @@ static void check(const struct critical_problem *p, int64_t programs) {
                        (rc == 0 && fabs(a.cost - best) > 1e-6 * (1 + fabs(best)));
         tally.unproven += a.bound < best - 1e-6 * (1 + fabs(best));
     }
+    double enough = isinf(best) ? 1000 : best + rng_real(&rng) * 500 + 1e-6;
+    int64_t listed = 0;
+    tally.miscounted += !critical_list(p, enough, 1000000, count_choice, &listed) ||
+                        listed != brute_count(p, enough);
     if (rc == 0) {
         sum_up(p, a.choice, &cost, &usage);
         tally.wrong += fabs(cost - a.cost) > 1e-6 || usage > p->limit + 1e-9;
@@ -157,6 +181,8 @@ static void test_random(int n) {
        "%lld programs",
        tally.problems, tally.impossible, tally.wrong, tally.unproven,
        (long long)tally.programs);
+    ok(!tally.miscounted, "all choices up to a cost are listed, but in %d",
+       tally.miscounted);
     ok(!tally.above && !tally.over,
        "no bound is above the optimum (%d), no work above its limit (%d)", tally.above,
        tally.over);
