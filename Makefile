@@ -234,6 +234,10 @@ repro-solvers: all
 repro-search: all
 	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
+repro-throughput: all
+	@DEPS=no sh scripts/deps.sh demo
+	@scripts/repro-throughput.sh $(O)/bin
+
 # Pictures; those of the documentation are committed, plots-doc draws them anew.
 plots: deps-plots
 	+@$(MAKE) --no-print-directory all
@@ -295,6 +299,7 @@ help:
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
 	@echo "make repro-search   the tables of doc/search.md   (TABLES=\"gradient\": some)"
+	@echo "make repro-throughput   real runs of found plans beside grid and dp-only   (RANKS, ROWS)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "make plots-doc    the same, then the pictures of doc/ anew"
@@ -312,4 +317,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-search repro-solvers plots plots-doc update-golden update-manual lint install uninstall config help fuzz fuzz-run clean FORCE
+        repro-search repro-solvers repro-throughput plots plots-doc update-golden update-manual lint \
+        install uninstall config help fuzz fuzz-run clean FORCE
