@@ -28,6 +28,7 @@ enum {
     MORE_CHAINS = 1,      /* annealed again, and shaken; */
     FEW_SCORED = 15000,   /* further ones while few were scored: stages; */
     MANY_SCORED = 40000,  /* and fewer, though at least one, when so many were */
+    MUCH_SCORED = 200000, /* of all that was scored: then the best is not annealed again */
     DEEP_SCORED = 40000,  /* of deep hops at most */
     CHAIN_SCORED = 16000, /* of a chain of annealing, about, */
     LEAST_STEPS = 1000,   /* but so many changes, */
@@ -185,7 +186,9 @@ static void anneal(struct hops *hp, struct option *o) {
 /* Annealed again from the best on. */
 static void anneal_more(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(hp->s)};
-    for (int i = 0; i < MORE_CHAINS && !search_stopped(hp->s); i++) {
+    for (int i = 0;
+         i < MORE_CHAINS && hp->s->stages_scored < MUCH_SCORED && !search_stopped(hp->s);
+         i++) {
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
         anneal(hp, &o);
