@@ -16,18 +16,18 @@ static uint64_t most_votes(const int *votes, int n) {
 }
 
 /* A stage is recomputed where more than half of its blocks are. */
-static void vote(struct search *s, const struct search_stage *st, struct votes *v) {
+static void vote(const struct search *s, const struct search_stage *st, struct votes *v) {
     bool again = 2 * st->again_blocks > search_stage_blocks(s, st);
     v->zero[search_zero_of(st)] += st->devices;
     v->again[again ? st->again_level : 0] += st->devices;
     if (st->devices == 1)
         return;
-    struct style style = search_style_of(s, st);
+    struct style style = search_infer_style(s, st);
     v->axes[style.model_axes] += st->devices;
     v->sequence[style.sequence] += st->devices;
 }
 
-uint64_t search_class(struct search *s, const struct candidate *c) {
+uint64_t search_class(const struct search *s, const struct candidate *c) {
     struct votes v = {0};
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->n_groups);
     h = memo_mix(h, (uint64_t)c->micro_batch);

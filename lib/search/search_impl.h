@@ -333,7 +333,9 @@ int search_take_plan(struct search *s, const struct plan *plan, struct candidate
 /* Equal for candidates that a person would call the same plan: those with the same stages on the same
  * numbers of devices, micro-batch and schedule, of which most devices have the same level of ZeRO and
  * of recompute and the same ways of splitting inside (different.c). */
-uint64_t search_class(struct search *s, const struct candidate *c);
+uint64_t search_class(const struct search *s, const struct candidate *c);
+/* As search_style_of, by the layouts alone: the same for a plan that was read back. */
+struct style search_infer_style(const struct search *s, const struct search_stage *st);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);
