@@ -44,7 +44,9 @@ enum load_part {
         LOAD_PARTS
 };
 
-enum { LOAD_REDUCTIONS = 4 };
+/* Sets of mesh axes over which a stage reduces gradients, which are as many as experts, dense weights and
+ * norms have; of more, the last takes all. */
+enum { LOAD_REDUCTIONS = 8 };
 
 struct load {
     double v[LOAD_PARTS];

@@ -289,7 +289,10 @@ static bool random_candidate(struct search *s, struct candidate *c) {
                                           .sequence = rng_below(r, 2),
                                           .outer = rng_below(r, 2),
                                           .ascending = rng_below(r, 2),
-                                          .context_axes = (int)rng_below(r, 2)});
+                                          .context_axes = (int)rng_below(r, 2),
+                                          .expert_axes = search_has_experts(s)
+                                                             ? (int)rng_below(r, 2)
+                                                             : 0});
     }
     return search_legal(s, c);
 }
@@ -365,11 +368,12 @@ static int by_size(const void *a, const void *b) {
 
 /* Time errs where a pipeline's longest path is a detour that the closed form does not know, or
  * where a message finds its links taken otherwise than the busiest pair says. `most` holds in 19
- * of 20. Memory errs by gaps between temporaries, which are a larger part of it under ZeRO 3. Stages
- * that go round unevenly wait for room to send and take long to reach a steady state, so that their
- * times are only a bound from below; how many messages wait there is not counted either. */
+ * of 20, `above` always: the estimate is too high by no more than that. Memory errs by gaps between
+ * temporaries, which are a larger part of it under ZeRO 3. Stages that go round unevenly wait for room
+ * to send and take long to reach a steady state, so that their times are only a bound from below; how
+ * many messages wait there is not counted either. */
 static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
-                           double most, unsigned schedules, const char *dir) {
+                           double most, double above, unsigned schedules, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -384,7 +388,7 @@ static void test_estimates(const struct space *sp, const struct machine *mc, boo
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(t <= most && e->above <= (large ? 0.015 : 0.04) && e->worst_time <= 0.16,
+    ok(t <= most && e->above <= above && e->worst_time <= 0.16,
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time);
@@ -644,6 +648,7 @@ int main(void) {
     static const struct space large[] = {
         {"gpt:1.3B", NULL, 1, 4, 0, 64, {1, 2, 4, 8}},
         {"gpt:13B", NULL, 4, 8, 0, 256, {1, 2, 4, 8}},
+        {"moe:10B", "layers=4", 16, 8, 0, 256, {16, 32}},
     };
     char dir[] = "/tmp/weft-search-XXXXXX";
     if (!mkdtemp(dir))
@@ -652,14 +657,15 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, 0.006, one_each, dir);
-    test_estimates(&spaces[2], &fast, false, 0.002, one_each, dir);
-    test_estimates(&spaces[3], &slow, false, 0.006, one_each, dir);
-    test_estimates(&spaces[5], &fast, false, 0.005, one_each, dir);
-    test_estimates(&large[1], &v100, true, 0.002, one_each, dir);
-    test_estimates(&spaces[1], &slow, false, 0.006, go_round, dir);
-    test_estimates(&spaces[2], &fast, false, 0.02, go_round, dir);
-    test_estimates(&large[1], &v100, true, 0.06, go_round, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, one_each, dir);
+    test_estimates(&spaces[2], &fast, false, 0.002, 0.04, one_each, dir);
+    test_estimates(&spaces[3], &slow, false, 0.006, 0.04, one_each, dir);
+    test_estimates(&spaces[5], &fast, false, 0.005, 0.04, one_each, dir);
+    test_estimates(&large[1], &v100, true, 0.002, 0.015, one_each, dir);
+    test_estimates(&large[2], &v100, false, 0.01, 0.13, one_each, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, go_round, dir);
+    test_estimates(&spaces[2], &fast, false, 0.02, 0.04, go_round, dir);
+    test_estimates(&large[1], &v100, true, 0.06, 0.015, go_round, dir);
     test_relayout(&spaces[6], &fast, dir);
     test_relayout(&spaces[6], &slow, dir);
     test_proof(&spaces[7], &v100, dir);
