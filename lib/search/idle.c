@@ -4,11 +4,12 @@
  *
  * After the search on all devices those on fewer follow: on every divisor of their number, and on the
  * first kinds of several, as long as that many could be faster at all. What they cannot be faster
- * than is what single devices would take for everything, shared by their speed. Only the first devices of the cluster
- * are used. */
+ * than is what single devices would take for everything, shared by their speed; and where nothing is
+ * proven, a first look has to come near to the best. Only the first devices of the cluster are used. */
 #include "common/progress.h"
 #include "search/bound.h"
 #include "search/devices.h"
+#include "search/hops.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,6 +125,26 @@ static void certify(struct idle *d) {
     }
 }
 
+/* An algorithm that only takes a first look. */
+static int look(struct search *s, struct err *err) {
+    (void)err;
+    hops_first(s);
+    search_mark_complete(s, 0);
+    return 0;
+}
+
+/* Is what a first look finds near enough to the best so far? Searches have found plans that are a fifth
+ * faster than that. */
+static bool promises(const struct search_problem *q, const struct search_result *out) {
+    static const double NEAR = 0.7;
+    struct search_result r;
+    struct run_facts facts;
+    bool found = search_run_on(q, look, &r, &facts, NULL) == 0 && r.n > 0;
+    bool near = found && r.plans[0].time_us * NEAR < out->plans[0].time_us;
+    search_result_release(&r);
+    return near;
+}
+
 static void try_fewer(struct idle *d, int n) {
     struct search_problem q = *d->p;
     struct search_result r;
@@ -135,6 +156,8 @@ static void try_fewer(struct idle *d, int n) {
     q.no_bound |= !d->listed;
     if (q.time_budget_s > 0)
         q.time_budget_s -= now_s() - d->start_s;
+    if (d->out->n && !d->listed && !promises(&q, d->out))
+        return;
     if (search_run_on(&q, d->algorithm, &r, &facts, NULL) < 0)
         r.n = 0;
     note_proof(d, &r, &facts);
