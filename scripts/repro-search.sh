@@ -228,6 +228,29 @@ scale_table() {
     cost "llama:70B, 4096 devices" -m llama:70B --cluster "$dir/c.json" -b 4096
 }
 
+# ---- aceso -------------------------------------------------------------------------------------
+
+aceso_table() {
+    local TIMEFORMAT='%U' used tables=${WEFT_DATA:-}/aceso/small
+    [ -d "$tables" ] || { echo "aceso: WEFT_DATA=DIR has no aceso/small, skipped"; return; }
+    printf '%-16s %12s %10s   %12s %10s %10s\n' model 'Aceso (s)' searched 'step (s)' 'CPU (s)' 'grid (s)'
+    while read -r model batch micro step wall; do
+        options=(--cost "aceso:$tables" -m "$model" --devices 4 --memory 12000M -b "$batch" --micro-batch "$micro")
+        used=$({ time "$search" "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
+        "$search" "${options[@]}" -a grid >/dev/null 2>"$dir/grid"
+        printf '%-16s %12s %8s s   %12.3f %10s %10.3f\n' "$model" "$step" "$wall" \
+            "$(said <"$dir/err")" "$used" "$(said <"$dir/grid")"
+    done <<'END'
+gpt:1.3B 512 1,2,4,8 58.76 99
+t5:770M 512 1,2,4,8 33.66 200
+wide-resnet:1B 768 16,32,48,64 17.67 46
+END
+}
+# Seconds of a step, as a search says them.
+said() {
+    sed -n 's/.*a step takes \([0-9.]*\) ms.*/\1/p' | awk '{ print $1 / 1e3 }'
+}
+
 for table in ${TABLES:-small gap grid scale gradient aceso}; do
     "${table}_table" || failed=1
 done
