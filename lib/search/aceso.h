@@ -2,12 +2,12 @@
  * Liu et al., "Aceso: Efficient Parallel DNN Training through Iterative Bottleneck Alleviation",
  * EuroSys 2024, and its artifact, whose formulas are kept as they are, oddities included:
  *
- *   time    a stage is the sum of what its ops took forward and backward (collectives of tensor
- *           parallelism are inside), of what is computed again, of conversions between layouts, and of
- *           what comes in and goes out;
- *   memory  8 bytes (4 for ResNet) of state per byte of weights, activations of as many micro-batches
- *           as there are stages from this one on, the largest stretch computed again, and what the
- *           allocator reserves.
+ * - time: a stage is the sum of what its ops took forward and backward (collectives of tensor
+ *   parallelism are inside), of what is computed again, of conversions between layouts, and of what
+ *   comes in and goes out;
+ * - memory: 8 bytes (4 for ResNet) of state per byte of weights, activations of as many micro-batches
+ *   as there are stages from this one on, the largest stretch computed again, and what the allocator
+ *   reserves.
  *
  * Reductions of gradients, the update and tied parameters are not in it. An op has tp, dp and an
  * algorithm: layouts split batch on the outer axes, and a dim of tensor parallelism on the inner

@@ -15,7 +15,7 @@
  *     struct stage_tables t;
  *     if (stage_tables_make(s, &setting, &stage, &in_flight, true, &t) &&
  *         critical_solve(&t.p, &options, &answer) == 0)
- *         ... t.layouts[v][answer.choice[v]] is for node t.node[v] ...
+ *         use(t.node[v], t.layouts[v][answer.choice[v]]);
  *     stage_tables_release(&t);
  */
 #ifndef WEFT_STAGE_TABLES_H

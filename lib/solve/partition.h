@@ -21,7 +21,7 @@
  *
  *     struct partition_problem p;
  *     struct partition_answer a;
- *     if (partition_read(json, &p, err) < 0 || partition_solve(&p, &limits, &a, err) < 0)
+ *     if (partition_read(stream, &p, err) < 0 || partition_solve(&p, &limits, &a, err) < 0)
  *         return -1;
  *     printf("%g >= %g, node 0 on stage %d\n", a.value, a.bound, a.stage_of[0]);
  *     partition_answer_release(&a), partition_release(&p);
