@@ -44,13 +44,16 @@ static int64_t first_rank_of(const struct cluster *c, int64_t node) {
 
 /* ---- devices ----------------------------------------------------------------------- */
 
+/* Is one of ranks first .. first + n - 1 in the group? */
+static bool touches(const struct cluster_group *g, int64_t first, int64_t n) {
+    return g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
+}
+
 int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n) {
     int64_t least = 0;
     for (int i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];
-        bool touched =
-            g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
-        if (touched && g->memory_bytes && (!least || g->memory_bytes < least))
+        if (touches(g, first, n) && g->memory_bytes && (!least || g->memory_bytes < least))
             least = g->memory_bytes;
     }
     return least;
@@ -60,9 +63,7 @@ int64_t cluster_most_memory(const struct cluster *c, int64_t first, int64_t n) {
     int64_t most = 0;
     for (int i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];
-        bool touched =
-            g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
-        if (touched && g->memory_bytes > most)
+        if (touches(g, first, n) && g->memory_bytes > most)
             most = g->memory_bytes;
     }
     return most;

@@ -105,6 +105,17 @@ static json_t *random_model(int n_ops) {
         "label", "ops", ops);
 }
 
+/* Drawn until it is one: where a result is not used it is none. */
+static struct model *legal_model(int n_ops) {
+    struct model *m = NULL;
+    while (!m) {
+        json_t *doc = random_model(n_ops);
+        m = model_from_json(doc, NULL, NULL, NULL);
+        json_decref(doc);
+    }
+    return m;
+}
+
 static bool random_cluster(int nodes, int devices, struct cluster *out) {
     json_t *doc = json_pack(
         "{s:s, s:i, s:i, s:s, s:{s:f, s:f}, s:f, s:f, s:[{s:s, s:f, s:f}, {s:s, s:f, s:f}]}",
@@ -476,11 +487,7 @@ static void test_problem(void) {
                                .schedules = (1u << SCHEDULE_COUNT) - 1,
                                .top = 1,
                                .seed = 1};
-    while (!p.model) { /* where a result is not used it is none */
-        json_t *doc = random_model(n_ops);
-        p.model = model_from_json(doc, NULL, NULL, NULL);
-        json_decref(doc);
-    }
+    p.model = legal_model(n_ops);
     struct cost_provider *times = NULL;
     if (!random_cluster(nodes[machine], each[machine], &p.cluster) ||
         !(times = provider_analytic(&p.cluster, &err))) {
@@ -570,11 +577,7 @@ static void test_kinds(void) {
                                .schedules = (1u << SCHEDULE_COUNT) - 1,
                                .top = 1,
                                .seed = 1};
-    while (!p.model) {
-        json_t *doc = random_model(n_ops);
-        p.model = model_from_json(doc, NULL, NULL, NULL);
-        json_decref(doc);
-    }
+    p.model = legal_model(n_ops);
     struct cost_provider *times = NULL;
     if (!random_kinds(first[machine], second[machine], &p.cluster) ||
         !(times = provider_analytic(&p.cluster, &err))) {
