@@ -1,6 +1,6 @@
 /* Enumeration through the compiler.
  *
- * Of a model, the first of the ops that are one op in its file stands for all layers. It is
+ * Of a model, the first of the ops that are one op in its file, with the same sizes, stands for all. It is
  * made a stage of its own, which is compiled under each split: a mesh with one axis per
  * split dim (two where an operand counts groups of the dim), without a ring and with one where it can have one. What that program holds is
  * what any program holds for that op and split, since lowering looks at nothing else.
@@ -128,12 +128,29 @@ static void walk_splits(const struct walk *w, int k, int64_t total) {
     st->mesh.n_axes--;
 }
 
-/* Ops that are one in the file differ only in which operands are data (the first layer of some models). */
+static bool same_shape(const struct model *m, const struct shape *a,
+                       const struct shape *b) {
+    bool same = a->rank == b->rank;
+    for (int i = 0; i < a->rank && same; i++)
+        same = m->dims[a->dim[i]].size == m->dims[b->dim[i]].size;
+    return same;
+}
+
+/* Ops that are one in the file may differ in which operands are data (the first layer of some models) and
+ * in sizes (instances of a block with other dims). */
 static bool same_class(const struct model *m, const struct model_op *a,
                        const struct model_op *b) {
-    bool same = a->file_op == b->file_op;
+    bool same = a->file_op == b->file_op && a->n_in == b->n_in &&
+                memcmp(a->attr, b->attr, sizeof a->attr) == 0;
+    for (int k = 0; k < a->space.n && same; k++)
+        same = m->dims[a->space.dim[k]].size == m->dims[b->space.dim[k]].size;
     for (int k = 0; k < a->n_in && same; k++)
-        same = (m->tensors[a->in[k]].producer < 0) == (m->tensors[b->in[k]].producer < 0);
+        same = (m->tensors[a->in[k]].producer < 0) == (m->tensors[b->in[k]].producer < 0) &&
+               same_shape(m, &m->tensors[a->in[k]].shape, &m->tensors[b->in[k]].shape);
+    for (int k = 0; k < a->n_param && same; k++)
+        same = (a->param[k] < 0) == (b->param[k] < 0) &&
+               (a->param[k] < 0 || same_shape(m, &m->params[a->param[k]].shape,
+                                              &m->params[b->param[k]].shape));
     return same;
 }
 

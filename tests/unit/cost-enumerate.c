@@ -286,6 +286,10 @@ int main(void) {
         test_random_plans("mlp", "layers=2,hidden=48", devices[i], rotating);
         test_random_plans("llama:nano", "layers=2,heads=12,kv_heads=6,seq=24", devices[i],
                           rotating);
+        test_random_plans("t5:nano", "layers=1", devices[i], rotating);
+        test_random_plans("moe:nano", "layers=2", devices[i], rotating);
+        test_random_plans("transformer:nano", "layers=1", devices[i], rotating);
+        test_random_plans("wide-resnet:nano", "group=1,blocks2=2", devices[i], rotating);
     }
     test_hint(7);
     test_hint(rotating);
