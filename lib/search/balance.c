@@ -11,6 +11,7 @@
  * A stage's time counts what it takes from its neighbours: inside a block more may pass than
  * between blocks, so a cut goes back to where less does if the stage has no time for it. */
 #include "search/devices.h"
+#include "search/gallop.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -157,27 +158,18 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     return *taken <= bound;
 }
 
-/* How far stage k reaches from `first` on under this bound, at most `most`; `first`: nowhere.
- * Bounds differ little from one time to the next, so the search sets out from the end found last,
- * in growing steps, and bisects what these leave. */
-static int farthest(struct filler *f, int k, const struct brief *before, int first,
-                    int most, double bound) {
-    int lo = first, hi = most + 1, mid = f->fills[k].end, step = 1;
+/* A stage that begins with op `first`, and its bound. */
+struct reach {
+    struct filler *f;
+    int k, first;
+    struct brief before;
+    double bound;
+};
+
+static bool reaches_op(void *ctx, int end) {
+    struct reach *r = ctx;
     double taken;
-    /* lo is reached (or is nothing), hi is not. */
-    while (hi - lo > 1) {
-        if (mid <= lo || mid >= hi)
-            mid = lo + (hi - lo) / 2;
-        if (reaches(f, k, before, first, mid, bound, &taken)) {
-            lo = mid;
-            mid += step;
-        } else {
-            hi = mid;
-            mid -= step;
-        }
-        step *= 2;
-    }
-    return lo;
+    return reaches(r->f, r->k, &r->before, r->first, end, r->bound, &taken);
 }
 
 /* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
@@ -186,16 +178,16 @@ static int farthest(struct filler *f, int k, const struct brief *before, int fir
 static int fill(struct filler *f, int k, int first, double bound) {
     const struct structure *st = &f->s->graph.s;
     int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k);
-    struct brief before = prefix_brief(f->s, f->fills[k].prefix, first);
+    struct reach r = {f, k, first, prefix_brief(f->s, f->fills[k].prefix, first), 0};
     double in_us = price_us(f, k, first, false), taken = 0;
     int guess = f->fills[k].end < most ? structure_unit_of(st, f->fills[k].end) : most;
-    double left = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
-    int end = farthest(f, k, &before, first, most, left);
-    while (end > first && !reaches(f, k, &before, first, end,
+    r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
+    int end = gallop(first, most + 1, f->fills[k].end, reaches_op, &r);
+    while (end > first && !reaches(f, k, &r.before, first, end,
                                    bound - in_us - price_us(f, k, end, true), &taken))
         end--;
     end = search_allowed_end(f->s, f->c->n_stages, k, first, end > first ? end : end + 1);
-    bool fits = reaches(f, k, &before, first, end, INFINITY, &taken);
+    bool fits = reaches(f, k, &r.before, first, end, INFINITY, &taken);
     if (!fits && end > first + 1)
         taken = INFINITY;
     if (!fits)

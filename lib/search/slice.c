@@ -9,7 +9,7 @@
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
  * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
 #include "search/devices.h"
-#include "solve/stages.h"
+#include "search/units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,18 +55,6 @@ struct slicer {
     bool reversed;                /* the last class is the first of the pipeline */
     ARR(struct column *) columns; /* by number of devices */
 };
-
-/* ---- units ----------------------------------------------------------------------------- */
-
-/* Every bound, or every second, third ... of them where there are too many. */
-static void find_units(struct slicer *z) {
-    const struct structure *st = &z->s->graph.s;
-    int step = (structure_units(st) + MOST_UNITS - 1) / MOST_UNITS, seen = 0;
-    for (int i = 0; i < st->n_ops; i++)
-        if (structure_begins_unit(st, i) && seen++ % step == 0)
-            z->bound[z->n_units++] = i;
-    z->bound[z->n_units] = st->n_ops;
-}
 
 /* ---- columns --------------------------------------------------------------------------- */
 
@@ -283,19 +271,17 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p, doubl
     for (int c = 0; c < p->num_configs; c++) {
         const struct column *column = z->columns.p[c];
         const struct sums *at = column->at;
-        p->configs[c] = (struct stages_config){.submesh = c, .config = c};
         int begin = row_of(z, column->class) / z->quantum;
         int size = column->st.devices / z->quantum;
         const struct device_class *class = &z->classes[column->class];
         int end = begin + (class->end - class->first) / z->quantum;
-        p->choices[c] = (struct stages_choice){.config = c,
-                                               .size = size,
-                                               .lo = p->devices - end + size,
-                                               .hi = p->devices - begin};
+        p->choices[c].size = size;
+        p->choices[c].lo = p->devices - end + size;
+        p->choices[c].hi = p->devices - begin;
         for (int first = 0; first < z->n_units; first++) {
             double temp = 0, update = 0;
             for (int last = first; last < z->n_units; last++) {
-                int64_t i = stages_table_cell(z->n_units, first, last) * p->num_configs + c;
+                size_t i = units_cell(first, last, z->n_units, z->columns.n) + (size_t)c;
                 temp = fmax(temp, at[last].temp);
                 update = fmax(update, at[last].update_temp);
                 double across = at[last + 1].across - at[first].across;
@@ -312,22 +298,11 @@ static void fill_problem(const struct slicer *z, struct stages_problem *p, doubl
 
 /* Its tables are to be freed. */
 static void make_problem(const struct slicer *z, struct stages_problem *p) {
-    size_t n = (size_t)z->columns.n;
-    size_t cells = (size_t)stages_table_cell(z->n_units, z->n_units, z->n_units) * n;
+    size_t cells = units_cells(z->n_units, z->columns.n);
     double *time = mem_array(cells, sizeof *time);
     int16_t *succ = mem_array(cells, sizeof *succ);
-    *p = (struct stages_problem){.layers = z->n_units,
-                                 .devices = z->s->p.devices / z->quantum,
-                                 .micro_batches = z->micro_batches,
-                                 .use_all = true,
-                                 .max_stages = z->s->max_groups,
-                                 .num_configs = (int)n,
-                                 .num_choices = (int)n,
-                                 .charge = STAGES_CHARGE_RECEIVER,
-                                 .dense_time = time,
-                                 .dense_succ = succ};
-    p->configs = mem_array(n, sizeof *p->configs);
-    p->choices = mem_array(n, sizeof *p->choices);
+    units_problem(z->s, z->n_units, z->columns.n, z->micro_batches, time, succ, p);
+    p->devices /= z->quantum;
     fill_problem(z, p, time, succ);
 }
 
@@ -384,7 +359,7 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                        .zero = shard ? levels - 1 : 0,
                        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
                                                                       : 1 + ZERO_OPTIMIZER};
-    find_units(&z);
+    z.n_units = units_find(&s->graph.s, MOST_UNITS, z.bound);
     find_columns(&z);
     bool found = false;
     double value = INFINITY;

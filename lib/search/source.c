@@ -1,6 +1,7 @@
 /* Candidates of a source: scored, checked and balanced by what the source says of their stages. */
 #include "search/source.h"
 
+#include "search/gallop.h"
 #include "search/search_impl.h"
 
 #include <math.h>
@@ -133,33 +134,33 @@ static bool reaches(struct balance *b, int k, int first, int end, int rank, doub
            (!b->s->p.memory_bytes || cost.bytes <= (double)b->s->p.memory_bytes);
 }
 
-/* The last cut that stage k reaches from `first` on, in growing steps from where it ended last; the one
- * at or before `first`: none. */
-static int farthest_cut(struct balance *b, int k, int first, int most, int rank,
-                        double bound) {
-    int lo = 0, hi = b->n_cuts, mid = b->at[k], step = 1;
+/* Stage k from op `first` on, and how far it may go. */
+struct reach {
+    struct balance *b;
+    int k, first, most, rank;
+    double bound;
+};
+
+static bool reaches_cut(void *ctx, int cut) {
+    struct reach *r = ctx;
     double us;
-    while (lo + 1 < b->n_cuts && b->cuts[lo + 1] <= first)
+    int end = r->b->cuts[cut];
+    return end <= r->most && reaches(r->b, r->k, r->first, end, r->rank, r->bound, &us);
+}
+
+/* The last cut that stage k reaches; the one at or before `first`: none. */
+static int farthest_cut(struct reach *r) {
+    struct balance *b = r->b;
+    int lo = 0;
+    while (lo + 1 < b->n_cuts && b->cuts[lo + 1] <= r->first)
         lo++;
-    while (hi - lo > 1) {
-        if (mid <= lo || mid >= hi)
-            mid = lo + (hi - lo) / 2;
-        if (b->cuts[mid] <= most && reaches(b, k, first, b->cuts[mid], rank, bound, &us)) {
-            lo = mid;
-            mid += step;
-        } else {
-            hi = mid;
-            mid -= step;
-        }
-        step *= 2;
-    }
-    return lo;
+    return gallop(lo, b->n_cuts, b->at[r->k], reaches_cut, r);
 }
 
 static int farthest(struct balance *b, int k, int first, int rank, double bound) {
     enum { WINDOW = 8 }; /* ops, where they are their own units */
     int most = b->s->p.model->n_ops - (b->c->n_stages - 1 - k);
-    int cut = b->at[k] = farthest_cut(b, k, first, most, rank, bound);
+    int cut = b->at[k] = farthest_cut(&(struct reach){b, k, first, most, rank, bound});
     int end = b->cuts[cut] > first ? b->cuts[cut] : first;
     int beyond = cut + 1 < b->n_cuts ? b->cuts[cut + 1] - 1 : most;
     double us;

@@ -9,7 +9,7 @@
  * of the work are left out, and those that the best plan so far beats. */
 #include "search/search_impl.h"
 #include "search/source.h"
-#include "solve/stages.h"
+#include "search/units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,16 +37,6 @@ struct slicer {
 
 /* ---- units and columns ------------------------------------------------------------------ */
 
-static void find_units(struct slicer *z) {
-    const struct structure *st = &z->s->graph.s;
-    int most = st->n_runs ? MOST_UNITS : MOST_SINGLES;
-    int step = (structure_units(st) + most - 1) / most, seen = 0;
-    for (int i = 0; i < st->n_ops; i++)
-        if (structure_begins_unit(st, i) && seen++ % step == 0)
-            z->bound[z->n_units++] = i;
-    z->bound[z->n_units] = st->n_ops;
-}
-
 /* 0, 1, 2, 3, 5, 7, 11, 15 ... stages behind. */
 static int next_behind(int behind) {
     int step = 1;
@@ -67,11 +57,11 @@ static void find_columns(struct slicer *z) {
 }
 
 static size_t cell(const struct slicer *z, int first, int last, int64_t column) {
-    return (size_t)(stages_table_cell(z->n_units, first, last) * z->columns.n + column);
+    return units_cell(first, last, z->n_units, z->columns.n) + (size_t)column;
 }
 
 static size_t cells(const struct slicer *z) {
-    return cell(z, z->n_units, z->n_units, 0);
+    return units_cells(z->n_units, z->columns.n);
 }
 
 /* ---- what stretches take ------------------------------------------------------------------ */
@@ -169,23 +159,11 @@ static void try_ops(struct slicer *z, int64_t column) {
 /* Its tables are the slicer's. */
 static void make_problem(struct slicer *z, struct stages_problem *p) {
     size_t n = (size_t)z->columns.n;
-    *p = (struct stages_problem){.layers = z->n_units,
-                                 .devices = z->s->p.devices,
-                                 .micro_batches = z->micro_batches,
-                                 .use_all = true,
-                                 .max_stages = z->s->max_groups,
-                                 .num_configs = (int)n,
-                                 .num_choices = (int)n,
-                                 .charge = STAGES_CHARGE_RECEIVER,
-                                 .dense_time = z->us,
-                                 .dense_succ = z->behind};
-    p->configs = mem_array(n, sizeof *p->configs);
-    p->choices = mem_array(n, sizeof *p->choices);
+    units_problem(z->s, z->n_units, z->columns.n, z->micro_batches, z->us, z->behind, p);
     for (size_t c = 0; c < n; c++) {
         int devices = z->columns.p[c].devices;
-        p->configs[c] = (struct stages_config){.submesh = (int)c, .config = (int)c};
-        p->choices[c] = (struct stages_choice){
-            .config = (int)c, .size = devices, .lo = devices, .hi = p->devices};
+        p->choices[c].size = p->choices[c].lo = devices;
+        p->choices[c].hi = p->devices;
     }
     for (size_t i = 0; i < cells(z); i++) {
         bool good = isfinite(z->us[i]);
@@ -223,7 +201,8 @@ bool source_slice(struct search *s, int64_t micro_batch, struct candidate *out) 
     struct slicer z = {.s = s,
                        .micro_batch = micro_batch,
                        .micro_batches = (double)(s->p.batch / micro_batch)};
-    find_units(&z);
+    z.n_units =
+        units_find(&s->graph.s, s->graph.s.n_runs ? MOST_UNITS : MOST_SINGLES, z.bound);
     find_columns(&z);
     z.us = mem_array(cells(&z), sizeof *z.us);
     z.behind = mem_array(cells(&z), sizeof *z.behind);
