@@ -352,7 +352,7 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
 }
 
 static void set_schedule(struct hops *hp, const struct candidate *c, enum schedule f) {
-    if (f == c->schedule || c->n_groups < c->n_stages || !search_has_schedule(hp->s, f))
+    if (f == c->schedule || !(search_schedules_of(hp->s, c) >> f & 1))
         return;
     begin(hp, c, 0);
     hp->next.schedule = f;
@@ -383,6 +383,8 @@ static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
         d[k].end = d[k + 1].end;
         memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
         hp->next.n_groups = --hp->next.n_stages;
+        if (hp->next.n_stages == 1)
+            hp->next.schedule = search_first_schedule(hp->s);
         style.model_axes += wider;
         set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
         offer(hp);

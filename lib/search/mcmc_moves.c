@@ -116,6 +116,8 @@ static bool merge_stages(struct change *x) {
     st[0].end = st[1].end;
     memmove(st + 1, st + 2, sizeof *st * (size_t)(c->n_stages - k - 2));
     c->n_groups = --c->n_stages;
+    if (c->n_stages == 1)
+        c->schedule = search_first_schedule(x->s);
     set_devices(x, k, devices, style);
     return true;
 }
@@ -288,8 +290,7 @@ static bool change_schedule(struct change *x) {
         return search_has_schedule(x->s, f) &&
                search_chunk(x->s, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);
     x->to->schedule = f;
-    return f != x->from->schedule && search_has_schedule(x->s, f) &&
-           x->to->n_groups == x->to->n_stages;
+    return f != x->from->schedule && search_schedules_of(x->s, x->to) >> f & 1;
 }
 
 /* How often each is drawn, and whether the cuts may be balanced afterwards. */
