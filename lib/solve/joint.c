@@ -315,7 +315,9 @@ static json_t *solve(struct search *s, double start, struct err *err) {
         return NULL;
     if (isfinite(s->best.value))
         return answer_json(s, start);
-    if (joint_stopped(s->p))
+    if (interrupted())
+        err_no(err, "interrupted before there was an answer");
+    else if (joint_stopped(s->p))
         err_no(err, "no answer was found within the time budget; there may be one");
     else if (isinf(s->root.value))
         err_no(

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
-static int take_tree(struct json_stream *s, json_t **out, struct err *err) {
-    json_decref(*out);
+static int take_tree(struct json_stream *s, const char *key, json_t **out,
+                     struct err *err) {
+    if (*out)
+        return err_input(err, "%s: this key stands here a second time", key);
     *out = json_stream_tree(s, err);
     return *out ? 0 : -1;
 }
@@ -110,13 +112,13 @@ static int take_member(struct json_stream *s, const char *key, struct layout_doc
     if (!strcmp(key, "problem"))
         return take_problem(s, type, d, err);
     if (!strcmp(key, "name"))
-        return take_tree(s, &d->name, err);
+        return take_tree(s, key, &d->name, err);
     if (!strcmp(key, "test"))
-        return take_tree(s, &d->test, err);
+        return take_tree(s, key, &d->test, err);
     if (!strcmp(key, "usage_limit"))
-        return take_tree(s, &d->limit, err);
+        return take_tree(s, key, &d->limit, err);
     if (!strcmp(key, "memory_budget"))
-        return take_tree(s, &d->budget, err);
+        return take_tree(s, key, &d->budget, err);
     return take_place(s, alpa_places, key, d, err);
 }
 

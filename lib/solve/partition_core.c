@@ -390,7 +390,8 @@ static void build_tensors(const struct partition_problem *p, struct partition_ba
 /* The groups of classes that stand together anyway: in group[], of each class; returns how
  * many. */
 static int32_t group_classes(const struct partition_problem *p, struct partition_ban ban,
-                             struct pair *pairs, int32_t *group) {
+                             struct partition_watch *w, struct pair *pairs,
+                             int32_t *group) {
     size_t colors = (size_t)p->colors + 1;
     int32_t *parent = mem_array(colors, sizeof *parent);
     int32_t *joined = mem_array(colors, sizeof *joined);
@@ -398,10 +399,10 @@ static int32_t group_classes(const struct partition_problem *p, struct partition
         parent[i] = i;
     join_banned(p, ban, parent);
     int32_t n = number_roots(parent, p->colors, joined);
-    int32_t count = interrupted() ? 0 : order_pairs(p, joined, n, pairs);
+    int32_t count = partition_watch_stop_now(w) ? 0 : order_pairs(p, joined, n, pairs);
     for (int32_t i = 0; i < n; i++)
         parent[i] = i;
-    if (!interrupted())
+    if (!partition_watch_stop_now(w))
         join_cycles(pairs, count, n, parent);
     int32_t *number = mem_array(colors, sizeof *number);
     n = number_roots(parent, n, number);
@@ -453,20 +454,21 @@ bool partition_core_create(const struct partition_problem *p, enum partition_cor
     int32_t *group = mem_array((size_t)p->colors + 1, sizeof *group);
     bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);
     struct pair *pairs = mem_array((size_t)p->m + 1, sizeof *pairs);
-    int32_t n = group_classes(p, ban, pairs, group);
-    int32_t count =
-        interrupted() ? 0 : number_nodes(p, mode, w, group, n, pairs, weightless, c);
-    if (!interrupted()) {
+    int32_t n = group_classes(p, ban, w, pairs, group);
+    int32_t count = partition_watch_stop_now(w)
+                        ? 0
+                        : number_nodes(p, mode, w, group, n, pairs, weightless, c);
+    if (!partition_watch_stop_now(w)) {
         build_order(c, pairs, count);
         build_items(p, weightless, ban, c);
     }
     free(pairs);
-    if (!interrupted())
+    if (!partition_watch_stop_now(w))
         build_tensors(p, ban, c);
-    if (!interrupted())
+    if (!partition_watch_stop_now(w))
         partition_rates_create(c);
     free(group), free(weightless);
-    return !interrupted();
+    return !w->stopped;
 }
 
 void partition_core_release(struct partition_core *c) {

@@ -1,8 +1,8 @@
 /* partition_line.c - incumbents: the dynamic program over the prefixes of one order.
  *
  * Along a fixed topological order the down-sets are its prefixes, and the best partition is
- * found in O(n * longest stage) steps. The first orders follow branches to their end and go
- * level by level; each later one keeps the stages of the best partition so far in place and
+ * found in O(n * longest stage) steps. The first orders follow branches to their end, go level by
+ * level, and put everything as late as it can stand; each later one keeps the stages of the best partition so far in place and
  * shuffles inside of them, so that its boundaries can move to down-sets nearby and the
  * result is never worse.
  */
@@ -17,6 +17,7 @@
 
 #define ENDS     3000 /* places on an order where a stage may end ... */
 #define FEW_ENDS 200  /* ... for the first answer */
+#define PLAIN    3    /* orders that are not drawn at random */
 
 /* Best way to reach a prefix with so many devices. */
 struct cell {
@@ -69,6 +70,39 @@ static void draw_order(struct line *l, const struct partition_chain *best, bool 
         }
     }
     free(list);
+}
+
+/* Draws the order in which every item stands as late as it can, level by level: where many items
+ * have nothing in front of them, none of them waits for the end from the beginning on. */
+static void draw_late(struct line *l) {
+    const struct partition_core *c = l->c;
+    const struct partition_chain none = {.value = INFINITY};
+    int32_t *height = mem_array((size_t)c->n + 1, sizeof *height), most = 0;
+    int32_t *first = mem_array((size_t)c->n + 2, sizeof *first);
+    draw_order(l, &none, true, NULL);
+    for (int32_t i = c->n - 1; i >= 0; i--) {
+        int32_t v = l->order[i];
+        for (int32_t e = c->succ.at[v]; e < c->succ.at[v + 1]; e++)
+            if (height[c->succ.v[e]] >= height[v])
+                height[v] = height[c->succ.v[e]] + 1;
+        most = height[v] > most ? height[v] : most;
+    }
+    for (int32_t v = 0; v < c->n; v++)
+        first[most - height[v] + 1]++;
+    for (int32_t h = 0; h < most; h++)
+        first[h + 1] += first[h];
+    for (int32_t v = 0; v < c->n; v++)
+        l->order[first[most - height[v]]++] = v;
+    free(height), free(first);
+}
+
+/* The k-th of the plain orders: stack, queue, late. */
+static void draw_plain(struct line *l, int k) {
+    const struct partition_chain none = {.value = INFINITY};
+    if (k < 2)
+        draw_order(l, &none, k == 1, NULL);
+    else
+        draw_late(l);
 }
 
 /* The stage that grows from one prefix. */
@@ -138,7 +172,10 @@ static void fill_cells(struct line *l, struct partition_watch *w) {
         l->cells[i].value = INFINITY;
     l->cells[0].value = 0;
     memset(l->in_i, 0, tensors * sizeof *l->in_i);
-    for (int32_t i = 0; i < c->n && !partition_watch_stop(w); i += l->stride) {
+    for (int32_t i = 0; i < c->n; i += l->stride) {
+        /* A piece of a long order takes longer than a look at the clock. */
+        if (partition_watch_stop(w) || partition_watch_stop_now(w))
+            return;
         struct piece s = {.supported = true};
         memset(l->in_s, 0, tensors * sizeof *l->in_s);
         bool reached = false;
@@ -164,7 +201,7 @@ static bool take_best(struct line *l, struct partition_chain *best) {
     for (int i = 1; i < l->layers; i++)
         if (end[i].value < end[at].value)
             at = i;
-    if (end[at].value >= best->value)
+    if (end[at].value >= fmin(l->cut, best->value))
         return false;
     best->value = l->cut = end[at].value;
     for (int32_t j = l->c->n; j > 0; stages++) {
@@ -197,35 +234,35 @@ static bool try_few_ends(struct line *l, struct partition_watch *w,
     return found;
 }
 
-/* A first answer. Stages stay short below a cut, which makes it cheap; the first one is often high
- * enough. */
+/* A first answer on long orders. Stages stay short below a cut, which makes it cheap; the first one
+ * is often high enough, along one of the plain orders. */
 static bool try_first(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
     static const double cuts[] = {1.25, 1.6, 2.5, INFINITY};
     double least = partition_rates_least(l->c);
     bool found = false;
-    for (size_t i = 0; i < 4 && l->stride > 1 && !found && !w->stopped; i++) {
-        l->cut = cuts[i] * least;
+    for (int i = 0; i < 4 * PLAIN && !found && !w->stopped; i++) {
+        l->cut = cuts[i / PLAIN] * least;
+        draw_plain(l, i % PLAIN);
         found = try_few_ends(l, w, best);
     }
-    if (found || w->stopped)
-        return found;
-    l->cut = cuts[0] * least;
-    fill_cells(l, w);
-    found = !w->stopped && take_best(l, best);
     l->cut = best->value;
     return found;
 }
 
-/* The best partition along the order that was drawn, if it beats `best`. */
+/* The best partition along the order that was drawn, if it beats `best`; the first one
+ * is cheaper below a cut. */
 static bool try_order(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
-    bool first = isinf(best->value) && l->c->goal == PARTITION_MAXLOAD;
-    bool found = first && try_first(l, w, best);
-    if (w->stopped || (found && l->stride == 1))
-        return found;
+    if (isinf(best->value) && l->c->goal == PARTITION_MAXLOAD) {
+        l->cut = 1.25 * partition_rates_least(l->c);
+        fill_cells(l, w);
+        if (!w->stopped && take_best(l, best) && l->stride == 1)
+            return true;
+        l->cut = best->value;
+    }
     fill_cells(l, w);
-    return (!w->stopped && take_best(l, best)) || found;
+    return !w->stopped && take_best(l, best);
 }
 
 void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
@@ -245,11 +282,13 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
     l.in_i = mem_array(t, sizeof *l.in_i), l.in_s = mem_array(t, sizeof *l.in_s);
     struct rng rng = {.seed = seed};
     struct partition_chain none = {.value = INFINITY};
+    if (l.stride > 1 && isinf(best->value) && c->goal == PARTITION_MAXLOAD)
+        try_first(&l, w, best);
     for (int round = 0, idle = 0; round < rounds && idle < rounds / 4 + 2; round++) {
-        if (round < 2)
-            draw_order(&l, &none, round == 1, NULL);
+        if (round < PLAIN)
+            draw_plain(&l, round);
         else
-            draw_order(&l, round % 8 == 2 ? &none : best, round % 4 == 3, &rng);
+            draw_order(&l, round % 8 == 3 ? &none : best, round % 4 == 3, &rng);
         idle = try_order(&l, w, best) ? 0 : idle + 1;
         if (w->stopped)
             break;

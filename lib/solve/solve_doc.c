@@ -1,6 +1,7 @@
 /* solve_doc.c - the members of a document, one after the other. */
 #include "solve/solve_doc.h"
 
+#include "common/json.h"
 #include "common/progress.h"
 
 #include <math.h>
@@ -16,7 +17,9 @@ static const struct solve_part *find_part(const struct solve_part *parts, const 
 /* A document that names its problem is not given to another solver. */
 static int check_problem(const json_t *value, const char *problem, struct err *err) {
     const char *named = json_string_value(value);
-    if (named && strcmp(named, problem) != 0)
+    if (!named)
+        return err_input(err, "problem: expected a string, got %s", json_type_name(value));
+    if (strcmp(named, problem) != 0)
         return err_input(err, "problem: this is a %.40s problem, not a %s problem", named,
                          problem);
     return 0;

@@ -133,12 +133,17 @@ edit joint '.edges[0].destId = 9'
 refuses 3 "edges.0..destId: no node has the id 9" "an unknown node" -- joint bad.json
 edit joint '.edges += [{sourceId: 1, destId: 0, communicationCost: 0}]'
 refuses 3 "cycle" "a cycle" -- joint bad.json
+edit joint '{format: "weft-problem/1", problem: 7, instance: .}'
+refuses 3 "problem: expected a string" "a problem that is a number" -- joint bad.json
 edit joint '.nodes[1].TMPCs["1"][0].memoryUsageA = -3'
 refuses 3 "nodes.1..TMPCs.1.0..memoryUsageA" "negative memory" -- joint bad.json
 edit partition '.edges[0].destId = 9'
 refuses 3 "bad.json: edges" "partition: an unknown node" -- partition bad.json
 edit layout '.problem.edges.costs[0] = [0, 4, 4]'
 refuses 3 "bad.json: .*costs" "layout: a matrix of the wrong size" -- layout bad.json
+jq -c . layout.json | sed 's/{"/{"memory_budget":9,"memory_budget":9,"/' >bad.json
+refuses 3 "memory_budget: this key stands here a second time" "layout: a key given twice" \
+    -- layout bad.json
 
 # ---- no answer within the limits ------------------------------------------------------
 
