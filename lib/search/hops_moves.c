@@ -193,7 +193,8 @@ static void set_style(struct hops *hp, const struct candidate *c, int k, bool al
 static void swap_context(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct style now = search_style_of(hp->s, &c->stages[k]);
     int amounts[] = {1, now.model_axes, -1, -now.context_axes};
-    for (int i = 0; i < 4 && search_has_sequence(hp->s); i++) {
+    for (int i = 0;
+         i < 4 && search_wants_context(hp->s, &c->stages[k], c->micro_batch, now); i++) {
         struct style style = now;
         style.model_axes -= amounts[i];
         style.context_axes += amounts[i];
@@ -212,6 +213,7 @@ static void turn_style(struct hops *hp, const struct candidate *c, int k, bool a
     style.outer = !now.outer;
     if (used && used < axes)
         set_style(hp, c, k, all, style);
+    bool context = search_wants_context(hp->s, &c->stages[k], c->micro_batch, now);
     style = now;
     style.ascending = !now.ascending;
     if (search_mesh_has_orders(c->stages[k].devices))
@@ -220,7 +222,7 @@ static void turn_style(struct hops *hp, const struct candidate *c, int k, bool a
         style = now;
         style.context_axes += more;
         bool may = used + more <= axes;
-        if (search_has_sequence(hp->s) && may && style.context_axes >= 0)
+        if (context && may && style.context_axes >= 0)
             set_style(hp, c, k, all, style);
         style = now;
         style.expert_axes += more;

@@ -146,7 +146,7 @@ static struct style random_style(struct change *x, const struct search_stage *st
         n++;
     search_style(x->s, st, pick(x->r, n), &style);
     int left = search_mesh_axes(x->s, st) - style.model_axes;
-    if (left > 0 && search_has_sequence(x->s) && one_in(x->r, 4))
+    if (left > 0 && search_has_context(x->s) && one_in(x->r, 4))
         style.context_axes = 1 + pick(x->r, left);
     left -= style.context_axes;
     if (left > 0 && search_has_experts(x->s) && one_in(x->r, 2))

@@ -140,6 +140,7 @@ struct search {
     double *flops;       /* [n_ops + 1] of all ops before one */
     int *inner, n_inner; /* dims */
     int *sequences, n_sequences;
+    int *images, n_images; /* dims along which windows slide: heights, then widths */
     int *experts, n_experts;
     bool *again[AGAIN_LEVELS];  /* [nodes] */
     struct crossing *crossings; /* [n_ops + 1], in front of an op */

@@ -126,6 +126,13 @@ static void mark_experts(const struct model_op *op, bool *marked) {
         }
 }
 
+static void add_dim(int *dims, int *n, int dim) {
+    for (int i = 0; i < *n; i++)
+        if (dims[i] == dim)
+            return;
+    dims[(*n)++] = dim;
+}
+
 /* A source says itself which they are. */
 static void take_dims(struct search *s, const struct source *src) {
     s->inner = mem_array((size_t)src->n_inner, sizeof *s->inner);
@@ -133,6 +140,24 @@ static void take_dims(struct search *s, const struct source *src) {
         s->inner[s->n_inner] = src->inner[s->n_inner];
         s->n_inner++;
     }
+}
+
+/* Heights and widths of images: what windows of the first kind of halo slide along, then of the second.
+ * Tensors between windows have them under the same names. */
+static void find_images(struct search *s) {
+    const struct model *x = s->graph.x.model;
+    s->images = mem_array((size_t)x->n_dims, sizeof *s->images);
+    for (int which = 0; which < 2; which++)
+        for (int i = 0; i < x->n_ops; i++) {
+            const struct op_space *space = &x->ops[i].space;
+            for (int k = 0, n = 0; k < space->n; k++) {
+                if (space->role[k] != ROLE_halo || n++ != which)
+                    continue;
+                add_dim(s->images, &s->n_images, space->dim[k]);
+                if (space->alias[k] >= 0)
+                    add_dim(s->images, &s->n_images, space->alias[k]);
+            }
+        }
 }
 
 /* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
@@ -159,6 +184,7 @@ static void find_dims(struct search *s) {
         else if (experts[d] && !data[d] && m->dims[d].size > 1)
             s->experts[s->n_experts++] = d;
     }
+    find_images(s);
     free(passing);
     free(data);
     free(experts);
@@ -262,6 +288,7 @@ void search_forget(struct search *s) {
     free(s->crossing_edges);
     free(s->inner);
     free(s->sequences);
+    free(s->images);
     free(s->experts);
     free(s->flops);
     search_forget_pins(s);
@@ -273,6 +300,10 @@ int search_inner_dims(const struct search *s) {
 
 bool search_has_sequence(const struct search *s) {
     return s->n_sequences > 0;
+}
+
+bool search_has_context(const struct search *s) {
+    return s->n_sequences > 0 || s->n_images > 0;
 }
 
 bool search_has_experts(const struct search *s) {

@@ -78,8 +78,8 @@ struct style {
     bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
     bool outer; /* the model axes are the outermost, those for the batch the innermost */
     bool ascending; /* the mesh has its smallest factor outermost (graph_mesh_ascending) */
-    /* Next to the model axes: axes that split the sequence instead of the batch, then such as split
-     * experts where an op has them. */
+    /* Next to the model axes: axes that split the sequence, or images into strips, instead of the batch,
+     * then such as split experts where an op has them. */
     int context_axes, expert_axes;
 };
 /* The i-th of all styles of a stage; false where there are no more. */
@@ -88,6 +88,12 @@ bool search_style(const struct search *s, const struct search_stage *st, int i,
 int search_inner_dims(const struct search *s); /* how many */
 bool search_has_sequence(const struct search *s);
 bool search_has_experts(const struct search *s);
+/* Are there dims that context axes split: a sequence, or the height and width of images? */
+bool search_has_context(const struct search *s);
+/* May it be of use to change how many of them a stage in this style has? Images are split where a
+ * micro-batch has too few samples for all devices, or as few as there can be. */
+bool search_wants_context(const struct search *s, const struct search_stage *st,
+                          int64_t micro_batch, struct style style);
 /* Of the mesh that the stage has, or is to have when it is laid out. */
 int search_mesh_axes(const struct search *s, const struct search_stage *st);
 /* Is a mesh of so many devices another one with the smallest factor outermost? */

@@ -94,6 +94,13 @@ bool search_splits_batch(int devices, int64_t micro_batch, struct style style) {
     return true;
 }
 
+bool search_wants_context(const struct search *s, const struct search_stage *st,
+                          int64_t micro_batch, struct style style) {
+    return s->n_sequences > 0 ||
+           (s->n_images > 0 && (style.context_axes > 0 || micro_batch == s->p.micro[0] ||
+                                !search_splits_batch(st->devices, micro_batch, style)));
+}
+
 /* An op about to be laid out, axis by axis. */
 struct placing {
     const struct search *s;
@@ -156,6 +163,10 @@ static int style_dim(const struct placing *p, int axis) {
                                          : try_dims(p, axis, s->sequences, s->n_sequences);
     case USE_CONTEXT:
         k = try_dims(p, axis, s->sequences, s->n_sequences);
+        if (k == PLACE_NONE)
+            k = try_dims(p, axis, s->images, s->n_images);
+        if (k == PLACE_NONE && s->n_images)
+            k = try_dim(p, axis, s->p.model->batch);
         return k == PLACE_NONE ? try_inner(p, axis, ~0u, &has) : k;
     case USE_EXPERTS: k = try_dims(p, axis, s->experts, s->n_experts); break;
     case USE_BATCH: break;
