@@ -12,6 +12,7 @@
 #include "search/hops.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,6 +195,8 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     if (!out->n)
         return rc;
     certify(&d);
+    if (rc < 0 && err)
+        snprintf(out->idle, sizeof out->idle, "%.*s", (int)sizeof out->idle - 1, err->msg);
     if (err)
         *err = (struct err){0};
     return 0;

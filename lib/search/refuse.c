@@ -3,6 +3,7 @@
  * What the profile lacks; an op, or all of them together, that cannot be split so far as to fit
  * whatever else is decided; else the stage of the plan that misses least; or the first of the pins
  * with which no candidate is left. */
+#include "common/text.h"
 #include "search/devices.h"
 #include "search/floors.h"
 
@@ -10,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static double mib(double bytes) {
-    return bytes / (1 << 20);
-}
 
 /* What the profile lacks of the best plan that might fit. */
 static int say_unknown(struct search *s, struct err *err) {
@@ -104,14 +101,13 @@ static void prove_too_little(struct search *s, char *buf, size_t size) {
     struct least l = find_least(s);
     double most = (double)s->p.memory_bytes, all = all_memory(s);
     if (l.op_bytes > most)
-        snprintf(buf, size, "; %s alone needs at least %.1f MiB, however it is split",
-                 s->graph.x.model->ops[l.op].name, mib(l.op_bytes));
+        snprintf(buf, size, "; %s alone needs at least %s, however it is split",
+                 s->graph.x.model->ops[l.op].name, text_bytes(l.op_bytes).s);
     else if (l.all_bytes > all)
-        snprintf(
-            buf, size,
-            "; what no plan can do without takes at least %.1f MiB on all devices together, "
-            "and they have %.1f MiB",
-            mib(l.all_bytes), mib(all));
+        snprintf(buf, size,
+                 "; what no plan can do without takes at least %s on all devices together, "
+                 "and they have %s",
+                 text_bytes(l.all_bytes).s, text_bytes(all).s);
 }
 
 /* The stage that misses least: of compiled plans, else by the estimate. */
@@ -125,12 +121,11 @@ static int say_overflow(struct search *s, struct search_result *out, struct err 
     prove_too_little(s, proof, sizeof proof);
     out->overflow = r.bytes;
     out->overflow_stage = r.stage;
-    return err_no(
-        err,
-        "no plan fits: the best needs %.1f MiB more than %.1f MiB on the devices of "
-        "stage %d, which has %s to %s%s",
-        mib((double)r.bytes), mib((double)r.limit), r.stage, m->ops[r.first].name,
-        m->ops[r.end - 1].name, proof);
+    return err_no(err,
+                  "no plan fits: the best needs %s more than %s on the devices of "
+                  "stage %d, which has %s to %s%s",
+                  text_bytes((double)r.bytes).s, text_bytes((double)r.limit).s, r.stage,
+                  m->ops[r.first].name, m->ops[r.end - 1].name, proof);
 }
 
 struct shortage search_shortage(const struct search *s, const struct candidate *c,

@@ -80,6 +80,8 @@ struct search_result {
     const char *relaxation; /* "" without a bound */
     char lost
         [256]; /* what of the plan to set out from the space does not have; "" = nothing */
+    char idle
+        [512]; /* why there is no plan on all devices; "" = there is one, maybe a slower one */
 };
 
 struct search;                                                   /* the state of a run */

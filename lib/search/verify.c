@@ -1,6 +1,7 @@
 /* Certificates: a plan is believed nothing. Its time and memory are those of the program that is
  * compiled from it; its bound is worked out again, and if it claims more than the relaxation gives,
  * by branch and bound (dp.c). */
+#include "common/text.h"
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"
@@ -21,8 +22,8 @@ static int check_program(struct search *s, struct plan *plan, struct search_verd
         out->max_bytes = bytes > out->max_bytes ? bytes : out->max_bytes;
         int64_t limit = search_stage_memory(s, plan, k);
         if (limit && bytes > limit)
-            rc = err_no(err, "stages[%d]: needs %.1f MiB, but a device has %.1f MiB", k,
-                        (double)bytes / (1 << 20), (double)limit / (1 << 20));
+            rc = err_no(err, "stages[%d]: needs %s, but a device has %s", k,
+                        text_bytes((double)bytes).s, text_bytes((double)limit).s);
     }
     struct simulation sim;
     cost_forget(&s->cost);

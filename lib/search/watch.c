@@ -1,5 +1,7 @@
 #include "search/watch.h"
 
+#include "common/text.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -40,12 +42,12 @@ static void print(struct watch *w, double elapsed_s) {
     char text[160];
     size_t n = (size_t)snprintf(text, sizeof text, "%.1f s", elapsed_s);
     if (w->best_us > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s: best %.2f ms",
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s: best %s",
                               w->member ? ", " : "", w->member ? w->member : "",
-                              w->best_us / 1e3);
+                              text_time(w->best_us).s);
     if (w->bound_us > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, ", bound %.2f ms",
-                              w->bound_us / 1e3);
+        n += (size_t)snprintf(text + n, sizeof text - n, ", bound %s",
+                              text_time(w->bound_us).s);
     if (w->best_us > 0 && w->bound_us > 0)
         snprintf(text + n, sizeof text - n, ", gap %.2f %%",
                  100 * (w->best_us - w->bound_us) / w->best_us);

@@ -15,6 +15,12 @@ ok $? 'a plan without a limit'
 most=$(jq .provenance.predicted.memory_bytes free.json)
 tight=(--memory $((most / 2)))
 
+# The same number as the tools print it (lib/common/text.c), without its unit.
+shown() { # shown FILE: the predicted time of a plan
+    jq -r .provenance.predicted.time_us "$1" |
+        awk '{ print $1 < 1e4 ? sprintf("%.1f", $1) : $1 < 1e7 ? sprintf("%.2f", $1 / 1e3) : sprintf("%.3f", $1 / 1e6) }'
+}
+
 # ---- --explain ---------------------------------------------------------------------------------
 "$tool" "${problem[@]}" "${tight[@]}" >plan.json 2>err && "$tool" "${problem[@]}" "${tight[@]}" --explain >out 2>err
 ok $? '--explain'
@@ -24,22 +30,33 @@ ok $? "what bounds it: $(head -1 out)"
 line() { # line WHAT: milliseconds and ratio of that line
     awk -v w="$1" 'index($0, w " ") == 1 { $0 = substr($0, length(w) + 1); print $1, $3 }' out
 }
-[ "$(line 'this plan')" = "$(jq -r '.provenance.predicted.time_us / 1e3 * 100 | round / 100' plan.json |
-    awk '{ printf "%.2f 1.000\n", $1 }')" ]
+[ "$(line 'this plan')" = "$(shown plan.json) 1.000" ]
 ok $? "this plan: $(line 'this plan')"
-[ "$(grep -c ' ms  *[0-9.]*  pp [0-9]*' out)" -ge 8 ]
-ok $? "$(grep -c ' ms  *[0-9.]*  pp [0-9]*' out) lines with a plan"
+[ "$(grep -c ' [mu]s  *[0-9.]*  pp [0-9]*' out)" -ge 8 ]
+ok $? "$(grep -c ' [mu]s  *[0-9.]*  pp [0-9]*' out) lines with a plan"
 micro=$(jq .micro_batch plan.json)
 other=$((micro == 2 ? 4 : micro / 2))
 "$tool" "${problem[@]}" "${tight[@]}" --micro-batch $other >other.json 2>err
-[ "$(line "micro-batch $other" | cut -d' ' -f1)" = \
-    "$(jq -r '.provenance.predicted.time_us / 1e3' other.json | xargs printf %.2f)" ]
+[ "$(line "micro-batch $other" | cut -d' ' -f1)" = "$(shown other.json)" ]
 ok $? "another micro-batch costs what its own search says: $(line "micro-batch $other")"
 echo '{"format": "weft-plan/1", "pin": {"*": {"recompute": "all"}}}' >part.json
 "$tool" "${problem[@]}" "${tight[@]}" --pin part.json >again.json 2>err
-[ "$(line 'recompute full' | cut -d' ' -f1)" = \
-    "$(jq -r '.provenance.predicted.time_us / 1e3' again.json | xargs printf %.2f)" ]
+[ "$(line 'recompute full' | cut -d' ' -f1)" = "$(shown again.json)" ]
 ok $? "so does a pinned decision: $(line 'recompute full')"
+
+"$tool" "${problem[@]}" "${tight[@]}" --explain --pin part.json >bound 2>err
+awk '/^without the pins/ { found = $6 < 1 } END { exit !found }' bound && grep -q '^binds   the pins: ' bound
+ok $? "what pins cost: $(grep '^binds   the pins' bound)"
+[ "$(line 'with any memory' | cut -d' ' -f1)" = "$(shown free.json)" ] &&
+    grep -qE '^(binds|free)    ?the limit of memory: ' out
+ok $? "whether memory binds: $(grep 'limit of memory' out)"
+grep -qE '^(next|missed)  +[a-z0-9-]+( [0-9a-z]+)?: .* takes [0-9.]* % (more|less)$' out
+ok $? "the next best decision: $(tail -1 out)"
+if [ -w /dev/full ]; then
+    "$tool" "${problem[@]}" --explain >/dev/full 2>err
+    [ $? -eq 4 ] && [ "$(grep -c error err)" -eq 1 ]
+    ok $? "a full disk ends it at the first line: $(cat err)"
+fi
 
 jq '.nodes = 1' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >one.json
 "$tool" -q -m gpt:nano --cluster one.json -b 16 --micro-batch 16 -a dp-only --explain >out 2>err &&

@@ -62,7 +62,7 @@ run "${base[@]}" -o x.json
 [ $status -eq 0 ] && [ ! -s out ] && cmp -s <(jq .stages x.json) <(jq .stages plan.json)
 ok $? '-o writes a file'
 run "${base[@]}" --text
-[ $status -eq 0 ] && grep -q '^plan 1: a step takes .* ms, the fullest device holds .* MiB$' out &&
+[ $status -eq 0 ] && grep -q '^plan 1: a step takes [0-9.]* [mu]s, the fullest device holds [0-9.]* MiB$' out &&
     cmp -s <(sed 1d out) <("$WEFT_BIN/weft-plan" --show plan.json)
 ok $? "--text, as weft-plan --show has it: $(sed -n 1p out)"
 run "${base[@]}" --top 5
@@ -189,7 +189,7 @@ refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 't
 # What no plan can do without is named: an op, or all of them together.
 refuses 1 'wte to loss; .* alone needs at least [0-9.]* MiB, however it is split' 'an op too large' \
     -- "${base[@]}" --memory 64K
-refuses 1 'takes at least [0-9.]* MiB on all devices together, and they have 32768.0 MiB' \
+refuses 1 'takes at least [0-9.]* GiB on all devices together, and they have 32.00 GiB' \
     'a model too large' -- -m gpt:6.7B --cluster v100-4x8 --devices 1 -b 4
 
 # ---- unequal devices ----------------------------------------------------------------------------
@@ -237,6 +237,14 @@ for n in 1 2 4 8; do
 done
 [ "$(jq '[.stages[].mesh] | all(. == "")' out)" = true ] && grep -q '6 of 8 devices are left idle' err
 ok $? "some are left idle: $(grep idle err)"
+run "${model[@]}" --devices 8 -b 16 --micro-batch 1,2
+[ $status -eq 0 ] && grep -q '4 of 8 devices are left idle: the profile lacks shapes' err
+ok $? "or because nothing is known of all of them: $(grep idle err)"
+jq '.nodes = 256' "$WEFT_ROOT/share/clusters/v100-4x8.json" >many.json
+run -m gpt:350M --cluster ./many.json -b 2048 --micro-batch 2048 -a dp-only
+cp out many.plan
+[ $status -eq 0 ] && run --verify many.plan && [ $status -eq 0 ] && grep -q '^no bound is known' out
+ok $? "what has no bound says so: $(tail -1 out)"
 run "${few[@]}" --devices 8 --all-devices
 [ "$("$WEFT_BIN/weft-predict" out 2>>err | jq .devices)" -eq 8 ] &&
     jq -e ".provenance.predicted.time_us > $now" out >/dev/null
@@ -406,7 +414,9 @@ refuses 2 'expected numbers such as' 'micro-batches that are none' \
 refuses 2 'expected one of .*hops, .*exhaustive.*, got "magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
 refuses 2 '--threads: 2000' 'too many threads' -- "${base[@]}" --threads 2000
-refuses 2 'top' 'no plans' -- "${base[@]}" --top 0
+for name in top devices memory max-stages max-hops threads; do
+    refuses 2 "--$name: expected at least 1, got 0" "--$name 0" -- "${base[@]}" --$name 0
+done
 refuses 2 'operand' 'an operand' -- "${base[@]}" plan.json
 refuses 2 'bogus' 'an unknown option' -- --bogus
 refuses 3 'gpt9' 'an unknown model' -- -m gpt9 -p p.db --devices 2 -b 4

@@ -2,6 +2,7 @@
 #include "predict.h"
 
 #include "common/json.h"
+#include "common/text.h"
 #include "program/workspace.h"
 
 #include <stdio.h>
@@ -174,27 +175,15 @@ json_t *predict_json(const struct predict *p) {
 
 /* ---- table ------------------------------------------------------------------------- */
 
-static void print_duration(double us_, FILE *f) {
-    if (us_ < 1e4)
-        fprintf(f, "%.1f us", us_);
-    else if (us_ < 1e7)
-        fprintf(f, "%.2f ms", us_ / 1e3);
-    else
-        fprintf(f, "%.3f s", us_ / 1e6);
-}
-
 static void print_speed(const struct predict *p, FILE *f) {
     double rate = predict_flops(p) / p->sim.time_us * 1e6;
-    fputs("step    ", f);
-    print_duration(p->sim.time_us, f);
-    fprintf(f, ", %.4g samples/s", (double)p->plan->batch / p->sim.time_us * 1e6);
+    fprintf(f, "step    %s, %.4g samples/s", text_time(p->sim.time_us).s,
+            (double)p->plan->batch / p->sim.time_us * 1e6);
     fprintf(f, ", %.4g Gflop/s", rate / 1e9);
     if (utilization(p, rate) > 0)
         fprintf(f, " (%.1f %% of the peak)", 100 * utilization(p, rate));
-    fputs("\nbetween ", f);
-    print_duration(p->sim.low_us, f);
-    fputs(" and ", f);
-    print_duration(p->sim.high_us, f);
+    fprintf(f, "\nbetween %s and %s", text_time(p->sim.low_us).s,
+            text_time(p->sim.high_us).s);
     const char *comma = "; rests on";
     for (int k = COST_UNKNOWN + 1; k < COST_SOURCES_COUNT; k++)
         if (p->sim.share[k] > 0) {
@@ -266,8 +255,8 @@ static void print_memory(const struct predict *p, FILE *f) {
     int stage = -1;
     int64_t over = excess(p, &stage);
     if (stage >= 0 && over > 0)
-        fprintf(f, "\nstage %d needs %.1f MiB more than a device has\n", stage,
-                (double)over / 1048576);
+        fprintf(f, "\nstage %d needs %s more than a device has\n", stage,
+                text_bytes((double)over).s);
 }
 
 void predict_text(const struct predict *p, FILE *f) {

@@ -6,6 +6,9 @@
 
 #include "common/json.h"
 #include "common/progress.h"
+#include "common/text.h"
+
+#include <errno.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,12 @@ struct explain {
     const struct search_plan *best;
     FILE *f;
     bool stopped;
+    struct err *err;    /* of writing; */
+    bool failed;        /* then nothing more is tried */
+    double next;        /* the least ratio of another decision, */
+    char next_name[64]; /* and which one; "" = none */
+    double unlimited; /* ratio without a limit of memory; 0 = there is none, or not known */
+    double unpinned;  /* and without pins */
 };
 
 /* ---- the plan itself ----------------------------------------------------------------------- */
@@ -27,7 +36,6 @@ static void print_share(FILE *f, const char *what, double us, double of) {
 
 /* Where the time of the stage that sets the pace goes, and who is fullest. */
 static int print_bounds(const struct explain *x, struct err *err) {
-    char text[32];
     struct simulation sim;
     struct cost cost;
     struct program *g = program_compile(x->best->plan, err);
@@ -44,11 +52,11 @@ static int print_bounds(const struct explain *x, struct err *err) {
         print_share(x->f, "reduction and update", s->update_us, sim.time_us);
         print_share(x->f, "waiting", s->bubble_us, sim.time_us);
         fprintf(x->f, "\nmemory  stage %d is fullest: %s", sim.fullest,
-                words_bytes(g->stages[sim.fullest].arena_bytes, text, sizeof text));
+                text_bytes((double)g->stages[sim.fullest].arena_bytes).s);
         const struct stage *full = &x->best->plan->stages[sim.fullest];
         int64_t limit = search_memory(x->p, full->first_rank, mesh_devices(&full->mesh));
         if (limit)
-            fprintf(x->f, " of %s", words_bytes(limit, text, sizeof text));
+            fprintf(x->f, " of %s", text_bytes((double)limit).s);
         fputc('\n', x->f);
         simulation_release(&sim);
     }
@@ -59,30 +67,63 @@ static int print_bounds(const struct explain *x, struct err *err) {
 
 /* ---- alternatives -------------------------------------------------------------------------- */
 
-static void print_line(const struct explain *x, const char *what,
+static void print_line(struct explain *x, const char *what,
                        const struct search_plan *found) {
     char words[WORDS_LINE];
-    fprintf(x->f, "%-24s %10.2f ms %7.3f  %s\n", what, found->time_us / 1e3,
+    fprintf(x->f, "%-24s %12s %7.3f  %s\n", what,
+            text_time_beside(found->time_us, x->best->time_us).s,
             found->time_us / x->best->time_us,
             words_line(found->plan, words, sizeof words));
 }
 
-/* A search of the problem, and its line. */
-static void try_problem(struct explain *x, const char *what, const struct search_problem *p,
-                        search_algorithm *algorithm) {
+static void flush(struct explain *x) {
+    if (!x->failed && fflush(x->f) != 0) {
+        x->failed = true;
+        err_system(x->err, "cannot write the explanation: %s", strerror(errno));
+    }
+}
+
+/* A search of the problem, and its line; its time as a ratio, 0 where there is none. With fewer limits
+ * (relaxed) the plan itself is allowed, too, so it stands for whatever is slower. */
+static double try_problem(struct explain *x, const char *what,
+                          const struct search_problem *p, search_algorithm *algorithm,
+                          bool relaxed) {
     struct search_problem now = *p;
-    struct search_result r;
+    struct search_result r = {0};
     struct err why = {0};
     now.no_bound = true;
-    if (x->stopped || interrupted()) {
-        x->stopped = true;
-    } else if (search_run(&now, algorithm, &r, &why) < 0) {
+    if (relaxed && now.devices == x->best->plan->devices)
+        now.from = x->best->plan;
+    x->stopped |= interrupted();
+    if (x->stopped || x->failed)
+        return 0;
+    int rc = search_run(&now, algorithm, &r, &why);
+    const struct search_plan *found = rc == 0 ? &r.plans[0] : NULL;
+    if (relaxed && (!found || found->time_us > x->best->time_us))
+        found = x->best;
+    if (found)
+        print_line(x, what, found);
+    else
         fprintf(x->f, "%-24s %s\n", what, why.msg);
-    } else {
-        print_line(x, what, &r.plans[0]);
+    double ratio = found ? found->time_us / x->best->time_us : 0;
+    if (rc == 0)
         search_result_release(&r);
+    flush(x);
+    return ratio;
+}
+
+/* Another decision; one that changes nothing is none. */
+static void try_other(struct explain *x, const char *what, const struct search_problem *p) {
+    double ratio = try_problem(x, what, p, x->algorithm, false);
+    if (ratio > 0 && ratio != 1 && (!x->next_name[0] || ratio < x->next)) {
+        x->next = ratio;
+        snprintf(x->next_name, sizeof x->next_name, "%s", what);
     }
-    fflush(x->f);
+}
+
+static double try_relaxed(struct explain *x, const char *what,
+                          const struct search_problem *p) {
+    return try_problem(x, what, p, x->algorithm, true);
 }
 
 /* The same problem with something pinned; takes the document over. */
@@ -93,7 +134,7 @@ static void try_pin(struct explain *x, const char *what, json_t *pin) {
     struct pins *pins = search_read_pins(p.model, doc, &why);
     p.pins = pins;
     if (pins)
-        try_problem(x, what, &p, x->algorithm);
+        try_other(x, what, &p);
     else
         fprintf(x->f, "%-24s %s\n", what, why.msg);
     pins_destroy(pins);
@@ -126,7 +167,7 @@ static void try_micro_batches(struct explain *x) {
             snprintf(what, sizeof what, "micro-batch %lld", (long long)x->p->micro[i]);
             p.micro = &x->p->micro[i];
             p.n_micro = 1;
-            try_problem(x, what, &p, x->algorithm);
+            try_other(x, what, &p);
         }
 }
 
@@ -209,7 +250,7 @@ static void try_schedules(struct explain *x) {
         /* Interleaved pipelines are made out of others. */
         if (i != (int)x->best->plan->schedule && i != SCHEDULE_interleaved &&
             x->p->schedules >> i & 1)
-            try_problem(x, schedule_name((enum schedule)i), &p, x->algorithm);
+            try_other(x, schedule_name((enum schedule)i), &p);
     }
 }
 
@@ -219,20 +260,28 @@ static void try_others(struct explain *x) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct algorithm *a = algorithm_find(names[i]);
         if (a && a->run != x->algorithm)
-            try_problem(x, names[i], x->p, a->run);
+            try_problem(x, names[i], x->p, a->run, false);
     }
 }
 
-static void try_more(struct explain *x) {
+static void try_memory(struct explain *x) {
     struct search_problem p = *x->p;
     struct cluster *c = &p.cluster;
-    if (p.memory_bytes) {
-        p.memory_bytes += 1 << 30;
-        for (int g = 0; g < c->n_groups; g++)
-            c->groups[g].memory_bytes += 1 << 30;
-        try_problem(x, "with 1 GiB more", &p, x->algorithm);
-        p = *x->p;
-    }
+    if (!p.memory_bytes)
+        return;
+    p.memory_bytes += 1 << 30;
+    for (int g = 0; g < c->n_groups; g++)
+        c->groups[g].memory_bytes += 1 << 30;
+    try_relaxed(x, "with 1 GiB more", &p);
+    p = *x->p;
+    p.memory_bytes = 0;
+    p.memory_of_kinds = false;
+    x->unlimited = try_relaxed(x, "with any memory", &p);
+}
+
+static void try_node(struct explain *x) {
+    struct search_problem p = *x->p;
+    struct cluster *c = &p.cluster;
     if (!c->n_links)
         return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
@@ -246,21 +295,62 @@ static void try_more(struct explain *x) {
     struct cost_provider *provider = search_open_provider(c, &why);
     p.provider = provider;
     if (provider)
-        try_problem(x, "with one node more", &p, x->algorithm);
+        try_relaxed(x, "with one node more", &p);
     else
         fprintf(x->f, "%-24s %s\n", "with one node more", why.msg);
     provider_destroy(provider);
+}
+
+static void try_without_pins(struct explain *x) {
+    struct search_problem p = *x->p;
+    struct micro_batches all = {{0}};
+    if (!p.pins || !p.pins->list.n)
+        return;
+    p.pins = NULL;
+    if (search_micro_batches(&p, &all, NULL) == 0) {
+        p.micro = all.list.p;
+        p.n_micro = (int)all.list.n;
+        x->unpinned = try_relaxed(x, "without the pins", &p);
+    }
+    arr_release(&all.list);
+}
+
+/* ---- what follows from that ---------------------------------------------------------------- */
+
+static void print_binding(const struct explain *x, const char *what, double ratio) {
+    enum { SHOWN = 1000 }; /* ratios have three digits */
+    if (ratio > 0 && ratio < 1 - 0.5 / SHOWN)
+        fprintf(x->f, "binds   %s: without, a step takes %.1f %% less\n", what,
+                100 * (1 - ratio));
+    else if (ratio > 0)
+        fprintf(x->f, "free    %s: without, no plan was found that is faster\n", what);
+}
+
+static void print_summary(const struct explain *x) {
+    fputc('\n', x->f);
+    print_binding(x, "the limit of memory", x->unlimited);
+    print_binding(x, "the pins", x->unpinned);
+    if (x->next_name[0] && x->next >= 1)
+        fprintf(x->f, "next    %s: the best of the other decisions takes %.1f %% more\n",
+                x->next_name, 100 * (x->next - 1));
+    else if (x->next_name[0])
+        fprintf(
+            x->f,
+            "missed  %s: pinned to that, the search finds a plan that takes %.1f %% less\n",
+            x->next_name, 100 * (1 - x->next));
 }
 
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,
                    const struct search_plan *best, FILE *f, struct err *err) {
     struct search_problem once = *p;
     once.top = 1;
-    struct explain x = {.p = &once, .algorithm = algorithm, .best = best, .f = f};
+    struct explain x = {
+        .p = &once, .algorithm = algorithm, .best = best, .f = f, .err = err};
     if (print_bounds(&x, err) < 0)
         return -1;
-    fprintf(f, "\n%-24s %10s %10s  %s\n", "what else costs", "step", "ratio", "plan");
+    fprintf(f, "\n%-24s %12s %7s  %s\n", "what else costs", "step", "ratio", "plan");
     print_line(&x, "this plan", best);
+    flush(&x);
     try_stages(&x);
     try_tensors(&x);
     try_micro_batches(&x);
@@ -268,8 +358,11 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
     try_zero(&x);
     try_schedules(&x);
     try_others(&x);
-    try_more(&x);
+    try_memory(&x);
+    try_node(&x);
+    try_without_pins(&x);
+    print_summary(&x);
     if (x.stopped)
         fprintf(f, "stopped before all was tried\n");
-    return 0;
+    return x.failed ? -1 : 0;
 }

@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/progress.h"
+#include "common/text.h"
 
 enum { STEPS = 16, MOST_POINTS = 200 };
 
@@ -62,8 +63,8 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
         struct search_result r;
         if (search_run(&now, algorithm, &r, &last) < 0)
             break;
-        note("%.3f ms in %.1f MiB", r.plans[0].time_us / 1e3,
-             (double)r.plans[0].max_bytes / (1 << 20));
+        note("weft-search: %s in %s", text_time(r.plans[0].time_us).s,
+             text_bytes((double)r.plans[0].max_bytes).s);
         add_point(&front, &r.plans[0]);
         now.memory_bytes = r.plans[0].max_bytes - r.plans[0].max_bytes / STEPS - 1;
         search_result_release(&r);

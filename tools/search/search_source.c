@@ -1,5 +1,6 @@
 /* weft-search --cost: the search over a source's chain, and its plans in the source's own form. */
 #include "common/progress.h"
+#include "common/text.h"
 #include "search/aceso.h"
 #include "search_tool.h"
 
@@ -43,12 +44,13 @@ static void print_range(FILE *f, const char *name, const json_t *list) {
 
 static void print_stage(FILE *f, const json_t *doc, size_t s) {
     const json_t *marks = json_array_get(json_object_get(doc, "recompute_ops"), s);
+    long long devices =
+        json_integer_value(json_array_get(json_object_get(doc, "num_gpus"), s));
     int again = 0;
     for (size_t i = 0; i < json_array_size(marks); i++)
         again += json_integer_value(json_array_get(marks, i)) != 0;
-    fprintf(
-        f, "  stage %zu: %lld ops on %lld devices,", s, (long long)json_array_size(marks),
-        (long long)json_integer_value(json_array_get(json_object_get(doc, "num_gpus"), s)));
+    fprintf(f, "  stage %zu: %lld ops on %lld device%s,", s,
+            (long long)json_array_size(marks), devices, devices > 1 ? "s" : "");
     print_range(f, "tp",
                 json_array_get(json_object_get(doc, "model_parallel_size_of_each_op"), s));
     print_range(f, "dp",
@@ -59,8 +61,8 @@ static void print_stage(FILE *f, const json_t *doc, size_t s) {
 }
 
 static void print_text(FILE *f, const json_t *doc, int i, const struct search_plan *plan) {
-    fprintf(f, "%splan %d: a step takes %.2f ms, the fullest device holds %.1f MiB\n",
-            i ? "\n" : "", i + 1, plan->time_us / 1e3, (double)plan->max_bytes / (1 << 20));
+    fprintf(f, "%splan %d: a step takes %s, the fullest device holds %s\n", i ? "\n" : "",
+            i + 1, text_time(plan->time_us).s, text_bytes((double)plan->max_bytes).s);
     fprintf(f, "  micro-batch %lld of %lld\n",
             (long long)json_integer_value(json_object_get(doc, "micro_batch_size")),
             (long long)json_integer_value(json_object_get(doc, "global_batch_size")));
@@ -76,11 +78,13 @@ int search_with_source(struct search_problem *p, search_algorithm *algorithm, bo
     note("weft-search: %lld plans scored in %.2f s%s; all costs are those of %s",
          (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)", p->source->name);
-    note("weft-search: a step takes %.3f ms, the fullest device holds %.1f MiB",
-         r.plans[0].time_us / 1e3, (double)r.plans[0].max_bytes / (1 << 20));
+    /* The configuration has no room for its time, so this is exact. */
+    note("weft-search: a step takes %.3f ms, the fullest device holds %s",
+         r.plans[0].time_us / 1e3, text_bytes((double)r.plans[0].max_bytes).s);
     if (*r.relaxation)
-        note("weft-search: no plan takes less than %.2f ms, gap %.2f %%",
-             r.lower_bound_us / 1e3, 100 * (1 - r.lower_bound_us / r.plans[0].time_us));
+        note("weft-search: no plan takes less than %s, gap %.2f %%",
+             text_time(r.lower_bound_us).s,
+             100 * (1 - r.lower_bound_us / r.plans[0].time_us));
     for (int i = 0; i < r.n; i++) {
         json_t *doc = aceso_document(p->source, r.plans[i].plan);
         if (text)

@@ -2,11 +2,20 @@
 #ifndef WEFT_SEARCH_TOOL_H
 #define WEFT_SEARCH_TOOL_H
 
+#include "common/mem.h"
 #include "search/algorithms.h"
 #include "words.h"
 
 /* The pins of the model, of --pin, and of one more document, or NULL. weft-search.c has it. */
 struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err);
+
+/* The micro-batches to consider: those of --micro-batch, else what is pinned, else the usual ones. The
+ * list is the caller's. */
+struct micro_batches {
+    ARR(int64_t) list;
+};
+int search_micro_batches(const struct search_problem *p, struct micro_batches *out,
+                         struct err *err);
 
 /* What answers for this cluster, as the options say; owned by the caller. */
 struct cost_provider *search_open_provider(const struct cluster *c, struct err *err);

@@ -1,6 +1,8 @@
 /* weft-search --verify: a plan's certificate, worked out again. */
 #include "search_tool.h"
 
+#include "common/text.h"
+
 #include <stdio.h>
 
 static double number(const json_t *o, const char *key) {
@@ -25,14 +27,17 @@ int search_print_verdict(struct search_problem *p, struct plan *plan, struct err
     if (search_verify_plan(p, plan, &claim, &v, err) < 0)
         return -1;
     printf("legal, and runs without a fault\n");
-    printf("a step takes %.3f ms%s\n", v.time_us / 1e3,
+    printf("a step takes %s%s\n", text_time(v.time_us).s,
            claim.time_us > 0 ? ", as it says" : "");
-    printf("a device holds %.1f MiB%s", (double)v.max_bytes / (1 << 20),
+    printf("a device holds %s%s", text_bytes((double)v.max_bytes).s,
            claim.memory_bytes > 0 ? ", as it says" : "");
     if (p->memory_bytes && search_memory(p, 0, p->devices) == p->memory_bytes)
-        printf(", of %.1f MiB", (double)p->memory_bytes / (1 << 20));
-    printf("\nno plan takes less than %.3f ms (%s): within %.2f %% of the optimum\n",
-           v.lower_bound_us / 1e3, v.relaxation,
-           100 * (v.time_us - v.lower_bound_us) / v.time_us);
+        printf(", of %s", text_bytes((double)p->memory_bytes).s);
+    if (v.lower_bound_us > 0)
+        printf("\nno plan takes less than %s (%s): within %.2f %% of the optimum\n",
+               text_time(v.lower_bound_us).s, v.relaxation,
+               100 * (v.time_us - v.lower_bound_us) / v.time_us);
+    else
+        printf("\nno bound is known, so neither is the distance to the optimum\n");
     return 0;
 }

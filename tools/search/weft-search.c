@@ -3,9 +3,11 @@
 #include "common/mem.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "common/text.h"
 #include "search/source.h"
 #include "search_tool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,12 @@ static struct {
        .optimizer = "adamw",
        .dtype = "fp32",
        .out = "-",
+       .devices = -1, /* of numbers below 0, and NAN: not given */
+       .memory = -1,
+       .max_stages = -1,
+       .max_hops = -1,
+       .threads = -1,
+       .time_budget = NAN,
        .top = 1,
        .seed = 1,
        .zero = ZERO_PARAMETERS};
@@ -75,13 +83,9 @@ static const struct opt_tool tool = {
     "weft-search", "[options] -m MODEL -b B --devices N | --cluster CLUSTER",
     "Find the best plan to train a model on a cluster.", options};
 
-struct sizes {
-    ARR(int64_t) all;
-};
-
 /* Powers of two that divide the batch, and their products with the odd part of the devices, so that all
  * devices of 6 or 12 can share a micro-batch; ascending. */
-static void usual_micro_batches(const struct search_problem *p, struct sizes *out) {
+static void usual_micro_batches(const struct search_problem *p, struct micro_batches *out) {
     int64_t odd = p->devices, all = p->batch;
     while (odd % 2 == 0)
         odd /= 2;
@@ -89,17 +93,16 @@ static void usual_micro_batches(const struct search_problem *p, struct sizes *ou
         bool is_two = odd == 1 || two < other;
         int64_t *next = is_two ? &two : &other;
         if (all % *next == 0)
-            arr_push(&out->all, *next);
+            arr_push(&out->list, *next);
         *next *= 2;
     }
 }
 
-/* "1,2,4", or what is pinned, or the usual ones. */
-static int micro_batches(const struct search_problem *p, struct sizes *out,
+int search_micro_batches(const struct search_problem *p, struct micro_batches *out,
                          struct err *err) {
     int64_t pinned = p->pins ? pins_value(p->pins, PIN_micro_batch, 0) : PIN_FREE;
     if (!o.micro && pinned != PIN_FREE && p->batch % pinned == 0) {
-        arr_push(&out->all, pinned);
+        arr_push(&out->list, pinned);
         return 0;
     }
     if (!o.micro)
@@ -113,7 +116,7 @@ static int micro_batches(const struct search_problem *p, struct sizes *out,
         if (p->batch % b)
             return err_usage(err, "--micro-batch: %ld does not divide the batch of %lld", b,
                              (long long)p->batch);
-        arr_push(&out->all, b);
+        arr_push(&out->list, b);
         s = *end ? end + 1 : end;
     }
     return 0;
@@ -154,8 +157,27 @@ static int gap(struct search_problem *p, struct err *err) {
     return 0;
 }
 
+/* Zero is none of these numbers: it would mean something else than it says. */
+static int check_positive(struct err *err) {
+    const struct {
+        int64_t value;
+        const char *name;
+    } all[] = {{o.devices, "devices"},       {o.memory, "memory"},
+               {o.max_stages, "max-stages"}, {o.max_hops, "max-hops"},
+               {o.threads, "threads"},       {o.top, "top"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value == 0)
+            return err_usage(err, "--%s: expected at least 1, got 0", all[i].name);
+    return 0;
+}
+
+/* 0 where the option is not given. */
+static int64_t or_zero(int64_t value) {
+    return value > 0 ? value : 0;
+}
+
 static int check_options(struct search_problem *p, struct err *err) {
-    if (gap(p, err) < 0)
+    if (check_positive(err) < 0 || gap(p, err) < 0)
         return -1;
     if (!o.model && !o.verify)
         return opt_missing("-m MODEL", err);
@@ -166,7 +188,7 @@ static int check_options(struct search_problem *p, struct err *err) {
                          ALGORITHM_NAMES, o.algorithm);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
-    if (o.threads < 0 || o.threads > 1024)
+    if (o.threads > 1024)
         return err_usage(err, "--threads: %lld is not in 1..1024", (long long)o.threads);
     if (o.zero < ZERO_NONE || o.zero > ZERO_PARAMETERS)
         return err_usage(err, "--zero: %lld is not in 0..3", (long long)o.zero);
@@ -182,25 +204,26 @@ static int check_options(struct search_problem *p, struct err *err) {
         return opt_missing("--devices N or --cluster CLUSTER", err);
     if (!o.cluster && !p->cluster.n_groups)
         p->cluster = cluster_single_node(o.devices);
-    int64_t devices = o.devices ? o.devices : cluster_devices(&p->cluster);
+    int64_t devices = o.devices > 0 ? o.devices : cluster_devices(&p->cluster);
     if (devices > cluster_devices(&p->cluster) || devices > 1 << 20)
         return err_usage(err, "--devices: %lld, but the cluster has %lld",
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
-    p->memory_bytes = o.memory ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
-    p->memory_of_kinds = !o.memory;
+    p->memory_bytes =
+        o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
+    p->memory_of_kinds = o.memory < 0;
     p->batch = o.batch;
     p->optimizer = (enum optimizer)opt;
     p->dtype = (enum dtype)dtype;
-    p->max_stages = (int)o.max_stages;
+    p->max_stages = (int)or_zero(o.max_stages);
     if (schedules(p, err) < 0)
         return -1;
     p->max_zero = (int)o.zero;
-    p->max_hops = (int)o.max_hops;
+    p->max_hops = (int)or_zero(o.max_hops);
     p->top = (int)o.top;
-    p->time_budget_s = o.time_budget;
-    p->threads = (int)o.threads;
+    p->time_budget_s = isnan(o.time_budget) ? 0 : fmax(o.time_budget, 1e-9);
+    p->threads = (int)or_zero(o.threads);
     p->seed = (uint64_t)o.seed;
     p->profile = o.profile;
     return 0;
@@ -244,9 +267,9 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
 static int print_text(const struct search_result *r, FILE *f, struct err *err) {
     int rc = 0;
     for (int i = 0; i < r->n && rc == 0; i++) {
-        fprintf(f, "%splan %d: a step takes %.2f ms, the fullest device holds %.1f MiB\n",
-                i ? "\n" : "", i + 1, r->plans[i].time_us / 1e3,
-                (double)r->plans[i].max_bytes / (1 << 20));
+        fprintf(f, "%splan %d: a step takes %s, the fullest device holds %s\n",
+                i ? "\n" : "", i + 1, text_time(r->plans[i].time_us).s,
+                text_bytes((double)r->plans[i].max_bytes).s);
         rc = plan_show(r->plans[i].plan, f, err);
     }
     return rc;
@@ -277,14 +300,17 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");
     if (r.plans[0].plan->devices < p->devices)
-        note("%s: %d of %d devices are left idle: with them a step would take longer",
-             tool.name, p->devices - r.plans[0].plan->devices, p->devices);
+        note("%s: %d of %d devices are left idle: %s", tool.name,
+             p->devices - r.plans[0].plan->devices, p->devices,
+             r.idle[0] ? r.idle : "with them a step would take longer");
     if (r.lost[0])
         note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,
              r.lost);
     if (*r.relaxation)
-        note("%s: no plan takes less than %.2f ms (%s), gap %.2f %%", tool.name,
-             r.lower_bound_us / 1e3, r.relaxation, 100 * gap_of(&r, &r.plans[0]));
+        note("%s: no plan takes less than %s (%s), gap %.2f %%", tool.name,
+             text_time(r.lower_bound_us).s, r.relaxation, 100 * gap_of(&r, &r.plans[0]));
+    else if (r.complete)
+        note("%s: no bound is known for so many devices", tool.name);
     for (int i = 0; i < r.n; i++)
         r.plans[i].plan->cluster = &p->cluster;
     int rc = o.explain ? search_explain(p, algorithm, &r.plans[0], f, err)
@@ -333,27 +359,27 @@ static int search_from(struct search_problem *p, struct err *err) {
 }
 
 /* The sizes to consider, and that of the plan at hand. */
-static int verify(struct search_problem *p, struct plan *plan, struct sizes *micro,
+static int verify(struct search_problem *p, struct plan *plan, struct micro_batches *micro,
                   struct err *err) {
     p->model = plan->model;
     p->pins = plan->pins;
     p->batch = plan->batch;
-    if (micro_batches(p, micro, err) < 0)
+    if (search_micro_batches(p, micro, err) < 0)
         return -1;
-    int64_t at = micro->all.n;
-    arr_push(&micro->all, plan->micro_batch);
-    for (; at > 0 && micro->all.p[at - 1] >= plan->micro_batch; at--) {
-        micro->all.p[at] = micro->all.p[at - 1];
-        micro->all.p[at - 1] = plan->micro_batch;
+    int64_t at = micro->list.n;
+    arr_push(&micro->list, plan->micro_batch);
+    for (; at > 0 && micro->list.p[at - 1] >= plan->micro_batch; at--) {
+        micro->list.p[at] = micro->list.p[at - 1];
+        micro->list.p[at - 1] = plan->micro_batch;
     }
-    p->micro = micro->all.p;
-    p->n_micro = (int)micro->all.n;
+    p->micro = micro->list.p;
+    p->n_micro = (int)micro->list.n;
     return search_print_verdict(p, plan, err);
 }
 
 static int run_verify(struct err *err) {
     struct search_problem p = {0};
-    struct sizes micro = {{0}};
+    struct micro_batches micro = {{0}};
     struct cost_provider *provider = NULL;
     struct plan *plan = plan_read(o.verify, err);
     int rc = -1;
@@ -361,7 +387,7 @@ static int run_verify(struct err *err) {
         err->status = EXIT_NO;
     if (plan && plan->cluster)
         p.cluster = *plan->cluster;
-    if (plan && !o.devices)
+    if (plan && o.devices < 0)
         o.devices = plan->devices;
     if (plan && check_options(&p, err) == 0)
         provider = search_open_provider(&p.cluster, err);
@@ -369,7 +395,7 @@ static int run_verify(struct err *err) {
     if (provider)
         rc = verify(&p, plan, &micro, err);
     provider_destroy(provider);
-    arr_release(&micro.all);
+    arr_release(&micro.list);
     plan_destroy(plan);
     return rc;
 }
@@ -391,23 +417,23 @@ static int check_source_options(struct err *err) {
 }
 
 /* Micro-batches as they are asked for, or all that were measured and divide the batch. */
-static int source_micro_batches(const struct search_problem *p, struct sizes *out,
+static int source_micro_batches(const struct search_problem *p, struct micro_batches *out,
                                 struct err *err) {
     if (o.micro)
-        return micro_batches(p, out, err);
+        return search_micro_batches(p, out, err);
     for (int i = 0; i < p->source->n_micro; i++)
         if (p->batch % p->source->micro[i] == 0)
-            arr_push(&out->all, p->source->micro[i]);
-    return out->all.n ? 0
-                      : err_no(err,
-                               "no micro-batch that was measured divides the batch "
-                               "of %lld",
-                               (long long)p->batch);
+            arr_push(&out->list, p->source->micro[i]);
+    return out->list.n ? 0
+                       : err_no(err,
+                                "no micro-batch that was measured divides the batch "
+                                "of %lld",
+                                (long long)p->batch);
 }
 
 static int run_source(struct err *err) {
     struct search_problem p = {0};
-    struct sizes micro = {{0}};
+    struct micro_batches micro = {{0}};
     int rc = -1;
     if (check_source_options(err) < 0 || check_options(&p, err) < 0)
         return -1;
@@ -418,14 +444,14 @@ static int run_source(struct err *err) {
     p.source = search_open_source(o.cost, o.model, o.set, err);
     if (p.source && source_micro_batches(&p, &micro, err) == 0) {
         p.model = p.source->model;
-        p.micro = micro.all.p;
-        p.n_micro = (int)micro.all.n;
+        p.micro = micro.list.p;
+        p.n_micro = (int)micro.list.n;
         interrupt_catch();
         rc = search_to_file(&p, err);
     }
     if (p.source)
         p.source->close(p.source);
-    arr_release(&micro.all);
+    arr_release(&micro.list);
     return rc;
 }
 
@@ -435,7 +461,7 @@ static int run(struct err *err) {
     if (o.verify)
         return run_verify(err);
     struct search_problem p = {0};
-    struct sizes micro = {{0}};
+    struct micro_batches micro = {{0}};
     int rc = -1;
     if (check_options(&p, err) < 0)
         return -1;
@@ -444,9 +470,9 @@ static int run(struct err *err) {
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
     struct pins *pins = p.model ? search_read_pins(p.model, NULL, err) : NULL;
     p.pins = pins;
-    if (pins && micro_batches(&p, &micro, err) == 0) {
-        p.micro = micro.all.p;
-        p.n_micro = (int)micro.all.n;
+    if (pins && search_micro_batches(&p, &micro, err) == 0) {
+        p.micro = micro.list.p;
+        p.n_micro = (int)micro.list.n;
         interrupt_catch();
         rc = search_from(&p, err);
     }
@@ -454,7 +480,7 @@ static int run(struct err *err) {
     json_decref(o.pins);
     model_destroy(p.model);
     provider_destroy(provider);
-    arr_release(&micro.all);
+    arr_release(&micro.list);
     return rc;
 }
 

@@ -39,7 +39,4 @@ int plan_show(struct plan *p, FILE *f, struct err *err);
 enum { WORDS_LINE = 160 };
 const char *words_line(const struct plan *p, char *buf, size_t n);
 
-/* "12.5 MiB", "3.21 GiB". */
-const char *words_bytes(int64_t bytes, char *buf, size_t n);
-
 #endif

@@ -2,6 +2,7 @@
  * weight: which dims the axes of the mesh split there. */
 #include "words.h"
 
+#include "common/text.h"
 #include "program/program.h"
 
 #include <stdlib.h>
@@ -154,12 +155,6 @@ static const char *context_text(const struct model *m, const struct stage *st,
     return buf;
 }
 
-const char *words_bytes(int64_t bytes, char *buf, size_t n) {
-    double mib = (double)bytes / (1 << 20);
-    snprintf(buf, n, mib < 1024 ? "%.1f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
-    return buf;
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static double count_params(const struct model *m) {
@@ -191,12 +186,13 @@ static void show_head(const struct plan *p, FILE *f) {
     fprintf(f, "devices    %d\n\n", p->devices);
 }
 
-/* Of the ops that have parameters, in stages first .. end-1. */
+/* Of the ops that have parameters, in stages first .. end-1; a single device shards nothing. */
 static const char *zero_text(const struct plan *p, int first, int end, char *buf,
                              size_t n) {
     int least = ZERO_PARAMETERS, most = ZERO_NONE;
     for (int s = first; s < end; s++)
-        for (int i = 0; i < p->stages[s].n_ops; i++) {
+        for (int i = 0; i < p->stages[s].n_ops && mesh_devices(&p->stages[s].mesh) > 1;
+             i++) {
             int zero = p->stages[s].zero[i];
             if (!p->model->ops[p->stages[s].ops[i]].n_param)
                 continue;
@@ -215,7 +211,7 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
     const struct model *m = p->model;
     const struct stage *st = &p->stages[s];
     struct stage_words w = words_of(m, d, st);
-    char text[WORD_COUNT][48], layers[32], recompute[64], memory[32], per[32], zero[32];
+    char text[WORD_COUNT][48], layers[32], recompute[64], per[32], zero[32];
     int64_t replicas = w.degree[WORD_dp].most;
     for (int k = 0; k < WORD_COUNT; k++)
         range_text(w.degree[k], text[k], sizeof text[k]);
@@ -230,20 +226,19 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
             w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no",
             zero_text(p, s, s + 1, zero, sizeof zero), per,
             recompute_text(m, st, recompute, sizeof recompute),
-            words_bytes(bytes, memory, sizeof memory));
+            text_bytes((double)bytes).s);
 }
 
 /* What some op of the stage has in the memory of its devices' hosts. */
 static void show_offload(const struct plan *p, const struct stage_program *sp, FILE *f) {
     const struct stage *st = &p->stages[sp->stage];
     int set = 0;
-    char memory[32];
     for (int i = 0; i < st->n_ops; i++)
         set |= st->offload[i];
     if (!set)
         return;
     fprintf(f, "stage %d has %s a device on its host:", sp->stage,
-            words_bytes(sp->host_bytes, memory, sizeof memory));
+            text_bytes((double)sp->host_bytes).s);
 #define X(name, bit)                                                                       \
     if (set & (bit))                                                                       \
         fputs(" " #name, f);
