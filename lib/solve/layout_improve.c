@@ -8,20 +8,18 @@
 #include "solve/layout_improve.h"
 
 #include "common/progress.h"
-#include "solve/layout_kernel.h"
-#include "solve/layout_lns.h"
 #include "solve/layout_local.h"
-#include "solve/layout_swing.h"
+#include "solve/layout_mix.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS       48                     /* neighbourhoods per batch */
-#define SWINGS     2                      /* jobs of swings per batch */
-#define KERNELS    2                      /* per batch: around the choice, with a target */
-#define FIRST      (1 + KERNELS + SWINGS) /* the first neighbourhood among the jobs */
+#define JOBS       48                      /* neighbourhoods per batch */
+#define KERNELS    2                       /* per batch: around the choice, with a target */
+#define MIX        (1 + KERNELS)           /* the first job of the mix ... */
+#define FIRST      (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
 #define MOST_JOBS  192
 #define SEARCHED   8000 /* values up to which branch and bound is tried early */
 #define KINDS      6
@@ -30,6 +28,10 @@
 #define NEAR       0.2  /* gap from which on kernels are searched */
 #define FIRST_VARS 400  /* of a kernel at first ... */
 #define MOST_VARS  1500
+#define ROUNDS     60  /* of the dual in a batch ... */
+#define MORE       180 /* ... where it makes its way, but no longer in leaps */
+#define ANY_PRICES 2   /* choices per batch at prices drawn at random ... */
+#define DEAREST    0.3 /* ... up to so much above the multipliers */
 
 /* Prices that leave room: what is decided first would otherwise take all that is left. */
 static const double dearer[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
@@ -66,7 +68,7 @@ struct batch {
     struct layout_state check; /* on the core, to check and to descend */
     struct layout_job jobs[MOST_JOBS];
     struct layout_kernel kernels[KERNELS]; /* to be searched in this batch */
-    struct layout_swing swings[SWINGS];
+    struct layout_mix mix;
     double size[KINDS];
     uint64_t count; /* of jobs so far */
     int turn;
@@ -162,14 +164,40 @@ static void lend_prices(struct batch *t) {
             t->lent[r] = tight->lambda[q++];
 }
 
+/* What was built is a start of the next batch's swings, once there is a point in many. */
+static void add_start(struct batch *t) {
+    struct bounder *b = &t->b;
+    if (b->rising)
+        return;
+    int n = t->m->core->n_vars;
+    int32_t *y = mem_array((size_t)n + 1, sizeof *y);
+    int *x = mem_array((size_t)n + 1, sizeof *x);
+    layout_core_choice(&b->tight, b->state.x, y);
+    for (int i = 0; i < n; i++)
+        x[i] = y[i];
+    free(y);
+    if (!layout_mix_add(&t->mix, x))
+        free(x);
+}
+
 static void build_choice(struct batch *t, int dear, int tries) {
     struct bounder *b = &t->b;
     if (!layout_state_decode(&b->state, &b->d, tries))
         return;
     layout_state_descend(&b->state);
+    add_start(t);
     if (b->state.value < (b->found ? b->y_value : t->m->value)) {
         keep_choice(b, b->state.x, b->state.value);
         b->dear = dear;
+    }
+}
+
+/* Choices at prices drawn at random: starts of swings that differ. */
+static void build_at_random(struct batch *t, int around) {
+    struct rng r = {rng_bits(t->m->seed, 2, (uint64_t)t->turn), 0};
+    for (int s = 0; s < ANY_PRICES && !layout_time_up(t->m->deadline_s); s++) {
+        layout_dual_price(&t->b.d, 1 + DEAREST * rng_real(&r) * rng_real(&r), 3);
+        build_choice(t, around, 3);
     }
 }
 
@@ -189,6 +217,8 @@ static void build_choices(struct batch *t) {
             layout_dual_price(&b->d, dearer[p], 3);
             build_choice(t, p, 3);
         }
+    if (!all && !b->rising)
+        build_at_random(t, around);
     if (!layout_time_up(t->m->deadline_s))
         layout_dual_settle(&b->d);
 }
@@ -208,7 +238,8 @@ static void keep_pace(struct batch *t) {
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
-    int rounds = b->turns < 3 ? 10 << b->turns : 60; /* a first choice soon */
+    int rounds = b->rising || b->idle ? ROUNDS : MORE;
+    rounds = b->turns < 3 ? 10 << b->turns : rounds; /* a first choice soon */
     b->turns++;
     if (b->d.step < SHORT) /* perhaps only caught on a ridge */
         b->d.step = AFRESH;
@@ -331,7 +362,7 @@ static void *worker(void *arg) {
         else if (j <= KERNELS)
             layout_kernel_run(&t->kernels[j - 1]);
         else if (j < FIRST)
-            layout_swing_run(&t->swings[j - 1 - KERNELS]);
+            layout_mix_run(&t->mix, j - MIX);
         else
             layout_job_run(&t->jobs[j - FIRST]);
     }
@@ -404,11 +435,9 @@ static void merge(struct batch *t) {
     int64_t before = m->value;
     for (int k = 0; k < KERNELS; k++)
         merge_kernel(t, &t->kernels[k], &t->b.open[k], x);
-    for (int s = 0; s < SWINGS; s++) {
-        if (t->swings[s].x)
-            offer(t, t->swings[s].x, false);
-        free(t->swings[s].x);
-    }
+    for (const int *y; (y = layout_mix_next(&t->mix));)
+        offer(t, y, true);
+    layout_mix_end(&t->mix);
     for (int j = 0; j < t->n_jobs; j++)
         merge_job(t, &t->jobs[j], x);
     if (t->b.found)
@@ -431,13 +460,8 @@ static void new_jobs(struct batch *t) {
     }
     /* As long as the search for the bound takes; few while prices are still far off. */
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
-    for (int s = 0; s < SWINGS; s++)
-        t->swings[s] = (struct layout_swing){
-            .core = t->m->core,
-            .seed = rng_bits(t->m->seed, 2 + (uint64_t)s, (uint64_t)t->turn),
-            .swings = t->b.rising && s > 0 ? 0 : 1,
-            .deadline_s = t->m->deadline_s,
-            .from = t->m->x};
+    layout_mix_begin(&t->mix, &t->whole, rng_bits(t->m->seed, 3, (uint64_t)t->turn),
+                     t->b.rising ? 1 : LAYOUT_MIX_SWINGS, t->m->deadline_s);
     t->n_jobs = t->m->value == LAYOUT_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
     for (int j = 0; j < t->n_jobs; j++, t->count++)
         t->jobs[j] = (struct layout_job){.w = &t->whole,
@@ -490,6 +514,7 @@ void layout_improve_run(struct layout_improve *m) {
                      (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
+    layout_mix_release(&t.mix);
     for (int k = 0; k < KERNELS; k++)
         layout_kernel_release(&b->kernels[k]);
     layout_core_release(&b->tight);

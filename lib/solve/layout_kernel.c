@@ -111,6 +111,29 @@ void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t t
         k->vars += k->core.var[i].k > 0;
 }
 
+/* Forbids the values of variable v (which is w->c's variable i) that no choice has. */
+static void keep_seen(struct layout_var *v, int i, const struct layout_whole *w,
+                      int *const *x, int n) {
+    for (int a = 0; a < v->k; a++) {
+        bool seen = w->x[i] == a;
+        for (int s = 0; s < n && !seen; s++)
+            seen = x[s][i] == a;
+        if (!seen)
+            v->cost[a] = LAYOUT_INF;
+    }
+}
+
+void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w, int *const *x,
+                       int n) {
+    *k = (struct layout_kernel){.upper = w->value};
+    layout_part(&k->core, w, NULL, 0);
+    for (int q = 0; q < k->core.n_vars; q++)
+        keep_seen(&k->core.var[q], k->core.var[q].pick.p[0].node, w, x, n);
+    k->live = layout_core_shrink(&k->core, NULL) == 0;
+    for (int q = 0; q < k->core.n_vars; q++)
+        k->vars += k->core.var[q].k > 0;
+}
+
 void layout_kernel_drop(struct layout_kernel *k) {
     int64_t target = k->target;
     layout_kernel_release(k);
@@ -131,12 +154,12 @@ static int64_t most_nodes(const struct layout_core *c) {
 void layout_kernel_run(struct layout_kernel *k) {
     if (!k->live)
         return;
-    struct layout_search b = {.core = &k->core,
-                              .upper =
-                                  k->target && k->target < k->upper ? k->target : k->upper,
-                              .max_nodes = most_nodes(&k->core),
-                              .deadline_s = k->deadline_s,
-                              .root_rounds = 100};
+    struct layout_search b = {
+        .core = &k->core,
+        .upper = k->target && k->target < k->upper ? k->target : k->upper,
+        .max_nodes = most_nodes(&k->core) / (k->ease ? k->ease : 1) + 1,
+        .deadline_s = k->deadline_s,
+        .root_rounds = 100};
     b.x = mem_array((size_t)k->core.n_vars + 1, sizeof *b.x);
     layout_search_run(&b);
     k->found = b.found;

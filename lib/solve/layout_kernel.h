@@ -9,6 +9,7 @@
 #define WEFT_SOLVE_LAYOUT_KERNEL_H
 
 #include "solve/layout_bb.h"
+#include "solve/layout_lns.h"
 
 struct layout_kernel {
     struct layout_core core;
@@ -18,6 +19,7 @@ struct layout_kernel {
     int64_t upper;  /* only cheaper answers count */
     int64_t target; /* 0, or as layout_kernel_aim had it */
     double deadline_s;
+    int ease;         /* a share of 1 / ease of the usual effort; 0: all */
     int32_t *y;       /* (core.p->n_nodes) out of the search: strategies, if found */
     bool found, done; /* out: a cheaper one was found; all was searched */
 };
@@ -34,6 +36,12 @@ int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open);
 /* What an answer cheaper than `target` can be made of: if all is searched in vain, the optimum is
  * not below the target. Release it. */
 void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t target);
+
+/* What the present choice of w and the n choices x[] can be put together to: each variable keeps
+ * the values that it has in one of them ("tour merging", Cook and Seymour, 2003; their best
+ * combination is Aggarwal, Orlin and Tai's "optimized crossover", 1997). Release it. */
+void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w, int *const *x,
+                       int n);
 
 /* Releases it and says that it was too large. */
 void layout_kernel_drop(struct layout_kernel *k);

@@ -305,9 +305,12 @@ void layout_swing_run(struct layout_swing *w) {
     w->x = mem_array((size_t)w->core->n_vars + 1, sizeof *w->x);
     memcpy(w->x, w->from, bytes);
     w->value = t.s.value;
+    w->end = mem_array((size_t)w->core->n_vars + 1, sizeof *w->end);
+    memcpy(w->end, w->from, bytes);
     for (int n = 0; n < w->swings && !layout_time_up(w->deadline_s); n++) {
         double share = rng_real(&t.r);
         swing(&t, n == 0 && w->seed % 2 == 0 ? 0 : share * share, w->deadline_s);
+        memcpy(w->end, t.s.x, bytes);
         if (t.s.value < w->value) {
             w->value = t.s.value;
             memcpy(w->x, t.s.x, bytes);

@@ -21,6 +21,7 @@ struct layout_swing {
     const int *from; /* (n_vars) an allowed choice */
     int *x;          /* (n_vars) out: the best found; made by the run, free() it */
     int64_t value;   /* out: its cost */
+    int *end; /* (n_vars) out: where the last swing ended, better or not; free() it */
 };
 
 void layout_swing_run(struct layout_swing *w);
