@@ -18,6 +18,7 @@
 #include "common/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static double max2(double a, double b) {
     return a > b ? a : b;
@@ -81,14 +82,17 @@ static double alternating_us(const struct estimate_stage *st, int n, int64_t m) 
 /* Turns: one after the other every group has a turn, a forward, a backward and a weight gradient, in
  * the order of schedule.c; what a group waits for had its turn before. The i-th of group g comes in
  * round i - g. Position i among a group's forwards is micro-batch i % groups, and so on, of chunk
- * i / groups % chunks; backwards go through the chunks the other way. */
+ * i / groups % chunks; backwards go through the chunks the other way. What a forward or backward waits
+ * for is the last that its neighbour did: in the round before, and forwards without chunks in the same
+ * round. So the ends of one round are all that is kept. */
 struct turns {
     const struct estimate_stage *st;
     int groups, chunks;
     bool apart;                 /* weight gradients, but for those of the first group */
     int64_t n;                  /* positions */
     double *free;               /* [groups] when each is done with what it did so far */
-    double *forward, *backward; /* [groups * n] when these ended */
+    double *forward, *backward; /* [groups] when the last of each ended */
+    unsigned char *chunk;       /* [n] of the forward at each position */
 };
 
 static int64_t turns_ahead(const struct turns *t, int group) {
@@ -97,38 +101,42 @@ static int64_t turns_ahead(const struct turns *t, int group) {
 }
 
 static int stage_at(const struct turns *t, int group, int64_t i, bool back) {
-    int chunk = t->chunks > 1 ? (int)(i / t->groups % t->chunks) : 0;
+    int chunk = t->chunk[i];
     return (back ? t->chunks - 1 - chunk : chunk) * t->groups + group;
 }
 
-static void take_forward(struct turns *t, int group, int64_t i) {
+/* before_us: when the forward of the group in front ended. */
+static void take_forward(struct turns *t, int group, int64_t i, double before_us) {
     int k = stage_at(t, group, i, false);
     const struct estimate_stage *st = &t->st[k];
-    double at = t->free[group], there = 0;
-    if (k > 0)
-        there = t->forward[group > 0 ? (group - 1) * t->n + i
-                                     : (t->groups - 1) * t->n + i - t->groups] -
-                st->forward_shared_us;
-    t->free[group] = t->forward[group * t->n + i] = max2(at, there) + st->forward_us;
+    double there = k > 0 ? before_us - st->forward_shared_us : 0;
+    t->free[group] = t->forward[group] = max2(t->free[group], there) + st->forward_us;
 }
 
-static void take_backward(struct turns *t, int group, int64_t i) {
-    int k = stage_at(t, group, i, true), last = t->groups - 1;
-    double at = t->free[group], there = 0;
-    if (k + 1 < t->groups * t->chunks)
-        there = t->backward[group < last ? (group + 1) * t->n + i : i - t->groups] -
-                t->st[k + 1].backward_shared_us;
-    t->free[group] = t->backward[group * t->n + i] = max2(at, there) + t->st[k].backward_us;
+/* behind_us: when the backward of the group behind ended. */
+static void take_backward(struct turns *t, int group, int64_t i, double behind_us) {
+    int k = stage_at(t, group, i, true);
+    bool last = k + 1 == t->groups * t->chunks;
+    double there = last ? 0 : behind_us - t->st[k + 1].backward_shared_us;
+    t->free[group] = t->backward[group] =
+        max2(t->free[group], there) + t->st[k].backward_us;
 }
 
-static void take_turn(struct turns *t, int group, int64_t i) {
-    int64_t forward = i + turns_ahead(t, group) - 1, weights = i - group;
-    if (forward >= 0 && forward < t->n)
-        take_forward(t, group, forward);
-    if (i >= 0 && i < t->n)
-        take_backward(t, group, i);
-    if (t->apart && group > 0 && weights >= 0 && weights < t->n)
-        t->free[group] += t->st[stage_at(t, group, weights, true)].weights_us;
+/* Every group has its turn. */
+static void take_round(struct turns *t, int64_t round) {
+    int last = t->groups - 1;
+    double before_us = t->forward[last], behind_us = t->backward[0];
+    for (int g = 0; g <= last; g++) {
+        int64_t i = round + g, forward = i + turns_ahead(t, g) - 1, weights = round;
+        double was_us = t->forward[g];
+        if (forward >= 0 && forward < t->n)
+            take_forward(t, g, forward, before_us);
+        if (i >= 0 && i < t->n)
+            take_backward(t, g, i, g < last ? t->backward[g + 1] : behind_us);
+        if (t->apart && g > 0 && weights >= 0 && weights < t->n)
+            t->free[g] += t->st[stage_at(t, g, weights, true)].weights_us;
+        before_us = t->chunks > 1 ? was_us : t->forward[g];
+    }
 }
 
 /* Of a group's stages. */
@@ -152,18 +160,23 @@ static double turns_us(enum schedule schedule, const struct estimate_stage *st, 
     int chunks = n / groups;
     int64_t few = chunks > 1 ? few_micro_batches(groups, chunks) : 3 * (int64_t)groups + 4;
     few = few < m ? few : m;
-    struct turns t = {st,           groups, chunks, schedule == SCHEDULE_zero_bubble,
-                      chunks * few, NULL,   NULL,   NULL};
-    t.free = mem_array((size_t)groups * (size_t)(2 * t.n + 1), sizeof *t.free);
+    struct turns t = {.st = st,
+                      .groups = groups,
+                      .chunks = chunks,
+                      .apart = schedule == SCHEDULE_zero_bubble,
+                      .n = chunks * few};
+    t.free = mem_alloc(3 * (size_t)groups * sizeof *t.free + (size_t)t.n);
     t.forward = t.free + groups;
-    t.backward = t.forward + groups * t.n;
+    t.backward = t.forward + groups;
+    t.chunk = (unsigned char *)(t.backward + groups);
+    for (int64_t i = 0, chunk = 0; i < t.n; i += groups, chunk = (chunk + 1) % chunks)
+        memset(t.chunk + i, (int)chunk, (size_t)(t.n - i < groups ? t.n - i : groups));
     int64_t middle = (t.n - turns_ahead(&t, 0)) / 2;
-    for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++)
-        for (int g = 0; g < groups; g++) {
-            if (round == middle && few < m)
-                t.free[g] += (double)(m - few) * micro_batch_us(&t, g);
-            take_turn(&t, g, round + g);
-        }
+    for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++) {
+        for (int g = 0; g < groups && round == middle && few < m; g++)
+            t.free[g] += (double)(m - few) * micro_batch_us(&t, g);
+        take_round(&t, round);
+    }
     double end = 0;
     for (int g = 0; g < groups; g++) {
         for (int k = g; k < n; k += groups)

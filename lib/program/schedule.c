@@ -146,6 +146,49 @@ static void count_slots(const struct group_schedule *s, int stage,
     }
 }
 
+/* Of the first n of all chunks, in the order of forwards, those of the k-th. */
+static int64_t of_chunk(const struct group_schedule *s, int64_t k, int64_t n) {
+    int64_t round = s->round + 1, larger = s->larger * s->n_chunks * round, before = 0;
+    if (n > larger) {
+        n -= larger;
+        before = s->larger * round--;
+    }
+    int64_t all = s->n_chunks * round, rest = n % all - k * round;
+    return before + n / all * round + (rest < 0 ? 0 : least(rest, round));
+}
+
+/* Of the k-th chunk, held when so many backwards have run and as many more forwards as run ahead. */
+static int64_t held_after(const struct group_schedule *s, int64_t k, int64_t backwards) {
+    int64_t n = s->n_chunks * s->micro_batches, b = backwards < 0 ? 0 : backwards;
+    b = least(b, n - s->ahead);
+    return of_chunk(s, k, s->ahead + b) - of_chunk(s, s->n_chunks - 1 - k, b);
+}
+
+/* The most of the k-th chunk that are held at once, without weight gradients apart: that is so in the
+ * beginning, or where its forwards of a round end, or its backwards begin. */
+static int64_t most_held(const struct group_schedule *s, int64_t k) {
+    int64_t held = held_after(s, k, 0), at = 0, n = s->n_chunks * s->micro_batches;
+    for (int64_t i = 0; at < n && s->n_chunks > 1; i++) {
+        int64_t round = s->round + (i < s->larger);
+        held = most(held, held_after(s, k, at + (k + 1) * round - s->ahead));
+        held = most(held, held_after(s, k, at + (s->n_chunks - 1 - k) * round));
+        at += s->n_chunks * round;
+    }
+    return held;
+}
+
+static void find_slots(const struct group_schedule *s, int stage,
+                       int64_t slots[POOL_COUNT]) {
+    int k = 0;
+    if (s->delay >= 0) {
+        count_slots(s, stage, slots);
+        return;
+    }
+    while (s->chunks[k] != stage)
+        k++;
+    slots[POOL_FORWARD_BACKWARD] = slots[POOL_FORWARD_WEIGHTS] = most_held(s, k);
+}
+
 void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]) {
     int64_t m = plan_micro_batches(p);
     struct group_schedule s = schedule_of_group(p, p->stages[stage].group, m);
@@ -154,7 +197,7 @@ void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]) 
     slots[POOL_BACKWARD_WEIGHTS] = 0;
     s = schedule_of_group(p, p->stages[stage].group, schedule_enough(p));
     if (!all)
-        count_slots(&s, stage, slots);
+        find_slots(&s, stage, slots);
 }
 
 void schedule_pools(enum schedule schedule, int stage, int n_stages, int n_groups,
@@ -171,7 +214,7 @@ void schedule_pools(enum schedule schedule, int stage, int n_stages, int n_group
     slots[POOL_BACKWARD_WEIGHTS] = s.delay < 0 ? 0 : least(s.delay + 1, m);
     if (v > 1) {
         memset(slots, 0, sizeof *slots * POOL_COUNT);
-        count_slots(&s, stage, slots);
+        find_slots(&s, stage, slots);
     }
     free(chunks);
 }
