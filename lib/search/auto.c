@@ -152,6 +152,8 @@ static void run_round(struct portfolio *f, int round) {
             f->lanes[i] = lane_make(s);
         if (f->lanes[i] && (round || i))
             set_out(f->lanes[i], s);
+        if (f->lanes[i] && i)
+            graph_borrow(&f->lanes[i]->graph, &s->graph);
     }
     while (n < threads_of(s) - 1 && !pthread_create(&others[n], NULL, run_lanes, f))
         n++;

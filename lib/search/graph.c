@@ -225,7 +225,7 @@ const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                             layout_word(&layouts[g->x.node_of[op]]));
     void **slot = memo_slot(&g->loads, key);
     if (!*slot) {
-        struct load *l = mem_alloc(sizeof *l);
+        struct load *l = arena_alloc(&g->arena, sizeof *l);
         *l = compile_window(g, as, &(struct window){1, &op, layouts, NULL});
         *slot = l;
     }
@@ -369,7 +369,7 @@ static const struct load *kept_edge_load(struct graph *g, const struct setting *
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
-    struct load *l = mem_alloc(sizeof *l);
+    struct load *l = arena_alloc(&g->arena, sizeof *l);
     *l = edge_load(g, st, mb, layouts);
     /* Compiling the members may have moved the entries. */
     *memo_slot(&g->loads, key) = l;
@@ -410,7 +410,7 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
-    struct load *l = mem_alloc(sizeof *l);
+    struct load *l = arena_alloc(&g->arena, sizeof *l);
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
@@ -421,6 +421,16 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     /* The parts of the sum may have moved the entries. */
     *memo_slot(&g->loads, key) = l;
     return l;
+}
+
+void graph_borrow(struct graph *g, const struct graph *from) {
+    for (int64_t i = 0; i < from->loads.entries.n; i++) {
+        const struct memo_entry *known = &from->loads.entries.p[i];
+        void **slot = memo_slot(&g->loads, known->key);
+        *slot = *slot ? *slot : known->value;
+    }
+    g->norm_us = from->norm_us;
+    g->norm_missing = from->norm_missing;
 }
 
 /* ---- setting up ------------------------------------------------------------------------ */
@@ -493,7 +503,8 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
 }
 
 void graph_release(struct graph *g) {
-    memo_release(&g->loads, free);
+    memo_release(&g->loads, NULL);
+    arena_release(&g->arena);
     arr_release(&g->members->groups);
     free(g->members);
     free(g->plan.stage_of);

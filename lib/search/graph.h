@@ -85,7 +85,8 @@ struct graph {
     int64_t compiled;  /* windows */
     double norm_us;    /* of the gradient norm over all devices */
     bool norm_missing; /* the profile lacks it */
-    struct memo loads;
+    struct memo loads; /* in the arena, or borrowed */
+    struct arena arena;
     struct members *members; /* scratch of graph_edge: who has to do with the edge */
 };
 
@@ -113,6 +114,10 @@ uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
 /* ZeRO changes what is done with parameters and nothing else: what has none is compiled once, without
  * it. */
 struct setting graph_without_zero(const struct setting *st);
+
+/* What another graph of the same problem has compiled so far need not be compiled again; it is released
+ * later than this one. */
+void graph_borrow(struct graph *g, const struct graph *from);
 
 /* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,

@@ -43,7 +43,7 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
 void hops_first(struct search *s);
 
 /* Balanced pipelines to begin with, best first (hops_starts.c); the caller frees them and their
- * candidates. */
+ * candidates. They are scored when somebody asks for the first time. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
 /* Follows improvements of *o as far as they go, at most `hops` primitives away each. fine: layouts op by op

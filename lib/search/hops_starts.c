@@ -223,7 +223,7 @@ static void ranking_release(struct ranking *k) {
         candidate_release(&k->best[i].c);
 }
 
-struct option *hops_starts(struct search *s, int64_t *n) {
+static struct option *make_starts(struct search *s, int64_t *n) {
     struct starts st = {.s = s, .scratch = candidate_make(s)};
     ranking_init(&st.plain, s);
     ranking_init(&st.sharded, s);
@@ -244,4 +244,45 @@ struct option *hops_starts(struct search *s, int64_t *n) {
     candidate_release(&st.scratch);
     *n = st.list.n;
     return st.list.p;
+}
+
+/* ---- kept for the next who asks ---------------------------------------------------------- */
+
+/* With no more room than the stages take. */
+static void keep_starts(struct search *s, const struct option *starts, int64_t n) {
+    s->starts = mem_array((size_t)n + 1, sizeof *s->starts);
+    s->n_starts = n;
+    for (int64_t i = 0; i < n; i++) {
+        const struct candidate *c = &starts[i].c;
+        s->starts[i] = starts[i];
+        s->starts[i].c.stages = mem_array((size_t)c->n_stages, sizeof *c->stages);
+        candidate_copy(&s->starts[i].c, c);
+    }
+}
+
+void search_forget_starts(struct search *s) {
+    for (int64_t i = 0; i < s->n_starts; i++)
+        candidate_release(&s->starts[i].c);
+    free(s->starts);
+    s->starts = NULL;
+    s->n_starts = 0;
+}
+
+static struct option *copy_starts(const struct search *s, int64_t *n) {
+    struct option *starts = mem_array((size_t)s->n_starts + 1, sizeof *starts);
+    *n = s->n_starts;
+    for (int64_t i = 0; i < *n; i++) {
+        starts[i] = (struct option){.c = candidate_make(s), .score = s->starts[i].score};
+        candidate_copy(&starts[i].c, &s->starts[i].c);
+    }
+    return starts;
+}
+
+struct option *hops_starts(struct search *s, int64_t *n) {
+    if (s->starts)
+        return copy_starts(s, n);
+    struct option *starts = make_starts(s, n);
+    if (!search_stopped(s))
+        keep_starts(s, starts, *n);
+    return starts;
 }

@@ -96,22 +96,47 @@ static bool judge_program(struct search *s, const struct program *g, struct kept
     return known;
 }
 
-/* Takes the plan over. */
-static bool judge_plan(struct search *s, struct kept *k, struct plan *plan,
-                       struct search_plan *out) {
-    search_name_axes(s, plan);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+/* What came of judging a candidate's plan: the same whenever it is judged. */
+struct verdict {
+    bool good;
+    double time_us;
+    int64_t max_bytes, excess;
+    int fullest;
+};
+
+/* plan: checked, or NULL where it is not legal. */
+static struct verdict *make_verdict(struct search *s, struct kept *k,
+                                    const struct plan *plan) {
+    struct verdict *v = mem_alloc(sizeof *v);
+    struct search_plan out = {0};
+    struct program *g = plan ? program_compile(plan, NULL) : NULL;
     k->excess = 0;
-    bool good = g && judge_program(s, g, k, out);
-    note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
-                 k->score.time_us / 1e3, (double)out->max_bytes / (1 << 20),
-                 out->time_us / 1e3, good ? "" : ": refused");
+    bool good = g && judge_program(s, g, k, &out);
     program_destroy(g);
-    if (good)
-        out->plan = plan;
-    else
+    note_verbose("finalist: estimated %.3f ms, compiled %.1f MiB, simulated %.3f ms%s",
+                 k->score.time_us / 1e3, (double)out.max_bytes / (1 << 20),
+                 out.time_us / 1e3, good ? "" : ": refused");
+    *v = (struct verdict){good, out.time_us, out.max_bytes, k->excess, k->fullest};
+    return v;
+}
+
+/* Takes the plan over; merged: its meshes are. */
+static bool judge_plan(struct search *s, struct kept *k, struct plan *plan, bool merged,
+                       struct search_plan *out) {
+    void **slot = memo_slot(&s->verdicts, memo_mix(candidate_hash(&k->c), merged));
+    search_name_axes(s, plan);
+    bool legal = plan_check(plan, NULL) == 0; /* which numbers its ranks, too */
+    if (!*slot)
+        *slot = make_verdict(s, k, legal ? plan : NULL);
+    const struct verdict *v = *slot;
+    k->excess = v->excess;
+    k->fullest = v->fullest;
+    out->time_us = v->time_us;
+    out->max_bytes = v->max_bytes;
+    out->plan = v->good ? plan : NULL;
+    if (!v->good)
         plan_destroy(plan);
-    return good;
+    return v->good;
 }
 
 /* A source's estimate is its word. */
@@ -129,12 +154,14 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
     if (s->p.source)
         return judge_by_source(s, k, out);
     double begin = now_s();
+    int64_t known = s->verdicts.entries.n;
     struct search_plan apart = {0};
     struct plan *plan = search_plan_of(s, &k->c);
-    bool merged = search_merge_meshes(s, plan), good = judge_plan(s, k, plan, out);
+    bool merged = search_merge_meshes(s, plan);
+    bool good = judge_plan(s, k, plan, merged, out);
     bool best = !s->n_plans || out->time_us < s->plans[0].plan.time_us;
     if (merged && (!good || (both && best)) &&
-        judge_plan(s, k, search_plan_of(s, &k->c), &apart)) {
+        judge_plan(s, k, search_plan_of(s, &k->c), false, &apart)) {
         bool better = !good || apart.time_us < out->time_us * (1 - 1e-9);
         plan_destroy(better ? out->plan : apart.plan);
         *out = better ? apart : *out;
@@ -142,7 +169,8 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
     }
     k->judged = true;
     k->excess = good ? 0 : k->excess;
-    s->judge_s = now_s() - begin;
+    if (s->verdicts.entries.n > known)
+        s->judge_s = now_s() - begin;
     return good;
 }
 

@@ -47,6 +47,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         int64_t refused = s->refused.bytes;
         s->n_kept = s->n_rivals = 0;
         s->complete = s->exact = s->proven = false;
+        search_forget_starts(s);
         if (s->has_from)
             search_score(s, &s->from);
         if (algorithm(s, err) < 0)

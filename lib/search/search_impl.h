@@ -39,6 +39,8 @@ struct stage_sum {
     bool missing;
 };
 
+struct option; /* hops.h */
+
 /* A candidate under work: its stages, as they come to be known. */
 struct work {
     const struct candidate *c;
@@ -149,10 +151,12 @@ struct search {
     struct candidate from; /* to set out from, if there is one */
     bool has_from;
     /* What was worked out. */
-    struct memo prefixes, sums, layouts, styles, made_in, meshes, in_flight;
+    struct memo prefixes, sums, layouts, styles, made_in, meshes, in_flight, verdicts;
     ARR(struct passing) passing; /* of the candidate under work */
     int64_t prefix_bytes;
     struct filling *filling; /* prefix_fill.c's, or NULL */
+    struct option *starts; /* of hops_starts, in this round of less memory; NULL: not yet */
+    int64_t n_starts;
     /* The best so far, best first, by the estimate; and those that were judged. */
     struct kept *kept;
     int n_kept, max_kept;
@@ -230,6 +234,7 @@ void search_end(struct search *s);
 
 void search_survey(struct search *s);
 void search_forget(struct search *s); /* releases what the survey and the scores made */
+void search_forget_starts(struct search *s);
 
 /* apart: weight gradients are made apart. */
 const struct prefix *search_prefix(struct search *s, const struct search_stage *st,

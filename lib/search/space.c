@@ -273,12 +273,14 @@ void search_survey(struct search *s) {
 }
 
 void search_forget(struct search *s) {
+    search_forget_starts(s);
     search_forget_prefixes(s);
     memo_release(&s->sums, free);
     memo_release(&s->styles, NULL);
     memo_release(&s->made_in, free);
     memo_release(&s->meshes, free);
     memo_release(&s->in_flight, free);
+    memo_release(&s->verdicts, free);
     memo_release(&s->layouts, free);
     graph_release(&s->graph);
     for (int level = 0; level < AGAIN_LEVELS; level++)
