@@ -77,7 +77,7 @@ static void find_cuts(struct search *s, struct gradient_shape *g) {
     double *in = arena_array(&g->arena, 2 * n, sizeof *in), *out = in + n;
     const struct prefix *t = g->sorts[g->sort_of[0]].t;
     for (int u = 1; u < g->relaxed.n_units; u++)
-        search_takes(s, t, g->bound[u], &in[u], &out[u]);
+        search_takes(s, t, g->bound[u], false, &in[u], &out[u]);
     cost_forget(&s->cost);
     g->relaxed.cut_in = in;
     g->relaxed.cut_out = out;

@@ -9,6 +9,7 @@
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
  * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
 #include "search/devices.h"
+#include "search/grid.h"
 #include "search/units.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@
 enum {
     MOST_UNITS = 64,
     MOST_QUANTA = 64,  /* devices go in so many equal portions at most */
-    MOST_COLUMNS = 10, /* of one number of devices */
+    MOST_COLUMNS = 12, /* of one number of devices */
 };
 
 /* Which ops are recomputed (space.h), in this share of the blocks. */
@@ -30,8 +31,8 @@ static const struct again {
 /* Of all units before one; `temp` of this one alone. */
 struct sums {
     double time_us, fixed, slot, across;
-    double in_us,
-        out_us; /* taking what passes in front of it: forward, and the gradients back */
+    /* Taking what passes in front of it: forward, and the gradients back; [1] from another node. */
+    double in_us[2], out_us[2];
     double temp, update_temp;
 };
 
@@ -52,8 +53,11 @@ struct slicer {
     int quantum;                        /* devices that go together */
     int n_classes;                      /* of devices */
     struct device_class classes[CLUSTER_MAX_GROUPS];
+    int per_node;                 /* devices; */
+    bool tells_nodes;             /* what passes between nodes has its own price */
     bool reversed;                /* the last class is the first of the pipeline */
     ARR(struct column *) columns; /* by number of devices */
+    struct grid grid;             /* its experts */
 };
 
 /* ---- columns --------------------------------------------------------------------------- */
@@ -69,14 +73,18 @@ static double reductions_us(const struct load *all, const double *all_us,
     return us;
 }
 
-/* Between the stage's devices and as many before or behind them. */
-static double take_us(struct search *s, const struct prefix *t, double elems) {
-    int n = t->st.devices, left = s->p.devices - n;
+/* Between the stage's devices and as many before or behind them; far: on another node. */
+static double take_us(struct search *s, const struct prefix *t, double elems, bool far) {
+    int n = t->st.devices, left = s->p.devices - n, to = n < left ? n : left;
     int64_t bytes = (int64_t)(elems * (double)dtype_size(s->p.dtype));
-    return left > 0 ? cost_message_us(&s->cost, 0, n < left ? n : left, n, bytes) : 0;
+    while (far && left > 0 && to + n < s->p.devices &&
+           cluster_node_of(&s->p.cluster, to) == cluster_node_of(&s->p.cluster, to - 1))
+        to++;
+    int from = to - n > 0 ? to - n : 0;
+    return left > 0 ? cost_message_us(&s->cost, far ? from : 0, to, n, bytes) : 0;
 }
 
-void search_takes(struct search *s, const struct prefix *t, int op, double *in_us,
+void search_takes(struct search *s, const struct prefix *t, int op, bool far, double *in_us,
                   double *out_us) {
     const struct crossing *x = &s->crossings[op];
     for (int i = 0; i < x->n; i++) {
@@ -84,8 +92,8 @@ void search_takes(struct search *s, const struct prefix *t, int op, double *in_u
         int reader = edge_reader_from(e, op);
         if (e->tensor < 0 || reader == e->n)
             continue;
-        *in_us += take_us(s, t, prefix_share(s, t, e, reader).want);
-        *out_us += take_us(s, t, prefix_share(s, t, e, -1).want);
+        *in_us += take_us(s, t, prefix_share(s, t, e, reader).want, far);
+        *out_us += take_us(s, t, prefix_share(s, t, e, -1).want, far);
     }
 }
 
@@ -123,8 +131,9 @@ static void fill_column(struct slicer *z, const struct prefix *t, struct column 
         int64_t update, temp = prefix_temp(s, t, z->bound[u], z->bound[u + 1], &update);
         c->at[u].temp = (double)temp;
         c->at[u].update_temp = (double)update;
-        if (u)
-            search_takes(s, t, z->bound[u], &c->at[u].in_us, &c->at[u].out_us);
+        for (int far = 0; u && far <= z->tells_nodes; far++)
+            search_takes(s, t, z->bound[u], far, &c->at[u].in_us[far],
+                         &c->at[u].out_us[far]);
         if (c->st.again_level)
             add_again(z, t, c, u, &again);
     }
@@ -193,20 +202,33 @@ static void add_column(struct slicer *z, int class, int devices, struct style st
     keep_column(z, c);
 }
 
+/* With every level of ZeRO and share of recomputed blocks. */
+static void add_style(struct slicer *z, int class, int devices, struct style style) {
+    bool limited = z->s->p.memory_bytes > 0;
+    for (int zero = z->zero; zero < z->zeros; zero++)
+        for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
+            add_column(z, class, devices, style, zero, agains[i]);
+}
+
+/* As few axes for the sequence as leave a micro-batch that the others can split. */
 static void add_columns(struct slicer *z, int class, int devices) {
     struct search *s = z->s;
     struct search_stage whole = {.end = s->p.model->n_ops, .devices = devices};
-    int axes = search_mesh_axes(s, &whole), limited = s->p.memory_bytes > 0;
-    for (int j = 0; j <= axes && !search_stopped(s); j++) {
+    int axes = search_mesh_axes(s, &whole);
+    for (int j = 0; j <= axes && !search_stopped(s); j++)
         for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
             struct style style = {.model_axes = j, .inner = ~0u, .sequence = seq};
-            if (j < axes && !search_splits_batch(devices, z->micro_batch, style))
+            while (!search_splits_batch(devices, z->micro_batch, style) &&
+                   search_has_sequence(s) && j + style.context_axes < axes)
+                style.context_axes++;
+            if (j + style.context_axes < axes &&
+                !search_splits_batch(devices, z->micro_batch, style))
                 continue;
-            for (int zero = z->zero; zero < z->zeros; zero++)
-                for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
-                    add_column(z, class, devices, style, zero, agains[i]);
+            add_style(z, class, devices, style);
+            style.expert_axes = grid_expert_axes(&z->grid, devices, style);
+            if (style.expert_axes)
+                add_style(z, class, devices, style);
         }
-    }
 }
 
 static bool divides_classes(const struct slicer *z, int n) {
@@ -236,9 +258,20 @@ static void find_quantum(struct slicer *z) {
     }
 }
 
+/* Nodes matter where they are alike, and portions do not straddle them. */
+static void find_nodes(struct slicer *z) {
+    const struct cluster *c = &z->s->p.cluster;
+    z->per_node = (int)c->groups[0].devices;
+    z->tells_nodes =
+        z->n_classes == 1 && z->per_node < z->s->p.devices && z->per_node % z->quantum == 0;
+    for (int g = 1; g < c->n_groups; g++)
+        z->tells_nodes &= c->groups[g].devices == z->per_node;
+}
+
 /* Stages of so many portions as divide a class. */
 static void find_columns(struct slicer *z) {
     find_quantum(z);
+    find_nodes(z);
     for (int i = 0; i < z->n_classes; i++) {
         int devices = z->classes[i].end - z->classes[i].first;
         for (int n = z->quantum; n <= devices; n += z->quantum)
@@ -266,44 +299,89 @@ static int row_of(const struct slicer *z, int class) {
     return z->reversed ? z->classes[z->n_classes - 1].end - c->end : c->first;
 }
 
-static void fill_problem(const struct slicer *z, struct stages_problem *p, double *time,
-                         int16_t *succ) {
-    for (int c = 0; c < p->num_configs; c++) {
-        const struct column *column = z->columns.p[c];
-        const struct sums *at = column->at;
-        int begin = row_of(z, column->class) / z->quantum;
-        int size = column->st.devices / z->quantum;
-        const struct device_class *class = &z->classes[column->class];
-        int end = begin + (class->end - class->first) / z->quantum;
-        p->choices[c].size = size;
-        p->choices[c].lo = p->devices - end + size;
-        p->choices[c].hi = p->devices - begin;
-        for (int first = 0; first < z->n_units; first++) {
-            double temp = 0, update = 0;
-            for (int last = first; last < z->n_units; last++) {
-                size_t i = units_cell(first, last, z->n_units, z->columns.n) + (size_t)c;
-                temp = fmax(temp, at[last].temp);
-                update = fmax(update, at[last].update_temp);
-                double across = at[last + 1].across - at[first].across;
-                time[i] = at[last + 1].time_us - at[first].time_us + at[first].in_us +
-                          at[last + 1].out_us;
-                succ[i] =
-                    search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
-                        ? successors(z, column, first, last, fmax(temp, across + update))
-                        : -1;
-            }
+/* The stages of a column from unit to unit; far: the one in front, or the one behind, is on another
+ * node. */
+static void fill_config(const struct slicer *z, const struct stages_problem *p, int config,
+                        double *time, int16_t *succ) {
+    const struct column *column = z->columns.p[p->configs[config].config];
+    bool far_in = p->configs[config].submesh & 2, far_out = p->configs[config].submesh & 1;
+    const struct sums *at = column->at;
+    for (int first = 0; first < z->n_units; first++) {
+        double temp = 0, update = 0;
+        for (int last = first; last < z->n_units; last++) {
+            size_t i = units_cell(first, last, z->n_units, p->num_configs) + (size_t)config;
+            temp = fmax(temp, at[last].temp);
+            update = fmax(update, at[last].update_temp);
+            double across = at[last + 1].across - at[first].across;
+            time[i] = at[last + 1].time_us - at[first].time_us + at[first].in_us[far_in] +
+                      at[last + 1].out_us[far_out];
+            succ[i] = search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
+                          ? successors(z, column, first, last, fmax(temp, across + update))
+                          : -1;
         }
+    }
+}
+
+/* A column at some places: `lo` and `hi` are devices left, as the solver has them. */
+static void add_choice(struct stages_problem *p, int column, bool far_in, bool far_out,
+                       struct stages_choice c) {
+    int k = p->num_configs, ends = 2 * far_in + far_out;
+    while (k > 0 && p->configs[k - 1].config == column && p->configs[k - 1].submesh != ends)
+        k--;
+    bool known = k > 0 && p->configs[k - 1].config == column;
+    if (!known)
+        p->configs[p->num_configs++] = (struct stages_config){ends, .config = column};
+    c.config = known ? k - 1 : p->num_configs - 1;
+    p->choices[p->num_choices++] = c;
+}
+
+/* Of nodes that are alike: at every offset in a node, if it fits in there, or at the begin of one. */
+static void add_in_nodes(const struct slicer *z, struct stages_problem *p, int column,
+                         int size) {
+    int per = z->per_node / z->quantum, last = size < per ? per - size : 0;
+    for (int at = 0; at <= last; at++) {
+        int hi = p->devices - at, lo = hi;
+        while (lo - per >= size)
+            lo -= per;
+        add_choice(p, column, at == 0, size >= per || at == last,
+                   (struct stages_choice){.size = size, .lo = lo, .hi = hi, .step = per});
+    }
+}
+
+static void add_choices(const struct slicer *z, struct stages_problem *p) {
+    for (int c = 0; c < (int)z->columns.n; c++) {
+        const struct column *column = z->columns.p[c];
+        const struct device_class *class = &z->classes[column->class];
+        int begin = row_of(z, column->class) / z->quantum;
+        int end = begin + (class->end - class->first) / z->quantum;
+        int n = column->st.devices, size = n / z->quantum;
+        if (z->tells_nodes && (z->per_node % n == 0 || n % z->per_node == 0)) {
+            add_in_nodes(z, p, c, size);
+            continue;
+        }
+        add_choice(p, c, z->tells_nodes, z->tells_nodes,
+                   (struct stages_choice){.size = size,
+                                          .lo = p->devices - end + size,
+                                          .hi = p->devices - begin});
     }
 }
 
 /* Its tables are to be freed. */
 static void make_problem(const struct slicer *z, struct stages_problem *p) {
-    size_t cells = units_cells(z->n_units, z->columns.n);
+    enum { VARIANTS = 4 }; /* of a column: with either neighbour on another node or not */
+    int offsets = z->tells_nodes ? z->per_node / z->quantum : 1;
+    int64_t room = z->columns.n * (offsets > VARIANTS ? offsets : VARIANTS);
+    units_problem(z->s, z->n_units, room, z->micro_batches, NULL, NULL, p);
+    p->devices /= z->quantum;
+    p->num_configs = p->num_choices = 0;
+    add_choices(z, p);
+    size_t cells = units_cells(z->n_units, p->num_configs);
     double *time = mem_array(cells, sizeof *time);
     int16_t *succ = mem_array(cells, sizeof *succ);
-    units_problem(z->s, z->n_units, z->columns.n, z->micro_batches, time, succ, p);
-    p->devices /= z->quantum;
-    fill_problem(z, p, time, succ);
+    for (int k = 0; k < p->num_configs; k++)
+        fill_config(z, p, k, time, succ);
+    p->dense_time = time;
+    p->dense_succ = succ;
 }
 
 static void take_answer(const struct slicer *z, const struct stages_problem *p,
@@ -314,7 +392,8 @@ static void take_answer(const struct slicer *z, const struct stages_problem *p,
     out->schedule = search_first_schedule(z->s);
     for (int k = 0; k < plan->n; k++) {
         const struct stages_stage *from = &plan->stages[k];
-        const struct column *c = z->columns.p[p->choices[from->choice].config];
+        const struct column *c =
+            z->columns.p[p->configs[p->choices[from->choice].config].config];
         struct search_stage *st = &out->stages[k];
         *st = c->st;
         st->first = z->bound[from->first];
@@ -348,6 +427,40 @@ static bool solve(const struct slicer *z, double *value, struct candidate *out) 
     return better;
 }
 
+/* In either order of the classes of devices. */
+static bool solve_orders(struct slicer *z, struct candidate *out) {
+    bool found = false;
+    double value = INFINITY;
+    for (int r = 0; r < (z->n_classes > 1 ? 2 : 1) && z->columns.n && !search_stopped(z->s);
+         r++) {
+        z->reversed = r;
+        found |= solve(z, &value, out);
+    }
+    return found;
+}
+
+/* What passes by stages that do not need it, and buffers for messages, are in no column. So where the
+ * answer does not fit, by that much less memory is asked for again. */
+static bool solve_within(struct slicer *z, struct candidate *out) {
+    enum { TRIES = 3 };
+    bool found = solve_orders(z, out);
+    for (int i = 0; i < TRIES && found && search_legal(z->s, out); i++) {
+        struct score score = search_score(z->s, out);
+        if (score.unknown || !score.overflow)
+            break;
+        for (int64_t c = 0; c < z->columns.n; c++)
+            z->columns.p[c]->memory -= (double)score.overflow;
+        struct candidate less = candidate_make(z->s);
+        bool again = solve_orders(z, &less);
+        if (again)
+            candidate_copy(out, &less);
+        candidate_release(&less);
+        if (!again)
+            break;
+    }
+    return found;
+}
+
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
     if (s->p.source)
@@ -359,17 +472,13 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                        .zero = shard ? levels - 1 : 0,
                        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
                                                                       : 1 + ZERO_OPTIMIZER};
-    z.n_units = units_find(&s->graph.s, MOST_UNITS, z.bound);
+    grid_init(&z.grid, s);
+    z.n_units = units_find_parts(s, MOST_UNITS, z.bound);
     find_columns(&z);
-    bool found = false;
-    double value = INFINITY;
-    for (int r = 0; r < (z.n_classes > 1 ? 2 : 1) && z.columns.n && !search_stopped(s);
-         r++) {
-        z.reversed = r;
-        found |= solve(&z, &value, out);
-    }
+    bool found = solve_within(&z, out);
     for (int64_t i = 0; i < z.columns.n; i++)
         free(z.columns.p[i]);
     arr_release(&z.columns);
+    grid_release(&z.grid);
     return found;
 }

@@ -3,6 +3,9 @@
 
 #include "search/search_impl.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* Every bound, or every second, third ... of them where there are too many. */
 int units_find(const struct structure *st, int most, int *bound) {
     int step = (structure_units(st) + most - 1) / most, seen = 0, n = 0;
@@ -10,6 +13,60 @@ int units_find(const struct structure *st, int most, int *bound) {
         if (structure_begins_unit(st, i) && seen++ % step == 0)
             bound[n++] = i;
     bound[n] = st->n_ops;
+    return n;
+}
+
+/* Elements that pass in front of an op, of one sample. */
+static double passing(const struct search *s, int op) {
+    const struct model *m = s->p.model;
+    const struct crossing *x = &s->crossings[op];
+    double elems = 0;
+    for (int i = 0; i < x->n; i++) {
+        int t = s->graph.s.edges[x->edges[i]].tensor;
+        double n = t >= 0;
+        for (int k = 0; t >= 0 && k < m->tensors[t].shape.rank; k++)
+            n *= (double)model_dim_size(m, m->tensors[t].shape.dim[k], 1);
+        elems += n;
+    }
+    return elems;
+}
+
+/* May a unit begin here? fine: inside blocks as well, where no more passes than in front of them, as
+ * between attention and what follows. */
+static bool is_bound(const struct search *s, int op, bool fine) {
+    const struct structure *st = &s->graph.s;
+    return structure_begins_unit(st, op) ||
+           (fine && passing(s, op) <= passing(s, structure_unit_of(st, op)));
+}
+
+static int find_bounds(const struct search *s, bool fine, int *bound) {
+    int n = 0, n_ops = s->graph.s.n_ops;
+    for (int i = 0; i < n_ops; i++)
+        if (is_bound(s, i, fine))
+            bound[n++] = i;
+    bound[n] = n_ops;
+    return n;
+}
+
+/* The two neighbours that are least work together become one. */
+static void join_lightest(const struct search *s, int *bound, int n) {
+    int at = 1;
+    for (int i = 2; i < n; i++) {
+        double now = s->flops[bound[i + 1]] - s->flops[bound[i - 1]];
+        at = now < s->flops[bound[at + 1]] - s->flops[bound[at - 1]] ? i : at;
+    }
+    memmove(&bound[at], &bound[at + 1], sizeof *bound * (size_t)(n - at));
+}
+
+int units_find_parts(const struct search *s, int most, int *bound) {
+    int *all = mem_array((size_t)s->graph.s.n_ops + 1, sizeof *all);
+    int n = find_bounds(s, true, all);
+    if (n > 2 * most)
+        n = find_bounds(s, false, all);
+    while (n > most)
+        join_lightest(s, all, n--);
+    memcpy(bound, all, sizeof *all * (size_t)(n + 1));
+    free(all);
     return n;
 }
 

@@ -11,6 +11,9 @@
 /* The ops where units begin, and the end behind them: instances of blocks or single ops, so many of them
  * together that there are at most `most` units. bound: [most + 1]. Returns how many units there are. */
 int units_find(const struct structure *st, int most, int *bound);
+/* The same with blocks cut into parts, where no more passes than between blocks; whole blocks where the parts
+ * are more than twice too many. Where there are still too many, the lightest neighbours are joined. */
+int units_find_parts(const struct search *s, int most, int *bound);
 /* A table by stretch of units and column has so many cells, */
 size_t units_cells(int units, int64_t columns);
 /* and this is the first one of a stretch. */

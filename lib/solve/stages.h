@@ -48,8 +48,16 @@ struct stages_config {
 struct stages_choice {
     int config; /* index into configs */
     int size;   /* devices */
-    int lo, hi; /* allowed d */
+    int lo, hi; /* allowed d, */
+    int step;   /* every so many of them from lo on; 0 = all */
 };
+
+static inline int stages_choice_step(const struct stages_choice *c) {
+    return c->step > 1 ? c->step : 1;
+}
+static inline bool stages_choice_allows(const struct stages_choice *c, int d) {
+    return d >= c->lo && d <= c->hi && (d - c->lo) % stages_choice_step(c) == 0;
+}
 
 struct stages_problem {
     int layers, devices;

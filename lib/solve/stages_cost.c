@@ -85,8 +85,8 @@ static bool even_stage(struct even *e, int first, int last, int d,
         const struct stages_choice *c = &p->choices[j];
         int64_t at = (int64_t)c->config * p->layers + last;
         double w, m;
-        if (c->size != e->size || d < c->lo || d > c->hi || last >= e->end[c->config] ||
-            isinf(e->t[at]) || e->succ[at] < need)
+        if (c->size != e->size || !stages_choice_allows(c, d) ||
+            last >= e->end[c->config] || isinf(e->t[at]) || e->succ[at] < need)
             continue;
         stages_charge(p, first, last, e->t[at], &w, &m);
         if (!any || m < st->m)

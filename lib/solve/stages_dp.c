@@ -43,10 +43,21 @@ struct rows {
     int *end;    /* [config]: rows hold stages that end before this layer */
     double *now; /* [config]: t at the layer in work, INFINITY behind end */
     int *live;   /* choices whose rows go on, in order */
+    int *alike;  /* [choice] the next one on the same devices, in a ring */
 };
 
 static bool same_place(const struct stages_choice *a, const struct stages_choice *b) {
-    return a->size == b->size && a->lo == b->lo && a->hi == b->hi;
+    return a->size == b->size && a->lo == b->lo && a->hi == b->hi &&
+           stages_choice_step(a) == stages_choice_step(b);
+}
+
+static void find_alike(const struct stages_problem *p, int *alike) {
+    for (int j = 0; j < p->num_choices; j++) {
+        int i = (j + 1) % p->num_choices;
+        while (!same_place(&p->choices[i], &p->choices[j]))
+            i = (i + 1) % p->num_choices;
+        alike[j] = i;
+    }
 }
 
 /* Another choice on the same devices is at least as fast and as roomy. */
@@ -54,9 +65,9 @@ static bool dominated(const struct stages_problem *p, const struct rows *r, int 
     const struct stages_choice *c = &p->choices[j];
     double t = r->now[c->config];
     int succ = r->succ[(int64_t)c->config * p->layers + k];
-    for (int i = 0; i < p->num_choices; i++) {
+    for (int i = r->alike[j]; i != j; i = r->alike[i]) {
         const struct stages_choice *o = &p->choices[i];
-        if (i == j || r->now[o->config] > t || !same_place(c, o))
+        if (r->now[o->config] > t)
             continue;
         int other = r->succ[(int64_t)o->config * p->layers + k];
         if (other >= succ && (r->now[o->config] < t || other > succ || i < j))
@@ -107,10 +118,14 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
     const struct stages_problem *p = dp->p;
     size_t n = (size_t)p->num_configs * (size_t)p->layers;
     size_t configs = (size_t)p->num_configs;
-    struct rows r = {mem_array(n, sizeof *r.t), mem_array(n, sizeof *r.succ),
-                     mem_array(configs, sizeof *r.end), mem_array(configs, sizeof *r.now),
-                     mem_array((size_t)p->num_choices + 1, sizeof *r.live)};
+    struct rows r = {mem_array(n, sizeof *r.t),
+                     mem_array(n, sizeof *r.succ),
+                     mem_array(configs, sizeof *r.end),
+                     mem_array(configs, sizeof *r.now),
+                     mem_array((size_t)p->num_choices + 1, sizeof *r.live),
+                     mem_array((size_t)p->num_choices + 1, sizeof *r.alike)};
     bool good = true;
+    find_alike(p, r.alike);
     dp->triples.n = 0;
     for (int l = 0; l < p->layers && good; l++) {
         dp->start[l] = dp->triples.n;
@@ -127,6 +142,7 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
     free(r.end);
     free(r.now);
     free(r.live);
+    free(r.alike);
     return good;
 }
 
@@ -162,6 +178,16 @@ max_loop(double *restrict g, const double *restrict f, double m, int n) {
 }
 
 typedef void row_fn(double *restrict g, const double *restrict f, double w, int n);
+
+/* The row of a choice on some of the numbers of devices, `step` apart. */
+static void stepped(row_fn *row, double *g, const double *f, double w,
+                    const struct stages_choice *c) {
+    int step = stages_choice_step(c);
+    if (step == 1)
+        row(g, f, w, c->hi - c->lo + 1);
+    for (int i = 0; step > 1 && i <= c->hi - c->lo; i += step)
+        row(g + i, f + i, w, 1);
+}
 
 static void sum_plain(double *restrict g, const double *restrict f, double w, int n) {
     sum_loop(g, f, w, n);
@@ -204,8 +230,8 @@ bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind ki
             const struct stages_triple *t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
             if (t->m <= limit)
-                row(gl + c->lo, g + dp->width * (t->k + 1) + c->lo - c->size,
-                    kind == STAGES_DP_SUM ? t->w : t->m, c->hi - c->lo + 1);
+                stepped(row, gl + c->lo, g + dp->width * (t->k + 1) + c->lo - c->size,
+                        kind == STAGES_DP_SUM ? t->w : t->m, c);
         }
         for (int d = 1; d <= p->devices && !p->use_all; d++)
             gl[d] = fmin(gl[d], gl[d - 1]);
@@ -229,8 +255,8 @@ bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q) {
             const struct stages_triple *t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
             if (t->m <= limit)
-                row(q + dp->width * (t->k + 1) + c->lo - c->size, ql + c->lo, t->w,
-                    c->hi - c->lo + 1);
+                stepped(row, q + dp->width * (t->k + 1) + c->lo - c->size, ql + c->lo, t->w,
+                        c);
         }
     }
     return true;
@@ -249,6 +275,16 @@ static double least_sum(const double *a, const double *b, int n) {
     for (; i < n; i++)
         m[0] = fmin(m[0], a[i] + b[i]);
     return fmin(fmin(m[0], m[1]), fmin(m[2], m[3]));
+}
+
+static double least_of(const double *a, const double *b, const struct stages_choice *c) {
+    int step = stages_choice_step(c);
+    double least = INFINITY;
+    if (step == 1)
+        return least_sum(a, b, c->hi - c->lo + 1);
+    for (int i = 0; i <= c->hi - c->lo; i += step)
+        least = fmin(least, a[i] + b[i]);
+    return least;
 }
 
 bool stages_dp_filter(struct stages_dp *dp, double lo, double best) {
@@ -271,7 +307,7 @@ bool stages_dp_filter(struct stages_dp *dp, double lo, double best) {
             struct stages_triple t = dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t.choice];
             const double *s = dp->suffix + dp->width * (t.k + 1) - c->size;
-            double least = least_sum(q + c->lo, s + c->lo, c->hi - c->lo + 1);
+            double least = least_of(q + c->lo, s + c->lo, c);
             if (least + t.w + (p->micro_batches - 1) * fmax(t.m, lo) < best)
                 dp->triples.p[kept++] = t;
         }
@@ -329,7 +365,7 @@ void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
         for (;; i++) { /* the sum that made gl[d] is found again bit for bit */
             t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
-            if (t->m <= limit && d >= c->lo && d <= c->hi &&
+            if (t->m <= limit && stages_choice_allows(c, d) &&
                 g[dp->width * (t->k + 1) + d - c->size] + t->w == gl[d])
                 break;
         }

@@ -103,7 +103,7 @@ static void extend(struct fronts *f, int64_t i, const double *ql, const double *
     struct stages_dp *dp = f->dp;
     const struct stages_triple *t = &dp->triples.p[i];
     const struct stages_choice *c = &dp->p->choices[t->choice];
-    for (int d = c->lo; d <= c->hi; d++) {
+    for (int d = c->lo; d <= c->hi; d += stages_choice_step(c)) {
         int64_t at = dp->width * (t->k + 1) + d - c->size;
         if (ql[d] + t->w + g[at] >= cap)
             continue;

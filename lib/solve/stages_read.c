@@ -235,8 +235,10 @@ static int make_choices(struct stages_problem *p, const struct submesh *s,
             else if (!runs[r].class || strcmp(runs[r].class, m->class))
                 continue;
             known = true;
-            struct stages_choice c = {i, m->size, p->devices - first - count + m->size,
-                                      p->devices - first};
+            struct stages_choice c = {.config = i,
+                                      .size = m->size,
+                                      .lo = p->devices - first - count + m->size,
+                                      .hi = p->devices - first};
             if (c.lo <= c.hi)
                 p->choices[p->num_choices++] = c;
             if (!m->class)
