@@ -148,6 +148,42 @@ void candidate_swap(struct candidate *c, int a, int b) {
     free(order);
 }
 
+/* The next node behind `at` with so many devices left, or -1. */
+static int next_node(const int *left, int n, int at, int devices) {
+    for (int i = 1; i <= n; i++)
+        if (left[(at + i) % n] >= devices)
+            return (at + i) % n;
+    return -1;
+}
+
+bool candidate_deal(const struct search *s, struct candidate *c) {
+    const struct cluster *cl = &s->p.cluster;
+    int nodes = (int)cluster_node_of(cl, s->p.devices - 1) + 1, n = 0;
+    int *left = mem_array((size_t)nodes, sizeof *left);
+    int *node = mem_array((size_t)c->n_groups, sizeof *node);
+    int *order = mem_array((size_t)c->n_groups, sizeof *order);
+    bool found = nodes > 1 && c->n_groups > 1;
+    for (int r = 0; r < s->p.devices; r++)
+        left[cluster_node_of(cl, r)]++;
+    for (int g = 0; g < c->n_groups && found; g++) {
+        int before = g ? node[g - 1] : nodes - 1;
+        node[g] = next_node(left, nodes, before, c->stages[g].devices);
+        found = node[g] >= 0;
+        if (found)
+            left[node[g]] -= c->stages[g].devices;
+    }
+    for (int i = 0; i < nodes && found; i++)
+        for (int g = 0; g < c->n_groups; g++)
+            if (node[g] == i)
+                order[n++] = g;
+    if (found)
+        candidate_place(c, order);
+    free(left);
+    free(node);
+    free(order);
+    return found;
+}
+
 /* ---- alike ----------------------------------------------------------------------------- */
 
 /* Every device is named by the units around it, and units of a level by the order in which the pipeline

@@ -27,6 +27,10 @@ void candidate_place(struct candidate *c, const int *order);
 /* Exchanges the places of two groups. */
 void candidate_swap(struct candidate *c, int a, int b);
 
+/* Deals the groups to the nodes in turn, so that neighbours in the pipeline stand on different ones; false
+ * where they do not fill the nodes so. */
+bool candidate_deal(const struct search *s, struct candidate *c);
+
 /* A run of devices that are alike, as far as they are used. */
 struct device_class {
     int first, end; /* ranks */

@@ -1,5 +1,6 @@
 /* Starts of hops: the best uniform pipelines of every useful depth with every micro-batch, balanced;
  * and those that the stages solver slices. */
+#include "search/devices.h"
 #include "search/grid.h"
 #include "search/hops.h"
 
@@ -201,6 +202,24 @@ static void add_apart(struct starts *st) {
     candidate_release(&o.c);
 }
 
+/* Where links or devices differ, the best with neighbours on different nodes. */
+static void add_dealt(struct starts *st) {
+    enum { FEW = 4 };
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW && search_has_places(s); i++) {
+        candidate_copy(&st->scratch, &st->list.p[i].c);
+        if (!candidate_deal(s, &st->scratch))
+            continue;
+        n++;
+        o.score = (struct score){.unknown = true};
+        try_cuts(st, &o);
+        if (!o.score.unknown)
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
 static bool any_fits(const struct starts *st) {
     for (int64_t i = 0; i < st->list.n; i++)
         if (!st->list.p[i].score.overflow)
@@ -234,6 +253,8 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     add_sliced(&st, false);
     if (!any_fits(&st) && search_zero_levels(s) > 1 + ZERO_OPTIMIZER)
         add_sliced(&st, true);
+    sort(&st);
+    add_dealt(&st);
     sort(&st);
     add_apart(&st);
     add_interleaved(&st);

@@ -273,8 +273,9 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e);
 
 /* Adds what taking costs that passes in front of an op: forward, of the stage behind it, and the
- * gradients, of the one in front (slice.c). Its devices stand beside as many others. */
-void search_takes(struct search *s, const struct prefix *t, int op, double *in_us,
+ * gradients, of the one in front (slice.c). Its devices stand beside as many others; far: on another
+ * node. */
+void search_takes(struct search *s, const struct prefix *t, int op, bool far, double *in_us,
                   double *out_us);
 
 /* What recomputing instances of blocks in a stage costs and saves. */
@@ -350,6 +351,9 @@ double search_simulated_us(struct search *s);
 /* Those that would be judged now are judged in the end, too, whatever pushes them out of the list of
  * the best. */
 void search_keep_winners(struct search *s);
+/* Compiles the best candidate; while it turns out too large there is that much less memory from now on.
+ * Returns whether there is: then scores may be others (settle.c). */
+bool search_settle(struct search *s);
 /* Finalists that are judged beside those that are wanted. */
 int64_t search_spare(const struct search *s);
 /* Judges the finalists. */
