@@ -242,8 +242,10 @@ repro-throughput: all
 plots: deps-plots
 	+@$(MAKE) --no-print-directory all
 	@scripts/plots.sh $(O)/bin build/plots
-plots-doc: plots
-	cp build/plots/*.svg doc/
+plots-doc: deps-plots
+	+@$(MAKE) --no-print-directory all
+	@scripts/plots.sh $(O)/bin build/plots doc
+	cp build/plots/timeline.svg build/plots/memory.svg build/plots/pareto.svg doc/
 
 # The programs of tests/golden anew.
 update-golden: $(O)/bin/weft-run
@@ -302,7 +304,7 @@ help:
 	@echo "make repro-throughput   real runs of found plans beside grid and dp-only   (RANKS, ROWS)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
-	@echo "make plots-doc    the same, then the pictures of doc/ anew"
+	@echo "make plots-doc    those of the documentation anew, which are not measured"
 	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
 	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
 	@echo "make update-manual   the manual's tables of kinds, instructions and algorithms from the code"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # make plots: pictures out of what the tools print, as SVG.
-#   scripts/plots.sh BIN_DIR OUT_DIR [computed]
-# OUT_DIR gets these, or the first two, which are computed and come out the same everywhere:
+#   scripts/plots.sh BIN_DIR OUT_DIR [computed | doc]
+# OUT_DIR gets these: with `computed` the first two, with `doc` the first three. These come out the same
+# everywhere; the others are measured.
 #   timeline.svg    a step of a pipeline of four devices, as weft-predict simulates it
 #   memory.svg      what the devices of that pipeline hold meanwhile
 #   pareto.svg      how fast a GPT of 1.3 billion parameters trains on eight devices with how much memory
@@ -115,18 +116,22 @@ plot for [r = 0:3] 'memory.tsv' using ($1 == r ? $2 : NaN):3 with steps linewidt
 END
 
 [ "${3:-}" != computed ] || exit 0
+echo "timeline.svg and memory.svg are drawn; now pareto.svg (half a minute)"
 
 # ---- time against memory: half a minute ---------------------------------------------------------------
 [ -s pareto.json ] || weft-search -q -m gpt:1.3B --cluster v100-4x8 --devices 8 --memory 30G -b 64 \
-    --pareto >pareto.json
+    --pareto -o pareto.json
 jq -r '[.memory / 1073741824, .time] | @tsv' pareto.json >pareto.tsv
 plot_in pareto.svg 420 <<'END'
 set title 'gpt:1.3B on 8 V100, batch 64: the fastest plan within a memory (weft-search --pareto)'
-set xlabel 'GiB on the fullest device'; set ylabel 's'; set grid; unset key
+set xlabel 'GiB on the fullest device'; set ylabel 'seconds a step'; set grid; unset key
 set xrange [0:*]; set yrange [0:*]
 plot 'pareto.tsv' with fsteps linewidth 2 linecolor rgb '#4c8bc0', \
     'pareto.tsv' with points pointtype 7 linecolor rgb '#4c8bc0'
 END
+
+[ "${3:-}" != doc ] || exit 0
+echo "now this machine is measured: both.svg (a minute), predicted.svg (some ten)"
 
 # ---- this machine --------------------------------------------------------------------------------
 size=layers=4,hidden=256,heads=8,seq=256,vocab=1024

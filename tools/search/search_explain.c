@@ -318,9 +318,9 @@ static void try_without_pins(struct explain *x) {
 /* ---- what follows from that ---------------------------------------------------------------- */
 
 static void print_binding(const struct explain *x, const char *what, double ratio) {
-    enum { SHOWN = 1000 }; /* ratios have three digits */
-    if (ratio > 0 && ratio < 1 - 0.5 / SHOWN)
-        fprintf(x->f, "binds   %s: without, a step takes %.1f %% less\n", what,
+    static const double SHOWN = 5e-5; /* of what has two digits of a percent */
+    if (ratio > 0 && ratio < 1 - SHOWN)
+        fprintf(x->f, "binds   %s: without, a step takes %.2f %% less\n", what,
                 100 * (1 - ratio));
     else if (ratio > 0)
         fprintf(x->f, "free    %s: without, no plan was found that is faster\n", what);
@@ -331,12 +331,12 @@ static void print_summary(const struct explain *x) {
     print_binding(x, "the limit of memory", x->unlimited);
     print_binding(x, "the pins", x->unpinned);
     if (x->next_name[0] && x->next >= 1)
-        fprintf(x->f, "next    %s: the best of the other decisions takes %.1f %% more\n",
+        fprintf(x->f, "next    %s: the best of the other decisions takes %.2f %% more\n",
                 x->next_name, 100 * (x->next - 1));
     else if (x->next_name[0])
         fprintf(
             x->f,
-            "missed  %s: pinned to that, the search finds a plan that takes %.1f %% less\n",
+            "missed  %s: pinned to that, the search finds a plan that takes %.2f %% less\n",
             x->next_name, 100 * (1 - x->next));
 }
 
