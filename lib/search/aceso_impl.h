@@ -99,6 +99,9 @@ struct aceso {
     int64_t n_options;
 };
 
+/* The functions that say what stages and ops cost (aceso_cost.c). */
+void aceso_put_costs(struct aceso *a);
+
 /* Names of the three dims of tensor parallelism: of algorithm 0 and 1 of an op that has both, and of an
  * op that has one. */
 enum { DIM_batch, DIM_tp, DIM_other, DIM_core, DIM_passing, DIM_first_op };

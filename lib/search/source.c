@@ -262,7 +262,7 @@ bool source_balance(struct search *s, struct candidate *c) {
     return found;
 }
 
-/* ---- a bound ------------------------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------------------ */
 
 /* The layouts that an op may have: batch on the outer axes, one dim on the inner ones. */
 int source_layouts(const struct model_op *op, const struct mesh *mesh, int batch,
@@ -281,43 +281,4 @@ int source_layouts(const struct model_op *op, const struct mesh *mesh, int batch
                 break;
         }
     return n;
-}
-
-/* Every op takes what it takes at least; devices share the ops, and a micro-batch goes through all. */
-static double micro_batch_us(struct search *s, int64_t micro_batch) {
-    enum { MOST = 32 };
-    const struct graph *g = &s->graph;
-    double shared = 0, through = 0, m = (double)(s->p.batch / micro_batch);
-    double *each = mem_array((size_t)g->x.model->n_ops, 2 * sizeof *each);
-    for (int x = 0; x < g->x.model->n_ops; x++) {
-        const struct model_op *op = &g->x.model->ops[x];
-        each[2 * x] = each[2 * x + 1] = INFINITY;
-        for (int d = 1; d <= s->p.devices; d++) {
-            struct layout layouts[MOST];
-            struct mesh mesh;
-            struct source_ask ask = {.graph = g, .devices = d, .micro_batch = micro_batch};
-            graph_mesh(d, NULL, &mesh);
-            int n = source_layouts(op, &mesh, s->p.model->batch, layouts, MOST);
-            for (int i = 0; i < n; i++) {
-                struct source_op cost;
-                if (!s->p.source->op(s->p.source, &ask, g->x.from[x], &layouts[i], &cost))
-                    continue;
-                each[2 * x] = fmin(each[2 * x], d * cost.us / s->p.devices);
-                each[2 * x + 1] = fmin(each[2 * x + 1], cost.us);
-            }
-        }
-    }
-    for (int i = 0; i < s->p.model->n_ops; i++) {
-        shared += each[2 * g->x.of[i]];
-        through += each[2 * g->x.of[i] + 1];
-    }
-    free(each);
-    return (m - 1) * shared + fmax(through, shared);
-}
-
-double source_bound(struct search *s) {
-    double least = INFINITY;
-    for (int i = 0; i < s->p.n_micro; i++)
-        least = fmin(least, micro_batch_us(s, s->p.micro[i]));
-    return isfinite(least) ? least : 0;
 }

@@ -37,7 +37,12 @@ struct source_cost {
 /* One op of a stage, under a layout. */
 struct source_op {
     double us, bytes; /* what it adds */
-    double again_us;  /* forward once more */
+    double fixed_bytes,
+        kept_bytes; /* of bytes: whatever is in flight, and of each micro-batch */
+    /* Beside them a stage reserves at least the sum of the first, and the most of the second with the
+     * most of the third among all ops but its last. */
+    double reserved_bytes, forward_bytes, backward_bytes;
+    double again_us; /* forward once more */
     double
         again_bytes; /* that need not be kept where this op and the next are computed again */
 };
@@ -64,6 +69,9 @@ struct source {
      * be. */
     double (*between)(struct source *src, const struct source_ask *ask, int op,
                       const struct layout *before, const struct layout *l);
+    /* Messages at a cut in front of an op and behind it, whatever its layout: at least so long. */
+    void (*ends)(struct source *src, const struct source_ask *ask, int op, double *in_us,
+                 double *out_us);
     void (*close)(struct source *src);
 };
 
