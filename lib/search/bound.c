@@ -1,165 +1,11 @@
 /* The bound: see bound.h. */
 #include "search/bound.h"
 
-#include "search/floors.h"
+#include "search/bound_chain.h"
+#include "search/bound_turns.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-enum {
-    MOST_DEVICES = 1024, /* beyond, floors take longer than a search */
-    MOST_FLIGHTS = 32,   /* numbers of micro-batches in flight */
-    BYTE_PRICES = 10,
-    RATES = 4,
-};
-
-/* A straight line that bounds what a group takes: a + b T. */
-struct line {
-    double a, b;
-};
-
-/* Kinds of devices, each with its floors. A group on several of them counts as one of that which its
- * price makes cheapest: its memory and what it computes take no less than on that. */
-struct classes {
-    int n;
-    struct {
-        struct floors *floors;
-        int devices;
-        double memory;
-    } of[CLUSTER_MAX_GROUPS];
-};
-
-struct relaxed {
-    struct search *s;
-    struct classes *classes;
-    double m; /* micro-batches */
-    int64_t micro_batch;
-    int groups, chunks;
-    int n_sizes, sizes[MOST_DEVICES],
-        class[MOST_DEVICES];    /* devices of a group, their class */
-    double share[MOST_DEVICES]; /* of them, in devices of the first class that do as much */
-    double devices;             /* all of them, counted so */
-    int n_flights, flights[MOST_FLIGHTS];
-    int n_prices;
-    double byte_price[BYTE_PRICES]; /* microseconds */
-    int n_ops;
-    int n_again; /* stretches of the excerpt that stand for several instances of a run */
-    struct {
-        int first, end;
-    } * again;
-    double *weight;     /* [ops of the excerpt] ops of the model that it stands for */
-    double *cost;       /* [size][flight][byte price][op] */
-    struct line *lines; /* [size][flight][byte price * RATES] */
-    double worth;       /* of the whole model */
-};
-
-/* ---- costs ------------------------------------------------------------------------------- */
-
-static double *costs_at(const struct relaxed *r, int size, int flight, int price) {
-    return r->cost +
-           ((int64_t)(size * r->n_flights + flight) * r->n_prices + price) * r->n_ops;
-}
-
-/* How many ops of the model each op of the excerpt is. */
-static void count_ops(struct relaxed *r) {
-    const struct graph *g = &r->s->graph;
-    for (int i = 0; i < g->s.n_ops; i++)
-        r->weight[g->x.of[i]]++;
-    r->again = mem_array((size_t)g->s.n_runs + 1, sizeof *r->again);
-    for (int k = 0; k < g->s.n_runs; k++) {
-        int second = g->x.of[g->s.runs[k].first + g->s.runs[k].period];
-        if (r->weight[second] > 1) {
-            r->again[r->n_again].first = second;
-            r->again[r->n_again++].end = second + g->s.runs[k].period;
-        }
-    }
-}
-
-static void find_sizes(struct relaxed *r) {
-    for (int c = 0; c < r->classes->n; c++)
-        for (int d = 1; d <= r->s->p.devices; d++)
-            if (floors_of_use(r->classes->of[c].floors, r->micro_batch, d)) {
-                r->class[r->n_sizes] = c;
-                r->sizes[r->n_sizes++] = d;
-            }
-}
-
-/* How many devices of the first class one of each class is, by what all ops take on it. Any numbers give a
- * bound; these a good one. */
-static void find_shares(struct relaxed *r, const struct floor_op *ops) {
-    double us[CLUSTER_MAX_GROUPS] = {0};
-    r->devices = 0;
-    for (int k = 0; k < r->n_sizes; k++) {
-        double *sum = &us[r->class[k]];
-        for (int i = 0; i < r->n_ops && r->sizes[k] == 1; i++)
-            *sum += r->weight[i] * floor_least(&ops[k * r->n_ops + i], r->m, 1, 0);
-        bool known = isfinite(us[0]) && isfinite(*sum) && us[0] > 0 && *sum > 0;
-        double each = r->class[k] && known ? us[0] / *sum : 1;
-        r->share[k] = each * r->sizes[k];
-        if (r->sizes[k] == 1)
-            r->devices += each * r->classes->of[r->class[k]].devices;
-    }
-}
-
-/* 1, 2, 3, 4, 6, 8, 12, 16, 32 ...: others count as the next smaller one. */
-static void find_flights(struct relaxed *r) {
-    double most = fmin(r->groups, r->m);
-    r->flights[r->n_flights++] = 1;
-    for (int n = 2; n <= most && r->s->p.memory_bytes && r->n_flights < MOST_FLIGHTS;
-         n += n & (n - 1) ? n / 3
-              : n < 16    ? (n + 1) / 2
-                          : n)
-        r->flights[r->n_flights++] = n;
-}
-
-static int flight_at(const struct relaxed *r, int groups_behind) {
-    int k = 0;
-    while (k + 1 < r->n_flights && r->flights[k + 1] <= groups_behind + 1)
-        k++;
-    return k;
-}
-
-/* In proportion to the time of a step that is nearly as long as work on all devices takes. */
-static void find_prices(struct relaxed *r, const struct floor_op *least) {
-    double us = 0, memory = (double)r->s->p.memory_bytes;
-    for (int i = 0; i < r->n_ops; i++)
-        us += r->weight[i] * floor_least(&least[i], r->m, 1, 0);
-    us /= r->s->p.devices;
-    r->n_prices = memory > 0 ? BYTE_PRICES : 1;
-    for (int k = 1; k < r->n_prices; k++)
-        r->byte_price[k] = us / memory * ldexp(1, k - 7);
-}
-
-static bool find_costs(struct relaxed *r) {
-    size_t n = (size_t)r->n_ops;
-    struct floor_op *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);
-    bool any = true;
-    for (int d = 0; d < r->n_sizes; d++)
-        for (int i = 0; i < r->n_ops; i++)
-            ops[(size_t)d * n + (size_t)i] =
-                search_out_of_time(r->s) ? (struct floor_op){0}
-                                         : floors_at(r->classes->of[r->class[d]].floors, i,
-                                                     r->micro_batch, r->sizes[d]);
-    find_shares(r, ops);
-    find_prices(r, ops);
-    r->cost =
-        mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * n, sizeof *r->cost);
-    for (int d = 0; d < r->n_sizes; d++)
-        for (int f = 0; f < r->n_flights; f++)
-            for (int k = 0; k < r->n_prices; k++)
-                for (int i = 0; i < r->n_ops; i++)
-                    costs_at(r, d, f, k)[i] =
-                        floor_least(&ops[(size_t)d * n + (size_t)i], r->m, r->flights[f],
-                                    r->byte_price[k]);
-    for (int i = 0; i < r->n_ops; i++) {
-        bool some = false;
-        for (int d = 0; d < r->n_sizes; d++)
-            some |= isfinite(costs_at(r, d, 0, 0)[i]);
-        any &= some;
-    }
-    free(ops);
-    return any;
-}
 
 /* ---- what a group takes ------------------------------------------------------------------ */
 
@@ -258,7 +104,7 @@ static double most_taken(const struct relaxed *r, int size, int flight, double u
 struct offers {
     const struct relaxed *r;
     int groups[MOST_FLIGHTS]; /* so many with this number of micro-batches in flight */
-    double most[MOST_FLIGHTS][MOST_DEVICES];
+    double most[MOST_FLIGHTS][BOUND_DEVICES];
 };
 
 static double all_taken(const struct offers *o, double device) {
@@ -355,29 +201,57 @@ static double best_prices(struct relaxed *r, double enough_us) {
     return best;
 }
 
+/* Can it be said on which ranks a stage stands? */
+static bool has_order(const struct search *s) {
+    return !s->p.source && !s->p.pins && !search_has_places(s);
+}
+
+const char *bound_relaxation(const struct search *s) {
+    return has_order(s) ? BOUND_PLACED : BOUND_PRICED;
+}
+
+/* Is the search for plans on so many devices, or on those of the first kinds (idle.c)? */
+static bool is_number(const struct search_problem *p, int devices) {
+    bool any = p->devices % devices == 0;
+    for (int g = 0; g < p->cluster.n_groups; g++)
+        any |= p->cluster.groups[g].first_rank == devices;
+    return devices == p->devices || (p->may_idle && any);
+}
+
+/* Pipelines on all devices, or on fewer. */
+static double placed_us(const struct relaxed *r, double us, double enough_us) {
+    const struct search_problem *p = &r->s->p;
+    double norm_us = p->may_idle ? 0 : r->s->graph.norm_us, best = enough_us - norm_us;
+    struct cuts *c = cuts_make(r);
+    us -= norm_us;
+    for (int d = p->devices; d > 0 && best > us; d--) {
+        if (!is_number(p, d))
+            continue;
+        double plain = chain_raise(c, d, us, best);
+        best =
+            fmin(best, r->chunks > 1 ? fmin(plain, turns_raise(c, d, us, plain)) : plain);
+    }
+    cuts_free(c);
+    return best + norm_us;
+}
+
 static double micro_batch_us(struct search *s, struct classes *classes, int64_t micro_batch,
                              double enough_us) {
     struct relaxed r = {.s = s,
                         .classes = classes,
                         .m = (double)(s->p.batch / micro_batch),
                         .micro_batch = micro_batch,
-                        .groups = s->max_groups,
-                        .n_ops = s->graph.x.model->n_ops};
-    r.chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1;
-    r.weight = mem_array((size_t)r.n_ops, sizeof *r.weight);
-    count_ops(&r);
-    find_sizes(&r);
-    find_flights(&r);
+                        .groups = s->max_groups};
     double best = INFINITY;
-    if (find_costs(&r)) {
+    r.chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1;
+    if (relaxed_make(&r)) {
         r.lines = mem_array((size_t)(r.n_sizes * r.n_flights * r.n_prices) * RATES,
                             sizeof *r.lines);
         best = best_prices(&r, enough_us);
+        if (best > 0 && best < enough_us && has_order(s))
+            best = placed_us(&r, best, enough_us);
     }
-    free(r.again);
-    free(r.lines);
-    free(r.cost);
-    free(r.weight);
+    relaxed_release(&r);
     return best;
 }
 
@@ -385,7 +259,7 @@ static double micro_batch_us(struct search *s, struct classes *classes, int64_t 
 static struct classes classes_make(struct search *s) {
     struct device_class all[CLUSTER_MAX_GROUPS];
     struct classes out = {.n = search_device_classes(s, all)};
-    if (out.n * s->p.devices > MOST_DEVICES)
+    if (out.n * s->p.devices > BOUND_DEVICES)
         out.n = 1;
     for (int c = 0; c < out.n; c++) {
         int devices = out.n > 1 ? all[c].end - all[c].first : s->p.devices;
@@ -403,7 +277,7 @@ static void classes_free(struct classes *c) {
 }
 
 double bound_us(struct search *s, double *micro_us) {
-    if (s->p.devices > MOST_DEVICES) {
+    if (s->p.devices > BOUND_DEVICES) {
         for (int i = 0; micro_us && i < s->p.n_micro; i++)
             micro_us[i] = 0;
         return 0;

@@ -172,7 +172,10 @@ static void take_stage(struct branch *b, int k, int first, int left) {
         b->c.stages[k] = (struct search_stage){.first = first, .end = end};
         if (behind < 0)
             take_devices(b, k, b->c.stages[k % groups].devices, 0);
+        bool even = groups < n && !b->places;
         for (int d = behind ? 1 : left; behind >= 0 && d <= left - behind; d++) {
+            if (even && d * groups != b->p->devices)
+                continue;
             b->c.stages[k] = (struct search_stage){.first = first, .end = end};
             take_devices(b, k, d, left - d);
         }

@@ -108,7 +108,10 @@ static void walk_orders(struct walk *w) {
 /* Of group g; stages behind the groups have those of the first on theirs. */
 static void walk_devices(struct walk *w, int g, int left) {
     int groups = w->c.n_groups, least = g == groups - 1 ? left : 1;
+    bool even = groups < w->c.n_stages && !search_has_places(w->s);
     for (int d = least; d <= left - (groups - 1 - g) && goes_on(w); d++) {
+        if (even && d * groups != w->p->devices)
+            continue;
         for (int k = g; k < w->c.n_stages; k += groups)
             w->c.stages[k].devices = d;
         if (g + 1 < groups)

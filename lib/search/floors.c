@@ -118,66 +118,109 @@ static int64_t rounded(double elems) {
 }
 
 /* A collective over these axes of the mesh; 0 where the profile lacks it. */
-static double collective_us(struct floors *f, int devices, unsigned axes, enum opcode code,
-                            enum dtype dtype, int64_t elems) {
+static double collective_us(struct floors *f, const struct mesh *mesh, unsigned axes,
+                            enum opcode code, enum dtype dtype, int64_t elems) {
     struct graph *g = &f->s->graph;
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
     struct instr ins = instr_init(code);
+    int devices = mesh_devices(mesh);
     bool missing = false;
-    graph_mesh(devices, NULL, &g->stages[0].mesh);
+    g->stages[0].mesh = *mesh;
     ins.axes = axes;
     ins.dtype = dtype;
     ins.n.v[0] = elems;
     return best_us(f, &sp, &ins, devices, &missing);
 }
 
-/* Of this kind, over any axes that make a group of this size. */
-static double group_us(struct floors *f, int devices, int size, enum opcode code,
+/* How many devices take part in a collective: as axes within nodes have it, and as those that lead to
+ * other nodes do. */
+struct reach {
+    int near, far;
+};
+
+static int reach_size(struct reach g) {
+    return g.near * g.far;
+}
+
+/* Axes along which groups may lie within a node. On many devices no such difference is made, to keep
+ * layouts few. */
+static unsigned near_axes(const struct floors *f, const struct mesh *mesh) {
+    enum { MOST = 64 };
+    const struct cluster *c = &f->s->p.cluster;
+    int64_t node = 0, reach = 1;
+    unsigned axes = 0;
+    for (int g = 0; g < c->n_groups; g++)
+        node = c->groups[g].devices > node ? c->groups[g].devices : node;
+    for (int a = mesh->n_axes - 1; a >= 0; a--) {
+        reach *= mesh->size[a];
+        axes |= (unsigned)(reach <= node || mesh_devices(mesh) > MOST) << a;
+    }
+    return axes;
+}
+
+static struct reach reach_of(const struct mesh *mesh, unsigned near, unsigned axes) {
+    return (struct reach){mesh_group_size(mesh, axes & near),
+                          mesh_group_size(mesh, axes & ~near)};
+}
+
+static uint64_t reach_hash(int what, int devices, struct reach g, enum opcode code,
+                           enum dtype dtype, int64_t elems) {
+    uint64_t h = memo_mix((uint64_t)what, (uint64_t)g.near << 32 | (uint64_t)g.far);
+    h = memo_mix(memo_mix(h, (uint64_t)devices), (uint64_t)code << 8 | (uint64_t)dtype);
+    return memo_mix(h, (uint64_t)elems);
+}
+
+/* Those that a stage may have; returns how many. */
+static int meshes_of(int devices, struct mesh meshes[2]) {
+    graph_mesh_descending(devices, &meshes[0]);
+    graph_mesh_ascending(devices, &meshes[1]);
+    return search_mesh_has_orders(devices) ? 2 : 1;
+}
+
+/* Of this kind, over any axes that make such a group. */
+static double group_us(struct floors *f, int devices, struct reach g, enum opcode code,
                        enum dtype dtype, double elems) {
-    if (size == 1)
+    if (reach_size(g) == 1)
         return 0;
     int64_t n = rounded(elems);
-    uint64_t key =
-        memo_mix(memo_mix(1, (uint64_t)devices << 32 | (uint64_t)size), (uint64_t)n);
-    void **slot = memo_slot(&f->sums, memo_mix(key, (uint64_t)code << 8 | (uint64_t)dtype));
+    void **slot = memo_slot(&f->sums, reach_hash(1, devices, g, code, dtype, n));
     if (!*slot) {
         double *best = mem_alloc(sizeof *best);
-        struct mesh mesh;
-        graph_mesh(devices, NULL, &mesh);
+        struct mesh meshes[2];
         *best = INFINITY;
-        for (unsigned axes = 1; axes < 1u << mesh.n_axes && n; axes++)
-            if (mesh_group_size(&mesh, axes) == size)
-                *best = fmin(*best, collective_us(f, devices, axes, code, dtype, n));
+        for (int i = meshes_of(devices, meshes) - 1; i >= 0; i--)
+            for (unsigned axes = 1; axes < 1u << meshes[i].n_axes && n; axes++) {
+                struct reach has = reach_of(&meshes[i], near_axes(f, &meshes[i]), axes);
+                if (has.near == g.near && has.far == g.far)
+                    *best = fmin(*best, collective_us(f, &meshes[i], axes, code, dtype, n));
+            }
         *best = isfinite(*best) ? *best : 0;
         *slot = best;
     }
     return *(double *)*slot;
 }
 
-static uint64_t steps_hash(int devices, int size, enum opcode code, enum dtype dtype,
-                           int64_t elems) {
-    uint64_t h = memo_mix(memo_mix(2, (uint64_t)devices << 32 | (uint64_t)size),
-                          (uint64_t)code << 8 | (uint64_t)dtype);
-    return memo_mix(h, (uint64_t)elems);
-}
-
-/* A sum is scattered, or shards gathered, over groups of this size: at once, or over some axes and
- * then over the others. */
-static double steps_us(struct floors *f, int devices, int size, enum opcode code,
+/* A sum is scattered, or shards gathered, over such groups: at once, or over some axes and then over the
+ * others. */
+static double steps_us(struct floors *f, int devices, struct reach g, enum opcode code,
                        enum dtype dtype, double elems) {
-    if (size == 1)
+    if (reach_size(g) == 1)
         return 0;
     int64_t n = rounded(elems);
-    uint64_t key = steps_hash(devices, size, code, dtype, n);
+    uint64_t key = reach_hash(2, devices, g, code, dtype, n);
     double **known = (double **)memo_slot(&f->sums, key);
     if (*known)
         return **known;
-    double best = group_us(f, devices, size, code, dtype, (double)n);
-    for (int part = 2; part < size; part++)
-        if (size % part == 0)
-            best = fmin(
-                best, group_us(f, devices, part, code, dtype, (double)n) +
-                          steps_us(f, devices, size / part, code, dtype, (double)n / part));
+    double best = group_us(f, devices, g, code, dtype, (double)n);
+    for (struct reach part = {1, 1}; part.near <= g.near; part.near++)
+        for (part.far = 1; g.near % part.near == 0 && part.far <= g.far; part.far++) {
+            int size = reach_size(part);
+            struct reach rest = {g.near / part.near, g.far / part.far};
+            if (g.far % part.far == 0 && size > 1 && size < reach_size(g))
+                best = fmin(best,
+                            group_us(f, devices, part, code, dtype, (double)n) +
+                                steps_us(f, devices, rest, code, dtype, (double)n / size));
+        }
     double *out = mem_alloc(sizeof *out);
     *out = best;
     *memo_slot(&f->sums, key) = out;
@@ -185,27 +228,26 @@ static double steps_us(struct floors *f, int devices, int size, enum opcode code
 }
 
 /* Parts of a sum become shards, or the whole. */
-static double sum_us(struct floors *f, int devices, int size, enum dtype dtype,
+static double sum_us(struct floors *f, int devices, struct reach g, enum dtype dtype,
                      double elems) {
-    return fmin(steps_us(f, devices, size, I_reduce_scatter, dtype, elems),
-                steps_us(f, devices, size, I_all_reduce, dtype, elems));
+    return fmin(steps_us(f, devices, g, I_reduce_scatter, dtype, elems),
+                steps_us(f, devices, g, I_all_reduce, dtype, elems));
 }
 
 /* All gradients that are summed over the same devices go in one collective: what one of them adds is
  * the least that an element takes in any number of them. */
-static double gradient_us(struct floors *f, int devices, int size, double elems) {
-    if (size == 1)
+static double gradient_us(struct floors *f, int devices, struct reach g, double elems) {
+    if (reach_size(g) == 1)
         return 0;
     double least = INFINITY, n = 16;
     while (2 * n < elems)
         n *= 2;
-    uint64_t key = steps_hash(devices, size, I_all_reduce, DTYPE_COUNT, (int64_t)n);
+    uint64_t key = reach_hash(2, devices, g, I_all_reduce, DTYPE_COUNT, (int64_t)n);
     double **known = (double **)memo_slot(&f->sums, key);
     if (*known)
         return **known * elems;
     for (double more = n; more < 1e12; more *= 2)
-        least =
-            fmin(least, group_us(f, devices, size, I_all_reduce, DTYPE_f32, more) / more);
+        least = fmin(least, group_us(f, devices, g, I_all_reduce, DTYPE_f32, more) / more);
     double *out = mem_alloc(sizeof *out);
     *out = isfinite(least) ? least : 0;
     *memo_slot(&f->sums, key) = out;
@@ -282,7 +324,7 @@ static const struct local *local_of(struct floors *f, int op, const struct mesh 
     void **slot = memo_slot(&f->locals, key);
     if (!*slot) {
         struct local *out = mem_alloc(sizeof *out);
-        struct setting st = {.devices = devices, .micro_batch = micro_batch};
+        struct setting st = {.devices = devices, .micro_batch = micro_batch, .mesh = mesh};
         struct stage_program sp;
         f->at[g->x.node_of[op]] = *l;
         graph_compile(g, &st, op, f->at, &sp);
@@ -417,6 +459,7 @@ struct spot {
     int op, devices;
     int64_t micro_batch;
     struct mesh mesh;
+    unsigned near; /* its axes within nodes */
     ARR(struct floor_way) ways;
     double least_forward_us;
 };
@@ -434,7 +477,7 @@ static double parts_us(struct spot *at, int tensor, const struct axis_map *map,
     if (!axes || at->f->pinned)
         return 0;
     struct extents x = sizes_of(at, &g->x.model->tensors[tensor].shape);
-    return sum_us(at->f, at->devices, mesh_group_size(&at->mesh, axes),
+    return sum_us(at->f, at->devices, reach_of(&at->mesh, at->near, axes),
                   plan_tensor_dtype(&g->plan, tensor),
                   (double)placement_elements(&at->mesh, &x, p));
 }
@@ -471,25 +514,26 @@ static double message_us(struct floors *f, int64_t bytes) {
     return best;
 }
 
-/* Adding a contribution to the gradient of a tensor of so many elements, on the least that a device
- * may have of it; or having taken the tensor from another stage, whose work adding is then. */
-static double addition_us(struct spot *at, enum dtype dtype, int64_t elems) {
-    struct graph *g = &at->f->s->graph;
-    uint64_t key = memo_mix(memo_mix(3, (uint64_t)elems),
-                            (uint64_t)at->devices << 8 | (uint64_t)dtype);
-    double **known = (double **)memo_slot(&at->f->sums, key);
+/* On the least that a device may have of the tensor; or having taken the tensor from another stage, whose
+ * work adding is then. */
+double floors_addition_us(struct floors *f, int devices, enum dtype dtype, double elems) {
+    struct graph *g = &f->s->graph;
+    int64_t n = (int64_t)(elems / devices);
+    uint64_t key =
+        memo_mix(memo_mix(3, (uint64_t)n), (uint64_t)devices << 8 | (uint64_t)dtype);
+    double **known = (double **)memo_slot(&f->sums, key);
     if (*known)
         return **known;
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
     struct instr ins = instr_init(I_add);
     bool missing = false;
     double *out = mem_alloc(sizeof *out);
-    graph_mesh(at->devices, NULL, &g->stages[0].mesh);
+    graph_mesh(devices, NULL, &g->stages[0].mesh);
     ins.dtype = dtype;
-    ins.n.add.elems = elems;
-    *out = elems ? best_us(at->f, &sp, &ins, at->devices, &missing) : 0;
-    *out = fmin(missing ? 0 : *out, message_us(at->f, elems * dtype_size(dtype)));
-    *memo_slot(&at->f->sums, key) = out;
+    ins.n.add.elems = n;
+    *out = n ? best_us(f, &sp, &ins, devices, &missing) : 0;
+    *out = fmin(missing ? 0 : *out, message_us(f, n * dtype_size(dtype)));
+    *memo_slot(&f->sums, key) = out;
     return *out;
 }
 
@@ -506,8 +550,8 @@ static double additions_us(struct spot *at) {
         double elems = 1;
         for (int i = 0; i < x.rank; i++)
             elems *= (double)x.size[i];
-        us += addition_us(at, plan_tensor_dtype(&g->plan, o->in[k]),
-                          (int64_t)(elems / at->devices));
+        us += floors_addition_us(at->f, at->devices, plan_tensor_dtype(&g->plan, o->in[k]),
+                                 elems);
     }
     return us;
 }
@@ -516,7 +560,8 @@ static double additions_us(struct spot *at) {
  * summed, and shared. */
 struct held {
     double whole, share;
-    int summed, scattered, spread; /* scattered: of those over which it is summed */
+    struct reach summed, scattered,
+        spread; /* scattered: of those over which it is summed */
 };
 
 static struct held held_of(const struct spot *at, int slot, const struct layout *l) {
@@ -530,9 +575,10 @@ static struct held held_of(const struct spot *at, int slot, const struct layout 
                      .share = (double)placement_elements(&at->mesh, &x, share)};
     unsigned summed = placement_axes(&at->mesh, parts, PLACE_PARTIAL);
     unsigned rest = placement_axes(&at->mesh, share, PLACE_REPLICATE);
-    h.summed = mesh_group_size(&at->mesh, summed);
-    h.scattered = mesh_group_size(&at->mesh, summed & ~rest);
-    h.spread = (int)(h.whole / h.share + 0.5);
+    unsigned same = placement_axes(&at->mesh, p, PLACE_REPLICATE);
+    h.summed = reach_of(&at->mesh, at->near, summed);
+    h.scattered = reach_of(&at->mesh, at->near, summed & ~rest);
+    h.spread = reach_of(&at->mesh, at->near, same & ~rest);
     return h;
 }
 
@@ -566,7 +612,7 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     if (at->f->pinned)
         return out;
     out.fixed = narrow * held + wide * (gradient + states * updated);
-    if (zero < ZERO_OPTIMIZER || h->spread == 1) {
+    if (zero < ZERO_OPTIMIZER || reach_size(h->spread) == 1) {
         out.step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
         return out;
     }
@@ -583,8 +629,11 @@ static void add_param(struct spot *at, const struct held *h, int zero,
                       struct floor_way *to) {
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices << 2 | (uint64_t)zero),
                             (uint64_t)h->whole);
-    key = memo_mix(memo_mix(key, (uint64_t)h->share), (uint64_t)h->summed);
-    key = memo_mix(key, (uint64_t)h->scattered << 32 | (uint64_t)h->spread);
+    key = memo_mix(key, (uint64_t)h->share);
+    for (int i = 0; i < 3; i++) {
+        struct reach g = i ? i > 1 ? h->spread : h->scattered : h->summed;
+        key = memo_mix(key, (uint64_t)g.near << 32 | (uint64_t)g.far);
+    }
     void **slot = memo_slot(&at->f->shares, key);
     if (!*slot) {
         struct param_cost *out = mem_alloc(sizeof *out);
@@ -597,17 +646,18 @@ static void add_param(struct spot *at, const struct held *h, int zero,
     to->fixed += add->fixed;
 }
 
-static void add_params(struct spot *at, const struct layout *l, int zero,
-                       struct floor_way *to) {
+/* Of the parameters that the op has for itself; returns how many. */
+static int find_params(const struct spot *at, const struct layout *l,
+                       struct held held[KIND_MAX_SLOTS]) {
     const struct model *m = at->f->s->graph.x.model;
     const struct model_op *o = &m->ops[at->op];
+    int n = 0;
     for (int k = 0; k < o->n_param; k++) {
         int param = o->param[k];
-        if (param < 0 || m->params[param].running || m->params[param].first_op != at->op)
-            continue;
-        struct held h = held_of(at, k, l);
-        add_param(at, &h, zero, to);
+        if (param >= 0 && !m->params[param].running && m->params[param].first_op == at->op)
+            held[n++] = held_of(at, k, l);
     }
+    return n;
 }
 
 static void add_kept(const struct spot *at, const struct layout *l,
@@ -659,10 +709,13 @@ static void add_layout(struct spot *at, const struct layout *l) {
         return;
     int levels = o->n_param && at->devices > 1 ? search_zero_levels(f->s) : 1;
     double sums = sums_us(at, l), added = at->f->pinned ? 0 : additions_us(at);
+    struct held held[KIND_MAX_SLOTS];
+    int n_held = find_params(at, l, held);
     at->least_forward_us = fmin(at->least_forward_us, local->forward_us);
     for (int zero = 0; zero < levels; zero++) {
         struct floor_way w = {.us = local->forward_us + local->backward_us + sums + added};
-        add_params(at, l, zero, &w);
+        for (int k = 0; k < n_held; k++)
+            add_param(at, &held[k], zero, &w);
         add_kept(at, l, local, &w);
         keep_way(at, &w);
     }
@@ -675,7 +728,8 @@ static void add_layouts(struct spot *at, struct layout *l, int axis) {
         add_layout(at, l);
         return;
     }
-    bool same = axis > 0 && at->mesh.size[axis] == at->mesh.size[axis - 1];
+    bool same = axis > 0 && at->mesh.size[axis] == at->mesh.size[axis - 1] &&
+                !((at->near >> axis ^ at->near >> (axis - 1)) & 1);
     for (int d = same ? l->dim[axis - 1] : PLACE_NONE; d < space->n; d++) {
         l->dim[axis] = (int8_t)d;
         if (d < 0 || role_splits(space->role[d]))
@@ -704,10 +758,16 @@ static const struct ways *ways_of(struct floors *f, int op, int64_t micro_batch,
                           .micro_batch = micro_batch,
                           .least_forward_us = INFINITY};
         struct ways *out = mem_alloc(sizeof *out);
+        struct mesh meshes[2];
         struct layout l;
         memset(&l, PLACE_NONE, sizeof l);
-        graph_mesh(devices, NULL, &at.mesh);
-        add_layouts(&at, &l, 0);
+        for (int i = meshes_of(devices, meshes) - 1; i >= 0; i--) {
+            at.mesh = meshes[i];
+            at.near = near_axes(f, &at.mesh);
+            /* Where no axes are told apart one mesh has all there is. */
+            if (i == 0 || at.near + 1 != 1u << at.mesh.n_axes)
+                add_layouts(&at, &l, 0);
+        }
         *out = (struct ways){(int)at.ways.n, at.ways.p, at.least_forward_us};
         *slot = out;
     }
@@ -717,7 +777,7 @@ static const struct ways *ways_of(struct floors *f, int op, int64_t micro_batch,
 struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices) {
     const struct trait *t = &f->traits[op];
     const struct ways *w = ways_of(f, op, micro_batch, devices);
-    struct floor_op out = {.n = w->n, .ways = w->p};
+    struct floor_op out = {.n = w->n, .ways = w->p, .forward_us = w->forward_us};
     for (int k = 0; k < FLOOR_ITEMS; k++)
         out.again_us[k] =
             t->maker[k] < 0

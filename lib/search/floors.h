@@ -42,6 +42,7 @@ struct floor_op {
     int n;                        /* 0: no layout is legal, or the profile lacks all */
     const struct floor_way *ways; /* stand until floors_free */
     double again_us[FLOOR_ITEMS]; /* of not keeping it; INFINITY where it must be kept */
+    double forward_us;            /* what it computes of a micro-batch going forward */
 };
 
 /* class: what groups compute that touch these devices takes at least what it takes on them; NULL: of all
@@ -54,6 +55,9 @@ struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int dev
  * micro-batches in flight. */
 double floor_least(const struct floor_op *o, double micro_batches, double in_flight,
                    double us_per_byte);
+/* Of that, adding a contribution to the gradient of a tensor of so many elements: each of its readers
+ * but the first one has it. */
+double floors_addition_us(struct floors *f, int devices, enum dtype dtype, double elems);
 /* Do more devices help at all, as against those without some prime factor? Not where no op can be
  * split so often. */
 bool floors_of_use(const struct floors *f, int64_t micro_batch, int devices);

@@ -122,7 +122,7 @@ static void certify(struct idle *d) {
         out->relaxation = BOUND_LISTED;
     } else {
         out->lower_bound_us = d->facts.bound_us;
-        out->relaxation = d->facts.bound_us > 0 ? BOUND_PRICED : "";
+        out->relaxation = d->facts.relaxation;
     }
 }
 

@@ -81,7 +81,9 @@ static void certify(struct search *s, struct search_result *out) {
         s->bound_us = s->p.source ? source_bound(s) : bound_us(s, NULL);
     bool listed = s->listed_us >= s->bound_us;
     out->lower_bound_us = listed ? s->listed_us : s->bound_us;
-    out->relaxation = out->lower_bound_us <= 0 ? "" : listed ? BOUND_LISTED : BOUND_PRICED;
+    out->relaxation = out->lower_bound_us <= 0 ? ""
+                      : listed                 ? BOUND_LISTED
+                                               : bound_relaxation(s);
 }
 
 /* The best `top` plans go out, one of each class; the others are dropped. */
@@ -144,7 +146,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         s.bound_us = p->source ? source_bound(&s) : bound_us(&s, NULL);
     watch_bound(&watch, s.bound_us);
     *out = (struct search_result){.relaxation = ""};
-    *facts = (struct run_facts){0};
+    *facts = (struct run_facts){.relaxation = ""};
     int rc = search_check_pins(&s, err);
     if (rc == 0 && p->from) {
         rc = search_take_plan(&s, p->from, &s.from, out->lost, sizeof out->lost, err);
@@ -162,6 +164,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     if (rc == 0)
         hand_out(&s, out);
     facts->bound_us = s.bound_us;
+    facts->relaxation = s.bound_us > 0 ? bound_relaxation(&s) : "";
     facts->complete = s.complete;
     facts->proven = s.proven && s.complete;
     watch_end(&watch);

@@ -211,10 +211,11 @@ double search_time_left_s(const struct search *s); /* of the budget */
 
 /* A search on all devices of the problem, and what is known of it beside the result. */
 struct run_facts {
-    bool ended;      /* the algorithm did its work, if without a plan */
-    bool complete;   /* by itself */
-    bool proven;     /* it went through all plans */
-    double bound_us; /* by relaxation; 0 = not known */
+    bool ended;             /* the algorithm did its work, if without a plan */
+    bool complete;          /* by itself */
+    bool proven;            /* it went through all plans */
+    double bound_us;        /* by relaxation; 0 = not known */
+    const char *relaxation; /* this one; "" = none */
     /* By group of the cluster, what one of its devices would take for everything, if it had the memory;
      * 0 = not known. */
     double alone_us[CLUSTER_MAX_GROUPS];

@@ -48,11 +48,19 @@ void candidate_copy(struct candidate *to, const struct candidate *from) {
     to->stages = stages;
 }
 
+/* Groups that several stages go round on: they divide the micro-batches, and where all devices are alike
+ * they are of one size, as Megatron's are; the bound rests on that (bound_turns.h). */
+static bool may_go_round(const struct search *s, const struct candidate *c) {
+    bool even = search_has_places(s) || c->stages[0].devices * c->n_groups == s->p.devices;
+    for (int g = 1; g < c->n_groups && !search_has_places(s); g++)
+        even &= c->stages[g].devices == c->stages[0].devices;
+    return even && (s->p.batch / c->micro_batch) % c->n_groups == 0;
+}
+
 bool search_legal(struct search *s, const struct candidate *c) {
     if (s->p.source)
         return source_legal(s, c);
-    if (!search_obeys(s, c) ||
-        (c->n_groups < c->n_stages && (s->p.batch / c->micro_batch) % c->n_groups))
+    if (!search_obeys(s, c) || (c->n_groups < c->n_stages && !may_go_round(s, c)))
         return false;
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *st = &c->stages[k];

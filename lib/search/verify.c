@@ -71,7 +71,7 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
 static int check_bound(struct search *s, const struct search_claim *claim,
                        struct search_verdict *out, struct err *err) {
     out->lower_bound_us = bound_us(s, NULL);
-    out->relaxation = BOUND_PRICED;
+    out->relaxation = bound_relaxation(s);
     if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
         prove_more(&s->p, out);
     if (out->lower_bound_us > out->time_us * (1 + 1e-6))

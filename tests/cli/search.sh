@@ -115,7 +115,7 @@ run "${model[@]}" --devices 2 -b 4 --micro-batch 2 -a styles --max-stages 1
 holds out '.provenance.search | .algorithm == "styles" and .complete and .space > 0' \
     'styles names the size of the space'
 holds plan.json '.provenance | .search.lower_bound_us > 0 and .search.gap >= 0 and .search.gap < 1 and
-    .search.lower_bound_us <= .predicted.time_us and .search.relaxation == "priced floors"' \
+    .search.lower_bound_us <= .predicted.time_us and .search.relaxation == "placed floors"' \
     'a plan carries its bound, and how that is proven'
 run "${base[@]}" -a hops
 scored=$(jq .provenance.search.scored out)
@@ -135,7 +135,7 @@ holds small.json '.provenance.search | .relaxation == "all plans" and .gap == 0'
 # ---- --verify ----------------------------------------------------------------------------------
 check=(-p p.db --devices 4 --micro-batch '1,2,4,8')
 run --verify plan.json "${check[@]}"
-[ $status -eq 0 ] && grep -q '^no plan takes less than .* (priced floors): within' out
+[ $status -eq 0 ] && grep -q '^no plan takes less than .* (placed floors): within' out
 ok $? "--verify: $(tail -1 out)"
 run --verify small.json "${small[@]:4}"
 [ $status -eq 0 ] && grep -q 'within 0.00 % of the optimum' out

@@ -182,7 +182,8 @@ static void random_layouts(struct search *s, struct search_stage *st, int64_t mi
 static int random_chunks(const struct search *s, int groups, int64_t micro_batch) {
     int chunks = 2 + (int)draw(MOST_CHUNKS - 1), n = groups * chunks;
     bool may = groups > 1 && n <= s->p.model->n_ops && n <= s->max_stages &&
-               s->p.batch / micro_batch % groups == 0;
+               s->p.batch / micro_batch % groups == 0 &&
+               (search_has_places(s) || s->p.devices % groups == 0);
     return may ? chunks : 1;
 }
 
@@ -201,7 +202,9 @@ static void random_candidate(struct search *s, struct candidate *c) {
         int behind = c->n_stages - 1 - k, others = c->n_groups - 1 - k;
         struct search_stage *st = &c->stages[k];
         *st = (struct search_stage){.first = op};
-        st->devices = others < 0   ? c->stages[k - c->n_groups].devices
+        bool even = c->n_groups < c->n_stages && !search_has_places(s);
+        st->devices = even         ? p->devices / c->n_groups
+                      : others < 0 ? c->stages[k - c->n_groups].devices
                       : others > 0 ? 1 + (int)draw(left - others)
                                    : left;
         left -= st->devices;
@@ -472,9 +475,9 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
 
 static void test_problem(void) {
     static const int64_t micro[] = {2, 4, 8};
-    static const int nodes[] = {1, 1, 2, 1}, each[] = {2, 3, 1, 4};
-    int machine = (int)draw(draw(8) ? 3 : 4),
-        n_ops = each[machine] == 4 ? 3 : 3 + (int)draw(3);
+    static const int nodes[] = {1, 1, 2, 3, 1, 2}, each[] = {2, 3, 1, 1, 4, 2};
+    int machine = (int)draw(draw(6) ? 4 : 6),
+        n_ops = nodes[machine] * each[machine] == 4 ? 3 : 3 + (int)draw(3);
     if (draw(5) == 0)
         machine = n_ops = 0;
     struct err err = {0};

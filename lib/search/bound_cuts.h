@@ -1,0 +1,50 @@
+/* bound_cuts.h - what it takes at least to cut the model's list of ops between groups whose ranks are
+ * known.
+ *
+ * The groups of a pipeline stand on neighbouring ranks, in its order. A message goes from the first rank
+ * of one group to that of the other (cost_transfer), and all devices that take part together move each
+ * element of the tensor once, so one of them moves an even share or more. Where it is not known which
+ * group the other one is, the best link that may be between them counts, with a flow of its own.
+ *
+ * Some ops depend on each other from the first to the last: the path. A group takes nothing of a
+ * micro-batch's path before the group in front of it has done what stands on it and between. */
+#ifndef WEFT_BOUND_CUTS_H
+#define WEFT_BOUND_CUTS_H
+
+#include "search/bound_impl.h"
+
+struct cuts {
+    const struct relaxed *r;
+    int n_ops;   /* of the whole model */
+    int node;    /* devices of one, if all places of a node are alike; else 0 */
+    int n_kinds; /* tensors that pass cuts, by type and size */
+    struct cut_kind {
+        enum dtype dtype;
+        double elems;
+    } * kinds;
+    int *kind_of; /* [edges] -1: it does not pass, as parameters do not */
+    bool *gives;  /* [edges] a gradient comes back */
+    int *next_on,
+        *last_on; /* [ops + 1] of the path: the first at or behind, the last before */
+    const struct edge *
+        *way;     /* [ops] of an op of the path, how it depends on the one before */
+    int n_places; /* ranks that are told apart */
+    double *us;   /* [kind][which][place][devices], see bound_cuts.c; -1: not known yet */
+    double *addition_us; /* [kind][size] */
+};
+
+struct cuts *cuts_make(const struct relaxed *r);
+void cuts_free(struct cuts *c);
+
+/* A stage of ops first .. end-1 on d devices from a rank on: what it takes of tensors for a micro-batch,
+ * and of gradients. */
+double cuts_take_us(struct cuts *c, int first, int end, int d, int rank);
+double cuts_back_us(struct cuts *c, int first, int end, int d, int rank);
+/* Of one kind, which a group of d devices from a rank on takes from as many from another rank on. */
+double cuts_between_us(const struct cuts *c, int kind, int rank, int other, int d);
+/* What floors of readers but the first one have instead (floors_addition_us). */
+double cuts_addition_us(const struct cuts *c, int kind, int d);
+/* Of the path alone, in front of the first op on it at or behind this one. */
+double cuts_path_us(struct cuts *c, int first, int d, int rank);
+
+#endif

@@ -1,0 +1,199 @@
+/* Interleaved pipelines: see bound_turns.h.
+ *
+ * Stage k stands between cuts k and k + 1, on group k modulo their number. It takes what its ops read from
+ * in front of it, and gradients of what they give to those behind it: from the stage next to it where it
+ * is known that the other end is there, else from any other group; or for nothing, from itself, where as
+ * many ops lie between as there are groups. */
+#include "search/bound_turns.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct turns {
+    struct cuts *c;
+    const struct relaxed *r;
+    int groups, d,
+        size; /* of so many devices, which count as one of the sizes of relaxed */
+    /* Groups that are told apart by how they stand: the first ones; two that differ in more than that by
+     * as many are on other nodes. */
+    int period;
+    struct cut_costs {
+        double take_near, take_any, back_near, back_any;
+    } * costs; /* [period + 1][kinds]; the last: between the last group and the first */
+    struct sums work;
+};
+
+/* ---- cuts -------------------------------------------------------------------------------- */
+
+static int period_of(const struct cuts *c, int d, int groups) {
+    int period = !c->node           ? groups
+                 : c->node % d == 0 ? c->node / d
+                 : d % c->node == 0 ? 1
+                                    : groups;
+    return period < groups ? period : groups;
+}
+
+static double from_any_us(const struct turns *t, int kind, int a) {
+    int n = t->period < t->groups ? 2 * t->period : t->groups, d = t->d;
+    double best = INFINITY;
+    for (int b = 0; b < n && b < t->groups; b++)
+        if (b != a)
+            best = fmin(best, cuts_between_us(t->c, kind, a * d, b * d, d));
+    return best;
+}
+
+static void find_costs(struct turns *t) {
+    int n = t->c->n_kinds, d = t->d;
+    t->costs = mem_array((size_t)((t->period + 1) * n) + 1, sizeof *t->costs);
+    for (int class = 0; class <= t->period; class ++) {
+        bool around = class == t->period;
+        int a = around ? (t->groups - 1) % t->period : class;
+        int b = !around ? a + 1 : t->groups > t->period ? t->period : 0;
+        for (int k = 0; k < n && b < t->groups; k++)
+            t->costs[class * n + k] =
+                (struct cut_costs){.take_near = cuts_between_us(t->c, k, b * d, a * d, d),
+                                   .take_any = from_any_us(t, k, b),
+                                   .back_near = cuts_between_us(t->c, k, a * d, b * d, d),
+                                   .back_any = from_any_us(t, k, a)};
+    }
+}
+
+/* Of all kinds, at cut k. */
+static const struct cut_costs *costs_of(const struct turns *t, int k) {
+    int from = (k - 1) % t->groups;
+    int class = from == t->groups - 1 ? t->period : from % t->period;
+    return t->costs + class * t->c->n_kinds;
+}
+
+static double take_us(const struct turns *t, const struct cut_costs *costs, int first,
+                      int end) {
+    const struct search *s = t->r->s;
+    const struct crossing *in = &s->crossings[first];
+    double us = 0;
+    for (int i = 0; i < in->n; i++) {
+        const struct edge *e = &s->graph.s.edges[in->edges[i]];
+        int kind = t->c->kind_of[in->edges[i]], reader;
+        if (kind < 0 || e->readers[e->n - 1] < first)
+            continue;
+        reader = edge_reader_from(e, first);
+        if (e->readers[reader] >= end)
+            continue;
+        double all = e->origin == first - 1          ? costs[kind].take_near
+                     : first - e->origin < t->groups ? costs[kind].take_any
+                                                     : 0;
+        us += fmax(0, all - (reader ? cuts_addition_us(t->c, kind, t->d) : 0));
+    }
+    return us;
+}
+
+static double back_us(const struct turns *t, const struct cut_costs *costs, int first,
+                      int end) {
+    const struct search *s = t->r->s;
+    const struct crossing *out = &s->crossings[end];
+    double us = 0;
+    for (int i = 0; i < out->n; i++) {
+        const struct edge *e = &s->graph.s.edges[out->edges[i]];
+        int kind = t->c->kind_of[out->edges[i]];
+        if (kind < 0 || e->origin < first || !t->c->gives[out->edges[i]])
+            continue;
+        int reader = e->readers[edge_reader_from(e, end)];
+        us += reader == end                  ? costs[kind].back_near
+              : reader - end < t->groups - 1 ? costs[kind].back_any
+                                             : 0;
+    }
+    return us;
+}
+
+/* ---- all groups together ------------------------------------------------------------------- */
+
+/* Of stage k, for each end the least with those in front of it, where none takes longer than that. */
+static void add_stage(const struct turns *t, int k, double limit_us, const double *before,
+                      double *after) {
+    int n = t->c->n_ops, last = 2 * t->groups - 1;
+    const struct cut_costs *in = costs_of(t, k), *out = costs_of(t, k + 1);
+    for (int end = 0; end <= n; end++)
+        after[end] = INFINITY;
+    for (int first = 0; first < n; first++)
+        for (int end = first + 1; end <= n && isfinite(before[first]); end++) {
+            if (sums_between(t->r, &t->work, first, end) > limit_us * (1 + 1e-9))
+                break;
+            if (before[first] >= after[end] || (k == last && end < n))
+                continue;
+            double us = k ? take_us(t, in, first, end) : 0;
+            us += k < last ? back_us(t, out, first, end) : 0;
+            after[end] = fmin(after[end], before[first] + us * t->r->m);
+        }
+}
+
+/* The least that passes all cuts if no stage takes longer than that; INFINITY where one has to. */
+static double passing_us(const struct turns *t, double limit_us) {
+    int n = t->c->n_ops;
+    double *rows = mem_array(2 * (size_t)n + 2, sizeof *rows);
+    double *before = rows, *after = rows + n + 1;
+    for (int i = 1; i <= n; i++)
+        before[i] = INFINITY;
+    for (int k = 0; k < 2 * t->groups; k++) {
+        add_stage(t, k, limit_us, before, after);
+        double *other = before;
+        before = after;
+        after = other;
+    }
+    double all = before[n];
+    free(rows);
+    return all;
+}
+
+/* Of all ops on groups of this size, with what the price of bytes says of their memory. */
+static double all_us(const struct turns *t) {
+    const struct relaxed *r = t->r;
+    double most = 0;
+    for (int k = 0; k < r->n_prices; k++) {
+        double us = -r->byte_price[k] * r->classes->of[0].memory * t->groups;
+        for (int i = 0; i < r->n_ops; i++)
+            us += r->weight[i] * costs_at(r, t->size, 0, k)[i];
+        most = fmax(most, us);
+    }
+    return most;
+}
+
+static double groups_raise(struct turns *t, double us, double enough_us) {
+    enum { STEPS = 4 };
+    static const double MOST_WORK = 1e6; /* stages that there may be, about */
+    double all = all_us(t), n = t->c->n_ops;
+    if (!isfinite(all))
+        return INFINITY;
+    us = fmax(us, all / t->groups);
+    if (n * n > MOST_WORK)
+        return us;
+    find_costs(t);
+    t->work = sums_make(t->r, costs_at(t->r, t->size, 0, 0));
+    /* With more time for each stage less passes: somewhere in between they meet. */
+    double high = enough_us;
+    if (isfinite(high) && (all + passing_us(t, high)) / t->groups >= high)
+        us = high;
+    for (int i = 0; i < STEPS && high > us * 1.005; i++) {
+        double mid = isfinite(high) ? (us + high) / 2 : 1.2 * us;
+        double need = (all + passing_us(t, mid)) / t->groups;
+        *(need > mid ? &us : &high) = mid;
+    }
+    sums_release(&t->work);
+    free(t->costs);
+    return us;
+}
+
+double turns_raise(struct cuts *c, int devices, double us, double enough_us) {
+    const struct relaxed *r = c->r;
+    double best = enough_us;
+    for (int groups = 2; groups <= r->groups && us > 0; groups++) {
+        int d = devices / groups;
+        struct turns t = {.c = c, .r = r, .groups = groups, .d = d};
+        bool may = groups * d == devices && 2 * groups <= r->s->max_stages &&
+                   fmod(r->m, groups) < 0.5;
+        if (!may || best <= us)
+            continue;
+        t.size = r->size_of[d];
+        t.period = period_of(c, d, groups);
+        best = fmin(best, groups_raise(&t, us, best));
+    }
+    return fmax(us, best);
+}
