@@ -11,6 +11,7 @@
  * A stage's time counts what it takes from its neighbours: inside a block more may pass than
  * between blocks, so a cut goes back to where less does if the stage has no time for it. */
 #include "search/devices.h"
+#include "search/far.h"
 #include "search/gallop.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ struct price {
 
 struct fill {
     const struct prefix *prefix;
+    struct far *far; /* of the first stage with this prefix; NULL: the model has none */
     int rank;
     struct price before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
@@ -39,6 +41,7 @@ struct filler {
     struct candidate *c;
     double micro_batches;
     struct fill *fills;
+    struct far *fars; /* [stages], or NULL */
     double longest;
 };
 
@@ -144,6 +147,8 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     if (*taken > bound || to->memory <= 0)
         return *taken <= bound;
     struct brief b = prefix_brief(f->s, to->prefix, end);
+    if (to->far)
+        far_add(to->far, first, end, &b);
     int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
     for (int p = 0; p < POOL_COUNT; p++)
@@ -211,9 +216,21 @@ static bool fits(struct filler *f, double bound) {
     return at == f->s->p.model->n_ops;
 }
 
+static struct far *far_of(struct filler *f, int k) {
+    struct fill *to = &f->fills[k];
+    if (!f->fars)
+        return NULL;
+    if (k > 0 && f->fills[k - 1].prefix == to->prefix)
+        return f->fills[k - 1].far;
+    far_begin(&f->fars[k], f->s, to->prefix);
+    return &f->fars[k];
+}
+
 static void prepare(struct filler *f) {
     struct search *s = f->s;
     const struct candidate *c = f->c;
+    if (far_any(s) && s->p.memory_bytes)
+        f->fars = mem_array((size_t)c->n_stages, sizeof *f->fars);
     f->micro_batches = (double)(s->p.batch / c->micro_batch);
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
     int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
@@ -222,6 +239,7 @@ static void prepare(struct filler *f) {
         struct fill *to = &f->fills[k];
         int64_t limit = search_memory(&s->p, rank[k], c->stages[k].devices);
         to->prefix = candidate_prefix(s, c, k, rank[k]);
+        to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(s, c, k);
         to->rank = rank[k];
         /* What neighbours send and ties are not counted here: a little room for them. */
@@ -261,6 +279,9 @@ bool search_balance(struct search *s, struct candidate *c) {
             low = bound;
         }
     }
+    for (int k = 0; f.fars && k < c->n_stages; k++)
+        far_end(&f.fars[k]);
+    free(f.fars);
     free(f.fills);
     return found;
 }

@@ -191,7 +191,7 @@ static void add_all_waiting(struct search *s, struct prefix *t, struct filled *f
 
 /* ---- sums ------------------------------------------------------------------------------ */
 
-static struct brief brief_of(const struct search *s, const struct prefix *t,
+struct brief prefix_brief_of(const struct search *s, const struct prefix *t,
                              const struct load *l) {
     double m = (double)(s->p.batch / t->st.micro_batch);
     struct brief b = {.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
@@ -255,5 +255,5 @@ void prefix_fill(struct search *s, struct prefix *t) {
     }
     find_largest(t, n);
     for (int i = 0; i <= n + g->s.n_runs; i++)
-        t->brief[i] = brief_of(s, t, &t->until[i]);
+        t->brief[i] = prefix_brief_of(s, t, &t->until[i]);
 }

@@ -261,6 +261,8 @@ const struct load *prefix_edge(struct search *s, const struct prefix *t,
 struct load prefix_until(const struct search *s, const struct prefix *t, int op);
 double prefix_time_us(const struct search *s, const struct prefix *t, int op); /* brief's */
 struct brief prefix_brief(const struct search *s, const struct prefix *t, int op);
+struct brief prefix_brief_of(const struct search *s, const struct prefix *t,
+                             const struct load *l);
 int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
                     int64_t *update_temp);
 /* How an op of the excerpt, origin or reader, sees the edge's tensor. */

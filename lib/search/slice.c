@@ -9,6 +9,7 @@
  * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
  * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
 #include "search/devices.h"
+#include "search/far.h"
 #include "search/grid.h"
 #include "search/units.h"
 
@@ -41,6 +42,7 @@ struct column {
     int class; /* of devices */
     double memory;
     double again_share; /* of its blocks */
+    struct far *far; /* of its prefix; NULL: nothing of the kind, or memory is no matter */
     struct sums at[MOST_UNITS + 1];
 };
 
@@ -57,7 +59,9 @@ struct slicer {
     bool tells_nodes;             /* what passes between nodes has its own price */
     bool reversed;                /* the last class is the first of the pipeline */
     ARR(struct column *) columns; /* by number of devices */
-    struct grid grid;             /* its experts */
+    ARR(struct far *) fars;       /* of the prefixes */
+    bool has_far;
+    struct grid grid; /* its experts */
 };
 
 /* ---- columns --------------------------------------------------------------------------- */
@@ -180,6 +184,16 @@ static void keep_column(struct slicer *z, struct column *c) {
     }
 }
 
+/* All that is asked of it is asked before prefixes may be freed, in the first problem. */
+static struct far *far_of(struct slicer *z, const struct prefix *t) {
+    if (!z->fars.n || z->fars.p[z->fars.n - 1]->t != t) {
+        struct far *far = mem_alloc(sizeof *far);
+        far_begin(far, z->s, t);
+        arr_push(&z->fars, far);
+    }
+    return z->fars.p[z->fars.n - 1];
+}
+
 static void add_column(struct slicer *z, int class, int devices, struct style style,
                        int zero, struct again again) {
     struct search *s = z->s;
@@ -199,6 +213,7 @@ static void add_column(struct slicer *z, int class, int devices, struct style st
         return;
     }
     fill_column(z, t, c);
+    c->far = z->has_far ? far_of(z, t) : NULL;
     keep_column(z, c);
 }
 
@@ -284,9 +299,10 @@ static void find_columns(struct slicer *z) {
 
 /* How many stages may stand behind one of these units with this column; -1: it never fits. */
 static int16_t successors(const struct slicer *z, const struct column *c, int first,
-                          int last, double temp) {
+                          int last, double temp, const struct brief *far) {
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
-    double left = c->memory - (b->fixed - a->fixed) - temp, slot = b->slot - a->slot;
+    double left = c->memory - (b->fixed - a->fixed) - far->fixed - temp;
+    double slot = b->slot - a->slot + far->slot[POOL_FORWARD_BACKWARD];
     if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
         return (int16_t)z->n_units;
     double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
@@ -312,12 +328,16 @@ static void fill_config(const struct slicer *z, const struct stages_problem *p, 
             size_t i = units_cell(first, last, z->n_units, p->num_configs) + (size_t)config;
             temp = fmax(temp, at[last].temp);
             update = fmax(update, at[last].update_temp);
+            struct brief far = {0};
+            if (column->far)
+                far_add(column->far, z->bound[first], z->bound[last + 1], &far);
             double across = at[last + 1].across - at[first].across;
-            time[i] = at[last + 1].time_us - at[first].time_us + at[first].in_us[far_in] +
-                      at[last + 1].out_us[far_out];
-            succ[i] = search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
-                          ? successors(z, column, first, last, fmax(temp, across + update))
-                          : -1;
+            time[i] = far.time_us + at[last + 1].time_us - at[first].time_us +
+                      at[first].in_us[far_in] + at[last + 1].out_us[far_out];
+            succ[i] =
+                search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
+                    ? successors(z, column, first, last, fmax(temp, across + update), &far)
+                    : -1;
         }
     }
 }
@@ -472,6 +492,7 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                        .zero = shard ? levels - 1 : 0,
                        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
                                                                       : 1 + ZERO_OPTIMIZER};
+    z.has_far = s->p.memory_bytes && far_any(s);
     grid_init(&z.grid, s);
     z.n_units = units_find_parts(s, MOST_UNITS, z.bound);
     find_columns(&z);
@@ -479,6 +500,11 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
     for (int64_t i = 0; i < z.columns.n; i++)
         free(z.columns.p[i]);
     arr_release(&z.columns);
+    for (int64_t i = 0; i < z.fars.n; i++) {
+        far_end(z.fars.p[i]);
+        free(z.fars.p[i]);
+    }
+    arr_release(&z.fars);
     grid_release(&z.grid);
     return found;
 }
