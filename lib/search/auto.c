@@ -103,6 +103,7 @@ static void gather(struct search *to, struct search *from) {
 /* Sets out from the best plan so far. */
 static void set_out(struct search *l, struct search *best) {
     l->judge_s = best->judge_s;
+    l->reserve_bytes = best->reserve_bytes;
     if (best->n_kept) {
         take_over(l, best, &best->kept[0].c, &l->from);
         l->has_from = true;

@@ -3,8 +3,9 @@
  * For every depth and every width of tensor parallelism the uniform pipeline with the least
  * micro-batch that its devices can split, balanced. The micro-batches of the best of these grow as long
  * as that helps; the best one has its weight gradients made apart; then comes what the stages solver
- * cuts for its micro-batch, and, where nothing fits, all of it with parameters sharded. What is
- * compiled here is kept for the starts, which need most of it again. */
+ * cuts for its micro-batch, and for the least where memory is short; and, where nothing fits, all of it
+ * with parameters sharded. What is compiled here is kept for the starts, which need most of it again. */
+#include "search/devices.h"
 #include "search/grid.h"
 #include "search/hops.h"
 
@@ -169,10 +170,41 @@ static void split_weights(struct first *f) {
     try_balanced(f, &any);
 }
 
-static void slice(struct first *f) {
+/* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where that may be
+ * faster. */
+static void slice_at(struct first *f, int i_micro) {
+    struct search *s = f->s;
     struct score any = {.unknown = true};
-    if (f->n && search_slice(f->s, f->s->p.micro[f->points[0].i_micro], false, &f->c))
+    if (search_stopped(s) || !search_slice(s, s->p.micro[i_micro], false, &f->c))
+        return;
+    if (search_has_places(s)) {
+        struct candidate dealt = candidate_make(s);
+        candidate_copy(&dealt, &f->c);
         try_balanced(f, &any);
+        candidate_copy(&f->c, &dealt);
+        candidate_release(&dealt);
+        if (!candidate_deal(s, &f->c))
+            return;
+        any.unknown = true;
+    }
+    try_balanced(f, &any);
+}
+
+static bool recomputes(const struct candidate *c) {
+    for (int k = 0; k < c->n_stages; k++)
+        if (c->stages[k].again_blocks)
+            return true;
+    return false;
+}
+
+/* For the micro-batch of the best point; where memory is short for the least one, too: it leaves room that
+ * uniform pipelines have no use for. */
+static void slice(struct first *f) {
+    if (!f->n)
+        return;
+    slice_at(f, f->points[0].i_micro);
+    if (f->points[0].i_micro && (recomputes(&f->best.c) || f->best.score.overflow))
+        slice_at(f, 0);
 }
 
 void hops_first(struct search *s) {

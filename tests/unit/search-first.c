@@ -35,7 +35,7 @@ static int first_only(struct search *s, struct err *err) {
 }
 
 static void test_job(const struct job *t) {
-    enum { FEW = 150 };
+    enum { FEW = 200 };
     struct err err = {0};
     int64_t micro[16];
     struct search_problem p = {.model = model_load(t->model, NULL, &err),
@@ -75,6 +75,15 @@ int main(void) {
         {"t5:770M", 2, 4, 300e9, 50e9, 16 * GB, 128},
         {"wide-resnet:1B", 1, 4, 300e9, 50e9, 30 * GB, 128},
         {"moe:10B", 2, 8, 40e9, 1e9, 17 * GB, 256},
+        /* Most plans do not fit. */
+        {"gpt:1.3B", 4, 8, 150e9, 3e9, 6 * GB, 512},
+        {"moe:1.3B", 2, 8, 150e9, 3e9, 8 * GB, 256},
+        {"t5:3B", 2, 4, 300e9, 50e9, 10 * GB, 256},
+        {"llama:1B", 2, 6, 40e9, 1e9, 44 * GB / 10, 384},
+        {"wide-resnet:1B", 2, 8, 40e9, 1e9, 3 * GB, 256},
+        /* Many devices. */
+        {"llama:7B", 8, 8, 40e9, 1e9, 8 * GB, 512},
+        {"moe:10B", 64, 8, 300e9, 50e9, 30 * GB, 4096},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i += SANITIZED ? 3 : 1)
         test_job(&jobs[i]);
