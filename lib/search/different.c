@@ -15,16 +15,64 @@ static uint64_t most_votes(const int *votes, int n) {
     return (uint64_t)best;
 }
 
+/* How most of the work of a stage is split inside: by how many axes, of ops that have an inner dim; and
+ * whether others split the sequence. */
+struct split {
+    double axes[MESH_MAX_AXES + 1], sequence[2]; /* flops, ops */
+};
+
+/* Instances of the op in the stage, which begins with the first of them. */
+static int instances(const struct structure *g, const struct search_stage *st, int op) {
+    if (g->run_of[op] < 0)
+        return 1;
+    const struct run *r = &g->runs[g->run_of[op]];
+    int run_end = r->first + r->period * r->count;
+    int end = st->end < run_end ? st->end : run_end;
+    return (end - 1 - op) / r->period + 1;
+}
+
+static void count_op(const struct search *s, const struct search_stage *st, int op,
+                     int n_axes, struct split *out) {
+    const struct graph *g = &s->graph;
+    const struct layout *l = &st->layouts[g->x.node_of[g->x.of[op]]];
+    const struct op_space *space = &s->p.model->ops[op].space;
+    int times = instances(&g->s, st, op), axes = 0;
+    bool inner = false, sequence = false;
+    for (int k = 0; k < space->n; k++)
+        inner |= search_has_dim(s->inner, s->n_inner, space->dim[k]);
+    for (int a = 0; a < n_axes; a++) {
+        int dim = l->dim[a] < 0 ? -1 : space->dim[l->dim[a]];
+        axes += search_has_dim(s->inner, s->n_inner, dim);
+        sequence |= search_has_dim(s->sequences, s->n_sequences, dim);
+    }
+    if (inner)
+        out->axes[axes] += times * (s->flops[op + 1] - s->flops[op]);
+    else
+        out->sequence[sequence] += times;
+}
+
+/* Single ops, such as a table of embeddings that is split otherwise, make no other plan. */
+static void vote_split(const struct search *s, const struct search_stage *st,
+                       struct votes *v) {
+    struct split split = {.axes = {0}};
+    struct mesh mesh;
+    int axes = 0;
+    graph_mesh(st->devices, st->mesh, &mesh);
+    for (int i = st->first; i < st->end; i = search_next_distinct(s, st->first, i))
+        count_op(s, st, i, mesh.n_axes, &split);
+    for (int a = 1; a <= mesh.n_axes; a++)
+        axes = split.axes[a] > split.axes[axes] ? a : axes;
+    v->axes[axes] += st->devices;
+    v->sequence[split.sequence[1] > split.sequence[0]] += st->devices;
+}
+
 /* A stage is recomputed where more than half of its blocks are. */
 static void vote(const struct search *s, const struct search_stage *st, struct votes *v) {
     bool again = 2 * st->again_blocks > search_stage_blocks(s, st);
     v->zero[search_zero_of(st)] += st->devices;
     v->again[again ? st->again_level : 0] += st->devices;
-    if (st->devices == 1)
-        return;
-    struct style style = search_infer_style(s, st);
-    v->axes[style.model_axes] += st->devices;
-    v->sequence[style.sequence] += st->devices;
+    if (st->devices > 1)
+        vote_split(s, st, v);
 }
 
 uint64_t search_class(const struct search *s, const struct candidate *c) {

@@ -48,22 +48,15 @@ static const char *const axis_names[] = {
 #undef X
 };
 
-static bool has_dim(const int *dims, int n, int dim) {
-    for (int i = 0; i < n; i++)
-        if (dims[i] == dim)
-            return true;
-    return false;
-}
-
 static enum axis_use use_of(const struct search *s, const struct model_op *op, int k) {
     int dim = k < 0 ? -1 : op->space.dim[k];
     if (k < 0)
         return AXIS_same;
     if (dim == s->p.model->batch)
         return AXIS_dp;
-    if (has_dim(s->experts, s->n_experts, dim))
+    if (search_has_dim(s->experts, s->n_experts, dim))
         return AXIS_ep;
-    if (has_dim(s->sequences, s->n_sequences, dim))
+    if (search_has_dim(s->sequences, s->n_sequences, dim))
         return AXIS_cp;
     return op->space.role[k] == ROLE_halo ? AXIS_sp : AXIS_tp;
 }

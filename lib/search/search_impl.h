@@ -340,12 +340,19 @@ void search_put_pins(const struct search *s, struct plan *plan);
 int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
                      char *lost, size_t size, struct err *err);
 
+/* Is the dim one of these? */
+static inline bool search_has_dim(const int *dims, int n, int dim) {
+    for (int k = 0; k < n; k++)
+        if (dims[k] == dim)
+            return true;
+    return false;
+}
+
 /* Equal for candidates that a person would call the same plan: those with the same stages on the same
  * numbers of devices, micro-batch and schedule, of which most devices have the same level of ZeRO and
- * of recompute and the same ways of splitting inside (different.c). */
+ * of recompute, and split most of their work inside alike (different.c). By the layouts alone, so it is the same
+ * for a plan that was read back. */
 uint64_t search_class(const struct search *s, const struct candidate *c);
-/* As search_style_of, by the layouts alone: the same for a plan that was read back. */
-struct style search_infer_style(const struct search *s, const struct search_stage *st);
 
 /* Judges the best candidate now, if it is time to. */
 void search_verify(struct search *s);

@@ -240,7 +240,7 @@ bool search_style(const struct search *s, const struct search_stage *st, int i,
     return i / seq <= search_mesh_axes(s, st);
 }
 
-struct style search_infer_style(const struct search *s, const struct search_stage *st) {
+static struct style infer_style(const struct search *s, const struct search_stage *st) {
     const struct graph *g = &s->graph;
     struct mesh mesh;
     graph_mesh(st->devices, st->mesh, &mesh);
@@ -268,5 +268,5 @@ struct style search_infer_style(const struct search *s, const struct search_stag
 
 struct style search_style_of(struct search *s, const struct search_stage *st) {
     const struct style *known = *made_in(s, st);
-    return known ? *known : search_infer_style(s, st);
+    return known ? *known : infer_style(s, st);
 }

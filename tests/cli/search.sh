@@ -69,6 +69,11 @@ run "${base[@]}" --top 5
 jq -s -e 'length == 5 and ([.[].provenance.predicted.time_us] | . == sort) and
     (map(del(.provenance)) | unique | length == 5)' out >/dev/null 2>>err
 ok $? '--top 5: sorted and distinct'
+run -m gpt:350M --cluster v100-4x8 --devices 8 -b 64 -a hops --top 4 --text
+[ "$(grep -cE '^ +0 ' out)" -eq 4 ] &&
+    [ "$(sed '/^plan/d; s/[^ ]* [MG]iB$//' out | awk -v RS='model ' 'NR > 1' | tr '\n' ' ' |
+        sed 's/gpt:/\n&/g' | sed '1d; s/ *$//' | sort -u | wc -l)" -eq 4 ]
+ok $? '--top 4: no two tables are the same'
 run "${base[@]}" --top 3 --text
 [ "$(grep -c '^plan [1-3]: a step takes' out)" -eq 3 ] && [ "$(grep -c '^stage ' out)" -eq 3 ]
 ok $? '--top 3 --text: three tables'

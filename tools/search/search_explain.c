@@ -171,25 +171,6 @@ static void try_micro_batches(struct explain *x) {
         }
 }
 
-/* Into how many parts the products of the plan are split where they are split most. */
-static int64_t tensor_parts(const struct plan *p, const struct plan_dims *d) {
-    int64_t most = 1;
-    for (int s = 0; s < p->n_stages; s++)
-        for (int i = 0; i < p->stages[s].n_ops; i++) {
-            const struct stage *st = &p->stages[s];
-            const struct model_op *op = &p->model->ops[st->ops[i]];
-            int64_t parts = 1;
-            for (int a = 0; a < st->mesh.n_axes; a++) {
-                int k = st->layouts[i].dim[a];
-                if (k != PLACE_NONE &&
-                    plan_dims_has(d->inner, d->n_inner, op->space.dim[k]))
-                    parts *= st->mesh.size[a];
-            }
-            most = parts > most ? parts : most;
-        }
-    return most;
-}
-
 /* All inner dims in so many parts. */
 static void try_tensor(struct explain *x, const struct plan_dims *d, int64_t parts) {
     const struct model *m = x->p->model;
@@ -205,7 +186,7 @@ static void try_tensor(struct explain *x, const struct plan_dims *d, int64_t par
 static void try_tensors(struct explain *x) {
     struct plan_dims d;
     plan_dims_find(x->p->model, &d);
-    int64_t parts = tensor_parts(x->best->plan, &d);
+    int64_t parts = words_tensor(x->best->plan, &d);
     if (d.n_inner && parts > 1)
         try_tensor(x, &d, parts / 2);
     if (d.n_inner && 2 * parts <= x->p->devices)

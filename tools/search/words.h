@@ -35,6 +35,9 @@ int plan_outer_block(const struct model *m, int op);
 /* The plan as a table, a line for each stage, with the memory that it takes. */
 int plan_show(struct plan *p, FILE *f, struct err *err);
 
+/* The highest degree of tensor parallelism of any stage. */
+int64_t words_tensor(const struct plan *p, const struct plan_dims *d);
+
 /* The plan in one line; of degrees that differ between stages the least and the most. */
 enum { WORDS_LINE = 160 };
 const char *words_line(const struct plan *p, char *buf, size_t n);

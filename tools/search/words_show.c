@@ -296,6 +296,15 @@ static const char *recompute_word(const struct plan *p, char *buf, size_t n) {
     return buf;
 }
 
+int64_t words_tensor(const struct plan *p, const struct plan_dims *d) {
+    int64_t most = 1;
+    for (int s = 0; s < p->n_stages; s++) {
+        int64_t tp = words_of(p->model, d, &p->stages[s]).degree[WORD_tp].most;
+        most = tp > most ? tp : most;
+    }
+    return most;
+}
+
 const char *words_line(const struct plan *p, char *buf, size_t n) {
     struct range all[WORD_COUNT] = {{0}};
     struct plan_dims dims;
