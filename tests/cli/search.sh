@@ -419,7 +419,11 @@ refuses 2 'expected numbers such as' 'micro-batches that are none' \
 refuses 2 'expected one of .*hops, .*exhaustive.*, got "magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
 refuses 2 '--threads: 2000' 'too many threads' -- "${base[@]}" --threads 2000
-for name in top devices memory max-stages max-hops threads; do
+refuses 2 'only one of them' 'two kinds of answers' -- "${base[@]}" --explain --pareto
+refuses 3 'none.json: No such file' 'no plan to check' -- --verify none.json
+echo '{' >broken.json
+refuses 3 'broken.json:' 'what is no JSON' -- --verify broken.json
+for name in top global-batch devices memory max-stages max-hops threads; do
     refuses 2 "--$name: expected at least 1, got 0" "--$name 0" -- "${base[@]}" --$name 0
 done
 refuses 2 'operand' 'an operand' -- "${base[@]}" plan.json

@@ -22,6 +22,7 @@ static struct {
        .optimizer = "adamw",
        .dtype = "fp32",
        .out = "-",
+       .batch = -1,
        .devices = -1, /* of numbers below 0, and NAN: not given */
        .memory = -1,
        .max_stages = -1,
@@ -164,10 +165,17 @@ static int check_positive(struct err *err) {
         const char *name;
     } all[] = {{o.devices, "devices"},       {o.memory, "memory"},
                {o.max_stages, "max-stages"}, {o.max_hops, "max-hops"},
-               {o.threads, "threads"},       {o.top, "top"}};
+               {o.threads, "threads"},       {o.top, "top"},
+               {o.batch, "global-batch"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].value == 0)
             return err_usage(err, "--%s: expected at least 1, got 0", all[i].name);
+    return 0;
+}
+
+static int check_modes(struct err *err) {
+    if (o.text + o.explain + o.pareto + (o.verify != NULL) > 1)
+        return err_usage(err, "--text, --explain, --pareto, --verify: only one of them");
     return 0;
 }
 
@@ -177,7 +185,7 @@ static int64_t or_zero(int64_t value) {
 }
 
 static int check_options(struct search_problem *p, struct err *err) {
-    if (check_positive(err) < 0 || gap(p, err) < 0)
+    if (check_positive(err) < 0 || check_modes(err) < 0 || gap(p, err) < 0)
         return -1;
     if (!o.model && !o.verify)
         return opt_missing("-m MODEL", err);
@@ -213,7 +221,7 @@ static int check_options(struct search_problem *p, struct err *err) {
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;
-    p->batch = o.batch;
+    p->batch = or_zero(o.batch);
     p->optimizer = (enum optimizer)opt;
     p->dtype = (enum dtype)dtype;
     p->max_stages = (int)or_zero(o.max_stages);
@@ -377,13 +385,21 @@ static int verify(struct search_problem *p, struct plan *plan, struct micro_batc
     return search_print_verdict(p, plan, err);
 }
 
+/* Is there JSON in the file? Standard input is read once only, and taken for some. */
+static bool is_document(const char *path) {
+    json_t *doc = strcmp(path, "-") != 0 ? json_read(path, NULL) : json_null();
+    bool is = doc != NULL;
+    json_decref(doc);
+    return is;
+}
+
 static int run_verify(struct err *err) {
     struct search_problem p = {0};
     struct micro_batches micro = {{0}};
     struct cost_provider *provider = NULL;
     struct plan *plan = plan_read(o.verify, err);
     int rc = -1;
-    if (!plan && err->status == EXIT_INPUT)
+    if (!plan && err->status == EXIT_INPUT && is_document(o.verify))
         err->status = EXIT_NO;
     if (plan && plan->cluster)
         p.cluster = *plan->cluster;
