@@ -62,6 +62,17 @@ static void table_destroy(struct cost_provider *p) {
 static const struct provider_kind table_kind = {table_op, table_collective, table_message,
                                                 table_destroy};
 
+static double most_overlap(const struct table *t) {
+    static const enum opcode codes[] = {I_all_reduce, I_all_gather, I_reduce_scatter};
+    double most = 0;
+    for (int i = 0; i < t->n; i++)
+        for (size_t k = 0; k < 2 * sizeof codes / sizeof *codes; k++) {
+            double part = profile_overlap_of(t->times[i], opcode_name(codes[k / 2]), k % 2);
+            most = part > most ? part : most;
+        }
+    return most;
+}
+
 struct cost_provider *provider_profile(struct profile_times *const *times, int n) {
     struct table *t = mem_alloc(sizeof *t);
     *t = (struct table){.base.kind = &table_kind, .n = n};
@@ -71,5 +82,6 @@ struct cost_provider *provider_profile(struct profile_times *const *times, int n
     snprintf(t->base.roofline, sizeof t->base.roofline, "%.63s",
              profile_times_roofline(times[0]));
     snprintf(t->base.links, sizeof t->base.links, "%.127s", profile_times_links(times[0]));
+    t->base.overlap = most_overlap(t);
     return &t->base;
 }

@@ -613,11 +613,16 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
         return out;
     out.fixed = narrow * held + wide * (gradient + states * updated);
     if (zero < ZERO_OPTIMIZER || reach_size(h->spread) == 1) {
-        out.step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
+        if (!s->hides)
+            out.step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
         return out;
     }
-    *(zero >= ZERO_PARAMETERS ? &out.us : &out.step_us) +=
-        steps_us(at->f, at->devices, h->spread, I_all_gather, dtype, h->whole);
+    /* With overlap gradients are summed, and parameters gathered, while others compute. */
+    if (!s->hides || zero < ZERO_PARAMETERS)
+        *(zero >= ZERO_PARAMETERS ? &out.us : &out.step_us) +=
+            steps_us(at->f, at->devices, h->spread, I_all_gather, dtype, h->whole);
+    if (s->hides)
+        return out;
     if (zero >= ZERO_GRADIENTS)
         out.us += sum_us(at->f, at->devices, h->scattered, DTYPE_f32, h->whole);
     else

@@ -90,7 +90,7 @@ static void take_numbers(struct reading *r) {
         lose(r, "optimizer");
     if (r->plan->dtype != p->dtype)
         lose(r, "dtype");
-    if (r->plan->overlap)
+    if (r->plan->overlap && !r->s->hides)
         lose(r, "overlap");
 }
 

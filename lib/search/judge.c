@@ -4,6 +4,7 @@
  * far as a small share of the time allows), and to all finalists in the end. */
 #include "common/progress.h"
 #include "search/devices.h"
+#include "search/overlap.h"
 #include "search/search_impl.h"
 
 #include <math.h>
@@ -96,6 +97,16 @@ static bool judge_program(struct search *s, const struct program *g, struct kept
     return known;
 }
 
+bool search_judge_plan(struct search *s, struct search_plan *p) {
+    struct kept unused = {.score.unknown = true};
+    struct program *g =
+        plan_check(p->plan, NULL) == 0 ? program_compile(p->plan, NULL) : NULL;
+    p->max_bytes = 0;
+    bool good = g && judge_program(s, g, &unused, p);
+    program_destroy(g);
+    return good;
+}
+
 /* What came of judging a candidate's plan: the same whenever it is judged. */
 struct verdict {
     bool good;
@@ -167,6 +178,8 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
         *out = better ? apart : *out;
         good = true;
     }
+    if (good)
+        search_overlap_plan(s, out);
     k->judged = true;
     k->excess = good ? 0 : k->excess;
     if (s->verdicts.entries.n > known)

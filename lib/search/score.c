@@ -4,6 +4,7 @@
  * much. What the sums leave out - gaps between temporaries, waiting for collectives - the
  * final judgement has. */
 #include "search/devices.h"
+#include "search/overlap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -117,9 +118,11 @@ static struct stage_sum sum_stage(struct search *s, const struct prefix *t,
                             .update_temp = v[LOAD_across] + (double)l.update_temp,
                             .missing = v[LOAD_missing] > 0.5};
     memcpy(sum.slot, &v[LOAD_slot], sizeof sum.slot);
+    double reduce_us = 0;
     for (int i = 0; i < LOAD_REDUCTIONS && l.reduce[i].axes; i++)
-        sum.reduce_us += graph_reduce_us(&s->graph, &t->st, l.reduce[i].axes,
-                                         l.reduce[i].elems, &sum.missing);
+        reduce_us += graph_reduce_us(&s->graph, &t->st, l.reduce[i].axes, l.reduce[i].elems,
+                                     &sum.missing);
+    sum.reduce_us += reduce_us - search_hidden_us(s, reduce_us, sum.backward_us);
     sum.update_us += graph_reduce_us(&s->graph, &t->st, 0, v[LOAD_filled], &sum.missing);
     return sum;
 }

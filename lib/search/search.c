@@ -3,6 +3,7 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"
+#include "search/overlap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,7 +80,9 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
 static void certify(struct search *s, struct search_result *out) {
     if (s->bound_us <= 0 && !s->p.no_bound && !search_out_of_time(s))
         s->bound_us = s->p.source ? source_bound(s) : bound_us(s, NULL);
-    bool listed = s->listed_us >= s->bound_us;
+    /* Estimates do not know what overlap hides of the higher levels of ZeRO. */
+    bool rough = s->hides && search_zero_levels(s) > 1 + ZERO_OPTIMIZER;
+    bool listed = s->listed_us >= s->bound_us && !rough;
     out->lower_bound_us = listed ? s->listed_us : s->bound_us;
     out->relaxation = out->lower_bound_us <= 0 ? ""
                       : listed                 ? BOUND_LISTED
@@ -111,6 +114,7 @@ void search_begin(struct search *s, const struct search_problem *p) {
     if (p->source)
         p->source->forget(p->source);
     cost_init(&s->cost, p->provider, &p->cluster);
+    s->hides = search_may_hide(s);
     search_survey(s);
     s->from = candidate_make(s);
     s->nearest.c = candidate_make(s);

@@ -29,8 +29,9 @@ struct search_problem {
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
-    int devices;   /* used, all of them */
-    bool may_idle; /* or fewer, where that is faster (idle.c) */
+    int devices;      /* used, all of them */
+    bool may_idle;    /* or fewer, where that is faster (idle.c) */
+    bool may_overlap; /* the best plans are tried with overlap as well (overlap.h) */
     int64_t
         memory_bytes; /* of one device, the largest where there are several kinds; 0 = no limit */
     bool memory_of_kinds; /* and of each no more than the cluster says of its kind */

@@ -182,6 +182,7 @@ struct search {
     struct watch *watch; /* of all threads; NULL = nobody watches */
     double start_s, space;
     bool complete;
+    bool hides;  /* plans may have overlap (overlap.h) */
     bool exact;  /* see search_be_exact */
     bool proven; /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
     double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
@@ -364,6 +365,9 @@ void search_keep_winners(struct search *s);
 /* Compiles the best candidate; while it turns out too large there is that much less memory from now on.
  * Returns whether there is: then scores may be others (settle.c). */
 bool search_settle(struct search *s);
+/* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something; else its time
+ * and memory are set. */
+bool search_judge_plan(struct search *s, struct search_plan *p);
 /* Finalists that are judged beside those that are wanted. */
 int64_t search_spare(const struct search *s);
 /* Judges the finalists. */

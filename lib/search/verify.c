@@ -68,8 +68,10 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
     search_result_release(&r);
 }
 
-static int check_bound(struct search *s, const struct search_claim *claim,
-                       struct search_verdict *out, struct err *err) {
+static int check_bound(struct search *s, const struct plan *plan,
+                       const struct search_claim *claim, struct search_verdict *out,
+                       struct err *err) {
+    s->hides = plan->overlap;
     out->lower_bound_us = bound_us(s, NULL);
     out->relaxation = bound_relaxation(s);
     if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
@@ -96,7 +98,7 @@ int search_verify_plan(const struct search_problem *p, struct plan *plan,
     if (rc == 0)
         rc = check_claim(claim, out, err);
     if (rc == 0)
-        rc = check_bound(&s, claim, out, err);
+        rc = check_bound(&s, plan, claim, out, err);
     search_end(&s);
     return rc;
 }

@@ -16,7 +16,7 @@ static struct {
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
-    bool text, datasheets, explain, pareto, all_devices;
+    bool text, datasheets, explain, pareto, all_devices, no_overlap;
     json_t *pins; /* the document of --pin */
 } o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
@@ -47,6 +47,8 @@ static const struct opt options[] = {
     {0, "devices", OPT_INT, "N", "devices to use (all of the cluster)", &o.devices},
     {0, "all-devices", OPT_FLAG, NULL, "leave none idle, even if that is slower",
      &o.all_devices},
+    {0, "no-overlap", OPT_FLAG, NULL, "no plans with overlap, even if they are faster",
+     &o.no_overlap},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
      &o.memory},
@@ -218,6 +220,7 @@ static int check_options(struct search_problem *p, struct err *err) {
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
+    p->may_overlap = !o.no_overlap;
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;
