@@ -611,7 +611,8 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     struct param_cost out = {.step_us = descend_us(at, updated)};
     if (at->f->pinned)
         return out;
-    out.fixed = narrow * held + wide * (gradient + states * updated);
+    if (!s->p.offload) /* hosts have room */
+        out.fixed = narrow * held + wide * (gradient + states * updated);
     if (zero < ZERO_OPTIMIZER || reach_size(h->spread) == 1) {
         if (!s->hides)
             out.step_us += gradient_us(at->f, at->devices, h->summed, h->whole);
@@ -670,7 +671,7 @@ static void add_kept(const struct spot *at, const struct layout *l,
     const struct graph *g = &at->f->s->graph;
     const struct model_op *o = &g->x.model->ops[at->op];
     const struct trait *t = &at->f->traits[at->op];
-    if (at->f->pinned)
+    if (at->f->pinned || at->f->s->p.offload)
         return;
     to->kept[FLOOR_OWN] = fmax(local->own, 0);
     for (int k = 0; k < o->n_in; k++) {

@@ -5,6 +5,7 @@
  * said. A mesh whose axes are products of those that the space has is taken apart into these; another one
  * stays as it is. */
 #include "search/devices.h"
+#include "search/overlap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static void take_numbers(struct reading *r) {
         lose(r, "optimizer");
     if (r->plan->dtype != p->dtype)
         lose(r, "dtype");
-    if (r->plan->overlap && !r->s->hides)
+    if (r->plan->overlap && !search_may_overlap(r->s))
         lose(r, "overlap");
 }
 
@@ -161,8 +162,10 @@ static void take_zero(struct reading *r, int k) {
         bool has = r->plan->model->ops[st->ops[i]].n_param > 0;
         to->zero = has && st->zero[i] > to->zero ? st->zero[i] : to->zero;
         least = has && st->zero[i] < least ? st->zero[i] : least;
-        if (st->offload[i])
+        if (st->offload[i] & ~r->s->p.offload)
             lose(r, "offloading");
+        else if (st->offload[i] != r->s->p.offload)
+            lose(r, "offloading of some ops only");
     }
     if (least < to->zero)
         lose(r, "levels of ZeRO that differ in a stage");

@@ -42,7 +42,7 @@ int graph_zero(const struct graph *g, int op, int zero) {
 
 int graph_offload(const struct graph *g, int op) {
     int64_t pinned = g->pins ? pins_value(g->pins, PIN_offload, g->x.from[op]) : PIN_FREE;
-    return pinned == PIN_FREE ? 0 : (int)pinned;
+    return pinned == PIN_FREE ? g->offload : (int)pinned;
 }
 
 static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {

@@ -80,6 +80,7 @@ struct graph {
     struct structure xs;     /* of the excerpt: its edges */
     struct cost *cost;       /* borrowed */
     const struct pins *pins; /* borrowed, or NULL */
+    int offload;             /* sets of OFFLOADS of all ops, unless pinned */
     struct plan plan;        /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
     int64_t compiled;  /* windows */

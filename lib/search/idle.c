@@ -10,6 +10,7 @@
 #include "search/bound.h"
 #include "search/devices.h"
 #include "search/hops.h"
+#include "search/offload.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,8 +57,7 @@ static double shared_us(const struct cluster *c, const double *alone_us, int n) 
 
 /* ---- results --------------------------------------------------------------------------- */
 
-/* The best of both, in their order; `from` is empty afterwards. */
-static void merge_plans(struct search_result *to, struct search_result *from, int most) {
+void search_merge_plans(struct search_result *to, struct search_result *from, int most) {
     int n = 0, i = 0, k = 0;
     struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
     while (i < to->n || k < from->n) {
@@ -168,12 +168,12 @@ static void try_fewer(struct idle *d, int n) {
     d->out->seconds += r.seconds;
     d->out->space += r.space;
     if (r.n)
-        merge_plans(d->out, &r, d->p->top);
+        search_merge_plans(d->out, &r, d->p->top);
     search_result_release(&r);
 }
 
-int search_run(const struct search_problem *p, search_algorithm *algorithm,
-               struct search_result *out, struct err *err) {
+int search_resident(const struct search_problem *p, search_algorithm *algorithm,
+                    struct search_result *out, struct err *err) {
     enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
     struct idle d = {.p = p, .algorithm = algorithm, .out = out, .start_s = now_s()};
     int without = 0;

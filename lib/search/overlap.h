@@ -15,6 +15,8 @@
 
 /* May plans of this search have overlap that hides anything? */
 bool search_may_hide(const struct search *s);
+/* Is it a choice? Copies to hosts and back go on beside computation as well. */
+bool search_may_overlap(const struct search *s);
 /* Of reductions of gradients that take so long, what goes on behind a backward pass at most. */
 double search_hidden_us(const struct search *s, double reduce_us, double backward_us);
 /* Simulates the plan, which was without, with overlap; true, with that time and memory, if it is faster so

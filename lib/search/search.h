@@ -29,8 +29,11 @@ struct search_problem {
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
-    int devices;      /* used, all of them */
-    bool may_idle;    /* or fewer, where that is faster (idle.c) */
+    int devices;   /* used, all of them */
+    bool may_idle; /* or fewer, where that is faster (idle.c) */
+    bool
+        may_offload; /* what fits nowhere else may live in the memory of hosts (offload.h) */
+    int offload;     /* sets of OFFLOADS that all ops keep there */
     bool may_overlap; /* the best plans are tried with overlap as well (overlap.h) */
     int64_t
         memory_bytes; /* of one device, the largest where there are several kinds; 0 = no limit */
@@ -95,6 +98,8 @@ typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err);
 void search_result_release(struct search_result *r);
+/* Sets of OFFLOADS: all that ops of the plan keep on hosts; 0 for NULL. */
+int search_offloaded(const struct plan *plan);
 
 /* ---- certificates ---------------------------------------------------------------------- */
 

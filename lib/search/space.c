@@ -270,6 +270,7 @@ static void count_stages(struct search *s) {
 void search_survey(struct search *s) {
     graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.dtype,
                s->p.pins);
+    s->graph.offload = s->p.offload;
     count_stages(s);
     sum_flops(s);
     if (s->p.source)

@@ -5,6 +5,7 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"
+#include "search/offload.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -94,6 +95,7 @@ int search_verify_plan(const struct search_problem *p, struct plan *plan,
     struct search s;
     *out = (struct search_verdict){.relaxation = ""};
     search_begin(&s, p);
+    s.p.offload = search_offloaded(plan); /* so floors know no memory */
     int rc = check_program(&s, plan, out, err);
     if (rc == 0)
         rc = check_claim(claim, out, err);

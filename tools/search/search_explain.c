@@ -325,6 +325,8 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
                    const struct search_plan *best, FILE *f, struct err *err) {
     struct search_problem once = *p;
     once.top = 1;
+    once.may_offload = false;
+    once.offload = search_offloaded(best->plan);
     struct explain x = {
         .p = &once, .algorithm = algorithm, .best = best, .f = f, .err = err};
     if (print_bounds(&x, err) < 0)

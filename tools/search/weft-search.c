@@ -16,7 +16,7 @@ static struct {
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
-    bool text, datasheets, explain, pareto, all_devices, no_overlap;
+    bool text, datasheets, explain, pareto, all_devices, no_overlap, no_offload;
     json_t *pins; /* the document of --pin */
 } o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
@@ -49,6 +49,7 @@ static const struct opt options[] = {
      &o.all_devices},
     {0, "no-overlap", OPT_FLAG, NULL, "no plans with overlap, even if they are faster",
      &o.no_overlap},
+    {0, "no-offload", OPT_FLAG, NULL, "keep nothing in the memory of hosts", &o.no_offload},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
      &o.memory},
@@ -221,6 +222,7 @@ static int check_options(struct search_problem *p, struct err *err) {
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
     p->may_overlap = !o.no_overlap;
+    p->may_offload = !o.no_offload;
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;
