@@ -168,12 +168,20 @@ static void add_way(struct choices *c, struct search_stage *st, int64_t micro_ba
         }
 }
 
+static bool may_regather(const struct choices *c, const struct search_stage *st) {
+    return st->devices > 1 && search_may_regather(c->s);
+}
+
 static void add_layouts(struct choices *c, struct search_stage *st, int64_t micro_batch,
                         int first_rank, bool apart) {
     int levels = st->devices > 1 ? search_zero_levels(c->s) : 1;
     search_trim(c->s);
     for (st->zero = 0; st->zero < levels; st->zero++)
-        add_way(c, st, micro_batch, first_rank, apart);
+        for (int again = 0; again <= may_regather(c, st); again++) {
+            st->regather = again;
+            add_way(c, st, micro_batch, first_rank, apart);
+        }
+    st->regather = false;
 }
 
 /* All layouts of the k-th node and those behind it. */
@@ -230,8 +238,11 @@ static bool list_within(struct choices *c, struct search_stage *st, int64_t micr
     static const struct in_flight none;
     const int64_t most_steps = 2000000;
     int levels = st->devices > 1 ? search_zero_levels(c->s) : 1;
+    int all = levels * (1 + may_regather(c, st));
     bool good = true;
-    for (st->zero = 0; st->zero < levels && good; st->zero++) {
+    for (int i = 0; i < all && good; i++) {
+        st->zero = i % levels;
+        st->regather = i >= levels;
         struct stage_tables t;
         struct within w = {c, st, &t, micro_batch, first_rank, apart};
         struct setting setting = {
@@ -240,11 +251,13 @@ static bool list_within(struct choices *c, struct search_stage *st, int64_t micr
             .first_rank = (int)cluster_alias(&c->s->p.cluster, first_rank, st->devices),
             .zero = st->zero,
             .mesh = st->mesh,
-            .apart = apart};
+            .apart = apart,
+            .regather = st->regather};
         good = stage_tables_make(c->s, &setting, st, &none, true, &t) && t.exact &&
                critical_list(&t.p, c->most_us * (1 + 1e-9), most_steps, take_choice, &w);
         stage_tables_release(&t);
     }
+    st->regather = false;
     return good;
 }
 
@@ -260,7 +273,7 @@ static int by_time(const void *a, const void *b) {
 static double count_ways(struct choices *c, struct search_stage *st, int64_t micro_batch) {
     search_apply_style(c->s, st, micro_batch, (struct style){0}); /* its mesh */
     return (c->styles ? 1 : list_nodes(c, st, micro_batch)) *
-           (st->devices > 1 ? search_zero_levels(c->s) : 1) *
+           (st->devices > 1 ? search_zero_levels(c->s) : 1) * (1 + may_regather(c, st)) *
            (1 + (AGAIN_LEVELS - 1) * search_stage_blocks(c->s, st));
 }
 

@@ -324,7 +324,10 @@ static const struct local *local_of(struct floors *f, int op, const struct mesh 
     void **slot = memo_slot(&f->locals, key);
     if (!*slot) {
         struct local *out = mem_alloc(sizeof *out);
-        struct setting st = {.devices = devices, .micro_batch = micro_batch, .mesh = mesh};
+        struct setting st = {.devices = devices,
+                             .micro_batch = micro_batch,
+                             .mesh = mesh,
+                             .regather = search_may_regather(f->s)};
         struct stage_program sp;
         f->at[g->x.node_of[op]] = *l;
         graph_compile(g, &st, op, f->at, &sp);
@@ -679,8 +682,10 @@ static void add_kept(const struct spot *at, const struct layout *l,
             continue;
         struct extents x = sizes_of(at, &g->x.model->tensors[o->in[k]].shape);
         struct placement p = placement_operand(&at->mesh, l, &o->in_map[k]);
-        to->kept[k] = (double)(placement_elements(&at->mesh, &x, p) *
-                               dtype_size(plan_tensor_dtype(&g->plan, o->in[k])));
+        double elems = (double)placement_elements(&at->mesh, &x, p);
+        if (search_may_regather(at->f->s)) /* then it may be kept in shards */
+            elems = fmin(elems, (double)extents_count(&x) / at->devices);
+        to->kept[k] = elems * (double)dtype_size(plan_tensor_dtype(&g->plan, o->in[k]));
     }
 }
 

@@ -173,7 +173,9 @@ static void take_zero(struct reading *r, int k) {
         lose(r, "ZeRO");
         to->zero = search_zero_levels(r->s) - 1;
     }
-    if (st->regather)
+    to->regather = st->regather && search_may_regather(r->s);
+    if (st->regather && !to->regather &&
+        !graph_regather(&r->s->graph, r->s->graph.x.of[to->first], false))
         lose(r, "regathering");
 }
 

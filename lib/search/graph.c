@@ -45,11 +45,17 @@ int graph_offload(const struct graph *g, int op) {
     return pinned == PIN_FREE ? g->offload : (int)pinned;
 }
 
+bool graph_regather(const struct graph *g, int op, bool regather) {
+    int64_t pinned = g->pins ? pins_value(g->pins, PIN_regather, g->x.from[op]) : PIN_FREE;
+    return pinned == PIN_FREE ? regather : pinned == 1;
+}
+
 static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {
     struct stage *stage = &g->stages[0];
     graph_mesh(st->devices, st->mesh, &stage->mesh);
     stage->first_rank = st->first_rank;
     stage->n_ops = w->n;
+    stage->regather = graph_regather(g, w->ops[0], st->regather);
     for (int i = 0; i < w->n; i++) {
         int node = g->x.node_of[w->ops[i]];
         stage->ops[i] = w->ops[i];
@@ -201,6 +207,7 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h) {
     h = memo_mix(h, (uint64_t)st->devices << 3 | (uint64_t)st->zero << 1 | st->apart);
     h = memo_mix(memo_mix(h, (uint64_t)st->micro_batch), (uint64_t)st->first_rank);
+    h = st->regather ? memo_mix(h, 1) : h;
     return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
 }
 

@@ -71,6 +71,7 @@ struct setting {
     int zero;
     const struct mesh *mesh; /* its own, or NULL: the usual one of so many devices */
     bool apart;              /* weight gradients are made apart */
+    bool regather;           /* what is gathered forward is gathered again backward */
 };
 
 struct graph {
@@ -108,6 +109,8 @@ void graph_mesh_ascending(int devices, struct mesh *mesh);
 /* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
 int graph_zero(const struct graph *g, int op, int zero);
 int graph_offload(const struct graph *g, int op);
+/* Does a stage that has the op gather again, where it is to or not? */
+bool graph_regather(const struct graph *g, int op, bool regather);
 
 /* Of a setting, chained into h as memo_mix does. */
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h);

@@ -335,6 +335,26 @@ static void change_zero(struct hops *hp, const struct candidate *c, int k, bool 
     }
 }
 
+/* What is gathered is gathered again, where memory is short or something is recomputed for it; or is
+ * kept, where there is room. */
+static void change_regather(struct hops *hp, const struct candidate *c, int k,
+                            bool memory) {
+    const struct search_stage *st = &c->stages[k];
+    struct style style = search_style_of(hp->s, st);
+    bool gathers = style.sequence || style.context_axes > 0;
+    bool wants = !st->regather && gathers && (memory || st->again_blocks > 0);
+    if (!search_may_regather(hp->s) || !(wants || (st->regather && !memory)))
+        return;
+    bool to = !st->regather;
+    begin(hp, c, k)->regather = to;
+    offer(hp);
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        d[i].regather = to;
+    if (c->n_stages > 1)
+        offer(hp);
+}
+
 static void change_micro_batch(struct hops *hp, const struct candidate *c) {
     const struct search_problem *p = search_problem_of(hp->s);
     for (int i = 0; i < p->n_micro; i++) {
@@ -434,6 +454,7 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
         change_style(hp, c, k, true);
     change_recompute(hp, c, k, memory);
     change_zero(hp, c, k, memory, fine);
+    change_regather(hp, c, k, memory);
     change_micro_batch(hp, c);
     change_schedule(hp, c, fine);
     split_stage(hp, c, k);

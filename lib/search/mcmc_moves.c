@@ -261,8 +261,21 @@ static bool change_recompute(struct change *x) {
     return true;
 }
 
+/* Of one stage, or of all. */
+static bool change_regather(struct change *x, struct search_stage *st) {
+    bool to = !st->regather, all = one_in(x->r, 2);
+    for (int k = 0; all && k < x->to->n_stages; k++)
+        x->to->stages[k].regather = to;
+    st->regather = to;
+    return true;
+}
+
+/* The same. */
 static bool change_zero(struct change *x) {
     struct search_stage *st = random_stage(x);
+    bool dear = st->again_blocks > 0 || st->regather; /* the stage pays for memory */
+    if (dear && search_may_regather(x->s) && one_in(x->r, 3))
+        return change_regather(x, st);
     int before = st->zero, zero = pick(x->r, search_zero_levels(x->s));
     bool all = one_in(x->r, 2);
     for (int k = 0; all && k < x->to->n_stages; k++)

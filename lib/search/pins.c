@@ -73,9 +73,6 @@ void search_put_pins(const struct search *s, struct plan *plan) {
     plan->overlap = search_pinned(s, PIN_overlap) == 1;
     int64_t reduce = search_pinned(s, PIN_reduce);
     plan->reduce = reduce == PIN_FREE ? DTYPE_f32 : (enum dtype)reduce;
-    for (int k = 0; k < plan->n_stages && s->p.pins; k++)
-        plan->stages[k].regather =
-            pins_value(s->p.pins, PIN_regather, plan->stages[k].ops[0]) == 1;
 }
 
 /* ---- stages ---------------------------------------------------------------------------- */

@@ -48,7 +48,8 @@ static struct setting setting_of(const struct search *s, const struct search_sta
                             .first_rank = alias,
                             .zero = st->zero,
                             .mesh = st->mesh,
-                            .apart = apart};
+                            .apart = apart,
+                            .regather = st->regather};
 }
 
 bool prefix_op_is_legal(const struct prefix *t, int op) {
@@ -138,7 +139,8 @@ const struct prefix *search_prefix(struct search *s, const struct search_stage *
     uint64_t key =
         memo_mix(memo_mix(1, (uint64_t)(uintptr_t)st->layouts), (uint64_t)setting.devices);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
-    key = memo_mix(memo_mix(key, (uint64_t)setting.zero << 1 | setting.apart),
+    key = memo_mix(memo_mix(key, (uint64_t)setting.regather << 3 |
+                                     (uint64_t)setting.zero << 1 | setting.apart),
                    (uint64_t)(uintptr_t)setting.mesh);
     void **slot = memo_slot(&s->prefixes, key);
     if (*slot)

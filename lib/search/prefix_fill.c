@@ -71,7 +71,7 @@ static bool depends_on_change(const struct filling *all, const struct filled *f,
 static bool same_setting(const struct setting *a, const struct setting *b) {
     return a->devices == b->devices && a->micro_batch == b->micro_batch &&
            a->first_rank == b->first_rank && a->zero == b->zero && a->mesh == b->mesh &&
-           a->apart == b->apart;
+           a->apart == b->apart && a->regather == b->regather;
 }
 
 static struct filling *filling_of(struct search *s) {

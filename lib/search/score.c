@@ -25,6 +25,7 @@ static uint64_t stage_hash(const struct search_stage *st, uint64_t h) {
         h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
     if (st->mesh)
         h = memo_mix(h, (uint64_t)(uintptr_t)st->mesh);
+    h = st->regather ? memo_mix(h, 1) : h;
     return memo_mix(h, (uint64_t)(uintptr_t)st->layouts);
 }
 
@@ -41,6 +42,7 @@ static uint64_t identity_of(const struct search *s, const struct search_stage *s
     }
     if (st->again_level && st->again_blocks)
         h = memo_mix(h, (uint64_t)st->again_level << 32 | (uint64_t)st->again_blocks);
+    h = st->regather ? memo_mix(h, 1) : h;
     return st->mesh ? memo_mix(h, (uint64_t)(uintptr_t)st->mesh) : h;
 }
 

@@ -182,6 +182,7 @@ struct search {
     struct watch *watch; /* of all threads; NULL = nobody watches */
     double start_s, space;
     bool complete;
+    bool tight;  /* not even all of the model on every device is known to fit */
     bool hides;  /* plans may have overlap (overlap.h) */
     bool exact;  /* see search_be_exact */
     bool proven; /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
@@ -333,7 +334,7 @@ bool search_place_stages(const struct search *s, struct candidate *c);
 /* The end of stage k that begins at `first`: one that pins allow, at most `wanted` if there is
  * one. */
 int search_allowed_end(const struct search *s, int n_stages, int k, int first, int wanted);
-/* What no algorithm chooses: overlap, regather. */
+/* What no algorithm chooses: overlap, what gradients are reduced in. */
 void search_put_pins(const struct search *s, struct plan *plan);
 
 /* A plan as a candidate (from.c); `lost` says what of it the space does not have, "" = nothing. EXIT_INPUT

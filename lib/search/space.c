@@ -267,10 +267,28 @@ static void count_stages(struct search *s) {
             limit / MOST_CHUNKS < s->p.devices ? limit : MOST_CHUNKS * s->p.devices;
 }
 
+/* Every tensor twice and every parameter with four numbers of state, all of the batch on each device: with
+ * temporaries and copies under other placements no device ever holds a multiple of that. */
+static bool is_tight(const struct search *s) {
+    const struct model *m = s->p.model;
+    double elems = 0, multiple = 4 * MOST_CHUNKS;
+    int64_t least = search_memory(&s->p, 0, s->p.devices);
+    for (int t = 0; t < m->n_tensors; t++) {
+        struct extents x = model_extents(m, &m->tensors[t].shape, s->p.batch);
+        elems += 2 * (double)extents_count(&x);
+    }
+    for (int k = 0; k < m->n_params; k++) {
+        struct extents x = model_extents(m, &m->params[k].shape, 1);
+        elems += 4 * (double)extents_count(&x);
+    }
+    return least && multiple * elems * (double)dtype_size(DTYPE_f32) > (double)least;
+}
+
 void search_survey(struct search *s) {
     graph_init(&s->graph, s->p.model, &s->cost, s->p.devices, s->p.optimizer, s->p.dtype,
                s->p.pins);
     s->graph.offload = s->p.offload;
+    s->tight = !s->p.source && is_tight(s);
     count_stages(s);
     sum_flops(s);
     if (s->p.source)
@@ -329,6 +347,10 @@ int search_next_distinct(const struct search *s, int first, int op) {
     if (!r || op + 1 < (first > r->first ? first : r->first) + r->period)
         return op + 1;
     return r->first + r->period * r->count;
+}
+
+bool search_may_regather(const struct search *s) {
+    return s->tight && search_pinned(s, PIN_regather) == PIN_FREE;
 }
 
 int search_zero_levels(const struct search *s) {
@@ -395,6 +417,7 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
         const struct search_stage *from = &c->stages[k];
         struct stage *st = &plan->stages[k];
         graph_mesh(from->devices, from->mesh, &st->mesh);
+        st->regather = graph_regather(g, g->x.of[from->first], from->regather);
         for (int i = 0, op = from->first; op < from->end; i++, op++) {
             int node = g->x.node_of[g->x.of[op]];
             st->layouts[i] = from->layouts[node];

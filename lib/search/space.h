@@ -15,10 +15,11 @@
 struct search_stage {
     int first, end; /* ops first .. end-1 */
     int devices;
-    int place;        /* of its group: those on lower ranks have a lower one (devices.h) */
-    int zero;         /* 0 to search_zero_levels() - 1 */
-    int again_level;  /* which ops are recomputed, below */
-    int again_blocks; /* in so many instances of blocks from the first op on */
+    int place;     /* of its group: those on lower ranks have a lower one (devices.h) */
+    int zero;      /* 0 to search_zero_levels() - 1 */
+    bool regather; /* what it gathers forward it gathers again backward; it keeps shards */
+    int again_level;              /* which ops are recomputed, below */
+    int again_blocks;             /* in so many instances of blocks from the first op on */
     const struct layout *layouts; /* by node; kept by search_layouts */
     const struct mesh *mesh;      /* its own, or NULL; set with the layouts */
 };
@@ -117,6 +118,8 @@ enum { AGAIN_LEVELS = 3 };
 
 /* Levels of ZeRO to choose from: gradients and parameters are sharded where memory is short. */
 int search_zero_levels(const struct search *s);
+/* May stages gather again what they gathered? Where memory is short. */
+bool search_may_regather(const struct search *s);
 /* Instances of blocks that a stage touches. */
 int search_stage_blocks(const struct search *s, const struct search_stage *st);
 

@@ -211,6 +211,7 @@ static void random_candidate(struct search *s, struct candidate *c) {
         op = behind ? op + 1 + (int)draw(n_ops - op - behind) : n_ops;
         st->end = op;
         st->zero = (int)draw(search_zero_levels(s));
+        st->regather = search_may_regather(s) && draw(2);
         st->again_level = (int)draw(AGAIN_LEVELS);
         st->again_blocks = (int)draw(search_stage_blocks(s, st) + 1);
         random_layouts(s, st, c->micro_batch);
