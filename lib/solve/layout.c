@@ -131,7 +131,7 @@ static void solve_core(struct layout_core *c, const struct solve_limits *limits,
         return;
     }
     if (n <= 400)
-        solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 1000, r);
+        solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 64, r);
     if (!r->done && r->value < LAYOUT_INF && layout_ilp_size(c) <= 1500)
         solve_ilp(c, limits, deadline_s, r);
     if (!r->done)

@@ -21,6 +21,7 @@
 #define MIX        (1 + KERNELS)           /* the first job of the mix ... */
 #define FIRST      (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
 #define MOST_JOBS  192
+#define FEWER      3    /* times that their number is halved where they find nothing */
 #define SEARCHED   8000 /* values up to which branch and bound is tried early */
 #define KINDS      6
 #define SHORT      3e-4 /* steps of the dual that begin again ... */
@@ -70,7 +71,9 @@ struct batch {
     struct layout_kernel kernels[KERNELS]; /* to be searched in this batch */
     struct layout_mix mix;
     double size[KINDS];
-    uint64_t count; /* of jobs so far */
+    double most_size; /* half of all variables, 500 at most */
+    int barren;       /* batches in a row in which neighbourhoods found nothing */
+    uint64_t count;   /* of jobs so far */
     int turn;
     int n_jobs;
     int next;      /* job to be taken: the bound, kernels, swings, neighbourhoods */
@@ -405,13 +408,15 @@ static void offer_choice(struct batch *t, const int32_t *y, int *x) {
 static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     double *size = &t->size[j->kind];
     if (j->better) {
+        t->barren = 0;
         memcpy(x, t->m->x, (size_t)t->m->core->n_vars * sizeof *x);
         for (int q = 0; q < j->n; q++)
             x[j->set[q]] = j->y[q];
         offer(t, x, false);
     }
     *size *= !j->done || j->work > 20000000 ? 0.9 : j->better ? 1 : 1.05;
-    *size = *size < 8 ? 8 : *size > 500 ? 500 : *size;
+    *size = *size > t->most_size ? t->most_size : *size;
+    *size = *size < 8 ? 8 : *size;
     layout_job_release(j);
 }
 
@@ -438,6 +443,7 @@ static void merge(struct batch *t) {
     for (const int *y; (y = layout_mix_next(&t->mix));)
         offer(t, y, true);
     layout_mix_end(&t->mix);
+    t->barren++;
     for (int j = 0; j < t->n_jobs; j++)
         merge_job(t, &t->jobs[j], x);
     if (t->b.found)
@@ -462,7 +468,9 @@ static void new_jobs(struct batch *t) {
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
     layout_mix_begin(&t->mix, &t->whole, rng_bits(t->m->seed, 3, (uint64_t)t->turn),
                      t->b.rising ? 1 : LAYOUT_MIX_SWINGS, t->m->deadline_s);
-    t->n_jobs = t->m->value == LAYOUT_INF ? 0 : many < MOST_JOBS ? (int)many : MOST_JOBS;
+    many = many < MOST_JOBS ? many : MOST_JOBS;
+    many >>= t->barren < FEWER ? t->barren : FEWER;
+    t->n_jobs = t->m->value == LAYOUT_INF ? 0 : (int)many;
     for (int j = 0; j < t->n_jobs; j++, t->count++)
         t->jobs[j] = (struct layout_job){.w = &t->whole,
                                          .seed = rng_bits(t->m->seed, 1, t->count),
@@ -490,6 +498,10 @@ void layout_improve_run(struct layout_improve *m) {
     layout_state_init(&t.check, m->core);
     for (int k = 0; k < KINDS; k++)
         t.size[k] = 40;
+    int open = 0;
+    for (int i = 0; i < m->core->n_vars; i++)
+        open += m->core->var[i].k > 1;
+    t.most_size = open < 1000 ? open / 2 : 500;
     layout_whole_set(&t.whole, m->x, m->value);
     layout_part(&b->tight, &t.whole, NULL, 0);
     b->bound = m->bound;

@@ -111,11 +111,10 @@ void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t t
         k->vars += k->core.var[i].k > 0;
 }
 
-/* Forbids the values of variable v (which is w->c's variable i) that no choice has. */
-static void keep_seen(struct layout_var *v, int i, const struct layout_whole *w,
-                      int *const *x, int n) {
+/* Forbids the values of variable v that no choice has for the core's variable i. */
+static void keep_seen(struct layout_var *v, int i, const int *const *x, int n) {
     for (int a = 0; a < v->k; a++) {
-        bool seen = w->x[i] == a;
+        bool seen = false;
         for (int s = 0; s < n && !seen; s++)
             seen = x[s][i] == a;
         if (!seen)
@@ -123,12 +122,12 @@ static void keep_seen(struct layout_var *v, int i, const struct layout_whole *w,
     }
 }
 
-void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w, int *const *x,
-                       int n) {
-    *k = (struct layout_kernel){.upper = w->value};
+void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w,
+                       const int *const *x, int n) {
+    *k = (struct layout_kernel){0};
     layout_part(&k->core, w, NULL, 0);
     for (int q = 0; q < k->core.n_vars; q++)
-        keep_seen(&k->core.var[q], k->core.var[q].pick.p[0].node, w, x, n);
+        keep_seen(&k->core.var[q], k->core.var[q].pick.p[0].node, x, n);
     k->live = layout_core_shrink(&k->core, NULL) == 0;
     for (int q = 0; q < k->core.n_vars; q++)
         k->vars += k->core.var[q].k > 0;
@@ -164,6 +163,7 @@ void layout_kernel_run(struct layout_kernel *k) {
     layout_search_run(&b);
     k->found = b.found;
     k->done = b.done;
+    k->value = b.upper;
     if (b.found) {
         k->y = mem_array((size_t)k->core.p->n_nodes + 1, sizeof *k->y);
         layout_core_choice(&k->core, b.x, k->y);

@@ -21,6 +21,7 @@ struct layout_kernel {
     double deadline_s;
     int ease;         /* a share of 1 / ease of the usual effort; 0: all */
     int32_t *y;       /* (core.p->n_nodes) out of the search: strategies, if found */
+    int64_t value;    /* out: its cost, if found */
     bool found, done; /* out: a cheaper one was found; all was searched */
 };
 
@@ -37,11 +38,11 @@ int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open);
  * not below the target. Release it. */
 void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t target);
 
-/* What the present choice of w and the n choices x[] can be put together to: each variable keeps
- * the values that it has in one of them ("tour merging", Cook and Seymour, 2003; their best
- * combination is Aggarwal, Orlin and Tai's "optimized crossover", 1997). Release it. */
-void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w, int *const *x,
-                       int n);
+/* What n choices x[] over the variables of w's core can be put together to: each variable keeps
+ * the values that it has in one of them. Set `upper`; the strategies of `y` are values of w's core.
+ * Release it. */
+void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w,
+                       const int *const *x, int n);
 
 /* Releases it and says that it was too large. */
 void layout_kernel_drop(struct layout_kernel *k);

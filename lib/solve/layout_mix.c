@@ -20,25 +20,48 @@ void layout_mix_begin(struct layout_mix *m, const struct layout_whole *w, uint64
                                             .from = m->start[s] ? m->start[s] : w->x};
     }
     m->n_added = 0;
-    m->kernel = (struct layout_kernel){.deadline_s = deadline_s};
+    m->deadline_s = deadline_s;
 }
 
-/* The best of what the present choice and the ends can be put together to. */
+/* The best that m->mixed and the ends from..from+n-1 can be put together to becomes m->mixed.
+ * True if all of that was searched. */
+static bool mix_some(struct layout_mix *m, int from, int n, bool *found) {
+    const int *x[LAYOUT_MIX_SWINGS + 1] = {m->mixed};
+    for (int s = 0; s < n; s++)
+        x[s + 1] = m->end[from + s];
+    struct layout_kernel k;
+    layout_kernel_mix(&k, m->w, x, n + 1);
+    k.upper = m->value;
+    k.ease = EASE;
+    k.deadline_s = m->deadline_s;
+    layout_kernel_run(&k);
+    for (int i = 0; k.found && i < m->w->c->n_vars; i++)
+        m->mixed[i] = k.y[i];
+    m->value = k.found ? k.value : m->value;
+    *found = k.found;
+    bool done = k.done || !k.live;
+    layout_kernel_release(&k);
+    return done;
+}
+
+/* All ends, as many at once as the search copes with. */
 static void run_mixture(struct layout_mix *m) {
-    struct layout_kernel *k = &m->kernel;
     if (m->n_ends == 0)
         return;
-    double deadline_s = k->deadline_s;
-    layout_kernel_mix(k, m->w, m->end, m->n_ends);
-    k->deadline_s = deadline_s;
-    k->ease = EASE;
-    layout_kernel_run(k);
-    if (!k->found)
-        return;
-    int n = m->w->c->n_vars;
-    m->mixed = mem_array((size_t)n + 1, sizeof *m->mixed);
-    for (int i = 0; i < n; i++)
-        m->mixed[i] = k->y[i];
+    size_t n = (size_t)m->w->c->n_vars;
+    m->mixed = mem_array(n + 1, sizeof *m->mixed);
+    memcpy(m->mixed, m->w->x, n * sizeof *m->mixed);
+    m->value = m->w->value;
+    m->width = m->width ? m->width : 1;
+    for (int at = 0; at < m->n_ends && !layout_time_up(m->deadline_s);) {
+        int some = m->n_ends - at < m->width ? m->n_ends - at : m->width;
+        bool found, done = mix_some(m, at, some, &found);
+        m->width = done    ? m->width + (m->width < LAYOUT_MIX_SWINGS)
+                   : found ? m->width - (m->width > 1)
+                           : (some + 1) / 2;
+        if (done || found || some == 1)
+            at += some;
+    }
 }
 
 void layout_mix_run(struct layout_mix *m, int job) {
@@ -79,7 +102,6 @@ void layout_mix_end(struct layout_mix *m) {
     }
     free(m->mixed);
     m->mixed = NULL;
-    layout_kernel_release(&m->kernel);
 }
 
 void layout_mix_release(struct layout_mix *m) {

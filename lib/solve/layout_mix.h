@@ -32,8 +32,11 @@ struct layout_mix {
     int n_added;
     int *end[LAYOUT_MIX_SWINGS]; /* of the last batch's swings; owned */
     int n_ends;
-    int *mixed; /* (n_vars) what came out of the mixture */
-    int given;  /* choices that were handed out */
+    int width;     /* ends that are put together at once */
+    int *mixed;    /* (n_vars) what came out of the mixture */
+    int64_t value; /* of mixed */
+    double deadline_s;
+    int given; /* choices that were handed out */
 };
 
 /* Begins a batch of so many swings around the present choice of w. */
