@@ -24,6 +24,7 @@ void cost_release(struct cost *c) {
     hashtable_release(&c->missing_table);
     for (int i = 0; i < COST_LINKS; i++)
         free(c->links[i]);
+    free(c->message_links);
     *c = (struct cost){0};
 }
 
@@ -174,11 +175,24 @@ static struct cost_time message(struct cost *c, struct link_class link, int64_t 
     return t;
 }
 
+/* Searches ask for the same few ends millions of times. */
+static const struct link_class *message_link(struct cost *c, int64_t sender,
+                                             int64_t receiver, int64_t n) {
+    if (!c->message_links)
+        c->message_links = mem_array(COST_MESSAGE_LINKS, sizeof *c->message_links);
+    uint64_t ends = (uint64_t)sender * 31 + (uint64_t)receiver, h = ends * 31 + (uint64_t)n;
+    struct message_link *l = &c->message_links[h % COST_MESSAGE_LINKS];
+    if (l->sender != sender || l->receiver != receiver || l->n != n)
+        *l = (struct message_link){sender, receiver, n,
+                                   links_of_message(&c->cluster, sender, receiver, n)};
+    return &l->link;
+}
+
 double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
                        int64_t bytes) {
     int64_t stride = sender < receiver ? receiver - sender : sender - receiver;
-    struct cost_time t = message(c, links_of_message(&c->cluster, sender, receiver, n),
-                                 receiver, stride, bytes);
+    struct cost_time t =
+        message(c, *message_link(c, sender, receiver, n), receiver, stride, bytes);
     return t.us * (1 - t.overlap);
 }
 

@@ -33,7 +33,7 @@ struct cost_key {
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
-enum { COST_LINKS = 64 };
+enum { COST_LINKS = 64, COST_MESSAGE_LINKS = 512 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
     struct cluster cluster;
@@ -46,7 +46,11 @@ struct cost {
         bool known[1 << MESH_MAX_AXES]; /* by set of axes */
         struct link_class link[1 << MESH_MAX_AXES];
     } * links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
-    int job_devices;       /* ranks of the job that job_link is about; 0 = none */
+    struct message_link {
+        int64_t sender, receiver, n; /* 0 receivers: not asked yet */
+        struct link_class link;
+    } * message_links; /* [COST_MESSAGE_LINKS] by a hash of the ends; NULL: none yet */
+    int job_devices;   /* ranks of the job that job_link is about; 0 = none */
     struct link_class job_link;
 };
 

@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stage takes at a cut, as it was asked last. */
+/* What a stage takes at a cut, as it was asked last: so many elements. */
 struct price {
     int op; /* 0: not yet */
-    double us;
+    double elems, us;
 };
 
 struct fill {
@@ -32,8 +32,9 @@ struct fill {
     struct in_flight in_flight;
     bool priced; /* what making one block again saves and costs */
     double slot[POOL_COUNT], saved_bytes, extra_us;
-    double memory;   /* for its ops; 0 = no limit */
-    int end, blocks; /* found last: the end, and blocks recomputed */
+    double memory;          /* for its ops; 0 = no limit */
+    int first, end, blocks; /* found last: the ops, and blocks recomputed */
+    bool alike;             /* all stages from here on have this prefix */
 };
 
 struct filler {
@@ -129,8 +130,13 @@ static double price_us(struct filler *f, int k, int op, bool behind) {
     if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
         op == f->s->p.model->n_ops)
         return 0;
-    if (p->op != op)
-        *p = (struct price){op, take_us(f, k, neighbour, passing_elems(f, k, op, !behind))};
+    if (p->op == op)
+        return p->us;
+    double elems = passing_elems(f, k, op, !behind);
+    if (!p->op || p->elems != elems)
+        p->us = take_us(f, k, neighbour, elems);
+    p->elems = elems;
+    p->op = op;
     return p->us;
 }
 
@@ -163,18 +169,43 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     return *taken <= bound;
 }
 
-/* A stage that begins with op `first`, and its bound. */
+/* A stage that begins with op `first`, and its bound; of the farthest end that it reached, what it
+ * takes and the blocks recomputed. */
 struct reach {
     struct filler *f;
     int k, first;
     struct brief before;
-    double bound;
+    double bound, taken;
+    int blocks;
 };
 
 static bool reaches_op(void *ctx, int end) {
     struct reach *r = ctx;
     double taken;
-    return reaches(r->f, r->k, &r->before, r->first, end, r->bound, &taken);
+    if (!reaches(r->f, r->k, &r->before, r->first, end, r->bound, &taken))
+        return false;
+    r->taken = taken;
+    r->blocks = r->f->fills[r->k].blocks;
+    return true;
+}
+
+/* Fewer ops than the stage was found to reach; where it recomputes nothing, only its time changes. */
+static bool reaches_less(struct reach *r, int end) {
+    if (end <= r->first || r->blocks)
+        return end > r->first && reaches_op(r, end);
+    r->taken = prefix_time_us(r->f->s, r->f->fills[r->k].prefix, end) - r->before.time_us;
+    return true;
+}
+
+/* From the end that was reached without the price of what passes there back to one that has time for it, or
+ * to `first`. */
+static int go_back(struct reach *r, int end, double bound) {
+    bool reached = true;
+    r->bound = INFINITY;
+    while (end > r->first &&
+           !(reached && r->taken <= bound - price_us(r->f, r->k, end, true)))
+        reached = reaches_less(r, --end);
+    return end;
 }
 
 /* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
@@ -182,24 +213,39 @@ static bool reaches_op(void *ctx, int end) {
  * where more does if the stage has no time for it. */
 static int fill(struct filler *f, int k, int first, double bound) {
     const struct structure *st = &f->s->graph.s;
+    struct fill *to = &f->fills[k];
     int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k);
-    struct reach r = {f, k, first, prefix_brief(f->s, f->fills[k].prefix, first), 0};
-    double in_us = price_us(f, k, first, false), taken = 0;
-    int guess = f->fills[k].end < most ? structure_unit_of(st, f->fills[k].end) : most;
+    struct reach r = {f, k, first, prefix_brief(f->s, to->prefix, first), 0, 0, 0};
+    double in_us = price_us(f, k, first, false);
+    int same = first + to->end - to->first; /* as many ops as the last time */
+    int guess = same < most ? structure_unit_of(st, same) : most;
     r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
-    int end = gallop(first, most + 1, f->fills[k].end, reaches_op, &r);
-    while (end > first && !reaches(f, k, &r.before, first, end,
-                                   bound - in_us - price_us(f, k, end, true), &taken))
-        end--;
-    end = search_allowed_end(f->s, f->c->n_stages, k, first, end > first ? end : end + 1);
-    bool fits = reaches(f, k, &r.before, first, end, INFINITY, &taken);
+    int last = go_back(&r, gallop(first, most + 1, same, reaches_op, &r), bound - in_us);
+    int end =
+        search_allowed_end(f->s, f->c->n_stages, k, first, last > first ? last : last + 1);
+    bool fits = last > first && end == last;
+    double taken = r.taken;
+    to->blocks = r.blocks;
+    if (!fits)
+        fits = reaches(f, k, &r.before, first, end, INFINITY, &taken);
     if (!fits && end > first + 1)
         taken = INFINITY;
     if (!fits)
-        f->fills[k].blocks = 0;
+        to->blocks = 0;
     taken += in_us + price_us(f, k, end, true);
     f->longest = taken > f->longest ? taken : f->longest;
+    to->first = first;
+    to->end = end;
     return end;
+}
+
+/* Do stages k and those behind it take longer than the bound for all ops from this one on? So it is seen
+ * early that a bound is too short. */
+static bool too_much(const struct filler *f, int k, int first, double bound) {
+    const struct prefix *t = f->fills[k].prefix;
+    double us =
+        prefix_time_us(f->s, t, f->s->p.model->n_ops) - prefix_time_us(f->s, t, first);
+    return f->fills[k].alike && us > (f->c->n_stages - k) * bound * (1 + 1e-9);
 }
 
 /* All ops under this bound? */
@@ -207,9 +253,9 @@ static bool fits(struct filler *f, double bound) {
     int at = 0;
     f->longest = 0;
     for (int k = 0; k < f->c->n_stages; k++) {
-        if (at >= f->s->p.model->n_ops)
+        if (at >= f->s->p.model->n_ops || too_much(f, k, at, bound))
             return false;
-        at = f->fills[k].end = fill(f, k, at, bound);
+        at = fill(f, k, at, bound);
         if (f->longest > bound || isinf(f->longest))
             return false;
     }
@@ -246,6 +292,10 @@ static void prepare(struct filler *f) {
         to->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
+    for (int k = c->n_stages - 1; k >= 0; k--)
+        f->fills[k].alike =
+            k == c->n_stages - 1 ||
+            (f->fills[k + 1].alike && f->fills[k].prefix == f->fills[k + 1].prefix);
     free(rank);
 }
 
@@ -261,24 +311,73 @@ static void apply(const struct filler *f) {
     }
 }
 
+/* What the longest stage takes as the ops are cut now; INFINITY where one does not fit. A candidate often
+ * differs a little from one that was balanced: then that is about what comes out. */
+static double present_us(struct filler *f) {
+    double most = 0;
+    for (int k = 0; k < f->c->n_stages; k++) {
+        const struct search_stage *st = &f->c->stages[k];
+        struct fill *to = &f->fills[k];
+        struct brief before = prefix_brief(f->s, to->prefix, st->first);
+        double us;
+        to->first = st->first;
+        to->end = st->end;
+        if (!reaches(f, k, &before, st->first, st->end, INFINITY, &us))
+            return INFINITY;
+        most = fmax(most,
+                    us + price_us(f, k, st->first, false) + price_us(f, k, st->end, true));
+    }
+    return most;
+}
+
+/* The least bound that was found and the largest that is known to be too short, 0 = none. */
+struct bounds {
+    double low, high;
+};
+
+/* Steps down from what fits, a little at first, until it does not, and bisects what is between. */
+static void find_least(struct filler *f, struct bounds *b) {
+    enum { MOST = 20 };
+    double step = 0.005;
+    bool below = false;
+    for (int i = 0; i < MOST && b->low < b->high * 0.9995; i++, step *= 4) {
+        double bound = (b->low + b->high) / 2;
+        if (!below)
+            bound = fmax(bound, b->high * (1 - step));
+        if (fits(f, bound)) {
+            b->high = f->longest;
+            apply(f);
+        } else {
+            b->low = bound;
+            below = true;
+        }
+    }
+}
+
+/* A bound under which everything has a place: the present one, or else any. */
+static bool find_any(struct filler *f, struct bounds *b) {
+    double present = present_us(f);
+    bool found = isfinite(present) && fits(f, present * (1 + 1e-9));
+    if (!found)
+        found = fits(f, INFINITY);
+    if (f->fills[0].alike)
+        b->low =
+            prefix_time_us(f->s, f->fills[0].prefix, f->s->p.model->n_ops) / f->c->n_stages;
+    b->high = f->longest;
+    if (found)
+        apply(f);
+    return found;
+}
+
 bool search_balance(struct search *s, struct candidate *c) {
     if (s->p.source)
         return source_balance(s, c);
     struct filler f = {.s = s, .c = c};
+    struct bounds b = {0};
     prepare(&f);
-    bool found = fits(&f, INFINITY);
-    double low = 0, high = f.longest;
+    bool found = find_any(&f, &b);
     if (found)
-        apply(&f);
-    for (int i = 0; found && i < 20 && low < high * 0.9995; i++) {
-        double bound = low > 0 ? (low + high) / 2 : high * 0.6;
-        if (fits(&f, bound)) {
-            high = f.longest;
-            apply(&f);
-        } else {
-            low = bound;
-        }
-    }
+        find_least(&f, &b);
     for (int k = 0; f.fars && k < c->n_stages; k++)
         far_end(&f.fars[k]);
     free(f.fars);
