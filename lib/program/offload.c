@@ -88,6 +88,11 @@ static void choose_activations(struct emit *e) {
 }
 
 static bool choose(struct emit *e) {
+    bool any = false;
+    for (int i = 0; i < e->st->n_ops; i++)
+        any |= e->st->offload[i] != 0;
+    if (!any)
+        return false;
     for (int64_t i = 0; i < e->params.n; i++)
         e->buffers.p[e->params.p[i].buffer].host =
             e->offload[e->params.p[i].param] & OFFLOAD_parameters;

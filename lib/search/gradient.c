@@ -18,9 +18,10 @@
 
 enum {
     SHAPES = 12,
-    STARTS = 24,  /* of all shapes in turn */
-    ROUNDED = 8,  /* answers that become plans; */
-    POLISHED = 3, /* of these */
+    STARTS = 24,          /* of all shapes in turn */
+    ROUNDED = 8,          /* answers that become plans; */
+    POLISHED = 3,         /* of these, but no further ones when polishing has scored */
+    MOST_SCORED = 250000, /* so many stages: then they are far from the best */
 };
 
 static bool has_shape(const struct search *s, const struct candidate *c) {
@@ -127,8 +128,10 @@ int search_gradient(struct search *s, struct err *err) {
     int n_shapes = find_shapes(s, shapes);
     int n = n_shapes ? descend(s, shapes, n_shapes, found) : 0;
     qsort(found, (size_t)n, sizeof *found, option_by_score);
+    int64_t before = s->stages_scored;
     for (int i = 0; i < n; i++) {
-        if (i < POLISHED && !search_stopped(s))
+        bool little = s->stages_scored - before < MOST_SCORED;
+        if (i < POLISHED && little && !search_stopped(s))
             hops_polish(s, &found[i], 1, true);
         candidate_release(&found[i].c);
     }
