@@ -201,9 +201,10 @@ static double best_prices(struct relaxed *r, double enough_us) {
     return best;
 }
 
-/* Can it be said on which ranks a stage stands? */
+/* Can it be said on which ranks a stage stands, and is that not too much work? */
 static bool has_order(const struct search *s) {
-    return !s->p.source && !s->p.pins && !search_has_places(s);
+    return s->p.devices <= BOUND_PLACED_DEVICES && !s->p.source && !s->p.pins &&
+           !search_has_places(s);
 }
 
 const char *bound_relaxation(const struct search *s) {

@@ -96,8 +96,13 @@ static bool find_costs(struct relaxed *r) {
     r->cost =
         mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * n, sizeof *r->cost);
     r->forward = mem_array((size_t)r->n_sizes * n, sizeof *r->forward);
-    for (size_t i = 0; i < (size_t)r->n_sizes * n; i++)
+    r->micro = mem_array((size_t)r->n_sizes * n, sizeof *r->micro);
+    for (size_t i = 0; i < (size_t)r->n_sizes * n; i++) {
         r->forward[i] = ops[i].n ? ops[i].forward_us : 0;
+        r->micro[i] = INFINITY;
+        for (int k = 0; k < ops[i].n; k++)
+            r->micro[i] = fmin(r->micro[i], ops[i].ways[k].us);
+    }
     for (int d = 0; d < r->n_sizes; d++)
         for (int f = 0; f < r->n_flights; f++)
             for (int k = 0; k < r->n_prices; k++)
@@ -170,6 +175,7 @@ void relaxed_release(struct relaxed *r) {
     free(r->lines);
     free(r->cost);
     free(r->forward);
+    free(r->micro);
     free(r->weight);
     free(r->places);
 }

@@ -58,6 +58,7 @@ struct relaxed {
     } * places;         /* [ops of the model + 1] where sums before an op are */
     double *cost;       /* [size][flight][byte price][op] over a step */
     double *forward;    /* [size][op] what it computes going forward at least */
+    double *micro;      /* [size][op] of a micro-batch, forward and backward */
     struct line *lines; /* [size][flight][byte price * RATES] */
     double worth;       /* of the whole model */
 };

@@ -20,7 +20,8 @@ struct turns {
     struct cut_costs {
         double take_near, take_any, back_near, back_any;
     } * costs; /* [period + 1][kinds]; the last: between the last group and the first */
-    struct sums work;
+    struct sums work, forward, micro;
+    bool back; /* the way back counts, and the end of the step does not */
 };
 
 /* ---- cuts -------------------------------------------------------------------------------- */
@@ -106,26 +107,43 @@ static double back_us(const struct turns *t, const struct cut_costs *costs, int 
 
 /* ---- all groups together ------------------------------------------------------------------- */
 
+/* The first groups' stages stand in the way of the groups behind them: these begin when the first
+ * micro-batch's path has come through, but for what stands in front of it there, and the last one has to
+ * go back. In all groups together: */
+static double way_us(const struct turns *t, int k, int first, int end) {
+    const struct cuts *c = t->c;
+    int from = c->next_on[first] < end ? c->next_on[first] : end, to = c->last_on[end] + 1;
+    if (k >= t->groups)
+        return 0;
+    double path =
+        to > from ? sums_between(t->r, t->back ? &t->micro : &t->forward, from, to) : 0;
+    return (t->groups - 1 - k) * path -
+           (t->back ? 2 : 1) * sums_between(t->r, &t->work, first, from) / t->r->m;
+}
+
 /* Of stage k, for each end the least with those in front of it, where none takes longer than that. */
 static void add_stage(const struct turns *t, int k, double limit_us, const double *before,
                       double *after) {
     int n = t->c->n_ops, last = 2 * t->groups - 1;
-    const struct cut_costs *in = costs_of(t, k), *out = costs_of(t, k + 1);
+    const struct cut_costs *in = costs_of(t, k ? k : 1), *out = costs_of(t, k + 1);
     for (int end = 0; end <= n; end++)
         after[end] = INFINITY;
     for (int first = 0; first < n; first++)
         for (int end = first + 1; end <= n && isfinite(before[first]); end++) {
             if (sums_between(t->r, &t->work, first, end) > limit_us * (1 + 1e-9))
                 break;
-            if (before[first] >= after[end] || (k == last && end < n))
+            if (k == last && end < n)
+                continue;
+            double all = before[first] + way_us(t, k, first, end);
+            if (all >= after[end])
                 continue;
             double us = k ? take_us(t, in, first, end) : 0;
             us += k < last ? back_us(t, out, first, end) : 0;
-            after[end] = fmin(after[end], before[first] + us * t->r->m);
+            after[end] = fmin(after[end], all + us * t->r->m);
         }
 }
 
-/* The least that passes all cuts if no stage takes longer than that; INFINITY where one has to. */
+/* The least that passes all cuts, with the ways there and back, if no stage takes longer than that; INFINITY where one has to. */
 static double passing_us(const struct turns *t, double limit_us) {
     int n = t->c->n_ops;
     double *rows = mem_array(2 * (size_t)n + 2, sizeof *rows);
@@ -156,6 +174,15 @@ static double all_us(const struct turns *t) {
     return most;
 }
 
+/* A group's even share, when no stage takes longer than that. */
+static double share_us(struct turns *t, double all, double limit_us) {
+    t->back = false;
+    double us = (all + passing_us(t, limit_us)) / t->groups;
+    t->back = true;
+    double micro = t->r->m * t->micro.until[t->r->n_ops];
+    return us >= limit_us ? us : fmax(us, (micro + passing_us(t, limit_us)) / t->groups);
+}
+
 static double groups_raise(struct turns *t, double us, double enough_us) {
     enum { STEPS = 4 };
     static const double MOST_WORK = 1e6; /* stages that there may be, about */
@@ -167,16 +194,19 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
         return us;
     find_costs(t);
     t->work = sums_make(t->r, costs_at(t->r, t->size, 0, 0));
+    t->forward = sums_make(t->r, t->r->forward + (size_t)t->size * (size_t)t->r->n_ops);
+    t->micro = sums_make(t->r, t->r->micro + (size_t)t->size * (size_t)t->r->n_ops);
     /* With more time for each stage less passes: somewhere in between they meet. */
     double high = enough_us;
-    if (isfinite(high) && (all + passing_us(t, high)) / t->groups >= high)
+    if (isfinite(high) && share_us(t, all, high) >= high)
         us = high;
     for (int i = 0; i < STEPS && high > us * 1.005; i++) {
         double mid = isfinite(high) ? (us + high) / 2 : 1.2 * us;
-        double need = (all + passing_us(t, mid)) / t->groups;
-        *(need > mid ? &us : &high) = mid;
+        *(share_us(t, all, mid) > mid ? &us : &high) = mid;
     }
     sums_release(&t->work);
+    sums_release(&t->forward);
+    sums_release(&t->micro);
     free(t->costs);
     return us;
 }

@@ -27,6 +27,9 @@
 
 #include "search/devices.h"
 
+/* On more devices it does not matter whether sums run within nodes or between them. */
+enum { BOUND_PLACED_DEVICES = 128 };
+
 /* What an op keeps: its operands, and what is its own. */
 enum { FLOOR_OWN = KIND_MAX_SLOTS, FLOOR_ITEMS };
 
