@@ -46,7 +46,10 @@ bool search_settle(struct search *s) {
     for (int i = 0; i < TRIES && s->p.memory_bytes && !s->p.source && s->n_kept &&
                     !search_out_of_time(s);
          i++) {
-        int64_t excess = excess_of(s, &s->kept[0].c, true);
+        const struct kept *best = &s->kept[0];
+        if (best->judged && !best->excess) /* on the way: it is known to fit */
+            break;
+        int64_t excess = excess_of(s, &best->c, true);
         if (excess <= 0)
             break;
         s->reserve_bytes += excess + s->p.memory_bytes / PART;
