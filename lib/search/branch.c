@@ -40,7 +40,8 @@ struct branch {
 
 /* Nothing slower than that is of use. */
 static double limit_us(const struct search *s) {
-    return s->n_kept ? SEARCH_SLACK * s->kept[0].score.time_us : INFINITY;
+    double known = s->p.beat_us > 0 ? SEARCH_SLACK * s->p.beat_us : INFINITY;
+    return s->n_kept ? fmin(known, SEARCH_SLACK * s->kept[0].score.time_us) : known;
 }
 
 static void find_rest(struct branch *b, struct floors *f) {

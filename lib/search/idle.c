@@ -11,6 +11,7 @@
 #include "search/devices.h"
 #include "search/hops.h"
 #include "search/offload.h"
+#include "search/order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,26 +54,6 @@ static double shared_us(const struct cluster *c, const double *alone_us, int n) 
         rate += (double)(used < all ? used : all) / alone_us[g];
     }
     return 1 / rate;
-}
-
-/* ---- results --------------------------------------------------------------------------- */
-
-void search_merge_plans(struct search_result *to, struct search_result *from, int most) {
-    int n = 0, i = 0, k = 0;
-    struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
-    while (i < to->n || k < from->n) {
-        bool other = i == to->n || (k < from->n && from->plans[k].time_us <
-                                                       to->plans[i].time_us * (1 - 1e-9));
-        struct search_plan *next = other ? &from->plans[k++] : &to->plans[i++];
-        if (n < most)
-            all[n++] = *next;
-        else
-            plan_destroy(next->plan);
-    }
-    free(to->plans);
-    to->plans = all;
-    to->n = n;
-    from->n = 0;
 }
 
 /* ---- runs ------------------------------------------------------------------------------ */
@@ -159,17 +140,11 @@ static void try_fewer(struct idle *d, int n) {
         q.time_budget_s -= now_s() - d->start_s;
     if (d->out->n && !d->listed && !promises(&q, d->out))
         return;
-    if (search_run_on(&q, d->algorithm, &r, &facts, NULL) < 0)
+    if (search_run_orders(&q, d->algorithm, &r, &facts, NULL) < 0)
         r.n = 0;
     note_proof(d, &r, &facts);
-    d->out->complete = facts.complete && (d->out->complete || !d->out->n);
-    d->out->scored += r.scored;
-    d->out->compiled += r.compiled;
-    d->out->seconds += r.seconds;
-    d->out->space += r.space;
-    if (r.n)
-        search_merge_plans(d->out, &r, d->p->top);
-    search_result_release(&r);
+    r.complete = facts.complete;
+    search_result_merge(d->out, &r, d->p->top);
 }
 
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
@@ -177,7 +152,7 @@ int search_resident(const struct search_problem *p, search_algorithm *algorithm,
     enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
     struct idle d = {.p = p, .algorithm = algorithm, .out = out, .start_s = now_s()};
     int without = 0;
-    int rc = search_run_on(p, algorithm, out, &d.facts, err);
+    int rc = search_run_orders(p, algorithm, out, &d.facts, err);
     if (!p->may_idle || p->source || !d.facts.ended)
         return rc;
     d.listed = true;

@@ -168,7 +168,7 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
     int64_t known = s->verdicts.entries.n;
     struct search_plan apart = {0};
     struct plan *plan = search_plan_of(s, &k->c);
-    bool merged = search_merge_meshes(s, plan);
+    bool merged = search_merge_meshes(plan);
     bool good = judge_plan(s, k, plan, merged, out);
     bool best = !s->n_plans || out->time_us < s->plans[0].plan.time_us;
     if (merged && (!good || (both && best)) &&

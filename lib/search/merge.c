@@ -62,13 +62,14 @@ static enum axis_use use_of(const struct search *s, const struct model_op *op, i
 }
 
 /* Where there are experts on an axis, it is theirs, whatever else is split there. */
-static enum axis_use use_of_axis(const struct search *s, const struct stage *st, int a) {
+static enum axis_use use_of_axis(const struct search *s, const struct plan *plan,
+                                 const struct stage *st, int a) {
     double work[AXIS_USE_COUNT] = {0};
     int most = AXIS_same;
     for (int i = 0; i < st->n_ops; i++) {
-        const struct model_op *op = &s->p.model->ops[st->ops[i]];
+        const struct model_op *op = &plan->model->ops[st->ops[i]];
         bool product = op->n_param && op->param[0] >= 0;
-        double flops = model_op_flops(s->p.model, op, 1);
+        double flops = model_op_flops(plan->model, op, 1);
         work[use_of(s, op, st->layouts[i].dim[a])] += product ? flops : 1e-6 * flops;
     }
     for (int u = 0; u < AXIS_same; u++)
@@ -76,10 +77,10 @@ static enum axis_use use_of_axis(const struct search *s, const struct stage *st,
     return work[AXIS_ep] > 0 ? AXIS_ep : (enum axis_use)most;
 }
 
-static void name_axes(const struct search *s, struct stage *st) {
+static void name_axes(const struct search *s, const struct plan *plan, struct stage *st) {
     int n[AXIS_USE_COUNT] = {0};
     for (int a = 0; a < st->mesh.n_axes; a++) {
-        enum axis_use u = use_of_axis(s, st, a);
+        enum axis_use u = use_of_axis(s, plan, st, a);
         char *name = st->mesh.name[a];
         memset(name, 0, MESH_MAX_NAME); /* meshes are compared bytewise */
         if (n[u]++)
@@ -91,15 +92,18 @@ static void name_axes(const struct search *s, struct stage *st) {
         memset(st->mesh.name[a], 0, MESH_MAX_NAME);
 }
 
-static bool is_pinned(const struct search *s, const struct stage *st) {
-    return search_pinned_mesh(s, st->ops[0], st->ops[st->n_ops - 1] + 1) != NULL;
+static bool is_pinned(const struct plan *plan, const struct stage *st) {
+    for (int i = 0; i < st->n_ops && plan->pins && plan->pins->meshes.n; i++)
+        if (pins_mesh(plan->pins, st->ops[i]))
+            return true;
+    return false;
 }
 
-bool search_merge_meshes(const struct search *s, struct plan *plan) {
+bool search_merge_meshes(struct plan *plan) {
     bool changed = false;
     for (int k = 0; k < plan->n_stages; k++) {
         struct stage *st = &plan->stages[k];
-        for (int a = 0; a + 1 < st->mesh.n_axes && !is_pinned(s, st);) {
+        for (int a = 0; a + 1 < st->mesh.n_axes && !is_pinned(plan, st);) {
             if (alike(st, a)) {
                 merge_axes(st, a);
                 changed = true;
@@ -113,6 +117,6 @@ bool search_merge_meshes(const struct search *s, struct plan *plan) {
 
 void search_name_axes(const struct search *s, struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
-        if (!is_pinned(s, &plan->stages[k]))
-            name_axes(s, &plan->stages[k]);
+        if (!is_pinned(plan, &plan->stages[k]))
+            name_axes(s, plan, &plan->stages[k]);
 }

@@ -55,7 +55,8 @@ static bool take_back(struct search *s, struct search_plan *p, int stage, int wh
             return false;
     set_stage(st, which, false);
     if (search_judge_plan(s, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
-        *p = (struct search_plan){p->plan, other.time_us, other.max_bytes, p->member};
+        *p = (struct search_plan){p->plan, other.time_us, other.max_bytes, p->member,
+                                  p->class};
         return true;
     }
     set_stage(st, which, true);
@@ -88,6 +89,7 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
     q.offload = set;
     q.from = from;
     q.may_idle = false;
+    q.as_listed = true;
     q.no_bound = true;
     q.gap = 0;
     if (q.time_budget_s > 0)

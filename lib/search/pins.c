@@ -3,7 +3,7 @@
  *
  * Stages are runs of ops, so what pins say of stages is where cuts must be, where none may be, and
  * from where to where the k-th one may lie. */
-#include "search/search_impl.h"
+#include "search/order.h"
 
 int64_t search_pinned(const struct search *s, enum pin_field field) {
     return s->p.pins ? pins_value(s->p.pins, field, 0) : PIN_FREE;
@@ -69,7 +69,7 @@ void search_obey(const struct search *s, int op, const struct mesh *pinned,
 }
 
 void search_put_pins(const struct search *s, struct plan *plan) {
-    plan->pins = s->p.pins;
+    plan->pins = s->p.order ? s->p.order->whole_pins : s->p.pins;
     plan->overlap = search_pinned(s, PIN_overlap) == 1;
     int64_t reduce = search_pinned(s, PIN_reduce);
     plan->reduce = reduce == PIN_FREE ? DTYPE_f32 : (enum dtype)reduce;

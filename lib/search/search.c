@@ -94,6 +94,7 @@ static void hand_out(struct search *s, struct search_result *out) {
     certify(s, out);
     out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
     for (int i = 0; i < s->n_plans; i++) {
+        s->plans[i].plan.class = s->plans[i].class;
         if (s->plans[i].first && out->n < s->p.top)
             out->plans[out->n++] = s->plans[i].plan;
         else
@@ -104,6 +105,7 @@ static void hand_out(struct search *s, struct search_result *out) {
     out->compiled = s->graph.compiled;
     out->complete = s->complete;
     out->space = s->space;
+    out->orders = 1;
     out->seconds = now_s() - s->start_s;
 }
 
@@ -146,7 +148,8 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     search_begin(&s, p);
     watch_begin(&watch);
     s.watch = &watch;
-    if (p->gap > 0 && algorithm != search_auto)
+    s.bound_us = p->known_us;
+    if (p->gap > 0 && s.bound_us <= 0 && algorithm != search_auto)
         s.bound_us = p->source ? source_bound(&s) : bound_us(&s, NULL);
     watch_bound(&watch, s.bound_us);
     *out = (struct search_result){.relaxation = ""};

@@ -22,6 +22,7 @@
 #include "plan/pin.h"
 
 struct source; /* source.h */
+struct order;  /* order.h */
 
 struct search_problem {
     struct model *model;                  /* borrowed */
@@ -56,6 +57,14 @@ struct search_problem {
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
     struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
+    bool
+        as_listed; /* stages are stretches of the model's own list of ops, of no other (order.h) */
+    const struct order
+        *order; /* the list that `model` and `pins` are; NULL = as they are */
+    double
+        beat_us; /* a plan is known that takes so long: no proof needs slower ones; 0 = none */
+    double
+        known_us; /* no plan is faster than that, as was worked out before; 0 = not known */
 };
 
 /* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */
@@ -66,6 +75,7 @@ struct search_plan {
     double time_us;     /* simulated */
     int64_t max_bytes;  /* largest arena */
     const char *member; /* of auto: the algorithm that found it; NULL = it is not auto's */
+    uint64_t class;     /* equal for plans that a person would call the same */
 };
 
 struct search_result {
@@ -79,6 +89,7 @@ struct search_result {
     int64_t overflow;
     int overflow_stage;
     double space; /* exhaustive: number of candidates */
+    int orders;   /* of the model's ops that were looked at, its own counted */
     /* The certificate: no plan of the space takes less than that, and why that is so (bound.h). */
     double lower_bound_us;
     const char *relaxation; /* "" without a bound */

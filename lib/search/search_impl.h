@@ -302,7 +302,7 @@ const struct mesh *search_mesh_from(struct search *s, struct search *other,
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
 /* Makes neighbouring axes one on which all ops of a stage do the same; false where there are none. And
  * names them by what they are for (merge.c); pinned meshes stay. */
-bool search_merge_meshes(const struct search *s, struct plan *plan);
+bool search_merge_meshes(struct plan *plan);
 void search_name_axes(const struct search *s, struct plan *plan);
 
 /* The stage's own part of a score, looked up or summed. */

@@ -10,7 +10,7 @@
 static int64_t excess_of(struct search *s, const struct candidate *c, bool merged) {
     struct plan *plan = search_plan_of(s, c);
     int64_t most = 0;
-    bool changed = merged && search_merge_meshes(s, plan);
+    bool changed = merged && search_merge_meshes(plan);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     for (int k = 0; g && k < g->n_stages; k++) {
         int64_t more = g->stages[k].arena_bytes - search_stage_memory(s, plan, k);

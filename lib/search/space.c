@@ -1,6 +1,7 @@
 /* The space: what a model offers to split, families of layouts that make good starts, and
  * from a candidate to a plan. */
 #include "search/devices.h"
+#include "search/order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -404,7 +405,9 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
     int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
     for (int k = 0; k < c->n_stages; k++)
         bounds[k + 1] = c->stages[k].end;
-    struct plan *plan = plan_create(s->p.model, c->n_stages, bounds);
+    const struct order *order = s->p.order;
+    struct plan *plan = order ? order_plan(order, c->n_stages, bounds)
+                              : plan_create(s->p.model, c->n_stages, bounds);
     free(bounds);
     plan->batch = s->p.batch;
     plan->micro_batch = c->micro_batch;
@@ -418,7 +421,8 @@ struct plan *search_plan_of(struct search *s, const struct candidate *c) {
         struct stage *st = &plan->stages[k];
         graph_mesh(from->devices, from->mesh, &st->mesh);
         st->regather = graph_regather(g, g->x.of[from->first], from->regather);
-        for (int i = 0, op = from->first; op < from->end; i++, op++) {
+        for (int i = 0; i < st->n_ops; i++) {
+            int op = order ? order->place[st->ops[i]] : st->ops[i];
             int node = g->x.node_of[g->x.of[op]];
             st->layouts[i] = from->layouts[node];
             st->recompute[i] = is_recomputed(s, from, op);

@@ -6,6 +6,7 @@
 #include "search/bound.h"
 #include "search/devices.h"
 #include "search/offload.h"
+#include "search/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,8 +73,7 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
 static int check_bound(struct search *s, const struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,
                        struct err *err) {
-    s->hides = plan->overlap;
-    out->lower_bound_us = bound_us(s, NULL);
+    out->lower_bound_us = orders_bound_us(&s->p, plan);
     out->relaxation = bound_relaxation(s);
     if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
         prove_more(&s->p, out);

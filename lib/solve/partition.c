@@ -33,7 +33,8 @@ void partition_chain_release(struct partition_chain *ch) {
 }
 
 static bool time_over(const struct partition_watch *w) {
-    return interrupted() || (isfinite(w->end_s) && now_s() >= w->end_s);
+    return interrupted() || (w->all_steps && w->steps >= w->all_steps) ||
+           (isfinite(w->end_s) && now_s() >= w->end_s);
 }
 
 bool partition_watch_stop(struct partition_watch *w) {
@@ -457,7 +458,7 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
     double start = now_s();
     struct state st = {.p = p,
                        .limits = limits,
-                       .w = {.max_steps = INT64_MAX},
+                       .w = {.max_steps = INT64_MAX, .all_steps = limits->steps},
                        .proof = "there is nothing to place"};
     st.w.end_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
     partition_chain_init(&st.best, p->n);

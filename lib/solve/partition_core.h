@@ -39,8 +39,9 @@ struct partition_rate {
 
 /* When to stop. */
 struct partition_watch {
-    double end_s; /* now_s() to stop at, INFINITY = never */
-    int64_t steps, max_steps;
+    double end_s;             /* now_s() to stop at, INFINITY = never */
+    int64_t steps, max_steps; /* of a pass */
+    int64_t all_steps;        /* of all; 0 = any number */
     bool stopped;
     bool full; /* the search ran out of memory */
 };

@@ -20,6 +20,7 @@ struct solve_limits {
     uint64_t seed; /* same seed, same answer, as long as no time limit strikes */
     int threads;   /* at most; 0 = all cores */
     bool relax;    /* stages: by gradient descent instead, without a proof */
+    int64_t steps; /* partition: down-sets that are looked at, about; 0 = any number */
 };
 
 /* One per problem: reads a problem document from a stream, which may be larger than memory (the

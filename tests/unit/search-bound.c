@@ -9,6 +9,7 @@
 #include "search/bound.h"
 #include "search/devices.h"
 #include "search/floors.h"
+#include "search/order.h"
 
 #include "../unit/tap.h"
 #include "common/rng.h"
@@ -452,8 +453,11 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
         tally.large += !fits(p, &all);
     }
     best_us = a == 0 ? all.plans[0].time_us : 0;
-    search_run(p, probe, &none, NULL);
+    struct search_problem listed = *p;
+    listed.as_listed = true;
+    search_run(&listed, probe, &none, NULL);
     search_result_release(&none);
+    double bound = orders_bound_us(p, NULL);
     if (a == 0 && probed.least_us < all.lower_bound_us * (1 - 1e-9)) {
         printf("# a random plan takes %.6f us, %.6f are proven\n", probed.least_us,
                all.lower_bound_us);
@@ -464,10 +468,10 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
     tally.slack = fmax(tally.slack, probed.slack);
     tally.near_slack = fmax(tally.near_slack, probed.near_slack);
     tally.random_above += probed.above;
-    tally.bound_above += a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9);
-    if (a == 0 && probed.bound_us > all.plans[0].time_us * (1 + 1e-9)) {
+    tally.bound_above += a == 0 && bound > all.plans[0].time_us * (1 + 1e-9);
+    if (a == 0 && bound > all.plans[0].time_us * (1 + 1e-9)) {
         json_t *doc = plan_to_json(all.plans[0].plan);
-        printf("# bound %g above the best %g: ", probed.bound_us, all.plans[0].time_us);
+        printf("# bound %g above the best %g: ", bound, all.plans[0].time_us);
         json_write_line(doc, stdout);
         json_decref(doc);
     }

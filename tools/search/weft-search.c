@@ -16,7 +16,7 @@ static struct {
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
-    bool text, datasheets, explain, pareto, all_devices, no_overlap, no_offload;
+    bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
     json_t *pins; /* the document of --pin */
 } o = {.algorithm = ALGORITHM_DEFAULT,
        .optimizer = "adamw",
@@ -47,6 +47,8 @@ static const struct opt options[] = {
     {0, "devices", OPT_INT, "N", "devices to use (all of the cluster)", &o.devices},
     {0, "all-devices", OPT_FLAG, NULL, "leave none idle, even if that is slower",
      &o.all_devices},
+    {0, "as-listed", OPT_FLAG, NULL, "stages are stretches of the model's own list of ops",
+     &o.as_listed},
     {0, "no-overlap", OPT_FLAG, NULL, "no plans with overlap, even if they are faster",
      &o.no_overlap},
     {0, "no-offload", OPT_FLAG, NULL, "keep nothing in the memory of hosts", &o.no_offload},
@@ -221,6 +223,7 @@ static int check_options(struct search_problem *p, struct err *err) {
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
+    p->as_listed = o.as_listed;
     p->may_overlap = !o.no_overlap;
     p->may_offload = !o.no_offload;
     p->memory_bytes =
@@ -258,6 +261,8 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
         json_object_set_new(search, "gap", json_real(gap_of(r, best)));
         json_object_set_new(search, "relaxation", json_string(r->relaxation));
     }
+    if (r->orders > 1)
+        json_object_set_new(search, "orders", json_integer(r->orders));
     if (r->space > 0)
         json_object_set_new(search, "space", json_real(r->space));
     json_t *cluster =
@@ -312,6 +317,8 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");
+    if (r.orders > 1)
+        note("%s: in %d orders of the model's ops", tool.name, r.orders);
     if (r.plans[0].plan->devices < p->devices)
         note("%s: %d of %d devices are left idle: %s", tool.name,
              p->devices - r.plans[0].plan->devices, p->devices,

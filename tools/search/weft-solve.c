@@ -90,8 +90,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
 }
 
 static json_t *solve(const struct options *o, struct err *err) {
-    struct solve_limits limits = {o->time_budget_s, o->gap, (uint64_t)o->seed,
-                                  (int)o->threads, o->relax};
+    struct solve_limits limits = {o->time_budget_s, o->gap,   (uint64_t)o->seed,
+                                  (int)o->threads,  o->relax, 0};
     struct json_stream s;
     json_t *answer =
         json_stream_open(&s, o->file, err) < 0 ? NULL : o->problem->solve(&s, &limits, err);
