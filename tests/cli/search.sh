@@ -354,6 +354,27 @@ pin '"pin": {"layer.*": {"zero": 1}, "*": {"mesh": "x:2"}}'
 refuses 1 'no legal plan: part.json: pin "\*": 3 devices cannot be shared as it asks' 'pins that no mesh obeys' \
     -- "${model[@]}" --devices 3 -b 12 --micro-batch 2 --pin part.json
 
+# ---- other orders of the ops --------------------------------------------------------------------
+cat >slow.json <<'END'
+{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 2, "device": "toy",
+ "flops": {"f32": 2e10}, "bandwidth": 2e11, "latency_us": 1,
+ "links": [{"level": "node", "bandwidth": 1e8, "latency_us": 2}]}
+END
+heads=(-m "${WEFT_ROOT:?}/tests/models/tasks.json" --set 'hidden=192,first=192,second=768,third=192,fourth=384,classes=48'
+    --cluster slow.json -b 96 --micro-batch '8,12,24' --all-devices)
+listed=$(time_of "${heads[@]}" --as-listed)
+run "${heads[@]}"
+cp out heads.json
+holds out ".provenance.predicted.time_us < 0.95 * $listed and .provenance.search.orders > 1 and
+    .stages[0].ops == [\"trunk\", \"up2\", \"down2\", \"loss2\"]" \
+    "stages that are no stretches: $(jq .provenance.predicted.time_us out) us, as listed $listed us"
+run --verify heads.json "${heads[@]:4:2}" "${heads[@]:8}"
+[ $status -eq 0 ] && grep -q 'as it says' out
+ok $? "such a plan is verified: $(tail -1 out)"
+run "${heads[@]}" --from heads.json
+cmp -s <(jq .stages out) <(jq .stages heads.json)
+ok $? 'and a search sets out from it'
+
 # ---- stopping -----------------------------------------------------------------------------------
 "$WEFT_BIN/weft-profile-op" -q -m gpt:13B -p big.db --max-devices 32 --micro-batch 1,2,4,8 \
     --roofline 100T:800G:5us --links 'node:40G:10us cross:5G:20us' --device v100 >out 2>err

@@ -81,6 +81,9 @@ static const struct {
     {MODELS "block.json", "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1"},
     {MODELS "switch.json", "seq=12,hidden=24,ffn=48,vocab=24,experts=6"},
     {MODELS "convnet.json", "height=12,width=24,channels=6,hidden=12,out=24,classes=12"},
+    /* branches beside each other, of which stages have some of each */
+    {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
+    {MODELS "tasks.json", ""},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

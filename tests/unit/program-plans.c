@@ -33,6 +33,8 @@ static struct model *choose_model(struct rng *r, struct err *err) {
         {"./tests/models/patches.json", "rows=24,columns=48"},
         {"./tests/models/products.json", NULL},
         {"./tests/models/switch.json", "seq=24,hidden=48,ffn=96,experts=24"},
+        {"./tests/models/tasks.json", NULL},
+        {"./tests/models/towers.json", "dropout=0.1"},
         {"./tests/models/windows.json", NULL},
     };
     const int n = sizeof models / sizeof *models;
