@@ -115,16 +115,20 @@ static int look(struct search *s, struct err *err) {
     return 0;
 }
 
+double search_look_us(const struct search_problem *p) {
+    struct search_result r;
+    struct run_facts facts;
+    bool found = search_run_on(p, look, &r, &facts, NULL) == 0 && r.n > 0;
+    double us = found ? r.plans[0].time_us : INFINITY;
+    search_result_release(&r);
+    return us;
+}
+
 /* Is what a first look finds near enough to the best so far? Searches have found plans that are a fifth
  * faster than that. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
-    struct search_result r;
-    struct run_facts facts;
-    bool found = search_run_on(q, look, &r, &facts, NULL) == 0 && r.n > 0;
-    bool near = found && r.plans[0].time_us * NEAR < out->plans[0].time_us;
-    search_result_release(&r);
-    return near;
+    return search_look_us(q) * NEAR < out->plans[0].time_us;
 }
 
 static void try_fewer(struct idle *d, int n) {

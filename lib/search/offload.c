@@ -1,7 +1,8 @@
 /* Plans that keep in the memory of hosts what devices have no room for.
  *
- * Copies to a host and back cost much time, so this is looked at only where no plan fits without, or where
- * the plan to set out from has it. Then a search follows for each set of what is offloaded, by all ops of
+ * Copies to a host and back cost much time, so this is looked at only where no plan fits without, where
+ * the plan to set out from has it, or, for the optimizer's state alone, where the best plan pays for a lack of
+ * memory and a first look is faster. Then a search follows for each set of what is offloaded, by all ops of
  * all stages alike, which the strategy graph compiles as if it were pinned. In the end each stage of the
  * best plan takes back what it has room for. What is proven of such a space knows no memory (floors.c). */
 #include "search/offload.h"
@@ -36,6 +37,10 @@ int search_offloaded(const struct plan *plan) {
         for (int i = 0; i < plan->stages[k].n_ops; i++)
             set |= plan->stages[k].offload[i];
     return set;
+}
+
+static bool has_pins(const struct search_problem *p) {
+    return p->pins && p->pins->list.n > 0;
 }
 
 /* ---- one stage after the other ----------------------------------------------------------- */
@@ -121,12 +126,43 @@ static void finish(struct offloading *o) {
     q.offload = everything;
     search_begin(&s, &q);
     s.graph.offload = 0; /* what is proven holds for stages that offload less, too */
-    for (int i = 0; i < out->n && !q.pins; i++)
+    for (int i = 0; i < out->n && !has_pins(&q); i++)
         if (search_offloaded(out->plans[i].plan))
             take_all_back(&s, &out->plans[i]);
     out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s, NULL);
     out->relaxation = out->lower_bound_us > 0 ? BOUND_PRICED : "";
     search_end(&s);
+}
+
+/* Does the plan pay for a lack of memory? */
+static bool pays(const struct plan *plan) {
+    bool any = false;
+    for (int k = 0; k < plan->n_stages; k++) {
+        const struct stage *st = &plan->stages[k];
+        any |= st->regather;
+        for (int i = 0; i < st->n_ops; i++)
+            any |= st->recompute[i] || st->zero[i] > ZERO_OPTIMIZER;
+    }
+    return any;
+}
+
+/* There is a plan, but memory costs it time: is it faster to keep the optimizer's state on hosts? If a
+ * first look says so. */
+static void search_instead(struct offloading *o) {
+    static const double NEAR = 0.95; /* searches find plans that are a little faster */
+    struct search_problem q = *o->p;
+    const struct search_result *out = o->out;
+    q.offload = OFFLOAD_optimizer;
+    q.from = NULL;
+    q.may_idle = false;
+    q.no_bound = true;
+    q.gap = 0;
+    if (interrupted() || q.time_budget_s > 0 || !pays(out->plans[0].plan) ||
+        search_look_us(&q) * NEAR >= out->plans[0].time_us)
+        return;
+    search_set(o, OFFLOAD_optimizer, NULL);
+    if (search_offloaded(out->plans[0].plan))
+        finish(o);
 }
 
 /* Why hosts are no help. */
@@ -152,6 +188,8 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
         resident.from = NULL;
     int rc = search_resident(&resident, algorithm, out, err);
     bool lacks_memory = rc < 0 && out->overflow > 0;
+    if (rc == 0 && may && !from && !has_pins(p))
+        search_instead(&o);
     if (!from && !lacks_memory)
         return rc;
     bool found = may && search_set(&o, from ? from : everything, from ? p->from : NULL);

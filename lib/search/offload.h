@@ -12,6 +12,8 @@
  * else. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
+/* The time of what a first look finds on all devices, INFINITY for nothing. */
+double search_look_us(const struct search_problem *p);
 /* The best of both, in their order; `from` is empty afterwards. */
 void search_merge_plans(struct search_result *to, struct search_result *from, int most);
 

@@ -195,7 +195,7 @@ refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 't
 refuses 1 'wte to loss; .* alone needs at least [0-9.]* MiB, however it is split' 'an op too large' \
     -- "${base[@]}" --memory 64K
 refuses 1 'takes at least [0-9.]* GiB on all devices together, and they have 32.00 GiB' \
-    'a model too large' -- -m gpt:6.7B --cluster v100-4x8 --devices 1 -b 4
+    'a model too large' -- -m gpt:6.7B --cluster v100-4x8 --devices 1 -b 4 --no-offload
 
 # ---- unequal devices ----------------------------------------------------------------------------
 cat >kinds.json <<'END'
@@ -338,10 +338,10 @@ holds out ".schedule == \"interleaved\" and .provenance.predicted.time_us < $pla
     jq -e --slurpfile x x '.provenance.predicted.time_us - $x[0].time_us | fabs < 0.01' out >/dev/null
 ok $? 'weft-predict agrees'
 # One stage: a model whose state hardly fits.
-whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G)
+whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G --no-offload)
 plain=$(time_of "${whole[@]}" --zero 1)
 run "${whole[@]}"
-holds out ".stages[0].zero == 3 and .provenance.predicted.time_us < 0.99 * $plain" \
+holds out ".stages[0].zero == 3 and .provenance.predicted.time_us < 0.995 * $plain" \
     "ZeRO 3 wins: $(jq .provenance.predicted.time_us out) us, --zero 1 $plain us"
 run "${pipe[@]}" --schedule zero-bubble,gpipe
 holds out '.schedule == "zero-bubble" or .schedule == "gpipe"' '--schedule of two'
