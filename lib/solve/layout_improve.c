@@ -26,6 +26,7 @@
 #define KINDS      6
 #define SHORT      3e-4 /* steps of the dual that begin again ... */
 #define AFRESH     0.05 /* ... with this */
+#define CAUGHT     4    /* batches without progress after which messages begin again */
 #define NEAR       0.2  /* gap from which on kernels are searched */
 #define FIRST_VARS 400  /* of a kernel at first ... */
 #define MOST_VARS  1500
@@ -241,7 +242,12 @@ static void keep_pace(struct batch *t) {
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->bound;
-    int rounds = b->rising || b->idle ? ROUNDS : MORE;
+    if (b->idle == CAUGHT &&
+        b->d.off[b->d.n] > SEARCHED) { /* messages may be caught, not prices */
+        bounder_stop(b);
+        bounder_start(b, AFRESH);
+    }
+    int rounds = b->rising || (b->idle && b->idle < CAUGHT) ? ROUNDS : MORE;
     rounds = b->turns < 3 ? 10 << b->turns : rounds; /* a first choice soon */
     b->turns++;
     if (b->d.step < SHORT) /* perhaps only caught on a ridge */
