@@ -4,18 +4,12 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 
-#include "../unit/tap.h"
-#include "common/rng.h"
+#include "search-random.h"
+#include "tap.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct rng rng;
-
-static int64_t draw(int64_t below) {
-    return rng_below(&rng, below);
-}
 
 static bool make_cluster(int nodes, int devices, struct cluster *out) {
     json_t *doc = json_pack(
@@ -26,12 +20,7 @@ static bool make_cluster(int nodes, int devices, struct cluster *out) {
         "node", "bandwidth", 1e9 * exp2((double)draw(6)), "latency_us",
         0.5 * (double)draw(6), "level", "between", "bandwidth", 1e8 * exp2((double)draw(8)),
         "latency_us", (double)draw(6));
-    struct err err = {0};
-    bool good = cluster_from_json(out, doc, &err) == 0;
-    if (!good)
-        printf("# %s\n", err.msg);
-    json_decref(doc);
-    return good;
+    return cluster_of(doc, out);
 }
 
 static struct tally {
