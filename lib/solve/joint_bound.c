@@ -142,6 +142,7 @@ static void bound_time(struct joint_bound *b, const struct joint_problem *p) {
 }
 
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p) {
+    *b = (struct joint_bound){0};
     for (int i = 0; i < JOINT_MEASURES; i++)
         b->m[i].q = mem_array((size_t)p->nodes, sizeof *b->m[i].q);
     measure(&b->m[0], p, 1, 0);
@@ -158,6 +159,7 @@ void joint_bound_release(struct joint_bound *b) {
         free(b->m[i].q);
     free(b->mu);
     free(b->column);
+    joint_places_release(&b->places);
     *b = (struct joint_bound){0};
 }
 
