@@ -147,9 +147,8 @@ static bool pays(const struct plan *plan) {
 }
 
 /* There is a plan, but memory costs it time: is it faster to keep the optimizer's state on hosts? If a
- * first look says so. */
+ * first look finds a faster plan, for the search costs as much again. */
 static void search_instead(struct offloading *o) {
-    static const double NEAR = 0.95; /* searches find plans that are a little faster */
     struct search_problem q = *o->p;
     const struct search_result *out = o->out;
     q.offload = OFFLOAD_optimizer;
@@ -158,7 +157,7 @@ static void search_instead(struct offloading *o) {
     q.no_bound = true;
     q.gap = 0;
     if (interrupted() || q.time_budget_s > 0 || !pays(out->plans[0].plan) ||
-        search_look_us(&q) * NEAR >= out->plans[0].time_us)
+        search_look_us(&q) >= out->plans[0].time_us)
         return;
     search_set(o, OFFLOAD_optimizer, NULL);
     if (search_offloaded(out->plans[0].plan))

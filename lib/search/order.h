@@ -62,11 +62,13 @@ void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out);
 void orders_release(struct orders *o);
 
-/* As search_run_on, in the model's order and all others; the certificate is about all of them. */
+/* As search_run_on, in the model's order and in others that promise something; the certificate is about
+ * those that are searched. */
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err);
-/* As bound_us, of all orders; `plan` as above. */
-double orders_bound_us(const struct search_problem *p, const struct plan *plan);
+/* As bound_us, of all orders that a search searches whose best plan is this one, of time_us. */
+double orders_bound_us(const struct search_problem *p, const struct plan *plan,
+                       double time_us);
 
 /* The best plans of both, none twice; all else is added up but for the certificate. `from` is empty
  * afterwards. */

@@ -1,8 +1,8 @@
 /* A search in several orders of the model's ops.
  *
- * The model's own comes first. In another one nothing is looked for that its bound rules out. The
- * certificate is about the stretches of all of them: no plan takes less than the least of what is
- * proven of each. */
+ * The model's own comes first. Another one is searched where a first look promises something, and nothing is
+ * looked for there that its bound rules out. The certificate is about the stretches of all that are
+ * searched: no plan takes less than the least of what is proven of each. */
 #include "search/order.h"
 
 #include "search/algorithms.h"
@@ -65,9 +65,10 @@ struct runs {
     struct search_result *out;
     struct run_facts *facts;
     double start_s;
-    int orders;      /* that were looked at */
-    bool listed;     /* all plans so far were gone through */
-    double least_us; /* and none takes less than that; 0 = not known */
+    int orders;           /* that were looked at */
+    bool listed;          /* all plans so far were gone through */
+    double least_us;      /* and none takes less than that; 0 = not known */
+    double first_look_us; /* at the model's own order; 0 = not looked yet */
 };
 
 /* What is proven of one order more. */
@@ -100,19 +101,31 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* A first look at an order: is a pipeline there near enough to the best plan so far? Plans of one stage are
- * the same in all orders. */
-static bool promises(const struct search_problem *q, double best_us) {
-    static const double NEAR = 0.8;
+/* A first look at an order: its best pipeline. Plans of one stage are the same in all orders. */
+static double look_us(const struct search_problem *q) {
     struct search s;
-    bool near = false;
+    double least_us = INFINITY;
     search_begin(&s, q);
     if (search_check_pins(&s, NULL) == 0)
         hops_first(&s);
-    for (int i = 0; i < s.n_kept && !near; i++)
-        near = s.kept[i].c.n_stages > 1 && s.kept[i].score.time_us * NEAR < best_us;
+    for (int i = 0; i < s.n_kept; i++)
+        if (s.kept[i].c.n_stages > 1 && !s.kept[i].score.overflow)
+            least_us = fmin(least_us, s.kept[i].score.time_us);
     search_end(&s);
-    return near;
+    return least_us;
+}
+
+/* Is a pipeline in another order near enough to the best plan so far, and better than a first look at the
+ * model's own order? That takes first_look_us; 0 = not looked yet. */
+static bool promises(const struct search_problem *own, const struct search_problem *other,
+                     double best_us, double *first_look_us) {
+    static const double NEAR = 0.8, BETTER = 0.99;
+    double us = look_us(other);
+    if (us * NEAR >= best_us)
+        return false;
+    if (*first_look_us <= 0)
+        *first_look_us = look_us(own);
+    return us < BETTER * *first_look_us;
 }
 
 /* The plan to set out from is looked at in any case. */
@@ -138,14 +151,12 @@ static int run_order(struct runs *r, const struct order *o, struct err *err) {
         note_bound(r, 0, false, 0);
         return 0;
     }
+    if (!from && best_us > 0 && !o->all && !promises(r->p, &q, best_us, &r->first_look_us))
+        return 0;
     q.known_us = order_bound_us(&q, NULL);
     r->orders++;
     if (!from && best_us > 0 && q.known_us >= best_us * (1 - q.gap) && r->p->top == 1) {
         note_bound(r, q.known_us, q.known_us >= best_us, q.known_us);
-        return 0;
-    }
-    if (!from && best_us > 0 && !o->all && !promises(&q, best_us)) {
-        note_bound(r, q.known_us, false, q.known_us);
         return 0;
     }
     q.beat_us = r->p->top == 1 ? best_us : 0;
@@ -220,13 +231,22 @@ int search_run_orders(const struct search_problem *p, search_algorithm *algorith
     return out->n ? 0 : rc;
 }
 
-double orders_bound_us(const struct search_problem *p, const struct plan *plan) {
+/* Is the plan one of this order, and not of the model's own? */
+static bool is_of(const struct plan *plan, const struct order *o) {
+    struct plan *t = plan && !plan_is_as_listed(plan) ? order_translate(o, plan) : NULL;
+    plan_destroy(t);
+    return t != NULL;
+}
+
+double orders_bound_us(const struct search_problem *p, const struct plan *plan,
+                       double time_us) {
     struct orders o;
-    double least = order_bound_us(p, plan);
+    double least = order_bound_us(p, plan), first_look_us = 0;
     orders_find(p, plan, &o);
     for (int i = 0; i < o.n; i++) {
         struct search_problem q = order_problem(o.p[i], p);
-        least = fmin(least, order_bound_us(&q, plan));
+        if (o.p[i]->all || is_of(plan, o.p[i]) || promises(p, &q, time_us, &first_look_us))
+            least = fmin(least, order_bound_us(&q, plan));
     }
     orders_release(&o);
     return least;

@@ -73,7 +73,7 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
 static int check_bound(struct search *s, const struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,
                        struct err *err) {
-    out->lower_bound_us = orders_bound_us(&s->p, plan);
+    out->lower_bound_us = orders_bound_us(&s->p, plan, out->time_us);
     out->relaxation = bound_relaxation(s);
     if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
         prove_more(&s->p, out);

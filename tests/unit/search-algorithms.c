@@ -664,7 +664,7 @@ int main(void) {
     test_estimates(&large[1], &v100, true, 0.002, 0.015, one_each, dir);
     test_estimates(&large[2], &v100, false, 0.01, 0.13, one_each, dir);
     test_estimates(&spaces[1], &slow, false, 0.006, 0.04, go_round, dir);
-    test_estimates(&spaces[2], &fast, false, 0.02, 0.04, go_round, dir);
+    test_estimates(&spaces[2], &fast, false, 0.03, 0.04, go_round, dir);
     test_estimates(&large[1], &v100, true, 0.06, 0.015, go_round, dir);
     test_relayout(&spaces[6], &fast, dir);
     test_relayout(&spaces[6], &slow, dir);

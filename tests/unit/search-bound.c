@@ -316,7 +316,7 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
     listed.as_listed = true;
     search_run(&listed, probe, &none, NULL);
     search_result_release(&none);
-    double bound = orders_bound_us(p, NULL);
+    double bound = orders_bound_us(p, NULL, INFINITY);
     if (a == 0 && probed.least_us < all.lower_bound_us * (1 - 1e-9)) {
         printf("# a random plan takes %.6f us, %.6f are proven\n", probed.least_us,
                all.lower_bound_us);

@@ -209,7 +209,7 @@ static void test_small(int devices) {
     tally.orders += l.n;
     tally.other_best += best < own * (1 - 1e-9);
     tally.gain = fmax(tally.gain, own / best);
-    tally.bound_above += orders_bound_us(&p, NULL) > best * (1 + 1e-9);
+    tally.bound_above += orders_bound_us(&p, NULL, best) > best * (1 + 1e-9);
     compare(&p, "auto", best);
     compare(&p, "ilp", best);
     if (best < own * (1 - 1e-9))
