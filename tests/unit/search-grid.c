@@ -130,7 +130,8 @@ static void test_setting(const struct setting *t) {
 }
 
 /* What another algorithm, or hops with one schedule alone, once found where hops ended in another
- * basin: on the first so many devices of v100-4x8. */
+ * basin: on the first so many devices of v100-4x8. Chance has a part in it, so of three seeds two have to
+ * reach it. */
 static const struct reached {
     const char *model;
     int devices;
@@ -155,9 +156,16 @@ static void test_reached(const struct reached *t) {
     }
     if (!problem_open(&p, t->model, NULL, micro))
         return;
-    double found = step(&p, search_hops, is_merged);
-    ok(found <= near * 1e3 * t->ms, "%s on %d of %d GiB: hops %.3f ms, known %.3f ms",
-       t->model, t->devices, (int)t->memory_gib, found / 1e3, t->ms);
+    double found[3];
+    int near_it = 0;
+    for (int i = 0; i < 3; i++) {
+        p.seed = (uint64_t)i + 1;
+        found[i] = step(&p, search_hops, is_merged);
+        near_it += found[i] <= near * 1e3 * t->ms;
+    }
+    ok(near_it >= 2, "%s on %d of %d GiB: hops %.3f, %.3f, %.3f ms, known %.3f ms",
+       t->model, t->devices, (int)t->memory_gib, found[0] / 1e3, found[1] / 1e3,
+       found[2] / 1e3, t->ms);
     problem_close(&p);
 }
 
