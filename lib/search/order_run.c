@@ -119,7 +119,7 @@ static double look_us(const struct search_problem *q) {
  * model's own order? That takes first_look_us; 0 = not looked yet. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_look_us) {
-    static const double NEAR = 0.8, BETTER = 0.99;
+    static const double NEAR = 0.8, BETTER = 0.97;
     double us = look_us(other);
     if (us * NEAR >= best_us)
         return false;
