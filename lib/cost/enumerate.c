@@ -140,8 +140,9 @@ static bool same_shape(const struct model *m, const struct shape *a,
  * in sizes (instances of a block with other dims). */
 static bool same_class(const struct model *m, const struct model_op *a,
                        const struct model_op *b) {
-    bool same = a->file_op == b->file_op && a->n_in == b->n_in &&
-                memcmp(a->attr, b->attr, sizeof a->attr) == 0;
+    bool same = a->file_op == b->file_op && a->n_in == b->n_in;
+    for (int k = 0; k < ATTR_COUNT && same; k++)
+        same = a->attr[k] == b->attr[k];
     for (int k = 0; k < a->space.n && same; k++)
         same = m->dims[a->space.dim[k]].size == m->dims[b->space.dim[k]].size;
     for (int k = 0; k < a->n_in && same; k++)

@@ -115,7 +115,6 @@ static double collective_us(const struct aceso *a, enum aceso_collective c, int 
 static bool find_primitives(const struct spread *from, const struct spread *to,
                             enum aceso_collective *forward, enum aceso_collective *backward,
                             int *devices) {
-    int less = -1;
     if (from->replicas > to->replicas) {
         for (int d = 0; d < 3; d++)
             if (from->dims[d] < to->dims[d]) {
@@ -126,10 +125,9 @@ static bool find_primitives(const struct spread *from, const struct spread *to,
             }
         return false;
     }
-    for (int d = 0; d < 3 && less < 0; d++) {
+    for (int d = 0; d < 3; d++) {
         if (from->dims[d] <= to->dims[d])
             continue;
-        less = d;
         *devices = from->dims[d] / to->dims[d];
         if (from->replicas < to->replicas) {
             *forward = ACESO_all_gather;
@@ -140,7 +138,6 @@ static bool find_primitives(const struct spread *from, const struct spread *to,
         for (int e = 0; e < 3; e++)
             if (e != d && from->dims[e] < to->dims[e])
                 return true;
-        less = -1;
     }
     return false;
 }

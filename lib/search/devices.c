@@ -34,11 +34,18 @@ static bool same_links(const struct cluster_group *a, const struct cluster_group
     return same;
 }
 
+static bool same_flops(const struct cluster_group *a, const struct cluster_group *b) {
+    bool same = true;
+    for (int t = 0; t < CLUSTER_DTYPES; t++)
+        same &= a->flops[t] == b->flops[t];
+    return same;
+}
+
 static bool alike(const struct cluster_group *a, const struct cluster_group *b) {
     return a->devices == b->devices && !strcmp(a->device, b->device) &&
-           a->memory_bytes == b->memory_bytes &&
-           !memcmp(a->flops, b->flops, sizeof a->flops) && a->bandwidth == b->bandwidth &&
-           a->latency_us == b->latency_us && same_links(a, b);
+           a->memory_bytes == b->memory_bytes && same_flops(a, b) &&
+           a->bandwidth == b->bandwidth && a->latency_us == b->latency_us &&
+           same_links(a, b);
 }
 
 int search_device_classes(const struct search *s, struct device_class *out) {

@@ -189,8 +189,10 @@ double floor_gradient_us(struct floors *f, int devices, struct reach g, double e
     double **known = (double **)memo_slot(&f->sums, key);
     if (*known)
         return **known * elems;
-    for (double more = n; more < 1e12; more *= 2)
-        least = fmin(least, group_us(f, devices, g, I_all_reduce, DTYPE_f32, more) / more);
+    while (n < 1e12) {
+        least = fmin(least, group_us(f, devices, g, I_all_reduce, DTYPE_f32, n) / n);
+        n *= 2;
+    }
     double *out = mem_alloc(sizeof *out);
     *out = isfinite(least) ? least : 0;
     *memo_slot(&f->sums, key) = out;

@@ -6,8 +6,9 @@
  * tensor that comes in or goes out what a message takes.
  *
  *     struct cut_graph g;
- *     if (cut_graph_make(&s, &g))
- *         double us = cut_list_us(&g, stages, order);    // of the list's best stretches
+ *     double us = 0;
+ *     if (cut_graph_make(&s, false, &g))
+ *         us = cut_list_us(&g, stages, order);           // of the list's best stretches
  *     cut_graph_release(&g);
  */
 #ifndef WEFT_ORDER_CUT_H

@@ -42,7 +42,8 @@ static double element_us(struct maker *k, unsigned axes) {
     if (*us >= 0)
         return *us;
     *us = INFINITY;
-    for (double n = 16; n < 2 * k->most_elems + 32; n *= 2) {
+    for (int doubled = 0; ldexp(16, doubled) < 2 * k->most_elems + 32; doubled++) {
+        double n = ldexp(16, doubled);
         bool missing = false;
         double all = graph_reduce_us(&k->s->graph, k->setting, axes, n, &missing);
         *us = fmin(*us, missing ? 0 : all / n);

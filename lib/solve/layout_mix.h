@@ -6,8 +6,9 @@
  * problem in which each variable keeps the values that it has in one of them shrinks to some
  * hundred variables, which branch and bound searches ("tour merging", Cook and Seymour, 2003).
  *
- *     layout_mix_begin(&m, &whole, seed, turn, swings, deadline_s);
- *     layout_mix_run(&m, 0 .. LAYOUT_MIX_JOBS - 1); // in any order, on any thread
+ *     layout_mix_begin(&m, &whole, seed, swings, deadline_s);
+ *     for (int job = 0; job < LAYOUT_MIX_JOBS; job++)
+ *         layout_mix_run(&m, job);                  // in any order, on any thread
  *     layout_mix_add(&m, x);                        // meanwhile: a start for the next batch
  *     for (const int *x; (x = layout_mix_next(&m));)
  *         offer(x);                                 // choices that may be better

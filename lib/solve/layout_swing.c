@@ -287,8 +287,10 @@ static void trees_release(struct trees *t) {
 
 /* From saving to spending, then until spending gains little more. */
 static void swing(struct trees *t, double share, double deadline_s) {
-    for (; share > 0.02; share /= 2)
+    while (share > 0.02) {
         sweep(t, share, deadline_s);
+        share /= 2;
+    }
     for (int n = 0; n < 8 && !layout_time_up(deadline_s); n++) {
         int64_t before = t->s.value;
         sweep(t, 0, deadline_s);

@@ -159,7 +159,8 @@ static struct partition_rate best_weights(const struct partition_core *c, double
 static double best_flight(const struct partition_core *c, double *part) {
     double most = fmin((double)c->micro_batches, c->accels + c->cpus), best = 1;
     *part = 0;
-    for (double flight = 1; flight <= most; flight *= 2) {
+    for (int doubled = 0; ldexp(1, doubled) <= most; doubled++) {
+        double flight = ldexp(1, doubled);
         double need = 0, room = 0;
         for (int32_t i = 0; i < c->n; i++)
             need += item_bytes(c, i, flight);

@@ -128,7 +128,7 @@ run "${base[@]}" -a hops --gap 99%
 holds out '.provenance.search | .complete and .gap < 0.99' '--gap stops when it is closed'
 [ "$(jq .provenance.search.scored out)" -lt "$scored" ]
 ok $? 'with fewer plans scored'
-small=(-m mlp --set layers=1 --cluster v100-4x8 --devices 2 --micro-batch 32,64 --max-stages 1)
+small=(-m mlp --set layers=1 --cluster v100-4x8 --devices 2 --micro-batch '32,64' --max-stages 1)
 run "${small[@]}" -b 64 -a dp
 cp out small.json
 run "${small[@]}" -b 64
