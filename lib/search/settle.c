@@ -42,14 +42,18 @@ static void score_again(struct search *s) {
 
 bool search_settle(struct search *s) {
     enum { TRIES = 4, PART = 1000 };
-    int64_t before = s->reserve_bytes;
+    int64_t before = s->reserve_bytes, excess = 0;
+    uint64_t last = 0; /* the candidate whose excess that is */
     for (int i = 0; i < TRIES && s->p.memory_bytes && !s->p.source && s->n_kept &&
                     !search_out_of_time(s);
          i++) {
         const struct kept *best = &s->kept[0];
         if (best->judged && !best->excess) /* on the way: it is known to fit */
             break;
-        int64_t excess = excess_of(s, &best->c, true);
+        uint64_t hash = candidate_hash(&best->c);
+        if (i == 0 || hash != last) /* else it is the best with less memory, too */
+            excess = excess_of(s, &best->c, true);
+        last = hash;
         if (excess <= 0)
             break;
         s->reserve_bytes += excess + s->p.memory_bytes / PART;
