@@ -92,12 +92,6 @@ static const struct gradient_shape *shape_of(struct gradient_shape *const *shape
     return shapes[i];
 }
 
-/* What is left of the time; 0 = no limit. */
-static double budget_left_s(const struct search *s) {
-    double left = s->p.time_budget_s - (now_s() - s->start_s);
-    return s->p.time_budget_s > 0 ? fmax(left / 2, 1e-3) : 0;
-}
-
 /* Descends from all starts and rounds the best; fills at most ROUNDED options. */
 static int descend(struct search *s, struct gradient_shape *const *shapes, int n_shapes,
                    struct option *out) {
@@ -105,7 +99,7 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
     struct relax_answer answers[ROUNDED];
     struct solve_limits limits = {.seed = search_problem_of(s)->seed,
                                   .threads = search_problem_of(s)->threads,
-                                  .time_budget_s = budget_left_s(s)};
+                                  .time_budget_s = search_budget_left_s(s) / 2};
     int found = 0;
     for (int i = 0; i < STARTS; i++)
         starts[i] = &shapes[i % n_shapes]->relaxed;

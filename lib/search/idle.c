@@ -9,9 +9,8 @@
 #include "common/progress.h"
 #include "search/bound.h"
 #include "search/devices.h"
-#include "search/hops.h"
-#include "search/offload.h"
 #include "search/order.h"
+#include "search/runs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +69,6 @@ struct idle {
     search_algorithm *algorithm;
     struct search_result *out;
     struct run_facts facts; /* of all devices */
-    double start_s;
     bool listed;     /* all plans on the numbers of devices so far were gone through, */
     double least_us; /* and none takes less */
 };
@@ -82,8 +80,7 @@ static bool may_help(const struct idle *d, int n) {
     /* A list holds for its number of devices only. */
     bool closed = out->n && d->p->gap > 0 &&
                   out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
-    if (interrupted() || closed ||
-        (d->p->time_budget_s > 0 && now_s() - d->start_s >= d->p->time_budget_s))
+    if (interrupted() || closed || !search_in_time(d->p))
         return false;
     return !out->n || d->listed || (least_us > 0 && least_us < out->plans[0].time_us);
 }
@@ -107,28 +104,11 @@ static void certify(struct idle *d) {
     }
 }
 
-/* An algorithm that only takes a first look. */
-static int look(struct search *s, struct err *err) {
-    (void)err;
-    hops_first(s);
-    search_mark_complete(s, 0);
-    return 0;
-}
-
-double search_look_us(const struct search_problem *p) {
-    struct search_result r;
-    struct run_facts facts;
-    bool found = search_run_on(p, look, &r, &facts, NULL) == 0 && r.n > 0;
-    double us = found ? r.plans[0].time_us : INFINITY;
-    search_result_release(&r);
-    return us;
-}
-
 /* Is what a first look finds near enough to the best so far? Searches have found plans that are a fifth
  * faster than that. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
-    return search_look_us(q) * NEAR < out->plans[0].time_us;
+    return search_look_us(q, 1) * NEAR < out->plans[0].time_us;
 }
 
 static void try_fewer(struct idle *d, int n) {
@@ -140,8 +120,6 @@ static void try_fewer(struct idle *d, int n) {
     q.from = NULL;
     q.gap = 0;
     q.no_bound |= !d->listed;
-    if (q.time_budget_s > 0)
-        q.time_budget_s -= now_s() - d->start_s;
     if (d->out->n && !d->listed && !promises(&q, d->out))
         return;
     if (search_run_orders(&q, d->algorithm, &r, &facts, NULL) < 0)
@@ -154,7 +132,7 @@ static void try_fewer(struct idle *d, int n) {
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err) {
     enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
-    struct idle d = {.p = p, .algorithm = algorithm, .out = out, .start_s = now_s()};
+    struct idle d = {.p = p, .algorithm = algorithm, .out = out};
     int without = 0;
     int rc = search_run_orders(p, algorithm, out, &d.facts, err);
     if (!p->may_idle || p->source || !d.facts.ended)

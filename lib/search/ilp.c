@@ -37,11 +37,6 @@ struct ilp {
 
 /* ---- layouts of a stage ------------------------------------------------------------------------ */
 
-static double seconds_left(const struct search *s) {
-    double left = s->p.time_budget_s - (now_s() - s->start_s);
-    return s->p.time_budget_s > 0 ? fmax(left, 1e-3) : 0;
-}
-
 /* What is left for what the tables count, if all else stays as it is. What neighbours send is not
  * counted here: a little room for it. Other stages of the group leave the same share to all. */
 static double bytes_left(struct search *s, const struct candidate *c, int k,
@@ -68,7 +63,7 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
     struct critical_options o = {.programs =
                                      left < PROGRAMS_OF_STAGE ? left : PROGRAMS_OF_STAGE,
                                  .closes = true,
-                                 .time_budget_s = seconds_left(p->s)};
+                                 .time_budget_s = search_budget_left_s(p->s)};
     critical_solve(&t->p, &o, &a);
     p->programs += a.programs;
     p->stages++;
@@ -122,7 +117,7 @@ static double level_us(struct ilp *p, const struct setting *setting,
     if (stage_tables_make(p->s, setting, st, &none, true, &t) && t.exact) {
         struct critical_answer a;
         struct critical_options o = {.programs = PROGRAMS_OF_BOUND,
-                                     .time_budget_s = seconds_left(p->s)};
+                                     .time_budget_s = search_budget_left_s(p->s)};
         critical_solve(&t.p, &o, &a);
         us = fmax(a.bound * (1 - 1e-9), 0);
         p->bounding += a.programs;

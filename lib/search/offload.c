@@ -5,7 +5,7 @@
  * memory and a first look is faster. Then a search follows for each set of what is offloaded, by all ops of
  * all stages alike, which the strategy graph compiles as if it were pinned. In the end each stage of the
  * best plan takes back what it has room for. What is proven of such a space knows no memory (floors.c). */
-#include "search/offload.h"
+#include "search/runs.h"
 
 #include "search/algorithms.h"
 #include "search/bound.h"
@@ -84,7 +84,6 @@ struct offloading {
     const struct search_problem *p;
     search_algorithm *algorithm;
     struct search_result *out;
-    double start_s;
 };
 
 /* A search in which all ops offload this set; its plans join those that there are. */
@@ -97,24 +96,15 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
     q.as_listed = true;
     q.no_bound = true;
     q.gap = 0;
-    if (q.time_budget_s > 0)
-        q.time_budget_s -= now_s() - o->start_s;
-    if (interrupted() || (o->p->time_budget_s > 0 && q.time_budget_s <= 0))
+    if (interrupted() || !search_in_time(&q))
         return false;
     bool found =
         search_resident(&q, o->algorithm == search_auto ? search_hops : o->algorithm, &r,
                         NULL) == 0 &&
         r.n > 0;
-    o->out->scored += r.scored;
-    o->out->compiled += r.compiled;
-    o->out->seconds += r.seconds;
     if (from)
         memcpy(o->out->lost, r.lost, sizeof r.lost);
-    if (found) {
-        o->out->complete = r.complete;
-        search_merge_plans(o->out, &r, o->p->top);
-    }
-    search_result_release(&r);
+    search_result_merge(o->out, &r, o->p->top);
     return found;
 }
 
@@ -156,8 +146,8 @@ static void search_instead(struct offloading *o) {
     q.may_idle = false;
     q.no_bound = true;
     q.gap = 0;
-    if (interrupted() || q.time_budget_s > 0 || !pays(out->plans[0].plan) ||
-        search_look_us(&q) >= out->plans[0].time_us)
+    if (interrupted() || q.deadline_s > 0 || !pays(out->plans[0].plan) ||
+        search_look_us(&q, 1) >= out->plans[0].time_us)
         return;
     search_set(o, OFFLOAD_optimizer, NULL);
     if (search_offloaded(out->plans[0].plan))
@@ -179,8 +169,10 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
 
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err) {
-    struct offloading o = {p, algorithm, out, now_s()};
-    struct search_problem resident = *p;
+    struct search_problem timed = *p;
+    timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
+    struct offloading o = {&timed, algorithm, out};
+    struct search_problem resident = timed;
     bool may = p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
     int from = may ? search_offloaded(p->from) : 0;
     if (from)

@@ -70,8 +70,4 @@ int search_run_orders(const struct search_problem *p, search_algorithm *algorith
 double orders_bound_us(const struct search_problem *p, const struct plan *plan,
                        double time_us);
 
-/* The best plans of both, none twice; all else is added up but for the certificate. `from` is empty
- * afterwards. */
-void search_result_merge(struct search_result *to, struct search_result *from, int most);
-
 #endif

@@ -7,55 +7,13 @@
 
 #include "search/algorithms.h"
 #include "search/bound.h"
-#include "search/hops.h"
-#include "search/offload.h"
+#include "search/runs.h"
 
 #include "common/progress.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- results ----------------------------------------------------------------------------- */
-
-/* Is there one like it before it? Where one plan is wanted, none is held against another. */
-static bool is_twin(const struct search_plan *all, int n, const struct search_plan *plan,
-                    int most) {
-    for (int i = 0; i < n && most > 1; i++)
-        if (all[i].class == plan->class && all[i].plan->devices == plan->plan->devices)
-            return true;
-    return false;
-}
-
-void search_merge_plans(struct search_result *to, struct search_result *from, int most) {
-    int n = 0, i = 0, k = 0;
-    struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
-    while (i < to->n || k < from->n) {
-        bool other = i == to->n || (k < from->n && from->plans[k].time_us <
-                                                       to->plans[i].time_us * (1 - 1e-9));
-        struct search_plan *next = other ? &from->plans[k++] : &to->plans[i++];
-        if (n < most && !is_twin(all, n, next, most))
-            all[n++] = *next;
-        else
-            plan_destroy(next->plan);
-    }
-    free(to->plans);
-    to->plans = all;
-    to->n = n;
-    from->n = 0;
-}
-
-void search_result_merge(struct search_result *to, struct search_result *from, int most) {
-    to->complete = from->complete && (to->complete || !to->n);
-    to->scored += from->scored;
-    to->compiled += from->compiled;
-    to->seconds += from->seconds;
-    to->space += from->space;
-    to->orders = from->orders > to->orders ? from->orders : to->orders;
-    if (from->n)
-        search_merge_plans(to, from, most);
-    search_result_release(from);
-}
 
 /* ---- runs -------------------------------------------------------------------------------- */
 
@@ -64,7 +22,6 @@ struct runs {
     search_algorithm *algorithm;
     struct search_result *out;
     struct run_facts *facts;
-    double start_s;
     int orders;           /* that were looked at */
     bool listed;          /* all plans so far were gone through */
     double least_us;      /* and none takes less than that; 0 = not known */
@@ -101,41 +58,23 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* A first look at an order: its best pipeline. Plans of one stage are the same in all orders. */
-static double look_us(const struct search_problem *q) {
-    struct search s;
-    double least_us = INFINITY;
-    search_begin(&s, q);
-    if (search_check_pins(&s, NULL) == 0)
-        hops_first(&s);
-    for (int i = 0; i < s.n_kept; i++)
-        if (s.kept[i].c.n_stages > 1 && !s.kept[i].score.overflow)
-            least_us = fmin(least_us, s.kept[i].score.time_us);
-    search_end(&s);
-    return least_us;
-}
-
 /* Is a pipeline in another order near enough to the best plan so far, and better than a first look at the
  * model's own order? That takes first_look_us; 0 = not looked yet. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_look_us) {
+    enum { PIPELINE = 2 }; /* plans of one stage are the same in all orders */
     static const double NEAR = 0.8, BETTER = 0.97;
-    double us = look_us(other);
+    double us = search_look_us(other, PIPELINE);
     if (us * NEAR >= best_us)
         return false;
     if (*first_look_us <= 0)
-        *first_look_us = look_us(own);
+        *first_look_us = search_look_us(own, PIPELINE);
     return us < BETTER * *first_look_us;
 }
 
 /* The plan to set out from is looked at in any case. */
-static bool time_left(const struct runs *r, struct search_problem *q) {
-    static const double ALMOST_NONE_S = 1e-6;
-    if (q->time_budget_s > 0)
-        q->time_budget_s -= now_s() - r->start_s;
-    if (q->from && q->time_budget_s < 0)
-        q->time_budget_s = ALMOST_NONE_S;
-    return !interrupted() && q->time_budget_s >= 0;
+static bool time_left(const struct search_problem *q) {
+    return !interrupted() && (q->from || search_in_time(q));
 }
 
 /* Returns -1 where the plan to set out from cannot be. */
@@ -146,7 +85,7 @@ static int run_order(struct runs *r, const struct order *o, struct err *err) {
     double best_us = r->out->n ? r->out->plans[0].time_us : 0;
     struct plan *from = r->p->from ? order_translate(o, r->p->from) : NULL;
     q.from = from;
-    if (!time_left(r, &q)) {
+    if (!time_left(&q)) {
         plan_destroy(from);
         note_bound(r, 0, false, 0);
         return 0;
@@ -203,8 +142,7 @@ static int run_first(struct runs *r, const struct orders *o, struct err *err) {
 
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err) {
-    struct runs r = {
-        .p = p, .algorithm = algorithm, .out = out, .facts = facts, .start_s = now_s()};
+    struct runs r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
     struct orders o = {0};
     if (!takes_orders(p, algorithm))
         return search_run_on(p, algorithm, out, facts, err);

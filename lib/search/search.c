@@ -9,9 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool search_in_time(const struct search_problem *p) {
+    return p->deadline_s <= 0 || now_s() < p->deadline_s;
+}
+
+double search_budget_left_s(const struct search *s) {
+    return s->p.deadline_s > 0 ? fmax(s->p.deadline_s - now_s(), 1e-3) : 0;
+}
+
 /* A search with a budget leaves time for judging. */
 double search_time_left_s(const struct search *s) {
-    return s->p.time_budget_s > 0 ? s->p.time_budget_s - (now_s() - s->start_s) : 1e9;
+    return s->p.deadline_s > 0 ? s->p.deadline_s - now_s() : 1e9;
 }
 
 bool search_out_of_time(const struct search *s) {

@@ -33,7 +33,7 @@ struct search_problem {
     int devices;   /* used, all of them */
     bool may_idle; /* or fewer, where that is faster (idle.c) */
     bool
-        may_offload; /* what fits nowhere else may live in the memory of hosts (offload.h) */
+        may_offload; /* what fits nowhere else may live in the memory of hosts (offload.c) */
     int offload;     /* sets of OFFLOADS that all ops keep there */
     bool may_overlap; /* the best plans are tried with overlap as well (overlap.h) */
     int64_t
@@ -50,6 +50,7 @@ struct search_problem {
     int top;              /* plans wanted, of different classes (search_class) */
     int max_hops;         /* hops: how many steps may first make it worse */
     double time_budget_s; /* 0 = until it has converged */
+    double deadline_s; /* now_s() at which that has passed, 0 = never; search_run sets it */
     double
         gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */
     bool no_bound;           /* nobody asks how near it is: leave the certificate out */

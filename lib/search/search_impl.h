@@ -210,6 +210,9 @@ bool search_may_be_best(struct search *s, const struct candidate *c,
 /* Or the user interrupted. search_stopped is true, too, where the gap is closed. */
 bool search_out_of_time(const struct search *s);
 double search_time_left_s(const struct search *s); /* of the budget */
+bool search_in_time(const struct search_problem *p);
+/* The same for a solver's limits: 0 = no limit. */
+double search_budget_left_s(const struct search *s);
 
 /* A search on all devices of the problem, and what is known of it beside the result. */
 struct run_facts {

@@ -5,7 +5,6 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"
-#include "search/offload.h"
 #include "search/order.h"
 
 #include <math.h>

@@ -1,0 +1,26 @@
+/* runs.h - what searches that are made of several searches share: on fewer devices (idle.c), in other
+ * orders (order_run.c), with hosts (offload.c).
+ *
+ *     if (search_look_us(&q, 1) < out->plans[0].time_us &&
+ *         search_run_on(&q, algorithm, &more, &facts, NULL) == 0)
+ *         search_result_merge(out, &more, q.top);
+ */
+#ifndef WEFT_RUNS_H
+#define WEFT_RUNS_H
+
+#include "search/search_impl.h"
+
+/* A first look: the estimated time of the best plan of at least so many stages that hops_first (hops.h)
+ * finds, in microseconds; INFINITY for none. */
+double search_look_us(const struct search_problem *p, int least_stages);
+
+/* The `most` best plans of both, none twice; all else is added up but for the certificate. `from` is
+ * empty afterwards. */
+void search_result_merge(struct search_result *to, struct search_result *from, int most);
+
+/* As search_run, on all devices and on fewer (idle.c), with what the problem says is offloaded and nothing
+ * else. */
+int search_resident(const struct search_problem *p, search_algorithm *algorithm,
+                    struct search_result *out, struct err *err);
+
+#endif
