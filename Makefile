@@ -2,7 +2,8 @@
 #
 # One non-recursive Makefile: every lib/FOLDER is a static library, every
 # tools/GROUP/weft-NAME.c a program. Objects go to build/VARIANT/.
-#   V=1 shows commands, DEV=1 turns warnings into errors, CC=clang, SAN=address,undefined
+#   V=1 shows commands, DEV=1 turns warnings into errors, CC=clang, SAN=address,undefined,
+#   WITH_CUDA=no leaves the GPU backend out, yes fails where it cannot be built
 
 CC      ?= gcc
 ifeq ($(origin CC),default)
@@ -33,9 +34,14 @@ LDFLAGS += $(if $(SAN),-fsanitize=$(SAN))
 # ---- what the machine has -------------------------------------------------------------
 # scripts/probe.sh compiles and links a call of each library; build/VARIANT/found.mk keeps the answers.
 MPICC ?= mpicc
+WITH_CUDA ?= auto
 ifneq ($(filter-out help clean uninstall,$(or $(MAKECMDGOALS),all)),)
-$(shell CC='$(CC)' MPICC='$(MPICC)' FLAGS='$(USER_FLAGS)' sh scripts/probe.sh $(O)/found.mk)
+$(shell CC='$(CC)' MPICC='$(MPICC)' FLAGS='$(USER_FLAGS)' WITH_CUDA='$(WITH_CUDA)' \
+  CUDA_HOME='$(CUDA_HOME)' sh scripts/probe.sh $(O)/found.mk)
 include $(O)/found.mk
+ifeq ($(WITH_CUDA)$(HAVE_CUDA),yes)
+MISSING := $(MISSING)$(if $(MISSING),$(comma) )CUDA: $(CUDA_LACKS) (CUDA_HOME=DIR says where it is)
+endif
 endif
 # The matrix product comes from oneDNN, else OpenBLAS, else the plain C reference.
 GEMM := $(or $(if $(HAVE_DNNL),dnnl),$(if $(HAVE_BLAS),openblas),reference)
@@ -46,20 +52,30 @@ libs_common  :=
 libs_device  := $(GEMM_LIBS) -fopenmp
 libs_comm    := $(MPI_LIBS)
 libs_solve   := $(LPSOLVE_LIBS) -pthread
+libs_cuda    := $(if $(HAVE_CUDA),$(CUDA_LIBS) -lstdc++)
 
 # Kernels are compiled for the machine they run on; everything else is portable.
 cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
 cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
+cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
+# Kernels are compiled for Ampere, whose code newer chips translate, and for Hopper.
+NVCC_FLAGS := -std=c++17 -O3 -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
+              -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search device comm exec
+FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda
+# Without CUDA the floor of GPUs has what says so, and the names of GPUs.
+CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c
+cuda_srcs := $(if $(HAVE_CUDA),$(filter-out lib/cuda/cuda_none.c,$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
+cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
 # What is compiled once for each type of elements (kernel_type.h): those of 16 bits beside floats.
 HALVES := bf16 f16
 typed_device := $(shell grep -l '"kernel_type\.h"' lib/device/*.c)
 define floor_rules
-srcs_$(1) := $$(sort $$(wildcard lib/$(1)/*.c))
+srcs_$(1) := $$(sort $$(or $$($(1)_srcs),$$(wildcard lib/$(1)/*.c)))
 objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1))) \
+  $$(patsubst lib/%.cu,$(O)/lib/%.cu.o,$$($(1)_kernels)) \
   $$(foreach t,$(HALVES),$$(patsubst lib/%.c,$(O)/lib/%-$$(t).o,$$(typed_$(1))))
 $$(objs_$(1)): CFLAGS += $$(cflags_$(1))
 $(O)/libweft-$(1).a: $$(objs_$(1))
@@ -69,19 +85,21 @@ endef
 $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 
 # Which floors each tool stands on (its library order is the reverse).
-uses_weft-profile-op   := common model plan program cost device
+uses_weft-profile-op   := common model plan program cost device cuda
 uses_weft-profile-comm := common cost comm
 uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
-uses_weft-run          := common data checkpoint model plan program device comm exec
+uses_weft-run          := common data checkpoint model plan program device comm exec cuda
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 archives   = $(foreach f,$(call reverse,$(1)),$(O)/libweft-$(f).a)
+# As the linker gets them: of GPUs all functions, for they are found by name (cuda_launch.c).
+linked     = $(patsubst %-cuda.a,-Wl$(comma)--whole-archive %-cuda.a -Wl$(comma)--no-whole-archive,$(call archives,$(1)))
 floor_libs = $(foreach f,$(call reverse,$(1)),$(libs_$(f)))
 
 # What tools of one folder share.
@@ -98,7 +116,7 @@ $$($(1)_objs): CFLAGS += $$(foreach f,$$(uses_$(1)),$$(filter-out -O3 -march=%,$
 $(O)/bin/$(1): $$($(1)_objs) $$(call archives,$$(uses_$(1)))
 	@mkdir -p $$(@D)
 	@echo "  LINK    $$(@F)"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$($(1)_objs) $$(call archives,$$(uses_$(1))) $$(call floor_libs,$$(uses_$(1))) $$(BASE_LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$($(1)_objs) $$(call linked,$$(uses_$(1))) $$(call floor_libs,$$(uses_$(1))) $$(BASE_LIBS)
 endef
 
 all: $(BINS)
@@ -109,11 +127,14 @@ $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 # are installed. Without the libraries nothing is compiled.
 # (:=, because what an object adds to CFLAGS holds for its prerequisites too.)
 FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
+NVCC_ALL := $(NVCC) $(NVCC_FLAGS)
 $(O)/flags: export STAMP = $(FLAGS)
 $(O)/prefix: export STAMP = $(PREFIX)
+$(O)/nvcc: export STAMP = $(NVCC_ALL)
+$(objs_cuda): $(O)/nvcc
 $(objs_model): $(O)/prefix
 $(objs_model): CPPFLAGS += -DWEFT_SHARE='"$(PREFIX)/share/weft"'
-$(O)/flags $(O)/prefix: FORCE
+$(O)/flags $(O)/prefix $(O)/nvcc: FORCE
 	$(if $(MISSING),$(error not found: $(MISSING); `make deps$(if $(filter-out gcc,$(CC)), CC=$(CC))` brings what is missing))
 	@mkdir -p $(@D)
 	@printf '%s\n' "$$STAMP" | cmp -s - $@ || printf '%s\n' "$$STAMP" > $@
@@ -123,6 +144,11 @@ $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	@echo "  CC      $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(O)/%.cu.o: %.cu $(O)/nvcc
+	@mkdir -p $(@D)
+	@echo "  NVCC    $<"
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 define half_rules
 $(O)/%-$(1).o: %.c $(O)/flags
@@ -146,6 +172,7 @@ unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
 unit_uses_search  := common solve model plan program cost search
 unit_uses_device  := common model plan program device
+unit_uses_cuda    := common model plan program device cuda
 unit_uses_comm    := common comm
 unit_uses_exec    := common data checkpoint model plan program device comm exec
 define unit_rules
@@ -153,7 +180,7 @@ $(1)_uses := $$(unit_uses_$$(firstword $$(subst -, ,$$(notdir $(1)))))
 $(1).o: CFLAGS += $$(foreach f,$$($(1)_uses),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))
 $(1): $(1).o $$(call archives,$$($(1)_uses))
 	@echo "  LINK    $$(@F)"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$< $$(call archives,$$($(1)_uses)) $$(call floor_libs,$$($(1)_uses)) $$(BASE_LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$< $$(call linked,$$($(1)_uses)) $$(call floor_libs,$$($(1)_uses)) $$(BASE_LIBS)
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 
@@ -164,7 +191,7 @@ mpi_floors := $(uses_weft-run)
 $(MPI_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call archives,$(mpi_floors)) $(call floor_libs,$(mpi_floors)) $(BASE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(mpi_floors)) $(call floor_libs,$(mpi_floors)) $(BASE_LIBS)
 
 # tests/bench/*.c measure; they link everything.
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
@@ -172,7 +199,7 @@ BENCH_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(BENCH_SRCS))
 $(BENCH_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
 	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call archives,$(FLOORS)) $(call floor_libs,$(FLOORS)) $(BASE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(FLOORS)) $(call floor_libs,$(FLOORS)) $(BASE_LIBS)
 
 # tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
@@ -288,6 +315,7 @@ config:
 	@echo "compiler        $(CC), objects in $(O)"
 	@echo "matrix product  $(GEMM)"
 	@echo "MPI             $(if $(HAVE_MPI),$(shell $(MPICC) --showme:version 2>/dev/null))"
+	@echo "CUDA            $(if $(HAVE_CUDA),$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(comma) $(NVCC),no$(if $(CUDA_LACKS),: not found: $(CUDA_LACKS)))"
 	@echo "missing         $(or $(MISSING),nothing)"
 
 help:
@@ -310,6 +338,7 @@ help:
 	@echo "make update-manual   the manual's tables of kinds, instructions and algorithms from the code"
 	@echo "make lint         formatting, floors, uncalled functions, examples in headers, man pages, ..."
 	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
+	@echo "make WITH_CUDA=no   without GPUs; =yes: not without   (auto; CUDA_HOME=DIR: the toolkit)"
 	@echo "make config       what was found on this machine"
 	@echo "make clean        remove build/ and bin"
 

@@ -1,19 +1,20 @@
 #!/bin/sh
 # What there is to build with on this machine, as variables of make:
-#   CC=gcc MPICC=mpicc FLAGS= scripts/probe.sh FILE
+#   CC=gcc MPICC=mpicc FLAGS= WITH_CUDA=auto scripts/probe.sh FILE
 # HAVE_NAME is "yes" when a call of the library compiles and links, MISSING names what nothing is
 # built without, MISSING_PACKAGES has the Debian packages of all that was not found. Answers are kept
 # in FILE as long as compiler and flags are the same and no package came or went since; what was not
 # found is looked for again every time. The status is 0, whatever is missing.
 set -u
 file=$1
-key="# $CC | $MPICC | $FLAGS"
+key="# $CC | $MPICC | $FLAGS | ${WITH_CUDA:=auto} | ${CUDA_HOME:-}"
 installed=/var/lib/dpkg/status
 mkdir -p "$(dirname "$file")"
 kept=""
 if [ -f "$file" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
     { [ ! -e $installed ] || [ "$(find "$file" -newer $installed)" ]; }; then
-    grep -q '^MISSING_PACKAGES :=$' "$file" && exit 0
+    grep -q '^MISSING_PACKAGES :=$' "$file" &&
+        { [ "$WITH_CUDA" = no ] || grep -q '^HAVE_CUDA := yes' "$file"; } && exit 0
     kept=$(cat "$file")
 fi
 work=$(mktemp -d)
@@ -39,6 +40,61 @@ probe() {
 lacks() { # lacks TEXT PACKAGES: nothing is built without it
     missing="$missing${missing:+, }$1 ($2)"
     packages="$packages $2"
+}
+
+# ---- CUDA: nvcc, its runtime, and the headers of cuBLASLt, cuDNN and NCCL ------------------------
+# From CUDA_HOME, from where nvcc is, from the usual place, or from wheels of PyPI, which have each
+# library in a folder of its own. Libraries but the runtime are opened when a GPU is wanted
+# (lib/cuda/cuda_library.h), so nothing is linked with them; where they are is told to the program.
+wheels() { # folders of nvidia's wheels
+    python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null
+}
+# The first FOLDER/include with the header.
+header() { # header NAME FOLDER...
+    wanted=$1
+    shift
+    for folder; do
+        [ -f "$folder/include/$wanted" ] && echo "$folder/include" && return
+    done
+}
+cuda() {
+    nvcc=${CUDA_HOME:+$CUDA_HOME/bin/nvcc}
+    [ -x "$nvcc" ] || nvcc=$(command -v nvcc)
+    [ -x "$nvcc" ] || nvcc=/usr/local/cuda/bin/nvcc
+    from_wheels=$(wheels)
+    [ -x "$nvcc" ] || nvcc=$(find $from_wheels -path '*/bin/nvcc' 2>/dev/null | head -1)
+    home=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
+    # shellcheck disable=SC2086
+    set -- "$home" /usr/local/cuda $(for w in $from_wheels; do ls -d "$w"/*; done)
+    lacking="" includes="" folders=""
+    [ -x "$nvcc" ] || lacking=nvcc
+    for name in cuda_runtime_api.h cublasLt.h cudnn.h nccl.h; do
+        found=$(header $name "$@")
+        [ "$found" ] || lacking="$lacking${lacking:+, }$name"
+        case "$includes " in
+        *" $found "*) ;;
+        *) [ "$found" = /usr/include ] || includes="$includes${found:+ -isystem $found}" ;;
+        esac
+    done
+    for folder; do
+        for lib in "$folder/lib64" "$folder/lib"; do
+            case ":$folders:" in *":$lib:"*) continue ;; esac
+            [ -z "$(find "$lib" -maxdepth 1 -name 'lib[cn][uc]*.so*' 2>/dev/null | head -1)" ] ||
+                folders="$folders${folders:+:}$lib"
+        done
+    done
+    runtime=""
+    for lib in $(echo "$folders" | tr : ' '); do
+        [ -f "$lib/libcudart_static.a" ] && runtime="$lib/libcudart_static.a -ldl -lrt -pthread" && break
+    done
+    [ "$lacking" ] || probe CUDA cuda_runtime_api.h 'int n; cudaGetDeviceCount(&n)' \
+        $includes $runtime || lacking="a runtime that links"
+    [ -z "$lacking" ] || echo "HAVE_CUDA :="
+    echo "CUDA_LACKS := $lacking"
+    echo "NVCC := $nvcc"
+    echo "CUDA_CFLAGS :=$includes"
+    echo "CUDA_LIBS := $runtime"
+    echo "CUDA_FOLDERS := $folders"
 }
 
 # Debian's -dev package of lp_solve has no shared library, and the static one orders its columns
@@ -69,6 +125,7 @@ case "$CC" in *clang*) openmp=libomp-dev ;; esac
         packages="$packages libdnnl-dev"
         probe BLAS cblas.h 'openblas_get_num_threads()' -lopenblas
     }
+    [ "$WITH_CUDA" = no ] || cuda
     echo "LPSOLVE_LIBS := $lpsolve"
     echo "MPI_CFLAGS := $mpi_compile"
     echo "MPI_LIBS := $mpi_link"

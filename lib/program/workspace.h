@@ -19,6 +19,7 @@ enum {
         8 << 20, /* bytes that oneDNN packs into: per thread, and twice that */
     WORKSPACE_PRODUCT_BF16 = 14 << 20, /* of bf16: per thread */
     WORKSPACE_DESK = 2200 << 10,       /* bytes that a rank shows its node peers (lanes) */
+    WORKSPACE_GPU_PRODUCT = 32 << 20,  /* bytes that a product of cuBLASLt may take */
     WORKSPACE_SEGMENT = 65536, /* floats in a segment of a ring, where members are few */
     WORKSPACE_LEAST_SEGMENT = 4096 /* and where they are many */
 };
@@ -38,6 +39,11 @@ struct workspace workspace_of(const struct program *g, int stage,
 
 /* Of a convolution in its three passes, one at a time: bytes. */
 int64_t workspace_convolution(const struct conv2d_n *n, enum dtype dtype, int threads);
+
+/* On a GPU (lib/cuda) instructions of a stream share a room, as large as the largest needs: bytes that
+ * one takes, and that all of a rank of the stage take, those of its other chunks too. */
+int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype);
+int64_t workspace_gpu_of(const struct program *g, int stage);
 
 /* Floats in a segment of a ring of n ranks; each stages 2 n of them. */
 static inline int64_t workspace_segment(int n) {

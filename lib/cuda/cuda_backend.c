@@ -1,0 +1,207 @@
+/* A GPU as a device: what it is, its streams and its events. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_product.h"
+#include "cuda/cuda_state.h"
+
+#include <stdlib.h>
+
+/* Calls go to the GPU that the calling thread has set; a process may have several devices. */
+static int use(const struct device *dev, struct err *err) {
+    return cuda_check(cudaSetDevice(cuda_state_of(dev)->dev.index), "the device", err);
+}
+
+static int attribute(enum cudaDeviceAttr what, int index, int *out, struct err *err) {
+    return cuda_check(cudaDeviceGetAttribute(out, what, index), "what the device is", err);
+}
+
+static int describe(struct cuda_device *d, struct err *err) {
+    int major, minor, shared;
+    if (attribute(cudaDevAttrComputeCapabilityMajor, d->index, &major, err) < 0 ||
+        attribute(cudaDevAttrComputeCapabilityMinor, d->index, &minor, err) < 0 ||
+        attribute(cudaDevAttrMultiProcessorCount, d->index, &d->processors, err) < 0 ||
+        attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, d->index, &shared, err) < 0)
+        return -1;
+    d->arch = 10 * major + minor;
+    d->shared_bytes = shared;
+    if (d->arch < 80)
+        return err_system(err,
+                          "GPU %d has compute capability %d.%d; weft's kernels want 8.0",
+                          d->index, major, minor);
+    return 0;
+}
+
+static int create(struct device *dev, struct err *err) {
+    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)dev->backend;
+    int n = cuda_count(err);
+    if (n < 0)
+        return -1;
+    if (n == 0)
+        return err_system(err, "no GPU is to be seen");
+    struct cuda_state *s = dev->state = mem_alloc(sizeof *s);
+    s->options = &b->options;
+    s->dev = (struct cuda_device){.index = dev->index % n,
+                                  .deterministic = b->options.deterministic,
+                                  .tf32 = b->options.tf32,
+                                  .attention = b->options.attention};
+    if (use(dev, err) < 0 || describe(&s->dev, err) < 0)
+        return err_prefix(err, "GPU %d", s->dev.index);
+    s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);
+    return s->dev.products ? 0 : -1;
+}
+
+static void destroy(struct device *dev) {
+    struct cuda_state *s = cuda_state_of(dev);
+    if (!s)
+        return;
+    cuda_products_destroy(s->dev.products);
+    arr_release(&s->blocks);
+    free(s);
+}
+
+/* ---- streams and events ------------------------------------------------------------------- */
+
+/* Apart from the default stream, which would wait for all others. */
+static int stream_create(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = s->state = mem_alloc(sizeof *q);
+    if (use(s->device, err) < 0)
+        return -1;
+    return cuda_check(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking),
+                      "making a stream", err);
+}
+
+static void stream_destroy(struct device_stream *s) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    if (!q)
+        return;
+    cuda_staging_release(&q->staging);
+    if (q->workspace)
+        cuda_free(s->device, q->workspace);
+    if (q->stream)
+        cudaStreamDestroy(q->stream);
+    free(q);
+}
+
+static int synchronize(struct device_stream *s, struct err *err) {
+    return cuda_check(cudaStreamSynchronize(cuda_queue_of(s)->stream),
+                      "waiting for a stream", err);
+}
+
+static int event_create(struct device_event *e, struct err *err) {
+    cudaEvent_t event = NULL;
+    int rc = cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                        "making an event", err);
+    e->state = event;
+    return rc;
+}
+
+static void event_destroy(struct device_event *e) {
+    if (e->state)
+        cudaEventDestroy(e->state);
+}
+
+static int event_record(struct device_event *e, struct device_stream *s, struct err *err) {
+    return cuda_check(cudaEventRecord(e->state, cuda_queue_of(s)->stream),
+                      "marking a place", err);
+}
+
+static int event_wait(struct device_event *e, struct device_stream *s, struct err *err) {
+    return cuda_check(cudaStreamWaitEvent(cuda_queue_of(s)->stream, e->state, 0),
+                      "waiting for a place", err);
+}
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+static const struct device_backend backend = {.name = "cuda",
+                                              .host = false,
+                                              .create = create,
+                                              .destroy = destroy,
+                                              .alloc = cuda_alloc,
+                                              .free = cuda_free,
+                                              .alloc_host = cuda_alloc_host,
+                                              .free_host = cuda_free_host,
+                                              .stream_create = stream_create,
+                                              .stream_destroy = stream_destroy,
+                                              .synchronize = synchronize,
+                                              .event_create = event_create,
+                                              .event_destroy = event_destroy,
+                                              .event_record = event_record,
+                                              .event_wait = event_wait,
+                                              .upload = cuda_upload,
+                                              .download = cuda_download,
+                                              .launch = cuda_launch,
+                                              .record_begin = cuda_record_begin,
+                                              .record_end = cuda_record_end,
+                                              .replay = cuda_replay,
+                                              .recording_destroy = cuda_recording_destroy};
+
+struct cuda_backend cuda_backend(const struct cuda_options *o) {
+    return (struct cuda_backend){.backend = backend, .options = *o};
+}
+
+int cuda_count(struct err *err) {
+    int n = 0;
+    cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc == cudaErrorNoDevice)
+        return 0;
+    if (rc == cudaErrorInsufficientDriver) {
+        err_system(err, "CUDA: no driver, or one older than CUDA %d.%d",
+                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return err_hint(err, "nvidia-smi names the driver and what it can do");
+    }
+    return cuda_check(rc, "counting GPUs", err) < 0 ? -1 : n;
+}
+
+int cuda_kind(int index, char *buf, size_t size, struct err *err) {
+    struct cudaDeviceProp p;
+    if (cuda_check(cudaGetDeviceProperties(&p, index), "naming a GPU", err) < 0)
+        return -1;
+    cuda_kind_of_name(p.name, buf, size);
+    return 0;
+}
+
+int cuda_memory(struct device *dev, struct cuda_memory *out, struct err *err) {
+    size_t left, total;
+    if (cuda_check(cudaMemGetInfo(&left, &total), "asking for memory", err) < 0)
+        return -1;
+    *out = (struct cuda_memory){
+        .total = (int64_t)total, .free = (int64_t)left, .own = cuda_state_of(dev)->own};
+    return 0;
+}
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+struct cuda_timer {
+    cudaEvent_t begin, end;
+};
+
+struct cuda_timer *cuda_timer_create(struct err *err) {
+    struct cuda_timer *t = mem_alloc(sizeof *t);
+    if (cuda_check(cudaEventCreate(&t->begin), "making an event", err) == 0 &&
+        cuda_check(cudaEventCreate(&t->end), "making an event", err) == 0)
+        return t;
+    cuda_timer_destroy(t);
+    return NULL;
+}
+
+void cuda_timer_destroy(struct cuda_timer *t) {
+    if (t && t->begin)
+        cudaEventDestroy(t->begin);
+    if (t && t->end)
+        cudaEventDestroy(t->end);
+    free(t);
+}
+
+int cuda_timer_begin(struct cuda_timer *t, struct device_stream *s, struct err *err) {
+    return cuda_check(cudaEventRecord(t->begin, cuda_queue_of(s)->stream), "timing", err);
+}
+
+int cuda_timer_end(struct cuda_timer *t, struct device_stream *s, double *us,
+                   struct err *err) {
+    float ms = 0;
+    if (cuda_check(cudaEventRecord(t->end, cuda_queue_of(s)->stream), "timing", err) < 0 ||
+        cuda_check(cudaEventSynchronize(t->end), "timing", err) < 0 ||
+        cuda_check(cudaEventElapsedTime(&ms, t->begin, t->end), "timing", err) < 0)
+        return -1;
+    *us = 1e3 * (double)ms;
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* One function per instruction (cuda_impl.h), found by its opcode.
+ *
+ * Here stands what all of them need: the stream's workspace, the check that launches were taken, and
+ * the name of the instruction in messages. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_state.h"
+
+/* Which functions there are is the linker's to say. */
+#define CUDA_WEAK_SHAPE(id) CUDA_FUNCTION(id) __attribute__((weak));
+#define CUDA_WEAK_CURVE(id) CUDA_FUNCTION(id) __attribute__((weak));
+#define CUDA_WEAK_FREE(id)
+#define CUDA_WEAK_COMM(id)
+#define CUDA_WEAK_P2P(id)
+#define OPCODE(id, key, about) CUDA_WEAK_##key(id)
+#include "program/instr.def"
+
+#define CUDA_CASE_SHAPE(id)                                                                \
+    case I_##id:                                                                           \
+        return cuda_##id ? cuda_##id(c, &n->id, &in->id, &out->id) : 1;
+#define CUDA_CASE_CURVE(id) CUDA_CASE_SHAPE(id)
+#define CUDA_CASE_FREE(id)
+#define CUDA_CASE_COMM(id)
+#define CUDA_CASE_P2P(id)
+
+/* 1 where there is no such function. */
+static int call(struct cuda_call *c, enum opcode code, const union instr_n *n,
+                const union instr_src *in, const union instr_dst *out) {
+    switch (code) {
+#define OPCODE(id, key, about) CUDA_CASE_##key(id)
+#include "program/instr.def"
+    default: return 1;
+    }
+}
+
+int cuda_open_workspace(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    int64_t bytes = cuda_state_of(s->device)->options->workspace_bytes;
+    if (q->workspace || bytes <= 0)
+        return 0;
+    q->workspace = cuda_alloc(s->device, bytes, err);
+    return q->workspace ? 0 : err_prefix(err, "workspace");
+}
+
+int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
+                const union instr_src *in, const union instr_dst *out,
+                const struct device_args *args, struct err *err) {
+    struct cuda_state *state = cuda_state_of(s->device);
+    struct cuda_queue *q = cuda_queue_of(s);
+    struct cuda_call c = {.dev = &state->dev,
+                          .stream = q->stream,
+                          .args = args,
+                          .workspace_bytes = state->options->workspace_bytes,
+                          .err = err};
+    int64_t wanted = workspace_gpu(code, n, args->dtype);
+    if (wanted > c.workspace_bytes)
+        return err_system(err, "%s: %lld bytes of workspace are planned, it takes %lld",
+                          opcode_name(code), (long long)c.workspace_bytes,
+                          (long long)wanted);
+    if (wanted && cuda_open_workspace(s, err) < 0)
+        return -1;
+    c.workspace = q->workspace;
+    int rc = call(&c, code, n, in, out);
+    if (rc > 0)
+        return err_system(err, "%s: no kernel for GPUs yet", opcode_name(code));
+    if (rc == 0)
+        rc = cuda_check(cudaGetLastError(), "launching", err);
+    return rc < 0 ? err_prefix(err, "%s", opcode_name(code)) : 0;
+}
+
+/* ---- copies to and from the host's memory --------------------------------------------------- */
+
+static int move(struct cuda_call *c, int64_t elems, const void *from, void *to,
+                enum cudaMemcpyKind kind) {
+    size_t bytes = (size_t)(elems * dtype_size(c->args->dtype));
+    return cuda_check(cudaMemcpyAsync(to, from, bytes, kind, c->stream), "copying", c->err);
+}
+
+CUDA_FUNCTION(offload) {
+    return move(c, n->elems, in->x, out->y, cudaMemcpyDeviceToHost);
+}
+
+CUDA_FUNCTION(reload) {
+    return move(c, n->elems, in->x, out->y, cudaMemcpyHostToDevice);
+}

@@ -1,0 +1,66 @@
+/* cuda_product_impl.h - what is settled about a product that was seen. */
+#ifndef WEFT_CUDA_PRODUCT_IMPL_H
+#define WEFT_CUDA_PRODUCT_IMPL_H
+
+#include "cuda/cuda_product.h"
+
+#include "cuda/cuda_library.h"
+
+#include <cublasLt.h>
+
+/* What of cuBLASLt is called. */
+#define PRODUCT_LIBRARY(X)                                                                 \
+    X(cublasLtCreate)                                                                      \
+    X(cublasLtDestroy)                                                                     \
+    X(cublasLtMatmulDescCreate)                                                            \
+    X(cublasLtMatmulDescDestroy)                                                           \
+    X(cublasLtMatmulDescSetAttribute)                                                      \
+    X(cublasLtMatrixLayoutCreate)                                                          \
+    X(cublasLtMatrixLayoutDestroy)                                                         \
+    X(cublasLtMatrixLayoutSetAttribute)                                                    \
+    X(cublasLtMatmulPreferenceCreate)                                                      \
+    X(cublasLtMatmulPreferenceDestroy)                                                     \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                      \
+    X(cublasLtMatmul)
+
+/* A product and how its operands are aligned: the library's kernels ask for both. */
+struct product_key {
+    struct cuda_product p;
+    int align_a, align_b, align_y; /* bytes: 2, 4, 8 or 16 */
+    bool tf32;
+};
+
+struct product_entry {
+    struct product_key key;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, y; /* the library's a is our b */
+    bool known;                     /* there is an algorithm */
+    bool none;                      /* there is not */
+    cublasLtMatmulAlgo_t algo;
+    double us; /* where it was measured; else 0 */
+};
+
+struct cuda_products {
+    struct {
+        CUDA_LIBRARY_TABLE(PRODUCT_LIBRARY)
+    } lt;
+    cublasLtHandle_t handle;
+    bool tunes, tf32;
+    bool fixed; /* the first choice counts, always */
+    int64_t n, cap;
+    struct product_entry **entries;
+    int64_t *slots; /* by hash: index + 1, 0 = empty; a power of two of them */
+    int64_t n_slots;
+};
+
+/* Sets entry->algo: by the heuristic, or by trying what it offers. Returns 0, -1, or 1 where there is
+ * none. */
+int product_pick(struct cuda_products *p, struct product_entry *e,
+                 const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
+                 cudaStream_t stream, struct err *err);
+cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
+                           const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,
+                           void *workspace, int64_t workspace_bytes, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,175 @@
+/* Which of the library's algorithms computes a product.
+ *
+ * The heuristic sorts what fits by an estimate. Where the device tunes, the first of its choices are
+ * run on the operands at hand, which then are scratch, and timed by events: rounds over all of them, of
+ * which the least time counts, for the clock of the device drifts. Where nothing may be measured the
+ * first choice is taken, which is the same each time. */
+#include "cuda/cuda_product_impl.h"
+
+#include "cuda/cuda_check.h"
+
+#include <math.h>
+
+enum { CHOICES = 12, ROUNDS = 4, RUNS = 3 };
+
+/* A slower one must be so by more than this, or the heuristic's order stands. */
+static const double NOISE = 0.01;
+
+struct choices {
+    cublasLtMatmulHeuristicResult_t of[CHOICES];
+    int n;
+};
+
+static cublasStatus_t prefer(const struct cuda_products *p, cublasLtMatmulPreference_t pref,
+                             cublasLtMatmulPreferenceAttributes_t what, const void *value,
+                             size_t size) {
+    return p->lt.cublasLtMatmulPreferenceSetAttribute(pref, what, value, size);
+}
+
+/* Where k is cut, parts are summed in floats: not in the 16 bits of the result. */
+static cublasStatus_t describe(const struct cuda_products *p, const struct product_key *key,
+                               int64_t workspace_bytes, cublasLtMatmulPreference_t pref) {
+    const uint64_t most = (uint64_t)workspace_bytes;
+    const uint32_t sums = key->p.type_y == DTYPE_f32
+                              ? CUBLASLT_REDUCTION_SCHEME_MASK
+                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t a = (uint32_t)key->align_b, b = (uint32_t)key->align_a;
+    const uint32_t y = (uint32_t)key->align_y;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t what;
+        const void *value;
+        size_t size;
+    } wishes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &y, sizeof y},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &y, sizeof y},
+    };
+    cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes && rc == CUBLAS_STATUS_SUCCESS;
+         i++)
+        rc = prefer(p, pref, wishes[i].what, wishes[i].value, wishes[i].size);
+    return rc;
+}
+
+/* None is no failure: an epilogue may not go with a type. */
+static int list(const struct cuda_products *p, const struct product_entry *e,
+                int64_t workspace_bytes, struct choices *out, struct err *err) {
+    cublasLtMatmulPreference_t pref = NULL;
+    cublasStatus_t rc = p->lt.cublasLtMatmulPreferenceCreate(&pref);
+    out->n = 0;
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = describe(p, &e->key, workspace_bytes, pref);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = p->lt.cublasLtMatmulAlgoGetHeuristic(p->handle, e->desc, e->a, e->b, e->y,
+                                                  e->y, pref, CHOICES, out->of, &out->n);
+    if (pref)
+        p->lt.cublasLtMatmulPreferenceDestroy(pref);
+    if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE)
+        return out->n = 0;
+    return cuda_check_cublas(rc, "choosing an algorithm", err);
+}
+
+/* What is needed to run one of them. */
+struct trial {
+    const struct cuda_products *p;
+    const struct product_entry *e;
+    const struct cuda_operands *o;
+    void *workspace;
+    int64_t workspace_bytes;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+};
+
+/* Microseconds of a run; infinite where the algorithm does not do it after all. */
+static int time_one(const struct trial *t, const cublasLtMatmulAlgo_t *algo, double *us,
+                    struct err *err) {
+    float ms = 0;
+    if (cuda_check(cudaEventRecord(t->begin, t->stream), "timing", err) < 0)
+        return -1;
+    for (int i = 0; i < RUNS; i++)
+        if (product_run(t->p, t->e, algo, t->o, t->workspace, t->workspace_bytes,
+                        t->stream) != CUBLAS_STATUS_SUCCESS) {
+            *us = (double)INFINITY;
+            return 0;
+        }
+    if (cuda_check(cudaEventRecord(t->end, t->stream), "timing", err) < 0 ||
+        cuda_check(cudaEventSynchronize(t->end), "timing", err) < 0 ||
+        cuda_check(cudaEventElapsedTime(&ms, t->begin, t->end), "timing", err) < 0)
+        return -1;
+    *us = 1e3 * (double)ms / RUNS;
+    return 0;
+}
+
+/* The first round warms up, and counts only against those that are far behind. */
+static int fastest(const struct trial *t, const struct choices *all, int *best, double *us,
+                   struct err *err) {
+    double least[CHOICES];
+    for (int i = 0; i < all->n; i++)
+        least[i] = (double)INFINITY;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < all->n; i++) {
+            double once;
+            if (round > 1 && least[i] > 2 * least[0])
+                continue;
+            if (time_one(t, &all->of[i].algo, &once, err) < 0)
+                return -1;
+            least[i] = once < least[i] ? once : least[i];
+        }
+    *best = 0;
+    for (int i = 1; i < all->n; i++)
+        if (least[i] < (1 - NOISE) * least[*best])
+            *best = i;
+    *us = least[*best];
+    return 0;
+}
+
+static int try_all(struct trial *t, const struct choices *all, int *best, double *us,
+                   struct err *err) {
+    int rc = cuda_check(cudaEventCreate(&t->begin), "making an event", err);
+    if (rc == 0)
+        rc = cuda_check(cudaEventCreate(&t->end), "making an event", err);
+    if (rc == 0)
+        rc = fastest(t, all, best, us, err);
+    if (t->begin)
+        cudaEventDestroy(t->begin);
+    if (t->end)
+        cudaEventDestroy(t->end);
+    return rc;
+}
+
+static int nothing(struct product_entry *e, struct err *err) {
+    const struct cuda_product *p = &e->key.p;
+    e->none = true;
+    if (p->epilogue != PRODUCT_PLAIN)
+        return 1;
+    return err_system(
+        err, "cuBLASLt has no algorithm for a product %lld x %lld x %lld of %s",
+        (long long)p->m, (long long)p->n, (long long)p->k, dtype_name(p->type));
+}
+
+int product_pick(struct cuda_products *p, struct product_entry *e,
+                 const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
+                 cudaStream_t stream, struct err *err) {
+    struct choices all;
+    int best = 0;
+    if (e->none)
+        return nothing(e, err);
+    if (list(p, e, workspace_bytes, &all, err) < 0)
+        return -1;
+    if (!all.n)
+        return nothing(e, err);
+    struct trial t = {.p = p,
+                      .e = e,
+                      .o = o,
+                      .workspace = workspace,
+                      .workspace_bytes = workspace_bytes,
+                      .stream = stream};
+    if (p->tunes && all.n > 1 && try_all(&t, &all, &best, &e->us, err) < 0)
+        return -1;
+    e->algo = all.of[best].algo;
+    e->known = true;
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* Recordings are CUDA graphs: the stream is captured, and one call gives the whole stretch again. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_state.h"
+
+/* Memory cannot be had while a stream is captured. Relaxed: libraries may load a kernel when it is
+ * first launched. */
+int cuda_record_begin(struct device_stream *s, struct err *err) {
+    if (cuda_open_workspace(s, err) < 0)
+        return -1;
+    return cuda_check(
+        cudaStreamBeginCapture(cuda_queue_of(s)->stream, cudaStreamCaptureModeRelaxed),
+        "recording", err);
+}
+
+int cuda_record_end(struct device_stream *s, struct device_recording *r, struct err *err) {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    int rc = cuda_check(cudaStreamEndCapture(cuda_queue_of(s)->stream, &graph), "recording",
+                        err);
+    if (rc == 0)
+        rc = cuda_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph", err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    r->state = exec;
+    return rc;
+}
+
+int cuda_replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+    return cuda_check(cudaGraphLaunch(r->state, cuda_queue_of(s)->stream), "replaying",
+                      err);
+}
+
+void cuda_recording_destroy(struct device_recording *r) {
+    if (r->state)
+        cudaGraphExecDestroy(r->state);
+}

@@ -1,0 +1,97 @@
+/* Trying products before the training begins: on operands that nobody needs. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_product.h"
+#include "cuda/cuda_state.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+/* Elements from the first to the last that a matrix by strides has. */
+static int64_t reach(const struct matmul_n *n, const struct matrix *m, int64_t rows,
+                     int64_t columns) {
+    return 1 + (n->outer - 1) * m->outer + (n->inner - 1) * m->inner + (rows - 1) * m->row +
+           (columns - 1) * m->column;
+}
+
+static bool by_strides(enum opcode code) {
+    return code == I_matmul || code == I_matmul_dw;
+}
+
+static bool is_product(enum opcode code) {
+    return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
+           by_strides(code);
+}
+
+/* Elements of the operands: those of strides may lie apart in something larger. */
+static struct instr_work extents_of(const struct instr *ins) {
+    const struct matmul_n *n = &ins->n.matmul;
+    const struct matrices *s = &ins->matrices;
+    struct instr_work w;
+    instr_work(ins->code, &ins->n, &w);
+    if (by_strides(ins->code)) {
+        w.in[0] = reach(n, &s->a, n->m, n->k);
+        w.in[1] = reach(n, &s->b, n->k, n->n);
+        w.out[0] = reach(n, &s->y, n->m, n->n);
+    }
+    return w;
+}
+
+/* Numbers of about 0.01 in every type: products of zeros take less power, and so less time. */
+static void *scratch(struct device *dev, int64_t bytes, struct err *err) {
+    void *p = cuda_alloc(dev, bytes, err);
+    if (p && cuda_check(cudaMemset(p, 0x3c, (size_t)bytes), "operands", err) < 0) {
+        cuda_free(dev, p);
+        return NULL;
+    }
+    return p;
+}
+
+static int alloc_operands(struct device *dev, const struct instr *ins, union instr_src *in,
+                          union instr_dst *out, struct err *err) {
+    const struct instr_info *info = instr_info(ins->code);
+    const struct instr_work w = extents_of(ins);
+    for (int i = 0; i < info->n_in; i++) {
+        int64_t bytes = w.in[i] * dtype_size(operand_dtype(&info->in[i], ins->dtype));
+        if (bytes && !(in->v[i] = scratch(dev, bytes, err)))
+            return -1;
+    }
+    for (int i = 0; i < info->n_out; i++) {
+        int64_t bytes = w.out[i] * dtype_size(operand_dtype(&info->out[i], ins->dtype));
+        if (bytes && !(out->v[i] = scratch(dev, bytes, err)))
+            return -1;
+    }
+    return 0;
+}
+
+/* With and without the bias, which one rank of a group adds. */
+static int run(struct device_stream *s, const struct instr *ins, const union instr_src *in,
+               const union instr_dst *out, struct err *err) {
+    struct device_args args = {.dtype = ins->dtype, .matrices = &ins->matrices};
+    for (int skip = 0; skip < (ins->code == I_linear && ins->axes ? 2 : 1); skip++) {
+        args.skip_bias = skip;
+        if (cuda_launch(s, ins->code, &ins->n, in, out, &args, err) < 0)
+            return -1;
+    }
+    return device_synchronize(s, err);
+}
+
+int cuda_tune(struct device *dev, const struct instr *ins, struct err *err) {
+    struct cuda_products *products = cuda_state_of(dev)->dev.products;
+    union instr_src in = {{NULL}};
+    union instr_dst out = {{NULL}};
+    if (!is_product(ins->code))
+        return 0;
+    struct device_stream *s = device_stream_create(dev, err);
+    int rc = s ? alloc_operands(dev, ins, &in, &out, err) : -1;
+    cuda_products_tune(products, true);
+    if (rc == 0)
+        rc = run(s, ins, &in, &out, err);
+    cuda_products_tune(products, false);
+    for (int i = 0; i < INSTR_MAX_IN; i++)
+        device_free(dev, in.v[i]);
+    for (int i = 0; i < INSTR_MAX_OUT; i++)
+        device_free(dev, out.v[i]);
+    device_stream_destroy(s);
+    return rc;
+}
