@@ -88,6 +88,15 @@ int device_event_wait(struct device_event *e, struct device_stream *s, struct er
     return s->device->backend->event_wait(e, s, err);
 }
 
+int device_event_reached(struct device_event *e, struct err *err) {
+    return e->device->backend->event_reached(e, err);
+}
+
+void device_watch(struct device *dev, int (*watch)(void *arg, struct err *err), void *arg) {
+    dev->watch = watch;
+    dev->watch_arg = arg;
+}
+
 /* ---- work --------------------------------------------------------------------------------- */
 
 int device_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,

@@ -58,6 +58,13 @@ int device_event_record(struct device_event *e, struct device_stream *s, struct 
 /* What is given to the stream from here on waits until the place is reached that the event marks
  * now; one that marks none holds nothing up. */
 int device_event_wait(struct device_event *e, struct device_stream *s, struct err *err);
+/* Has the place been reached that the event marks now? 1, 0, or -1 on failure; never waits. */
+int device_event_reached(struct device_event *e, struct err *err);
+
+/* From here on whoever waits on the host for this device asks `watch` now and then whether to go on
+ * (0) or to fail with its error (-1): what the device does may itself wait for other ranks. It may
+ * give the device work, and never waits. NULL: nobody is asked. */
+void device_watch(struct device *dev, int (*watch)(void *arg, struct err *err), void *arg);
 
 /* From the host to the device: src may be reused on return. */
 int device_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,

@@ -13,6 +13,8 @@ struct device {
     const struct device_backend *backend;
     int index, threads;
     void *state;
+    int (*watch)(void *arg, struct err *err); /* device_watch's, or NULL */
+    void *watch_arg;
 };
 struct device_stream {
     struct device *device;
@@ -46,6 +48,7 @@ struct device_backend {
     void (*event_destroy)(struct device_event *e);
     int (*event_record)(struct device_event *e, struct device_stream *s, struct err *err);
     int (*event_wait)(struct device_event *e, struct device_stream *s, struct err *err);
+    int (*event_reached)(struct device_event *e, struct err *err);
 
     int (*upload)(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                   struct err *err);

@@ -191,6 +191,12 @@ static int event_wait(struct device_event *e, struct device_stream *s, struct er
     return 0;
 }
 
+static int event_reached(struct device_event *e, struct err *err) {
+    const struct event *event = e->state;
+    (void)err;
+    return event->reached >= event->given;
+}
+
 static int upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                   struct err *err) {
     struct op *op = give(s, OP_UPLOAD);
@@ -270,6 +276,7 @@ static const struct device_backend apart = {.name = "apart",
                                             .event_destroy = event_destroy,
                                             .event_record = event_record,
                                             .event_wait = event_wait,
+                                            .event_reached = event_reached,
                                             .upload = upload,
                                             .download = download,
                                             .launch = launch};
