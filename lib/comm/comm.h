@@ -119,7 +119,8 @@ enum comm_op {
 /* A collective or message under way. Zeroed: none, and comm_wait returns at once. */
 struct comm_work {
     /* Set by the caller before it starts something; stream: in groups on streams (comm_on_streams),
-     * where the work is done, behind what the stream was given before. */
+     * behind what it was given before the work is done, there or on a stream that the start puts
+     * here instead. */
     enum comm_progress progress;
     struct device_stream *stream;
     /* The rest is comm's. */

@@ -47,6 +47,19 @@ struct comm_group {
     void *state;  /* the backend's, of this group */
 };
 
+/* comm_engine.c: for backends that have to do something on the host so that their works go on. */
+
+/* `move` is called, on its thread, by a rank that waits for anything: 1 if something moved, 0, or -1
+ * with an error, which ends the wait. It starts works and never waits. NULL takes back that of this
+ * arg. */
+typedef int comm_mover(void *arg, struct err *err);
+int comm_moves(struct comm *comm, comm_mover *move, void *arg, struct err *err);
+/* Moves all that is under way on the host a step: 1 if something moved, 0, or -1 with the reason why
+ * the job cannot go on. */
+int comm_poll(struct comm *comm, struct err *err);
+/* The same for device_watch, whose arg is the comm: 0 or -1. */
+int comm_watch_device(void *comm, struct err *err);
+
 /* "all_reduce", for messages. */
 const char *comm_op_name(enum comm_op op);
 
@@ -58,5 +71,7 @@ struct comm_watch {
 };
 int comm_watch(struct comm *comm, struct comm_watch *watch, const struct comm_work *work,
                int late, struct err *err);
+/* The failure of another rank alone: 0 or -1. */
+int comm_alarmed(struct comm *comm, struct err *err);
 
 #endif

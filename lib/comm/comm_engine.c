@@ -347,9 +347,70 @@ static void pause_caller(const struct comm *c, const struct comm_work *w, int i)
         sched_yield();
 }
 
+/* ---- other backends ------------------------------------------------------------------- */
+
+int comm_moves(struct comm *c, comm_mover *move, void *arg, struct err *err) {
+    int i = 0;
+    while (i < c->n_movers && c->movers[i].arg != arg)
+        i++;
+    if (!move && i < c->n_movers)
+        c->movers[i] = c->movers[--c->n_movers];
+    if (!move)
+        return 0;
+    if (i == COMM_MOVERS)
+        return err_system(err, "more than %d backends", COMM_MOVERS);
+    c->movers[i].move = move;
+    c->movers[i].arg = arg;
+    c->n_movers += i == c->n_movers;
+    return 0;
+}
+
+/* Outside of the engine, which they enter themselves. What they call does not call them again. */
+static int move_others(struct comm *c, struct err *err) {
+    int moved = 0;
+    if (c->moving)
+        return 0;
+    c->moving = true;
+    for (int i = 0; i < c->n_movers && moved >= 0; i++) {
+        int rc = c->movers[i].move(c->movers[i].arg, err);
+        moved = rc < 0 ? -1 : moved | rc;
+    }
+    c->moving = false;
+    return moved;
+}
+
+int comm_poll(struct comm *c, struct err *err) {
+    struct engine *e = c->engine;
+    if (e->dead)
+        return job_has_failed(err);
+    engine_enter(e);
+    bool moved = poll(e);
+    engine_leave(e);
+    int rc = comm_alarmed(c, err) < 0 ? -1 : move_others(c, err);
+    e->dead = e->dead || rc < 0;
+    return rc < 0 ? -1 : rc | moved;
+}
+
+int comm_watch_device(void *comm, struct err *err) {
+    return comm_poll(comm, err) < 0 ? -1 : 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------- */
+
 static int late_rank(const struct comm_work *w) {
     struct mpi_group *m = meeting(w);
     return m && m->met < m->n ? m->ranks[(m->me + m->met) % m->n] : -1;
+}
+
+/* A step of everything; the engine is left for what other backends have to do. */
+static int step_all(struct engine *e, struct err *err) {
+    int moved = poll(e), rc = 0;
+    if (e->comm->n_movers) {
+        engine_leave(e);
+        rc = move_others(e->comm, err);
+        engine_enter(e);
+    }
+    return rc < 0 ? -1 : moved | rc;
 }
 
 /* Polls until the work is complete; -1 when the job fails or this lasts too long. */
@@ -358,7 +419,10 @@ static int poll_until_done(struct engine *e, struct comm_work *w, struct err *er
     int rc = e->dead ? job_has_failed(err) : 0, idle = 0;
     while (rc == 0 &&
            atomic_load_explicit(&w->state, memory_order_relaxed) == WORK_STARTED) {
-        if (poll(e)) {
+        int moved = step_all(e, err);
+        if (moved < 0)
+            return -1;
+        if (moved) {
             idle = 0;
             continue;
         }

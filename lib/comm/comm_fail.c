@@ -126,15 +126,20 @@ static int too_long(const struct comm *c, const struct comm_work *w, int late,
                       c->options.timeout_s, whom, what);
 }
 
+int comm_alarmed(struct comm *c, struct err *err) {
+    if (!atomic_load_explicit(&c->alarm->ready, memory_order_acquire))
+        return 0;
+    err_system(err, "rank %d: %s", atomic_load(&c->alarm->owner) - 1, c->alarm->msg);
+    if (err)
+        err->status = c->alarm->status;
+    return -1;
+}
+
 /* Nodes give up one after the other, so that one rank speaks. */
 int comm_watch(struct comm *c, struct comm_watch *watch, const struct comm_work *w,
                int late, struct err *err) {
-    if (atomic_load_explicit(&c->alarm->ready, memory_order_acquire)) {
-        err_system(err, "rank %d: %s", atomic_load(&c->alarm->owner) - 1, c->alarm->msg);
-        if (err)
-            err->status = c->alarm->status;
+    if (comm_alarmed(c, err) < 0)
         return -1;
-    }
     if (c->options.timeout_s <= 0)
         return 0;
     double now = now_s();

@@ -32,6 +32,7 @@
 
 enum {
     COMM_ARENAS = 16,     /* comm_alloc calls per job */
+    COMM_MOVERS = 4,      /* backends that have something to do on the host */
     COMM_LANES = 128,     /* node groups that a rank can be a member of at one time */
     COMM_SMALL = 8192,    /* bytes that travel inside a lane */
     COMM_BITE = 65536,    /* elements that one step reads or adds at most */
@@ -94,6 +95,12 @@ struct comm {
     struct alarm *alarm;      /* of the node; early until there are desks */
     struct alarm early, mail; /* mail: where one from another node arrives */
     MPI_Request mail_req;
+    struct {
+        comm_mover *move;
+        void *arg;
+    } movers[COMM_MOVERS];
+    int n_movers;
+    bool moving; /* in one of them */
     int next_id; /* of groups */
     struct engine *engine;
     void *job; /* of options.backend */

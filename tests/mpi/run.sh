@@ -44,7 +44,7 @@ ends() {
     shift 4
     start=$(date +%s)
     "$@" >"$out" 2>&1
-    status=$? took=$(($(date +%s) - start)) said=$(grep -Ec "^comm-fail: error: $message" "$out")
+    status=$? took=$(($(date +%s) - start)) said=$(grep -Ec "^comm-[a-z]*: error: $message" "$out")
     [ -n "$message" ] || said=1
     count=$((count + 1))
     if [ $status -eq "$want" ] && [ $took -le "$most" ] && [ "$said" -eq 1 ]; then
@@ -107,6 +107,18 @@ messages() {
     fi
 }
 
+# Works of devices whose memory is not the host's.
+staged() {
+    [ -x "$dir/comm-stage" ] || return
+    for seed in 1 "$today"; do
+        check "staged works, 3 ranks" on 3 "$dir/comm-stage" "$seed"
+        check "staged works, 2 nodes of 2" nodes 2 slot "$dir/comm-stage" "$seed"
+    done
+    check "staged works, messages direct" on 3 "$dir/comm-stage" 1 direct
+    ends 4 5 "rank [012] has waited 2 s for the others: all_reduce of 5000 f32" \
+        "a rank that never comes, staged" on 3 "$dir/comm-stage" late
+}
+
 # Works under way together; and how jobs end in which something goes wrong.
 works() {
     [ -x "$dir/comm-works" ] || return
@@ -153,6 +165,7 @@ reshards() {
 # The executor on streams that run apart.
 streams() {
     check "streams" on 2 "$dir/exec-streams" "$work/streams"
+    check "streams, by way of the hosts" on 2 "$dir/exec-streams" "$work/staged" stage
 }
 
 # Random plans against one rank: the same ones always, and others every day. The long form wants
@@ -180,7 +193,7 @@ skips() {
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans skips messages collectives works backends endings
+[ $# -gt 0 ] || set -- streams reshards plans skips messages collectives works staged backends endings
 for part; do
     "$part"
 done
