@@ -243,6 +243,12 @@ fi
 # ---- what is wrong -------------------------------------------------------------------------------------
 refuses 2 'axis tp (5) does not divide heads (32) of layer.0.qkv' 'a degree that does not divide' -- -m gpt:1.3B --tp 5
 refuses 2 'axis tp (2) does not divide vocab (50257) of wte' 'the dim is named' -- -m gpt:gpt2 --tp 2
+for word in tp dp pp cp ep chunks global-batch micro-batch; do
+    refuses 2 "--$word: expected at least 1, got 0" "--$word 0 is not --$word 1" -- -m gpt:nano --$word 0
+done
+run -m gpt:nano --zero 0
+holds '.format == "weft-plan/1"' '--zero 0 is a level'
+refuses 2 '--zero: only with -m MODEL' 'a word for a plan that is read' -- --zero 0 tensor.json
 refuses 2 'axis dp (3) does not divide batch (8)' 'a batch' -- -m gpt:nano --dp 3 -b 8
 refuses 2 '--micro-batch: 3 does not divide the batch of 8' 'a micro-batch' -- -m gpt:nano -b 8 --micro-batch 3
 refuses 2 '--pp: 7 stages, but the model gpt has 6 blocks' 'more stages than blocks' -- -m gpt:nano --pp 7

@@ -60,6 +60,30 @@ static const struct opt options[] = {
 static const struct opt_tool tool = {"weft-plan", "-m MODEL [options] | [options] [FILE]",
                                      "Make, show and convert plans.", options};
 
+/* What the command line does not say of a number, until check_numbers. */
+enum { NOT_GIVEN = -1 };
+
+static void forget_numbers(void) {
+    for (const struct opt *p = options; p->name; p++)
+        if (p->type == OPT_INT)
+            *(int64_t *)p->value = NOT_GIVEN;
+}
+
+/* No number but the level of ZeRO may be zero: to plan_words that is nothing, which is something else
+ * than what was said. */
+static int check_numbers(struct err *err) {
+    for (const struct opt *p = options; p->name; p++) {
+        if (p->type != OPT_INT)
+            continue;
+        int64_t *value = p->value;
+        if (*value == 0 && value != &o.words.zero)
+            return err_usage(err, "--%s: expected at least 1, got 0", p->name);
+        if (*value == NOT_GIVEN)
+            *value = 0;
+    }
+    return 0;
+}
+
 static int check_form(const char *option, const char *form, struct err *err) {
     return form && strcmp(form, "aceso") != 0
                ? err_usage(err, "--%s: expected aceso, got \"%s\"", option, form)
@@ -125,12 +149,13 @@ static int check_options(int n, struct err *err) {
     for (const struct opt *p = options; p->name && strcmp(p->name, "from") != 0; p++) {
         char value[64];
         opt_format(p, value, sizeof value);
-        bool given = p->type == OPT_INT ? *(const int64_t *)p->value != 0
-                                        : strcmp(value, "not given") != 0;
+        bool given = strcmp(value, "not given") != 0;
         if (given && !o.words.model && strcmp(p->name, "model") != 0)
             return err_usage(err, "--%s: only with -m MODEL, which makes a plan", p->name);
         made |= given;
     }
+    if (check_numbers(err) < 0)
+        return -1;
     return made ? check_words(&o.words, err) : 0;
 }
 
@@ -185,6 +210,7 @@ static int run(const char *path, struct err *err) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
+    forget_numbers();
     int n = opt_parse(&tool, argc, argv, &err);
     if (n >= 0 && check_options(n, &err) == 0 && run(n ? argv[0] : "-", &err) == 0)
         return EXIT_DONE;
