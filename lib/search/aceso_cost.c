@@ -49,7 +49,8 @@ static const struct aceso_cell *find_cell(const struct aceso *a, int row, int64_
 static const struct aceso_cell *settle(const struct aceso *a, int row, int64_t micro_batch,
                                        struct aceso_said *said) {
     int64_t mbs = micro_batch / said->dp;
-    if (micro_batch % said->dp)
+    int tp = a->source.pin.tp;
+    if (micro_batch % said->dp || (tp && said->tp != tp))
         return NULL;
     const struct aceso_cell *c = find_cell(a, row, mbs, said->tp, said->algorithm);
     if (said->tp > 1 || !a->tables.rows[row].algorithms)
@@ -330,6 +331,17 @@ static bool add_ops(struct totals *t, const struct aceso_piece *piece, int end) 
     return true;
 }
 
+/* As much as it takes to fit, by so many bytes, or as is pinned. */
+static void choose_again(struct pieces *ps, double in_flight, double lacks,
+                         struct aceso_again *out) {
+    int how = ps->a->source.pin.again;
+    *out = (struct aceso_again){0};
+    if (how == SOURCE_AGAIN_most)
+        lacks = INFINITY;
+    if (lacks > 0 && how != SOURCE_AGAIN_none)
+        aceso_choose_again(ps->a, ps->all.p, (int)ps->all.n, in_flight, lacks, out);
+}
+
 /* In front of each op but the stage's first. */
 static double conversions_us(const struct pieces *ps, const struct aceso_piece *piece) {
     const struct graph *g = ps->ask->graph;
@@ -389,26 +401,28 @@ static bool lies_well(const struct source_ask *ask) {
 static bool stage_cost(struct pieces *ps, struct source_cost *out, bool *again) {
     const struct source_ask *ask = ps->ask;
     struct totals t = {0};
-    double input = 0, in_flight = ask->behind + 1;
+    double input = 0, in_flight = ask->behind + 1, convert = 0;
     find_pieces(ps);
     for (int64_t i = 0; i < ps->all.n; i++) {
         if (!add_ops(&t, &ps->all.p[i], ask->end))
             return false;
-        t.us += conversions_us(ps, &ps->all.p[i]);
+        convert += conversions_us(ps, &ps->all.p[i]);
     }
-    t.us += ends_us(ps, &input);
-    if (!isfinite(t.us))
+    double message = ends_us(ps, &input), us = t.us + convert + message;
+    if (!isfinite(us))
         return false;
     double reserved = fmax(t.reserved_forward + t.reserved_backward, t.weights);
     double mib = ps->a->state * t.weights + (input + t.kept) * in_flight + reserved;
     /* A hair less than the limit, for sums in another order. */
     double most = (double)ask->memory_bytes / MIB - 1e-6;
-    struct aceso_again chosen = {0};
-    if (ask->memory_bytes && mib > most)
-        aceso_choose_again(ps->a, ps->all.p, (int)ps->all.n, in_flight, mib - most,
-                           &chosen);
-    out->us = t.us + chosen.us;
-    out->bytes = (mib - in_flight * chosen.saved + chosen.peak) * MIB;
+    struct aceso_again chosen;
+    choose_again(ps, in_flight, ask->memory_bytes ? mib - most : 0, &chosen);
+    *out =
+        (struct source_cost){.us = us + chosen.us,
+                             .again_us = chosen.us,
+                             .convert_us = convert,
+                             .message_us = message,
+                             .bytes = (mib - in_flight * chosen.saved + chosen.peak) * MIB};
     if (again)
         mark_ops(ps, again);
     return true;
@@ -447,8 +461,9 @@ static bool one_op(struct source *src, const struct source_ask *ask, int op,
         return false;
     const struct aceso_row *rows = a->tables.rows;
     double kept = c->kept * (ask->behind + 1);
-    bool stays =
-        rows[a->row_of[op]].kept || (op + 1 < a->n_ops && rows[a->row_of[op + 1]].breaks);
+    bool stays = rows[a->row_of[op]].kept ||
+                 (op + 1 < a->n_ops && rows[a->row_of[op + 1]].breaks) ||
+                 a->source.pin.again == SOURCE_AGAIN_none;
     *out = (struct source_op){.us = c->forward + c->backward,
                               .bytes = (a->state * c->weights + kept) * MIB,
                               .fixed_bytes = a->state * c->weights * MIB,

@@ -243,6 +243,8 @@ static int check_op(struct search *s, int op, struct err *err) {
 
 int search_check_pins(struct search *s, struct err *err) {
     const struct pins *p = s->p.pins;
+    if (s->p.source)
+        s->pinned.n_stages = s->p.source->pin.stages;
     if (!p)
         return 0;
     if (check_number(s, PIN_batch, s->p.batch, "batch", err) < 0 ||

@@ -63,7 +63,8 @@ bool source_legal(struct search *s, const struct candidate *c) {
             return false;
         rank += st->devices;
     }
-    return c->schedule == SCHEDULE_1f1b && c->n_groups == c->n_stages;
+    return c->schedule == SCHEDULE_1f1b && c->n_groups == c->n_stages &&
+           search_may_have_stages(s, c->n_stages);
 }
 
 struct score source_score(struct search *s, const struct candidate *c) {
@@ -72,7 +73,7 @@ struct score source_score(struct search *s, const struct candidate *c) {
     int rank = 0;
     for (int k = 0; k < c->n_stages; k++) {
         struct source_ask ask = source_ask_of(s, c, k, rank);
-        struct source_cost cost = {INFINITY, 0};
+        struct source_cost cost = {.us = INFINITY};
         out.unknown |= !source_stage(s, &ask, &cost);
         out.time_us += cost.us;
         if (cost.us > slowest) {
@@ -91,18 +92,28 @@ struct score source_score(struct search *s, const struct candidate *c) {
     return out;
 }
 
+static json_t *cost_json(const struct source_cost *c) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "us", c->us, "again_us", c->again_us,
+                     "convert_us", c->convert_us, "message_us", c->message_us, "bytes",
+                     c->bytes);
+}
+
 struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *max_bytes) {
     struct plan *plan = search_plan_of(s, c);
+    json_t *stages = json_array();
     double most = 0;
     int rank = 0;
     for (int k = 0; k < c->n_stages; k++) {
         struct source_ask ask = source_ask_of(s, c, k, rank);
-        struct source_cost cost = {0, 0};
+        struct source_cost cost = {0};
         s->p.source->stage(s->p.source, &ask, &cost, plan->stages[k].recompute);
         plan->stages[k].first_rank = rank;
+        json_array_append_new(stages, cost_json(&cost));
         most = fmax(most, cost.bytes);
         rank += c->stages[k].devices;
     }
+    json_decref(plan->provenance);
+    plan->provenance = json_pack("{s:o}", "stages", stages);
     *max_bytes = (int64_t)most;
     return plan;
 }

@@ -30,8 +30,21 @@ struct source_ask {
 };
 
 struct source_cost {
-    double us;    /* of one micro-batch, forward and backward */
-    double bytes; /* on a device */
+    double us; /* of one micro-batch, forward and backward; of that */
+    double again_us, convert_us,
+        message_us; /* computed again, between layouts, to and from other stages */
+    double bytes;   /* on a device */
+};
+
+/* What is decided beforehand, for the price of a decision; all else is free. */
+struct source_pin {
+    int stages; /* 0 = any number */
+    int tp;     /* of every op; 0 = any */
+    enum {
+        SOURCE_AGAIN_fits, /* as much is computed again as it takes to fit */
+        SOURCE_AGAIN_none,
+        SOURCE_AGAIN_most /* what saves the most bytes */
+    } again;
 };
 
 /* One op of a stage, under a layout. */
@@ -55,6 +68,7 @@ struct source {
     const double *work_us; /* [n_ops] what cuts even stages */
     const int64_t *micro;  /* micro-batches that were measured, ascending */
     int n_micro;
+    struct source_pin pin; /* of the searches that begin from now on */
 
     /* Called when a search begins: pointers from before mean nothing. */
     void (*forget)(struct source *src);
@@ -86,7 +100,8 @@ bool source_slice(struct search *s, int64_t micro_batch, struct candidate *out);
 /* No plan of the space takes less than so many us. */
 double source_bound(struct search *s);
 /* The candidate as a plan over the source's model, with what is computed again, and the bytes on its
- * fullest device. */
+ * fullest device. Its provenance has of each stage under "stages" what the source says: us, again_us,
+ * convert_us, message_us and bytes. */
 struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *max_bytes);
 
 struct source_ask source_ask_of(const struct search *s, const struct candidate *c, int k,

@@ -49,6 +49,64 @@ is "$(jq -s 'length' out)" 3 "--top 3"
 search db "${small[@]}" --text
 is "$(grep -c '^  stage' out)" "$(jq '.num_stages' first)" "--text has a line for each stage"
 
+# ---- --pareto ------------------------------------------------------------------------------
+
+search db "${small[@]}" -a hops
+scored db 4 3600 "hops once more"
+fastest=$(time_of)
+search db "${small[@]}" -a hops --pareto
+is "$?" 0 "--pareto"
+mv out front
+jq -s -e --argjson t "$fastest" 'length >= 3 and ([.[].time] | . == sort) and
+    ([.[].memory] | . == (sort | reverse)) and (.[0].time * 1000 - $t | fabs < 0.001) and
+    all(.[]; .words | startswith("pp "))' front >/dev/null
+ok $? "$(wc -l <front) configurations, none both slower and larger than another, the first as without"
+bad=0
+while read -r line; do
+    jq -c .plan <<<"$line" >out
+    python3 "$here/score.py" db out --per-node 4 >score 2>>err &&
+        jq -e --argjson said "$line" '((.time_ms - $said.time * 1000) | fabs) < 0.001 and
+            ((.memory_mb | max) - $said.memory / 1048576 | fabs) < 0.001' score >/dev/null || bad=$((bad + 1))
+done <front
+is "$bad" 0 "each as fast and as large as it says"
+
+# ---- --explain -----------------------------------------------------------------------------
+
+line() { # line WHAT: time, ratio and words of that line
+    awk -v w="$1" 'index($0, w " ") == 1 { $0 = substr($0, length(w) + 1); $1 = $1; print }' why
+}
+seconds_of() { # seconds_of OPTIONS...: of that search, as weft-search prints it
+    search db "${small[@]}" "$@" --text
+    sed -n 's/^plan 1: a step takes \([0-9.]* [a-z]*\),.*/\1/p' out
+}
+search db "${small[@]}" -a hops --explain
+is "$?" 0 "--explain"
+mv out why
+grep -q '^time    stage [0-9]* sets the pace: computes [0-9.]* % of the step' why &&
+    grep -q '^memory  stage [0-9]* is fullest: [0-9.]* GiB of [0-9.]* GiB$' why
+ok $? "what bounds it: $(head -1 why)"
+plan=$(line 'this plan')
+is "$(cut -d' ' -f1-3 <<<"$plan")" "$(seconds_of -a hops) 1.000" "this plan"
+for algorithm in grid dp-only; do
+    is "$(line $algorithm | cut -d' ' -f1-2)" "$(seconds_of -a $algorithm)" "$algorithm costs what its own search says"
+done
+is "$(line 'with any memory' | cut -d' ' -f1-2)" "$(seconds_of -a hops --memory 600G)" "and so does any memory"
+micro=$(sed 's/.*micro-batch //' <<<"$plan")
+other=$((micro > 1 ? micro / 2 : 2))
+is "$(line "micro-batch $other" | cut -d' ' -f1-2)" "$(seconds_of -a hops --micro-batch $other)" "another micro-batch"
+grep -q '^stages [0-9]' why && grep '^stages [0-9]' why | awk '{ n = $2; sub(/.* pp /, ""); bad += $1 + 0 != n }
+    END { exit bad }'
+ok $? "pinned stages are those of the plan: $(grep -m1 '^stages' why)"
+grep -q '^tp [0-9]' why && grep '^tp [0-9]' why | awk '{ n = $2; sub(/.* tp /, ""); bad += $1 + 0 != n } END { exit bad }'
+ok $? "and pinned tensor parallelism: $(grep -m1 '^tp' why)"
+grep '^recompute none' why | grep -qE ' 0 ops marked|no plan fits'
+ok $? "nothing computed again: $(grep '^recompute none' why)"
+marked() { sed -n "s/^$1 .* \([0-9]*\) ops marked.*/\1/p" why; }
+[ "$(marked 'recompute most')" -gt "$(marked 'this plan')" ]
+ok $? "as much as can be: $(grep '^recompute most' why)"
+grep -qE '^(binds|free)    ?the limit of memory: ' why && grep -qE '^(next|missed)  ' why
+ok $? "what binds, and what is next: $(tail -1 why)"
+
 echo "1,2,4,8
 0.9,1,1.1,1.2" >db/p2p_inter_node.csv
 search db -m gpt:tiny --set layers=8 --cluster "node:2 gpu:4" --memory 3200M -b 64
@@ -88,7 +146,7 @@ refused 2 "expected aceso:FOLDER" "another source" --cost alpa:db "${small[@]}"
 refused 3 "no tables gpt_3B" "a model that is not there" --cost aceso:db "${small[@]}" -m gpt:3B
 refused 3 "cannot be read" "a folder that is not there" --cost aceso:nowhere "${small[@]}"
 refused 3 "Aceso's tables are of" "another family" --cost aceso:db "${small[@]}" -m mlp:wide
-refused 2 "not with --cost" "options about programs" --cost aceso:db "${small[@]}" --explain
+refused 2 "not with --cost" "options about programs" --cost aceso:db "${small[@]}" --schedule gpipe
 refused 2 "needs costs that the compiler made" "an algorithm about programs" \
     --cost aceso:db "${small[@]}" -a exhaustive
 cp -r db broken

@@ -1,8 +1,9 @@
-/* weft-search --explain: what bounds a plan, and what it would cost to decide otherwise.
+/* weft-search --explain: what bounds a plan, and what it would cost to decide otherwise
+ * (search_explain_source.c: with --cost).
  *
  * Each alternative is a search of its own in which one decision is pinned to something else and all
  * others are free: so its price is that of the decision, not of a plan that was spoiled. */
-#include "search_tool.h"
+#include "search_explain.h"
 
 #include "common/json.h"
 #include "common/progress.h"
@@ -13,23 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct explain {
-    const struct search_problem *p;
-    search_algorithm *algorithm;
-    const struct search_plan *best;
-    FILE *f;
-    bool stopped;
-    struct err *err;    /* of writing; */
-    bool failed;        /* then nothing more is tried */
-    double next;        /* the least ratio of another decision, */
-    char next_name[64]; /* and which one; "" = none */
-    double unlimited; /* ratio without a limit of memory; 0 = there is none, or not known */
-    double unpinned;  /* and without pins */
-};
-
 /* ---- the plan itself ----------------------------------------------------------------------- */
 
-static void print_share(FILE *f, const char *what, double us, double of) {
+void explain_share(FILE *f, const char *what, double us, double of) {
     if (us > 0.0005 * of)
         fprintf(f, ", %s %.1f %%", what, 100 * us / of);
 }
@@ -47,10 +34,10 @@ static int print_bounds(const struct explain *x, struct err *err) {
         const struct sim_stage *s = &sim.stages[sim.slowest];
         fprintf(x->f, "time    stage %d sets the pace: computes %.1f %% of the step",
                 sim.slowest, 100 * s->compute_us / sim.time_us);
-        print_share(x->f, "collectives", s->collective_us, sim.time_us);
-        print_share(x->f, "messages", s->p2p_us, sim.time_us);
-        print_share(x->f, "reduction and update", s->update_us, sim.time_us);
-        print_share(x->f, "waiting", s->bubble_us, sim.time_us);
+        explain_share(x->f, "collectives", s->collective_us, sim.time_us);
+        explain_share(x->f, "messages", s->p2p_us, sim.time_us);
+        explain_share(x->f, "reduction and update", s->update_us, sim.time_us);
+        explain_share(x->f, "waiting", s->bubble_us, sim.time_us);
         fprintf(x->f, "\nmemory  stage %d is fullest: %s", sim.fullest,
                 text_bytes((double)g->stages[sim.fullest].arena_bytes).s);
         const struct stage *full = &x->best->plan->stages[sim.fullest];
@@ -73,7 +60,7 @@ static void print_line(struct explain *x, const char *what,
     fprintf(x->f, "%-24s %12s %7.3f  %s\n", what,
             text_time_beside(found->time_us, x->best->time_us).s,
             found->time_us / x->best->time_us,
-            words_line(found->plan, words, sizeof words));
+            search_plan_words(x->p, found->plan, words, sizeof words));
 }
 
 static void flush(struct explain *x) {
@@ -92,7 +79,7 @@ static double try_problem(struct explain *x, const char *what,
     struct search_result r = {0};
     struct err why = {0};
     now.no_bound = true;
-    if (relaxed && now.devices == x->best->plan->devices)
+    if (relaxed && !now.source && now.devices == x->best->plan->devices)
         now.from = x->best->plan;
     x->stopped |= interrupted();
     if (x->stopped || x->failed)
@@ -113,7 +100,7 @@ static double try_problem(struct explain *x, const char *what,
 }
 
 /* Another decision; one that changes nothing is none. */
-static void try_other(struct explain *x, const char *what, const struct search_problem *p) {
+void explain_other(struct explain *x, const char *what, const struct search_problem *p) {
     double ratio = try_problem(x, what, p, x->algorithm, false);
     if (ratio > 0 && ratio != 1 && (!x->next_name[0] || ratio < x->next)) {
         x->next = ratio;
@@ -134,7 +121,7 @@ static void try_pin(struct explain *x, const char *what, json_t *pin) {
     struct pins *pins = search_read_pins(p.model, doc, &why);
     p.pins = pins;
     if (pins)
-        try_other(x, what, &p);
+        explain_other(x, what, &p);
     else
         fprintf(x->f, "%-24s %s\n", what, why.msg);
     pins_destroy(pins);
@@ -147,15 +134,21 @@ static void try_number(struct explain *x, const char *key, int64_t value) {
     try_pin(x, what, json_pack("{s:I}", key, (json_int_t)value));
 }
 
-static void try_stages(struct explain *x) {
-    const struct plan *plan = x->best->plan;
-    int n = plan->n_groups;
+int explain_stages(const struct explain *x, int n, int out[3]) {
+    int count = 0;
     if (n > 2)
-        try_number(x, "stages", 1);
+        out[count++] = 1;
     if (n > 1)
-        try_number(x, "stages", n / 2);
-    if (2 * n <= x->p->devices && 2 * n <= plan->model->n_ops)
-        try_number(x, "stages", 2 * n);
+        out[count++] = n / 2;
+    if (2 * n <= x->p->devices && 2 * n <= x->p->model->n_ops)
+        out[count++] = 2 * n;
+    return count;
+}
+
+static void try_stages(struct explain *x) {
+    int stages[3], n = explain_stages(x, x->best->plan->n_groups, stages);
+    for (int i = 0; i < n; i++)
+        try_number(x, "stages", stages[i]);
 }
 
 static void try_micro_batches(struct explain *x) {
@@ -167,7 +160,7 @@ static void try_micro_batches(struct explain *x) {
             snprintf(what, sizeof what, "micro-batch %lld", (long long)x->p->micro[i]);
             p.micro = &x->p->micro[i];
             p.n_micro = 1;
-            try_other(x, what, &p);
+            explain_other(x, what, &p);
         }
 }
 
@@ -231,8 +224,16 @@ static void try_schedules(struct explain *x) {
         /* Interleaved pipelines are made out of others. */
         if (i != (int)x->best->plan->schedule && i != SCHEDULE_interleaved &&
             x->p->schedules >> i & 1)
-            try_other(x, schedule_name((enum schedule)i), &p);
+            explain_other(x, schedule_name((enum schedule)i), &p);
     }
+}
+
+static void try_decisions(struct explain *x) {
+    try_stages(x);
+    try_tensors(x);
+    try_recompute(x);
+    try_zero(x);
+    try_schedules(x);
 }
 
 /* What a person would do. */
@@ -263,15 +264,19 @@ static void try_memory(struct explain *x) {
 static void try_node(struct explain *x) {
     struct search_problem p = *x->p;
     struct cluster *c = &p.cluster;
-    if (!c->n_links)
+    if (!c->n_links && !p.source)
         return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
     last->nodes++;
-    c->links[c->n_links - 1].size =
-        cluster_nodes(c); /* the outermost level holds them all */
+    if (c->n_links) /* the outermost level holds them all */
+        c->links[c->n_links - 1].size = cluster_nodes(c);
     p.devices += (int)last->devices;
     if (cluster_devices(c) < p.devices)
         return;
+    if (p.source) {
+        try_relaxed(x, "with one node more", &p);
+        return;
+    }
     struct err why = {0};
     struct cost_provider *provider = search_open_provider(c, &why);
     p.provider = provider;
@@ -329,17 +334,18 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
     once.offload = search_offloaded(best->plan);
     struct explain x = {
         .p = &once, .algorithm = algorithm, .best = best, .f = f, .err = err};
-    if (print_bounds(&x, err) < 0)
+    if (p->source)
+        explain_source_bounds(&x);
+    else if (print_bounds(&x, err) < 0)
         return -1;
     fprintf(f, "\n%-24s %12s %7s  %s\n", "what else costs", "step", "ratio", "plan");
     print_line(&x, "this plan", best);
     flush(&x);
-    try_stages(&x);
-    try_tensors(&x);
+    if (p->source)
+        explain_source_decisions(&x);
+    else
+        try_decisions(&x);
     try_micro_batches(&x);
-    try_recompute(&x);
-    try_zero(&x);
-    try_schedules(&x);
     try_others(&x);
     try_memory(&x);
     try_node(&x);

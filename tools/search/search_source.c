@@ -28,33 +28,83 @@ int search_check_source(const char *algorithm, struct err *err) {
     return 0;
 }
 
-/* "tp:4", "tp:1..4" */
-static void print_range(FILE *f, const char *name, const json_t *list) {
-    json_int_t least = json_integer_value(json_array_get(list, 0)), most = least;
-    for (size_t i = 1; i < json_array_size(list); i++) {
-        json_int_t v = json_integer_value(json_array_get(list, i));
-        least = v < least ? v : least;
-        most = v > most ? v : most;
+/* Of numbers in the lists of ops. */
+struct range {
+    long long least, most;
+};
+
+static struct range range_of(const json_t *list) {
+    struct range r = {INT64_MAX, 0};
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        long long v = json_integer_value(json_array_get(list, i));
+        r.least = v < r.least ? v : r.least;
+        r.most = v > r.most ? v : r.most;
     }
-    if (least == most)
-        fprintf(f, " %s:%lld", name, (long long)least);
+    return r;
+}
+
+static struct range range_of_all(const json_t *doc, const char *key) {
+    const json_t *stages = json_object_get(doc, key);
+    struct range r = {INT64_MAX, 0};
+    for (size_t s = 0; s < json_array_size(stages); s++) {
+        struct range of = range_of(json_array_get(stages, s));
+        r.least = of.least < r.least ? of.least : r.least;
+        r.most = of.most > r.most ? of.most : r.most;
+    }
+    return r;
+}
+
+/* "4", "1..4" */
+static const char *range_text(struct range r, char *buf, size_t n) {
+    if (r.least == r.most)
+        snprintf(buf, n, "%lld", r.least);
     else
-        fprintf(f, " %s:%lld..%lld", name, (long long)least, (long long)most);
+        snprintf(buf, n, "%lld..%lld", r.least, r.most);
+    return buf;
+}
+
+static int count_marks(const json_t *marks) {
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(marks); i++)
+        n += json_integer_value(json_array_get(marks, i)) != 0;
+    return n;
+}
+
+json_t *search_plan_document(const struct search_problem *p, const struct plan *plan) {
+    return p->source ? aceso_document(p->source, plan) : plan_to_json(plan);
+}
+
+const char *search_plan_words(const struct search_problem *p, const struct plan *plan,
+                              char *buf, size_t n) {
+    char dp[48], tp[48];
+    if (!p->source)
+        return words_line(plan, buf, n);
+    json_t *doc = aceso_document(p->source, plan);
+    const json_t *marks = json_object_get(doc, "recompute_ops");
+    int again = 0;
+    for (size_t s = 0; s < json_array_size(marks); s++)
+        again += count_marks(json_array_get(marks, s));
+    range_text(range_of_all(doc, "data_parallel_size_of_each_op"), dp, sizeof dp);
+    range_text(range_of_all(doc, "model_parallel_size_of_each_op"), tp, sizeof tp);
+    snprintf(buf, n,
+             "pp %d, dp %s, tp %s, %d ops marked for recomputation, micro-batch %lld",
+             plan->n_stages, dp, tp, again, (long long)plan->micro_batch);
+    json_decref(doc);
+    return buf;
 }
 
 static void print_stage(FILE *f, const json_t *doc, size_t s) {
     const json_t *marks = json_array_get(json_object_get(doc, "recompute_ops"), s);
     long long devices =
         json_integer_value(json_array_get(json_object_get(doc, "num_gpus"), s));
-    int again = 0;
-    for (size_t i = 0; i < json_array_size(marks); i++)
-        again += json_integer_value(json_array_get(marks, i)) != 0;
-    fprintf(f, "  stage %zu: %lld ops on %lld device%s,", s,
-            (long long)json_array_size(marks), devices, devices > 1 ? "s" : "");
-    print_range(f, "tp",
-                json_array_get(json_object_get(doc, "model_parallel_size_of_each_op"), s));
-    print_range(f, "dp",
-                json_array_get(json_object_get(doc, "data_parallel_size_of_each_op"), s));
+    int again = count_marks(marks);
+    const json_t *tp = json_object_get(doc, "model_parallel_size_of_each_op");
+    const json_t *dp = json_object_get(doc, "data_parallel_size_of_each_op");
+    char tps[48], dps[48];
+    fprintf(f, "  stage %zu: %lld ops on %lld device%s, tp:%s dp:%s", s,
+            (long long)json_array_size(marks), devices, devices > 1 ? "s" : "",
+            range_text(range_of(json_array_get(tp, s)), tps, sizeof tps),
+            range_text(range_of(json_array_get(dp, s)), dps, sizeof dps));
     if (again)
         fprintf(f, ", %d marked for recomputation", again);
     fputc('\n', f);
@@ -71,7 +121,7 @@ static void print_text(FILE *f, const json_t *doc, int i, const struct search_pl
 }
 
 int search_with_source(struct search_problem *p, search_algorithm *algorithm, bool text,
-                       FILE *f, struct err *err) {
+                       bool explain, FILE *f, struct err *err) {
     struct search_result r;
     if (search_run(p, algorithm, &r, err) < 0)
         return -1;
@@ -85,8 +135,9 @@ int search_with_source(struct search_problem *p, search_algorithm *algorithm, bo
         note("weft-search: no plan takes less than %s, gap %.2f %%",
              text_time(r.lower_bound_us).s,
              100 * (1 - r.lower_bound_us / r.plans[0].time_us));
-    for (int i = 0; i < r.n; i++) {
-        json_t *doc = aceso_document(p->source, r.plans[i].plan);
+    int rc = explain ? search_explain(p, algorithm, &r.plans[0], f, err) : 0;
+    for (int i = 0; i < r.n && !explain; i++) {
+        json_t *doc = search_plan_document(p, r.plans[i].plan);
         if (text)
             print_text(f, doc, i, &r.plans[i]);
         else
@@ -94,5 +145,5 @@ int search_with_source(struct search_problem *p, search_algorithm *algorithm, bo
         json_decref(doc);
     }
     search_result_release(&r);
-    return 0;
+    return rc;
 }

@@ -307,10 +307,10 @@ static int print_json(const struct search_problem *p, const struct search_result
 
 static int search(struct search_problem *p, FILE *f, struct err *err) {
     search_algorithm *algorithm = algorithm_find(o.algorithm)->run;
-    if (p->source)
-        return search_with_source(p, algorithm, o.text, f, err);
     if (o.pareto)
         return search_pareto(p, algorithm, f, err);
+    if (p->source)
+        return search_with_source(p, algorithm, o.text, o.explain, f, err);
     struct search_result r;
     if (search_run(p, algorithm, &r, err) < 0)
         return -1;
@@ -436,8 +436,7 @@ static int check_source_options(struct err *err) {
     } others[] = {{o.pin, "pin"},         {o.from, "from"},
                   {o.profile, "profile"}, {o.datasheets, "datasheets"},
                   {o.device, "device"},   {o.schedule, "schedule"},
-                  {o.verify, "verify"},   {o.explain, "explain"},
-                  {o.pareto, "pareto"}};
+                  {o.verify, "verify"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i].given)
             return err_usage(err, "--%s: not with --cost", others[i].name);
