@@ -14,7 +14,6 @@
 #include "solve/joint.h"
 
 #include "common/progress.h"
-#include "solve/solve_doc.h"
 
 #include <float.h>
 #include <limits.h>
@@ -347,8 +346,8 @@ static json_t *solve(struct search *s, double start, struct err *err) {
     return NULL;
 }
 
-static json_t *solve_doc(const json_t *doc, const struct solve_limits *limits, double start,
-                         struct err *err) {
+static json_t *solve_doc(const struct joint_doc *doc, const struct solve_limits *limits,
+                         double start, struct err *err) {
     double value;
     struct joint_problem p;
     if (joint_read(&p, doc, err) < 0)
@@ -373,10 +372,11 @@ static json_t *solve_doc(const json_t *doc, const struct solve_limits *limits, d
 json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
                          struct err *err) {
     double start = now_s();
+    struct joint_doc doc;
     problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
-    json_t *doc = solve_doc_read(problem, "joint", NULL, NULL, err);
-    json_t *answer = doc ? solve_doc(doc, limits, start, err) : NULL;
-    json_decref(doc);
+    json_t *answer =
+        joint_doc_read(&doc, problem, err) < 0 ? NULL : solve_doc(&doc, limits, start, err);
+    joint_doc_release(&doc);
     if (!answer && !problem->failed)
         err_prefix(err, "%s", problem->name);
     return answer;

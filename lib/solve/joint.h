@@ -14,25 +14,25 @@
  *
  * and the greatest stage time is minimized, with sum t*d <= devices, sum d <= N.
  *
- * joint_read.c makes a struct joint_problem of the document, joint_sets.c lists down-sets
- * (closed under successors), joint_table.c keeps what is additive over their nodes,
- * joint_curve.c bounds time and memory together, joint_dp.c answers "is there a plan with all times <= T" over these sets, joint_items.c
- * and joint_knap.c choose alternatives exactly, joint_bound.c says how many devices what is
- * left needs at least, joint.c searches for T, and joint_check.c works the answer out again
- * from the document alone.
+ * joint_doc.c packs a document, joint_read.c makes a struct joint_problem of it, joint_sets.c
+ * lists down-sets (closed under successors), joint_table.c keeps what is additive over their
+ * nodes, joint_curve.c bounds time and memory together, joint_dp.c answers "is there a plan with
+ * all times <= T" over these sets, joint_items.c and joint_knap.c choose alternatives exactly,
+ * joint_bound.c says how many devices what is left needs at least, joint.c searches for T, and
+ * joint_check.c works the answer out again from the document alone.
  */
 #ifndef WEFT_SOLVE_JOINT_H
 #define WEFT_SOLVE_JOINT_H
 
 #include "common/mem.h"
-#include "solve/solve.h"
+#include "solve/joint_doc.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* One way to run a node at a tensor degree. */
 struct joint_choice {
-    const char *id; /* borrowed from the document */
+    const char *id; /* borrowed from the document (joint_doc.h) */
     double p, w, a, b;
     double *fw, *bw; /* sync bytes per incoming, outgoing edge of the node */
 };
@@ -62,7 +62,8 @@ struct joint_problem {
     struct arena arena; /* owns all of it */
 };
 
-int joint_read(struct joint_problem *p, const json_t *doc, struct err *err);
+/* Borrows the names of alternatives from the document. Messages begin with the place. */
+int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err *err);
 void joint_release(struct joint_problem *p);
 
 /* The deadline has passed, or the user wants an end. */
@@ -317,6 +318,7 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan);
 const uint64_t *joint_dp_reach(const struct joint_dp *dp);
 
 /* Works an answer out again from the document. */
-int joint_check(const json_t *doc, const json_t *answer, double *value, struct err *err);
+int joint_check(const struct joint_doc *doc, const json_t *answer, double *value,
+                struct err *err);
 
 #endif

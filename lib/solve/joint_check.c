@@ -1,7 +1,7 @@
 /* joint_check.c - works a joint answer out again, from the two documents alone.
  *
- * Shares no code with the reader or the solver: the cost formula of joint.h is written down
- * a second time, over the JSON, edge by edge.
+ * Shares no code with the solver: the cost formula of joint.h is written down a second time, over
+ * the documents, edge by edge.
  */
 #include "solve/joint.h"
 
@@ -15,17 +15,15 @@ static double num(const json_t *v, double otherwise) {
 }
 
 /* A parameter of the instance, or what the wrapper says instead. */
-static double parameter(const json_t *doc, const char *wrapper, const char *own) {
-    const json_t *instance = json_object_get(doc, "instance");
-    double x = num(json_object_get(instance ? instance : doc, own), NAN);
-    return instance ? num(json_object_get(doc, wrapper), x) : x;
+static double parameter(const struct joint_doc *doc, const char *wrapper, const char *own) {
+    double x = num(json_object_get(doc->instance, own), NAN);
+    return doc->instance == doc->rest ? x : num(json_object_get(doc->rest, wrapper), x);
 }
 
-static const json_t *find_node(const json_t *instance, int64_t id) {
-    const json_t *list = json_object_get(instance, "nodes");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_integer_value(json_object_get(json_array_get(list, i), "id")) == id)
-            return json_array_get(list, i);
+static const struct joint_doc_node *find_node(const struct joint_doc *doc, int64_t id) {
+    for (int64_t i = 0; i < doc->nodes.n; i++)
+        if (doc->nodes.p[i].id == id)
+            return &doc->nodes.p[i];
     return NULL;
 }
 
@@ -38,45 +36,43 @@ static bool holds(const json_t *stage, int64_t id) {
 }
 
 struct params {
-    const json_t *instance, *exclude;
+    const struct joint_doc *doc;
+    const json_t *exclude;
     double devices, capacity, bandwidth, samples;
 };
 
 /* The alternative that the answer names. */
-static const json_t *find_choice(const struct params *q, const json_t *node, int t,
-                                 const char *id) {
-    char key[16];
-    snprintf(key, sizeof key, "%d", t);
-    const json_t *list = json_object_get(json_object_get(node, "TMPCs"), key);
+static const struct joint_alternative *find_choice(const struct params *q, int64_t node,
+                                                   int t, const char *id) {
+    const struct joint_doc_node *v = find_node(q->doc, node);
     for (size_t i = 0; i < json_array_size(q->exclude); i++)
         if (!strcmp(json_string_value(json_array_get(q->exclude, i)), id))
             return NULL;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *c = json_array_get(list, i);
-        if (!strcmp(json_string_value(json_object_get(c, "id")), id))
-            return c;
-    }
+    for (int i = 0; v && i < v->n; i++)
+        if (v->choices[i].degree == t && !strcmp(v->choices[i].id, id))
+            return &v->choices[i];
     return NULL;
+}
+
+static double sync_bytes(const struct joint_sync *sync, int n, int64_t node) {
+    for (int i = 0; i < n; i++)
+        if (sync[i].node == node)
+            return sync[i].bytes;
+    return NAN;
 }
 
 /* Bytes over the edges of a node that leave the stage, sync bytes of its choice included.
  */
 static double bytes_out(const struct params *q, const json_t *stage, int64_t id,
-                        const json_t *choice) {
-    const json_t *edges = json_object_get(q->instance, "edges");
+                        const struct joint_alternative *choice) {
     double bytes = 0;
-    for (size_t i = 0; i < json_array_size(edges); i++) {
-        const json_t *e = json_array_get(edges, i);
-        int64_t from = json_integer_value(json_object_get(e, "sourceId"));
-        int64_t to = json_integer_value(json_object_get(e, "destId"));
-        if ((from != id && to != id) || holds(stage, from == id ? to : from))
+    for (int64_t i = 0; i < q->doc->edges.n; i++) {
+        const struct joint_doc_edge *e = &q->doc->edges.p[i];
+        int64_t other = e->from == id ? e->to : e->from;
+        if ((e->from != id && e->to != id) || holds(stage, other))
             continue;
-        char other[24];
-        snprintf(other, sizeof other, "%lld", (long long)(from == id ? to : from));
-        const json_t *sync =
-            json_object_get(choice, from == id ? "syncTimeBw" : "syncTimeFw");
-        bytes += num(json_object_get(e, "communicationCost"), NAN) +
-                 num(json_object_get(sync, other), NAN);
+        bytes += e->bytes + (e->from == id ? sync_bytes(choice->bw, choice->num_bw, other)
+                                           : sync_bytes(choice->fw, choice->num_fw, other));
     }
     return bytes;
 }
@@ -91,16 +87,14 @@ static int stage_cost(const struct params *q, const json_t *stage, double s, dou
     for (size_t i = 0; i < json_array_size(nodes); i++) {
         int64_t id = json_integer_value(json_array_get(nodes, i));
         const char *name = json_string_value(json_array_get(choices, i));
-        const json_t *c = find_choice(q, find_node(q->instance, id), t, name ? name : "");
+        const struct joint_alternative *c = find_choice(q, id, t, name ? name : "");
         if (!c)
             return err_system(err, "check: node %lld has no such alternative",
                               (long long)id);
-        double w = num(json_object_get(c, "parameterSize"), NAN);
         double comm =
-            2 * bytes_out(q, stage, id, c) / d + 4 * (d - 1) * w / (d * q->samples);
-        *time += num(json_object_get(c, "timePerSample"), NAN) / d + comm / q->bandwidth;
-        memory += num(json_object_get(c, "memoryUsageA"), NAN) * ceil(s / d) +
-                  num(json_object_get(c, "memoryUsageB"), NAN);
+            2 * bytes_out(q, stage, id, c) / d + 4 * (d - 1) * c->params / (d * q->samples);
+        *time += c->time / d + comm / q->bandwidth;
+        memory += c->memory_a * ceil(s / d) + c->memory_b;
     }
     if (!(memory <= q->capacity * (1 + TOL)))
         return err_system(err, "check: a stage takes %g of %g bytes", memory, q->capacity);
@@ -109,15 +103,26 @@ static int stage_cost(const struct params *q, const json_t *stage, double s, dou
     return 0;
 }
 
+/* Does the edge go from a later stage to an earlier one? */
+static bool goes_back(const json_t *stages, const struct joint_doc_edge *e) {
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        const json_t *stage = json_array_get(stages, i);
+        if (holds(stage, e->from))
+            return false;
+        if (holds(stage, e->to))
+            return true;
+    }
+    return true;
+}
+
 /* Every node once, and no edge from a later stage to an earlier one. */
 static int check_order(const struct params *q, const json_t *stages, struct err *err) {
-    const json_t *nodes = json_object_get(q->instance, "nodes");
-    const json_t *edges = json_object_get(q->instance, "edges");
-    size_t placed = 0;
+    int64_t placed = 0;
     for (size_t i = 0; i < json_array_size(stages); i++)
-        placed += json_array_size(json_object_get(json_array_get(stages, i), "nodes"));
-    for (size_t v = 0; v < json_array_size(nodes); v++) {
-        int64_t id = json_integer_value(json_object_get(json_array_get(nodes, v), "id"));
+        placed +=
+            (int64_t)json_array_size(json_object_get(json_array_get(stages, i), "nodes"));
+    for (int64_t v = 0; v < q->doc->nodes.n; v++) {
+        int64_t id = q->doc->nodes.p[v].id;
         int times = 0;
         for (size_t i = 0; i < json_array_size(stages); i++)
             times += holds(json_array_get(stages, i), id);
@@ -125,31 +130,23 @@ static int check_order(const struct params *q, const json_t *stages, struct err 
             return err_system(err, "check: node %lld is in %d stages", (long long)id,
                               times);
     }
-    if (placed != json_array_size(nodes))
-        return err_system(err, "check: %zu places for %zu nodes", placed,
-                          json_array_size(nodes));
-    for (size_t e = 0; e < json_array_size(edges); e++) {
-        const json_t *v = json_array_get(edges, e);
-        int64_t from = json_integer_value(json_object_get(v, "sourceId"));
-        int64_t to = json_integer_value(json_object_get(v, "destId"));
-        bool seen = false;
-        for (size_t i = 0; i < json_array_size(stages) && !seen; i++) {
-            seen = holds(json_array_get(stages, i), to);
-            if (seen && !holds(json_array_get(stages, i), from))
-                for (size_t j = i + 1; j < json_array_size(stages); j++)
-                    if (holds(json_array_get(stages, j), from))
-                        return err_system(err, "check: edge %lld to %lld goes back",
-                                          (long long)from, (long long)to);
-        }
-    }
+    if (placed != q->doc->nodes.n)
+        return err_system(err, "check: %lld places for %lld nodes", (long long)placed,
+                          (long long)q->doc->nodes.n);
+    for (int64_t e = 0; e < q->doc->edges.n; e++)
+        if (goes_back(stages, &q->doc->edges.p[e]))
+            return err_system(err, "check: edge %lld to %lld goes back",
+                              (long long)q->doc->edges.p[e].from,
+                              (long long)q->doc->edges.p[e].to);
     return 0;
 }
 
-int joint_check(const json_t *doc, const json_t *answer, double *value, struct err *err) {
-    const json_t *instance = json_object_get(doc, "instance");
+int joint_check(const struct joint_doc *doc, const json_t *answer, double *value,
+                struct err *err) {
     const json_t *stages = json_object_get(answer, "stages");
-    struct params q = {instance ? instance : doc,
-                       instance ? json_object_get(doc, "exclude") : NULL,
+    bool wrapped = doc->instance != doc->rest;
+    struct params q = {doc,
+                       wrapped ? json_object_get(doc->rest, "exclude") : NULL,
                        parameter(doc, "max_devices", "maxDevices"),
                        parameter(doc, "max_memory_per_device", "maxMemoryPerDevice"),
                        parameter(doc, "bandwidth", "bandwidth"),

@@ -5,7 +5,8 @@
  *    "samples_in_batch": 1920, "max_data_degree": 1, "max_tensor_degree": 1,
  *    "exclude": ["activation recomp"]}
  *
- * Everything but the instance is optional.
+ * Everything but the instance is optional. joint_doc.c has packed it; here ends of edges and
+ * neighbours are found, and what is excluded or too wide is left out.
  */
 #include "solve/joint.h"
 
@@ -13,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NODES   4096
-#define MAX_DEVICES 16384
+#define MAX_DEVICES JOINT_MOST_DEVICES
 
 struct reader {
     struct joint_problem *p;
+    const struct joint_doc *doc;
     const json_t *exclude;
     int64_t max_tensor;
     struct err *err;
@@ -30,34 +31,21 @@ static int node_index(const struct joint_problem *p, int64_t id) {
     return -1;
 }
 
-/* A key of a JSON object that is a number. */
-static int64_t key_number(const char *key) {
-    char *end;
-    int64_t v = strtoll(key, &end, 10);
-    return *key && !*end && v >= 0 ? v : -1;
-}
-
 /* ---- edges ----------------------------------------------------------------------- */
 
-static int read_edge(struct reader *r, const json_t *v, int *from, int *to, double *bytes) {
-    int64_t s, t;
-    if (json_keys(v, "sourceId destId communicationCost", r->err) < 0 ||
-        json_int(v, "sourceId", 0, INT64_MAX, &s, r->err) < 0 ||
-        json_int(v, "destId", 0, INT64_MAX, &t, r->err) < 0 ||
-        json_num(v, "communicationCost", 0, 1e200, bytes, r->err) < 0)
-        return -1;
-    *from = node_index(r->p, s);
-    *to = node_index(r->p, t);
+static int find_ends(struct reader *r, const struct joint_doc_edge *e, int *from, int *to) {
+    *from = node_index(r->p, e->from);
+    *to = node_index(r->p, e->to);
     if (*from < 0)
-        return err_input(r->err, "sourceId: no node has the id %lld", (long long)s);
+        return err_input(r->err, "sourceId: no node has the id %lld", (long long)e->from);
     if (*to < 0)
-        return err_input(r->err, "destId: no node has the id %lld", (long long)t);
+        return err_input(r->err, "destId: no node has the id %lld", (long long)e->to);
     if (*from == *to)
-        return err_input(r->err, "destId: node %lld feeds itself", (long long)s);
+        return err_input(r->err, "destId: node %lld feeds itself", (long long)e->from);
     for (int i = 0; i < r->p->node[*from].num_out; i++)
         if (r->p->node[*from].out[i].node == *to)
             return err_input(r->err, "sourceId: a second edge from %lld to %lld",
-                             (long long)s, (long long)t);
+                             (long long)e->from, (long long)e->to);
     return 0;
 }
 
@@ -72,18 +60,15 @@ static void add_edge(struct joint_problem *p, struct joint_edge **list, int *n, 
     (*list)[(*n)++] = (struct joint_edge){node, bytes};
 }
 
-static int read_edges(struct reader *r, const json_t *doc) {
-    json_t *list;
-    if (json_array_member(doc, "edges", &list, r->err) < 0)
-        return -1;
-    for (size_t i = 0; i < json_array_size(list); i++) {
+static int add_edges(struct reader *r) {
+    for (int64_t i = 0; i < r->doc->edges.n; i++) {
+        const struct joint_doc_edge *e = &r->doc->edges.p[i];
         int from, to;
-        double bytes;
-        if (read_edge(r, json_array_get(list, i), &from, &to, &bytes) < 0)
-            return err_at(r->err, "edges[%zu]", i);
+        if (find_ends(r, e, &from, &to) < 0)
+            return err_at(r->err, "edges[%lld]", (long long)i);
         struct joint_node *a = &r->p->node[from], *b = &r->p->node[to];
-        add_edge(r->p, &a->out, &a->num_out, to, bytes);
-        add_edge(r->p, &b->in, &b->num_in, from, bytes);
+        add_edge(r->p, &a->out, &a->num_out, to, e->bytes);
+        add_edge(r->p, &b->in, &b->num_in, from, e->bytes);
     }
     return 0;
 }
@@ -113,48 +98,25 @@ static int check_acyclic(const struct joint_problem *p, struct err *err) {
 
 /* ---- alternatives ---------------------------------------------------------------- */
 
-/* Sync bytes per neighbour: exactly the neighbours must be named. */
-static int read_sync(struct reader *r, const json_t *v, const char *key,
-                     const struct joint_edge *edges, int n, double **out) {
-    const json_t *obj = json_object_get(v, key), *x;
-    const char *name;
-    if (!json_is_object(obj))
-        return err_input(r->err, "%s: expected an object, got %s", key,
-                         json_type_name(obj));
+/* Sync bytes in the order of the edges: exactly the neighbours must be named. */
+static int match_sync(struct reader *r, const char *key, const struct joint_sync *sync,
+                      int named, const struct joint_edge *edges, int n, double **out) {
     *out = arena_array(&r->p->arena, (size_t)n + 1, sizeof **out);
     for (int i = 0; i < n; i++)
         (*out)[i] = NAN;
-    json_object_foreach((json_t *)obj, name, x) {
-        int at = 0, node = node_index(r->p, key_number(name));
+    for (int s = 0; s < named; s++) {
+        int at = 0, node = node_index(r->p, sync[s].node);
         while (at < n && edges[at].node != node)
             at++;
-        double bytes = json_is_number(x) ? json_number_value(x) : NAN;
         if (at == n)
-            return err_input(r->err, "%s: \"%.40s\" is not a neighbour of this node", key,
-                             name);
-        if (!(bytes >= 0 && bytes <= 1e200))
-            return err_input(r->err, "%s.%.40s: expected bytes >= 0", key, name);
-        (*out)[at] = bytes;
+            return err_input(r->err, "%s: \"%lld\" is not a neighbour of this node", key,
+                             (long long)sync[s].node);
+        (*out)[at] = sync[s].bytes;
     }
     for (int i = 0; i < n; i++)
         if (isnan((*out)[i]))
             return err_input(r->err, "%s: neighbour %lld is missing", key,
                              (long long)r->p->node[edges[i].node].id);
-    return 0;
-}
-
-static int read_choice(struct reader *r, const json_t *v, struct joint_node *node,
-                       struct joint_choice *c) {
-    if (!json_is_object(v))
-        return err_input(r->err, "expected an object, got %s", json_type_name(v));
-    if (json_str(v, "id", &c->id, r->err) < 0 ||
-        json_num(v, "timePerSample", 0, 1e200, &c->p, r->err) < 0 ||
-        json_num(v, "parameterSize", 0, 1e200, &c->w, r->err) < 0 ||
-        json_num(v, "memoryUsageA", 0, 1e200, &c->a, r->err) < 0 ||
-        json_num(v, "memoryUsageB", 0, 1e200, &c->b, r->err) < 0 ||
-        read_sync(r, v, "syncTimeFw", node->in, node->num_in, &c->fw) < 0 ||
-        read_sync(r, v, "syncTimeBw", node->out, node->num_out, &c->bw) < 0)
-        return -1;
     return 0;
 }
 
@@ -165,39 +127,41 @@ static bool excluded(const struct reader *r, const char *id) {
     return false;
 }
 
-static int read_choices(struct reader *r, const json_t *v, struct joint_node *node) {
-    const json_t *all = json_object_get(v, "TMPCs");
-    size_t total = 0, n = 0;
-    const char *key;
-    json_t *list;
-    json_object_foreach((json_t *)all, key, list) total += json_array_size(list);
-    node->choices = arena_array(&r->p->arena, total + 1, sizeof *node->choices);
+static int add_choice(struct reader *r, const struct joint_alternative *a,
+                      struct joint_node *node, struct joint_choice *c) {
+    *c = (struct joint_choice){
+        .id = a->id, .p = a->time, .w = a->params, .a = a->memory_a, .b = a->memory_b};
+    if (match_sync(r, "syncTimeFw", a->fw, a->num_fw, node->in, node->num_in, &c->fw) < 0 ||
+        match_sync(r, "syncTimeBw", a->bw, a->num_bw, node->out, node->num_out, &c->bw) < 0)
+        return err_at(r->err, "TMPCs.%d[%d]", a->degree, a->at);
+    return 0;
+}
+
+/* Choices by rising degree, those of one degree in the order of the document. */
+static int add_choices(struct reader *r, const struct joint_doc_node *from,
+                       struct joint_node *node) {
+    int n = 0;
+    node->choices = arena_array(&r->p->arena, (size_t)from->n + 1, sizeof *node->choices);
     node->first = arena_array(&r->p->arena, (size_t)r->p->num_degrees + 1, sizeof(int));
     for (int g = 0; g < r->p->num_degrees; g++) {
-        char name[16];
-        node->first[g] = (int)n;
-        snprintf(name, sizeof name, "%d", r->p->degrees[g]);
-        list = json_object_get(all, name);
-        for (size_t i = 0; i < json_array_size(list); i++) {
-            if (read_choice(r, json_array_get(list, i), node, &node->choices[n]) < 0)
-                return err_at(r->err, "TMPCs.%s[%zu]", name, i);
-            n += !excluded(r, node->choices[n].id);
+        node->first[g] = n;
+        for (int i = 0; i < from->n; i++) {
+            const struct joint_alternative *a = &from->choices[i];
+            if (a->degree != r->p->degrees[g])
+                continue;
+            if (add_choice(r, a, node, &node->choices[n]) < 0)
+                return -1;
+            n += !excluded(r, a->id);
         }
     }
-    node->first[r->p->num_degrees] = (int)n;
+    node->first[r->p->num_degrees] = n;
     return 0;
 }
 
 /* ---- nodes ----------------------------------------------------------------------- */
 
-static int add_degree(struct reader *r, const char *key) {
+static int add_degree(struct reader *r, int t) {
     struct joint_problem *p = r->p;
-    int64_t t = key_number(key);
-    char name[24];
-    snprintf(name, sizeof name, "%lld", (long long)t);
-    if (t < 1 || t > MAX_DEVICES || strcmp(name, key))
-        return err_input(r->err, "TMPCs: expected tensor degrees as keys, got \"%.40s\"",
-                         key);
     if (t > r->max_tensor || t > p->devices)
         return 0;
     int at = 0;
@@ -209,53 +173,34 @@ static int add_degree(struct reader *r, const char *key) {
         return err_input(r->err, "TMPCs: more than 64 tensor degrees");
     memmove(p->degrees + at + 1, p->degrees + at,
             (size_t)(p->num_degrees - at) * sizeof *p->degrees);
-    p->degrees[at] = (int)t;
+    p->degrees[at] = t;
     p->num_degrees++;
     return 0;
 }
 
-/* First look: ids and degrees. */
-static int read_ids(struct reader *r, const json_t *list) {
+static int add_graph(struct reader *r) {
     struct joint_problem *p = r->p;
-    for (int i = 0; i < p->nodes; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        json_t *all, *x;
-        const char *key;
-        int64_t id;
-        if (json_int(v, "id", 0, INT64_MAX, &id, r->err) < 0 ||
-            json_object_member(v, "TMPCs", &all, r->err) < 0)
-            return err_at(r->err, "nodes[%d]", i);
-        p->node[i].id = -1;
-        if (node_index(p, id) >= 0)
-            return err_input(r->err, "nodes[%d].id: %lld appears twice", i, (long long)id);
-        p->node[i].id = id;
-        json_object_foreach(all, key, x) {
-            if (!json_is_array(x))
-                return err_input(r->err, "nodes[%d].TMPCs.%.40s: expected an array", i,
-                                 key);
-            if (add_degree(r, key) < 0)
-                return err_at(r->err, "nodes[%d]", i);
-        }
-    }
-    return 0;
-}
-
-static int read_graph(struct reader *r, const json_t *doc) {
-    struct joint_problem *p = r->p;
+    const struct joint_doc *doc = r->doc;
     json_t *list;
-    if (json_array_member(doc, "nodes", &list, r->err) < 0)
-        return -1;
-    if (json_array_size(list) < 1 || json_array_size(list) > MAX_NODES)
-        return err_input(r->err, "nodes: expected 1 to %d of them", MAX_NODES);
-    p->nodes = (int)json_array_size(list);
+    if (!json_object_get(doc->instance, "nodes"))
+        return json_array_member(doc->instance, "nodes", &list, r->err);
+    if (!json_object_get(doc->instance, "edges"))
+        return json_array_member(doc->instance, "edges", &list, r->err);
+    if (doc->nodes.n < 1)
+        return err_input(r->err, "nodes: expected 1 to %d of them", JOINT_MOST_NODES);
+    p->nodes = (int)doc->nodes.n;
     p->node = arena_array(&p->arena, (size_t)p->nodes, sizeof *p->node);
     p->degrees = arena_array(&p->arena, 65, sizeof *p->degrees);
-    for (int i = 0; i < p->nodes; i++)
-        p->node[i].id = -1;
-    if (read_ids(r, list) < 0 || read_edges(r, doc) < 0 || check_acyclic(p, r->err) < 0)
+    for (int i = 0; i < p->nodes; i++) {
+        p->node[i].id = doc->nodes.p[i].id;
+        for (int c = 0; c < doc->nodes.p[i].n; c++)
+            if (add_degree(r, doc->nodes.p[i].choices[c].degree) < 0)
+                return err_at(r->err, "nodes[%d]", i);
+    }
+    if (add_edges(r) < 0 || check_acyclic(p, r->err) < 0)
         return -1;
     for (int i = 0; i < p->nodes; i++)
-        if (read_choices(r, json_array_get(list, (size_t)i), &p->node[i]) < 0)
+        if (add_choices(r, &doc->nodes.p[i], &p->node[i]) < 0)
             return err_at(r->err, "nodes[%d]", i);
     return 0;
 }
@@ -287,18 +232,15 @@ static int read_overrides(struct reader *r, const json_t *doc, int64_t *devices,
     return 0;
 }
 
-int joint_read(struct joint_problem *p, const json_t *doc, struct err *err) {
-    struct reader r = {.p = p, .max_tensor = MAX_DEVICES, .err = err};
+int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err *err) {
+    struct reader r = {.p = p, .doc = doc, .max_tensor = MAX_DEVICES, .err = err};
     int64_t devices = -1, samples = -1, data = MAX_DEVICES;
     double memory = -1, bandwidth = -1;
-    json_t *instance = (json_t *)doc;
-    bool wrapped = json_object_get(doc, "instance") != NULL;
+    const json_t *instance = doc->instance;
+    bool wrapped = instance != doc->rest;
     *p = (struct joint_problem){.deadline_s = INFINITY};
-    if (!json_is_object(doc))
-        return err_input(err, "expected an object, got %s", json_type_name(doc));
     if (wrapped &&
-        (read_overrides(&r, doc, &devices, &memory, &bandwidth, &samples, &data) < 0 ||
-         json_object_member(doc, "instance", &instance, err) < 0))
+        read_overrides(&r, doc->rest, &devices, &memory, &bandwidth, &samples, &data) < 0)
         return -1;
     int bad =
         (devices < 0 && json_int(instance, "maxDevices", 1, MAX_DEVICES, &devices, err)) ||
@@ -313,7 +255,7 @@ int joint_read(struct joint_problem *p, const json_t *doc, struct err *err) {
     p->bandwidth = bandwidth;
     p->max_data = (int)data;
     p->limit_s = (int)(samples < devices ? samples : devices);
-    if (bad || read_graph(&r, instance) < 0) {
+    if (bad || add_graph(&r) < 0) {
         if (wrapped)
             err_at(err, "instance");
         joint_release(p);

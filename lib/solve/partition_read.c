@@ -113,33 +113,6 @@ static void number_colors(struct partition_problem *p, const bool *has_color) {
     free(v);
 }
 
-/* The next item of an array, as a tree; 0: there is none, -1: it is no object. at: of `key`. */
-static int next_object(struct json_stream *s, const char *key, int64_t at, json_t **obj,
-                       struct err *err) {
-    int more = json_stream_item(s, err);
-    if (more <= 0)
-        return more;
-    *obj = json_stream_tree(s, err);
-    if (!*obj || json_is_object(*obj))
-        return *obj ? 1 : -1;
-    err_input(err, "%s[%lld]: expected an object, got %s", key, (long long)at,
-              json_type_name(*obj));
-    json_decref(*obj);
-    return -1;
-}
-
-static int enter_array(struct json_stream *s, const char *key, struct err *err) {
-    int type = json_stream_type(s, err);
-    if (type < 0 || type == JSON_ARRAY)
-        return type < 0 ? -1 : json_stream_enter(s, '[', err);
-    return err_input(err, "%s: expected an array, got %s", key,
-                     json_stream_type_name(type));
-}
-
-static int too_many(struct err *err) {
-    return err_input(err, "nodes: at most %d nodes and %d edges", MOST_NODES, MOST_EDGES);
-}
-
 static int place_edge(struct reader *r, const struct raw_edge *raw, struct err *err) {
     int32_t n = (int32_t)r->nodes.n, index = (int32_t)r->edges.n;
     struct partition_edge e = {named_find(r->ids, n, raw->from),
@@ -193,25 +166,23 @@ static int name_nodes(struct reader *r, struct err *err) {
     return 0;
 }
 
-static int take_nodes(void *to, struct json_stream *s, struct err *err) {
+static int take_node(void *to, const json_t *obj, struct err *err) {
     struct reader *r = to;
-    json_t *obj;
-    int more = enter_array(s, "nodes", err);
-    if (more < 0)
+    struct partition_node node = {0};
+    bool colored;
+    if (r->nodes.n == MOST_NODES)
+        return err_input(err, "id: more than %d nodes", MOST_NODES);
+    if (read_node(obj, &node, &colored, err) < 0)
         return -1;
-    while ((more = next_object(s, "nodes", r->nodes.n, &obj, err)) > 0) {
-        struct partition_node node = {0};
-        bool colored;
-        int bad = read_node(obj, &node, &colored, err);
-        json_decref(obj);
-        if (bad)
-            return err_at(err, "nodes[%lld]", (long long)r->nodes.n);
-        if (r->nodes.n == MOST_NODES)
-            return too_many(err);
-        arr_push(&r->nodes, node);
-        arr_push(&r->colored, colored);
-    }
-    return more < 0 ? -1 : name_nodes(r, err);
+    arr_push(&r->nodes, node);
+    arr_push(&r->colored, colored);
+    return 0;
+}
+
+static int take_nodes(void *to, struct json_stream *s, struct err *err) {
+    if (solve_doc_objects(s, "nodes", take_node, to, err) < 0)
+        return -1;
+    return name_nodes(to, err);
 }
 
 static int read_edge(const json_t *obj, struct raw_edge *e, struct err *err) {
@@ -223,8 +194,11 @@ static int read_edge(const json_t *obj, struct raw_edge *e, struct err *err) {
     return json_opt_num(obj, "size", 0, 1e300, &e->bytes, err);
 }
 
-static int take_edge(struct reader *r, const json_t *obj, struct err *err) {
+static int take_edge(void *to, const json_t *obj, struct err *err) {
+    struct reader *r = to;
     struct raw_edge e;
+    if (r->edges.n + r->waiting.n == MOST_EDGES)
+        return err_input(err, "sourceId: more than %d edges", MOST_EDGES);
     if (read_edge(obj, &e, err) < 0)
         return -1;
     if (r->ids)
@@ -234,18 +208,7 @@ static int take_edge(struct reader *r, const json_t *obj, struct err *err) {
 }
 
 static int take_edges(void *to, struct json_stream *s, struct err *err) {
-    struct reader *r = to;
-    json_t *obj;
-    int more = enter_array(s, "edges", err);
-    if (more < 0)
-        return -1;
-    for (int64_t at = 0; (more = next_object(s, "edges", at, &obj, err)) > 0; at++) {
-        int bad = at == MOST_EDGES ? too_many(err) : take_edge(r, obj, err);
-        json_decref(obj);
-        if (bad)
-            return at == MOST_EDGES ? -1 : err_at(err, "edges[%lld]", (long long)at);
-    }
-    return more;
+    return solve_doc_objects(s, "edges", take_edge, to, err);
 }
 
 /* Sums over nodes stay finite. */

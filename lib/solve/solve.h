@@ -38,4 +38,17 @@ json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits
 json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
                          struct err *err);
 
+/* What is found out about an answer again. */
+struct solve_verdict {
+    double value;
+    double bound; /* as the answer says: it is not proven again */
+};
+
+/* Works the answer document at `path` to a problem of this kind ("layout", ...) out again, without
+ * the solver: that it keeps to the problem, that its value is what it says and that its bound is not
+ * above. EXIT_NO when something does not hold, EXIT_INPUT when a document is bad; messages begin with
+ * the name of the document that they are about. */
+int solve_verify(const char *kind, struct json_stream *problem, const char *path,
+                 struct solve_verdict *verdict, struct err *err);
+
 #endif

@@ -25,6 +25,33 @@ static int check_problem(const json_t *value, const char *problem, struct err *e
     return 0;
 }
 
+static int next_object(struct json_stream *s, json_t **obj, struct err *err) {
+    int more = json_stream_item(s, err);
+    if (more <= 0)
+        return more;
+    *obj = json_stream_tree(s, err); /* its errors have their place */
+    return *obj ? 1 : -1;
+}
+
+int solve_doc_objects(struct json_stream *s, const char *key, solve_object_fn *take,
+                      void *to, struct err *err) {
+    json_t *obj;
+    int type = json_stream_type(s, err);
+    if (type >= 0 && type != JSON_ARRAY)
+        return err_input(err, "%s: expected an array, got %s", key,
+                         json_stream_type_name(type));
+    int more = type < 0 ? -1 : json_stream_enter(s, '[', err);
+    for (int64_t at = 0; more >= 0 && (more = next_object(s, &obj, err)) > 0; at++) {
+        if (!json_is_object(obj))
+            more = err_input(err, "%s[%lld]: expected an object, got %s", key,
+                             (long long)at, json_type_name(obj));
+        else if (take(to, obj, err) < 0)
+            more = err_at(err, "%s[%lld]", key, (long long)at);
+        json_decref(obj);
+    }
+    return more;
+}
+
 static int take_member(struct json_stream *s, const char *key, const char *problem,
                        const struct solve_part *part, void *to, json_t *doc,
                        struct err *err) {
@@ -38,11 +65,11 @@ static int take_member(struct json_stream *s, const char *key, const char *probl
     if (!value)
         return -1;
     json_object_set_new(doc, key, value);
-    return strcmp(key, "problem") ? 0 : check_problem(value, problem, err);
+    return !problem || strcmp(key, "problem") ? 0 : check_problem(value, problem, err);
 }
 
-json_t *solve_doc_read(struct json_stream *s, const char *problem,
-                       const struct solve_part *parts, void *to, struct err *err) {
+json_t *solve_doc_members(struct json_stream *s, const char *problem,
+                          const struct solve_part *parts, void *to, struct err *err) {
     char key[64];
     json_t *doc = json_object();
     int type = json_stream_type(s, err);
@@ -52,7 +79,16 @@ json_t *solve_doc_read(struct json_stream *s, const char *problem,
                                      : json_stream_enter(s, '{', err);
     while (more >= 0 && (more = json_stream_key(s, key, sizeof key, err)) > 0)
         more = take_member(s, key, problem, find_part(parts, key), to, doc, err);
-    if (more == 0 && json_stream_end(s, err) == 0)
+    if (more == 0)
+        return doc;
+    json_decref(doc);
+    return NULL;
+}
+
+json_t *solve_doc_read(struct json_stream *s, const char *problem,
+                       const struct solve_part *parts, void *to, struct err *err) {
+    json_t *doc = solve_doc_members(s, problem, parts, to, err);
+    if (doc && json_stream_end(s, err) == 0)
         return doc;
     json_decref(doc);
     return NULL;

@@ -119,7 +119,7 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     *--init) _weft_files "$current" .safetensors .index.json ;;
     *)
         case "$argument" in
-        FILE | PLAN) _weft_files "$current" ;;
+        FILE | PLAN | ANSWER) _weft_files "$current" ;;
         DIR) compgen -d -- "$current" ;;
         esac
         ;;

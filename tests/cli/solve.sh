@@ -89,6 +89,39 @@ is "$status$(grep -c 'time-budget' out)" 01 "--help"
 run --version
 is "$status" 0 "--version"
 
+# ---- answers, verified ------------------------------------------------------
+
+# falsified PROBLEM JQ PATTERN: what is changed in an answer is found.
+falsified() {
+    "$tool" "$1" "$1.json" 2>err | jq "$2" >false.json
+    refuses 1 "false.json: .*$3" "$1: not true: $2" -- "$1" --verify false.json "$1.json"
+}
+for p in layout partition stages joint; do
+    run "$p" "$p.json"
+    cp out answer.json
+    run "$p" --verify answer.json "$p.json"
+    is "$status$(grep -c "value is $(jq .value answer.json), as it says" out)" 01 \
+        "$p: an answer is verified: $(head -1 out)"
+    falsified "$p" '.value -= 0.5 | .bound = .value' "value"
+    falsified "$p" '.bound = .value + 1' "bound"
+done
+falsified layout '.choice = [0, 0]' "usage 20 at time 0 is above the limit 11"
+falsified layout '.choice[0] = 2' "node 0: strategy 2 does not exist"
+falsified layout '.choice |= .[1:]' "choice: expected 2 entries, got 1"
+falsified layout '.peak_usage = 1' "peak_usage: it is 2"
+falsified partition '.devices[1].nodes = [0]' "devices.1..nodes.0.: node 0 is on two devices"
+falsified partition '.devices |= reverse' "edges.0.: leads back"
+falsified stages '.stages |= .[1:]' "stages.0. does not follow"
+falsified joint '.stages |= (.[0] | .data_degree = 1 | .choices = ["vanilla"] |
+    [(.nodes = [1]), (.nodes = [0])])' "edge 0 to 1 goes back"
+falsified joint '.stages[0].nodes = []' "node 0 is in 0 stages"
+run stages stages.json
+cp out answer.json
+refuses 3 "answer.json: problem: this answers a stages problem" "an answer of another kind" \
+    -- joint --verify answer.json joint.json
+refuses 3 "joint.json: format" "an answer that is none" -- joint --verify joint.json joint.json
+refuses 2 "only one of the two" "both from standard input" -- joint --verify -
+
 # ---- wrong usage ------------------------------------------------------
 
 refuses 2 "expected a problem" "no problem given" --

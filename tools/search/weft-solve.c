@@ -33,7 +33,7 @@ static const struct problem {
 
 struct options {
     const struct problem *problem;
-    const char *file, *output;
+    const char *file, *output, *verify;
     double time_budget_s, gap;
     int64_t seed, threads;
     bool text, relax;
@@ -57,6 +57,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         {0, "threads", OPT_INT, "N", "threads at most (0: one per core)", &o->threads},
         {0, "relax", OPT_FLAG, NULL, "stages: by gradient descent, to compare", &o->relax},
         {0, "text", OPT_FLAG, NULL, "a short table instead of JSON", &o->text},
+        {0, "verify", OPT_STR, "ANSWER", "check an answer to FILE instead of solving",
+         &o->verify},
         {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
          &o->output},
         {0},
@@ -81,6 +83,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     if (o->relax && o->problem->solve != solve_stages_json)
         return err_usage(err, "--relax: only stages can be relaxed, not %s",
                          o->problem->name);
+    if (o->verify && !strcmp(o->verify, "-") && !strcmp(o->file, "-"))
+        return err_usage(err, "--verify: only one of the two can be standard input");
     if (o->gap < 0)
         return err_usage(err, "--gap: expected a number >= 0, got %g", o->gap);
     if (o->threads > 4096)
@@ -122,12 +126,32 @@ static int write_text(const struct options *o, const json_t *a, struct err *err)
     return file_out_close(&out, err);
 }
 
+/* Says in words what holds. */
+static int verify(const struct options *o, struct err *err) {
+    struct json_stream s;
+    struct solve_verdict v;
+    struct file_out out;
+    int rc = json_stream_open(&s, o->file, err);
+    if (rc == 0)
+        rc = solve_verify(o->problem->name, &s, o->verify, &v, err);
+    json_stream_close(&s);
+    if (rc < 0 || file_out_open(&out, o->output, err) < 0)
+        return -1;
+    fprintf(out.f, "keeps to the problem, and its value is %.17g, as it says\n", v.value);
+    if (v.bound > 0)
+        fprintf(out.f, "its bound of %.17g, not proven again, puts it within %.4g %%\n",
+                v.bound, 100 * (v.value - v.bound) / v.bound);
+    return file_out_close(&out, err);
+}
+
 int main(int argc, char **argv) {
     struct err err = {0};
     struct options o;
     if (parse(&o, argc, argv, &err) < 0)
         return err_report(&err, "weft-solve");
     interrupt_catch();
+    if (o.verify)
+        return verify(&o, &err) < 0 ? err_report(&err, "weft-solve") : EXIT_DONE;
     json_t *answer = solve(&o, &err);
     int rc = !answer  ? -1
              : o.text ? write_text(&o, answer, &err)

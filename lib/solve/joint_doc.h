@@ -1,0 +1,62 @@
+/* joint_doc.h - a joint problem as its document has it, packed: no tree of the whole is made.
+ *
+ * What is made of it (joint_read.c) and what checks an answer (joint_check.c) both begin here.
+ *
+ *     struct joint_doc doc;
+ *     if (joint_doc_read(&doc, stream, &err) == 0)
+ *         use(doc.nodes.p[0].choices.p[0].time);
+ *     joint_doc_release(&doc);
+ */
+#ifndef WEFT_SOLVE_JOINT_DOC_H
+#define WEFT_SOLVE_JOINT_DOC_H
+
+#include "common/mem.h"
+#include "solve/solve.h"
+
+/* What an alternative adds to the bytes of the edges with one neighbour. */
+struct joint_sync {
+    int64_t node; /* the neighbour's id */
+    double bytes;
+};
+
+struct joint_alternative {
+    const char *id;
+    int degree, at;     /* TMPCs[degree][at] */
+    double time;        /* per sample, in s */
+    double params;      /* bytes of gradients to be added up */
+    double memory_a;    /* bytes per sample in flight ... */
+    double memory_b;    /* ... and once */
+    int num_fw, num_bw; /* neighbours before, after */
+    struct joint_sync *fw, *bw;
+};
+
+struct joint_doc_node {
+    int64_t id;
+    int n;
+    struct joint_alternative *choices;
+};
+
+struct joint_doc_edge {
+    int64_t from, to; /* ids */
+    double bytes;
+};
+
+struct joint_doc {
+    json_t *rest; /* the document without what follows; large members are null */
+    json_t
+        *instance; /* what else stands in the instance, = rest where that is the document */
+    ARR(struct joint_doc_node) nodes;
+    ARR(struct joint_doc_edge) edges;
+    struct arena arena; /* owns alternatives, their names and neighbours */
+};
+
+#define JOINT_MOST_NODES   4096
+#define JOINT_MOST_DEVICES 16384
+
+/* Reads all of the stream; ids are unique and numbers in their ranges then, but nothing has been
+ * said about edges. Release it even on failure. Messages begin with the place, without the
+ * document's name unless s->failed. */
+int joint_doc_read(struct joint_doc *doc, struct json_stream *s, struct err *err);
+void joint_doc_release(struct joint_doc *doc);
+
+#endif
