@@ -224,36 +224,68 @@ static double placed_us(const struct relaxed *r, double us, double enough_us) {
     const struct search_problem *p = &r->s->p;
     double norm_us = p->may_idle ? 0 : r->s->graph.norm_us, best = enough_us - norm_us;
     struct cuts *c = cuts_make(r);
+    struct chain *h = chain_make(c);
     us -= norm_us;
     for (int d = p->devices; d > 0 && best > us; d--) {
         if (!is_number(p, d))
             continue;
-        double plain = chain_raise(c, d, us, best);
+        double plain = chain_raise(h, d, us, best);
         best =
             fmin(best, r->chunks > 1 ? fmin(plain, turns_raise(c, d, us, plain)) : plain);
     }
+    chain_free(h);
     cuts_free(c);
     return best + norm_us;
 }
 
-static double micro_batch_us(struct search *s, struct classes *classes, int64_t micro_batch,
-                             double enough_us) {
-    struct relaxed r = {.s = s,
-                        .classes = classes,
-                        .m = (double)(s->p.batch / micro_batch),
-                        .micro_batch = micro_batch,
-                        .groups = s->max_groups};
-    double best = INFINITY;
-    r.chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1;
-    if (relaxed_make(&r)) {
-        r.lines = mem_array((size_t)(r.n_sizes * r.n_flights * r.n_prices) * RATES,
-                            sizeof *r.lines);
-        best = best_prices(&r, enough_us);
-        if (best > 0 && best < enough_us && has_order(s))
-            best = placed_us(&r, best, enough_us);
+/* With one micro-batch: what is left of the space, and its bound so far. */
+struct part {
+    struct relaxed r;
+    int i; /* of the problem's micro-batches */
+    double us;
+};
+
+static void price(struct part *p, double enough_us) {
+    struct relaxed *r = &p->r;
+    p->us = INFINITY;
+    if (!relaxed_make(r))
+        return;
+    r->lines = mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * RATES,
+                         sizeof *r->lines);
+    p->us = best_prices(r, enough_us);
+    free(r->lines);
+    r->lines = NULL;
+}
+
+static void place(struct part *p, double enough_us) {
+    if (p->us > 0 && p->us < enough_us)
+        p->us = placed_us(&p->r, p->us, enough_us);
+}
+
+static int lowest_first(const void *a, const void *b) {
+    const struct part *x = a, *y = b;
+    return x->us != y->us ? (x->us > y->us) - (x->us < y->us) : y->i - x->i;
+}
+
+/* All are priced: large ones first, which are the fastest here, so that the others need not be looked at for
+ * long; then placed: the lowest first, so that the others need no more than what that comes to. each: of each
+ * of them is asked. */
+static double least_of(struct search *s, struct part *parts, int n, bool each) {
+    bool order = has_order(s);
+    double least = INFINITY;
+    for (int i = n - 1; i >= 0 && least > 0; i--) {
+        price(&parts[i], each || order ? INFINITY : least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
     }
-    relaxed_release(&r);
-    return best;
+    if (!order || least <= 0)
+        return least;
+    qsort(parts, (size_t)n, sizeof *parts, lowest_first);
+    least = INFINITY;
+    for (int i = 0; i < n && least > 0; i++) {
+        place(&parts[i], each ? INFINITY : least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+    }
+    return least;
 }
 
 /* Kinds are told apart where that is not too much work. */
@@ -284,16 +316,25 @@ double bound_us(struct search *s, double *micro_us) {
         return 0;
     }
     struct classes classes = classes_make(s);
-    double least = INFINITY;
-    /* Large ones first: they are the fastest here, and the others need not be looked at for long. */
-    for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
-        double us = micro_batch_us(s, &classes, s->p.micro[i], micro_us ? INFINITY : least);
-        least = fmin(least, us);
-        if (search_out_of_time(s))
-            us = least = 0;
+    int n = s->p.n_micro;
+    struct part *parts = mem_array((size_t)n, sizeof *parts);
+    for (int i = 0; i < n; i++)
+        parts[i] =
+            (struct part){{.s = s,
+                           .classes = &classes,
+                           .m = (double)(s->p.batch / s->p.micro[i]),
+                           .micro_batch = s->p.micro[i],
+                           .groups = s->max_groups,
+                           .chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1},
+                          i,
+                          0};
+    double least = least_of(s, parts, n, micro_us != NULL);
+    for (int i = 0; i < n; i++) {
         if (micro_us)
-            micro_us[i] = us;
+            micro_us[parts[i].i] = least > 0 ? parts[i].us : 0;
+        relaxed_release(&parts[i].r);
     }
+    free(parts);
     classes_free(&classes);
     return least;
 }

@@ -16,8 +16,12 @@
 
 #include "search/bound_cuts.h"
 
+struct chain;
+/* What stages take on any number of devices; the cuts are borrowed. */
+struct chain *chain_make(struct cuts *c);
+void chain_free(struct chain *h);
 /* Raises a bound of these pipelines on so many devices, all of them used; `enough_us` will do. Without
  * norm. Where that is too much work, it stays or is raised by less. */
-double chain_raise(struct cuts *c, int devices, double us, double enough_us);
+double chain_raise(struct chain *h, int devices, double us, double enough_us);
 
 #endif
