@@ -2,25 +2,34 @@
  *
  * Where weft is built without CUDA the same functions are there (cuda_none.c) and say so.
  *
- *     struct cuda_backend cuda = cuda_backend(&(struct cuda_options){.workspace_bytes = bytes});
+ *     struct cuda_options o = {.program = program, .rank = rank};
+ *     struct cuda_backend cuda = cuda_backend(&o);
  *     struct device *dev = device_create(&cuda.backend, local_rank, threads, &err);
- *     struct cuda_memory m;
- *     cuda_memory(dev, &m, &err);
  */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 
 #include "device/device_backend.h"
 
+/* What a device counts while it is there. */
+struct cuda_report {
+    int64_t own_bytes; /* of the GPU: what was asked for, and workspaces */
+    double waited_s;   /* time that the host spent waiting for the GPU */
+};
+
 /* What a device is to do; what is zero is the default. */
 struct cuda_options {
-    int64_t
-        workspace_bytes; /* of each stream that computes: workspace_gpu() of all that it runs */
-    bool deterministic; /* the same bits each time: nothing is chosen by its speed */
-    bool tf32;          /* products of floats round operands to 10 bits, on tensor cores */
+    /* What this rank will run, borrowed while the device is made: its workspace is planned, and its
+     * products are tried. */
+    const struct program *program;
+    int rank;
+    int64_t workspace_bytes; /* of each stream that computes, where there is no program */
+    bool deterministic;      /* the same bits each time: nothing is chosen by its speed */
+    bool tf32; /* products of floats round operands to 10 bits, on tensor cores */
     bool
         tunes; /* operands are scratch: the first launch of a product tries how it is fastest */
     const char *attention; /* NULL, or the attention kernels to take, for comparisons */
+    struct cuda_report *report; /* NULL, or where the device counts */
 };
 
 /* The backend with its options; it must outlive its devices. Device number i is GPU i of those that
@@ -35,24 +44,18 @@ struct cuda_backend cuda_backend(const struct cuda_options *o);
  * built without CUDA. */
 int cuda_count(struct err *err);
 
-/* Is a device kind, as clusters and profiles name them, a GPU's? All but "" and "cpu..." are. */
+/* Is a device kind, as clusters and profiles name them, a GPU's? "h100-80gb", "l4" and "gpu" are,
+ * "cpu-1t" and names of the user's own ("toy") are not. */
 bool cuda_is_gpu(const char *kind);
 /* The kind of GPU `index`: "h100-80gb", "h200". Returns 0 or -1. */
 int cuda_kind(int index, char *buf, size_t size, struct err *err);
 /* From the name that CUDA has for it: "NVIDIA A100-SXM4-80GB" is "a100-80gb". Returns buf. */
 char *cuda_kind_of_name(const char *name, char *buf, size_t size);
 
-/* Bytes of a device. What CUDA, its libraries and other processes take beside what weft asked for is
- * total - free - own. */
-struct cuda_memory {
-    int64_t total, free;
-    int64_t own; /* device_alloc's and workspaces */
-};
-int cuda_memory(struct device *dev, struct cuda_memory *out, struct err *err);
-
-/* Tries how the product of an instruction is fastest, on operands of its own, which it frees again;
- * from then on the device takes it. Instructions that are no products need nothing. */
-int cuda_tune(struct device *dev, const struct instr *ins, struct err *err);
+/* Which GPU a device of this number is: -1 as cuda_count(). */
+int cuda_index(int number, struct err *err);
+/* Bytes of GPU `index`, those that other processes have among them. */
+int cuda_memory(int index, int64_t *total, int64_t *left, struct err *err);
 
 /* Marks places in time on a stream and tells the time between two of them. */
 struct cuda_timer;

@@ -3,6 +3,8 @@
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 
+#include "common/progress.h"
+
 #include <stdlib.h>
 
 /* Calls go to the GPU that the calling thread has set; a process may have several devices. */
@@ -30,23 +32,35 @@ static int describe(struct cuda_device *d, struct err *err) {
     return 0;
 }
 
+static int64_t workspace_of_options(const struct cuda_options *o) {
+    if (!o->program)
+        return o->workspace_bytes;
+    int group = program_group_of_rank(o->program, o->rank);
+    const struct plan *p = o->program->plan;
+    return workspace_gpu_of(o->program, p->chunks[p->first_chunk[group]]);
+}
+
 static int create(struct device *dev, struct err *err) {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)dev->backend;
-    int n = cuda_count(err);
-    if (n < 0)
+    int index = cuda_index(dev->index, err);
+    if (index < 0)
         return -1;
-    if (n == 0)
-        return err_system(err, "no GPU is to be seen");
     struct cuda_state *s = dev->state = mem_alloc(sizeof *s);
     s->options = &b->options;
-    s->dev = (struct cuda_device){.index = dev->index % n,
+    s->report = b->options.report ? b->options.report : &s->unread;
+    s->workspace_bytes = workspace_of_options(&b->options);
+    s->dev = (struct cuda_device){.index = index,
                                   .deterministic = b->options.deterministic,
                                   .tf32 = b->options.tf32,
                                   .attention = b->options.attention};
     if (use(dev, err) < 0 || describe(&s->dev, err) < 0)
         return err_prefix(err, "GPU %d", s->dev.index);
     s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);
-    return s->dev.products ? 0 : -1;
+    if (!s->dev.products)
+        return -1;
+    return b->options.program && !s->dev.deterministic
+               ? cuda_tune(dev, b->options.program, b->options.rank, err)
+               : 0;
 }
 
 static void destroy(struct device *dev) {
@@ -81,9 +95,16 @@ static void stream_destroy(struct device_stream *s) {
     free(q);
 }
 
+int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err) {
+    double begin = now_s();
+    cudaError_t rc = until ? cudaEventSynchronize(until)
+                           : cudaStreamSynchronize(cuda_queue_of(s)->stream);
+    cuda_state_of(s->device)->report->waited_s += now_s() - begin;
+    return cuda_check(rc, "waiting for the GPU", err);
+}
+
 static int synchronize(struct device_stream *s, struct err *err) {
-    return cuda_check(cudaStreamSynchronize(cuda_queue_of(s)->stream),
-                      "waiting for a stream", err);
+    return cuda_wait(s, NULL, err);
 }
 
 static int event_create(struct device_event *e, struct err *err) {
@@ -159,12 +180,18 @@ int cuda_kind(int index, char *buf, size_t size, struct err *err) {
     return 0;
 }
 
-int cuda_memory(struct device *dev, struct cuda_memory *out, struct err *err) {
-    size_t left, total;
-    if (cuda_check(cudaMemGetInfo(&left, &total), "asking for memory", err) < 0)
+int cuda_index(int number, struct err *err) {
+    int n = cuda_count(err);
+    return n < 0 ? -1 : n == 0 ? err_system(err, "no GPU is to be seen") : number % n;
+}
+
+int cuda_memory(int index, int64_t *total, int64_t *left, struct err *err) {
+    size_t of, there;
+    if (cuda_check(cudaSetDevice(index), "the device", err) < 0 ||
+        cuda_check(cudaMemGetInfo(&there, &of), "asking for memory", err) < 0)
         return -1;
-    *out = (struct cuda_memory){
-        .total = (int64_t)total, .free = (int64_t)left, .own = cuda_state_of(dev)->own};
+    *total = (int64_t)of;
+    *left = (int64_t)there;
     return 0;
 }
 

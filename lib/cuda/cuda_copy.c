@@ -30,13 +30,14 @@ void cuda_staging_release(struct cuda_staging *g) {
 }
 
 /* The other half, when the device is done with it. */
-static int turn(struct cuda_queue *q, struct err *err) {
+static int turn(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = cuda_queue_of(s);
     struct cuda_staging *g = &q->staging;
     if (cuda_check(cudaEventRecord(g->free[g->now], q->stream), "copying", err) < 0)
         return -1;
     g->now = !g->now;
     g->used = 0;
-    return cuda_check(cudaEventSynchronize(g->free[g->now]), "copying", err);
+    return cuda_wait(s, g->free[g->now], err);
 }
 
 int cuda_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
@@ -46,7 +47,7 @@ int cuda_upload(struct device_stream *s, void *dst, const void *src, int64_t byt
     if (open_staging(g, err) < 0)
         return -1;
     for (int64_t at = 0, n; at < bytes; at += n) {
-        if (g->used == CUDA_STAGING_BYTES && turn(q, err) < 0)
+        if (g->used == CUDA_STAGING_BYTES && turn(s, err) < 0)
             return -1;
         n = CUDA_STAGING_BYTES - g->used;
         n = n < bytes - at ? n : bytes - at;
@@ -62,9 +63,10 @@ int cuda_upload(struct device_stream *s, void *dst, const void *src, int64_t byt
 }
 
 /* Waits for a half that the device has filled, and takes it. */
-static int take(struct cuda_staging *g, int half, void *dst, int64_t bytes,
+static int take(struct device_stream *s, int half, void *dst, int64_t bytes,
                 struct err *err) {
-    if (cuda_check(cudaEventSynchronize(g->free[half]), "download", err) < 0)
+    struct cuda_staging *g = &cuda_queue_of(s)->staging;
+    if (cuda_wait(s, g->free[half], err) < 0)
         return -1;
     memcpy(dst, g->half[half], (size_t)bytes);
     return 0;
@@ -75,7 +77,7 @@ int cuda_download(struct device_stream *s, void *dst, const void *src, int64_t b
                   struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
     struct cuda_staging *g = &q->staging;
-    if (open_staging(g, err) < 0 || turn(q, err) < 0 || turn(q, err) < 0)
+    if (open_staging(g, err) < 0 || turn(s, err) < 0 || turn(s, err) < 0)
         return -1;
     int64_t before = 0, at = 0;
     for (int half = 0; at < bytes; half = !half) {
@@ -85,12 +87,12 @@ int cuda_download(struct device_stream *s, void *dst, const void *src, int64_t b
                        "download", err) < 0 ||
             cuda_check(cudaEventRecord(g->free[half], q->stream), "download", err) < 0)
             return -1;
-        if (at && take(g, !half, (char *)dst + at - before, before, err) < 0)
+        if (at && take(s, !half, (char *)dst + at - before, before, err) < 0)
             return -1;
         before = n;
         at += n;
         if (at == bytes)
-            return take(g, half, (char *)dst + at - n, n, err);
+            return take(s, half, (char *)dst + at - n, n, err);
     }
     return 0;
 }

@@ -5,8 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* NVIDIA's names are two letters at most and a number; users may name theirs "gpu". */
 bool cuda_is_gpu(const char *kind) {
-    return *kind && strncmp(kind, "cpu", 3) != 0;
+    size_t letters = 0;
+    while (isalpha((unsigned char)kind[letters]))
+        letters++;
+    return !strncmp(kind, "gpu", 3) ||
+           (letters <= 2 && isdigit((unsigned char)kind[letters]));
 }
 
 static bool is_maker(const char *word) {

@@ -34,7 +34,7 @@ static int call(struct cuda_call *c, enum opcode code, const union instr_n *n,
 
 int cuda_open_workspace(struct device_stream *s, struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
-    int64_t bytes = cuda_state_of(s->device)->options->workspace_bytes;
+    int64_t bytes = cuda_state_of(s->device)->workspace_bytes;
     if (q->workspace || bytes <= 0)
         return 0;
     q->workspace = cuda_alloc(s->device, bytes, err);
@@ -49,7 +49,7 @@ int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *
     struct cuda_call c = {.dev = &state->dev,
                           .stream = q->stream,
                           .args = args,
-                          .workspace_bytes = state->options->workspace_bytes,
+                          .workspace_bytes = state->workspace_bytes,
                           .err = err};
     int64_t wanted = workspace_gpu(code, n, args->dtype);
     if (wanted > c.workspace_bytes)

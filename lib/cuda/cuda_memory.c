@@ -13,7 +13,7 @@ static void say_full(const struct cuda_state *s, int64_t bytes, struct err *err)
                "GPU %d: out of memory: %.3f GB more are planned; %.3f of %.3f GB are free, "
                "this rank has %.3f GB",
                s->dev.index, 1e-9 * (double)bytes, 1e-9 * (double)left,
-               1e-9 * (double)total, 1e-9 * (double)s->own);
+               1e-9 * (double)total, 1e-9 * (double)s->report->own_bytes);
     err_hint(err, "weft-predict says what a plan takes; ranks that share a GPU share its "
                   "memory");
 }
@@ -55,7 +55,7 @@ void *cuda_alloc(struct device *dev, int64_t bytes, struct err *err) {
         return NULL;
     }
     arr_push(&s->blocks, b);
-    s->own += b.bytes;
+    s->report->own_bytes += b.bytes;
     return b.p;
 }
 
@@ -65,7 +65,7 @@ void cuda_free(struct device *dev, void *p) {
     while (s->blocks.p[i].p != p)
         i++;
     cudaFree(s->blocks.p[i].base);
-    s->own -= s->blocks.p[i].bytes;
+    s->report->own_bytes -= s->blocks.p[i].bytes;
     s->blocks.p[i] = s->blocks.p[--s->blocks.n];
 }
 

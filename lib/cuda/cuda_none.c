@@ -30,13 +30,13 @@ int cuda_kind(int index, char *buf, size_t size, struct err *err) {
     return none(err);
 }
 
-int cuda_memory(struct device *dev, struct cuda_memory *out, struct err *err) {
-    (void)dev, (void)out;
+int cuda_index(int number, struct err *err) {
+    (void)number;
     return none(err);
 }
 
-int cuda_tune(struct device *dev, const struct instr *ins, struct err *err) {
-    (void)dev, (void)ins;
+int cuda_memory(int index, int64_t *total, int64_t *left, struct err *err) {
+    (void)index, (void)total, (void)left;
     return none(err);
 }
 

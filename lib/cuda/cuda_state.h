@@ -20,7 +20,8 @@ struct cuda_state {
     struct cuda_device dev;
     const struct cuda_options *options; /* of the backend */
     ARR(struct cuda_block) blocks;      /* memory and workspaces */
-    int64_t own;                        /* bytes of them */
+    int64_t workspace_bytes;            /* of each stream that computes */
+    struct cuda_report *report, unread; /* the second where nobody asked for one */
 };
 
 /* Pinned memory in two halves, through which uploads and downloads go: one is filled while the
@@ -46,6 +47,13 @@ static inline struct cuda_state *cuda_state_of(const struct device *dev) {
 static inline struct cuda_queue *cuda_queue_of(const struct device_stream *s) {
     return s->state;
 }
+
+/* cuda_backend.c: until the event, or else all of the stream, is done; the time counts as waited. */
+int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err);
+
+/* cuda_tune.c: tries how each product of the rank's program is fastest, on operands of its own, which it
+ * frees again; from then on the device takes it. */
+int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err);
 
 /* cuda_memory.c: device->backend's alloc ... free_host, and memory that counts as the device's. */
 void *cuda_alloc(struct device *dev, int64_t bytes, struct err *err);

@@ -3,9 +3,8 @@
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 
-#include "common/mem.h"
-
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements from the first to the last that a matrix by strides has. */
 static int64_t reach(const struct matmul_n *n, const struct matrix *m, int64_t rows,
@@ -76,22 +75,53 @@ static int run(struct device_stream *s, const struct instr *ins, const union ins
     return device_synchronize(s, err);
 }
 
-int cuda_tune(struct device *dev, const struct instr *ins, struct err *err) {
-    struct cuda_products *products = cuda_state_of(dev)->dev.products;
+static int tune(struct device *dev, const struct instr *ins, struct err *err) {
     union instr_src in = {{NULL}};
     union instr_dst out = {{NULL}};
-    if (!is_product(ins->code))
-        return 0;
     struct device_stream *s = device_stream_create(dev, err);
     int rc = s ? alloc_operands(dev, ins, &in, &out, err) : -1;
-    cuda_products_tune(products, true);
     if (rc == 0)
         rc = run(s, ins, &in, &out, err);
-    cuda_products_tune(products, false);
     for (int i = 0; i < INSTR_MAX_IN; i++)
         device_free(dev, in.v[i]);
     for (int i = 0; i < INSTR_MAX_OUT; i++)
         device_free(dev, out.v[i]);
     device_stream_destroy(s);
+    return rc;
+}
+
+static bool alike(const struct instr *a, const struct instr *b) {
+    const struct instr_key p = instr_key(a->code, a->dtype, &a->n);
+    const struct instr_key q = instr_key(b->code, b->dtype, &b->n);
+    return instr_key_equal(&p, &q) && (a->axes != 0) == (b->axes != 0) &&
+           (!by_strides(a->code) ||
+            !memcmp(&a->matrices, &b->matrices, sizeof a->matrices));
+}
+
+/* A stage's products come again in every layer. */
+static bool seen_before(const struct stage_program *sp, int i) {
+    for (int k = 0; k < i; k++)
+        if (alike(&sp->instrs[k], &sp->instrs[i]))
+            return true;
+    return false;
+}
+
+static int tune_stage(struct device *dev, const struct stage_program *sp, struct err *err) {
+    for (int i = 0; i < sp->n_instrs; i++)
+        if (is_product(sp->instrs[i].code) && !seen_before(sp, i) &&
+            tune(dev, &sp->instrs[i], err) < 0)
+            return err_prefix(err, "trying products");
+    return 0;
+}
+
+int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err) {
+    const struct plan *p = g->plan;
+    const int group = program_group_of_rank(g, rank);
+    struct cuda_products *products = cuda_state_of(dev)->dev.products;
+    int rc = 0;
+    cuda_products_tune(products, true);
+    for (int k = p->first_chunk[group]; k < p->first_chunk[group + 1] && rc == 0; k++)
+        rc = tune_stage(dev, &g->stages[p->chunks[k]], err);
+    cuda_products_tune(products, false);
     return rc;
 }

@@ -25,8 +25,11 @@ static void test_names(void) {
 }
 
 static void test_which(void) {
-    ok(cuda_is_gpu("h100-80gb") && cuda_is_gpu("gpu"), "kinds of GPUs");
-    ok(!cuda_is_gpu("") && !cuda_is_gpu("cpu-1t") && !cuda_is_gpu("cpu-2t-over4"),
+    ok(cuda_is_gpu("h100-80gb") && cuda_is_gpu("h200") && cuda_is_gpu("gb200") &&
+           cuda_is_gpu("4090") && cuda_is_gpu("gpu"),
+       "kinds of GPUs");
+    ok(!cuda_is_gpu("") && !cuda_is_gpu("cpu-1t") && !cuda_is_gpu("cpu-2t-over4") &&
+           !cuda_is_gpu("toy") && !cuda_is_gpu("this"),
        "kinds of CPUs, and none");
 }
 

@@ -37,7 +37,9 @@ struct bench_scalars {
  * written over and over, has one place; what was last touched long ago has many, so that it
  * has left the caches when its turn comes again, as in a step. */
 struct bench {
-    int64_t budget; /* bytes, set before use */
+    int64_t budget;                       /* bytes, set before use, as is the backend */
+    const struct device_backend *backend; /* NULL: the CPU */
+    bool records; /* launches are timed as the executor gives them */
     struct device *device;
     struct device_stream *stream;
     struct bench_scalars *scalars; /* on the device */

@@ -12,7 +12,9 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/rng.h"
+#include "cuda/cuda.h"
 #include "device/kernel.h"
+#include "program/workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,6 +59,8 @@ struct tool {
     double todo_s;
     struct ranks *ranks;
     struct bench bench;
+    bool gpu;
+    struct cuda_backend cuda; /* where instructions are timed on a GPU */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -78,7 +82,8 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         {0, "over", OPT_INT, "K", "ranks that share each core (1)", &o->over},
         {0, "ranks", OPT_INT, "N",
          "ranks that share this node (--max-devices, at most one a core)", &o->ranks},
-        {0, "device", OPT_STR, "KIND", "name of the device kind (cpu-1t)", &o->device},
+        {0, "device", OPT_STR, "KIND",
+         "name of the device kind (cpu-1t); cuda, cuda:NAME: times a GPU", &o->device},
         {0, "time", OPT_TIME, "TIME", "longest time spent on one row (300ms)", &o->row_s},
         {0, "error", OPT_REAL, "FRACTION", "error of the median that is good enough (0.01)",
          &o->error},
@@ -159,6 +164,29 @@ static int check_options(struct tool *t, struct err *err) {
     return 0;
 }
 
+/* "cuda" is named after the GPU. */
+static int choose_gpu(struct tool *t, struct err *err) {
+    struct options *o = &t->o;
+    t->gpu = o->device && !o->roofline &&
+             (!strcmp(o->device, "cuda") || !strncmp(o->device, "cuda:", 5));
+    if (!t->gpu)
+        return 0;
+    if (o->over != 1 || o->ranks > 1)
+        return err_usage(err, "--over and --ranks: a GPU is timed with one rank on it");
+    int64_t total, left;
+    int index = cuda_index(0, err);
+    if (index < 0 || cuda_memory(index, &total, &left, err) < 0 ||
+        cuda_kind(index, t->device, sizeof t->device, err) < 0)
+        return -1;
+    if (o->device[4])
+        snprintf(t->device, sizeof t->device, "%s", o->device + 5);
+    o->device = t->device;
+    o->ranks = 1;
+    if (!o->memory)
+        o->memory = left / 4 * 3;
+    return 0;
+}
+
 /* Who shares the node, and how the rows are named. What is not said follows from the rest, so
  * that the ranks of a job that fills the node with --max-devices ranks, whose threads
  * weft-profile-comm and weft-run choose by the same division, are of the same kind. */
@@ -175,9 +203,9 @@ static void choose_ranks(struct tool *t) {
         int64_t fill = o->over * cores / o->threads;
         o->ranks = fill > 1 ? fill : 1;
     }
-    if (o->device)
+    if (o->device && o->device != t->device)
         snprintf(t->device, sizeof t->device, "%s", o->device);
-    else
+    else if (!o->device)
         profile_device_kind((int)o->threads, (int)o->ranks, cores, t->device,
                             sizeof t->device);
     int over = (int)((o->threads * o->ranks + cores - 1) / cores);
@@ -388,8 +416,22 @@ static int compute(struct tool *t, struct err *err) {
     return 0;
 }
 
+/* Room for the largest workspace of all rows, and for those of the calibration. */
+static void prepare_gpu(struct tool *t) {
+    int64_t most = WORKSPACE_GPU_PRODUCT;
+    for (int64_t i = 0; i < t->keys.n; i++) {
+        const struct instr_key *key = &t->keys.p[i];
+        int64_t bytes = workspace_gpu(key->code, &key->n, key->dtype);
+        most = bytes > most ? bytes : most;
+    }
+    t->cuda = cuda_backend(&(struct cuda_options){.workspace_bytes = most, .tunes = true});
+    t->bench.backend = &t->cuda.backend;
+}
+
 /* Siblings are forked before this process has threads or an open database. */
 static int start_device(struct tool *t, struct err *err) {
+    if (t->gpu)
+        prepare_gpu(t);
     if (!t->o.dry_run) {
         t->ranks =
             ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
@@ -399,11 +441,13 @@ static int start_device(struct tool *t, struct err *err) {
     if (bench_open(&t->bench, (int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
         return -1;
     note_verbose("%s: %lld ranks on this node, products by %s", t->device,
-                 (long long)t->o.ranks, kernel_gemm_library());
+                 (long long)t->o.ranks, t->gpu ? "cuBLASLt" : kernel_gemm_library());
     return 0;
 }
 
 static int run(struct tool *t, struct err *err) {
+    if (choose_gpu(t, err) < 0)
+        return -1;
     choose_ranks(t);
     if (enumerate(t, err) < 0 || (!t->o.roofline && start_device(t, err) < 0))
         return -1;

@@ -3,6 +3,7 @@
 #define WEFT_RUN_H
 
 #include "common/opt.h"
+#include "cuda/cuda.h"
 #include "exec/exec.h"
 
 struct run_options {
@@ -18,6 +19,8 @@ struct run_options {
     int64_t threads;        /* 0 = a fair share */
     double timeout_s;       /* of every wait for another rank; 0 = no limit */
     const char *trace;
+    const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
+    bool deterministic, tf32; /* of GPUs */
     bool timing, explain, dry_run;
 };
 
@@ -72,6 +75,20 @@ int run_threads(struct comm *comm, int64_t wanted);
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
                     struct run_options *o, struct err *err);
 void run_close_inputs(struct run_inputs *in);
+
+/* ---- run_device.c ------------------------------------------------------------------------- */
+
+/* Does this rank compute on a GPU: since --device says so, or since the plan is for one? */
+bool run_on_gpu(const struct run_options *o, const struct plan *p, int rank);
+/* Is there one, then? Returns 0 or -1. */
+int run_check_device(const struct run_options *o, const struct plan *p, int rank,
+                     struct err *err);
+/* The backend for it; borrows the program and the report. */
+struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
+                             struct cuda_report *report);
+/* Says on stderr what the ranks take of their GPUs; called by all ranks, with NULL by those that have
+ * none. */
+int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

@@ -36,15 +36,17 @@ static int64_t workspace(struct comm *comm, const struct program *g, int stage,
 }
 
 /* Memory is promised freely and taken at the first touch, so a plan that is too large would be
- * killed in the middle of its first step, with whatever else runs there. */
-static int check_memory(struct comm *comm, const struct program *g, int threads,
-                        struct err *err) {
+ * killed in the middle of its first step, with whatever else runs there. A GPU says it by itself. */
+static int check_memory(struct comm *comm, const struct program *g,
+                        const struct run_options *o, struct err *err) {
+    const int threads = run_threads(comm, o->threads);
     const struct plan *p = g->plan;
     int group = program_group_of_rank(g, comm_rank(comm)), nodes = comm_nodes(comm);
     int stage = p->chunks[p->first_chunk[group]];
     const struct stage_program *sp = &g->stages[stage];
-    double own =
-        (double)(sp->arena_bytes + sp->host_bytes + workspace(comm, g, stage, threads));
+    double own = (double)sp->host_bytes;
+    if (!run_on_gpu(o, p, comm_rank(comm)))
+        own += (double)(sp->arena_bytes + workspace(comm, g, stage, threads));
     double *node = mem_array((size_t)nodes, sizeof *node); /* bytes that each needs */
     node[comm_node(comm)] = own;
     int rc = comm_sum_double(comm_world(comm), node, nodes, err);
@@ -123,6 +125,8 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     const struct plan *p = g->plan;
     bool speaks = comm_rank(comm) == 0;
     *in = (struct run_inputs){.lock = -1};
+    if (exec_agree(comm, run_check_device(o, p, comm_rank(comm), err), err) < 0)
+        return -1;
     if (exec_agree(comm, run_open_resume(o, p->model, &in->ck, err), err) < 0)
         return -1;
     const struct checkpoint_info *ck = in->ck ? checkpoint_info(in->ck) : NULL;
@@ -141,7 +145,7 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     in->about = about_run(o, in->data, ck);
     if (exec_agree(comm, rc, err) < 0)
         return -1;
-    return exec_agree(comm, check_memory(comm, g, run_threads(comm, o->threads), err), err);
+    return exec_agree(comm, check_memory(comm, g, o, err), err);
 }
 
 void run_close_inputs(struct run_inputs *in) {

@@ -23,11 +23,14 @@ struct loop {
     struct run_inputs in;
     struct progress progress;
     bool speaks;
-    bool stops;        /* at a step that is not finite */
-    int64_t skips;     /* steps in a row that were not finite */
-    const char *bad;   /* what was not in the last of them */
-    double max_bytes;  /* largest arena of any rank */
-    struct err output; /* the metrics cannot be written any more */
+    bool stops;               /* at a step that is not finite */
+    int64_t skips;            /* steps in a row that were not finite */
+    const char *bad;          /* what was not in the last of them */
+    double max_bytes;         /* largest arena of any rank */
+    struct err output;        /* the metrics cannot be written any more */
+    bool gpu, gpus;           /* this rank computes on one; some rank does */
+    struct cuda_backend cuda; /* for this rank's */
+    struct cuda_report report;
 };
 
 /* A launcher may have bound this process to fewer cores than its threads need; then it may use
@@ -94,7 +97,8 @@ static json_t *real_or_null(double x) {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static void report_step(struct loop *l, const struct exec_metrics *m, double seconds) {
+static void report_step(struct loop *l, const struct exec_metrics *m, double seconds,
+                        double host_s) {
     if (!l->speaks)
         return;
     json_t *line = json_pack(
@@ -102,6 +106,8 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
         "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
         (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
+    if (l->gpu)
+        json_object_set_new(line, "host_ms", json_real(1e3 * host_s));
     for (int i = 0; i < METRIC_COUNT; i++)
         if (metric_ops(l->model, (enum metric)i))
             json_object_set_new(line, metric_name((enum metric)i),
@@ -191,10 +197,11 @@ static int last_words(struct loop *l, bool saved, struct err *err) {
 static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     struct exec *x = l->x;
     struct exec_metrics m;
-    double start = now_s();
+    double start = now_s(), waited = l->report.waited_s;
     if (exec_step(x, &m, err) < 0)
         return -1;
-    report_step(l, &m, now_s() - start);
+    double seconds = now_s() - start;
+    report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
     if (!scale_was_too_large(&m))
         count_skips(l, &m);
     if (l->speaks) {
@@ -217,6 +224,11 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     return 0;
 }
 
+static int after_first(struct loop *l, struct err *err) {
+    exec_forget_seconds(l->x);
+    return l->gpus ? run_report_memory(l->comm, l->gpu ? &l->report : NULL, err) : 0;
+}
+
 static int steps(struct loop *l, struct err *err) {
     struct exec *x = l->x;
     int64_t first = exec_steps(x), last = l->o->set.steps, saved = first;
@@ -229,8 +241,8 @@ static int steps(struct loop *l, struct err *err) {
         if (step(l, &stop, &saved, err) < 0)
             return -1;
         /* The first touch of the memory is no part of the timing. */
-        if (exec_steps(x) == first + 1)
-            exec_forget_seconds(x);
+        if (exec_steps(x) == first + 1 && after_first(l, err) < 0)
+            return -1;
     }
     if (l->speaks)
         progress_end(&l->progress);
@@ -281,6 +293,12 @@ static int train(struct loop *l, struct err *err) {
 
 static int run(struct loop *l, const struct program *g, struct err *err) {
     struct exec_options e = exec_options_of(l->o, take_cores(l->comm, l->o->threads));
+    l->gpu = run_on_gpu(l->o, g->plan, comm_rank(l->comm));
+    for (int r = 0; r < comm_size(l->comm); r++)
+        l->gpus |= run_on_gpu(l->o, g->plan, r);
+    l->cuda = run_cuda(l->o, g, comm_rank(l->comm), &l->report);
+    if (l->gpu)
+        e.device = &l->cuda.backend;
     struct run_trace *trace = NULL;
     int rc = 0;
     if (l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))

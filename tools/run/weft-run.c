@@ -68,6 +68,12 @@ static const struct opt options[] = {
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
      &o.threads},
+    {0, "device", OPT_STR, "WHAT", "cpu or cuda (what the plan is for)", &o.device},
+    {0, "deterministic", OPT_FLAG, NULL,
+     "on a GPU: choose nothing by its speed, so that runs have the same bits",
+     &o.deterministic},
+    {0, "tf32", OPT_FLAG, NULL, "on a GPU: round operands of fp32 products to 10 bits",
+     &o.tf32},
     {0, "timeout", OPT_TIME, "TIME", "longest wait for another rank, 0 = no limit (10m)",
      &o.timeout_s},
     {0, "trace", OPT_STR, "FILE", "write the timeline of all ranks (Chrome trace)",
@@ -175,6 +181,8 @@ static int check_options(struct err *err) {
     if (strcmp(o.non_finite, "skip") != 0 && strcmp(o.non_finite, "stop") != 0)
         return err_usage(err, "--non-finite: expected skip or stop, got \"%s\"",
                          o.non_finite);
+    if (o.device && strcmp(o.device, "cpu") != 0 && strcmp(o.device, "cuda") != 0)
+        return err_usage(err, "--device: expected cpu or cuda, got \"%s\"", o.device);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.auto_resume && o.resume)

@@ -1,0 +1,87 @@
+/* What the ranks compute on: the CPU, or a GPU each where the plan is for GPUs. */
+#include "run.h"
+
+#include "common/progress.h"
+#include "program/workspace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The kind of device that a rank's part of the plan was made for; "" where nothing says it. */
+static const char *planned_kind(const struct plan *p, int rank) {
+    const struct cluster_group *g = p->cluster && rank < cluster_devices(p->cluster)
+                                        ? cluster_group_of(p->cluster, rank)
+                                        : NULL;
+    if (g && g->device[0])
+        return g->device;
+    const json_t *times = json_object_get(p->provenance, "profile");
+    const char *measured = json_string_value(json_object_get(times, "device"));
+    return measured ? measured : "";
+}
+
+bool run_on_gpu(const struct run_options *o, const struct plan *p, int rank) {
+    if (o->device)
+        return !strcmp(o->device, "cuda");
+    return cuda_is_gpu(planned_kind(p, rank));
+}
+
+int run_check_device(const struct run_options *o, const struct plan *p, int rank,
+                     struct err *err) {
+    if (!run_on_gpu(o, p, rank))
+        return 0;
+    const char *kind = planned_kind(p, rank);
+    int n = cuda_count(err);
+    if (n == 0)
+        err_system(err, "no GPU is to be seen");
+    if (n > 0)
+        return 0;
+    if (!o->device)
+        err_prefix(err, "the plan is for devices of kind \"%s\"", kind);
+    return err_hint(err, "--device cpu trains under it on the CPU");
+}
+
+struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
+                             struct cuda_report *report) {
+    const struct cuda_options options = {.program = g,
+                                         .rank = rank,
+                                         .deterministic = o->deterministic,
+                                         .tf32 = o->tf32,
+                                         .report = report};
+    return cuda_backend(&options);
+}
+
+/* Of the ranks of this node those that share this rank's GPU. */
+static int64_t sharers(struct comm *comm, int gpus) {
+    int64_t n = 0;
+    for (int r = 0; r < comm_node_size(comm); r++)
+        n += r % gpus == comm_node_rank(comm) % gpus;
+    return n;
+}
+
+/* numbers: of the GPU, own, and beside. Where ranks share a GPU, each is taken to have as much as this
+ * one. */
+static int ask_memory(struct comm *comm, const struct cuda_report *r, double numbers[3],
+                      struct err *err) {
+    int gpus = cuda_count(err), index = cuda_index(comm_node_rank(comm), err);
+    int64_t total, left;
+    if (gpus < 0 || index < 0 || cuda_memory(index, &total, &left, err) < 0)
+        return -1;
+    numbers[0] = (double)total;
+    numbers[1] = (double)r->own_bytes;
+    numbers[2] = (double)(total - left - sharers(comm, gpus) * r->own_bytes);
+    return 0;
+}
+
+/* The most of any rank. What weft did not ask for is CUDA's, its libraries' and other processes'. */
+int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err) {
+    double numbers[3] = {0};
+    int rc = exec_agree(comm, r ? ask_memory(comm, r, numbers, err) : 0, err);
+    if (rc < 0 || comm_max_double(comm_world(comm), numbers, 3, err) < 0)
+        return -1;
+    if (comm_rank(comm) == 0)
+        note(
+            "weft-run: of a GPU's %.2f GB a rank takes %.3f GB; CUDA, its libraries and others "
+            "take %.3f GB beside",
+            1e-9 * numbers[0], 1e-9 * numbers[1], 1e-9 * numbers[2]);
+    return 0;
+}
