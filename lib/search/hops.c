@@ -212,12 +212,19 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
-/* Where the best is larger than it was estimated to be, all are scored anew. */
-static void settle(struct hops *hp, struct option *o, int64_t n) {
+/* Where the best is larger than it was estimated to be, all are scored anew. What is too large by that little
+ * is made smaller: it may be far ahead of all that fit. */
+static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     if (!search_settle(hp->s))
         return;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        bool fitted = !o[i].score.overflow;
         o[i].score = search_score(hp->s, &o[i].c);
+        if (!fitted || !o[i].score.overflow || i >= MAX_STARTS)
+            continue;
+        memo_clear(&hp->seen);
+        improve(hp, &o[i], fine);
+    }
 }
 
 /* The plan to set out from, if there is one, is finished and joins the starts. */
@@ -238,7 +245,7 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
     int64_t n = 0;
     hp->scored_before = hp->s->stages_scored;
-    settle(hp, starts, all);
+    settle(hp, starts, all, false);
     sort_kinds(starts, all, MAX_STARTS);
     while (n < all && go_on(hp, n, MAX_STARTS) &&
            is_near(&starts[n], &starts[0], NEAR_START))
@@ -249,7 +256,7 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
 /* The best of them op by op: single layouts are where the last percents are. */
 static void finish(struct hops *hp, struct option *o, int64_t n) {
     hp->scored_before = hp->s->stages_scored;
-    settle(hp, o, n);
+    settle(hp, o, n, true);
     sort_kinds(o, n, FINALISTS);
     for (int64_t i = 0; i < n && i < FINALISTS && go_on(hp, i, FINALISTS) &&
                         is_near(&o[i], &o[0], NEAR_FINALIST);
@@ -257,7 +264,7 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
         memo_clear(&hp->seen);
         improve(hp, &o[i], true);
     }
-    settle(hp, o, n);
+    settle(hp, o, n, true);
     sort_kinds(o, n, ANNEALED);
     for (int64_t i = 0; i < n && i < ANNEALED && is_near(&o[i], &o[0], NEAR_ANNEALED); i++)
         anneal(hp, &o[i]);
@@ -289,7 +296,7 @@ int search_hops(struct search *s, struct err *err) {
     int64_t n = improve_starts(&hp, starts, all);
     finish(&hp, starts, n);
     if (n) {
-        settle(&hp, starts, n);
+        settle(&hp, starts, n, true);
         follow_deep(&hp, &starts[0], deep);
         anneal_more(&hp, &starts[0]);
         shake_and_improve(&hp, &starts[0]);

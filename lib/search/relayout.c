@@ -7,7 +7,8 @@
  * or where at most two of its ops change; the caller scores what comes out. Bytes are what each
  * op's change alone adds or saves, within what is left of the memory. All layouts are chosen at
  * once: where a chain of ops must change together for any of them to be worth it, single changes
- * find no way. */
+ * find no way. Ops that change together have no copies between them, so they take fewer bytes than each
+ * alone: what the score says of an answer corrects that. */
 #include "search/devices.h"
 #include "search/layouts.h"
 #include "solve/layout.h"
@@ -48,7 +49,7 @@ struct relayout {
     const struct search_stage *st;
     const struct prefix *t;
     int first_rank;
-    double micro_batches, bytes_left;
+    double micro_batches, bytes_left, bytes_taken;
     struct in_flight in_flight;
     struct layout *at; /* by node: the layouts that are being costed */
     int *weight,
@@ -221,7 +222,7 @@ static int64_t cost_of(double us) {
 
 /* The solver's costs are not negative: all of a row may be shifted, since one of it is chosen. */
 static void put_choosers(const struct relayout *r, struct layout_problem *p) {
-    double limit = r->bytes_left;
+    double limit = r->bytes_left - r->bytes_taken;
     for (int k = 0; k < r->n; k++) {
         const struct chooser *c = &r->choosers[k];
         double us = 0, bytes = 0;
@@ -285,6 +286,7 @@ static bool choose(struct relayout *r) {
     if (p.usage_limit >= 0 && layout_solve(&p, &limits, &a, NULL) == 0) {
         for (int k = 0; k < r->n; k++) {
             changed |= a.choice[k] != 0;
+            r->bytes_taken += r->choosers[k].change[a.choice[k]].bytes;
             set(r, k, a.choice[k]);
         }
         layout_answer_release(&a);
@@ -326,17 +328,26 @@ static void begin(struct relayout *r, struct search *s, const struct candidate *
     count_ops(r);
 }
 
-bool search_relayout(struct search *s, struct candidate *c, int k) {
-    if (s->p.source)
-        return source_relayout(s, c, k);
+/* Bytes for changes: `limit` of them, and `taken` by those that were chosen. */
+struct room {
+    double limit, taken;
+};
+
+/* Within room->limit; NULL: within what is left. */
+static bool relayout(struct search *s, struct candidate *c, int k, struct room *room) {
     struct relayout *r = mem_alloc(sizeof *r);
     bool changed = false;
     begin(r, s, c, k);
-    for (find_choosers(r); r->n && !search_stopped(s); find_choosers(r)) {
+    bool asks = !room || room->limit >= r->bytes_left;
+    if (room)
+        r->bytes_left = room->limit;
+    for (find_choosers(r); r->n && asks && !search_stopped(s); find_choosers(r)) {
         r->couples.n = 0;
         add_costs(r);
         changed |= choose(r);
     }
+    if (room)
+        room->taken = r->bytes_taken;
     if (changed)
         c->stages[k].layouts = search_layouts(s, r->at);
     arr_release(&r->couples);
@@ -346,4 +357,47 @@ bool search_relayout(struct search *s, struct candidate *c, int k) {
     free(r->op);
     free(r);
     return changed;
+}
+
+/* Asked without a limit, and then with that much less memory as the answer is too large by its score, while
+ * that is more than is left: what ops that change together save of each other's bytes the solver does not know.
+ * Returns how often it was asked for an answer that fits; 0: there is none. */
+static int relayout_by_score(struct search *s, struct candidate *c, int k,
+                             struct score *score) {
+    enum { TRIES = 4 };
+    const struct layout *before = c->stages[k].layouts;
+    struct room room = {.limit = INFINITY};
+    for (int i = 1; i <= TRIES; i++) {
+        c->stages[k].layouts = before;
+        if (!relayout(s, c, k, &room) || !search_legal(s, c))
+            return 0;
+        *score = search_score(s, c);
+        if (score->unknown || !score->overflow)
+            return score->unknown ? 0 : i;
+        room.limit = room.taken - (double)score->overflow;
+    }
+    return 0;
+}
+
+bool search_relayout(struct search *s, struct candidate *c, int k) {
+    struct search_stage *st = &c->stages[k];
+    const struct layout *before = st->layouts;
+    struct score score, other;
+    if (s->p.source)
+        return source_relayout(s, c, k);
+    int asked = s->p.memory_bytes ? relayout_by_score(s, c, k, &score) : 0;
+    if (asked == 1) /* less memory makes it no better */
+        return true;
+    const struct layout *found = st->layouts;
+    st->layouts = before;
+    bool changed = relayout(s, c, k, NULL);
+    if (!asked)
+        return changed;
+    if (changed && search_legal(s, c)) {
+        other = search_score(s, c);
+        if (score_better(&other, &score))
+            return true;
+    }
+    st->layouts = found;
+    return true;
 }
