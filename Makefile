@@ -184,6 +184,23 @@ $(1): $(1).o $$(call archives,$$($(1)_uses))
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 
+# tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against
+# tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so.
+EMU_SRCS  := $(sort $(wildcard tests/emulate/cuda-*.c))
+EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
+EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu))))
+EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
+             -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+$(O)/%.emulated.o: %.cu $(O)/flags
+	@mkdir -p $(@D)
+	@echo "  CC      $< emulated"
+	$(Q)$(CC) -x c++ $(CPPFLAGS) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+$(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulate.o $(EMULATED) \
+             $(call archives,$(unit_uses_device))
+	@mkdir -p $(@D)
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
 MPI_SRCS := $(sort $(wildcard tests/mpi/*.c))
 MPI_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(MPI_SRCS))
@@ -220,9 +237,9 @@ fuzz:
 	@DEPS=no sh scripts/deps.sh fuzz
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
-unit: $(UNIT_BINS)
+unit: $(UNIT_BINS) $(EMU_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(MPI_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(MPI_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.
@@ -240,7 +257,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory SAN=address,undefined check-asan-build
 
 # Programs without MPI: its own leaks and shared memory are not ours to judge.
-check-asan-build: all $(UNIT_BINS)
+check-asan-build: all $(UNIT_BINS) $(EMU_BINS)
 	@WEFT_LEAKS=0 scripts/check.sh $(O) unit/ cli/solve cli/predict cli/profile-op cli/search
 
 check-long: all tests

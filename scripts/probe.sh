@@ -3,7 +3,7 @@
 #   CC=gcc MPICC=mpicc FLAGS= WITH_CUDA=auto scripts/probe.sh FILE
 # HAVE_NAME is "yes" when a call of the library compiles and links, MISSING names what nothing is
 # built without, MISSING_PACKAGES has the Debian packages of all that was not found. Answers are kept
-# in FILE as long as compiler and flags are the same and no package came or went since; what was not
+# in FILE as long as compiler, flags and this script are the same and no package came or went since; what was not
 # found is looked for again every time. The status is 0, whatever is missing.
 set -u
 file=$1
@@ -11,7 +11,7 @@ key="# $CC | $MPICC | $FLAGS | ${WITH_CUDA:=auto} | ${CUDA_HOME:-}"
 installed=/var/lib/dpkg/status
 mkdir -p "$(dirname "$file")"
 kept=""
-if [ -f "$file" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
+if [ "$file" -nt "$0" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
     { [ ! -e $installed ] || [ "$(find "$file" -newer $installed)" ]; }; then
     grep -q '^MISSING_PACKAGES :=$' "$file" &&
         { [ "$WITH_CUDA" = no ] || grep -q '^HAVE_CUDA := yes' "$file"; } && exit 0
@@ -108,6 +108,9 @@ case "$CC" in *clang*) openmp=libomp-dev ;; esac
     echo "$key"
     # shellcheck disable=SC2086
     if probe CC stdio.h 'puts("")'; then
+        # Only for tests of kernels of GPUs on the CPU: the compiler takes C++ too.
+        printf '#include <cmath>\nint main() { return 0; }\n' >"$work/probe.cc"
+        $CC $FLAGS -c "$work/probe.cc" -o "$work/probe" >/dev/null 2>&1 && echo "HAVE_CXX := yes"
         probe OPENMP omp.h 'omp_get_max_threads()' -fopenmp || lacks OpenMP $openmp
         probe JANSSON jansson.h 'json_null()' -ljansson || lacks jansson libjansson-dev
         probe SQLITE sqlite3.h 'sqlite3_libversion()' -lsqlite3 || lacks SQLite libsqlite3-dev

@@ -7,11 +7,13 @@
 #ifndef WEFT_RNG_H
 #define WEFT_RNG_H
 
+#include "common/both.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint64_t rng_mix(uint64_t z) {
+BOTH uint64_t rng_mix(uint64_t z) {
     z += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -19,17 +21,18 @@ static inline uint64_t rng_mix(uint64_t z) {
 }
 
 /* 64 random bits for (seed, stream, index). */
-static inline uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index) {
-    return rng_mix(rng_mix(seed ^ rng_mix(stream)) + index * 0xd1342543de82ef95u);
+#define RNG_STEP 0xd1342543de82ef95u /* from an index's counter to that of the next */
+BOTH uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index) {
+    return rng_mix(rng_mix(seed ^ rng_mix(stream)) + index * RNG_STEP);
 }
 
 /* Uniform in [0, 1) with 24 bits, exact in float. */
-static inline float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
+BOTH float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (float)(rng_bits(seed, stream, index) >> 40) * 0x1p-24f;
 }
 
 /* Standard normal (Box-Muller on one 64-bit draw). */
-static inline float rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+BOTH float rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint64_t bits = rng_bits(seed, stream, index);
     double u = ((double)(bits >> 32) + 0.5) * 0x1p-32;
     double v = (double)(bits & 0xffffffffu) * 0x1p-32;
@@ -54,7 +57,7 @@ static inline double rng_real(struct rng *r) {
 
 /* FNV-1a over bytes, finished with the mixer; chain by passing the last value as h. */
 static inline uint64_t hash_bytes(const void *p, size_t n, uint64_t h) {
-    const unsigned char *c = p;
+    const unsigned char *c = (const unsigned char *)p;
     h ^= 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++)
         h = (h ^ c[i]) * 0x100000001b3u;

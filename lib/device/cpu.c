@@ -1,7 +1,7 @@
 /* The instructions of instr.def on the CPU, by the kernels of kernel.h. */
 #include "device/cpu.h"
 
-#include "common/rng.h"
+#include "device/kernel_box.h"
 #include "kernel_type.h"
 
 #include <math.h>
@@ -192,8 +192,8 @@ CPU_FUNCTION(dropout) {
     for (int d = 0; d < box.rank; d++)
         if (a->batch_dims >> d & 1)
             box.first[d] += now->first_sample;
-    uint64_t stream = rng_mix(((uint64_t)now->step << 24) + (uint64_t)a->op + 1);
-    kernel_dropout(&box, now->evaluating ? 0 : a->rate, now->seed, stream, in->x, out->y);
+    kernel_dropout(&box, now->evaluating ? 0 : a->rate, now->seed,
+                   dropout_stream(now->step, a->op), in->x, out->y);
 }
 
 /* ---- convolutions, pooling, halos ----------------------------------------------------------- */

@@ -2,63 +2,15 @@
  * tensor.
  *
  * common/rng.h makes a number out of (seed, stream, index); here its two mixing rounds are
- * done for eight indices at once, which gives the same 64 bits. A block is walked in rows
- * that are contiguous both in the block and in the whole tensor, so that the index grows by
- * one along a row; trailing dimensions that the block holds entirely make one long row.
+ * done for eight indices at once, which gives the same 64 bits. A block is walked in the rows of
+ * kernel_box.h.
  */
 #include "kernel_impl.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include "common/rng.h"
-
-#include <assert.h>
-
-/* A box as rows of `inner` elements, each contiguous in the block and in the whole. */
-struct rows {
-    int64_t outer, inner;
-    int32_t rank;                  /* dimensions that number the rows */
-    int64_t size[KERNEL_MAX_RANK]; /* of those dimensions */
-    int64_t step[KERNEL_MAX_RANK]; /* index in the whole tensor per step of each */
-    int64_t base;                  /* index in the whole of the block's first element */
-};
-
-/* A box as runs that are contiguous in the whole tensor, so that the index of an element is
- * the run's plus its place in it. */
-static struct rows box_rows(const struct kernel_box *box) {
-    struct rows r = {.outer = 1, .inner = 1};
-    int32_t d = box->rank;
-    int64_t step = 1;
-    assert(d >= 0 && d <= KERNEL_MAX_RANK);
-    /* Take dimensions from the last while everything behind is held entirely. */
-    for (bool open = true; open && d > 0; d--) {
-        open = box->size[d - 1] == box->whole[d - 1];
-        r.inner *= box->size[d - 1];
-        r.base += box->first[d - 1] * step;
-        step *= box->whole[d - 1];
-    }
-    r.rank = d;
-    for (; d > 0; d--) {
-        r.size[d - 1] = box->size[d - 1];
-        r.step[d - 1] = step;
-        r.outer *= box->size[d - 1];
-        r.base += box->first[d - 1] * step;
-        step *= box->whole[d - 1];
-    }
-    return r;
-}
-
-/* Index in the whole tensor of the first element of row i. */
-static uint64_t row_index(const struct rows *r, int64_t i) {
-    int64_t at = r->base;
-    for (int32_t d = r->rank; d > 0; d--) {
-        at += i % r->size[d - 1] * r->step[d - 1];
-        i /= r->size[d - 1];
-    }
-    return (uint64_t)at;
-}
-
-#define RNG_STEP 0xd1342543de82ef95u /* as in rng_bits */
+#include "device/kernel_box.h"
 
 VEC vu64 mix8(vu64 z) {
     z += 0x9e3779b97f4a7c15u;
@@ -105,20 +57,19 @@ static void dropout_row(int64_t n, uint64_t counter, int32_t drop, float scale, 
  * index. */
 void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64_t stream,
                     const T *x, T *y) {
-    const struct rows r = box_rows(box);
+    const struct box_rows r = box_rows(box);
     const uint64_t key = rng_mix(seed ^ rng_mix(stream));
-    /* uniform >= p exactly when its 24 bits are >= p * 2^24. */
-    const int32_t drop = (int32_t)ceil((double)p * 0x1p24);
-    const float scale = p < 1 ? 1.0f / (1.0f - p) : 0.0f;
+    const int32_t drop = dropout_bound(p);
+    const float scale = dropout_scale(p);
     if (r.outer > 1)
         KERNEL_SPLIT(r.outer, 1, r.outer * r.inner, {
             for (int64_t i = first; i < end; i++)
-                dropout_row(r.inner, key + row_index(&r, i) * RNG_STEP, drop, scale,
+                dropout_row(r.inner, key + box_row_index(&r, i) * RNG_STEP, drop, scale,
                             x + i * r.inner, y + i * r.inner);
         });
     else if (r.outer == 1)
         KERNEL_SPLIT(r.inner, VL, r.inner, {
-            uint64_t index = row_index(&r, 0) + (uint64_t)first;
+            uint64_t index = box_row_index(&r, 0) + (uint64_t)first;
             dropout_row(end - first, key + index * RNG_STEP, drop, scale, x + first,
                         y + first);
         });
@@ -128,13 +79,13 @@ void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64
  * and every bit of a parameter must be the same on all machines of a job. */
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    T *y) {
-    const struct rows r = box_rows(box);
+    const struct box_rows r = box_rows(box);
     const int64_t n = r.outer * r.inner;
     KERNEL_SPLIT(n, VL, 16 * n, {
         for (int64_t at = first; at < end;) {
             int64_t i = at / r.inner, j = at % r.inner;
             int64_t stop = (i + 1) * r.inner < end ? (i + 1) * r.inner : end;
-            uint64_t index = row_index(&r, i) + (uint64_t)j;
+            uint64_t index = box_row_index(&r, i) + (uint64_t)j;
             for (; at < stop; at++)
                 put(y + at, std * rng_normal(seed, stream, index++));
         }

@@ -48,7 +48,7 @@ int64_t workspace_gpu_of(const struct program *g, int stage);
 /* Floats in a segment of a ring of n ranks; each stages 2 n of them. */
 static inline int64_t workspace_segment(int n) {
     int64_t seg = WORKSPACE_SEGMENT / (n > 16 ? n / 16 : 1);
-    return seg > WORKSPACE_LEAST_SEGMENT ? seg : WORKSPACE_LEAST_SEGMENT;
+    return seg > WORKSPACE_LEAST_SEGMENT ? seg : (int64_t)WORKSPACE_LEAST_SEGMENT;
 }
 
 #endif

@@ -1,15 +1,34 @@
 /* What instructions take of a GPU's workspace. Kernels are written to these numbers, and launch
  * refuses an instruction that takes more than was planned. */
+#include "program/workspace_gpu.h"
 #include "program/workspace.h"
 
+/* Sums of chunks of the rows of matrices with n columns, `count` of each column. */
+static int64_t columns(int64_t rows, int64_t n, int64_t groups, int64_t count) {
+    return groups * workspace_gpu_chunks(rows, n, groups) * count * n *
+           dtype_size(DTYPE_f32);
+}
+
+/* Sums of the blocks that share the rows of a norm, `count` of each column. */
+static int64_t norm(int64_t rows, int64_t n, int64_t count) {
+    return workspace_gpu_norm(rows) * count * n * dtype_size(DTYPE_f32);
+}
+
 int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype) {
-    (void)n, (void)dtype;
+    (void)dtype;
     switch (code) {
     case I_linear:
     case I_linear_dx:
     case I_linear_dw:
     case I_matmul:
     case I_matmul_dw: return WORKSPACE_GPU_PRODUCT;
+    case I_bias_dw:
+        return columns(n->bias_dw.elems / n->bias_dw.inner, n->bias_dw.inner, 1, 1);
+    case I_layernorm_bwd: return norm(n->layernorm_bwd.rows, n->layernorm_bwd.n, 2);
+    case I_rmsnorm_bwd: return norm(n->rmsnorm_bwd.rows, n->rmsnorm_bwd.n, 1);
+    case I_cross_entropy:
+    case I_cross_entropy_finish:
+    case I_sum_squares: return WORKSPACE_GPU_SUMS * (int64_t)sizeof(double);
     default: return 0;
     }
 }

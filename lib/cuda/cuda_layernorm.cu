@@ -1,0 +1,223 @@
+/* Layer norm over the last dimension, whole or split over ranks: a block takes a row.
+ *
+ * A row is read two or three times, from the second time on out of the caches: the mean first, then
+ * the squared deviations from it, which is exact where the one-pass formula cancels. Backward, a block
+ * takes every so many rows and adds up their shares of the gradients of gamma and beta in shared
+ * memory, each thread those of its own columns; then these sums of the blocks are added up. */
+#include "cuda/cuda_columns.h"
+#include "cuda/cuda_row.h"
+
+/* ---- forward ------------------------------------------------------------------------------ */
+
+template <typename T>
+CUDA_DEVICE float deviation(int64_t n, int64_t head, const T *x, float mean) {
+    return row_sum<T>(n, head, x, [=](float v) { return (v - mean) * (v - mean); });
+}
+
+template <typename T> CUDA_DEVICE float mean_of(int64_t n, int64_t head, const T *x) {
+    return row_sum<T>(n, head, x, [](float v) { return v; }) / (float)n;
+}
+
+template <typename T>
+CUDA_KERNEL void layernorm_moments(int64_t n, int64_t head, const T *x, float *part) {
+    const int64_t row = blockIdx.x;
+    const float mean = mean_of(n, head, x + row * n);
+    const float squares = deviation(n, head, x + row * n, mean);
+    if (threadIdx.x == 0) {
+        part[2 * row] = mean;
+        part[2 * row + 1] = squares;
+    }
+}
+
+CUDA_FUNCTION(layernorm_moments) {
+    const bool vectors = aligned(in->x);
+    if (n->rows > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(layernorm_moments<T>, (unsigned)n->rows,
+                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
+                               row_head<T>(n->n, vectors), (const T *)in->x,
+                               (float *)out->part));
+    return 0;
+}
+
+/* Mean and 1/std of a row from the parts' moments, of n elements each (Chan, Golub, LeVeque 1979). */
+CUDA_DEVICE float2 join_moments(int64_t rows, int64_t n, int64_t parts,
+                                const float *moments, int64_t row, float eps) {
+    double mean = 0, squares = 0;
+    for (int64_t p = 0; p < parts; p++)
+        mean += moments[2 * (p * rows + row)];
+    mean /= (double)parts;
+    for (int64_t p = 0; p < parts; p++) {
+        const double apart = moments[2 * (p * rows + row)] - mean;
+        squares += moments[2 * (p * rows + row) + 1] + (double)n * apart * apart;
+    }
+    float2 stat;
+    stat.x = (float)mean;
+    stat.y = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
+    return stat;
+}
+
+template <typename T>
+CUDA_KERNEL void layernorm(int64_t n, int64_t head, int64_t parts, const float *moments,
+                           const T *x, const T *gamma, const T *beta, float eps, T *y,
+                           float *stat) {
+    const int64_t row = blockIdx.x;
+    const T *from = x + row * n;
+    T *to = y + row * n;
+    float2 s;
+    if (moments) {
+        s = join_moments(gridDim.x, n, parts, moments, row, eps);
+    } else {
+        s.x = mean_of(n, head, from);
+        s.y = 1 / sqrtf(deviation(n, head, from, s.x) / (float)n + eps);
+    }
+    if (threadIdx.x == 0) {
+        stat[2 * row] = s.x;
+        stat[2 * row + 1] = s.y;
+    }
+    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L], b[L];
+        load(from + j, lanes, v);
+        load(gamma + j, lanes, g);
+        load(beta + j, lanes, b);
+#pragma unroll
+        for (int i = 0; i < L; i++)
+            v[i] = fmaf((v[i] - s.x) * s.y, g[i], b[i]);
+        store(to + j, lanes, v);
+    });
+}
+
+CUDA_FUNCTION(layernorm) {
+    const bool vectors = aligned(in->x, in->gamma, in->beta, out->y);
+    if (n->rows > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(layernorm<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
+                               0, c->stream, n->n, row_head<T>(n->n, vectors), n->parts,
+                               n->parts > 1 ? (const float *)in->moments : NULL,
+                               (const T *)in->x, (const T *)in->gamma, (const T *)in->beta,
+                               c->args->eps, (T *)out->y, (float *)out->stat));
+    return 0;
+}
+
+/* ---- backward: with g = dy gamma, dx = rstd (g - mean(g) - xhat mean(g xhat)) -------------------- */
+
+/* s[0] = the sum of g, s[1] of g xhat, over the row that is here. */
+template <typename T>
+CUDA_DEVICE void bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma, const T *dy,
+                          float mean, float rstd, float s[2]) {
+    s[0] = s[1] = 0;
+    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L], d[L];
+        load(x + j, lanes, v);
+        load(gamma + j, lanes, g);
+        load(dy + j, lanes, d);
+#pragma unroll
+        for (int i = 0; i < L; i++) {
+            s[0] += d[i] * g[i];
+            s[1] = fmaf(d[i] * g[i], v[i] - mean, s[1]);
+        }
+    });
+    block_sums<2>(s);
+    s[1] *= rstd;
+}
+
+template <typename T>
+CUDA_KERNEL void layernorm_bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma,
+                                    const float *stat, const T *dy, float *sums) {
+    const int64_t row = blockIdx.x;
+    float s[2];
+    bwd_sums(n, head, x + row * n, gamma, dy + row * n, stat[2 * row], stat[2 * row + 1],
+             s);
+    if (threadIdx.x == 0) {
+        sums[2 * row] = s[0];
+        sums[2 * row + 1] = s[1];
+    }
+}
+
+CUDA_FUNCTION(layernorm_bwd_sums) {
+    const bool vectors = aligned(in->x, in->gamma, in->dy);
+    if (n->rows > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(layernorm_bwd_sums<T>, (unsigned)n->rows,
+                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
+                               row_head<T>(n->n, vectors), (const T *)in->x,
+                               (const T *)in->gamma, (const float *)in->stat,
+                               (const T *)in->dy, (float *)out->sums));
+    return 0;
+}
+
+template <typename T> struct layernorm_rows {
+    int64_t rows, n, head;
+    float share; /* 1 / columns of the whole row */
+    const T *x, *gamma, *dy;
+    const float *stat, *sums; /* sums NULL: rows are whole, take them here */
+    T *dx;
+};
+
+/* dx of a row, and its shares added to those of gamma and beta. */
+template <typename T>
+CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *dgamma) {
+    const int64_t n = r.n, at = row * n;
+    const float mean = r.stat[2 * row], rstd = r.stat[2 * row + 1];
+    float s[2], *dbeta = dgamma + n;
+    if (r.sums) {
+        s[0] = r.sums[2 * row];
+        s[1] = r.sums[2 * row + 1];
+    } else {
+        bwd_sums(n, r.head, r.x + at, r.gamma, r.dy + at, mean, rstd, s);
+    }
+    each_in_row<T>(n, r.head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L], d[L], dg[L], db[L];
+        load(r.x + at + j, lanes, v);
+        load(r.gamma + j, lanes, g);
+        load(r.dy + at + j, lanes, d);
+        load(dgamma + j, lanes, dg);
+        load(dbeta + j, lanes, db);
+#pragma unroll
+        for (int i = 0; i < L; i++) {
+            const float xhat = (v[i] - mean) * rstd;
+            dg[i] = fmaf(d[i], xhat, dg[i]);
+            db[i] += d[i];
+            v[i] = fmaf(xhat, -r.share * s[1], fmaf(d[i], g[i], -r.share * s[0])) * rstd;
+        }
+        store(r.dx + at + j, lanes, v);
+        store(dgamma + j, lanes, dg);
+        store(dbeta + j, lanes, db);
+    });
+}
+
+template <typename T>
+CUDA_KERNEL void layernorm_bwd(struct layernorm_rows<T> r, bool fits, float *part) {
+    CUDA_DYNAMIC(float, shared);
+    float *mine = part + blockIdx.x * 2 * r.n, *sum = fits ? shared : mine;
+    norm_clear<T>(2, r.n, r.head, sum);
+    for (int64_t row = blockIdx.x; row < r.rows; row += gridDim.x)
+        bwd_row(r, row, sum);
+    if (fits)
+        norm_keep<T>(2, r.n, r.head, sum, mine);
+}
+
+CUDA_FUNCTION(layernorm_bwd) {
+    const int64_t blocks = workspace_gpu_norm(n->rows),
+                  bytes = 2 * n->n * (int64_t)sizeof(float);
+    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
+               fits = bytes <= NORM_SHARED;
+    if (n->rows * n->n == 0)
+        return 0;
+    if (workspace_holds(c, blocks * bytes) < 0)
+        return -1;
+    CUDA_TYPED(c->args->dtype, T, {
+        const struct layernorm_rows<T> r = {
+            n->rows, n->n, row_head<T>(n->n, vectors), 1.0f / (float)n->total,
+                (const T *)in->x, (const T *)in->gamma, (const T *)in->dy,
+                (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
+                (T *)out->dx
+        };
+        CUDA_LAUNCH(layernorm_bwd<T>, (unsigned)blocks, row_threads<T>(n->n, BLOCK),
+                    fits ? (size_t)bytes : 0, c->stream, r, fits, (float *)c->workspace);
+    });
+    return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, (float *)out->dbeta);
+}

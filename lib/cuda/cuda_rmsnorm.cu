@@ -1,0 +1,163 @@
+/* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x). A block takes
+ * a row; backward as in layer norm. */
+#include "cuda/cuda_columns.h"
+#include "cuda/cuda_row.h"
+
+template <typename T> CUDA_DEVICE float squares_of(int64_t n, int64_t head, const T *x) {
+    return row_sum<T>(n, head, x, [](float v) { return v * v; });
+}
+
+template <typename T>
+CUDA_KERNEL void rmsnorm_squares(int64_t n, int64_t head, const T *x, float *squares) {
+    const float sum = squares_of(n, head, x + blockIdx.x * n);
+    if (threadIdx.x == 0)
+        squares[blockIdx.x] = sum;
+}
+
+CUDA_FUNCTION(rmsnorm_squares) {
+    const bool vectors = aligned(in->x);
+    if (n->rows > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(rmsnorm_squares<T>, (unsigned)n->rows,
+                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
+                               row_head<T>(n->n, vectors), (const T *)in->x,
+                               (float *)out->squares));
+    return 0;
+}
+
+/* squares: sums over all `total` columns, or NULL to take them here. */
+template <typename T>
+CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *x, const T *gamma,
+                         const float *squares, float eps, T *y, float *stat) {
+    const int64_t row = blockIdx.x, at = row * n;
+    const float sum = squares ? squares[row] : squares_of(n, head, x + at);
+    const float r = 1 / sqrtf(sum / (float)total + eps);
+    if (threadIdx.x == 0)
+        stat[row] = r;
+    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L];
+        load(x + at + j, lanes, v);
+        load(gamma + j, lanes, g);
+#pragma unroll
+        for (int i = 0; i < L; i++)
+            v[i] *= g[i] * r;
+        store(y + at + j, lanes, v);
+    });
+}
+
+CUDA_FUNCTION(rmsnorm) {
+    const bool vectors = aligned(in->x, in->gamma, out->y);
+    if (n->rows > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(rmsnorm<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
+                               0, c->stream, n->n, row_head<T>(n->n, vectors), n->total,
+                               (const T *)in->x, (const T *)in->gamma,
+                               n->total > n->n ? (const float *)in->squares : NULL,
+                               c->args->eps, (T *)out->y, (float *)out->stat));
+    return 0;
+}
+
+/* ---- backward: with g = dy gamma, dx = r g - x r^3 / n sum(x g), dgamma += dy x r ------------------- */
+
+template <typename T>
+CUDA_DEVICE float products_of(int64_t n, int64_t head, const T *x, const T *gamma,
+                              const T *dy) {
+    float sum = 0;
+    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L], d[L];
+        load(x + j, lanes, v);
+        load(gamma + j, lanes, g);
+        load(dy + j, lanes, d);
+#pragma unroll
+        for (int i = 0; i < L; i++)
+            sum = fmaf(v[i] * g[i], d[i], sum);
+    });
+    return block_sum(sum);
+}
+
+template <typename T>
+CUDA_KERNEL void rmsnorm_bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma,
+                                  const T *dy, float *sums) {
+    const int64_t at = blockIdx.x * n;
+    const float sum = products_of(n, head, x + at, gamma, dy + at);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = sum;
+}
+
+CUDA_FUNCTION(rmsnorm_bwd_sums) {
+    const bool vectors = aligned(in->x, in->gamma, in->dy);
+    if (n->rows > 0)
+        CUDA_TYPED(
+            c->args->dtype, T,
+            CUDA_LAUNCH(rmsnorm_bwd_sums<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
+                        0, c->stream, n->n, row_head<T>(n->n, vectors), (const T *)in->x,
+                        (const T *)in->gamma, (const T *)in->dy, (float *)out->sums));
+    return 0;
+}
+
+template <typename T> struct rmsnorm_rows {
+    int64_t rows, n, head, total;
+    const T *x, *gamma, *dy;
+    const float *stat, *sums; /* sums NULL: rows are whole, take them here */
+    T *dx;
+};
+
+/* dx of a row, and its share added to gamma's. */
+template <typename T>
+CUDA_DEVICE void bwd_row(const struct rmsnorm_rows<T> &t, int64_t row, float *dgamma) {
+    const int64_t n = t.n, at = row * n;
+    const float r = t.stat[row];
+    const float sum =
+        t.sums ? t.sums[row] : products_of(n, t.head, t.x + at, t.gamma, t.dy + at);
+    const float back = r * r * r / (float)t.total * sum;
+    each_in_row<T>(n, t.head, [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float v[L], g[L], d[L], dg[L];
+        load(t.x + at + j, lanes, v);
+        load(t.gamma + j, lanes, g);
+        load(t.dy + at + j, lanes, d);
+        load(dgamma + j, lanes, dg);
+#pragma unroll
+        for (int i = 0; i < L; i++) {
+            dg[i] = fmaf(d[i] * r, v[i], dg[i]);
+            v[i] = fmaf(v[i], -back, d[i] * g[i] * r);
+        }
+        store(t.dx + at + j, lanes, v);
+        store(dgamma + j, lanes, dg);
+    });
+}
+
+template <typename T>
+CUDA_KERNEL void rmsnorm_bwd(struct rmsnorm_rows<T> t, bool fits, float *part) {
+    CUDA_DYNAMIC(float, shared);
+    float *mine = part + blockIdx.x * t.n, *sum = fits ? shared : mine;
+    norm_clear<T>(1, t.n, t.head, sum);
+    for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x)
+        bwd_row(t, row, sum);
+    if (fits)
+        norm_keep<T>(1, t.n, t.head, sum, mine);
+}
+
+CUDA_FUNCTION(rmsnorm_bwd) {
+    const int64_t blocks = workspace_gpu_norm(n->rows),
+                  bytes = n->n * (int64_t)sizeof(float);
+    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
+               fits = bytes <= NORM_SHARED;
+    if (n->rows * n->n == 0)
+        return 0;
+    if (workspace_holds(c, blocks * bytes) < 0)
+        return -1;
+    CUDA_TYPED(c->args->dtype, T, {
+        const struct rmsnorm_rows<T> t = {
+            n->rows, n->n, row_head<T>(n->n, vectors), n->total, (const T *)in->x,
+                (const T *)in->gamma, (const T *)in->dy,
+                (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
+                (T *)out->dx
+        };
+        CUDA_LAUNCH(rmsnorm_bwd<T>, (unsigned)blocks, row_threads<T>(n->n, BLOCK),
+                    fits ? (size_t)bytes : 0, c->stream, t, fits, (float *)c->workspace);
+    });
+    return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, NULL);
+}

@@ -1,0 +1,78 @@
+/* Rotary positions: a block turns one position of some samples, all heads.
+ *
+ * Angles are made in double and reduced to a turn before the sine, which then may be a float's:
+ * positions go into the thousands, where a float's angle would be off by a thousandth. They stand
+ * in shared memory for all samples and heads of the block. */
+#include "cuda/cuda_block.h"
+
+struct rotary {
+    int64_t batch, seq, heads, pairs, origin;
+    double log2_base;
+    float sign; /* -1: back */
+};
+
+CUDA_DEVICE void angle_of(const struct rotary &r, int64_t position, int64_t pair, float *c,
+                          float *s) {
+    const double turn = 6.283185307179586;
+    const double angle =
+        (double)position * exp2(-(double)pair / (double)r.pairs * r.log2_base);
+    const float rest = (float)(angle - turn * rint(angle / turn));
+    *c = cosf(rest);
+    *s = sinf(rest);
+}
+
+/* (a, b) becomes (a c - b s, b c + a s). Vectors do not cross the pairs of a head: those are a multiple
+ * of theirs, or there are none. */
+template <typename T>
+CUDA_KERNEL void rotary(struct rotary r, bool vectors, const T *x, T *y) {
+    CUDA_DYNAMIC(float, cosine); /* [pairs], then as many sines */
+    float *sine = cosine + r.pairs;
+    for (int64_t i = threadIdx.x; i < r.pairs; i += blockDim.x) {
+        angle_of(r, r.origin + blockIdx.x, i, &cosine[i], &sine[i]);
+        sine[i] *= r.sign;
+    }
+    __syncthreads();
+    const int64_t turned = r.heads * r.pairs;
+    for (int64_t b = blockIdx.y; b < r.batch; b += gridDim.y) {
+        const int64_t row = (b * r.seq + blockIdx.x) * 2 * turned;
+        each<T>(turned, vectors ? 0 : turned, threadIdx.x, blockDim.x,
+                [&](int64_t k, auto lanes) {
+                    enum { L = decltype(lanes)::N };
+                    const int64_t head = quotient(k, r.pairs), i = k - head * r.pairs;
+                    const int64_t at = row + head * 2 * r.pairs + i;
+                    float p[L], q[L];
+                    load(x + at, lanes, p);
+                    load(x + at + r.pairs, lanes, q);
+#pragma unroll
+                    for (int l = 0; l < L; l++) {
+                        const float a = p[l], d = q[l], co = cosine[i + l],
+                                    si = sine[i + l];
+                        p[l] = fmaf(a, co, -(d * si));
+                        q[l] = fmaf(d, co, a * si);
+                    }
+                    store(y + at, lanes, p);
+                    store(y + at + r.pairs, lanes, q);
+                });
+    }
+}
+
+CUDA_FUNCTION(rotary) {
+    enum {
+        SAMPLES = 4
+    }; /* blocks of a position: their sines cost as much as a sample's heads */
+    const struct rotary r = {n->batch,
+                             n->seq,
+                             n->heads,
+                             n->dim / 2,
+                             c->args->first,
+                             log2((double)c->args->base),
+                             n->back ? -1.0f : 1.0f};
+    const dim3 grid((unsigned)n->seq, blocks_up_to(n->batch, 1, SAMPLES));
+    const bool whole = aligned(in->x, out->y);
+    if (n->batch * n->seq * n->heads * n->dim > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(rotary<T>, grid, BLOCK / 2, (size_t)n->dim * sizeof(float),
+                               c->stream, r, row_head<T>(r.pairs, whole) == 0,
+                               (const T *)in->x, (T *)out->y));
+    return 0;
+}

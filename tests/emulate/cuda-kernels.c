@@ -1,0 +1,151 @@
+/* Every CUDA kernel, run by the emulator (emulate.h), does what the CPU's kernel of the same
+ * instruction does: on random shapes, most of them odd, in 32 and in 16 bits. Blocks and threads in
+ * the opposite order give the same bits, and so does a result in the place of an operand; operands
+ * stay as they are, and no more of the workspace is taken than is planned. */
+#include "../unit/tap.h"
+#include "../unit/trial.h"
+#include "cuda/cuda_impl.h"
+#include "device/cpu.h"
+#include "emulate.h"
+
+/* Those that are there: instructions that libraries of NVIDIA compute are not. */
+#define ABSENT              __attribute__((weak))
+#define CUDA_WEAK_SHAPE(id) extern ABSENT CUDA_FUNCTION(id);
+#define CUDA_WEAK_CURVE(id) CUDA_WEAK_SHAPE(id)
+#define CUDA_WEAK_FREE(id)
+#define CUDA_WEAK_COMM(id)
+#define CUDA_WEAK_P2P(id)
+#define OPCODE(id, key, about) CUDA_WEAK_##key(id)
+#include "program/instr.def"
+
+#define CUDA_CASE_SHAPE(id)                                                                \
+    case I_##id:                                                                           \
+        if (!cuda_##id)                                                                    \
+            return 1;                                                                      \
+        return t ? cuda_##id(c, &t->n.id, &src.id, &dst.id) : 0;
+#define CUDA_CASE_CURVE(id) CUDA_CASE_SHAPE(id)
+#define CUDA_CASE_FREE(id)
+#define CUDA_CASE_COMM(id)
+#define CUDA_CASE_P2P(id)
+
+/* 1 where there is no kernel; without a trial only that is said. */
+static int launch(struct cuda_call *c, enum opcode code, const struct trial *t) {
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    for (int k = 0; t && k < t->info->n_in; k++)
+        src.v[k] = t->in[k];
+    for (int k = 0; t && k < t->info->n_out; k++)
+        dst.v[k] = t->out[k];
+    switch (code) {
+#define OPCODE(id, key, about) CUDA_CASE_##key(id)
+#include "program/instr.def"
+    default: return 1;
+    }
+}
+
+static int emulate(struct trial *t, int over, struct err *err) {
+    static struct cuda_device dev = {
+        .arch = 80, .processors = 4, .shared_bytes = 160 << 10};
+    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
+    struct cuda_call c = {.dev = &dev,
+                          .args = &t->args,
+                          .workspace = trial_bytes(bytes),
+                          .workspace_bytes = bytes,
+                          .err = err};
+    if (bytes)
+        memset(c.workspace, 0xff, (size_t)bytes); /* NaN */
+    trial_results(t, over);
+    int status = launch(&c, t->code, t);
+    free(c.workspace);
+    return status;
+}
+
+static bool same_results(const struct trial *a, const struct trial *b) {
+    bool same = !memcmp(&a->now, &b->now, sizeof a->now);
+    for (int k = 0; k < a->info->n_out; k++)
+        same &=
+            !a->work.out[k] || !memcmp(a->out[k], b->out[k], (size_t)trial_out_bytes(a, k));
+    return same;
+}
+
+static bool same_operands(const struct trial *a, const struct trial *b) {
+    bool same = true;
+    for (int k = 0; k < a->info->n_in; k++)
+        same &= k == b->over || !a->work.in[k] ||
+                !memcmp(a->in[k], b->in[k], (size_t)trial_in_bytes(a, k));
+    return same;
+}
+
+/* What is wrong with this one, or NULL. */
+static const char *judge(enum opcode code, enum dtype dtype, uint64_t seed, double most,
+                         double *apart, char *name, size_t size) {
+    struct trial want, got, again;
+    struct err err = {0};
+    const char *wrong = NULL;
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    trial_begin(&want, code, dtype, seed);
+    trial_begin(&got, code, dtype, seed);
+    trial_name(&want, name, size);
+    trial_results(&want, -1);
+    memcpy(src.v, want.in, sizeof src.v);
+    memcpy(dst.v, want.out, sizeof dst.v);
+    cpu_exec(code, &want.n, &src, &dst, &want.args);
+    emu_order(0);
+    if (emulate(&got, -1, &err) < 0)
+        wrong = "fails";
+    *apart = wrong ? INFINITY : trial_distance(&got, &want);
+    if (*apart > most)
+        wrong = "is not what the CPU computes";
+    else if (!same_operands(&want, &got))
+        wrong = "changes operands";
+    for (int over = -1; over < want.info->n_in && !wrong; over++) {
+        if (over >= 0 &&
+            (!(want.info->in[over].flags & OPERAND_OVER) || !want.work.in[over]))
+            continue;
+        trial_begin(&again, code, dtype, seed);
+        emu_order(1);
+        if (emulate(&again, over, &err) < 0 || !same_results(&got, &again))
+            wrong = over < 0 ? "depends on the order of threads" : "is not right in place";
+        trial_end(&again);
+    }
+    trial_end(&want);
+    trial_end(&got);
+    return wrong;
+}
+
+static void test_opcode(enum opcode code, enum dtype dtype) {
+    const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? 1e-2 : 2e-3;
+    const int seeds = SANITIZED ? 3 : 8;
+    double worst = 0, apart = 0;
+    char name[256] = "", bad[256] = "";
+    const char *wrong = NULL;
+    for (int seed = 0; seed < seeds && !wrong; seed++) {
+        wrong = judge(code, dtype, (uint64_t)seed, most, &apart, name, sizeof name);
+        worst = fmax(worst, apart);
+        if (wrong)
+            snprintf(bad, sizeof bad, "; seed %d, %s, %s", seed, name, wrong);
+    }
+    ok(!wrong, "%s %s: at most %.1e apart%s", opcode_name(code), dtype_name(dtype), worst,
+       bad);
+}
+
+int main(int argc, char **argv) {
+    static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
+    struct err err = {0};
+    if (kernel_init(1, &err) < 0)
+        return 4;
+    if (launch(NULL, I_gelu, NULL)) {
+        printf("1..0 # SKIP the kernels are not there: no compiler of C++\n");
+        return 0;
+    }
+    for (int c = 0; c < OPCODE_COUNT; c++) {
+        if (argc > 1 && !strstr(opcode_name(c), argv[1]))
+            continue;
+        for (size_t i = 0; i < sizeof types / sizeof *types && !launch(NULL, c, NULL); i++)
+            test_opcode(c, types[i]);
+    }
+    printf("# %lld launches\n", (long long)emu_launches());
+    kernel_release();
+    return done_testing();
+}

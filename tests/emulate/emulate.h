@@ -1,0 +1,235 @@
+/* emulate.h - CUDA kernels on the CPU: what kernels and their launches use of CUDA C++, for a
+ * compiler of C++ that has never heard of it.
+ *
+ * Blocks run one after the other; the threads of a block are fibers that run in turn, from one barrier
+ * or exchange of a warp to the next (emulate.c). So an index that is wrong, a barrier that is missing,
+ * a number that is not initialized show on a machine without a GPU. What cannot be seen here: memory
+ * that several threads change at once without a barrier between them may still come out right; run
+ * a kernel in several orders (emu_order) and compare.
+ *
+ *     CUDA_KERNEL void reverse(float *x) {
+ *         __shared__ float t[64];
+ *         t[threadIdx.x] = x[threadIdx.x];
+ *         __syncthreads();
+ *         x[threadIdx.x] = t[63 - threadIdx.x];
+ *     }
+ *     CUDA_LAUNCH(reverse, 1, 64, 0, stream, x);
+ *
+ * Misuse ends the program with a line that says what is wrong: threads that wait at different places,
+ * or for one that has ended; a grid or block beyond the limits; more shared memory than was asked for.
+ */
+#ifndef WEFT_EMULATE_H
+#define WEFT_EMULATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    EMU_WARP = 32,      /* threads of a warp */
+    EMU_LANE_BYTES = 64 /* the most that a lane may show the others at once */
+};
+
+struct emu_index {
+    unsigned x, y, z;
+};
+
+/* Where the thread stands that runs now. */
+struct emu_position {
+    struct emu_index thread, block, block_size, grid_size;
+};
+extern struct emu_position emu_position;
+
+/* Runs body(arg) by every thread of every block. `name` is for messages. */
+void emu_run(const char *name, struct emu_index grid, struct emu_index block,
+             size_t shared_bytes, void (*body)(void *), void *arg);
+/* The order in which blocks, warps and lanes take turns: 0 upwards, 1 downwards. */
+void emu_order(int downwards);
+/* The most bytes of shared memory that the next launch may ask for, beyond 48 KiB. */
+void emu_allow_shared(size_t bytes);
+/* How many kernels ran since the program began. */
+int64_t emu_launches(void);
+
+/* For threads of a kernel. */
+void emu_barrier(const char *file, int line); /* all threads of the block */
+int emu_lane(void);                           /* number in the warp */
+void *emu_shared(void); /* the block's dynamic shared memory; NaN at first */
+/* All lanes of a warp call it with as many bytes of their own, at most EMU_LANE_BYTES. Returns those
+ * of lane i at i * EMU_LANE_BYTES; valid until the next call. A barrier for the lanes. */
+const void *emu_warp_exchange(const void *mine, size_t bytes);
+/* Ends the program: a kernel does what it may not. */
+void emu_die(const char *what) __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+
+/* ---- the language ------------------------------------------------------------------------- */
+
+#include <math.h>
+#include <string.h>
+
+#define CUDA_KERNEL static
+#define CUDA_DEVICE static inline
+#define CUDA_BOTH   inline /* not static: specializations cannot be */
+
+#define __shared__ static
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+#define threadIdx       emu_position.thread
+#define blockIdx        emu_position.block
+#define blockDim        emu_position.block_size
+#define gridDim         emu_position.grid_size
+#define __syncthreads() emu_barrier(__FILE__, __LINE__)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned nx = 1, unsigned ny = 1, unsigned nz = 1) : x(nx), y(ny), z(nz) {
+    }
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+
+template <typename F>
+void emu_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, F kernel) {
+    struct emu_index g = {grid.x, grid.y, grid.z}, b = {block.x, block.y, block.z};
+    emu_run(
+        name, g, b, shared_bytes, [](void *arg) { (*(F *)arg)(); }, &kernel);
+}
+
+/* The launch is over when it returns, so arguments need not be copied. */
+#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                        \
+    ((void)(stream),                                                                       \
+     emu_launch(#kernel, grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); }))
+#define CUDA_SHARED(kernel, bytes) (emu_allow_shared((size_t)(bytes)), 0)
+
+/* ---- warps -------------------------------------------------------------------------------- */
+
+template <typename T> static inline T emu_from_lane(T mine, int from) {
+    static_assert(sizeof(T) <= EMU_LANE_BYTES, "more than a lane may show");
+    const char *all = (const char *)emu_warp_exchange(&mine, sizeof mine);
+    T got;
+    memcpy(&got, all + (size_t)from * EMU_LANE_BYTES, sizeof got);
+    return got;
+}
+
+/* All lanes take part: other masks are not there. */
+static inline void emu_check_mask(unsigned mask) {
+    if (mask != 0xffffffffu)
+        emu_die("only all lanes of a warp exchange");
+}
+
+template <typename T>
+static inline T __shfl_sync(unsigned mask, T mine, int from, int width = EMU_WARP) {
+    emu_check_mask(mask);
+    int first = emu_lane() / width * width;
+    return emu_from_lane(mine, first + (from & (width - 1)));
+}
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T mine, int by, int width = EMU_WARP) {
+    emu_check_mask(mask);
+    int lane = emu_lane(), from = lane ^ by;
+    return emu_from_lane(mine, from / width > lane / width ? lane : from);
+}
+template <typename T>
+static inline T __shfl_down_sync(unsigned mask, T mine, int by, int width = EMU_WARP) {
+    emu_check_mask(mask);
+    int lane = emu_lane(), from = lane + by;
+    return emu_from_lane(mine, from / width == lane / width ? from : lane);
+}
+template <typename T>
+static inline T __shfl_up_sync(unsigned mask, T mine, int by, int width = EMU_WARP) {
+    emu_check_mask(mask);
+    int lane = emu_lane();
+    return emu_from_lane(mine, lane % width >= by ? lane - by : lane);
+}
+static inline unsigned __ballot_sync(unsigned mask, int vote) {
+    emu_check_mask(mask);
+    char mine = vote != 0;
+    const char *all = (const char *)emu_warp_exchange(&mine, sizeof mine);
+    unsigned bits = 0;
+    for (unsigned i = 0; i < EMU_WARP; i++)
+        bits |= (unsigned)all[i * EMU_LANE_BYTES] << i;
+    return bits;
+}
+static inline int __any_sync(unsigned mask, int vote) {
+    return __ballot_sync(mask, vote) != 0;
+}
+static inline int __all_sync(unsigned mask, int vote) {
+    return __ballot_sync(mask, !vote) == 0;
+}
+static inline void __syncwarp(unsigned mask = 0xffffffffu) {
+    (void)__ballot_sync(mask, 0);
+}
+
+/* ---- whole numbers ------------------------------------------------------------------------ */
+
+static inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
+static inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+static inline int __clz(int x) {
+    return x ? __builtin_clz((unsigned)x) : 32;
+}
+
+/* Only of whole numbers, whose sum does not depend on the order: an atomic of floats does not
+ * compile. */
+#define EMU_ATOMIC(type)                                                                   \
+    static inline type atomicAdd(type *p, type x) {                                        \
+        type old = *p;                                                                     \
+        *p = old + x;                                                                      \
+        return old;                                                                        \
+    }                                                                                      \
+    static inline type atomicMax(type *p, type x) {                                        \
+        type old = *p;                                                                     \
+        *p = old > x ? old : x;                                                            \
+        return old;                                                                        \
+    }                                                                                      \
+    static inline type atomicMin(type *p, type x) {                                        \
+        type old = *p;                                                                     \
+        *p = old < x ? old : x;                                                            \
+        return old;                                                                        \
+    }                                                                                      \
+    static inline type atomicExch(type *p, type x) {                                       \
+        type old = *p;                                                                     \
+        *p = x;                                                                            \
+        return old;                                                                        \
+    }                                                                                      \
+    static inline type atomicCAS(type *p, type was, type x) {                              \
+        type old = *p;                                                                     \
+        *p = old == was ? x : old;                                                         \
+        return old;                                                                        \
+    }
+EMU_ATOMIC(int)
+EMU_ATOMIC(unsigned)
+EMU_ATOMIC(unsigned long long)
+#undef EMU_ATOMIC
+float atomicAdd(float *p, float x) = delete;
+double atomicAdd(double *p, double x) = delete;
+
+static inline float rsqrtf(float x) {
+    return 1 / sqrtf(x);
+}
+
+#endif
+#endif
