@@ -25,7 +25,9 @@ struct floors *floors_make(struct search *s, const struct device_class *class) {
 }
 
 static void ways_free(void *p) {
-    free(((struct ways *)p)->p);
+    struct ways *w = p;
+    for (; w->n >= 0; w++)
+        free(w->p);
     free(p);
 }
 
@@ -41,51 +43,76 @@ void floors_free(struct floors *f) {
 
 /* ---- ways -------------------------------------------------------------------------------- */
 
-/* An op on a mesh. */
+/* An op on a mesh. What no micro-batch changes is found once for all of them. */
 struct spot {
     struct floors *f;
     int op, devices;
-    int64_t micro_batch;
     struct mesh mesh;
     unsigned near; /* its axes within nodes */
-    ARR(struct floor_way) ways;
-    double least_forward_us;
+    int64_t micro_batch;
+    struct found { /* with this one */
+        double added_us;
+        ARR(struct floor_way) ways;
+        double least_forward_us;
+    } * found, *all; /* all: [micro-batches] */
 };
 
 static struct extents sizes_of(const struct spot *at, const struct shape *shape) {
     return model_extents(at->f->s->graph.x.model, shape, at->micro_batch);
 }
 
-/* Summing what comes out as parts of a sum. */
-static double parts_us(struct spot *at, int tensor, const struct axis_map *map,
-                       const struct layout *l) {
-    const struct graph *g = &at->f->s->graph;
-    struct placement p = placement_result(&at->mesh, l, map);
-    unsigned axes = placement_axes(&at->mesh, p, PLACE_PARTIAL);
-    if (!axes || at->f->pinned)
-        return 0;
-    struct extents x = sizes_of(at, &g->x.model->tensors[tensor].shape);
-    return floor_sum_us(at->f, at->devices, reach_of(&at->mesh, at->near, axes),
-                        plan_tensor_dtype(&g->plan, tensor),
-                        (double)placement_elements(&at->mesh, &x, p));
+/* A tensor under a layout, of which each device has one of so many shards: what comes out as parts is
+ * summed over the others. */
+struct split {
+    int tensor;
+    int64_t shards;
+    struct reach summed;
+    double times; /* so much of the sum is the op's */
+};
+
+static int64_t elements_of(const struct spot *at, const struct split *x) {
+    struct extents all = sizes_of(at, &at->f->s->graph.x.model->tensors[x->tensor].shape);
+    return extents_count(&all) / x->shards;
 }
 
-static double sums_us(struct spot *at, const struct layout *l) {
+static bool find_sum(const struct spot *at, int tensor, const struct axis_map *map,
+                     const struct layout *l, double times, struct split *out) {
+    struct placement p = placement_result(&at->mesh, l, map);
+    unsigned axes = placement_axes(&at->mesh, p, PLACE_PARTIAL);
+    *out = (struct split){tensor,
+                          mesh_group_size(&at->mesh, placement_sharded_axes(&at->mesh, p)),
+                          reach_of(&at->mesh, at->near, axes), times};
+    return axes && !at->f->pinned;
+}
+
+/* What comes out as parts of a sum; returns how many there are. */
+static int find_sums(const struct spot *at, const struct layout *l,
+                     struct split out[2 * KIND_MAX_SLOTS]) {
     const struct model *m = at->f->s->graph.x.model;
     const struct model_op *o = &m->ops[at->op];
     const struct trait *t = &at->f->traits[at->op];
-    double us = 0;
+    int n = 0;
     for (int k = 0; k < o->n_out; k++)
         if (t->read[k])
-            us += parts_us(at, o->out[k], &o->out_map[k], l);
+            n += find_sum(at, o->out[k], &o->out_map[k], l, 1, &out[n]);
     for (int k = 0; k < o->n_in; k++)
         if (model_has_gradient(m, o->in[k]) && t->readers[k] > 0)
-            us += parts_us(at, o->in[k], &o->in_map[k], l) / t->readers[k];
+            n += find_sum(at, o->in[k], &o->in_map[k], l, 1 / t->readers[k], &out[n]);
+    return n;
+}
+
+static double sums_us(const struct spot *at, const struct split *sums, int n) {
+    double us = 0;
+    for (int i = 0; i < n; i++)
+        us += sums[i].times *
+              floor_sum_us(at->f, at->devices, sums[i].summed,
+                           plan_tensor_dtype(&at->f->s->graph.plan, sums[i].tensor),
+                           (double)elements_of(at, &sums[i]));
     return us;
 }
 
 /* Contributions to one gradient are added up one by one: each reader but the first costs an addition. */
-static double additions_us(struct spot *at) {
+static double additions_us(const struct spot *at) {
     const struct graph *g = &at->f->s->graph;
     const struct model_op *o = &g->x.model->ops[at->op];
     const struct trait *t = &at->f->traits[at->op];
@@ -114,7 +141,7 @@ struct held {
 static struct held held_of(const struct spot *at, int slot, const struct layout *l) {
     const struct model *m = at->f->s->graph.x.model;
     const struct model_op *o = &m->ops[at->op];
-    struct extents x = sizes_of(at, &m->params[o->param[slot]].shape);
+    struct extents x = model_extents(m, &m->params[o->param[slot]].shape, 1);
     struct placement p = placement_operand(&at->mesh, l, &o->param_map[slot]);
     struct placement parts = placement_result(&at->mesh, l, &o->param_map[slot]);
     struct placement share = placement_scatter(&at->mesh, &x, p);
@@ -145,6 +172,7 @@ static double descend_us(const struct spot *at, double elems) {
 struct param_cost {
     double us, step_us, fixed;
 };
+enum { ZERO_LEVELS = ZERO_PARAMETERS + 1 };
 
 static struct param_cost share_of(struct spot *at, const struct held *h, int zero) {
     const struct search *s = at->f->s;
@@ -178,10 +206,9 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     return out;
 }
 
-static void add_param(struct spot *at, const struct held *h, int zero,
-                      struct floor_way *to) {
-    uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices << 2 | (uint64_t)zero),
-                            (uint64_t)h->whole);
+/* By level of ZeRO. */
+static const struct param_cost *shares_of(struct spot *at, const struct held *h) {
+    uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices), (uint64_t)h->whole);
     key = memo_mix(key, (uint64_t)h->share);
     for (int i = 0; i < 3; i++) {
         struct reach g = i ? i > 1 ? h->spread : h->scattered : h->summed;
@@ -189,90 +216,158 @@ static void add_param(struct spot *at, const struct held *h, int zero,
     }
     void **slot = memo_slot(&at->f->shares, key);
     if (!*slot) {
-        struct param_cost *out = mem_alloc(sizeof *out);
+        struct param_cost *out = mem_array(ZERO_LEVELS, sizeof *out);
         *slot = out; /* nothing else is asked for here meanwhile */
-        *out = share_of(at, h, zero);
+        for (int zero = 0; zero < search_zero_levels(at->f->s); zero++)
+            out[zero] = share_of(at, h, zero);
     }
-    const struct param_cost *add = *slot;
-    to->us += add->us;
-    to->step_us += add->step_us;
-    to->fixed += add->fixed;
+    return *slot;
 }
 
-/* Of the parameters that the op has for itself; returns how many. */
-static int find_params(const struct spot *at, const struct layout *l,
-                       struct held held[KIND_MAX_SLOTS]) {
+/* Of the parameters that the op has for itself, by level of ZeRO. */
+static void add_params(struct spot *at, const struct layout *l, int levels,
+                       struct param_cost to[ZERO_LEVELS]) {
     const struct model *m = at->f->s->graph.x.model;
     const struct model_op *o = &m->ops[at->op];
-    int n = 0;
     for (int k = 0; k < o->n_param; k++) {
         int param = o->param[k];
-        if (param >= 0 && !m->params[param].running && m->params[param].first_op == at->op)
-            held[n++] = held_of(at, k, l);
+        if (param < 0 || m->params[param].running || m->params[param].first_op != at->op)
+            continue;
+        struct held held = held_of(at, k, l);
+        const struct param_cost *shares = shares_of(at, &held);
+        for (int zero = 0; zero < levels; zero++) {
+            to[zero].us += shares[zero].us;
+            to[zero].step_us += shares[zero].step_us;
+            to[zero].fixed += shares[zero].fixed;
+        }
     }
-    return n;
 }
 
-static void add_kept(const struct spot *at, const struct layout *l,
+/* What it keeps of operands; the split of others is not set. */
+static void find_kept(const struct spot *at, const struct layout *l,
+                      struct split out[KIND_MAX_SLOTS]) {
+    const struct model_op *o = &at->f->s->graph.x.model->ops[at->op];
+    for (int k = 0; k < o->n_in; k++) {
+        if (!(at->f->traits[at->op].counts >> k & 1))
+            continue;
+        struct placement p = placement_operand(&at->mesh, l, &o->in_map[k]);
+        out[k] = (struct split){
+            .tensor = o->in[k],
+            .shards = mesh_group_size(&at->mesh, placement_sharded_axes(&at->mesh, p))};
+    }
+}
+
+static void add_kept(const struct spot *at, const struct split *kept,
                      const struct local *local, struct floor_way *to) {
     const struct graph *g = &at->f->s->graph;
     const struct model_op *o = &g->x.model->ops[at->op];
-    const struct trait *t = &at->f->traits[at->op];
     if (at->f->pinned || at->f->s->p.offload)
         return;
     to->kept[FLOOR_OWN] = fmax(local->own, 0);
     for (int k = 0; k < o->n_in; k++) {
-        if (!(t->counts >> k & 1))
+        if (!(at->f->traits[at->op].counts >> k & 1))
             continue;
-        struct extents x = sizes_of(at, &g->x.model->tensors[o->in[k]].shape);
-        struct placement p = placement_operand(&at->mesh, l, &o->in_map[k]);
-        double elems = (double)placement_elements(&at->mesh, &x, p);
+        double elems = (double)elements_of(at, &kept[k]);
         if (search_may_regather(at->f->s)) /* then it may be kept in shards */
-            elems = fmin(elems, (double)extents_count(&x) / at->devices);
+            elems = fmin(elems, elems * (double)kept[k].shards / at->devices);
         to->kept[k] = elems * (double)dtype_size(plan_tensor_dtype(&g->plan, o->in[k]));
     }
 }
 
 static bool no_worse(const struct floor_way *a, const struct floor_way *b) {
-    bool good = a->us <= b->us && a->step_us <= b->step_us && a->fixed <= b->fixed;
+    if (a->us > b->us || a->step_us > b->step_us || a->fixed > b->fixed)
+        return false;
     for (int k = 0; k < FLOOR_ITEMS; k++)
-        good &= a->kept[k] <= b->kept[k];
-    return good;
+        if (a->kept[k] > b->kept[k])
+            return false;
+    return true;
 }
 
-static void keep_way(struct spot *at, const struct floor_way *w) {
+static void keep_way(struct found *to, const struct floor_way *w) {
     int64_t n = 0;
-    for (int64_t i = 0; i < at->ways.n; i++)
-        if (no_worse(&at->ways.p[i], w))
+    for (int64_t i = 0; i < to->ways.n; i++)
+        if (no_worse(&to->ways.p[i], w))
             return;
-    for (int64_t i = 0; i < at->ways.n; i++)
-        if (!no_worse(w, &at->ways.p[i]))
-            at->ways.p[n++] = at->ways.p[i];
-    at->ways.n = n;
-    arr_push(&at->ways, *w);
+    for (int64_t i = 0; i < to->ways.n; i++)
+        if (!no_worse(w, &to->ways.p[i]))
+            to->ways.p[n++] = to->ways.p[i];
+    to->ways.n = n;
+    arr_push(&to->ways, *w);
 }
 
-static void add_layout(struct spot *at, const struct layout *l) {
-    struct floors *f = at->f;
-    const struct model *m = f->s->graph.x.model;
-    const struct model_op *o = &m->ops[at->op];
-    if (layout_check(m, o, &at->mesh, l, at->micro_batch, NULL) < 0)
-        return;
+/* Into how many parts the batch is split. */
+static int64_t batch_parts(const struct spot *at, const struct layout *l) {
+    const struct model *m = at->f->s->graph.x.model;
+    int k = op_space_find(&m->ops[at->op].space, m->batch);
+    int64_t parts = 1;
+    for (int a = 0; a < at->mesh.n_axes && k >= 0; a++)
+        parts *= l->dim[a] == k ? at->mesh.size[a] : 1;
+    return parts;
+}
+
+static void use_micro_batch(struct spot *at, int i) {
+    at->micro_batch = at->f->s->p.micro[i];
+    at->found = &at->all[i];
+}
+
+static bool is_legal(const struct spot *at, const struct layout *l) {
+    const struct model *m = at->f->s->graph.x.model;
+    return layout_check(m, &m->ops[at->op], &at->mesh, l, at->micro_batch, NULL) == 0;
+}
+
+/* With some micro-batch; axes that are not laid out yet split nothing. The batch apart all are legal with the
+ * same. */
+static bool may_be_legal(struct spot *at, const struct layout *l) {
+    const struct search_problem *p = &at->f->s->p;
+    int64_t parts = batch_parts(at, l);
+    for (int i = 0; i < p->n_micro; i++) {
+        use_micro_batch(at, i);
+        if (p->micro[i] % parts == 0 && is_legal(at, l))
+            return true;
+    }
+    return false;
+}
+
+/* What of a layout is the same with every micro-batch. */
+struct laid_out {
+    int levels, n_sums;
+    struct param_cost params[ZERO_LEVELS];
+    struct split sums[2 * KIND_MAX_SLOTS], kept[KIND_MAX_SLOTS];
+};
+
+static void add_ways(struct spot *at, const struct layout *l, const struct laid_out *x) {
     const struct local *local =
-        floor_local(f, at->op, &at->mesh, l, at->micro_batch, at->devices);
+        floor_local(at->f, at->op, &at->mesh, l, at->micro_batch, at->devices);
+    struct found *to = at->found;
     if (local->missing)
         return;
-    int levels = o->n_param && at->devices > 1 ? search_zero_levels(f->s) : 1;
-    double sums = sums_us(at, l), added = at->f->pinned ? 0 : additions_us(at);
-    struct held held[KIND_MAX_SLOTS];
-    int n_held = find_params(at, l, held);
-    at->least_forward_us = fmin(at->least_forward_us, local->forward_us);
-    for (int zero = 0; zero < levels; zero++) {
-        struct floor_way w = {.us = local->forward_us + local->backward_us + sums + added};
-        for (int k = 0; k < n_held; k++)
-            add_param(at, &held[k], zero, &w);
-        add_kept(at, l, local, &w);
-        keep_way(at, &w);
+    double us = local->forward_us + local->backward_us + sums_us(at, x->sums, x->n_sums) +
+                to->added_us;
+    struct floor_way w = {0};
+    add_kept(at, x->kept, local, &w);
+    to->least_forward_us = fmin(to->least_forward_us, local->forward_us);
+    for (int zero = 0; zero < x->levels; zero++) {
+        w.us = us + x->params[zero].us;
+        w.step_us = x->params[zero].step_us;
+        w.fixed = x->params[zero].fixed;
+        keep_way(to, &w);
+    }
+}
+
+/* With all micro-batches. */
+static void add_layout(struct spot *at, const struct layout *l) {
+    const struct search *s = at->f->s;
+    const struct model_op *o = &s->graph.x.model->ops[at->op];
+    struct laid_out x = {.levels =
+                             o->n_param && at->devices > 1 ? search_zero_levels(s) : 1,
+                         .n_sums = find_sums(at, l, x.sums)};
+    int64_t parts = batch_parts(at, l);
+    add_params(at, l, x.levels, x.params);
+    find_kept(at, l, x.kept);
+    for (int i = 0; i < s->p.n_micro; i++) {
+        use_micro_batch(at, i);
+        if (s->p.micro[i] % parts == 0 && (o->attr[ATTR_group] <= 1 || is_legal(at, l)))
+            add_ways(at, l, &x);
     }
 }
 
@@ -287,43 +382,53 @@ static void add_layouts(struct spot *at, struct layout *l, int axis) {
                 !((at->near >> axis ^ at->near >> (axis - 1)) & 1);
     for (int d = same ? l->dim[axis - 1] : PLACE_NONE; d < space->n; d++) {
         l->dim[axis] = (int8_t)d;
-        if (d < 0 || role_splits(space->role[d]))
+        if (d < 0 || (role_splits(space->role[d]) && may_be_legal(at, l)))
             add_layouts(at, l, axis + 1);
     }
     l->dim[axis] = PLACE_NONE;
 }
 
-static uint64_t spot_hash(const struct floors *f, int op, int64_t micro_batch,
-                          int devices) {
+static uint64_t spot_hash(const struct floors *f, int op, int devices) {
     const struct trait *t = &f->traits[op];
     uint64_t h = memo_mix(memo_mix(1, f->s->graph.xs.alike[op]), t->counts);
     for (int k = 0; k < KIND_MAX_SLOTS; k++)
         h = memo_mix(h, (uint64_t)t->readers[k] << 1 | t->read[k]);
     h = memo_mix(h, (uint64_t)t->gives << 32 | t->later);
-    return memo_mix(memo_mix(h, (uint64_t)micro_batch), (uint64_t)devices);
+    return memo_mix(h, (uint64_t)devices);
 }
 
-static const struct ways *ways_of(struct floors *f, int op, int64_t micro_batch,
-                                  int devices) {
-    void **slot = memo_slot(&f->ways, spot_hash(f, op, micro_batch, devices));
+static void find_ways(struct spot *at) {
+    struct mesh meshes[2];
+    struct layout l;
+    memset(&l, PLACE_NONE, sizeof l);
+    for (int i = 0; i < at->f->s->p.n_micro; i++) {
+        use_micro_batch(at, i);
+        at->found->added_us = at->f->pinned ? 0 : additions_us(at);
+        at->found->least_forward_us = INFINITY;
+    }
+    for (int i = floor_meshes(at->devices, meshes) - 1; i >= 0; i--) {
+        at->mesh = meshes[i];
+        at->near = floor_near_axes(at->f, &at->mesh);
+        /* Where no axes are told apart one mesh has all there is. */
+        if (i == 0 || at->near + 1 != 1u << at->mesh.n_axes)
+            add_layouts(at, &l, 0);
+    }
+}
+
+/* By micro-batch of the problem; n is -1 behind the last. */
+static const struct ways *ways_of(struct floors *f, int op, int devices) {
+    void **slot = memo_slot(&f->ways, spot_hash(f, op, devices));
     if (!*slot) {
-        struct spot at = {.f = f,
-                          .op = op,
-                          .devices = devices,
-                          .micro_batch = micro_batch,
-                          .least_forward_us = INFINITY};
-        struct ways *out = mem_alloc(sizeof *out);
-        struct mesh meshes[2];
-        struct layout l;
-        memset(&l, PLACE_NONE, sizeof l);
-        for (int i = floor_meshes(devices, meshes) - 1; i >= 0; i--) {
-            at.mesh = meshes[i];
-            at.near = floor_near_axes(f, &at.mesh);
-            /* Where no axes are told apart one mesh has all there is. */
-            if (i == 0 || at.near + 1 != 1u << at.mesh.n_axes)
-                add_layouts(&at, &l, 0);
-        }
-        *out = (struct ways){(int)at.ways.n, at.ways.p, at.least_forward_us};
+        size_t n = (size_t)f->s->p.n_micro;
+        struct ways *out = mem_array(n + 1, sizeof *out);
+        struct spot at = {.f = f, .op = op, .devices = devices};
+        at.all = mem_array(n, sizeof *at.all);
+        find_ways(&at);
+        for (size_t i = 0; i < n; i++)
+            out[i] = (struct ways){(int)at.all[i].ways.n, at.all[i].ways.p,
+                                   at.all[i].least_forward_us};
+        out[n].n = -1;
+        free(at.all);
         *slot = out;
     }
     return *slot;
@@ -331,13 +436,15 @@ static const struct ways *ways_of(struct floors *f, int op, int64_t micro_batch,
 
 struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices) {
     const struct trait *t = &f->traits[op];
-    const struct ways *w = ways_of(f, op, micro_batch, devices);
+    int i = 0;
+    while (f->s->p.micro[i] != micro_batch)
+        i++;
+    const struct ways *w = &ways_of(f, op, devices)[i];
     struct floor_op out = {.n = w->n, .ways = w->p, .forward_us = w->forward_us};
     for (int k = 0; k < FLOOR_ITEMS; k++)
         out.again_us[k] =
-            t->maker[k] < 0
-                ? INFINITY
-                : ways_of(f, t->maker[k], micro_batch, devices)->forward_us / t->shares[k];
+            t->maker[k] < 0 ? INFINITY
+                            : ways_of(f, t->maker[k], devices)[i].forward_us / t->shares[k];
     return out;
 }
 

@@ -52,7 +52,7 @@ struct floor_op {
  * devices those count that are fastest at it. */
 struct floors *floors_make(struct search *s, const struct device_class *class);
 void floors_free(struct floors *f);
-/* Of an op of the excerpt. */
+/* Of an op of the excerpt, with one of the problem's micro-batches. */
 struct floor_op floors_at(struct floors *f, int op, int64_t micro_batch, int devices);
 /* At least that many micro-batches' time over a step, with a price for a byte and so many
  * micro-batches in flight. */

@@ -28,7 +28,7 @@ struct trait {
     bool read[KIND_MAX_SLOTS];      /* results that somebody reads */
 };
 
-/* The ways of all ops that are alike in this. */
+/* The ways of all ops that are alike in this, with one micro-batch. */
 struct ways {
     int n;
     struct floor_way *p;
