@@ -53,11 +53,13 @@
       "solver. Where all ways of a stage can be listed, branch and bound over all else "     \
       "follows: then the plan is proven to be the best.")                                    \
     X(ilp, "ilp", false, false,                                                              \
-      "After TePDist: cuts pipelines as dp does, but lays out their stages by integer "      \
-      "programs: a stage is cut at its critical ops, each piece is a program for lp_solve "  \
-      "for every pair of layouts at its ends, and dynamic programming joins them. The same " \
-      "programs say what a stage takes at least, before its ways are listed: so the branch " \
-      "and bound that follows where they can be proves larger spaces than dp does.")         \
+      "After TePDist: cuts pipelines as dp does, but lays out their stages exactly, by "     \
+      "what ops cost alone and beside each other: they are eliminated one after the "        \
+      "other. Where tables get too large, or a limit of memory leaves a gap, a stage is "    \
+      "cut at its critical ops, each piece is a program for lp_solve for every pair of "     \
+      "layouts at its ends, and dynamic programming joins them. The same tables say what a " \
+      "stage takes at least, before its ways are listed: so the branch and bound that "      \
+      "follows where they can be proves larger spaces than dp does.")                        \
     X(exhaustive, "exhaustive", true, false,                                                 \
       "Lists every plan of the space, layouts of single ops and all, but for stages that "   \
       "another way beats whatever stands around. It proves which plan is best in small "     \

@@ -10,7 +10,7 @@
 enum {
     MOST_NEAR = 10,     /* layouts of an op where not all are listed */
     MOST_LAYOUTS = 256, /* where all are */
-    MOST_TUPLES = 729,  /* entries of a table */
+    MOST_TUPLES = 1000, /* entries of a table: of three ops near what they have */
     MOST_AXES = 1 << MESH_MAX_AXES,
     NO_VARIABLE = -1,
 };

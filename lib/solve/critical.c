@@ -163,9 +163,9 @@ static void find_most_usage(struct critical_cut *c) {
     }
 }
 
-/* Cuts at the critical variables, and at others as long as a piece is too large. False where the join
- * would have too large a table. */
-static bool cut_up(struct critical_cut *c) {
+/* Cuts at what is to be cut, and at more as long as a piece is too large. False where the join would
+ * have too large a table. */
+static bool cut_into_pieces(struct critical_cut *c) {
     int *x = mem_array((size_t)c->p->n, sizeof *x);
     for (int v = make_pieces(c); v >= 0; v = make_pieces(c)) {
         forget_pieces(c);
@@ -178,6 +178,19 @@ static bool cut_up(struct critical_cut *c) {
     free(x);
     find_most_usage(c);
     return good;
+}
+
+/* At all variables, so that the join is all there is to do; where that has too large tables, at the
+ * critical ones. */
+static bool cut_up(struct critical_cut *c, bool by_pieces) {
+    size_t n = (size_t)c->p->n;
+    for (size_t v = 0; v < n; v++)
+        c->cut[v] = true;
+    if (!by_pieces && cut_into_pieces(c))
+        return true;
+    forget_pieces(c);
+    memcpy(c->cut, c->p->critical, n * sizeof *c->cut);
+    return cut_into_pieces(c);
 }
 
 /* ---- bounds of entries ------------------------------------------------------------------- */
@@ -276,6 +289,10 @@ static void keep_point(const struct critical_problem *p, struct point *to,
     to->usage = from->usage;
 }
 
+static bool is_open(const struct point *best, double bound) {
+    return bound < best->cost - TOLERANCE * fabs(best->cost);
+}
+
 static struct critical_entry *entry_at(const struct critical_cut *c,
                                        const struct critical_piece *piece, const int *x) {
     int64_t at = 0;
@@ -354,6 +371,7 @@ static double follow_hull(struct critical_cut *c, struct point *over, struct poi
             break;
         double value = solve_price(c, 1, price, &now, best, &found);
         double line = over->cost + price * over->usage;
+        c->price = value - price * c->p->limit > bound ? price : c->price;
         bound = fmax(bound, value - price * c->p->limit);
         if (!found || value >= line - TOLERANCE * fabs(line))
             break;
@@ -361,6 +379,40 @@ static double follow_hull(struct critical_cut *c, struct point *over, struct poi
     }
     free(now.x);
     return bound;
+}
+
+/* The search for a better choice than the best. */
+struct ranking {
+    const struct critical_problem *p;
+    struct point *best;
+    double price, most_cost, most_value;
+};
+
+static void rank_below(struct ranking *r) {
+    r->most_cost = r->best->cost - TOLERANCE * fabs(r->best->cost);
+    r->most_value = r->most_cost + r->price * r->p->limit;
+}
+
+static bool take_better(void *arg, const int *choice) {
+    struct ranking *r = arg;
+    struct point at = {.x = (int *)choice};
+    evaluate(r->p, &at);
+    if (at.usage <= r->p->limit && at.cost < r->best->cost)
+        keep_point(r->p, r->best, &at);
+    rank_below(r);
+    return !interrupted();
+}
+
+/* A choice within the limit that costs less than the best has a value under the price that is less than
+ * the best's cost and the limit's price, and there are few of those above the bound (Handler and Zang,
+ * "A dual algorithm for the constrained shortest path problem", 1980). Returns whether that were all. */
+static bool rank(struct critical_cut *c, struct point *best) {
+    enum { STEPS = 300000 };
+    struct ranking r = {.p = c->p, .best = best, .price = c->price};
+    struct critical_sum sums[] = {
+        {1, c->price, &r.most_value}, {0, 1, &c->p->limit}, {1, 0, &r.most_cost}};
+    rank_below(&r);
+    return critical_list_below(c->p, 3, sums, true, STEPS, take_better, &r);
 }
 
 /* One program for everything. Returns the bound. */
@@ -392,7 +444,8 @@ static double close_gap(struct critical_cut *c, struct point *best, double bound
     return bound;
 }
 
-static double solve_within(struct critical_cut *c, bool closes, struct point *best) {
+static double solve_within(struct critical_cut *c, bool closes, bool by_pieces,
+                           struct point *best) {
     size_t n = (size_t)c->p->n;
     struct point over = {.x = mem_array(n, sizeof(int))},
                  within = {.x = mem_array(n, sizeof(int))};
@@ -404,7 +457,10 @@ static double solve_within(struct critical_cut *c, bool closes, struct point *be
             bound = INFINITY;
         else if (found && within.usage <= c->p->limit)
             bound = follow_hull(c, &over, &within, best, bound);
-        if (closes && bound < best->cost - TOLERANCE * fabs(best->cost))
+        bool open = closes && is_open(best, bound);
+        if (open && !by_pieces && rank(c, best))
+            bound = best->cost;
+        else if (open)
             bound = close_gap(c, best, bound);
     }
     free(over.x);
@@ -412,28 +468,45 @@ static double solve_within(struct critical_cut *c, bool closes, struct point *be
     return bound;
 }
 
-int critical_solve(const struct critical_problem *p, const struct critical_options *o,
-                   struct critical_answer *a) {
-    struct critical_cut c = {.p = p, .per_cost = 1, .most_programs = o->programs};
-    struct point best = {.x = mem_array((size_t)p->n, sizeof(int)), .cost = INFINITY};
-    c.deadline_s = o->time_budget_s > 0 ? now_s() + o->time_budget_s : 0;
+/* Of one way to cut; adds what it took to the answer. Returns the bound. */
+static double solve_cut(const struct critical_problem *p, const struct critical_options *o,
+                        bool by_pieces, double deadline_s, struct point *best,
+                        struct critical_answer *a) {
+    struct critical_cut c = {.p = p,
+                             .per_cost = 1,
+                             .most_programs = o->programs - a->programs,
+                             .deadline_s = deadline_s};
     c.cut = mem_array((size_t)p->n, sizeof *c.cut);
-    memcpy(c.cut, p->critical, (size_t)p->n * sizeof *c.cut);
-    bool good = cut_up(&c);
-    *a = (struct critical_answer){.choice = best.x};
+    bool good = cut_up(&c, by_pieces);
+    double bound = good ? solve_within(&c, o->closes, by_pieces, best) : -INFINITY;
     for (int k = 0; k < c.n_pieces; k++)
         a->n_pieces += c.pieces[k].n > 1;
-    a->bound = good ? solve_within(&c, o->closes, &best) : -INFINITY;
+    a->programs += c.programs;
+    if (c.columns > a->columns) {
+        a->columns = c.columns;
+        a->rows = c.rows;
+    }
+    forget_pieces(&c);
+    free(c.cut);
+    return bound;
+}
+
+int critical_solve(const struct critical_problem *p, const struct critical_options *o,
+                   struct critical_answer *a) {
+    struct point best = {.x = mem_array((size_t)p->n, sizeof(int)), .cost = INFINITY};
+    double deadline_s = o->time_budget_s > 0 ? now_s() + o->time_budget_s : 0;
+    *a = (struct critical_answer){.choice = best.x};
+    a->bound = solve_cut(p, o, o->by_pieces, deadline_s, &best, a);
+    /* Rows of usage in the programs of pieces exclude what a price does not. */
+    if (o->closes && !a->n_pieces && !o->by_pieces && is_open(&best, a->bound))
+        a->bound = fmax(a->bound, solve_cut(p, o, true, deadline_s, &best, a));
     a->bound = fmin(a->bound, best.cost);
     a->cost = best.cost;
     a->usage = best.usage;
-    a->programs = c.programs;
     if (isinf(best.cost)) {
         free(best.x);
         a->choice = NULL;
     }
-    forget_pieces(&c);
-    free(c.cut);
     return a->choice ? 0 : EXIT_NO;
 }
 

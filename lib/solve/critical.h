@@ -3,18 +3,21 @@
  *
  * minimize  sum_f cost_f[x_f]   such that   sum_f usage_f[x_f] <= limit
  *
- * Where a piece is too large for a program, it is cut at more variables, those that most tables have.
- *
- * This is how TePDist lays out a graph of ops: its critical nodes, those that all that passes goes
+ * Where tables stay small, all variables are eliminated one after the other, and that is all. Else the
+ * graph is cut, as TePDist lays out a graph of ops: its critical nodes, those that all that passes goes
  * through, cut it into pieces; a piece is an integer program for every way of fixing the critical nodes
- * around it, and a dynamic program over these joins the pieces.
+ * around it, and a dynamic program over these joins the pieces. Where a piece is too large for a program,
+ * it is cut at more variables, those that most tables have.
  *
- * Here a program is only solved when it is asked for. What a piece costs at least, whatever lp_solve
+ * A program is only solved when it is asked for. What a piece costs at least, whatever lp_solve
  * would say, is a sum of least entries; the join takes these bounds for costs, the entries that its
  * answer rests on are solved, and it is joined anew, until all of them are exact: then no other answer
- * is cheaper. The limit has a price (a Lagrange multiplier), raised along the lower hull of cost
- * against usage; a piece's program has a row, too: what is left when all else uses the least. A gap
- * that remains is closed by one program for everything, if it is small enough.
+ * is cheaper.
+ *
+ * The limit has a price (a Lagrange multiplier), raised along the lower hull of cost against usage; a
+ * piece's program has a row, too: what is left when all else uses the least. A gap that remains is closed
+ * by going through all choices whose value under the price is between the bound and the best one; where
+ * there are too many, by one program for everything, if it is small enough.
  *
  *     struct critical_problem p = {.n = 3, .size = (int[]){2, 4, 2}, .factors = f, .n_factors = 5,
  *                                  .critical = (bool[]){true, false, true}, .limit = INFINITY};
@@ -50,8 +53,10 @@ struct critical_problem {
 
 /* Limits of work, so that the answer does not depend on the machine's speed; and of time. */
 struct critical_options {
-    int64_t programs;     /* calls of lp_solve at most */
-    bool closes;          /* closes the gap that the price of the limit leaves, if it can */
+    int64_t programs; /* calls of lp_solve at most */
+    bool closes;      /* closes the gap that the price of the limit leaves, if it can */
+    bool
+        by_pieces; /* cuts at the critical variables alone, even where no program is needed */
     double time_budget_s; /* 0 = none */
 };
 
@@ -60,6 +65,7 @@ struct critical_answer {
     double cost, usage; /* of it */
     double bound;       /* no choice within the limit costs less; INFINITY: there is none */
     int64_t programs;   /* calls of lp_solve */
+    int rows, columns;  /* of the largest of them */
     int n_pieces;       /* of more than one variable */
 };
 

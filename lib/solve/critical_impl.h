@@ -28,10 +28,12 @@ struct critical_piece {
 struct critical_cut {
     const struct critical_problem *p;
     double per_cost, per_usage; /* value = per_cost * cost + per_usage * usage */
+    double price;               /* of usage, that gives the best bound so far */
     bool *cut;                  /* [n] critical, and not given up to keep tables small */
     int n_pieces;
     struct critical_piece *pieces;
     int64_t programs, most_programs; /* solved; at most */
+    int rows, columns;               /* of the largest of them */
     double deadline_s;               /* 0 = none */
 };
 
@@ -71,6 +73,19 @@ double critical_bound(const struct critical_cut *c, const struct critical_piece 
  * then the entry stays a bound. x[inside] is scratch. */
 bool critical_program(struct critical_cut *c, const struct critical_piece *piece, int *x,
                       struct critical_entry *e);
+
+/* per_cost * cost + per_usage * usage, of all tables. */
+struct critical_sum {
+    double per_cost, per_usage;
+    const double *most; /* may become less while choices are listed */
+};
+
+/* Hands every choice of which no sum, three at most, is above its limit to `take`, until that returns
+ * false. sorts: values are tried in the order of what the first sum comes to at least. steps: values that
+ * are looked at, at most. Returns whether those were all of them. */
+bool critical_list_below(const struct critical_problem *p, int n_sums,
+                         const struct critical_sum *sums, bool sorts, int64_t steps,
+                         bool (*take)(void *arg, const int *choice), void *arg);
 
 /* Sets what is cut in x so that the sum of all tables between pieces is least, taking entries for what
  * they are; returns that sum, INFINITY where nothing is allowed. NAN: a table would be too large. */

@@ -203,6 +203,10 @@ static bool solve(struct program *g, struct critical_entry *e) {
     struct lp_options o = {.time_budget_s = fmin(left, PATIENCE_S), .cutoff = INFINITY};
     struct lp_answer a;
     lp_minimize(g->m, &o, &a);
+    if (lp_columns(g->m) > g->c->columns) {
+        g->c->columns = lp_columns(g->m);
+        g->c->rows = lp_rows(g->m);
+    }
     e->exact = a.status == LP_OPTIMAL || a.status == LP_INFEASIBLE;
     if (a.status == LP_OPTIMAL)
         take(g, a.x, e);

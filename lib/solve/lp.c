@@ -48,6 +48,14 @@ int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, d
     return (int)m->rows.n - 1;
 }
 
+int lp_rows(const struct lp_model *m) {
+    return (int)m->rows.n;
+}
+
+int lp_columns(const struct lp_model *m) {
+    return (int)m->vars.n;
+}
+
 /* ---- what is true whatever lp_solve says ----------------------------------------- */
 
 /* The greatest violation of x over rows, bounds and integrality, each row relative to

@@ -49,6 +49,9 @@ int lp_add_var(struct lp_model *m, double cost, double lo, double hi, bool integ
 int lp_add_row(struct lp_model *m, int n, const int *cols, const double *vals, double lo,
                double hi);
 
+int lp_rows(const struct lp_model *m);
+int lp_columns(const struct lp_model *m);
+
 /* Where a relaxation ended, for a start near there when costs, bounds or a few rows changed. */
 struct lp_basis;
 

@@ -132,17 +132,19 @@ static bool count_choice(void *arg, const int *choice) {
 }
 
 static struct {
-    int problems, impossible, wrong, unproven, above, over, miscounted;
+    int problems, impossible, without, wrong, unproven, above, over, miscounted;
     int64_t programs;
 } tally;
 
-static void check(const struct critical_problem *p, int64_t programs) {
+static void check(const struct critical_problem *p, int64_t programs, bool by_pieces) {
     double least, most, best = brute(p, &least, &most), cost, usage;
     struct critical_answer a;
-    int rc = critical_solve(
-        p, &(struct critical_options){.programs = programs, .closes = true}, &a);
+    struct critical_options o = {
+        .programs = programs, .closes = true, .by_pieces = by_pieces};
+    int rc = critical_solve(p, &o, &a);
     tally.problems++;
     tally.programs += a.programs;
+    tally.without += a.programs == 0;
     tally.impossible += isinf(best);
     tally.over += a.programs > programs;
     tally.above += a.bound > best + 1e-6 * (1 + fabs(best));
@@ -167,20 +169,23 @@ static void test_random(int n) {
         struct drawn d;
         double least, most;
         draw(&d);
-        check(&d.p, 10000);
         brute(&d.p, &least, &most);
+        check(&d.p, 10000, false);
+        check(&d.p, 10000, true);
         d.p.limit = least + (most - least) * rng_real(&rng) * 0.6;
         if (!isinf(least)) {
-            check(&d.p, 10000);
-            check(&d.p, 2);
+            check(&d.p, 10000, false);
+            check(&d.p, 10000, true);
+            check(&d.p, 2, true);
         }
         release(&d);
     }
     ok(!tally.wrong && !tally.unproven && tally.problems > n,
-       "%d problems, %d without a choice: %d are not solved to the optimum, %d not proven; "
-       "%lld programs",
-       tally.problems, tally.impossible, tally.wrong, tally.unproven,
-       (long long)tally.programs);
+       "%d problems, %d without a choice: %d are not solved to the optimum, %d not proven",
+       tally.problems, tally.impossible, tally.wrong, tally.unproven);
+    ok(tally.programs > n / 3 && tally.without >= 2 * (tally.problems / 5),
+       "%lld programs; %d problems are solved without any", (long long)tally.programs,
+       tally.without);
     ok(!tally.miscounted, "all choices up to a cost are listed, but in %d",
        tally.miscounted);
     ok(!tally.above && !tally.over,
@@ -191,9 +196,13 @@ static void test_random(int n) {
 /* ---- against the layout solver ------------------------------------------------------------- */
 
 static double cpu_s(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
+    double sum = 0;
+    for (int i = 0; i < 2; i++) {
+        struct rusage u;
+        getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &u);
+        sum += (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
+    }
+    return sum;
 }
 
 /* What the ring of a transformer's block is like: residuals are critical, four ops between them. */
@@ -247,21 +256,28 @@ static void test_blocks(int blocks, int values) {
     struct drawn d;
     struct layout_problem l;
     struct layout_answer b;
-    struct critical_answer a;
+    struct critical_answer a, c;
     struct solve_limits limits = {.seed = 1, .threads = 1};
     draw_blocks(&d, blocks, values);
     as_layout(&d.p, &l);
     double start = cpu_s();
-    int rc = critical_solve(&d.p, &(struct critical_options){.programs = 100000}, &a);
+    struct critical_options o = {.programs = 100000}, cut = o;
+    int rc = critical_solve(&d.p, &o, &a);
     double middle = cpu_s();
+    cut.by_pieces = true;
+    rc |= critical_solve(&d.p, &cut, &c);
+    double third = cpu_s();
     int other = layout_solve(&l, &limits, &b, NULL);
     double end = cpu_s();
     ok(rc == 0 && other == 0 && (int64_t)(a.cost + 0.5) == b.value &&
-           a.bound > a.cost - 1e-6,
-       "%d blocks, %d values each: %.0f as by the layout solver; %lld programs in %.3f s, it "
-       "takes %.4f s",
-       blocks, values, a.cost, (long long)a.programs, middle - start, end - middle);
+           a.bound > a.cost - 1e-6 && c.cost < a.cost + 1e-6 && c.cost > a.cost - 1e-6 &&
+           c.bound > c.cost - 1e-6 && !a.programs && c.programs,
+       "%d blocks, %d values each: %.0f as by the layout solver in %.4f s; %.4f s without and "
+       "%.3f s with %lld programs",
+       blocks, values, a.cost, end - third, middle - start, third - middle,
+       (long long)c.programs);
     critical_answer_release(&a);
+    critical_answer_release(&c);
     if (other == 0)
         layout_answer_release(&b);
     layout_problem_release(&l);
