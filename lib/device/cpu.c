@@ -1,6 +1,7 @@
 /* The instructions of instr.def on the CPU, by the kernels of kernel.h. */
 #include "device/cpu.h"
 
+#include "device/attention.h"
 #include "device/kernel_box.h"
 #include "kernel_type.h"
 
@@ -62,36 +63,6 @@ CPU_FUNCTION(layernorm_bwd_sums) {
     kernel_layernorm_bwd_sums(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->sums);
 }
 
-/* Packed, q, k and v are slices of one [batch, seq, 3, heads, dim] tensor. */
-static struct kernel_attention attention_of(const struct attention_n *n,
-                                            const int32_t *lengths, const void *positions,
-                                            const struct device_args *a) {
-    int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
-    int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
-    return (struct kernel_attention){.batch = n->batch,
-                                     .heads = n->heads,
-                                     .q_len = n->seq,
-                                     .kv_len = n->kv_seq,
-                                     .dim = n->dim,
-                                     .kv_heads = n->kv_heads,
-                                     .group = n->group,
-                                     .first_head = a->first_head,
-                                     .q_batch = n->seq * q_width,
-                                     .q_seq = q_width,
-                                     .kv_batch = n->kv_seq * kv_width,
-                                     .kv_seq = kv_width,
-                                     .o_batch = n->seq * width,
-                                     .o_seq = width,
-                                     .first = a->first - a->first_key,
-                                     .first_key = a->first_key,
-                                     .causal = n->causal != 0,
-                                     .scale = a->scale,
-                                     .lengths = lengths,
-                                     .positions = positions,
-                                     .buckets = n->buckets,
-                                     .distance = a->distance};
-}
-
 CPU_FUNCTION(attention) {
     struct kernel_attention t = attention_of(n, in->lengths, in->positions, a);
     const T *q = in->q, *k = in->k, *v = in->v;
@@ -111,26 +82,6 @@ CPU_FUNCTION(attention_bwd) {
         dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
     }
     kernel_attention_bwd(&t, q, k, v, in->o, in->lse, in->dy, dq, dk, dv, out->dpositions);
-}
-
-/* Of the instructions that go on from the keys before. */
-static struct kernel_attention attention_more_of(const struct attention_more_n *n,
-                                                 const int32_t *lengths,
-                                                 const void *positions,
-                                                 const struct device_args *a) {
-    struct attention_n all = {.batch = n->batch,
-                              .heads = n->heads,
-                              .group = n->group,
-                              .kv_heads = n->kv_heads,
-                              .seq = n->seq,
-                              .kv_seq = n->kv_seq,
-                              .dim = n->dim,
-                              .causal = n->causal,
-                              .buckets = n->buckets,
-                              .lengths = n->lengths};
-    struct kernel_attention t = attention_of(&all, lengths, positions, a);
-    t.more = true;
-    return t;
 }
 
 CPU_FUNCTION(attention_more) {

@@ -8,18 +8,10 @@
 #ifndef WEFT_KERNEL_POSITION_H
 #define WEFT_KERNEL_POSITION_H
 
+#include "device/attention.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
 
-enum { POSITION_MOST = 1024, POSITION_NEAR = 2 * POSITION_MOST + 1 };
-
-struct positions {
-    int64_t heads;
-    int distance;
-    uint16_t bucket[POSITION_NEAR]; /* of the distances -distance .. distance */
-};
-/* Needs t->positions. */
-void position_init(struct positions *p, const struct kernel_attention *t);
 /* near[i] = factor times what the head adds at distance i - p->distance. */
 VEC void position_near(const struct positions *p, const T *table, int64_t head,
                        float factor, float *near) {

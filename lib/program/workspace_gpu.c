@@ -2,6 +2,10 @@
  * refuses an instruction that takes more than was planned. */
 #include "program/workspace_gpu.h"
 #include "program/workspace.h"
+#include "program/workspace_attention.h"
+
+#define ATTENTION(n, backward)                                                             \
+    workspace_attention((n).batch, (n).heads, (n).seq, (n).buckets, backward).total
 
 /* Sums of chunks of the rows of matrices with n columns, `count` of each column. */
 static int64_t columns(int64_t rows, int64_t n, int64_t groups, int64_t count) {
@@ -29,6 +33,10 @@ int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype
     case I_cross_entropy:
     case I_cross_entropy_finish:
     case I_sum_squares: return WORKSPACE_GPU_SUMS * (int64_t)sizeof(double);
+    case I_attention: return ATTENTION(n->attention, false);
+    case I_attention_bwd: return ATTENTION(n->attention_bwd, true);
+    case I_attention_more: return ATTENTION(n->attention_more, false);
+    case I_attention_more_bwd: return ATTENTION(n->attention_more_bwd, true);
     default: return 0;
     }
 }

@@ -119,7 +119,7 @@ void emu_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, F 
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                        \
     ((void)(stream),                                                                       \
      emu_launch(#kernel, grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); }))
-#define CUDA_SHARED(kernel, bytes) (emu_allow_shared((size_t)(bytes)), 0)
+#define CUDA_SHARED(kernel, bytes) emu_allow_shared((size_t)(bytes))
 
 /* ---- warps -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,131 @@
+/* The four instructions of attention (cuda_attention.h).
+ *
+ * Tensor cores take bf16 heads of up to 256 columns whose rows lie on 16 bytes; the plain kernels all
+ * else. cuda_device.attention "plain" leaves everything to these, for comparisons. */
+#include "cuda/cuda_attention.h"
+#include "program/workspace_attention.h"
+
+#include <string.h>
+
+enum { MMA_DIM = 256, MMA_ARCH = 80 };
+
+static bool on_16_bytes(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+}
+
+static bool for_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
+    const struct kernel_attention *t = &job->t;
+    const void *rows[] = {job->q,    job->k,  job->v,  job->o,
+                          job->dout, job->dq, job->dk, job->dv};
+    const int64_t apart[] = {t->dim,    t->q_batch, t->q_seq, t->kv_batch,
+                             t->kv_seq, t->o_batch, t->o_seq};
+    bool fits =
+        c->args->dtype == DTYPE_bf16 && c->dev->arch >= MMA_ARCH && t->dim <= MMA_DIM;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fits &= on_16_bytes(rows[i]);
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        fits &= apart[i] % 8 == 0;
+    return fits && !(c->dev->attention && !strcmp(c->dev->attention, "plain"));
+}
+
+/* Gives the job its part of the workspace, and spreads what positions add. */
+static int prepare(struct cuda_call *c, struct attention_job *job, bool backward) {
+    struct kernel_attention *t = &job->t;
+    char *at = c->workspace;
+    const struct workspace_attention w =
+        workspace_attention(t->batch, t->heads, t->q_len, t->buckets, backward);
+    if (w.total > c->workspace_bytes)
+        return err_system(c->err, "attention takes %lld bytes of workspace, there are %lld",
+                          (long long)w.total, (long long)c->workspace_bytes);
+    if (backward)
+        job->delta = (float *)(at + w.delta);
+    if (!t->positions)
+        return 0;
+    struct positions p;
+    position_init(&p, t);
+    job->near = (struct attention_near){.near = (float *)(at + w.near),
+                                        .bucket = (uint16_t *)(at + w.bucket),
+                                        .parts = (float *)(at + w.parts),
+                                        .distance = p.distance,
+                                        .buckets = (int)t->buckets};
+    attention_spread(c, job, &p, (float *)(at + w.near), (uint16_t *)(at + w.bucket));
+    return 0;
+}
+
+static int forward(struct cuda_call *c, struct attention_job *job) {
+    if (prepare(c, job, false) < 0)
+        return -1;
+    if (!for_tensor_cores(c, job) || !attention_mma(c, job))
+        attention_plain(c, job);
+    return 0;
+}
+
+static int backward(struct cuda_call *c, struct attention_job *job) {
+    if (prepare(c, job, true) < 0)
+        return -1;
+    attention_delta(c, job);
+    if (!for_tensor_cores(c, job) || !attention_mma_bwd(c, job))
+        attention_plain_bwd(c, job);
+    return 0;
+}
+
+/* The tensor behind one that is so many elements wide, in packed rows. */
+static void *beside(const struct cuda_call *c, void *p, int64_t elements) {
+    return (char *)p + elements * dtype_size(c->args->dtype);
+}
+
+CUDA_FUNCTION(attention) {
+    struct attention_job job = {
+        .t = attention_of(n, in->lengths, in->positions, c->args),
+        .q = in->q,
+        .k = n->packed ? beside(c, in->q, n->heads * n->dim) : in->k,
+        .v = n->packed ? beside(c, in->q, 2 * n->heads * n->dim) : in->v,
+        .o = out->o,
+        .lse = out->lse};
+    return forward(c, &job);
+}
+
+CUDA_FUNCTION(attention_bwd) {
+    const union instr_n same = {.attention_bwd = *n}; /* the same numbers */
+    struct attention_job job = {
+        .t = attention_of(&same.attention, in->lengths, in->positions, c->args),
+        .q = in->q,
+        .k = n->packed ? beside(c, in->q, n->heads * n->dim) : in->k,
+        .v = n->packed ? beside(c, in->q, 2 * n->heads * n->dim) : in->v,
+        .o = in->o,
+        .lse = in->lse,
+        .dout = in->dy,
+        .dq = out->dq,
+        .dk = n->packed ? beside(c, out->dq, n->heads * n->dim) : out->dk,
+        .dv = n->packed ? beside(c, out->dq, 2 * n->heads * n->dim) : out->dv,
+        .dpositions = out->dpositions};
+    return backward(c, &job);
+}
+
+CUDA_FUNCTION(attention_more) {
+    struct attention_job job = {
+        .t = attention_more_of(n, in->lengths, in->positions, c->args),
+        .q = in->q,
+        .k = in->k,
+        .v = in->v,
+        .o = out->o,
+        .lse = out->lse};
+    return forward(c, &job);
+}
+
+CUDA_FUNCTION(attention_more_bwd) {
+    const union instr_n same = {.attention_more_bwd = *n}; /* the same numbers */
+    struct attention_job job = {
+        .t = attention_more_of(&same.attention_more, in->lengths, in->positions, c->args),
+        .q = in->q,
+        .k = in->k,
+        .v = in->v,
+        .o = in->o,
+        .lse = in->lse,
+        .dout = in->dy,
+        .dq = out->dq,
+        .dk = out->dk,
+        .dv = out->dv,
+        .dpositions = out->dpositions};
+    return backward(c, &job);
+}

@@ -1,0 +1,62 @@
+/* cuda_attention_block.h - which part of an attention a block of threads has, and what it sees. */
+#ifndef WEFT_CUDA_ATTENTION_BLOCK_H
+#define WEFT_CUDA_ATTENTION_BLOCK_H
+
+#include "cuda/cuda_attention.h"
+#include "cuda/cuda_block.h"
+
+CUDA_BOTH int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+CUDA_BOTH int most(int a, int b) {
+    return a > b ? a : b;
+}
+
+/* Blocks of so many rows. */
+CUDA_BOTH int blocks_of(int64_t rows, int each) {
+    return (int)((rows + each - 1) / each);
+}
+
+/* Keys of sample b that may be seen, of those that are here (kernel_attention_keys). */
+CUDA_DEVICE int keys_seen(const struct kernel_attention &t, int b) {
+    if (!t.lengths)
+        return (int)t.kv_len;
+    const int64_t n = (t.lengths[b] < 1 ? 1 : t.lengths[b]) - t.first_key;
+    return n < 0 ? 0 : n < t.kv_len ? (int)n : (int)t.kv_len;
+}
+
+/* How many keys query i sees, of the first `seen`. */
+CUDA_DEVICE int keys_of(const struct kernel_attention &t, int i, int seen) {
+    return t.causal ? most(0, least(seen, (int)t.first + i + 1)) : seen;
+}
+
+/* The first query that sees key k. */
+CUDA_DEVICE int first_query(const struct kernel_attention &t, int k) {
+    return t.causal ? most(0, k - (int)t.first) : 0;
+}
+
+/* Query heads first .. end - 1 of this rank read a key head: none, where it has others. */
+struct head_range {
+    int first, end;
+};
+CUDA_DEVICE struct head_range heads_of(const struct kernel_attention &t, int kv_head) {
+    const int first = kv_head * (int)t.group - (int)t.first_head, heads = (int)t.heads;
+    return {least(most(first, 0), heads), least(most(first + (int)t.group, 0), heads)};
+}
+
+/* Where a head of sample b begins. */
+CUDA_DEVICE int64_t query_at(const struct kernel_attention &t, int b, int h) {
+    return b * t.q_batch + h * t.dim;
+}
+CUDA_DEVICE int64_t result_at(const struct kernel_attention &t, int b, int h) {
+    return b * t.o_batch + h * t.dim;
+}
+CUDA_DEVICE int64_t key_at(const struct kernel_attention &t, int b, int kv_head) {
+    return b * t.kv_batch + kv_head * t.dim;
+}
+CUDA_DEVICE int64_t row_at(const struct kernel_attention &t, int b, int h) {
+    return (b * t.heads + h) * t.q_len;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* cuda_attention_mma.h - the two products that attention on tensor cores is made of, by a warp.
+ *
+ * A warp has 16 MT rows of a block of scores. It makes them of its rows of one tile and all rows of
+ * another (product); what they become, rounded to bf16, is the left operand of a product with a tile
+ * as it lies (add_product), and never leaves the registers in between. Tiles are DIM wide, of which
+ * the first `dim` columns hold something.
+ */
+#ifndef WEFT_CUDA_ATTENTION_MMA_H
+#define WEFT_CUDA_ATTENTION_MMA_H
+
+#include "cuda/cuda_mma.h"
+
+/* Where the lane's row `half` of m-tile m is, from the warp's first. */
+CUDA_DEVICE int lane_row(int m, int half) {
+    return 16 * m + 8 * half + (int)(threadIdx.x & 31) / 4;
+}
+
+/* Where its first column of n-tile n is. */
+CUDA_DEVICE int lane_column(int n) {
+    return 8 * n + 2 * (int)(threadIdx.x & 3);
+}
+
+/* Nothing yet. */
+template <int MT, int N> CUDA_DEVICE void clear(float (&c)[MT][N][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[m][n][i] = 0;
+}
+
+/* S = A B^T: A is rows row .. row + 16 MT - 1 of a tile, B a tile of N rows. */
+template <int MT, int DIM, int N>
+CUDA_DEVICE void product(int dim, const bf16 *a, int row, const bf16 *b,
+                         float (&s)[MT][N / 8][4]) {
+    clear(s);
+#pragma unroll
+    for (int e = 0; e < DIM; e += 16) {
+        if (e >= dim)
+            break;
+        uint32_t x[MT][4], y[4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            load_rows<DIM>(x[m], a, row + 16 * m, e);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            load_columns<DIM>(y, b, 16 * n, e);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(s[m][2 * n], x[m], y[0], y[1]);
+                mma_bf16(s[m][2 * n + 1], x[m], y[2], y[3]);
+            }
+        }
+    }
+}
+
+/* C += P B: B is WIDE columns, of which `dim` hold something, of a tile of N rows. */
+template <int MT, int DIM, int WIDE, int N>
+CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4], const bf16 *b,
+                             float (&c)[MT][WIDE / 8][4]) {
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        uint32_t x[MT][4], y[4];
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[m][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2],
+                                    p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int n = 0; n < WIDE / 16; n++) {
+            if (16 * n >= dim)
+                break;
+            load_block<DIM>(y, b, 16 * k, 16 * n);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_bf16(c[m][2 * n], x[m], y[0], y[1]);
+                mma_bf16(c[m][2 * n + 1], x[m], y[2], y[3]);
+            }
+        }
+    }
+}
+
+/* The first `rows` rows of a head = factor C, added to what is there if `more`. */
+template <int MT, int N>
+CUDA_DEVICE void store_rows(const float (&c)[MT][N][4], float factor, bool more, int rows,
+                            int columns, bf16 *to, int64_t stride) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                const int r = lane_row(m, half), e = lane_column(n);
+                if (r >= rows || e >= columns)
+                    continue;
+                bf16 *at = to + r * stride + e;
+                const float x = more ? get(at) : 0, y = more ? get(at + 1) : 0;
+                *(uint32_t *)at = pack_bf16(x + factor * c[m][n][2 * half],
+                                            y + factor * c[m][n][2 * half + 1]);
+            }
+}
+
+#endif

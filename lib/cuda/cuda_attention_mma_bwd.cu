@@ -1,0 +1,294 @@
+/* Attention backward on tensor cores (Dao, FlashAttention-2, 2023): probabilities are made again from
+ * the scores and lse.
+ *
+ *     P  = exp(scale Q K^T - lse)          dV = P^T dO
+ *     dS = P (dO V^T - D)                  dK = scale dS^T Q
+ *     D  = rowsum(dO O)                    dQ = scale dS K
+ *
+ * Two kernels. In the one a block of threads has keys and goes over the queries of all heads that read
+ * them; it works on the transposes of the scores, so that P^T and dS^T stand in the registers as the
+ * left operands that dV and dK need. In the other it has queries and goes over their keys, for dQ and
+ * the gradients of relative positions. So no two blocks add to one number: nothing is accumulated in
+ * memory, and the order of every sum is fixed. That makes Q K^T and dO V^T twice: 14 instead of 10
+ * operations per score and column of a head, against a second copy of dQ in floats and blocks that
+ * wait for each other.
+ *
+ * As in cuda_attention_mma.cu tiles come in two stages. Where a warp's sums of dK and dV would not fit
+ * its registers (heads wider than 128), a block makes WIDE columns of them and others the rest, each
+ * with scores of its own.
+ */
+#include "cuda/cuda_attention_block.h"
+#include "cuda/cuda_attention_mma.h"
+#include "cuda/cuda_attention_near.h"
+
+/* ---- dK and dV ------------------------------------------------------------------------------- */
+
+template <int DIM, int BM> struct query_stage {
+    struct tile_of<DIM, BM> q, dout;
+    float lse[BM], delta[BM];
+};
+
+template <int DIM, int BM, int BN> struct key_shared {
+    struct tile_of<DIM, BN> k, v;
+    struct query_stage<DIM, BM> stage[2];
+};
+
+/* What a pass over queries reads. */
+struct query_side {
+    const bf16 *q, *dout;
+    const float *lse, *delta;
+};
+
+/* Begins to copy queries q0 .. q0 + BM - 1 of head h. Those beyond the last are zeros with a log-sum
+ * of zero: probabilities of 1, which multiply gradients of zero. */
+template <int DIM, int BM, int THREADS>
+CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct query_side &x,
+                               int b, int h, int q0, struct query_stage<DIM, BM> &stage) {
+    const int queries = (int)t.q_len, i = q0 + (int)threadIdx.x;
+    tile_begin<DIM, BM, THREADS>(stage.q, x.q + query_at(t, b, h), t.q_seq, q0, queries,
+                                 (int)t.dim);
+    tile_begin<DIM, BM, THREADS>(stage.dout, x.dout + result_at(t, b, h), t.o_seq, q0,
+                                 queries, (int)t.dim);
+    if ((int)threadIdx.x < BM) {
+        const int64_t at = row_at(t, b, h) + (i < queries ? i : 0);
+        copy_async(stage.lse + threadIdx.x, x.lse + at, i < queries);
+        copy_async(stage.delta + threadIdx.x, x.delta + at, i < queries);
+    }
+}
+
+/* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the warp's first key, and
+ * of the tile's first query. */
+template <int MT, int DIM, int BM>
+CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
+                            const struct attention_near &near, int h, int k, int i,
+                            int seen, const struct query_stage<DIM, BM> &stage,
+                            float (&s)[MT][BM / 8][4], float (&ds)[MT][BM / 8][4]) {
+    const float unit = t.scale * LOG2_E;
+    const bool edge = k + 16 * MT > keys_of(t, i, seen);
+#pragma unroll
+    for (int n = 0; n < BM / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const int query = lane_column(n) + c;
+            const float lse = stage.lse[query] * LOG2_E, delta = stage.delta[query];
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int key = k + lane_row(m, half), at = 2 * half + c;
+                    float x = s[m][n][at] * unit - lse;
+                    if (near.near)
+                        x += near_at(near, h, key - ((int)t.first + i + query));
+                    const bool sees = !edge || key < keys_of(t, i + query, seen);
+                    const float p = sees ? exp2_fast(x) : 0.0f;
+                    s[m][n][at] = p;
+                    ds[m][n][at] = p * (ds[m][n][at] - delta);
+                }
+        }
+}
+
+template <int DIM, int WIDE, int BM, int BN, int WARPS>
+CUDA_KERNEL void __launch_bounds__(32 * WARPS)
+    key_gradients(struct kernel_attention t, struct attention_near near,
+                  struct query_side x, const bf16 *k, const bf16 *v, bf16 *dk, bf16 *dv) {
+    const int MT = BN / WARPS / 16, THREADS = 32 * WARPS, parts = DIM / WIDE;
+    typedef struct key_shared<DIM, BM, BN> room;
+    CUDA_DYNAMIC(room, shared);
+    const int b = blockIdx.z, kv_head = blockIdx.y / parts, k0 = blockIdx.x * BN;
+    const int column = (int)(blockIdx.y % parts) * WIDE, dim = (int)t.dim;
+    const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
+    const int seen = keys_seen(t, b), from = first_query(t, k0) / BM;
+    const struct head_range heads = heads_of(t, kv_head);
+    const int end = k0 < seen ? blocks_of(t.q_len, BM) : 0;
+    const int64_t at = key_at(t, b, kv_head);
+
+    float dk_sum[MT][WIDE / 8][4], dv_sum[MT][WIDE / 8][4];
+    clear(dk_sum);
+    clear(dv_sum);
+    int h = heads.first, tile = from, now = 0;
+    bool any = h < heads.end && tile < end;
+    if (any) {
+        tile_begin<DIM, BN, THREADS>(shared->k, k + at, t.kv_seq, k0, seen, dim);
+        tile_begin<DIM, BN, THREADS>(shared->v, v + at, t.kv_seq, k0, seen, dim);
+        queries_begin<DIM, BM, THREADS>(t, x, b, h, tile * BM, shared->stage[0]);
+    }
+    copy_commit();
+    for (; any; now = 1 - now) {
+        const int next_tile = tile + 1 < end ? tile + 1 : from;
+        const int next_h = tile + 1 < end ? h : h + 1;
+        any = next_h < heads.end;
+        copy_wait<0>();
+        __syncthreads(); /* this stage is there, and all are done with the other */
+        if (any)
+            queries_begin<DIM, BM, THREADS>(t, x, b, next_h, next_tile * BM,
+                                            shared->stage[1 - now]);
+        copy_commit();
+        const struct query_stage<DIM, BM> &stage = shared->stage[now];
+        float s[MT][BM / 8][4], ds[MT][BM / 8][4];
+        product<MT, DIM, BM>(dim, shared->k.at, row, stage.q.at, s);
+        product<MT, DIM, BM>(dim, shared->v.at, row, stage.dout.at, ds);
+        key_slopes<MT, DIM, BM>(t, near, h, k0 + row, tile * BM, seen, stage, s, ds);
+        add_product<MT, DIM, WIDE, BM>(dim - column, s, stage.dout.at + column, dv_sum);
+        add_product<MT, DIM, WIDE, BM>(dim - column, ds, stage.q.at + column, dk_sum);
+        h = next_h, tile = next_tile;
+    }
+    const int rows = (int)t.kv_len - k0 - row;
+    const int64_t to = at + (k0 + row) * t.kv_seq + column;
+    store_rows(dk_sum, t.scale, false, rows, dim - column, dk + to, t.kv_seq);
+    store_rows(dv_sum, 1.0f, false, rows, dim - column, dv + to, t.kv_seq);
+}
+
+/* ---- dQ and the gradients of positions --------------------------------------------------------- */
+
+template <int DIM, int BM, int BN> struct query_shared {
+    struct tile_of<DIM, BM> q, dout;
+    struct {
+        struct tile_of<DIM, BN> k, v;
+    } stage[2];
+}; /* then, where there are positions, [BM, BN + 1] and [2 distance + 1] floats */
+
+/* dS in place of dO V^T. i, k: the numbers of the warp's first query, and of the tile's first key. */
+template <int MT, int BN>
+CUDA_DEVICE void
+query_slopes(const struct kernel_attention &t, const struct attention_near &near, int h,
+             int i, int k, int seen, const float (&lse)[MT][2], const float (&delta)[MT][2],
+             const float (&s)[MT][BN / 8][4], float (&ds)[MT][BN / 8][4]) {
+    const float unit = t.scale * LOG2_E;
+    const bool edge = k + BN > keys_of(t, i, seen);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int query = i + lane_row(m, half);
+            const int end = edge ? keys_of(t, query, seen) - k : BN;
+#pragma unroll
+            for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int key = lane_column(n) + c, at = 2 * half + c;
+                    float x = s[m][n][at] * unit - lse[m][half];
+                    if (near.near)
+                        x += near_at(near, h, k + key - ((int)t.first + query));
+                    const float p = key < end ? exp2_fast(x) : 0.0f;
+                    ds[m][n][at] = p * (ds[m][n][at] - delta[m][half]);
+                }
+        }
+}
+
+/* The warp's rows of a tile of dS. */
+template <int MT, int BN>
+CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                tile[(row + lane_row(m, i / 2)) * (BN + 1) + lane_column(n) + i % 2] =
+                    ds[m][n][i];
+}
+
+template <int DIM, int BM, int BN, int WARPS>
+CUDA_KERNEL void __launch_bounds__(32 * WARPS)
+    query_gradients(struct kernel_attention t, struct attention_near near,
+                    struct query_side x, const bf16 *k, const bf16 *v, bf16 *dq) {
+    const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
+    typedef struct query_shared<DIM, BM, BN> room;
+    CUDA_DYNAMIC(room, shared);
+    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
+    const int block = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const int q0 = block * BM, row = (int)(threadIdx.x / 32) * 16 * MT;
+    const int all = keys_seen(t, b), seen = keys_of(t, least(q0 + BM, queries) - 1, all);
+    const int64_t at = key_at(t, b, ((int)t.first_head + h) / (int)t.group);
+    k += at, v += at;
+
+    float lse[MT][2], delta[MT][2], dq_sum[MT][DIM / 8][4];
+    clear(dq_sum);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int i = q0 + row + lane_row(m, half);
+            lse[m][half] = i < queries ? LOG2_E * x.lse[row_at(t, b, h) + i] : 0;
+            delta[m][half] = i < queries ? x.delta[row_at(t, b, h) + i] : 0;
+        }
+    struct near_sums sums = {};
+    float *of_near = (float *)(shared + 1);
+    if (near.near)
+        sums = near_begin<THREADS>(near, of_near, of_near + BM * (BN + 1));
+    tile_begin<DIM, BM, THREADS>(shared->q, x.q + query_at(t, b, h), t.q_seq, q0, queries,
+                                 dim);
+    tile_begin<DIM, BM, THREADS>(shared->dout, x.dout + result_at(t, b, h), t.o_seq, q0,
+                                 queries, dim);
+    tile_begin<DIM, BN, THREADS>(shared->stage[0].k, k, t.kv_seq, 0, seen, dim);
+    tile_begin<DIM, BN, THREADS>(shared->stage[0].v, v, t.kv_seq, 0, seen, dim);
+    copy_commit();
+    for (int k0 = 0; k0 < seen; k0 += BN) {
+        const int now = k0 / BN % 2, next = k0 + BN;
+        copy_wait<0>();
+        __syncthreads(); /* this stage is there, and all are done with the other */
+        if (next < seen) {
+            tile_begin<DIM, BN, THREADS>(shared->stage[1 - now].k, k, t.kv_seq, next, seen,
+                                         dim);
+            tile_begin<DIM, BN, THREADS>(shared->stage[1 - now].v, v, t.kv_seq, next, seen,
+                                         dim);
+        }
+        copy_commit();
+        float s[MT][BN / 8][4], ds[MT][BN / 8][4];
+        product<MT, DIM, BN>(dim, shared->q.at, row, shared->stage[now].k.at, s);
+        product<MT, DIM, BN>(dim, shared->dout.at, row, shared->stage[now].v.at, ds);
+        query_slopes<MT, BN>(t, near, h, q0 + row, k0, all, lse, delta, s, ds);
+        add_product<MT, DIM, DIM, BN>(dim, ds, shared->stage[now].k.at, dq_sum);
+        if (near.near) {
+            tile_put<MT, BN>(sums.tile, row, ds);
+            __syncthreads();
+            near_add<BM, BN, THREADS>(near, sums, k0 - ((int)t.first + q0 + BM - 1));
+        }
+    }
+    copy_wait<0>();
+    if (near.near)
+        near_end<THREADS>(near, sums, near_parts(t, near, b, block, gridDim.x, h));
+    store_rows(dq_sum, t.scale, t.more, queries - q0 - row, dim,
+               dq + query_at(t, b, h) + (q0 + row) * t.q_seq, t.q_seq);
+}
+
+/* ---- launches ---------------------------------------------------------------------------------- */
+
+/* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of a block for dK and dV;
+ * QM, QN: queries of a block and keys of a tile for dQ. */
+template <int DIM, int WIDE, int KM, int KN, int QM, int QN, int WARPS>
+static bool launch(const struct cuda_call *c, const struct attention_job *job) {
+    const struct kernel_attention *t = &job->t;
+    const struct attention_near *near = &job->near;
+    const struct query_side x = {(const bf16 *)job->q, (const bf16 *)job->dout, job->lse,
+                                 job->delta};
+    const bf16 *k = (const bf16 *)job->k, *v = (const bf16 *)job->v;
+    const size_t of_keys = sizeof(struct key_shared<DIM, KM, KN>);
+    const size_t of_near = QM * (QN + 1) + 2 * (size_t)near->distance + 1;
+    const size_t of_queries = sizeof(struct query_shared<DIM, QM, QN>) +
+                              (near->near ? of_near * sizeof *near->near : 0);
+    if ((int64_t)of_keys > c->dev->shared_bytes ||
+        (int64_t)of_queries > c->dev->shared_bytes)
+        return false;
+    CUDA_SHARED((key_gradients<DIM, WIDE, KM, KN, WARPS>), of_keys);
+    CUDA_LAUNCH(
+        (key_gradients<DIM, WIDE, KM, KN, WARPS>),
+        dim3(blocks_of(t->kv_len, KN), (int)t->kv_heads * DIM / WIDE, (int)t->batch),
+        32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (bf16 *)job->dk,
+        (bf16 *)job->dv);
+    CUDA_SHARED((query_gradients<DIM, QM, QN, WARPS>), of_queries);
+    CUDA_LAUNCH((query_gradients<DIM, QM, QN, WARPS>),
+                dim3(blocks_of(t->q_len, QM), (int)t->heads, (int)t->batch), 32 * WARPS,
+                of_queries, c->stream, *t, *near, x, k, v, (bf16 *)job->dq);
+    if (near->near)
+        attention_collect(c, job, QM);
+    return true;
+}
+
+bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job) {
+    if (job->t.dim <= 64)
+        return launch<64, 64, 32, 128, 128, 32, 4>(c, job);
+    if (job->t.dim <= 128)
+        return launch<128, 128, 32, 128, 128, 32, 8>(c, job);
+    return launch<256, 128, 32, 64, 64, 32, 4>(c, job);
+}

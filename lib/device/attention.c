@@ -1,0 +1,47 @@
+#include "device/attention.h"
+
+struct kernel_attention attention_of(const struct attention_n *n, const int32_t *lengths,
+                                     const void *positions, const struct device_args *a) {
+    const int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
+    const int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
+    return (struct kernel_attention){.batch = n->batch,
+                                     .heads = n->heads,
+                                     .q_len = n->seq,
+                                     .kv_len = n->kv_seq,
+                                     .dim = n->dim,
+                                     .kv_heads = n->kv_heads,
+                                     .group = n->group,
+                                     .first_head = a->first_head,
+                                     .q_batch = n->seq * q_width,
+                                     .q_seq = q_width,
+                                     .kv_batch = n->kv_seq * kv_width,
+                                     .kv_seq = kv_width,
+                                     .o_batch = n->seq * width,
+                                     .o_seq = width,
+                                     .first = a->first - a->first_key,
+                                     .first_key = a->first_key,
+                                     .causal = n->causal != 0,
+                                     .scale = a->scale,
+                                     .lengths = lengths,
+                                     .positions = positions,
+                                     .buckets = n->buckets,
+                                     .distance = a->distance};
+}
+
+struct kernel_attention attention_more_of(const struct attention_more_n *n,
+                                          const int32_t *lengths, const void *positions,
+                                          const struct device_args *a) {
+    const struct attention_n all = {.batch = n->batch,
+                                    .heads = n->heads,
+                                    .group = n->group,
+                                    .kv_heads = n->kv_heads,
+                                    .seq = n->seq,
+                                    .kv_seq = n->kv_seq,
+                                    .dim = n->dim,
+                                    .causal = n->causal,
+                                    .buckets = n->buckets,
+                                    .lengths = n->lengths};
+    struct kernel_attention t = attention_of(&all, lengths, positions, a);
+    t.more = true;
+    return t;
+}

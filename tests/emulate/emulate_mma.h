@@ -1,0 +1,118 @@
+/* emulate_mma.h - what lib/cuda/cuda_mma.h does with PTX, as functions of a warp of the emulator.
+ *
+ * A product exchanges the lanes' registers and computes what PTX says each lane gets. A copy writes
+ * NaN at once and its bytes when the thread waits for it: who reads too early, or begins a copy into
+ * what others still read, gets a wrong result here too.
+ */
+#ifndef WEFT_EMULATE_MMA_H
+#define WEFT_EMULATE_MMA_H
+
+CUDA_DEVICE uint32_t pack_bf16(float first, float second) {
+    return narrow<bf16>(first).bits | (uint32_t)narrow<bf16>(second).bits << 16;
+}
+
+CUDA_DEVICE float exp2_fast(float x) {
+    return x < -126 ? 0 : exp2f(x);
+}
+
+/* The lower or upper of two bf16. */
+CUDA_DEVICE float half_of(uint32_t pair, int upper) {
+    return bits_float(upper ? pair & 0xffff0000u : pair << 16);
+}
+
+CUDA_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    struct alignas(EMU_LANE_BYTES) operands {
+        uint32_t a[4], b[2];
+    } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    const operands *all = (const operands *)emu_warp_exchange(&mine, sizeof mine);
+    const int lane = emu_lane();
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+        float sum = 0;
+        for (int k = 0; k < 16; k++) {
+            const uint32_t x = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)];
+            const uint32_t y = all[column * 4 + k % 8 / 2].b[k / 8];
+            sum += half_of(x, k & 1) * half_of(y, k & 1);
+        }
+        c[i] += sum;
+    }
+}
+
+CUDA_DEVICE void emu_matrices(uint32_t (&r)[4], const bf16 *row, bool transposed) {
+    struct alignas(EMU_LANE_BYTES) place {
+        const bf16 *row;
+    } mine = {row};
+    const place *all = (const place *)emu_warp_exchange(&mine, sizeof mine);
+    const int g = emu_lane() / 4, t = emu_lane() % 4;
+    for (int i = 0; i < 4; i++) {
+        const place *m = all + 8 * i;
+        const bf16 x = transposed ? m[2 * t].row[g] : m[g].row[2 * t];
+        const bf16 y = transposed ? m[2 * t + 1].row[g] : m[g].row[2 * t + 1];
+        r[i] = x.bits | (uint32_t)y.bits << 16;
+    }
+}
+
+CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const bf16 *row) {
+    emu_matrices(r, row, false);
+}
+
+CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const bf16 *row) {
+    emu_matrices(r, row, true);
+}
+
+/* The copies that a thread has under way, in the order in which they began, and its groups. */
+enum { EMU_COPIES = 128 };
+struct emu_copies {
+    struct {
+        void *to;
+        size_t bytes;
+        int group;
+        char is[16];
+    } copy[EMU_COPIES];
+    int n, groups;
+};
+
+CUDA_DEVICE struct emu_copies &emu_copies_here(void) {
+    static struct emu_copies of_thread[1024];
+    return of_thread[threadIdx.x];
+}
+
+CUDA_DEVICE void emu_copy_begin(void *shared, const void *global, bool there,
+                                size_t bytes) {
+    struct emu_copies &all = emu_copies_here();
+    if ((uintptr_t)shared % bytes || (uintptr_t)global % bytes)
+        emu_die("an asynchronous copy of what does not lie on its size");
+    if (all.n == EMU_COPIES)
+        emu_die("more asynchronous copies than are foreseen");
+    auto &c = all.copy[all.n++];
+    c.to = shared, c.bytes = bytes, c.group = all.groups;
+    memset(c.is, 0, bytes);
+    if (there)
+        memcpy(c.is, global, bytes);
+    memset(shared, 0xff, bytes);
+}
+
+CUDA_DEVICE void copy_async(bf16 *shared, const bf16 *global, bool there) {
+    emu_copy_begin(shared, global, there, 16);
+}
+
+CUDA_DEVICE void copy_async(float *shared, const float *global, bool there) {
+    emu_copy_begin(shared, global, there, sizeof *shared);
+}
+
+CUDA_DEVICE void copy_commit(void) {
+    emu_copies_here().groups++;
+}
+
+template <int N> CUDA_DEVICE void copy_wait(void) {
+    struct emu_copies &all = emu_copies_here();
+    int left = 0;
+    for (int i = 0; i < all.n; i++)
+        if (all.copy[i].group < all.groups - N)
+            memcpy(all.copy[i].to, all.copy[i].is, all.copy[i].bytes);
+        else
+            all.copy[left++] = all.copy[i];
+    all.n = left;
+}
+
+#endif
