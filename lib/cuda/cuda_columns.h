@@ -74,6 +74,12 @@ CUDA_KERNEL void column_sums(F f, int64_t chunk_rows, int64_t n, float *part) {
     }
 }
 
+/* Rows of each chunk but the last. */
+static inline int64_t column_rows(int64_t rows, int64_t chunks) {
+    const int64_t each = (rows + chunks - 1) / chunks;
+    return each > 0 ? each : 1;
+}
+
 /* T: the elements that F reads; vectors: whether it may read them as vectors; rows: of a group, at
  * most. */
 template <typename T, typename F>
@@ -81,7 +87,7 @@ static int launch_columns(struct cuda_call *c, int64_t chunks, int64_t rows, int
                           int64_t groups, bool vectors, F f) {
     enum { V = vector_of<T>::N };
     const dim3 block(WARP, COLUMN_ROWS);
-    const int64_t each = (rows + chunks - 1) / chunks;
+    const int64_t each = column_rows(rows, chunks);
     float *part = (float *)c->workspace;
     if (workspace_holds(c, groups * chunks * F::COUNT * n * (int64_t)sizeof(float)) < 0)
         return -1;

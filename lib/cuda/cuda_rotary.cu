@@ -1,6 +1,6 @@
 /* Rotary positions: a block turns one position of some samples, all heads.
  *
- * Angles are made in double and reduced to a turn before the sine, which then may be a float's:
+ * Angles are made in double and reduced to half a turn before the sine, which then may be a float's:
  * positions go into the thousands, where a float's angle would be off by a thousandth. They stand
  * in shared memory for all samples and heads of the block. */
 #include "cuda/cuda_block.h"
@@ -13,12 +13,12 @@ struct rotary {
 
 CUDA_DEVICE void angle_of(const struct rotary &r, int64_t position, int64_t pair, float *c,
                           float *s) {
-    const double turn = 6.283185307179586;
-    const double angle =
-        (double)position * exp2(-(double)pair / (double)r.pairs * r.log2_base);
-    const float rest = (float)(angle - turn * rint(angle / turn));
-    *c = cosf(rest);
-    *s = sinf(rest);
+    const double turns = (double)position *
+                         exp2(-(double)pair / (double)r.pairs * r.log2_base) *
+                         0.15915494309189535;
+    const float half_turns = (float)(2 * (turns - rint(turns)));
+    *c = cospif(half_turns);
+    *s = sinpif(half_turns);
 }
 
 /* (a, b) becomes (a c - b s, b c + a s). Vectors do not cross the pairs of a head: those are a multiple

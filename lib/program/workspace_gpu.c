@@ -18,6 +18,18 @@ static int64_t norm(int64_t rows, int64_t n, int64_t count) {
     return workspace_gpu_norm(rows) * count * n * dtype_size(DTYPE_f32);
 }
 
+/* Two sums of each channel over the places of each group; both passes begin with the same numbers. */
+static int64_t groups(const struct batchnorm_n *n) {
+    return columns(workspace_gpu_min(n->group, n->samples) * n->places, n->c, n->groups, 2);
+}
+
+/* The gradient of a convolution's weights, from parts of the places. */
+static int64_t weights(const struct conv2d_dw_n *n) {
+    const int64_t rows = n->kh * n->kw * n->cin;
+    return workspace_gpu_parts(rows, n->cout, n->batch * n->oh * n->ow) * rows * n->cout *
+           dtype_size(DTYPE_f32);
+}
+
 int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype) {
     (void)dtype;
     switch (code) {
@@ -28,8 +40,19 @@ int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype
     case I_matmul_dw: return WORKSPACE_GPU_PRODUCT;
     case I_bias_dw:
         return columns(n->bias_dw.elems / n->bias_dw.inner, n->bias_dw.inner, 1, 1);
+    case I_embedding_dw:
+        return 2 * workspace_gpu_sorted(n->embedding_dw.rows) * dtype_size(DTYPE_i32);
     case I_layernorm_bwd: return norm(n->layernorm_bwd.rows, n->layernorm_bwd.n, 2);
     case I_rmsnorm_bwd: return norm(n->rmsnorm_bwd.rows, n->rmsnorm_bwd.n, 1);
+    case I_conv2d_dw: return weights(&n->conv2d_dw);
+    case I_batchnorm_moments:
+    case I_batchnorm_bwd_sums: return groups(&n->batchnorm);
+    case I_expert_load:
+        return 2 * n->expert_load.groups * n->expert_load.experts *
+               workspace_gpu_token_chunks(n->expert_load.tokens) * dtype_size(DTYPE_f32);
+    case I_dropped:
+    case I_balance:
+    case I_router_z:
     case I_cross_entropy:
     case I_cross_entropy_finish:
     case I_sum_squares: return WORKSPACE_GPU_SUMS * (int64_t)sizeof(double);

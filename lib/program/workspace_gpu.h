@@ -8,7 +8,12 @@
 #include <stdint.h>
 
 enum {
-    WORKSPACE_GPU_SUMS = 1024, /* blocks that leave a double each, at most */
+    WORKSPACE_GPU_SUMS = 1024,    /* blocks that leave a double each, at most */
+    WORKSPACE_GPU_SORTED = 16384, /* rows that are sorted at a time, at most */
+    WORKSPACE_GPU_TOKENS = 64,    /* of a group, whose load on experts one block adds up */
+    WORKSPACE_GPU_TILE =
+        64, /* rows and columns of a convolution's product that a block makes */
+    WORKSPACE_GPU_DEEP = 512, /* places at least in a part of its weights' gradient */
     WORKSPACE_GPU_NORM =
         512, /* blocks that share the rows of a norm's backward pass, at most */
     WORKSPACE_GPU_LEAST = 32,  /* rows of a chunk, where sums go down columns */
@@ -22,6 +27,25 @@ static inline int64_t workspace_gpu_min(int64_t a, int64_t b) {
 /* Blocks that share the rows of a norm's backward pass. */
 static inline int64_t workspace_gpu_norm(int64_t rows) {
     return workspace_gpu_min(rows, WORKSPACE_GPU_NORM);
+}
+
+/* Rows of an embedding's gradient that are sorted at a time: two whole numbers each. */
+static inline int64_t workspace_gpu_sorted(int64_t rows) {
+    return workspace_gpu_min(rows, WORKSPACE_GPU_SORTED);
+}
+
+/* Blocks that add up a group's load on experts. */
+static inline int64_t workspace_gpu_token_chunks(int64_t tokens) {
+    return (tokens + WORKSPACE_GPU_TOKENS - 1) / WORKSPACE_GPU_TOKENS;
+}
+
+/* Parts of the places that a convolution's weights' gradient [rows, columns] is summed over. */
+static inline int64_t workspace_gpu_parts(int64_t rows, int64_t columns, int64_t places) {
+    const int64_t tiles = ((rows + WORKSPACE_GPU_TILE - 1) / WORKSPACE_GPU_TILE) *
+                          ((columns + WORKSPACE_GPU_TILE - 1) / WORKSPACE_GPU_TILE);
+    const int64_t wanted = WORKSPACE_GPU_TILES / 4 / (tiles > 0 ? tiles : 1);
+    const int64_t parts = workspace_gpu_min(wanted, places / WORKSPACE_GPU_DEEP);
+    return parts > 0 ? parts : 1;
 }
 
 /* Chunks of the rows of each of `groups` matrices with n columns. */

@@ -230,6 +230,13 @@ double atomicAdd(double *p, double x) = delete;
 static inline float rsqrtf(float x) {
     return 1 / sqrtf(x);
 }
+/* Of x half turns. */
+static inline float cospif(float x) {
+    return (float)cos(3.141592653589793 * x);
+}
+static inline float sinpif(float x) {
+    return (float)sin(3.141592653589793 * x);
+}
 
 #endif
 #endif

@@ -76,6 +76,8 @@ static int64_t trial_number(struct trial *t, const char *name) {
         return trial_length(t, rng_below(&t->rng, 8) ? 3000 : 20000);
     if (!strcmp(name, "n") || !strcmp(name, "width") || !strcmp(name, "inner"))
         return trial_length(t, rng_below(&t->rng, 4) ? 200 : 2500);
+    if (!strcmp(name, "rows") || !strcmp(name, "tokens"))
+        return trial_length(t, rng_below(&t->rng, 4) ? 60 : 600);
     if (!strcmp(name, "places") || !strcmp(name, "seq") || !strcmp(name, "kv_seq"))
         return trial_length(t, 60);
     return trial_length(t, 90);
@@ -207,9 +209,13 @@ static void trial_shape(struct trial *t) {
     switch (t->code) {
     case I_bias:
     case I_bias_dw: n->bias.elems = n->bias.inner * trial_length(t, 100); break;
-    case I_layernorm_bwd:
-    case I_rmsnorm:
-    case I_rmsnorm_bwd: n->rmsnorm.total = n->rmsnorm.n * trial_pick(t, 1, 2); break;
+    case I_layernorm_bwd: /* rows that shared memory holds, and others */
+    case I_rmsnorm_bwd:
+        if (rng_below(&t->rng, 4) == 0)
+            n->rmsnorm.rows = trial_pick(t, 1, 5),
+            n->rmsnorm.n = trial_pick(t, 5000, 12000);
+        /* fall through */
+    case I_rmsnorm: n->rmsnorm.total = n->rmsnorm.n * trial_pick(t, 1, 2); break;
     case I_rotary: n->rotary.dim = 2 * trial_pick(t, 1, 40); break;
     case I_conv2d:
     case I_conv2d_dx:
@@ -225,7 +231,10 @@ static void trial_shape(struct trial *t) {
     case I_batchnorm_bwd_sums:
     case I_batchnorm_bwd: trial_groups(t, &n->batchnorm); break;
     case I_route:
-    case I_route_dx: n->route.experts = n->route.choices + trial_pick(t, 0, 70); break;
+    case I_route_dx: /* the gate of one choice that is divided by itself has no gradient */
+        n->route.choices += n->route.normalize;
+        n->route.experts = n->route.choices + trial_pick(t, 0, 70);
+        break;
     case I_expert_load: n->expert_load.choices = trial_pick(t, 1, 2); break;
     case I_dispatch:
     case I_dispatch_dx:
