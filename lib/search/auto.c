@@ -11,6 +11,7 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/branch.h"
+#include "search/looks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -97,6 +98,12 @@ static void gather(struct search *to, struct search *from) {
         take_over(to, from, &k->c, &c);
         search_score(to, &c);
     }
+    for (int64_t i = 0; i < from->looks.n && from != to; i++) {
+        to->member = from->looks.p[i].k.member;
+        take_over(to, from, &from->looks.p[i].k.c, &c);
+        struct score score = search_score(to, &c);
+        search_add_look(to, &c, &score);
+    }
     candidate_release(&c);
 }
 
@@ -168,6 +175,9 @@ static void run_round(struct portfolio *f, int round) {
             f->lanes[i]->bound_us = 0;
         }
     s->member = NULL;
+    search_look(s);
+    if (s->n_kept)
+        search_verify(s);
     search_keep_winners(s);
 }
 

@@ -14,6 +14,7 @@
 #include "search/hops.h"
 
 #include "search/algorithms.h"
+#include "search/looks.h"
 #include "search/mcmc.h"
 
 #include <stdlib.h>
@@ -289,6 +290,7 @@ int search_hops(struct search *s, struct err *err) {
     int deep = hp.max_hops;
     int64_t all;
     hops_first(s);
+    search_look(s);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
     keep_rivals(s, starts, all);

@@ -4,6 +4,7 @@
  * far as a small share of the time allows), and to all finalists in the end. */
 #include "common/progress.h"
 #include "search/devices.h"
+#include "search/looks.h"
 #include "search/overlap.h"
 #include "search/search_impl.h"
 
@@ -196,11 +197,7 @@ static bool is_first(const struct search *s, int at, uint64_t class) {
 }
 
 /* Sorted in by time; the worst goes when there are too many. */
-static void judge_and_add(struct search *s, struct kept *k, bool both) {
-    struct judged j = {.plan.member = k->member, .class = k->class};
-    if (!judge(s, k, both, &j.plan))
-        return;
-    watch_plan(s->watch, k->member, j.plan.time_us);
+static void add_judged(struct search *s, struct judged j) {
     int at = s->n_plans;
     while (at > 0 && j.plan.time_us < s->plans[at - 1].plan.time_us)
         at--;
@@ -215,11 +212,38 @@ static void judge_and_add(struct search *s, struct kept *k, bool both) {
     s->n_plans++;
 }
 
-/* At first at once; later what promises to be better, in a twentieth of the time. */
+static bool judge_and_add(struct search *s, struct kept *k, bool both) {
+    struct judged j = {.plan.member = k->member, .class = k->class};
+    if (!judge(s, k, both, &j.plan))
+        return false;
+    watch_plan(s->watch, k->member, j.plan.time_us);
+    add_judged(s, j);
+    return true;
+}
+
+/* What was written down from number `first` on and is estimated no slower than this; of those of one time the
+ * first that fits. */
+static void judge_looks(struct search *s, int64_t first, double most_us) {
+    bool good = false;
+    for (int64_t i = first; i < s->looks.n; i++) {
+        struct look *l = &s->looks.p[i];
+        good &= l->instead;
+        if (!good && l->k.score.time_us <= most_us)
+            good = judge_and_add(s, &l->k, true);
+    }
+}
+
+/* At first at once; later what promises to be better, in a twentieth of the time. Under a budget all that was
+ * written down, and nothing else (looks.h). */
 void search_verify(struct search *s) {
     struct kept *best = &s->kept[0];
     double wait = s->n_plans ? 20 : 2;
-    if (best->judged || now_s() - s->last_judged_s < wait * s->judge_s ||
+    if (search_has_budget(s)) {
+        judge_looks(s, s->looks_judged, INFINITY);
+        s->looks_judged = s->looks.n;
+    }
+    if (search_has_budget(s) || best->judged ||
+        now_s() - s->last_judged_s < wait * s->judge_s ||
         (s->n_plans && best->score.time_us >= s->plans[0].plan.time_us))
         return;
     judge_and_add(s, best, false);
@@ -304,11 +328,12 @@ static bool may_judge(const struct search *s, const struct kept *k, double begin
            now_s() - begin_s < UNNOTICED_S;
 }
 
+static const double USUAL_SLACK = 1.05; /* few estimates err by more */
+
 /* Best first, of each class some: none that is estimated slower than a judged one by more than estimates
  * err. */
 static void judge_finalists(struct search *s) {
-    static const double usual = 1.05; /* few estimates err by more */
-    double slack = s->exact ? SEARCH_SLACK : usual;
+    double slack = s->exact ? SEARCH_SLACK : USUAL_SLACK;
     double begin_s = now_s();
     s->refused.bytes = 0;
     s->listed_us = 0;
@@ -340,12 +365,19 @@ static void judge_rivals(struct search *s) {
 
 void search_judge(struct search *s) {
     if (search_out_of_time(s)) {
-        judge_finalists(s);
+        if (!search_has_budget(s) || interrupted() || !s->n_plans)
+            judge_finalists(s);
         return;
     }
     struct judged other = drop_judged(s), *fallback = &s->fallback;
     judge_finalists(s);
     judge_rivals(s);
+    judge_looks(s, 0, s->n_plans ? USUAL_SLACK * s->plans[0].plan.time_us : INFINITY);
+    if (search_has_budget(s) && s->n_plans && other.plan.plan &&
+        other.plan.time_us < s->plans[0].plan.time_us) {
+        add_judged(s, other);
+        return;
+    }
     if (other.plan.plan &&
         (!fallback->plan.plan || other.plan.time_us < fallback->plan.time_us)) {
         struct judged was = *fallback;

@@ -4,6 +4,7 @@
  * much. What the sums leave out - gaps between temporaries, waiting for collectives - the
  * final judgement has. */
 #include "search/devices.h"
+#include "search/looks.h"
 #include "search/overlap.h"
 
 #include <math.h>
@@ -244,7 +245,7 @@ static void keep(struct search *s, const struct work *w, const struct score *sco
     memmove(&s->kept[at + 1], &s->kept[at], sizeof *s->kept * (size_t)(n - at));
     s->kept[at] = last;
     remember(s, &s->kept[at], c, score, hash, class);
-    search_verify(s);
+    search_look_if_due(s);
 }
 
 /* The group that comes nearest to its memory or misses most, and by how much. */

@@ -3,6 +3,7 @@
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"
+#include "search/looks.h"
 #include "search/overlap.h"
 
 #include <math.h>
@@ -24,7 +25,8 @@ double search_time_left_s(const struct search *s) {
 
 bool search_out_of_time(const struct search *s) {
     watch_poll(s->watch);
-    return interrupted() || search_time_left_s(s) < 2 * s->judge_s;
+    return interrupted() || search_time_left_s(s) < 2 * s->judge_s ||
+           (s->p.work_budget && s->stages_scored >= s->p.work_budget);
 }
 
 /* Is the best one proven to be as near to the optimum as is wanted? */
@@ -57,6 +59,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         s->n_kept = s->n_rivals = 0;
         s->complete = s->exact = s->proven = false;
         search_forget_starts(s);
+        search_forget_looks(s);
         if (s->has_from)
             search_score(s, &s->from);
         if (algorithm(s, err) < 0)
@@ -145,6 +148,8 @@ void search_end(struct search *s) {
         plan_destroy(s->plans[i].plan.plan);
     plan_destroy(s->fallback.plan.plan);
     free(s->plans);
+    search_forget_looks(s);
+    arr_release(&s->looks);
     search_forget(s);
     cost_release(&s->cost);
 }

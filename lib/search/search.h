@@ -50,6 +50,8 @@ struct search_problem {
     int top;              /* plans wanted, of different classes (search_class) */
     int max_hops;         /* hops: how many steps may first make it worse */
     double time_budget_s; /* 0 = until it has converged */
+    int64_t
+        work_budget; /* stages scored; 0 = no limit. The same on any machine, as time is not */
     double deadline_s; /* now_s() at which that has passed, 0 = never; search_run sets it */
     double
         gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */

@@ -98,6 +98,12 @@ struct kept {
     int fullest;          /* on the devices of this stage */
 };
 
+/* One of the best at some time (looks.h). */
+struct look {
+    struct kept k;
+    bool instead; /* of the one before, where that turns out too large */
+};
+
 /* A plan that was judged good. */
 struct judged {
     struct search_plan plan;
@@ -166,7 +172,9 @@ struct search {
     struct kept
         rivals[MOST_RIVALS + MOST_WINNERS]; /* search_keep_rival, search_keep_winners */
     int n_rivals;
-    struct kept nearest; /* the best that is known but does not fit */
+    ARR(struct look) looks;          /* in the order of the work */
+    int64_t looks_judged, next_look; /* how many; when so many stages are scored */
+    struct kept nearest;             /* the best that is known but does not fit */
     bool has_nearest;
     struct kept unknown; /* the best that might fit, had the profile all of it */
     bool has_unknown;

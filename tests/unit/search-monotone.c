@@ -1,5 +1,6 @@
-/* More memory or more devices give no slower plan: step by step in small spaces, with devices left idle
- * where all of them would be slower. All times are those of datasheets. */
+/* More memory, more devices or a longer budget give no slower plan: step by step, with devices left idle where all
+ * of them would be slower. Budgets are of work, so they are the same on any machine. All times are those of
+ * datasheets. */
 #include "search/algorithms.h"
 
 #include "tap.h"
@@ -7,7 +8,7 @@
 #include <math.h>
 
 struct job {
-    const char *model;
+    const char *model, *set;
     int per_node;
     double between; /* bytes/s */
     int64_t batch;
@@ -48,15 +49,20 @@ static struct search_problem problem_of(const struct job *t, struct model *m,
 }
 
 /* Microseconds of the best plan; INFINITY where there is none. */
-static double best_us(const struct search_problem *p, int64_t *bytes) {
+static double best_by(const struct search_problem *p, search_algorithm *algorithm,
+                      int64_t *bytes) {
     struct search_result r = {0};
     double us = INFINITY;
-    if (search_run(p, search_auto, &r, NULL) == 0) {
+    if (search_run(p, algorithm, &r, NULL) == 0) {
         us = r.plans[0].time_us;
         *bytes = r.plans[0].max_bytes;
         search_result_release(&r);
     }
     return us;
+}
+
+static double best_us(const struct search_problem *p, int64_t *bytes) {
+    return best_by(p, search_auto, bytes);
 }
 
 static void test_devices(const struct job *t, struct search_problem p) {
@@ -89,26 +95,69 @@ static void test_memory(const struct job *t, struct search_problem p) {
        t->model);
 }
 
-int main(void) {
-    static const int64_t micro[] = {16, 32, 64};
-    const struct job jobs[] = {
-        {"mlp:mnist", 2, 1e9, 64, micro, 2},
-        {"mlp:mnist", 2, 100e9, 64, micro + 1, 2},
-    };
-    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
-        struct err err = {0};
-        struct cluster c = cluster_of(&jobs[i]);
-        struct model *m = model_load(jobs[i].model, NULL, &err);
-        struct cost_provider *times = provider_open(NULL, NULL, &c, true, &err);
-        if (!m || !times) {
-            ok(false, "%s: %s", jobs[i].model, err.msg);
-        } else {
-            struct search_problem p = problem_of(&jobs[i], m, times, &c);
-            test_devices(&jobs[i], p);
-            test_memory(&jobs[i], p);
-        }
-        provider_destroy(times);
-        model_destroy(m);
+/* Four times as much work again and again, up to all of it. */
+static void test_budgets(const struct job *t, struct search_problem p, const char *name,
+                         double share) {
+    enum { LEAST = 64, MOST = 1 << 20 };
+    search_algorithm *run = algorithm_find(name)->run;
+    double before = INFINITY;
+    int64_t bytes, most;
+    int different = 0;
+    p.devices = 2 * t->per_node;
+    p.may_idle = false;
+    p.no_bound = true;
+    p.gap = 0;
+    best_by(&p, search_hops, &most);
+    p.memory_bytes = (int64_t)(share * (double)most);
+    double all = best_by(&p, run, &bytes);
+    for (p.work_budget = LEAST; p.work_budget <= MOST;
+         p.work_budget *= SANITIZED ? 16 : 4) {
+        double us = best_by(&p, run, &bytes);
+        if (!(us <= before * (1 + 1e-9)))
+            ok(false, "%s by %s, %d stages scored: %.1f us, with a part of that: %.1f us",
+               t->model, name, (int)p.work_budget, us, before);
+        different += us < before * (1 - 1e-9);
+        before = us;
     }
+    ok(different > 1 && fabs(before / all - 1) < 1e-9,
+       "%s in %.2f of the memory by %s: %d better plans on the way to %.1f us", t->model,
+       share, name, different, before);
+}
+
+static void test_job(const struct job *t, bool small) {
+    struct err err = {0};
+    struct cluster c = cluster_of(t);
+    struct model *m = model_load(t->model, t->set, &err);
+    struct cost_provider *times = provider_open(NULL, NULL, &c, true, &err);
+    if (!m || !times) {
+        ok(false, "%s: %s", t->model, err.msg);
+    } else {
+        struct search_problem p = problem_of(t, m, times, &c);
+        test_devices(t, p);
+        if (small) {
+            test_memory(t, p);
+        } else {
+            test_budgets(t, p, "hops", 0.75);
+            test_budgets(t, p, "auto", 0.9);
+        }
+    }
+    provider_destroy(times);
+    model_destroy(m);
+}
+
+int main(void) {
+    static const int64_t powers[] = {1, 2, 4, 8, 16, 32, 64};
+    const struct job small[] = {
+        {"mlp:mnist", NULL, 2, 1e9, 64, powers + 4, 2},
+        {"mlp:mnist", NULL, 2, 100e9, 64, powers + 5, 2},
+    };
+    const struct job large[] = {
+        {"gpt:350M", "layers=8,seq=256", 2, 1e9, 32, powers, 6},
+        {"wide-resnet:250M", NULL, 2, 10e9, 64, powers + 2, 5},
+    };
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        test_job(&small[i], true);
+    for (size_t i = 0; i < sizeof large / sizeof *large; i += SANITIZED ? 3 : 1)
+        test_job(&large[i], false);
     return done_testing();
 }
