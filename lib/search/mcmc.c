@@ -171,7 +171,8 @@ int search_mcmc(struct search *s, struct err *err) {
         best.score = search_score(s, &s->from);
         candidate_copy(&best.c, &s->from);
     }
-    for (int i = 0, idle = 0; i < MOST_CHAINS && idle < 2 && goes_on(&ch); i++) {
+    int most_idle = search_problem_of(s)->source ? 6 : 2; /* there a chain takes no time */
+    for (int i = 0, idle = 0; i < MOST_CHAINS && idle < most_idle && goes_on(&ch); i++) {
         ch.rng = (struct rng){rng_mix(search_problem_of(s)->seed + (uint64_t)i), 0};
         bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
         idle = helped ? 0 : idle + 1;

@@ -78,7 +78,6 @@ static bool trade_devices(struct change *x) {
     return true;
 }
 
-/* The last of the changes: drawn where devices or links differ. */
 static bool swap_places(struct change *x) {
     struct candidate *c = x->to;
     int a = pick(x->r, c->n_groups), b = pick(x->r, c->n_groups);
@@ -223,6 +222,13 @@ static bool change_layout(struct change *x) {
     return changed;
 }
 
+/* All ops of a stage at once, with what a source computes again: single changes of a chain without
+ * repeats mostly add conversions before they save any. Only for sources, where that is cheap. */
+static bool relayout(struct change *x) {
+    int k = pick(x->r, x->to->n_stages);
+    return search_legal(x->s, x->to) && search_relayout(x->s, x->to, k);
+}
+
 /* A stretch of ops as a uniform style has them. */
 static bool change_stretch(struct change *x) {
     struct search_stage *st = random_stage(x), styled = *st;
@@ -306,28 +312,39 @@ static bool change_schedule(struct change *x) {
     return f != x->from->schedule && search_schedules_of(x->s, x->to) >> f & 1;
 }
 
-/* How often each is drawn, and whether the cuts may be balanced afterwards. */
+static bool has_source(const struct search *s) {
+    return s->p.source;
+}
+
+/* How often each is drawn, whether the cuts may be balanced afterwards, and where it is drawn at all
+ * (NULL: everywhere). */
 static const struct {
     bool (*change)(struct change *x);
     int weight;
     bool balanced;
+    bool (*applies)(const struct search *s);
 } changes[] = {
-    {move_cut, 6, false},          {trade_devices, 3, true},     {split_stage, 2, true},
-    {merge_stages, 2, true},       {change_style, 4, true},      {change_layout, 6, true},
-    {change_stretch, 4, true},     {change_recompute, 4, false}, {change_zero, 2, true},
-    {change_micro_batch, 2, true}, {change_schedule, 2, false},  {change_depth, 1, false},
-    {balance, 1, false},           {swap_places, 3, true},
+    {move_cut, 6, false, NULL},        {trade_devices, 3, true, NULL},
+    {split_stage, 2, true, NULL},      {merge_stages, 2, true, NULL},
+    {change_style, 4, true, NULL},     {change_layout, 6, true, NULL},
+    {change_stretch, 4, true, NULL},   {change_recompute, 4, false, NULL},
+    {change_zero, 2, true, NULL},      {change_micro_batch, 2, true, NULL},
+    {change_schedule, 2, false, NULL}, {change_depth, 1, false, NULL},
+    {balance, 1, false, NULL},         {swap_places, 3, true, search_has_places},
+    {relayout, 1, true, has_source},
 };
 
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
                   struct candidate *to) {
     struct change x = {s, r, from, to};
-    int n = (int)(sizeof changes / sizeof *changes), all = 0, at = 0;
-    n -= !search_has_places(s);
-    for (int i = 0; i < n; i++)
-        all += changes[i].weight;
-    for (int left = pick(r, all); left >= changes[at].weight; at++)
-        left -= changes[at].weight;
+    enum { N = sizeof changes / sizeof *changes };
+    int weight[N], all = 0, at = 0;
+    for (int i = 0; i < N; i++) {
+        bool applies = !changes[i].applies || changes[i].applies(s);
+        all += weight[i] = applies ? changes[i].weight : 0;
+    }
+    for (int left = pick(r, all); left >= weight[at]; at++)
+        left -= weight[at];
     candidate_copy(to, from);
     if (!changes[at].change(&x))
         return false;
