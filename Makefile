@@ -52,6 +52,7 @@ libs_common  :=
 libs_device  := $(GEMM_LIBS) -fopenmp
 libs_comm    := $(MPI_LIBS)
 libs_solve   := $(LPSOLVE_LIBS) -pthread
+libs_nccl    :=
 libs_cuda    := $(if $(HAVE_CUDA),$(CUDA_LIBS) -lstdc++)
 
 # Kernels are compiled for the machine they run on; everything else is portable.
@@ -59,15 +60,17 @@ cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-f
 cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
+cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, whose code newer chips translate, and for Hopper.
 NVCC_FLAGS := -std=c++17 -O3 -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
               -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda
+FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda nccl
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs.
 CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c
 cuda_srcs := $(if $(HAVE_CUDA),$(filter-out lib/cuda/cuda_none.c,$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
+nccl_srcs := $(if $(HAVE_CUDA),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
 cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
 # What is compiled once for each type of elements (kernel_type.h): those of 16 bits beside floats.
 HALVES := bf16 f16
@@ -92,7 +95,7 @@ uses_weft-search       := common solve model plan program cost search
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
-uses_weft-run          := common data checkpoint model plan program device comm exec cuda
+uses_weft-run          := common data checkpoint model plan program device comm exec cuda nccl
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -203,13 +206,23 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
-MPI_SRCS := $(sort $(wildcard tests/mpi/*.c))
+MPI_SRCS := $(sort $(filter-out tests/mpi/gpu-%,$(wildcard tests/mpi/*.c)))
 MPI_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(MPI_SRCS))
 mpi_floors := $(uses_weft-run)
 $(MPI_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(mpi_floors)) $(call floor_libs,$(mpi_floors)) $(BASE_LIBS)
+
+# tests/mpi/gpu-*.c run lib/cuda and lib/nccl on fakes of the CUDA runtime, of NCCL and of the kernels
+# (tests/fake), which are linked before the floors and so stand in for parts of them.
+FAKE_SRCS := $(if $(HAVE_CUDA),$(sort $(wildcard tests/mpi/gpu-*.c)))
+FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
+FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
+$(FAKES) $(FAKE_BINS:=.o): CFLAGS += $(MPI_CFLAGS) $(CUDA_CFLAGS) -fopenmp -Itests
+$(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(mpi_floors))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FAKES) $(call archives,$(mpi_floors)) $(call floor_libs,$(filter-out cuda,$(mpi_floors))) -ldl $(BASE_LIBS)
 
 # tests/bench/*.c measure; they link everything.
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
@@ -240,7 +253,7 @@ fuzz:
 
 unit: $(UNIT_BINS) $(EMU_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(MPI_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(MPI_BINS) $(FAKE_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.

@@ -59,6 +59,10 @@ struct comm_options {
 /* Joins the job (a lone process is a job of one). options: NULL = default. NULL on failure. */
 struct comm *comm_create(int *argc, char ***argv, const struct comm_options *options,
                          struct err *err);
+/* From here on groups of lists are this backend's, which is opened; by all ranks at once, while no such
+ * group is there. For those who learn only from the others what the job is to run on. */
+int comm_use(struct comm *comm, const struct comm_backend *backend, void *arg,
+             struct err *err);
 /* Leaves the job; waits for all the others to do the same. */
 void comm_destroy(struct comm *comm);
 

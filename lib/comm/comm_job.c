@@ -142,6 +142,13 @@ static int open_backend(struct comm *c, struct err *err) {
     return c->job ? 0 : -1;
 }
 
+int comm_use(struct comm *c, const struct comm_backend *backend, void *arg,
+             struct err *err) {
+    c->options.backend = backend;
+    c->options.backend_arg = arg;
+    return open_backend(c, err);
+}
+
 /* The alarm is heard before anything else is opened, for any of it may fail on one rank only. */
 struct comm *comm_create(int *argc, char ***argv, const struct comm_options *options,
                          struct err *err) {

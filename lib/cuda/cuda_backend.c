@@ -5,6 +5,7 @@
 
 #include "common/progress.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 /* Calls go to the GPU that the calling thread has set; a process may have several devices. */
@@ -95,11 +96,30 @@ static void stream_destroy(struct device_stream *s) {
     free(q);
 }
 
+/* What the GPU does may wait for other ranks: where somebody wants to know of waits (device_watch), the
+ * host asks until it is done. */
+static cudaError_t ask(struct device_stream *s, cudaEvent_t until, struct err *err) {
+    const struct device *dev = s->device;
+    for (;;) {
+        cudaError_t rc =
+            until ? cudaEventQuery(until) : cudaStreamQuery(cuda_queue_of(s)->stream);
+        if (rc != cudaErrorNotReady || dev->watch(dev->watch_arg, err) < 0)
+            return rc;
+        sched_yield();
+    }
+}
+
 int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err) {
     double begin = now_s();
-    cudaError_t rc = until ? cudaEventSynchronize(until)
-                           : cudaStreamSynchronize(cuda_queue_of(s)->stream);
+    cudaError_t rc;
+    if (s->device->watch)
+        rc = ask(s, until, err);
+    else
+        rc = until ? cudaEventSynchronize(until)
+                   : cudaStreamSynchronize(cuda_queue_of(s)->stream);
     cuda_state_of(s->device)->report->waited_s += now_s() - begin;
+    if (rc == cudaErrorNotReady) /* the watch has said why */
+        return -1;
     return cuda_check(rc, "waiting for the GPU", err);
 }
 
@@ -130,6 +150,13 @@ static int event_wait(struct device_event *e, struct device_stream *s, struct er
                       "waiting for a place", err);
 }
 
+static int event_reached(struct device_event *e, struct err *err) {
+    cudaError_t rc = cudaEventQuery(e->state);
+    if (rc == cudaErrorNotReady)
+        return 0;
+    return cuda_check(rc, "asking for a place", err) < 0 ? -1 : 1;
+}
+
 /* ---- the table ---------------------------------------------------------------------------- */
 
 static const struct device_backend backend = {.name = "cuda",
@@ -147,6 +174,7 @@ static const struct device_backend backend = {.name = "cuda",
                                               .event_destroy = event_destroy,
                                               .event_record = event_record,
                                               .event_wait = event_wait,
+                                              .event_reached = event_reached,
                                               .upload = cuda_upload,
                                               .download = cuda_download,
                                               .launch = cuda_launch,

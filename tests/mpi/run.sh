@@ -44,7 +44,7 @@ ends() {
     shift 4
     start=$(date +%s)
     "$@" >"$out" 2>&1
-    status=$? took=$(($(date +%s) - start)) said=$(grep -Ec "^comm-[a-z]*: error: $message" "$out")
+    status=$? took=$(($(date +%s) - start)) said=$(grep -Ec "^[a-z]*-[a-z]*: error: $message" "$out")
     [ -n "$message" ] || said=1
     count=$((count + 1))
     if [ $status -eq "$want" ] && [ $took -le "$most" ] && [ "$said" -eq 1 ]; then
@@ -117,6 +117,21 @@ staged() {
     check "staged works, messages direct" on 3 "$dir/comm-stage" 1 direct
     ends 4 5 "rank [012] has waited 2 s for the others: all_reduce of 5000 f32" \
         "a rank that never comes, staged" on 3 "$dir/comm-stage" late
+}
+
+# lib/cuda and lib/nccl on fakes of what they call; not built without CUDA.
+gpus() {
+    [ -x "$dir/gpu-works" ] || return
+    for how in own pairs one; do
+        check "works of GPUs, $how" on 4 "$dir/gpu-works" "$today" $how
+        check "training on GPUs, $how, 4 ranks" on 4 "$dir/gpu-train" $how
+    done
+    check "works of GPUs, 3 ranks" on 3 "$dir/gpu-works" 1 own
+    check "training on GPUs, 2 ranks" on 2 "$dir/gpu-train" own
+    ends 4 5 "rank [012] has waited 2 s for the others: all_reduce of 5000 f32" \
+        "a rank that never comes, NCCL" on 3 "$dir/gpu-works" late
+    ends 4 5 "NCCL: communicating: remote process exited or there was a network error" \
+        "an error of NCCL" on 3 "$dir/gpu-works" broken
 }
 
 # Works under way together; and how jobs end in which something goes wrong.
@@ -193,7 +208,7 @@ skips() {
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans skips messages collectives works staged backends endings
+[ $# -gt 0 ] || set -- streams reshards plans skips messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done

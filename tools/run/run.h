@@ -86,6 +86,9 @@ int run_check_device(const struct run_options *o, const struct plan *p, int rank
 /* The backend for it; borrows the program and the report. */
 struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
                              struct cuda_report *report);
+/* What is between ranks goes as their devices want it; by all ranks, before the executor is made. */
+int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
+             struct err *err);
 /* Says on stderr what the ranks take of their GPUs; called by all ranks, with NULL by those that have
  * none. */
 int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);

@@ -1,7 +1,9 @@
 /* What the ranks compute on: the CPU, or a GPU each where the plan is for GPUs. */
 #include "run.h"
 
+#include "comm/comm_stage.h"
 #include "common/progress.h"
+#include "nccl/nccl.h"
 #include "program/workspace.h"
 
 #include <stdio.h>
@@ -48,6 +50,28 @@ struct cuda_backend run_cuda(const struct run_options *o, const struct program *
                                          .tf32 = o->tf32,
                                          .report = report};
     return cuda_backend(&options);
+}
+
+/* Where all have GPUs by NCCL, and by way of the hosts where ranks share one; where only some have, all
+ * of it by way of the hosts. */
+int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
+             struct err *err) {
+    struct nccl_report report = {0};
+    int n = comm_size(comm), gpus = 0;
+    for (int r = 0; r < n; r++)
+        gpus += run_on_gpu(o, p, r);
+    if (!gpus)
+        return 0;
+    if (gpus < n)
+        return comm_use(comm, &comm_backend_stage, NULL, err);
+    if (comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, err) <
+        0)
+        return -1;
+    if (report.sharing && comm_rank(comm) == 0)
+        note("weft-run: %d of %d ranks share a GPU with others; what is between those goes "
+             "by way of the hosts",
+             report.sharing, n);
+    return 0;
 }
 
 /* Of the ranks of this node those that share this rank's GPU. */

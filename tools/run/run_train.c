@@ -303,6 +303,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     int rc = 0;
     if (l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))
         rc = -1;
+    if (rc == 0)
+        rc = run_join(l->comm, l->o, g->plan, err);
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);

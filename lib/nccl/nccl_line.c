@@ -1,0 +1,247 @@
+/* Works on a line: started, given to NCCL, done.
+ *
+ * A communicator takes one call at a time: where the last one is still in progress, as it is for long
+ * when NCCL connects two ranks that never spoke before, works wait on the line until whoever waits for
+ * something gives them (nccl_move). Usually NCCL has a work before its start returns; then the executor's
+ * events order it. One that NCCL got later is waited for by the host, since the event that the executor
+ * has put behind the start says nothing about it. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_state.h"
+#include "nccl/nccl_impl.h"
+
+#include "common/progress.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+static const double give_s = 2e-3; /* so long a start waits for NCCL to take the work */
+
+static cudaStream_t stream_of(const struct nccl_line *line) {
+    return cuda_queue_of(line->stream)->stream;
+}
+
+static struct nccl_track *track_of(const struct comm_work *w) {
+    return (struct nccl_track *)(intptr_t)w->scratch[0];
+}
+
+/* ---- calls -------------------------------------------------------------------------------- */
+
+static ncclDataType_t type_of(enum dtype dtype) {
+    static const ncclDataType_t types[DTYPE_COUNT] = {[DTYPE_f32] = ncclFloat32,
+                                                      [DTYPE_bf16] = ncclBfloat16,
+                                                      [DTYPE_f16] = ncclFloat16,
+                                                      [DTYPE_i32] = ncclInt32,
+                                                      [DTYPE_u8] = ncclUint8};
+    return types[dtype];
+}
+
+/* A message to and from every member, as one call. */
+static ncclResult_t call_all_to_all(const struct nccl_library *lib, struct nccl_line *line,
+                                    const struct comm_work *w) {
+    int64_t bytes = w->count * dtype_size(w->dtype);
+    ncclDataType_t type = type_of(w->dtype);
+    ncclResult_t rc = lib->ncclGroupStart();
+    for (int r = 0; r < w->group->n && rc == ncclSuccess; r++) {
+        rc = lib->ncclSend((const char *)w->in + r * bytes, (size_t)w->count, type, r,
+                           line->comm, stream_of(line));
+        if (rc == ncclSuccess)
+            rc = lib->ncclRecv((char *)w->out + r * bytes, (size_t)w->count, type, r,
+                               line->comm, stream_of(line));
+    }
+    ncclResult_t end = lib->ncclGroupEnd();
+    return rc == ncclSuccess || rc == ncclInProgress ? end : rc;
+}
+
+static ncclResult_t call(struct nccl_line *line, const struct comm_work *w) {
+    const struct nccl_library *lib = &line->job->nccl;
+    size_t n = (size_t)w->count;
+    ncclDataType_t type = type_of(w->dtype);
+    cudaStream_t s = stream_of(line);
+    switch (w->op) {
+    case COMM_all_reduce:
+        return lib->ncclAllReduce(w->in, w->out, n, type, ncclSum, line->comm, s);
+    case COMM_all_gather: return lib->ncclAllGather(w->in, w->out, n, type, line->comm, s);
+    case COMM_reduce_scatter:
+        return lib->ncclReduceScatter(w->in, w->out, n, type, ncclSum, line->comm, s);
+    case COMM_all_to_all: return call_all_to_all(lib, line, w);
+    /* Of the two ranks of a message the first sends. */
+    case COMM_send: return lib->ncclSend(w->in, n, type, 1, line->comm, s);
+    case COMM_recv: return lib->ncclRecv(w->out, n, type, 0, line->comm, s);
+    default: return ncclInvalidUsage;
+    }
+}
+
+/* In a group of one a collective is a copy. */
+static int copy_alone(struct nccl_line *line, const struct comm_work *w, struct err *err) {
+    if (w->in == w->out || !w->count)
+        return 0;
+    size_t bytes = (size_t)(w->count * dtype_size(w->dtype));
+    return cuda_check(
+        cudaMemcpyAsync(w->out, w->in, bytes, cudaMemcpyDeviceToDevice, stream_of(line)),
+        "copying", err);
+}
+
+/* ---- giving ------------------------------------------------------------------------------- */
+
+/* NCCL has put the first work of the line on the stream. */
+static int was_given(struct nccl_line *line, struct err *err) {
+    struct comm_work *w = line->head;
+    struct nccl_track *t = track_of(w);
+    line->head = w->next;
+    line->busy = false;
+    t->given = true;
+    return cuda_check(cudaEventRecord(t->done, stream_of(line)), "marking a place", err);
+}
+
+static int give(struct nccl_line *line, struct err *err) {
+    struct comm_work *w = line->head;
+    struct nccl_track *t = track_of(w);
+    cudaStream_t s = stream_of(line);
+    if (cuda_check(cudaStreamWaitEvent(s, t->place, 0), "waiting for a place", err) < 0 ||
+        cuda_check(cudaEventRecord(t->begun, s), "marking a place", err) < 0)
+        return -1;
+    if (!line->comm)
+        return copy_alone(line, w, err) < 0 ? -1 : was_given(line, err);
+    ncclResult_t rc = call(line, w);
+    if (nccl_check(&line->job->nccl, rc, comm_op_name(w->op), err) < 0)
+        return -1;
+    line->busy = rc == ncclInProgress;
+    return line->busy ? 0 : was_given(line, err);
+}
+
+int nccl_line_move(struct nccl_line *line, struct err *err) {
+    const struct nccl_library *lib = &line->job->nccl;
+    int moved = 0;
+    if (line->state != LINE_READY)
+        return nccl_message_open(line, err);
+    if (line->busy) {
+        ncclResult_t state = ncclSuccess;
+        if (nccl_check(lib, lib->ncclCommGetAsyncError(line->comm, &state), "asking", err) <
+                0 ||
+            nccl_check(lib, state, comm_op_name(line->head->op), err) < 0)
+            return -1;
+        if (state == ncclInProgress)
+            return 0;
+        if (was_given(line, err) < 0)
+            return -1;
+        moved = 1;
+    }
+    for (; line->head && !line->busy; moved = 1)
+        if (give(line, err) < 0)
+            return -1;
+    return moved;
+}
+
+/* ---- starting and waiting ----------------------------------------------------------------- */
+
+static int new_event(cudaEvent_t *e, struct err *err) {
+    return cuda_check(cudaEventCreateWithFlags(e, cudaEventDisableTiming),
+                      "making an event", err);
+}
+
+static struct nccl_track *take_track(struct nccl_job *j, struct err *err) {
+    struct nccl_track *t;
+    if (j->spare.n) {
+        t = j->spare.p[--j->spare.n];
+        *t = (struct nccl_track){.place = t->place, .begun = t->begun, .done = t->done};
+    } else {
+        t = mem_alloc(sizeof *t);
+        if (new_event(&t->place, err) < 0 || new_event(&t->begun, err) < 0 ||
+            new_event(&t->done, err) < 0) {
+            free(t); /* the process ends: its events do, too */
+            return NULL;
+        }
+    }
+    arr_push(&j->tracks, t);
+    return t;
+}
+
+/* Gives it at once, or within a moment. */
+static int hurry(struct nccl_line *line, struct nccl_track *t, struct err *err) {
+    int rc = nccl_line_move(line, err);
+    if (line->state != LINE_READY)
+        return rc;
+    for (double until = now_s() + give_s; rc >= 0 && !t->given && now_s() < until;)
+        rc = nccl_line_move(line, err);
+    return rc;
+}
+
+int nccl_line_start(struct nccl_line *line, struct comm_work *w, struct err *err) {
+    struct nccl_job *j = line->job;
+    if (!line->stream && !(line->stream = device_stream_create(j->device, err)))
+        return -1;
+    struct nccl_track *t = take_track(j, err);
+    if (!t || cuda_check(cudaEventRecord(t->place, cuda_queue_of(w->stream)->stream),
+                         "marking a place", err) < 0)
+        return -1;
+    t->line = line;
+    w->scratch[0] = (intptr_t)t;
+    w->stream = line->stream;
+    w->next = NULL;
+    w->state = WORK_STARTED;
+    t->what = *w;
+    if (line->head)
+        line->tail = line->tail->next = w;
+    else
+        line->head = line->tail = w;
+    if (hurry(line, t, err) < 0)
+        return nccl_abort(j, err);
+    t->late = !t->given;
+    return 0;
+}
+
+/* 1 when the work is done, 0, or -1. */
+static int is_done(const struct nccl_track *t, struct err *err) {
+    if (!t->given)
+        return 0;
+    cudaError_t rc = cudaEventQuery(t->done);
+    if (rc == cudaErrorNotReady)
+        return 0;
+    return cuda_check(rc, comm_op_name(t->what.op), err) < 0 ? -1 : 1;
+}
+
+/* The host waits for what the executor's events do not know of. */
+static int wait_late(struct nccl_track *t, struct err *err) {
+    struct comm *comm = t->line->job->comm;
+    struct comm_watch watch = {0};
+    for (;;) {
+        int done = is_done(t, err);
+        if (done)
+            return done < 0 ? -1 : 0;
+        int moved = comm_poll(comm, err);
+        if (moved < 0 || (!moved && comm_watch(comm, &watch, &t->what, -1, err) < 0))
+            return -1;
+        if (!moved)
+            sched_yield();
+    }
+}
+
+int nccl_line_wait(struct comm_work *w, struct err *err) {
+    struct nccl_track *t = track_of(w);
+    struct nccl_job *j = t->line->job;
+    if (j->failed) {
+        *err = j->err;
+        return -1;
+    }
+    if (t->late && wait_late(t, err) < 0)
+        return nccl_abort(j, err);
+    t->waited = true;
+    w->state = WORK_NONE;
+    return 0;
+}
+
+/* ---- lines -------------------------------------------------------------------------------- */
+
+struct nccl_line *nccl_line_new(struct nccl_job *j) {
+    struct nccl_line *line = mem_alloc(sizeof *line);
+    *line = (struct nccl_line){.job = j, .state = LINE_READY, .peer = -1};
+    arr_push(&j->lines, line);
+    return line;
+}
+
+void nccl_line_free(struct nccl_line *line) {
+    if (!line->borrowed)
+        nccl_end(line->job, line->comm);
+    device_stream_destroy(line->stream);
+    free(line);
+}

@@ -1,0 +1,474 @@
+/* The CUDA runtime on the host: streams of things to do, worked off by turns. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cudart.h"
+
+#include "common/mem.h"
+#include "common/progress.h"
+#include "common/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_cuda fake_cuda;
+
+enum kind { RUN, STEP, RECORD, WAIT };
+
+struct op {
+    enum kind kind;
+    void (*run)(void *args);
+    bool (*step)(void *arg);
+    void *args; /* RUN: owned */
+    size_t bytes;
+    struct place *place;
+};
+typedef ARR(struct op) op_list;
+
+/* A place that an event marks: the event forgets it with the next, but waits that were given before mean
+ * this one. */
+struct place {
+    int holders;
+    bool reached;
+    double at_s;
+};
+
+struct CUevent_st {
+    struct place *last; /* NULL: none */
+};
+
+struct CUstream_st {
+    op_list ops;
+    int64_t done;
+    bool capturing;
+    op_list graph;
+};
+
+struct CUgraph_st {
+    op_list ops;
+};
+
+struct block {
+    char *p;
+    int64_t bytes;
+};
+
+static struct {
+    ARR(struct CUstream_st *) streams;
+    ARR(struct block) blocks;
+    struct {
+        bool (*step)(void *arg);
+        void *arg;
+    } beside[4];
+    int n_beside;
+    struct rng rng;
+    int gpu;
+    cudaError_t last;
+} now;
+
+static cudaError_t answer(cudaError_t rc) {
+    if (rc != cudaSuccess)
+        now.last = rc;
+    return rc;
+}
+
+static struct place *hold(struct place *p) {
+    if (p)
+        p->holders++;
+    return p;
+}
+
+static void let_go(struct place *p) {
+    if (p && --p->holders == 0)
+        free(p);
+}
+
+/* ---- turns -------------------------------------------------------------------------------- */
+
+static bool do_first(struct CUstream_st *s) {
+    struct op *op = &s->ops.p[s->done];
+    switch (op->kind) {
+    case RUN:
+        op->run(op->args);
+        free(op->args);
+        break;
+    case STEP:
+        if (!op->step(op->args))
+            return false;
+        break;
+    case RECORD:
+        op->place->reached = true;
+        op->place->at_s = now_s();
+        let_go(op->place);
+        break;
+    case WAIT:
+        if (op->place && !op->place->reached)
+            return false;
+        let_go(op->place);
+        break;
+    }
+    if (++s->done == s->ops.n)
+        s->done = s->ops.n = 0;
+    return true;
+}
+
+bool fake_cuda_turn(void) {
+    int64_t n = now.streams.n, first = 0;
+    bool moved = false;
+    for (int i = 0; i < now.n_beside; i++)
+        moved |= now.beside[i].step(now.beside[i].arg);
+    now.rng.seed = fake_cuda.seed;
+    if (n && fake_cuda.order == FAKE_DRAWN)
+        first = rng_below(&now.rng, n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = fake_cuda.order == FAKE_NEWEST_FIRST ? n - 1 - i : (first + i) % n;
+        struct CUstream_st *s = now.streams.p[k];
+        if (s->done < s->ops.n && do_first(s))
+            return true;
+    }
+    return moved;
+}
+
+static bool stream_done(const void *s) {
+    return ((const struct CUstream_st *)s)->ops.n == 0;
+}
+
+static bool event_done(const void *e) {
+    const struct CUevent_st *event = e;
+    return !event->last || event->last->reached;
+}
+
+static bool all_done(const void *none) {
+    (void)none;
+    for (int64_t i = 0; i < now.streams.n; i++)
+        if (now.streams.p[i]->ops.n)
+            return false;
+    return true;
+}
+
+static cudaError_t wait_until(bool (*done)(const void *), const void *what) {
+    double until = now_s() + (fake_cuda.patience_s > 0 ? fake_cuda.patience_s : 60);
+    while (!done(what)) {
+        fake_cuda_turn();
+        if (now_s() > until) {
+            fprintf(stderr, "fake CUDA: waits for ever\n");
+            abort();
+        }
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t look(bool (*done)(const void *), const void *what) {
+    fake_cuda.waits_polled++;
+    bool there = done(what);
+    fake_cuda_turn();
+    return there ? cudaSuccess : cudaErrorNotReady; /* which is no error */
+}
+
+static void give(struct CUstream_st *s, struct op op) {
+    if (s->capturing)
+        arr_push(&s->graph, op);
+    else
+        arr_push(&s->ops, op);
+}
+
+void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
+                      size_t bytes) {
+    struct op op = {.kind = RUN, .run = run, .args = mem_alloc(bytes), .bytes = bytes};
+    memcpy(op.args, args, bytes);
+    fake_cuda.launches++;
+    give(s, op);
+}
+
+void fake_cuda_work(cudaStream_t s, bool (*step)(void *arg), void *arg) {
+    give(s, (struct op){.kind = STEP, .step = step, .args = arg});
+}
+
+void fake_cuda_beside(bool (*step)(void *arg), void *arg) {
+    now.beside[now.n_beside].step = step;
+    now.beside[now.n_beside++].arg = arg;
+}
+
+/* ---- devices and memory ------------------------------------------------------------------- */
+
+static int gpus(void) {
+    return fake_cuda.gpus ? fake_cuda.gpus : 1;
+}
+
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = gpus();
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int gpu) {
+    now.gpu = gpu;
+    return answer(gpu >= 0 && gpu < gpus() ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *gpu) {
+    *gpu = now.gpu;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int gpu) {
+    (void)gpu;
+    switch (what) {
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrMultiProcessorCount: *value = 132; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+    default: *value = 0;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu) {
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Fake H100 80GB");
+    snprintf(p->uuid.bytes, sizeof p->uuid.bytes, "fake-%d", fake_cuda.first_gpu + gpu);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
+    *total = (size_t)8 << 30;
+    *left = *total - (size_t)fake_cuda.bytes;
+    return cudaSuccess;
+}
+
+/* What was not written is not zero. */
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+    struct block b = {.bytes = (int64_t)bytes};
+    b.p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (!b.p)
+        return answer(cudaErrorMemoryAllocation);
+    memset(b.p, 0xff, bytes);
+    arr_push(&now.blocks, b);
+    fake_cuda.bytes += b.bytes;
+    *p = b.p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p) {
+    int64_t i = 0;
+    while (i < now.blocks.n && now.blocks.p[i].p != p)
+        i++;
+    if (i == now.blocks.n)
+        return answer(p ? cudaErrorInvalidValue : cudaSuccess);
+    wait_until(all_done, NULL);
+    fake_cuda.bytes -= now.blocks.p[i].bytes;
+    now.blocks.p[i] = now.blocks.p[--now.blocks.n];
+    free(p);
+    return cudaSuccess;
+}
+
+bool fake_cuda_is_device(const void *p, int64_t bytes) {
+    for (int64_t i = 0; i < now.blocks.n; i++) {
+        const struct block *b = &now.blocks.p[i];
+        if ((const char *)p >= b->p && (const char *)p + bytes <= b->p + b->bytes)
+            return true;
+    }
+    return false;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
+    (void)flags;
+    *p = malloc(bytes);
+    return answer(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *p) {
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t bytes) {
+    if (!fake_cuda_is_device(p, (int64_t)bytes))
+        return answer(cudaErrorInvalidValue);
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+
+struct copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+
+static void run_copy(void *args) {
+    const struct copy *c = args;
+    memcpy(c->dst, c->src, c->bytes);
+}
+
+/* The sides must be what they are said to be. */
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t s) {
+    bool from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    bool to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    if (fake_cuda_is_device(src, (int64_t)bytes) != from ||
+        fake_cuda_is_device(dst, (int64_t)bytes) != to)
+        return answer(cudaErrorInvalidValue);
+    fake_cuda_launch(s, run_copy, &(struct copy){dst, src, bytes}, sizeof(struct copy));
+    return cudaSuccess;
+}
+
+/* ---- streams and events ------------------------------------------------------------------- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    (void)flags;
+    *s = mem_alloc(sizeof **s);
+    arr_push(&now.streams, *s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    int64_t kept = 0;
+    wait_until(stream_done, s);
+    for (int64_t i = 0; i < now.streams.n; i++)
+        if (now.streams.p[i] != s)
+            now.streams.p[kept++] = now.streams.p[i];
+    now.streams.n = kept;
+    arr_release(&s->ops);
+    arr_release(&s->graph);
+    free(s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    return wait_until(stream_done, s);
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+    return wait_until(all_done, NULL);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s) {
+    return look(stream_done, s);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+    (void)flags;
+    give(s, (struct op){.kind = WAIT, .place = hold(e->last)});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    (void)flags;
+    *e = mem_alloc(sizeof **e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e) {
+    return cudaEventCreateWithFlags(e, 0);
+}
+
+/* What was given before goes on without it. */
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    let_go(e->last);
+    free(e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    let_go(e->last);
+    e->last = mem_alloc(sizeof *e->last);
+    e->last->holders = 1;
+    give(s, (struct op){.kind = RECORD, .place = hold(e->last)});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    return look(event_done, e);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    return wait_until(event_done, e);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    *ms = (float)(1e3 * (b->last->at_s - a->last->at_s));
+    return cudaSuccess;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    s->capturing = true;
+    return cudaSuccess;
+}
+
+static void graph_free(struct CUgraph_st *g) {
+    for (int64_t i = 0; i < g->ops.n; i++)
+        free(g->ops.p[i].args);
+    arr_release(&g->ops);
+    free(g);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
+    *graph = mem_alloc(sizeof **graph);
+    (*graph)->ops = s->graph;
+    memset(&s->graph, 0, sizeof s->graph);
+    s->capturing = false;
+    return cudaSuccess;
+}
+
+/* A graph that can run is a copy. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags) {
+    struct CUgraph_st *copy = mem_alloc(sizeof *copy);
+    (void)flags;
+    for (int64_t i = 0; i < graph->ops.n; i++) {
+        struct op op = graph->ops.p[i];
+        if (op.kind != RUN) {
+            graph_free(copy);
+            return answer(cudaErrorStreamCaptureUnsupported);
+        }
+        op.args = memcpy(mem_alloc(op.bytes), op.args, op.bytes);
+        arr_push(&copy->ops, op);
+    }
+    *exec = (cudaGraphExec_t)(void *)copy;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
+    const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)exec;
+    fake_cuda.graphs++;
+    for (int64_t i = 0; i < g->ops.n; i++) {
+        struct op op = g->ops.p[i];
+        op.args = memcpy(mem_alloc(op.bytes), op.args, op.bytes);
+        give(s, op);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    graph_free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    wait_until(all_done, NULL);
+    graph_free((struct CUgraph_st *)(void *)exec);
+    return cudaSuccess;
+}
+
+/* ---- errors ------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetLastError(void) {
+    cudaError_t rc = now.last;
+    now.last = cudaSuccess;
+    return rc;
+}
+
+cudaError_t cudaPeekAtLastError(void) {
+    return now.last;
+}
+
+const char *cudaGetErrorName(cudaError_t rc) {
+    return rc == cudaErrorInvalidValue ? "cudaErrorInvalidValue" : "cudaError";
+}
+
+const char *cudaGetErrorString(cudaError_t rc) {
+    return rc == cudaErrorInvalidValue ? "invalid argument" : "error of the fake";
+}

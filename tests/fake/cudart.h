@@ -1,0 +1,47 @@
+/* cudart.h - a fake of the CUDA runtime on the host's memory, for tests on machines without a GPU.
+ *
+ * It defines the functions of the runtime that weft calls, so that lib/cuda is tested as it is. What a
+ * stream is given it does not do at once: streams advance by turns, in an order that is drawn among
+ * those that events allow, whenever a function looks at how far they are. What is between ranks
+ * (nccl.c) and kernels (kernels.c) is given to streams by the functions below.
+ *
+ *     fake_cuda.gpus = 2;
+ *     cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+ *     fake_cuda_launch(s, run, &args, sizeof args);
+ *     cudaStreamSynchronize(s);
+ */
+#ifndef WEFT_FAKE_CUDART_H
+#define WEFT_FAKE_CUDART_H
+
+#include <cuda_runtime_api.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum fake_order { FAKE_DRAWN, FAKE_OLDEST_FIRST, FAKE_NEWEST_FIRST };
+
+/* What the fake is to be like, and what it has seen; set before it is used. */
+extern struct fake_cuda {
+    int gpus;              /* that the process sees; 0 = 1 */
+    int first_gpu;         /* the number of the first, which its uuid has */
+    enum fake_order order; /* which stream goes on; of those that can */
+    uint64_t seed;
+    double patience_s; /* a call that waits longer ends the program; 0 = 60 */
+    int64_t bytes;     /* of the device that are in use */
+    int64_t launches, graphs, waits_polled;
+} fake_cuda;
+
+/* Given to the stream: run(args), with a copy of the args. While the stream is captured it is kept in
+ * the graph instead. */
+void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
+                      size_t bytes);
+/* Given to the stream: step(arg) again and again until it is true; it never waits. Not in graphs. */
+void fake_cuda_work(cudaStream_t s, bool (*step)(void *arg), void *arg);
+/* Besides streams, something goes on at each turn. */
+void fake_cuda_beside(bool (*step)(void *arg), void *arg);
+/* One step of something; false if nothing could move. */
+bool fake_cuda_turn(void);
+/* Is it memory that cudaMalloc gave? */
+bool fake_cuda_is_device(const void *p, int64_t bytes);
+
+#endif

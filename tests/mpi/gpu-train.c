@@ -1,0 +1,254 @@
+/* gpu-train.c - training on GPUs that are not there: lib/cuda and lib/nccl as they are, on fakes of the
+ * CUDA runtime, of NCCL and of the kernels (tests/fake).
+ *
+ * Streams advance in several orders, NCCL takes its time, and losses, norms and parameters must have
+ * the bits of the CPU. (Kernels and sums of the fakes are the CPU's.) No rule of NCCL may be broken
+ * and nothing may be left.
+ *
+ * usage: mpirun -n 2|4 gpu-train own|pairs|one     each rank has a GPU, or two share one, or all do
+ */
+#include "common/mem.h"
+#include "cuda/cuda.h"
+#include "device/cpu.h"
+#include "exec/exec_impl.h"
+#include "fake/cudart.h"
+#include "fake/nccl.h"
+#include "nccl/nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3, MARKS = 2 * STEPS + 1 };
+
+static struct comm *comm;
+static int tap_count, tap_failed;
+
+static void must(int rc, const struct err *err) {
+    if (rc == 0)
+        return;
+    if (comm_fail(comm, err))
+        err_report(err, "gpu-train");
+    comm_abort(comm, err->status);
+}
+
+static void ok_all(bool good, const char *plan, const char *what) {
+    struct err err = {0};
+    double bad = !good;
+    must(comm_max_double(comm_world(comm), &bad, 1, &err), &err);
+    tap_count++;
+    tap_failed += bad > 0;
+    if (comm_rank(comm) == 0)
+        printf("%sok %d - %s: %s\n", bad > 0 ? "not " : "", tap_count, plan, what);
+    fflush(stdout);
+}
+
+struct result {
+    double mark[MARKS]; /* losses, norms, validation loss */
+    char *params;       /* and what follows them in the arena */
+    int64_t bytes;
+};
+
+static int read_back(struct exec *x, struct result *out, struct err *err) {
+    const int64_t *bytes = x->chunks->sp->bytes;
+    out->bytes = bytes[MEM_parameters] + bytes[MEM_gradients] + bytes[MEM_optimizer];
+    out->params = mem_alloc((size_t)out->bytes + 1);
+    return device_download(x->streams[STREAM_compute], out->params, x->arena, out->bytes,
+                           err);
+}
+
+static int go_on(void *ctx, struct err *err) {
+    (void)ctx, (void)err;
+    return 0;
+}
+
+static int train(const struct program *g, struct data *data,
+                 const struct device_backend *device, struct result *out, struct err *err) {
+    struct exec_options o = exec_defaults();
+    static float *shared;
+    enum { ARENA = 4 << 20 };
+    if (!shared && !(shared = comm_alloc(comm, ARENA, err)))
+        return -1;
+    o.device = device;
+    o.arena = shared;
+    o.arena_bytes = ARENA;
+    o.warmup = 0;
+    o.clip = 0.5;
+    struct exec *x = exec_create(g, comm, data, &o, err);
+    int rc = x ? exec_init(x, err) : -1;
+    for (int s = 0; s < STEPS && rc == 0; s++) {
+        struct exec_metrics m;
+        rc = exec_step(x, &m, err);
+        out->mark[2 * s] = m.loss;
+        out->mark[2 * s + 1] = m.grad_norm;
+    }
+    if (rc == 0)
+        rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
+    if (rc == 0)
+        rc = exec_drain(x, err);
+    if (rc == 0)
+        rc = read_back(x, out, err);
+    exec_destroy(x);
+    return rc;
+}
+
+static bool equal(const struct result *a, const struct result *b) {
+    return !memcmp(a->mark, b->mark, sizeof a->mark) && a->bytes == b->bytes &&
+           !memcmp(a->params, b->params, (size_t)a->bytes);
+}
+
+static void check_orders(const struct program *g, struct data *data, const char *name,
+                         const struct result *cpu) {
+    static const struct {
+        enum fake_order order;
+        int turns;
+        const char *what;
+    } ways[] = {{FAKE_OLDEST_FIRST, -1, "old streams first: the bits of the CPU"},
+                {FAKE_NEWEST_FIRST, 5, "new streams first, NCCL slow: the bits of the CPU"},
+                {FAKE_DRAWN, 50, "in any order, NCCL slower: the bits of the CPU"}};
+    for (int k = 0; k < 3; k++) {
+        struct err err = {0};
+        struct result r = {0};
+        struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
+            .program = g, .rank = comm_rank(comm), .deterministic = true});
+        fake_cuda.order = ways[k].order;
+        fake_cuda.seed = (uint64_t)comm_rank(comm);
+        fake_nccl.busy_turns = ways[k].turns;
+        must(train(g, data, &cuda.backend, &r, &err), &err);
+        ok_all(equal(cpu, &r), name, ways[k].what);
+        free(r.params);
+    }
+    ok_all(fake_nccl.broken == 0 && fake_cuda.bytes == 0, name,
+           "no rule of NCCL is broken, no memory of the GPU is left");
+}
+
+static struct program *compile(const char *text, struct plan **plan) {
+    struct err err = {0};
+    json_error_t where;
+    json_t *doc = json_loads(text, 0, &where);
+    *plan = plan_from_json(doc, &err);
+    struct program *g = *plan ? program_compile(*plan, &err) : NULL;
+    must(g ? 0 : -1, &err);
+    json_decref(doc);
+    return g;
+}
+
+/* First all plans on the CPU, since a job has one backend at a time. */
+struct example {
+    const char *name, *text;
+    struct plan *plan;
+    struct program *program;
+    struct data *data;
+    struct result cpu;
+};
+
+static void run_on_cpu(struct example *e) {
+    struct err err = {0};
+    struct data_spec spec = {.source = "synthetic",
+                             .validation = 0.1,
+                             .seed = 7,
+                             .kind = DATA_TOKENS,
+                             .seq = 8,
+                             .vocab = 256};
+    e->program = compile(e->text, &e->plan);
+    must(data_open(&e->data, &spec, &err), &err);
+    must(train(e->program, e->data, NULL, &e->cpu, &err), &err);
+}
+
+static void run_on_gpus(struct example *e) {
+    check_orders(e->program, e->data, e->name, &e->cpu);
+    free(e->cpu.params);
+    data_close(e->data);
+    program_destroy(e->program);
+    plan_destroy(e->plan);
+}
+
+#define GPT(sizes)                                                                         \
+    "{\"format\": \"weft-plan/1\", \"model\": \"gpt:nano\", \"batch\": 8, "                \
+    "\"set\": \"layers=2,hidden=24,heads=2,seq=8" sizes "\", \"micro_batch\": 2, "
+
+static struct example of_two[] = {
+    {.name = "overlapped",
+     .text = GPT(
+         ",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": "
+                         "{\"dp\": \"batch\"}, \"except\": [{\"ops\": \"layer.0.*\", "
+                         "\"layout\": {}}]}]}"},
+    {.name = "zero",
+     .text = GPT("") "\"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}, "
+                     "\"zero\": 1}]}"},
+    {.name = "zero3",
+     .text = GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", "
+                                 "\"layout\": {\"dp\": \"batch\"}, \"zero\": 3}]}"},
+    {.name = "offloaded",
+     .text = GPT(
+         "") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "
+             "\"batch\"}, \"offload\": [\"activations\"], \"except\": [{\"ops\": [\"wte\", "
+             "\"loss\"], \"offload\": []}]}]}"},
+    {.name = "pipeline",
+     .text = GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}"},
+    {.name = "interleaved",
+     .text = GPT(
+         "") "\"schedule\": \"interleaved\", \"stages\": [{\"group\": 0, \"ops\": [\"wte\", "
+             "\"wpe\"]}, {\"group\": 1, \"ops\": \"layer.0\"}, {\"group\": 0, \"ops\": "
+             "\"layer.1\"}, {\"group\": 1}]}"},
+    {.name = "zero-bubble",
+     .text = GPT("") "\"schedule\": \"zero-bubble\", \"stages\": [{\"ops\": [\"wte\", "
+                     "\"wpe\", \"layer.0\"]}, {}]}"},
+    {.name = "ring",
+     .text =
+         "{\"format\": \"weft-plan/1\", \"model\": \"llama:nano\", \"batch\": 8, \"set\": "
+         "\"layers=2,hidden=24,heads=4,kv_heads=2,ffn=32,seq=8,vocab=256\", "
+         "\"micro_batch\": 2, \"stages\": [{\"mesh\": \"cp:2\", \"ring\": true, "
+         "\"layout\": {\"cp\": \"seq\"}}]}"}};
+
+static struct example of_four[] = {
+    {.name = "data and tensor",
+     .text = GPT("") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2 tp:2\", "
+                     "\"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\", "
+                     "\"vocab\"]}, \"zero\": 1}]}"},
+    {.name = "pipeline of different stages",
+     .text = GPT(
+         "") "\"overlap\": true, \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"], "
+             "\"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}}, {\"mesh\": \"tp:2\", "
+             "\"layout\": {\"tp\": [\"heads\", \"ffn\", \"vocab\"]}}]}"},
+    {.name = "bf16",
+     .text = GPT(
+         "") "\"dtype\": \"bf16\", \"overlap\": true, \"stages\": [{\"mesh\": \"dp:2 tp:2\", \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}, \"zero\": 2}]}"}};
+
+/* What the ranks have, as processes of a node see it. */
+static int first_gpu(const char *how, int rank) {
+    return !strcmp(how, "own") ? rank : !strcmp(how, "pairs") ? rank / 2 : 0;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    comm = comm_create(&argc, &argv, NULL, &err);
+    if (!comm || argc < 2)
+        return err_report(&err, "gpu-train");
+    bool two = comm_size(comm) == 2;
+    struct example *e = two ? of_two : of_four;
+    size_t n = two ? sizeof of_two / sizeof *of_two : sizeof of_four / sizeof *of_four;
+    struct nccl_report report;
+    for (size_t i = 0; i < n; i++)
+        run_on_cpu(&e[i]);
+    must(kernel_init(1, &err), &err);
+    fake_cuda.first_gpu = first_gpu(argv[1], comm_rank(comm));
+    must(comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, &err),
+         &err);
+    for (size_t i = 0; i < n; i++)
+        run_on_gpus(&e[i]);
+    bool own = !strcmp(argv[1], "own"), one = !strcmp(argv[1], "one");
+    ok_all(report.sharing == (own ? 0 : comm_size(comm)), argv[1], "who shares is known");
+    ok_all(one == (fake_nccl.collectives == 0), argv[1],
+           "NCCL has the groups whose ranks have GPUs of their own");
+    int rank = comm_rank(comm);
+    comm_destroy(comm);
+    tap_count++;
+    tap_failed += fake_nccl.open > 0;
+    if (rank == 0 || fake_nccl.open)
+        printf("%sok %d - every communicator is ended\n", fake_nccl.open ? "not " : "",
+               tap_count);
+    if (rank == 0)
+        printf("1..%d\n", tap_count);
+    return tap_failed ? EXIT_NO : EXIT_DONE;
+}
