@@ -353,6 +353,11 @@ static void move_prices(struct layout_dual *d, int64_t upper) {
     }
 }
 
+int64_t layout_dual_sweep(struct layout_dual *d) {
+    set_theta(d);
+    return sweep(d);
+}
+
 void layout_dual_price(struct layout_dual *d, double factor, int sweeps) {
     if (!d->kept) {
         d->kept = mem_array((size_t)d->n_msg + 1, sizeof *d->kept);
@@ -456,6 +461,19 @@ static void edge_rho(struct layout_dual *d, int s, int64_t *rho) {
             rho[b] = x < rho[b] ? x : rho[b];
         }
     }
+}
+
+void layout_dual_pairs(struct layout_dual *d, int s, int64_t *pairs) {
+    int kv = d->k[d->ev[s]], ku = d->k[d->eu[s]];
+    int64_t least = edge_share(d, s, d->tmp);
+    const int64_t *w = d->w[s], *mu = d->msg + d->to_u[s];
+    const int64_t *cu = d->cost + d->off[d->eu[s]];
+    for (int a = 0; a < ku; a++, w += kv, pairs += kv)
+        for (int b = 0; b < kv; b++) {
+            bool gone =
+                cu[a] >= LAYOUT_INF || w[b] >= LAYOUT_INF || d->tmp[b] >= LAYOUT_INF;
+            pairs[b] = gone ? LAYOUT_INF : w[b] + d->tmp[b] - mu[a] - least;
+        }
 }
 
 static inline int64_t capped_sum(int64_t a, int64_t b) {

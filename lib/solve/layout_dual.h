@@ -64,6 +64,9 @@ void layout_dual_release(struct layout_dual *d);
 int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
                         double deadline_s);
 
+/* One sweep each way at the present multipliers and costs. Returns the bound. */
+int64_t layout_dual_sweep(struct layout_dual *d);
+
 /* Sweeps with the best multipliers times a factor: above 1, choices leave more memory free. */
 void layout_dual_price(struct layout_dual *d, double factor, int sweeps);
 /* Back to the best multipliers, with messages and bound to match. */
@@ -75,6 +78,11 @@ double layout_dual_gap(const struct layout_dual *d, int64_t upper);
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */
 void layout_dual_extra(struct layout_dual *d, int64_t *extra);
+
+/* pairs[a * k_v + b] = what the values a and b at the ends of edge s cost above the least of the
+ * edge, after the last sweep; with what values cost at variables alone, these parts make up all that
+ * a choice costs above the bound. */
+void layout_dual_pairs(struct layout_dual *d, int s, int64_t *pairs);
 
 /* Forbids, in c, values and pairs that no answer cheaper than upper uses; the last sweep must be
  * current. Returns how many. c is the dual's core, and the dual is out of date afterwards, or a

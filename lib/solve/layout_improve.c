@@ -10,6 +10,7 @@
 #include "common/progress.h"
 #include "solve/layout_local.h"
 #include "solve/layout_mix.h"
+#include "solve/layout_tree.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -30,10 +31,13 @@
 #define NEAR       0.2  /* gap from which on kernels are searched */
 #define FIRST_VARS 400  /* of a kernel at first ... */
 #define MOST_VARS  1500
-#define ROUNDS     60  /* of the dual in a batch ... */
-#define MORE       180 /* ... where it makes its way, but no longer in leaps */
-#define ANY_PRICES 2   /* choices per batch at prices drawn at random ... */
-#define DEAREST    0.3 /* ... up to so much above the multipliers */
+#define ROUNDS     60   /* of the dual in a batch ... */
+#define MORE       180  /* ... where it makes its way, but no longer in leaps */
+#define SLOW       5e-4 /* rise of the bound in a batch below which a tree does better ... */
+#define TREE       400  /* ... its sweeps at most, */
+#define SAPLING    50   /* and at least */
+#define ANY_PRICES 2    /* choices per batch at prices drawn at random ... */
+#define DEAREST    0.3  /* ... up to so much above the multipliers */
 
 /* Prices that leave room: what is decided first would otherwise take all that is left. */
 static const double dearer[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
@@ -51,16 +55,20 @@ struct bounder {
     int64_t nodes;    /* of the next branch and bound */
     int idle;         /* batches of the dual without progress */
     int64_t bound;    /* best so far */
+    int64_t dual;     /* the same of the dual alone */
     bool by_search;
     int32_t *y; /* (core.n_vars) a choice found on the way */
     int64_t y_value;
     bool found;
     bool rising;      /* the bound is still far from where it will end */
+    bool slow;        /* the dual hardly gets on, and is where it has come to */
     int dear;         /* in `dearer`: with which the best choice came */
     int turns;        /* of the dual so far */
     int64_t paced_by; /* the choice's value when steps were last measured */
     struct layout_kernel kernels[KERNELS]; /* for the next batch */
     double open[KERNELS];                  /* variables that they are to have */
+    struct layout_tree tree;               /* of decisions about the variables of d */
+    int tree_sweeps;                       /* for it in the next batch */
 };
 
 struct batch {
@@ -118,6 +126,7 @@ static void tighten(struct batch *t) {
     b->fixed_at = b->d.bound;
     double step = b->d.step;
     bounder_stop(b);
+    layout_tree_release(&b->tree); /* variables change */
     if (layout_core_shrink(&b->tight, NULL) < 0) {
         b->empty = !interrupted();
         return;
@@ -241,7 +250,7 @@ static void keep_pace(struct batch *t) {
 
 static void dual_turn(struct batch *t) {
     struct bounder *b = &t->b;
-    int64_t before = b->bound;
+    int64_t before = b->dual;
     if (b->idle == CAUGHT &&
         b->d.off[b->d.n] > SEARCHED) { /* messages may be caught, not prices */
         bounder_stop(b);
@@ -254,11 +263,13 @@ static void dual_turn(struct batch *t) {
         b->d.step = AFRESH;
     keep_pace(t);
     layout_dual_run(&b->d, rounds, t->m->value, t->m->deadline_s);
-    b->bound = b->d.best > b->bound ? b->d.best : b->bound;
+    b->dual = b->d.best > before ? b->d.best : before;
+    b->bound = b->dual > b->bound ? b->dual : b->bound;
     lend_prices(t);
-    bool much = (double)(b->bound - before) > 2e-5 * fabs((double)b->bound);
-    b->idle = much ? 0 : b->idle + 1;
-    b->rising = (double)(b->bound - before) > 0.01 * fabs((double)b->bound);
+    double rise = (double)b->dual - (double)before, level = fabs((double)b->dual);
+    b->idle = rise > 2e-5 * level ? 0 : b->idle + 1;
+    b->rising = rise > 0.01 * level;
+    b->slow = rise < SLOW * level && (double)b->d.best > (double)b->dual - SLOW * level;
     build_choices(t);
 }
 
@@ -321,6 +332,26 @@ static void next_kernels(struct batch *t) {
             layout_kernel_drop(&k[s]);
 }
 
+/* Where the dual hardly gets on, a tree of decisions does. */
+static void grow_tree(struct batch *t) {
+    struct bounder *b = &t->b;
+    if (!b->slow)
+        return;
+    int *x = present_values(t);
+    int64_t bound =
+        layout_tree_grow(&b->tree, &b->d, x, t->m->value, b->tree_sweeps, t->m->deadline_s);
+    free(x);
+    int sweeps = bound > b->bound ? 2 * b->tree_sweeps : b->tree_sweeps / 2;
+    b->tree_sweeps = sweeps < SAPLING ? SAPLING : sweeps > TREE ? TREE : sweeps;
+    if (bound > b->bound) {
+        b->bound = bound;
+        b->by_search = true;
+    }
+    note_verbose("layout: a bound of %.0f with %lld leaves",
+                 (double)bound / (double)(INT64_C(1) << t->m->core->shift),
+                 (long long)b->tree.leaf.n);
+}
+
 /* The dual goes on, and the copy gets tighter where that is worth it. */
 static void raise_bound(struct batch *t) {
     struct bounder *b = &t->b;
@@ -330,6 +361,7 @@ static void raise_bound(struct batch *t) {
         return;
     double gone = set_doubt(t);
     next_kernels(t);
+    grow_tree(t);
     if (gone > 0.1 ||
         (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
         tighten(t);
@@ -351,6 +383,7 @@ static void bound_turn(struct batch *t) {
         raise_bound(t);
     } else if (b->current) {
         next_kernels(t);
+        grow_tree(t);
     }
 }
 
@@ -510,10 +543,11 @@ void layout_improve_run(struct layout_improve *m) {
     t.most_size = open < 1000 ? open / 2 : 500;
     layout_whole_set(&t.whole, m->x, m->value);
     layout_part(&b->tight, &t.whole, NULL, 0);
-    b->bound = m->bound;
+    b->bound = b->dual = m->bound;
     b->fixed_at = INT64_MIN;
     b->upper = LAYOUT_INF;
     b->nodes = 32;
+    b->tree_sweeps = TREE / 2;
     for (int k = 0; k < KERNELS; k++)
         b->open[k] = FIRST_VARS;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
@@ -532,6 +566,7 @@ void layout_improve_run(struct layout_improve *m) {
                      (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
+    layout_tree_release(&b->tree);
     layout_mix_release(&t.mix);
     for (int k = 0; k < KERNELS; k++)
         layout_kernel_release(&b->kernels[k]);

@@ -5,6 +5,7 @@
 #include "solve/layout.h"
 #include "solve/layout_ilp.h"
 #include "solve/layout_improve.h"
+#include "solve/layout_tree.h"
 
 #include "common/mem.h"
 #include "common/progress.h"
@@ -208,6 +209,49 @@ static void random_problems(const struct shape *s, int count, bool hurry) {
        hurry ? ", stopped early" : "", wrong ? ": " : "", wrong ? wrong : "", n - 1);
 }
 
+struct tree_count {
+    int above, fallen; /* bounds that are wrong */
+    int cases, proven; /* where the dual alone is below the optimum; and raised to it */
+};
+
+/* The tree of decisions over one problem: its bound rises and is never above the optimum. */
+static void try_tree(const struct shape *s, uint64_t seed, struct tree_count *n) {
+    struct rng r = {seed, 0};
+    struct layout_problem p;
+    struct layout_core c;
+    make(&p, s, &r);
+    int64_t lo, hi;
+    brute(&p, INT64_MAX, &lo, &hi);
+    p.usage_limit = s->tight >= 2 ? LAYOUT_NO_LIMIT
+                    : lo <= hi    ? lo + (int64_t)(s->tight * (double)(hi - lo))
+                                  : 0;
+    int64_t best = brute(&p, p.usage_limit, &lo, &hi);
+    if (layout_core_build(&c, &p, NULL) == 0 && layout_core_shrink(&c, NULL) == 0 &&
+        best >= 0) {
+        struct layout_tree t = {0};
+        struct layout_dual d;
+        layout_core_scale(&c);
+        int64_t unit = INT64_C(1) << c.shift, upper = (best + 4) * unit, before = 0;
+        layout_dual_init(&d, &c);
+        layout_dual_run(&d, 10, upper, 0);
+        int64_t dual = before = d.bound;
+        for (int turn = 0; turn < 40; turn++) {
+            int64_t bound = layout_tree_grow(&t, &d, d.x, upper, 60, 0);
+            n->fallen += bound < before;
+            before = bound;
+        }
+        n->above += before > best * unit;
+        if (dual <= (best - 1) * unit) {
+            n->cases++;
+            n->proven += before > (best - 1) * unit;
+        }
+        layout_tree_release(&t);
+        layout_dual_release(&d);
+    }
+    layout_core_release(&c);
+    layout_problem_release(&p);
+}
+
 static const struct shape shapes[] = {
     {"loose memory", 7, 4, 10, 100, 20, 1.0, 0.0, 1},
     {"no limit", 7, 4, 12, 1000, 20, 2.0, 0.1, 1},
@@ -222,6 +266,24 @@ static const struct shape shapes[] = {
     {"large costs", 6, 4, 9, INT64_C(1000000000000), 1000000, 0.4, 0.1, 1},
 };
 
+/* Without memory, and so many edges that pairs alone do not decide. */
+static const struct shape dense = {"dense", 9, 4, 30, 1000, 20, 2.0, 0.0, 1};
+
+static void trees(void) {
+    struct tree_count n = {0}, all = {0};
+    for (uint64_t seed = 0; seed < 1500; seed++)
+        try_tree(&dense, seed, &n);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (uint64_t seed = 0; seed < 100; seed++)
+            try_tree(&shapes[s], seed, &all);
+    ok(!n.above && !all.above, "no bound of a tree is above the optimum: %d, %d are",
+       n.above, all.above);
+    ok(!n.fallen && !all.fallen, "none falls: %d, %d do", n.fallen, all.fallen);
+    ok(n.cases > 30 && n.proven == n.cases,
+       "without memory trees raise all %d bounds below the optimum up to it: %d", n.cases,
+       n.proven);
+}
+
 int main(void) {
     int n = (int)(sizeof shapes / sizeof *shapes);
     for (int s = 0; s < n; s++)
@@ -232,5 +294,6 @@ int main(void) {
         large_problems(&shapes[s], 300, false);
     for (int s = 0; s < n - 1; s++)
         large_problems(&shapes[s], 30, true);
+    trees();
     return done_testing();
 }
