@@ -275,7 +275,7 @@ static struct far *far_of(struct filler *f, int k) {
 static void prepare(struct filler *f) {
     struct search *s = f->s;
     const struct candidate *c = f->c;
-    if (far_any(s) && s->p.memory_bytes)
+    if (s->has_far && s->p.memory_bytes)
         f->fars = mem_array((size_t)c->n_stages, sizeof *f->fars);
     f->micro_batches = (double)(s->p.batch / c->micro_batch);
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);

@@ -151,6 +151,21 @@ static bool judge_plan(struct search *s, struct kept *k, struct plan *plan, bool
     return v->good;
 }
 
+int64_t search_excess(struct search *s, const struct kept *kept) {
+    struct kept k = *kept;
+    struct search_plan out = {0};
+    struct plan *plan = search_plan_of(s, &k.c);
+    bool merged = search_merge_meshes(plan);
+    if (judge_plan(s, &k, plan, merged, &out))
+        plan_destroy(out.plan);
+    int64_t excess = k.excess;
+    if (!merged || !excess)
+        return excess;
+    if (judge_plan(s, &k, search_plan_of(s, &k.c), false, &out))
+        plan_destroy(out.plan);
+    return k.excess < excess ? k.excess : excess;
+}
+
 /* A source's estimate is its word. */
 static bool judge_by_source(struct search *s, struct kept *k, struct search_plan *out) {
     out->plan = source_plan(s, &k->c, &out->max_bytes);

@@ -190,10 +190,11 @@ struct search {
     struct watch *watch; /* of all threads; NULL = nobody watches */
     double start_s, space;
     bool complete;
-    bool tight;  /* not even all of the model on every device is known to fit */
-    bool hides;  /* plans may have overlap (overlap.h) */
-    bool exact;  /* see search_be_exact */
-    bool proven; /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
+    bool tight;   /* not even all of the model on every device is known to fit */
+    bool hides;   /* plans may have overlap (overlap.h) */
+    bool has_far; /* are there tensors that many ops read (far.h)? */
+    bool exact;   /* see search_be_exact */
+    bool proven;  /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
     double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
     double
         listed_us; /* nor than that, by what was listed and judged; 0 = nothing is proven */
@@ -377,6 +378,9 @@ void search_keep_winners(struct search *s);
 /* Compiles the best candidate; while it turns out too large there is that much less memory from now on.
  * Returns whether there is: then scores may be others (settle.c). */
 bool search_settle(struct search *s);
+/* By how many bytes a candidate's plan is beyond the memory of a device; 0: it fits. Judged for it, as it would be in
+ * the end. */
+int64_t search_excess(struct search *s, const struct kept *kept);
 /* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something; else its time
  * and memory are set. */
 bool search_judge_plan(struct search *s, struct search_plan *p);

@@ -6,24 +6,6 @@
 
 #include <stdlib.h>
 
-/* Bytes beyond the memory of any device; at most 0: it fits. */
-static int64_t excess_of(struct search *s, const struct candidate *c, bool merged) {
-    struct plan *plan = search_plan_of(s, c);
-    int64_t most = 0;
-    bool changed = merged && search_merge_meshes(plan);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
-    for (int k = 0; g && k < g->n_stages; k++) {
-        int64_t more = g->stages[k].arena_bytes - search_stage_memory(s, plan, k);
-        most = !k || more > most ? more : most;
-    }
-    program_destroy(g);
-    plan_destroy(plan);
-    if (!changed || most <= 0)
-        return most;
-    int64_t apart = excess_of(s, c, false);
-    return apart < most ? apart : most;
-}
-
 /* Scores the candidates that are kept by what memory is left now. */
 static void score_again(struct search *s) {
     int n = s->n_kept;
@@ -52,7 +34,7 @@ bool search_settle(struct search *s) {
             break;
         uint64_t hash = candidate_hash(&best->c);
         if (i == 0 || hash != last) /* else it is the best with less memory, too */
-            excess = excess_of(s, &best->c, true);
+            excess = search_excess(s, best);
         last = hash;
         if (excess <= 0)
             break;

@@ -492,7 +492,7 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                        .zero = shard ? levels - 1 : 0,
                        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
                                                                       : 1 + ZERO_OPTIMIZER};
-    z.has_far = s->p.memory_bytes && far_any(s);
+    z.has_far = s->p.memory_bytes && s->has_far;
     grid_init(&z.grid, s);
     z.n_units = units_find_parts(s, MOST_UNITS, z.bound);
     find_columns(&z);

@@ -1,6 +1,7 @@
 /* The space: what a model offers to split, families of layouts that make good starts, and
  * from a candidate to a plan. */
 #include "search/devices.h"
+#include "search/far.h"
 #include "search/order.h"
 
 #include <stdlib.h>
@@ -298,6 +299,7 @@ void search_survey(struct search *s) {
         find_dims(s);
     find_crossings(s);
     find_again(s);
+    s->has_far = far_any(s);
 }
 
 void search_forget(struct search *s) {
