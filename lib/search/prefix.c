@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PREFIX_BYTES = 76 << 20 };
+enum { MOST_PREFIX_BYTES = 40 << 20 };
 
 static void prefix_free(void *p) {
     struct prefix *t = p;
