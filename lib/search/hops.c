@@ -17,6 +17,7 @@
 #include "search/looks.h"
 #include "search/mcmc.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,8 +40,9 @@ enum {
     SHAKE_CHANGES = 2,
 };
 
-/* What is so much slower than the best is not worth it: a little improving, finishing, annealing. */
-static const double NEAR_START = 1.1, NEAR_FINALIST = 1.1, NEAR_ANNEALED = 1.03;
+/* What is so much slower than the best is not worth it: improving, improving while few candidates were scored,
+ * annealing. A start that is a fifth slower may end a fifth ahead, once its ops are laid out one by one. */
+static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
 
 /* ---- following ----------------------------------------------------------------------- */
 
@@ -168,6 +170,13 @@ static bool is_near(const struct option *o, const struct option *best, double ne
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
+/* Is it worth improving in this phase? */
+static bool is_worth(const struct hops *hp, const struct option *o,
+                     const struct option *best) {
+    bool few = hp->s->stages_scored - hp->scored_before < FEW_SCORED;
+    return is_near(o, best, few ? NEAR_WHILE_FEW : NEAR);
+}
+
 static void take_better(struct option *best, const struct option *o) {
     if (!score_better(&o->score, &best->score))
         return;
@@ -216,15 +225,24 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
 /* Where the best is larger than it was estimated to be, all are scored anew. What is too large by that little
  * is made smaller: it may be far ahead of all that fit. */
 static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
+    bool fitted[MAX_STARTS] = {0};
+    double best_us = INFINITY; /* of those that fit */
     if (!search_settle(hp->s))
         return;
     for (int64_t i = 0; i < n; i++) {
-        bool fitted = !o[i].score.overflow;
+        if (i < MAX_STARTS)
+            fitted[i] = !o[i].score.overflow;
         o[i].score = search_score(hp->s, &o[i].c);
-        if (!fitted || !o[i].score.overflow || i >= MAX_STARTS)
+        if (!o[i].score.overflow)
+            best_us = fmin(best_us, o[i].score.time_us);
+    }
+    for (int64_t i = 0; i < n && i < MAX_STARTS; i++) {
+        if (!fitted[i] || !o[i].score.overflow || o[i].score.time_us > NEAR * best_us)
             continue;
         memo_clear(&hp->seen);
         improve(hp, &o[i], fine);
+        if (!o[i].score.overflow)
+            best_us = fmin(best_us, o[i].score.time_us);
     }
 }
 
@@ -248,8 +266,7 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
     hp->scored_before = hp->s->stages_scored;
     settle(hp, starts, all, false);
     sort_kinds(starts, all, MAX_STARTS);
-    while (n < all && go_on(hp, n, MAX_STARTS) &&
-           is_near(&starts[n], &starts[0], NEAR_START))
+    while (n < all && go_on(hp, n, MAX_STARTS) && is_worth(hp, &starts[n], &starts[0]))
         improve(hp, &starts[n++], false);
     return n;
 }
@@ -259,8 +276,8 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
     hp->scored_before = hp->s->stages_scored;
     settle(hp, o, n, true);
     sort_kinds(o, n, FINALISTS);
-    for (int64_t i = 0; i < n && i < FINALISTS && go_on(hp, i, FINALISTS) &&
-                        is_near(&o[i], &o[0], NEAR_FINALIST);
+    for (int64_t i = 0;
+         i < n && i < FINALISTS && go_on(hp, i, FINALISTS) && is_worth(hp, &o[i], &o[0]);
          i++) {
         memo_clear(&hp->seen);
         improve(hp, &o[i], true);
