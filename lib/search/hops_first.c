@@ -4,7 +4,7 @@
  * micro-batch that its devices can split, balanced. The micro-batches of the best of these grow as long
  * as that helps; the best one has its weight gradients made apart; then comes what the stages solver
  * cuts for its micro-batch, and for the least where memory is short; and, where nothing fits, all of it
- * with parameters sharded. What is compiled here is kept for the starts, which need most of it again. */
+ * with parameters sharded. In the end fewer blocks are recomputed, as far as there is room. What is compiled here is kept for the starts, which need most of it again. */
 #include "search/devices.h"
 #include "search/grid.h"
 #include "search/hops.h"
@@ -207,6 +207,28 @@ static void slice(struct first *f) {
         slice_at(f, 0);
 }
 
+/* Balancing leaves room for what it does not count. So stages recompute fewer blocks as long as that
+ * fits. */
+static void recompute_less(struct first *f) {
+    candidate_copy(&f->c, &f->best.c);
+    for (int k = 0; k < f->c.n_stages; k++)
+        for (int n = 4; n && !search_stopped(f->s); n /= 2)
+            while (f->c.stages[k].again_blocks >= n) {
+                struct search_stage before = f->c.stages[k];
+                f->c.stages[k].again_blocks -= n;
+                if (before.again_blocks == n)
+                    f->c.stages[k].again_level = 0;
+                struct score score = search_score(f->s, &f->c);
+                if (score.unknown || score.overflow ||
+                    score.time_us > f->best.score.time_us) {
+                    f->c.stages[k] = before;
+                    break;
+                }
+                f->best.score = score;
+            }
+    candidate_copy(&f->best.c, &f->c);
+}
+
 void hops_first(struct search *s) {
     int levels = search_zero_levels(s);
     struct first f = {.s = s, .c = candidate_make(s)};
@@ -222,6 +244,8 @@ void hops_first(struct search *s) {
         try_depths(&f, levels - 1);
         grow_best(&f);
     }
+    if (f.best.c.n_stages && !f.best.score.unknown && !f.best.score.overflow)
+        recompute_less(&f);
     candidate_release(&f.best.c);
     candidate_release(&f.c);
     grid_release(&f.grid);
