@@ -191,7 +191,7 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 # tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so.
 EMU_SRCS  := $(sort $(wildcard tests/emulate/cuda-*.c))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
-EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu))) \
+EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
              $(O)/lib/cuda/cuda_attention.o)
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)

@@ -6,7 +6,8 @@
 #include <string.h>
 
 static void copy_rows(int64_t n, const T *src, T *dst) {
-    memcpy(dst, src, sizeof *dst * (size_t)n);
+    if (n > 0) /* where no rows come or go there is no message either */
+        memcpy(dst, src, sizeof *dst * (size_t)n);
 }
 
 /* Rows of one outer index; message pieces hold all outer indices of a run, one after the

@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 enum {
-    WORKSPACE_GPU_SUMS = 1024,    /* blocks that leave a double each, at most */
-    WORKSPACE_GPU_SORTED = 16384, /* rows that are sorted at a time, at most */
-    WORKSPACE_GPU_TOKENS = 64,    /* of a group, whose load on experts one block adds up */
+    WORKSPACE_GPU_SUMS = 1024,   /* blocks that leave a double each, at most */
+    WORKSPACE_GPU_SORTED = 8192, /* rows that are sorted at a time, at most */
+    WORKSPACE_GPU_TOKENS = 64,   /* of a group, whose load on experts one block adds up */
     WORKSPACE_GPU_TILE =
         64, /* rows and columns of a convolution's product that a block makes */
-    WORKSPACE_GPU_DEEP = 512, /* places at least in a part of its weights' gradient */
+    WORKSPACE_GPU_DEEP = 128, /* places at least in a part of its weights' gradient */
     WORKSPACE_GPU_NORM =
         512, /* blocks that share the rows of a norm's backward pass, at most */
     WORKSPACE_GPU_LEAST = 32,  /* rows of a chunk, where sums go down columns */

@@ -120,7 +120,7 @@ static void test_opcode(enum opcode code, enum dtype dtype) {
     const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? half : 2e-3;
     const int seeds = SANITIZED ? 3 : 8;
     double worst = 0, apart = 0;
-    char name[256] = "", bad[256] = "";
+    char name[256] = "", bad[512] = "";
     const char *wrong = NULL;
     for (int seed = 0; seed < seeds && !wrong; seed++) {
         wrong = judge(code, dtype, (uint64_t)seed, most, &apart, name, sizeof name);

@@ -245,8 +245,11 @@ static void trial_shape(struct trial *t) {
         t->args.first = trial_pick(t, 0, n->dispatch.total - n->dispatch.experts);
         break;
     case I_dropped: n->dropped.limit = trial_pick(t, 1, n->dropped.elems); break;
-    case I_embedding:
-    case I_embedding_dw: t->args.first = trial_pick(t, 0, 2); break;
+    case I_embedding_dw: /* rows that are sorted in one go, and more */
+        if (rng_below(&t->rng, 8) == 0)
+            n->embedding.rows = 8200, n->embedding.width = trial_pick(t, 1, 4);
+        /* fall through */
+    case I_embedding: t->args.first = trial_pick(t, 0, 2); break;
     case I_cross_entropy_part:
     case I_cross_entropy_dx:
         t->args.first = trial_pick(t, 0, 2) * n->cross_entropy_dx.n / 3;
