@@ -89,7 +89,7 @@ $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 
 # Which floors each tool stands on (its library order is the reverse).
 uses_weft-profile-op   := common model plan program cost device cuda
-uses_weft-profile-comm := common cost comm
+uses_weft-profile-comm := common data checkpoint model plan program cost device comm exec cuda nccl
 uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search
 uses_weft-solve        := common solve
@@ -218,11 +218,15 @@ $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 # (tests/fake), which are linked before the floors and so stand in for parts of them.
 FAKE_SRCS := $(if $(HAVE_CUDA),$(sort $(wildcard tests/mpi/gpu-*.c)))
 FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
+fake_floors := $(uses_weft-profile-comm)
 FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
 $(FAKES) $(FAKE_BINS:=.o): CFLAGS += $(MPI_CFLAGS) $(CUDA_CFLAGS) -fopenmp -Itests
-$(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(mpi_floors))
+$(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
 	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FAKES) $(call archives,$(mpi_floors)) $(call floor_libs,$(filter-out cuda,$(mpi_floors))) -ldl $(BASE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
+
+# A tool as it is, on the fakes.
+$(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
 
 # tests/bench/*.c measure; they link everything.
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))

@@ -254,7 +254,7 @@ int cuda_timer_end(struct cuda_timer *t, struct device_stream *s, double *us,
                    struct err *err) {
     float ms = 0;
     if (cuda_check(cudaEventRecord(t->end, cuda_queue_of(s)->stream), "timing", err) < 0 ||
-        cuda_check(cudaEventSynchronize(t->end), "timing", err) < 0 ||
+        cuda_wait(s, t->end, err) < 0 ||
         cuda_check(cudaEventElapsedTime(&ms, t->begin, t->end), "timing", err) < 0)
         return -1;
     *us = 1e3 * (double)ms;

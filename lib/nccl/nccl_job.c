@@ -15,9 +15,12 @@
 
 /* ---- who has what ------------------------------------------------------------------------- */
 
-/* This rank's GPU from here on, and its name for all. */
+/* This rank's GPU from here on, and its name for all. Its streams are to have queues of their own on the
+ * GPU, of which there are 8 unless one asks for more, and 32 at most: streams that share one can hold each
+ * other up. */
 static int own_uuid(struct nccl_job *j, char *uuid, struct err *err) {
     struct cudaDeviceProp p;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int gpu = cuda_index(comm_node_rank(j->comm), err);
     if (gpu < 0 || cuda_check(cudaSetDevice(gpu), "the device", err) < 0 ||
         cuda_check(cudaGetDeviceProperties(&p, gpu), "naming a GPU", err) < 0)

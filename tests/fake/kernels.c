@@ -10,11 +10,12 @@
 /* cuBLASLt is not wanted where the CPU multiplies. */
 struct cuda_products *cuda_products_create(const struct cuda_device *dev, bool tunes,
                                            struct err *err) {
-    (void)dev, (void)tunes, (void)err;
-    return mem_alloc(1);
+    (void)dev, (void)tunes;
+    return kernel_init(1, err) == 0 ? mem_alloc(1) : NULL;
 }
 
 void cuda_products_destroy(struct cuda_products *p) {
+    kernel_release();
     free(p);
 }
 

@@ -231,7 +231,6 @@ int main(int argc, char **argv) {
     struct nccl_report report;
     for (size_t i = 0; i < n; i++)
         run_on_cpu(&e[i]);
-    must(kernel_init(1, &err), &err);
     fake_cuda.first_gpu = first_gpu(argv[1], comm_rank(comm));
     must(comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, &err),
          &err);

@@ -119,6 +119,15 @@ staged() {
         "a rank that never comes, staged" on 3 "$dir/comm-stage" late
 }
 
+# Measured once, all rows are known.
+profile_gpus() {
+    on 2 "$dir/gpu-profile-comm" -p "$work/gpu.db" --device cuda --max-bytes 2K --time 20ms || return
+    on 2 "$dir/gpu-profile-comm" -p "$work/gpu.db" --device cuda --max-bytes 2K --dry-run >"$work/rows"
+    known=$(grep -c 'known$' "$work/rows")
+    [ "$known" -eq 10 ] && grep -q '^# device fake-80gb' "$work/rows" || echo "not ok 1 - $known rows known"
+    printf 'ok 1 - ten rows, named after the GPU\n1..1\n'
+}
+
 # lib/cuda and lib/nccl on fakes of what they call; not built without CUDA.
 gpus() {
     [ -x "$dir/gpu-works" ] || return
@@ -128,6 +137,7 @@ gpus() {
     done
     check "works of GPUs, 3 ranks" on 3 "$dir/gpu-works" 1 own
     check "training on GPUs, 2 ranks" on 2 "$dir/gpu-train" own
+    check "collectives of GPUs, measured" profile_gpus
     ends 4 5 "rank [012] has waited 2 s for the others: all_reduce of 5000 f32" \
         "a rank that never comes, NCCL" on 3 "$dir/gpu-works" late
     ends 4 5 "NCCL: communicating: remote process exited or there was a network error" \

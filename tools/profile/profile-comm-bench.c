@@ -70,6 +70,12 @@ int bench_start(struct bench *b, const struct row *row, struct comm_work *work,
     return 0;
 }
 
+/* A message goes one way, as in a pipeline: the ranks' clocks are their GPUs'. */
+static int run_on_gpu(struct bench *b, const struct row *row, struct err *err) {
+    struct comm_work work = {0};
+    return bench_gpu_work(b, row, &work, err) < 0 ? -1 : bench_gpu_join(b, &work, err);
+}
+
 /* There and back; half of that is the time of a message. */
 static int ping_pong(struct bench *b, int64_t count, struct err *err) {
     int me = comm_group_rank(b->group), rc = 0;
@@ -83,6 +89,8 @@ int bench_run(struct bench *b, const struct row *row, struct err *err) {
     struct comm_work work = {.progress = COMM_PROGRESS_OFF};
     if (!b->group)
         return 0;
+    if (b->gpu)
+        return run_on_gpu(b, row, err);
     if (row->collective == COLLECTIVE_p2p)
         return ping_pong(b, row->bytes / 4, err);
     return bench_start(b, row, &work, err) < 0 ? -1 : comm_wait(&work, err);
@@ -94,10 +102,15 @@ int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *ar
     if (comm_barrier(world, err) < 0)
         return -1;
     double start = now_s();
+    if (b->gpu && bench_gpu_begin(b, err) < 0)
+        return -1;
     for (int i = 0; i < burst; i++)
         if (run(arg, err) < 0)
             return -1;
-    double x[2] = {(now_s() - start) / burst, interrupted()};
+    double took = now_s() - start;
+    if (b->gpu && bench_gpu_end(b, &took, err) < 0)
+        return -1;
+    double x[2] = {took / burst, interrupted()};
     if (comm_max_double(world, x, 2, err) < 0)
         return -1;
     *took_s = x[0];
@@ -148,7 +161,8 @@ int bench_measure(struct bench *b, const struct row *row, struct measured *out,
     int n = take_samples(b, &call, x, err);
     if (n < 0)
         return -1;
-    double half = row->collective == COLLECTIVE_p2p ? 0.5 : 1; /* there and back */
+    double half =
+        row->collective == COLLECTIVE_p2p && !b->gpu ? 0.5 : 1; /* there and back */
     *out = (struct measured){.median_us = half * 1e6 * stats_median(x, n),
                              .spread = stats_spread(x, n),
                              .repeats = n,

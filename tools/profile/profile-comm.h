@@ -53,7 +53,8 @@ struct bench {
     struct comm *comm;
     struct comm_group *group; /* NULL: this rank is in none of the groups now */
     int g, s;                 /* what group is */
-    float *in, *out;          /* max_bytes each, readable by node peers */
+    float *in, *out;          /* max_bytes each, readable by node peers, or the GPU's */
+    struct bench_gpu *gpu;    /* NULL: on the host */
     struct limits limits;
 };
 
@@ -86,6 +87,26 @@ int bench_time(struct bench *b, int (*run)(void *arg, struct err *err), void *ar
 /* Measures a row until its median is precise enough. */
 int bench_measure(struct bench *b, const struct row *row, struct measured *out,
                   struct err *err);
+
+/* ---- profile-comm-gpu.c: between GPUs ---------------------------------------------------------- */
+
+/* Opens this rank's GPU with room bytes for each of in and out; by all ranks. bench_close_gpu either
+ * way. */
+int bench_open_gpu(struct bench *b, int64_t room, struct err *err);
+void bench_close_gpu(struct bench *b);
+/* Starts the row's work on the stream of works; what is given to that behind the join goes behind the
+ * work. */
+int bench_gpu_work(struct bench *b, const struct row *row, struct comm_work *work,
+                   struct err *err);
+int bench_gpu_join(struct bench *b, struct comm_work *work, struct err *err);
+/* The same with n matrix products beside. */
+int bench_gpu_products(struct bench *b, int64_t n, struct err *err);
+int bench_gpu_join_products(struct bench *b, struct err *err);
+/* The GPU's time between two places of the stream of works. */
+int bench_gpu_begin(struct bench *b, struct err *err);
+int bench_gpu_end(struct bench *b, double *took_s, struct err *err);
+
+/* ---- profile-comm-overlap.c -------------------------------------------------------------------- */
 
 /* The fraction of the row's time that hides behind computation between its start and its wait.
  * -1 for "interrupted". */

@@ -10,6 +10,8 @@
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "cuda/cuda.h"
+#include "exec/exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +34,7 @@ struct tool {
     struct bench bench;
     struct progress progress;
     int64_t todo, done;
+    bool gpu; /* --device says so */
 };
 
 static int parse(struct options *o, int argc, char **argv, struct err *err) {
@@ -48,7 +51,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          &o->limits.error},
         {0, "threads", OPT_INT, "N",
          "threads that a rank computes with (its share of cores)", &o->threads},
-        {0, "device", OPT_STR, "KIND", "name of the device kind (cpu-1t)", &o->device},
+        {0, "device", OPT_STR, "KIND",
+         "name of the device kind (cpu-1t); cuda, cuda:NAME: between GPUs", &o->device},
         {0, "dry-run", OPT_FLAG, NULL, "only list what would be measured", &o->dry_run},
         {0},
     };
@@ -68,6 +72,20 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     if (o->limits.max_bytes > (int64_t)1 << 40)
         return err_usage(err, "--max-bytes: at most 1T");
     return 0;
+}
+
+/* "cuda" is named after rank 0's GPU, on all ranks. */
+static int name_gpu(struct tool *t, struct err *err) {
+    int index = 0, rc = 0;
+    if (t->o.device[4])
+        snprintf(t->device, sizeof t->device, "%s", t->o.device + 5);
+    else if ((index = cuda_index(comm_node_rank(t->comm), err)) < 0)
+        rc = -1;
+    else
+        rc = cuda_kind(index, t->device, sizeof t->device, err);
+    if (exec_agree(t->comm, rc, err) < 0)
+        return -1;
+    return comm_broadcast(comm_world(t->comm), t->device, sizeof t->device, 0, err);
 }
 
 static void name_device(struct tool *t) {
@@ -226,15 +244,23 @@ static int measure_rows(struct tool *t, bool *stop, struct err *err) {
     return 0;
 }
 
-static int measure(struct tool *t, struct err *err) {
-    bool stop = false, root = comm_rank(t->comm) == 0;
-    int64_t room = (t->o.limits.max_bytes + 4 * comm_size(t->comm) + 63) / 64 * 64;
-    float *mem = comm_alloc(t->comm, 2 * room, err);
+static int open_host(struct bench *b, int64_t room, struct err *err) {
+    float *mem = comm_alloc(b->comm, 2 * room, err);
     if (!mem)
         return -1;
     memset(mem, 0, (size_t)(2 * room)); /* sums of sums stay zero, whatever the repeats */
-    t->bench = (struct bench){
-        .comm = t->comm, .in = mem, .out = mem + room / 4, .limits = t->o.limits};
+    b->in = mem;
+    b->out = mem + room / 4;
+    return 0;
+}
+
+static int measure(struct tool *t, struct err *err) {
+    bool stop = false, root = comm_rank(t->comm) == 0;
+    int64_t room = (t->o.limits.max_bytes + 4 * comm_size(t->comm) + 63) / 64 * 64;
+    t->bench = (struct bench){.comm = t->comm, .limits = t->o.limits};
+    if (t->gpu ? exec_agree(t->comm, bench_open_gpu(&t->bench, room, err), err) < 0
+               : open_host(&t->bench, room, err) < 0)
+        return -1;
     interrupt_catch();
     if (root)
         progress_start(&t->progress, "profiling", t->todo);
@@ -246,6 +272,7 @@ static int measure(struct tool *t, struct err *err) {
     if (rc < 0)
         return -1;
     bench_leave(&t->bench);
+    bench_close_gpu(&t->bench);
     if (root)
         note("%lld rows measured, %lld were known", (long long)t->done,
              (long long)(t->rows.n - t->todo));
@@ -257,7 +284,12 @@ static int run(struct tool *t, struct err *err) {
         err_usage(err, "one rank alone has nothing to communicate with");
         return err_hint(err, "mpirun -n N weft-profile-comm -p %s", t->o.path);
     }
-    name_device(t);
+    t->gpu =
+        t->o.device && (!strcmp(t->o.device, "cuda") || !strncmp(t->o.device, "cuda:", 5));
+    if (!t->gpu)
+        name_device(t);
+    else if (name_gpu(t, err) < 0)
+        return -1;
     rows_list(t->comm, &t->o.limits, &t->rows);
     if (share_known(t, err) < 0)
         return -1;
