@@ -96,31 +96,40 @@ static void stream_destroy(struct device_stream *s) {
     free(q);
 }
 
-/* What the GPU does may wait for other ranks: where somebody wants to know of waits (device_watch), the
- * host asks until it is done. */
-static cudaError_t ask(struct device_stream *s, cudaEvent_t until, struct err *err) {
-    const struct device *dev = s->device;
-    for (;;) {
-        cudaError_t rc =
-            until ? cudaEventQuery(until) : cudaStreamQuery(cuda_queue_of(s)->stream);
-        if (rc != cudaErrorNotReady || dev->watch(dev->watch_arg, err) < 0)
-            return rc;
+/* CUDA keeps "not ready" as the last error, which it is not. */
+static cudaError_t forget(cudaError_t rc) {
+    if (rc == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return rc;
+}
+
+static cudaError_t look(const struct cuda_queue *q, cudaEvent_t until) {
+    return forget(until ? cudaEventQuery(until) : cudaStreamQuery(q->stream));
+}
+
+/* Where what the GPU does may wait for other ranks, somebody is asked meanwhile whether to go on. */
+static int wait_watching(struct device_stream *s, cudaEvent_t until, struct err *err) {
+    const struct cuda_queue *q = cuda_queue_of(s);
+    cudaError_t rc;
+    while ((rc = look(q, until)) == cudaErrorNotReady) {
+        if (s->device->watch(s->device->watch_arg, err) < 0)
+            return -1;
         sched_yield();
     }
+    return cuda_check(rc, "waiting for the GPU", err);
+}
+
+static int wait_quietly(struct device_stream *s, cudaEvent_t until, struct err *err) {
+    return cuda_check(until ? cudaEventSynchronize(until)
+                            : cudaStreamSynchronize(cuda_queue_of(s)->stream),
+                      "waiting for the GPU", err);
 }
 
 int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err) {
     double begin = now_s();
-    cudaError_t rc;
-    if (s->device->watch)
-        rc = ask(s, until, err);
-    else
-        rc = until ? cudaEventSynchronize(until)
-                   : cudaStreamSynchronize(cuda_queue_of(s)->stream);
+    int rc = s->device->watch ? wait_watching(s, until, err) : wait_quietly(s, until, err);
     cuda_state_of(s->device)->report->waited_s += now_s() - begin;
-    if (rc == cudaErrorNotReady) /* the watch has said why */
-        return -1;
-    return cuda_check(rc, "waiting for the GPU", err);
+    return rc;
 }
 
 static int synchronize(struct device_stream *s, struct err *err) {
@@ -151,7 +160,7 @@ static int event_wait(struct device_event *e, struct device_stream *s, struct er
 }
 
 static int event_reached(struct device_event *e, struct err *err) {
-    cudaError_t rc = cudaEventQuery(e->state);
+    cudaError_t rc = forget(cudaEventQuery(e->state));
     if (rc == cudaErrorNotReady)
         return 0;
     return cuda_check(rc, "asking for a place", err) < 0 ? -1 : 1;

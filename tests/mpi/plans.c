@@ -6,6 +6,10 @@
  *                                              is added to DIR/coverage
  *   plans coverage DIR/coverage                that as a table; fails if anything is in none
  *
+ * With check-gpu every rank computes on a GPU, which they may share, and works between
+ * them go by way of their hosts; every other plan is replayed from CUDA graphs, of which gradients are
+ * not seen.
+ *
  * Runs in the root of the tree. A case is a model (GPT, MLP, those of tests/models, with ties,
  * dropout, several repeats and losses) and an optimizer; a plan is drawn from (SEED, number, N):
  * groups and stages on them, meshes, a layout for every op, what goes round in a ring, recompute,
@@ -23,9 +27,11 @@
 #include "../unit/plan-move.h"
 #include "../unit/tap.h"
 
+#include "comm/comm_stage.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "coverage.h"
+#include "cuda/cuda.h"
 #include "exec/exec_impl.h"
 
 #include <math.h>
@@ -148,6 +154,8 @@ static void reference_release(struct reference *r, const struct model *m) {
     free(r->param);
 }
 
+static bool on_gpu;
+
 /* ---- comparing blocks ---------------------------------------------------------------- */
 
 struct watch {
@@ -161,8 +169,14 @@ struct watch {
 /* What a buffer holds, as f32; free it. */
 static float *values_of(const struct exec *x, const struct exec_chunk *c, int id) {
     const struct buffer *b = &c->sp->buffers[id];
+    int64_t bytes = b->elems * dtype_size(b->dtype);
     float *values = mem_array((size_t)b->elems, sizeof *values);
-    kernel_widen(b->elems, b->dtype, exec_address((struct exec *)x, b->offset, 0), values);
+    void *held = exec_address((struct exec *)x, b->offset, 0);
+    char *copy = on_gpu && !b->host ? mem_array((size_t)bytes + 1, 1) : NULL;
+    if (copy && device_download(x->streams[STREAM_compute], copy, held, bytes, NULL) < 0)
+        memset(copy, 0xff, (size_t)bytes); /* NaN */
+    kernel_widen(b->elems, b->dtype, copy ? copy : held, values);
+    free(copy);
     return values;
 }
 
@@ -280,7 +294,7 @@ static void note_errors(const struct exec_metrics *m, const struct reference *re
 }
 
 static int run_plan(struct plan *plan, struct comm *comm, float *arena,
-                    struct reference *ref, bool store, struct outcome *out,
+                    struct reference *ref, bool store, bool watched, struct outcome *out,
                     struct err *err) {
     struct program *g = program_compile(plan, err);
     if (!g || program_validate(g, err) < 0)
@@ -288,15 +302,21 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
     struct data *data = open_data(plan->model, err);
     struct watch w = {.ref = ref, .store = store};
     struct exec_options o = exec_defaults();
-    o.arena = arena;
-    o.arena_bytes = ARENA_BYTES;
+    if (!on_gpu) {
+        o.arena = arena;
+        o.arena_bytes = ARENA_BYTES;
+    }
     o.warmup = 2;
     o.lr = plan->optimizer == OPTIMIZER_sgd ? 0.05 : 1e-3;
     /* Noise in gradients that are zero in exact arithmetic must not be normalized. */
     o.eps = 1e-4;
     o.clip = 0.5;
-    o.on_instr = on_instr;
+    o.on_instr = watched ? on_instr : NULL;
     o.on_instr_ctx = &w;
+    struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
+        .program = g, .rank = comm_rank(comm), .deterministic = true});
+    if (on_gpu)
+        o.device = &cuda.backend;
     int rc = -1;
     *out = (struct outcome){0};
     if (data && (w.x = exec_create(g, comm, data, &o, err))) {
@@ -547,7 +567,8 @@ static int make_references(struct comm *comm, float *arena, const char *dir,
         struct reference r = reference_new(m);
         struct outcome o;
         char path[512];
-        if (plan_check(p, err) < 0 || run_plan(p, comm, arena, &r, true, &o, err) < 0 ||
+        if (plan_check(p, err) < 0 ||
+            run_plan(p, comm, arena, &r, true, true, &o, err) < 0 ||
             check_coarsely(p, &r, fp32, err) < 0)
             return -1;
         reference_path(path, sizeof path, dir, c, p->dtype);
@@ -630,7 +651,7 @@ static int check_plans(struct comm *comm, float *arena, const char *dir, uint64_
             return err_system(err, "%s: cannot read", path);
         reference_io(&ref, m, f, false);
         fclose(f);
-        if (run_plan(p, comm, arena, &ref, false, &o, err) < 0) {
+        if (run_plan(p, comm, arena, &ref, false, !on_gpu || k % 2 == 0, &o, err) < 0) {
             print_plan(p);
             return -1;
         }
@@ -694,12 +715,16 @@ int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "coverage"))
         return print_coverage(argv[2]);
     bool making = argc == 3 && !strcmp(argv[1], "reference");
-    if (!making && (argc < 5 || argc % 2 == 0 || strcmp(argv[1], "check"))) {
-        fprintf(stderr, "usage: plans reference DIR | plans check DIR SEED COUNT... | "
-                        "plans coverage FILE\n");
+    on_gpu = argc > 1 && !strcmp(argv[1], "check-gpu");
+    if (!making && (argc < 5 || argc % 2 == 0 || (strcmp(argv[1], "check") && !on_gpu))) {
+        fprintf(stderr,
+                "usage: plans reference DIR | plans check|check-gpu DIR SEED COUNT... | "
+                "plans coverage FILE\n");
         return 2;
     }
-    struct comm *comm = comm_create(NULL, NULL, NULL, &err);
+    struct comm_options options = COMM_OPTIONS_DEFAULT;
+    options.backend = on_gpu ? &comm_backend_stage : NULL;
+    struct comm *comm = comm_create(NULL, NULL, &options, &err);
     float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
     int rc = arena ? 0 : -1;
     if (arena && making)
