@@ -205,6 +205,16 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
+# tests/products asks a fake of cuBLASLt for products; its headers are the toolkit's.
+PRODUCT_BINS := $(if $(HAVE_CUDA),$(O)/tests/unit/cuda-products)
+product_objs := $(patsubst %.c,$(O)/%.o,$(wildcard tests/products/*.c)) \
+                $(addprefix $(O)/lib/cuda/,cuda_linear.o cuda_product.o cuda_product_pick.o cuda_check.o)
+$(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
+$(PRODUCT_BINS): $(product_objs) $(call archives,$(unit_uses_device))
+	@mkdir -p $(@D)
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(product_objs) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
 MPI_SRCS := $(sort $(filter-out tests/mpi/gpu-%,$(wildcard tests/mpi/*.c)))
 MPI_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(MPI_SRCS))
@@ -255,9 +265,9 @@ fuzz:
 	@DEPS=no sh scripts/deps.sh fuzz
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
-unit: $(UNIT_BINS) $(EMU_BINS)
+unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(MPI_BINS) $(FAKE_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.

@@ -1,14 +1,6 @@
 /* The matrix products of instr.def, by cuBLASLt (cuda_product.h). */
 #include "cuda/cuda_product.h"
 
-/* Where the sums of columns are not there yet, layers with a bias are refused. */
-#pragma weak cuda_bias
-#pragma weak cuda_bias_dw
-
-static int no_bias(struct cuda_call *c) {
-    return err_system(c->err, "no kernel for the bias yet");
-}
-
 /* All of the call's workspace is the library's. */
 static int product(struct cuda_call *c, const struct cuda_product *p,
                    const struct cuda_operands *o) {
@@ -40,8 +32,6 @@ CUDA_FUNCTION(linear) {
     const struct bias_src src = {.x = out->y, .p = in->b};
     const struct bias_dst dst = {.y = out->y};
     p.epilogue = PRODUCT_PLAIN;
-    if (!cuda_bias)
-        return no_bias(c);
     return product(c, &p, &o) < 0 ? -1 : cuda_bias(c, &rows, &src, &dst);
 }
 
@@ -66,8 +56,6 @@ static int row_sums(struct cuda_call *c, const struct linear_dw_n *n,
     const struct bias_dw_n rows = {.elems = n->m * n->n, .inner = n->n};
     const struct bias_dw_src src = {.dy = in->dy};
     const struct bias_dw_dst dst = {.dp = out->db};
-    if (out->db && !cuda_bias_dw)
-        return no_bias(c);
     return out->db ? cuda_bias_dw(c, &rows, &src, &dst) : 0;
 }
 

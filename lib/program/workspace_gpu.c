@@ -30,14 +30,20 @@ static int64_t weights(const struct conv2d_dw_n *n) {
            dtype_size(DTYPE_f32);
 }
 
+/* A product, and behind it the sums of dy's rows. */
+static int64_t product_and_sums(const struct linear_dw_n *n) {
+    int64_t sums = n->bias ? columns(n->m, n->n, 1, 1) : 0;
+    return sums > WORKSPACE_GPU_PRODUCT ? sums : WORKSPACE_GPU_PRODUCT;
+}
+
 int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype) {
     (void)dtype;
     switch (code) {
     case I_linear:
     case I_linear_dx:
-    case I_linear_dw:
     case I_matmul:
     case I_matmul_dw: return WORKSPACE_GPU_PRODUCT;
+    case I_linear_dw: return product_and_sums(&n->linear_dw);
     case I_bias_dw:
         return columns(n->bias_dw.elems / n->bias_dw.inner, n->bias_dw.inner, 1, 1);
     case I_embedding_dw:

@@ -55,6 +55,11 @@ static int64_t trial_length(struct trial *t, int64_t most) {
     }
 }
 
+static bool trial_is_product(enum opcode code) {
+    return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
+           code == I_matmul || code == I_matmul_dw;
+}
+
 /* ---- shapes ------------------------------------------------------------------------------- */
 
 /* What all opcodes with a number of this name agree on. */
@@ -72,6 +77,8 @@ static int64_t trial_number(struct trial *t, const char *name) {
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (!strcmp(ranges[i].name, name))
             return trial_pick(t, ranges[i].least, ranges[i].most);
+    if (trial_is_product(t->code)) /* the work grows with the third power */
+        return trial_length(t, 70);
     if (!strcmp(name, "elems"))
         return trial_length(t, rng_below(&t->rng, 8) ? 3000 : 20000);
     if (!strcmp(name, "n") || !strcmp(name, "width") || !strcmp(name, "inner"))

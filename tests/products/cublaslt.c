@@ -1,0 +1,278 @@
+#include "cublaslt.h"
+
+#include "common/half.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_cublaslt fake_cublaslt;
+
+struct desc {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    cublasOperation_t a, b;
+    cublasLtEpilogue_t epilogue;
+    cudaDataType_t bias_type;
+    void *bias;
+};
+
+struct layout {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t ld;
+    int32_t batch;
+    int64_t step;
+};
+
+struct preference {
+    uint64_t workspace;
+    uint32_t align[4]; /* a, b, c, d */
+    uint32_t sums;
+};
+
+/* What an algorithm promises of the product that it was made for. */
+struct algorithm {
+    int number;
+    uint64_t workspace;
+    uint32_t align[4];
+};
+
+static cublasStatus_t wrong(const char *what) {
+    if (!fake_cublaslt.wrong)
+        fake_cublaslt.wrong = what;
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* ---- handles ------------------------------------------------------------------------------ */
+
+cublasStatus_t fake_cublasLtCreate(cublasLtHandle_t *h) {
+    *h = calloc(1, 1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtDestroy(cublasLtHandle_t h) {
+    free(h);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                             cublasComputeType_t compute,
+                                             cudaDataType_t scale) {
+    struct desc *d = calloc(1, sizeof *d);
+    *d = (struct desc){.compute = compute,
+                       .scale = scale,
+                       .a = CUBLAS_OP_N,
+                       .b = CUBLAS_OP_N,
+                       .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    *out = (cublasLtMatmulDesc_t)d;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
+    free(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t take(void *to, size_t room, const void *value, size_t size) {
+    if (size != room)
+        return wrong("an attribute of another size");
+    memcpy(to, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                                   cublasLtMatmulDescAttributes_t what,
+                                                   const void *value, size_t size) {
+    struct desc *d = (struct desc *)desc;
+    switch ((int)what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return take(&d->a, sizeof d->a, value, size);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return take(&d->b, sizeof d->b, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return take(&d->epilogue, sizeof d->epilogue, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return take(&d->bias_type, sizeof d->bias_type, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return take(&d->bias, sizeof d->bias, value, size);
+    default: return wrong("an attribute of products that the fake does not know");
+    }
+}
+
+cublasStatus_t fake_cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out,
+                                               cudaDataType type, uint64_t rows,
+                                               uint64_t columns, int64_t ld) {
+    struct layout *l = calloc(1, sizeof *l);
+    *l = (struct layout){type, rows, columns, ld, 1, 0};
+    *out = (cublasLtMatrixLayout_t)l;
+    return ld >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : wrong("a leading dimension");
+}
+
+cublasStatus_t fake_cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) {
+    free(l);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                     cublasLtMatrixLayoutAttribute_t what,
+                                                     const void *value, size_t size) {
+    struct layout *l = (struct layout *)layout;
+    switch ((int)what) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return take(&l->batch, sizeof l->batch, value, size);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return take(&l->step, sizeof l->step, value, size);
+    default: return wrong("an attribute of matrices that the fake does not know");
+    }
+}
+
+cublasStatus_t fake_cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
+    struct preference *p = calloc(1, sizeof *p);
+    for (int i = 0; i < 4; i++)
+        p->align[i] = 256;
+    *out = (cublasLtMatmulPreference_t)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) {
+    free(p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+fake_cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                          cublasLtMatmulPreferenceAttributes_t what,
+                                          const void *value, size_t size) {
+    struct preference *p = (struct preference *)pref;
+    switch ((int)what) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return take(&p->workspace, sizeof p->workspace, value, size);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return take(&p->sums, sizeof p->sums, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        return take(&p->align[0], sizeof *p->align, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        return take(&p->align[1], sizeof *p->align, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        return take(&p->align[2], sizeof *p->align, value, size);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return take(&p->align[3], sizeof *p->align, value, size);
+    default: return wrong("an attribute of preferences that the fake does not know");
+    }
+}
+
+/* ---- products ----------------------------------------------------------------------------- */
+
+static int64_t size_of(cudaDataType_t type) {
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+static float load(const void *p, cudaDataType_t type, int64_t i) {
+    switch ((int)type) {
+    case CUDA_R_16BF: return bf16_widen(((const uint16_t *)p)[i]);
+    case CUDA_R_16F: return f16_widen(((const uint16_t *)p)[i]);
+    default: return ((const float *)p)[i];
+    }
+}
+
+static void store(void *p, cudaDataType_t type, int64_t i, float x) {
+    switch ((int)type) {
+    case CUDA_R_16BF: ((uint16_t *)p)[i] = bf16_narrow(x); break;
+    case CUDA_R_16F: ((uint16_t *)p)[i] = f16_narrow(x); break;
+    default: ((float *)p)[i] = x;
+    }
+}
+
+/* Do the sizes of op(a), op(b) and d go together? */
+static bool fits(const struct desc *d, const struct layout *a, const struct layout *b,
+                 const struct layout *c) {
+    const bool ta = d->a == CUBLAS_OP_T, tb = d->b == CUBLAS_OP_T;
+    const uint64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
+    const uint64_t n = tb ? b->rows : b->columns, kb = tb ? b->columns : b->rows;
+    return m == c->rows && n == c->columns && k == kb && a->type == b->type &&
+           a->batch == b->batch && b->batch == c->batch && d->scale == CUDA_R_32F &&
+           (c->type == a->type || c->type == CUDA_R_32F);
+}
+
+cublasStatus_t
+fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t e,
+                                    cublasLtMatmulPreference_t pref, int most,
+                                    cublasLtMatmulHeuristicResult_t out[], int *n) {
+    const struct desc *d = (const struct desc *)desc;
+    const struct preference *p = (const struct preference *)pref;
+    (void)h;
+    fake_cublaslt.heuristics++;
+    if (!fits(d, (struct layout *)a, (struct layout *)b, (struct layout *)e) || c != e)
+        return wrong("sizes that do not go together");
+    *n = most < FAKE_ALGORITHMS ? most : FAKE_ALGORITHMS;
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < *n; i++) {
+        struct algorithm algo = {.number = i, .workspace = p->workspace};
+        memcpy(algo.align, p->align, sizeof algo.align);
+        memset(&out[i], 0, sizeof out[i]);
+        memcpy(&out[i].algo, &algo, sizeof algo);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool aligned(const void *p, const struct layout *l, uint32_t to) {
+    uint64_t all = (uint64_t)(uintptr_t)p | (uint64_t)(l->ld * size_of(l->type));
+    if (l->batch > 1)
+        all |= (uint64_t)(l->step * size_of(l->type));
+    return to == 0 || all % to == 0;
+}
+
+static float dot(const struct desc *d, const struct layout *a, const struct layout *b,
+                 const char *pa, const char *pb, int64_t i, int64_t j) {
+    const bool ta = d->a == CUBLAS_OP_T, tb = d->b == CUBLAS_OP_T;
+    const int64_t k = (int64_t)(ta ? a->rows : a->columns);
+    double sum = 0;
+    for (int64_t l = 0; l < k; l++)
+        sum += (double)load(pa, a->type, ta ? l + i * a->ld : i + l * a->ld) *
+               (double)load(pb, b->type, tb ? j + l * b->ld : l + j * b->ld);
+    return (float)sum;
+}
+
+cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                   const void *alpha, const void *pa,
+                                   cublasLtMatrixLayout_t la, const void *pb,
+                                   cublasLtMatrixLayout_t lb, const void *beta,
+                                   const void *pc, cublasLtMatrixLayout_t lc, void *pd,
+                                   cublasLtMatrixLayout_t ld,
+                                   const cublasLtMatmulAlgo_t *algo, void *workspace,
+                                   size_t workspace_bytes, cudaStream_t stream) {
+    const struct desc *d = (const struct desc *)desc;
+    const struct layout *a = (struct layout *)la, *b = (struct layout *)lb;
+    const struct layout *c = (struct layout *)ld;
+    struct algorithm how;
+    (void)h, (void)stream;
+    memcpy(&how, algo, sizeof how);
+    if (!fits(d, a, b, c) || lc != ld || pc != pd)
+        return wrong("a product of matrices that do not go together");
+    if (!aligned(pa, a, how.align[0]) || !aligned(pb, b, how.align[1]) ||
+        !aligned(pd, c, how.align[3]))
+        return wrong("a promise about alignment");
+    if (how.workspace > workspace_bytes || (how.workspace && !workspace))
+        return wrong("less workspace than the heuristic was told of");
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
+        return wrong("a bias of another type");
+    memset(workspace, 0xff, workspace_bytes < 4096 ? workspace_bytes : 4096);
+    fake_cublaslt.runs[how.number]++;
+    for (int64_t s = 0; s < c->batch; s++) {
+        const char *ai = (const char *)pa + s * a->step * size_of(a->type);
+        const char *bi = (const char *)pb + s * b->step * size_of(b->type);
+        char *di = (char *)pd + s * c->step * size_of(c->type);
+        for (int64_t j = 0; j < (int64_t)c->columns; j++)
+            for (int64_t i = 0; i < (int64_t)c->rows; i++) {
+                float x = *(const float *)alpha * dot(d, a, b, ai, bi, i, j);
+                if (*(const float *)beta != 0)
+                    x += *(const float *)beta * load(di, c->type, i + j * c->ld);
+                if (d->epilogue == CUBLASLT_EPILOGUE_BIAS)
+                    x += load(d->bias, d->bias_type, i);
+                store(di, c->type, i + j * c->ld, x);
+            }
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,45 @@
+/* cublaslt.h - a fake of cuBLASLt: what lib/cuda asks of it, in plain loops over column-major matrices.
+ *
+ * It computes when it is called, on memory of the host. It is strict: leading dimensions, batches,
+ * alignments that were promised and the workspace are checked, and what is wrong is an answer that the
+ * library would give. It has a few algorithms that differ in nothing but their number, and knows how
+ * often each ran.
+ *
+ *     fake_cublaslt.no_bias = true;     // the heuristic has none for the bias
+ */
+#ifndef WEFT_FAKE_CUBLASLT_H
+#define WEFT_FAKE_CUBLASLT_H
+
+#include <cublasLt.h>
+
+#include <stdbool.h>
+
+enum { FAKE_ALGORITHMS = 3 };
+
+extern struct fake_cublaslt {
+    bool no_bias;              /* the heuristic offers nothing for this epilogue */
+    int runs[FAKE_ALGORITHMS]; /* of each algorithm */
+    int heuristics;            /* how often the heuristic was asked */
+    const char *wrong;         /* the first thing that was not as it must be */
+} fake_cublaslt;
+
+/* X(name) of each function that there is, as fake_NAME. */
+#define FAKE_CUBLASLT(X)                                                                   \
+    X(cublasLtCreate)                                                                      \
+    X(cublasLtDestroy)                                                                     \
+    X(cublasLtMatmulDescCreate)                                                            \
+    X(cublasLtMatmulDescDestroy)                                                           \
+    X(cublasLtMatmulDescSetAttribute)                                                      \
+    X(cublasLtMatrixLayoutCreate)                                                          \
+    X(cublasLtMatrixLayoutDestroy)                                                         \
+    X(cublasLtMatrixLayoutSetAttribute)                                                    \
+    X(cublasLtMatmulPreferenceCreate)                                                      \
+    X(cublasLtMatmulPreferenceDestroy)                                                     \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                      \
+    X(cublasLtMatmul)
+
+#define FAKE_CUBLASLT_DECLARE(name) extern __typeof__(name) fake_##name;
+FAKE_CUBLASLT(FAKE_CUBLASLT_DECLARE)
+
+#endif
