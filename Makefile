@@ -61,9 +61,11 @@ cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
 cflags_nccl   := $(cflags_cuda) $(cflags_comm)
-# Kernels are compiled for Ampere, whose code newer chips translate, and for Hopper.
-NVCC_FLAGS := -std=c++17 -O3 -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
-              -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
+# Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.
+NVCC_ARCHS ?= 80 90
+NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
+              $(foreach a,$(filter-out 80,$(NVCC_ARCHS)),-gencode arch=compute_$(a),code=sm_$(a)) \
+              $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
 FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda nccl
@@ -238,6 +240,14 @@ $(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
 # A tool as it is, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
 
+# tests/gpu/*.c run on a GPU; where there is none they say so.
+GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))
+GPU_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(GPU_SRCS))
+$(GPU_BINS:=.o): CFLAGS += -fopenmp
+$(GPU_BINS): %: %.o $(call archives,$(unit_uses_cuda))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(unit_uses_cuda)) $(call floor_libs,$(unit_uses_cuda)) $(BASE_LIBS)
+
 # tests/bench/*.c measure; they link everything.
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
 BENCH_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(BENCH_SRCS))
@@ -267,7 +277,7 @@ fuzz:
 
 unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(GPU_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.
@@ -299,6 +309,18 @@ bench: bench-build
 	@DEPS=no sh scripts/deps.sh demo
 	@sh scripts/bench.sh $(O)
 bench-build: all $(BENCH_BINS)
+
+# On a GPU; without one each says so. Together they take at most eight minutes.
+check-gpu: all $(GPU_BINS) $(O)/tests/mpi/plans
+	@scripts/check-gpu.sh $(O) $(T)
+bench-gpu: all $(GPU_BINS)
+	@$(O)/tests/gpu/gpu-device | grep -q SKIP && echo "bench-gpu: no GPU" || python3 scripts/bench-gpu.py $(O)
+
+# A folder that runs on another x86-64 machine with a GPU and no package manager.
+pack-gpu:
+	+@$(MAKE) --no-print-directory ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
+pack-gpu-build: all $(GPU_BINS) $(O)/tests/mpi/plans
+	@scripts/pack-gpu.sh $(O) build/weft-gpu
 
 repro-solvers: all
 	@sh scripts/repro-solvers.sh "$(WEFT_DATA)" $(O)/bin
@@ -373,6 +395,8 @@ help:
 	@echo "make check-asan   the tests without MPI, under AddressSanitizer and UBSan"
 	@echo "make check-long   the long form of the tests"
 	@echo "make bench        measure kernels, collectives, training speed"
+	@echo "make check-gpu bench-gpu   on a GPU: tests; training beside PyTorch"
+	@echo "make pack-gpu     build/weft-gpu, which does both on a machine that has nothing installed"
 	@echo "make repro-search   the tables of doc/search.md   (TABLES=\"gradient\": some)"
 	@echo "make repro-throughput   real runs of found plans beside grid and dp-only   (RANKS, ROWS)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
@@ -392,6 +416,6 @@ help:
 clean:
 	rm -rf build bin
 
-.PHONY: all unit tests deps check check-build check-asan check-asan-build check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput plots plots-doc update-golden update-manual lint \
+.PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
+        repro-search repro-solvers repro-throughput bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

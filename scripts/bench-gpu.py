@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""weft beside PyTorch on one GPU, and its predictions beside measurements.
+
+    bench-gpu.py BUILD_DIR [PART...]
+
+Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), profile (how
+long gpt:1.3B takes), prediction (plans that differ in micro-batch, accumulation, recompute and dtype).
+PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
+process of its own, whose memory is free again when weft's turn comes. Model flops of a token are 6 N +
+6 L C T: N all parameters, L layers, C hidden, T sequence. Results are one table, and JSON lines in
+BUILD_DIR/bench-gpu.jsonl. STEPS=20 and MODELS="124M 350M" by the environment.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS = int(os.environ.get("STEPS", "20"))
+# name: preset, sizes, micro-batch
+MODELS = {
+    "124M": ("gpt:gpt2", dict(layers=12, hidden=768, heads=12, seq=1024, vocab=50304, tied=1), 16),
+    "350M": ("gpt:350M", dict(layers=24, hidden=1024, heads=16, seq=1024, vocab=50304, tied=1), 16),
+    "1.3B": ("gpt:1.3B", dict(layers=24, hidden=2048, heads=16, seq=1024, vocab=50304, tied=1), 8),
+}
+
+
+def parameters(s):
+    c = s["hidden"]
+    return s["layers"] * (12 * c * c + 13 * c) + (s["vocab"] + s["seq"]) * c + 2 * c
+
+
+def flops_of_token(s):
+    return 6 * parameters(s) + 6 * s["layers"] * s["hidden"] * s["seq"]
+
+
+def median(x):
+    x = sorted(x)
+    return x[len(x) // 2] if x else None
+
+
+# ---- weft ----------------------------------------------------------------------------------------
+
+def plan_of(preset, sizes, batch, micro, dtype="bf16", recompute=None):
+    stage = {"recompute": recompute} if recompute else {}
+    return {"format": "weft-plan/1", "model": preset, "set": ",".join(f"{k}={v}" for k, v in sizes.items()),
+            "batch": batch, "micro_batch": micro, "dtype": dtype, "stages": [stage]}
+
+
+def run(command, **how):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=400, **how)
+
+
+def train(bin_dir, plan, steps):
+    """Metrics of the steps behind the first three, or the reason why there are none."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump(plan, f)
+        f.flush()
+        out = run([f"{bin_dir}/weft-run", "--device", "cuda", "-n", str(steps + 3), f.name])
+    if out.returncode:
+        return None, out.stderr.strip().splitlines()[-1:]
+    lines = [json.loads(line) for line in out.stdout.splitlines()]
+    for line in out.stderr.splitlines():
+        if "beside" in line:
+            print("#", line)
+    return lines[3:], None
+
+
+# ---- PyTorch -------------------------------------------------------------------------------------
+
+def torch_model(s):
+    import torch.nn as nn
+    import torch.nn.functional as F
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            c = s["hidden"]
+            self.ln1, self.ln2 = nn.LayerNorm(c), nn.LayerNorm(c)
+            self.qkv, self.proj = nn.Linear(c, 3 * c), nn.Linear(c, c)
+            self.fc1, self.fc2 = nn.Linear(c, 4 * c), nn.Linear(4 * c, c)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, s["heads"], -1).transpose(1, 2) for y in self.qkv(self.ln1(x)).split(c, 2))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+            x = x + self.proj(a)
+            return x + self.fc2(F.gelu(self.fc1(self.ln2(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(s["vocab"], s["hidden"]), nn.Embedding(s["seq"], s["hidden"])
+            self.blocks = nn.ModuleList(Block() for _ in range(s["layers"]))
+            self.ln = nn.LayerNorm(s["hidden"])
+            self.head = nn.Linear(s["hidden"], s["vocab"], bias=False)
+            self.head.weight = self.wte.weight
+
+        def forward(self, ids, targets, places):
+            x = self.wte(ids) + self.wpe(places)
+            for block in self.blocks:
+                x = block(x)
+            return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1), targets.flatten())
+
+    return Gpt()
+
+
+def torch_train(name):
+    """Milliseconds of a step and bytes, on stdout."""
+    import torch
+    _, s, batch = MODELS[name]
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    model = torch_model(s).cuda()
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    compiled = torch.compile(model)
+    ids = torch.randint(0, s["vocab"], (batch, s["seq"] + 1), device="cuda")
+    x, y, places = ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), torch.arange(s["seq"], device="cuda")
+    times = []
+    for _ in range(STEPS + 5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(x, y, places)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        loss.item()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated()}))
+
+
+def torch_peak():
+    """Flops per second of a product of random bf16 matrices."""
+    import torch
+    n, times = 8192, []
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(30):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    print(json.dumps({"flops": 2 * n ** 3 / (1e-3 * median(times[10:])), "name": torch.cuda.get_device_name()}))
+
+
+def torch_side(*args):
+    out = run([sys.executable, __file__, "--torch", *args])
+    if out.returncode:
+        print("# PyTorch:", (out.stderr.strip().splitlines() or ["no message"])[-1])
+        return {}
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+class Bench:
+    def __init__(self, build):
+        self.build, self.bin = build, os.path.join(build, "bin")
+        self.log = open(os.path.join(build, "bench-gpu.jsonl"), "a")
+        self.peak_flops = None
+
+    def note(self, **row):
+        print(json.dumps(row), file=self.log, flush=True)
+
+    def peak(self):
+        found = torch_side("peak")
+        self.peak_flops = found.get("flops")
+        if self.peak_flops:
+            print(f"# {found['name']}: a product of 8192 x 8192 x 8192 in bf16 runs at {1e-12 * self.peak_flops:.0f} Tflop/s")
+            self.note(part="peak", **found)
+
+    def training(self):
+        if not self.peak_flops:
+            self.peak()
+        print(f"{'model':6} {'weft ms':>9} {'host ms':>8} {'PyTorch ms':>10} {'ratio':>6} {'tokens/s':>9} {'MFU':>6} "
+              f"{'GB':>6} {'PyTorch':>7}")
+        for name in os.environ.get("MODELS", " ".join(MODELS)).split():
+            preset, sizes, micro = MODELS[name]
+            lines, why = train(self.bin, plan_of(preset, sizes, micro, micro), STEPS)
+            if not lines:
+                print(f"{name:6} weft: {why}")
+            there = torch_side("train", name)
+            if not lines:
+                continue
+            ms, tokens = median([x["step_ms"] for x in lines]), micro * sizes["seq"]
+            rate = tokens / (1e-3 * ms)
+            mfu = rate * flops_of_token(sizes) / self.peak_flops if self.peak_flops else float("nan")
+            other = there.get("step_ms", float("nan"))
+            host = median([x.get("host_ms", 0) for x in lines])
+            print(f"{name:6} {ms:9.1f} {host:8.1f} {other:10.1f} {other / ms:6.2f} {rate:9.0f} {100 * mfu:5.1f}% "
+                  f"{1e-9 * lines[0]['bytes']:6.1f} {1e-9 * there.get('bytes', 0):7.1f}", flush=True)
+            self.note(part="training", model=name, step_ms=ms, host_ms=host, pytorch_ms=other, tokens_per_s=rate,
+                      mfu=mfu, bytes=lines[0]["bytes"], losses=[x["loss"] for x in lines])
+
+    def profile(self):
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            out = run([f"{self.bin}/weft-profile-op", "-q", "-m", "gpt:1.3B", "--dtype", "bf16", "--device", "cuda",
+                       "--max-devices", "1", "--micro-batch", "1,2,4,8", "-p", f"{folder}/p.db"])
+            took = time.perf_counter() - start
+        print(f"# profile of gpt:1.3B: {took:.1f} s" + (out.stderr if out.returncode else ""))
+        self.note(part="profile", seconds=took, status=out.returncode)
+
+    def prediction(self):
+        sizes = dict(layers=8, hidden=768, heads=12, seq=1024, vocab=50304, tied=1)
+        plans = [plan_of("gpt:gpt2", sizes, micro * k, micro, dtype, recompute) for dtype in ("bf16", "fp32")
+                 for micro in (2, 4, 8) for k in (1, 3) for recompute in (None, "all")]
+        errors, wrong = [], 0
+        with tempfile.TemporaryDirectory() as folder:
+            path, db = f"{folder}/plan.json", f"{folder}/p.db"
+            for plan in plans:
+                with open(path, "w") as f:
+                    json.dump(plan, f)
+                run([f"{self.bin}/weft-profile-op", "-q", "--plan", path, "--device", "cuda", "--time", "50ms", "-p", db])
+                out = run([f"{self.bin}/weft-predict", "-p", db, path])
+                lines, why = train(self.bin, plan, 6)
+                if out.returncode or not lines:
+                    print("# not predicted:", out.stderr.strip(), why)
+                    continue
+                said, ms = json.loads(out.stdout), median([x["step_ms"] for x in lines])
+                errors.append(1e-3 * said["time_us"] / ms - 1)
+                wrong += said["stages"][0]["memory"]["total"] != lines[0]["bytes"]
+                print(f"{plan['dtype']} micro-batch {plan['micro_batch']} of {plan['batch']}, recompute "
+                      f"{plan['stages'][0].get('recompute', 'none'):4}: {1e-3 * said['time_us']:8.1f} ms predicted, "
+                      f"{ms:8.1f} measured, {100 * errors[-1]:+6.1f} %", flush=True)
+        if errors:
+            middle = median([abs(e) for e in errors])
+            print(f"# {len(errors)} plans: median error {100 * middle:.1f} %, memory wrong in {wrong}")
+            self.note(part="prediction", plans=len(errors), median=middle, errors=errors, memory_wrong=wrong)
+
+
+def main():
+    if sys.argv[1] == "--torch":
+        return torch_peak() if sys.argv[2] == "peak" else torch_train(sys.argv[3])
+    bench = Bench(sys.argv[1])
+    for part in sys.argv[2:] or ["peak", "training", "profile", "prediction"]:
+        getattr(bench, part)()
+
+
+if __name__ == "__main__":
+    main()
