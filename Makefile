@@ -154,6 +154,8 @@ $(O)/%.cu.o: %.cu $(O)/nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC    $<"
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+# wgmma is of Hopper alone, which its target says with an a.
+$(O)/lib/cuda/cuda_attention_wgmma.cu.o: NVCC_FLAGS := $(subst compute_90,compute_90a,$(subst sm_90,sm_90a,$(NVCC_FLAGS)))
 
 define half_rules
 $(O)/%-$(1).o: %.c $(O)/flags

@@ -1,31 +1,44 @@
 /* The four instructions of attention (cuda_attention.h).
  *
  * Tensor cores take bf16 heads of up to 256 columns whose rows lie on 16 bytes; the plain kernels all
- * else. cuda_device.attention "plain" leaves everything to these, for comparisons. */
+ * else. cuda_device.attention names others: "wgmma" where there are such products, "plain" for all. */
 #include "cuda/cuda_attention.h"
 #include "program/workspace_attention.h"
 
 #include <string.h>
 
-enum { MMA_DIM = 256, MMA_ARCH = 80 };
-
 static bool on_16_bytes(const void *p) {
     return (uintptr_t)p % 16 == 0;
 }
 
-static bool for_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
+/* Can rows of all tensors be copied 16 bytes at a time? */
+static bool in_chunks(const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const void *rows[] = {job->q,    job->k,  job->v,  job->o,
                           job->dout, job->dq, job->dk, job->dv};
     const int64_t apart[] = {t->dim,    t->q_batch, t->q_seq, t->kv_batch,
                              t->kv_seq, t->o_batch, t->o_seq};
-    bool fits =
-        c->args->dtype == DTYPE_bf16 && c->dev->arch >= MMA_ARCH && t->dim <= MMA_DIM;
+    bool fits = true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         fits &= on_16_bytes(rows[i]);
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
         fits &= apart[i] % 8 == 0;
-    return fits && !(c->dev->attention && !strcmp(c->dev->attention, "plain"));
+    return fits;
+}
+
+static bool is_asked(const struct cuda_call *c, const char *name) {
+    return c->dev->attention && !strcmp(c->dev->attention, name);
+}
+
+static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {
+    return c->args->dtype == DTYPE_bf16 && c->dev->arch >= 80 && job->t.dim <= 256 &&
+           in_chunks(job) && !is_asked(c, "plain");
+}
+
+/* wgmma is of 9.0 alone: what comes after it has others. */
+static bool for_wgmma(const struct cuda_call *c, const struct attention_job *job) {
+    return c->dev->arch == 90 && job->t.dim <= 128 && is_asked(c, "wgmma") &&
+           for_mma(c, job);
 }
 
 /* Gives the job its part of the workspace, and spreads what positions add. */
@@ -55,7 +68,9 @@ static int prepare(struct cuda_call *c, struct attention_job *job, bool backward
 static int forward(struct cuda_call *c, struct attention_job *job) {
     if (prepare(c, job, false) < 0)
         return -1;
-    if (!for_tensor_cores(c, job) || !attention_mma(c, job))
+    if (for_wgmma(c, job) && attention_wgmma(c, job))
+        return 0;
+    if (!for_mma(c, job) || !attention_mma(c, job))
         attention_plain(c, job);
     return 0;
 }
@@ -64,7 +79,9 @@ static int backward(struct cuda_call *c, struct attention_job *job) {
     if (prepare(c, job, true) < 0)
         return -1;
     attention_delta(c, job);
-    if (!for_tensor_cores(c, job) || !attention_mma_bwd(c, job))
+    if (for_wgmma(c, job) && attention_wgmma_bwd(c, job))
+        return 0;
+    if (!for_mma(c, job) || !attention_mma_bwd(c, job))
         attention_plain_bwd(c, job);
     return 0;
 }

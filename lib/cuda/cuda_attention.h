@@ -47,6 +47,9 @@ void attention_plain_bwd(const struct cuda_call *c, const struct attention_job *
  * done, where a block of the device has too little shared memory. */
 bool attention_mma(const struct cuda_call *c, const struct attention_job *job);
 bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job);
+/* The same of heads that are at most 128 wide, on compute capability 9.0. */
+bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job);
+bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job);
 
 /* delta = rowsum(dO O). */
 void attention_delta(const struct cuda_call *c, const struct attention_job *job);

@@ -31,11 +31,10 @@ template <int MT, int N> CUDA_DEVICE void clear(float (&c)[MT][N][4]) {
                 c[m][n][i] = 0;
 }
 
-/* S = A B^T: A is rows row .. row + 16 MT - 1 of a tile, B a tile of N rows. */
-template <int MT, int DIM, int N>
-CUDA_DEVICE void product(int dim, const bf16 *a, int row, const bf16 *b,
-                         float (&s)[MT][N / 8][4]) {
-    clear(s);
+/* S += A B^T: A is rows row .. row + 16 MT - 1 of a tile, B a tile of N rows. */
+template <int MT, int DIM, int M, int N>
+CUDA_DEVICE void product(int dim, const struct tile_of<DIM, M> &a, int row,
+                         const struct tile_of<DIM, N> &b, float (&s)[MT][N / 8][4]) {
 #pragma unroll
     for (int e = 0; e < DIM; e += 16) {
         if (e >= dim)
@@ -43,10 +42,10 @@ CUDA_DEVICE void product(int dim, const bf16 *a, int row, const bf16 *b,
         uint32_t x[MT][4], y[4];
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            load_rows<DIM>(x[m], a, row + 16 * m, e);
+            load_rows<DIM>(x[m], a.at, row + 16 * m, e);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
-            load_columns<DIM>(y, b, 16 * n, e);
+            load_columns<DIM>(y, b.at, 16 * n, e);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_bf16(s[m][2 * n], x[m], y[0], y[1]);
@@ -56,10 +55,11 @@ CUDA_DEVICE void product(int dim, const bf16 *a, int row, const bf16 *b,
     }
 }
 
-/* C += P B: B is WIDE columns, of which `dim` hold something, of a tile of N rows. */
-template <int MT, int DIM, int WIDE, int N>
-CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4], const bf16 *b,
-                             float (&c)[MT][WIDE / 8][4]) {
+/* C += P B: B is as many columns as C, from one on, of a tile of N rows. */
+template <int MT, int DIM, int N, int WIDE>
+CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
+                             const struct tile_of<DIM, N> &b, int column,
+                             float (&c)[MT][WIDE][4]) {
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
         uint32_t x[MT][4], y[4];
@@ -70,10 +70,10 @@ CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4], const bf16
                 x[m][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2],
                                     p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
-        for (int n = 0; n < WIDE / 16; n++) {
-            if (16 * n >= dim)
+        for (int n = 0; n < WIDE / 2; n++) {
+            if (column + 16 * n >= dim)
                 break;
-            load_block<DIM>(y, b, 16 * k, 16 * n);
+            load_block<DIM>(y, b.at + column, 16 * k, 16 * n);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_bf16(c[m][2 * n], x[m], y[0], y[1]);
@@ -81,6 +81,16 @@ CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4], const bf16
             }
         }
     }
+}
+
+/* Before products with such tiles that add to these results. */
+template <int DIM, int ROWS, typename... C>
+CUDA_DEVICE void product_begin(const struct tile_of<DIM, ROWS> &, C &...) {
+}
+
+/* Until products with such tiles are done, and the results hold them. */
+template <int DIM, int ROWS, typename... C>
+CUDA_DEVICE void product_wait(const struct tile_of<DIM, ROWS> &, C &...) {
 }
 
 /* The first `rows` rows of a head = factor C, added to what is there if `more`. */

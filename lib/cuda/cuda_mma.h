@@ -24,8 +24,7 @@
 #ifndef WEFT_CUDA_MMA_H
 #define WEFT_CUDA_MMA_H
 
-#include "cuda/cuda_kernel.h"
-#include "cuda/cuda_type.h"
+#include "cuda/cuda_block.h"
 
 #ifdef WEFT_EMULATE
 #include "emulate_mma.h"
@@ -102,8 +101,16 @@ template <int N> CUDA_DEVICE void copy_wait(void) {
 
 #endif
 
-/* Elements of a tile of so many rows. */
-template <int DIM, int ROWS> struct tile_of { bf16 at[ROWS * (DIM + 8)]; };
+/* A tile of so many rows. */
+template <int DIM, int ROWS> struct alignas(16) tile_of {
+    enum { HERE = 1 };       /* the compiler's target has its instructions */
+    enum { NEXT = DIM + 8 }; /* elements from row to row */
+    bf16 at[ROWS * NEXT];
+
+    CUDA_MEMBER int place(int r, int c) const {
+        return r * NEXT + c;
+    }
+};
 
 /* A: rows r .. r + 15 of the tile, columns c .. c + 15. */
 template <int DIM>
@@ -128,25 +135,41 @@ CUDA_DEVICE void load_block(uint32_t (&b)[4], const bf16 *tile, int r, int c) {
     load_transposed(b, tile + (r + (lane & 15)) * (DIM + 8) + c + (lane >> 4) * 8);
 }
 
+/* Where a ROOM, with the alignment that it asks for, lies in the dynamic shared memory, and how much of
+ * that it takes. */
+template <typename ROOM> CUDA_DEVICE ROOM *room_in(char *shared) {
+    const uintptr_t align = alignof(ROOM);
+    return (ROOM *)(((uintptr_t)shared + align - 1) / align * align);
+}
+template <typename ROOM> constexpr size_t room_bytes(void) {
+    return sizeof(ROOM) + alignof(ROOM) - 16; /* it is on 16 bytes as it is */
+}
+
 /* Begins to copy rows first .. first + ROWS - 1 of x, `stride` elements apart and `dim` long, into a
  * tile; zeros stand for rows from `rows` on and for columns from dim on. x lies on 16 bytes; dim and
  * stride are multiples of 8. */
-template <int DIM, int ROWS, int THREADS>
-CUDA_DEVICE void tile_begin(struct tile_of<DIM, ROWS> &tile, const bf16 *x, int64_t stride,
-                            int first, int rows, int dim) {
+template <int THREADS, template <int, int> class TILE, int DIM, int ROWS>
+CUDA_DEVICE void tile_begin(TILE<DIM, ROWS> &tile, const bf16 *x, int64_t stride, int first,
+                            int rows, int dim) {
     const int chunks = DIM / 8, each = THREADS / chunks; /* rows at a time */
     static_assert(THREADS % (DIM / 8) == 0 && ROWS % (THREADS / (DIM / 8)) == 0,
                   "each thread copies as much");
     const int r = (int)threadIdx.x / chunks, c = (int)threadIdx.x % chunks * 8;
     const int there = c < dim ? rows - first - r : 0;
     const bf16 *from = x + (there > 0 ? (first + r) * stride + c : 0);
-    bf16 *to = tile.at + r * (DIM + 8) + c;
+    bf16 *to = tile.at + tile.place(r, c);
 #pragma unroll
     for (int i = 0; i < ROWS / each; i++) {
-        copy_async(to + i * each * (DIM + 8), from, i * each < there);
+        copy_async(to + i * each * TILE<DIM, ROWS>::NEXT, from, i * each < there);
         if ((i + 1) * each < there)
             from += each * stride;
     }
+}
+
+/* Until the copies of all tiles have arrived; others see them after a barrier. */
+template <int DIM, int ROWS>
+CUDA_DEVICE void tiles_wait(const struct tile_of<DIM, ROWS> &) {
+    copy_wait<0>();
 }
 
 #endif

@@ -222,7 +222,7 @@ static int launch(struct cuda_call *c, const struct data *d, const struct step *
 }
 
 static void on_gpu(const struct data *d, int part, bool more, bool backward) {
-    struct cuda_device dev = {.arch = 80, .shared_bytes = 163 << 10, .attention = which};
+    struct cuda_device dev = {.arch = 90, .shared_bytes = 227 << 10, .attention = which};
     struct step s = begin(d, part);
     struct err err = {0};
     const int64_t bytes =
@@ -315,8 +315,7 @@ static void check(const struct form *x, enum dtype dtype) {
     if (!same(&got, &again))
         snprintf(bad, sizeof bad, "; depends on the order of threads");
     describe(x, what, sizeof what);
-    ok(!*bad, "%s %s%s: %.1e%s", dtype_name(dtype), what, which ? ", plain" : "", worst,
-       bad);
+    ok(!*bad, "%s %s %s: %.1e%s", dtype_name(dtype), what, which ? which : "", worst, bad);
     release(&want), release(&got), release(&again);
 }
 
@@ -369,6 +368,10 @@ int main(int argc, char **argv) {
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
             if (argc < 2 ? types[k] != DTYPE_f16 || i % 6 == 0 : atoi(argv[1]) == (int)i)
                 check(forms + i, types[k]);
+    which = "wgmma";
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0)
+            check(forms + i, DTYPE_bf16);
     which = "plain";
     check(forms, DTYPE_bf16);
     check(forms + 13, DTYPE_bf16);

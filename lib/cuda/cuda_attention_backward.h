@@ -1,5 +1,5 @@
-/* Attention backward on tensor cores (Dao, FlashAttention-2, 2023): probabilities are made again from
- * the scores and lse.
+/* cuda_attention_backward.h - attention backward on tensor cores (Dao, FlashAttention-2, 2023):
+ * probabilities are made again from the scores and lse.
  *
  *     P  = exp(scale Q K^T - lse)          dV = P^T dO
  *     dS = P (dO V^T - D)                  dK = scale dS^T Q
@@ -17,20 +17,23 @@
  * its registers (heads wider than 128), a block makes WIDE columns of them and others the rest, each
  * with scores of its own.
  */
+#ifndef WEFT_CUDA_ATTENTION_BACKWARD_H
+#define WEFT_CUDA_ATTENTION_BACKWARD_H
+
 #include "cuda/cuda_attention_block.h"
 #include "cuda/cuda_attention_mma.h"
 #include "cuda/cuda_attention_near.h"
 
 /* ---- dK and dV ------------------------------------------------------------------------------- */
 
-template <int DIM, int BM> struct query_stage {
-    struct tile_of<DIM, BM> q, dout;
+template <template <int, int> class TILE, int DIM, int BM> struct query_stage {
+    TILE<DIM, BM> q, dout;
     float lse[BM], delta[BM];
 };
 
-template <int DIM, int BM, int BN> struct key_shared {
-    struct tile_of<DIM, BN> k, v;
-    struct query_stage<DIM, BM> stage[2];
+template <template <int, int> class TILE, int DIM, int BM, int BN> struct key_shared {
+    TILE<DIM, BN> k, v;
+    query_stage<TILE, DIM, BM> stage[2];
 };
 
 /* What a pass over queries reads. */
@@ -41,14 +44,13 @@ struct query_side {
 
 /* Begins to copy queries q0 .. q0 + BM - 1 of head h. Those beyond the last are zeros with a log-sum
  * of zero: probabilities of 1, which multiply gradients of zero. */
-template <int DIM, int BM, int THREADS>
+template <int THREADS, template <int, int> class TILE, int DIM, int BM>
 CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct query_side &x,
-                               int b, int h, int q0, struct query_stage<DIM, BM> &stage) {
+                               int b, int h, int q0, query_stage<TILE, DIM, BM> &stage) {
     const int queries = (int)t.q_len, i = q0 + (int)threadIdx.x;
-    tile_begin<DIM, BM, THREADS>(stage.q, x.q + query_at(t, b, h), t.q_seq, q0, queries,
-                                 (int)t.dim);
-    tile_begin<DIM, BM, THREADS>(stage.dout, x.dout + result_at(t, b, h), t.o_seq, q0,
-                                 queries, (int)t.dim);
+    tile_begin<THREADS>(stage.q, x.q + query_at(t, b, h), t.q_seq, q0, queries, (int)t.dim);
+    tile_begin<THREADS>(stage.dout, x.dout + result_at(t, b, h), t.o_seq, q0, queries,
+                        (int)t.dim);
     if ((int)threadIdx.x < BM) {
         const int64_t at = row_at(t, b, h) + (i < queries ? i : 0);
         copy_async(stage.lse + threadIdx.x, x.lse + at, i < queries);
@@ -58,10 +60,10 @@ CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct qu
 
 /* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the warp's first key, and
  * of the tile's first query. */
-template <int MT, int DIM, int BM>
+template <int MT, template <int, int> class TILE, int DIM, int BM>
 CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
                             const struct attention_near &near, int h, int k, int i,
-                            int seen, const struct query_stage<DIM, BM> &stage,
+                            int seen, const query_stage<TILE, DIM, BM> &stage,
                             float (&s)[MT][BM / 8][4], float (&ds)[MT][BM / 8][4]) {
     const float unit = t.scale * LOG2_E;
     const bool edge = k + 16 * MT > keys_of(t, i, seen);
@@ -87,13 +89,15 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
         }
 }
 
-template <int DIM, int WIDE, int BM, int BN, int WARPS>
+template <template <int, int> class TILE, int DIM, int WIDE, int BM, int BN, int WARPS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS)
     key_gradients(struct kernel_attention t, struct attention_near near,
                   struct query_side x, const bf16 *k, const bf16 *v, bf16 *dk, bf16 *dv) {
     const int MT = BN / WARPS / 16, THREADS = 32 * WARPS, parts = DIM / WIDE;
-    typedef struct key_shared<DIM, BM, BN> room;
-    CUDA_DYNAMIC(room, shared);
+    if (!TILE<DIM, BN>::HERE)
+        return;
+    CUDA_DYNAMIC(char, bytes);
+    auto *shared = room_in<key_shared<TILE, DIM, BM, BN>>(bytes);
     const int b = blockIdx.z, kv_head = blockIdx.y / parts, k0 = blockIdx.x * BN;
     const int column = (int)(blockIdx.y % parts) * WIDE, dim = (int)t.dim;
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
@@ -108,28 +112,32 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS)
     int h = heads.first, tile = from, now = 0;
     bool any = h < heads.end && tile < end;
     if (any) {
-        tile_begin<DIM, BN, THREADS>(shared->k, k + at, t.kv_seq, k0, seen, dim);
-        tile_begin<DIM, BN, THREADS>(shared->v, v + at, t.kv_seq, k0, seen, dim);
-        queries_begin<DIM, BM, THREADS>(t, x, b, h, tile * BM, shared->stage[0]);
+        tile_begin<THREADS>(shared->k, k + at, t.kv_seq, k0, seen, dim);
+        tile_begin<THREADS>(shared->v, v + at, t.kv_seq, k0, seen, dim);
+        queries_begin<THREADS>(t, x, b, h, tile * BM, shared->stage[0]);
     }
     copy_commit();
     for (; any; now = 1 - now) {
         const int next_tile = tile + 1 < end ? tile + 1 : from;
         const int next_h = tile + 1 < end ? h : h + 1;
         any = next_h < heads.end;
-        copy_wait<0>();
+        tiles_wait(shared->k);
         __syncthreads(); /* this stage is there, and all are done with the other */
         if (any)
-            queries_begin<DIM, BM, THREADS>(t, x, b, next_h, next_tile * BM,
-                                            shared->stage[1 - now]);
+            queries_begin<THREADS>(t, x, b, next_h, next_tile * BM, shared->stage[1 - now]);
         copy_commit();
-        const struct query_stage<DIM, BM> &stage = shared->stage[now];
+        const query_stage<TILE, DIM, BM> &stage = shared->stage[now];
         float s[MT][BM / 8][4], ds[MT][BM / 8][4];
-        product<MT, DIM, BM>(dim, shared->k.at, row, stage.q.at, s);
-        product<MT, DIM, BM>(dim, shared->v.at, row, stage.dout.at, ds);
-        key_slopes<MT, DIM, BM>(t, near, h, k0 + row, tile * BM, seen, stage, s, ds);
-        add_product<MT, DIM, WIDE, BM>(dim - column, s, stage.dout.at + column, dv_sum);
-        add_product<MT, DIM, WIDE, BM>(dim - column, ds, stage.q.at + column, dk_sum);
+        clear(s);
+        clear(ds);
+        product_begin(shared->k, s, ds);
+        product(dim, shared->k, row, stage.q, s);
+        product(dim, shared->v, row, stage.dout, ds);
+        product_wait(shared->k, s, ds);
+        key_slopes<MT>(t, near, h, k0 + row, tile * BM, seen, stage, s, ds);
+        add_product(dim, s, stage.dout, column, dv_sum);
+        add_product(dim, ds, stage.q, column, dk_sum);
+        product_wait(shared->k, dv_sum, dk_sum);
         h = next_h, tile = next_tile;
     }
     const int rows = (int)t.kv_len - k0 - row;
@@ -140,10 +148,10 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS)
 
 /* ---- dQ and the gradients of positions --------------------------------------------------------- */
 
-template <int DIM, int BM, int BN> struct query_shared {
-    struct tile_of<DIM, BM> q, dout;
+template <template <int, int> class TILE, int DIM, int BM, int BN> struct query_shared {
+    TILE<DIM, BM> q, dout;
     struct {
-        struct tile_of<DIM, BN> k, v;
+        TILE<DIM, BN> k, v;
     } stage[2];
 }; /* then, where there are positions, [BM, BN + 1] and [2 distance + 1] floats */
 
@@ -188,13 +196,15 @@ CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]
                     ds[m][n][i];
 }
 
-template <int DIM, int BM, int BN, int WARPS>
+template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS)
     query_gradients(struct kernel_attention t, struct attention_near near,
                     struct query_side x, const bf16 *k, const bf16 *v, bf16 *dq) {
     const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
-    typedef struct query_shared<DIM, BM, BN> room;
-    CUDA_DYNAMIC(room, shared);
+    if (!TILE<DIM, BN>::HERE)
+        return;
+    CUDA_DYNAMIC(char, bytes);
+    auto *shared = room_in<query_shared<TILE, DIM, BM, BN>>(bytes);
     const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
     const int block = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     const int q0 = block * BM, row = (int)(threadIdx.x / 32) * 16 * MT;
@@ -216,29 +226,31 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS)
     float *of_near = (float *)(shared + 1);
     if (near.near)
         sums = near_begin<THREADS>(near, of_near, of_near + BM * (BN + 1));
-    tile_begin<DIM, BM, THREADS>(shared->q, x.q + query_at(t, b, h), t.q_seq, q0, queries,
-                                 dim);
-    tile_begin<DIM, BM, THREADS>(shared->dout, x.dout + result_at(t, b, h), t.o_seq, q0,
-                                 queries, dim);
-    tile_begin<DIM, BN, THREADS>(shared->stage[0].k, k, t.kv_seq, 0, seen, dim);
-    tile_begin<DIM, BN, THREADS>(shared->stage[0].v, v, t.kv_seq, 0, seen, dim);
+    tile_begin<THREADS>(shared->q, x.q + query_at(t, b, h), t.q_seq, q0, queries, dim);
+    tile_begin<THREADS>(shared->dout, x.dout + result_at(t, b, h), t.o_seq, q0, queries,
+                        dim);
+    tile_begin<THREADS>(shared->stage[0].k, k, t.kv_seq, 0, seen, dim);
+    tile_begin<THREADS>(shared->stage[0].v, v, t.kv_seq, 0, seen, dim);
     copy_commit();
     for (int k0 = 0; k0 < seen; k0 += BN) {
         const int now = k0 / BN % 2, next = k0 + BN;
-        copy_wait<0>();
+        tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
         if (next < seen) {
-            tile_begin<DIM, BN, THREADS>(shared->stage[1 - now].k, k, t.kv_seq, next, seen,
-                                         dim);
-            tile_begin<DIM, BN, THREADS>(shared->stage[1 - now].v, v, t.kv_seq, next, seen,
-                                         dim);
+            tile_begin<THREADS>(shared->stage[1 - now].k, k, t.kv_seq, next, seen, dim);
+            tile_begin<THREADS>(shared->stage[1 - now].v, v, t.kv_seq, next, seen, dim);
         }
         copy_commit();
         float s[MT][BN / 8][4], ds[MT][BN / 8][4];
-        product<MT, DIM, BN>(dim, shared->q.at, row, shared->stage[now].k.at, s);
-        product<MT, DIM, BN>(dim, shared->dout.at, row, shared->stage[now].v.at, ds);
+        clear(s);
+        clear(ds);
+        product_begin(shared->q, s, ds);
+        product(dim, shared->q, row, shared->stage[now].k, s);
+        product(dim, shared->dout, row, shared->stage[now].v, ds);
+        product_wait(shared->q, s, ds);
         query_slopes<MT, BN>(t, near, h, q0 + row, k0, all, lse, delta, s, ds);
-        add_product<MT, DIM, DIM, BN>(dim, ds, shared->stage[now].k.at, dq_sum);
+        add_product(dim, ds, shared->stage[now].k, 0, dq_sum);
+        product_wait(shared->q, dq_sum);
         if (near.near) {
             tile_put<MT, BN>(sums.tile, row, ds);
             __syncthreads();
@@ -256,28 +268,29 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS)
 
 /* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of a block for dK and dV;
  * QM, QN: queries of a block and keys of a tile for dQ. */
-template <int DIM, int WIDE, int KM, int KN, int QM, int QN, int WARPS>
-static bool launch(const struct cuda_call *c, const struct attention_job *job) {
+template <template <int, int> class TILE, int DIM, int WIDE, int KM, int KN, int QM, int QN,
+          int WARPS>
+static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const struct attention_near *near = &job->near;
     const struct query_side x = {(const bf16 *)job->q, (const bf16 *)job->dout, job->lse,
                                  job->delta};
     const bf16 *k = (const bf16 *)job->k, *v = (const bf16 *)job->v;
-    const size_t of_keys = sizeof(struct key_shared<DIM, KM, KN>);
+    const size_t of_keys = room_bytes<key_shared<TILE, DIM, KM, KN>>();
     const size_t of_near = QM * (QN + 1) + 2 * (size_t)near->distance + 1;
-    const size_t of_queries = sizeof(struct query_shared<DIM, QM, QN>) +
+    const size_t of_queries = room_bytes<query_shared<TILE, DIM, QM, QN>>() +
                               (near->near ? of_near * sizeof *near->near : 0);
     if ((int64_t)of_keys > c->dev->shared_bytes ||
         (int64_t)of_queries > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((key_gradients<DIM, WIDE, KM, KN, WARPS>), of_keys);
+    CUDA_SHARED((key_gradients<TILE, DIM, WIDE, KM, KN, WARPS>), of_keys);
     CUDA_LAUNCH(
-        (key_gradients<DIM, WIDE, KM, KN, WARPS>),
+        (key_gradients<TILE, DIM, WIDE, KM, KN, WARPS>),
         dim3(blocks_of(t->kv_len, KN), (int)t->kv_heads * DIM / WIDE, (int)t->batch),
         32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (bf16 *)job->dk,
         (bf16 *)job->dv);
-    CUDA_SHARED((query_gradients<DIM, QM, QN, WARPS>), of_queries);
-    CUDA_LAUNCH((query_gradients<DIM, QM, QN, WARPS>),
+    CUDA_SHARED((query_gradients<TILE, DIM, QM, QN, WARPS>), of_queries);
+    CUDA_LAUNCH((query_gradients<TILE, DIM, QM, QN, WARPS>),
                 dim3(blocks_of(t->q_len, QM), (int)t->heads, (int)t->batch), 32 * WARPS,
                 of_queries, c->stream, *t, *near, x, k, v, (bf16 *)job->dq);
     if (near->near)
@@ -285,10 +298,4 @@ static bool launch(const struct cuda_call *c, const struct attention_job *job) {
     return true;
 }
 
-bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job) {
-    if (job->t.dim <= 64)
-        return launch<64, 64, 32, 128, 128, 32, 4>(c, job);
-    if (job->t.dim <= 128)
-        return launch<128, 128, 32, 128, 128, 32, 8>(c, job);
-    return launch<256, 128, 32, 64, 64, 32, 4>(c, job);
-}
+#endif
