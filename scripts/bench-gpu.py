@@ -3,7 +3,7 @@
 
     bench-gpu.py BUILD_DIR [PART...]
 
-Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), profile (how
+Parts: peak (a matrix product), attention (each kind of its kernels), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), profile (how
 long gpt:1.3B takes), prediction (plans that differ in micro-batch, accumulation, recompute and dtype).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. Model flops of a token are 6 N +
@@ -148,6 +148,27 @@ def torch_peak():
     print(json.dumps({"flops": 2 * n ** 3 / (1e-3 * median(times[10:])), "name": torch.cuda.get_device_name()}))
 
 
+def torch_attention(batch, heads, seq, dim):
+    """Microseconds of causal attention, forward and backward, as weft counts them: operands lie as they do there."""
+    import torch
+    import torch.nn.functional as F
+    qkv = torch.randn(batch, seq, 3, heads, dim, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in qkv.unbind(2))
+    dy = torch.randn_like(q)
+    times = {"forward": [], "backward": []}
+    for _ in range(30):
+        at = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        at[0].record()
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        at[1].record()
+        y.backward(dy)
+        at[2].record()
+        at[2].synchronize()
+        times["forward"].append(1e3 * at[0].elapsed_time(at[1]))
+        times["backward"].append(1e3 * at[1].elapsed_time(at[2]))
+    print(json.dumps({what: median(us[10:]) for what, us in times.items()}))
+
+
 def torch_side(*args):
     out = run([sys.executable, __file__, "--torch", *args])
     if out.returncode:
@@ -173,6 +194,22 @@ class Bench:
         if self.peak_flops:
             print(f"# {found['name']}: a product of 8192 x 8192 x 8192 in bf16 runs at {1e-12 * self.peak_flops:.0f} Tflop/s")
             self.note(part="peak", **found)
+
+    def attention(self):
+        out = run([f"{self.build}/tests/gpu/gpu-attention", "bench"])
+        rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+        there = {}
+        print("attention, causal: Tflop/s, and PyTorch's time as a multiple")
+        for row in rows:
+            shape = tuple(row[key] for key in ("batch", "heads", "seq", "dim"))
+            if shape not in there:
+                there[shape] = torch_side("attention", *(str(n) for n in shape))
+            ratio = there[shape].get(row["pass"], float("nan")) / row["us"]
+            print(f"{row['kernels']:5} {row['dtype']:4} {'x'.join(str(n) for n in shape):16} {row['pass']:8} "
+                  f"{row['tflops']:7.1f} {ratio:6.2f}", flush=True)
+            self.note(part="attention", pytorch=there[shape], **row)
+        if not rows:
+            print("# attention:", out.stdout.strip(), out.stderr.strip())
 
     def training(self):
         if not self.peak_flops:
@@ -236,9 +273,12 @@ class Bench:
 
 def main():
     if sys.argv[1] == "--torch":
-        return torch_peak() if sys.argv[2] == "peak" else torch_train(sys.argv[3])
+        part, *args = sys.argv[2:]
+        if part == "attention":
+            return torch_attention(*(int(n) for n in args))
+        return torch_peak() if part == "peak" else torch_train(*args)
     bench = Bench(sys.argv[1])
-    for part in sys.argv[2:] or ["peak", "training", "profile", "prediction"]:
+    for part in sys.argv[2:] or ["peak", "attention", "training", "profile", "prediction"]:
         getattr(bench, part)()
 
 

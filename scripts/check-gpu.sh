@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What is tested on a GPU, as one stream of TAP; without one it says so and ends with 0.
 #   scripts/check-gpu.sh BUILD_DIR [PART...]
-# Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), plans (random
+# Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), attention (its
+# kernels beside each other, on long sequences), plans (random
 # ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
 # --deterministic, and what that costs), types (losses in bf16 beside fp32), sanitizer
 # (compute-sanitizer on a small model, where it is installed). SEEDS, PLANS: how many of each.
@@ -57,6 +58,7 @@ values() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$work/$2"; }
 
 device() { tap device "$build/tests/gpu/gpu-device"; }
 kernels() { tap kernels "$build/tests/gpu/gpu-kernels" "${SEEDS:-8}"; }
+attention() { tap attention "$build/tests/gpu/gpu-attention"; }
 
 plans() {
     "$build/tests/mpi/plans" reference "$work" >"$work/out" 2>"$work/err"
@@ -109,7 +111,7 @@ if [ "$why" ]; then
     echo "1..0 # SKIP $why"
     exit 0
 fi
-[ $# -gt 0 ] || set -- device kernels plans bits types sanitizer
+[ $# -gt 0 ] || set -- device kernels attention plans bits types sanitizer
 for part; do
     start=$SECONDS
     "$part"

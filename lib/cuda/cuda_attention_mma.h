@@ -55,20 +55,28 @@ CUDA_DEVICE void product(int dim, const struct tile_of<DIM, M> &a, int row,
     }
 }
 
+/* Rounded, as the left operand of products that follow. */
+template <int MT, int N>
+CUDA_DEVICE void pack(const float (&p)[MT][N][4], uint32_t (&x)[MT][N / 2][4]) {
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int k = 0; k < N / 2; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[m][k][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2],
+                                       p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
 /* C += P B: B is as many columns as C, from one on, of a tile of N rows. */
 template <int MT, int DIM, int N, int WIDE>
 CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
                              const struct tile_of<DIM, N> &b, int column,
                              float (&c)[MT][WIDE][4]) {
+    uint32_t x[MT][N / 16][4], y[4];
+    pack(p, x);
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
-        uint32_t x[MT][4], y[4];
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[m][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2],
-                                    p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < WIDE / 2; n++) {
             if (column + 16 * n >= dim)
@@ -76,8 +84,8 @@ CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
             load_block<DIM>(y, b.at + column, 16 * k, 16 * n);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(c[m][2 * n], x[m], y[0], y[1]);
-                mma_bf16(c[m][2 * n + 1], x[m], y[2], y[3]);
+                mma_bf16(c[m][2 * n], x[m][k], y[0], y[1]);
+                mma_bf16(c[m][2 * n + 1], x[m][k], y[2], y[3]);
             }
         }
     }

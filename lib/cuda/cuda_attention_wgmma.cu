@@ -1,13 +1,13 @@
 /* Attention on the tensor cores of compute capability 9.0, by wgmma: heads of up to 128 columns. */
 #include "cuda/cuda_wgmma.h"
 
+#include "cuda/cuda_attention_ahead.h"
 #include "cuda/cuda_attention_backward.h"
-#include "cuda/cuda_attention_forward.h"
 
 bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job) {
     if (job->t.dim <= 64)
-        return launch_forward<panels_of, 64, 128, 64, 8, 2>(c, job);
-    return launch_forward<panels_of, 128, 128, 128, 8, 1>(c, job);
+        return launch_ahead<64, 128, 64, 2>(c, job);
+    return launch_ahead<128, 128, 128, 1>(c, job);
 }
 
 bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job) {

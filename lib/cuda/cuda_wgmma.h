@@ -111,9 +111,10 @@ CUDA_DEVICE void wgmma_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-CUDA_DEVICE void wgmma_wait(void) {
+/* Until all groups but the last N are done. */
+template <int N> CUDA_DEVICE void wgmma_wait(void) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
 
@@ -149,22 +150,22 @@ CUDA_DEVICE void product(int, const panels_of<DIM, M> &a, int row,
     wgmma_commit();
 }
 
-/* C += P B: B is a tile of N rows. */
+/* C += P B: B is a tile of N rows, P as pack() leaves it. */
 template <int DIM, int N>
-CUDA_DEVICE void add_product(int, const float (&p)[1][N / 8][4], const panels_of<DIM, N> &b,
-                             int, float (&c)[1][DIM / 8][4]) {
-    uint32_t x[N / 16][4];
-#pragma unroll
-    for (int k = 0; k < N / 16; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[k][i] = pack_bf16(p[0][2 * k + i / 2][i % 2 * 2],
-                                p[0][2 * k + i / 2][i % 2 * 2 + 1]);
+CUDA_DEVICE void add_product(const uint32_t (&p)[1][N / 16][4], const panels_of<DIM, N> &b,
+                             float (&c)[1][DIM / 8][4]) {
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < N / 16; k++)
-        wgmma_block(c[0], x[k], descriptor(b.at + 16 * k * 64, N * 128));
+        wgmma_block(c[0], p[0][k], descriptor(b.at + 16 * k * 64, N * 128));
     wgmma_commit();
+}
+template <int DIM, int N>
+CUDA_DEVICE void add_product(int, const float (&p)[1][N / 8][4], const panels_of<DIM, N> &b,
+                             int, float (&c)[1][DIM / 8][4]) {
+    uint32_t x[1][N / 16][4];
+    pack(p, x);
+    add_product(x, b, c);
 }
 
 template <int N> CUDA_DEVICE void hold(float (&c)[1][N][4]) {
@@ -185,7 +186,7 @@ CUDA_DEVICE void product_begin(const panels_of<DIM, ROWS> &, C &...results) {
 /* Until all products are done, and the results hold them. */
 template <int DIM, int ROWS, typename... C>
 CUDA_DEVICE void product_wait(const panels_of<DIM, ROWS> &, C &...results) {
-    wgmma_wait();
+    wgmma_wait<0>();
     (hold(results), ...);
 }
 

@@ -56,7 +56,7 @@ CUDA_DEVICE void wgmma_begin(void) {
 }
 CUDA_DEVICE void wgmma_commit(void) {
 }
-CUDA_DEVICE void wgmma_wait(void) {
+template <int N> CUDA_DEVICE void wgmma_wait(void) {
 }
 CUDA_DEVICE void wgmma_publish(void) {
 }

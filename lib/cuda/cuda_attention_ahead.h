@@ -1,0 +1,112 @@
+/* cuda_attention_ahead.h - attention forward with wgmma (Shah et al., FlashAttention-3, 2024): as
+ * cuda_attention_forward.h, but while the exponentials of a tile are taken, the tensor cores multiply
+ * the probabilities of the tile before with its values.
+ *
+ * So scores of a tile and output of the one before are under way together, and keys come one tile ahead
+ * of values: a stage of shared memory holds a tile of keys and the values of the tile before it. Where a
+ * product is under way nothing touches its registers; the output is rescaled behind it.
+ */
+#ifndef WEFT_CUDA_ATTENTION_AHEAD_H
+#define WEFT_CUDA_ATTENTION_AHEAD_H
+
+#include "cuda/cuda_attention_rows.h"
+#include "cuda/cuda_wgmma.h"
+
+/* A stage: the keys of tile j, and the values of tile j - 1. */
+template <int DIM, int BM, int BN> struct ahead_shared {
+    panels_of<DIM, BM> q;
+    struct {
+        panels_of<DIM, BN> k, v;
+    } stage[2];
+};
+
+/* The tile of keys from k0 on and that of values before it, where these are. */
+template <int THREADS, int DIM, int BN, typename STAGE>
+CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const bf16 *k, const bf16 *v,
+                             int k0, int seen, STAGE &stage) {
+    if (k0 < seen)
+        tile_begin<THREADS>(stage.k, k, t.kv_seq, k0, seen, (int)t.dim);
+    if (k0 >= BN)
+        tile_begin<THREADS>(stage.v, v, t.kv_seq, k0 - BN, seen, (int)t.dim);
+    copy_commit();
+}
+
+template <int DIM, int BM, int BN, int BLOCKS>
+CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
+    attend_ahead(struct kernel_attention t, struct attention_near near, const bf16 *q,
+                 const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
+    if (!panels_of<DIM, BN>::HERE)
+        return;
+    CUDA_DYNAMIC(char, bytes);
+    auto *shared = room_in<ahead_shared<DIM, BM, BN>>(bytes);
+    const int THREADS = 2 * BM; /* a warp for 16 queries */
+    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
+    const int q0 = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
+    const int row = (int)(threadIdx.x / 32) * 16; /* the warp's first */
+    const int all = keys_seen(t, b), seen = keys_of(t, least(q0 + BM, queries) - 1, all);
+    const int64_t kv = key_at(t, b, ((int)t.first_head + h) / (int)t.group);
+    q += query_at(t, b, h);
+    k += kv, v += kv;
+    o += result_at(t, b, h) + (q0 + row) * t.o_seq;
+    lse += row_at(t, b, h) + q0 + row;
+
+    struct rows_done<1, DIM> w;
+    float s[1][BN / 8][4], fade[1][2];
+    uint32_t p[1][BN / 16][4];
+    rows_begin<1, DIM>(t, queries - q0 - row, o, lse, w);
+    tile_begin<THREADS>(shared->q, q, t.q_seq, q0, queries, dim);
+    ahead_begin<THREADS, DIM, BN>(t, k, v, 0, seen, shared->stage[0]);
+    if (seen > 0) {
+        tiles_wait(shared->q);
+        __syncthreads();
+        ahead_begin<THREADS, DIM, BN>(t, k, v, BN, seen, shared->stage[1]);
+        clear(s);
+        product_begin(shared->q, s);
+        product(dim, shared->q, row, shared->stage[0].k, s);
+        product_wait(shared->q, s);
+        weigh(t, near, h, q0 + row, 0, all, s, w, fade);
+        rescale(fade, w);
+        pack(s, p);
+    }
+    int k0 = BN;
+    for (; k0 < seen; k0 += BN) {
+        auto &stage = shared->stage[k0 / BN % 2];
+        tiles_wait(shared->q);
+        __syncthreads(); /* this stage is there, and all are done with the other */
+        ahead_begin<THREADS, DIM, BN>(t, k, v, k0 + BN, seen,
+                                      shared->stage[1 - k0 / BN % 2]);
+        clear(s);
+        product_begin(shared->q, s, w.o);
+        product(dim, shared->q, row, stage.k, s);
+        add_product(p, stage.v, w.o);
+        wgmma_wait<1>();
+        hold(s);
+        weigh(t, near, h, q0 + row, k0, all, s, w, fade);
+        product_wait(shared->q, w.o);
+        rescale(fade, w);
+        pack(s, p);
+    }
+    tiles_wait(shared->q);
+    __syncthreads();
+    if (seen > 0) {
+        add_product(p, shared->stage[k0 / BN % 2].v, w.o);
+        product_wait(shared->q, w.o);
+    }
+    rows_end<1, DIM>(t, queries - q0 - row, w, o, lse);
+}
+
+template <int DIM, int BM, int BN, int BLOCKS>
+static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
+    const struct kernel_attention *t = &job->t;
+    const size_t bytes = room_bytes<ahead_shared<DIM, BM, BN>>();
+    if ((int64_t)bytes > c->dev->shared_bytes)
+        return false;
+    CUDA_SHARED((attend_ahead<DIM, BM, BN, BLOCKS>), bytes);
+    CUDA_LAUNCH((attend_ahead<DIM, BM, BN, BLOCKS>),
+                dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 2 * BM, bytes,
+                c->stream, *t, job->near, (const bf16 *)job->q, (const bf16 *)job->k,
+                (const bf16 *)job->v, (bf16 *)job->o, job->lse);
+    return true;
+}
+
+#endif

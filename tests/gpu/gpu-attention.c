@@ -1,0 +1,253 @@
+/* gpu-attention [bench] - the kernels for tensor cores do what the plain ones do on the same GPU, in
+ * bf16 and on sequences that a CPU takes too long for: 2e-2 of the largest number. With "bench" it
+ * prints how fast each is instead: JSON lines, with the operations of instr.def (a causal mask halves
+ * them; what a backward pass makes again does not count). Without a GPU it says so. */
+#include "../unit/tap.h"
+#include "common/rng.h"
+#include "cuda/cuda.h"
+#include "program/workspace_attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct form {
+    int batch, heads, group, kv_heads, seq, dim;
+    bool causal;
+    int buckets;
+};
+
+/* Operands, then results, of both passes; o and lse are of the first and for the second. */
+enum tensor { Q, K, V, POSITIONS, DY, O, LSE, DQ, DK, DV, DPOSITIONS, TENSORS };
+static const char *const names[TENSORS] = {"q",   "k",  "v",  "positions", "dy",        "o",
+                                           "lse", "dq", "dk", "dv",        "dpositions"};
+
+static struct err err;
+static const char *const kernels[] = {"plain", "mma", "wgmma"};
+
+static struct attention_n numbers(const struct form *x) {
+    return (struct attention_n){.batch = x->batch,
+                                .heads = x->heads,
+                                .group = x->group,
+                                .kv_heads = x->kv_heads,
+                                .seq = x->seq,
+                                .kv_seq = x->seq,
+                                .dim = x->dim,
+                                .causal = x->causal,
+                                .buckets = x->buckets};
+}
+
+static bool is_float(int tensor) {
+    return tensor == LSE || tensor == DPOSITIONS;
+}
+
+static int64_t elements(const struct form *x, int tensor) {
+    const int64_t rows = (int64_t)x->batch * x->seq;
+    switch (tensor) {
+    case Q:
+    case DY:
+    case O:
+    case DQ: return rows * x->heads * x->dim;
+    case LSE: return rows * x->heads;
+    case POSITIONS:
+    case DPOSITIONS: return (int64_t)x->buckets * x->heads;
+    default: return rows * x->kv_heads * x->dim;
+    }
+}
+
+static int64_t bytes_of(const struct form *x, int tensor, enum dtype dtype) {
+    return elements(x, tensor) * dtype_size(is_float(tensor) ? DTYPE_f32 : dtype);
+}
+
+/* One kind of kernels, with the tensors of one shape on the device. */
+struct side {
+    struct cuda_backend cuda;
+    struct device *dev;
+    struct device_stream *stream;
+    struct device_args args;
+    union instr_n n;
+    void *at[TENSORS];
+};
+
+/* Noise in an operand, zeros in a result. */
+static int fill(struct side *s, const struct form *x, int tensor) {
+    const int64_t n = elements(x, tensor);
+    float *wide = calloc((size_t)n + 1, sizeof *wide);
+    void *typed = malloc((size_t)n * sizeof *wide + 1);
+    const enum dtype dtype = is_float(tensor) ? DTYPE_f32 : s->args.dtype;
+    int rc = wide && typed ? 0 : err_system(&err, "no memory");
+    for (int64_t i = 0; i < n && tensor <= DY && rc == 0; i++)
+        wide[i] = 2 * rng_normal(1, (uint64_t)tensor, (uint64_t)i);
+    if (rc == 0)
+        kernel_narrow(n, dtype, wide, typed);
+    if (rc == 0 && n)
+        rc = device_upload(s->stream, s->at[tensor], typed, bytes_of(x, tensor, dtype),
+                           &err);
+    free(wide);
+    free(typed);
+    return rc;
+}
+
+static int side_open(struct side *s, const char *which, const struct form *x,
+                     enum dtype dtype) {
+    const int64_t room =
+        workspace_attention(x->batch, x->heads, x->seq, x->buckets, true).total;
+    *s = (struct side){
+        .cuda = cuda_backend(
+            &(struct cuda_options){.workspace_bytes = room, .attention = which}),
+        .args = {.dtype = dtype, .distance = 128, .scale = 1.0f / sqrtf((float)x->dim)},
+        .n = {.attention = numbers(x)}};
+    s->dev = device_create(&s->cuda.backend, 0, 1, &err);
+    s->stream = s->dev ? device_stream_create(s->dev, &err) : NULL;
+    for (int i = 0; i < TENSORS && s->stream; i++) {
+        const int64_t bytes = bytes_of(x, i, dtype);
+        s->at[i] = bytes ? device_alloc(s->dev, bytes, &err) : NULL;
+        if ((bytes && !s->at[i]) || fill(s, x, i) < 0)
+            return -1;
+    }
+    return s->stream ? 0 : -1;
+}
+
+static void side_close(struct side *s) {
+    for (int i = 0; i < TENSORS; i++)
+        device_free(s->dev, s->at[i]);
+    device_stream_destroy(s->stream);
+    device_destroy(s->dev);
+}
+
+static int pass(struct side *s, bool backward) {
+    const union instr_src forth = {
+        .attention = {
+            .q = s->at[Q], .k = s->at[K], .v = s->at[V], .positions = s->at[POSITIONS]}};
+    const union instr_dst done = {.attention = {.o = s->at[O], .lse = s->at[LSE]}};
+    const union instr_src back = {.attention_bwd = {.q = s->at[Q],
+                                                    .k = s->at[K],
+                                                    .v = s->at[V],
+                                                    .positions = s->at[POSITIONS],
+                                                    .o = s->at[O],
+                                                    .lse = s->at[LSE],
+                                                    .dy = s->at[DY]}};
+    const union instr_dst slopes = {.attention_bwd = {.dq = s->at[DQ],
+                                                      .dk = s->at[DK],
+                                                      .dv = s->at[DV],
+                                                      .dpositions = s->at[DPOSITIONS]}};
+    return backward ? device_launch(s->stream, I_attention_bwd, &s->n, &back, &slopes,
+                                    &s->args, &err)
+                    : device_launch(s->stream, I_attention, &s->n, &forth, &done, &s->args,
+                                    &err);
+}
+
+/* ---- beside each other ------------------------------------------------------------------------- */
+
+static float *down(struct side *s, const struct form *x, int tensor) {
+    const int64_t n = elements(x, tensor);
+    const enum dtype dtype = is_float(tensor) ? DTYPE_f32 : s->args.dtype;
+    void *typed = malloc((size_t)n * sizeof(float) + 1);
+    float *wide = malloc((size_t)n * sizeof(float) + 1);
+    if (!typed || !wide ||
+        device_download(s->stream, typed, s->at[tensor], n * dtype_size(dtype), &err) < 0)
+        exit(4);
+    kernel_widen(n, dtype, typed, wide);
+    free(typed);
+    return wide;
+}
+
+/* The largest difference, as a part of the largest number; NaN is as far as can be. */
+static double apart(struct side *a, struct side *b, const struct form *x, int tensor) {
+    float *got = down(a, x, tensor), *want = down(b, x, tensor);
+    double most = 0, far = 0;
+    for (int64_t i = 0; i < elements(x, tensor); i++) {
+        const double e = fabs((double)got[i] - want[i]);
+        most = fmax(most, fabs(want[i]));
+        far = e <= far ? far : e == e ? e : INFINITY;
+    }
+    free(got);
+    free(want);
+    return far > 0 ? far / most : 0;
+}
+
+static void compare(const char *which, const struct form *x) {
+    struct side a, b;
+    char bad[256] = "";
+    double worst = 0;
+    const bool runs = side_open(&a, which, x, DTYPE_bf16) == 0 &&
+                      side_open(&b, "plain", x, DTYPE_bf16) == 0 && pass(&a, false) == 0 &&
+                      pass(&b, false) == 0 && pass(&a, true) == 0 && pass(&b, true) == 0;
+    for (int i = O; i < TENSORS && runs; i++) {
+        const double e = elements(x, i) ? apart(&a, &b, x, i) : 0;
+        worst = fmax(worst, e);
+        if (!(e <= 2e-2))
+            snprintf(bad, sizeof bad, "; %s is %.1e off", names[i], e);
+    }
+    ok(runs && !*bad, "%s: %d x %d/%d heads, %d keys, dim %d%s%s: %.1e%s%s", which,
+       x->batch, x->heads, x->group, x->seq, x->dim, x->causal ? ", causal" : "",
+       x->buckets ? ", positions" : "", worst, bad, err.msg);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* ---- speed ---------------------------------------------------------------------------------------- */
+
+/* Microseconds of a pass: the best of three times twenty. */
+static double time_pass(struct side *s, struct cuda_timer *timer, bool backward) {
+    double best = INFINITY, us;
+    for (int round = 0; round < 4; round++) {
+        if (cuda_timer_begin(timer, s->stream, &err) < 0)
+            return INFINITY;
+        for (int i = 0; i < 20; i++)
+            if (pass(s, backward) < 0)
+                return INFINITY;
+        if (cuda_timer_end(timer, s->stream, &us, &err) < 0)
+            return INFINITY;
+        best = round && us / 20 < best ? us / 20 : best; /* the first warms up */
+    }
+    return best;
+}
+
+static void bench(const char *which, const struct form *x, enum dtype dtype,
+                  struct cuda_timer *timer) {
+    struct side s;
+    if (side_open(&s, which, x, dtype) < 0)
+        printf("# %s: %s\n", which, err.msg);
+    else
+        for (int backward = 0; backward < 2; backward++) {
+            struct instr_work work;
+            instr_work(backward ? I_attention_bwd : I_attention, &s.n, &work);
+            const double us = time_pass(&s, timer, backward);
+            printf(
+                "{\"kernels\": \"%s\", \"dtype\": \"%s\", \"pass\": \"%s\", \"batch\": %d, "
+                "\"heads\": %d, \"seq\": %d, \"dim\": %d, \"us\": %.1f, \"tflops\": %.1f}\n",
+                which, dtype_name(dtype), backward ? "backward" : "forward", x->batch,
+                x->heads, x->seq, x->dim, us, 1e-6 * work.flops / us);
+        }
+    side_close(&s);
+}
+
+static const struct form compared[] = {{2, 4, 1, 4, 1000, 64, true, 0},
+                                       {1, 4, 2, 2, 777, 128, false, 0},
+                                       {2, 2, 1, 2, 1025, 96, true, 0},
+                                       {1, 4, 4, 1, 2048, 128, true, 0},
+                                       {2, 4, 1, 4, 512, 64, false, 32}};
+static const struct form measured[] = {{16, 12, 1, 12, 1024, 64, true, 0},
+                                       {16, 16, 1, 16, 1024, 64, true, 0},
+                                       {8, 16, 1, 16, 1024, 128, true, 0},
+                                       {2, 16, 1, 16, 8192, 128, true, 0}};
+
+int main(int argc, char **argv) {
+    const int gpus = cuda_count(&err);
+    struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(&err) : NULL;
+    if (!timer) {
+        printf("1..0 # SKIP no GPU: %s\n", gpus ? err.msg : "none is to be seen");
+        return 0;
+    }
+    const bool benches = argc > 1 && !strcmp(argv[1], "bench");
+    for (int k = benches ? 0 : 1; k < 3; k++) {
+        for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++)
+            compare(kernels[k], compared + i);
+        for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i++)
+            if (k || i == 0) /* plain ones are slow: one is enough, in floats */
+                bench(kernels[k], measured + i, k ? DTYPE_bf16 : DTYPE_f32, timer);
+    }
+    cuda_timer_destroy(timer);
+    return benches ? 0 : done_testing();
+}
