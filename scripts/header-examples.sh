@@ -60,9 +60,19 @@ wrap() { # wrap HEADER EXAMPLE: what is compiled
     echo 'return argc; }'
 }
 
+# What kernels of GPUs are written with is C++; nvcc compiles it, and tests/emulate. Headers of the CUDA
+# toolkit may not be here.
+is_for_kernels() {
+    local needs
+    # shellcheck disable=SC2086
+    needs=$("$cc" $flags -MM "$1" 2>/dev/null) || return 0
+    grep -q cuda/cuda_kernel.h <<<"$needs"
+}
+
 for header in lib/*/*.h; do
     example_of "$header" >"$work/block"
     [ -s "$work/block" ] || continue
+    is_for_kernels "$header" && continue
     wrap "$header" "$work/block" >"$work/example.c"
     # shellcheck disable=SC2086
     "$cc" $flags "$work/example.c" 2>"$work/out" && continue

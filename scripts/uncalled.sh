@@ -31,7 +31,7 @@ public() { # public FILE...: the same for every function that it declares; its n
 
 {
     public lib/*/*.h
-    words code lib/*/*.[ch] lib/*/*.def tools/*/*.[ch]
+    words code lib/*/*.[ch] lib/*/*.cu lib/*/*.def tools/*/*.[ch]
     words test tests/*/*.[ch]
 } | awk '
     $1 == "public" { header[$3] = $2; next }
@@ -39,8 +39,8 @@ public() { # public FILE...: the same for every function that it declares; its n
     $1 == "test" { tested[$3] = 1; next }
     # The first word in a file of code is its definition or a call, in a header its prototype.
     { again = ($3, $2) in seen; seen[$3, $2] = 1 }
-    !again && $2 ~ /c$/ { files[$3]++ }
-    again && $2 ~ /c$/ { own[$3] = 1 }
+    !again && $2 ~ /cu?$/ { files[$3]++ }
+    again && $2 ~ /cu?$/ { own[$3] = 1 }
     again && $2 ~ /h$/ { files[$3]++ }
     END {
         for (name in header)

@@ -11,11 +11,8 @@
  * args->matrices, the pieces of args->halo) goes to it by value.
  *
  * C and CUDA C++ include this file; functions have the names of C.
- *
- *     CUDA_FUNCTION(fill) {                                   // cuda_fill.cu
- *         CUDA_LAUNCH(fill, blocks, 256, 0, c->stream, n->elems, out->y);
- *         return 0;
- *     }
+ * A file defines its functions with CUDA_FUNCTION(fill) { ... }, and gives kernels with CUDA_LAUNCH
+ * (cuda_kernel.h).
  */
 #ifndef WEFT_CUDA_IMPL_H
 #define WEFT_CUDA_IMPL_H

@@ -4,11 +4,11 @@
  * to start, and does not start where they are not installed. So weft is compiled with their headers,
  * and finds their functions by name:
  *
- *     #define FUNCTIONS(X) X(ncclSend) X(ncclRecv)
- *     static struct { CUDA_LIBRARY_TABLE(FUNCTIONS) } nccl;
+ *     #define FUNCTIONS(X) X(sqrt) X(cbrt)
+ *     static struct { CUDA_LIBRARY_TABLE(FUNCTIONS) } maths;
  *     static const char *const names[] = {CUDA_LIBRARY_NAMES(FUNCTIONS) NULL};
- *     if (cuda_library_open("libnccl.so.2", names, &nccl, &err) < 0) ...
- *     nccl.ncclSend(...);
+ *     if (cuda_library_open("libm.so.6", names, &maths, &err) < 0) ...
+ *     double root = maths.sqrt(2);
  *
  * A library is looked for as the system does (LD_LIBRARY_PATH, then where libraries are installed), then
  * in the folders where `make` found it.
