@@ -44,9 +44,6 @@ struct cuda_backend cuda_backend(const struct cuda_options *o);
  * built without CUDA. */
 int cuda_count(struct err *err);
 
-/* Is a device kind, as clusters and profiles name them, a GPU's? "h100-80gb", "l4" and "gpu" are,
- * "cpu-1t" and names of the user's own ("toy") are not. */
-bool cuda_is_gpu(const char *kind);
 /* The kind of GPU `index`: "h100-80gb", "h200". Returns 0 or -1. */
 int cuda_kind(int index, char *buf, size_t size, struct err *err);
 /* From the name that CUDA has for it: "NVIDIA A100-SXM4-80GB" is "a100-80gb". Returns buf. */

@@ -1,18 +1,9 @@
-/* Names of GPUs. They need no CUDA: a plan says by its device kind that it wants one. */
+/* Names of GPUs, as clusters and profiles have them. */
 #include "cuda/cuda.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-/* NVIDIA's names are two letters at most and a number; users may name theirs "gpu". */
-bool cuda_is_gpu(const char *kind) {
-    size_t letters = 0;
-    while (isalpha((unsigned char)kind[letters]))
-        letters++;
-    return !strncmp(kind, "gpu", 3) ||
-           (letters <= 2 && isdigit((unsigned char)kind[letters]));
-}
 
 static bool is_maker(const char *word) {
     return !strcmp(word, "nvidia") || !strcmp(word, "tesla") || !strcmp(word, "geforce") ||

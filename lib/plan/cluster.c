@@ -1,6 +1,7 @@
 /* Clusters: who stands where. Reading and writing them is cluster_read.c. */
 #include "plan/cluster.h"
 
+#include <ctype.h>
 #include <string.h>
 
 struct cluster cluster_single_node(int64_t devices) {
@@ -8,6 +9,15 @@ struct cluster cluster_single_node(int64_t devices) {
     c.groups[0] = (struct cluster_group){.nodes = 1, .devices = devices, .n_links = 1};
     c.groups[0].links[0] = (struct cluster_link){"node", devices, 0, 1, 0};
     return c;
+}
+
+/* NVIDIA's names are two letters at most and a number; users may name theirs "gpu". */
+bool cluster_kind_is_gpu(const char *kind) {
+    size_t letters = 0;
+    while (isalpha((unsigned char)kind[letters]))
+        letters++;
+    return !strncmp(kind, "gpu", 3) ||
+           (letters <= 2 && isdigit((unsigned char)kind[letters]));
 }
 
 int64_t cluster_nodes(const struct cluster *c) {

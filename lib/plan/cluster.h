@@ -71,6 +71,10 @@ json_t *cluster_to_json(const struct cluster *c);
 /* One node that holds all: what holds when nobody names a cluster. */
 struct cluster cluster_single_node(int64_t devices);
 
+/* Is a kind of device a GPU's? "h100-80gb", "l4" and "gpu" are, "cpu-1t" and names of the user's own
+ * ("toy") are not. */
+bool cluster_kind_is_gpu(const char *kind);
+
 int64_t cluster_nodes(const struct cluster *c);
 int64_t cluster_devices(const struct cluster *c);
 int64_t cluster_node_of(const struct cluster *c, int64_t rank);

@@ -112,7 +112,13 @@ static int64_t products_of(const struct stage_program *sp, int threads) {
 struct workspace workspace_of(const struct program *g, int stage,
                               const struct cluster *cluster, int threads) {
     const struct stage_program *sp = &g->stages[stage];
-    int64_t node = cluster_group_of(cluster, g->plan->stages[stage].first_rank)->devices;
+    const struct cluster_group *on =
+        cluster_group_of(cluster, g->plan->stages[stage].first_rank);
+    if (cluster_kind_is_gpu(on->device)) {
+        const int64_t room = workspace_gpu_of(g, stage);
+        return (struct workspace){.kernels = room, .total = room};
+    }
+    int64_t node = on->devices;
     struct workspace w = {.kernels = (int64_t)threads * WORKSPACE_SCRATCH,
                           .products = products_of(sp, threads),
                           .convolutions = all_convolutions(g, stage, threads),

@@ -33,6 +33,7 @@
 #include "coverage.h"
 #include "cuda/cuda.h"
 #include "exec/exec_impl.h"
+#include "program/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -313,8 +314,9 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
     o.clip = 0.5;
     o.on_instr = watched ? on_instr : NULL;
     o.on_instr_ctx = &w;
+    struct cuda_report report = {0};
     struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
-        .program = g, .rank = comm_rank(comm), .deterministic = true});
+        .program = g, .rank = comm_rank(comm), .deterministic = true, .report = &report});
     if (on_gpu)
         o.device = &cuda.backend;
     int rc = -1;
@@ -340,6 +342,11 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
             rc = exec_drain(w.x, err);
         out->bytes = w.x->high_water + w.x->host_high_water;
         out->planned = w.x->chunks->sp->arena_bytes + w.x->chunks->sp->host_bytes;
+        if (on_gpu) { /* what CUDA was asked for, workspaces too, which are planned as well */
+            out->bytes += report.own_bytes;
+            out->planned +=
+                w.x->chunks->sp->arena_bytes + workspace_gpu_of(g, w.x->chunks->sp->stage);
+        }
     }
     out->grad_error = w.worst_grad;
     out->param_error = w.worst_param;

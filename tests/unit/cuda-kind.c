@@ -25,11 +25,13 @@ static void test_names(void) {
 }
 
 static void test_which(void) {
-    ok(cuda_is_gpu("h100-80gb") && cuda_is_gpu("h200") && cuda_is_gpu("gb200") &&
-           cuda_is_gpu("4090") && cuda_is_gpu("gpu"),
+    ok(cluster_kind_is_gpu("h100-80gb") && cluster_kind_is_gpu("h200") &&
+           cluster_kind_is_gpu("gb200") && cluster_kind_is_gpu("4090") &&
+           cluster_kind_is_gpu("gpu"),
        "kinds of GPUs");
-    ok(!cuda_is_gpu("") && !cuda_is_gpu("cpu-1t") && !cuda_is_gpu("cpu-2t-over4") &&
-           !cuda_is_gpu("toy") && !cuda_is_gpu("this"),
+    ok(!cluster_kind_is_gpu("") && !cluster_kind_is_gpu("cpu-1t") &&
+           !cluster_kind_is_gpu("cpu-2t-over4") && !cluster_kind_is_gpu("toy") &&
+           !cluster_kind_is_gpu("this"),
        "kinds of CPUs, and none");
 }
 

@@ -195,7 +195,8 @@ static void test_round_trip(void) {
     static const char *const refs[] = {
         "gpu:4",    "node:2 cpu:3", "rack:2 node:2 switch:2 gpu:2",
         "v100-4x8", "a100-2x8",     "h100-2x8",
-        "h200-8",   "cpu-2"};
+        "h200-8",   "a100-8",       "h100-8",
+        "cpu-2"};
     struct cluster c;
     struct err err = {0};
     for (size_t i = 0; i < sizeof refs / sizeof *refs; i++) {

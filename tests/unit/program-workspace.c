@@ -21,7 +21,7 @@ static struct program *compile(const char *mesh, struct plan **plan) {
 
 int main(void) {
     struct plan *plan;
-    struct cluster one, two;
+    struct cluster one, two, gpus;
     struct program *g = compile("dp:4", &plan);
     cluster_read(&one, "node:1 cpu:4", NULL);
     cluster_read(&two, "node:2 cpu:2", NULL);
@@ -39,6 +39,11 @@ int main(void) {
     ok(2 * 16 * 4 * workspace_segment(16) == 8 << 20 &&
            2 * 64 * 4 * workspace_segment(64) == 8 << 20,
        "a group of 16 to 256 stages 8 MiB");
+    cluster_read(&gpus, "h200-8", NULL);
+    struct workspace d = workspace_of(g, 0, &gpus, 1);
+    ok(d.total == d.kernels && d.total == workspace_gpu_of(g, 0) &&
+           d.total >= WORKSPACE_GPU_PRODUCT,
+       "on GPUs, the largest of an instruction: %lld", (long long)d.total);
     program_destroy(g);
     plan_destroy(plan);
     g = compile("dp:1", &plan);

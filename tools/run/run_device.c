@@ -24,7 +24,7 @@ static const char *planned_kind(const struct plan *p, int rank) {
 bool run_on_gpu(const struct run_options *o, const struct plan *p, int rank) {
     if (o->device)
         return !strcmp(o->device, "cuda");
-    return cuda_is_gpu(planned_kind(p, rank));
+    return cluster_kind_is_gpu(planned_kind(p, rank));
 }
 
 int run_check_device(const struct run_options *o, const struct plan *p, int rank,
