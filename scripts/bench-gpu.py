@@ -8,16 +8,19 @@ long gpt:1.3B takes), prediction (plans that differ in micro-batch, accumulation
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. Model flops of a token are 6 N +
 6 L C T: N all parameters, L layers, C hidden, T sequence. Results are one table, and JSON lines in
-BUILD_DIR/bench-gpu.jsonl. STEPS=20 and MODELS="124M 350M" by the environment.
+BUILD_DIR/bench-gpu.jsonl. By the environment: STEPS=20 of a measurement, MODELS="124M 350M", and
+BUDGET=280 seconds, after which nothing new is begun.
 """
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 
 STEPS = int(os.environ.get("STEPS", "20"))
+END = time.monotonic() + float(os.environ.get("BUDGET", "280"))
 # name: preset, sizes, micro-batch
 MODELS = {
     "124M": ("gpt:gpt2", dict(layers=12, hidden=768, heads=12, seq=1024, vocab=50304, tied=1), 16),
@@ -33,6 +36,13 @@ def parameters(s):
 
 def flops_of_token(s):
     return 6 * parameters(s) + 6 * s["layers"] * s["hidden"] * s["seq"]
+
+
+def late(what):
+    if time.monotonic() < END:
+        return False
+    print(f"# {what}: left out, the time is over (BUDGET)")
+    return True
 
 
 def median(x):
@@ -217,6 +227,8 @@ class Bench:
         print(f"{'model':6} {'weft ms':>9} {'host ms':>8} {'PyTorch ms':>10} {'ratio':>6} {'tokens/s':>9} {'MFU':>6} "
               f"{'GB':>6} {'PyTorch':>7}")
         for name in os.environ.get("MODELS", " ".join(MODELS)).split():
+            if late(name):
+                return
             preset, sizes, micro = MODELS[name]
             lines, why = train(self.bin, plan_of(preset, sizes, micro, micro), STEPS)
             if not lines:
@@ -235,6 +247,8 @@ class Bench:
                       mfu=mfu, bytes=lines[0]["bytes"], losses=[x["loss"] for x in lines])
 
     def profile(self):
+        if late("profile of gpt:1.3B"):
+            return
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             out = run([f"{self.bin}/weft-profile-op", "-q", "-m", "gpt:1.3B", "--dtype", "bf16", "--device", "cuda",
@@ -247,10 +261,13 @@ class Bench:
         sizes = dict(layers=8, hidden=768, heads=12, seq=1024, vocab=50304, tied=1)
         plans = [plan_of("gpt:gpt2", sizes, micro * k, micro, dtype, recompute) for dtype in ("bf16", "fp32")
                  for micro in (2, 4, 8) for k in (1, 3) for recompute in (None, "all")]
+        random.Random(1).shuffle(plans)  # of every sort some, should the time be over
         errors, wrong = [], 0
         with tempfile.TemporaryDirectory() as folder:
             path, db = f"{folder}/plan.json", f"{folder}/p.db"
-            for plan in plans:
+            for i, plan in enumerate(plans):
+                if late(f"plans from {i} on"):
+                    break
                 with open(path, "w") as f:
                     json.dump(plan, f)
                 run([f"{self.bin}/weft-profile-op", "-q", "--plan", path, "--device", "cuda", "--time", "50ms", "-p", db])
@@ -278,7 +295,7 @@ def main():
             return torch_attention(*(int(n) for n in args))
         return torch_peak() if part == "peak" else torch_train(*args)
     bench = Bench(sys.argv[1])
-    for part in sys.argv[2:] or ["peak", "attention", "training", "profile", "prediction"]:
+    for part in sys.argv[2:] or ["peak", "attention", "training", "prediction", "profile"]:
         getattr(bench, part)()
 
 

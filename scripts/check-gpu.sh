@@ -57,14 +57,14 @@ train() { # train PLAN OUT OPTION...: metrics
 values() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$work/$2"; }
 
 device() { tap device "$build/tests/gpu/gpu-device"; }
-kernels() { tap kernels "$build/tests/gpu/gpu-kernels" "${SEEDS:-8}"; }
+kernels() { tap kernels "$build/tests/gpu/gpu-kernels" "${SEEDS:-4}"; }
 attention() { tap attention "$build/tests/gpu/gpu-attention"; }
 
 plans() {
     "$build/tests/mpi/plans" reference "$work" >"$work/out" 2>"$work/err"
     is $? "one rank on the CPU, to compare with"
     for n in 1 2 4; do
-        tap "plans, $n ranks" mpirun --oversubscribe -n $n "$build/tests/mpi/plans" check-gpu "$work" 1 "${PLANS:-36}"
+        tap "plans, $n ranks" mpirun --oversubscribe -n $n "$build/tests/mpi/plans" check-gpu "$work" 1 "${PLANS:-34}"
     done
 }
 
@@ -100,7 +100,7 @@ sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo "# compute-sanitizer is not installed"; return; }
     plan bf16
     for tool in memcheck racecheck initcheck synccheck; do
-        timeout 200 compute-sanitizer --tool $tool --error-exitcode 9 "$build/bin/weft-run" -q --device cuda \
+        timeout 60 compute-sanitizer --tool $tool --error-exitcode 9 "$build/bin/weft-run" -q --device cuda \
             --deterministic -n 2 "$work/bf16.json" >"$work/err" 2>&1
         is $? "compute-sanitizer, $tool"
     done

@@ -31,7 +31,7 @@ enum {
 };
 static const double burst_s = 10e-6, slice_s = 60e-3;
 /* Where launches are recorded: of one recording, and of replays between two looks at the clock. */
-static const double recording_s = 200e-6, sample_s = 1e-3;
+static const double recording_s = 200e-6, sample_s = 4e-3;
 
 static bool is_old(const struct operand_info *o) {
     return o->flags & OPERAND_OLD;
