@@ -54,6 +54,17 @@ int cuda_index(int number, struct err *err);
 /* Bytes of GPU `index`, those that other processes have among them. */
 int cuda_memory(int index, int64_t *total, int64_t *left, struct err *err);
 
+/* How fast a GPU runs at the moment, and what holds its clock back: bits of NVML's
+ * nvmlClocksThrottleReasons. -1 where NVML cannot say. */
+struct cuda_clocks {
+    int mhz, most_mhz; /* of the multiprocessors */
+    int celsius;
+    unsigned long long reasons;
+};
+int cuda_clocks(int index, struct cuda_clocks *out, struct err *err);
+/* "1755 of 1980 MHz, 62 C, held back by power". Returns buf. */
+char *cuda_clocks_format(const struct cuda_clocks *c, char *buf, size_t size);
+
 /* Marks places in time on a stream and tells the time between two of them. */
 struct cuda_timer;
 struct cuda_timer *cuda_timer_create(struct err *err);

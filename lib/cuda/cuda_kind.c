@@ -35,3 +35,23 @@ char *cuda_kind_of_name(const char *name, char *buf, size_t size) {
     snprintf(buf, size, "%s%s", *model ? model : "gpu", memory);
     return buf;
 }
+
+/* Bits of NVML's nvmlClocksThrottleReasons, but for that of a GPU which has nothing to do. */
+char *cuda_clocks_format(const struct cuda_clocks *c, char *buf, size_t size) {
+    static const struct {
+        unsigned long long bit;
+        const char *name;
+    } reasons[] = {{0x2, "its setting"},        {0x4, "power"},
+                   {0x8, "slowed by hardware"}, {0x10, "another GPU"},
+                   {0x20, "temperature"},       {0x40, "temperature"},
+                   {0x80, "the power plug"},    {0x100, "its setting"}};
+    snprintf(buf, size, "%d of %d MHz, %d C", c->mhz, c->most_mhz, c->celsius);
+    const char *before = ", held back by ";
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (c->reasons & reasons[i].bit) {
+            size_t at = strlen(buf);
+            snprintf(buf + at, size - at, "%s%s", before, reasons[i].name);
+            before = " and ";
+        }
+    return buf;
+}

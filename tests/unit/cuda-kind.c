@@ -24,6 +24,17 @@ static void test_names(void) {
     }
 }
 
+static void test_clocks(void) {
+    char text[200];
+    const struct cuda_clocks fast = {1980, 1980, 41, 0x1},
+                             slow = {1410, 1980, 84, 0x4 | 0x40};
+    ok(!strcmp(cuda_clocks_format(&fast, text, sizeof text), "1980 of 1980 MHz, 41 C"),
+       "%s", text);
+    ok(!strcmp(cuda_clocks_format(&slow, text, sizeof text),
+               "1410 of 1980 MHz, 84 C, held back by power and temperature"),
+       "%s", text);
+}
+
 static void test_which(void) {
     ok(cluster_kind_is_gpu("h100-80gb") && cluster_kind_is_gpu("h200") &&
            cluster_kind_is_gpu("gb200") && cluster_kind_is_gpu("4090") &&
@@ -58,6 +69,7 @@ static void test_workspace(void) {
 
 int main(void) {
     test_names();
+    test_clocks();
     test_which();
     test_none();
     test_workspace();

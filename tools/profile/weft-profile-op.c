@@ -387,11 +387,21 @@ static int measure_rows(struct tool *t, int64_t *done, struct err *err) {
     return rc;
 }
 
+/* What was measured counts for these clocks. */
+static void note_clocks(const struct tool *t, const char *when) {
+    struct cuda_clocks c;
+    char text[200];
+    if (t->gpu && cuda_clocks(cuda_index(0, NULL), &c, NULL) == 0)
+        note("%s %s: %s", t->device, when, cuda_clocks_format(&c, text, sizeof text));
+}
+
 static int measure(struct tool *t, struct err *err) {
     int64_t done = 0;
+    note_clocks(t, "before");
     int rc = measure_rows(t, &done, err);
     if (rc < 0)
         return -1;
+    note_clocks(t, "just after");
     note("%lld rows measured on %s, %lld were known", (long long)done, t->device,
          (long long)t->known);
     if (t->unsteady * 10 > done)
