@@ -57,7 +57,7 @@ cat >"$out/weft-gpu" <<'RUN'
 #!/bin/sh
 # weft-gpu check|bench [PART...] | COMMAND...: with the libraries of this folder (scripts/pack-gpu.sh)
 here=$(cd "$(dirname "$0")" && pwd)
-for f in "$here"/lib/*.gz; do [ ! -e "$f" ] || gunzip -f "$f" || exit; done
+for f in "$here"/lib/*.gz; do [ ! -e "$f" ] || gzip -df "$f" || exit; done
 # CUDA's libraries: the toolkit's, or those of the wheels that PyTorch brings.
 cuda=/usr/local/cuda/lib64:/usr/local/cuda/lib
 wheels=$(python3 -c 'import nvidia, glob
