@@ -23,9 +23,6 @@
 #ifdef WEFT_EMULATE
 #define CUDA_MEMBER              inline
 #define CUDA_DYNAMIC(type, name) type *name = (type *)emu_shared()
-#define CUDA_MOVE(stream, to, from, bytes)                                                 \
-    ((void)(stream), memcpy(to, from, (size_t)(bytes)))
-#define CUDA_CLEAR(stream, to, bytes) ((void)(stream), memset(to, 0, (size_t)(bytes)))
 #else
 /* A function of a struct that a kernel calls. */
 #define CUDA_MEMBER __device__ __forceinline__

@@ -1,53 +1,18 @@
-/* Convolution in its three passes, as products of matrices whose elements are found where they lie (an
- * implicit product): no patches are stored. A block makes a tile of 64 x 64 of the result, a thread
- * 4 x 4 numbers of it; operands come through shared memory, 16 of the contracted dim at a time. Plain
- * arithmetic in floats for every type of elements: simple and right, where a library would be faster.
- *
- * pass       result [rows, columns]          contracted
- * forward    y      [places of y, cout]      taps, cin
- * data       dx     [places of x, cin]       taps, cout
- * weights    dw     [taps cin, cout]         places of y */
+/* Convolution in its three passes (cuda_conv.h): on the tensor cores where they are for it, else in plain
+ * arithmetic in floats, for every type of elements. Then a block makes a tile of 64 x 64 of the result, a
+ * thread 4 x 4 numbers of it; operands come through shared memory, 16 of the contracted dim at a time. */
 #include "cuda/cuda_columns.h"
-
-#define CONV_OF(n)                                                                         \
-    {                                                                                      \
-        (n)->batch, (n)->ih, (n)->iw, (n)->cin, (n)->oh, (n)->ow, (n)->cout, (n)->kh,      \
-            (n)->kw, (n)->stride, (n)->ph, (n)->pw                                         \
-    }
+#include "cuda/cuda_conv.h"
 
 enum { TILE = WORKSPACE_GPU_TILE, DEEP = 16, EACH = 4, SIDE = TILE / EACH };
-
-/* A number as digits: high * n * m + middle * m + low. */
-struct digits {
-    int64_t high, middle, low;
-};
-CUDA_DEVICE struct digits digits_of(int64_t i, int64_t n, int64_t m) {
-    struct digits d;
-    const int64_t rest = quotient(i, m);
-    d.low = i - rest * m;
-    d.high = quotient(rest, n);
-    d.middle = rest - d.high * n;
-    return d;
-}
-
-/* x at tap (h, w) of channel c of the window of a place of y, or 0 outside. */
-template <typename T>
-CUDA_DEVICE float window(const struct kernel_conv &s, const T *x, int64_t place,
-                         const struct digits &tap) {
-    const struct digits at = digits_of(place, s.oh, s.ow);
-    const int64_t h = at.middle * s.stride - s.ph + tap.high;
-    const int64_t w = at.low * s.stride - s.pw + tap.middle;
-    if (h < 0 || h >= s.ih || w < 0 || w >= s.iw)
-        return 0;
-    return get(x + ((at.high * s.ih + h) * s.iw + w) * s.cin + tap.low);
-}
 
 template <typename T> struct forward {
     struct kernel_conv s;
     const T *x, *w;
     T *y;
     CUDA_MEMBER float a(int64_t row, int64_t k) const {
-        return window(s, x, row, digits_of(k, s.kw, s.cin));
+        const int64_t at = in_window(s, row, k);
+        return at < 0 ? 0 : get(x + at);
     }
     CUDA_MEMBER float b(int64_t k, int64_t column) const {
         return get(w + k * s.cout + column);
@@ -57,21 +22,13 @@ template <typename T> struct forward {
     }
 };
 
-/* A place of x is in the window of (oh, ow) at tap (r, t) if oh * stride - ph + r is its row. */
 template <typename T> struct data {
     struct kernel_conv s;
     const T *dy, *w;
     T *dx;
     CUDA_MEMBER float a(int64_t row, int64_t k) const {
-        const struct digits tap = digits_of(k, s.kw, s.cout),
-                            at = digits_of(row, s.ih, s.iw);
-        const int64_t h = at.middle + s.ph - tap.high, v = at.low + s.pw - tap.middle;
-        if (h < 0 || v < 0)
-            return 0;
-        const int64_t oh = quotient(h, s.stride), ow = quotient(v, s.stride);
-        if (oh * s.stride != h || ow * s.stride != v || oh >= s.oh || ow >= s.ow)
-            return 0;
-        return get(dy + ((at.high * s.oh + oh) * s.ow + ow) * s.cout + tap.low);
+        const int64_t at = of_window(s, row, k);
+        return at < 0 ? 0 : get(dy + at);
     }
     CUDA_MEMBER float b(int64_t k, int64_t column) const {
         const int64_t tap = quotient(k, s.cout);
@@ -88,7 +45,8 @@ template <typename T> struct weights {
     const T *x, *dy;
     float *part;
     CUDA_MEMBER float a(int64_t row, int64_t k) const {
-        return window(s, x, k, digits_of(row, s.kw, s.cin));
+        const int64_t at = in_window(s, k, row);
+        return at < 0 ? 0 : get(x + at);
     }
     CUDA_MEMBER float b(int64_t k, int64_t column) const {
         return get(dy + k * s.cout + column);
@@ -148,6 +106,8 @@ static void launch_product(struct cuda_call *c, int64_t rows, int64_t columns,
 
 CUDA_FUNCTION(conv2d) {
     const struct kernel_conv s = CONV_OF(n);
+    if (cuda_conv_mma(c, &s, in->x, in->w, out->y))
+        return 0;
     CUDA_TYPED(c->args->dtype, T, {
         const struct forward<T> f = { s, (const T *)in->x, (const T *)in->w, (T *)out->y };
         launch_product(c, s.batch * s.oh * s.ow, s.cout, s.kh * s.kw * s.cin, 1, f);
@@ -157,6 +117,8 @@ CUDA_FUNCTION(conv2d) {
 
 CUDA_FUNCTION(conv2d_dx) {
     const struct kernel_conv s = CONV_OF(n);
+    if (cuda_conv_mma_dx(c, &s, in->dy, in->w, out->dx))
+        return 0;
     CUDA_TYPED(c->args->dtype, T, {
         const struct data<T> f = { s, (const T *)in->dy, (const T *)in->w, (T *)out->dx };
         launch_product(c, s.batch * s.ih * s.iw, s.cin, s.kh * s.kw * s.cout, 1, f);
@@ -172,6 +134,8 @@ CUDA_FUNCTION(conv2d_dw) {
         return 0;
     if (workspace_holds(c, parts * rows * s.cout * (int64_t)sizeof(float)) < 0)
         return -1;
+    if (cuda_conv_mma_dw(c, &s, parts, in->x, in->dy, (float *)c->workspace))
+        return cuda_columns_finish(c, parts, rows * s.cout, (float *)out->dw, NULL);
     CUDA_TYPED(c->args->dtype, T, {
         const struct weights<T> f = {
             s, (const T *)in->x, (const T *)in->dy, (float *)c->workspace

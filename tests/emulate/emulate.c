@@ -67,6 +67,7 @@ static struct {
     int downwards;
     size_t allowed;
     int64_t launches;
+    emu_stream_fn *give;
     _Alignas(1024) char shared[SHARED_MOST];
 } emu;
 
@@ -87,6 +88,12 @@ void emu_allow_shared(size_t bytes) {
     if (bytes > SHARED_MOST)
         emu_die("asks for more shared memory than a block has");
     emu.allowed = bytes;
+}
+
+size_t emu_take_shared(void) {
+    const size_t bytes = emu.allowed;
+    emu.allowed = 0;
+    return bytes;
 }
 
 int64_t emu_launches(void) {
@@ -286,4 +293,37 @@ void emu_run(const char *name, struct emu_index grid, struct emu_index block,
                                (unsigned)(at / grid.x / grid.y)};
         run_block(block, shared_bytes);
     }
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+void emu_streams(emu_stream_fn *give) {
+    emu.give = give;
+}
+
+void emu_give(void *stream, void (*run)(void *args), void *args, size_t bytes) {
+    if (emu.give)
+        emu.give(stream, run, args, bytes);
+    else
+        run(args);
+}
+
+struct move {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void move(void *args) {
+    const struct move *m = args;
+    if (m->from)
+        memmove(m->to, m->from, m->bytes);
+    else
+        memset(m->to, 0, m->bytes);
+}
+
+void emu_move(void *stream, void *to, const void *from, size_t bytes) {
+    struct move m = {to, from, bytes};
+    if (bytes > 0)
+        emu_give(stream, move, &m, sizeof m);
 }

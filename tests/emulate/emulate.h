@@ -48,8 +48,19 @@ void emu_run(const char *name, struct emu_index grid, struct emu_index block,
              size_t shared_bytes, void (*body)(void *), void *arg);
 /* The order in which blocks, warps and lanes take turns: 0 upwards, 1 downwards. */
 void emu_order(int downwards);
-/* The most bytes of shared memory that the next launch may ask for, beyond 48 KiB. */
+/* The most bytes of shared memory that the next launch may ask for, beyond 48 KiB; take: it is taken
+ * back. */
 void emu_allow_shared(size_t bytes);
+size_t emu_take_shared(void);
+
+/* What launches and copies do with their stream: run(args), with a copy of the args, when its turn comes
+ * (tests/fake/cudart.h). NULL, as it is at first: at once. */
+typedef void emu_stream_fn(void *stream, void (*run)(void *args), const void *args,
+                           size_t bytes);
+void emu_streams(emu_stream_fn *give);
+void emu_give(void *stream, void (*run)(void *args), void *args, size_t bytes);
+/* A copy on the stream; of zeros where `from` is NULL. */
+void emu_move(void *stream, void *to, const void *from, size_t bytes);
 /* How many kernels ran since the program began. */
 int64_t emu_launches(void);
 
@@ -70,6 +81,7 @@ void emu_die(const char *what) __attribute__((noreturn));
 
 #include <math.h>
 #include <string.h>
+#include <tuple>
 
 #define CUDA_KERNEL static
 #define CUDA_DEVICE static inline
@@ -108,18 +120,43 @@ struct alignas(16) int4 {
     int x, y, z, w;
 };
 
-template <typename F>
-void emu_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, F kernel) {
-    struct emu_index g = {grid.x, grid.y, grid.z}, b = {block.x, block.y, block.z};
-    emu_run(
-        name, g, b, shared_bytes, [](void *arg) { (*(F *)arg)(); }, &kernel);
+/* A launch with its arguments, which have the kernel's types. */
+template <typename... P> struct emu_task {
+    const char *name;
+    void (*kernel)(P...);
+    struct emu_index grid, block;
+    size_t shared_bytes, allowed;
+    std::tuple<P...> args;
+
+    static void thread(void *task) {
+        const emu_task *t = (const emu_task *)task;
+        std::apply(t->kernel, t->args);
+    }
+    static void run(void *task) {
+        emu_task *t = (emu_task *)task;
+        emu_allow_shared(t->allowed);
+        emu_run(t->name, t->grid, t->block, t->shared_bytes, thread, task);
+    }
+};
+
+template <typename... P, typename... A>
+void emu_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, void *stream,
+                void (*kernel)(P...), A... args) {
+    emu_task<P...> t = {name,
+                        kernel,
+                        {grid.x, grid.y, grid.z},
+                        {block.x, block.y, block.z},
+                        shared_bytes,
+                        emu_take_shared(),
+                        std::tuple<P...>(args...)};
+    emu_give(stream, emu_task<P...>::run, &t, sizeof t);
 }
 
-/* The launch is over when it returns, so arguments need not be copied. */
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                        \
-    ((void)(stream),                                                                       \
-     emu_launch(#kernel, grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); }))
-#define CUDA_SHARED(kernel, bytes) emu_allow_shared((size_t)(bytes))
+    emu_launch(#kernel, grid, block, shared_bytes, (void *)(stream), kernel, __VA_ARGS__)
+#define CUDA_SHARED(kernel, bytes)         emu_allow_shared((size_t)(bytes))
+#define CUDA_MOVE(stream, to, from, bytes) emu_move(stream, to, from, (size_t)(bytes))
+#define CUDA_CLEAR(stream, to, bytes)      emu_move(stream, to, NULL, (size_t)(bytes))
 
 /* ---- warps -------------------------------------------------------------------------------- */
 
