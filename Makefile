@@ -239,6 +239,14 @@ $(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
 
+# Random plans (tests/mpi/plans.c) on GPUs that are not there: on the same fakes, with the kernels emulated.
+EMU_PLANS := $(if $(EMULATED),$(if $(HAVE_CUDA),$(O)/tests/mpi/plans-emulated))
+emu_objs  := $(O)/tests/mpi/plans.o $(O)/tests/emulate/streams.o $(O)/tests/emulate/emulate.o
+$(O)/tests/emulate/streams.o: CFLAGS += $(CUDA_CFLAGS) -Itests
+$(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
+
 # A tool as it is, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
 
@@ -279,7 +287,7 @@ fuzz:
 
 unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(GPU_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(EMU_PLANS) $(GPU_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.

@@ -144,6 +144,17 @@ gpus() {
         "an error of NCCL" on 3 "$dir/gpu-works" broken
 }
 
+# Random plans with the kernels of lib/cuda emulated, beside the references of the plans before.
+emulated() {
+    [ -x "$dir/plans-emulated" ] || return
+    fixed=2 new=1
+    [ -z "$WEFT_LONG" ] || fixed=30 new=10
+    for n in 1 2; do
+        check "plans on emulated GPUs, $n ranks" on $n "$dir/plans-emulated" check-gpu "$work" \
+            $((n + 1)) $fixed "$today" $new
+    done
+}
+
 # Works under way together; and how jobs end in which something goes wrong.
 works() {
     [ -x "$dir/comm-works" ] || return
@@ -218,7 +229,7 @@ skips() {
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans skips messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done
