@@ -78,7 +78,7 @@ static int forward(struct cuda_call *c, struct attention_job *job) {
 static int backward(struct cuda_call *c, struct attention_job *job) {
     if (prepare(c, job, true) < 0)
         return -1;
-    attention_delta(c, job);
+    attention_delta(c, job, in_chunks(job));
     if (for_wgmma(c, job) && attention_wgmma_bwd(c, job))
         return 0;
     if (!for_mma(c, job) || !attention_mma_bwd(c, job))

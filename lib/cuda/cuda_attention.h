@@ -51,8 +51,9 @@ bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *jo
 bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job);
 bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job);
 
-/* delta = rowsum(dO O). */
-void attention_delta(const struct cuda_call *c, const struct attention_job *job);
+/* delta = rowsum(dO O). vectors: all rows lie on 16 bytes. */
+void attention_delta(const struct cuda_call *c, const struct attention_job *job,
+                     bool vectors);
 /* Fills near.near and near.bucket from the table of all buckets. */
 void attention_spread(const struct cuda_call *c, const struct attention_job *job,
                       const struct positions *p, float *near, uint16_t *bucket);

@@ -57,28 +57,38 @@ void attention_collect(const struct cuda_call *c, const struct attention_job *jo
                 (int)t->buckets, job->near.parts, job->dpositions);
 }
 
-/* A warp for each row of a head. */
+enum { ROW_LANES = 8, ROWS = 256 / ROW_LANES /* of a block */ };
+
+/* Eight lanes for each row of a head, vectors of 16 bytes where rows lie on them. */
 template <typename T>
-CUDA_KERNEL void row_sums(struct kernel_attention t, const T *o, const T *dout,
-                          float *delta) {
-    const int64_t row = blockIdx.x * (int64_t)4 + threadIdx.x / 32;
-    if (row >= t.batch * t.q_len * t.heads)
-        return;
+CUDA_KERNEL void row_sums(struct kernel_attention t, bool vectors, const T *o,
+                          const T *dout, float *delta) {
+    const int64_t row = blockIdx.x * (int64_t)ROWS + threadIdx.x / ROW_LANES;
     const int64_t h = row % t.heads, i = row / t.heads % t.q_len,
                   b = row / t.heads / t.q_len;
     const int64_t at = b * t.o_batch + i * t.o_seq + h * t.dim;
+    const bool there = b < t.batch;
+    const int lane = (int)threadIdx.x % ROW_LANES;
     float sum = 0;
-    for (int64_t e = threadIdx.x % 32; e < t.dim; e += 32)
-        sum += get(o + at + e) * get(dout + at + e);
-    for (int step = 16; step > 0; step /= 2)
+    if (there)
+        each<T>(t.dim, vectors ? 0 : t.dim, lane, ROW_LANES, [&](int64_t e, auto lanes) {
+            float x[decltype(lanes)::N], y[decltype(lanes)::N];
+            load(o + at + e, lanes, x);
+            load(dout + at + e, lanes, y);
+            for (int k = 0; k < decltype(lanes)::N; k++)
+                sum = fmaf(x[k], y[k], sum);
+        });
+    for (int step = ROW_LANES / 2; step > 0; step /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x % 32 == 0)
+    if (there && lane == 0)
         delta[(b * t.heads + h) * t.q_len + i] = sum;
 }
 
-void attention_delta(const struct cuda_call *c, const struct attention_job *job) {
+void attention_delta(const struct cuda_call *c, const struct attention_job *job,
+                     bool vectors) {
     const int64_t rows = job->t.batch * job->t.q_len * job->t.heads;
     CUDA_TYPED(c->args->dtype, T,
-               CUDA_LAUNCH(row_sums<T>, (unsigned)((rows + 3) / 4), 128, 0, c->stream,
-                           job->t, (const T *)job->o, (const T *)job->dout, job->delta));
+               CUDA_LAUNCH(row_sums<T>, (unsigned)((rows + ROWS - 1) / ROWS), 256, 0,
+                           c->stream, job->t, vectors, (const T *)job->o,
+                           (const T *)job->dout, job->delta));
 }
