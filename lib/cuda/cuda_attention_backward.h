@@ -89,8 +89,9 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
         }
 }
 
-template <template <int, int> class TILE, int DIM, int WIDE, int BM, int BN, int WARPS>
-CUDA_KERNEL void __launch_bounds__(32 * WARPS)
+template <template <int, int> class TILE, int DIM, int WIDE, int BM, int BN, int WARPS,
+          int BLOCKS>
+CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     key_gradients(struct kernel_attention t, struct attention_near near,
                   struct query_side x, const bf16 *k, const bf16 *v, bf16 *dk, bf16 *dv) {
     const int MT = BN / WARPS / 16, THREADS = 32 * WARPS, parts = DIM / WIDE;
@@ -196,8 +197,8 @@ CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]
                     ds[m][n][i];
 }
 
-template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS>
-CUDA_KERNEL void __launch_bounds__(32 * WARPS)
+template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS, int BLOCKS>
+CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     query_gradients(struct kernel_attention t, struct attention_near near,
                     struct query_side x, const bf16 *k, const bf16 *v, bf16 *dq) {
     const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
@@ -267,9 +268,10 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS)
 /* ---- launches ---------------------------------------------------------------------------------- */
 
 /* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of a block for dK and dV;
- * QM, QN: queries of a block and keys of a tile for dQ. */
+ * QM, QN: queries of a block and keys of a tile for dQ. KBLOCKS, QBLOCKS: as in
+ * launch_forward, of each kernel. */
 template <template <int, int> class TILE, int DIM, int WIDE, int KM, int KN, int QM, int QN,
-          int WARPS>
+          int WARPS, int KBLOCKS, int QBLOCKS>
 static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const struct attention_near *near = &job->near;
@@ -283,14 +285,14 @@ static bool launch_backward(const struct cuda_call *c, const struct attention_jo
     if ((int64_t)of_keys > c->dev->shared_bytes ||
         (int64_t)of_queries > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((key_gradients<TILE, DIM, WIDE, KM, KN, WARPS>), of_keys);
+    CUDA_SHARED((key_gradients<TILE, DIM, WIDE, KM, KN, WARPS, KBLOCKS>), of_keys);
     CUDA_LAUNCH(
-        (key_gradients<TILE, DIM, WIDE, KM, KN, WARPS>),
+        (key_gradients<TILE, DIM, WIDE, KM, KN, WARPS, KBLOCKS>),
         dim3(blocks_of(t->kv_len, KN), (int)t->kv_heads * DIM / WIDE, (int)t->batch),
         32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (bf16 *)job->dk,
         (bf16 *)job->dv);
-    CUDA_SHARED((query_gradients<TILE, DIM, QM, QN, WARPS>), of_queries);
-    CUDA_LAUNCH((query_gradients<TILE, DIM, QM, QN, WARPS>),
+    CUDA_SHARED((query_gradients<TILE, DIM, QM, QN, WARPS, QBLOCKS>), of_queries);
+    CUDA_LAUNCH((query_gradients<TILE, DIM, QM, QN, WARPS, QBLOCKS>),
                 dim3(blocks_of(t->q_len, QM), (int)t->heads, (int)t->batch), 32 * WARPS,
                 of_queries, c->stream, *t, *near, x, k, v, (bf16 *)job->dq);
     if (near->near)

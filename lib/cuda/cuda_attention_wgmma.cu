@@ -1,4 +1,8 @@
-/* Attention on the tensor cores of compute capability 9.0, by wgmma: heads of up to 128 columns. */
+/* Attention on the tensor cores of compute capability 9.0, by wgmma: heads of up to 128 columns.
+ *
+ * Backward a block is one warpgroup. So several are on a multiprocessor that wait for each other at no
+ * barrier: the one takes exponentials while another's products run. Forward, where blocks of 64 queries
+ * would read keys and values too often, a block has two, and overlaps by itself. */
 #include "cuda/cuda_wgmma.h"
 
 #include "cuda/cuda_attention_ahead.h"
@@ -12,6 +16,6 @@ bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job)
 
 bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job) {
     if (job->t.dim <= 64)
-        return launch_backward<panels_of, 64, 64, 64, 128, 128, 64, 8>(c, job);
-    return launch_backward<panels_of, 128, 128, 64, 128, 128, 64, 8>(c, job);
+        return launch_backward<panels_of, 64, 64, 64, 64, 64, 64, 4, 3, 3>(c, job);
+    return launch_backward<panels_of, 128, 128, 64, 64, 64, 64, 4, 2, 2>(c, job);
 }
