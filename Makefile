@@ -305,7 +305,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory SAN=address,undefined check-asan-build
 
 # Programs without MPI: its own leaks and shared memory are not ours to judge.
-check-asan-build: all $(UNIT_BINS) $(EMU_BINS)
+check-asan-build: all $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
 	@WEFT_LEAKS=0 scripts/check.sh $(O) unit/ cli/solve cli/predict cli/profile-op cli/search
 
 check-long: all tests
@@ -328,8 +328,8 @@ bench-gpu: all $(GPU_BINS)
 
 # A folder that runs on another x86-64 machine with a GPU and no package manager.
 pack-gpu:
-	+@$(MAKE) --no-print-directory ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
-pack-gpu-build: all $(GPU_BINS) $(O)/tests/mpi/plans
+	+@$(MAKE) --no-print-directory WITH_CUDA=yes ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
+pack-gpu-build: $(BINS) $(GPU_BINS) $(O)/tests/mpi/plans
 	@scripts/pack-gpu.sh $(O) build/weft-gpu
 
 repro-solvers: all
