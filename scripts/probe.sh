@@ -11,6 +11,7 @@ key="# $CC | $MPICC | $FLAGS | ${WITH_CUDA:=auto} | ${CUDA_HOME:-}"
 installed=/var/lib/dpkg/status
 mkdir -p "$(dirname "$file")"
 kept=""
+# shellcheck disable=SC3013 # every sh that there is knows -nt
 if [ "$file" -nt "$0" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
     { [ ! -e $installed ] || [ "$(find "$file" -newer $installed)" ]; }; then
     grep -q '^MISSING_PACKAGES :=$' "$file" &&
@@ -64,7 +65,7 @@ cuda() {
     from_wheels=$(wheels)
     [ -x "$nvcc" ] || nvcc=$(find $from_wheels -path '*/bin/nvcc' 2>/dev/null | head -1)
     home=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086
     set -- "$home" /usr/local/cuda $(for w in $from_wheels; do ls -d "$w"/*; done)
     lacking="" includes="" folders=""
     [ -x "$nvcc" ] || lacking=nvcc

@@ -24,7 +24,7 @@ words() { # words TAG FILE...: a line "TAG FILE WORD" for every word of the code
 
 public() { # public FILE...: the same for every function that it declares; its name precedes a bracket
     awk '
-        /^[A-Za-z_].*\(/ && !/[{}]/ && !/^(static|typedef|_Static)/ {
+        /^[A-Za-z_].*\(/ && !/[{}]/ && !/^(static|typedef|_Static|CUDA_|BOTH)/ {
             if (match($0, /[a-z_0-9]+\(/)) print "public", FILENAME, substr($0, RSTART, RLENGTH - 1)
         }' "$@"
 }
