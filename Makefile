@@ -247,8 +247,9 @@ $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
 
-# A tool as it is, on the fakes.
+# A tool and a test as they are, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
+$(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o
 
 # tests/gpu/*.c run on a GPU; where there is none they say so.
 GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))

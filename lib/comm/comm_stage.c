@@ -65,6 +65,9 @@ static void queue_free(struct stage_queue *q) {
         device_free_host(dev, q->slot[i].in);
         device_free_host(dev, q->slot[i].out);
     }
+    for (int64_t i = 0; i < q->outgrown.n; i++)
+        device_free_host(dev, q->outgrown.p[i]);
+    arr_release(&q->outgrown);
     for (struct comm_work *w = q->head; w; w = w->next) /* after a failure */
         device_event_destroy(stage_started(w));
     for (int64_t i = 0; i < q->spare.n; i++)

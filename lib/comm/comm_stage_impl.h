@@ -40,6 +40,7 @@ struct stage_queue {
     struct stage_slot slot[COMM_STAGE_SLOTS];
     struct device_stream *down, *up; /* copies from, to the device */
     ARR(struct device_event *) spare;
+    ARR(char *) outgrown; /* pinned memory that was too small */
 };
 
 struct stage_job {

@@ -74,13 +74,15 @@ static int copy_up(struct stage_queue *q, struct stage_slot *s, struct err *err)
 
 /* ---- one piece ---------------------------------------------------------------------------- */
 
-static int make_room(struct device *dev, char **p, int64_t *room, int64_t bytes,
+/* What became too small is freed with the queue: to free memory may wait for all that the device does. */
+static int make_room(struct stage_queue *q, char **p, int64_t *room, int64_t bytes,
                      struct err *err) {
     if (bytes <= *room)
         return 0;
-    device_free_host(dev, *p);
+    if (*p)
+        arr_push(&q->outgrown, *p);
     *room = 0;
-    *p = device_alloc_host(dev, bytes, err);
+    *p = device_alloc_host(q->job->device, bytes, err);
     if (!*p)
         return -1;
     *room = bytes;
@@ -91,7 +93,6 @@ static int make_room(struct device *dev, char **p, int64_t *room, int64_t bytes,
 static int begin_piece(struct stage_queue *q, struct err *err) {
     struct comm_work *w = q->next;
     struct stage_slot *s = &q->slot[(q->first + q->busy) % COMM_STAGE_SLOTS];
-    struct device *dev = q->job->device;
     int64_t per = q->job->piece_bytes / (parts_of(w) * size_of(w));
     int64_t left = w->count - q->at;
     per = per > 0 ? per : 1;
@@ -101,9 +102,9 @@ static int begin_piece(struct stage_queue *q, struct err *err) {
     s->at = q->at;
     s->n = left < per ? left : per;
     int64_t bytes = parts_of(w) * size_of(w) * s->n;
-    if (!is_direct(q) && (make_room(dev, &s->in, &s->room, bytes, err) < 0 ||
-                          (w->op == COMM_all_to_all &&
-                           make_room(dev, &s->out, &s->out_room, bytes, err) < 0)))
+    if (!is_direct(q) &&
+        (make_room(q, &s->in, &s->room, bytes, err) < 0 ||
+         (w->op == COMM_all_to_all && make_room(q, &s->out, &s->out_room, bytes, err) < 0)))
         return -1;
     struct device_stream *stream = q->op == COMM_recv ? q->up : q->down;
     if (q->at == 0 && device_event_wait(stage_started(w), stream, err) < 0)

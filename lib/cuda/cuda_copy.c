@@ -40,11 +40,13 @@ static int turn(struct device_stream *s, struct err *err) {
     return cuda_wait(s, g->free[g->now], err);
 }
 
+/* A stream that computes gets what it needs with its first upload, which is before any work between
+ * ranks: to make memory waits for all of the GPU, and such a work may wait for this very rank. */
 int cuda_upload(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                 struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
     struct cuda_staging *g = &q->staging;
-    if (open_staging(g, err) < 0)
+    if (open_staging(g, err) < 0 || cuda_open_workspace(s, err) < 0)
         return -1;
     for (int64_t at = 0, n; at < bytes; at += n) {
         if (g->used == CUDA_STAGING_BYTES && turn(s, err) < 0)

@@ -82,6 +82,9 @@ int nccl_line_wait(struct comm_work *w, struct err *err);
 /* Gives NCCL what it can take now: 1 if anything moved, 0, or -1. */
 int nccl_line_move(struct nccl_line *line, struct err *err);
 
+/* Is the event reached? 1, 0, or -1. */
+int nccl_reached(cudaEvent_t e, struct err *err);
+
 /* nccl_message.c: the line of a message's pair and tag; NULL on failure. */
 struct nccl_line *nccl_message_line(struct nccl_job *j, const struct comm_work *w,
                                     struct err *err);

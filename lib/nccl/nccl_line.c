@@ -35,21 +35,25 @@ static ncclDataType_t type_of(enum dtype dtype) {
     return types[dtype];
 }
 
+static bool goes_on(ncclResult_t rc) {
+    return rc == ncclSuccess || rc == ncclInProgress;
+}
+
 /* A message to and from every member, as one call. */
 static ncclResult_t call_all_to_all(const struct nccl_library *lib, struct nccl_line *line,
                                     const struct comm_work *w) {
     int64_t bytes = w->count * dtype_size(w->dtype);
     ncclDataType_t type = type_of(w->dtype);
     ncclResult_t rc = lib->ncclGroupStart();
-    for (int r = 0; r < w->group->n && rc == ncclSuccess; r++) {
+    for (int r = 0; r < w->group->n && goes_on(rc); r++) {
         rc = lib->ncclSend((const char *)w->in + r * bytes, (size_t)w->count, type, r,
                            line->comm, stream_of(line));
-        if (rc == ncclSuccess)
+        if (goes_on(rc))
             rc = lib->ncclRecv((char *)w->out + r * bytes, (size_t)w->count, type, r,
                                line->comm, stream_of(line));
     }
-    ncclResult_t end = lib->ncclGroupEnd();
-    return rc == ncclSuccess || rc == ncclInProgress ? end : rc;
+    ncclResult_t end = lib->ncclGroupEnd(); /* every begin has its end */
+    return goes_on(rc) ? end : rc;
 }
 
 static ncclResult_t call(struct nccl_line *line, const struct comm_work *w) {
@@ -190,14 +194,13 @@ int nccl_line_start(struct nccl_line *line, struct comm_work *w, struct err *err
     return 0;
 }
 
-/* 1 when the work is done, 0, or -1. */
-static int is_done(const struct nccl_track *t, struct err *err) {
-    if (!t->given)
+int nccl_reached(cudaEvent_t e, struct err *err) {
+    cudaError_t rc = cudaEventQuery(e);
+    if (rc == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* where CUDA keeps it, though it is none */
         return 0;
-    cudaError_t rc = cudaEventQuery(t->done);
-    if (rc == cudaErrorNotReady)
-        return 0;
-    return cuda_check(rc, comm_op_name(t->what.op), err) < 0 ? -1 : 1;
+    }
+    return cuda_check(rc, "communicating", err) < 0 ? -1 : 1;
 }
 
 /* The host waits for what the executor's events do not know of. */
@@ -205,7 +208,7 @@ static int wait_late(struct nccl_track *t, struct err *err) {
     struct comm *comm = t->line->job->comm;
     struct comm_watch watch = {0};
     for (;;) {
-        int done = is_done(t, err);
+        int done = t->given ? nccl_reached(t->done, err) : 0;
         if (done)
             return done < 0 ? -1 : 0;
         int moved = comm_poll(comm, err);

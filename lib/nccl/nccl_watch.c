@@ -40,17 +40,12 @@ static int look_at_line(const struct nccl_line *line, struct err *err) {
     return nccl_check(lib, state, "communicating", err);
 }
 
-/* -1, 0, or 1 where the event is reached. */
-static int reached(cudaEvent_t e, struct err *err) {
-    cudaError_t rc = cudaEventQuery(e);
-    return rc == cudaErrorNotReady ? 0 : cuda_check(rc, "communicating", err) < 0 ? -1 : 1;
-}
-
 /* A work that the device has come to and that is not done waits for its peers. */
 static int look_at_track(struct nccl_job *j, struct nccl_track *t, struct err *err) {
     if (!t->given || t->complete)
         return 0;
-    int done = reached(t->done, err), begun = done == 0 ? reached(t->begun, err) : 0;
+    int done = nccl_reached(t->done, err);
+    int begun = done == 0 ? nccl_reached(t->begun, err) : 0;
     if (done < 0 || begun < 0)
         return -1;
     t->complete = done;

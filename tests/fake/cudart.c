@@ -14,6 +14,12 @@
 
 struct fake_cuda fake_cuda;
 
+/* As mpirun starts them, each rank sees a GPU of its own. */
+__attribute__((constructor(101))) static void see_own_gpu(void) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    fake_cuda.first_gpu = rank ? atoi(rank) : 0;
+}
+
 enum kind { RUN, STEP, RECORD, WAIT };
 
 struct op {
@@ -91,6 +97,7 @@ static bool do_first(struct CUstream_st *s) {
     switch (op->kind) {
     case RUN:
         op->run(op->args);
+        fake_cuda.done++;
         free(op->args);
         break;
     case STEP:
@@ -163,7 +170,7 @@ static cudaError_t look(bool (*done)(const void *), const void *what) {
     fake_cuda.waits_polled++;
     bool there = done(what);
     fake_cuda_turn();
-    return there ? cudaSuccess : cudaErrorNotReady; /* which is no error */
+    return answer(there ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void give(struct CUstream_st *s, struct op op) {

@@ -22,13 +22,14 @@ enum fake_order { FAKE_DRAWN, FAKE_OLDEST_FIRST, FAKE_NEWEST_FIRST };
 
 /* What the fake is to be like, and what it has seen; set before it is used. */
 extern struct fake_cuda {
-    int gpus;              /* that the process sees; 0 = 1 */
-    int first_gpu;         /* the number of the first, which its uuid has */
+    int gpus;      /* that the process sees; 0 = 1 */
+    int first_gpu; /* the number of the first, which its uuid has; else the rank's */
     enum fake_order order; /* which stream goes on; of those that can */
     uint64_t seed;
-    double patience_s; /* a call that waits longer ends the program; 0 = 60 */
-    int64_t bytes;     /* of the device that are in use */
-    int64_t launches, graphs, waits_polled;
+    double patience_s;      /* a call that waits longer ends the program; 0 = 60 */
+    int64_t bytes;          /* of the device that are in use */
+    int64_t launches, done; /* kernels and copies: given to streams, and done */
+    int64_t graphs, waits_polled;
 } fake_cuda;
 
 /* Given to the stream: run(args), with a copy of the args. While the stream is captured it is kept in

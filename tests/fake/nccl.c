@@ -50,6 +50,7 @@ struct launch {
     ARR(struct prim) prims;
     int64_t number;
     bool posted;
+    int64_t beside; /* fake_cuda.done when it was */
     struct post post;
     struct post connect;
 };
@@ -474,6 +475,7 @@ static bool step(void *arg) {
         return false;
     for (int64_t i = 0; i < l->prims.n && !l->posted; i++)
         post_prim(l, &l->prims.p[i]);
+    l->beside = l->posted ? l->beside : fake_cuda.done;
     l->posted = true;
     if (!post_done(&l->post))
         return false;
@@ -483,6 +485,7 @@ static bool step(void *arg) {
         at = k;
     }
     post_end(&l->post);
+    fake_nccl.overlapped += fake_cuda.done > l->beside;
     c->done++;
     launch_free(l);
     return true;

@@ -44,7 +44,8 @@ extern struct fake_nccl {
         fail_at; /* the communicator of launch number fail_at has an asynchronous error; 0: none */
     int64_t broken; /* rules */
     int64_t launches, collectives, messages, inits, splits, aborts, destroys;
-    int64_t open; /* communicators */
+    int64_t overlapped; /* launches beside which the GPU did something else */
+    int64_t open;       /* communicators */
 } fake_nccl;
 
 #endif

@@ -155,8 +155,11 @@ static void run_on_cpu(struct example *e) {
     must(train(e->program, e->data, NULL, &e->cpu, &err), &err);
 }
 
-static void run_on_gpus(struct example *e) {
+static void run_on_gpus(struct example *e, bool all_nccl) {
+    int64_t before = fake_nccl.overlapped;
     check_orders(e->program, e->data, e->name, &e->cpu);
+    if (all_nccl && e->plan->overlap)
+        ok_all(fake_nccl.overlapped > before, e->name, "it computes while NCCL is at work");
     free(e->cpu.params);
     data_close(e->data);
     program_destroy(e->program);
@@ -234,9 +237,9 @@ int main(int argc, char **argv) {
     fake_cuda.first_gpu = first_gpu(argv[1], comm_rank(comm));
     must(comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, &err),
          &err);
-    for (size_t i = 0; i < n; i++)
-        run_on_gpus(&e[i]);
     bool own = !strcmp(argv[1], "own"), one = !strcmp(argv[1], "one");
+    for (size_t i = 0; i < n; i++)
+        run_on_gpus(&e[i], own);
     ok_all(report.sharing == (own ? 0 : comm_size(comm)), argv[1], "who shares is known");
     ok_all(one == (fake_nccl.collectives == 0), argv[1],
            "NCCL has the groups whose ranks have GPUs of their own");

@@ -27,12 +27,12 @@
 #include "../unit/plan-move.h"
 #include "../unit/tap.h"
 
-#include "comm/comm_stage.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "coverage.h"
 #include "cuda/cuda.h"
 #include "exec/exec_impl.h"
+#include "nccl/nccl.h"
 #include "program/workspace.h"
 
 #include <math.h>
@@ -336,10 +336,10 @@ static int run_plan(struct plan *plan, struct comm *comm, float *arena,
                 note_errors(&m, ref, s, out);
             }
         }
+        if (rc == 0)
+            rc = exec_drain(w.x, err); /* what goes to the host's memory is there then */
         for (int k = 0; k < w.x->n_chunks; k++)
             check_params(&w, &w.x->chunks[k]);
-        if (rc == 0)
-            rc = exec_drain(w.x, err);
         out->bytes = w.x->high_water + w.x->host_high_water;
         out->planned = w.x->chunks->sp->arena_bytes + w.x->chunks->sp->host_bytes;
         if (on_gpu) { /* what CUDA was asked for, workspaces too, which are planned as well */
@@ -730,7 +730,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct comm_options options = COMM_OPTIONS_DEFAULT;
-    options.backend = on_gpu ? &comm_backend_stage : NULL;
+    options.backend = on_gpu ? &comm_backend_gpu : NULL;
     struct comm *comm = comm_create(NULL, NULL, &options, &err);
     float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
     int rc = arena ? 0 : -1;

@@ -138,6 +138,13 @@ gpus() {
     check "works of GPUs, 3 ranks" on 3 "$dir/gpu-works" 1 own
     check "training on GPUs, 2 ranks" on 2 "$dir/gpu-train" own
     check "collectives of GPUs, measured" profile_gpus
+    if "$dir/plans" reference "$work" >"$out" 2>&1; then
+        for n in 2 4; do
+            check "plans on GPUs, $n ranks" on $n "$dir/gpu-plans" check-gpu "$work" 1 8 "$today" 8
+        done
+    else
+        check "one rank alone, to compare with" false
+    fi
     ends 4 5 "rank [012] has waited 2 s for the others: all_reduce of 5000 f32" \
         "a rank that never comes, NCCL" on 3 "$dir/gpu-works" late
     ends 4 5 "NCCL: communicating: remote process exited or there was a network error" \
