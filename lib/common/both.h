@@ -1,8 +1,5 @@
-/* both.h - small functions that the host's compiler and the device's both take.
- *
- *     BOTH uint64_t twice(uint64_t x) {
- *         return 2 * x;
- *     }
+/* both.h - BOTH begins the definition of a small function that the host's compiler and the device's
+ * both take (rng.h).
  */
 #ifndef WEFT_BOTH_H
 #define WEFT_BOTH_H

@@ -46,19 +46,15 @@ int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *f
     return 0;
 }
 
-int cuda_column_sums(struct cuda_call *c, int64_t rows, int64_t n, const void *x,
-                     float *dst) {
-    if (rows * n == 0)
+CUDA_FUNCTION(bias_dw) {
+    const int64_t rows = n->elems / n->inner;
+    const int64_t chunks = workspace_gpu_chunks(rows, n->inner, 1);
+    if (n->elems == 0)
         return 0;
-    const int64_t chunks = workspace_gpu_chunks(rows, n, 1);
     CUDA_TYPED(c->args->dtype, T, {
-        const plain<T> f = {rows, n, (const T *)x};
-        if (launch_columns<T>(c, chunks, rows, n, 1, aligned(x), f) < 0)
+        const plain<T> f = {rows, n->inner, (const T *)in->dy};
+        if (launch_columns<T>(c, chunks, rows, n->inner, 1, aligned(in->dy), f) < 0)
             return -1;
     });
-    return cuda_columns_finish(c, chunks, n, dst, NULL);
-}
-
-CUDA_FUNCTION(bias_dw) {
-    return cuda_column_sums(c, n->elems / n->inner, n->inner, in->dy, (float *)out->dp);
+    return cuda_columns_finish(c, chunks, n->inner, (float *)out->dp, NULL);
 }

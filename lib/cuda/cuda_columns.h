@@ -107,8 +107,4 @@ static int launch_columns(struct cuda_call *c, int64_t chunks, int64_t rows, int
 int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *first,
                         float *second);
 
-/* dst[n] += the sum of the rows of x[rows, n], whose elements have the call's type. */
-int cuda_column_sums(struct cuda_call *c, int64_t rows, int64_t n, const void *x,
-                     float *dst);
-
 #endif
