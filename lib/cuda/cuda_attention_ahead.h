@@ -1,10 +1,12 @@
-/* cuda_attention_ahead.h - attention forward with wgmma (Shah et al., FlashAttention-3, 2024): as
- * cuda_attention_forward.h, but while the exponentials of a tile are taken, the tensor cores multiply
- * the probabilities of the tile before with its values.
+/* cuda_attention_ahead.h - attention forward with wgmma (Shah et al.,
+ * FlashAttention-3, 2024): as cuda_attention_forward.h, but while the
+ * exponentials of a tile are taken, the tensor cores multiply the probabilities
+ * of the tile before with its values.
  *
- * So scores of a tile and output of the one before are under way together, and keys come one tile ahead
- * of values: a stage of shared memory holds a tile of keys and the values of the tile before it. Where a
- * product is under way nothing touches its registers; the output is rescaled behind it.
+ * So scores of a tile and output of the one before are under way together, and
+ * keys come one tile ahead of values: a stage of shared memory holds a tile of
+ * keys and the values of the tile before it. Where a product is under way
+ * nothing touches its registers; the output is rescaled behind it.
  */
 #ifndef WEFT_CUDA_ATTENTION_AHEAD_H
 #define WEFT_CUDA_ATTENTION_AHEAD_H
@@ -40,40 +42,38 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     CUDA_DYNAMIC(char, bytes);
     auto *shared = room_in<ahead_shared<DIM, BM, BN>>(bytes);
     const int THREADS = 2 * BM; /* a warp for 16 queries */
-    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
-    const int q0 = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
+    const struct query_block x = query_block_of(t, BM);
     const int row = (int)(threadIdx.x / 32) * 16; /* the warp's first */
-    const int all = keys_seen(t, b), seen = keys_of(t, least(q0 + BM, queries) - 1, all);
-    const int64_t kv = key_at(t, b, ((int)t.first_head + h) / (int)t.group);
-    q += query_at(t, b, h);
-    k += kv, v += kv;
-    o += result_at(t, b, h) + (q0 + row) * t.o_seq;
-    lse += row_at(t, b, h) + q0 + row;
+    const int dim = (int)t.dim, first = x.q0 + row;
+    q += query_at(t, x.b, x.h);
+    k += x.kv, v += x.kv;
+    o += result_at(t, x.b, x.h) + first * t.o_seq;
+    lse += row_at(t, x.b, x.h) + first;
 
     struct rows_done<1, DIM> w;
     float s[1][BN / 8][4], fade[1][2];
     uint32_t p[1][BN / 16][4];
-    rows_begin<1, DIM>(t, queries - q0 - row, o, lse, w);
-    tile_begin<THREADS>(shared->q, q, t.q_seq, q0, queries, dim);
-    ahead_begin<THREADS, DIM, BN>(t, k, v, 0, seen, shared->stage[0]);
-    if (seen > 0) {
+    rows_begin<1, DIM>(t, x.rows - row, o, lse, w);
+    tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
+    ahead_begin<THREADS, DIM, BN>(t, k, v, 0, x.seen, shared->stage[0]);
+    if (x.seen > 0) {
         tiles_wait(shared->q);
         __syncthreads();
-        ahead_begin<THREADS, DIM, BN>(t, k, v, BN, seen, shared->stage[1]);
+        ahead_begin<THREADS, DIM, BN>(t, k, v, BN, x.seen, shared->stage[1]);
         clear(s);
         product_begin(shared->q, s);
         product(dim, shared->q, row, shared->stage[0].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, h, q0 + row, 0, all, s, w, fade);
+        weigh(t, near, x.h, first, 0, x.all, s, w, fade);
         rescale(fade, w);
         pack(s, p);
     }
     int k0 = BN;
-    for (; k0 < seen; k0 += BN) {
+    for (; k0 < x.seen; k0 += BN) {
         auto &stage = shared->stage[k0 / BN % 2];
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
-        ahead_begin<THREADS, DIM, BN>(t, k, v, k0 + BN, seen,
+        ahead_begin<THREADS, DIM, BN>(t, k, v, k0 + BN, x.seen,
                                       shared->stage[1 - k0 / BN % 2]);
         clear(s);
         product_begin(shared->q, s, w.o);
@@ -81,18 +81,18 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
         add_product(p, stage.v, w.o);
         wgmma_wait<1>();
         hold(s);
-        weigh(t, near, h, q0 + row, k0, all, s, w, fade);
+        weigh(t, near, x.h, first, k0, x.all, s, w, fade);
         product_wait(shared->q, w.o);
         rescale(fade, w);
         pack(s, p);
     }
     tiles_wait(shared->q);
     __syncthreads();
-    if (seen > 0) {
+    if (x.seen > 0) {
         add_product(p, shared->stage[k0 / BN % 2].v, w.o);
         product_wait(shared->q, w.o);
     }
-    rows_end<1, DIM>(t, queries - q0 - row, w, o, lse);
+    rows_end<1, DIM>(t, x.rows - row, w, o, lse);
 }
 
 template <int DIM, int BM, int BN, int BLOCKS>

@@ -1,21 +1,24 @@
-/* cuda_attention_backward.h - attention backward on tensor cores (Dao, FlashAttention-2, 2023):
- * probabilities are made again from the scores and lse.
+/* cuda_attention_backward.h - attention backward on tensor cores (Dao,
+ * FlashAttention-2, 2023): probabilities are made again from the scores and
+ * lse.
  *
  *     P  = exp(scale Q K^T - lse)          dV = P^T dO
  *     dS = P (dO V^T - D)                  dK = scale dS^T Q
  *     D  = rowsum(dO O)                    dQ = scale dS K
  *
- * Two kernels. In the one a block of threads has keys and goes over the queries of all heads that read
- * them; it works on the transposes of the scores, so that P^T and dS^T stand in the registers as the
- * left operands that dV and dK need. In the other it has queries and goes over their keys, for dQ and
- * the gradients of relative positions. So no two blocks add to one number: nothing is accumulated in
- * memory, and the order of every sum is fixed. That makes Q K^T and dO V^T twice: 14 instead of 10
- * operations per score and column of a head, against a second copy of dQ in floats and blocks that
- * wait for each other.
+ * Two kernels. In the one a block of threads has keys and goes over the queries
+ * of all heads that read them; it works on the transposes of the scores, so
+ * that P^T and dS^T stand in the registers as the left operands that dV and dK
+ * need. In the other it has queries and goes over their keys, for dQ and the
+ * gradients of relative positions. So no two blocks add to one number: nothing
+ * is accumulated in memory, and the order of every sum is fixed. That makes Q
+ * K^T and dO V^T twice: 14 instead of 10 operations per score and column of a
+ * head, against a second copy of dQ in floats and blocks that wait for each
+ * other.
  *
- * As in cuda_attention_mma.cu tiles come in two stages. Where a warp's sums of dK and dV would not fit
- * its registers (heads wider than 128), a block makes WIDE columns of them and others the rest, each
- * with scores of its own.
+ * As in cuda_attention_mma.cu tiles come in two stages. Where a warp's sums of
+ * dK and dV would not fit its registers (heads wider than 128), a block makes
+ * WIDE columns of them and others the rest, each with scores of its own.
  */
 #ifndef WEFT_CUDA_ATTENTION_BACKWARD_H
 #define WEFT_CUDA_ATTENTION_BACKWARD_H
@@ -24,7 +27,9 @@
 #include "cuda/cuda_attention_mma.h"
 #include "cuda/cuda_attention_near.h"
 
-/* ---- dK and dV ------------------------------------------------------------------------------- */
+/* ---- dK and dV
+ * -------------------------------------------------------------------------------
+ */
 
 template <template <int, int> class TILE, int DIM, int BM> struct query_stage {
     TILE<DIM, BM> q, dout;
@@ -42,8 +47,9 @@ struct query_side {
     const float *lse, *delta;
 };
 
-/* Begins to copy queries q0 .. q0 + BM - 1 of head h. Those beyond the last are zeros with a log-sum
- * of zero: probabilities of 1, which multiply gradients of zero. */
+/* Begins to copy queries q0 .. q0 + BM - 1 of head h. Those beyond the last are
+ * zeros with a log-sum of zero: probabilities of 1, which multiply gradients of
+ * zero. */
 template <int THREADS, template <int, int> class TILE, int DIM, int BM>
 CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct query_side &x,
                                int b, int h, int q0, query_stage<TILE, DIM, BM> &stage) {
@@ -58,8 +64,8 @@ CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct qu
     }
 }
 
-/* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the warp's first key, and
- * of the tile's first query. */
+/* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the
+ * warp's first key, and of the tile's first query. */
 template <int MT, template <int, int> class TILE, int DIM, int BM>
 CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
                             const struct attention_near &near, int h, int k, int i,
@@ -147,16 +153,19 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     store_rows(dv_sum, 1.0f, false, rows, dim - column, dv + to, t.kv_seq);
 }
 
-/* ---- dQ and the gradients of positions --------------------------------------------------------- */
+/* ---- dQ and the gradients of positions
+ * --------------------------------------------------------- */
 
 template <template <int, int> class TILE, int DIM, int BM, int BN> struct query_shared {
     TILE<DIM, BM> q, dout;
     struct {
         TILE<DIM, BN> k, v;
     } stage[2];
-}; /* then, where there are positions, [BM, BN + 1] and [2 distance + 1] floats */
+}; /* then, where there are positions, [BM, BN + 1] and [2 distance + 1] floats
+    */
 
-/* dS in place of dO V^T. i, k: the numbers of the warp's first query, and of the tile's first key. */
+/* dS in place of dO V^T. i, k: the numbers of the warp's first query, and of
+ * the tile's first key. */
 template <int MT, int BN>
 CUDA_DEVICE void
 query_slopes(const struct kernel_attention &t, const struct attention_near &near, int h,
@@ -200,18 +209,17 @@ CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]
 template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS, int BLOCKS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     query_gradients(struct kernel_attention t, struct attention_near near,
-                    struct query_side x, const bf16 *k, const bf16 *v, bf16 *dq) {
+                    struct query_side side, const bf16 *k, const bf16 *v, bf16 *dq) {
     const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
     if (!TILE<DIM, BN>::HERE)
         return;
     CUDA_DYNAMIC(char, bytes);
     auto *shared = room_in<query_shared<TILE, DIM, BM, BN>>(bytes);
-    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
-    const int block = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-    const int q0 = block * BM, row = (int)(threadIdx.x / 32) * 16 * MT;
-    const int all = keys_seen(t, b), seen = keys_of(t, least(q0 + BM, queries) - 1, all);
-    const int64_t at = key_at(t, b, ((int)t.first_head + h) / (int)t.group);
-    k += at, v += at;
+    const struct query_block x = query_block_of(t, BM);
+    const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
+    const int dim = (int)t.dim, queries = (int)t.q_len, first = x.q0 + row;
+    const int64_t rows_at = row_at(t, x.b, x.h);
+    k += x.kv, v += x.kv;
 
     float lse[MT][2], delta[MT][2], dq_sum[MT][DIM / 8][4];
     clear(dq_sum);
@@ -219,29 +227,24 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int i = q0 + row + lane_row(m, half);
-            lse[m][half] = i < queries ? LOG2_E * x.lse[row_at(t, b, h) + i] : 0;
-            delta[m][half] = i < queries ? x.delta[row_at(t, b, h) + i] : 0;
+            const int i = first + lane_row(m, half);
+            lse[m][half] = i < queries ? LOG2_E * side.lse[rows_at + i] : 0;
+            delta[m][half] = i < queries ? side.delta[rows_at + i] : 0;
         }
     struct near_sums sums = {};
     float *of_near = (float *)(shared + 1);
     if (near.near)
         sums = near_begin<THREADS>(near, of_near, of_near + BM * (BN + 1));
-    tile_begin<THREADS>(shared->q, x.q + query_at(t, b, h), t.q_seq, q0, queries, dim);
-    tile_begin<THREADS>(shared->dout, x.dout + result_at(t, b, h), t.o_seq, q0, queries,
+    tile_begin<THREADS>(shared->q, side.q + query_at(t, x.b, x.h), t.q_seq, x.q0, queries,
                         dim);
-    tile_begin<THREADS>(shared->stage[0].k, k, t.kv_seq, 0, seen, dim);
-    tile_begin<THREADS>(shared->stage[0].v, v, t.kv_seq, 0, seen, dim);
-    copy_commit();
-    for (int k0 = 0; k0 < seen; k0 += BN) {
-        const int now = k0 / BN % 2, next = k0 + BN;
+    tile_begin<THREADS>(shared->dout, side.dout + result_at(t, x.b, x.h), t.o_seq, x.q0,
+                        queries, dim);
+    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
+    for (int k0 = 0; k0 < x.seen; k0 += BN) {
+        const int now = k0 / BN % 2;
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
-        if (next < seen) {
-            tile_begin<THREADS>(shared->stage[1 - now].k, k, t.kv_seq, next, seen, dim);
-            tile_begin<THREADS>(shared->stage[1 - now].v, v, t.kv_seq, next, seen, dim);
-        }
-        copy_commit();
+        keys_begin<THREADS>(t, k, v, k0 + BN, x.seen, shared->stage[1 - now]);
         float s[MT][BN / 8][4], ds[MT][BN / 8][4];
         clear(s);
         clear(ds);
@@ -249,27 +252,29 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         product(dim, shared->q, row, shared->stage[now].k, s);
         product(dim, shared->dout, row, shared->stage[now].v, ds);
         product_wait(shared->q, s, ds);
-        query_slopes<MT, BN>(t, near, h, q0 + row, k0, all, lse, delta, s, ds);
+        query_slopes<MT, BN>(t, near, x.h, first, k0, x.all, lse, delta, s, ds);
         add_product(dim, ds, shared->stage[now].k, 0, dq_sum);
         product_wait(shared->q, dq_sum);
         if (near.near) {
             tile_put<MT, BN>(sums.tile, row, ds);
             __syncthreads();
-            near_add<BM, BN, THREADS>(near, sums, k0 - ((int)t.first + q0 + BM - 1));
+            near_add<BM, BN, THREADS>(near, sums, k0 - ((int)t.first + x.q0 + BM - 1));
         }
     }
     copy_wait<0>();
     if (near.near)
-        near_end<THREADS>(near, sums, near_parts(t, near, b, block, gridDim.x, h));
-    store_rows(dq_sum, t.scale, t.more, queries - q0 - row, dim,
-               dq + query_at(t, b, h) + (q0 + row) * t.q_seq, t.q_seq);
+        near_end<THREADS>(near, sums, near_parts(t, near, x));
+    store_rows(dq_sum, t.scale, t.more, x.rows - row, dim,
+               dq + query_at(t, x.b, x.h) + first * t.q_seq, t.q_seq);
 }
 
-/* ---- launches ---------------------------------------------------------------------------------- */
+/* ---- launches
+ * ----------------------------------------------------------------------------------
+ */
 
-/* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of a block for dK and dV;
- * QM, QN: queries of a block and keys of a tile for dQ. KBLOCKS, QBLOCKS: as in
- * launch_forward, of each kernel. */
+/* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of
+ * a block for dK and dV; QM, QN: queries of a block and keys of a tile for dQ.
+ * KBLOCKS, QBLOCKS: as in launch_forward, of each kernel. */
 template <template <int, int> class TILE, int DIM, int WIDE, int KM, int KN, int QM, int QN,
           int WARPS, int KBLOCKS, int QBLOCKS>
 static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {

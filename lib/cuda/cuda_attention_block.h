@@ -1,4 +1,5 @@
-/* cuda_attention_block.h - which part of an attention a block of threads has, and what it sees. */
+/* cuda_attention_block.h - which part of an attention a block of threads has,
+ * and what it sees. */
 #ifndef WEFT_CUDA_ATTENTION_BLOCK_H
 #define WEFT_CUDA_ATTENTION_BLOCK_H
 
@@ -18,7 +19,8 @@ CUDA_BOTH int blocks_of(int64_t rows, int each) {
     return (int)((rows + each - 1) / each);
 }
 
-/* Keys of sample b that may be seen, of those that are here (kernel_attention_keys). */
+/* Keys of sample b that may be seen, of those that are here
+ * (kernel_attention_keys). */
 CUDA_DEVICE int keys_seen(const struct kernel_attention &t, int b) {
     if (!t.lengths)
         return (int)t.kv_len;
@@ -36,7 +38,8 @@ CUDA_DEVICE int first_query(const struct kernel_attention &t, int k) {
     return t.causal ? most(0, k - (int)t.first) : 0;
 }
 
-/* Query heads first .. end - 1 of this rank read a key head: none, where it has others. */
+/* Query heads first .. end - 1 of this rank read a key head: none, where it has
+ * others. */
 struct head_range {
     int first, end;
 };
@@ -57,6 +60,30 @@ CUDA_DEVICE int64_t key_at(const struct kernel_attention &t, int b, int kv_head)
 }
 CUDA_DEVICE int64_t row_at(const struct kernel_attention &t, int b, int h) {
     return (b * t.heads + h) * t.q_len;
+}
+
+/* Queries of one head that a block of threads has, and what they see. */
+struct query_block {
+    int b, h;      /* sample and head */
+    int number;    /* of the head's blocks */
+    int q0, rows;  /* first query, and how many */
+    int all, seen; /* keys that may be seen in the sample, and by any of these
+                    queries */
+    int64_t kv;    /* where the keys begin that the head reads */
+};
+
+/* Blocks have `each` queries. The last queries of a causal mask have the most
+ * to do: they begin first. */
+CUDA_DEVICE struct query_block query_block_of(const struct kernel_attention &t, int each) {
+    struct query_block x;
+    x.b = blockIdx.z, x.h = blockIdx.y;
+    x.number = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    x.q0 = x.number * each;
+    x.rows = least((int)t.q_len - x.q0, each);
+    x.all = keys_seen(t, x.b);
+    x.seen = keys_of(t, x.q0 + x.rows - 1, x.all);
+    x.kv = key_at(t, x.b, ((int)t.first_head + x.h) / (int)t.group);
+    return x;
 }
 
 #endif

@@ -1,24 +1,28 @@
-/* cuda_attention_forward.h - attention forward on tensor cores (Dao, FlashAttention-2, 2023).
+/* cuda_attention_forward.h - attention forward on tensor cores (Dao,
+ * FlashAttention-2, 2023).
  *
- * A block of threads has BM queries of one head; each of its warps 16 MT of them, alone: its rows of
- * the scores, their maxima and sums, and the output stay in its registers. Keys and values come in
- * tiles of BN, the next one copied while this one is worked on, into two stages of shared memory, so
- * that one barrier a tile is enough. Scores are kept in units of log 2. Probabilities, rounded to
- * bf16, are the left operand of the product with the values as they stand in the registers.
+ * A block of threads has BM queries of one head; each of its warps 16 MT of
+ * them, alone: its rows of the scores, their maxima and sums, and the output
+ * stay in its registers. Keys and values come in tiles of BN, the next one
+ * copied while this one is worked on, into two stages of shared memory, so that
+ * one barrier a tile is enough. Scores are kept in units of log 2.
+ * Probabilities, rounded to bf16, are the left operand of the product with the
+ * values as they stand in the registers.
  *
- * Of a tile a warp of mma.sync does 64 MT BN dim operations and reads 4 BN dim bytes from shared memory,
- * which gives 128 bytes a cycle: 2048 MT operations a cycle, where an H100's tensor cores do 4096. So
- * heads that leave the registers for it have MT = 2. A block reads keys and values from the
- * second-level cache, for BM operations per byte of them; queries and the output cross memory once.
- *
- * The last queries of a causal mask have the most to do and begin first.
+ * Of a tile a warp of mma.sync does 64 MT BN dim operations and reads 4 BN dim
+ * bytes from shared memory, which gives 128 bytes a cycle: 2048 MT operations a
+ * cycle, where an H100's tensor cores do 4096. So heads that leave the
+ * registers for it have MT = 2. A block reads keys and values from the
+ * second-level cache, for BM operations per byte of them; queries and the
+ * output cross memory once.
  */
 #ifndef WEFT_CUDA_ATTENTION_FORWARD_H
 #define WEFT_CUDA_ATTENTION_FORWARD_H
 
 #include "cuda/cuda_attention_rows.h"
 
-/* Shared memory: a tile of queries, two stages of a tile of keys and one of values. */
+/* Shared memory: a tile of queries, two stages of a tile of keys and one of
+ * values. */
 template <template <int, int> class TILE, int DIM, int BM, int BN> struct forward_shared {
     TILE<DIM, BM> q;
     struct {
@@ -35,42 +39,35 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         return;
     CUDA_DYNAMIC(char, bytes);
     auto *shared = room_in<forward_shared<TILE, DIM, BM, BN>>(bytes);
-    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim, queries = (int)t.q_len;
-    const int q0 = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
+    const struct query_block x = query_block_of(t, BM);
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
-    const int all = keys_seen(t, b), seen = keys_of(t, least(q0 + BM, queries) - 1, all);
-    q += query_at(t, b, h);
-    k += key_at(t, b, ((int)t.first_head + h) / (int)t.group);
-    v += key_at(t, b, ((int)t.first_head + h) / (int)t.group);
-    o += result_at(t, b, h) + (q0 + row) * t.o_seq;
-    lse += row_at(t, b, h) + q0 + row;
+    const int dim = (int)t.dim, first = x.q0 + row;
+    q += query_at(t, x.b, x.h);
+    k += x.kv, v += x.kv;
+    o += result_at(t, x.b, x.h) + first * t.o_seq;
+    lse += row_at(t, x.b, x.h) + first;
 
     struct rows_done<MT, DIM> w;
-    rows_begin<MT, DIM>(t, queries - q0 - row, o, lse, w);
-    tile_begin<THREADS>(shared->q, q, t.q_seq, q0, queries, dim);
-    tile_begin<THREADS>(shared->stage[0].k, k, t.kv_seq, 0, seen, dim);
-    tile_begin<THREADS>(shared->stage[0].v, v, t.kv_seq, 0, seen, dim);
-    copy_commit();
-    for (int k0 = 0; k0 < seen; k0 += BN) {
+    rows_begin<MT, DIM>(t, x.rows - row, o, lse, w);
+    tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
+    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
+    for (int k0 = 0; k0 < x.seen; k0 += BN) {
         const int now = k0 / BN % 2;
         tiles_wait(shared->q);
-        __syncthreads(); /* this tile is there, and all are done with the one before it */
-        if (k0 + BN < seen) {
-            tile_begin<THREADS>(shared->stage[1 - now].k, k, t.kv_seq, k0 + BN, seen, dim);
-            tile_begin<THREADS>(shared->stage[1 - now].v, v, t.kv_seq, k0 + BN, seen, dim);
-        }
-        copy_commit();
+        __syncthreads(); /* this tile is there, and all are done with the one before
+                        it */
+        keys_begin<THREADS>(t, k, v, k0 + BN, x.seen, shared->stage[1 - now]);
         float s[MT][BN / 8][4], fade[MT][2];
         clear(s);
         product(dim, shared->q, row, shared->stage[now].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, h, q0 + row, k0, all, s, w, fade);
+        weigh(t, near, x.h, first, k0, x.all, s, w, fade);
         rescale(fade, w);
         add_product(dim, s, shared->stage[now].v, 0, w.o);
         product_wait(shared->q, w.o);
     }
     copy_wait<0>();
-    rows_end<MT, DIM>(t, queries - q0 - row, w, o, lse);
+    rows_end<MT, DIM>(t, x.rows - row, w, o, lse);
 }
 
 /* BLOCKS: of a multiprocessor, for which the compiler shares out registers. */

@@ -13,7 +13,7 @@ bool attention_mma(const struct cuda_call *c, const struct attention_job *job) {
 
 bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job) {
     if (job->t.dim <= 64)
-        return launch_backward<tile_of, 64, 64, 32, 128, 128, 32, 4, 2, 3>(c, job);
+        return launch_backward<tile_of, 64, 64, 32, 128, 128, 32, 4, 2, 2>(c, job);
     if (job->t.dim <= 128)
         return launch_backward<tile_of, 128, 128, 32, 128, 128, 32, 8, 1, 1>(c, job);
     return launch_backward<tile_of, 256, 128, 32, 64, 64, 32, 4, 1, 1>(c, job);

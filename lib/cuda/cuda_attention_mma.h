@@ -101,6 +101,17 @@ template <int DIM, int ROWS, typename... C>
 CUDA_DEVICE void product_wait(const struct tile_of<DIM, ROWS> &, C &...) {
 }
 
+/* Begins to copy the keys from k0 on, and their values, which lie alike, where any are seen. */
+template <int THREADS, typename STAGE>
+CUDA_DEVICE void keys_begin(const struct kernel_attention &t, const bf16 *k, const bf16 *v,
+                            int k0, int seen, STAGE &stage) {
+    if (k0 < seen) {
+        tile_begin<THREADS>(stage.k, k, t.kv_seq, k0, seen, (int)t.dim);
+        tile_begin<THREADS>(stage.v, v, t.kv_seq, k0, seen, (int)t.dim);
+    }
+    copy_commit();
+}
+
 /* The first `rows` rows of a head = factor C, added to what is there if `more`. */
 template <int MT, int N>
 CUDA_DEVICE void store_rows(const float (&c)[MT][N][4], float factor, bool more, int rows,

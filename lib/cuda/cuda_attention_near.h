@@ -1,16 +1,17 @@
-/* cuda_attention_near.h - relative positions inside the kernels of attention: what is added to a
- * score, and the gradients by distance of a block of queries.
+/* cuda_attention_near.h - relative positions inside the kernels of attention:
+ * what is added to a score, and the gradients by distance of a block of
+ * queries.
  *
- * Scores at one distance lie on a diagonal. A tile of dS stands in shared memory; each thread sums
- * some of its diagonals and adds them to the block's sums by distance, which nobody else touches
- * meanwhile. Distances beyond the last one that counts share its sum, so each thread keeps those
- * sums itself until the end. No order depends on chance.
+ * Scores at one distance lie on a diagonal. A tile of dS stands in shared
+ * memory; each thread sums some of its diagonals and adds them to the block's
+ * sums by distance, which nobody else touches meanwhile. Distances beyond the
+ * last one that counts share its sum, so each thread keeps those sums itself
+ * until the end. No order depends on chance.
  */
 #ifndef WEFT_CUDA_ATTENTION_NEAR_H
 #define WEFT_CUDA_ATTENTION_NEAR_H
 
-#include "cuda/cuda_attention.h"
-#include "cuda/cuda_kernel.h"
+#include "cuda/cuda_attention_block.h"
 
 /* What head h adds at a distance (key minus query). */
 CUDA_DEVICE float near_at(const struct attention_near &p, int h, int distance) {
@@ -33,8 +34,8 @@ CUDA_DEVICE struct near_sums near_begin(const struct attention_near &p, float *t
     return {sums, tile, 0, 0};
 }
 
-/* Adds the tile, which all threads have written. nearest: the distance of its last row and first
- * column. The tile is free again after the next barrier. */
+/* Adds the tile, which all threads have written. nearest: the distance of its
+ * last row and first column. The tile is free again after the next barrier. */
 template <int ROWS, int COLUMNS, int THREADS>
 CUDA_DEVICE void near_add(const struct attention_near &p, struct near_sums &s,
                           int nearest) {
@@ -53,7 +54,8 @@ CUDA_DEVICE void near_add(const struct attention_near &p, struct near_sums &s,
     }
 }
 
-/* Writes the block's gradients by bucket. The tile has at least 2 THREADS floats. */
+/* Writes the block's gradients by bucket. The tile has at least 2 THREADS
+ * floats. */
 template <int THREADS>
 CUDA_DEVICE void near_end(const struct attention_near &p, struct near_sums &s,
                           float *parts) {
@@ -79,9 +81,8 @@ CUDA_DEVICE void near_end(const struct attention_near &p, struct near_sums &s,
 
 /* Where a block's gradients go. */
 CUDA_DEVICE float *near_parts(const struct kernel_attention &t,
-                              const struct attention_near &p, int b, int block, int blocks,
-                              int h) {
-    return p.parts + (((int64_t)b * blocks + block) * t.heads + h) * p.buckets;
+                              const struct attention_near &p, const struct query_block &x) {
+    return p.parts + (((int64_t)x.b * gridDim.x + x.number) * t.heads + x.h) * p.buckets;
 }
 
 #endif

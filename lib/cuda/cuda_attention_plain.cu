@@ -1,11 +1,13 @@
-/* Attention forward in floats, as cuda_attention_mma.cu does it on tensor cores: for floats, f16, and
- * heads that those do not take.
+/* Attention forward in floats, as cuda_attention_mma.cu does it on tensor
+ * cores: for floats, f16, and heads that those do not take.
  *
- * A block of threads has 64 queries of one head and goes over its keys 64 at a time. */
+ * A block of threads has 64 queries of one head and goes over its keys 64 at a
+ * time. */
 #include "cuda/cuda_attention_near.h"
 #include "cuda/cuda_attention_plain.h"
 
-/* What a thread keeps of its four rows; the 16 threads of a row have the same maximum and sum. */
+/* What a thread keeps of its four rows; the 16 threads of a row have the same
+ * maximum and sum. */
 struct plain_done {
     float max[4], sum[4]; /* in units of log 2 */
     float o[4][8];        /* not yet divided by the sum */
@@ -25,8 +27,8 @@ CUDA_DEVICE float half_warp_sum(float x) {
     return x;
 }
 
-/* Scores in units of log 2, -infinity of what is not seen. i, k: numbers of the block's first query
- * and key. */
+/* Scores in units of log 2, -infinity of what is not seen. i, k: numbers of the
+ * block's first query and key. */
 CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
                               const struct attention_near &near, int h, int i0, int k0,
                               int seen, float (&s)[4][4]) {
@@ -45,7 +47,8 @@ CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
     }
 }
 
-/* Scores become probabilities relative to the maximum; rescales what has been summed. */
+/* Scores become probabilities relative to the maximum; rescales what has been
+ * summed. */
 CUDA_DEVICE void plain_softmax(float (&s)[4][4], struct plain_done &w) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -65,7 +68,8 @@ CUDA_DEVICE void plain_softmax(float (&s)[4][4], struct plain_done &w) {
     }
 }
 
-/* No keys yet, or those that o and `before`, the logarithm of their sum, are of. */
+/* No keys yet, or those that o and `before`, the logarithm of their sum, are
+ * of. */
 template <typename T>
 CUDA_DEVICE void plain_begin(const struct kernel_attention &t, int rows, int e, int wide,
                              const T *o, const float (&before)[4], struct plain_done &w) {
@@ -81,7 +85,8 @@ CUDA_DEVICE void plain_begin(const struct kernel_attention &t, int rows, int e, 
     }
 }
 
-/* Divides by the sums, and keeps log(sum(exp(scores))) with the last columns. */
+/* Divides by the sums, and keeps log(sum(exp(scores))) with the last columns.
+ */
 template <typename T>
 CUDA_DEVICE void plain_end(const struct kernel_attention &t, int rows, int e, int wide,
                            struct plain_done &w, T *o, float *lse) {
@@ -102,16 +107,13 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
     plain_attend(struct kernel_attention t, struct attention_near near, const T *q,
                  const T *k, const T *v, T *o, float *lse) {
     __shared__ struct plain_shared w;
-    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim;
-    const int q0 = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * PLAIN;
-    const int rows = least((int)t.q_len - q0, PLAIN);
-    const int all = keys_seen(t, b), seen = keys_of(t, q0 + rows - 1, all);
-    const int64_t kv = key_at(t, b, ((int)t.first_head + h) / (int)t.group);
+    const struct query_block at = query_block_of(t, PLAIN);
+    const int dim = (int)t.dim, rows = at.rows;
     const struct plain_rows<T> queries = {
-        q + query_at(t, b, h) + q0 *t.q_seq, rows, t.q_seq
+        q + query_at(t, at.b, at.h) + at.q0 *t.q_seq, rows, t.q_seq
     };
-    o += result_at(t, b, h) + q0 * t.o_seq;
-    lse += row_at(t, b, h) + q0;
+    o += result_at(t, at.b, at.h) + at.q0 * t.o_seq;
+    lse += row_at(t, at.b, at.h) + at.q0;
     float before[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -121,13 +123,15 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         struct plain_done x;
         plain_begin(t, rows, e, wide, o, before, x);
-        for (int k0 = 0; k0 < seen; k0 += PLAIN) {
-            const int keys = least(seen - k0, PLAIN);
-            const struct plain_rows<T> part = { k + kv + k0 *t.kv_seq, keys, t.kv_seq };
-            const struct plain_rows<T> values = { v + kv + k0 *t.kv_seq, keys, t.kv_seq };
+        for (int k0 = 0; k0 < at.seen; k0 += PLAIN) {
+            const int keys = least(at.seen - k0, PLAIN);
+            const struct plain_rows<T> part = { k + at.kv + k0 *t.kv_seq, keys, t.kv_seq };
+            const struct plain_rows<T> values = {
+                v + at.kv + k0 *t.kv_seq, keys, t.kv_seq
+            };
             float s[4][4];
             plain_product(w, queries, part, dim, s);
-            plain_scores(t, near, h, q0, k0, all, s);
+            plain_scores(t, near, at.h, at.q0, k0, at.all, s);
             plain_softmax(s, x);
             plain_put(w, s);
             plain_add(w, values, e, wide, x.o);

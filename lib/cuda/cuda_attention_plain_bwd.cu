@@ -1,9 +1,10 @@
-/* Attention backward in floats: the two kernels of cuda_attention_mma_bwd.cu for floats, f16, and heads
- * that the tensor cores do not take. */
+/* Attention backward in floats: the two kernels of cuda_attention_mma_bwd.cu
+ * for floats, f16, and heads that the tensor cores do not take. */
 #include "cuda/cuda_attention_near.h"
 #include "cuda/cuda_attention_plain.h"
 
-/* The rows of what a pass reads, of a block of queries and a block of keys of one head. */
+/* The rows of what a pass reads, of a block of queries and a block of keys of
+ * one head. */
 template <typename T> struct plain_pair {
     struct plain_rows<T> q, dout, k, v;
     const float *lse, *delta; /* of the queries */
@@ -32,7 +33,8 @@ CUDA_DEVICE struct plain_pair<T> pair_of(const struct kernel_attention &t,
             k0};
 }
 
-/* P from a score and dS from dO V^T, in their places; zero for what is not seen or not there. */
+/* P from a score and dS from dO V^T, in their places; zero for what is not seen
+   or not there. */
 template <typename T>
 CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
                              const struct attention_near &near,
@@ -50,7 +52,8 @@ CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
     ds = s * (ds - x.delta[i]);
 }
 
-/* A block of threads has 64 keys of a head and goes over the queries of all heads that read it. */
+/* A block of threads has 64 keys of a head and goes over the queries of all
+ * heads that read it. */
 template <typename T>
 CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
     plain_keys(struct kernel_attention t, struct attention_near near,
@@ -96,11 +99,8 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
                   struct plain_source<T> x, T *dq) {
     __shared__ struct plain_shared w;
     __shared__ float of_near[POSITION_NEAR];
-    const int b = blockIdx.z, h = blockIdx.y, dim = (int)t.dim;
-    const int block = (int)(t.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-    const int q0 = block * PLAIN, rows = least((int)t.q_len - q0, PLAIN);
-    const int kv_head = ((int)t.first_head + h) / (int)t.group;
-    const int all = keys_seen(t, b), seen = keys_of(t, q0 + rows - 1, all);
+    const struct query_block at = query_block_of(t, PLAIN);
+    const int dim = (int)t.dim, kv_head = ((int)t.first_head + at.h) / (int)t.group;
     struct near_sums sums = {};
     if (near.near)
         sums = near_begin<PLAIN_THREADS>(near, w.s, of_near);
@@ -108,8 +108,9 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         float dq_sum[4][8];
         plain_clear(dq_sum);
-        for (int k0 = 0; k0 < seen; k0 += PLAIN) {
-            const struct plain_pair<T> p = pair_of(t, x, b, h, kv_head, q0, k0, seen);
+        for (int k0 = 0; k0 < at.seen; k0 += PLAIN) {
+            const struct plain_pair<T> p =
+                pair_of(t, x, at.b, at.h, kv_head, at.q0, k0, at.seen);
             float s[4][4], ds[4][4]; /* [query, key] */
             plain_product(w, p.q, p.k, dim, s);
             plain_product(w, p.dout, p.v, dim, ds);
@@ -117,19 +118,19 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    plain_slope(t, near, p, h, plain_row(i), plain_column(j), all, s[i][j],
-                                ds[i][j]);
+                    plain_slope(t, near, p, at.h, plain_row(i), plain_column(j), at.all,
+                                s[i][j], ds[i][j]);
             plain_put(w, ds);
             plain_add(w, p.k, e, wide, dq_sum); /* has a barrier, as there are keys */
             if (near.near && e == 0)
-                near_add<PLAIN, PLAIN, PLAIN_THREADS>(near, sums,
-                                                      k0 - ((int)t.first + q0 + PLAIN - 1));
+                near_add<PLAIN, PLAIN, PLAIN_THREADS>(
+                    near, sums, k0 - ((int)t.first + at.q0 + PLAIN - 1));
         }
-        plain_store(dq_sum, t.scale, t.more, rows, e, wide,
-                    dq + query_at(t, b, h) + q0 * t.q_seq, t.q_seq);
+        plain_store(dq_sum, t.scale, t.more, at.rows, e, wide,
+                    dq + query_at(t, at.b, at.h) + at.q0 * t.q_seq, t.q_seq);
     }
     if (near.near)
-        near_end<PLAIN_THREADS>(near, sums, near_parts(t, near, b, block, gridDim.x, h));
+        near_end<PLAIN_THREADS>(near, sums, near_parts(t, near, at));
 }
 
 void attention_plain_bwd(const struct cuda_call *c, const struct attention_job *job) {
