@@ -59,9 +59,8 @@ static int create(struct device *dev, struct err *err) {
     s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);
     if (!s->dev.products)
         return -1;
-    return b->options.program && !s->dev.deterministic
-               ? cuda_tune(dev, b->options.program, b->options.rank, err)
-               : 0;
+    return b->options.program ? cuda_tune(dev, b->options.program, b->options.rank, err)
+                              : 0;
 }
 
 static void destroy(struct device *dev) {

@@ -1,4 +1,6 @@
-/* Trying products before the training begins: on operands that nobody needs. */
+/* Trying products before the training begins: on operands that nobody needs. Also where the first choice
+ * counts (cuda_options.deterministic) each is run once, so that libraries load their kernels now and not
+ * while a stream is captured. */
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
