@@ -88,7 +88,7 @@ is $? 4 'data cut short under one rank ends the job'
 ok $? "$(grep -m1 '^weft-run' err)"
 
 # A rank that stands still: the other waits no longer than it may.
-timeout 60 mpirun -n 2 "$tool" -q --threads 1 -n 10000000 --timeout 2s two.json >out 2>err &
+timeout 60 mpirun -n 2 "$tool" -q --threads 1 -n 10000000 --timeout 5s two.json >out 2>err &
 pid=$!
 for _ in $(seq 300); do
     [ -s out ] && break
