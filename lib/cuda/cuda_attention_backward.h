@@ -166,11 +166,11 @@ template <template <int, int> class TILE, int DIM, int BM, int BN> struct query_
 
 /* dS in place of dO V^T. i, k: the numbers of the warp's first query, and of
  * the tile's first key. */
-template <int MT, int BN>
-CUDA_DEVICE void
-query_slopes(const struct kernel_attention &t, const struct attention_near &near, int h,
-             int i, int k, int seen, const float (&lse)[MT][2], const float (&delta)[MT][2],
-             const float (&s)[MT][BN / 8][4], float (&ds)[MT][BN / 8][4]) {
+template <int MT, int BN, typename ROWS>
+CUDA_DEVICE void query_slopes(const struct kernel_attention &t,
+                              const struct attention_near &near, int h, int i, int k,
+                              int seen, const ROWS &lse, const ROWS &delta,
+                              const float (&s)[MT][BN / 8][4], float (&ds)[MT][BN / 8][4]) {
     const float unit = t.scale * LOG2_E;
     const bool edge = k + BN > keys_of(t, i, seen);
 #pragma unroll
