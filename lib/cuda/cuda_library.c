@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef WEFT_CUDA_FOLDERS
+#define WEFT_CUDA_FOLDERS "" /* make says where libraries are */
+#endif
+
 /* In one of the folders that make found, parted by colons. */
 static void *open_beside(const char *file) {
     const char *at = WEFT_CUDA_FOLDERS;

@@ -4,7 +4,7 @@
  *
  *     struct joint_doc doc;
  *     if (joint_doc_read(&doc, stream, &err) == 0)
- *         use(doc.nodes.p[0].choices.p[0].time);
+ *         use(doc.nodes.p[0].choices[0].time);
  *     joint_doc_release(&doc);
  */
 #ifndef WEFT_SOLVE_JOINT_DOC_H

@@ -7,10 +7,8 @@
  * dual as it stands by then, since any messages give true bounds.
  *
  *     struct layout_tree t = {0};
- *     while (...) {
- *         layout_dual_run(&d, ...);
+ *     while (bound < upper) // and the dual is improved
  *         bound = layout_tree_grow(&t, &d, x, upper, 200, deadline_s);
- *     }
  *     layout_tree_release(&t);
  */
 #ifndef WEFT_SOLVE_LAYOUT_TREE_H
