@@ -192,8 +192,9 @@ endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 
 # tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against
-# tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so.
-EMU_SRCS  := $(sort $(wildcard tests/emulate/cuda-*.c))
+# tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so; nor is there
+# an emulator to try.
+EMU_SRCS  := $(sort $(filter-out $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
              $(O)/lib/cuda/cuda_attention.o)

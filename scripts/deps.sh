@@ -22,6 +22,7 @@ case "$target" in
 demo) tools ;;
 check)
     tools
+    program g++ command -v g++
     program gnuplot-nox command -v gnuplot
     program less command -v less
     program mandoc command -v mandoc
