@@ -10,7 +10,7 @@ struct function {
 };
 
 #define ENTRY(name) {#name, (void (*)(void))fake_##name},
-static const struct function functions[] = {FAKE_NCCL(ENTRY)};
+static const struct function functions[] = {NCCL_FUNCTIONS(ENTRY)};
 
 int cuda_library_open(const char *file, const char *const *names, void *table,
                       struct err *err) {

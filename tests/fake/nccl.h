@@ -12,29 +12,12 @@
 #ifndef WEFT_FAKE_NCCL_H
 #define WEFT_FAKE_NCCL_H
 
-#include <nccl.h>
+#include "nccl/nccl_library.h"
+
 #include <stdint.h>
 
-/* X(name): what there is. */
-#define FAKE_NCCL(X)                                                                       \
-    X(ncclGetUniqueId)                                                                     \
-    X(ncclCommInitRankConfig)                                                              \
-    X(ncclCommSplit)                                                                       \
-    X(ncclCommFinalize)                                                                    \
-    X(ncclCommDestroy)                                                                     \
-    X(ncclCommAbort)                                                                       \
-    X(ncclCommGetAsyncError)                                                               \
-    X(ncclGetErrorString)                                                                  \
-    X(ncclGetLastError)                                                                    \
-    X(ncclGroupStart)                                                                      \
-    X(ncclGroupEnd)                                                                        \
-    X(ncclAllReduce)                                                                       \
-    X(ncclAllGather)                                                                       \
-    X(ncclReduceScatter)                                                                   \
-    X(ncclSend)                                                                            \
-    X(ncclRecv)
 #define FAKE_DECLARE(name) __typeof__(name) fake_##name;
-FAKE_NCCL(FAKE_DECLARE)
+NCCL_FUNCTIONS(FAKE_DECLARE)
 ncclResult_t fake_ncclGroupStart(void);
 ncclResult_t fake_ncclGroupEnd(void);
 

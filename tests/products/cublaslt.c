@@ -17,7 +17,7 @@ struct desc {
     void *bias;
 };
 
-struct layout {
+struct fake_layout {
     cudaDataType_t type;
     uint64_t rows, columns;
     int64_t ld;
@@ -101,8 +101,8 @@ cublasStatus_t fake_cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t fake_cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out,
                                                cudaDataType type, uint64_t rows,
                                                uint64_t columns, int64_t ld) {
-    struct layout *l = calloc(1, sizeof *l);
-    *l = (struct layout){type, rows, columns, ld, 1, 0};
+    struct fake_layout *l = calloc(1, sizeof *l);
+    *l = (struct fake_layout){type, rows, columns, ld, 1, 0};
     *out = (cublasLtMatrixLayout_t)l;
     return ld >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : wrong("a leading dimension");
 }
@@ -115,7 +115,7 @@ cublasStatus_t fake_cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) {
 cublasStatus_t fake_cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                      cublasLtMatrixLayoutAttribute_t what,
                                                      const void *value, size_t size) {
-    struct layout *l = (struct layout *)layout;
+    struct fake_layout *l = (struct fake_layout *)layout;
     switch ((int)what) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
         return take(&l->batch, sizeof l->batch, value, size);
@@ -183,8 +183,8 @@ static void store(void *p, cudaDataType_t type, int64_t i, float x) {
 }
 
 /* Do the sizes of op(a), op(b) and d go together? */
-static bool fits(const struct desc *d, const struct layout *a, const struct layout *b,
-                 const struct layout *c) {
+static bool fits(const struct desc *d, const struct fake_layout *a,
+                 const struct fake_layout *b, const struct fake_layout *c) {
     const bool ta = d->a == CUBLAS_OP_T, tb = d->b == CUBLAS_OP_T;
     const uint64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
     const uint64_t n = tb ? b->rows : b->columns, kb = tb ? b->columns : b->rows;
@@ -203,7 +203,9 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
     const struct preference *p = (const struct preference *)pref;
     (void)h;
     fake_cublaslt.heuristics++;
-    if (!fits(d, (struct layout *)a, (struct layout *)b, (struct layout *)e) || c != e)
+    if (!fits(d, (struct fake_layout *)a, (struct fake_layout *)b,
+              (struct fake_layout *)e) ||
+        c != e)
         return wrong("sizes that do not go together");
     *n = most < FAKE_ALGORITHMS ? most : FAKE_ALGORITHMS;
     if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias)
@@ -217,15 +219,16 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static bool aligned(const void *p, const struct layout *l, uint32_t to) {
+static bool aligned(const void *p, const struct fake_layout *l, uint32_t to) {
     uint64_t all = (uint64_t)(uintptr_t)p | (uint64_t)(l->ld * size_of(l->type));
     if (l->batch > 1)
         all |= (uint64_t)(l->step * size_of(l->type));
     return to == 0 || all % to == 0;
 }
 
-static float dot(const struct desc *d, const struct layout *a, const struct layout *b,
-                 const char *pa, const char *pb, int64_t i, int64_t j) {
+static float dot(const struct desc *d, const struct fake_layout *a,
+                 const struct fake_layout *b, const char *pa, const char *pb, int64_t i,
+                 int64_t j) {
     const bool ta = d->a == CUBLAS_OP_T, tb = d->b == CUBLAS_OP_T;
     const int64_t k = (int64_t)(ta ? a->rows : a->columns);
     double sum = 0;
@@ -244,8 +247,8 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
                                    const cublasLtMatmulAlgo_t *algo, void *workspace,
                                    size_t workspace_bytes, cudaStream_t stream) {
     const struct desc *d = (const struct desc *)desc;
-    const struct layout *a = (struct layout *)la, *b = (struct layout *)lb;
-    const struct layout *c = (struct layout *)ld;
+    const struct fake_layout *a = (struct fake_layout *)la, *b = (struct fake_layout *)lb;
+    const struct fake_layout *c = (struct fake_layout *)ld;
     struct algorithm how;
     (void)h, (void)stream;
     memcpy(&how, algo, sizeof how);

@@ -10,7 +10,7 @@
 #ifndef WEFT_FAKE_CUBLASLT_H
 #define WEFT_FAKE_CUBLASLT_H
 
-#include <cublasLt.h>
+#include "cuda/cuda_product_impl.h"
 
 #include <stdbool.h>
 
@@ -23,23 +23,8 @@ extern struct fake_cublaslt {
     const char *wrong;         /* the first thing that was not as it must be */
 } fake_cublaslt;
 
-/* X(name) of each function that there is, as fake_NAME. */
-#define FAKE_CUBLASLT(X)                                                                   \
-    X(cublasLtCreate)                                                                      \
-    X(cublasLtDestroy)                                                                     \
-    X(cublasLtMatmulDescCreate)                                                            \
-    X(cublasLtMatmulDescDestroy)                                                           \
-    X(cublasLtMatmulDescSetAttribute)                                                      \
-    X(cublasLtMatrixLayoutCreate)                                                          \
-    X(cublasLtMatrixLayoutDestroy)                                                         \
-    X(cublasLtMatrixLayoutSetAttribute)                                                    \
-    X(cublasLtMatmulPreferenceCreate)                                                      \
-    X(cublasLtMatmulPreferenceDestroy)                                                     \
-    X(cublasLtMatmulPreferenceSetAttribute)                                                \
-    X(cublasLtMatmulAlgoGetHeuristic)                                                      \
-    X(cublasLtMatmul)
-
+/* Each function that is called, as fake_NAME. */
 #define FAKE_CUBLASLT_DECLARE(name) extern __typeof__(name) fake_##name;
-FAKE_CUBLASLT(FAKE_CUBLASLT_DECLARE)
+PRODUCT_LIBRARY(FAKE_CUBLASLT_DECLARE)
 
 #endif

@@ -16,7 +16,7 @@
 static const struct {
     const char *name;
     void (*p)(void);
-} functions[] = {FAKE_CUBLASLT(ENTRY)};
+} functions[] = {PRODUCT_LIBRARY(ENTRY)};
 
 int cuda_library_open(const char *file, const char *const *names, void *table,
                       struct err *err) {
