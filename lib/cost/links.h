@@ -14,10 +14,10 @@
 #include "plan/mesh.h"
 
 struct link_class {
-    const char
-        *level;    /* of the slowest hop, borrowed from the cluster; NULL: no hop at all */
-    bool cross;    /* some hop leaves a node */
-    int64_t flows; /* that share the slowest hop's link */
+    /* of the slowest hop, borrowed from the cluster; NULL: no hop at all */
+    const char *level;
+    bool cross;       /* some hop leaves a node */
+    int64_t flows;    /* that share the slowest hop's link */
     double bandwidth; /* bytes per second of one flow there; 0 = the cluster does not say */
     double pairs; /* the same where each rank sends to each (all-to-all): bytes per second
                            that a rank gets rid of */

@@ -22,8 +22,8 @@ struct profile;
 
 /* One measurement. Strings are borrowed for the call. */
 struct profile_op {
-    const char
-        *device; /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
+    /* kind: "cpu-1t": threads per rank; oversubscribed: "cpu-1t-over4" */
+    const char *device;
     const char *instr;        /* opcode */
     const char *shape;        /* "2048,1536,384,0,1" */
     const char *dtype;        /* "bf16" */

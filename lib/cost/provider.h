@@ -58,8 +58,8 @@ struct cost_provider {
     /* How the rows of a computed database were made, as weft-profile-op takes it: "312T:1.5T:5us",
      * "node:200G:5us cross:25G:10us"; "" = they were measured. */
     char roofline[64], links[128];
-    double
-        overlap; /* the largest part of a collective that goes on beside computation, 0..1 */
+    /* the largest part of a collective that goes on beside computation, 0..1 */
+    double overlap;
 };
 
 struct provider_kind {

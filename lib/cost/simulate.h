@@ -27,9 +27,9 @@ struct sim_stage {
     double update_us;     /* the step's end: reductions, norm, optimizer, tied parameters */
     double bubble_us;     /* of its group: waiting for others */
     double forward_us, backward_us; /* of one micro-batch, without p2p and waiting */
-    double
-        weights_us; /* of backward_us: gradients of weights, where they wait (zero-bubble) */
-    double end_us;  /* when the last action of its group ends */
+    /* of backward_us: gradients of weights, where they wait (zero-bubble) */
+    double weights_us;
+    double end_us; /* when the last action of its group ends */
 };
 
 struct simulation {

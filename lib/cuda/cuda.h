@@ -26,8 +26,8 @@ struct cuda_options {
     int64_t workspace_bytes; /* of each stream that computes, where there is no program */
     bool deterministic;      /* the same bits each time: nothing is chosen by its speed */
     bool tf32; /* products of floats round operands to 10 bits, on tensor cores */
-    bool
-        tunes; /* operands are scratch: the first launch of a product tries how it is fastest */
+    /* operands are scratch: the first launch of a product tries how it is fastest */
+    bool tunes;
     const char *attention; /* NULL, or the attention kernels to take, for comparisons */
     struct cuda_report *report; /* NULL, or where the device counts */
 };

@@ -87,9 +87,9 @@ struct data_info {
     int64_t items;             /* tokens, pairs or images in source */
     bool cut;                  /* pairs: some are longer than the model's sequences */
     int64_t size[DATA_SPLITS]; /* samples of each split */
-    uint64_t hash
-        [DATA_SPLITS]; /* of what each split holds and how it is cut: equal means the same
-                                   samples (large files are hashed by samples of them) */
+    /* of what each split holds and how it is cut: equal means the same samples (large files are
+     * hashed by samples of them) */
+    uint64_t hash[DATA_SPLITS];
 };
 
 struct data;

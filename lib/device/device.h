@@ -83,18 +83,18 @@ struct device_copy {
  * does not concern it. What changes from step to step stands in the scalars. */
 struct device_args {
     enum dtype dtype; /* of operands that are neither F32 nor whole numbers (instr.def) */
-    struct scalars
-        *scalars; /* on the device: of dropout, losses, sum_squares, adamw, sgd */
-    int64_t
-        first; /* number of the first local row or column, expert, query or position; batch
-                      norm: of the first local sample, in the first group */
+    /* on the device: of dropout, losses, sum_squares, adamw, sgd */
+    struct scalars *scalars;
+    /* number of the first local row or column, expert, query or position; batch
+     * norm: of the first local sample, in the first group */
+    int64_t first;
     int64_t first_key; /* attention: number of the first key that is here */
-    int64_t
-        first_head; /* attention: the first query head, counted from the first one of the
-                           local key heads */
-    int distance;   /* attention: beyond it positions are alike */
-    bool skip_bias; /* linear: another rank of the group adds the bias */
-    bool counts;    /* losses, sum_squares: the value enters the sum */
+    /* attention: the first query head, counted from the first one of the
+     * local key heads */
+    int64_t first_head;
+    int distance;             /* attention: beyond it positions are alike */
+    bool skip_bias;           /* linear: another rank of the group adds the bias */
+    bool counts;              /* losses, sum_squares: the value enters the sum */
     const double *per_target; /* losses: on the device, their place in the scalars */
     int32_t ignore;           /* cross_entropy: targets of this value do not count */
     double weight;            /* losses of routers, dropped: of the value in the metric */
@@ -103,12 +103,12 @@ struct device_args {
                     the factor */
     float eps;   /* layer norm, rms norm, batch norm */
     float base;  /* rotary: of the wavelengths */
-    struct kernel_box
-        box; /* dropout: the block in the whole tensor, of the first micro-batch */
-    unsigned
-        batch_dims; /* dropout: dims of the box that go on with the micro-batches, as bits */
-    float rate;     /* dropout */
-    int op;         /* dropout: of the model; each draws its own numbers */
+    /* dropout: the block in the whole tensor, of the first micro-batch */
+    struct kernel_box box;
+    /* dropout: dims of the box that go on with the micro-batches, as bits */
+    unsigned batch_dims;
+    float rate;                      /* dropout */
+    int op;                          /* dropout: of the model; each draws its own numbers */
     struct device_copy copy;         /* copy */
     const struct matrices *matrices; /* matmul, matmul_dw; borrowed */
     int64_t src_offset;              /* copy: floats, from the rank's coordinate */

@@ -98,8 +98,8 @@ struct kernel_attention {
     bool more;                /* o and lse, or dq, are of other keys already */
     bool causal;              /* position i sees 0..i */
     float scale;              /* of the scores */
-    const int32_t
-        *lengths; /* [batch]: keys of a sample that are seen, at least 1; or NULL: all */
+    /* [batch]: keys of a sample that are seen, at least 1; or NULL: all */
+    const int32_t *lengths;
     const void *positions; /* [buckets, heads]: added to scores by distance; or NULL */
     int64_t buckets;
     int distance; /* from 1; positions farther apart count as this far apart */

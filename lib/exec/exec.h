@@ -29,8 +29,8 @@ struct exec_options {
     double momentum;                        /* SGD */
     const struct device_backend *device;    /* what this rank computes on; NULL = the CPU */
     int threads;                            /* of this rank */
-    float
-        *arena; /* borrowed, from comm_alloc, for devices in host memory; NULL = allocate */
+    /* borrowed, from comm_alloc, for devices in host memory; NULL = allocate */
+    float *arena;
     int64_t arena_bytes;
     /* Called after every instruction when not NULL (tracing), each complete before the next is
      * begun. Times are now_s() seconds. */

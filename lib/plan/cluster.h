@@ -46,18 +46,18 @@ struct cluster_group {
     int64_t memory_bytes;           /* of one device; 0 = not said */
     double flops[CLUSTER_DTYPES];   /* peak of one device per second; 0 = not said */
     double bandwidth;               /* of its memory, bytes per second; 0 = not said */
-    double
-        host_bandwidth; /* between a device and its host's memory, each way; 0 = not said */
-    double latency_us;  /* of one instruction, at least */
-    int n_links;        /* levels inside the node, at least 1 */
+    /* between a device and its host's memory, each way; 0 = not said */
+    double host_bandwidth;
+    double latency_us; /* of one instruction, at least */
+    int n_links;       /* levels inside the node, at least 1 */
     struct cluster_link links[CLUSTER_MAX_LEVELS];
 };
 
 struct cluster {
     int n_groups, n_links;
     struct cluster_group groups[CLUSTER_MAX_GROUPS];
-    struct cluster_link
-        links[CLUSTER_MAX_LEVELS]; /* between nodes; the last holds them all */
+    /* between nodes; the last holds them all */
+    struct cluster_link links[CLUSTER_MAX_LEVELS];
 };
 
 /* Reads "node:4 gpu:8" (the last level may be called gpu, cpu or device; alone it is one node;

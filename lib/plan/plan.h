@@ -84,8 +84,8 @@ struct plan {
     enum schedule schedule;
     enum optimizer optimizer;
     enum dtype dtype; /* of tensors, and of parameters as ops read them */
-    enum dtype
-        reduce; /* of gradients of parameters while replicas sum them; f32, bf16 or dtype */
+    /* of gradients of parameters while replicas sum them; f32, bf16 or dtype */
+    enum dtype reduce;
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */

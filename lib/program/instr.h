@@ -123,8 +123,8 @@ struct halo {
 
 struct instr {
     enum opcode code;
-    enum dtype
-        dtype; /* of operands that are neither F32 nor whole numbers; of what is moved */
+    /* of operands that are neither F32 nor whole numbers; of what is moved */
+    enum dtype dtype;
     union instr_n n;
     union instr_in in;
     union instr_out out;

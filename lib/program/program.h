@@ -78,12 +78,12 @@ struct buffer {
     int64_t elems;
     enum dtype dtype : 8;
     enum memory_class mem : 8;
-    unsigned
-        part : 8; /* of activations: their pool; of temporaries: 1 in reduce, norm and update */
+    /* of activations: their pool; of temporaries: 1 in reduce, norm and update */
+    unsigned part : 8;
     bool host; /* in the memory of the device's host */
-    int64_t
-        offset; /* bytes from the arena's beginning (of slot 0, for activations); of the host's
-                        from HOST_ARENA on */
+    /* bytes from the arena's beginning (of slot 0, for activations); of the host's
+     * from HOST_ARENA on */
+    int64_t offset;
     int first, last; /* instructions that write it first and touch it last */
 };
 
@@ -228,8 +228,8 @@ void stage_program_release(struct stage_program *sp);
 struct action {
     enum segment segment;
     int stage;
-    int64_t
-        index; /* of the micro-batch, which has samples of its own; -1 at a step's end */
+    /* of the micro-batch, which has samples of its own; -1 at a step's end */
+    int64_t index;
 };
 
 /* The order of a group's actions, as numbers that say how far apart things are: the i-th action

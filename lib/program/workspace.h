@@ -27,10 +27,10 @@ enum {
 struct workspace {
     int64_t kernels;  /* scratch of the kernels */
     int64_t products; /* of matrix products */
-    int64_t
-        convolutions; /* of convolutions: weights in the library's layout, sums by threads */
-    int64_t lanes;    /* meeting places in shared memory, if the node has other ranks */
-    int64_t rings;    /* staging of groups that stand on several nodes */
+    /* of convolutions: weights in the library's layout, sums by threads */
+    int64_t convolutions;
+    int64_t lanes; /* meeting places in shared memory, if the node has other ranks */
+    int64_t rings; /* staging of groups that stand on several nodes */
     int64_t total;
 };
 /* Of each rank of a stage that computes with so many threads, or on a GPU: then exactly what it takes. */

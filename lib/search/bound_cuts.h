@@ -26,8 +26,8 @@ struct cuts {
     bool *gives;  /* [edges] a gradient comes back */
     int *next_on,
         *last_on; /* [ops + 1] of the path: the first at or behind, the last before */
-    const struct edge *
-        *way;     /* [ops] of an op of the path, how it depends on the one before */
+    /* [ops] of an op of the path, how it depends on the one before */
+    const struct edge **way;
     int n_places; /* ranks that are told apart */
     double *us;   /* [kind][which][place][devices], see bound_cuts.c; -1: not known yet */
     double *addition_us; /* [kind][size] */

@@ -40,9 +40,9 @@ struct relaxed {
         class[BOUND_DEVICES]; /* devices of a group, their class */
     int size_of[BOUND_DEVICES +
                 1]; /* by devices of a group: the size as which they count */
-    double
-        share[BOUND_DEVICES]; /* of them, in devices of the first class that do as much */
-    double devices;           /* all of them, counted so */
+    /* of them, in devices of the first class that do as much */
+    double share[BOUND_DEVICES];
+    double devices; /* all of them, counted so */
     int n_flights, flights[MOST_FLIGHTS];
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds */

@@ -23,11 +23,11 @@ struct gradient_sort {
     const struct candidate *c;
     int k;           /* one of the stages */
     double in_stage; /* instances of blocks in a stage, on average */
-    double
-        scale; /* of its bytes: the memory of the smallest device, as a share of its own */
+    /* of its bytes: the memory of the smallest device, as a share of its own */
+    double scale;
     struct relax_costs costs;
-    struct layout
-        *layouts;   /* [nodes x GRADIENT_CHOICES]: number 0 is the one to begin with */
+    /* [nodes x GRADIENT_CHOICES]: number 0 is the one to begin with */
+    struct layout *layouts;
     int *n_layouts; /* [nodes] */
 };
 

@@ -25,49 +25,51 @@ struct source; /* source.h */
 struct order;  /* order.h */
 
 struct search_problem {
+    /* the model and the machine */
     struct model *model;                  /* borrowed */
     const struct pins *pins;              /* of this model, borrowed; NULL = none */
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
-    int devices;   /* used, all of them */
-    bool may_idle; /* or fewer, where that is faster (idle.c) */
-    bool
-        may_offload; /* what fits nowhere else may live in the memory of hosts (offload.c) */
-    int offload;     /* sets of OFFLOADS that all ops keep there */
-    bool may_overlap; /* the best plans are tried with overlap as well (overlap.h) */
-    int64_t
-        memory_bytes; /* of one device, the largest where there are several kinds; 0 = no limit */
+    int devices; /* used, all of them */
+    /* bytes of one device, the largest where there are several kinds; 0 = no limit */
+    int64_t memory_bytes;
     bool memory_of_kinds; /* and of each no more than the cluster says of its kind */
+
+    /* the job */
     int64_t batch;
     const int64_t *micro; /* micro-batches to consider, ascending; borrowed */
     int n_micro;
     enum optimizer optimizer;
     enum dtype dtype;
-    int max_stages;       /* 0 = as many as devices */
-    int max_zero;         /* highest level of ZeRO */
-    unsigned schedules;   /* those to consider, bit i = enum schedule i */
+
+    /* what plans may be */
+    int max_stages;     /* 0 = as many as devices */
+    int max_zero;       /* highest level of ZeRO */
+    unsigned schedules; /* those to consider, bit i = enum schedule i */
+    bool may_idle;      /* or on fewer devices, where that is faster (idle.c) */
+    bool may_offload;   /* what fits nowhere else may live on hosts (offload.c) */
+    int offload;        /* sets of OFFLOADS that all ops keep there */
+    bool may_overlap;   /* the best plans are tried with overlap as well (overlap.h) */
+    bool as_listed;     /* stages are stretches of the model's own list of ops (order.h) */
+
+    /* how to search */
     int top;              /* plans wanted, of different classes (search_class) */
     int max_hops;         /* hops: how many steps may first make it worse */
     double time_budget_s; /* 0 = until it has converged */
-    int64_t
-        work_budget; /* stages scored; 0 = no limit. The same on any machine, as time is not */
-    double deadline_s; /* now_s() at which that has passed, 0 = never; search_run sets it */
-    double
-        gap; /* stop when the best plan is proven to be that near to the optimum; 0 = go on */
-    bool no_bound;           /* nobody asks how near it is: leave the certificate out */
-    int threads;             /* at most; 0 = all cores. Their number changes nothing else */
-    uint64_t seed;           /* of what an algorithm leaves to chance */
+    int64_t work_budget;  /* stages scored, the same on any machine; 0 = no limit */
+    double deadline_s;    /* now_s() at which the budget is used up; search_run sets it */
+    double gap;           /* end when the best is proven to be that near; 0 = go on */
+    bool no_bound;        /* nobody asks how near it is: leave the certificate out */
+    int threads;          /* at most; 0 = all cores. Their number changes nothing else */
+    uint64_t seed;        /* of what an algorithm leaves to chance */
     const struct plan *from; /* to set out from, borrowed; NULL = none */
     struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
-    bool
-        as_listed; /* stages are stretches of the model's own list of ops, of no other (order.h) */
-    const struct order
-        *order; /* the list that `model` and `pins` are; NULL = as they are */
-    double
-        beat_us; /* a plan is known that takes so long: no proof needs slower ones; 0 = none */
-    double
-        known_us; /* no plan is faster than that, as was worked out before; 0 = not known */
+
+    /* what a search around this one knows already */
+    const struct order *order; /* the list of ops of `model` and `pins`; NULL = its own */
+    double beat_us;  /* a plan takes so long: no proof needs slower ones; 0 = none */
+    double known_us; /* no plan is faster, as was proven before; 0 = not known */
 };
 
 /* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */
@@ -96,19 +98,19 @@ struct search_result {
     /* The certificate: no plan of the space takes less than that, and why that is so (bound.h). */
     double lower_bound_us;
     const char *relaxation; /* "" without a bound */
-    char lost
-        [256]; /* what of the plan to set out from the space does not have; "" = nothing */
-    char idle
-        [512]; /* why there is no plan on all devices; "" = there is one, maybe a slower one */
+    /* what of the plan to set out from the space does not have; "" = nothing */
+    char lost[256];
+    /* why there is no plan on all devices; "" = there is one, maybe a slower one */
+    char idle[512];
 };
 
 struct search;                                                   /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
 /* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be
- * on these devices (the message names the pin), or when the plan to set out from cannot be; EXIT_NO when no plan fits the memory
- * (the message says by how much the best misses and in which stage), or when the profile
- * lacks what the plans that might fit need (the message names some of it). */
+ * on these devices (the message names the pin), or when the plan to set out from cannot be;
+ * EXIT_NO when no plan fits the memory (the message says by how much the best misses and in which
+ * stage), or when the profile lacks what the plans that might fit need (it names some of that). */
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err);
 void search_result_release(struct search_result *r);

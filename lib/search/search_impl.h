@@ -169,8 +169,8 @@ struct search {
     struct judged *plans;
     int n_plans;
     struct judged fallback; /* judged on the way, for the case that no finalist is good */
-    struct kept
-        rivals[MOST_RIVALS + MOST_WINNERS]; /* search_keep_rival, search_keep_winners */
+    /* search_keep_rival, search_keep_winners */
+    struct kept rivals[MOST_RIVALS + MOST_WINNERS];
     int n_rivals;
     ARR(struct look) looks;          /* in the order of the work */
     int64_t looks_judged, next_look; /* how many; when so many stages are scored */
@@ -184,8 +184,8 @@ struct search {
     struct shortage refused;       /* 0 bytes: none */
     double judge_s, last_judged_s; /* what judging takes; when it was last done */
     int64_t scored, stages_scored; /* candidates, and their stages */
-    int64_t
-        most_stages; /* mcmc, dp, ilp: end when so many were scored; 0 = by their own measure */
+    /* mcmc, dp, ilp: end when so many were scored; 0 = by their own measure */
+    int64_t most_stages;
     const char *member;  /* of auto, that is at work; NULL = none */
     struct watch *watch; /* of all threads; NULL = nobody watches */
     double start_s, space;
@@ -196,8 +196,8 @@ struct search {
     bool exact;   /* see search_be_exact */
     bool proven;  /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
     double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
-    double
-        listed_us; /* nor than that, by what was listed and judged; 0 = nothing is proven */
+    /* nor than that, by what was listed and judged; 0 = nothing is proven */
+    double listed_us;
 };
 
 /* For proofs. Estimates of plans that may be the best are above the simulated time by less than the first

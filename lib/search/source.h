@@ -56,8 +56,8 @@ struct source_op {
      * most of the third among all ops but its last. */
     double reserved_bytes, forward_bytes, backward_bytes;
     double again_us; /* forward once more */
-    double
-        again_bytes; /* that need not be kept where this op and the next are computed again */
+    /* that need not be kept where this op and the next are computed again */
+    double again_bytes;
 };
 
 struct source {

@@ -30,8 +30,8 @@ struct source_stage_price {
     double weight;      /* of its time in the mean; all of a row are 1 together, or less */
     double us_per_byte; /* beyond the memory */
     double fixed_us;    /* for being there */
-    double
-        own_bytes; /* reserved, whatever is in it, in place of what its ops reserve; 0: not */
+    /* reserved, whatever is in it, in place of what its ops reserve; 0: not */
+    double own_bytes;
     int least, most; /* the ops that it may begin with, */
     int end;         /* and where it ends at the latest */
     /* Found: what it takes on the cheapest way, 0 where it is not on it. */

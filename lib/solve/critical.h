@@ -55,8 +55,8 @@ struct critical_problem {
 struct critical_options {
     int64_t programs; /* calls of lp_solve at most */
     bool closes;      /* closes the gap that the price of the limit leaves, if it can */
-    bool
-        by_pieces; /* cuts at the critical variables alone, even where no program is needed */
+    /* cuts at the critical variables alone, even where no program is needed */
+    bool by_pieces;
     double time_budget_s; /* 0 = none */
 };
 

@@ -43,8 +43,8 @@ struct joint_doc_edge {
 
 struct joint_doc {
     json_t *rest; /* the document without what follows; large members are null */
-    json_t
-        *instance; /* what else stands in the instance, = rest where that is the document */
+    /* what else stands in the instance, = rest where that is the document */
+    json_t *instance;
     ARR(struct joint_doc_node) nodes;
     ARR(struct joint_doc_edge) edges;
     struct arena arena; /* owns alternatives, their names and neighbours */

@@ -85,8 +85,8 @@ struct partition_core {
     double max_size, max_load;
     int64_t micro_batches;
     bool any_order; /* stages that do not depend on each other may change places */
-    bool
-        merged_heavy; /* a leaf with memory was merged: PARTITION_CORE_EXACT would differ */
+    /* a leaf with memory was merged: PARTITION_CORE_EXACT would differ */
+    bool merged_heavy;
 };
 
 /* Merging ends early, with more items, when `w` says stop. False on an interrupt: the core is of no

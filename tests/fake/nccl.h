@@ -23,8 +23,8 @@ ncclResult_t fake_ncclGroupEnd(void);
 
 extern struct fake_nccl {
     int busy_turns; /* a call is in progress for so many turns; -1: it is done at once */
-    int64_t
-        fail_at; /* the communicator of launch number fail_at has an asynchronous error; 0: none */
+    /* the communicator of launch number fail_at has an asynchronous error; 0: none */
+    int64_t fail_at;
     int64_t broken; /* rules */
     int64_t launches, collectives, messages, inits, splits, aborts, destroys;
     int64_t overlapped; /* launches beside which the GPU did something else */

@@ -28,9 +28,9 @@ struct chain {
     double down_pack[MAX_STAGES], down_move[MAX_STAGES]; /* from stage s to s + 1 */
     double up_pack[MAX_STAGES], up_move[MAX_STAGES];     /* from stage s + 1 to s */
     double overlap, norm;
-    double
-        w[MAX_STAGES]; /* weight gradients, where the schedule has them apart; else in b */
-    int64_t depth;     /* of transfers; 0: 1 */
+    /* weight gradients, where the schedule has them apart; else in b */
+    double w[MAX_STAGES];
+    int64_t depth; /* of transfers; 0: 1 */
 };
 
 struct chain_input {

@@ -11,8 +11,8 @@
 
 struct aceso_op {
     const char *name; /* Aceso's */
-    const char
-        *ops[4]; /* weft's, without the layer's name; {NULL}: a part of those before */
+    /* weft's, without the layer's name; {NULL}: a part of those before */
+    const char *ops[4];
     const char *split[2]; /* dim that tp splits, by algorithm; NULL: none */
     bool begins;          /* a layer: what comes before it is kept under recomputation */
 };
