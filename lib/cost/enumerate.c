@@ -1,11 +1,11 @@
 /* Enumeration through the compiler.
  *
- * Of a model, the first of the ops that are one op in its file, with the same sizes, stands for all. It is
- * made a stage of its own, which is compiled under each split: a mesh with one axis per
- * split dim (two where an operand counts groups of the dim), without a ring and with one where it can have one. What that program holds is
- * what any program holds for that op and split, since lowering looks at nothing else.
- * Conversions between ops, messages and the update come in any size and are keyed by
- * curves; their ranges follow from the sizes of tensors and parameters. */
+ * Of a model, the first of the ops that are one op in its file, with the same sizes, stands for
+ * all. It is made a stage of its own, which is compiled under each split: a mesh with one axis
+ * per split dim (two where an operand counts groups of the dim), without a ring and with one
+ * where it can have one. What that program holds is what any program holds for that op and split,
+ * since lowering looks at nothing else. Conversions between ops, messages and the update come in
+ * any size and are keyed by curves; their ranges follow from the sizes of tensors and parameters. */
 #include "cost/enumerate.h"
 
 #include "common/hashtable.h"
@@ -136,8 +136,8 @@ static bool same_shape(const struct model *m, const struct shape *a,
     return same;
 }
 
-/* Ops that are one in the file may differ in which operands are data (the first layer of some models) and
- * in sizes (instances of a block with other dims). */
+/* Ops that are one in the file may differ in which operands are data (the first layer of some
+ * models) and in sizes (instances of a block with other dims). */
 static bool same_class(const struct model *m, const struct model_op *a,
                        const struct model_op *b) {
     bool same = a->file_op == b->file_op && a->n_in == b->n_in;

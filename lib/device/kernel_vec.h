@@ -1,9 +1,9 @@
 /* kernel_vec.h - vectors of 16 floats and the functions of them that kernels need.
  *
  * GCC's vector types give + - * / on any machine; what they lack (fused multiply-add,
- * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. A tail of n < 16 elements goes through
- * the same arithmetic as a full vector (v_load_n, v_store_n), so an element's bits do not
- * depend on where a block of it begins.
+ * masks, square root) is here, with AVX-512 or AVX2 where the compiler targets them. A tail of n
+ * < 16 elements goes through the same arithmetic as a full vector (v_load_n, v_store_n), so an
+ * element's bits do not depend on where a block of it begins.
  */
 #ifndef WEFT_KERNEL_VEC_H
 #define WEFT_KERNEL_VEC_H

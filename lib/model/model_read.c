@@ -341,8 +341,8 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
-/* A dropout that drops nothing is no op, nor is a scaling by 1 or a sum of one: its result is its operand
- * under another name. */
+/* A dropout that drops nothing is no op, nor is a scaling by 1 or a sum of one: its result is its
+ * operand under another name. */
 static bool does_nothing(const struct model_op *op) {
     return (op->kind == OP_dropout && op->attr[ATTR_rate] == 0) ||
            (op->kind == OP_scale && op->attr[ATTR_fan] == 1) ||

@@ -188,7 +188,8 @@ struct groups {
     ARR(struct group) list;
 };
 
-/* Counts the layouts of ops that stand at one place in the file, for the choice of the stage's defaults. */
+/* Counts the layouts of ops that stand at one place in the file, for the choice of the stage's
+ * defaults. */
 static void group_ops(const struct plan *p, const struct stage *st, struct groups *g) {
     int *head =
         mem_array((size_t)p->model->n_file_ops, sizeof *head); /* 1 + group, 0 = none */

@@ -98,7 +98,8 @@ static void start_ahead(struct ahead *a, struct instr *ins, int i, int share) {
     arr_push(&a->starts, (struct moved){at, start});
 }
 
-/* A reduction into a share starts where it stands; the wait and what follows, up to the sum, come later. */
+/* A reduction into a share starts where it stands; the wait and what follows, up to the sum, come
+ * later. */
 static void end_later(struct ahead *a, struct instr *ins, int i) {
     int there = counterpart(a, a->turn_of[i], 1);
     int at = there < 0 || there + 1 == a->turns.n ? a->n : a->turns.p[there + 1].first;

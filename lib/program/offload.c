@@ -4,8 +4,8 @@
  * forward pass keeps for the backward (Rhu et al., vDNN, 2016; Ren et al., ZeRO-Offload, 2021). Such
  * a buffer is spilled as a register allocator spills: it moves to the host's arena, and each block
  * that touches it has a copy on the device, reloaded before the first use if that reads it, offloaded
- * behind the last one if any wrote. With overlap, a reload starts a block ahead and an offload ends a block
- * later. It goes before the memory plan, to which the copies are temporaries. */
+ * behind the last one if any wrote. With overlap, a reload starts a block ahead and an offload
+ * ends a block later. It goes before the memory plan, to which the copies are temporaries. */
 #include "program/emit.h"
 
 #include <limits.h>

@@ -3,8 +3,8 @@
  * Where a parameter is replicated, ZeRO (Rajbhandari et al. 2020) leaves a rank its share alone: of
  * the optimizer's state, further of gradients, further of the parameter itself. A share is the
  * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
- * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one op, and
- * is then reduced into the share.
+ * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one
+ * op, and is then reduced into the share.
  *
  * Where ops read 16 bits, what is held as a share of a parameter is its master, in f32, and is rounded
  * before it is gathered: rounded numbers are there as long as an op is at hand. A parameter that several

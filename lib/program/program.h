@@ -217,8 +217,8 @@ struct span {
 struct span program_segment(const struct stage_program *sp, enum segment s);
 
 /* Compiles one stage alone (for cost and search), as if one micro-batch were held at once; with
- * backward as one segment, or, apart, with the gradients of weights in theirs. Transfers stay unlinked, their staging is not counted. Release with
- * stage_program_release. */
+ * backward as one segment, or, apart, with the gradients of weights in theirs. Transfers stay
+ * unlinked, their staging is not counted. Release with stage_program_release. */
 int stage_compile(const struct plan *plan, int stage, bool apart, struct stage_program *out,
                   struct err *err);
 void stage_program_release(struct stage_program *sp);

@@ -33,7 +33,8 @@ struct workspace {
     int64_t rings; /* staging of groups that stand on several nodes */
     int64_t total;
 };
-/* Of each rank of a stage that computes with so many threads, or on a GPU: then exactly what it takes. */
+/* Of each rank of a stage that computes with so many threads, or on a GPU: then exactly what it
+ * takes. */
 struct workspace workspace_of(const struct program *g, int stage,
                               const struct cluster *cluster, int threads);
 

@@ -3,11 +3,12 @@
  * and saves the activations of a .. b - 1 for every micro-batch in flight; the largest run is
  * held once more while it is made again.
  *
- * For a piece - the ops between two breaks - the sets of runs that no other beats in time, bytes saved and
- * largest run are listed once, by dynamic programming over its ops. For a stage one set per copy of
- * a piece is chosen under each of some limits on the largest run: along the lower hull of time against bytes
- * saved, which is the linear relaxation, and then, since the last step saves more than was needed, by
- * single exchanges as long as one is cheaper. Aceso itself takes ops by size until it fits. */
+ * For a piece - the ops between two breaks - the sets of runs that no other beats in time, bytes
+ * saved and largest run are listed once, by dynamic programming over its ops. For a stage one set
+ * per copy of a piece is chosen under each of some limits on the largest run: along the lower
+ * hull of time against bytes saved, which is the linear relaxation, and then, since the last step
+ * saves more than was needed, by single exchanges as long as one is cheaper. Aceso itself takes
+ * ops by size until it fits. */
 #include "search/aceso_impl.h"
 
 #include <math.h>

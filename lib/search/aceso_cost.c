@@ -44,8 +44,8 @@ static const struct aceso_cell *find_cell(const struct aceso *a, int row, int64_
     return c->known ? c : NULL;
 }
 
-/* An op that is not split was measured under both of its algorithms, and has the faster one: no conversion
- * depends on it. */
+/* An op that is not split was measured under both of its algorithms, and has the faster one: no
+ * conversion depends on it. */
 static const struct aceso_cell *settle(const struct aceso *a, int row, int64_t micro_batch,
                                        struct aceso_said *said) {
     int64_t mbs = micro_batch / said->dp;
@@ -486,8 +486,8 @@ static double between(struct source *src, const struct source_ask *ask, int op,
     return between_us(a, a->row_of[op - 1], from, a->row_of[op], to, c->input);
 }
 
-/* The least over all layouts, in a node or between two. Aceso may look up what goes out with another op's tp,
- * so any tp goes with any dp. */
+/* The least over all layouts, in a node or between two. Aceso may look up what goes out with
+ * another op's tp, so any tp goes with any dp. */
 static void ends(struct source *src, const struct source_ask *ask, int op, double *in_us,
                  double *out_us) {
     const struct aceso *a = (const struct aceso *)src;

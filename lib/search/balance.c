@@ -197,8 +197,8 @@ static bool reaches_less(struct reach *r, int end) {
     return true;
 }
 
-/* From the end that was reached without the price of what passes there back to one that has time for it, or
- * to `first`. */
+/* From the end that was reached without the price of what passes there back to one that has time
+ * for it, or to `first`. */
 static int go_back(struct reach *r, int end, double bound) {
     bool reached = true;
     r->bound = INFINITY;
@@ -311,8 +311,8 @@ static void apply(const struct filler *f) {
     }
 }
 
-/* What the longest stage takes as the ops are cut now; INFINITY where one does not fit. A candidate often
- * differs a little from one that was balanced: then that is about what comes out. */
+/* What the longest stage takes as the ops are cut now; INFINITY where one does not fit. A
+ * candidate often differs a little from one that was balanced: then that is about what comes out. */
 static double present_us(struct filler *f) {
     double most = 0;
     for (int k = 0; k < f->c->n_stages; k++) {

@@ -267,9 +267,9 @@ static int lowest_first(const void *a, const void *b) {
     return x->us != y->us ? (x->us > y->us) - (x->us < y->us) : y->i - x->i;
 }
 
-/* All are priced: large ones first, which are the fastest here, so that the others need not be looked at for
- * long; then placed: the lowest first, so that the others need no more than what that comes to. each: of each
- * of them is asked. */
+/* All are priced: large ones first, which are the fastest here, so that the others need not be
+ * looked at for long; then placed: the lowest first, so that the others need no more than what
+ * that comes to. each: of each of them is asked. */
 static double least_of(struct search *s, struct part *parts, int n, bool each) {
     bool order = has_order(s);
     double least = INFINITY;

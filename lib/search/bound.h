@@ -7,27 +7,28 @@
  * the step, and that the groups share the devices.
  *
  * Each op has a price. A group of d devices with s behind it, within time T and memory M, takes
- * stretches of the model (one, or up to four where the schedule is interleaved) worth at most V(s, d, T),
- * for which Lagrange multipliers on time and memory give bounds from above; another on the devices
- * bounds what all groups together take. Where that is less than what the whole model is worth, no
- * plan is as fast as T. Devices of several kinds have prices in proportion to what they do, and their own
- * floors and memory; a group on several kinds counts as one of that which is cheapest for it.
- * That holds for any prices; those tried are what ops cost on some
- * number of devices, with some multiplier on memory. The bound is the least over all micro-batches.
+ * stretches of the model (one, or up to four where the schedule is interleaved) worth at most
+ * V(s, d, T), for which Lagrange multipliers on time and memory give bounds from above; another
+ * on the devices bounds what all groups together take. Where that is less than what the whole
+ * model is worth, no plan is as fast as T. Devices of several kinds have prices in proportion to
+ * what they do, and their own floors and memory; a group on several kinds counts as one of that
+ * which is cheapest for it. That holds for any prices; those tried are what ops cost on some
+ * number of devices, with some multiplier on memory. The bound is the least over all
+ * micro-batches.
  *
  * Where groups stand on neighbouring ranks in the order of the pipeline, stages are whole ops and it is
- * known where each stands, so messages and the first micro-batch's way to a stage count, too: of pipelines
- * with one stage on each group (bound_chain.h) and of interleaved ones (bound_turns.h). The lesser of
- * the two raises the bound.
+ * known where each stands, so messages and the first micro-batch's way to a stage count, too: of
+ * pipelines with one stage on each group (bound_chain.h) and of interleaved ones (bound_turns.h).
+ * The lesser of the two raises the bound.
  */
 #ifndef WEFT_BOUND_H
 #define WEFT_BOUND_H
 
 #include "search/search_impl.h"
 
-/* The names of what proves a bound: these relaxations, the first where it is not said on which ranks groups
- * stand; that an algorithm went through all of the space, and all plans within SEARCH_SLACK of the
- * best were simulated. */
+/* The names of what proves a bound: these relaxations, the first where it is not said on which
+ * ranks groups stand; that an algorithm went through all of the space, and all plans within
+ * SEARCH_SLACK of the best were simulated. */
 #define BOUND_PRICED "priced floors"
 #define BOUND_PLACED "placed floors"
 #define BOUND_LISTED "all plans"

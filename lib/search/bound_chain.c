@@ -1,14 +1,14 @@
 /* Pipelines with one stage on each group: see bound_chain.h.
  *
- * T is worked out from the back for all i that matter: what is behind can be done on u devices, and what is
- * in front on the others, within a limit. For i and d the best j lies where both terms cross: work grows
- * with j, but for messages, and T(j, ...) falls with it, so it is looked for from there on, to both sides,
- * as long as either term without messages allows. The d that was best for the op before is tried first, so
- * that most others are out at a glance.
+ * T is worked out from the back for all i that matter: what is behind can be done on u devices,
+ * and what is in front on the others, within a limit. For i and d the best j lies where both
+ * terms cross: work grows with j, but for messages, and T(j, ...) falls with it, so it is looked
+ * for from there on, to both sides, as long as either term without messages allows. The d that
+ * was best for the op before is tried first, so that most others are out at a glance.
  *
- * First all stages hold what the last one does. Only where a price of bytes could say more of those in front
- * T is worked out again by how many stages follow, for i and u that are left; a T that is as low as the
- * first one needs no further look. */
+ * First all stages hold what the last one does. Only where a price of bytes could say more of
+ * those in front T is worked out again by how many stages follow, for i and u that are left; a T
+ * that is as low as the first one needs no further look. */
 #include "search/bound_chain.h"
 
 #include <math.h>
@@ -167,8 +167,8 @@ static double path_us(const struct chain *h, const struct step *t, int first, in
            (first ? cuts_path_us(h->c, first, t->d, t->rank) : 0);
 }
 
-/* Without messages and the price of bytes, from when its path is there: what it may have done of its first
- * micro-batch before is not counted. */
+/* Without messages and the price of bytes, from when its path is there: what it may have done of
+ * its first micro-batch before is not counted. */
 static inline double bare_us(const struct chain *h, const struct step *t, int first,
                              int end) {
     int on = h->c->next_on[first], from = on < end ? on : end;
@@ -338,7 +338,8 @@ static double fill_rows(struct chain *h) {
     return gives_up(h) ? 0 : row_total(&h->rows[h->devices]);
 }
 
-/* Of the best pipeline from op i of a row on, with what all of its stages hold; says how many there are. */
+/* Of the best pipeline from op i of a row on, with what all of its stages hold; says how many
+ * there are. */
 static double told_us(const struct chain *h, int devices, int first, int *n) {
     const struct row *row = &h->rows[devices];
     int d = devices ? row->devices[first - row->first] : 0;

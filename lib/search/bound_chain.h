@@ -1,15 +1,16 @@
 /* bound_chain.h - the bound of pipelines with one stage on each group.
  *
  * Where groups stand in the order of the pipeline on neighbouring ranks, all that a stage takes at least
- * follows from its ops and its group: floors of its ops, messages with the stages around it (bound_cuts.h),
- * and what prices of bytes say of its memory. Before it begins, the first micro-batch has gone
- * forward through the path of the stages in front. So with
+ * follows from its ops and its group: floors of its ops, messages with the stages around it
+ * (bound_cuts.h), and what prices of bytes say of its memory. Before it begins, the first
+ * micro-batch has gone forward through the path of the stages in front. So with
  *
  *     T(i, u) = the least time of ops i and on, on the last u devices, from when their first comes
  *     T(i, u) = min over j, d of max(work of ops i .. j-1 on d devices, their path + T(j, u - d))
  *
- * no step of a pipeline is shorter than T(0, all devices), whatever the order of what a group does: gpipe,
- * 1f1b, zero-bubble. How many stages follow counts as far as it says what a stage holds.
+ * no step of a pipeline is shorter than T(0, all devices), whatever the order of what a group
+ * does: gpipe, 1f1b, zero-bubble. How many stages follow counts as far as it says what a stage
+ * holds.
  */
 #ifndef WEFT_BOUND_CHAIN_H
 #define WEFT_BOUND_CHAIN_H

@@ -35,8 +35,8 @@ static void count_as(struct relaxed *r) {
             r->size_of[d] = d % r->sizes[k] ? r->size_of[d] : k;
 }
 
-/* How many devices of the first class one of each class is, by what all ops take on it. Any numbers give a
- * bound; these a good one. */
+/* How many devices of the first class one of each class is, by what all ops take on it. Any
+ * numbers give a bound; these a good one. */
 static void find_shares(struct relaxed *r, const struct floor_op *ops) {
     double us[CLUSTER_MAX_GROUPS] = {0};
     r->devices = 0;

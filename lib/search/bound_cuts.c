@@ -34,8 +34,8 @@ static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
     return u.end - rank;
 }
 
-/* Between the groups of d devices from `rank` on, which takes it, and of n from `other` on. Whichever end
- * moves more bounds the time. */
+/* Between the groups of d devices from `rank` on, which takes it, and of n from `other` on.
+ * Whichever end moves more bounds the time. */
 static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                        int64_t other, int n) {
     int mine = shards_of(c, d), theirs = shards_of(c, n);
@@ -43,8 +43,9 @@ static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t r
     return fmin(there, message_us(c, rank, other, n, k, theirs < mine ? theirs : mine));
 }
 
-/* Of a group of d devices with one of those that may stand next to it: of these only one is asked for that
- * shares a link with less, for each byte that it moves, than those before it on the same node. */
+/* Of a group of d devices with one of those that may stand next to it: of these only one is asked
+ * for that shares a link with less, for each byte that it moves, than those before it on the same
+ * node. */
 static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                       bool back) {
     const struct relaxed *r = c->r;
@@ -84,8 +85,9 @@ static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t ran
     return isfinite(best) ? best : 0;
 }
 
-/* In nodes that are all alike only the place in its node counts, and whether that is the first node; then
- * what may stand beside it is anything that may stand beside the last or the first such place. */
+/* In nodes that are all alike only the place in its node counts, and whether that is the first
+ * node; then what may stand beside it is anything that may stand beside the last or the first
+ * such place. */
 static int alias_of(const struct cuts *c, int rank, bool back) {
     if (!c->node || rank < c->node)
         return rank;

@@ -1,9 +1,9 @@
 /* Interleaved pipelines: see bound_turns.h.
  *
- * Stage k stands between cuts k and k + 1, on group k modulo their number. It takes what its ops read from
- * in front of it, and gradients of what they give to those behind it: from the stage next to it where it
- * is known that the other end is there, else from any other group; or for nothing, from itself, where as
- * many ops lie between as there are groups. */
+ * Stage k stands between cuts k and k + 1, on group k modulo their number. It takes what its ops
+ * read from in front of it, and gradients of what they give to those behind it: from the stage
+ * next to it where it is known that the other end is there, else from any other group; or for
+ * nothing, from itself, where as many ops lie between as there are groups. */
 #include "search/bound_turns.h"
 
 #include <math.h>
@@ -143,7 +143,8 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
         }
 }
 
-/* The least that passes all cuts, with the ways there and back, if no stage takes longer than that; INFINITY where one has to. */
+/* The least that passes all cuts, with the ways there and back, if no stage takes longer than
+ * that; INFINITY where one has to. */
 static double passing_us(const struct turns *t, double limit_us) {
     int n = t->c->n_ops;
     double *rows = mem_array(2 * (size_t)n + 2, sizeof *rows);

@@ -1,12 +1,13 @@
-/* Branch and bound: see branch.h. Stage by stage from the first on, with its end, its devices and its way.
- * A branch is given up where no candidate of it can be as fast as the best one:
+/* Branch and bound: see branch.h. Stage by stage from the first on, with its end, its devices and
+ * its way. A branch is given up where no candidate of it can be as fast as the best one:
  *
  *   - the bound of its micro-batch (bound.h);
  *   - a group of devices that is busy longer than that, or holds more than its memory;
  *   - all devices together: the work so far, and what is left at the floors of its ops.
  *
- * The last two before a stage's ways are listed, too, if there is a bound for all of them; then only ways
- * are listed that are not slower than that by themselves. Leaves are scored like any other candidate. */
+ * The last two before a stage's ways are listed, too, if there is a bound for all of them; then
+ * only ways are listed that are not slower than that by themselves. Leaves are scored like any
+ * other candidate. */
 #include "search/branch.h"
 
 #include "search/bound.h"

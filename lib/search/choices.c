@@ -314,7 +314,8 @@ const struct ways *choices_of(struct choices *c, const struct search_stage *st,
     return c->listed <= c->most ? *slot : NULL;
 }
 
-/* Has an op on all devices so many layouts, legal or not, that going through them takes long by itself? */
+/* Has an op on all devices so many layouts, legal or not, that going through them takes long by
+ * itself? */
 static bool has_many_layouts(const struct search *s) {
     static const double MANY = 1e4;
     const struct model *m = s->graph.x.model;

@@ -35,8 +35,8 @@ void choices_free(struct choices *c);
  * then on. apart: weight gradients are made apart. */
 const struct ways *choices_of(struct choices *c, const struct search_stage *st,
                               int64_t micro_batch, int first_rank, bool apart);
-/* Would the ways of all stages that there can be be at most so many? Groups of devices that lie otherwise
- * in their nodes count as one. */
+/* Would the ways of all stages that there can be be at most so many? Groups of devices that lie
+ * otherwise in their nodes count as one. */
 bool choices_can_be_listed(struct search *s, double most);
 /* From now on of a stage with many ways only those are looked at that by its tables (stage_tables.h)
  * take no longer than that over a step. */

@@ -1,9 +1,10 @@
 /* devices.h - which devices a stage stands on, and what they hold.
  *
  * The groups of a candidate divide the devices into stretches of neighbouring ranks. Mostly they stand
- * in the order of the pipeline. Where devices or links differ the order is a choice: a group with a lower
- * `place` (space.h) stands on lower ranks; of equal ones the first of the pipeline. So places that are
- * all 0 are the usual order, and what splits or merges stages need not know of them.
+ * in the order of the pipeline. Where devices or links differ the order is a choice: a group with
+ * a lower `place` (space.h) stands on lower ranks; of equal ones the first of the pipeline. So
+ * places that are all 0 are the usual order, and what splits or merges stages need not know of
+ * them.
  *
  *     if (search_has_places(s))
  *         candidate_swap(&c, 0, 1);
@@ -27,8 +28,8 @@ void candidate_place(struct candidate *c, const int *order);
 /* Exchanges the places of two groups. */
 void candidate_swap(struct candidate *c, int a, int b);
 
-/* Deals the groups to the nodes in turn, so that neighbours in the pipeline stand on different ones; false
- * where they do not fill the nodes so. */
+/* Deals the groups to the nodes in turn, so that neighbours in the pipeline stand on different
+ * ones; false where they do not fill the nodes so. */
 bool candidate_deal(const struct search *s, struct candidate *c);
 
 /* A run of devices that are alike, as far as they are used. */

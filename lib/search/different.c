@@ -1,5 +1,6 @@
-/* When two plans are different: not where a cut stands an op further, one block more is recomputed or one
- * of many stages is laid out otherwise, but where a person would name another plan. */
+/* When two plans are different: not where a cut stands an op further, one block more is
+ * recomputed or one of many stages is laid out otherwise, but where a person would name another
+ * plan. */
 #include "search/search_impl.h"
 
 /* How many devices do so. */

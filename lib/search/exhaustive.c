@@ -1,6 +1,6 @@
 /* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of the
- * devices and, where these differ, every order of groups on them, micro-batch and schedule, and in every stage every layout of every op, level of ZeRO and
- * number of recomputed blocks.
+ * devices and, where these differ, every order of groups on them, micro-batch and schedule, and
+ * in every stage every layout of every op, level of ZeRO and number of recomputed blocks.
  *
  * What a stage costs does not depend on the others, but for what passes between them. So a stage's
  * ways are listed once, without those that another way beats whatever stands around (choices.h),
@@ -71,8 +71,8 @@ static void walk_schedules(struct walk *w) {
     }
 }
 
-/* Groups in every order, but for those between which no cost can tell. Order: [groups], of which the first
- * n are settled. */
+/* Groups in every order, but for those between which no cost can tell. Order: [groups], of which
+ * the first n are settled. */
 static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
     int groups = w->c.n_groups;
     if (n == groups) {

@@ -1,9 +1,10 @@
 /* far.h - tensors that many ops read, such as what an encoder leaves to every block of a decoder.
  *
- * The sums of a prefix have an edge where its origin stands, with all of its readers. So a stretch of ops is
- * the difference of two of them but for edges that cross its ends: where the origin is inside and
- * readers are not, the sums save too much, where readers are inside and the origin is not, too little.
- * For edges with a reader or two that hardly matters; of those with many it may be most of the memory.
+ * The sums of a prefix have an edge where its origin stands, with all of its readers. So a
+ * stretch of ops is the difference of two of them but for edges that cross its ends: where the
+ * origin is inside and readers are not, the sums save too much, where readers are inside and the
+ * origin is not, too little. For edges with a reader or two that hardly matters; of those with
+ * many it may be most of the memory.
  *
  *     struct far f;
  *     far_begin(&f, s, t);

@@ -315,8 +315,8 @@ static bool is_legal(const struct spot *at, const struct layout *l) {
     return layout_check(m, &m->ops[at->op], &at->mesh, l, at->micro_batch, NULL) == 0;
 }
 
-/* With some micro-batch; axes that are not laid out yet split nothing. The batch apart all are legal with the
- * same. */
+/* With some micro-batch; axes that are not laid out yet split nothing. The batch apart all are
+ * legal with the same. */
 static bool may_be_legal(struct spot *at, const struct layout *l) {
     const struct search_problem *p = &at->f->s->p;
     int64_t parts = batch_parts(at, l);

@@ -219,8 +219,8 @@ static double message_us(struct floors *f, int64_t bytes) {
     return best;
 }
 
-/* On the least that a device may have of the tensor; or having taken the tensor from another stage, whose
- * work adding is then. */
+/* On the least that a device may have of the tensor; or having taken the tensor from another
+ * stage, whose work adding is then. */
 double floors_addition_us(struct floors *f, int devices, enum dtype dtype, double elems) {
     struct graph *g = &f->s->graph;
     int64_t n = (int64_t)(elems / devices);

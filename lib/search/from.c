@@ -1,9 +1,9 @@
 /* A plan read back into a candidate, so that a search can set out from it.
  *
- * The space is coarser than plans: instances of blocks in a stage have one layout, a stage recomputes its
- * first blocks at one level and has one level of ZeRO. What a plan has besides is dropped, and
- * said. A mesh whose axes are products of those that the space has is taken apart into these; another one
- * stays as it is. */
+ * The space is coarser than plans: instances of blocks in a stage have one layout, a stage
+ * recomputes its first blocks at one level and has one level of ZeRO. What a plan has besides is
+ * dropped, and said. A mesh whose axes are products of those that the space has is taken apart
+ * into these; another one stays as it is. */
 #include "search/devices.h"
 #include "search/overlap.h"
 

@@ -3,10 +3,10 @@
  * relaxes to a softmax over whole stages is here one per choice, and its temperature falls.
  *
  * What cannot be relaxed without mixing meshes - the number and devices of the stages, the micro-batch,
- * ZeRO - is the shape of a start. The shapes are those of the best starts of hops; of each only the shape
- * is taken. All descend from random logits, and successive halving tells which go on. The best ends
- * are rounded, repaired (their ops cut anew within the memory, search_balance), and polished by single
- * hops. */
+ * ZeRO - is the shape of a start. The shapes are those of the best starts of hops; of each only
+ * the shape is taken. All descend from random logits, and successive halving tells which go on.
+ * The best ends are rounded, repaired (their ops cut anew within the memory, search_balance), and
+ * polished by single hops. */
 #include "search/gradient.h"
 
 #include "common/progress.h"

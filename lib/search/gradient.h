@@ -31,8 +31,8 @@ struct gradient_sort {
     int *n_layouts; /* [nodes] */
 };
 
-/* What a candidate is besides cuts, layouts and recompute: number and devices of its stages, micro-batch,
- * schedule, ZeRO. */
+/* What a candidate is besides cuts, layouts and recompute: number and devices of its stages,
+ * micro-batch, schedule, ZeRO. */
 struct gradient_shape {
     struct candidate c; /* its own */
     struct arena arena;

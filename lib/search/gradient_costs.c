@@ -3,8 +3,8 @@
  * A node is one of the strategy graph, its choices the layout that it begins with, none, and those of
  * uniform styles. An edge's costs are taken apart: what it costs as all its ops begin goes to the
  * class of its origin, what one change alone adds to that op, what two changes add beyond each
- * alone to the pair. So sums are exact where at most two ops of an edge change. An option of a stage is a
- * level of recompute, priced under the layouts to begin with. */
+ * alone to the pair. So sums are exact where at most two ops of an edge change. An option of a
+ * stage is a level of recompute, priced under the layouts to begin with. */
 #include "search/gradient.h"
 
 #include <math.h>
@@ -81,8 +81,8 @@ static void add_layout(struct pricing *w, int x, const struct layout *l) {
         all[(*n)++] = *l;
 }
 
-/* The one to begin with stands whatever it is: it comes from a legal candidate. Then all work done on all
- * devices, which slow links may want, and what uniform styles do. */
+/* The one to begin with stands whatever it is: it comes from a legal candidate. Then all work
+ * done on all devices, which slow links may want, and what uniform styles do. */
 static void find_choices(struct pricing *w) {
     const struct graph *g = &w->s->graph;
     struct search_stage st = w->sort->c->stages[w->sort->k];
@@ -151,8 +151,8 @@ static void price_pair(struct pricing *w, const struct edge *e, int class, int a
     arr_push(&w->edges, (struct relax_edge){class, a, b, us});
 }
 
-/* What one change alone adds: to the node where every unit of its class has such an edge, else as an edge
- * with a node that has no choice. */
+/* What one change alone adds: to the node where every unit of its class has such an edge, else as
+ * an edge with a node that has no choice. */
 static void put_alone(struct pricing *w, int class, int node, int i, struct worth more,
                       double *us) {
     if (w->g->class_of[node] == class)

@@ -1,7 +1,7 @@
 /* A shape of pipeline as a relaxed problem, and back.
  *
- * A class is a run or an op outside of runs; a unit is an instance of a run or such an op, or several where
- * there are many. */
+ * A class is a run or an op outside of runs; a unit is an instance of a run or such an op, or
+ * several where there are many. */
 #include "search/devices.h"
 #include "search/gradient.h"
 

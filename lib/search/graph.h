@@ -44,8 +44,8 @@ enum load_part {
         LOAD_PARTS
 };
 
-/* Sets of mesh axes over which a stage reduces gradients, which are as many as experts, dense weights and
- * norms have; of more, the last takes all. */
+/* Sets of mesh axes over which a stage reduces gradients, which are as many as experts, dense
+ * weights and norms have; of more, the last takes all. */
 enum { LOAD_REDUCTIONS = 8 };
 
 struct load {

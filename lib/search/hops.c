@@ -40,8 +40,9 @@ enum {
     SHAKE_CHANGES = 2,
 };
 
-/* What is so much slower than the best is not worth it: improving, improving while few candidates were scored,
- * annealing. A start that is a fifth slower may end a fifth ahead, once its ops are laid out one by one. */
+/* What is so much slower than the best is not worth it: improving, improving while few candidates
+ * were scored, annealing. A start that is a fifth slower may end a fifth ahead, once its ops are
+ * laid out one by one. */
 static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
 
 /* ---- following ----------------------------------------------------------------------- */
@@ -101,8 +102,8 @@ static int most_zero(const struct candidate *c) {
     return most;
 }
 
-/* Of one depth and micro-batch, and the same of what is sharded; single stages laid out alike. Such mostly
- * end alike. */
+/* Of one depth and micro-batch, and the same of what is sharded; single stages laid out alike.
+ * Such mostly end alike. */
 static bool same_kind(const struct candidate *a, const struct candidate *b) {
     return a->n_groups == b->n_groups && a->micro_batch == b->micro_batch &&
            most_zero(a) == most_zero(b) &&
@@ -222,8 +223,8 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
-/* Where the best is larger than it was estimated to be, all are scored anew. What is too large by that little
- * is made smaller: it may be far ahead of all that fit. */
+/* Where the best is larger than it was estimated to be, all are scored anew. What is too large by
+ * that little is made smaller: it may be far ahead of all that fit. */
 static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     bool fitted[MAX_STARTS] = {0};
     double best_us = INFINITY; /* of those that fit */

@@ -46,8 +46,8 @@ void hops_first(struct search *s);
  * candidates. They are scored when somebody asks for the first time. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
-/* Follows improvements of *o as far as they go, at most `hops` primitives away each. fine: layouts op by op
- * as well. Scores it first. */
+/* Follows improvements of *o as far as they go, at most `hops` primitives away each. fine:
+ * layouts op by op as well. Scores it first. */
 void hops_polish(struct search *s, struct option *o, int hops, bool fine);
 
 #endif

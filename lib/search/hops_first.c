@@ -4,7 +4,8 @@
  * micro-batch that its devices can split, balanced. The micro-batches of the best of these grow as long
  * as that helps; the best one has its weight gradients made apart; then comes what the stages solver
  * cuts for its micro-batch, and for the least where memory is short; and, where nothing fits, all of it
- * with parameters sharded. In the end fewer blocks are recomputed, as far as there is room. What is compiled here is kept for the starts, which need most of it again. */
+ * with parameters sharded. In the end fewer blocks are recomputed, as far as there is room. What
+ * is compiled here is kept for the starts, which need most of it again. */
 #include "search/devices.h"
 #include "search/grid.h"
 #include "search/hops.h"
@@ -170,8 +171,8 @@ static void split_weights(struct first *f) {
     try_balanced(f, &any);
 }
 
-/* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where that may be
- * faster. */
+/* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where
+ * that may be faster. */
 static void slice_at(struct first *f, int i_micro) {
     struct search *s = f->s;
     struct score any = {.unknown = true};
@@ -197,8 +198,8 @@ static bool recomputes(const struct candidate *c) {
     return false;
 }
 
-/* For the micro-batch of the best point; where memory is short for the least one, too: it leaves room that
- * uniform pipelines have no use for. */
+/* For the micro-batch of the best point; where memory is short for the least one, too: it leaves
+ * room that uniform pipelines have no use for. */
 static void slice(struct first *f) {
     if (!f->n)
         return;

@@ -1,11 +1,12 @@
 /* ilp - layouts by integer programs between critical ops, after TePDist (Zhang et al., 2023).
  *
- * The pipelines that dp sets out from (sliced.h) are laid out here by what lib/solve/critical.h does with
- * tables of a stage over the layouts of its ops (stage_tables.h): elimination where tables stay small;
- * else, and where bytes leave a gap, cut at the ops that all that passes goes through, a program of
- * lp_solve for each piece and each way of laying out the ops around it, a dynamic program that joins
- * them. Memory is a price and a row. Then branch and bound, where before the ways of a stage are listed
- * its tables, without memory, say how fast it is at best: most of them need no list.
+ * The pipelines that dp sets out from (sliced.h) are laid out here by what lib/solve/critical.h
+ * does with tables of a stage over the layouts of its ops (stage_tables.h): elimination where
+ * tables stay small; else, and where bytes leave a gap, cut at the ops that all that passes goes
+ * through, a program of lp_solve for each piece and each way of laying out the ops around it, a
+ * dynamic program that joins them. Memory is a price and a row. Then branch and bound, where
+ * before the ways of a stage are listed its tables, without memory, say how fast it is at best:
+ * most of them need no list.
  *
  * Work is limited by counts, so that the same search has the same end on any machine; stages beyond
  * that are left to the layout solver. */
@@ -50,8 +51,8 @@ static double bytes_left(struct search *s, const struct candidate *c, int k,
            (stage_bytes_sum(&bytes) - now);
 }
 
-/* The best layouts; NULL where none are within the limit, or too much work stands before a proof that they
- * are within 1 % of that. Stages that are alike are solved once. */
+/* The best layouts; NULL where none are within the limit, or too much work stands before a proof
+ * that they are within 1 % of that. Stages that are alike are solved once. */
 static const int *choose(struct ilp *p, const struct stage_tables *t) {
     uint64_t bits;
     memcpy(&bits, &t->p.limit, sizeof bits);

@@ -236,8 +236,8 @@ static bool judge_and_add(struct search *s, struct kept *k, bool both) {
     return true;
 }
 
-/* What was written down from number `first` on and is estimated no slower than this; of those of one time the
- * first that fits. */
+/* What was written down from number `first` on and is estimated no slower than this; of those of
+ * one time the first that fits. */
 static void judge_looks(struct search *s, int64_t first, double most_us) {
     bool good = false;
     for (int64_t i = first; i < s->looks.n; i++) {
@@ -248,8 +248,8 @@ static void judge_looks(struct search *s, int64_t first, double most_us) {
     }
 }
 
-/* At first at once; later what promises to be better, in a twentieth of the time. Under a budget all that was
- * written down, and nothing else (looks.h). */
+/* At first at once; later what promises to be better, in a twentieth of the time. Under a budget
+ * all that was written down, and nothing else (looks.h). */
 void search_verify(struct search *s) {
     struct kept *best = &s->kept[0];
     double wait = s->n_plans ? 20 : 2;

@@ -1,13 +1,14 @@
 /* looks.h - the best candidate so far at fixed places of the work, so that a longer budget never gives a
  * slower plan.
  *
- * What a stopped search prints must be among what it would have printed later. The best by estimate is not: what
- * comes after it may be estimated faster and simulated slower, and then the list of the best has
- * forgotten it. So the best candidate is written down when the work done, counted in scored stages, has grown by
- * half since the last time, and at the end of each phase. These are the same whenever the search is stopped, up to
- * there. Some of the next ones go with it, for the case that it turns out too large. Under a budget each is
- * simulated at once, and the fastest of them is what comes out when the budget is used up; a search that ends by
- * itself simulates them beside its finalists.
+ * What a stopped search prints must be among what it would have printed later. The best by
+ * estimate is not: what comes after it may be estimated faster and simulated slower, and then the
+ * list of the best has forgotten it. So the best candidate is written down when the work done,
+ * counted in scored stages, has grown by half since the last time, and at the end of each phase.
+ * These are the same whenever the search is stopped, up to there. Some of the next ones go with
+ * it, for the case that it turns out too large. Under a budget each is simulated at once, and the
+ * fastest of them is what comes out when the budget is used up; a search that ends by itself
+ * simulates them beside its finalists.
  *
  *     search_look_if_due(s);    // after each change of the list of the best
  *     search_look(s);           // at the end of a phase

@@ -17,8 +17,8 @@ bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
 /* A random balanced pipeline in a uniform style; false where what was drawn cannot be. */
 bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out);
 
-/* A chain of so many changes from *c, warm enough to leave it and then cooled; *c and *score become the best
- * that it met, which is at least as good. */
+/* A chain of so many changes from *c, warm enough to leave it and then cooled; *c and *score
+ * become the best that it met, which is at least as good. */
 void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
                  struct score *score);
 

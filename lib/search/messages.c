@@ -30,8 +30,8 @@ static int stage_of(const struct work *w, int op) {
     return lo;
 }
 
-/* One message of numbers of a type: each device of `to` takes `got` elements of a tensor of which those of `from`
- * hold `held` of `all`; room is for `depth` of them. */
+/* One message of numbers of a type: each device of `to` takes `got` elements of a tensor of which
+ * those of `from` hold `held` of `all`; room is for `depth` of them. */
 struct message {
     enum dtype dtype;
     int from, to;

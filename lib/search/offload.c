@@ -1,10 +1,11 @@
 /* Plans that keep in the memory of hosts what devices have no room for.
  *
  * Copies to a host and back cost much time, so this is looked at only where no plan fits without, where
- * the plan to set out from has it, or, for the optimizer's state alone, where the best plan pays for a lack of
- * memory and a first look is faster. Then a search follows for each set of what is offloaded, by all ops of
- * all stages alike, which the strategy graph compiles as if it were pinned. In the end each stage of the
- * best plan takes back what it has room for. What is proven of such a space knows no memory (floors.c). */
+ * the plan to set out from has it, or, for the optimizer's state alone, where the best plan pays
+ * for a lack of memory and a first look is faster. Then a search follows for each set of what is
+ * offloaded, by all ops of all stages alike, which the strategy graph compiles as if it were
+ * pinned. In the end each stage of the best plan takes back what it has room for. What is proven
+ * of such a space knows no memory (floors.c). */
 #include "search/runs.h"
 
 #include "search/algorithms.h"

@@ -54,10 +54,11 @@ struct orders {
     struct order *p[MOST_ORDERS + 1];
 };
 
-/* Orders in which pipelines can be cut better than in the model's own (order_find.c): where a graph is small and its plans can be
- * listed, all; else those of the best cuts into some numbers of stages, if they are better. `plan`, or
- * NULL: one that is to be a candidate in one of them. None where the problem leaves no choice
- * (search_problem.as_listed). They depend on nothing but the problem and the plan. */
+/* Orders in which pipelines can be cut better than in the model's own (order_find.c): where a
+ * graph is small and its plans can be listed, all; else those of the best cuts into some numbers
+ * of stages, if they are better. `plan`, or NULL: one that is to be a candidate in one of them.
+ * None where the problem leaves no choice (search_problem.as_listed). They depend on nothing but
+ * the problem and the plan. */
 void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out);
 void orders_release(struct orders *o);

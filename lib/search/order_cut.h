@@ -2,8 +2,8 @@
  * passes between them.
  *
  * A unit is an instance of a block or a single op; of long chains of alike blocks several are one. Its
- * load is what it takes on one device. A stage of a pipeline takes the sum of its units and, as in lib/solve/partition.h, of each
- * tensor that comes in or goes out what a message takes.
+ * load is what it takes on one device. A stage of a pipeline takes the sum of its units and, as
+ * in lib/solve/partition.h, of each tensor that comes in or goes out what a message takes.
  *
  *     struct cut_graph g;
  *     double us = 0;
@@ -46,8 +46,8 @@ bool cut_graph_is_chain(const struct cut_graph *g);
 /* Sets what depends on the number of stages, all of as many devices. */
 void cut_graph_stages(struct search *s, struct cut_graph *g, int stages);
 
-/* The longest stage of the best pipeline of so many stages at most, each a stretch of this list of units;
- * INFINITY where none fits the memory. */
+/* The longest stage of the best pipeline of so many stages at most, each a stretch of this list
+ * of units; INFINITY where none fits the memory. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list);
 /* The same of any stages, by lib/solve/partition.h; the units' stages, or false where none is found. */
 bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *stage_of);

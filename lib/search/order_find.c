@@ -2,10 +2,10 @@
  *
  * Where all plans can be listed, all orders of the ops, if they are few. Else those of the best cuts:
  * for some numbers of stages the graph is cut into sets of units, none of which needs the result of a
- * later one, so that the longest stage is shortest, messages included (order_cut.h). Where that is shorter than
- * in stretches of the orders so far, the list of these sets one behind the other is a further
- * order, in which a search finds its own cuts, devices and layouts. In chains of blocks there is no
- * other order, and in most models the one of the file is as good as any. */
+ * later one, so that the longest stage is shortest, messages included (order_cut.h). Where that
+ * is shorter than in stretches of the orders so far, the list of these sets one behind the other
+ * is a further order, in which a search finds its own cuts, devices and layouts. In chains of
+ * blocks there is no other order, and in most models the one of the file is as good as any. */
 #include "search/order.h"
 
 #include "search/branch.h"

@@ -1,8 +1,8 @@
 /* A search in several orders of the model's ops.
  *
- * The model's own comes first. Another one is searched where a first look promises something, and nothing is
- * looked for there that its bound rules out. The certificate is about the stretches of all that are
- * searched: no plan takes less than the least of what is proven of each. */
+ * The model's own comes first. Another one is searched where a first look promises something, and
+ * nothing is looked for there that its bound rules out. The certificate is about the stretches of
+ * all that are searched: no plan takes less than the least of what is proven of each. */
 #include "search/order.h"
 
 #include "search/algorithms.h"
@@ -58,8 +58,8 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* Is a pipeline in another order near enough to the best plan so far, and better than a first look at the
- * model's own order? That takes first_look_us; 0 = not looked yet. */
+/* Is a pipeline in another order near enough to the best plan so far, and better than a first
+ * look at the model's own order? That takes first_look_us; 0 = not looked yet. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_look_us) {
     enum { PIPELINE = 2 }; /* plans of one stage are the same in all orders */

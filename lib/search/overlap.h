@@ -19,8 +19,8 @@ bool search_may_hide(const struct search *s);
 bool search_may_overlap(const struct search *s);
 /* Of reductions of gradients that take so long, what goes on behind a backward pass at most. */
 double search_hidden_us(const struct search *s, double reduce_us, double backward_us);
-/* Simulates the plan, which was without, with overlap; true, with that time and memory, if it is faster so
- * and fits. */
+/* Simulates the plan, which was without, with overlap; true, with that time and memory, if it is
+ * faster so and fits. */
 bool search_overlap_plan(struct search *s, struct search_plan *p);
 
 #endif

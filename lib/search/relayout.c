@@ -359,9 +359,10 @@ static bool relayout(struct search *s, struct candidate *c, int k, struct room *
     return changed;
 }
 
-/* Asked without a limit, and then with that much less memory as the answer is too large by its score, while
- * that is more than is left: what ops that change together save of each other's bytes the solver does not know.
- * Returns how often it was asked for an answer that fits; 0: there is none. */
+/* Asked without a limit, and then with that much less memory as the answer is too large by its
+ * score, while that is more than is left: what ops that change together save of each other's
+ * bytes the solver does not know. Returns how often it was asked for an answer that fits; 0:
+ * there is none. */
 static int relayout_by_score(struct search *s, struct candidate *c, int k,
                              struct score *score) {
     enum { TRIES = 4 };

@@ -18,8 +18,8 @@ double search_look_us(const struct search_problem *p, int least_stages);
  * empty afterwards. */
 void search_result_merge(struct search_result *to, struct search_result *from, int most);
 
-/* As search_run, on all devices and on fewer (idle.c), with what the problem says is offloaded and nothing
- * else. */
+/* As search_run, on all devices and on fewer (idle.c), with what the problem says is offloaded
+ * and nothing else. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
 

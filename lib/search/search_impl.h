@@ -200,11 +200,11 @@ struct search {
     double listed_us;
 };
 
-/* For proofs. Estimates of plans that may be the best are above the simulated time by less than the first
- * factor, and all above the bytes of compiled plans by less than the second (buffers of toys are
- * rounded up to 64 bytes each, or share them). The first is measured, not proven: where a
- * gradient goes on as it is to several ops in other layouts, it is converted once, and each edge
- * has it (tests/unit/search-bound.c). */
+/* For proofs. Estimates of plans that may be the best are above the simulated time by less than
+ * the first factor, and all above the bytes of compiled plans by less than the second (buffers of
+ * toys are rounded up to 64 bytes each, or share them). The first is measured, not proven: where
+ * a gradient goes on as it is to several ops in other layouts, it is converted once, and each
+ * edge has it (tests/unit/search-bound.c). */
 #define SEARCH_SLACK        1.2
 #define SEARCH_MEMORY_SLACK 1.25
 
@@ -349,8 +349,8 @@ int search_allowed_end(const struct search *s, int n_stages, int k, int first, i
 /* What no algorithm chooses: overlap, what gradients are reduced in. */
 void search_put_pins(const struct search *s, struct plan *plan);
 
-/* A plan as a candidate (from.c); `lost` says what of it the space does not have, "" = nothing. EXIT_INPUT
- * where it is of other devices or another model, or no candidate at all. */
+/* A plan as a candidate (from.c); `lost` says what of it the space does not have, "" = nothing.
+ * EXIT_INPUT where it is of other devices or another model, or no candidate at all. */
 int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
                      char *lost, size_t size, struct err *err);
 
@@ -364,8 +364,8 @@ static inline bool search_has_dim(const int *dims, int n, int dim) {
 
 /* Equal for candidates that a person would call the same plan: those with the same stages on the same
  * numbers of devices, micro-batch and schedule, of which most devices have the same level of ZeRO and
- * of recompute, and split most of their work inside alike (different.c). By the layouts alone, so it is the same
- * for a plan that was read back. */
+ * of recompute, and split most of their work inside alike (different.c). By the layouts alone, so
+ * it is the same for a plan that was read back. */
 uint64_t search_class(const struct search *s, const struct candidate *c);
 
 /* Judges the best candidate now, if it is time to. */
@@ -378,11 +378,11 @@ void search_keep_winners(struct search *s);
 /* Compiles the best candidate; while it turns out too large there is that much less memory from now on.
  * Returns whether there is: then scores may be others (settle.c). */
 bool search_settle(struct search *s);
-/* By how many bytes a candidate's plan is beyond the memory of a device; 0: it fits. Judged for it, as it would be in
- * the end. */
+/* By how many bytes a candidate's plan is beyond the memory of a device; 0: it fits. Judged for
+ * it, as it would be in the end. */
 int64_t search_excess(struct search *s, const struct kept *kept);
-/* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something; else its time
- * and memory are set. */
+/* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something;
+ * else its time and memory are set. */
 bool search_judge_plan(struct search *s, struct search_plan *p);
 /* Finalists that are judged beside those that are wanted. */
 int64_t search_spare(const struct search *s);

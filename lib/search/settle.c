@@ -1,7 +1,7 @@
 /* Settling memory: estimates may miss what a plan holds by a little (gaps between temporaries). Where
- * the best candidates are full to the brim by estimate and too large when they are compiled, a search that
- * noted it in the end only would have looked at the wrong candidates all the while. So hops asks at the
- * end of each of its phases, and goes on with that much less memory. */
+ * the best candidates are full to the brim by estimate and too large when they are compiled, a
+ * search that noted it in the end only would have looked at the wrong candidates all the while.
+ * So hops asks at the end of each of its phases, and goes on with that much less memory. */
 #include "search/devices.h"
 
 #include <stdlib.h>

@@ -5,9 +5,10 @@
  * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
  * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
  * in flight it has memory for. Where devices are of several kinds a column is of one of them; the
- * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver is exact on that; what it leaves out is that messages
- * depend on both neighbours and on where devices stand, and ramps of unlike stages. hops goes
- * on from there: cuts inside blocks, other layouts, fewer blocks recomputed. */
+ * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver
+ * is exact on that; what it leaves out is that messages depend on both neighbours and on where
+ * devices stand, and ramps of unlike stages. hops goes on from there: cuts inside blocks, other
+ * layouts, fewer blocks recomputed. */
 #include "search/devices.h"
 #include "search/far.h"
 #include "search/grid.h"

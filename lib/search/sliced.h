@@ -1,5 +1,5 @@
-/* sliced.h - pipelines as the stages solver cuts them, and uniform ones, laid out by a solver: where dp and
- * ilp set out.
+/* sliced.h - pipelines as the stages solver cuts them, and uniform ones, laid out by a solver:
+ * where dp and ilp set out.
  *
  *     sliced_pipelines(s, lay_out, NULL);        // what is found is remembered by the search
  */

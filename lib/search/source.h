@@ -120,8 +120,8 @@ struct trellis *trellis_make(struct search *s, const struct source_ask *ask);
 void trellis_free(struct trellis *t);
 /* From op `first` on to every one before `end`, at a price of bytes; returns the cost of the last. */
 double trellis_walk(struct trellis *t, int first, int end, double us_per_byte);
-/* The layouts of the cheapest way from `first`, where the last walk began, to op end - 1; NULL where there
- * is none, or where it takes so long. */
+/* The layouts of the cheapest way from `first`, where the last walk began, to op end - 1; NULL
+ * where there is none, or where it takes so long. */
 const struct layout *trellis_trace(struct trellis *t, int first, int end, double most_us);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * Where the devices can be shared in few ways each is a row of its own; else all ways are in one, whose
  * stages are weighed by their devices, and a device more than there are has a price. The row that is
- * lowest is raised again and again, until none that is below the best plan rises any more, or so much was
- * walked that it is enough. */
+ * lowest is raised again and again, until none that is below the best plan rises any more, or so
+ * much was walked that it is enough. */
 #include "search/source_bound.h"
 
 #include <math.h>
@@ -167,8 +167,8 @@ static double useful(double pull, double price) {
     return pull < 0 && price <= 0 ? 0 : pull;
 }
 
-/* From the best prices on towards where there is too much. Weights that would be negative are none, and all
- * are 1 together. */
+/* From the best prices on towards where there is too much. Weights that would be negative are
+ * none, and all are 1 together. */
 static void move(const struct bounder *b, struct row *r) {
     double memory = (double)b->s->p.memory_bytes, weights = 0;
     double devices = useful(r->devices, r->best_us), norm = devices * devices;
@@ -242,8 +242,9 @@ static void find_windows(const struct bounder *b, struct row *r) {
     }
 }
 
-/* What a stage reserves for ops that it has wherever it begins and ends; if that is more than ops reserve by
- * themselves from the middle of where it may begin to that of where it may end, it is counted in place of that. */
+/* What a stage reserves for ops that it has wherever it begins and ends; if that is more than ops
+ * reserve by themselves from the middle of where it may begin to that of where it may end, it is
+ * counted in place of that. */
 static void find_reserve(const struct bounder *b, struct row *r, int t) {
     struct source_stage_price *st = &r->best[t];
     const struct source_stage_price *next = t ? st - 1 : NULL;

@@ -1,10 +1,11 @@
-/* source_bound.h - what a chain of a source's ops takes at least on a row of stages, by Lagrange multipliers.
+/* source_bound.h - what a chain of a source's ops takes at least on a row of stages, by Lagrange
+ * multipliers.
  *
  * Stages that share the devices in one way are a row. For a row and a micro-batch, N micro-batches take
  * (N - 1) times the slowest stage plus all stages once. The slowest takes at least the mean of all
  * under any weights, and bytes beyond the memory may have any price; then every op pays for itself, and
- * a dynamic program over the chain finds the least that cuts, layouts and recomputation together can take.
- * Weights and prices are moved where the stages of its answer are too long or too full
+ * a dynamic program over the chain finds the least that cuts, layouts and recomputation together
+ * can take. Weights and prices are moved where the stages of its answer are too long or too full
  * (subgradients; Held and Karp 1971, with the step of Polyak 1969). What it finds holds for any.
  */
 #ifndef WEFT_SOURCE_BOUND_H
@@ -38,8 +39,9 @@ struct source_stage_price {
     double us, bytes;
 };
 
-/* The least of all ways through the chain whose stages are of these, one for each number of stages behind,
- * from any of them on (whole: from the first one on); INFINITY where there is none. Steps are added to *steps. */
+/* The least of all ways through the chain whose stages are of these, one for each number of
+ * stages behind, from any of them on (whole: from the first one on); INFINITY where there is
+ * none. Steps are added to *steps. */
 double source_floors_walk(struct source_floors *f, struct source_stage_price *stages, int n,
                           bool whole, int64_t *steps);
 

@@ -1,12 +1,12 @@
-/* The stages solver (lib/solve/stages.h) on a source: for one micro-batch all cuts, devices and layouts at
- * once.
+/* The stages solver (lib/solve/stages.h) on a source: for one micro-batch all cuts, devices and
+ * layouts at once.
  *
  * As in slice.c the chain is a row of units. A column is a number of devices and of stages behind it,
  * since what is computed again, and so the time, depends on that. What a stretch of units takes on a
- * column is asked of the source under some layouts: uniform styles; and, in a chain without runs, whose ops
- * are all told apart, the cheapest layout of every op under several prices of memory, for all
- * stretches that begin with one op in one pass. Stretches with far more or less than their share
- * of the work are left out, and those that the best plan so far beats. */
+ * column is asked of the source under some layouts: uniform styles; and, in a chain without runs,
+ * whose ops are all told apart, the cheapest layout of every op under several prices of memory,
+ * for all stretches that begin with one op in one pass. Stretches with far more or less than
+ * their share of the work are left out, and those that the best plan so far beats. */
 #include "search/search_impl.h"
 #include "search/source.h"
 #include "search/units.h"

@@ -1,5 +1,5 @@
-/* The cheapest ways through a chain whose ops are all told apart: each op in one of its layouts, computed
- * again or not, at a price of bytes. See source.h. */
+/* The cheapest ways through a chain whose ops are all told apart: each op in one of its layouts,
+ * computed again or not, at a price of bytes. See source.h. */
 #include "search/search_impl.h"
 #include "search/source.h"
 

@@ -1,5 +1,5 @@
-/* The dynamic program over a source's chain, from its end: an op in a stage with so many others behind it, in
- * one of its layouts, computed again or not. See source_bound.h. */
+/* The dynamic program over a source's chain, from its end: an op in a stage with so many others
+ * behind it, in one of its layouts, computed again or not. See source_bound.h. */
 #include "search/source_bound.h"
 
 #include <math.h>

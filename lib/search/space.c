@@ -269,8 +269,9 @@ static void count_stages(struct search *s) {
             limit / MOST_CHUNKS < s->p.devices ? limit : MOST_CHUNKS * s->p.devices;
 }
 
-/* Every tensor twice and every parameter with four numbers of state, all of the batch on each device: with
- * temporaries and copies under other placements no device ever holds a multiple of that. */
+/* Every tensor twice and every parameter with four numbers of state, all of the batch on each
+ * device: with temporaries and copies under other placements no device ever holds a multiple of
+ * that. */
 static bool is_tight(const struct search *s) {
     const struct model *m = s->p.model;
     double elems = 0, multiple = 4 * MOST_CHUNKS;

@@ -1,6 +1,7 @@
-/* units.h - a model as a row of units for the stages solver (lib/solve/stages.h): what slicing has in common
- * whether costs come from the compiler (slice.c) or from a source (source_slice.c). A column is one way to
- * run a stretch of units; it is a configuration of the solver, and a choice of its own.
+/* units.h - a model as a row of units for the stages solver (lib/solve/stages.h): what slicing
+ * has in common whether costs come from the compiler (slice.c) or from a source (source_slice.c).
+ * A column is one way to run a stretch of units; it is a configuration of the solver, and a
+ * choice of its own.
  */
 #ifndef WEFT_UNITS_H
 #define WEFT_UNITS_H
@@ -11,15 +12,17 @@
 /* The ops where units begin, and the end behind them: instances of blocks or single ops, so many of them
  * together that there are at most `most` units. bound: [most + 1]. Returns how many units there are. */
 int units_find(const struct structure *st, int most, int *bound);
-/* The same with blocks cut into parts, where no more passes than between blocks; whole blocks where the parts
- * are more than twice too many. Where there are still too many, the lightest neighbours are joined. */
+/* The same with blocks cut into parts, where no more passes than between blocks; whole blocks
+ * where the parts are more than twice too many. Where there are still too many, the lightest
+ * neighbours are joined. */
 int units_find_parts(const struct search *s, int most, int *bound);
 /* A table by stretch of units and column has so many cells, */
 size_t units_cells(int units, int64_t columns);
 /* and this is the first one of a stretch. */
 size_t units_cell(int first, int last, int units, int64_t columns);
-/* One micro-batch, all devices of the problem, columns that have no sizes yet: the caller says which numbers of devices
- * a choice has. `time`, `succ`: by cell; they stay the caller's. For stages_release. */
+/* One micro-batch, all devices of the problem, columns that have no sizes yet: the caller says
+ * which numbers of devices a choice has. `time`, `succ`: by cell; they stay the caller's. For
+ * stages_release. */
 void units_problem(const struct search *s, int units, int64_t columns, double micro_batches,
                    const double *time, const int16_t *succ, struct stages_problem *out);
 

@@ -6,8 +6,8 @@
  * Where tables stay small, all variables are eliminated one after the other, and that is all. Else the
  * graph is cut, as TePDist lays out a graph of ops: its critical nodes, those that all that passes goes
  * through, cut it into pieces; a piece is an integer program for every way of fixing the critical nodes
- * around it, and a dynamic program over these joins the pieces. Where a piece is too large for a program,
- * it is cut at more variables, those that most tables have.
+ * around it, and a dynamic program over these joins the pieces. Where a piece is too large for a
+ * program, it is cut at more variables, those that most tables have.
  *
  * A program is only solved when it is asked for. What a piece costs at least, whatever lp_solve
  * would say, is a sum of least entries; the join takes these bounds for costs, the entries that its
@@ -15,9 +15,9 @@
  * is cheaper.
  *
  * The limit has a price (a Lagrange multiplier), raised along the lower hull of cost against usage; a
- * piece's program has a row, too: what is left when all else uses the least. A gap that remains is closed
- * by going through all choices whose value under the price is between the bound and the best one; where
- * there are too many, by one program for everything, if it is small enough.
+ * piece's program has a row, too: what is left when all else uses the least. A gap that remains
+ * is closed by going through all choices whose value under the price is between the bound and the
+ * best one; where there are too many, by one program for everything, if it is small enough.
  *
  *     struct critical_problem p = {.n = 3, .size = (int[]){2, 4, 2}, .factors = f, .n_factors = 5,
  *                                  .critical = (bool[]){true, false, true}, .limit = INFINITY};
@@ -69,14 +69,14 @@ struct critical_answer {
     int n_pieces;       /* of more than one variable */
 };
 
-/* 0; EXIT_NO where no choice within the limit was found: bound is INFINITY where there is none, -INFINITY
- * where the pieces hang together in too many ways to be joined. */
+/* 0; EXIT_NO where no choice within the limit was found: bound is INFINITY where there is none,
+ * -INFINITY where the pieces hang together in too many ways to be joined. */
 int critical_solve(const struct critical_problem *p, const struct critical_options *o,
                    struct critical_answer *a);
 void critical_answer_release(struct critical_answer *a);
 
-/* Hands every choice that costs at most that, whatever it uses, to `take`, until that returns false. steps:
- * values that are set at most. Returns whether that were all of them. */
+/* Hands every choice that costs at most that, whatever it uses, to `take`, until that returns
+ * false. steps: values that are set at most. Returns whether that were all of them. */
 bool critical_list(const struct critical_problem *p, double most_cost, int64_t steps,
                    bool (*take)(void *arg, const int *choice), void *arg);
 

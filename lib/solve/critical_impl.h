@@ -1,5 +1,6 @@
 /* critical_impl.h - what critical.c (pieces, the price of usage), critical_join.c (dynamic programming
- * over what lies between them), critical_bound.c (what a piece costs at least) and critical_program.c (lp_solve) share. */
+ * over what lies between them), critical_bound.c (what a piece costs at least) and
+ * critical_program.c (lp_solve) share. */
 #ifndef WEFT_SOLVE_CRITICAL_IMPL_H
 #define WEFT_SOLVE_CRITICAL_IMPL_H
 
@@ -81,8 +82,8 @@ struct critical_sum {
 };
 
 /* Hands every choice of which no sum, three at most, is above its limit to `take`, until that returns
- * false. sorts: values are tried in the order of what the first sum comes to at least. steps: values that
- * are looked at, at most. Returns whether those were all of them. */
+ * false. sorts: values are tried in the order of what the first sum comes to at least. steps:
+ * values that are looked at, at most. Returns whether those were all of them. */
 bool critical_list_below(const struct critical_problem *p, int n_sums,
                          const struct critical_sum *sums, bool sorts, int64_t steps,
                          bool (*take)(void *arg, const int *choice), void *arg);

@@ -1,9 +1,10 @@
 /* A piece as an integer program.
  *
- * s[i,a] in {0,1}, sum_a s[i,a] = 1. A table over several variables inside has a column t >= 0 for each of
- * its entries, and sum of t over the entries with x_i = a is s[i,a]: that is as tight as can be where
- * the tables make a tree. One row for usage. Values are given in units of the largest, so that
- * lp_solve's tolerances suit them; its point is taken only as a choice, which is added up anew. */
+ * s[i,a] in {0,1}, sum_a s[i,a] = 1. A table over several variables inside has a column t >= 0
+ * for each of its entries, and sum of t over the entries with x_i = a is s[i,a]: that is as tight
+ * as can be where the tables make a tree. One row for usage. Values are given in units of the
+ * largest, so that lp_solve's tolerances suit them; its point is taken only as a choice, which is
+ * added up anew. */
 #include "common/mem.h"
 #include "common/progress.h"
 #include "solve/critical_impl.h"

@@ -134,8 +134,9 @@ struct joint_bound {
 };
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
 void joint_bound_release(struct joint_bound *b);
-/* Raises the bound by the micro-batches that every place of the pipeline holds, and adds columns for that: a
- * linear program, for hard problems. Where it takes longer than `budget_s`, nothing changes. */
+/* Raises the bound by the micro-batches that every place of the pipeline holds, and adds columns
+ * for that: a linear program, for hard problems. Where it takes longer than `budget_s`, nothing
+ * changes. */
 void joint_bound_place(struct joint_bound *b, const struct joint_problem *p,
                        double budget_s);
 

@@ -1,14 +1,14 @@
 /* joint_place.c - how long devices take at least when each knows how many micro-batches it holds.
  *
- * A stage with data degree d and sum s of data degrees, its own included, stands at places s - d + 1 .. s,
- * on t devices at each. It holds y = ceil(s / d) micro-batches, so that at place j <= s
+ * A stage with data degree d and sum s of data degrees, its own included, stands at places s - d
+ * + 1 .. s, on t devices at each. It holds y = ceil(s / d) micro-batches, so that at place j <= s
  *
  *   sum a j / d + b / d  <=  sum a y + b  <=  capacity      and      sum p / d  <=  T,
  *
  * as if every place had 1 / d of each of its nodes. No place has more than the greatest tensor degree of
- * devices, so the i-th device from the end of the pipeline is at place i / (that degree) or further. Where
- * nodes may be anywhere, in parts, this is a linear program; its duals are prices of time r and of memory
- * w at every place. With them a node is worth
+ * devices, so the i-th device from the end of the pipeline is at place i / (that degree) or
+ * further. Where nodes may be anywhere, in parts, this is a linear program; its duals are prices
+ * of time r and of memory w at every place. With them a node is worth
  *
  *   u_v = the least t (r p + w (a j + b)) over places, degrees and alternatives,
  *

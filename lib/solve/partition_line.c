@@ -2,9 +2,9 @@
  *
  * Along a fixed topological order the down-sets are its prefixes, and the best partition is
  * found in O(n * longest stage) steps. The first orders follow branches to their end, go level by
- * level, and put everything as late as it can stand; each later one keeps the stages of the best partition so far in place and
- * shuffles inside of them, so that its boundaries can move to down-sets nearby and the
- * result is never worse.
+ * level, and put everything as late as it can stand; each later one keeps the stages of the best
+ * partition so far in place and shuffles inside of them, so that its boundaries can move to
+ * down-sets nearby and the result is never worse.
  */
 #include "solve/partition_core.h"
 

@@ -1,10 +1,10 @@
 /* partition_local.c - better incumbents for wide graphs: annealed moves and swaps of items.
  *
  * Orders see only boundaries that are prefixes of them. Here items move one by one to any
- * stage that their neighbours in the order allow, or two of them change places. What is minimized is not the largest load
- * but the sum of what exceeds a target a little below the best value known (bytes: the
- * bytes, plus what computes for too long), so that moves between two full stages count as
- * well.
+ * stage that their neighbours in the order allow, or two of them change places. What is minimized
+ * is not the largest load but the sum of what exceeds a target a little below the best value
+ * known (bytes: the bytes, plus what computes for too long), so that moves between two full
+ * stages count as well.
  */
 #include "solve/partition_core.h"
 

@@ -2,9 +2,9 @@
  *
  * Of many starts most end alike or badly, and early on it shows which: so all go a little way, the
  * better half goes on, and so forth (successive halving; Jamieson and Talwalkar, AISTATS 2016). What
- * counts is the value of the rounded answer, polished: each cut is put where the longer of its two stages
- * is shortest, each choice where its stage is, until none moves. Descents know nothing of each other, so threads change
- * nothing. */
+ * counts is the value of the rounded answer, polished: each cut is put where the longer of its
+ * two stages is shortest, each choice where its stage is, until none moves. Descents know nothing
+ * of each other, so threads change nothing. */
 #include "solve/relax.h"
 
 #include "common/mem.h"

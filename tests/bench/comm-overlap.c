@@ -1,10 +1,11 @@
 /* comm-overlap.c - what the progress thread costs and what it gains.
  *
- * For an all-reduce, an all-gather or a message (from every even rank to the next) of each size: blocking; started and waited for at once, without and with
- * the thread (what the thread costs); and started, computing meanwhile, waited for, without and
- * with it, beside computing first and communicating then (what it gains). The computation
- * takes 1.5 times as long as the communication. Times are medians over rounds in which all of
- * these take turns, of the slowest rank.
+ * For an all-reduce, an all-gather or a message (from every even rank to the next) of each size:
+ * blocking; started and waited for at once, without and with the thread (what the thread costs);
+ * and started, computing meanwhile, waited for, without and with it, beside computing first and
+ * communicating then (what it gains). The computation takes 1.5 times as long as the
+ * communication. Times are medians over rounds in which all of these take turns, of the slowest
+ * rank.
  *
  * usage: mpirun -n N comm-overlap [all_reduce|all_gather|message [ROUNDS [BYTES...]]]
  */

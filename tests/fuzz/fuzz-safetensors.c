@@ -1,6 +1,6 @@
 /* Fuzzes the safetensors reader and, on inputs that begin with '{', the readers of a
- * checkpoint's index.json and of the index of a set of files (libFuzzer). What is accepted must be what the headers promise;
- * every byte of every tensor is read.
+ * checkpoint's index.json and of the index of a set of files (libFuzzer). What is accepted must
+ * be what the headers promise; every byte of every tensor is read.
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/fuzz-safetensors.c \
  *         lib/common/[a-z]*.c lib/checkpoint/[a-z]*.c -ljansson -lm -o fuzz-safetensors */

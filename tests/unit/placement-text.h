@@ -1,5 +1,5 @@
-/* placement-text.h - placements as text, for the messages of tests: "[dp:batch tp:+ sp:=]", + for Partial
- * and = for Replicate.
+/* placement-text.h - placements as text, for the messages of tests: "[dp:batch tp:+ sp:=]", + for
+ * Partial and = for Replicate.
  */
 #ifndef WEFT_TEST_PLACEMENT_TEXT_H
 #define WEFT_TEST_PLACEMENT_TEXT_H

@@ -569,7 +569,8 @@ static double cpu_s(void) {
     return (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
 }
 
-/* A stage has too many ways to list: the programs of ilp say which are of no use, so it proves its plan. */
+/* A stage has too many ways to list: the programs of ilp say which are of no use, so it proves
+ * its plan. */
 static void test_proof(const struct space *sp, const struct machine *mc, const char *dir) {
     struct search_problem p;
     struct search_result ilp, dp, hops;

@@ -1,10 +1,10 @@
 /* Bounds and proofs on random small problems: chains and DAGs of a few ops, on one node or two, with
  * memory loose or tight.
  *
- * exhaustive lists all plans; dp, ilp and auto, which branch and bound, must end with a plan as good. The
- * relaxation's bound is never above the time of any legal plan: not of the best one, nor of random
- * ones. What the algorithms print as a bound is not above the best plan's time either, and
- * no plan breaks its limit. The seed is printed. */
+ * exhaustive lists all plans; dp, ilp and auto, which branch and bound, must end with a plan as
+ * good. The relaxation's bound is never above the time of any legal plan: not of the best one,
+ * nor of random ones. What the algorithms print as a bound is not above the best plan's time
+ * either, and no plan breaks its limit. The seed is printed. */
 #include "search/algorithms.h"
 #include "search/bound.h"
 #include "search/devices.h"

@@ -130,8 +130,8 @@ static void test_setting(const struct setting *t) {
 }
 
 /* What another algorithm, or hops with one schedule alone, once found where hops ended in another
- * basin: on the first so many devices of a cluster. Where chance has a part in it, two of three seeds have to
- * reach it. */
+ * basin: on the first so many devices of a cluster. Where chance has a part in it, two of three
+ * seeds have to reach it. */
 static const struct reached {
     const char *model, *cluster;
     int devices;

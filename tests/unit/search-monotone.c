@@ -1,6 +1,6 @@
-/* More memory, more devices or a longer budget give no slower plan: step by step, with devices left idle where all
- * of them would be slower. Budgets are of work, so they are the same on any machine. All times are those of
- * datasheets. */
+/* More memory, more devices or a longer budget give no slower plan: step by step, with devices
+ * left idle where all of them would be slower. Budgets are of work, so they are the same on any
+ * machine. All times are those of datasheets. */
 #include "search/algorithms.h"
 
 #include "tap.h"
@@ -76,8 +76,8 @@ static void test_devices(const struct job *t, struct search_problem p) {
     }
 }
 
-/* In twentieths of what the fastest plan holds, from where it may not be found, since estimates of memory are
- * a little above it, to where it has to be. */
+/* In twentieths of what the fastest plan holds, from where it may not be found, since estimates
+ * of memory are a little above it, to where it has to be. */
 static void test_memory(const struct job *t, struct search_problem p) {
     double before = INFINITY;
     int64_t most = 0, bytes;

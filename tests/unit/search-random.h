@@ -1,4 +1,5 @@
-/* search-random.h - random small problems of the search: chains and DAGs of a few ops, and clusters for them.
+/* search-random.h - random small problems of the search: chains and DAGs of a few ops, and
+ * clusters for them.
  *
  *     rng = (struct rng){seed, 0};
  *     struct model *m = legal_model(4);

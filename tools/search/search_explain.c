@@ -79,7 +79,8 @@ static double try_problem(struct explain *x, const char *what,
     struct search_result r = {0};
     struct err why = {0};
     now.no_bound = true;
-    /* What is decided otherwise needs no proof, and no further search where it is as fast as the plan. */
+    /* What is decided otherwise needs no proof, and no further search where it is as fast as the
+     * plan. */
     now.known_us = relaxed || now.source ? 0 : x->best->time_us;
     now.gap = relaxed ? 0 : now.gap;
     if (relaxed && !now.source && now.devices == x->best->plan->devices)

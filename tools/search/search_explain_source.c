@@ -1,5 +1,6 @@
-/* weft-search --explain with --cost: what the source says of the plan's stages, and which decisions there
- * are to pin: the source itself refuses what is decided otherwise (struct source_pin). */
+/* weft-search --explain with --cost: what the source says of the plan's stages, and which
+ * decisions there are to pin: the source itself refuses what is decided otherwise (struct
+ * source_pin). */
 #include "search_explain.h"
 
 #include "common/text.h"
