@@ -242,6 +242,11 @@ wait $pid
 is "$?$(jq '.bound <= .value and (.stages | length) > 0' out 2>/dev/null)" 0true \
     "an interrupt gives the incumbent"
 
+# The table of doc/search.md: on each size the descent comes within 10 % of the optimum, and never below it.
+TABLES=gradient ROUNDS=1 "$WEFT_ROOT/scripts/repro-search.sh" "$WEFT_BIN" >table 2>err
+is "$?$(awk 'NR > 1 && $5 >= 0 && $5 < 10 { n++ } END { print n + 0 }' table)" 06 \
+    "stages --relax beside the exact answer, on six sizes"
+
 # 24 nodes without edges: too many sets of them to list, and a bound that nothing reaches.
 jq -n '{maxDevices: 4, maxMemoryPerDevice: 7, bandwidth: 1, mbsInBatch: 4, edges: [],
     nodes: [range(24) | {id: ., TMPCs: {"1": [{id: "vanilla", timePerSample: (1 + 7 / (2 + .)),
