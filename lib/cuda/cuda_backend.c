@@ -195,8 +195,12 @@ struct cuda_backend cuda_backend(const struct cuda_options *o) {
     return (struct cuda_backend){.backend = backend, .options = *o};
 }
 
+/* The first that is asked of CUDA, which reads its settings then. Streams are to have queues of their own
+ * on the GPU, of which there are 8 unless one asks for more, and 32 at most: streams that share one can
+ * hold each other up, and those of works between ranks for ever. */
 int cuda_count(struct err *err) {
     int n = 0;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc == cudaErrorNoDevice)
         return 0;

@@ -15,10 +15,12 @@ int cuda_record_begin(struct device_stream *s, struct err *err) {
 int cuda_record_end(struct device_stream *s, struct device_recording *r, struct err *err) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    int rc = cuda_check(cudaStreamEndCapture(cuda_queue_of(s)->stream, &graph), "recording",
-                        err);
+    cudaStream_t stream = cuda_queue_of(s)->stream;
+    int rc = cuda_check(cudaStreamEndCapture(stream, &graph), "recording", err);
     if (rc == 0)
         rc = cuda_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph", err);
+    if (rc == 0) /* the first launch would, and may wait for all of the GPU then */
+        rc = cuda_check(cudaGraphUpload(exec, stream), "bringing up a graph", err);
     if (graph)
         cudaGraphDestroy(graph);
     r->state = exec;

@@ -158,7 +158,9 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                               .loss_scale = x->loss_scale > 0 ? (float)x->loss_scale : 1,
                               .updates = x->step - x->skipped + 1,
                               .seed = x->opt.seed};
-    int rc = exec_set_scalars(x, err);
+    int rc = exec_record_ahead(x, err);
+    if (rc == 0)
+        rc = exec_set_scalars(x, err);
     if (rc == 0)
         rc = exec_count(x, x->sample, p->batch, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
@@ -189,7 +191,9 @@ int exec_validate(struct exec *x, int64_t batches,
     int64_t n = schedule_actions(&x->schedule), sample = x->sample;
     x->split = DATA_VALID;
     x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
-    int rc = exec_set_scalars(x, err);
+    int rc = exec_record_ahead(x, err);
+    if (rc == 0)
+        rc = exec_set_scalars(x, err);
     if (rc == 0)
         rc = exec_count(x, 0, batches * p->batch, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {

@@ -83,6 +83,7 @@ struct exec {
     struct device_event *computed; /* what the compute stream has come to */
     bool on_streams;               /* works go to streams; else the host waits for them */
     bool records;                  /* stretches of instructions are replayed */
+    bool recorded_ahead;           /* and all of them are recorded */
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
@@ -136,6 +137,19 @@ int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
 int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
               int64_t n, void *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
+/* Resolves the operands of instruction i to addresses of this micro-batch's slot, and does it. */
+int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
+               struct err *err);
+
+/* exec_record.c */
+/* Does the device do it alone on the compute stream, the same way each time? */
+bool exec_repeats(const struct instr *ins);
+/* n instructions from `first` on, as one recording; NULL on failure. */
+struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
+                                     int n, int64_t micro_batch, struct err *err);
+/* All recordings that steps replay, and what they launch besides is loaded; the first time it is called,
+ * while nothing is under way between ranks. */
+int exec_record_ahead(struct exec *x, struct err *err);
 /* n numbers on the host, of f32 or whole ones, no more than x->host holds, go to the device as this
  * type. */
 int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
@@ -168,6 +182,8 @@ int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);
+/* Part of exec_record_ahead: the copies that they launch. */
+int exec_load_transfers(struct exec *x, struct err *err);
 void exec_release_transfers(struct exec *x);
 int exec_send(struct exec *x, int transfer, char *in, struct err *err);
 int exec_recv(struct exec *x, int transfer, char *out, struct err *err);

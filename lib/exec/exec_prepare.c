@@ -80,17 +80,11 @@ struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct pl
     return placement_box(c->sp->mesh, &n, p, c->rp.coord);
 }
 
-/* Does the device do it alone on the compute stream, the same way each time? */
-static bool repeats(const struct instr *ins) {
-    enum key_kind key = opcode_key(ins->code);
-    return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
-}
-
 static void mark_stretches(struct exec_chunk *c) {
     for (int s = 0; s < SEG_COUNT; s++)
         for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
             struct exec_instr *r = &c->ready[i];
-            for (n = 0; i + n < c->sp->seg[s + 1] && repeats(&c->sp->instrs[i + n]);)
+            for (n = 0; i + n < c->sp->seg[s + 1] && exec_repeats(&c->sp->instrs[i + n]);)
                 n++;
             r->stretch = n;
             if (n > 1)

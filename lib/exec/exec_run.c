@@ -119,9 +119,8 @@ static int run_norm(struct exec *x, struct err *err) {
     return exec_set_scalars(x, err);
 }
 
-/* Resolves operands to addresses of this micro-batch's slot, and does it. */
-static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
-                     struct err *err) {
+int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
+               struct err *err) {
     const struct instr *ins = &c->sp->instrs[i];
     const struct exec_instr *r = &c->ready[i];
     union instr_src in;
@@ -151,30 +150,22 @@ static int run_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t 
     }
 }
 
-/* A stretch is recorded when its turn comes first in a slot, and replayed from then on. */
+/* A stretch of this micro-batch's slot. Where none was recorded ahead (a test runs an action by itself),
+ * it is now. */
 static int run_stretch(struct exec *x, const struct exec_chunk *c, int first,
                        int64_t micro_batch, struct err *err) {
     const struct exec_instr *r = &c->ready[first];
     struct device_recording **kept = &r->recorded[micro_batch % c->rhythm];
-    struct device_stream *s = x->streams[STREAM_compute];
-    if (!*kept) {
-        if (device_record_begin(s, err) < 0)
-            return -1;
-        int rc = 0;
-        for (int i = first; i < first + r->stretch && rc == 0; i++)
-            rc = run_instr(x, c, i, micro_batch, err);
-        *kept = device_record_end(s, rc < 0 ? NULL : err);
-        if (rc < 0 || !*kept)
-            return -1;
-    }
-    return device_replay(*kept, s, err);
+    if (!*kept && !(*kept = exec_record(x, c, first, r->stretch, micro_batch, err)))
+        return -1;
+    return device_replay(*kept, x->streams[STREAM_compute], err);
 }
 
 /* One instruction. Time is taken between instructions: one clock reading each. */
 static int run_watched(struct exec *x, const struct exec_chunk *c, int i, struct action a,
                        double *start, struct err *err) {
     const struct instr *ins = &c->sp->instrs[i];
-    if (run_instr(x, c, i, a.index < 0 ? 0 : a.index, err) < 0 ||
+    if (exec_instr(x, c, i, a.index < 0 ? 0 : a.index, err) < 0 ||
         (x->opt.on_instr && device_synchronize(x->streams[STREAM_compute], err) < 0))
         return -1;
     double end = now_s();

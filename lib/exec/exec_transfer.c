@@ -138,6 +138,38 @@ static int copy_piece(struct exec *x, enum dtype dtype, const struct exec_piece 
     return device_launch(x->streams[STREAM_compute], I_copy, &n, &in, &out, &args, err);
 }
 
+/* The copies of one end, as sends and receives launch them. Where a block lies does not change which
+ * kernel it is: all are aligned as the arena. */
+static int load_copies(struct exec *x, enum dtype dtype, const struct exec_transfer *r,
+                       bool packs, struct err *err) {
+    struct device_stream *s = x->streams[STREAM_compute];
+    int rc = 0;
+    for (int i = 0; i < r->n_pieces && rc == 0; i++) {
+        const struct exec_piece *p = &r->pieces[i];
+        if (p->staging < 0 && p->peer != x->rank)
+            continue;
+        if (device_record_begin(s, err) < 0)
+            return -1;
+        rc = copy_piece(x, dtype, p, x->arena, x->arena + (p->staging > 0 ? p->staging : 0),
+                        packs, err);
+        struct device_recording *made = device_record_end(s, rc < 0 ? NULL : err);
+        rc = made ? rc : -1;
+        device_recording_destroy(made);
+    }
+    return rc;
+}
+
+int exec_load_transfers(struct exec *x, struct err *err) {
+    int rc = 0;
+    for (int i = 0; i < x->g->n_transfers && rc == 0; i++) {
+        enum dtype dtype = x->g->transfers[i].dtype;
+        rc = load_copies(x, dtype, &x->sends[i], true, err);
+        if (rc == 0)
+            rc = load_copies(x, dtype, &x->recvs[i], false, err);
+    }
+    return rc;
+}
+
 /* Packs and posts; a part of the staging is free again when its last message was taken. */
 int exec_send(struct exec *x, int transfer, char *in, struct err *err) {
     const struct transfer *t = &x->g->transfers[transfer];

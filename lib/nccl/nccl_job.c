@@ -15,12 +15,9 @@
 
 /* ---- who has what ------------------------------------------------------------------------- */
 
-/* This rank's GPU from here on, and its name for all. Its streams are to have queues of their own on the
- * GPU, of which there are 8 unless one asks for more, and 32 at most: streams that share one can hold each
- * other up. */
+/* This rank's GPU from here on, and its name for all. */
 static int own_uuid(struct nccl_job *j, char *uuid, struct err *err) {
     struct cudaDeviceProp p;
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int gpu = cuda_index(comm_node_rank(j->comm), err);
     if (gpu < 0 || cuda_check(cudaSetDevice(gpu), "the device", err) < 0 ||
         cuda_check(cudaGetDeviceProperties(&p, gpu), "naming a GPU", err) < 0)
@@ -58,13 +55,13 @@ static int find_layers(struct nccl_job *j, struct nccl_report *report, struct er
 
 /* ---- the communicators of layers ------------------------------------------------------------ */
 
-/* Every rank makes an id, and each layer takes that of its first rank. */
+/* Each layer takes the id of its first rank; with an id NCCL opens a port and waits there. */
 static int open_root(struct nccl_job *j, struct err *err) {
     if (exec_agree(j->comm, nccl_library_open(&j->nccl, err), err) < 0)
         return -1;
     const struct nccl_library *lib = &j->nccl;
     int size = comm_size(j->comm), rank = comm_rank(j->comm), first = -1, n = 0, me = 0;
-    ncclUniqueId own, *ids = mem_array((size_t)size, sizeof *ids);
+    ncclUniqueId own = {{0}}, *ids = mem_array((size_t)size, sizeof *ids);
     for (int r = 0; r < size; r++) {
         if (j->layer[r] != j->layer[rank])
             continue;
@@ -74,7 +71,10 @@ static int open_root(struct nccl_job *j, struct err *err) {
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    int rc = nccl_check(lib, lib->ncclGetUniqueId(&own), "making an id", err);
+    int rc = 0;
+    if (first == rank && n > 1)
+        rc = nccl_check(lib, lib->ncclGetUniqueId(&own), "making an id", err);
+    rc = exec_agree(j->comm, rc, err);
     if (rc == 0)
         rc = comm_all_gather(comm_world(j->comm), &own, ids, sizeof own, DTYPE_u8, err);
     if (rc == 0 && n > 1)

@@ -9,12 +9,18 @@
 
 static const double look_s = 0.02; /* between looks at errors and times */
 
+/* All as one group: to abort one, NCCL gives back its memory, for which CUDA waits until the GPU has done
+ * everything, the works of the others among it, which end only when those are aborted, too. */
 int nccl_abort(struct nccl_job *j, const struct err *err) {
     if (j->failed)
         return -1;
     j->failed = true;
     if (err)
         j->err = *err;
+    if (!j->nccl
+             .ncclGroupStart) /* no rank has a GPU of its own, so there are no communicators */
+        return -1;
+    j->nccl.ncclGroupStart();
     for (int64_t i = 0; i < j->lines.n; i++) {
         struct nccl_line *line = j->lines.p[i];
         if (line->comm && !line->borrowed)
@@ -25,6 +31,7 @@ int nccl_abort(struct nccl_job *j, const struct err *err) {
     if (j->root)
         j->nccl.ncclCommAbort(j->root);
     j->root = NULL;
+    j->nccl.ncclGroupEnd();
     return -1;
 }
 

@@ -3,7 +3,10 @@
 #include "emulate.h"
 #include "fake/cudart.h"
 
+#include <stdint.h>
+
 static void give(void *stream, void (*run)(void *args), const void *args, size_t bytes) {
+    fake_cuda_load((const void *)(uintptr_t)run);
     fake_cuda_launch((cudaStream_t)stream, run, args, bytes);
 }
 

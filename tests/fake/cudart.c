@@ -53,6 +53,7 @@ struct CUstream_st {
 
 struct CUgraph_st {
     op_list ops;
+    bool up;
 };
 
 struct block {
@@ -69,6 +70,7 @@ static struct {
     } beside[4];
     int n_beside;
     struct rng rng;
+    ARR(const void *) loaded; /* kernels */
     int gpu;
     cudaError_t last;
 } now;
@@ -166,6 +168,16 @@ static cudaError_t wait_until(bool (*done)(const void *), const void *what) {
     return cudaSuccess;
 }
 
+/* For what may wait until the GPU has done everything; counts where a work between ranks is part of that. */
+static void wait_for_all(void) {
+    bool works = false;
+    for (int64_t i = 0; i < now.streams.n; i++)
+        for (int64_t k = now.streams.p[i]->done; k < now.streams.p[i]->ops.n; k++)
+            works |= now.streams.p[i]->ops.p[k].kind == STEP;
+    fake_cuda.waits_for_works += works;
+    wait_until(all_done, NULL);
+}
+
 static cudaError_t look(bool (*done)(const void *), const void *what) {
     fake_cuda.waits_polled++;
     bool there = done(what);
@@ -188,6 +200,14 @@ void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
     give(s, op);
 }
 
+void fake_cuda_load(const void *kernel) {
+    for (int64_t i = 0; i < now.loaded.n; i++)
+        if (now.loaded.p[i] == kernel)
+            return;
+    wait_for_all();
+    arr_push(&now.loaded, kernel);
+}
+
 void fake_cuda_work(cudaStream_t s, bool (*step)(void *arg), void *arg) {
     give(s, (struct op){.kind = STEP, .step = step, .args = arg});
 }
@@ -203,7 +223,11 @@ static int gpus(void) {
     return fake_cuda.gpus ? fake_cuda.gpus : 1;
 }
 
+/* What CUDA reads when it is first called, which is this here. */
 cudaError_t cudaGetDeviceCount(int *n) {
+    const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (!fake_cuda.queues)
+        fake_cuda.queues = queues ? atoi(queues) : 8;
     *n = gpus();
     return cudaSuccess;
 }
@@ -420,11 +444,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
     return cudaSuccess;
 }
 
-/* A graph that can run is a copy. */
+/* A graph that can run is a copy. To make it may wait for all that the GPU does, as may its first launch
+ * unless it was brought up before. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long flags) {
     struct CUgraph_st *copy = mem_alloc(sizeof *copy);
     (void)flags;
+    wait_for_all();
     for (int64_t i = 0; i < graph->ops.n; i++) {
         struct op op = graph->ops.p[i];
         if (op.kind != RUN) {
@@ -438,8 +464,17 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s) {
+    (void)s;
+    wait_for_all();
+    ((struct CUgraph_st *)(void *)exec)->up = true;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
     const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)exec;
+    if (!g->up)
+        cudaGraphUpload(exec, s);
     fake_cuda.graphs++;
     for (int64_t i = 0; i < g->ops.n; i++) {
         struct op op = g->ops.p[i];

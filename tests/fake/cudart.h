@@ -30,12 +30,18 @@ extern struct fake_cuda {
     int64_t bytes;          /* of the device that are in use */
     int64_t launches, done; /* kernels and copies: given to streams, and done */
     int64_t graphs, waits_polled;
+    int64_t
+        waits_for_works; /* that the process made, at a time when works between ranks were under way */
+    int queues; /* that CUDA was asked for before its first call; 8 where it was not */
 } fake_cuda;
 
 /* Given to the stream: run(args), with a copy of the args. While the stream is captured it is kept in
  * the graph instead. */
 void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
                       size_t bytes);
+/* A kernel is wanted; what tells it from others. The first time it is loaded, for which CUDA may wait until
+ * all that the GPU was given is done. */
+void fake_cuda_load(const void *kernel);
 /* Given to the stream: step(arg) again and again until it is true; it never waits. Not in graphs. */
 void fake_cuda_work(cudaStream_t s, bool (*step)(void *arg), void *arg);
 /* Besides streams, something goes on at each turn. */

@@ -40,6 +40,7 @@ static void run(void *args) {
 #define KERNEL_SHAPE(id)                                                                   \
     __attribute__((weak)) CUDA_FUNCTION(id) {                                              \
         struct kernel k = {.code = I_##id, .args = *c->args};                              \
+        fake_cuda_load(opcode_name(I_##id));                                               \
         k.n.id = *n;                                                                       \
         k.in.id = *in;                                                                     \
         k.out.id = *out;                                                                   \

@@ -84,6 +84,7 @@ static struct {
     int ids;   /* that this rank has given */
     int depth; /* of groups */
     ARR(struct launch *) group;
+    ARR(struct ncclComm *) aborts; /* of the group */
     bool opened;
 } now;
 
@@ -356,10 +357,22 @@ ncclResult_t fake_ncclCommDestroy(ncclComm_t c) {
     return ncclSuccess;
 }
 
+/* Its memory is given back, for which CUDA waits for all that the GPU does: for ever, where that is a work
+ * of another communicator that waits for its peers. Of a group all are told before the first waits. */
+static void end_aborts(void) {
+    if (now.aborts.n)
+        cudaDeviceSynchronize();
+    for (int64_t i = 0; i < now.aborts.n; i++)
+        comm_free(now.aborts.p[i]);
+    now.aborts.n = 0;
+}
+
 ncclResult_t fake_ncclCommAbort(ncclComm_t c) {
     fake_nccl.aborts++;
     c->aborted = true;
-    comm_free(c);
+    arr_push(&now.aborts, c);
+    if (!now.depth)
+        end_aborts();
     return ncclSuccess;
 }
 
@@ -557,6 +570,8 @@ ncclResult_t fake_ncclGroupEnd(void) {
         rc = rc == ncclSuccess ? one : rc;
     }
     now.group.n = now.depth ? now.group.n : 0;
+    if (!now.depth)
+        end_aborts();
     return rc;
 }
 

@@ -120,6 +120,8 @@ static void check_orders(const struct program *g, struct data *data, const char 
     }
     ok_all(fake_nccl.broken == 0 && fake_cuda.bytes == 0, name,
            "no rule of NCCL is broken, no memory of the GPU is left");
+    ok_all(fake_cuda.waits_for_works == 0, name,
+           "no graph is made and no kernel loaded beside works of NCCL");
 }
 
 static struct program *compile(const char *text, struct plan **plan) {

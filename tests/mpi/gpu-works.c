@@ -55,14 +55,15 @@ static int first_gpu(const char *how, int rank) {
     return !strcmp(how, "own") ? rank : !strcmp(how, "pairs") ? rank / 2 : 0;
 }
 
-static struct comm_group *everyone(void) {
+/* In their order, or the other way round: NCCL has a communicator for each. */
+static struct comm_group *everyone(bool turned) {
     struct err err = {0};
     static int all[RANKS];
     struct comm_group *g;
-    for (int i = 0; i < comm_size(comm); i++)
-        all[i] = i;
-    must(comm_groups_create(comm, &(struct comm_ranks){all, comm_size(comm)}, 1, &g, &err),
-         &err);
+    int n = comm_size(comm);
+    for (int i = 0; i < n; i++)
+        all[i] = turned ? n - 1 - i : i;
+    must(comm_groups_create(comm, &(struct comm_ranks){all, n}, 1, &g, &err), &err);
     return g;
 }
 
@@ -75,19 +76,24 @@ static void reduce(struct comm_group *g, struct device_stream *s, float *x) {
     must(device_synchronize(w.stream ? w.stream : s, &err), &err);
 }
 
-/* Sums until the last rank does not come, or NCCL fails: all ranks end. */
+/* Sums until the last rank does not come, or NCCL fails: all ranks end. Those that wait for the last one do
+ * so in two communicators. */
 static void go_wrong(bool late) {
     struct err err = {0};
-    struct comm_group *g = everyone();
+    struct comm_group *g = everyone(false), *turned = everyone(true);
     device = make_device(&err);
     must(device ? 0 : -1, &err);
     struct device_stream *s = device_stream_create(device, &err);
     float *x = device_alloc(device, 4 * 5000, &err);
+    float *y = device_alloc(device, 4 * 5000, &err);
+    struct comm_work beside = {.stream = s};
     if (comm_rank(comm) == 0 && !late)
         fake_nccl.fail_at = 2;
     reduce(g, s, x);
     if (late && comm_rank(comm) == comm_size(comm) - 1)
         nanosleep(&(struct timespec){.tv_sec = 60}, NULL);
+    if (late)
+        must(comm_start_all_reduce(turned, y, 5000, DTYPE_f32, &beside, &err), &err);
     reduce(g, s, x);
 }
 
@@ -125,6 +131,7 @@ int main(int argc, char **argv) {
         go_wrong(late);
     check_orders(strtoull(argv[1], NULL, 10));
     ok_all(fake_nccl.broken == 0, "no rule of NCCL is broken");
+    ok_all(fake_cuda.queues == 32, "CUDA gives streams queues of their own");
     comm_destroy(comm);
     tap_count++;
     tap_failed += fake_nccl.open > 0;

@@ -1,0 +1,72 @@
+/* Recordings are made before the first step, while nothing is under way between ranks.
+ *
+ * A device may load a kernel when it is first launched, and take memory of its own for a recording;
+ * for either it may wait until all that it has been given is done. A work between ranks, which waits there
+ * for another rank, may be waiting for what this rank does next: then both wait for ever. So every
+ * recording that the steps replay is made ahead, and what they launch by itself is recorded once,
+ * which loads it, and forgotten. */
+#include "exec/exec_impl.h"
+
+bool exec_repeats(const struct instr *ins) {
+    enum key_kind key = opcode_key(ins->code);
+    return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
+}
+
+struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
+                                     int n, int64_t micro_batch, struct err *err) {
+    struct device_stream *s = x->streams[STREAM_compute];
+    int rc = 0;
+    if (device_record_begin(s, err) < 0)
+        return NULL;
+    for (int i = first; i < first + n && rc == 0; i++)
+        rc = exec_instr(x, c, i, micro_batch, err);
+    struct device_recording *r = device_record_end(s, rc < 0 ? NULL : err);
+    if (rc == 0)
+        return r;
+    device_recording_destroy(r);
+    return NULL;
+}
+
+/* One instruction alone: for what it loads. */
+static int load_instr(struct exec *x, const struct exec_chunk *c, int i, struct err *err) {
+    if (!exec_repeats(&c->sp->instrs[i]))
+        return 0;
+    struct device_recording *r = exec_record(x, c, i, 1, 0, err);
+    device_recording_destroy(r);
+    return r ? 0 : -1;
+}
+
+static int record_action(struct exec *x, struct action a, struct err *err) {
+    const struct exec_chunk *c = exec_chunk_of(x, a.stage);
+    int64_t mb = a.index < 0 ? 0 : a.index;
+    struct span span = program_segment(c->sp, a.segment);
+    int rc = 0;
+    for (int i = span.first, next; i < span.end && rc == 0; i = next) {
+        const struct exec_instr *r = &c->ready[i];
+        bool replays = x->records && r->stretch > 1;
+        next = i + (replays ? r->stretch : 1);
+        if (!replays)
+            rc = mb ? 0 : load_instr(x, c, i, err);
+        else if (!r->recorded[mb % c->rhythm]) {
+            struct device_recording *made = exec_record(x, c, i, r->stretch, mb, err);
+            r->recorded[mb % c->rhythm] = made;
+            rc = made ? 0 : -1;
+        }
+        if (rc < 0)
+            err_prefix(err, "%s", opcode_name(c->sp->instrs[i].code));
+    }
+    return rc;
+}
+
+int exec_record_ahead(struct exec *x, struct err *err) {
+    int64_t n = schedule_actions(&x->schedule);
+    int rc = 0;
+    if (x->recorded_ahead || !device_can_record(x->device))
+        return 0;
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        rc = record_action(x, schedule_action(&x->schedule, i), err);
+    if (rc == 0)
+        rc = exec_load_transfers(x, err);
+    x->recorded_ahead = rc == 0;
+    return rc;
+}
