@@ -324,9 +324,12 @@ bench-build: all $(BENCH_BINS)
 
 # On a GPU; without one each says so. Together they take at most eight minutes.
 check-gpu: all $(GPU_BINS) $(O)/tests/mpi/plans
-	@scripts/check-gpu.sh $(O) $(T)
-bench-gpu: all $(GPU_BINS)
+	@rm -f $(O)/check-gpu.failed
+	@scripts/check-gpu.sh $(O) $(T) $(if $(filter bench-gpu,$(MAKECMDGOALS)),|| touch $(O)/check-gpu.failed)
+# With both, one after the other; and what fails in the tests leaves the measurements.
+bench-gpu: all $(GPU_BINS) $(filter check-gpu,$(MAKECMDGOALS))
 	@$(O)/tests/gpu/gpu-device | grep -q SKIP && echo "bench-gpu: no GPU" || python3 scripts/bench-gpu.py $(O)
+	@[ ! -e $(O)/check-gpu.failed ] || { echo "check-gpu has failed: see above" >&2; exit 1; }
 
 # A folder that runs on another x86-64 machine with a GPU and no package manager.
 pack-gpu:

@@ -3,13 +3,16 @@
 
     bench-gpu.py BUILD_DIR [PART...]
 
-Parts: peak (a matrix product), attention (each kind of its kernels), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), profile (how
-long gpt:1.3B takes), prediction (plans that differ in micro-batch, accumulation, recompute and dtype).
+Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), prediction (plans
+that differ in micro-batch, accumulation, recompute and dtype), profile (how long gpt:1.3B takes), attention
+(each kind of its kernels).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
-process of its own, whose memory is free again when weft's turn comes. Model flops of a token are 6 N +
-6 L C T: N all parameters, L layers, C hidden, T sequence. Results are one table, and JSON lines in
-BUILD_DIR/bench-gpu.jsonl. By the environment: STEPS=20 of a measurement, MODELS="124M 350M", and
-BUDGET=280 seconds, after which nothing new is begun.
+process of its own, whose memory is free again when weft's turn comes. To compile a whole model takes
+a minute, so each block is compiled, which is one compilation for all, and all around the blocks;
+COMPILE=model compiles the whole. Model flops of a token are 6 N + 6 L C T: N all parameters, L layers, C
+hidden, T sequence. Results are printed as they come, and are JSON lines in BUILD_DIR/bench-gpu.jsonl; a part
+that fails leaves those of the others. By the environment: STEPS=20 of a measurement, MODELS="124M 350M",
+and BUDGET=240 seconds, after which nothing new is begun.
 """
 import json
 import os
@@ -18,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
+DEVICE = "cuda"
 STEPS = int(os.environ.get("STEPS", "20"))
-END = time.monotonic() + float(os.environ.get("BUDGET", "280"))
+END = time.monotonic() + float(os.environ.get("BUDGET", "240"))
 # name: preset, sizes, micro-batch
 MODELS = {
     "124M": ("gpt:gpt2", dict(layers=12, hidden=768, heads=12, seq=1024, vocab=50304, tied=1), 16),
@@ -58,8 +63,23 @@ def plan_of(preset, sizes, batch, micro, dtype="bf16", recompute=None):
             "batch": batch, "micro_batch": micro, "dtype": dtype, "stages": [stage]}
 
 
-def run(command, **how):
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=400, **how)
+def run(command):
+    """What it printed and its status; 124 where it took two minutes more than there were."""
+    limit = max(END - time.monotonic(), 0) + 120
+    if "WEFT_GPU" in os.environ and command[0] != sys.executable:
+        command = [os.environ["WEFT_GPU"], *command]  # of pack-gpu.sh: with the libraries of its folder
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"stopped after {limit:.0f} s")
+    except OSError as e:
+        return subprocess.CompletedProcess(command, 127, "", str(e))
+
+
+def why(out):
+    """The lines of the error, or how it ended where it says none."""
+    lines = [line for line in out.stderr.splitlines() if "error:" in line or "hint:" in line]
+    return " ".join(lines or out.stderr.strip().splitlines()[-1:]) or f"status {out.returncode}"
 
 
 def train(bin_dir, plan, steps):
@@ -69,7 +89,7 @@ def train(bin_dir, plan, steps):
         f.flush()
         out = run([f"{bin_dir}/weft-run", "--device", "cuda", "-n", str(steps + 3), f.name])
     if out.returncode:
-        return None, out.stderr.strip().splitlines()[-1:]
+        return None, why(out)
     lines = [json.loads(line) for line in out.stdout.splitlines()]
     for line in out.stderr.splitlines():
         if "beside" in line:
@@ -106,14 +126,34 @@ def torch_model(s):
             self.ln = nn.LayerNorm(s["hidden"])
             self.head = nn.Linear(s["hidden"], s["vocab"], bias=False)
             self.head.weight = self.wte.weight
+            for p in self.parameters():
+                if p.dim() > 1:
+                    nn.init.normal_(p, std=0.02)
 
         def forward(self, ids, targets, places):
-            x = self.wte(ids) + self.wpe(places)
+            x = self.begin(ids, places)
             for block in self.blocks:
                 x = block(x)
+            return self.end(x, targets)
+
+        def begin(self, ids, places):
+            return self.wte(ids) + self.wpe(places)
+
+        def end(self, x, targets):
             return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1), targets.flatten())
 
     return Gpt()
+
+
+def torch_compiled(model):
+    """Blocks are the same code, so that one compilation serves them all."""
+    import torch
+    if os.environ.get("COMPILE") == "model":
+        return torch.compile(model)
+    for block in model.blocks:
+        block.compile()
+    model.begin, model.end = torch.compile(model.begin), torch.compile(model.end)
+    return model
 
 
 def torch_train(name):
@@ -122,32 +162,33 @@ def torch_train(name):
     _, s, batch = MODELS[name]
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
-    model = torch_model(s).cuda()
+    model = torch_model(s).to(DEVICE)
     opt = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    compiled = torch.compile(model)
-    ids = torch.randint(0, s["vocab"], (batch, s["seq"] + 1), device="cuda")
-    x, y, places = ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), torch.arange(s["seq"], device="cuda")
-    times = []
+    compiled = torch_compiled(model)
+    ids = torch.randint(0, s["vocab"], (batch, s["seq"] + 1), device=DEVICE)
+    x, y, places = ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), torch.arange(s["seq"], device=DEVICE)
+    times, losses = [], []
     for _ in range(STEPS + 5):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             loss = compiled(x, y, places)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
         opt.zero_grad(set_to_none=True)
-        loss.item()
+        losses.append(loss.item())
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
-    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated()}))
+    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
+                      "parameters": sum(p.numel() for p in model.parameters())}))
 
 
 def torch_peak():
     """Flops per second of a product of random bf16 matrices."""
     import torch
     n, times = 8192, []
-    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    a, b = (torch.randn(n, n, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(30):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -158,33 +199,35 @@ def torch_peak():
     print(json.dumps({"flops": 2 * n ** 3 / (1e-3 * median(times[10:])), "name": torch.cuda.get_device_name()}))
 
 
-def torch_attention(batch, heads, seq, dim):
-    """Microseconds of causal attention, forward and backward, as weft counts them: operands lie as they do there."""
+def torch_attention(shapes):
+    """Microseconds of causal attention, forward and backward, as weft counts them: operands lie as they do there.
+    A line for each of the shapes (batch, heads, sequence, columns)."""
     import torch
     import torch.nn.functional as F
-    qkv = torch.randn(batch, seq, 3, heads, dim, device="cuda", dtype=torch.bfloat16)
-    q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in qkv.unbind(2))
-    dy = torch.randn_like(q)
-    times = {"forward": [], "backward": []}
-    for _ in range(30):
-        at = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        at[0].record()
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        at[1].record()
-        y.backward(dy)
-        at[2].record()
-        at[2].synchronize()
-        times["forward"].append(1e3 * at[0].elapsed_time(at[1]))
-        times["backward"].append(1e3 * at[1].elapsed_time(at[2]))
-    print(json.dumps({what: median(us[10:]) for what, us in times.items()}))
+    for batch, heads, seq, dim in json.loads(shapes):
+        qkv = torch.randn(batch, seq, 3, heads, dim, device=DEVICE, dtype=torch.bfloat16)
+        q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in qkv.unbind(2))
+        dy = torch.randn_like(q)
+        times = {"forward": [], "backward": []}
+        for _ in range(30):
+            at = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+            at[0].record()
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            at[1].record()
+            y.backward(dy)
+            at[2].record()
+            at[2].synchronize()
+            times["forward"].append(1e3 * at[0].elapsed_time(at[1]))
+            times["backward"].append(1e3 * at[1].elapsed_time(at[2]))
+        print(json.dumps({what: median(us[10:]) for what, us in times.items()}), flush=True)
 
 
 def torch_side(*args):
+    """The objects that a process of PyTorch prints; those before it failed, if it did."""
     out = run([sys.executable, __file__, "--torch", *args])
     if out.returncode:
-        print("# PyTorch:", (out.stderr.strip().splitlines() or ["no message"])[-1])
-        return {}
-    return json.loads(out.stdout.splitlines()[-1])
+        print("# PyTorch:", why(out))
+    return [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -199,27 +242,10 @@ class Bench:
         print(json.dumps(row), file=self.log, flush=True)
 
     def peak(self):
-        found = torch_side("peak")
-        self.peak_flops = found.get("flops")
-        if self.peak_flops:
+        for found in torch_side("peak"):
+            self.peak_flops = found["flops"]
             print(f"# {found['name']}: a product of 8192 x 8192 x 8192 in bf16 runs at {1e-12 * self.peak_flops:.0f} Tflop/s")
             self.note(part="peak", **found)
-
-    def attention(self):
-        out = run([f"{self.build}/tests/gpu/gpu-attention", "bench"])
-        rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
-        there = {}
-        print("attention, causal: Tflop/s, and PyTorch's time as a multiple")
-        for row in rows:
-            shape = tuple(row[key] for key in ("batch", "heads", "seq", "dim"))
-            if shape not in there:
-                there[shape] = torch_side("attention", *(str(n) for n in shape))
-            ratio = there[shape].get(row["pass"], float("nan")) / row["us"]
-            print(f"{row['kernels']:5} {row['dtype']:4} {'x'.join(str(n) for n in shape):16} {row['pass']:8} "
-                  f"{row['tflops']:7.1f} {ratio:6.2f}", flush=True)
-            self.note(part="attention", pytorch=there[shape], **row)
-        if not rows:
-            print("# attention:", out.stdout.strip(), out.stderr.strip())
 
     def training(self):
         if not self.peak_flops:
@@ -230,11 +256,11 @@ class Bench:
             if late(name):
                 return
             preset, sizes, micro = MODELS[name]
-            lines, why = train(self.bin, plan_of(preset, sizes, micro, micro), STEPS)
+            lines, reason = train(self.bin, plan_of(preset, sizes, micro, micro), STEPS)
+            there = (torch_side("train", name) or [{}])[-1]
             if not lines:
-                print(f"{name:6} weft: {why}")
-            there = torch_side("train", name)
-            if not lines:
+                print(f"{name:6} weft: {reason}; PyTorch: {there}", flush=True)
+                self.note(part="training", model=name, error=reason, pytorch_ms=there.get("step_ms"))
                 continue
             ms, tokens = median([x["step_ms"] for x in lines]), micro * sizes["seq"]
             rate = tokens / (1e-3 * ms)
@@ -246,6 +272,52 @@ class Bench:
             self.note(part="training", model=name, step_ms=ms, host_ms=host, pytorch_ms=other, tokens_per_s=rate,
                       mfu=mfu, bytes=lines[0]["bytes"], losses=[x["loss"] for x in lines])
 
+    def prediction(self):
+        sizes = dict(layers=8, hidden=768, heads=12, seq=1024, vocab=50304, tied=1)
+        plans = [plan_of("gpt:gpt2", sizes, micro * k, micro, dtype, recompute) for dtype in ("bf16", "fp32")
+                 for micro in (2, 4, 8) for k in (1, 3) for recompute in (None, "all")]
+        random.Random(1).shuffle(plans)  # of every sort some, should the time be over
+        errors, wrong = [], 0
+        with tempfile.TemporaryDirectory() as folder:
+            db = f"{folder}/p.db"
+            for dtype in ("bf16", "fp32"):
+                if late(f"profile in {dtype}"):
+                    return
+                out = run([f"{self.bin}/weft-profile-op", "-q", "-m", plans[0]["model"], "--set", plans[0]["set"],
+                           "--dtype", dtype, "--max-devices", "1", "--micro-batch", "2,4,8", "--device", "cuda",
+                           "--time", "50ms", "-p", db])
+                if out.returncode:
+                    print(f"# profile in {dtype}: {why(out)}")
+            for i, plan in enumerate(plans):
+                if late(f"plans from {i} on"):
+                    break
+                row = self.predict(plan, f"{folder}/plan.json", db)
+                if row:
+                    self.note(part="plan", **plan, **row)
+                    errors.append(row["error"])
+                    wrong += not row["memory_right"]
+        if errors:
+            middle = median([abs(e) for e in errors])
+            print(f"# {len(errors)} plans: median error {100 * middle:.1f} %, memory wrong in {wrong}")
+            self.note(part="prediction", plans=len(errors), median=middle, errors=errors, memory_wrong=wrong)
+
+    def predict(self, plan, path, db):
+        """What is said of a plan beside what is measured; None where either fails."""
+        with open(path, "w") as f:
+            json.dump(plan, f)
+        out = run([f"{self.bin}/weft-predict", "-p", db, path])
+        lines, reason = train(self.bin, plan, 5)
+        if out.returncode or not lines:
+            print("# not predicted:", why(out) if out.returncode else reason, flush=True)
+            return None
+        said, ms = json.loads(out.stdout), median([x["step_ms"] for x in lines])
+        told = 1e-3 * said["time_us"]
+        print(f"{plan['dtype']} micro-batch {plan['micro_batch']} of {plan['batch']:2}, recompute "
+              f"{plan['stages'][0].get('recompute', 'none'):4}: {told:8.1f} ms predicted, {ms:8.1f} measured, "
+              f"{100 * (told / ms - 1):+6.1f} %", flush=True)
+        return {"predicted_ms": told, "measured_ms": ms, "error": told / ms - 1,
+                "memory_right": said["stages"][0]["memory"]["total"] == lines[0]["bytes"]}
+
     def profile(self):
         if late("profile of gpt:1.3B"):
             return
@@ -254,50 +326,46 @@ class Bench:
             out = run([f"{self.bin}/weft-profile-op", "-q", "-m", "gpt:1.3B", "--dtype", "bf16", "--device", "cuda",
                        "--max-devices", "1", "--micro-batch", "1,2,4,8", "-p", f"{folder}/p.db"])
             took = time.perf_counter() - start
-        print(f"# profile of gpt:1.3B: {took:.1f} s" + (out.stderr if out.returncode else ""))
+        print(f"# profile of gpt:1.3B: {took:.1f} s" + (f": {why(out)}" if out.returncode else ""), flush=True)
         self.note(part="profile", seconds=took, status=out.returncode)
 
-    def prediction(self):
-        sizes = dict(layers=8, hidden=768, heads=12, seq=1024, vocab=50304, tied=1)
-        plans = [plan_of("gpt:gpt2", sizes, micro * k, micro, dtype, recompute) for dtype in ("bf16", "fp32")
-                 for micro in (2, 4, 8) for k in (1, 3) for recompute in (None, "all")]
-        random.Random(1).shuffle(plans)  # of every sort some, should the time be over
-        errors, wrong = [], 0
-        with tempfile.TemporaryDirectory() as folder:
-            path, db = f"{folder}/plan.json", f"{folder}/p.db"
-            for i, plan in enumerate(plans):
-                if late(f"plans from {i} on"):
-                    break
-                with open(path, "w") as f:
-                    json.dump(plan, f)
-                run([f"{self.bin}/weft-profile-op", "-q", "--plan", path, "--device", "cuda", "--time", "50ms", "-p", db])
-                out = run([f"{self.bin}/weft-predict", "-p", db, path])
-                lines, why = train(self.bin, plan, 6)
-                if out.returncode or not lines:
-                    print("# not predicted:", out.stderr.strip(), why)
-                    continue
-                said, ms = json.loads(out.stdout), median([x["step_ms"] for x in lines])
-                errors.append(1e-3 * said["time_us"] / ms - 1)
-                wrong += said["stages"][0]["memory"]["total"] != lines[0]["bytes"]
-                print(f"{plan['dtype']} micro-batch {plan['micro_batch']} of {plan['batch']}, recompute "
-                      f"{plan['stages'][0].get('recompute', 'none'):4}: {1e-3 * said['time_us']:8.1f} ms predicted, "
-                      f"{ms:8.1f} measured, {100 * errors[-1]:+6.1f} %", flush=True)
-        if errors:
-            middle = median([abs(e) for e in errors])
-            print(f"# {len(errors)} plans: median error {100 * middle:.1f} %, memory wrong in {wrong}")
-            self.note(part="prediction", plans=len(errors), median=middle, errors=errors, memory_wrong=wrong)
+    def attention(self):
+        if late("attention"):
+            return
+        out = run([f"{self.build}/tests/gpu/gpu-attention", "bench"])
+        rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+        if not rows:
+            print("# attention:", out.stdout.strip(), why(out))
+            return
+
+        def shape_of(row):
+            return tuple(row[key] for key in ("batch", "heads", "seq", "dim"))
+        shapes = sorted({shape_of(row) for row in rows})
+        there = dict(zip(shapes, torch_side("attention", json.dumps(shapes))))
+        print("attention, causal: Tflop/s, and PyTorch's time as a multiple")
+        for row in rows:
+            shape = shape_of(row)
+            ratio = there.get(shape, {}).get(row["pass"], float("nan")) / row["us"]
+            print(f"{row['kernels']:5} {row['dtype']:4} {'x'.join(str(n) for n in shape):16} {row['pass']:8} "
+                  f"{row['tflops']:7.1f} {ratio:6.2f}", flush=True)
+            self.note(part="attention", pytorch=there.get(shape), **row)
 
 
 def main():
     if sys.argv[1] == "--torch":
         part, *args = sys.argv[2:]
-        if part == "attention":
-            return torch_attention(*(int(n) for n in args))
-        return torch_peak() if part == "peak" else torch_train(*args)
-    bench = Bench(sys.argv[1])
-    for part in sys.argv[2:] or ["peak", "attention", "training", "prediction", "profile"]:
-        getattr(bench, part)()
+        return {"peak": torch_peak, "train": torch_train, "attention": torch_attention}[part](*args)
+    bench, failed = Bench(sys.argv[1]), False
+    for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention"]:
+        start = time.monotonic()
+        try:
+            getattr(bench, part)()
+        except Exception:
+            failed = True
+            print(f"# {part}:", traceback.format_exc().replace("\n", "\n# "))
+        print(f"# {part}: {time.monotonic() - start:.0f} s", flush=True)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

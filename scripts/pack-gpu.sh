@@ -62,6 +62,7 @@ for f in "$here"/lib/*.gz; do [ ! -e "$f" ] || gzip -df "$f" || exit; done
 cuda=/usr/local/cuda/lib64:/usr/local/cuda/lib
 wheels=$(python3 -c 'import nvidia, glob
 print(":".join(d for p in nvidia.__path__ for d in glob.glob(p + "/*/lib")))' 2>/dev/null)
+outside=${LD_LIBRARY_PATH-} # PyTorch is to have its own libraries; bench-gpu.py comes back here for weft's
 export LD_LIBRARY_PATH="$here/lib${wheels:+:$wheels}:$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export PATH="$here/bin:${PATH:-/usr/bin:/bin}" OPAL_PREFIX="$here"
 export OMPI_MCA_mca_base_component_path="$here/lib/openmpi" PMIX_MCA_mca_base_component_path="$here/lib/pmix"
@@ -70,7 +71,7 @@ export OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader OMPI_MCA_oob_tcp_if_include
 export OPAL_PKGDATADIR="$here/share/openmpi" PMIX_INSTALL_PREFIX="$here"
 case ${1:-} in
 check) shift; exec bash "$here/scripts/check-gpu.sh" "$here/build" "$@" ;;
-bench) shift; exec python3 "$here/scripts/bench-gpu.py" "$here/build" "$@" ;;
+bench) shift; LD_LIBRARY_PATH=$outside WEFT_GPU=$here/weft-gpu exec python3 "$here/scripts/bench-gpu.py" "$here/build" "$@" ;;
 '') sed -n 2p "$0"; exit 2 ;;
 *) exec "$@" ;;
 esac
