@@ -13,14 +13,25 @@ static void *out_of_memory(void) {
     _exit(4);
 }
 
+/* glibc hands small blocks that were freed out again by malloc, without looking further, but not by
+ * calloc. */
+enum { SMALL = 1024 };
+
+static void *zeroed(size_t bytes) {
+    bytes = bytes ? bytes : 1;
+    void *p = bytes <= SMALL ? malloc(bytes) : calloc(1, bytes);
+    if (!p)
+        return out_of_memory();
+    return bytes <= SMALL ? memset(p, 0, bytes) : p;
+}
+
 void *mem_alloc(size_t bytes) {
-    void *p = calloc(1, bytes ? bytes : 1);
-    return p ? p : out_of_memory();
+    return zeroed(bytes);
 }
 
 void *mem_array(size_t n, size_t bytes) {
-    void *p = calloc(n ? n : 1, bytes ? bytes : 1);
-    return p ? p : out_of_memory();
+    size_t total;
+    return __builtin_mul_overflow(n, bytes, &total) ? out_of_memory() : zeroed(total);
 }
 
 void *mem_grow(void *p, size_t n, size_t bytes) {

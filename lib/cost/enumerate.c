@@ -31,6 +31,7 @@ struct collector {
     struct range elems[OPCODE_COUNT][DTYPE_COUNT], inner[OPCODE_COUNT][DTYPE_COUNT];
     enum dtype dtype; /* of tensors */
     int64_t max_devices;
+    struct compile_room room;
 };
 
 bool enumerate_factor(int64_t factor, int64_t max_devices) {
@@ -79,16 +80,14 @@ static void compile_split(const struct walk *w) {
     const struct plan *p = w->plan;
     const struct stage *st = &p->stages[1];
     struct stage_program sp;
-    if (layout_check(p->model, w->op, &st->mesh, &st->layouts[0], p->micro_batch, NULL) <
-            0 ||
-        stage_compile(p, 1, false, &sp, NULL) < 0)
+    if (layout_check(p->model, w->op, &st->mesh, &st->layouts[0], p->micro_batch, NULL) < 0)
         return;
+    stage_compile(&w->c->room, p, 1, false, &sp);
     for (int i = 0; i < sp.n_instrs; i++) {
         const struct instr *ins = &sp.instrs[i];
         struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
         collect(w->c, &key);
     }
-    stage_program_release(&sp);
 }
 
 /* Has an operand one element for each group of several of the dim? Some axes of a split of the dim
@@ -309,6 +308,7 @@ static void take_keys(struct collector *c, struct enumeration *out) {
     if (out->n)
         qsort(out->p, (size_t)out->n, sizeof *out->p, key_order);
     hashtable_release(&c->table);
+    compile_room_release(&c->room);
 }
 
 static void finish(struct collector *c, struct enumeration *out) {

@@ -16,9 +16,9 @@
 #include "cost/estimate.h"
 
 #include "common/mem.h"
+#include "cost/estimate_turns.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static double max2(double a, double b) {
     return a > b ? a : b;
@@ -77,114 +77,6 @@ static double alternating_us(const struct estimate_stage *st, int n, int64_t m) 
     if (w != few)
         free(w);
     return best;
-}
-
-/* Turns: one after the other every group has a turn, a forward, a backward and a weight gradient, in
- * the order of schedule.c; what a group waits for had its turn before. The i-th of group g comes in
- * round i - g. Position i among a group's forwards is micro-batch i % groups, and so on, of chunk
- * i / groups % chunks; backwards go through the chunks the other way. What a forward or backward waits
- * for is the last that its neighbour did: in the round before, and forwards without chunks in the same
- * round. So the ends of one round are all that is kept. */
-struct turns {
-    const struct estimate_stage *st;
-    int groups, chunks;
-    bool apart;                 /* weight gradients, but for those of the first group */
-    int64_t n;                  /* positions */
-    double *free;               /* [groups] when each is done with what it did so far */
-    double *forward, *backward; /* [groups] when the last of each ended */
-    unsigned char *chunk;       /* [n] of the forward at each position */
-};
-
-static int64_t turns_ahead(const struct turns *t, int group) {
-    int behind = t->groups - 1 - group;
-    return t->chunks > 1 ? (t->chunks - 1) * t->groups + 2 * behind + 1 : behind + 1;
-}
-
-static int stage_at(const struct turns *t, int group, int64_t i, bool back) {
-    int chunk = t->chunk[i];
-    return (back ? t->chunks - 1 - chunk : chunk) * t->groups + group;
-}
-
-/* before_us: when the forward of the group in front ended. */
-static void take_forward(struct turns *t, int group, int64_t i, double before_us) {
-    int k = stage_at(t, group, i, false);
-    const struct estimate_stage *st = &t->st[k];
-    double there = k > 0 ? before_us - st->forward_shared_us : 0;
-    t->free[group] = t->forward[group] = max2(t->free[group], there) + st->forward_us;
-}
-
-/* behind_us: when the backward of the group behind ended. */
-static void take_backward(struct turns *t, int group, int64_t i, double behind_us) {
-    int k = stage_at(t, group, i, true);
-    bool last = k + 1 == t->groups * t->chunks;
-    double there = last ? 0 : behind_us - t->st[k + 1].backward_shared_us;
-    t->free[group] = t->backward[group] =
-        max2(t->free[group], there) + t->st[k].backward_us;
-}
-
-/* Every group has its turn. */
-static void take_round(struct turns *t, int64_t round) {
-    int last = t->groups - 1;
-    double before_us = t->forward[last], behind_us = t->backward[0];
-    for (int g = 0; g <= last; g++) {
-        int64_t i = round + g, forward = i + turns_ahead(t, g) - 1, weights = round;
-        double was_us = t->forward[g];
-        if (forward >= 0 && forward < t->n)
-            take_forward(t, g, forward, before_us);
-        if (i >= 0 && i < t->n)
-            take_backward(t, g, i, g < last ? t->backward[g + 1] : behind_us);
-        if (t->apart && g > 0 && weights >= 0 && weights < t->n)
-            t->free[g] += t->st[stage_at(t, g, weights, true)].weights_us;
-        before_us = t->chunks > 1 ? was_us : t->forward[g];
-    }
-}
-
-/* Of a group's stages. */
-static double micro_batch_us(const struct turns *t, int group) {
-    double us = 0;
-    for (int k = group; k < t->groups * t->chunks; k += t->groups)
-        us += t->st[k].forward_us + t->st[k].backward_us + t->st[k].weights_us;
-    return us;
-}
-
-/* Whole rounds, until things go as they will: where few groups share little, that takes longer. */
-static int64_t few_micro_batches(int groups, int chunks) {
-    enum { LEAST = 32 };
-    int64_t rounds = chunks + 3, least = (LEAST + groups - 1) / groups;
-    return groups * (rounds > least ? rounds : least);
-}
-
-/* Until all groups have reduced. */
-static double turns_us(enum schedule schedule, const struct estimate_stage *st, int n,
-                       int groups, int64_t m) {
-    int chunks = n / groups;
-    int64_t few = chunks > 1 ? few_micro_batches(groups, chunks) : 3 * (int64_t)groups + 4;
-    few = few < m ? few : m;
-    struct turns t = {.st = st,
-                      .groups = groups,
-                      .chunks = chunks,
-                      .apart = schedule == SCHEDULE_zero_bubble,
-                      .n = chunks * few};
-    t.free = mem_alloc(3 * (size_t)groups * sizeof *t.free + (size_t)t.n);
-    t.forward = t.free + groups;
-    t.backward = t.forward + groups;
-    t.chunk = (unsigned char *)(t.backward + groups);
-    for (int64_t i = 0, chunk = 0; i < t.n; i += groups, chunk = (chunk + 1) % chunks)
-        memset(t.chunk + i, (int)chunk, (size_t)(t.n - i < groups ? t.n - i : groups));
-    int64_t middle = (t.n - turns_ahead(&t, 0)) / 2;
-    for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++) {
-        for (int g = 0; g < groups && round == middle && few < m; g++)
-            t.free[g] += (double)(m - few) * micro_batch_us(&t, g);
-        take_round(&t, round);
-    }
-    double end = 0;
-    for (int g = 0; g < groups; g++) {
-        for (int k = g; k < n; k += groups)
-            t.free[g] += st[k].reduce_us;
-        end = max2(end, t.free[g]);
-    }
-    free(t.free);
-    return end;
 }
 
 static double update_us(const struct estimate_stage *st, int n, int groups) {

@@ -28,24 +28,6 @@ int model_dim_named(const struct model *m, const char *name, struct err *err) {
     return err_input(err, "the model has no dim \"%.64s\" (there are:%s)", name, names);
 }
 
-int64_t model_dim_size(const struct model *m, int dim, int64_t batch) {
-    return dim == m->batch ? batch : m->dims[dim].size;
-}
-
-struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch) {
-    struct extents x = {.rank = s->rank};
-    for (int i = 0; i < s->rank; i++)
-        x.size[i] = model_dim_size(m, s->dim[i], batch);
-    return x;
-}
-
-int64_t extents_count(const struct extents *x) {
-    int64_t n = 1;
-    for (int i = 0; i < x->rank; i++)
-        n *= x->size[i];
-    return n;
-}
-
 int op_space_find(const struct op_space *s, int dim) {
     for (int k = 0; k < s->n; k++)
         if (s->dim[k] == dim)

@@ -85,6 +85,7 @@ struct model_param {
     double std;   /* of INIT_NORMAL */
     bool decay;   /* weight decay applies (normal ones of rank 2 and more) */
     bool running; /* a running statistic of first_op: no optimizer, no norm, no count */
+    bool tied;    /* other ops than first_op use it, too */
     int first_op;
 };
 
@@ -163,9 +164,23 @@ int model_dim_find(const struct model *m, const char *name);
 /* The same; where there is none, the message lists those that there are. */
 int model_dim_named(const struct model *m, const char *name, struct err *err);
 /* Size of a dim with `batch` samples. */
-int64_t model_dim_size(const struct model *m, int dim, int64_t batch);
-struct extents model_extents(const struct model *m, const struct shape *s, int64_t batch);
-int64_t extents_count(const struct extents *x); /* elements */
+static inline int64_t model_dim_size(const struct model *m, int dim, int64_t batch) {
+    return dim == m->batch ? batch : m->dims[dim].size;
+}
+static inline struct extents model_extents(const struct model *m, const struct shape *s,
+                                           int64_t batch) {
+    struct extents x = {s->rank, {0}};
+    for (int i = 0; i < s->rank; i++)
+        x.size[i] = model_dim_size(m, s->dim[i], batch);
+    return x;
+}
+/* Elements. */
+static inline int64_t extents_count(const struct extents *x) {
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++)
+        n *= x->size[i];
+    return n;
+}
 
 /* Index of a dim in an op's space, by either name, or -1. Of two dims of one name it is the one that
  * a layout splits. */

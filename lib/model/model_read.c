@@ -130,6 +130,8 @@ static int read_param(struct reader *r, const json_t *v, const char *op_name,
     int other = read_tie(r, v, &p.shape, err);
     if (other >= 0 && slot->running)
         return err_input(err, "tie: running statistics are the op's own");
+    if (other >= 0)
+        r->params.p[other].tied |= r->params.p[other].first_op != p.first_op;
     if (other != -1)
         return other < 0 ? -1 : other;
     if (read_std(r, v, &p.std, err) < 0)

@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mesh_devices(const struct mesh *mesh) {
-    return mesh_group_size(mesh, (1u << mesh->n_axes) - 1);
-}
-
 void mesh_coords(const struct mesh *mesh, int r, int coord[MESH_MAX_AXES]) {
     for (int a = mesh->n_axes - 1; a >= 0; a--) {
         coord[a] = r % mesh->size[a];
@@ -25,14 +21,6 @@ int mesh_axis_find(const struct mesh *mesh, const char *name) {
         if (!strcmp(mesh->name[a], name))
             return a;
     return -1;
-}
-
-int mesh_group_size(const struct mesh *mesh, unsigned axes) {
-    int n = 1;
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (axes >> a & 1)
-            n *= mesh->size[a];
-    return n;
 }
 
 int mesh_group_index(const struct mesh *mesh, unsigned axes,
@@ -57,13 +45,6 @@ int mesh_group(const struct mesh *mesh, unsigned axes, int r, int *ranks) {
         ranks[i] = mesh_rank(mesh, coord);
     }
     return n;
-}
-
-int mesh_group_stride(const struct mesh *mesh, unsigned axes) {
-    int stride = 1;
-    for (int a = mesh->n_axes - 1; a >= 0 && !(axes >> a & 1); a--)
-        stride *= mesh->size[a];
-    return stride;
 }
 
 /* One axis, "dp:2"; returns what follows it, or NULL. */

@@ -24,14 +24,22 @@ struct mesh {
     char name[MESH_MAX_AXES][MESH_MAX_NAME];
 };
 
-int mesh_devices(const struct mesh *mesh);
 /* Coordinates of device r, and back. */
 void mesh_coords(const struct mesh *mesh, int r, int coord[MESH_MAX_AXES]);
 int mesh_rank(const struct mesh *mesh, const int coord[MESH_MAX_AXES]);
 int mesh_axis_find(const struct mesh *mesh, const char *name);
 
 /* Devices of a group along `axes`. */
-int mesh_group_size(const struct mesh *mesh, unsigned axes);
+static inline int mesh_group_size(const struct mesh *mesh, unsigned axes) {
+    int n = 1;
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (axes >> a & 1)
+            n *= mesh->size[a];
+    return n;
+}
+static inline int mesh_devices(const struct mesh *mesh) {
+    return mesh_group_size(mesh, (1u << mesh->n_axes) - 1);
+}
 /* Which member of its group along `axes` the device with these coordinates is, from 0. */
 int mesh_group_index(const struct mesh *mesh, unsigned axes,
                      const int coord[MESH_MAX_AXES]);
@@ -39,7 +47,12 @@ int mesh_group_index(const struct mesh *mesh, unsigned axes,
  * mesh_group_size(mesh, axes). */
 int mesh_group(const struct mesh *mesh, unsigned axes, int r, int *ranks);
 /* Step between neighbouring devices of a group along `axes` (of its innermost axis). */
-int mesh_group_stride(const struct mesh *mesh, unsigned axes);
+static inline int mesh_group_stride(const struct mesh *mesh, unsigned axes) {
+    int stride = 1;
+    for (int a = mesh->n_axes - 1; a >= 0 && !(axes >> a & 1); a--)
+        stride *= mesh->size[a];
+    return stride;
+}
 
 /* Reads "dp:2 tp:4"; at most max_devices devices. */
 int mesh_parse(const char *text, int64_t max_devices, struct mesh *mesh, struct err *err);

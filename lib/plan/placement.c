@@ -3,16 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct placement placement_replicate(void) {
-    struct placement p;
-    memset(p.at, PLACE_REPLICATE, sizeof p.at);
-    return p;
-}
-
-bool placement_equal(struct placement a, struct placement b) {
-    return !memcmp(a.at, b.at, sizeof a.at);
-}
-
 int layout_cut(const struct layout *l, const struct axis_map *map, int axis) {
     int k = l->dim[axis], ring = l->ring;
     if (k == PLACE_NONE || map->axis[k] >= 0)
@@ -56,20 +46,6 @@ struct placement placement_operand(const struct mesh *mesh, const struct layout 
 struct placement placement_result(const struct mesh *mesh, const struct layout *l,
                                   const struct axis_map *map) {
     return place(mesh, l, map, PLACE_PARTIAL);
-}
-
-unsigned placement_axes(const struct mesh *mesh, struct placement p, int what) {
-    unsigned set = 0;
-    for (int a = 0; a < mesh->n_axes; a++)
-        set |= (unsigned)(p.at[a] == what) << a;
-    return set;
-}
-
-unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p) {
-    unsigned set = 0;
-    for (int a = 0; a < mesh->n_axes; a++)
-        set |= (unsigned)(p.at[a] >= 0) << a;
-    return set;
 }
 
 struct box placement_box(const struct mesh *mesh, const struct extents *x,

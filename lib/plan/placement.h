@@ -22,6 +22,8 @@
 #include "model/model.h"
 #include "plan/mesh.h"
 
+#include <string.h>
+
 enum { PLACE_NONE = -1, PLACE_REPLICATE = -1, PLACE_PARTIAL = -2 };
 
 /* mesh axis -> index into the op's iteration space, or PLACE_NONE. Entries beyond n_axes are
@@ -40,8 +42,14 @@ struct placement {
     int8_t at[MESH_MAX_AXES];
 };
 
-struct placement placement_replicate(void);
-bool placement_equal(struct placement a, struct placement b);
+static inline struct placement placement_replicate(void) {
+    struct placement p;
+    memset(p.at, PLACE_REPLICATE, sizeof p.at);
+    return p;
+}
+static inline bool placement_equal(struct placement a, struct placement b) {
+    return !memcmp(a.at, b.at, sizeof a.at);
+}
 /* Of an operand or parameter; also of a gradient that is wanted. */
 struct placement placement_operand(const struct mesh *mesh, const struct layout *l,
                                    const struct axis_map *map);
@@ -49,8 +57,19 @@ struct placement placement_operand(const struct mesh *mesh, const struct layout 
 struct placement placement_result(const struct mesh *mesh, const struct layout *l,
                                   const struct axis_map *map);
 /* Mesh axes at which the placement is `what`: an axis of the tensor, Replicate or Partial. */
-unsigned placement_axes(const struct mesh *mesh, struct placement p, int what);
-unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p);
+static inline unsigned placement_axes(const struct mesh *mesh, struct placement p,
+                                      int what) {
+    unsigned set = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        set |= (unsigned)(p.at[a] == what) << a;
+    return set;
+}
+static inline unsigned placement_sharded_axes(const struct mesh *mesh, struct placement p) {
+    unsigned set = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        set |= (unsigned)(p.at[a] >= 0) << a;
+    return set;
+}
 
 /* What one rank holds of a tensor, or sends of it. */
 struct box {

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first reader of each tensor in the stage, and what the first op says of each parameter; which
- * params several ops use. */
+/* The first reader of each tensor in the stage, and what the first op says of each parameter. */
 static void survey_ops(struct emit *e) {
     const struct model *m = e->m;
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
@@ -19,12 +18,6 @@ static void survey_ops(struct emit *e) {
                 e->offload[op->param[k]] = e->st->offload[i];
             }
     }
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_param; k++) {
-            int param = m->ops[i].param[k];
-            if (param >= 0 && m->params[param].first_op != i)
-                e->tied[param] = true;
-        }
 }
 
 static void survey_transfers(struct emit *e) {
@@ -43,35 +36,44 @@ static int *carve(int **room, int64_t n) {
     return p;
 }
 
-/* The tables are one allocation: windows of one op are compiled by the ten thousand (lib/search). */
+/* The tables are one allocation, and that of the stage before where it is large enough. */
 static void make_tables(struct emit *e) {
     int64_t tensors = e->m->n_tensors, params = e->m->n_params, ops = e->st->n_ops;
     int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
     size_t n = (size_t)(4 * tensors + 2 * params + e->m->n_ops + 2 * ops + gathered);
-    int *room = e->tables = mem_array(n, sizeof *room);
-    memset(room, -1, n * sizeof *room);
-    e->forward = carve(&room, tensors);
-    e->backward = carve(&room, tensors);
-    e->gradient = carve(&room, tensors);
-    e->first_use = carve(&room, tensors);
-    e->param_of = carve(&room, params);
-    e->grad_of = carve(&room, params);
-    e->op_index = carve(&room, e->m->n_ops);
-    e->aux = carve(&room, 2 * ops);
-    e->gathered = carve(&room, gathered);
-    e->zero = mem_array((size_t)params * 3, sizeof *e->zero);
+    size_t bytes = n * sizeof *e->tables + 2 * (size_t)params;
+    if (bytes > e->room) {
+        free(e->tables);
+        e->tables = mem_grow(NULL, bytes, 1);
+        e->room = bytes;
+    }
+    int *at = e->tables;
+    memset(at, -1, n * sizeof *at);
+    e->forward = carve(&at, tensors);
+    e->backward = carve(&at, tensors);
+    e->gradient = carve(&at, tensors);
+    e->first_use = carve(&at, tensors);
+    e->param_of = carve(&at, params);
+    e->grad_of = carve(&at, params);
+    e->op_index = carve(&at, e->m->n_ops);
+    e->aux = carve(&at, 2 * ops);
+    e->gathered = carve(&at, gathered);
+    e->zero = memset(at, 0, 2 * (size_t)params);
     e->offload = e->zero + params;
-    e->tied = (bool *)(e->offload + params);
 }
 
 static void reserve(struct emit *e) {
     enum { INSTRS = 64, BUFFERS = 64 };
-    e->instrs.p = mem_grow(NULL, e->instrs.cap = INSTRS, sizeof *e->instrs.p);
-    e->buffers.p = mem_grow(NULL, e->buffers.cap = BUFFERS, sizeof *e->buffers.p);
+    if (!e->instrs.cap)
+        e->instrs.p = mem_grow(NULL, e->instrs.cap = INSTRS, sizeof *e->instrs.p);
+    if (!e->buffers.cap)
+        e->buffers.p = mem_grow(NULL, e->buffers.cap = BUFFERS, sizeof *e->buffers.p);
 }
 
-static void emit_init(struct emit *e, const struct plan *plan, int stage,
-                      struct transfer *transfers, int n_transfers) {
+/* Another stage, in the room of the one before. */
+static void emit_begin(struct emit *e, const struct plan *plan, int stage,
+                       struct transfer_list *transfers) {
+    struct emit was = *e;
     *e = (struct emit){.plan = plan,
                        .m = plan->model,
                        .st = &plan->stages[stage],
@@ -80,23 +82,30 @@ static void emit_init(struct emit *e, const struct plan *plan, int stage,
                        .n_losses = model_losses(plan->model),
                        .op = -1,
                        .param = -1,
-                       .transfers = transfers,
-                       .n_transfers = n_transfers};
+                       .transfers = transfers->all.p,
+                       .n_transfers = (int)transfers->all.n,
+                       .tables = was.tables,
+                       .room = was.room};
+#define KEEP(list) e->list = was.list, e->list.n = 0
+    KEEP(instrs), KEEP(buffers), KEEP(params), KEEP(grads), KEEP(states), KEEP(pool);
+    KEEP(whole_gradients), KEEP(arrivals), KEEP(departures);
+#undef KEEP
     make_tables(e);
     reserve(e);
     survey_ops(e);
     survey_transfers(e);
 }
 
+/* What is not handed out. */
 static void emit_release(struct emit *e) {
     arr_release(&e->pool);
     arr_release(&e->arrivals);
     arr_release(&e->departures);
     arr_release(&e->whole_gradients);
     free(e->tables);
-    free(e->zero);
 }
 
+/* What was made, in the room where it is. */
 static void finish(struct emit *e, struct stage_program *out) {
     out->n_works = e->n_works;
     out->instrs = e->instrs.p;
@@ -110,32 +119,37 @@ static void finish(struct emit *e, struct stage_program *out) {
     out->n_grads = (int)e->grads.n;
     out->states = e->states.p;
     out->n_states = (int)e->states.n;
-    emit_release(e);
 }
 
-/* The passes over one stage, in order; what they made is moved to `out`. */
-static void compile_stage(const struct plan *plan, int stage, struct transfer *transfers,
-                          int n_transfers, const int64_t slots[POOL_COUNT],
+/* From now on it is the stage program's. */
+static void give_away(struct emit *e) {
+#define GIVE(list) e->list.p = NULL, e->list.n = e->list.cap = 0
+    GIVE(instrs), GIVE(buffers), GIVE(params), GIVE(grads), GIVE(states);
+#undef GIVE
+}
+
+/* The passes over one stage, in order. */
+static void compile_stage(struct emit *e, const struct plan *plan, int stage,
+                          struct transfer_list *transfers, const int64_t slots[POOL_COUNT],
                           struct stage_program *out) {
-    struct emit e;
-    emit_init(&e, plan, stage, transfers, n_transfers);
-    pass_forward(&e);
-    e.seg_first[SEG_BACKWARD] = (int)e.instrs.n;
-    pass_backward(&e);
-    e.seg_first[SEG_LAST_BACKWARD] = e.seg_first[SEG_WEIGHTS] = (int)e.instrs.n;
+    emit_begin(e, plan, stage, transfers);
+    pass_forward(e);
+    e->seg_first[SEG_BACKWARD] = (int)e->instrs.n;
+    pass_backward(e);
+    e->seg_first[SEG_LAST_BACKWARD] = e->seg_first[SEG_WEIGHTS] = (int)e->instrs.n;
     if (slots[POOL_BACKWARD_WEIGHTS])
-        pass_split(&e);
+        pass_split(e);
     if (plan->overlap)
-        pass_ahead(&e);
-    e.seg_first[SEG_LAST_WEIGHTS] = (int)e.instrs.n;
-    pass_update(&e);
-    pass_offload(&e);
-    *out = (struct stage_program){.stage = stage, .mesh = e.mesh};
-    pass_memory(&e, out, slots);
+        pass_ahead(e);
+    e->seg_first[SEG_LAST_WEIGHTS] = (int)e->instrs.n;
+    pass_update(e);
+    pass_offload(e);
+    *out = (struct stage_program){.stage = stage, .mesh = e->mesh};
+    pass_memory(e, out, slots);
     if (plan->overlap)
-        pass_overlap(&e);
-    pass_types(&e);
-    finish(&e, out);
+        pass_overlap(e);
+    pass_types(e);
+    finish(e, out);
 }
 
 void stage_program_release(struct stage_program *sp) {
@@ -147,18 +161,35 @@ void stage_program_release(struct stage_program *sp) {
     *sp = (struct stage_program){0};
 }
 
+struct workshop {
+    struct emit emit;
+    struct transfer_list transfers;
+};
+
 /* The transfers that touch one stage are cheap to list, and what the other end does with them
  * does not change this stage's instructions. */
-int stage_compile(const struct plan *plan, int stage, bool apart, struct stage_program *out,
-                  struct err *err) {
-    (void)err;
+void stage_compile(struct compile_room *room, const struct plan *plan, int stage,
+                   bool apart, struct stage_program *out) {
     const int64_t slots[POOL_COUNT] = {1, 1, apart};
-    struct transfer *transfers;
-    int n;
-    transfers_list(plan, &transfers, &n);
-    compile_stage(plan, stage, transfers, n, slots, out);
-    free(transfers);
-    return 0;
+    if (!room->shop)
+        room->shop = mem_alloc(sizeof *room->shop);
+    transfers_list(plan, &room->shop->transfers);
+    compile_stage(&room->shop->emit, plan, stage, &room->shop->transfers, slots, out);
+}
+
+void compile_room_release(struct compile_room *room) {
+    struct workshop *shop = room->shop;
+    if (shop) {
+        arr_release(&shop->transfers.all);
+        arr_release(&shop->emit.instrs);
+        arr_release(&shop->emit.buffers);
+        arr_release(&shop->emit.params);
+        arr_release(&shop->emit.grads);
+        arr_release(&shop->emit.states);
+        emit_release(&shop->emit);
+    }
+    free(shop);
+    room->shop = NULL;
 }
 
 /* ---- the arenas of groups ------------------------------------------------------------------- */
@@ -266,12 +297,18 @@ struct program *program_compile(const struct plan *plan, struct err *err) {
     g->plan = plan;
     g->n_stages = plan->n_stages;
     g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
-    transfers_list(plan, &g->transfers, &g->n_transfers);
+    struct transfer_list transfers = {0};
+    struct emit e = {0};
+    transfers_list(plan, &transfers);
+    g->transfers = transfers.all.p;
+    g->n_transfers = (int)transfers.all.n;
     for (int s = 0; s < g->n_stages; s++) {
         int64_t slots[POOL_COUNT];
         schedule_slots(plan, s, slots);
-        compile_stage(plan, s, g->transfers, g->n_transfers, slots, &g->stages[s]);
+        compile_stage(&e, plan, s, &transfers, slots, &g->stages[s]);
+        give_away(&e);
     }
+    emit_release(&e);
     place_groups(g);
     transfers_place(g);
     if (check_sizes(g, err) < 0) {

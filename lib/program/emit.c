@@ -25,11 +25,11 @@ enum dtype emit_param_dtype(const struct emit *e, int param) {
 }
 
 struct instr *emit_instr(struct emit *e, enum opcode code) {
-    struct instr i = instr_init(code);
-    i.op = e->op;
-    i.param = e->param;
-    arr_push(&e->instrs, i);
-    return &arr_last(&e->instrs);
+    arr_push(&e->instrs, instr_init(code));
+    struct instr *i = &arr_last(&e->instrs);
+    i->op = e->op;
+    i->param = e->param;
+    return i;
 }
 
 struct extents emit_extents(const struct emit *e, const struct shape *s) {

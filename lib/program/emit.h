@@ -42,7 +42,8 @@ struct emit {
     ARR(struct grad_instance) grads;
     ARR(struct state_instance) states;
     ARR(struct avail) pool;
-    int *tables;    /* the room of these: */
+    int *tables;    /* the room of these, zero included: */
+    size_t room;    /* bytes of it */
     int *forward;   /* tensor -> values made in the forward pass */
     int *backward;  /* tensor -> values recomputed in the backward pass */
     int *gradient;  /* tensor -> gradient contributions */
@@ -55,10 +56,8 @@ struct emit {
     int *param_of;  /* param -> its first instance, or -1 */
     int *grad_of;   /* param -> its first gradient, or -1 */
     ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
-    /* One allocation: */
     int8_t *zero;    /* param -> ZeRO's level in this stage: of the first op that has it */
     int8_t *offload; /* param -> what of it lives on the host; likewise */
-    bool *tied;      /* param -> used by more than one op */
     int seg_first[SEG_COUNT + 1];
     int n_works;
     int n_losses;               /* of the whole model */
@@ -159,9 +158,12 @@ void pass_memory(struct emit *e, struct stage_program *out,
 void pass_overlap(struct emit *e);
 /* Lists every transfer of a plan: tensors, gradients, tied parameters. Those from one stage to
  * another stand in the order in which both ends go through them. */
-void transfers_list(const struct plan *plan, struct transfer **out, int *n);
-/* The transfer of a tensor or of a parameter (the other is -1), or of its gradient, between two
- * stages; -1 if there is none. */
+struct transfer_list {
+    ARR(struct transfer) all;
+};
+void transfers_list(const struct plan *plan, struct transfer_list *out);
+/* The transfer of a tensor or of a parameter (the other is -1), or of its gradient, between this stage
+ * and another; -1 if there is none. */
 int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
                   int to);
 void transfer_link(struct program *g, struct transfer *t);

@@ -49,9 +49,11 @@ static int root(int *parent, int b) {
     return b;
 }
 
-/* Lets results take the place of operands that die; parent[] says into which buffer each went. */
-static void share_in_place(struct emit *e, int *parent) {
+/* Lets results take the place of operands that die; parent[] says into which buffer each went. Returns
+ * whether any did. */
+static bool share_in_place(struct emit *e, int *parent) {
     struct buffer *bufs = e->buffers.p;
+    bool any = false;
     for (int64_t i = 0; i < e->instrs.n; i++) {
         struct instr *ins = &e->instrs.p[i];
         const struct instr_info *info = instr_info(ins->code);
@@ -66,9 +68,11 @@ static void share_in_place(struct emit *e, int *parent) {
                 continue;
             parent[out] = in;
             bufs[in].last = bufs[out].last;
+            any = true;
             break;
         }
     }
+    return any;
 }
 
 /* Offsets one after the other for a fixed class. */
@@ -202,10 +206,11 @@ static void merge_gradient_reductions(struct emit *e) {
                 continue;
             }
         }
-        e->instrs.p[kept++] = *ins;
+        if (kept++ < i)
+            e->instrs.p[kept - 1] = *ins;
     }
     int64_t gone = end - kept;
-    for (int64_t i = end; i < e->instrs.n; i++)
+    for (int64_t i = end; i < e->instrs.n && gone; i++)
         e->instrs.p[i - gone] = e->instrs.p[i];
     e->instrs.n -= gone;
     for (int s = SEG_NORM; s <= SEG_COUNT; s++)
@@ -263,7 +268,7 @@ static int *gradient_order(const struct emit *e, int64_t *n) {
         for (int64_t g = e->grad_of[e->params.p[i].param]; g >= 0 && g < e->grads.n; g++) {
             if (e->grads.p[g].instance == i)
                 arr_push(&order, e->grads.p[g].buffer);
-            if (!e->tied[e->params.p[i].param])
+            if (!e->m->params[e->params.p[i].param].tied)
                 break;
         }
     *n = order.n;
@@ -386,11 +391,12 @@ void pass_memory(struct emit *e, struct stage_program *out,
     for (int64_t i = 0; i < e->buffers.n; i++)
         parent[i] = (int)i;
     find_lifetimes(e);
-    share_in_place(e, parent);
-    for (int64_t i = 0; i < e->buffers.n; i++)
+    bool merged = share_in_place(e, parent);
+    for (int64_t i = 0; i < e->buffers.n && merged; i++)
         if (parent[i] != i)
             e->buffers.p[i].mem = MEM_COUNT; /* merged away */
-    rename_buffers(e, parent);
+    if (merged)
+        rename_buffers(e, parent);
     free(parent);
     classify(e);
 

@@ -22,7 +22,7 @@ struct placement param_share(const struct emit *e, int param, struct placement p
 /* Of the instance held under this placement for ops that want it under that one. */
 static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
                              struct placement want) {
-    bool master = !placement_equal(held, want) && !e->tied[param];
+    bool master = !placement_equal(held, want) && !e->m->params[param].tied;
     return master ? DTYPE_f32 : emit_param_dtype(e, param);
 }
 

@@ -178,6 +178,7 @@ struct program {
 /* Compiles a checked plan. NULL only for what no plan file can say (sizes that overflow). */
 struct program *program_compile(const struct plan *plan, struct err *err);
 void program_destroy(struct program *g);
+void stage_program_release(struct stage_program *sp); /* what one stage of it has */
 
 /* What a step is asked for beside its loss: a mean over all ops of a kind, and over all that each
  * of them counts. */
@@ -216,12 +217,19 @@ struct span {
 };
 struct span program_segment(const struct stage_program *sp, enum segment s);
 
-/* Compiles one stage alone (for cost and search), as if one micro-batch were held at once; with
- * backward as one segment, or, apart, with the gradients of weights in theirs. Transfers stay
- * unlinked, their staging is not counted. Release with stage_program_release. */
-int stage_compile(const struct plan *plan, int stage, bool apart, struct stage_program *out,
-                  struct err *err);
-void stage_program_release(struct stage_program *sp);
+/* Room in which stages are compiled one after the other: searches compile windows of few ops by the
+ * ten thousand. Zero-initialized is empty. */
+struct compile_room {
+    struct workshop *shop;
+};
+void compile_room_release(struct compile_room *room);
+
+/* Compiles one stage of a checked plan alone (for cost and search), as if one micro-batch were held
+ * at once; with backward as one segment, or, apart, with the gradients of weights in theirs.
+ * Transfers stay unlinked, their staging is not counted. What `out` points to lies in the room,
+ * until the next stage is compiled there. */
+void stage_compile(struct compile_room *room, const struct plan *plan, int stage,
+                   bool apart, struct stage_program *out);
 
 /* ---- schedule ------------------------------------------------------------------------ */
 

@@ -8,12 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct list {
-    ARR(struct transfer) all;
-};
-
 /* Both directions of what stage `to` needs from stage `from`, once; whole numbers go one way. */
-static void add_pair(const struct model *m, struct list *l, struct transfer t) {
+static void add_pair(const struct model *m, struct transfer_list *l, struct transfer t) {
     for (int64_t i = 0; i < l->all.n; i++) {
         const struct transfer *o = &l->all.p[i];
         if (o->tensor == t.tensor && o->param == t.param && o->from == t.from &&
@@ -31,7 +27,7 @@ static void add_pair(const struct model *m, struct list *l, struct transfer t) {
 }
 
 /* Both ways between an op's stage and the one that its k-th operand or parameter comes from. */
-static void list_operand(const struct plan *plan, int op, int k, struct list *l) {
+static void list_operand(const struct plan *plan, int op, int k, struct transfer_list *l) {
     const struct model *m = plan->model;
     int tensor = m->ops[op].in[k];
     struct transfer t = {.tensor = tensor,
@@ -46,7 +42,7 @@ static void list_operand(const struct plan *plan, int op, int k, struct list *l)
     add_pair(m, l, t);
 }
 
-static void list_param(const struct plan *plan, int op, int k, struct list *l) {
+static void list_param(const struct plan *plan, int op, int k, struct transfer_list *l) {
     const struct model *m = plan->model;
     int param = m->ops[op].param[k];
     struct transfer t = {.tensor = -1,
@@ -60,7 +56,7 @@ static void list_param(const struct plan *plan, int op, int k, struct list *l) {
 }
 
 /* What an op takes from other stages: tensors, with their gradients back, and parameters. */
-static void list_op(const struct plan *plan, int op, struct list *l) {
+static void list_op(const struct plan *plan, int op, struct transfer_list *l) {
     const struct model *m = plan->model;
     const struct model_op *o = &m->ops[op];
     int s = plan->stage_of[op];
@@ -94,24 +90,30 @@ static int in_order(const void *a, const void *b) {
                               : (x->to > y->to) - (x->to < y->to);
 }
 
-void transfers_list(const struct plan *plan, struct transfer **out, int *n) {
-    struct list l = {0};
+void transfers_list(const struct plan *plan, struct transfer_list *out) {
+    out->all.n = 0;
     for (int i = 0; i < plan->model->n_ops && plan->n_stages > 1; i++)
-        list_op(plan, i, &l);
-    if (l.all.n)
-        qsort(l.all.p, (size_t)l.all.n, sizeof *l.all.p, in_order);
-    *out = l.all.p;
-    *n = (int)l.all.n;
+        list_op(plan, i, out);
+    if (out->all.n)
+        qsort(out->all.p, (size_t)out->all.n, sizeof *out->all.p, in_order);
+}
+
+static bool is_between(const struct transfer *t, int tensor, int param, bool gradient,
+                       int from, int to) {
+    return t->tensor == tensor && t->param == param && t->gradient == gradient &&
+           t->from == from && t->to == to;
 }
 
 int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
                   int to) {
-    for (int i = 0; i < e->n_transfers; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (t->tensor == tensor && t->param == param && t->gradient == gradient &&
-            t->from == from && t->to == to)
-            return i;
-    }
+    for (int64_t i = 0; from == e->stage && i < e->departures.n; i++)
+        if (is_between(&e->transfers[e->departures.p[i]], tensor, param, gradient, from,
+                       to))
+            return e->departures.p[i];
+    for (int64_t i = 0; to == e->stage && i < e->arrivals.n; i++)
+        if (is_between(&e->transfers[e->arrivals.p[i].transfer], tensor, param, gradient,
+                       from, to))
+            return e->arrivals.p[i].transfer;
     return -1;
 }
 

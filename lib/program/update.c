@@ -18,7 +18,7 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
             continue;
         int g = grad_convert(e, param, e->grads.p[i].buffer, e->grads.p[i].place, want);
         total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
-        if (!e->tied[param])
+        if (!e->m->params[param].tied)
             break; /* used once: there is nothing further to look for */
     }
     return total;
@@ -64,9 +64,9 @@ static int home_stage(const struct emit *e, int param) {
 static int finished_gradient(struct emit *e, const struct param_instance *p,
                              struct placement place) {
     int param = p->param, total = sum_gradients(e, param, place);
-    for (int i = 0; i < e->n_transfers; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (t->param == param && t->gradient && t->to == e->stage) {
+    for (int64_t i = 0; i < e->arrivals.n; i++) {
+        const struct transfer *t = &e->transfers[e->arrivals.p[i].transfer];
+        if (t->param == param && t->gradient) {
             int g = recv_param(e, param, true, t->from, place);
             total =
                 emit_add(e, total, g, emit_elements(e, &e->m->params[param].shape, place));
@@ -157,14 +157,14 @@ static void optimize(struct emit *e, const struct param_instance *p, struct plac
 /* New values go to the other instances of this stage, and to the copies in other stages. */
 static void publish(struct emit *e, const struct param_instance *p) {
     const struct shape *s = &e->m->params[p->param].shape;
-    for (int64_t i = 0; i < e->params.n && e->tied[p->param]; i++) {
+    for (int64_t i = 0; i < e->params.n && e->m->params[p->param].tied; i++) {
         const struct param_instance *q = &e->params.p[i];
         if (q->param == p->param && !q->home)
             emit_convert(e, s, p->buffer, p->place, q->place, q->buffer);
     }
-    for (int i = 0; i < e->n_transfers; i++) {
-        const struct transfer *t = &e->transfers[i];
-        if (t->param == p->param && !t->gradient && t->from == e->stage)
+    for (int64_t i = 0; i < e->departures.n; i++) {
+        const struct transfer *t = &e->transfers[e->departures.p[i]];
+        if (t->param == p->param && !t->gradient)
             send_param(e, p->param, false, t->to, p->place, p->buffer);
     }
 }

@@ -371,7 +371,7 @@ bool aceso_choose_again(struct aceso *a, struct aceso_piece *pieces, int n,
                         .worth = -INFINITY,
                         .out = out};
     double *limits;
-    if (a->options.entries.n > MOST_KEPT)
+    if (a->options.n > MOST_KEPT)
         aceso_forget_options(a);
     for (int i = 0; i < n; i++)
         x.shares[i].options = options_of(a, &pieces[i]);

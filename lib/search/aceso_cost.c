@@ -246,7 +246,7 @@ static const struct prepared *prepared_of(struct aceso *a, const struct source_a
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)(uintptr_t)ask->layouts),
                             (uint64_t)(uintptr_t)ask->mesh);
     key = memo_mix(memo_mix(key, (uint64_t)ask->micro_batch), (uint64_t)ask->devices);
-    if (a->prepared.entries.n > MOST)
+    if (a->prepared.n > MOST)
         memo_release(&a->prepared, free_prepared);
     void **slot = memo_slot(&a->prepared, key);
     if (!*slot)

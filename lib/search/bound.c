@@ -6,39 +6,42 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- what a group takes ------------------------------------------------------------------ */
 
-/* The best stretch that ends with one of these ops, and the best so far. */
-struct stretch {
-    double open, most;
+/* At each rate, the best stretch that ends with one of these ops, and the best so far. The rates go
+ * through the ops together: each is a chain of additions, so several at once take little more than one. */
+struct stretches {
+    double open[RATES], most[RATES];
 };
 
-static inline void extend(struct stretch *t, const double *price, const double *cost,
-                          double rate, int first, int end) {
-    double open = t->open, most = t->most;
-    for (int i = first; i < end; i++) {
-        open += price[i] - rate * cost[i];
-        open = open > 0 ? open : 0;
-        most = open > most ? open : most;
-    }
-    *t = (struct stretch){open, most};
+static inline void extend(struct stretches *t, const double *price, const double *cost,
+                          const double rates[RATES], int first, int end) {
+    struct stretches x = *t;
+    for (int i = first; i < end; i++)
+        for (int k = 0; k < RATES; k++) {
+            double open = x.open[k] + (price[i] - rates[k] * cost[i]);
+            x.open[k] = open > 0 ? open : 0;
+            x.most[k] = x.open[k] > x.most[k] ? x.open[k] : x.most[k];
+        }
+    *t = x;
 }
 
-/* By how much the prices of a stretch of the model exceed `rate` times its costs at most. Of a run two
- * instances stand for all but the first and the last: the rate is so high that a whole one is not
+/* By how much the prices of a stretch of the model exceed a rate times its costs at most. Of a run two
+ * instances stand for all but the first and the last: rates are so high that a whole one is not
  * worth it. */
-static double most_excess(const struct relaxed *r, const double *price, const double *cost,
-                          double rate) {
-    struct stretch t = {0, 0};
+static void find_excess(const struct relaxed *r, const double *price, const double *cost,
+                        const double rates[RATES], double most[RATES]) {
+    struct stretches t = {{0}, {0}};
     int done = 0;
     for (int k = 0; k < r->n_again; k++) {
-        extend(&t, price, cost, rate, done, r->again[k].end);
-        extend(&t, price, cost, rate, r->again[k].first, r->again[k].end);
+        extend(&t, price, cost, rates, done, r->again[k].end);
+        extend(&t, price, cost, rates, r->again[k].first, r->again[k].end);
         done = r->again[k].end;
     }
-    extend(&t, price, cost, rate, done, r->n_ops);
-    return t.most;
+    extend(&t, price, cost, rates, done, r->n_ops);
+    memcpy(most, t.most, sizeof t.most);
 }
 
 static double ratio(double worth, double cost) {
@@ -80,13 +83,13 @@ static void find_lines(struct relaxed *r, const double *price) {
             for (int k = 0; k < r->n_prices; k++) {
                 double memory = r->classes->of[r->class[d]].memory;
                 const double *cost = costs_at(r, d, f, k);
-                double rates[RATES];
+                double rates[RATES], excess[RATES];
                 find_rates(r, price, cost, rates);
+                find_excess(r, price, cost, rates, excess);
                 for (int i = 0; i < RATES; i++)
-                    lines_at(r, d, f)[k * RATES + i] =
-                        (struct line){rates[i] * r->byte_price[k] * memory +
-                                          r->chunks * most_excess(r, price, cost, rates[i]),
-                                      rates[i]};
+                    lines_at(r, d, f)[k * RATES + i] = (struct line){
+                        rates[i] * r->byte_price[k] * memory + r->chunks * excess[i],
+                        rates[i]};
             }
 }
 

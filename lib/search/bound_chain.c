@@ -55,14 +55,6 @@ static const double *by_size(const struct chain *h, const double *all, int size)
     return all + (size_t)size * (size_t)(h->n_ops + 1);
 }
 
-/* Written out for each op of the model. */
-static void write_out(const struct chain *h, const double *of_op, double *to) {
-    struct sums sums = sums_make(h->r, of_op);
-    for (int i = 0; i <= h->n_ops; i++)
-        to[i] = sums_before(h->r, &sums, i);
-    sums_release(&sums);
-}
-
 /* What is legal counts; returns scratch. */
 static const double *only_legal(const struct relaxed *r, int size, const double *of_op,
                                 double *scratch) {
@@ -103,7 +95,7 @@ static void find_alone(struct chain *h, double *us) {
         for (int d = 0; d < r->n_sizes; d++)
             us[i] = fmin(us[i], r->sizes[d] * costs_at(r, d, 0, 0)[i]);
     }
-    write_out(h, us, h->alone);
+    sums_write_out(r, us, h->alone);
 }
 
 struct chain *chain_make(struct cuts *c) {
@@ -120,9 +112,9 @@ struct chain *chain_make(struct cuts *c) {
     h->binds = mem_array(sizes * (size_t)r->n_flights, sizeof *h->binds);
     for (int d = 0; d < r->n_sizes; d++) {
         const double *forward = r->forward + (size_t)d * (size_t)r->n_ops;
-        write_out(h, only_legal(r, d, costs_at(r, d, 0, 0), scratch),
-                  h->work + (size_t)d * n);
-        write_out(h, only_legal(r, d, forward, scratch), h->forward + (size_t)d * n);
+        sums_write_out(r, only_legal(r, d, costs_at(r, d, 0, 0), scratch),
+                       h->work + (size_t)d * n);
+        sums_write_out(r, only_legal(r, d, forward, scratch), h->forward + (size_t)d * n);
         find_legal(h, d);
         find_dear(h, d, scratch);
     }

@@ -147,6 +147,13 @@ struct sums sums_make(const struct relaxed *r, const double *of_op) {
     return out;
 }
 
+void sums_write_out(const struct relaxed *r, const double *of_op, double *to) {
+    struct sums sums = sums_make(r, of_op);
+    for (int i = 0; i <= r->s->graph.s.n_ops; i++)
+        to[i] = sums_before(r, &sums, i);
+    sums_release(&sums);
+}
+
 static void find_places(struct relaxed *r) {
     const struct graph *g = &r->s->graph;
     r->places = mem_array((size_t)g->s.n_ops + 1, sizeof *r->places);

@@ -83,6 +83,8 @@ struct sums {
     double *until, *instance;
 };
 struct sums sums_make(const struct relaxed *r, const double *of_op);
+/* The same before each op of the whole model, [ops + 1]. */
+void sums_write_out(const struct relaxed *r, const double *of_op, double *to);
 static inline void sums_release(struct sums *s) {
     free(s->until);
 }

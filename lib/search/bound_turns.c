@@ -20,7 +20,8 @@ struct turns {
     struct cut_costs {
         double take_near, take_any, back_near, back_any;
     } * costs; /* [period + 1][kinds]; the last: between the last group and the first */
-    struct sums work, forward, micro;
+    /* [n_ops + 1] by ops of the model, of all ops before. */
+    double *work, *forward, *micro;
     bool back; /* the way back counts, and the end of the step does not */
 };
 
@@ -115,10 +116,10 @@ static double way_us(const struct turns *t, int k, int first, int end) {
     int from = c->next_on[first] < end ? c->next_on[first] : end, to = c->last_on[end] + 1;
     if (k >= t->groups)
         return 0;
-    double path =
-        to > from ? sums_between(t->r, t->back ? &t->micro : &t->forward, from, to) : 0;
+    const double *way = t->back ? t->micro : t->forward;
+    double path = to > from ? way[to] - way[from] : 0;
     return (t->groups - 1 - k) * path -
-           (t->back ? 2 : 1) * sums_between(t->r, &t->work, first, from) / t->r->m;
+           (t->back ? 2 : 1) * (t->work[from] - t->work[first]) / t->r->m;
 }
 
 /* Of stage k, for each end the least with those in front of it, where none takes longer than that. */
@@ -130,7 +131,7 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
         after[end] = INFINITY;
     for (int first = 0; first < n; first++)
         for (int end = first + 1; end <= n && isfinite(before[first]); end++) {
-            if (sums_between(t->r, &t->work, first, end) > limit_us * (1 + 1e-9))
+            if (t->work[end] - t->work[first] > limit_us * (1 + 1e-9))
                 break;
             if (k == last && end < n)
                 continue;
@@ -180,7 +181,7 @@ static double share_us(struct turns *t, double all, double limit_us) {
     t->back = false;
     double us = (all + passing_us(t, limit_us)) / t->groups;
     t->back = true;
-    double micro = t->r->m * t->micro.until[t->r->n_ops];
+    double micro = t->r->m * t->micro[t->c->n_ops];
     return us >= limit_us ? us : fmax(us, (micro + passing_us(t, limit_us)) / t->groups);
 }
 
@@ -194,9 +195,13 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
     if (n * n > MOST_WORK)
         return us;
     find_costs(t);
-    t->work = sums_make(t->r, costs_at(t->r, t->size, 0, 0));
-    t->forward = sums_make(t->r, t->r->forward + (size_t)t->size * (size_t)t->r->n_ops);
-    t->micro = sums_make(t->r, t->r->micro + (size_t)t->size * (size_t)t->r->n_ops);
+    size_t ops = (size_t)t->c->n_ops + 1, of = (size_t)t->size * (size_t)t->r->n_ops;
+    t->work = mem_array(3 * ops, sizeof *t->work);
+    t->forward = t->work + ops;
+    t->micro = t->forward + ops;
+    sums_write_out(t->r, costs_at(t->r, t->size, 0, 0), t->work);
+    sums_write_out(t->r, t->r->forward + of, t->forward);
+    sums_write_out(t->r, t->r->micro + of, t->micro);
     /* With more time for each stage less passes: somewhere in between they meet. */
     double high = enough_us;
     if (isfinite(high) && share_us(t, all, high) >= high)
@@ -205,9 +210,7 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
         double mid = isfinite(high) ? (us + high) / 2 : 1.2 * us;
         *(share_us(t, all, mid) > mid ? &us : &high) = mid;
     }
-    sums_release(&t->work);
-    sums_release(&t->forward);
-    sums_release(&t->micro);
+    free(t->work);
     free(t->costs);
     return us;
 }

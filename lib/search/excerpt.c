@@ -20,6 +20,14 @@ static int stand_in(const struct structure *s, int op) {
     return op - (j - 1) * r->period;
 }
 
+/* Its instances but the first, the second and the last stand for the second. */
+static int left_out(const struct structure *s, int op) {
+    if (s->run_of[op] < 0 || s->runs[s->run_of[op]].count <= KEPT_INSTANCES)
+        return 0;
+    int j = structure_instance(s, op);
+    return j > 0 && j < s->runs[s->run_of[op]].count - 1 ? j - 1 : 0;
+}
+
 /* The first op of its node: all instances of a run are one. */
 static int node_op(const struct structure *s, int op) {
     if (s->run_of[op] < 0)
@@ -30,11 +38,13 @@ static int node_op(const struct structure *s, int op) {
 static void number_ops(const struct model *m, const struct structure *s,
                        struct excerpt *x) {
     int n = 0;
-    x->of = mem_array((size_t)m->n_ops, sizeof *x->of);
+    x->of = mem_array(2 * ((size_t)m->n_ops + 1), sizeof *x->of);
+    x->left_out = x->of + m->n_ops + 1;
     x->from = mem_array((size_t)m->n_ops, sizeof *x->from);
     x->node_of = mem_array((size_t)m->n_ops, sizeof *x->node_of);
     for (int i = 0; i < m->n_ops; i++) {
         int stands = stand_in(s, i), node = node_op(s, i);
+        x->left_out[i] = left_out(s, i);
         if (stands == i) {
             x->from[n] = i;
             x->node_of[n] = node == i ? x->n_nodes++ : x->node_of[x->of[node]];
@@ -43,7 +53,7 @@ static void number_ops(const struct model *m, const struct structure *s,
             x->of[i] = x->of[stands];
         }
     }
-    x->model->n_ops = n;
+    x->of[m->n_ops] = x->model->n_ops = n;
 }
 
 /* Data inputs stay as they are; results get new numbers behind them. */

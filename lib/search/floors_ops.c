@@ -82,7 +82,6 @@ const struct local *floor_local(struct floors *f, int op, const struct mesh *mes
         f->at[g->x.node_of[op]] = *l;
         graph_compile(g, &st, op, f->at, &sp);
         look(f, &sp, op, devices, &f->traits[op], out);
-        stage_program_release(&sp);
         *slot = out;
     }
     return *slot;
@@ -100,7 +99,6 @@ void floor_look(struct floors *f, int op) {
     memset(&f->at[g->x.node_of[op]], PLACE_NONE, sizeof *f->at);
     graph_compile(g, &st, op, f->at, &sp);
     look(f, &sp, op, 1, t, &unused);
-    stage_program_release(&sp);
     for (int k = 0; k < o->n_in; k++) {
         const struct model_op *whole = &g->whole->ops[g->x.from[op]];
         int producer = g->whole->tensors[whole->in[k]].producer;

@@ -170,11 +170,10 @@ static struct load compile_window(struct graph *g, const struct setting *st,
     bool norm = false;
     set_stage(g, st, w);
     cost_forget(g->cost);
-    stage_compile(&g->plan, 0, st->apart, &sp, NULL);
+    stage_compile(&g->room, &g->plan, 0, st->apart, &sp);
     for (int i = 0; i < sp.n_instrs; i++)
         add_instr(g, &sp, i, &norm, &l);
     count_memory(&sp, &l);
-    stage_program_release(&sp);
     clear_stage(g);
     g->compiled++;
     return l;
@@ -183,7 +182,7 @@ static struct load compile_window(struct graph *g, const struct setting *st,
 void graph_compile(struct graph *g, const struct setting *st, int op,
                    const struct layout *layouts, struct stage_program *out) {
     set_stage(g, st, &(struct window){1, &op, layouts, NULL});
-    stage_compile(&g->plan, 0, st->apart, out, NULL);
+    stage_compile(&g->room, &g->plan, 0, st->apart, out);
     clear_stage(g);
 }
 
@@ -431,10 +430,11 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
 }
 
 void graph_borrow(struct graph *g, const struct graph *from) {
-    for (int64_t i = 0; i < from->loads.entries.n; i++) {
-        const struct memo_entry *known = &from->loads.entries.p[i];
-        void **slot = memo_slot(&g->loads, known->key);
-        *slot = *slot ? *slot : known->value;
+    for (int64_t i = 0; i < from->loads.cap; i++) {
+        const struct memo_entry *known = &from->loads.entries[i];
+        void **slot = known->value ? memo_slot(&g->loads, known->key) : NULL;
+        if (slot && !*slot)
+            *slot = known->value;
     }
     g->norm_us = from->norm_us;
     g->norm_missing = from->norm_missing;
@@ -511,6 +511,7 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
 
 void graph_release(struct graph *g) {
     memo_release(&g->loads, NULL);
+    compile_room_release(&g->room);
     arena_release(&g->arena);
     arr_release(&g->members->groups);
     free(g->members);

@@ -84,10 +84,11 @@ struct graph {
     int offload;             /* sets of OFFLOADS of all ops, unless pinned */
     struct plan plan;        /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
-    int64_t compiled;  /* windows */
-    double norm_us;    /* of the gradient norm over all devices */
-    bool norm_missing; /* the profile lacks it */
-    struct memo loads; /* in the arena, or borrowed */
+    struct compile_room room; /* of windows */
+    int64_t compiled;         /* windows */
+    double norm_us;           /* of the gradient norm over all devices */
+    bool norm_missing;        /* the profile lacks it */
+    struct memo loads;        /* in the arena, or borrowed */
     struct arena arena;
     struct members *members; /* scratch of graph_edge: who has to do with the edge */
 };
@@ -126,8 +127,8 @@ void graph_borrow(struct graph *g, const struct graph *from);
 /* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
-/* The same as it was compiled: what its instructions cost is asked of cost_instr with g->plan, until
- * the next window is compiled. Release it with stage_program_release. */
+/* The same as it was compiled: it stands, and what its instructions cost is asked of cost_instr with
+ * g->plan, until the next window is compiled. */
 void graph_compile(struct graph *g, const struct setting *st, int op,
                    const struct layout *layouts, struct stage_program *out);
 /* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */

@@ -181,7 +181,7 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
     if (s->p.source)
         return judge_by_source(s, k, out);
     double begin = now_s();
-    int64_t known = s->verdicts.entries.n;
+    int64_t known = s->verdicts.n;
     struct search_plan apart = {0};
     struct plan *plan = search_plan_of(s, &k->c);
     bool merged = search_merge_meshes(plan);
@@ -198,7 +198,7 @@ static bool judge(struct search *s, struct kept *k, bool both, struct search_pla
         search_overlap_plan(s, out);
     k->judged = true;
     k->excess = good ? 0 : k->excess;
-    if (s->verdicts.entries.n > known)
+    if (s->verdicts.n > known)
         s->judge_s = now_s() - begin;
     return good;
 }

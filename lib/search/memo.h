@@ -1,7 +1,8 @@
-/* memo.h - what was worked out once: pointers by 64-bit keys, in a hash table (hashtable.h).
+/* memo.h - what was worked out once: pointers by 64-bit keys.
  *
  * Keys are hashes already; two different things with one key are not told apart, which
- * among millions of keys happens about never.
+ * among millions of keys happens about never. So a key is its own place in the table, and nothing
+ * else is looked at to find it (common/hashtable.h is for keys that have to be compared).
  *
  *     void **slot = memo_slot(&m, memo_mix(memo_mix(1, devices), layout));
  *     if (!*slot)
@@ -10,24 +11,24 @@
 #ifndef WEFT_MEMO_H
 #define WEFT_MEMO_H
 
-#include "common/hashtable.h"
 #include "common/mem.h"
 #include "common/rng.h"
 
 struct memo_entry {
-    uint64_t key;
+    uint64_t key; /* 0 = free */
     void *value;
 };
+/* Open addressing, at most half full. Zero-initialized is empty and ready. */
 struct memo {
-    struct hashtable table; /* over entries */
-    ARR(struct memo_entry) entries;
+    struct memo_entry *entries; /* [cap] a power of two, or 0 */
+    int64_t n, cap;             /* keys; entries */
 };
 
 /* The place of a key's value, NULL at first; good until the next call. */
 void **memo_slot(struct memo *m, uint64_t key);
-/* Forgets the keys; the values are the caller's. */
+/* Forgets the keys, keeps the room; the values are the caller's. */
 void memo_clear(struct memo *m);
-/* Frees the table, and the values with `free_value` if that is not NULL. */
+/* Frees the table, and the values that are there with `free_value` if that is not NULL. */
 void memo_release(struct memo *m, void (*free_value)(void *));
 
 /* Chains v into h, which is a small constant or what memo_mix returned: raw numbers on both sides

@@ -193,37 +193,33 @@ void search_forget_prefixes(struct search *s) {
 
 /* ---- stretches of the whole model ------------------------------------------------------ */
 
-/* The instances left out that stand before op i. */
-static int left_out(const struct structure *st, int i, int *run) {
-    *run = i < st->n_ops ? st->run_of[i] : -1;
-    if (*run < 0 || st->runs[*run].count <= 3)
-        return 0;
-    int j = structure_instance(st, i);
-    return j > 0 && j < st->runs[*run].count - 1 ? j - 1 : 0;
+/* Where `brief` has one instance of the op's run. */
+static int instance_of(const struct graph *g, int op) {
+    return g->x.model->n_ops + 1 + g->s.run_of[op];
 }
 
 struct load prefix_until(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
-    int run, n = left_out(&g->s, op, &run);
-    struct load l = t->until[op < g->s.n_ops ? g->x.of[op] : g->x.model->n_ops];
+    int n = g->x.left_out[op];
+    struct load l = t->until[g->x.of[op]];
     if (n > 0)
-        load_add(&l, &t->instance[run], n);
+        load_add(&l, &t->instance[g->s.run_of[op]], n);
     return l;
 }
 
 double prefix_time_us(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
-    int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
-    double us = t->brief[op < g->s.n_ops ? g->x.of[op] : end].time_us;
-    return n > 0 ? us + n * t->brief[end + 1 + run].time_us : us;
+    int n = g->x.left_out[op];
+    double us = t->brief[g->x.of[op]].time_us;
+    return n > 0 ? us + n * t->brief[instance_of(g, op)].time_us : us;
 }
 
 struct brief prefix_brief(const struct search *s, const struct prefix *t, int op) {
     const struct graph *g = &s->graph;
-    int run, n = left_out(&g->s, op, &run), end = g->x.model->n_ops;
-    struct brief b = t->brief[op < g->s.n_ops ? g->x.of[op] : end];
+    int n = g->x.left_out[op];
+    struct brief b = t->brief[g->x.of[op]];
     if (n > 0) {
-        const struct brief *more = &t->brief[end + 1 + run];
+        const struct brief *more = &t->brief[instance_of(g, op)];
         b.time_us += n * more->time_us;
         b.forward_us += n * more->forward_us;
         b.backward_us += n * more->backward_us;

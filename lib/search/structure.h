@@ -63,10 +63,13 @@ int edge_reader_from(const struct edge *e, int first);
 
 struct excerpt {
     struct model *model; /* shares names and dims with the whole one */
-    int *of;             /* [ops of the whole model] the op of the excerpt for it */
-    int *from;           /* [ops of the excerpt] one op of the whole model that it is */
-    int n_nodes;         /* ops that are told apart: one for all instances of a run */
-    int *node_of;        /* [ops of the excerpt] */
+    /* [ops of the whole model + 1] the op of the excerpt for it; behind the last op, their number */
+    int *of;
+    /* [likewise] instances of its run in front of it that the excerpt leaves out */
+    int *left_out;
+    int *from;    /* [ops of the excerpt] one op of the whole model that it is */
+    int n_nodes;  /* ops that are told apart: one for all instances of a run */
+    int *node_of; /* [ops of the excerpt] */
 };
 void excerpt_make(const struct model *m, const struct structure *s, struct excerpt *x);
 void excerpt_release(struct excerpt *x);
