@@ -197,7 +197,7 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 EMU_SRCS  := $(sort $(filter-out $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
-             $(O)/lib/cuda/cuda_attention.o)
+             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 $(O)/%.emulated.o: %.cu $(O)/flags
@@ -210,15 +210,21 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
-# tests/products asks a fake of cuBLASLt for products; its headers are the toolkit's.
-PRODUCT_BINS := $(if $(HAVE_CUDA),$(O)/tests/unit/cuda-products)
-product_objs := $(patsubst %.c,$(O)/%.o,$(wildcard tests/products/*.c)) \
-                $(addprefix $(O)/lib/cuda/,cuda_linear.o cuda_product.o cuda_product_pick.o cuda_check.o)
+# tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.
+# What turns weights is emulated. cuda-engines asks cuDNN itself.
+PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-engines $(if $(EMULATED),cuda-convolutions)))
+of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
+objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_check cuda_fastest cuda_linear cuda_product cuda_product_pick)
+objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
+                     $(call of_library,cuda_check cuda_fastest cuda_convolution cuda_conv_pick cuda_dnn cuda_dnn_plan)
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
-$(PRODUCT_BINS): $(product_objs) $(call archives,$(unit_uses_device))
+$(O)/tests/unit/cuda-products: $(objs_products)
+$(O)/tests/unit/cuda-engines: $(call of_library,cuda_dnn cuda_dnn_plan cuda_library)
+$(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
+$(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(unit_uses_device))
 	@mkdir -p $(@D)
 	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(product_objs) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
 MPI_SRCS := $(sort $(filter-out tests/mpi/gpu-%,$(wildcard tests/mpi/*.c)))

@@ -5,7 +5,7 @@
 
 Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), prediction (plans
 that differ in micro-batch, accumulation, recompute and dtype), profile (how long gpt:1.3B takes), attention
-(each kind of its kernels).
+(each kind of its kernels), convolution (weft's kernels, cuDNN, and the faster one).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. To compile a whole model takes
 a minute, so each block is compiled, which is one compilation for all, and all around the blocks;
@@ -222,6 +222,33 @@ def torch_attention(shapes):
         print(json.dumps({what: median(us[10:]) for what, us in times.items()}), flush=True)
 
 
+def torch_convolution(shapes):
+    """Microseconds of the three passes in bf16, channels-last, by the fastest that cuDNN has: a line for each of
+    the shapes (batch, height and width, channels, channels out, taps, stride)."""
+    import torch
+    torch.backends.cudnn.benchmark = True
+    for batch, size, cin, cout, taps, stride in json.loads(shapes):
+        def random(*sizes):
+            return torch.randn(*sizes, device=DEVICE, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+        x, w, windows = random(batch, cin, size, size), random(cout, cin, taps, taps), ([stride] * 2, [taps // 2] * 2, [1] * 2)
+        dy = random(*torch.ops.aten.convolution(x, w, None, *windows, False, [0, 0], 1).shape)
+        times = {}
+        for name, mask in ("conv2d", None), ("conv2d_dx", [True, False, False]), ("conv2d_dw", [False, True, False]):
+            times[name] = []
+            for _ in range(30):
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                for _ in range(5):
+                    if mask:
+                        torch.ops.aten.convolution_backward(dy, x, w, None, *windows, False, [0, 0], 1, mask)
+                    else:
+                        torch.ops.aten.convolution(x, w, None, *windows, False, [0, 0], 1)
+                end.record()
+                end.synchronize()
+                times[name].append(1e3 * begin.elapsed_time(end) / 5)
+        print(json.dumps({what: median(us[10:]) for what, us in times.items()}), flush=True)
+
+
 def torch_side(*args):
     """The objects that a process of PyTorch prints; those before it failed, if it did."""
     out = run([sys.executable, __file__, "--torch", *args])
@@ -329,34 +356,42 @@ class Bench:
         print(f"# profile of gpt:1.3B: {took:.1f} s" + (f": {why(out)}" if out.returncode else ""), flush=True)
         self.note(part="profile", seconds=took, status=out.returncode)
 
-    def attention(self):
-        if late("attention"):
+    def beside(self, part, keys, title):
+        """Kernels that tests/gpu/gpu-PART times, beside PyTorch's of the same shapes."""
+        if late(part):
             return
-        out = run([f"{self.build}/tests/gpu/gpu-attention", "bench"])
+        out = run([f"{self.build}/tests/gpu/gpu-{part}", "bench"])
         rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
         if not rows:
-            print("# attention:", out.stdout.strip(), why(out))
+            print(f"# {part}:", out.stdout.strip(), why(out))
             return
 
         def shape_of(row):
-            return tuple(row[key] for key in ("batch", "heads", "seq", "dim"))
+            return tuple(row[key] for key in keys)
         shapes = sorted({shape_of(row) for row in rows})
-        there = dict(zip(shapes, torch_side("attention", json.dumps(shapes))))
-        print("attention, causal: Tflop/s, and PyTorch's time as a multiple")
+        there = dict(zip(shapes, torch_side(part, json.dumps(shapes))))
+        print(f"{title}: Tflop/s, and PyTorch's time in bf16 as a multiple")
         for row in rows:
             shape = shape_of(row)
             ratio = there.get(shape, {}).get(row["pass"], float("nan")) / row["us"]
-            print(f"{row['kernels']:5} {row['dtype']:4} {'x'.join(str(n) for n in shape):16} {row['pass']:8} "
+            print(f"{row['kernels']:6} {row['dtype']:4} {'x'.join(str(n) for n in shape):20} {row['pass']:9} "
                   f"{row['tflops']:7.1f} {ratio:6.2f}", flush=True)
-            self.note(part="attention", pytorch=there.get(shape), **row)
+            self.note(part=part, pytorch=there.get(shape), **row)
+
+    def attention(self):
+        self.beside("attention", ("batch", "heads", "seq", "dim"), "attention, causal")
+
+    def convolution(self):
+        self.beside("convolution", ("batch", "size", "cin", "cout", "taps", "stride"), "convolution")
 
 
 def main():
     if sys.argv[1] == "--torch":
         part, *args = sys.argv[2:]
-        return {"peak": torch_peak, "train": torch_train, "attention": torch_attention}[part](*args)
+        return {"peak": torch_peak, "train": torch_train, "attention": torch_attention,
+                "convolution": torch_convolution}[part](*args)
     bench, failed = Bench(sys.argv[1]), False
-    for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention"]:
+    for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention", "convolution"]:
         start = time.monotonic()
         try:
             getattr(bench, part)()

@@ -2,7 +2,7 @@
 # What is tested on a GPU, as one stream of TAP; without one it says so and ends with 0.
 #   scripts/check-gpu.sh BUILD_DIR [PART...]
 # Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), attention (its
-# kernels beside each other, on long sequences), plans (random
+# kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), plans (random
 # ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
 # --deterministic, and what that costs), types (losses in bf16 beside fp32), sanitizer
 # (compute-sanitizer on a small model, where it is installed). SEEDS, PLANS: how many of each; BUDGET=240:
@@ -67,6 +67,7 @@ values() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$work/$2"; }
 device() { tap device "$build/tests/gpu/gpu-device"; }
 kernels() { tap kernels "$build/tests/gpu/gpu-kernels" "${SEEDS:-4}"; }
 attention() { tap attention "$build/tests/gpu/gpu-attention"; }
+convolution() { tap convolution "$build/tests/gpu/gpu-convolution"; }
 
 plans() {
     "$build/tests/mpi/plans" reference "$work" >"$work/out" 2>"$work/err"
@@ -128,7 +129,7 @@ if [ "$why" ]; then
     echo "1..0 # SKIP $why"
     exit 0
 fi
-[ $# -gt 0 ] || set -- device kernels attention bits types plans sanitizer
+[ $# -gt 0 ] || set -- device kernels attention convolution bits types plans sanitizer
 for part; do
     start=$SECONDS
     [ $start -lt $end ] || { echo "# $part: left out, the time is over (BUDGET)"; continue; }

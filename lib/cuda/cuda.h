@@ -13,8 +13,9 @@
 
 /* What a device counts while it is there. */
 struct cuda_report {
-    int64_t own_bytes; /* of the GPU: what was asked for, and workspaces */
-    double waited_s;   /* time that the host spent waiting for the GPU */
+    int64_t own_bytes;  /* of the GPU: what was asked for, and workspaces */
+    double waited_s;    /* time that the host spent waiting for the GPU */
+    char no_cudnn[256]; /* why weft's kernels do all convolutions, where cuDNN is missing */
 };
 
 /* What a device is to do; what is zero is the default. */
@@ -29,6 +30,9 @@ struct cuda_options {
     /* operands are scratch: the first launch of a product tries how it is fastest */
     bool tunes;
     const char *attention; /* NULL, or the attention kernels to take, for comparisons */
+    /* "own": weft's kernels; "cudnn": that wherever it can; NULL: the faster one where that may be
+     * measured, else cuDNN wherever it has what rounds as weft does. For comparisons. */
+    const char *convolution;
     struct cuda_report *report; /* NULL, or where the device counts */
 };
 

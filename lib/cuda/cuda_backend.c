@@ -1,5 +1,6 @@
 /* A GPU as a device: what it is, its streams and its events. */
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_convolution.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 
@@ -7,6 +8,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Calls go to the GPU that the calling thread has set; a process may have several devices. */
 static int use(const struct device *dev, struct err *err) {
@@ -41,6 +43,16 @@ static int64_t workspace_of_options(const struct cuda_options *o) {
     return workspace_gpu_of(o->program, p->chunks[p->first_chunk[group]]);
 }
 
+/* NULL: weft's own kernels. */
+static struct cuda_convolutions *open_convolutions(const struct cuda_options *o,
+                                                   struct cuda_report *r) {
+    const char *which = o->convolution;
+    if (which && !strcmp(which, "own"))
+        return NULL;
+    return cuda_convolutions_create(which != NULL, o->tunes, r->no_cudnn,
+                                    sizeof r->no_cudnn);
+}
+
 static int create(struct device *dev, struct err *err) {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)dev->backend;
     int index = cuda_index(dev->index, err);
@@ -59,6 +71,7 @@ static int create(struct device *dev, struct err *err) {
     s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);
     if (!s->dev.products)
         return -1;
+    s->dev.convolutions = open_convolutions(&b->options, s->report);
     return b->options.program ? cuda_tune(dev, b->options.program, b->options.rank, err)
                               : 0;
 }
@@ -67,6 +80,7 @@ static void destroy(struct device *dev) {
     struct cuda_state *s = cuda_state_of(dev);
     if (!s)
         return;
+    cuda_convolutions_destroy(s->dev.convolutions);
     cuda_products_destroy(s->dev.products);
     arr_release(&s->blocks);
     free(s);

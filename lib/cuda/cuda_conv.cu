@@ -3,6 +3,7 @@
  * thread 4 x 4 numbers of it; operands come through shared memory, 16 of the contracted dim at a time. */
 #include "cuda/cuda_columns.h"
 #include "cuda/cuda_conv.h"
+#include "cuda/cuda_convolution.h"
 
 enum { TILE = WORKSPACE_GPU_TILE, DEEP = 16, EACH = 4, SIDE = TILE / EACH };
 
@@ -104,43 +105,54 @@ static void launch_product(struct cuda_call *c, int64_t rows, int64_t columns,
                     contracted, (contracted + parts - 1) / parts);
 }
 
-CUDA_FUNCTION(conv2d) {
-    const struct kernel_conv s = CONV_OF(n);
-    if (cuda_conv_mma(c, &s, in->x, in->w, out->y))
+static int run_forward(struct cuda_call *c, const struct convolution *v) {
+    const struct kernel_conv s = v->s;
+    const void *x = v->from[0], *w = v->from[1];
+    if (cuda_conv_mma(c, &s, x, w, v->to))
         return 0;
     CUDA_TYPED(c->args->dtype, T, {
-        const struct forward<T> f = { s, (const T *)in->x, (const T *)in->w, (T *)out->y };
+        const struct forward<T> f = { s, (const T *)x, (const T *)w, (T *)v->to };
         launch_product(c, s.batch * s.oh * s.ow, s.cout, s.kh * s.kw * s.cin, 1, f);
     });
     return 0;
 }
 
-CUDA_FUNCTION(conv2d_dx) {
-    const struct kernel_conv s = CONV_OF(n);
-    if (cuda_conv_mma_dx(c, &s, in->dy, in->w, out->dx))
+static int run_data(struct cuda_call *c, const struct convolution *v) {
+    const struct kernel_conv s = v->s;
+    const void *dy = v->from[0], *w = v->from[1];
+    if (cuda_conv_mma_dx(c, &s, dy, w, v->to))
         return 0;
     CUDA_TYPED(c->args->dtype, T, {
-        const struct data<T> f = { s, (const T *)in->dy, (const T *)in->w, (T *)out->dx };
+        const struct data<T> f = { s, (const T *)dy, (const T *)w, (T *)v->to };
         launch_product(c, s.batch * s.ih * s.iw, s.cin, s.kh * s.kw * s.cout, 1, f);
     });
     return 0;
 }
 
-CUDA_FUNCTION(conv2d_dw) {
-    const struct kernel_conv s = CONV_OF(n);
+static int run_weights(struct cuda_call *c, const struct convolution *v) {
+    const struct kernel_conv s = v->s;
+    const void *x = v->from[0], *dy = v->from[1];
     const int64_t rows = s.kh * s.kw * s.cin, places = s.batch * s.oh * s.ow;
     const int64_t parts = workspace_gpu_parts(rows, s.cout, places);
     if (rows * s.cout * places == 0)
         return 0;
     if (workspace_holds(c, parts * rows * s.cout * (int64_t)sizeof(float)) < 0)
         return -1;
-    if (cuda_conv_mma_dw(c, &s, parts, in->x, in->dy, (float *)c->workspace))
-        return cuda_columns_finish(c, parts, rows * s.cout, (float *)out->dw, NULL);
+    if (cuda_conv_mma_dw(c, &s, parts, x, dy, (float *)c->workspace))
+        return cuda_columns_finish(c, parts, rows * s.cout, (float *)v->to, NULL);
     CUDA_TYPED(c->args->dtype, T, {
         const struct weights<T> f = {
-            s, (const T *)in->x, (const T *)in->dy, (float *)c->workspace
+            s, (const T *)x, (const T *)dy, (float *)c->workspace
         };
         launch_product(c, rows, s.cout, places, parts, f);
     });
-    return cuda_columns_finish(c, parts, rows * s.cout, (float *)out->dw, NULL);
+    return cuda_columns_finish(c, parts, rows * s.cout, (float *)v->to, NULL);
+}
+
+int cuda_convolution_own(struct cuda_call *c, const struct convolution *v) {
+    switch (v->pass) {
+    case KERNEL_FORWARD: return run_forward(c, v);
+    case KERNEL_DATA: return run_data(c, v);
+    default: return run_weights(c, v);
+    }
 }

@@ -11,12 +11,6 @@
 
 #include "cuda/cuda_block.h"
 
-#define CONV_OF(n)                                                                         \
-    {                                                                                      \
-        (n)->batch, (n)->ih, (n)->iw, (n)->cin, (n)->oh, (n)->ow, (n)->cout, (n)->kh,      \
-            (n)->kw, (n)->stride, (n)->ph, (n)->pw                                         \
-    }
-
 /* A number as digits: (high * n + middle) * m + low. */
 struct digits {
     int64_t high, middle, low;

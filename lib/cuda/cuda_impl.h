@@ -38,7 +38,8 @@ extern "C" {
 /* As cuda_runtime_api.h has it, for files that do not call CUDA themselves. */
 typedef struct CUstream_st *cudaStream_t;
 
-struct cuda_products; /* cuda_product.h */
+struct cuda_products;     /* cuda_product.h */
+struct cuda_convolutions; /* cuda_convolution.h */
 
 /* What is known of a device. */
 struct cuda_device {
@@ -50,6 +51,7 @@ struct cuda_device {
     bool tf32;             /* products of floats may round operands to 10 bits */
     const char *attention; /* NULL, or which of the attention kernels: for comparisons */
     struct cuda_products *products;
+    struct cuda_convolutions *convolutions; /* NULL: weft's own kernels do all */
 };
 
 /* One instruction that is to go to a stream. */

@@ -1,19 +1,14 @@
 /* Which of the library's algorithms computes a product.
  *
- * The heuristic sorts what fits by an estimate. Where the device tunes, the first of its choices are
- * run on the operands at hand, which then are scratch, and timed by events: rounds over all of them, of
- * which the least time counts, for the clock of the device drifts. Where nothing may be measured the
- * first choice is taken, which is the same each time. */
+ * The heuristic sorts what fits by an estimate. Where the device tunes, the first of its
+ * choices are tried (cuda_fastest.h). Where nothing may be measured the first choice is
+ * taken, which is the same each time. */
 #include "cuda/cuda_product_impl.h"
 
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_fastest.h"
 
-#include <math.h>
-
-enum { CHOICES = 12, ROUNDS = 4, RUNS = 3 };
-
-/* A slower one must be so by more than this, or the heuristic's order stands. */
-static const double NOISE = 0.01;
+enum { CHOICES = 12 };
 
 struct choices {
     cublasLtMatmulHeuristicResult_t of[CHOICES];
@@ -76,68 +71,17 @@ static int list(const struct cuda_products *p, const struct product_entry *e,
 struct trial {
     const struct cuda_products *p;
     const struct product_entry *e;
+    const struct choices *all;
     const struct cuda_operands *o;
     void *workspace;
     int64_t workspace_bytes;
     cudaStream_t stream;
-    cudaEvent_t begin, end;
 };
 
-/* Microseconds of a run; infinite where the algorithm does not do it after all. */
-static int time_one(const struct trial *t, const cublasLtMatmulAlgo_t *algo, double *us,
-                    struct err *err) {
-    float ms = 0;
-    if (cuda_check(cudaEventRecord(t->begin, t->stream), "timing", err) < 0)
-        return -1;
-    for (int i = 0; i < RUNS; i++)
-        if (product_run(t->p, t->e, algo, t->o, t->workspace, t->workspace_bytes,
-                        t->stream) != CUBLAS_STATUS_SUCCESS) {
-            *us = (double)INFINITY;
-            return 0;
-        }
-    if (cuda_check(cudaEventRecord(t->end, t->stream), "timing", err) < 0 ||
-        cuda_check(cudaEventSynchronize(t->end), "timing", err) < 0 ||
-        cuda_check(cudaEventElapsedTime(&ms, t->begin, t->end), "timing", err) < 0)
-        return -1;
-    *us = 1e3 * (double)ms / RUNS;
-    return 0;
-}
-
-/* The first round warms up, and counts only against those that are far behind. */
-static int fastest(const struct trial *t, const struct choices *all, int *best, double *us,
-                   struct err *err) {
-    double least[CHOICES];
-    for (int i = 0; i < all->n; i++)
-        least[i] = (double)INFINITY;
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < all->n; i++) {
-            double once;
-            if (round > 1 && least[i] > 2 * least[0])
-                continue;
-            if (time_one(t, &all->of[i].algo, &once, err) < 0)
-                return -1;
-            least[i] = once < least[i] ? once : least[i];
-        }
-    *best = 0;
-    for (int i = 1; i < all->n; i++)
-        if (least[i] < (1 - NOISE) * least[*best])
-            *best = i;
-    *us = least[*best];
-    return 0;
-}
-
-static int try_all(struct trial *t, const struct choices *all, int *best, double *us,
-                   struct err *err) {
-    int rc = cuda_check(cudaEventCreate(&t->begin), "making an event", err);
-    if (rc == 0)
-        rc = cuda_check(cudaEventCreate(&t->end), "making an event", err);
-    if (rc == 0)
-        rc = fastest(t, all, best, us, err);
-    if (t->begin)
-        cudaEventDestroy(t->begin);
-    if (t->end)
-        cudaEventDestroy(t->end);
-    return rc;
+static bool run_choice(void *arg, int i) {
+    const struct trial *t = arg;
+    return product_run(t->p, t->e, &t->all->of[i].algo, t->o, t->workspace,
+                       t->workspace_bytes, t->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 static int nothing(struct product_entry *e, struct err *err) {
@@ -163,11 +107,13 @@ int product_pick(struct cuda_products *p, struct product_entry *e,
         return nothing(e, err);
     struct trial t = {.p = p,
                       .e = e,
+                      .all = &all,
                       .o = o,
                       .workspace = workspace,
                       .workspace_bytes = workspace_bytes,
                       .stream = stream};
-    if (p->tunes && all.n > 1 && try_all(&t, &all, &best, &e->us, err) < 0)
+    const struct cuda_contest contest = {all.n, run_choice, &t, stream};
+    if (p->tunes && all.n > 1 && cuda_fastest(&contest, &best, &e->us, err) < 0)
         return -1;
     e->algo = all.of[best].algo;
     e->known = true;

@@ -48,14 +48,17 @@ static inline struct cuda_queue *cuda_queue_of(const struct device_stream *s) {
     return s->state;
 }
 
-/* cuda_backend.c: until the event, or else all of the stream, is done; the time counts as waited. */
+/* cuda_backend.c: until the event, or else all of the stream, is done; the time counts as
+ * waited. */
 int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err);
 
-/* cuda_tune.c: tries how each product of the rank's program is fastest, or runs it where nothing may be
- * chosen by its speed, on operands of its own, which it frees again; from then on the device takes it. */
+/* cuda_tune.c: tries how each product and convolution of the rank's program is fastest, or
+ * runs it where nothing may be chosen by its speed, on operands of its own, which it frees
+ * again; from then on the device takes it. */
 int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err);
 
-/* cuda_memory.c: device->backend's alloc ... free_host, and memory that counts as the device's. */
+/* cuda_memory.c: device->backend's alloc ... free_host, and memory that counts as the
+ * device's. */
 void *cuda_alloc(struct device *dev, int64_t bytes, struct err *err);
 void cuda_free(struct device *dev, void *p);
 void *cuda_alloc_host(struct device *dev, int64_t bytes, struct err *err);

@@ -1,7 +1,8 @@
-/* Trying products before the training begins: on operands that nobody needs. Also where the first choice
- * counts (cuda_options.deterministic) each is run once, so that libraries load their kernels now and not
- * while a stream is captured. */
+/* Trying products and convolutions before the training begins: on operands that nobody needs.
+ * Also where the first choice counts (cuda_options.deterministic) each is run once, so that
+ * libraries load their kernels now and not while a stream is captured. */
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_convolution.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 
@@ -19,9 +20,11 @@ static bool by_strides(enum opcode code) {
     return code == I_matmul || code == I_matmul_dw;
 }
 
-static bool is_product(enum opcode code) {
+/* Is it what libraries do? */
+static bool is_tried(enum opcode code) {
     return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
-           by_strides(code);
+           by_strides(code) || code == I_conv2d || code == I_conv2d_dx ||
+           code == I_conv2d_dw;
 }
 
 /* Elements of the operands: those of strides may lie apart in something larger. */
@@ -100,7 +103,7 @@ static bool alike(const struct instr *a, const struct instr *b) {
             !memcmp(&a->matrices, &b->matrices, sizeof a->matrices));
 }
 
-/* A stage's products come again in every layer. */
+/* A stage's products and convolutions come again in every layer. */
 static bool seen_before(const struct stage_program *sp, int i) {
     for (int k = 0; k < i; k++)
         if (alike(&sp->instrs[k], &sp->instrs[i]))
@@ -110,20 +113,22 @@ static bool seen_before(const struct stage_program *sp, int i) {
 
 static int tune_stage(struct device *dev, const struct stage_program *sp, struct err *err) {
     for (int i = 0; i < sp->n_instrs; i++)
-        if (is_product(sp->instrs[i].code) && !seen_before(sp, i) &&
+        if (is_tried(sp->instrs[i].code) && !seen_before(sp, i) &&
             tune(dev, &sp->instrs[i], err) < 0)
-            return err_prefix(err, "trying products");
+            return err_prefix(err, "trying products and convolutions");
     return 0;
 }
 
 int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err) {
     const struct plan *p = g->plan;
     const int group = program_group_of_rank(g, rank);
-    struct cuda_products *products = cuda_state_of(dev)->dev.products;
+    const struct cuda_device *d = &cuda_state_of(dev)->dev;
     int rc = 0;
-    cuda_products_tune(products, true);
+    cuda_products_tune(d->products, true);
+    cuda_convolutions_tune(d->convolutions, true);
     for (int k = p->first_chunk[group]; k < p->first_chunk[group + 1] && rc == 0; k++)
         rc = tune_stage(dev, &g->stages[p->chunks[k]], err);
-    cuda_products_tune(products, false);
+    cuda_products_tune(d->products, false);
+    cuda_convolutions_tune(d->convolutions, false);
     return rc;
 }

@@ -43,6 +43,8 @@ struct kernel_conv {
     int64_t batch, ih, iw, cin, oh, ow, cout, kh, kw, stride, ph, pw;
 };
 
+/* Its passes: y; dx; dw. */
+enum kernel_pass { KERNEL_FORWARD, KERNEL_DATA, KERNEL_WEIGHTS };
 /* Bytes of workspace that its three passes take at most (one at a time). */
 int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type);
 

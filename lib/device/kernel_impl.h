@@ -88,7 +88,6 @@ bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
 /* A pass of a convolution by the library, as kernel_conv, kernel_conv_dx or kernel_conv_dw: x, w and y
  * are the operands of the forward pass, one of which it writes or adds to. False if the library has
  * none for this type of elements. */
-enum kernel_pass { KERNEL_FORWARD, KERNEL_DATA, KERNEL_WEIGHTS };
 bool kernel_conv_library(enum kernel_pass pass, const struct kernel_conv *s,
                          enum dtype type, const void *x, const void *w, const void *y);
 void kernel_conv_release(void); /* what it keeps */

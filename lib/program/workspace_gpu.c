@@ -23,11 +23,19 @@ static int64_t groups(const struct batchnorm_n *n) {
     return columns(workspace_gpu_min(n->group, n->samples) * n->places, n->c, n->groups, 2);
 }
 
-/* The gradient of a convolution's weights, from parts of the places. */
-static int64_t weights(const struct conv2d_dw_n *n) {
+/* By cuDNN: the weights turned, and its own room. */
+static int64_t convolution(const struct conv2d_n *n, enum dtype of_weights) {
+    return workspace_gpu_turned(n->kh * n->kw * n->cin * n->cout, dtype_size(of_weights)) +
+           WORKSPACE_GPU_CONVOLUTION;
+}
+
+/* The gradient of a convolution's weights, from parts of the places; or by cuDNN. */
+static int64_t weights(const struct conv2d_n *n) {
     const int64_t rows = n->kh * n->kw * n->cin;
-    return workspace_gpu_parts(rows, n->cout, n->batch * n->oh * n->ow) * rows * n->cout *
-           dtype_size(DTYPE_f32);
+    const int64_t own = workspace_gpu_parts(rows, n->cout, n->batch * n->oh * n->ow) *
+                        rows * n->cout * dtype_size(DTYPE_f32);
+    const int64_t library = convolution(n, DTYPE_f32);
+    return own > library ? own : library;
 }
 
 /* A product, and behind it the sums of dy's rows. */
@@ -37,7 +45,6 @@ static int64_t product_and_sums(const struct linear_dw_n *n) {
 }
 
 int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype) {
-    (void)dtype;
     switch (code) {
     case I_linear:
     case I_linear_dx:
@@ -50,7 +57,9 @@ int64_t workspace_gpu(enum opcode code, const union instr_n *n, enum dtype dtype
         return 2 * workspace_gpu_sorted(n->embedding_dw.rows) * dtype_size(DTYPE_i32);
     case I_layernorm_bwd: return norm(n->layernorm_bwd.rows, n->layernorm_bwd.n, 2);
     case I_rmsnorm_bwd: return norm(n->rmsnorm_bwd.rows, n->rmsnorm_bwd.n, 1);
-    case I_conv2d_dw: return weights(&n->conv2d_dw);
+    case I_conv2d:
+    case I_conv2d_dx: return convolution(&n->conv2d, dtype);
+    case I_conv2d_dw: return weights(&n->conv2d);
     case I_batchnorm_moments:
     case I_batchnorm_bwd_sums: return groups(&n->batchnorm);
     case I_expert_load:

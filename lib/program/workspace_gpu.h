@@ -13,6 +13,7 @@ enum {
     WORKSPACE_GPU_TOKENS = 64,   /* of a group, whose load on experts one block adds up */
     WORKSPACE_GPU_TILE =
         64, /* rows and columns of a convolution's product that a block makes */
+    WORKSPACE_GPU_CONVOLUTION = 32 << 20, /* bytes that a convolution of cuDNN may take */
     WORKSPACE_GPU_DEEP = 128, /* places at least in a part of its weights' gradient */
     WORKSPACE_GPU_NORM =
         512, /* blocks that share the rows of a norm's backward pass, at most */
@@ -46,6 +47,12 @@ static inline int64_t workspace_gpu_parts(int64_t rows, int64_t columns, int64_t
     const int64_t wanted = WORKSPACE_GPU_TILES / 4 / (tiles > 0 ? tiles : 1);
     const int64_t parts = workspace_gpu_min(wanted, places / WORKSPACE_GPU_DEEP);
     return parts > 0 ? parts : 1;
+}
+
+/* Bytes of a convolution's weights, or of their gradients, as cuDNN has them: before its own room, so in
+ * multiples of what that is aligned to. */
+static inline int64_t workspace_gpu_turned(int64_t weights, int64_t size) {
+    return (weights * size + 255) / 256 * 256;
 }
 
 /* Chunks of the rows of each of `groups` matrices with n columns. */

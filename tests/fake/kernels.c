@@ -1,5 +1,6 @@
 /* Stands in for the kernels of lib/cuda: each instruction is done by the CPU, when its turn comes on
  * the stream. So the rest of lib/cuda runs as it is. */
+#include "cuda/cuda_convolution.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 #include "device/cpu.h"
@@ -17,6 +18,17 @@ struct cuda_products *cuda_products_create(const struct cuda_device *dev, bool t
 void cuda_products_destroy(struct cuda_products *p) {
     kernel_release();
     free(p);
+}
+
+/* Nor is cuDNN where it convolves. */
+struct cuda_convolutions *cuda_convolutions_create(bool asked, bool tunes, char *lacks,
+                                                   size_t size) {
+    (void)asked, (void)tunes, (void)lacks, (void)size;
+    return NULL;
+}
+
+void cuda_convolutions_destroy(struct cuda_convolutions *p) {
+    (void)p;
 }
 
 int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err) {

@@ -1,9 +1,9 @@
-/* gpu-kernels [SEEDS [OPCODE]] - every instruction on a GPU does what it does on the CPU: on random
- * shapes, in 32 and in 16 bits, launched and replayed from a graph, and with a result in the place of
- * an operand. Operands stay as they are. Where there is no GPU it says so.
+/* gpu-kernels [SEEDS [OPCODE]] - every instruction on a GPU does what it does on the CPU: on
+ * random shapes, in 32 and in 16 bits, launched and replayed from a graph, and with a result
+ * in the place of an operand. Operands stay as they are. Where there is no GPU it says so.
  *
- * What is compared is rounded to the type of the instruction on both sides: 1e-5 for f32, 2e-2 for bf16
- * and 4e-3 for f16, of a number and the root of the mean square of its tensor. */
+ * What is compared is rounded to the type of the instruction on both sides: 1e-5 for f32,
+ * 2e-2 for bf16 and 4e-3 for f16, of a number and the root of the mean square of its tensor. */
 #include "../unit/tap.h"
 #include "../unit/trial.h"
 #include "cuda/cuda.h"
@@ -150,12 +150,15 @@ static const char *judge(struct trial *want, struct trial *got, int over, bool r
     return same_operands(want, got) ? NULL : "changes operands";
 }
 
-/* One seed: launched, replayed, and in the place of each operand that allows it. */
+/* One seed: launched, replayed, and in the place of each operand that allows it. Launched
+ * first, for libraries choose before streams are captured. */
 static const char *try_seed(enum opcode code, enum dtype dtype, uint64_t seed, double most,
                             double *worst, char *name, size_t size, struct err *err) {
     const struct instr_info *info = instr_info(code);
     const char *wrong = NULL;
-    for (int over = -2; over < info->n_in && !wrong; over++) {
+    for (int way = 0; way < info->n_in + 2 && !wrong; way++) {
+        const int over = way - 2;
+        const bool records = way == 1;
         struct trial want, got;
         double apart = 0;
         if (over >= 0 && !(info->in[over].flags & OPERAND_OVER))
@@ -164,7 +167,7 @@ static const char *try_seed(enum opcode code, enum dtype dtype, uint64_t seed, d
         trial_begin(&got, code, dtype, seed);
         trial_name(&want, name, size);
         if (over < 0 || want.work.in[over])
-            wrong = judge(&want, &got, over < 0 ? -1 : over, over == -2, most, &apart, err);
+            wrong = judge(&want, &got, over < 0 ? -1 : over, records, most, &apart, err);
         *worst = fmax(*worst, apart);
         trial_end(&want);
         trial_end(&got);
@@ -172,7 +175,7 @@ static const char *try_seed(enum opcode code, enum dtype dtype, uint64_t seed, d
     return wrong;
 }
 
-static void test_opcode(enum opcode code, enum dtype dtype, int seeds) {
+static void test_opcode(enum opcode code, enum dtype dtype, int seeds, const char *by) {
     const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? 2e-2 : 4e-3;
     double worst = 0;
     char name[256] = "", bad[1500] = "";
@@ -184,36 +187,52 @@ static void test_opcode(enum opcode code, enum dtype dtype, int seeds) {
         if (wrong)
             snprintf(bad, sizeof bad, "; seed %d, %s: %s", seed, name, wrong);
     }
-    ok(!wrong, "%s %s: at most %.1e apart%s", opcode_name(code), dtype_name(dtype), worst,
-       bad);
+    ok(!wrong, "%s %s%s: at most %.1e apart%s", opcode_name(code), dtype_name(dtype), by,
+       worst, bad);
 }
 
 static bool computes(enum opcode code) {
     return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE;
 }
 
-int main(int argc, char **argv) {
+static bool is_convolution(enum opcode code) {
+    return code == I_conv2d || code == I_conv2d_dx || code == I_conv2d_dw;
+}
+
+/* All instructions with weft's own kernels for convolutions, or these alone by cuDNN. */
+static void test_device(int seeds, const char *name, bool cudnn) {
     static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
     struct err err = {0};
+    struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
+        .workspace_bytes = 256 << 20, .convolution = cudnn ? "cudnn" : "own"});
+    dev = device_create(&cuda.backend, 0, 2, &err);
+    stream = dev ? device_stream_create(dev, &err) : NULL;
+    ok(stream != NULL, "a GPU %s", err.msg);
+    for (int c = 0; c < OPCODE_COUNT && stream; c++) {
+        const enum opcode code = (enum opcode)c;
+        if (!computes(code) || (cudnn && !is_convolution(code)) ||
+            !strstr(opcode_name(code), name))
+            continue;
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            test_opcode(code, types[i], seeds, cudnn ? " by cuDNN" : "");
+    }
+    device_stream_destroy(stream);
+    device_destroy(dev);
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
     int seeds = argc > 1 ? atoi(argv[1]) : 10;
+    const char *name = argc > 2 ? argv[2] : "";
     int gpus = cuda_count(&err);
     if (gpus <= 0) {
         printf("1..0 # SKIP no GPU: %s\n", gpus < 0 ? err.msg : "none is to be seen");
         return 0;
     }
-    struct cuda_backend cuda =
-        cuda_backend(&(struct cuda_options){.workspace_bytes = 256 << 20});
-    dev = kernel_init(2, &err) < 0 ? NULL : device_create(&cuda.backend, 0, 2, &err);
-    stream = dev ? device_stream_create(dev, &err) : NULL;
-    ok(stream != NULL, "a GPU %s", err.msg);
-    for (int c = 0; c < OPCODE_COUNT && stream; c++) {
-        if (!computes((enum opcode)c) || (argc > 2 && !strstr(opcode_name(c), argv[2])))
-            continue;
-        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-            test_opcode((enum opcode)c, types[i], seeds);
-    }
-    device_stream_destroy(stream);
-    device_destroy(dev);
+    if (kernel_init(2, &err) < 0)
+        return 4;
+    test_device(seeds, name, false);
+    test_device(seeds, name, true);
     kernel_release();
     return done_testing();
 }

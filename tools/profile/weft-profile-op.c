@@ -60,7 +60,8 @@ struct tool {
     struct ranks *ranks;
     struct bench bench;
     bool gpu;
-    struct cuda_backend cuda; /* where instructions are timed on a GPU */
+    struct cuda_report report; /* of the GPU */
+    struct cuda_backend cuda;  /* where instructions are timed on a GPU */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -407,6 +408,9 @@ static int measure(struct tool *t, struct err *err) {
     if (t->unsteady * 10 > done)
         note("%lld rows have a spread above %g: is something else running?",
              (long long)t->unsteady, WIDE);
+    if (*t->report.no_cudnn)
+        note("without cuDNN weft's own kernels did all convolutions (%s)",
+             t->report.no_cudnn);
     if (t->too_large)
         note("%lld rows left out: they need up to %.1f GiB for each rank (--memory)",
              (long long)t->too_large, (double)t->largest / (1 << 30));
@@ -434,7 +438,8 @@ static void prepare_gpu(struct tool *t) {
         int64_t bytes = workspace_gpu(key->code, &key->n, key->dtype);
         most = bytes > most ? bytes : most;
     }
-    t->cuda = cuda_backend(&(struct cuda_options){.workspace_bytes = most, .tunes = true});
+    t->cuda = cuda_backend(&(struct cuda_options){
+        .workspace_bytes = most, .tunes = true, .report = &t->report});
     t->bench.backend = &t->cuda.backend;
 }
 

@@ -89,6 +89,10 @@ struct cuda_backend run_cuda(const struct run_options *o, const struct program *
 /* What is between ranks goes as their devices want it; by all ranks, before the executor is made. */
 int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
              struct err *err);
+/* Says on stderr that convolutions go without cuDNN, where a rank wants it and lacks it; by all ranks, once
+ * the executor is made. */
+int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
+                            struct err *err);
 /* Says on stderr what the ranks take of their GPUs; called by all ranks, with NULL by those that have
  * none. */
 int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);

@@ -74,6 +74,17 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
     return 0;
 }
 
+int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
+                            struct err *err) {
+    double lacks = *r->no_cudnn != 0;
+    if (comm_max_double(comm_world(comm), &lacks, 1, err) < 0)
+        return -1;
+    if (lacks > 0 && comm_rank(comm) == 0)
+        note("weft-run: without cuDNN weft's own kernels do all convolutions%s%s%s",
+             *r->no_cudnn ? " (" : "", r->no_cudnn, *r->no_cudnn ? ")" : "");
+    return 0;
+}
+
 /* Of the ranks of this node those that share this rank's GPU. */
 static int64_t sharers(struct comm *comm, int gpus) {
     int64_t n = 0;

@@ -311,6 +311,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
         l->x = exec_create(g, l->comm, l->in.data, &e, err);
         rc = exec_agree(l->comm, l->x ? 0 : -1, err);
     }
+    if (rc == 0 && l->gpus)
+        rc = run_report_convolutions(l->comm, &l->report, err);
     if (rc == 0)
         rc = train(l, err);
     if (rc == 0 && trace)

@@ -1,0 +1,264 @@
+/* Who does a convolution: cuDNN (cuda_dnn.h) or weft's own kernels.
+ *
+ * That is settled when a shape is first seen. Where the device tunes, plans of cuDNN and
+ * weft's kernels are tried and the fastest is kept; where nothing may be measured cuDNN's
+ * first choice is taken, weft's kernels where it has none. Tuning comes before streams are
+ * captured (cuda_tune.c): what is first seen in a capture is left to weft's kernels, for the
+ * library may load and compile as it plans.
+ *
+ * Filters are turned into the stream's workspace before cuDNN reads them, their gradients
+ * behind it; the rest of what workspace_gpu() says is the library's.
+ *
+ * Gradients of filters are wanted in floats. For operands of 16 bits cuDNN may have no engine
+ * that gives them so (9.19 lists none for Hopper); then those that round the sums once, to 16
+ * bits, as PyTorch has them, compete where they can be measured, and weft's kernels do it
+ * where they cannot. */
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_convolution.h"
+#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_fastest.h"
+
+#include "common/hashtable.h"
+#include "common/rng.h"
+#include "program/workspace_gpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN = -1, TRIED = 6 /* plans of cuDNN for a shape */ };
+
+struct conv_key {
+    int64_t pass, dtype;
+    struct kernel_conv s;
+};
+
+struct conv_entry {
+    struct conv_key key;
+    struct dnn_plans plans;
+    enum dtype type_to; /* of the plans' result */
+    int plan;           /* that does it, or OWN */
+    double us;          /* where it was measured; else 0 */
+};
+
+struct conv_picker {
+    struct cuda_convolutions others; /* first: what the device knows of it */
+    struct dnn dnn;
+    bool opened, missing; /* looked for; not found */
+    bool asked;           /* for cuDNN: weft's kernels only where it has nothing */
+    bool tunes;
+    char *lacks; /* the caller's: why there is no cuDNN */
+    size_t lacks_size;
+    struct hashtable seen;
+    ARR(struct conv_entry *) entries;
+};
+
+static struct conv_picker *picker_of(struct cuda_convolutions *p) {
+    return (struct conv_picker *)(void *)p;
+}
+
+/* ---- what was seen ------------------------------------------------------------------------ */
+
+static bool same(const void *entries, int64_t i, const void *key) {
+    struct conv_entry *const *all = entries;
+    return !memcmp(&all[i]->key, key, sizeof(struct conv_key));
+}
+
+static struct conv_key key_of(const struct cuda_call *c, const struct convolution *v) {
+    return (struct conv_key){v->pass, c->args->dtype, v->s};
+}
+
+static struct conv_entry *find(const struct conv_picker *p, const struct conv_key *key) {
+    const int64_t i =
+        hashtable_find(&p->seen, hash_bytes(key, sizeof *key, 0), same, p->entries.p, key);
+    return i < 0 ? NULL : p->entries.p[i];
+}
+
+static void keep(struct conv_picker *p, struct conv_entry *e) {
+    hashtable_put(&p->seen, hash_bytes(&e->key, sizeof e->key, 0), same, p->entries.p,
+                  &e->key);
+    arr_push(&p->entries, e);
+}
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+/* Bytes of the turned filter, at the beginning of the workspace. */
+static int64_t turned_bytes(const struct conv_key *k) {
+    const struct kernel_conv *s = &k->s;
+    const enum dtype type = k->pass == KERNEL_WEIGHTS ? DTYPE_f32 : (enum dtype)k->dtype;
+    return workspace_gpu_turned(s->kh * s->kw * s->cin * s->cout, dtype_size(type));
+}
+
+static cudnnStatus_t run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
+                              struct cuda_call *c, const struct convolution *v) {
+    const struct kernel_conv *s = &v->s;
+    const int64_t rows = s->kh * s->kw * s->cin;
+    char *filter = c->workspace;
+    void *a = (void *)(uintptr_t)v->from[0], *b = (void *)(uintptr_t)v->from[1];
+    struct dnn_operands o = {.x = a, .w = filter, .y = v->to};
+    if (v->pass == KERNEL_DATA)
+        o.x = v->to, o.y = a;
+    if (v->pass == KERNEL_WEIGHTS)
+        o.y = b;
+    else
+        cuda_turn(c, rows, s->cout, (int)dtype_size(c->args->dtype), b, filter);
+    const cudnnStatus_t rc =
+        dnn_run(&p->dnn, &e->plans, plan, &o, filter + turned_bytes(&e->key), c->stream);
+    if (rc == CUDNN_STATUS_SUCCESS && v->pass == KERNEL_WEIGHTS)
+        cuda_turn_add(c, s->cout, rows, e->type_to, filter, v->to);
+    return rc;
+}
+
+/* As run(), once it is settled. */
+static int run_settled(struct conv_picker *p, const struct conv_entry *e,
+                       struct cuda_call *c, const struct convolution *v) {
+    if (e->plan == OWN)
+        return 1;
+    return dnn_check(&p->dnn, run_plan(p, e, e->plan, c, v), "a convolution", c->err);
+}
+
+/* ---- choosing ----------------------------------------------------------------------------- */
+
+struct trial {
+    struct conv_picker *p;
+    const struct conv_entry *e;
+    struct cuda_call *c;
+    const struct convolution *v;
+};
+
+/* Behind the plans come weft's own kernels. */
+static bool run_way(void *arg, int i) {
+    const struct trial *t = arg;
+    if (i == t->e->plans.n)
+        return cuda_convolution_own(t->c, t->v) == 0;
+    return run_plan(t->p, t->e, i, t->c, t->v) == CUDNN_STATUS_SUCCESS;
+}
+
+static int try_all(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
+                   const struct convolution *v) {
+    struct trial t = {p, e, c, v};
+    const struct cuda_contest contest = {e->plans.n + !p->asked, run_way, &t, c->stream};
+    int best;
+    if (cuda_fastest(&contest, &best, &e->us, c->err) < 0)
+        return -1;
+    e->plan = best < e->plans.n && e->us < (double)INFINITY ? best : OWN;
+    return 0;
+}
+
+/* Plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */
+static void make_plans(const struct conv_picker *p, struct conv_entry *e,
+                       const struct cuda_call *c, int most, bool rounds) {
+    const enum dtype type = c->args->dtype;
+    struct dnn_wish wish = {.pass = (enum kernel_pass)e->key.pass,
+                            .s = e->key.s,
+                            .type = type,
+                            .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
+                            .deterministic = c->dev->deterministic,
+                            .tf32 = c->dev->tf32,
+                            .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
+    if (dnn_plan(&p->dnn, &wish, most, &e->plans) == 0 && rounds && wish.type_to != type) {
+        wish.type_to = type;
+        dnn_plan(&p->dnn, &wish, most, &e->plans);
+    }
+    e->type_to = wish.type_to;
+    e->plan = e->plans.n ? 0 : OWN;
+}
+
+/* cuDNN's first plan; untried it may fail when it first runs, and then is none. */
+static int take_first(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
+                      const struct convolution *v) {
+    if (e->plans.n && run_plan(p, e, 0, c, v) != CUDNN_STATUS_SUCCESS)
+        e->plan = OWN;
+    return e->plan == OWN;
+}
+
+/* Settles it and does it, as run(). */
+static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
+                const struct convolution *v) {
+    const bool tries = p->tunes && !c->dev->deterministic;
+    make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
+    if (!tries || e->plan == OWN)
+        return take_first(p, e, c, v);
+    return try_all(p, e, c, v) < 0 ? -1 : run_settled(p, e, c, v);
+}
+
+/* ---- what the device calls ---------------------------------------------------------------- */
+
+/* The library is found missing once. Returns 0, -1 where it was asked for by name, or 1. */
+static int open_library(struct conv_picker *p, struct err *err) {
+    struct err why = {0};
+    if (p->missing)
+        return 1;
+    if (p->opened || dnn_open(&p->dnn, &why) == 0) {
+        p->opened = true;
+        return 0;
+    }
+    p->missing = true;
+    snprintf(p->lacks, p->lacks_size, "%s", why.msg);
+    return p->asked ? err_system(err, "%s", why.msg) : 1;
+}
+
+static bool is_captured(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) != cudaSuccess ||
+           status != cudaStreamCaptureStatusNone;
+}
+
+/* Of windows that are as cuDNN counts them, and addresses as plans are promised. */
+static bool fits(const struct convolution *v) {
+    const struct kernel_conv *s = &v->s;
+    const uintptr_t all = (uintptr_t)v->from[0] | (uintptr_t)v->from[1] | (uintptr_t)v->to;
+    return all % 16 == 0 && s->oh == (s->ih + 2 * s->ph - s->kh) / s->stride + 1 &&
+           s->ow == (s->iw + 2 * s->pw - s->kw) / s->stride + 1;
+}
+
+static int run(struct cuda_call *c, const struct convolution *v) {
+    struct conv_picker *p = picker_of(c->dev->convolutions);
+    const struct conv_key key = key_of(c, v);
+    struct conv_entry *e = find(p, &key);
+    if (!fits(v))
+        return 1;
+    if (e)
+        return run_settled(p, e, c, v);
+    if (is_captured(c->stream))
+        return 1;
+    const int rc = open_library(p, c->err);
+    if (rc)
+        return rc;
+    e = mem_alloc(sizeof *e);
+    e->key = key;
+    keep(p, e);
+    return pick(p, e, c, v);
+}
+
+struct cuda_convolutions *cuda_convolutions_create(bool asked, bool tunes, char *lacks,
+                                                   size_t size) {
+    struct conv_picker *p = mem_alloc(sizeof *p);
+    *p = (struct conv_picker){.others = {run},
+                              .asked = asked,
+                              .tunes = tunes,
+                              .lacks = lacks,
+                              .lacks_size = size};
+    return &p->others;
+}
+
+void cuda_convolutions_destroy(struct cuda_convolutions *others) {
+    struct conv_picker *p = others ? picker_of(others) : NULL;
+    if (!p)
+        return;
+    for (int64_t i = 0; i < p->entries.n; i++) {
+        dnn_forget(&p->dnn, &p->entries.p[i]->plans);
+        free(p->entries.p[i]);
+    }
+    arr_release(&p->entries);
+    hashtable_release(&p->seen);
+    if (p->opened)
+        dnn_close(&p->dnn);
+    free(p);
+}
+
+void cuda_convolutions_tune(struct cuda_convolutions *others, bool tunes) {
+    if (others)
+        picker_of(others)->tunes = tunes;
+}

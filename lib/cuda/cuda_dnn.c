@@ -1,0 +1,80 @@
+/* cuDNN: the library, and running what was planned. */
+#include "cuda/cuda_dnn.h"
+
+#include <string.h>
+
+#define TEXT_OF(x)      #x
+#define TEXT(x)         TEXT_OF(x)
+#define LIBRARY_VERSION TEXT(CUDNN_MAJOR)
+
+static const char *const names[] = {CUDA_LIBRARY_NAMES(DNN_LIBRARY) NULL};
+
+int dnn_check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct err *err) {
+    if (rc == CUDNN_STATUS_SUCCESS)
+        return 0;
+    return err_system(err, "cuDNN: %s: %s", what, d->lib.cudnnGetErrorString(rc));
+}
+
+/* What the handle's GPU is. */
+static cudnnStatus_t describe_device(struct dnn *d) {
+    cudnnStatus_t rc = d->lib.cudnnBackendCreateDescriptor(
+        CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d->device);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendSetAttribute(d->device, CUDNN_ATTR_DEVICEPROP_HANDLE,
+                                             CUDNN_TYPE_HANDLE, 1, &d->handle);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendFinalize(d->device);
+    return rc;
+}
+
+int dnn_open(struct dnn *d, struct err *err) {
+    *d = (struct dnn){0};
+    if (cuda_library_open("libcudnn.so." LIBRARY_VERSION, names, &d->lib, err) < 0)
+        return -1;
+    if (dnn_check(d, d->lib.cudnnCreate(&d->handle), "opening the library", err) == 0 &&
+        dnn_check(d, describe_device(d), "describing the device", err) == 0)
+        return 0;
+    dnn_close(d);
+    return -1;
+}
+
+void dnn_close(struct dnn *d) {
+    if (d->device)
+        d->lib.cudnnBackendDestroyDescriptor(d->device);
+    if (d->handle)
+        d->lib.cudnnDestroy(d->handle);
+    *d = (struct dnn){0};
+}
+
+static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
+                          const struct dnn_operands *o, void *workspace) {
+    void *pointers[] = {o->x, o->w, o->y};
+    const int64_t ids[] = {DNN_X, DNN_W, DNN_Y};
+    cudnnStatus_t rc = d->lib.cudnnBackendSetAttribute(
+        pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                             CUDNN_TYPE_INT64, 3, ids);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                             CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendFinalize(pack);
+    return rc;
+}
+
+cudnnStatus_t dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
+                      const struct dnn_operands *o, void *workspace, cudaStream_t stream) {
+    cudnnBackendDescriptor_t pack = NULL;
+    cudnnStatus_t rc = d->lib.cudnnSetStream(d->handle, stream);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
+                                                 &pack);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = fill(d, pack, o, workspace);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendExecute(d->handle, plans->of[i].plan, pack);
+    if (pack)
+        d->lib.cudnnBackendDestroyDescriptor(pack);
+    return rc;
+}

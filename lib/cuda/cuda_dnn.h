@@ -1,0 +1,96 @@
+/* cuda_dnn.h - convolutions by cuDNN's graph API.
+ *
+ * Of cuDNN's two interfaces the calls with one function for each operation
+ * (cudnnConvolutionForward) are deprecated in the headers of version 9, descriptors of
+ * tensors and filters with them. What stays describes all things with attributes: tensors,
+ * windows, the operation, a graph of this one operation; a heuristic lists engines for it,
+ * and an engine that suits becomes a plan, which is executed.
+ *
+ * To cuDNN images and filters are channels-last too, but of filters that is [out, taps, taps,
+ * in]: weights of weft are turned before (cuda_turn).
+ *
+ *     struct dnn_wish wish = {.pass = KERNEL_FORWARD, .s = s, .type = DTYPE_bf16, .type_to = DTYPE_bf16};
+ *     struct dnn_plans plans = {.n = 0};
+ *     if (dnn_plan(&dnn, &wish, 1, &plans) == 1) ...
+ *     dnn_forget(&dnn, &plans);
+ */
+#ifndef WEFT_CUDA_DNN_H
+#define WEFT_CUDA_DNN_H
+
+#include "cuda/cuda_library.h"
+
+#include "common/mem.h"
+#include "device/kernel.h"
+
+#include <cudnn.h>
+
+/* What of cuDNN is called. */
+#define DNN_LIBRARY(X)                                                                     \
+    X(cudnnCreate)                                                                         \
+    X(cudnnDestroy)                                                                        \
+    X(cudnnSetStream)                                                                      \
+    X(cudnnGetErrorString)                                                                 \
+    X(cudnnBackendCreateDescriptor)                                                        \
+    X(cudnnBackendDestroyDescriptor)                                                       \
+    X(cudnnBackendSetAttribute)                                                            \
+    X(cudnnBackendGetAttribute)                                                            \
+    X(cudnnBackendFinalize)                                                                \
+    X(cudnnBackendExecute)
+
+struct dnn {
+    struct {
+        CUDA_LIBRARY_TABLE(DNN_LIBRARY)
+    } lib;
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device; /* for which engines are chosen: the handle's */
+};
+
+/* Opens the library for the GPU that is set. Returns 0, or -1 with what is missing. */
+int dnn_open(struct dnn *d, struct err *err);
+void dnn_close(struct dnn *d);
+
+/* A convolution, and what is asked of those who do it. */
+struct dnn_wish {
+    enum kernel_pass pass;
+    struct kernel_conv s;
+    enum dtype type, type_to; /* of operands; of the result: that or f32 */
+    bool deterministic;       /* the same bits each time */
+    bool tf32;                /* operands of type f32 may be rounded to 10 bits */
+    int64_t workspace_bytes;  /* at most */
+};
+
+enum { DNN_PLANS = 8 /* for one convolution, at most */ };
+enum { DNN_X = 1, DNN_W, DNN_Y }; /* what tensors are called between us and the library */
+
+struct dnn_plans {
+    struct {
+        cudnnBackendDescriptor_t plan;
+        int64_t workspace_bytes;
+    } of[DNN_PLANS];
+    int n, compiled; /* how many; engines met that are compiled for it */
+    ARR(cudnnBackendDescriptor_t)
+    parts; /* what the plans were made from, which they may refer to */
+};
+
+/* At most so many plans that fulfil the wish, the heuristic's first choice first, then what
+ * the library has for all cases; returns how many. None is no failure. Sums are floats; an
+ * engine that transforms tiles (Winograd, Fourier) or rounds what it sums does not suit. At
+ * most one of the plans is compiled for this convolution, which takes a while. Released with
+ * dnn_forget. */
+int dnn_plan(const struct dnn *d, const struct dnn_wish *wish, int most,
+             struct dnn_plans *out);
+void dnn_forget(const struct dnn *d, struct dnn_plans *plans);
+
+/* Gives plan i to the stream: x and y are the images (or their gradients) on both sides of
+ * the forward pass, w the filter (or its gradient), all on 16 bytes; the result is one of
+ * them. */
+struct dnn_operands {
+    void *x, *w, *y;
+};
+cudnnStatus_t dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
+                      const struct dnn_operands *o, void *workspace, cudaStream_t stream);
+
+/* Every call is made inside of this: 0, or -1 with what the library says about it. */
+int dnn_check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct err *err);
+
+#endif

@@ -1,0 +1,267 @@
+/* From a convolution to plans of cuDNN: descriptions, engines that the heuristics list, and
+ * which of them suit. A description that the library refuses is no failure: then it has
+ * nothing to offer. */
+#include "cuda/cuda_dnn.h"
+
+enum {
+    ALIGNMENT = 16, /* bytes of every address */
+    CONFIGS = 24,   /* that are looked at, of each heuristic */
+    COMPILED =
+        1 /* plans that are compiled when they are made, at most: a second or so each */
+};
+
+/* ---- descriptions ------------------------------------------------------------------------- */
+
+/* A description under way, whose first failure counts. */
+struct sheet {
+    const struct dnn *d;
+    cudnnBackendDescriptor_t at;
+    cudnnStatus_t rc;
+};
+
+static struct sheet sheet(const struct dnn *d, cudnnBackendDescriptorType_t type) {
+    struct sheet s = {.d = d};
+    s.rc = d->lib.cudnnBackendCreateDescriptor(type, &s.at);
+    return s;
+}
+
+static void set(struct sheet *s, cudnnBackendAttributeName_t what,
+                cudnnBackendAttributeType_t type, int64_t n, const void *values) {
+    if (s->rc == CUDNN_STATUS_SUCCESS)
+        s->rc = s->d->lib.cudnnBackendSetAttribute(s->at, what, type, n, values);
+}
+
+static void set_part(struct sheet *s, cudnnBackendAttributeName_t what,
+                     cudnnBackendDescriptor_t part) {
+    if (!part)
+        s->rc = CUDNN_STATUS_NOT_SUPPORTED;
+    set(s, what, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
+}
+
+/* The finished description, among the parts; or NULL. */
+static cudnnBackendDescriptor_t finish(struct sheet *s, struct dnn_plans *plans) {
+    if (s->rc == CUDNN_STATUS_SUCCESS)
+        s->rc = s->d->lib.cudnnBackendFinalize(s->at);
+    if (s->at)
+        arr_push(&plans->parts, s->at);
+    return s->rc == CUDNN_STATUS_SUCCESS ? s->at : NULL;
+}
+
+static cudnnDataType_t library_type(enum dtype type) {
+    return type == DTYPE_bf16  ? CUDNN_DATA_BFLOAT16
+           : type == DTYPE_f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
+
+/* Dims are said in the order outer, channels, height, width, wherever they lie. */
+static cudnnBackendDescriptor_t tensor(const struct dnn *d, int64_t id, enum dtype type,
+                                       int64_t outer, int64_t c, int64_t h, int64_t w,
+                                       struct dnn_plans *plans) {
+    const int64_t dims[] = {outer, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
+    const int64_t alignment = ALIGNMENT;
+    const cudnnDataType_t of = library_type(type);
+    struct sheet s = sheet(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &of);
+    set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
+    set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+    set(&s, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    set(&s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    return finish(&s, plans);
+}
+
+static cudnnBackendDescriptor_t windows(const struct dnn *d, const struct kernel_conv *c,
+                                        struct dnn_plans *plans) {
+    const int64_t dims = 2, dilations[] = {1, 1}, strides[] = {c->stride, c->stride},
+                  paddings[] = {c->ph, c->pw};
+    const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    struct sheet s = sheet(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    set(&s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    set(&s, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(&s, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
+    set(&s, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
+    set(&s, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+    set(&s, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
+    set(&s, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
+    return finish(&s, plans);
+}
+
+/* What the passes' operations and their attributes are called. */
+#define ATTRIBUTE(name, what) CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##what
+#define OPERATION(type, name, x, w, y)                                                     \
+    {                                                                                      \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, ATTRIBUTE(name, ALPHA),   \
+            ATTRIBUTE(name, BETA), ATTRIBUTE(name, CONV_DESC), ATTRIBUTE(name, x),         \
+            ATTRIBUTE(name, w), ATTRIBUTE(name, y)                                         \
+    }
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t alpha, beta, windows, x, w, y;
+} operations[] = {
+    [KERNEL_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
+    [KERNEL_DATA] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    [KERNEL_WEIGHTS] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+};
+
+/* The operation, whose result is written; or NULL. */
+static cudnnBackendDescriptor_t operation(const struct dnn *d, const struct dnn_wish *w,
+                                          struct dnn_plans *plans) {
+    const struct kernel_conv *c = &w->s;
+    const float one = 1, zero = 0;
+    const enum dtype types[] = {
+        w->pass == KERNEL_DATA ? w->type_to : w->type,
+        w->pass == KERNEL_WEIGHTS ? w->type_to : w->type,
+        w->pass == KERNEL_FORWARD ? w->type_to : w->type,
+    };
+    struct sheet s = sheet(d, operations[w->pass].type);
+    set_part(&s, operations[w->pass].windows, windows(d, c, plans));
+    set_part(&s, operations[w->pass].x,
+             tensor(d, DNN_X, types[0], c->batch, c->cin, c->ih, c->iw, plans));
+    set_part(&s, operations[w->pass].w,
+             tensor(d, DNN_W, types[1], c->cout, c->cin, c->kh, c->kw, plans));
+    set_part(&s, operations[w->pass].y,
+             tensor(d, DNN_Y, types[2], c->batch, c->cout, c->oh, c->ow, plans));
+    set(&s, operations[w->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    set(&s, operations[w->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    return finish(&s, plans);
+}
+
+static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_wish *w,
+                                         struct dnn_plans *plans) {
+    struct sheet s = sheet(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
+    return finish(&s, plans);
+}
+
+/* ---- engines ------------------------------------------------------------------------------ */
+
+/* What a heuristic lists, the best first, as configurations of engines. */
+static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
+                    cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
+                    struct dnn_plans *plans) {
+    int64_t n = 0;
+    struct sheet s = sheet(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    set_part(&s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    set(&s, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_part(&s, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d->device);
+    const cudnnBackendDescriptor_t heuristic = finish(&s, plans);
+    for (int i = 0; i < CONFIGS; i++) {
+        const struct sheet config = sheet(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        if (config.rc != CUDNN_STATUS_SUCCESS)
+            return 0;
+        configs[i] = config.at;
+        arr_push(&plans->parts, config.at);
+    }
+    if (!heuristic ||
+        d->lib.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n,
+                                        configs) != CUDNN_STATUS_SUCCESS)
+        return 0;
+    return n < CONFIGS ? n : CONFIGS;
+}
+
+/* What the library notes about an engine. */
+struct notes {
+    bool known;
+    bool numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    bool behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+};
+
+static struct notes notes_of(const struct dnn *d, cudnnBackendDescriptor_t config,
+                             struct dnn_plans *plans) {
+    struct notes notes = {.known = false};
+    cudnnBackendNumericalNote_t numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n = 0;
+    struct sheet engine = sheet(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (engine.rc != CUDNN_STATUS_SUCCESS)
+        return notes;
+    arr_push(&plans->parts, engine.at);
+    if (d->lib.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                                        &engine.at) != CUDNN_STATUS_SUCCESS)
+        return notes;
+    if (d->lib.cudnnBackendGetAttribute(
+            engine.at, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+            CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, numerical) != CUDNN_STATUS_SUCCESS)
+        return notes;
+    for (int64_t i = 0; i < n; i++)
+        notes.numerical[numerical[i]] = true;
+    if (d->lib.cudnnBackendGetAttribute(
+            engine.at, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, behavior) != CUDNN_STATUS_SUCCESS)
+        return notes;
+    for (int64_t i = 0; i < n; i++)
+        notes.behavior[behavior[i]] = true;
+    notes.known = true;
+    return notes;
+}
+
+/* Of floats, tensor cores are TF32. */
+static bool suits(const struct notes *n, const struct dnn_wish *w) {
+    static const cudnnBackendNumericalNote_t never[] = {
+        CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT,
+        CUDNN_NUMERICAL_NOTE_WINOGRAD};
+    bool good = n->known;
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        good &= !n->numerical[never[i]];
+    if (w->type != DTYPE_f32 || !w->tf32)
+        good &= !n->numerical[CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS];
+    if (w->type == DTYPE_f32 && !w->tf32)
+        good &= !n->numerical[CUDNN_NUMERICAL_NOTE_TENSOR_CORE];
+    if (w->deterministic)
+        good &= !n->numerical[CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];
+    return good;
+}
+
+/* Adds the engine's plan, unless the library refuses or it takes too much workspace. */
+static void add(const struct dnn *d, const struct dnn_wish *w,
+                cudnnBackendDescriptor_t config, struct dnn_plans *plans) {
+    int64_t n = 0, bytes = 0;
+    struct sheet s = sheet(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, d->device);
+    const cudnnBackendDescriptor_t plan = finish(&s, plans);
+    if (plan &&
+        d->lib.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                        CUDNN_TYPE_INT64, 1, &n,
+                                        &bytes) == CUDNN_STATUS_SUCCESS &&
+        bytes <= w->workspace_bytes) {
+        plans->of[plans->n].plan = plan;
+        plans->of[plans->n++].workspace_bytes = bytes;
+    }
+}
+
+static void add_all(const struct dnn *d, const struct dnn_wish *w,
+                    cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode, int most,
+                    struct dnn_plans *plans) {
+    cudnnBackendDescriptor_t configs[CONFIGS];
+    const int64_t n = list(d, graph, mode, configs, plans);
+    for (int64_t i = 0; i < n && plans->n < most; i++) {
+        const struct notes notes = notes_of(d, configs[i], plans);
+        if (!suits(&notes, w))
+            continue;
+        const bool compiles = notes.behavior[CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
+        plans->compiled += compiles;
+        if (!compiles || plans->compiled <= COMPILED)
+            add(d, w, configs[i], plans);
+    }
+}
+
+int dnn_plan(const struct dnn *d, const struct dnn_wish *w, int most,
+             struct dnn_plans *out) {
+    const cudnnBackendDescriptor_t graph = graph_of(d, w, out);
+    most = most < DNN_PLANS ? most : DNN_PLANS;
+    if (graph)
+        add_all(d, w, graph, CUDNN_HEUR_MODE_A, most, out);
+    if (graph && out->n < most)
+        add_all(d, w, graph, CUDNN_HEUR_MODE_FALLBACK, most, out);
+    return out->n;
+}
+
+void dnn_forget(const struct dnn *d, struct dnn_plans *plans) {
+    for (int64_t i = plans->parts.n - 1; i >= 0; i--)
+        d->lib.cudnnBackendDestroyDescriptor(plans->parts.p[i]);
+    arr_release(&plans->parts);
+    *plans = (struct dnn_plans){.n = 0};
+}

@@ -1,0 +1,322 @@
+/* Convolutions of GPUs, asked of a library that is not there (cudnn.h): what comes out is
+ * what the CPU computes, and who does them is as cuda_conv_pick.c says. So descriptions, the
+ * turning of weights, sums in floats, promises about workspace and alignment are seen to be
+ * right without a GPU. Weft's own kernels are the CPU's here; those of GPUs are tried in
+ * tests/emulate. */
+#include "../unit/tap.h"
+#include "../unit/trial.h"
+#include "cuda/cuda_convolution.h"
+#include "cudnn.h"
+#include "device/cpu.h"
+
+#include <cuda_runtime_api.h>
+
+/* ---- what stands in for the libraries ------------------------------------------------------ */
+
+#define ENTRY(name) {#name, (void (*)(void))fake_##name},
+static const struct {
+    const char *name;
+    void (*p)(void);
+} functions[] = {DNN_LIBRARY(ENTRY)};
+
+static struct {
+    bool missing, captured; /* the library; the stream */
+    int looked_for;
+    int own;       /* runs of weft's own kernels */
+    double own_ms; /* that one takes */
+} world;
+
+int cuda_library_open(const char *file, const char *const *names, void *table,
+                      struct err *err) {
+    world.looked_for++;
+    if (world.missing)
+        return err_system(err, "%s: cannot be opened", file);
+    for (size_t i = 0; names[i]; i++) {
+        if (strcmp(names[i], functions[i].name) != 0)
+            return err_system(err, "%s: has no %s", file, names[i]);
+        memcpy((char *)table + i * sizeof functions[i].p, &functions[i].p,
+               sizeof functions[i].p);
+    }
+    return 0;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status) {
+    (void)s;
+    *status = world.captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+struct CUevent_st {
+    double ms;
+};
+
+cudaError_t cudaEventCreate(cudaEvent_t *e) {
+    *e = malloc(sizeof **e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    free(e);
+    return cudaSuccess;
+}
+
+/* Time goes by as engines and own kernels run. */
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    (void)s;
+    e->ms = fake_cudnn_ms() + world.own_ms * world.own;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    (void)e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    *ms = (float)(b->ms - a->ms);
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t rc) {
+    (void)rc;
+    return "";
+}
+
+const char *cudaGetErrorName(cudaError_t rc) {
+    (void)rc;
+    return "";
+}
+
+int cuda_convolution_own(struct cuda_call *c, const struct convolution *v) {
+    static const enum opcode codes[] = {I_conv2d, I_conv2d_dx, I_conv2d_dw};
+    const struct kernel_conv *s = &v->s;
+    const union instr_n n = {.v = {s->batch, s->ih, s->iw, s->cin, s->oh, s->ow, s->cout,
+                                   s->kh, s->kw, s->stride, s->ph, s->pw}};
+    const union instr_src src = {
+        .v = {(void *)(uintptr_t)v->from[0], (void *)(uintptr_t)v->from[1]}};
+    const union instr_dst dst = {.v = {v->to}};
+    world.own++;
+    cpu_exec(codes[v->pass], &n, &src, &dst, c->args);
+    return 0;
+}
+
+/* ---- trials ------------------------------------------------------------------------------- */
+
+static struct cuda_device dev;
+static cudaStream_t stream = (cudaStream_t)&dev; /* any address */
+static char lacks[256];
+
+static void device(bool asked, bool tunes, bool deterministic) {
+    *lacks = 0;
+    world.own = world.looked_for = 0;
+    world.own_ms = 100;
+    world.missing = world.captured = false;
+    fake_cudnn = (struct fake_cudnn){.live = fake_cudnn.live};
+    dev = (struct cuda_device){.arch = 90, .deterministic = deterministic};
+    dev.convolutions = cuda_convolutions_create(asked, tunes, lacks, sizeof lacks);
+}
+
+static int launch(struct cuda_call *c, const struct trial *t) {
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    memcpy(src.v, t->in, sizeof src.v);
+    memcpy(dst.v, t->out, sizeof dst.v);
+    switch ((int)t->code) {
+    case I_conv2d: return cuda_conv2d(c, &t->n.conv2d, &src.conv2d, &dst.conv2d);
+    case I_conv2d_dx:
+        return cuda_conv2d_dx(c, &t->n.conv2d_dx, &src.conv2d_dx, &dst.conv2d_dx);
+    default: return cuda_conv2d_dw(c, &t->n.conv2d_dw, &src.conv2d_dw, &dst.conv2d_dw);
+    }
+}
+
+/* With exactly the workspace that is planned. */
+static int on_gpu(const struct trial *t, struct err *err) {
+    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
+    struct cuda_call c = {.dev = &dev,
+                          .stream = stream,
+                          .args = &t->args,
+                          .workspace = trial_bytes(bytes),
+                          .workspace_bytes = bytes,
+                          .err = err};
+    int rc = launch(&c, t);
+    free(c.workspace);
+    return rc;
+}
+
+static void on_cpu(const struct trial *t) {
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    memcpy(src.v, t->in, sizeof src.v);
+    memcpy(dst.v, t->out, sizeof dst.v);
+    cpu_exec(t->code, &t->n, &src, &dst, &t->args);
+}
+
+static int runs(void) {
+    int n = 0;
+    for (int i = 0; i < FAKE_ENGINES; i++)
+        n += fake_cudnn.runs[i];
+    return n;
+}
+
+static double compare(enum opcode code, enum dtype dtype, uint64_t seed, struct err *err) {
+    struct trial want, got;
+    trial_begin(&want, code, dtype, seed);
+    trial_begin(&got, code, dtype, seed);
+    trial_results(&want, -1);
+    trial_results(&got, -1);
+    on_cpu(&want);
+    const int rc = on_gpu(&got, err);
+    const double apart = rc < 0 ? (double)INFINITY : trial_distance(&got, &want);
+    trial_end(&want);
+    trial_end(&got);
+    return apart;
+}
+
+static void test_opcode(enum opcode code, enum dtype dtype, double most) {
+    struct err err = {0};
+    double worst = 0;
+    uint64_t bad = 0;
+    device(true, false, true);
+    for (uint64_t seed = 1; seed <= 12 && !bad; seed++) {
+        const double apart = compare(code, dtype, seed, &err);
+        worst = fmax(worst, apart);
+        bad = apart <= most && !fake_cudnn.wrong ? 0 : seed;
+    }
+    ok(!bad && runs() == 12 && !world.own, "%s %s: at most %.1e apart%s%s %s",
+       opcode_name(code), dtype_name(dtype), worst, bad ? ": " : "",
+       fake_cudnn.wrong ? fake_cudnn.wrong : "", err.msg);
+    ok(fake_cudnn.stream == stream && !fake_cudnn.runs[FAKE_ANY_ORDER],
+       "%s %s: on the call's stream, by deterministic engines", opcode_name(code),
+       dtype_name(dtype));
+    cuda_convolutions_destroy(dev.convolutions);
+}
+
+/* Runs of an engine, or of weft's own kernels, among three; the first may have tried others. */
+static int settled(int engine, enum opcode code, enum dtype dtype, struct err *err) {
+    double apart = 0;
+    int before = 0;
+    for (int i = 0; i < 4; i++) {
+        before = i == 1 ? (engine < 0 ? world.own : fake_cudnn.runs[engine]) : before;
+        struct trial t;
+        trial_begin(&t, code, dtype, 5);
+        trial_results(&t, -1);
+        apart += on_gpu(&t, err) < 0;
+        trial_end(&t);
+    }
+    return apart > 0 || fake_cudnn.wrong
+               ? -1
+               : (engine < 0 ? world.own : fake_cudnn.runs[engine]) - before;
+}
+
+enum { OWN = -1 };
+
+static void test_choice(const char *name, bool tunes, bool deterministic, bool tf32,
+                        double own_ms, enum dtype dtype, int engine) {
+    struct err err = {0};
+    device(false, tunes, deterministic);
+    dev.tf32 = tf32;
+    world.own_ms = own_ms;
+    int n = settled(engine, I_conv2d_dw, dtype, &err);
+    ok(n == 3, "%s: %d of 3 runs %s %s", name, n, fake_cudnn.wrong ? fake_cudnn.wrong : "",
+       err.msg);
+    ok(!fake_cudnn.runs[FAKE_WINOGRAD] && !fake_cudnn.runs[FAKE_LARGE] &&
+           !fake_cudnn.runs[FAKE_COMPILED_TOO],
+       "%s: no engine that does not suit", name);
+    cuda_convolutions_destroy(dev.convolutions);
+}
+
+static void test_choices(void) {
+    test_choice("untried", false, false, false, 100, DTYPE_bf16, FAKE_TENSOR_CORE);
+    test_choice("untried, in floats", false, false, false, 100, DTYPE_f32, FAKE_ANY_ORDER);
+    test_choice("in floats by TF32", false, false, true, 100, DTYPE_f32, FAKE_TENSOR_CORE);
+    test_choice("tried", true, false, false, 100, DTYPE_bf16, FAKE_ANY_ORDER);
+    test_choice("tried, own kernels are faster", true, false, false, 0.5, DTYPE_bf16, OWN);
+    test_choice("deterministic", true, true, false, 0.5, DTYPE_bf16, FAKE_TENSOR_CORE);
+    test_choice("deterministic, in floats", true, true, false, 0.5, DTYPE_f32, FAKE_PLAIN);
+}
+
+/* Where cuDNN cannot, weft's own kernels do it. */
+static void test_without(void) {
+    struct err err = {0};
+    device(false, true, false);
+    fake_cudnn.none = true;
+    ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) == 3 && !runs(), "no engine %s", err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(false, false, false);
+    fake_cudnn.only_failing = true;
+    ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) == 3 && runs() == 1,
+       "an engine that fails is tried once %s", err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(false, true, false);
+    world.missing = true;
+    ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) == 3 && world.looked_for == 1 &&
+           strstr(lacks, "libcudnn"),
+       "no library: %s", lacks);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(true, true, false);
+    world.missing = true;
+    ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) < 0 && strstr(err.msg, "libcudnn"),
+       "no library, where it was asked for: %s", err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+}
+
+/* Gradients of weights that cuDNN has in 16 bits alone. */
+static void test_rounded(void) {
+    struct err err = {0};
+    device(true, false, true);
+    fake_cudnn.no_mixed = true;
+    double apart = fmax(compare(I_conv2d_dw, DTYPE_bf16, 3, &err),
+                        compare(I_conv2d_dw, DTYPE_bf16, 4, &err));
+    ok(apart <= 1e-2 && runs() == 2, "rounded, where cuDNN is asked for: %.1e apart %s",
+       apart, err.msg);
+    apart = compare(I_conv2d_dw, DTYPE_f16, 5, &err);
+    ok(apart <= 2e-3 && runs() == 3, "of f16: %.1e apart %s", apart, err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(false, false, false);
+    fake_cudnn.no_mixed = true;
+    ok(settled(OWN, I_conv2d_dw, DTYPE_bf16, &err) == 3 && !runs(),
+       "untried they are weft's own kernels' %s", err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(false, true, false);
+    fake_cudnn.no_mixed = true;
+    ok(settled(FAKE_ANY_ORDER, I_conv2d_dw, DTYPE_bf16, &err) == 3, "tried they compete %s",
+       err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+}
+
+/* What is first seen while a stream is captured is settled later. */
+static void test_capture(void) {
+    struct err err = {0};
+    device(false, false, false);
+    world.captured = true;
+    ok(settled(OWN, I_conv2d_dx, DTYPE_bf16, &err) == 3 && !fake_cudnn.opened,
+       "captured before it is settled: own kernels %s", err.msg);
+    world.captured = false;
+    ok(settled(FAKE_TENSOR_CORE, I_conv2d_dx, DTYPE_bf16, &err) == 3, "then cuDNN %s",
+       err.msg);
+    world.captured = true;
+    ok(settled(FAKE_TENSOR_CORE, I_conv2d_dx, DTYPE_bf16, &err) == 3 &&
+           fake_cudnn.plans == 1,
+       "and captured too: one plan was made");
+    cuda_convolutions_destroy(dev.convolutions);
+}
+
+int main(void) {
+    static const enum opcode codes[] = {I_conv2d, I_conv2d_dx, I_conv2d_dw};
+    struct err err = {0};
+    if (kernel_init(1, &err) < 0)
+        return 4;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        test_opcode(codes[i], DTYPE_f32, 1e-5);
+        test_opcode(codes[i], DTYPE_bf16, 1e-2);
+        test_opcode(codes[i], DTYPE_f16, 2e-3);
+    }
+    test_choices();
+    test_without();
+    test_rounded();
+    test_capture();
+    ok(fake_cudnn.live == 0, "all descriptions are given back: %d are left",
+       fake_cudnn.live);
+    kernel_release();
+    return done_testing();
+}

@@ -1,0 +1,99 @@
+/* cuDNN itself, without a GPU: told what a GPU is, it lists engines for it and plans, though
+ * it cannot run them. So each description that lib/cuda makes is one that the library takes,
+ * and there are engines for convolutions as models have them that fit into the workspace.
+ * Where the library is missing it says so. */
+#include "../unit/tap.h"
+#include "cuda/cuda_dnn.h"
+#include "program/workspace_gpu.h"
+
+#include <string.h>
+
+static const char *const names[] = {CUDA_LIBRARY_NAMES(DNN_LIBRARY) NULL};
+
+/* What both have in common, as cuDNN writes it down. */
+#define GPU                                                                                 \
+    "{\"cudaDeviceId\": 0, \"deviceName\": \"GPU\", \"deviceVer\": %d, \"driverVer\": "     \
+    "13000, \"isTccDriver\": 0, \"l2CacheSize\": %d, \"maxBlockSize\": [1024, 1024, 64], "  \
+    "\"maxCtasPerSM\": 32, \"maxGridSize\": [2147483647, 65535, 65535], "                   \
+    "\"maxRegistersPerSM\": 65536, \"maxSharedMemoryPerBlock\": 49152, "                    \
+    "\"maxSharedMemoryPerBlockOptin\": %d, \"maxThreadsPerBlock\": 1024, "                  \
+    "\"maxThreadsPerSM\": 2048, \"memClockRateKHz\": %d, \"multiProcessorCount\": %d, "     \
+    "\"pciDeviceId\": 0, \"regsPerBlock\": 65536, \"reservedSharedMemoryPerBlock\": 1024, " \
+    "\"smClockRateKHz\": %d, \"supportCoopLaunch\": 1, \"totalGlobalMem\": 85000000000, "   \
+    "\"warpSize\": 32}"
+
+static const struct gpu {
+    const char *name;
+    int version, cache, shared, memory_khz, processors, khz;
+} gpus[] = {{"H100", 900, 50 << 20, 232448, 2619000, 132, 1980000},
+            {"A100", 800, 40 << 20, 166912, 1593000, 108, 1410000}};
+
+/* The library for this GPU, without a handle, which would need one. */
+static cudnnStatus_t describe(struct dnn *d, const struct gpu *g) {
+    char text[2048];
+    const int n = snprintf(text, sizeof text, GPU, g->version, g->cache, g->shared,
+                           g->memory_khz, g->processors, g->khz);
+    cudnnStatus_t rc = d->lib.cudnnBackendCreateDescriptor(
+        CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d->device);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = d->lib.cudnnBackendSetAttribute(
+            d->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, text);
+    return rc == CUDNN_STATUS_SUCCESS ? d->lib.cudnnBackendFinalize(d->device) : rc;
+}
+
+/* The first layer, a bottleneck's three, a stride, and windows of a rank that has a part of
+ * the height. */
+static const struct kernel_conv shapes[] = {
+    {64, 224, 224, 3, 112, 112, 64, 7, 7, 2, 3, 3},
+    {64, 56, 56, 256, 56, 56, 64, 1, 1, 1, 0, 0},
+    {64, 56, 56, 64, 56, 56, 64, 3, 3, 1, 1, 1},
+    {64, 56, 56, 64, 56, 56, 256, 1, 1, 1, 0, 0},
+    {64, 56, 56, 128, 28, 28, 128, 3, 3, 2, 1, 1},
+    {64, 16, 56, 64, 14, 56, 64, 3, 3, 1, 0, 1},
+};
+
+static const char *const passes[] = {"y", "dx", "dw"};
+
+static void test_shape(const struct dnn *d, const char *gpu, const struct kernel_conv *s,
+                       enum dtype type, enum kernel_pass pass) {
+    int n[2] = {0}; /* plans; deterministic ones */
+    for (int k = 0; k < 2; k++) {
+        const struct dnn_wish wish = {.pass = pass,
+                                      .s = *s,
+                                      .type = type,
+                                      .type_to = type,
+                                      .deterministic = k == 1,
+                                      .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
+        struct dnn_plans plans = {.n = 0};
+        n[k] = dnn_plan(d, &wish, DNN_PLANS, &plans);
+        dnn_forget(d, &plans);
+    }
+    ok(n[0] > 0 && n[1] > 0,
+       "%s %s %s of %lldx%lldx%lld -> %lld, %lld taps: %d plans, %d deterministic", gpu,
+       dtype_name(type), passes[pass], (long long)s->ih, (long long)s->iw,
+       (long long)s->cin, (long long)s->cout, (long long)s->kh, n[0], n[1]);
+}
+
+int main(void) {
+    struct err err = {0};
+    struct dnn d = {.handle = NULL};
+    if (cuda_library_open("libcudnn.so.9", names, &d.lib, &err) < 0) {
+        printf("1..0 # SKIP %s\n", err.msg);
+        return 0;
+    }
+    for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+        if (describe(&d, &gpus[g]) != CUDNN_STATUS_SUCCESS) {
+            printf("1..0 # SKIP this cuDNN plans for no GPU that is not there\n");
+            return 0;
+        }
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (int pass = KERNEL_FORWARD; pass <= KERNEL_WEIGHTS; pass++) {
+                test_shape(&d, gpus[g].name, shapes + i, DTYPE_f32, (enum kernel_pass)pass);
+                test_shape(&d, gpus[g].name, shapes + i, DTYPE_bf16,
+                           (enum kernel_pass)pass);
+            }
+        d.lib.cudnnBackendDestroyDescriptor(d.device);
+        d.device = NULL;
+    }
+    return done_testing();
+}
