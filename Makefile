@@ -335,7 +335,7 @@ check-gpu: all $(GPU_BINS) $(O)/tests/mpi/plans
 # With both, one after the other; and what fails in the tests leaves the measurements.
 bench-gpu: all $(GPU_BINS) $(filter check-gpu,$(MAKECMDGOALS))
 	@$(O)/tests/gpu/gpu-device | grep -q SKIP && echo "bench-gpu: no GPU" || python3 scripts/bench-gpu.py $(O)
-	@[ ! -e $(O)/check-gpu.failed ] || { echo "check-gpu has failed: see above" >&2; exit 1; }
+	@[ ! -e $(O)/check-gpu.failed ] || { rm $(O)/check-gpu.failed; echo "check-gpu has failed: see above" >&2; exit 1; }
 
 # A folder that runs on another x86-64 machine with a GPU and no package manager.
 pack-gpu:

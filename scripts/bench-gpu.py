@@ -162,7 +162,8 @@ def torch_train(name):
     _, s, batch = MODELS[name]
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
-    model = torch_model(s).to(DEVICE)
+    with torch.device(DEVICE):
+        model = torch_model(s)
     opt = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     compiled = torch_compiled(model)
     ids = torch.randint(0, s["vocab"], (batch, s["seq"] + 1), device=DEVICE)

@@ -60,8 +60,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 for f in "$here"/lib/*.gz; do [ ! -e "$f" ] || gzip -df "$f" || exit; done
 # CUDA's libraries: the toolkit's, or those of the wheels that PyTorch brings.
 cuda=/usr/local/cuda/lib64:/usr/local/cuda/lib
-wheels=$(python3 -c 'import nvidia, glob
-print(":".join(d for p in nvidia.__path__ for d in glob.glob(p + "/*/lib")))' 2>/dev/null)
+wheels=${WEFT_WHEELS-$(python3 -c 'import nvidia, glob
+print(":".join(d for p in nvidia.__path__ for d in glob.glob(p + "/*/lib")))' 2>/dev/null)}
+export WEFT_WHEELS="$wheels" # is asked once: this script is run again for each command of bench
 outside=${LD_LIBRARY_PATH-} # PyTorch is to have its own libraries; bench-gpu.py comes back here for weft's
 export LD_LIBRARY_PATH="$here/lib${wheels:+:$wheels}:$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export PATH="$here/bin:${PATH:-/usr/bin:/bin}" OPAL_PREFIX="$here"
