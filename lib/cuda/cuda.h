@@ -15,7 +15,7 @@
 struct cuda_report {
     int64_t own_bytes;  /* of the GPU: what was asked for, and workspaces */
     double waited_s;    /* time that the host spent waiting for the GPU */
-    char no_cudnn[256]; /* why weft's kernels do all convolutions, where cuDNN is missing */
+    char no_cudnn[256]; /* why convolutions go without cuDNN, where it is missing */
 };
 
 /* What a device is to do; what is zero is the default. */

@@ -1,8 +1,8 @@
-/* Who does a convolution: cuDNN (cuda_dnn.h) or weft's own kernels.
+/* Who does a convolution: cuDNN (cuda_dnn.h), cuBLASLt or weft's own kernels.
  *
- * That is settled when a shape is first seen. Where the device tunes, plans of cuDNN and
- * weft's kernels are tried and the fastest is kept; where nothing may be measured cuDNN's
- * first choice is taken, weft's kernels where it has none. Tuning comes before streams are
+ * That is settled when a shape is first seen. Where the device tunes, plans of cuDNN, for one
+ * tap the product of matrices that it is then, and weft's kernels are tried, and the fastest is
+ * kept; where nothing may be measured the first of these that works is taken. Tuning comes before streams are
  * captured (cuda_tune.c): what is first seen in a capture is left to weft's kernels, for the
  * library may load and compile as it plans.
  *
@@ -11,8 +11,8 @@
  *
  * Gradients of filters are wanted in floats. For operands of 16 bits cuDNN may have no engine
  * that gives them so (9.19 lists none for Hopper); then those that round the sums once, to 16
- * bits, as PyTorch has them, compete where they can be measured, and weft's kernels do it
- * where they cannot. */
+ * bits, as PyTorch has them, compete where they can be measured, and are left out where
+ * they cannot. */
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_convolution.h"
 #include "cuda/cuda_dnn.h"
@@ -27,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, TRIED = 6 /* plans of cuDNN for a shape */ };
+/* Ways to do it: plan i of cuDNN, or */
+enum { OWN = -1, PRODUCT = -2 };
+enum { TRIED = 6 /* plans of cuDNN for a shape */ };
 
 struct conv_key {
     int64_t pass, dtype;
@@ -38,7 +40,7 @@ struct conv_entry {
     struct conv_key key;
     struct dnn_plans plans;
     enum dtype type_to; /* of the plans' result */
-    int plan;           /* that does it, or OWN */
+    int way;            /* that it is done */
     double us;          /* where it was measured; else 0 */
 };
 
@@ -110,12 +112,35 @@ static cudnnStatus_t run_plan(struct conv_picker *p, const struct conv_entry *e,
     return rc;
 }
 
+/* Windows of one tap, side by side: places are the rows of a matrix, channels its columns. */
+static bool is_product(const struct kernel_conv *s) {
+    return s->kh == 1 && s->kw == 1 && s->stride == 1 && !s->ph && !s->pw &&
+           s->batch * s->oh * s->ow * s->cin * s->cout > 0;
+}
+
+static int run_product(struct cuda_call *c, const struct convolution *v) {
+    const struct kernel_conv *s = &v->s;
+    const union instr_n n = {
+        .linear = {.m = s->batch * s->oh * s->ow, .n = s->cout, .k = s->cin}};
+    union instr_src src = {{NULL}};
+    src.v[0] = (void *)(uintptr_t)v->from[0], src.v[1] = (void *)(uintptr_t)v->from[1];
+    const union instr_dst dst = {.v = {v->to}};
+    switch (v->pass) {
+    case KERNEL_FORWARD: return cuda_linear(c, &n.linear, &src.linear, &dst.linear);
+    case KERNEL_DATA:
+        return cuda_linear_dx(c, &n.linear_dx, &src.linear_dx, &dst.linear_dx);
+    default: return cuda_linear_dw(c, &n.linear_dw, &src.linear_dw, &dst.linear_dw);
+    }
+}
+
 /* As run(), once it is settled. */
 static int run_settled(struct conv_picker *p, const struct conv_entry *e,
                        struct cuda_call *c, const struct convolution *v) {
-    if (e->plan == OWN)
+    if (e->way == OWN)
         return 1;
-    return dnn_check(&p->dnn, run_plan(p, e, e->plan, c, v), "a convolution", c->err);
+    if (e->way == PRODUCT)
+        return run_product(c, v);
+    return dnn_check(&p->dnn, run_plan(p, e, e->way, c, v), "a convolution", c->err);
 }
 
 /* ---- choosing ----------------------------------------------------------------------------- */
@@ -125,28 +150,55 @@ struct trial {
     const struct conv_entry *e;
     struct cuda_call *c;
     const struct convolution *v;
+    int ways[DNN_PLANS + 2], n; /* in the order in which they are expected to be fast */
 };
 
-/* Behind the plans come weft's own kernels. */
+static struct trial ways_of(struct conv_picker *p, const struct conv_entry *e,
+                            struct cuda_call *c, const struct convolution *v) {
+    struct trial t = {.p = p, .e = e, .c = c, .v = v};
+    for (int i = 0; i < e->plans.n; i++)
+        t.ways[t.n++] = i;
+    if (!p->asked && is_product(&v->s))
+        t.ways[t.n++] = PRODUCT;
+    if (!p->asked || !t.n)
+        t.ways[t.n++] = OWN;
+    return t;
+}
+
+/* What fails leaves no error behind for the next. */
 static bool run_way(void *arg, int i) {
     const struct trial *t = arg;
-    if (i == t->e->plans.n)
-        return cuda_convolution_own(t->c, t->v) == 0;
-    return run_plan(t->p, t->e, i, t->c, t->v) == CUDNN_STATUS_SUCCESS;
+    bool good;
+    switch (t->ways[i]) {
+    case OWN: good = cuda_convolution_own(t->c, t->v) == 0; break;
+    case PRODUCT: good = run_product(t->c, t->v) == 0; break;
+    default: good = run_plan(t->p, t->e, t->ways[i], t->c, t->v) == CUDNN_STATUS_SUCCESS;
+    }
+    if (!good)
+        (void)cudaGetLastError();
+    return good;
 }
 
-static int try_all(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
-                   const struct convolution *v) {
-    struct trial t = {p, e, c, v};
-    const struct cuda_contest contest = {e->plans.n + !p->asked, run_way, &t, c->stream};
-    int best;
-    if (cuda_fastest(&contest, &best, &e->us, c->err) < 0)
+/* Tries them, and then does it, as run(). */
+static int take_fastest(struct trial *t, struct conv_entry *e) {
+    const struct cuda_contest contest = {t->n, run_way, t, t->c->stream};
+    int best = 0;
+    if (t->n > 1 && cuda_fastest(&contest, &best, &e->us, t->c->err) < 0)
         return -1;
-    e->plan = best < e->plans.n && e->us < (double)INFINITY ? best : OWN;
-    return 0;
+    e->way = e->us < (double)INFINITY ? t->ways[best] : OWN;
+    return run_settled(t->p, e, t->c, t->v);
 }
 
-/* Plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */
+/* The first that works, which does it, as run(). */
+static int take_first(struct trial *t, struct conv_entry *e) {
+    int i = 0;
+    while (i < t->n && t->ways[i] != OWN && !run_way(t, i))
+        i++;
+    e->way = i < t->n ? t->ways[i] : OWN;
+    return e->way == OWN;
+}
+
+/* cuDNN's plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */
 static void make_plans(const struct conv_picker *p, struct conv_entry *e,
                        const struct cuda_call *c, int most, bool rounds) {
     const enum dtype type = c->args->dtype;
@@ -162,41 +214,30 @@ static void make_plans(const struct conv_picker *p, struct conv_entry *e,
         dnn_plan(&p->dnn, &wish, most, &e->plans);
     }
     e->type_to = wish.type_to;
-    e->plan = e->plans.n ? 0 : OWN;
-}
-
-/* cuDNN's first plan; untried it may fail when it first runs, and then is none. */
-static int take_first(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
-                      const struct convolution *v) {
-    if (e->plans.n && run_plan(p, e, 0, c, v) != CUDNN_STATUS_SUCCESS)
-        e->plan = OWN;
-    return e->plan == OWN;
 }
 
 /* Settles it and does it, as run(). */
 static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
                 const struct convolution *v) {
     const bool tries = p->tunes && !c->dev->deterministic;
-    make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
-    if (!tries || e->plan == OWN)
-        return take_first(p, e, c, v);
-    return try_all(p, e, c, v) < 0 ? -1 : run_settled(p, e, c, v);
+    if (p->opened)
+        make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
+    struct trial t = ways_of(p, e, c, v);
+    return tries ? take_fastest(&t, e) : take_first(&t, e);
 }
 
 /* ---- what the device calls ---------------------------------------------------------------- */
 
-/* The library is found missing once. Returns 0, -1 where it was asked for by name, or 1. */
+/* The library is looked for once; -1 where it was asked for by name and is missing. */
 static int open_library(struct conv_picker *p, struct err *err) {
     struct err why = {0};
-    if (p->missing)
-        return 1;
-    if (p->opened || dnn_open(&p->dnn, &why) == 0) {
-        p->opened = true;
+    if (p->opened || p->missing)
         return 0;
-    }
-    p->missing = true;
-    snprintf(p->lacks, p->lacks_size, "%s", why.msg);
-    return p->asked ? err_system(err, "%s", why.msg) : 1;
+    p->opened = dnn_open(&p->dnn, &why) == 0;
+    p->missing = !p->opened;
+    if (p->missing)
+        snprintf(p->lacks, p->lacks_size, "%s", why.msg);
+    return p->missing && p->asked ? err_system(err, "%s", why.msg) : 0;
 }
 
 static bool is_captured(cudaStream_t stream) {
@@ -223,9 +264,8 @@ static int run(struct cuda_call *c, const struct convolution *v) {
         return run_settled(p, e, c, v);
     if (is_captured(c->stream))
         return 1;
-    const int rc = open_library(p, c->err);
-    if (rc)
-        return rc;
+    if (open_library(p, c->err) < 0)
+        return -1;
     e = mem_alloc(sizeof *e);
     e->key = key;
     keep(p, e);

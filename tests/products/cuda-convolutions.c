@@ -23,6 +23,7 @@ static struct {
     bool missing, captured; /* the library; the stream */
     int looked_for;
     int own;       /* runs of weft's own kernels */
+    int products;  /* of matrices */
     double own_ms; /* that one takes */
 } world;
 
@@ -63,7 +64,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 /* Time goes by as engines and own kernels run. */
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     (void)s;
-    e->ms = fake_cudnn_ms() + world.own_ms * world.own;
+    e->ms = fake_cudnn_ms() + world.own_ms * world.own + world.products;
     return cudaSuccess;
 }
 
@@ -87,6 +88,24 @@ const char *cudaGetErrorName(cudaError_t rc) {
     return "";
 }
 
+cudaError_t cudaGetLastError(void) {
+    return cudaSuccess;
+}
+
+/* Products of matrices are the CPU's, too, and take a millisecond. */
+#define PRODUCT(id)                                                                        \
+    CUDA_FUNCTION(id) {                                                                    \
+        const union instr_n all = {.id = *n};                                              \
+        const union instr_src src = {.id = *in};                                           \
+        const union instr_dst dst = {.id = *out};                                          \
+        world.products++;                                                                  \
+        cpu_exec(I_##id, &all, &src, &dst, c->args);                                       \
+        return 0;                                                                          \
+    }
+PRODUCT(linear)
+PRODUCT(linear_dx)
+PRODUCT(linear_dw)
+
 int cuda_convolution_own(struct cuda_call *c, const struct convolution *v) {
     static const enum opcode codes[] = {I_conv2d, I_conv2d_dx, I_conv2d_dw};
     const struct kernel_conv *s = &v->s;
@@ -108,7 +127,7 @@ static char lacks[256];
 
 static void device(bool asked, bool tunes, bool deterministic) {
     *lacks = 0;
-    world.own = world.looked_for = 0;
+    world.own = world.products = world.looked_for = 0;
     world.own_ms = 100;
     world.missing = world.captured = false;
     fake_cudnn = (struct fake_cudnn){.live = fake_cudnn.live};
@@ -284,6 +303,39 @@ static void test_rounded(void) {
     cuda_convolutions_destroy(dev.convolutions);
 }
 
+/* Windows of one tap are products of matrices, which are the CPU's where cuDNN has nothing. */
+static void test_products(void) {
+    static const enum opcode codes[] = {I_conv2d, I_conv2d_dx, I_conv2d_dw};
+    struct err err = {0};
+    for (int i = 0; i < 3; i++) {
+        struct trial want, got;
+        device(false, false, i == 1);
+        fake_cudnn.none = true;
+        for (int side = 0; side < 2; side++) {
+            struct trial *t = side ? &got : &want;
+            trial_begin(t, codes[i], DTYPE_f32, 1);
+            for (int k = 0; k < t->info->n_in; k++)
+                free(t->in[k]);
+            union instr_n n = {.v = {2, 5, 3, 7, 5, 3, 6, 1, 1, 1, 0, 0}};
+            t->n = n;
+            instr_work(t->code, &t->n, &t->work);
+            for (int k = 0; k < t->info->n_in; k++)
+                if ((t->in[k] = trial_bytes(trial_in_bytes(t, k))))
+                    trial_fill(t, k);
+            trial_results(t, -1);
+        }
+        on_cpu(&want);
+        int rc = on_gpu(&got, &err);
+        const double apart = trial_distance(&got, &want);
+        ok(rc == 0 && world.products == 1 && !world.own && apart <= 1e-5,
+           "%s of one tap, a product of matrices: %.1e apart", opcode_name(codes[i]),
+           apart);
+        trial_end(&want);
+        trial_end(&got);
+        cuda_convolutions_destroy(dev.convolutions);
+    }
+}
+
 /* What is first seen while a stream is captured is settled later. */
 static void test_capture(void) {
     struct err err = {0};
@@ -314,6 +366,7 @@ int main(void) {
     test_choices();
     test_without();
     test_rounded();
+    test_products();
     test_capture();
     ok(fake_cudnn.live == 0, "all descriptions are given back: %d are left",
        fake_cudnn.live);

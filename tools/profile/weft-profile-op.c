@@ -409,8 +409,7 @@ static int measure(struct tool *t, struct err *err) {
         note("%lld rows have a spread above %g: is something else running?",
              (long long)t->unsteady, WIDE);
     if (*t->report.no_cudnn)
-        note("without cuDNN weft's own kernels did all convolutions (%s)",
-             t->report.no_cudnn);
+        note("without cuDNN weft's own kernels did convolutions (%s)", t->report.no_cudnn);
     if (t->too_large)
         note("%lld rows left out: they need up to %.1f GiB for each rank (--memory)",
              (long long)t->too_large, (double)t->largest / (1 << 30));

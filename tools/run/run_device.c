@@ -80,7 +80,7 @@ int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
     if (comm_max_double(comm_world(comm), &lacks, 1, err) < 0)
         return -1;
     if (lacks > 0 && comm_rank(comm) == 0)
-        note("weft-run: without cuDNN weft's own kernels do all convolutions%s%s%s",
+        note("weft-run: without cuDNN weft's own kernels do convolutions%s%s%s",
              *r->no_cudnn ? " (" : "", r->no_cudnn, *r->no_cudnn ? ")" : "");
     return 0;
 }
