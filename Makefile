@@ -418,7 +418,7 @@ help:
 	@echo "make bench        measure kernels, collectives, training speed"
 	@echo "make check-gpu bench-gpu   on a GPU: tests; training beside PyTorch"
 	@echo "make pack-gpu     build/weft-gpu, which does both on a machine that has nothing installed"
-	@echo "make repro-search   the tables of doc/search.md   (TABLES=\"gradient\": some)"
+	@echo "make repro-search   the tables of doc/search-figures.md   (TABLES=\"gradient\": some)"
 	@echo "make repro-throughput   real runs of found plans beside grid and dp-only   (RANKS, ROWS)"
 	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
 	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"

@@ -3,8 +3,8 @@
  * EuroSys 2024, and its artifact, whose formulas are kept as they are, oddities included:
  *
  * - time: a stage is the sum of what its ops took forward and backward (collectives of tensor
- *   parallelism are inside), of what is computed again, of conversions between layouts, and of what
- *   comes in and goes out;
+ *   parallelism are inside), of what is computed again, of conversions between layouts, and of
+ *   what is received and sent;
  * - memory: 8 bytes (4 for ResNet) of state per byte of weights, activations of as many micro-batches
  *   as there are stages from this one on, the largest stretch computed again, and what the allocator
  *   reserves.

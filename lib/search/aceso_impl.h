@@ -110,7 +110,7 @@ enum { DIM_batch, DIM_tp, DIM_other, DIM_core, DIM_passing, DIM_first_op };
 int aceso_make_chain(struct aceso *a, struct err *err);
 void aceso_free_chain(struct aceso *a);
 
-/* What a layout of an op says in Aceso's words; false where it cannot be said or was not measured. */
+/* A layout of an op in Aceso's terms; false where it cannot be expressed or was not measured. */
 struct aceso_said {
     int tp, dp, algorithm;
 };
@@ -119,7 +119,7 @@ bool aceso_say_op(const struct aceso *a, int op, int64_t micro_batch,
 
 /* ---- what is computed again (aceso_again.c) --------------------------------------------- */
 
-/* Ops that stand together, so many times over; none but the first is a break. */
+/* A stretch of ops that repeats so many times; only its first op may be a break. */
 struct aceso_piece {
     int first, n; /* ops */
     int times;

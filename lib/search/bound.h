@@ -16,19 +16,19 @@
  * number of devices, with some multiplier on memory. The bound is the least over all
  * micro-batches.
  *
- * Where groups stand on neighbouring ranks in the order of the pipeline, stages are whole ops and it is
- * known where each stands, so messages and the first micro-batch's way to a stage count, too: of
- * pipelines with one stage on each group (bound_chain.h) and of interleaved ones (bound_turns.h).
- * The lesser of the two raises the bound.
+ * Where groups are on neighbouring ranks in the order of the pipeline, stages are whole ops and
+ * it is known on which ranks each is. Then messages and the first micro-batch's way to a stage
+ * count too: for pipelines with one stage on each group (bound_chain.h) and for interleaved
+ * ones (bound_turns.h). The lower of the two raises the bound.
  */
 #ifndef WEFT_BOUND_H
 #define WEFT_BOUND_H
 
 #include "search/search_impl.h"
 
-/* The names of what proves a bound: these relaxations, the first where it is not said on which
- * ranks groups stand; that an algorithm went through all of the space, and all plans within
- * SEARCH_SLACK of the best were simulated. */
+/* The names of what proves a bound: the relaxation without places of groups; the one with them;
+ * or that an algorithm went through the whole space, and all plans within SEARCH_SLACK of the
+ * best were simulated. */
 #define BOUND_PRICED "priced floors"
 #define BOUND_PLACED "placed floors"
 #define BOUND_LISTED "all plans"

@@ -1,13 +1,15 @@
 /* bound_cuts.h - what it takes at least to cut the model's list of ops between groups whose ranks are
  * known.
  *
- * The groups of a pipeline stand on neighbouring ranks, in its order. A message goes from the first rank
- * of one group to that of the other (cost_transfer), and all devices that take part together move each
- * element of the tensor once, so one of them moves an even share or more. Where it is not known which
- * group the other one is, the best link that may be between them counts, with a flow of its own.
+ * The groups of a pipeline are on neighbouring ranks, in its order. A message goes from the
+ * first rank of one group to that of the other (cost_transfer), and all devices that take part
+ * together move each element of the tensor once, so one of them moves an even share or more.
+ * Where it is not known which group the other one is, the best link that may be between them
+ * counts, with a flow of its own.
  *
- * Some ops depend on each other from the first to the last: the path. A group takes nothing of a
- * micro-batch's path before the group in front of it has done what stands on it and between. */
+ * Some ops depend on each other from the first to the last: the path. A group takes nothing of
+ * a micro-batch's path before the group in front has done its ops on the path and what is
+ * between. */
 #ifndef WEFT_BOUND_CUTS_H
 #define WEFT_BOUND_CUTS_H
 

@@ -14,8 +14,8 @@ enum {
     RATES = 4,
 };
 
-/* Kinds of devices, each with its floors. A group on several of them counts as one of that which its
- * price makes cheapest: its memory and what it computes take no less than on that. */
+/* Kinds of devices, each with its floors. A group on several kinds counts as one of the kind
+ * that its price makes cheapest: on that it takes no more time and memory. */
 struct classes {
     int n;
     struct {

@@ -1,7 +1,8 @@
 /* branch.h - branch and bound over all candidates, where the ways of stages can be listed (choices.h).
  *
- * Nothing is given up that is estimated within SEARCH_SLACK of the best, so that the simulator has
- * all of them to choose from. If it ends, the best plan is proven to be that.
+ * No candidate is dropped that is estimated within SEARCH_SLACK of the best, so the simulator
+ * has all of them to choose from. If the search ends by itself, its plan is proven to be the
+ * best.
  *
  *     branch_to_proof(s, NULL, NULL);
  */
@@ -10,8 +11,9 @@
 
 #include "search/search_impl.h"
 
-/* Microseconds over a step in which a stage, of which ops and devices are set, has its devices busy at
- * least, in whatever way it is done; 0 = nothing is known. Asked before its ways are listed. */
+/* The least time of a step, in microseconds, that a stage keeps its devices busy, whichever way
+ * it is done; its ops and devices are set. 0 = nothing is known. Asked before its ways are
+ * listed. */
 typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t micro_batch,
                             int first_rank, bool apart);
 

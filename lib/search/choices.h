@@ -1,5 +1,5 @@
-/* choices.h - all ways in which a stage may do its ops, but for those that another one beats
- * whatever stands around the stage.
+/* choices.h - all ways in which a stage may do its ops, without those that another way beats
+ * whatever its neighbours are.
  *
  * A way is a layout for each op (instances of a run have the same), a level of ZeRO, and how many
  * blocks are recomputed how far. Way a makes way b superfluous if no time and no bytes of a are more,
@@ -35,13 +35,13 @@ void choices_free(struct choices *c);
  * then on. apart: weight gradients are made apart. */
 const struct ways *choices_of(struct choices *c, const struct search_stage *st,
                               int64_t micro_batch, int first_rank, bool apart);
-/* Would the ways of all stages that there can be be at most so many? Groups of devices that lie
- * otherwise in their nodes count as one. */
+/* Are there at most so many ways of all possible stages together? Groups of devices that differ
+ * only in their offset within nodes count once. */
 bool choices_can_be_listed(struct search *s, double most);
-/* From now on of a stage with many ways only those are looked at that by its tables (stage_tables.h)
- * take no longer than that over a step. */
+/* From now on, of a stage with many ways only those are listed that take no longer than this
+ * over a step by its tables (stage_tables.h). */
 void choices_limit(struct choices *c, double most_us);
-/* Those that were looked at. */
+/* How many ways were looked at. */
 double choices_listed(const struct choices *c);
 
 #endif

@@ -1,10 +1,10 @@
-/* devices.h - which devices a stage stands on, and what they hold.
+/* devices.h - which devices a stage is on, and what they hold.
  *
- * The groups of a candidate divide the devices into stretches of neighbouring ranks. Mostly they stand
- * in the order of the pipeline. Where devices or links differ the order is a choice: a group with
- * a lower `place` (space.h) stands on lower ranks; of equal ones the first of the pipeline. So
- * places that are all 0 are the usual order, and what splits or merges stages need not know of
- * them.
+ * The groups of a candidate divide the devices into stretches of neighbouring ranks. Mostly
+ * they stand in the order of the pipeline. Where devices or links differ the order is a choice:
+ * a group with a lower `place` (space.h) is on lower ranks; of equal places, the first of the
+ * pipeline. So places that are all 0 mean the usual order, and code that splits or merges
+ * stages need not know of them.
  *
  *     if (search_has_places(s))
  *         candidate_swap(&c, 0, 1);
@@ -21,26 +21,26 @@ int64_t search_stage_memory(const struct search *s, const struct plan *plan, int
 /* The first rank of each stage, [n_stages], or of one. */
 void candidate_ranks(const struct candidate *c, int *rank);
 int candidate_rank(const struct candidate *c, int k);
-/* [n_groups] which group stands on the lowest ranks, on the next ones, and so on. */
+/* [n_groups] which group is on the lowest ranks, on the next ones, and so on. */
 void candidate_order(const struct candidate *c, int *order);
-/* Lets the groups stand so; in the order of the pipeline, all places are 0. */
+/* Puts the groups in this order; in the order of the pipeline, all places are 0. */
 void candidate_place(struct candidate *c, const int *order);
 /* Exchanges the places of two groups. */
 void candidate_swap(struct candidate *c, int a, int b);
 
-/* Deals the groups to the nodes in turn, so that neighbours in the pipeline stand on different
- * ones; false where they do not fill the nodes so. */
+/* Deals the groups to the nodes in turn, so that neighbours in the pipeline are on different
+ * nodes; false where the groups do not fill the nodes that way. */
 bool candidate_deal(const struct search *s, struct candidate *c);
 
-/* A run of devices that are alike, as far as they are used. */
+/* A run of used devices that are alike. */
 struct device_class {
     int first, end; /* ranks */
 };
 /* Fills at most CLUSTER_MAX_GROUPS of them, in the order of ranks; returns how many there are. */
 int search_device_classes(const struct search *s, struct device_class *out);
 
-/* Equal for places of the candidate's groups between which no cost can tell: nodes that are alike may
- * change their names. */
+/* Equal for places of the candidate's groups that have the same costs: nodes that are alike may
+ * be exchanged. */
 uint64_t search_place_hash(const struct search *s, const struct candidate *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* floors_impl.h - what the parts of floors.h share: prices of instructions where groups stand best
+/* floors_impl.h - what the parts of floors.h share: prices of instructions where links are best
  * (floors_links.c), what an op does alone (floors_ops.c), and its ways (floors.c). */
 #ifndef WEFT_FLOORS_IMPL_H
 #define WEFT_FLOORS_IMPL_H
@@ -25,7 +25,7 @@ struct trait {
     double readers[KIND_MAX_SLOTS]; /* uses of an operand's tensor in the whole model */
     unsigned gives;                 /* operands, as bits: those that it gives a gradient, */
     unsigned later;                 /* and those whose tensor an op before it reads, too */
-    bool read[KIND_MAX_SLOTS];      /* results that somebody reads */
+    bool read[KIND_MAX_SLOTS];      /* results that an op reads */
 };
 
 /* The ways of all ops that are alike in this, with one micro-batch. */
@@ -62,7 +62,7 @@ static inline struct reach reach_of(const struct mesh *mesh, unsigned near, unsi
                           mesh_group_size(mesh, axes & ~near)};
 }
 
-/* Finds where stages may stand, as far as it matters. */
+/* Finds the ranks on which stages may begin, as far as costs depend on them. */
 void floor_find_places(struct floors *f);
 /* What is computed on each device alone: the slowest kind that a group touches decides. */
 double floor_own_us(struct floors *f, const struct stage_program *sp,

@@ -1,5 +1,5 @@
-/* gallop.h - bisection that sets out from a guess (after Bentley and Yao, 1976): where answers
- * differ little from one time to the next, it looks at a few places near the last one.
+/* gallop.h - bisection that starts from a guess (after Bentley and Yao, 1976): where an answer
+ * is near the one before, it looks at a few places near that.
  *
  *     at = gallop(first, most + 1, last_time, reaches, &ctx);
  */
@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* The last place that is reached: `lo` is (or is nothing), `hi` is not, and what lies in front of
- * a place that is reached counts as reached. `guess` may lie anywhere. */
+/* The last place that is reached. `lo` is reached (or before the first), `hi` is not, and every
+ * place in front of a reached one is reached. `guess` may be anything. */
 static inline int gallop(int lo, int hi, int guess, bool (*reached)(void *ctx, int at),
                          void *ctx) {
     int step = 1;

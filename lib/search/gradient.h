@@ -13,11 +13,11 @@
 #include "solve/relax.h"
 
 enum {
-    GRADIENT_UNITS = 64,  /* at most that cuts can stand between */
+    GRADIENT_UNITS = 64,  /* at most; cuts are between them */
     GRADIENT_CHOICES = 8, /* layouts of a node */
 };
 
-/* Stages that cost alike: as many devices, under the same layouts to begin with. */
+/* Stages that cost alike: equally many devices, the same layouts at the start. */
 struct gradient_sort {
     const struct prefix *t;
     const struct candidate *c;
@@ -46,7 +46,7 @@ struct gradient_shape {
 struct gradient_shape *gradient_shape_make(struct search *s, const struct candidate *c);
 void gradient_shape_free(struct gradient_shape *g);
 
-/* Where the unit begins that stands for those of its run: one in the midst, if there is one. */
+/* Where the unit begins that represents those of its run: one in the middle, if there is one. */
 int gradient_unit_of_run(const struct run *r);
 /* Fills the layouts and costs of a sort of a shape whose units and classes are known
  * (gradient_costs.c). */

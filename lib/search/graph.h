@@ -90,7 +90,7 @@ struct graph {
     bool norm_missing;        /* the profile lacks it */
     struct memo loads;        /* in the arena, or borrowed */
     struct arena arena;
-    struct members *members; /* scratch of graph_edge: who has to do with the edge */
+    struct members *members; /* scratch of graph_edge: the ops of the edge */
 };
 
 /* devices: of the whole job. The model, the costs and the pins, which may be NULL, are borrowed. */
@@ -98,11 +98,11 @@ void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices
                 enum optimizer optimizer, enum dtype dtype, const struct pins *pins);
 void graph_release(struct graph *g);
 
-/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that any
- * split of the devices among dims is a layout; where there are more factors than axes, the first
- * one takes several. The usual one has the largest factor outermost, so that what is split finely
- * is split among near devices; with the smallest there, other numbers stand together: of twelve
- * devices 2, 4 or 12, and 3, 6 or 12. */
+/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that
+ * any split of the devices among dims is a layout; where there are more factors than axes, the
+ * first one takes several. The usual one has the largest factor outermost, so that what is
+ * split finely is split among near devices. With the smallest there, other numbers of devices
+ * are neighbours: of twelve 3, 6 or 12, instead of 2, 4 or 12. */
 void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh);
 void graph_mesh_descending(int devices, struct mesh *mesh);
 void graph_mesh_ascending(int devices, struct mesh *mesh);
@@ -116,15 +116,15 @@ bool graph_regather(const struct graph *g, int op, bool regather);
 /* Of a setting, chained into h as memo_mix does. */
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
 
-/* ZeRO changes what is done with parameters and nothing else: what has none is compiled once, without
- * it. */
+/* ZeRO changes only what is done with parameters: an op without any is compiled once, without
+ * ZeRO. */
 struct setting graph_without_zero(const struct setting *st);
 
-/* What another graph of the same problem has compiled so far need not be compiled again; it is released
- * later than this one. */
+/* Takes over what another graph of the same problem has compiled so far; that one has to be
+ * released later than this one. */
 void graph_borrow(struct graph *g, const struct graph *from);
 
-/* Each load stands until graph_release. Layouts are by node. An op of the excerpt alone: */
+/* Each load is valid until graph_release. Layouts are by node. An op of the excerpt alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
 /* The same as it was compiled: it stands, and what its instructions cost is asked of cost_instr with

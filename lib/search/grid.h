@@ -34,11 +34,11 @@ void grid_release(struct grid *g);
 void grid_walk(struct grid *g, int groups, int64_t micro_batch);
 /* Cuts between the blocks of the model, as many for each stage; false where nothing changes by it. */
 bool grid_cut_blocks(const struct grid *g, struct candidate *c);
-/* The most axes outwards from the model's and the sequence's whose devices divide the experts; none
- * where there are no experts. */
+/* How many axes, outwards from the model's and the sequence's, can split the experts evenly at
+ * most; 0 where there are no experts. */
 int grid_expert_axes(const struct grid *g, int devices, struct style style);
-/* Have so few micro-batches a part in it? Fewer than groups leave more than half of the devices idle, so
- * that smaller ones are better. */
+/* Does the grid have plans with this micro-batch? Fewer micro-batches than groups leave more
+ * than half of the devices idle, so smaller ones are better. */
 bool grid_is_busy(const struct search *s, int groups, int i_micro);
 
 #endif

@@ -20,7 +20,7 @@ struct options {
 struct hops {
     struct search *s;
     struct options *levels;               /* [max_hops + 1], by hops left */
-    struct options *options;              /* of the level at work */
+    struct options *options;              /* of the current level */
     struct candidate next, balanced_next; /* under construction */
     struct score limit;                   /* a plan must be better than this */
     struct memo seen;                     /* visited plans */
@@ -28,7 +28,7 @@ struct hops {
     int64_t most;                         /* stages that may have been scored */
     struct rng rng;
     int max_hops;
-    bool balanced; /* the primitive at work moves ops itself */
+    bool balanced; /* the current primitive moves ops itself */
 };
 
 /* Better first. */
@@ -43,11 +43,11 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
 void hops_first(struct search *s);
 
 /* Balanced pipelines to begin with, best first (hops_starts.c); the caller frees them and their
- * candidates. They are scored when somebody asks for the first time. */
+ * candidates. They are scored at the first call. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
-/* Follows improvements of *o as far as they go, at most `hops` primitives away each. fine:
- * layouts op by op as well. Scores it first. */
+/* Scores *o, then improves it as long as a better plan is at most `hops` primitives away. fine:
+ * layouts op by op as well. */
 void hops_polish(struct search *s, struct option *o, int hops, bool fine);
 
 #endif

@@ -19,9 +19,9 @@ struct layout_list {
 void layouts_all(const struct search *s, const struct search_stage *st, int64_t micro_batch,
                  int op, struct layout_list *out);
 
-/* out[0] is one that the op has: puts others behind it until there are `most`, of uniform styles, those
- * with about as many model axes as `style` first, then out[0] with one axis changed. Returns how many
- * there are. */
+/* out[0] is a layout of the op: appends others until there are `most`. First those of uniform
+ * styles, by how near their number of model axes is to that of `style`; then out[0] with one
+ * axis changed. Returns how many there are. */
 int layouts_near(struct search *s, const struct search_stage *st, int64_t micro_batch,
                  int op, struct style style, struct layout *out, int most);
 

@@ -2,12 +2,12 @@
  * slower plan.
  *
  * What a stopped search prints must be among what it would have printed later. The best by
- * estimate is not: what comes after it may be estimated faster and simulated slower, and then the
- * list of the best has forgotten it. So the best candidate is written down when the work done,
- * counted in scored stages, has grown by half since the last time, and at the end of each phase.
- * These are the same whenever the search is stopped, up to there. Some of the next ones go with
- * it, for the case that it turns out too large. Under a budget each is simulated at once, and the
- * fastest of them is what comes out when the budget is used up; a search that ends by itself
+ * estimate need not be: a later candidate may be estimated faster and simulated slower, and
+ * push it out of the list of the best. So the best candidate is written down when the work
+ * done, counted in scored stages, has grown by half since the last time, and at the end of each
+ * phase. Up to the point where it is stopped, a search always writes down the same ones. Some
+ * runners-up go with each, in case it turns out too large. Under a budget each is simulated at
+ * once, and the fastest is printed when the budget is used up; a search that ends by itself
  * simulates them beside its finalists.
  *
  *     search_look_if_due(s);    // after each change of the list of the best
@@ -21,10 +21,12 @@
 /* Is there a limit, of time or of work? */
 bool search_has_budget(const struct search *s);
 
-/* Writes down the best candidate so far, unless it is the last one that was or the search is stopped. */
+/* Writes down the best candidate so far, unless it is the last one written down or the search
+ * is stopped. */
 void search_look(struct search *s);
 void search_look_if_due(struct search *s);
-/* What another search for the same problem wrote down, in this one's words (auto.c). */
+/* Adds a candidate that another search for the same problem wrote down, made one of this search
+ * (auto.c). */
 void search_add_look(struct search *s, const struct candidate *c,
                      const struct score *score);
 void search_forget_looks(struct search *s);

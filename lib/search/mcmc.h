@@ -9,16 +9,16 @@
 
 #include "search/search_impl.h"
 
-/* Makes *to of *from by one random change of anything that a candidate decides; false where what was
- * drawn changes nothing or cannot be. */
+/* Makes *to from *from by one random change of anything that a candidate decides; false where
+ * the change that was drawn changes nothing or is impossible. */
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
                   struct candidate *to);
 
-/* A random balanced pipeline in a uniform style; false where what was drawn cannot be. */
+/* A random balanced pipeline in a uniform style; false where what was drawn is impossible. */
 bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out);
 
-/* A chain of so many changes from *c, warm enough to leave it and then cooled; *c and *score
- * become the best that it met, which is at least as good. */
+/* A chain of so many changes from *c, at first hot enough to leave it, then cooled; *c and
+ * *score become the best that it met, which is at least as good. */
 void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
                  struct score *score);
 

@@ -1,8 +1,9 @@
 /* memo.h - what was worked out once: pointers by 64-bit keys.
  *
- * Keys are hashes already; two different things with one key are not told apart, which
- * among millions of keys happens about never. So a key is its own place in the table, and nothing
- * else is looked at to find it (common/hashtable.h is for keys that have to be compared).
+ * Keys are 64-bit hashes. Two different things with the same key would be taken for one; among
+ * a million keys the odds of that are about 1 in 40 million. So a key is its own place in the
+ * table, and nothing else is looked at to find it (common/hashtable.h is for keys that have to be
+ * compared).
  *
  *     void **slot = memo_slot(&m, memo_mix(memo_mix(1, devices), layout));
  *     if (!*slot)

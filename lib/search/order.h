@@ -1,9 +1,10 @@
 /* order.h - the ops of a model in other orders.
  *
- * A stage may be any set of ops of which none needs the result of a later stage. The search knows
- * stages as stretches of a list of ops; in another list of the same ops other sets are stretches. An
- * order is such a list, with every operand before its readers, as a model of its own: an algorithm
- * that searches it knows nothing of that. The plans that come out are plans of the model as it is.
+ * A stage may be any set of ops of which none needs the result of a later stage. The search
+ * knows stages as stretches of a list of ops; in another list of the same ops other sets are
+ * stretches. An order is such a list, with every operand before its readers, as a model of its
+ * own, so algorithms search it like any other. The plans that come out are plans of the model
+ * as it is.
  *
  *     struct orders o;
  *     orders_find(&problem, NULL, &o);
@@ -33,16 +34,16 @@ struct order {
 struct order *order_make(struct model *m, const struct pins *pins, const int *op);
 void order_free(struct order *o);
 
-/* The problem with its model's ops in this order, without a plan to set out from. */
+/* The problem with its model's ops in this order, without a plan to start from. */
 struct search_problem order_problem(const struct order *o, const struct search_problem *p);
 
 /* A plan of the whole model with stages of the ops at places bounds[k] .. bounds[k + 1] - 1. */
 struct plan *order_plan(const struct order *o, int n_stages, const int *bounds);
-/* A plan of the whole model in the words of the list, in a plan to be destroyed; NULL where a
- * stage is no stretch of it. */
+/* A plan of the whole model as a plan of the list; the caller destroys it. NULL where a stage
+ * is not a stretch of the list. */
 struct plan *order_translate(const struct order *o, const struct plan *plan);
-/* The list in which the stages of a plan are stretches, in the model's order inside; NULL where a
- * parameter would stand behind what is tied to it. */
+/* The list in which the stages of a plan are stretches, in the model's order inside; NULL where
+ * a parameter would come after one that is tied to it. */
 struct order *order_of_plan(const struct plan *plan, const struct pins *pins);
 /* Are its stages stretches of the model's own list? */
 bool plan_is_as_listed(const struct plan *plan);
@@ -54,17 +55,17 @@ struct orders {
     struct order *p[MOST_ORDERS + 1];
 };
 
-/* Orders in which pipelines can be cut better than in the model's own (order_find.c): where a
- * graph is small and its plans can be listed, all; else those of the best cuts into some numbers
- * of stages, if they are better. `plan`, or NULL: one that is to be a candidate in one of them.
- * None where the problem leaves no choice (search_problem.as_listed). They depend on nothing but
- * the problem and the plan. */
+/* Orders in which pipelines can be cut better than in the model's own (order_find.c). Where the
+ * graph is small and its plans can be listed, all orders; otherwise those of the best cuts into
+ * some numbers of stages, if they are better. `plan`, or NULL: one that is to be a candidate in
+ * one of them. None where the problem leaves no choice (search_problem.as_listed). They depend
+ * on the problem and the plan only. */
 void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out);
 void orders_release(struct orders *o);
 
-/* As search_run_on, in the model's order and in others that promise something; the certificate is about
- * those that are searched. */
+/* As search_run_on, in the model's order and in others whose first look is good enough; the
+ * certificate is about those that are searched. */
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err);
 /* As bound_us, of all orders that a search searches whose best plan is this one, of time_us. */

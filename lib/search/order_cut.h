@@ -1,9 +1,10 @@
 /* order_cut.h - a model as a small graph that pipelines are cut out of: units, what they take, what
  * passes between them.
  *
- * A unit is an instance of a block or a single op; of long chains of alike blocks several are one. Its
- * load is what it takes on one device. A stage of a pipeline takes the sum of its units and, as
- * in lib/solve/partition.h, of each tensor that comes in or goes out what a message takes.
+ * A unit is an instance of a block or a single op; in long chains of alike blocks, several are
+ * one unit. Its load is the time that it takes on one device. A stage of a pipeline takes the
+ * sum of its units and, as in lib/solve/partition.h, a message for each tensor that enters or
+ * leaves it.
  *
  *     struct cut_graph g;
  *     double us = 0;
@@ -33,7 +34,7 @@ struct cut_graph {
     int *readers;
     int *reads,
         *reads_of; /* unit u reads the tensors reads[reads_of[u]] .. reads[reads_of[u + 1] - 1] */
-    double *send_us; /* [n_tensors] of the message, for the number of stages in hand */
+    double *send_us; /* [n_tensors] of the message, for the current number of stages */
     double memory;   /* of a stage, or INFINITY */
     int64_t micro_batches;
 };
@@ -41,7 +42,7 @@ struct cut_graph {
 /* ops: each op is a unit of its own. False where there are too many units. */
 bool cut_graph_make(struct search *s, bool ops, struct cut_graph *g);
 void cut_graph_release(struct cut_graph *g);
-/* Can units stand in one order only? */
+/* Is there only one order of the units? */
 bool cut_graph_is_chain(const struct cut_graph *g);
 /* Sets what depends on the number of stages, all of as many devices. */
 void cut_graph_stages(struct search *s, struct cut_graph *g, int stages);
@@ -49,7 +50,8 @@ void cut_graph_stages(struct search *s, struct cut_graph *g, int stages);
 /* The longest stage of the best pipeline of so many stages at most, each a stretch of this list
  * of units; INFINITY where none fits the memory. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list);
-/* The same of any stages, by lib/solve/partition.h; the units' stages, or false where none is found. */
+/* The same for stages that are any convex sets of units, by lib/solve/partition.h: the longest
+ * stage and the stage of each unit, or false where none is found. */
 bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *stage_of);
 
 #endif

@@ -10,16 +10,16 @@
 
 #include "search/search_impl.h"
 
-/* A first look: the estimated time of the best plan of at least so many stages that hops_first (hops.h)
- * finds, in microseconds; INFINITY for none. */
+/* A first look: the estimated time, in microseconds, of the best plan with at least so many
+ * stages that hops_first (hops.h) finds; INFINITY for none. */
 double search_look_us(const struct search_problem *p, int least_stages);
 
-/* The `most` best plans of both, none twice; all else is added up but for the certificate. `from` is
- * empty afterwards. */
+/* The `most` best plans of both, none twice; all else is added up, except for the certificate.
+ * `from` is empty afterwards. */
 void search_result_merge(struct search_result *to, struct search_result *from, int most);
 
-/* As search_run, on all devices and on fewer (idle.c), with what the problem says is offloaded
- * and nothing else. */
+/* As search_run, on all devices and on fewer (idle.c), with exactly those offloads that the
+ * problem has. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
 

@@ -172,7 +172,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         rc = search_take_plan(&s, p->from, &s.from, out->lost, sizeof out->lost, err);
         s.has_from = rc == 0;
         if (rc < 0)
-            err_prefix(err, "the plan to set out from");
+            err_prefix(err, "the plan to start from");
     }
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);

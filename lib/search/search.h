@@ -60,16 +60,16 @@ struct search_problem {
     int64_t work_budget;  /* stages scored, the same on any machine; 0 = no limit */
     double deadline_s;    /* now_s() at which the budget is used up; search_run sets it */
     double gap;           /* end when the best is proven to be that near; 0 = go on */
-    bool no_bound;        /* nobody asks how near it is: leave the certificate out */
+    bool no_bound;        /* leave the certificate out */
     int threads;          /* at most; 0 = all cores. Their number changes nothing else */
     uint64_t seed;        /* of what an algorithm leaves to chance */
-    const struct plan *from; /* to set out from, borrowed; NULL = none */
+    const struct plan *from; /* to start from, borrowed; NULL = none */
     struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
 
     /* what a search around this one knows already */
     const struct order *order; /* the list of ops of `model` and `pins`; NULL = its own */
-    double beat_us;  /* a plan takes so long: no proof needs slower ones; 0 = none */
-    double known_us; /* no plan is faster, as was proven before; 0 = not known */
+    double beat_us;  /* of a plan that is known: proofs skip slower ones; 0 = none */
+    double known_us; /* a bound that was proven before; 0 = none */
 };
 
 /* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */
@@ -95,10 +95,11 @@ struct search_result {
     int overflow_stage;
     double space; /* exhaustive: number of candidates */
     int orders;   /* of the model's ops that were looked at, its own counted */
-    /* The certificate: no plan of the space takes less than that, and why that is so (bound.h). */
+    /* The certificate: no plan of the space takes less time, and which relaxation proves it
+     * (bound.h). */
     double lower_bound_us;
     const char *relaxation; /* "" without a bound */
-    /* what of the plan to set out from the space does not have; "" = nothing */
+    /* what the space lacks of the plan to start from; "" = nothing */
     char lost[256];
     /* why there is no plan on all devices; "" = there is one, maybe a slower one */
     char idle[512];
@@ -107,10 +108,11 @@ struct search_result {
 struct search;                                                   /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
-/* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for what cannot be
- * on these devices (the message names the pin), or when the plan to set out from cannot be;
- * EXIT_NO when no plan fits the memory (the message says by how much the best misses and in which
- * stage), or when the profile lacks what the plans that might fit need (it names some of that). */
+/* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for something that is
+ * impossible on these devices (the message names the pin), or when the plan to start from does not
+ * suit the problem; EXIT_NO when no plan fits the memory (the message says by how much the best
+ * misses and in which stage), or when the profile lacks what the plans that might fit need (it
+ * names some of that). */
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err);
 void search_result_release(struct search_result *r);
@@ -133,7 +135,7 @@ struct search_verdict {
     const char *relaxation;
 };
 
-/* EXIT_NO, with a reason, when the plan does not run as it should, breaks the memory limit, costs
+/* EXIT_NO, with a reason, when the plan's program is faulty, breaks the memory limit, costs
  * something else than it says, or claims a bound that cannot be proven. */
 int search_verify_plan(const struct search_problem *p, struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,

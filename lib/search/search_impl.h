@@ -19,7 +19,7 @@ struct prefix {
     struct setting st;
     const struct layout *layouts;
     struct mesh mesh;
-    struct load *until;    /* [ops of the excerpt + 1] of all that stands before an op */
+    struct load *until;    /* [ops of the excerpt + 1] of everything before an op */
     struct load *instance; /* [runs] of one instance, the second */
     struct brief {
         double time_us; /* of a micro-batch, with its share of the update */
@@ -32,7 +32,7 @@ struct prefix {
     int *illegal;                /* [+ 1] ops before whose layout splits unevenly */
 };
 
-/* A stage's part of a score, as far as it does not depend on its neighbours. */
+/* The part of a stage's score that does not depend on its neighbours. */
 struct stage_sum {
     double forward_us, backward_us, weights_us, reduce_us, update_us;
     double fixed, slot[POOL_COUNT], temp, update_temp; /* bytes */
@@ -41,7 +41,7 @@ struct stage_sum {
 
 struct option; /* hops.h */
 
-/* A candidate under work: its stages, as they come to be known. */
+/* A candidate that is being scored: what is known of its stages so far. */
 struct work {
     const struct candidate *c;
     int n;
@@ -154,7 +154,7 @@ struct search {
     struct crossing *crossings; /* [n_ops + 1], in front of an op */
     int *crossing_edges;
     struct pinned pinned;
-    struct candidate from; /* to set out from, if there is one */
+    struct candidate from; /* to start from, if there is one */
     bool has_from;
     /* What was worked out. */
     struct memo prefixes, sums, layouts, styles, made_in, meshes, in_flight, verdicts;
@@ -168,7 +168,7 @@ struct search {
     int n_kept, max_kept;
     struct judged *plans;
     int n_plans;
-    struct judged fallback; /* judged on the way, for the case that no finalist is good */
+    struct judged fallback; /* judged on the way, in case no finalist is good */
     /* search_keep_rival, search_keep_winners */
     struct kept rivals[MOST_RIVALS + MOST_WINNERS];
     int n_rivals;
@@ -186,25 +186,25 @@ struct search {
     int64_t scored, stages_scored; /* candidates, and their stages */
     /* mcmc, dp, ilp: end when so many were scored; 0 = by their own measure */
     int64_t most_stages;
-    const char *member;  /* of auto, that is at work; NULL = none */
-    struct watch *watch; /* of all threads; NULL = nobody watches */
+    const char *member;  /* of auto, that runs; NULL = none */
+    struct watch *watch; /* of all threads; NULL = no progress is shown */
     double start_s, space;
     bool complete;
-    bool tight;   /* not even all of the model on every device is known to fit */
+    bool tight;   /* it is not known that all of the model fits on every device */
     bool hides;   /* plans may have overlap (overlap.h) */
     bool has_far; /* are there tensors that many ops read (far.h)? */
     bool exact;   /* see search_be_exact */
     bool proven;  /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
     double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
-    /* nor than that, by what was listed and judged; 0 = nothing is proven */
+    /* the same by what was listed and judged; 0 = nothing is proven */
     double listed_us;
 };
 
-/* For proofs. Estimates of plans that may be the best are above the simulated time by less than
- * the first factor, and all above the bytes of compiled plans by less than the second (buffers of
- * toys are rounded up to 64 bytes each, or share them). The first is measured, not proven: where
- * a gradient goes on as it is to several ops in other layouts, it is converted once, and each
- * edge has it (tests/unit/search-bound.c). */
+/* For proofs. The estimated time of a plan that may be the best is above its simulated time by
+ * less than the first factor; the estimated bytes of any plan are above those of the compiled
+ * one by less than the second (buffers of toys are rounded up to 64 bytes each, or share them).
+ * The first is measured, not proven: a gradient that several ops want in other layouts is
+ * converted once, but every edge counts the conversion (tests/unit/search-bound.c). */
 #define SEARCH_SLACK        1.2
 #define SEARCH_MEMORY_SLACK 1.25
 
@@ -216,29 +216,30 @@ void search_keep_most(struct search *s, int most);
 bool search_may_be_best(struct search *s, const struct candidate *c,
                         const struct score *score);
 
-/* Or the user interrupted. search_stopped is true, too, where the gap is closed. */
+/* Is the budget used up, or did the user interrupt? search_stopped is also true where the gap
+ * is closed. */
 bool search_out_of_time(const struct search *s);
 double search_time_left_s(const struct search *s); /* of the budget */
 bool search_in_time(const struct search_problem *p);
 /* The same for a solver's limits: 0 = no limit. */
 double search_budget_left_s(const struct search *s);
 
-/* A search on all devices of the problem, and what is known of it beside the result. */
+/* A search on all devices of the problem, and what it learned beside the result. */
 struct run_facts {
-    bool ended;             /* the algorithm did its work, if without a plan */
-    bool complete;          /* by itself */
+    bool ended;             /* the algorithm ran, even if it found no plan */
+    bool complete;          /* it ended by itself */
     bool proven;            /* it went through all plans */
     double bound_us;        /* by relaxation; 0 = not known */
     const char *relaxation; /* this one; "" = none */
-    /* By group of the cluster, what one of its devices would take for everything, if it had the memory;
-     * 0 = not known. */
+    /* By group of the cluster, how long one of its devices would take for the whole step, if it
+     * had the memory; 0 = not known. */
     double alone_us[CLUSTER_MAX_GROUPS];
 };
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err);
 void search_alone(struct search *s, double alone_us[CLUSTER_MAX_GROUPS]);
 
-/* Why there is no plan (refuse.c); -1. */
+/* Says in err why there is no plan (refuse.c); returns -1. */
 int search_refuse(struct search *s, struct search_result *out, struct err *err);
 struct shortage search_shortage(const struct search *s, const struct candidate *c,
                                 int stage, int64_t bytes);
@@ -289,9 +290,9 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
 /* Its elements on all devices together. */
 double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e);
 
-/* Adds what taking costs that passes in front of an op: forward, of the stage behind it, and the
- * gradients, of the one in front (slice.c). Its devices stand beside as many others; far: on another
- * node. */
+/* Adds what it costs to take the tensors that pass a cut in front of an op: going forward, for
+ * the stage after the cut; their gradients, for the stage before it (slice.c). Both stages have
+ * as many devices; far: on different nodes. */
 void search_takes(struct search *s, const struct prefix *t, int op, bool far, double *in_us,
                   double *out_us);
 
@@ -307,50 +308,54 @@ bool prefix_legal(const struct search *s, const struct prefix *t, int first, int
 static inline int search_zero_of(const struct search_stage *st) {
     return st->devices > 1 ? st->zero : ZERO_NONE;
 }
-/* The mesh of a stage of another search for the same problem; what the stage has of ops and devices is
- * set. */
+/* The mesh that a stage has in another search for the same problem; the stage's ops and devices
+ * are set. */
 const struct mesh *search_mesh_from(struct search *s, struct search *other,
                                     const struct search_stage *st);
 struct plan *search_plan_of(struct search *s, const struct candidate *c);
-/* Makes neighbouring axes one on which all ops of a stage do the same; false where there are none. And
- * names them by what they are for (merge.c); pinned meshes stay. */
+/* Merges neighbouring axes on which all ops of a stage do the same; false where there are none
+ * (merge.c). */
 bool search_merge_meshes(struct plan *plan);
+/* Names axes by what they are used for; pinned meshes stay. */
 void search_name_axes(const struct search *s, struct plan *plan);
 
 /* The stage's own part of a score, looked up or summed. */
 const struct stage_sum *search_stage_sum(struct search *s, const struct prefix *t,
                                          const struct search_stage *st);
-/* What passes between the stages of a candidate whose stages are summed up: adds it to
- * their times and their staging. */
+/* Adds what passes between the stages of a candidate to their times and their staging; the
+ * stages are summed up already. */
 void search_add_messages(struct search *s, struct work *w);
 
 /* ---- pins.c ---------------------------------------------------------------------------- */
 
 /* What is pinned of the plan as a whole, or PIN_FREE. */
 int64_t search_pinned(const struct search *s, enum pin_field field);
-/* Can they be obeyed at all, as far as can be told beforehand? */
+/* Checks before the search whether the pins can be obeyed at all; -1 with a message if not. */
 int search_check_pins(struct search *s, struct err *err);
 void search_forget_pins(struct search *s);
 /* May an op of the excerpt have this layout in a stage with this mesh, pinned or not? */
 bool search_pins_allow(const struct search *s, int op, const struct mesh *pinned,
                        const struct mesh *mesh, const struct layout *l);
-/* Changes the layout on as few mesh axes as will do for it to be legal and obey. */
+/* Makes the layout legal and obey the pins, by changes on as few mesh axes as possible. */
 void search_obey(const struct search *s, int op, const struct mesh *pinned,
                  const struct mesh *mesh, int64_t micro_batch, struct layout *l);
-/* May ops first .. end-1 be a stage, as far as cuts go? */
+/* Do the pins of cuts allow ops first .. end-1 as a stage? */
 bool search_may_be_stage(const struct search *s, int first, int end);
-/* Does the candidate obey in all that layouts do not say? */
+/* Does the candidate obey all pins but those of layouts? */
 bool search_obeys(const struct search *s, const struct candidate *c);
-/* Moves cuts as little as will do, and gives the stages devices; false where that cannot be. */
+/* Moves cuts as little as possible, and gives the stages devices; false where pins cannot be
+ * obeyed. */
 bool search_place_stages(const struct search *s, struct candidate *c);
 /* The end of stage k that begins at `first`: one that pins allow, at most `wanted` if there is
  * one. */
 int search_allowed_end(const struct search *s, int n_stages, int k, int first, int wanted);
-/* What no algorithm chooses: overlap, what gradients are reduced in. */
+/* Puts into the plan what is pinned and no algorithm chooses: overlap, the type in which
+ * gradients are reduced. */
 void search_put_pins(const struct search *s, struct plan *plan);
 
 /* A plan as a candidate (from.c); `lost` says what of it the space does not have, "" = nothing.
- * EXIT_INPUT where it is of other devices or another model, or no candidate at all. */
+ * EXIT_INPUT where it is for another number of devices or another model, or cannot be a
+ * candidate. */
 int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
                      char *lost, size_t size, struct err *err);
 
@@ -368,23 +373,23 @@ static inline bool search_has_dim(const int *dims, int n, int dim) {
  * it is the same for a plan that was read back. */
 uint64_t search_class(const struct search *s, const struct candidate *c);
 
-/* Judges the best candidate now, if it is time to. */
+/* Judges the best candidate, if that is due. */
 void search_verify(struct search *s);
-/* The simulated time of the best candidate; INFINITY where there is none, or it is no good. */
+/* The simulated time of the best candidate; INFINITY where there is none, or it does not fit. */
 double search_simulated_us(struct search *s);
-/* Those that would be judged now are judged in the end, too, whatever pushes them out of the list of
- * the best. */
+/* The candidates that would be judged now are judged at the end as well, even if others push
+ * them out of the list of the best. */
 void search_keep_winners(struct search *s);
-/* Compiles the best candidate; while it turns out too large there is that much less memory from now on.
- * Returns whether there is: then scores may be others (settle.c). */
+/* Compiles the best candidate; while it turns out too large, the search has that much less
+ * memory from now on. Returns whether the memory was reduced: then scores change (settle.c). */
 bool search_settle(struct search *s);
-/* By how many bytes a candidate's plan is beyond the memory of a device; 0: it fits. Judged for
- * it, as it would be in the end. */
+/* By how many bytes a candidate's plan exceeds the memory of a device, judged as at the end; 0:
+ * it fits. */
 int64_t search_excess(struct search *s, const struct kept *kept);
 /* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something;
  * else its time and memory are set. */
 bool search_judge_plan(struct search *s, struct search_plan *p);
-/* Finalists that are judged beside those that are wanted. */
+/* How many finalists are judged beyond the number that is wanted. */
 int64_t search_spare(const struct search *s);
 /* Judges the finalists. */
 void search_judge(struct search *s);

@@ -1,10 +1,10 @@
-/* source.h - a second source of the strategy graph: costs that somebody else measured and added up, in
- * place of the compiler's and lib/cost's.
+/* source.h - a second source of the strategy graph: costs that others measured, summed by their
+ * formulas, in place of the compiler's and lib/cost's.
  *
  * Algorithms move candidates over a model of ops with iteration spaces, and ask what these cost
- * (space.h). A source brings a chain of ops and answers for it; everything else - structure, cuts,
- * styles, moves, starts - is what it always was. A step is (N - 1) times the slowest stage plus all
- * stages once, for N micro-batches: 1F1B with a flush.
+ * (space.h). A source brings a chain of ops and answers for it; everything else (structure,
+ * cuts, styles, moves, starts) stays the same. A step is (N - 1) times the slowest stage plus
+ * all stages once, for N micro-batches: 1F1B with a flush.
  *
  *     struct source *src = aceso_open(dir, "gpt:1.3B", NULL, &err);
  *     struct search_problem p = {.model = src->model, .source = src, ...};
@@ -30,13 +30,13 @@ struct source_ask {
 };
 
 struct source_cost {
-    double us; /* of one micro-batch, forward and backward; of that */
+    double us; /* of one micro-batch, forward and backward; in it: */
     double again_us, convert_us,
-        message_us; /* computed again, between layouts, to and from other stages */
+        message_us; /* computing again, conversions, messages from and to other stages */
     double bytes;   /* on a device */
 };
 
-/* What is decided beforehand, for the price of a decision; all else is free. */
+/* Decisions that are pinned, to price them; all others are free. */
 struct source_pin {
     int stages; /* 0 = any number */
     int tp;     /* of every op; 0 = any */
@@ -56,7 +56,7 @@ struct source_op {
      * most of the third among all ops but its last. */
     double reserved_bytes, forward_bytes, backward_bytes;
     double again_us; /* forward once more */
-    /* that need not be kept where this op and the next are computed again */
+    /* not kept where this op and the next are computed again */
     double again_bytes;
 };
 
@@ -70,17 +70,17 @@ struct source {
     int n_micro;
     struct source_pin pin; /* of the searches that begin from now on */
 
-    /* Called when a search begins: pointers from before mean nothing. */
+    /* Called when a search begins: pointers of earlier searches are invalid from now on. */
     void (*forget)(struct source *src);
-    /* False where that cannot be. What is computed again is the source's to choose, so that the stage
-     * fits if it can; again: NULL, or [end - first], which ops those are. */
+    /* False where such a stage is impossible. The source chooses what is computed again, so
+     * that the stage fits if it can; again: NULL, or [end - first], which ops those are. */
     bool (*stage)(struct source *src, const struct source_ask *ask, struct source_cost *out,
                   bool *again);
     /* One op in a stage, of which only devices, stages behind, micro-batch and mesh count. */
     bool (*op)(struct source *src, const struct source_ask *ask, int op,
                const struct layout *l, struct source_op *out);
-    /* What it takes to bring what op - 1 makes into the layout that the op wants; INFINITY: it cannot
-     * be. */
+    /* What it takes to convert the result of op - 1 to the layout that the op wants; INFINITY:
+     * it is impossible. */
     double (*between)(struct source *src, const struct source_ask *ask, int op,
                       const struct layout *before, const struct layout *l);
     /* Messages at a cut in front of an op and behind it, whatever its layout: at least so long. */
@@ -91,13 +91,13 @@ struct source {
 
 /* ---- candidates of a source (source*.c) ---------------------------------- */
 
-/* What space.h has of the same name, for searches with a source. */
+/* The functions of these names in space.h, for searches with a source. */
 bool source_legal(struct search *s, const struct candidate *c);
 struct score source_score(struct search *s, const struct candidate *c);
 bool source_balance(struct search *s, struct candidate *c);
 bool source_relayout(struct search *s, struct candidate *c, int k);
 bool source_slice(struct search *s, int64_t micro_batch, struct candidate *out);
-/* No plan of the space takes less than so many us. */
+/* A time in us that no plan of the space beats. */
 double source_bound(struct search *s);
 /* The candidate as a plan over the source's model, with what is computed again, and the bytes on its
  * fullest device. Its provenance has of each stage under "stages" what the source says: us, again_us,
@@ -106,7 +106,7 @@ struct plan *source_plan(struct search *s, const struct candidate *c, int64_t *m
 
 struct source_ask source_ask_of(const struct search *s, const struct candidate *c, int k,
                                 int first_rank);
-/* Asked of the source, once. */
+/* The source's answer, asked for once and kept. */
 bool source_stage(struct search *s, const struct source_ask *ask, struct source_cost *out);
 /* The layouts that an op may have, at most so many: batch on the outer axes of the mesh, one other dim
  * on the inner ones. */

@@ -50,10 +50,11 @@ const struct search_problem *search_problem_of(const struct search *s);
 /* Groups of devices at most, and stages. */
 int search_max_groups(const struct search *s);
 int search_room(const struct search *s);
-/* May groups stand in another order than the pipeline's: are there devices or links of several kinds? */
+/* May groups be in another order than the pipeline's: are there devices or links of several
+ * kinds? */
 bool search_has_places(const struct search *s);
 bool search_has_schedule(const struct search *s, enum schedule schedule);
-/* Of those to consider, one that takes one stage on a group, to begin with. */
+/* Of those to consider, one with a single stage on each group, to begin with. */
 enum schedule search_plain_schedule(const struct search *s);
 /* Time is up, or the user interrupted. */
 bool search_stopped(struct search *s);
@@ -64,8 +65,9 @@ bool search_legal(struct search *s, const struct candidate *c);
 /* Scores a legal candidate, and remembers it if it is one of the best; the best one is
  * compiled and simulated every now and then. Only stages not met before are worked out. */
 struct score search_score(struct search *s, const struct candidate *c);
-/* Judged in the end, too, if the finalists turn out slower than it is estimated to be: one of another
- * kind than the best, which estimates may flatter. The first few count. */
+/* Keeps a candidate of another kind than the best. It is judged at the end if the finalists
+ * turn out slower than its estimate, since the estimates of the best kind may be too low. Only
+ * the first few are kept. */
 void search_keep_rival(struct search *s, const struct candidate *c,
                        const struct score *score);
 
@@ -79,8 +81,8 @@ struct style {
     bool sequence;  /* ops without an inner dim split the sequence there, else nothing */
     bool outer; /* the model axes are the outermost, those for the batch the innermost */
     bool ascending; /* the mesh has its smallest factor outermost (graph_mesh_ascending) */
-    /* Next to the model axes: axes that split the sequence, or images into strips, instead of the batch,
-     * then such as split experts where an op has them. */
+    /* Next to the model axes: axes that split the sequence, or images into strips, instead of
+     * the batch; then axes that split experts where an op has them. */
     int context_axes, expert_axes;
 };
 /* The i-th of all styles of a stage; false where there are no more. */
@@ -91,13 +93,13 @@ bool search_has_sequence(const struct search *s);
 bool search_has_experts(const struct search *s);
 /* Are there dims that context axes split: a sequence, or the height and width of images? */
 bool search_has_context(const struct search *s);
-/* May it be of use to change how many of them a stage in this style has? Images are split where a
- * micro-batch has too few samples for all devices, or as few as there can be. */
+/* Can it help to change how many context axes a stage in this style has? Images are split where
+ * a micro-batch has too few samples for all devices, or cannot be smaller. */
 bool search_wants_context(const struct search *s, const struct search_stage *st,
                           int64_t micro_batch, struct style style);
 /* Of the mesh that the stage has, or is to have when it is laid out. */
 int search_mesh_axes(const struct search *s, const struct search_stage *st);
-/* Is a mesh of so many devices another one with the smallest factor outermost? */
+/* Does the order of factors change the mesh of so many devices? */
 bool search_mesh_has_orders(int devices);
 /* Lays the stage out; what does not divide stays whole. */
 void search_apply_style(struct search *s, struct search_stage *st, int64_t micro_batch,
@@ -125,7 +127,7 @@ int search_stage_blocks(const struct search *s, const struct search_stage *st);
 
 /* ---- pins ------------------------------------------------------------------------------ */
 
-/* In which schedule to set out. */
+/* The schedule to begin with. */
 enum schedule search_first_schedule(const struct search *s);
 /* Those that the candidate's stages and groups may have, bit i = enum schedule i; a single stage has
  * none to choose. */
@@ -153,9 +155,8 @@ bool search_even(struct search *s, int n_stages, int64_t micro_batch, struct sty
  * (lib/solve/stages.h); false when none fits. shard: with ZeRO's highest level; else with the
  * optimizer's state sharded or nothing. */
 bool search_slice(struct search *s, int64_t micro_batch, bool shard, struct candidate *out);
-/* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory,
- * with as few blocks recomputed as will do; devices and layouts stay. False when nothing
- * fits. */
+/* Cuts the ops anew so that the slowest stage is as fast as it can be within the memory, with
+ * as few blocks recomputed as possible; devices and layouts stay. False when nothing fits. */
 bool search_balance(struct search *s, struct candidate *c);
 
 #endif

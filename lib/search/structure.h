@@ -1,16 +1,16 @@
 /* structure.h - what in a model is alike, and which stretches of it repeat.
  *
- * Two ops are alike when the compiler treats them alike whatever stands around them: same
+ * Two ops are alike when the compiler treats them alike whatever their neighbours are: same
  * kind, attributes, shapes, and parameters shared or not. A run is a stretch of ops that
  * repeats: op i and op i + period are alike and read the same tensors, or tensors that lie
- * equally far back. Runs are found in the graph, not in the file, so a model that was
- * written out layer by layer has them too; a graph without any is a list of single ops.
+ * equally far back. Runs are found in the graph, not in the file, so a model that was written
+ * out layer by layer has them too; a graph without any is a list of single ops.
  *
  * An edge is what ops share: a tensor with the op that makes it and those that read it, or
  * a parameter with its home and its other users.
  *
- * The excerpt is a model of the first, the second and the last instance of each run, and
- * everything else: what is worked out for it holds for the whole model.
+ * The excerpt is a model of the first, the second and the last instance of each run, and all
+ * ops outside of runs: what is worked out for it holds for the whole model.
  */
 #ifndef WEFT_STRUCTURE_H
 #define WEFT_STRUCTURE_H
@@ -19,8 +19,8 @@
 
 struct run {
     int first, period, count; /* ops first .. first + period * count - 1 */
-    /* The least passes from instance to instance in front of op `seam` of each: a block of the model
-     * may begin in their midst, where its first instance differs from the others. */
+    /* From instance to instance, least passes in front of op `seam` of each. It need not be
+     * where a block of the file begins: the first block may differ from the others. */
     int seam;
 };
 
@@ -51,11 +51,12 @@ void structure_release(struct structure *s);
  * How many are there? */
 bool structure_begins_unit(const struct structure *s, int op);
 int structure_units(const struct structure *s);
-/* Where the unit begins that the op is in; the first begin at or behind the op, or n_ops. */
+/* Where the unit begins that the op is in; where the first unit begins at or after the op, or
+ * n_ops. */
 int structure_unit_of(const struct structure *s, int op);
 int structure_next_unit(const struct structure *s, int op);
 
-/* The instance of its run that an op stands in. */
+/* The instance of its run that an op is in. */
 int structure_instance(const struct structure *s, int op);
 
 /* The first reader at or behind op `first`; e->n if there is none. */

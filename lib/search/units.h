@@ -1,7 +1,7 @@
 /* units.h - a model as a row of units for the stages solver (lib/solve/stages.h): what slicing
- * has in common whether costs come from the compiler (slice.c) or from a source (source_slice.c).
- * A column is one way to run a stretch of units; it is a configuration of the solver, and a
- * choice of its own.
+ * by the compiler's costs (slice.c) and by those of a source (source_slice.c) share. A column
+ * is one way to run a stretch of units; it is a configuration of the solver, and a choice of
+ * its own.
  */
 #ifndef WEFT_UNITS_H
 #define WEFT_UNITS_H
@@ -9,12 +9,13 @@
 #include "search/space.h"
 #include "solve/stages.h"
 
-/* The ops where units begin, and the end behind them: instances of blocks or single ops, so many of them
- * together that there are at most `most` units. bound: [most + 1]. Returns how many units there are. */
+/* Finds the ops where units begin, and the end of the last one. A unit is one or more instances
+ * of blocks or single ops, as many as it takes for at most `most` units. bound: [most + 1].
+ * Returns how many units there are. */
 int units_find(const struct structure *st, int most, int *bound);
-/* The same with blocks cut into parts, where no more passes than between blocks; whole blocks
- * where the parts are more than twice too many. Where there are still too many, the lightest
- * neighbours are joined. */
+/* The same with blocks cut into parts where no more passes than between blocks; whole blocks if
+ * there would be more than 2 `most` parts. If there are still too many, the lightest neighbours
+ * are joined. */
 int units_find_parts(const struct search *s, int most, int *bound);
 /* A table by stretch of units and column has so many cells, */
 size_t units_cells(int units, int64_t columns);

@@ -1,10 +1,10 @@
-/* watch.h - what a search has come to so far, on stderr (progress.h): "1.3 s, hops: best 512.3 ms, bound
- * 498.1 ms, gap 2.8 %". Members of auto tell it from their threads.
+/* watch.h - the progress of a search on stderr (progress.h): "1.3 s, hops: best 512.3 ms, bound
+ * 498.1 ms, gap 2.8 %". Members of auto report from their threads.
  *
  *     struct watch w;
  *     watch_begin(&w);
  *     watch_plan(&w, "hops", time_us);
- *     watch_poll(&w);                    // again and again: prints when it is time to
+ * watch_poll(&w); // often: prints when it is due
  *     watch_end(&w);
  */
 #ifndef WEFT_WATCH_H

@@ -17,7 +17,8 @@ static struct search_claim claim_of(const struct plan *plan) {
                                  .lower_bound_us = number(search, "lower_bound_us")};
 }
 
-int search_print_verdict(struct search_problem *p, struct plan *plan, struct err *err) {
+int search_print_verdict(struct search_problem *p, struct plan *plan, FILE *f,
+                         struct err *err) {
     struct search_claim claim = claim_of(plan);
     struct search_verdict v;
     p->batch = plan->batch;
@@ -26,18 +27,18 @@ int search_print_verdict(struct search_problem *p, struct plan *plan, struct err
     p->dtype = plan->dtype;
     if (search_verify_plan(p, plan, &claim, &v, err) < 0)
         return -1;
-    printf("legal, and runs without a fault\n");
-    printf("a step takes %s%s\n", text_time(v.time_us).s,
-           claim.time_us > 0 ? ", as it says" : "");
-    printf("a device holds %s%s", text_bytes((double)v.max_bytes).s,
-           claim.memory_bytes > 0 ? ", as it says" : "");
+    fprintf(f, "legal, and runs without a fault\n");
+    fprintf(f, "a step takes %s%s\n", text_time(v.time_us).s,
+            claim.time_us > 0 ? ", as it says" : "");
+    fprintf(f, "a device holds %s%s", text_bytes((double)v.max_bytes).s,
+            claim.memory_bytes > 0 ? ", as it says" : "");
     if (p->memory_bytes && search_memory(p, 0, p->devices) == p->memory_bytes)
-        printf(", of %s", text_bytes((double)p->memory_bytes).s);
+        fprintf(f, ", of %s", text_bytes((double)p->memory_bytes).s);
     if (v.lower_bound_us > 0)
-        printf("\nno plan takes less than %s (%s): within %.2f %% of the optimum\n",
-               text_time(v.lower_bound_us).s, v.relaxation,
-               100 * (v.time_us - v.lower_bound_us) / v.time_us);
+        fprintf(f, "\nno plan takes less than %s (%s): within %.2f %% of the optimum\n",
+                text_time(v.lower_bound_us).s, v.relaxation,
+                100 * (v.time_us - v.lower_bound_us) / v.time_us);
     else
-        printf("\nno bound is known, so neither is the distance to the optimum\n");
+        fprintf(f, "\nno bound is known, so neither is the distance to the optimum\n");
     return 0;
 }

@@ -37,7 +37,7 @@ static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
     {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
-    {0, "from", OPT_STR, "PLAN", "a plan to set out from", &o.from},
+    {0, "from", OPT_STR, "PLAN", "a plan to start from", &o.from},
     {0, "cost", OPT_STR, "SOURCE", "costs of another source: aceso:FOLDER", &o.cost},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
@@ -77,7 +77,7 @@ static const struct opt options[] = {
     {0, "verify", OPT_STR, "PLAN", "check a plan and its bound instead of searching",
      &o.verify},
     {0, "seed", OPT_INT, "N", "of random choices (1)", &o.seed},
-    {'o', "output", OPT_STR, "FILE", "write the plan here instead of stdout", &o.out},
+    {'o', "output", OPT_STR, "FILE", "write here instead of to stdout", &o.out},
     {0, "text", OPT_FLAG, NULL, "a summary for people instead of JSON", &o.text},
     {0, "explain", OPT_FLAG, NULL, "why this plan, and what others cost, instead of JSON",
      &o.explain},
@@ -104,6 +104,19 @@ static void usual_micro_batches(const struct search_problem *p, struct micro_bat
     }
 }
 
+/* In ascending order, none twice. */
+static void add_micro_batch(struct micro_batches *out, int64_t b) {
+    int64_t at = out->list.n;
+    while (at > 0 && out->list.p[at - 1] >= b)
+        at--;
+    if (at < out->list.n && out->list.p[at] == b)
+        return;
+    arr_push(&out->list, b);
+    for (int64_t i = out->list.n - 1; i > at; i--)
+        out->list.p[i] = out->list.p[i - 1];
+    out->list.p[at] = b;
+}
+
 int search_micro_batches(const struct search_problem *p, struct micro_batches *out,
                          struct err *err) {
     int64_t pinned = p->pins ? pins_value(p->pins, PIN_micro_batch, 0) : PIN_FREE;
@@ -113,17 +126,17 @@ int search_micro_batches(const struct search_problem *p, struct micro_batches *o
     }
     if (!o.micro)
         usual_micro_batches(p, out);
-    for (const char *s = o.micro ? o.micro : ""; *s;) {
+    for (const char *s = o.micro; s;) {
         char *end;
-        long b = strtol(s, &end, 10);
-        if (end == s || (*end && *end != ',') || b < 1)
+        long b = *s >= '0' && *s <= '9' ? strtol(s, &end, 10) : 0;
+        if (b < 1 || (*end && *end != ','))
             return err_usage(
                 err, "--micro-batch: expected numbers such as 1,2,4, got \"%s\"", o.micro);
         if (p->batch % b)
             return err_usage(err, "--micro-batch: %ld does not divide the batch of %lld", b,
                              (long long)p->batch);
-        arr_push(&out->list, b);
-        s = *end ? end + 1 : end;
+        add_micro_batch(out, b);
+        s = *end ? end + 1 : NULL;
     }
     return 0;
 }
@@ -249,11 +262,12 @@ static double gap_of(const struct search_result *r, const struct search_plan *pl
     return (plan->time_us - r->lower_bound_us) / plan->time_us;
 }
 
+/* Without the time that the search took: the same command gives the same bytes. */
 static json_t *provenance(const struct search_problem *p, const struct search_result *r,
                           const struct search_plan *best) {
-    json_t *search = json_pack("{s:s, s:I, s:I, s:f, s:b}", "algorithm", o.algorithm,
-                               "seed", (json_int_t)o.seed, "scored", (json_int_t)r->scored,
-                               "seconds", r->seconds, "complete", r->complete);
+    json_t *search = json_pack("{s:s, s:I, s:I, s:b}", "algorithm", o.algorithm, "seed",
+                               (json_int_t)o.seed, "scored", (json_int_t)r->scored,
+                               "complete", r->complete);
     if (best->member)
         json_object_set_new(search, "found_by", json_string(best->member));
     if (*r->relaxation) {
@@ -386,15 +400,16 @@ static int verify(struct search_problem *p, struct plan *plan, struct micro_batc
     p->batch = plan->batch;
     if (search_micro_batches(p, micro, err) < 0)
         return -1;
-    int64_t at = micro->list.n;
-    arr_push(&micro->list, plan->micro_batch);
-    for (; at > 0 && micro->list.p[at - 1] >= plan->micro_batch; at--) {
-        micro->list.p[at] = micro->list.p[at - 1];
-        micro->list.p[at - 1] = plan->micro_batch;
-    }
+    add_micro_batch(micro, plan->micro_batch);
     p->micro = micro->list.p;
     p->n_micro = (int)micro->list.n;
-    return search_print_verdict(p, plan, err);
+    struct file_out out;
+    if (file_out_open(&out, o.out, err) < 0)
+        return -1;
+    if (search_print_verdict(p, plan, out.f, err) == 0)
+        return file_out_close(&out, err);
+    file_out_abort(&out);
+    return -1;
 }
 
 /* Is there JSON in the file? Standard input is read once only, and taken for some. */
