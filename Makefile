@@ -197,7 +197,7 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 EMU_SRCS  := $(sort $(filter-out $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
-             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o))
+             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 $(O)/%.emulated.o: %.cu $(O)/flags

@@ -78,6 +78,14 @@ CUDA_DEVICE uint32_t word_of(const float *v, float) {
 template <typename T> CUDA_DEVICE uint32_t word_of(const float *v, T) {
     return narrow<T>(v[0]).bits | (uint32_t)narrow<T>(v[1]).bits << 16;
 }
+#ifdef __CUDA_ARCH__
+/* One instruction for both. */
+CUDA_DEVICE uint32_t word_of(const float *v, bf16) {
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(v[1]), "f"(v[0]));
+    return pair;
+}
+#endif
 
 template <typename T> CUDA_DEVICE void store_vector(T *p, const float *v) {
     const int each = 4 / (int)sizeof(T);

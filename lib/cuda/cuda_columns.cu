@@ -31,7 +31,7 @@ CUDA_KERNEL void finish(int64_t chunks, int64_t n, const float *part, float *fir
     const int64_t column = blockIdx.x * (int64_t)WARP + threadIdx.x;
     float sum[1][1] = {{0}}, *to = blockIdx.y ? second : first;
     if (column < n)
-#pragma unroll 4
+#pragma unroll 16
         for (int64_t i = threadIdx.y; i < chunks; i += COLUMN_ROWS)
             sum[0][0] += part[(i * gridDim.y + blockIdx.y) * n + column];
     rows_of_threads<1>(sum);

@@ -13,7 +13,8 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
-/* Microseconds of a run; infinite where it fails. */
+/* Microseconds of a run; infinite where it fails. What that leaves behind as CUDA's last error is not the
+ * instruction's. */
 static int time_one(const struct cuda_contest *t, const struct stopwatch *w, int way,
                     double *us, struct err *err) {
     float ms = 0;
@@ -21,6 +22,7 @@ static int time_one(const struct cuda_contest *t, const struct stopwatch *w, int
         return -1;
     for (int i = 0; i < RUNS; i++)
         if (!t->run(t->arg, way)) {
+            (void)cudaGetLastError();
             *us = (double)INFINITY;
             return 0;
         }

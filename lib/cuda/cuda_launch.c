@@ -41,27 +41,50 @@ int cuda_open_workspace(struct device_stream *s, struct err *err) {
     return q->workspace ? 0 : err_prefix(err, "workspace");
 }
 
+static struct cuda_call call_on(struct device_stream *s, const struct device_args *args,
+                                struct err *err) {
+    struct cuda_state *state = cuda_state_of(s->device);
+    struct cuda_queue *q = cuda_queue_of(s);
+    return (struct cuda_call){.dev = &state->dev,
+                              .stream = q->stream,
+                              .args = args,
+                              .workspace = q->workspace,
+                              .workspace_bytes = state->workspace_bytes,
+                              .err = err};
+}
+
+int cuda_launch_together(struct device_stream *s, struct err *err) {
+    const struct device_args none = {.dtype = DTYPE_f32};
+    struct cuda_call c = call_on(s, &none, err);
+    if (cuda_multi_give(&cuda_queue_of(s)->together, &c) < 0)
+        return -1;
+    return cuda_check(cudaGetLastError(), "launching", err);
+}
+
+/* Now, or with others of its sort. */
+static int launch(struct device_stream *s, struct cuda_call *c, enum opcode code,
+                  const union instr_n *n, const union instr_src *in,
+                  const union instr_dst *out) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    const int taken = q->recording ? cuda_multi_take(&q->together, c, code, n, in, out) : 0;
+    if (taken)
+        return taken < 0 ? -1 : 0;
+    const int rc = call(c, code, n, in, out);
+    return rc > 0 ? err_system(c->err, "no kernel for GPUs yet") : rc;
+}
+
 int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                 const union instr_src *in, const union instr_dst *out,
                 const struct device_args *args, struct err *err) {
-    struct cuda_state *state = cuda_state_of(s->device);
-    struct cuda_queue *q = cuda_queue_of(s);
-    struct cuda_call c = {.dev = &state->dev,
-                          .stream = q->stream,
-                          .args = args,
-                          .workspace_bytes = state->workspace_bytes,
-                          .err = err};
-    int64_t wanted = workspace_gpu(code, n, args->dtype);
-    if (wanted > c.workspace_bytes)
+    const int64_t wanted = workspace_gpu(code, n, args->dtype);
+    const int64_t planned = cuda_state_of(s->device)->workspace_bytes;
+    if (wanted > planned)
         return err_system(err, "%s: %lld bytes of workspace are planned, it takes %lld",
-                          opcode_name(code), (long long)c.workspace_bytes,
-                          (long long)wanted);
+                          opcode_name(code), (long long)planned, (long long)wanted);
     if (wanted && cuda_open_workspace(s, err) < 0)
         return -1;
-    c.workspace = q->workspace;
-    int rc = call(&c, code, n, in, out);
-    if (rc > 0)
-        return err_system(err, "%s: no kernel for GPUs yet", opcode_name(code));
+    struct cuda_call c = call_on(s, args, err);
+    int rc = launch(s, &c, code, n, in, out);
     if (rc == 0)
         rc = cuda_check(cudaGetLastError(), "launching", err);
     return rc < 0 ? err_prefix(err, "%s", opcode_name(code)) : 0;

@@ -201,7 +201,7 @@ CUDA_KERNEL void layernorm_bwd(struct layernorm_rows<T> r, bool fits, float *par
 }
 
 CUDA_FUNCTION(layernorm_bwd) {
-    const int64_t blocks = workspace_gpu_norm(n->rows),
+    const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
                   bytes = 2 * n->n * (int64_t)sizeof(float);
     const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
                fits = bytes <= NORM_SHARED;

@@ -222,19 +222,11 @@ static void launch_convert(struct cuda_call *c, int64_t n, const void *x, void *
                     aligned(x, y) ? 0 : n, (const FROM *)x, (TO *)y);
 }
 
+/* cuda_optim.cu has the other way. */
 CUDA_FUNCTION(widen) {
     switch (c->args->dtype) {
     case DTYPE_bf16: launch_convert<bf16, float>(c, n->elems, in->x, out->y); break;
     case DTYPE_f16: launch_convert<f16, float>(c, n->elems, in->x, out->y); break;
-    default: CUDA_MOVE(c->stream, out->y, in->x, n->elems * 4);
-    }
-    return 0;
-}
-
-CUDA_FUNCTION(narrow) {
-    switch (c->args->dtype) {
-    case DTYPE_bf16: launch_convert<float, bf16>(c, n->elems, in->x, out->y); break;
-    case DTYPE_f16: launch_convert<float, f16>(c, n->elems, in->x, out->y); break;
     default: CUDA_MOVE(c->stream, out->y, in->x, n->elems * 4);
     }
     return 0;

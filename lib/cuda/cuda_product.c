@@ -146,15 +146,16 @@ static bool same(const struct product_key *a, const struct product_key *b) {
            p->ldb == q->ldb && p->ldy == q->ldy && p->batch == q->batch &&
            p->step_a == q->step_a && p->step_b == q->step_b && p->step_y == q->step_y &&
            a->align_a == b->align_a && a->align_b == b->align_b &&
-           a->align_y == b->align_y && a->tf32 == b->tf32;
+           a->align_y == b->align_y && a->align_vector == b->align_vector &&
+           a->tf32 == b->tf32;
 }
 
 static uint64_t hash_of(const struct product_key *k) {
     const struct cuda_product *p = &k->p;
-    const int64_t numbers[] = {p->type,     p->type_y,  p->ta,      p->tb,     p->add,
-                               p->epilogue, p->m,       p->n,       p->k,      p->lda,
-                               p->ldb,      p->ldy,     p->batch,   p->step_a, p->step_b,
-                               p->step_y,   k->align_a, k->align_b, k->align_y};
+    const int64_t numbers[] = {
+        p->type,   p->type_y, p->ta,      p->tb,      p->add,     p->epilogue,    p->m,
+        p->n,      p->k,      p->lda,     p->ldb,     p->ldy,     p->batch,       p->step_a,
+        p->step_b, p->step_y, k->align_a, k->align_b, k->align_y, k->align_vector};
     return hash_bytes(numbers, sizeof numbers, 0);
 }
 
@@ -215,19 +216,24 @@ static struct product_key key_of(const struct cuda_products *p,
     key.align_a = alignment(o->a, key.p.step_a * size, q->lda * size);
     key.align_b = alignment(o->b, key.p.step_b * size, q->ldb * size);
     key.align_y = alignment(o->y, key.p.step_y * size_y, q->ldy * size_y);
+    key.align_vector = q->epilogue == PRODUCT_PLAIN ? 0 : alignment(o->vector, 0, 0);
     return key;
 }
 
 /* ---- running ------------------------------------------------------------------------------ */
 
+cublasStatus_t product_point(const struct cuda_products *p, const struct product_entry *e,
+                             const struct cuda_operands *o) {
+    if (e->key.p.epilogue == PRODUCT_PLAIN)
+        return CUBLAS_STATUS_SUCCESS;
+    return set(p, e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->vector, sizeof o->vector);
+}
+
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
                            const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,
                            void *workspace, int64_t workspace_bytes, cudaStream_t stream) {
     const float one = 1, beta = e->key.p.add ? 1 : 0;
-    cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
-    if (e->key.p.epilogue != PRODUCT_PLAIN)
-        rc = set(p, e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->vector,
-                 sizeof o->vector);
+    cublasStatus_t rc = product_point(p, e, o);
     if (rc != CUBLAS_STATUS_SUCCESS)
         return rc;
     return p->lt.cublasLtMatmul(p->handle, e->desc, &one, o->b, e->a, o->a, e->b, &beta,

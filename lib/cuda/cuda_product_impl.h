@@ -28,6 +28,7 @@
 struct product_key {
     struct cuda_product p;
     int align_a, align_b, align_y; /* bytes: 2, 4, 8 or 16 */
+    int align_vector;              /* the same, of what the epilogue has; else 0 */
     bool tf32;
 };
 
@@ -59,6 +60,9 @@ struct cuda_products {
 int product_pick(struct cuda_products *p, struct product_entry *e,
                  const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
                  cudaStream_t stream, struct err *err);
+/* Tells the library where the epilogue's vector lies: it chooses by that, too. */
+cublasStatus_t product_point(const struct cuda_products *p, const struct product_entry *e,
+                             const struct cuda_operands *o);
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
                            const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,
                            void *workspace, int64_t workspace_bytes, cudaStream_t stream);

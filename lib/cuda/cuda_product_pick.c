@@ -49,14 +49,27 @@ static cublasStatus_t describe(const struct cuda_products *p, const struct produ
     return rc;
 }
 
+/* Of what the heuristic wrote down, each says for itself whether it can be used. */
+static void keep_usable(struct choices *all, int64_t workspace_bytes) {
+    const int n = all->n;
+    all->n = 0;
+    for (int i = 0; i < n; i++)
+        if (all->of[i].state == CUBLAS_STATUS_SUCCESS &&
+            all->of[i].workspaceSize <= (size_t)workspace_bytes)
+            all->of[all->n++] = all->of[i];
+}
+
 /* None is no failure: an epilogue may not go with a type. */
 static int list(const struct cuda_products *p, const struct product_entry *e,
-                int64_t workspace_bytes, struct choices *out, struct err *err) {
+                const struct cuda_operands *o, int64_t workspace_bytes, struct choices *out,
+                struct err *err) {
     cublasLtMatmulPreference_t pref = NULL;
     cublasStatus_t rc = p->lt.cublasLtMatmulPreferenceCreate(&pref);
     out->n = 0;
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = describe(p, &e->key, workspace_bytes, pref);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = product_point(p, e, o);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = p->lt.cublasLtMatmulAlgoGetHeuristic(p->handle, e->desc, e->a, e->b, e->y,
                                                   e->y, pref, CHOICES, out->of, &out->n);
@@ -64,6 +77,7 @@ static int list(const struct cuda_products *p, const struct product_entry *e,
         p->lt.cublasLtMatmulPreferenceDestroy(pref);
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE)
         return out->n = 0;
+    keep_usable(out, workspace_bytes);
     return cuda_check_cublas(rc, "choosing an algorithm", err);
 }
 
@@ -101,7 +115,7 @@ int product_pick(struct cuda_products *p, struct product_entry *e,
     int best = 0;
     if (e->none)
         return nothing(e, err);
-    if (list(p, e, workspace_bytes, &all, err) < 0)
+    if (list(p, e, o, workspace_bytes, &all, err) < 0)
         return -1;
     if (!all.n)
         return nothing(e, err);

@@ -5,22 +5,29 @@
 /* Memory cannot be had while a stream is captured. Relaxed: libraries may load a kernel when it is
  * first launched. */
 int cuda_record_begin(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = cuda_queue_of(s);
     if (cuda_open_workspace(s, err) < 0)
         return -1;
-    return cuda_check(
-        cudaStreamBeginCapture(cuda_queue_of(s)->stream, cudaStreamCaptureModeRelaxed),
-        "recording", err);
+    if (cuda_check(cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeRelaxed),
+                   "recording", err) < 0)
+        return -1;
+    q->recording = true;
+    return 0;
 }
 
 int cuda_record_end(struct device_stream *s, struct device_recording *r, struct err *err) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    cudaStream_t stream = cuda_queue_of(s)->stream;
-    int rc = cuda_check(cudaStreamEndCapture(stream, &graph), "recording", err);
+    struct cuda_queue *q = cuda_queue_of(s);
+    int rc = cuda_launch_together(s, err);
+    const cudaError_t ended = cudaStreamEndCapture(q->stream, &graph);
+    q->recording = false;
+    if (rc == 0)
+        rc = cuda_check(ended, "recording", err);
     if (rc == 0)
         rc = cuda_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph", err);
     if (rc == 0) /* the first launch would, and may wait for all of the GPU then */
-        rc = cuda_check(cudaGraphUpload(exec, stream), "bringing up a graph", err);
+        rc = cuda_check(cudaGraphUpload(exec, q->stream), "bringing up a graph", err);
     if (graph)
         cudaGraphDestroy(graph);
     r->state = exec;

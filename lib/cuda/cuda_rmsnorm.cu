@@ -141,7 +141,7 @@ CUDA_KERNEL void rmsnorm_bwd(struct rmsnorm_rows<T> t, bool fits, float *part) {
 }
 
 CUDA_FUNCTION(rmsnorm_bwd) {
-    const int64_t blocks = workspace_gpu_norm(n->rows),
+    const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
                   bytes = n->n * (int64_t)sizeof(float);
     const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
                fits = bytes <= NORM_SHARED;

@@ -15,7 +15,7 @@ static int64_t columns(int64_t rows, int64_t n, int64_t groups, int64_t count) {
 
 /* Sums of the blocks that share the rows of a norm, `count` of each column. */
 static int64_t norm(int64_t rows, int64_t n, int64_t count) {
-    return workspace_gpu_norm(rows) * count * n * dtype_size(DTYPE_f32);
+    return workspace_gpu_norm(rows, n) * count * n * dtype_size(DTYPE_f32);
 }
 
 /* Two sums of each channel over the places of each group; both passes begin with the same numbers. */

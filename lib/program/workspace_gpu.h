@@ -16,7 +16,7 @@ enum {
     WORKSPACE_GPU_CONVOLUTION = 32 << 20, /* bytes that a convolution of cuDNN may take */
     WORKSPACE_GPU_DEEP = 128, /* places at least in a part of its weights' gradient */
     WORKSPACE_GPU_NORM =
-        512, /* blocks that share the rows of a norm's backward pass, at most */
+        1 << 20, /* columns of all blocks that share the rows of a norm's backward pass */
     WORKSPACE_GPU_LEAST = 32,  /* rows of a chunk, where sums go down columns */
     WORKSPACE_GPU_TILES = 1056 /* blocks wanted then, in all */
 };
@@ -25,9 +25,11 @@ static inline int64_t workspace_gpu_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Blocks that share the rows of a norm's backward pass. */
-static inline int64_t workspace_gpu_norm(int64_t rows) {
-    return workspace_gpu_min(rows, WORKSPACE_GPU_NORM);
+/* Blocks that share the rows of a norm's backward pass. A block of short rows has few threads, so there
+ * are more of them. */
+static inline int64_t workspace_gpu_norm(int64_t rows, int64_t n) {
+    const int64_t wanted = WORKSPACE_GPU_NORM / (n > 1024 ? n : 1024);
+    return workspace_gpu_min(rows, wanted > 256 ? wanted : 256);
 }
 
 /* Rows of an embedding's gradient that are sorted at a time: two whole numbers each. */

@@ -42,12 +42,13 @@ struct place {
 
 struct CUevent_st {
     struct place *last; /* NULL: none */
+    bool captured;      /* marks a place in a graph: nobody can wait for it */
 };
 
 struct CUstream_st {
     op_list ops;
     int64_t done;
-    bool capturing;
+    bool capturing, broken;
     op_list graph;
 };
 
@@ -365,16 +366,29 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 
+/* What is captured is not under way: to wait for it is an error, and ends the capture. */
+static cudaError_t not_captured(cudaStream_t s) {
+    if (!s->capturing)
+        return cudaSuccess;
+    s->broken = true;
+    return answer(cudaErrorStreamCaptureUnsupported);
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    return wait_until(stream_done, s);
+    cudaError_t rc = not_captured(s);
+    return rc ? rc : wait_until(stream_done, s);
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
+    for (int64_t i = 0; i < now.streams.n; i++)
+        if (not_captured(now.streams.p[i]))
+            return cudaErrorStreamCaptureUnsupported;
     return wait_until(all_done, NULL);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s) {
-    return look(stream_done, s);
+    cudaError_t rc = not_captured(s);
+    return rc ? rc : look(stream_done, s);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
@@ -404,16 +418,17 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     let_go(e->last);
     e->last = mem_alloc(sizeof *e->last);
     e->last->holders = 1;
+    e->captured = s->capturing;
     give(s, (struct op){.kind = RECORD, .place = hold(e->last)});
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
-    return look(event_done, e);
+    return e->captured ? answer(cudaErrorCapturedEvent) : look(event_done, e);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-    return wait_until(event_done, e);
+    return e->captured ? answer(cudaErrorCapturedEvent) : wait_until(event_done, e);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
@@ -425,7 +440,10 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
     (void)mode;
+    if (s->capturing)
+        return answer(cudaErrorIllegalState);
     s->capturing = true;
+    s->broken = false;
     return cudaSuccess;
 }
 
@@ -437,10 +455,18 @@ static void graph_free(struct CUgraph_st *g) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
-    *graph = mem_alloc(sizeof **graph);
-    (*graph)->ops = s->graph;
+    *graph = NULL;
+    if (!s->capturing)
+        return answer(cudaErrorIllegalState);
+    struct CUgraph_st *g = mem_alloc(sizeof *g);
+    g->ops = s->graph;
     memset(&s->graph, 0, sizeof s->graph);
     s->capturing = false;
+    if (s->broken) {
+        graph_free(g);
+        return answer(cudaErrorStreamCaptureInvalidated);
+    }
+    *graph = g;
     return cudaSuccess;
 }
 
@@ -465,7 +491,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s) {
-    (void)s;
+    if (not_captured(s))
+        return cudaErrorStreamCaptureUnsupported;
     wait_for_all();
     ((struct CUgraph_st *)(void *)exec)->up = true;
     return cudaSuccess;
@@ -473,6 +500,8 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
     const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)exec;
+    if (not_captured(s))
+        return cudaErrorStreamCaptureUnsupported;
     if (!g->up)
         cudaGraphUpload(exec, s);
     fake_cuda.graphs++;

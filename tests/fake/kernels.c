@@ -1,6 +1,7 @@
 /* Stands in for the kernels of lib/cuda: each instruction is done by the CPU, when its turn comes on
  * the stream. So the rest of lib/cuda runs as it is. */
 #include "cuda/cuda_convolution.h"
+#include "cuda/cuda_multi.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 #include "device/cpu.h"
@@ -65,3 +66,36 @@ static void run(void *args) {
 #define KERNEL_P2P(id)
 #define OPCODE(id, key, about) KERNEL_##key(id)
 #include "program/instr.def"
+
+static void give(struct cuda_call *c, struct kernel k) {
+    fake_cuda_load(opcode_name(k.code));
+    fake_cuda_launch(c->stream, run, &k, sizeof k);
+}
+
+__attribute__((weak)) int cuda_multi_launch(struct cuda_call *c,
+                                            const struct cuda_multi *m) {
+    for (int i = 0; i < m->count; i++) {
+        const struct cuda_multi_tensor *t = &m->tensor[i];
+        struct kernel k = {.code = m->code,
+                           .args = {.dtype = DTYPE_f32,
+                                    .scalars = m->scalars,
+                                    .counts = true,
+                                    .beta1 = m->beta1,
+                                    .beta2 = m->beta2,
+                                    .opt_eps = m->eps,
+                                    .decay = t->decay}};
+        k.n.adamw.elems = t->n;
+        k.in.adamw.g = (void *)t->g;
+        k.out.adamw.p = t->p, k.out.adamw.m = t->m, k.out.adamw.v = t->v;
+        if (m->code != I_narrow)
+            give(c, k);
+        k.code = I_narrow;
+        k.args.dtype = m->dtype;
+        k.n.narrow.elems = t->n;
+        k.in.narrow.x = t->p;
+        k.out.narrow.y = t->rounded;
+        if (t->rounded)
+            give(c, k);
+    }
+    return 0;
+}

@@ -36,7 +36,14 @@ struct algorithm {
     int number;
     uint64_t workspace;
     uint32_t align[4];
+    uint32_t
+        align_bias; /* as it was when the heuristic was asked: NULL is as good as any */
 };
+
+static uint32_t align_of(const void *p) {
+    const uint64_t all = (uint64_t)(uintptr_t)p | 16;
+    return (uint32_t)(all & -all);
+}
 
 static cublasStatus_t wrong(const char *what) {
     if (!fake_cublaslt.wrong)
@@ -207,14 +214,19 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
               (struct fake_layout *)e) ||
         c != e)
         return wrong("sizes that do not go together");
-    *n = most < FAKE_ALGORITHMS ? most : FAKE_ALGORITHMS;
+    *n = most < FAKE_ALGORITHMS + 1 ? most : FAKE_ALGORITHMS + 1;
     if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < *n; i++) {
-        struct algorithm algo = {.number = i, .workspace = p->workspace};
+        struct algorithm algo = {
+            .number = i,
+            .workspace = p->workspace,
+            .align_bias = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? align_of(d->bias) : 1};
         memcpy(algo.align, p->align, sizeof algo.align);
         memset(&out[i], 0, sizeof out[i]);
         memcpy(&out[i].algo, &algo, sizeof algo);
+        if (i == FAKE_ALGORITHMS) /* the last entry is none, and says so */
+            out[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -252,6 +264,8 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
     struct algorithm how;
     (void)h, (void)stream;
     memcpy(&how, algo, sizeof how);
+    if (how.number >= FAKE_ALGORITHMS)
+        return wrong("an algorithm that the heuristic did not offer");
     if (!fits(d, a, b, c) || lc != ld || pc != pd)
         return wrong("a product of matrices that do not go together");
     if (!aligned(pa, a, how.align[0]) || !aligned(pb, b, how.align[1]) ||
@@ -261,6 +275,12 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
         return wrong("less workspace than the heuristic was told of");
     if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
         return wrong("a bias of another type");
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && how.align_bias > align_of(d->bias))
+        return wrong("a bias that lies otherwise than when the heuristic was asked");
+    if (fake_cublaslt.failing == how.number + 1) {
+        fake_cublaslt.left_error = true;
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
     memset(workspace, 0xff, workspace_bytes < 4096 ? workspace_bytes : 4096);
     fake_cublaslt.runs[how.number]++;
     for (int64_t s = 0; s < c->batch; s++) {

@@ -18,6 +18,8 @@ enum { FAKE_ALGORITHMS = 3 };
 
 extern struct fake_cublaslt {
     bool no_bias;              /* the heuristic offers nothing for this epilogue */
+    int failing;               /* this algorithm, counted from 1, fails when it runs */
+    bool left_error;           /* it did, and CUDA's last error tells of it */
     int runs[FAKE_ALGORITHMS]; /* of each algorithm */
     int heuristics;            /* how often the heuristic was asked */
     const char *wrong;         /* the first thing that was not as it must be */

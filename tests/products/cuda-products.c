@@ -63,6 +63,12 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
     return cudaSuccess;
 }
 
+cudaError_t cudaGetLastError(void) {
+    const bool left = fake_cublaslt.left_error;
+    fake_cublaslt.left_error = false;
+    return left ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t rc) {
     (void)rc;
     return "";
@@ -232,6 +238,45 @@ static void test_choice(void) {
     cuda_products_destroy(dev.products);
 }
 
+/* One algorithm fails when it is tried: another is taken, and nothing of the failure is left. */
+static void test_failing(void) {
+    struct err err = {0};
+    struct trial t;
+    dev.deterministic = false;
+    dev.products = cuda_products_create(&dev, true, &err);
+    memset(&fake_cublaslt, 0, sizeof fake_cublaslt);
+    fake_cublaslt.failing = 2;
+    begin(&t, I_linear_dx, DTYPE_f32, 7);
+    int rc = on_gpu(&t, &err);
+    ok(rc == 0 && fake_cublaslt.runs[1] == 0 && fake_cublaslt.runs[2] > 0,
+       "the fastest fails: another ran %d times %s", fake_cublaslt.runs[2], err.msg);
+    ok(cudaGetLastError() == cudaSuccess, "and no error is left behind");
+    trial_end(&t);
+    cuda_products_destroy(dev.products);
+}
+
+/* A bias that lies on an odd place: the library must know when it chooses, and no choice that was made for
+ * one that lies better may be taken. */
+static void test_bias(void) {
+    struct err err = {0};
+    enum { M = 3, N = 5, K = 4 };
+    static uint16_t x[M * K], w[K * N], y[M * N], bias[N + 8];
+    const struct linear_n n = {.m = M, .n = N, .k = K, .bias = 1};
+    const struct device_args args = {.dtype = DTYPE_bf16};
+    struct cuda_call c = {.dev = &dev, .args = &args, .err = &err};
+    dev.products = cuda_products_create(&dev, false, &err);
+    memset(&fake_cublaslt, 0, sizeof fake_cublaslt);
+    for (int at = 0; at < 8; at++) {
+        const struct linear_src in = {.x = x, .w = w, .b = bias + at};
+        const struct linear_dst out = {.y = y};
+        if (cuda_linear(&c, &n, &in, &out) < 0 && !fake_cublaslt.wrong)
+            fake_cublaslt.wrong = err.msg;
+    }
+    ok(!fake_cublaslt.wrong, "a bias anywhere %s",
+       fake_cublaslt.wrong ? fake_cublaslt.wrong : "");
+    cuda_products_destroy(dev.products);
+}
+
 int main(void) {
     static const enum opcode codes[] = {I_linear, I_linear_dx, I_linear_dw, I_matmul,
                                         I_matmul_dw};
@@ -246,6 +291,8 @@ int main(void) {
     }
     cuda_products_destroy(dev.products);
     test_choice();
+    test_failing();
+    test_bias();
     kernel_release();
     return done_testing();
 }
