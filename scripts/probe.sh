@@ -72,6 +72,9 @@ cuda() {
     for name in cuda_runtime_api.h cublasLt.h cudnn.h nccl.h; do
         found=$(header $name "$@")
         [ "$found" ] || lacking="$lacking${lacking:+, }$name"
+        # Graphs for a device that is described are of 9.8.
+        [ $name != cudnn.h ] || [ -z "$found" ] || grep -qs ATTR_DEVICEPROP_HANDLE "$found"/cudnn_graph*.h ||
+            lacking="$lacking${lacking:+, }cuDNN 9.8"
         case "$includes " in
         *" $found "*) ;;
         *) [ "$found" = /usr/include ] || includes="$includes${found:+ -isystem $found}" ;;
