@@ -75,6 +75,8 @@ struct nccl_job {
 
 /* nccl_line.c: a line of no messages, ready, of one rank alone */
 struct nccl_line *nccl_line_new(struct nccl_job *j);
+/* Ends its communicator; of all lines before the first is freed, for a failure aborts those that are left. */
+void nccl_line_end(struct nccl_line *line);
 void nccl_line_free(struct nccl_line *line);
 /* Puts a work at the end of the line, and gives NCCL what it can take. */
 int nccl_line_start(struct nccl_line *line, struct comm_work *w, struct err *err);
@@ -96,7 +98,7 @@ int nccl_message_open(struct nccl_line *line, struct err *err);
 int nccl_move(void *job, struct err *err);
 /* Aborts all communicators: nothing of the device waits for another rank any more. Returns -1. */
 int nccl_abort(struct nccl_job *j, const struct err *err);
-/* Until the last call on the communicator is through; `what`: in messages. */
+/* Until the last call on the communicator is through; `what`: in messages. On failure all are aborted. */
 int nccl_settle(struct nccl_job *j, ncclComm_t comm, const char *what, struct err *err);
 /* Frees communicators whose works are done (NULL: none): first all are told, then all are waited for,
  * since ranks come to them in orders of their own. */

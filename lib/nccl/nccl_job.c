@@ -155,26 +155,25 @@ static struct set look_at_set(const struct nccl_job *j, const int32_t *at, int n
 }
 
 /* One call makes communicators for sets that have no rank in common: of this rank it makes that of
- * `line`, or none. */
+ * `line`, or none. NCCL writes where it is to be when it is made, however long after the call. */
 static int split(struct nccl_job *j, struct nccl_line *line, int color, int key,
                  struct err *err) {
     const struct nccl_library *lib = &j->nccl;
-    ncclComm_t child = NULL;
+    ncclComm_t none = NULL, *child = line ? &line->comm : &none;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     if (nccl_settle(j, j->root, "splitting", err) < 0) /* works may be under way there */
         return -1;
-    ncclResult_t rc = lib->ncclCommSplit(j->root, line ? color : NCCL_SPLIT_NOCOLOR, key,
-                                         &child, &config);
+    ncclResult_t rc =
+        lib->ncclCommSplit(j->root, line ? color : NCCL_SPLIT_NOCOLOR, key, child, &config);
     if (nccl_check(lib, rc, "splitting", err) < 0 ||
         nccl_settle(j, j->root, "splitting", err) < 0)
         return -1;
     if (!line)
         return 0;
-    if (!child)
+    if (!*child)
         return err_system(err, "NCCL: splitting: no communicator came out");
-    line->comm = child;
-    return nccl_settle(j, child, "splitting", err);
+    return nccl_settle(j, *child, "splitting", err);
 }
 
 /* All groups of the whole layer share the root, and so a line: their works happen in the order of their
@@ -267,6 +266,8 @@ static void drop_lines(struct nccl_job *j) {
     for (int64_t i = 0; i < j->lines.n; i++)
         if (!j->lines.p[i]->borrowed)
             nccl_tell_end(j, j->lines.p[i]->comm);
+    for (int64_t i = 0; i < j->lines.n; i++)
+        nccl_line_end(j->lines.p[i]);
     for (int64_t i = 0; i < j->lines.n; i++)
         nccl_line_free(j->lines.p[i]);
     for (int64_t i = 0; i < j->tracks.n; i++)

@@ -242,9 +242,13 @@ struct nccl_line *nccl_line_new(struct nccl_job *j) {
     return line;
 }
 
-void nccl_line_free(struct nccl_line *line) {
+void nccl_line_end(struct nccl_line *line) {
     if (!line->borrowed)
         nccl_end(line->job, line->comm);
+    line->comm = NULL;
+}
+
+void nccl_line_free(struct nccl_line *line) {
     device_stream_destroy(line->stream);
     free(line);
 }

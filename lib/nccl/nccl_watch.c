@@ -106,7 +106,8 @@ int nccl_move(void *job, struct err *err) {
 
 /* ---- communicators begin and end ------------------------------------------------------------- */
 
-int nccl_settle(struct nccl_job *j, ncclComm_t comm, const char *what, struct err *err) {
+static int wait_for_call(struct nccl_job *j, ncclComm_t comm, const char *what,
+                         struct err *err) {
     struct comm_work opening = {.op = COMM_barrier, .group = comm_world(j->comm)};
     struct comm_watch watch = {0};
     for (;;) {
@@ -123,6 +124,15 @@ int nccl_settle(struct nccl_job *j, ncclComm_t comm, const char *what, struct er
     }
 }
 
+/* What did not end in time once is not waited for again. */
+int nccl_settle(struct nccl_job *j, ncclComm_t comm, const char *what, struct err *err) {
+    if (j->failed && err)
+        *err = j->err;
+    if (j->failed)
+        return -1;
+    return wait_for_call(j, comm, what, err) == 0 ? 0 : nccl_abort(j, err);
+}
+
 /* What it answers is the communicator's state, too. */
 void nccl_tell_end(struct nccl_job *j, ncclComm_t comm) {
     if (comm && nccl_settle(j, comm, "ending", NULL) == 0)
@@ -130,10 +140,6 @@ void nccl_tell_end(struct nccl_job *j, ncclComm_t comm) {
 }
 
 void nccl_end(struct nccl_job *j, ncclComm_t comm) {
-    if (!comm)
-        return;
-    if (nccl_settle(j, comm, "ending", NULL) == 0)
+    if (comm && nccl_settle(j, comm, "ending", NULL) == 0)
         j->nccl.ncclCommDestroy(comm);
-    else
-        j->nccl.ncclCommAbort(comm);
 }
