@@ -55,10 +55,13 @@ libs_solve   := $(LPSOLVE_LIBS) -pthread
 libs_nccl    :=
 libs_cuda    := $(if $(HAVE_CUDA),$(CUDA_LIBS) -lstdc++)
 
+# A search goes through these millions of times.
+SEARCHED ?= $(if $(SAN),,-O3)
 # Kernels are compiled for the machine they run on; everything else is portable.
 cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
 cflags_comm   := $(MPI_CFLAGS) -O3
-cflags_solve  := -pthread
+cflags_solve  := -pthread $(SEARCHED)
+$(foreach f,common model plan program cost search,$(eval cflags_$(f) := $(SEARCHED)))
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
 cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.

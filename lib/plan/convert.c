@@ -71,7 +71,7 @@ static void add_step(struct path *p, enum convert_kind kind, unsigned axes, int 
     struct convert_step *s = &p->steps[p->n++];
     *s = (struct convert_step){kind, axes, from, to, p->now, p->now};
     double before = p->elems, g = 1;
-    for (int a = 0; a < p->mesh->n_axes; a++) {
+    for (int a = 0; a < MESH_MAX_AXES; a++) {
         if (axes >> a & 1) {
             s->after.at[a] = (int8_t)to;
             g *= p->mesh->size[a];
