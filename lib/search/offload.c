@@ -105,6 +105,7 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
         r.n > 0;
     if (from)
         memcpy(o->out->lost, r.lost, sizeof r.lost);
+    r.complete |= !found && !interrupted() && search_in_time(&q); /* there is none */
     search_result_merge(o->out, &r, o->p->top);
     return found;
 }

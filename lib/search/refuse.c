@@ -193,7 +193,9 @@ int search_refuse(struct search *s, struct search_result *out, struct err *err) 
         return say_unknown(s, err);
     if (s->has_nearest || s->refused.bytes)
         return say_overflow(s, out, err);
-    if (search_stopped(s))
-        return err_no(err, "stopped before any plan was found");
+    if (search_stopped(s)) {
+        err_no(err, "stopped before any plan was found");
+        return s->p.time_budget_s > 0 ? err_hint(err, "give it a longer time") : -1;
+    }
     return say_illegal(s, err);
 }

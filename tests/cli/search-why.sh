@@ -63,6 +63,12 @@ jq '.nodes = 1' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >one.json
     [ "$(line 'with one node more' | wc -w)" -eq 2 ]
 ok $? "a node more than the cluster has: $(line 'with one node more')"
 
+# Of three stages, one stage is both the least and half of them.
+echo '{"format": "weft-plan/1", "pin": {"stages": 3}}' >three.json
+"$tool" -q -m mlp --set layers=2 --cluster v100-4x8 --devices 4 -b 16 --micro-batch 4 -a hops --pin three.json --explain >out 2>err &&
+    [ "$(grep -c '^stages 1 ' out)" -eq 1 ]
+ok $? "no decision is tried twice: $(grep '^stages 1 ' out | head -1)"
+
 # ---- --pareto ----------------------------------------------------------------------------------
 "$tool" "${problem[@]}" --pareto >front 2>err
 ok $? '--pareto'

@@ -419,6 +419,8 @@ for delay in 0 0.01 0.02 0.05; do
 done
 ok $bad 'SIGINT at once: a plan, or that there is none'
 refuses 1 'stopped before any plan was found' 'no time at all' -- "${big[@]}" --time-budget 0.000001
+grep -q '^hint: give it a longer time$' err
+ok $? "with the remedy: $(grep hint err)"
 run "${big[@]}" --max-hops 9 --time-budget 300ms
 [ $status -eq 0 ] && [ "$(jq .provenance.search.complete out)" = false ] && [ "$(took_less 0.8)" = true ]
 ok $? "--time-budget 300ms: $(grep scored err)"

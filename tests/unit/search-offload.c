@@ -24,7 +24,7 @@ static void judge(const struct search_problem *p, const struct search_result *r)
     int rc = search_run(&from, search_hops, &again, &err);
     ok(rc == 0 && again.plans[0].time_us <= best->time_us * (1 + 1e-9) &&
            !strstr(again.lost, "offloading,") && !strstr(again.lost, "overlap"),
-       "set out from, it is there again: %.1f us, dropped: \"%s\" %s",
+       "where the search starts from it, it is there again: %.1f us, dropped: \"%s\" %s",
        again.n ? again.plans[0].time_us : NAN, again.lost, rc < 0 ? err.msg : "");
     search_result_release(&again);
 }
@@ -57,6 +57,7 @@ static void test(const char *model, const char *set, int devices, int64_t memory
        rc < 0 ? err.msg : "");
     if (rc == 0) {
         ok(search_offloaded(r.plans[0].plan) != 0, "something is offloaded");
+        ok(r.complete, "the search came to its end");
         judge(&p, &r);
     }
     search_result_release(&r);

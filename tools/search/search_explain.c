@@ -140,9 +140,9 @@ static void try_number(struct explain *x, const char *key, int64_t value) {
 
 int explain_stages(const struct explain *x, int n, int out[3]) {
     int count = 0;
-    if (n > 2)
-        out[count++] = 1;
     if (n > 1)
+        out[count++] = 1;
+    if (n > 3)
         out[count++] = n / 2;
     if (2 * n <= x->p->devices && 2 * n <= x->p->model->n_ops)
         out[count++] = 2 * n;
