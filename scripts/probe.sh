@@ -73,7 +73,7 @@ cuda() {
         found=$(header $name "$@")
         [ "$found" ] || lacking="$lacking${lacking:+, }$name"
         # Graphs for a device that is described are of 9.8.
-        [ $name != cudnn.h ] || [ -z "$found" ] || grep -qs ATTR_DEVICEPROP_HANDLE "$found"/cudnn_graph*.h ||
+        [ $name != cudnn.h ] || [ -z "$found" ] || grep -qs ATTR_EXECUTION_PLAN_DEVICEPROP "$found"/cudnn_graph*.h ||
             lacking="$lacking${lacking:+, }cuDNN 9.8"
         case "$includes " in
         *" $found "*) ;;

@@ -223,7 +223,10 @@ static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c
     if (p->opened)
         make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
     struct trial t = ways_of(p, e, c, v);
-    return tries ? take_fastest(&t, e) : take_first(&t, e);
+    const int rc = tries ? take_fastest(&t, e) : take_first(&t, e);
+    if (p->asked && e->plans.n && e->way == OWN)
+        return err_system(c->err, "cuDNN: what it plans for this convolution does not run");
+    return rc;
 }
 
 /* ---- what the device calls ---------------------------------------------------------------- */

@@ -15,32 +15,14 @@ int dnn_check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct er
     return err_system(err, "cuDNN: %s: %s", what, d->lib.cudnnGetErrorString(rc));
 }
 
-/* What the handle's GPU is. */
-static cudnnStatus_t describe_device(struct dnn *d) {
-    cudnnStatus_t rc = d->lib.cudnnBackendCreateDescriptor(
-        CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d->device);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = d->lib.cudnnBackendSetAttribute(d->device, CUDNN_ATTR_DEVICEPROP_HANDLE,
-                                             CUDNN_TYPE_HANDLE, 1, &d->handle);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = d->lib.cudnnBackendFinalize(d->device);
-    return rc;
-}
-
 int dnn_open(struct dnn *d, struct err *err) {
     *d = (struct dnn){0};
     if (cuda_library_open("libcudnn.so." LIBRARY_VERSION, names, &d->lib, err) < 0)
         return -1;
-    if (dnn_check(d, d->lib.cudnnCreate(&d->handle), "opening the library", err) == 0 &&
-        dnn_check(d, describe_device(d), "describing the device", err) == 0)
-        return 0;
-    dnn_close(d);
-    return -1;
+    return dnn_check(d, d->lib.cudnnCreate(&d->handle), "opening the library", err);
 }
 
 void dnn_close(struct dnn *d) {
-    if (d->device)
-        d->lib.cudnnBackendDestroyDescriptor(d->device);
     if (d->handle)
         d->lib.cudnnDestroy(d->handle);
     *d = (struct dnn){0};

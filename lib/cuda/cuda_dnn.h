@@ -42,7 +42,8 @@ struct dnn {
         CUDA_LIBRARY_TABLE(DNN_LIBRARY)
     } lib;
     cudnnHandle_t handle;
-    cudnnBackendDescriptor_t device; /* for which engines are chosen: the handle's */
+    cudnnBackendDescriptor_t
+        device; /* without a handle: the GPU that plans are for, described */
 };
 
 /* Opens the library for the GPU that is set. Returns 0, or -1 with what is missing. */

@@ -38,6 +38,15 @@ static void set_part(struct sheet *s, cudnnBackendAttributeName_t what,
     set(s, what, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
 }
 
+/* The GPU that it is for: the handle's, or, where there is none, the one that is described. */
+static void set_device(struct sheet *s, cudnnBackendAttributeName_t handle,
+                       cudnnBackendAttributeName_t described) {
+    if (s->d->handle)
+        set(s, handle, CUDNN_TYPE_HANDLE, 1, &s->d->handle);
+    else
+        set_part(s, described, s->d->device);
+}
+
 /* The finished description, among the parts; or NULL. */
 static cudnnBackendDescriptor_t finish(struct sheet *s, struct dnn_plans *plans) {
     if (s->rc == CUDNN_STATUS_SUCCESS)
@@ -130,6 +139,8 @@ static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_w
                                          struct dnn_plans *plans) {
     struct sheet s = sheet(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
+    if (d->handle)
+        set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
     return finish(&s, plans);
 }
 
@@ -143,7 +154,8 @@ static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
     struct sheet s = sheet(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_part(&s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(&s, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    set_part(&s, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d->device);
+    if (!d->handle)
+        set_part(&s, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d->device);
     const cudnnBackendDescriptor_t heuristic = finish(&s, plans);
     for (int i = 0; i < CONFIGS; i++) {
         const struct sheet config = sheet(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -220,7 +232,7 @@ static void add(const struct dnn *d, const struct dnn_wish *w,
     int64_t n = 0, bytes = 0;
     struct sheet s = sheet(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, d->device);
+    set_device(&s, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     const cudnnBackendDescriptor_t plan = finish(&s, plans);
     if (plan &&
         d->lib.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,

@@ -88,10 +88,6 @@ const char *cudaGetErrorName(cudaError_t rc) {
     return "";
 }
 
-cudaError_t cudaGetLastError(void) {
-    return cudaSuccess;
-}
-
 /* Products of matrices are the CPU's, too, and take a millisecond. */
 #define PRODUCT(id)                                                                        \
     CUDA_FUNCTION(id) {                                                                    \
@@ -265,6 +261,11 @@ static void test_without(void) {
     fake_cudnn.only_failing = true;
     ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) == 3 && runs() == 1,
        "an engine that fails is tried once %s", err.msg);
+    cuda_convolutions_destroy(dev.convolutions);
+    device(true, false, false);
+    fake_cudnn.only_failing = true;
+    ok(settled(OWN, I_conv2d, DTYPE_bf16, &err) < 0 && strstr(err.msg, "does not run"),
+       "and said where cuDNN was asked for: %s", err.msg);
     cuda_convolutions_destroy(dev.convolutions);
     device(false, true, false);
     world.missing = true;
