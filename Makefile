@@ -100,7 +100,7 @@ uses_weft-search       := common solve model plan program cost search
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
-uses_weft-run          := common data checkpoint model plan program device comm exec cuda nccl
+uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -113,6 +113,8 @@ floor_libs = $(foreach f,$(call reverse,$(1)),$(libs_$(f)))
 # What tools of one folder share.
 shares_weft-search     := words
 shares_weft-plan       := words
+shares_weft-profile-op   := device_kind
+shares_weft-profile-comm := device_kind
 
 define tool_rules
 $(1)_dir  := $$(patsubst %/,%,$$(dir $$(filter %/$(1).c,$$(TOOL_SRCS))))
@@ -217,17 +219,18 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 # What turns weights is emulated. cuda-engines asks cuDNN itself.
 PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-engines $(if $(EMULATED),cuda-convolutions)))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
-objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_check cuda_fastest cuda_linear cuda_product cuda_product_pick)
+objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_product cuda_product_known cuda_product_pick)
 objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
                      $(call of_library,cuda_check cuda_fastest cuda_convolution cuda_conv_pick cuda_dnn cuda_dnn_plan)
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
-$(O)/tests/unit/cuda-products: $(objs_products)
+$(O)/tests/unit/cuda-products: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
 $(O)/tests/unit/cuda-engines: $(call of_library,cuda_dnn cuda_dnn_plan cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
-$(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(unit_uses_device))
+product_floors := common model plan program cost device
+$(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(product_floors))
 	@mkdir -p $(@D)
 	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(product_floors)) $(call floor_libs,$(product_floors)) $(BASE_LIBS)
 
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
 MPI_SRCS := $(sort $(filter-out tests/mpi/gpu-%,$(wildcard tests/mpi/*.c)))
@@ -259,6 +262,8 @@ $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
 
 # A tool and a test as they are, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
+$(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_products)
+$(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_products)
 $(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o
 
 # tests/gpu/*.c run on a GPU; where there is none they say so.

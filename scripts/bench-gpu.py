@@ -82,12 +82,13 @@ def why(out):
     return " ".join(lines or out.stderr.strip().splitlines()[-1:]) or f"status {out.returncode}"
 
 
-def train(bin_dir, plan, steps):
-    """Metrics of the steps behind the first three, or the reason why there are none."""
+def train(bin_dir, plan, steps, profile=None):
+    """Metrics of the steps behind the first three, or the reason why there are none; products as the profile says."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(plan, f)
         f.flush()
-        out = run([f"{bin_dir}/weft-run", "--device", "cuda", "-n", str(steps + 3), f.name])
+        out = run([f"{bin_dir}/weft-run", "--device", "cuda", "-n", str(steps + 3),
+                   *(["--profile", profile] if profile else []), f.name])
     if out.returncode:
         return None, why(out)
     lines = [json.loads(line) for line in out.stdout.splitlines()]
@@ -334,7 +335,7 @@ class Bench:
         with open(path, "w") as f:
             json.dump(plan, f)
         out = run([f"{self.bin}/weft-predict", "-p", db, path])
-        lines, reason = train(self.bin, plan, 5)
+        lines, reason = train(self.bin, plan, 5, db)
         if out.returncode or not lines:
             print("# not predicted:", why(out) if out.returncode else reason, flush=True)
             return None

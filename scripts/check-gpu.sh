@@ -4,9 +4,9 @@
 # Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), attention (its
 # kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), plans (random
 # ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
-# --deterministic, and what that costs), types (losses in bf16 beside fp32), sanitizer
-# (compute-sanitizer on a small model, where it is installed). SEEDS, PLANS: how many of each; BUDGET=240:
-# seconds, after which no part is begun.
+# --deterministic, and what that costs), kept (algorithms of products that weft-profile-op found, taken by
+# weft-run), types (losses in bf16 beside fp32), sanitizer (compute-sanitizer on a small model, where it
+# is installed). SEEDS, PLANS: how many of each; BUDGET=240: seconds, after which no part is begun.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -90,6 +90,22 @@ bits() {
         awk '{ printf "# a step takes %s ms with --deterministic, %s ms without\n", $1, $2 }'
 }
 
+kept() {
+    plan bf16
+    timeout -k 5 "$(limit 60)" "$build/bin/weft-profile-op" -q --plan "$work/bf16.json" --device cuda --time 20ms \
+        -p "$work/kept.db" 2>"$work/err"
+    is $? "a profile of the plan"
+    timeout -k 5 "$(limit 60)" "$build/bin/weft-run" -v --device cuda --deterministic -n 5 \
+        --profile "$work/kept.db" "$work/bf16.json" >"$work/a" 2>"$work/err" && grep -q ' [1-9][0-9]* products are computed as it says' "$work/err" &&
+        ! grep -q 'anew' "$work/err"
+    is $? "its algorithms are taken, none is refused"
+    sed -n 's/^weft-run: .*: \([0-9]* products\) are computed.*/# \1/p' "$work/err"
+    train "$work/bf16.json" b -n 5 --deterministic --profile "$work/kept.db"
+    values loss a >"$work/a.loss"
+    values loss b | cmp -s - "$work/a.loss" && [ -s "$work/a.loss" ]
+    is $? "two runs with them have the same losses to the bit"
+}
+
 types() {
     plan bf16
     plan fp32
@@ -129,7 +145,7 @@ if [ "$why" ]; then
     echo "1..0 # SKIP $why"
     exit 0
 fi
-[ $# -gt 0 ] || set -- device kernels attention convolution bits types plans sanitizer
+[ $# -gt 0 ] || set -- device kernels attention convolution bits kept types plans sanitizer
 for part; do
     start=$SECONDS
     [ $start -lt $end ] || { echo "# $part: left out, the time is over (BUDGET)"; continue; }

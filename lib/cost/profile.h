@@ -53,7 +53,23 @@ struct profile_overlap {
     double fraction;
 };
 
-/* Opens or (create) makes the database; a file of another kind or version is refused. */
+/* A matrix product of a GPU and the algorithm of its library that was found fastest. Plain bytes, which
+ * may be copied and sent; weft-profile(5) says what the texts are. */
+struct profile_product {
+    char device[64];           /* what the GPU is, whatever its rows of op are named */
+    int64_t library;           /* version of the library: 130101 is 13.1.1 */
+    char shape[352];           /* numbers of the product */
+    char dtype[8], dtype_y[8]; /* of its operands, "tf32" among them; of its result */
+    char algorithm[160];       /* words of the library, which this version reads */
+    int64_t workspace_bytes;   /* that the algorithm takes */
+    double least_us;           /* least time of its trials */
+};
+struct profile_products {
+    struct profile_product *p;
+    int64_t n, cap;
+};
+
+/* Opens or (create) makes the database; a file of another kind or a later version is refused. */
 struct profile *profile_open(const char *path, bool create, struct err *err);
 void profile_close(struct profile *p);
 
@@ -66,6 +82,10 @@ int profile_put_op(struct profile *p, const struct profile_op *row, struct err *
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
 int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
                         struct err *err);
+int profile_put_product(struct profile *p, const struct profile_product *row,
+                        struct err *err);
+/* Appends all rows of products, of every device and version; arr_release() them. Returns 0 or -1. */
+int profile_load_products(struct profile *p, struct profile_products *out, struct err *err);
 /* Many rows in one transaction (computed rows, which cost nothing to make again). */
 int profile_begin(struct profile *p, struct err *err);
 int profile_commit(struct profile *p, struct err *err);

@@ -21,7 +21,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 1, BUSY_MS = 10000 };
+enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 2, BUSY_MS = 10000 };
+
+/* Version 2 is 1 and a table more: files of version 1 are read as they are, and get the table when
+ * somebody writes to them. */
+#define FORMAT_1 "weft-profile/1"
+#define FORMAT   "weft-profile/2"
 
 /* Columns of a measurement, in the form in which sqlite3's .schema shows them. */
 #define RESULT                                                                             \
@@ -30,9 +35,19 @@ enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 1, BUSY_MS = 10000 };
     "  repeats INTEGER NOT NULL CHECK (repeats >= 0),\n"                                   \
     "  source TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
 
+/* What version 2 adds. */
+#define PRODUCT_TABLE                                                                      \
+    "CREATE TABLE product (\n"                                                             \
+    "  device TEXT NOT NULL, library INTEGER NOT NULL, shape TEXT NOT NULL,\n"             \
+    "  dtype TEXT NOT NULL, dtype_y TEXT NOT NULL, algorithm TEXT NOT NULL,\n"             \
+    "  workspace INTEGER NOT NULL CHECK (workspace >= 0),\n"                               \
+    "  least_us REAL NOT NULL CHECK (typeof(least_us) = 'real' AND least_us >= 0),\n"      \
+    "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"                                \
+    "  PRIMARY KEY (device, library, shape, dtype, dtype_y)) WITHOUT ROWID;"
+
 static const char schema[] =
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "INSERT INTO meta VALUES ('format', 'weft-profile/1');"
+    "INSERT INTO meta VALUES ('format', '" FORMAT "');"
     "CREATE TABLE op (\n"
     "  device TEXT NOT NULL, instr TEXT NOT NULL,\n"
     "  shape TEXT NOT NULL, dtype TEXT NOT NULL,\n" RESULT
@@ -49,7 +64,10 @@ static const char schema[] =
     "  link TEXT NOT NULL CHECK (link IN ('node', 'cross')),\n"
     "  fraction REAL NOT NULL CHECK (fraction BETWEEN 0 AND 1),\n"
     "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
-    "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;";
+    "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;" PRODUCT_TABLE;
+
+static const char from_version_1[] =
+    PRODUCT_TABLE "UPDATE meta SET value = '" FORMAT "' WHERE value = '" FORMAT_1 "';";
 
 #define NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
 
@@ -72,6 +90,10 @@ static const char *const statements[STMT_COUNT] = {
     [STMT_PUT_OVERLAP] =
         "INSERT INTO overlap (device, collective, link, fraction, machine, "
         "measured_at) VALUES (?1,?2,?3,?4,?5," NOW ") ON CONFLICT DO NOTHING",
+    [STMT_PUT_PRODUCT] =
+        "INSERT INTO product (device, library, shape, dtype, dtype_y, algorithm, "
+        "workspace, least_us, machine, measured_at) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9," NOW
+        ") ON CONFLICT DO NOTHING",
 };
 
 int profile_sql_error(struct profile *p, const char *what, struct err *err) {
@@ -121,7 +143,7 @@ static int query_int(struct profile *p, const char *sql, int64_t *out, struct er
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* 1 = ours, 0 = an empty file, -1 = refused. */
+/* 1 = ours, 0 = an empty file, -1 = refused. Sets p->version. */
 static int identify(struct profile *p, struct err *err) {
     int64_t id, version, tables;
     if (query_int(p, "PRAGMA application_id", &id, err) < 0 ||
@@ -133,14 +155,15 @@ static int identify(struct profile *p, struct err *err) {
     if (id != APPLICATION_ID)
         return err_input(err, "%s: not a weft profile (a SQLite database of another kind)",
                          p->path);
-    if (version != VERSION)
+    if (version < 1 || version > VERSION)
         return err_input(err, "%s: is version %lld, this weft reads %d", p->path,
                          (long long)version, VERSION);
+    p->version = (int)version;
     return 1;
 }
 
-/* Makes the tables in one transaction. Of two processes that come at once the second finds
- * them made. */
+/* Makes the tables, or those that an older version lacks, in one transaction. Of two processes that
+ * come at once the second finds them made. */
 static int make_tables(struct profile *p, struct err *err) {
     char numbers[128];
     snprintf(numbers, sizeof numbers, "PRAGMA application_id=%d; PRAGMA user_version=%d;",
@@ -148,18 +171,21 @@ static int make_tables(struct profile *p, struct err *err) {
     if (execute(p, "BEGIN IMMEDIATE", "cannot write", err) < 0)
         return -1;
     int kind = identify(p, err);
-    if (kind == 1)
+    if (kind == 1 && p->version == VERSION)
         return execute(p, "ROLLBACK", "cannot write", err);
-    if (kind == 0 && execute(p, schema, "cannot write", err) == 0 &&
+    if (kind >= 0 && execute(p, kind ? from_version_1 : schema, "cannot write", err) == 0 &&
         execute(p, numbers, "cannot write", err) == 0 &&
-        execute(p, "COMMIT", "cannot write", err) == 0)
+        execute(p, "COMMIT", "cannot write", err) == 0) {
+        p->version = VERSION;
         return 0;
+    }
     sqlite3_exec(p->db, "ROLLBACK", NULL, NULL, NULL);
     return -1;
 }
 
+/* A file of version 1, which is only read, has no table for the last of them. */
 static int prepare_all(struct profile *p, struct err *err) {
-    for (int i = 0; i < STMT_COUNT; i++)
+    for (int i = 0; i < (p->version < 2 ? STMT_PUT_PRODUCT : STMT_COUNT); i++)
         if (!(p->stmt[i] = profile_prepare(p, statements[i], err)))
             return -1;
     return 0;
@@ -197,7 +223,7 @@ static int open_file(struct profile *p, bool create, struct err *err) {
         return err_input(err, "%s: not a weft profile (the file is empty)", p->path);
     if (create && sqlite3_db_readonly(p->db, "main") == 1)
         return err_system(err, "%s: cannot write: the file is read-only", p->path);
-    if (!kind && make_tables(p, err) < 0)
+    if (create && p->version < VERSION && make_tables(p, err) < 0)
         return -1;
     return create ? 0 : execute(p, "PRAGMA query_only=1", "reading", err);
 }
@@ -331,6 +357,59 @@ int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
     sqlite3_bind_double(s, 4, row->fraction);
     bind_text(s, 5, p->machine);
     return run(p, s, "writing a row of overlap", err);
+}
+
+/* ---- products ------------------------------------------------------------ */
+
+int profile_put_product(struct profile *p, const struct profile_product *row,
+                        struct err *err) {
+    sqlite3_stmt *s = p->stmt[STMT_PUT_PRODUCT];
+    bind_text(s, 1, row->device);
+    sqlite3_bind_int64(s, 2, row->library);
+    bind_text(s, 3, row->shape);
+    bind_text(s, 4, row->dtype);
+    bind_text(s, 5, row->dtype_y);
+    bind_text(s, 6, row->algorithm);
+    sqlite3_bind_int64(s, 7, row->workspace_bytes);
+    sqlite3_bind_double(s, 8, row->least_us);
+    bind_text(s, 9, p->machine);
+    return run(p, s, "writing a row of product", err);
+}
+
+static void copy_text(sqlite3_stmt *s, int column, char *to, size_t size) {
+    const unsigned char *text = sqlite3_column_text(s, column);
+    snprintf(to, size, "%s", text ? (const char *)text : "");
+}
+
+static struct profile_product product_of(sqlite3_stmt *s) {
+    struct profile_product row = {.library = sqlite3_column_int64(s, 1),
+                                  .workspace_bytes = sqlite3_column_int64(s, 6),
+                                  .least_us = sqlite3_column_double(s, 7)};
+    copy_text(s, 0, row.device, sizeof row.device);
+    copy_text(s, 2, row.shape, sizeof row.shape);
+    copy_text(s, 3, row.dtype, sizeof row.dtype);
+    copy_text(s, 4, row.dtype_y, sizeof row.dtype_y);
+    copy_text(s, 5, row.algorithm, sizeof row.algorithm);
+    return row;
+}
+
+int profile_load_products(struct profile *p, struct profile_products *out,
+                          struct err *err) {
+    if (p->version < 2)
+        return 0;
+    sqlite3_stmt *s = profile_prepare(
+        p,
+        "SELECT device, library, shape, dtype, dtype_y, algorithm, workspace, least_us "
+        "FROM product",
+        err);
+    if (!s)
+        return -1;
+    int rc;
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW)
+        arr_push(out, product_of(s));
+    int failed = rc == SQLITE_DONE ? 0 : profile_sql_error(p, "reading", err);
+    sqlite3_finalize(s);
+    return failed;
 }
 
 int profile_begin(struct profile *p, struct err *err) {

@@ -14,6 +14,7 @@ enum profile_stmt {
     STMT_PUT_OP,
     STMT_PUT_COMM,
     STMT_PUT_OVERLAP,
+    STMT_PUT_PRODUCT, /* from version 2 on */
     STMT_COUNT
 };
 
@@ -21,6 +22,7 @@ struct profile {
     sqlite3 *db;
     char *path;
     char *machine; /* CPU model of this host */
+    int version;   /* of the file; 0 = it has no tables yet */
     sqlite3_stmt *stmt[STMT_COUNT];
 };
 

@@ -9,6 +9,7 @@
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 
+#include "cost/profile.h"
 #include "device/device_backend.h"
 
 /* What a device counts while it is there. */
@@ -16,6 +17,19 @@ struct cuda_report {
     int64_t own_bytes;  /* of the GPU: what was asked for, and workspaces */
     double waited_s;    /* time that the host spent waiting for the GPU */
     char no_cudnn[256]; /* why convolutions go without cuDNN, where it is missing */
+};
+
+/* Algorithms of matrix products that were found before, and those that a device finds. */
+struct cuda_choices {
+    const struct profile_product *known; /* of GPUs of this kind; borrowed */
+    int64_t n_known;
+    /* NULL, or called with what was found by trying; -1 ends the launch with that error. */
+    int (*found)(void *arg, const struct profile_product *product, struct err *err);
+    void *arg;
+    /* The device counts its products: whose known algorithm was taken; was refused by the library; is
+     * that of another version of it alone. */
+    int64_t taken, refused, other_version;
+    int64_t library, other; /* versions: of the library, and one of the others */
 };
 
 /* What a device is to do; what is zero is the default. */
@@ -33,7 +47,8 @@ struct cuda_options {
     /* "own": weft's kernels; "cudnn": that wherever it can; NULL: the faster one where that may be
      * measured, else cuDNN wherever it has what rounds as weft does. For comparisons. */
     const char *convolution;
-    struct cuda_report *report; /* NULL, or where the device counts */
+    struct cuda_choices *choices; /* NULL, or what is known of products: it comes first */
+    struct cuda_report *report;   /* NULL, or where the device counts */
 };
 
 /* The backend with its options; it must outlive its devices. Device number i is GPU i of those that

@@ -71,6 +71,7 @@ static int create(struct device *dev, struct err *err) {
     s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);
     if (!s->dev.products)
         return -1;
+    cuda_products_know(s->dev.products, b->options.choices);
     s->dev.convolutions = open_convolutions(&b->options, s->report);
     return b->options.program ? cuda_tune(dev, b->options.program, b->options.rank, err)
                               : 0;

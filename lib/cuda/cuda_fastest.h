@@ -1,7 +1,9 @@
 /* cuda_fastest.h - of several ways to do the same, the one that is fastest on this GPU.
  *
  * Each is run on the operands at hand, which then are scratch, and timed by events: rounds
- * over all of them, of which the least time counts, for the clock of the device drifts.
+ * over all of them, of which the least time counts, for the clock of the device drifts. The
+ * first round does not count, since a library loads a kernel with its first run; who is behind
+ * in the next is left out of the others.
  *
  *     struct cuda_contest t = {.n = 3, .run = give, .arg = &job, .stream = stream};
  *     if (cuda_fastest(&t, &best, &us, err) < 0) ...

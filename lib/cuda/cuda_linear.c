@@ -1,10 +1,13 @@
 /* The matrix products of instr.def, by cuBLASLt (cuda_product.h). */
 #include "cuda/cuda_product.h"
 
-/* All of the call's workspace is the library's. */
+/* The library has as much workspace as is planned for a product, though a stream may have more: what is
+ * chosen with so much in one program can be taken in any other. */
 static int product(struct cuda_call *c, const struct cuda_product *p,
                    const struct cuda_operands *o) {
-    return cuda_product(c, p, o, c->workspace, c->workspace_bytes);
+    const int64_t planned = WORKSPACE_GPU_PRODUCT;
+    return cuda_product(c, p, o, c->workspace,
+                        c->workspace_bytes < planned ? c->workspace_bytes : planned);
 }
 
 /* ---- linear layers ------------------------------------------------------------------------ */

@@ -23,12 +23,14 @@ struct cuda_products *cuda_products_create(const struct cuda_device *dev, bool t
     p->fixed = dev->deterministic;
     p->tunes = tunes && !p->fixed;
     p->tf32 = dev->tf32;
-    if (cuda_library_open("libcublasLt.so." LIBRARY_VERSION, names, &p->lt, err) == 0 &&
-        cuda_check_cublas(p->lt.cublasLtCreate(&p->handle), "opening the library", err) ==
-            0)
-        return p;
-    free(p);
-    return NULL;
+    if (cuda_library_open("libcublasLt.so." LIBRARY_VERSION, names, &p->lt, err) < 0 ||
+        cuda_check_cublas(p->lt.cublasLtCreate(&p->handle), "opening the library", err) <
+            0) {
+        free(p);
+        return NULL;
+    }
+    p->version = (int64_t)p->lt.cublasLtGetVersion();
+    return p;
 }
 
 static void release_entry(const struct cuda_products *p, struct product_entry *e) {
@@ -52,6 +54,10 @@ void cuda_products_destroy(struct cuda_products *p) {
     free(p->slots);
     p->lt.cublasLtDestroy(p->handle);
     free(p);
+}
+
+void cuda_products_know(struct cuda_products *p, struct cuda_choices *choices) {
+    p->choices = choices;
 }
 
 void cuda_products_tune(struct cuda_products *p, bool tunes) {
@@ -250,11 +256,16 @@ int cuda_product(struct cuda_call *c, const struct cuda_product *q,
     struct product_entry *e = entry_of(p, &key, c->err);
     if (!e)
         return -1;
-    int rc =
-        e->known ? 0 : product_pick(p, e, o, workspace, workspace_bytes, c->stream, c->err);
-    if (rc)
-        return rc;
-    return cuda_check_cublas(
-        product_run(p, e, &e->algo, o, workspace, workspace_bytes, c->stream), "a product",
-        c->err);
+    for (;;) {
+        int rc = e->known
+                     ? 0
+                     : product_pick(p, e, o, workspace, workspace_bytes, c->stream, c->err);
+        if (rc)
+            return rc;
+        cublasStatus_t status =
+            product_run(p, e, &e->algo, o, workspace, workspace_bytes, c->stream);
+        if (status == CUBLAS_STATUS_SUCCESS || !e->before)
+            return cuda_check_cublas(status, "a product", c->err);
+        product_refuse(p, e);
+    }
 }

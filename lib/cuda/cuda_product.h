@@ -3,11 +3,13 @@
  * Matrices are row-major, as everywhere in weft. The library's are column-major: to it a row-major
  * matrix is its own transpose, so y = a b is asked for as y^T = b^T a^T, with the operands exchanged.
  * Sums are floats. How the library computes a product (its algorithm) is settled when the product is
- * first seen: the heuristic's first choice, or, where the device tunes, the fastest of its choices.
+ * first seen: what is known from before (cuda_choices), else the heuristic's first choice, or, where the
+ * device tunes, the fastest of its choices.
  */
 #ifndef WEFT_CUDA_PRODUCT_H
 #define WEFT_CUDA_PRODUCT_H
 
+#include "cuda/cuda.h"
 #include "cuda/cuda_impl.h"
 
 /* What the library does to the product besides. */
@@ -41,6 +43,8 @@ struct cuda_operands {
 struct cuda_products *cuda_products_create(const struct cuda_device *dev, bool tunes,
                                            struct err *err);
 void cuda_products_destroy(struct cuda_products *p);
+/* What is known of products, and hears what is found; NULL: nothing. Borrowed. */
+void cuda_products_know(struct cuda_products *p, struct cuda_choices *choices);
 /* From here on new products are tried (operands are scratch), or are not. */
 void cuda_products_tune(struct cuda_products *p, bool tunes);
 

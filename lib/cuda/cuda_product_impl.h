@@ -10,6 +10,7 @@
 
 /* What of cuBLASLt is called. */
 #define PRODUCT_LIBRARY(X)                                                                 \
+    X(cublasLtGetVersion)                                                                  \
     X(cublasLtCreate)                                                                      \
     X(cublasLtDestroy)                                                                     \
     X(cublasLtMatmulDescCreate)                                                            \
@@ -22,6 +23,7 @@
     X(cublasLtMatmulPreferenceDestroy)                                                     \
     X(cublasLtMatmulPreferenceSetAttribute)                                                \
     X(cublasLtMatmulAlgoGetHeuristic)                                                      \
+    X(cublasLtMatmulAlgoCheck)                                                             \
     X(cublasLtMatmul)
 
 /* A product and how its operands are aligned: the library's kernels ask for both. */
@@ -38,6 +40,8 @@ struct product_entry {
     cublasLtMatrixLayout_t a, b, y; /* the library's a is our b */
     bool known;                     /* there is an algorithm */
     bool none;                      /* there is not */
+    bool before;                    /* the algorithm is one that was known before */
+    bool refused;                   /* that one failed: it is not taken again */
     cublasLtMatmulAlgo_t algo;
     double us; /* where it was measured; else 0 */
 };
@@ -48,21 +52,34 @@ struct cuda_products {
     } lt;
     cublasLtHandle_t handle;
     bool tunes, tf32;
-    bool fixed; /* the first choice counts, always */
+    bool fixed; /* nothing is tried: what is known counts, or the first choice */
+    struct cuda_choices *choices; /* NULL, or what is known; borrowed */
+    int64_t version;              /* of the library */
     int64_t n, cap;
     struct product_entry **entries;
     int64_t *slots; /* by hash: index + 1, 0 = empty; a power of two of them */
     int64_t n_slots;
 };
 
-/* Sets entry->algo: by the heuristic, or by trying what it offers. Returns 0, -1, or 1 where there is
- * none. */
+/* Sets entry->algo: what is known, or by the heuristic, or by trying what that offers. Returns 0, -1, or 1
+ * where there is none. */
 int product_pick(struct cuda_products *p, struct product_entry *e,
                  const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
                  cudaStream_t stream, struct err *err);
 /* Tells the library where the epilogue's vector lies: it chooses by that, too. */
 cublasStatus_t product_point(const struct cuda_products *p, const struct product_entry *e,
                              const struct cuda_operands *o);
+
+/* cuda_product_known.c: sets entry->algo to what p->choices know, if the library does it so here, within
+ * so much workspace. Counts in p->choices. */
+bool product_known(const struct cuda_products *p, struct product_entry *e,
+                   const struct cuda_operands *o, int64_t workspace_bytes);
+/* The library failed with it after all: another is to be picked. */
+void product_refuse(const struct cuda_products *p, struct product_entry *e);
+/* Tells p->choices what was found by trying: entry->algo, in e->us, which takes so much workspace. */
+int product_found(const struct cuda_products *p, const struct product_entry *e,
+                  int64_t workspace_bytes, struct err *err);
+
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
                            const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,
                            void *workspace, int64_t workspace_bytes, cudaStream_t stream);

@@ -1,8 +1,9 @@
 /* Which of the library's algorithms computes a product.
  *
- * The heuristic sorts what fits by an estimate. Where the device tunes, the first of its
- * choices are tried (cuda_fastest.h). Where nothing may be measured the first choice is
- * taken, which is the same each time. */
+ * What is known from before comes first (cuda_product_known.c). Else the heuristic sorts what
+ * fits by an estimate. Where the device tunes, the first of its choices are tried
+ * (cuda_fastest.h). Where nothing may be measured the first choice is taken, which is the same
+ * each time. */
 #include "cuda/cuda_product_impl.h"
 
 #include "cuda/cuda_check.h"
@@ -115,6 +116,10 @@ int product_pick(struct cuda_products *p, struct product_entry *e,
     int best = 0;
     if (e->none)
         return nothing(e, err);
+    if (product_known(p, e, o, workspace_bytes)) {
+        e->known = true;
+        return 0;
+    }
     if (list(p, e, o, workspace_bytes, &all, err) < 0)
         return -1;
     if (!all.n)
@@ -127,9 +132,10 @@ int product_pick(struct cuda_products *p, struct product_entry *e,
                       .workspace_bytes = workspace_bytes,
                       .stream = stream};
     const struct cuda_contest contest = {all.n, run_choice, &t, stream};
-    if (p->tunes && all.n > 1 && cuda_fastest(&contest, &best, &e->us, err) < 0)
+    const bool tries = p->tunes && all.n > 1;
+    if (tries && cuda_fastest(&contest, &best, &e->us, err) < 0)
         return -1;
     e->algo = all.of[best].algo;
     e->known = true;
-    return 0;
+    return tries ? product_found(p, e, (int64_t)all.of[best].workspaceSize, err) : 0;
 }

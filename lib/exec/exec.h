@@ -67,7 +67,9 @@ int exec_init(struct exec *x, struct err *err);
 /* One training step. All ranks get the metrics. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
 
-/* Waits for all messages under way, so that the job may end. */
+/* Waits for all that is under way, messages and copies to the host's memory, so that the job may end or
+ * somebody may read that. (The compute stream waits for every copy that a segment starts, in that
+ * segment.) */
 int exec_drain(struct exec *x, struct err *err);
 
 /* Mean loss over `batches` batches of the validation split, from its beginning. After each batch

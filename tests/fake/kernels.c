@@ -9,14 +9,20 @@
 
 #include <stdlib.h>
 
-/* cuBLASLt is not wanted where the CPU multiplies. */
-struct cuda_products *cuda_products_create(const struct cuda_device *dev, bool tunes,
-                                           struct err *err) {
+/* cuBLASLt is not wanted where the CPU multiplies; a test that is linked with lib/cuda's own products has
+ * those instead. */
+__attribute__((weak)) struct cuda_products *
+cuda_products_create(const struct cuda_device *dev, bool tunes, struct err *err) {
     (void)dev, (void)tunes;
     return kernel_init(1, err) == 0 ? mem_alloc(1) : NULL;
 }
 
-void cuda_products_destroy(struct cuda_products *p) {
+__attribute__((weak)) void cuda_products_know(struct cuda_products *p,
+                                              struct cuda_choices *choices) {
+    (void)p, (void)choices;
+}
+
+__attribute__((weak)) void cuda_products_destroy(struct cuda_products *p) {
     kernel_release();
     free(p);
 }

@@ -1,8 +1,14 @@
-/* Stands in for lib/cuda/cuda_library.c: the functions of libraries are the fakes'. */
+/* Stands in for lib/cuda/cuda_library.c: the functions of libraries are those of the fakes that a test is
+ * linked with. */
 #include "cuda/cuda_library.h"
 #include "fake/nccl.h"
+#include "products/cublaslt.h"
 
 #include <string.h>
+
+#define MAY_LACK(name) extern __typeof__(name) fake_##name __attribute__((weak));
+NCCL_FUNCTIONS(MAY_LACK)
+PRODUCT_LIBRARY(MAY_LACK)
 
 struct function {
     const char *name;
@@ -10,7 +16,7 @@ struct function {
 };
 
 #define ENTRY(name) {#name, (void (*)(void))fake_##name},
-static const struct function functions[] = {NCCL_FUNCTIONS(ENTRY)};
+static const struct function functions[] = {NCCL_FUNCTIONS(ENTRY) PRODUCT_LIBRARY(ENTRY)};
 
 int cuda_library_open(const char *file, const char *const *names, void *table,
                       struct err *err) {
@@ -18,7 +24,7 @@ int cuda_library_open(const char *file, const char *const *names, void *table,
         int64_t k = 0, n = (int64_t)(sizeof functions / sizeof *functions);
         while (k < n && strcmp(functions[k].name, names[i]) != 0)
             k++;
-        if (k == n)
+        if (k == n || !functions[k].p)
             return err_system(err, "%s: the fake has no %s", file, names[i]);
         memcpy((char *)table + (size_t)i * sizeof functions[k].p, &functions[k].p,
                sizeof functions[k].p);

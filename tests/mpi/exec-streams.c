@@ -126,11 +126,21 @@ static struct stream *in_turn(int64_t k) {
     return fake.streams.p[k < others ? EXEC_STREAMS + k : order[k - others]];
 }
 
-/* Works off all streams, always the first that can go on. */
-static int work_off(struct err *err) {
+static bool is_done(const struct stream *q) {
+    return q->done == q->ops.n;
+}
+
+/* As late as possible, copies from and to the host's memory are done when the stream that is waited for
+ * needs them. */
+static bool may_stay(const struct stream *q, const struct stream *waited) {
+    return fake.late && waited && is_done(waited) && q == fake.streams.p[STREAM_host];
+}
+
+/* Works off streams, always the first that can go on, for the one that is waited for; NULL: for all. */
+static int work_off(const struct stream *waited, struct err *err) {
     for (int64_t k = 0; k < fake.streams.n;) {
         struct stream *q = in_turn(k++);
-        if (!can_go_on(q))
+        if (!can_go_on(q) || may_stay(q, waited))
             continue;
         if (run_op(&q->ops.p[q->done++], err) < 0)
             return -1;
@@ -138,11 +148,19 @@ static int work_off(struct err *err) {
     }
     for (int64_t k = 0; k < fake.streams.n; k++) {
         struct stream *q = fake.streams.p[k];
-        if (q->done < q->ops.n)
+        if (is_done(q))
+            q->done = q->ops.n = 0;
+        else if (!may_stay(q, waited))
             return err_system(err, "stream %lld waits for ever", (long long)k);
-        q->done = q->ops.n = 0;
     }
     return 0;
+}
+
+static bool all_done(void) {
+    for (int64_t k = 0; k < fake.streams.n; k++)
+        if (!is_done(fake.streams.p[k]))
+            return false;
+    return true;
 }
 
 static int fake_create(struct device *dev, struct err *err) {
@@ -182,8 +200,7 @@ static void stream_destroy(struct device_stream *s) {
 }
 
 static int synchronize(struct device_stream *s, struct err *err) {
-    (void)s;
-    return work_off(err);
+    return work_off(s->state, err);
 }
 
 static int event_create(struct device_event *e, struct err *err) {
@@ -215,7 +232,7 @@ static int event_wait(struct device_event *e, struct device_stream *s, struct er
 static int event_reached(struct device_event *e, struct err *err) {
     const struct event *event = e->state;
     if (event->reached < event->given)
-        return work_off(err); /* so that it is, the next time */
+        return work_off(NULL, err); /* so that it is, the next time */
     return 1;
 }
 
@@ -365,6 +382,7 @@ struct result {
     double mark[MARKS]; /* losses, norms, validation loss */
     float *params;      /* and what follows them in the arena, and what is on the host */
     int64_t bytes;
+    bool drained; /* nothing was under way behind exec_drain */
 };
 
 static int read_back(struct exec *x, struct result *out, struct err *err) {
@@ -408,6 +426,12 @@ static int save_and_load(struct exec **x, struct err *err) {
     return rc;
 }
 
+static int drain(struct exec *x, struct result *out, struct err *err) {
+    int rc = exec_drain(x, err);
+    out->drained &= all_done();
+    return rc;
+}
+
 static int train(const struct program *g, struct comm *comm, struct data *data,
                  const struct device_backend *device, struct result *out, struct err *err) {
     struct exec_options o = exec_defaults();
@@ -418,6 +442,7 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
     o.clip = 0.5;
     struct exec *x = exec_create(g, comm, data, &o, err);
     int rc = x ? exec_init(x, err) : -1;
+    out->drained = true;
     for (int s = 0; s < STEPS && rc == 0; s++) {
         struct exec_metrics m;
         rc = exec_step(x, &m, err);
@@ -425,9 +450,11 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
         out->mark[2 * s + 1] = m.grad_norm;
     }
     if (rc == 0)
+        rc = drain(x, out, err);
+    if (rc == 0)
         rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
     if (rc == 0)
-        rc = exec_drain(x, err);
+        rc = drain(x, out, err);
     if (rc == 0)
         rc = save_and_load(&x, err);
     if (rc == 0)
@@ -496,6 +523,7 @@ static void check_orders(const struct program *g, struct comm *comm, struct data
         struct result r = {0};
         must(comm, train_apart(g, comm, data, k & 1, false, k > 1, &r, &err), &err);
         ok(equal(cpu, &r), name, what[k], comm_rank(comm));
+        ok(r.drained, name, "nothing is under way behind exec_drain", comm_rank(comm));
         launches[k] = fake.launches;
         free(r.params);
         if (k == 3)

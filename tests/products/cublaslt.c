@@ -2,11 +2,16 @@
 
 #include "common/half.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct fake_cublaslt fake_cublaslt;
+
+/* Where the fake of the runtime is linked too, products wait for their turn on its streams. */
+void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
+                      size_t bytes) __attribute__((weak));
 
 struct desc {
     cublasComputeType_t compute;
@@ -33,7 +38,7 @@ struct preference {
 
 /* What an algorithm promises of the product that it was made for. */
 struct algorithm {
-    int number;
+    uint64_t number;
     uint64_t workspace;
     uint32_t align[4];
     uint32_t
@@ -52,6 +57,10 @@ static cublasStatus_t wrong(const char *what) {
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */
+
+size_t fake_cublasLtGetVersion(void) {
+    return fake_cublaslt.version ? fake_cublaslt.version : FAKE_VERSION;
+}
 
 cublasStatus_t fake_cublasLtCreate(cublasLtHandle_t *h) {
     *h = calloc(1, 1);
@@ -219,15 +228,35 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < *n; i++) {
         struct algorithm algo = {
-            .number = i,
+            .number = (uint64_t)i,
             .workspace = p->workspace,
             .align_bias = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? align_of(d->bias) : 1};
         memcpy(algo.align, p->align, sizeof algo.align);
         memset(&out[i], 0, sizeof out[i]);
+        out[i].workspaceSize = p->workspace;
         memcpy(&out[i].algo, &algo, sizeof algo);
         if (i == FAKE_ALGORITHMS) /* the last entry is none, and says so */
             out[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t fake_cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t h, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t e,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    const struct desc *d = (const struct desc *)desc;
+    struct algorithm how;
+    (void)h;
+    fake_cublaslt.checks++;
+    memcpy(&how, algo, sizeof how);
+    if (!fits(d, (struct fake_layout *)a, (struct fake_layout *)b,
+              (struct fake_layout *)e) ||
+        c != e)
+        return wrong("sizes that do not go together");
+    if (how.number >= FAKE_ALGORITHMS)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = how.workspace;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -250,6 +279,37 @@ static float dot(const struct desc *d, const struct fake_layout *a,
     return (float)sum;
 }
 
+/* A product that was taken, with all that it was given. */
+struct call {
+    struct desc d;
+    struct fake_layout a, b, c;
+    const char *pa, *pb;
+    char *pd;
+    float alpha, beta;
+    void *workspace;
+    size_t workspace_bytes;
+};
+
+static void compute(void *args) {
+    const struct call *k = args;
+    const struct fake_layout *a = &k->a, *b = &k->b, *c = &k->c;
+    memset(k->workspace, 0xff, k->workspace_bytes < 4096 ? k->workspace_bytes : 4096);
+    for (int64_t s = 0; s < c->batch; s++) {
+        const char *ai = k->pa + s * a->step * size_of(a->type);
+        const char *bi = k->pb + s * b->step * size_of(b->type);
+        char *di = k->pd + s * c->step * size_of(c->type);
+        for (int64_t j = 0; j < (int64_t)c->columns; j++)
+            for (int64_t i = 0; i < (int64_t)c->rows; i++) {
+                float x = k->alpha * dot(&k->d, a, b, ai, bi, i, j);
+                if (k->beta != 0)
+                    x += k->beta * load(di, c->type, i + j * c->ld);
+                if (k->d.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                    x += load(k->d.bias, k->d.bias_type, i);
+                store(di, c->type, i + j * c->ld, x);
+            }
+    }
+}
+
 cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
                                    const void *alpha, const void *pa,
                                    cublasLtMatrixLayout_t la, const void *pb,
@@ -262,7 +322,7 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
     const struct fake_layout *a = (struct fake_layout *)la, *b = (struct fake_layout *)lb;
     const struct fake_layout *c = (struct fake_layout *)ld;
     struct algorithm how;
-    (void)h, (void)stream;
+    (void)h;
     memcpy(&how, algo, sizeof how);
     if (how.number >= FAKE_ALGORITHMS)
         return wrong("an algorithm that the heuristic did not offer");
@@ -277,25 +337,25 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
         return wrong("a bias of another type");
     if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && how.align_bias > align_of(d->bias))
         return wrong("a bias that lies otherwise than when the heuristic was asked");
-    if (fake_cublaslt.failing == how.number + 1) {
+    if (fake_cublaslt.failing == (int)how.number + 1) {
         fake_cublaslt.left_error = true;
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    memset(workspace, 0xff, workspace_bytes < 4096 ? workspace_bytes : 4096);
     fake_cublaslt.runs[how.number]++;
-    for (int64_t s = 0; s < c->batch; s++) {
-        const char *ai = (const char *)pa + s * a->step * size_of(a->type);
-        const char *bi = (const char *)pb + s * b->step * size_of(b->type);
-        char *di = (char *)pd + s * c->step * size_of(c->type);
-        for (int64_t j = 0; j < (int64_t)c->columns; j++)
-            for (int64_t i = 0; i < (int64_t)c->rows; i++) {
-                float x = *(const float *)alpha * dot(d, a, b, ai, bi, i, j);
-                if (*(const float *)beta != 0)
-                    x += *(const float *)beta * load(di, c->type, i + j * c->ld);
-                if (d->epilogue == CUBLASLT_EPILOGUE_BIAS)
-                    x += load(d->bias, d->bias_type, i);
-                store(di, c->type, i + j * c->ld, x);
-            }
-    }
+    struct call call = {*d,
+                        *a,
+                        *b,
+                        *c,
+                        pa,
+                        pb,
+                        pd,
+                        *(const float *)alpha,
+                        *(const float *)beta,
+                        workspace,
+                        workspace_bytes};
+    if (stream && fake_cuda_launch)
+        fake_cuda_launch(stream, compute, &call, sizeof call);
+    else
+        compute(&call);
     return CUBLAS_STATUS_SUCCESS;
 }

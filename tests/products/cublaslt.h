@@ -1,6 +1,7 @@
 /* cublaslt.h - a fake of cuBLASLt: what lib/cuda asks of it, in plain loops over column-major matrices.
  *
- * It computes when it is called, on memory of the host. It is strict: leading dimensions, batches,
+ * It computes when it is called, on memory of the host; beside the fake of the CUDA runtime
+ * (tests/fake/cudart.h) when its turn comes on the stream. It is strict: leading dimensions, batches,
  * alignments that were promised and the workspace are checked, and what is wrong is an answer that the
  * library would give. It has a few algorithms that differ in nothing but their number, and knows how
  * often each ran.
@@ -14,15 +15,16 @@
 
 #include <stdbool.h>
 
-enum { FAKE_ALGORITHMS = 3 };
+enum { FAKE_ALGORITHMS = 3, FAKE_VERSION = 130100 };
 
 extern struct fake_cublaslt {
     bool no_bias;              /* the heuristic offers nothing for this epilogue */
     int failing;               /* this algorithm, counted from 1, fails when it runs */
     bool left_error;           /* it did, and CUDA's last error tells of it */
+    size_t version;            /* of the library; 0 = FAKE_VERSION */
     int runs[FAKE_ALGORITHMS]; /* of each algorithm */
-    int heuristics;            /* how often the heuristic was asked */
-    const char *wrong;         /* the first thing that was not as it must be */
+    int heuristics, checks; /* how often the heuristic was asked, and algorithms checked */
+    const char *wrong;      /* the first thing that was not as it must be */
 } fake_cublaslt;
 
 /* Each function that is called, as fake_NAME. */

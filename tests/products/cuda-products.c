@@ -3,31 +3,16 @@
  * one place and promises about alignment are seen to be right without a GPU. */
 #include "../unit/tap.h"
 #include "../unit/trial.h"
+#include "common/mem.h"
 #include "cublaslt.h"
-#include "cuda/cuda_library.h"
+#include "cuda/cuda.h"
 #include "cuda/cuda_product.h"
 #include "device/cpu.h"
 
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
-/* ---- what stands in for the libraries ------------------------------------------------------ */
-
-#define ENTRY(name) {#name, (void (*)(void))fake_##name},
-static const struct {
-    const char *name;
-    void (*p)(void);
-} functions[] = {PRODUCT_LIBRARY(ENTRY)};
-
-int cuda_library_open(const char *file, const char *const *names, void *table,
-                      struct err *err) {
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(names[i], functions[i].name) != 0)
-            return err_system(err, "%s: has no %s", file, names[i]);
-        memcpy((char *)table + i * sizeof functions[i].p, &functions[i].p,
-               sizeof functions[i].p);
-    }
-    return 0;
-}
+/* ---- what stands in for the CUDA runtime -------------------------------------------------- */
 
 /* Time goes by as algorithms run: the second is the fastest. */
 static float clock_ms;
@@ -277,6 +262,101 @@ static void test_bias(void) {
     cuda_products_destroy(dev.products);
 }
 
+/* ---- what is known from before ------------------------------------------------------------ */
+
+static int keep(void *arg, const struct profile_product *found, struct err *err) {
+    struct profile_product row = *found;
+    snprintf(row.device, sizeof row.device, "fake");
+    return profile_put_product(arg, &row, err);
+}
+
+/* A product on a fresh device, with what is known; the fake counts from 0. */
+static int run_once(struct cuda_choices *choices, bool tunes, enum dtype dtype,
+                    struct err *err) {
+    struct trial t;
+    dev.deterministic = !tunes;
+    dev.products = cuda_products_create(&dev, tunes, err);
+    cuda_products_know(dev.products, choices);
+    memset(fake_cublaslt.runs, 0, sizeof fake_cublaslt.runs);
+    fake_cublaslt.heuristics = fake_cublaslt.checks = 0;
+    begin(&t, I_linear_dx, dtype, 7);
+    int rc = on_gpu(&t, err);
+    trial_end(&t);
+    cuda_products_destroy(dev.products);
+    dev.products = NULL;
+    return rc;
+}
+
+/* Found by trying, and read back out of a file. */
+static void find(struct profile_products *out) {
+    char path[] = "/tmp/weft-products-XXXXXX";
+    struct err err = {0};
+    close(mkstemp(path));
+    unlink(path);
+    struct profile *p = profile_open(path, true, &err);
+    struct cuda_choices c = {.found = keep, .arg = p};
+    int rc = p ? run_once(&c, true, DTYPE_f32, &err) : -1;
+    ok(rc == 0 && fake_cublaslt.heuristics == 1 && c.taken == 0,
+       "an unknown product is tried: %s", err.msg);
+    rc = profile_load_products(p, out, &err);
+    ok(rc == 0 && out->n == 1 && out->p[0].library == FAKE_VERSION &&
+           !strcmp(out->p[0].dtype, "f32") && out->p[0].workspace_bytes > 0,
+       "what was found is in the profile: %s", out->n ? out->p[0].shape : err.msg);
+    profile_close(p);
+    unlink(path);
+}
+
+/* The row with these words in place of the algorithm's; what became of it. */
+static struct cuda_choices try_row(const struct profile_product *row, const char *words,
+                                   enum dtype dtype) {
+    static struct profile_product changed;
+    struct err err = {0};
+    changed = *row;
+    if (words)
+        snprintf(changed.algorithm, sizeof changed.algorithm, "%s", words);
+    struct cuda_choices c = {.known = &changed, .n_known = 1};
+    if (run_once(&c, false, dtype, &err) < 0)
+        printf("# %s\n", err.msg);
+    return c;
+}
+
+/* Not taken: the heuristic's first choice is. */
+static bool is_anew(const struct cuda_choices *c) {
+    return c->taken == 0 && fake_cublaslt.heuristics == 1 && fake_cublaslt.runs[0] == 1;
+}
+
+static void test_known(void) {
+    struct profile_products found = {0};
+    find(&found);
+    if (!found.n)
+        return;
+    const struct profile_product *row = &found.p[0];
+    struct cuda_choices c = try_row(row, NULL, DTYPE_f32);
+    ok(c.taken == 1 && fake_cublaslt.heuristics == 0 && fake_cublaslt.checks == 1 &&
+           fake_cublaslt.runs[1] == 1 && fake_cublaslt.runs[0] == 0,
+       "deterministic: the known algorithm is taken, and nothing else is asked for");
+    c = try_row(row, NULL, DTYPE_bf16);
+    ok(is_anew(&c) && c.refused == 0 && c.other_version == 0,
+       "of another type it is another product");
+    c = try_row(row, "9,0,0,0,0,0,0,0", DTYPE_f32);
+    ok(is_anew(&c) && c.refused == 1, "an algorithm that the library has not");
+    c = try_row(row, "1,ffffffff,0,0,0,0,0,0", DTYPE_f32);
+    ok(is_anew(&c) && c.refused == 1, "one that takes more workspace than there is");
+    c = try_row(row, "1,0,0", DTYPE_f32);
+    ok(is_anew(&c) && c.refused == 1 && fake_cublaslt.checks == 0, "words that are none");
+    fake_cublaslt.failing = 2;
+    c = try_row(row, NULL, DTYPE_f32);
+    ok(is_anew(&c) && c.refused == 1, "one that checks well and does not run");
+    fake_cublaslt.failing = 0;
+    fake_cublaslt.version = 130200;
+    c = try_row(row, NULL, DTYPE_f32);
+    ok(is_anew(&c) && c.other_version == 1 && c.other == FAKE_VERSION &&
+           c.library == 130200 && fake_cublaslt.checks == 0,
+       "one of another version of the library");
+    fake_cublaslt.version = 0;
+    arr_release(&found);
+}
+
 int main(void) {
     static const enum opcode codes[] = {I_linear, I_linear_dx, I_linear_dw, I_matmul,
                                         I_matmul_dw};
@@ -293,6 +373,7 @@ int main(void) {
     test_choice();
     test_failing();
     test_bias();
+    test_known();
     kernel_release();
     return done_testing();
 }

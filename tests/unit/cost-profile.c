@@ -1,6 +1,7 @@
 /* The profile database: rows, keys, interpolation, refusal of other files, and its speed.
  */
 #include "common/file.h"
+#include "common/mem.h"
 #include "common/progress.h"
 #include "cost/profile.h"
 #include "program/program.h"
@@ -172,6 +173,48 @@ static void test_comm(void) {
     profile_close(p);
 }
 
+/* ---- products, and files without them ------------------------------------ */
+
+static struct profile_product product_row(int64_t library, const char *algorithm) {
+    struct profile_product row = {.device = "h100",
+                                  .library = library,
+                                  .shape = "8,4,2",
+                                  .dtype = "bf16",
+                                  .dtype_y = "f32",
+                                  .workspace_bytes = 512,
+                                  .least_us = 2.5};
+    snprintf(row.algorithm, sizeof row.algorithm, "%s", algorithm);
+    return row;
+}
+
+static void test_products(void) {
+    struct profile_products all = {0};
+    struct profile *p = open_or_die(true);
+    const struct profile_product rows[] = {
+        product_row(130100, "1,2"), product_row(130100, "3,4"), product_row(130200, "5,6")};
+    int rc = 0;
+    for (int i = 0; i < 3; i++)
+        rc |= profile_put_product(p, &rows[i], NULL);
+    rc |= profile_load_products(p, &all, NULL);
+    ok(rc == 0 && all.n == 2, "a product has one row for each version of the library");
+    ok(all.n == 2 && !memcmp(&all.p[0], &rows[0], sizeof *rows) &&
+           !memcmp(&all.p[1], &rows[2], sizeof *rows),
+       "the first one stays, and is read as it was written");
+    arr_release(&all);
+    profile_close(p);
+    sql("DROP TABLE product; PRAGMA user_version = 1;"
+        "UPDATE meta SET value = 'weft-profile/1' WHERE key = 'format';");
+    p = open_or_die(false);
+    rc = profile_load_products(p, &all, NULL);
+    ok(rc == 0 && all.n == 0, "a file of version 1 is read, and knows no products");
+    profile_close(p);
+    p = open_or_die(true);
+    rc = profile_put_product(p, &rows[0], NULL) | profile_load_products(p, &all, NULL);
+    ok(rc == 0 && all.n == 1, "it has room for them when it is opened to be written to");
+    arr_release(&all);
+    profile_close(p);
+}
+
 /* ---- what is refused ----------------------------------------------------- */
 
 static void write_file(const char *text, size_t n) {
@@ -210,9 +253,9 @@ static void test_refusals(void) {
     unlink(path);
     profile_close(open_or_die(true));
     refused(false, EXIT_INPUT, "holds no measurements", "an empty profile");
-    sql("PRAGMA user_version = 2;");
-    refused(false, EXIT_INPUT, "is version 2, this weft reads 1", "another version");
-    sql("PRAGMA user_version = 1; DROP TABLE op;");
+    sql("PRAGMA user_version = 3;");
+    refused(false, EXIT_INPUT, "is version 3, this weft reads 2", "a later version");
+    sql("PRAGMA user_version = 2; DROP TABLE op;");
     refused(false, EXIT_INPUT, "no such table", "a table is missing");
     unlink(path);
     snprintf(path, sizeof path, "%s", folder);
@@ -334,6 +377,7 @@ int main(void) {
     test_rows();
     test_curves();
     test_comm();
+    test_products();
     test_refusals();
     test_edited_rows();
     test_damage();

@@ -27,34 +27,10 @@ enum {
     SAMPLES_MOST = 400,
     BURST_MOST = 10000,
     RECORDED_MOST = 64, /* runs in a recording */
-    PATTERN = 1 << 14,  /* floats */
 };
 static const double burst_s = 10e-6, slice_s = 60e-3;
 /* Where launches are recorded: of one recording, and of replays between two looks at the clock. */
 static const double recording_s = 200e-6, sample_s = 4e-3;
-
-static bool is_old(const struct operand_info *o) {
-    return o->flags & OPERAND_OLD;
-}
-
-static int64_t operand_bytes(const struct operand_info *o, enum dtype dtype,
-                             int64_t elems) {
-    return memory_aligned(dtype_size(operand_dtype(o, dtype)) * elems);
-}
-
-/* Of one set of the old operands, or of the others. */
-static int64_t part_bytes(const struct instr_key *key, const struct instr_work *w,
-                          bool old) {
-    const struct instr_info *info = instr_info(key->code);
-    int64_t bytes = 0;
-    for (int i = 0; i < info->n_in; i++)
-        if (is_old(&info->in[i]) == old)
-            bytes += operand_bytes(&info->in[i], key->dtype, w->in[i]);
-    for (int i = 0; i < info->n_out; i++)
-        if (is_old(&info->out[i]) == old)
-            bytes += operand_bytes(&info->out[i], key->dtype, w->out[i]);
-    return bytes;
-}
 
 /* The update touches everything once a step. */
 static bool is_update(enum opcode code) {
@@ -63,8 +39,8 @@ static bool is_update(enum opcode code) {
 
 static int count_sets(const struct instr_key *key, const struct instr_work *w,
                       int64_t budget) {
-    int64_t old = part_bytes(key, w, true);
-    int64_t room = budget - part_bytes(key, w, false) - memory_aligned(1);
+    int64_t old = operands_bytes(key, w, true);
+    int64_t room = budget - operands_bytes(key, w, false) - memory_aligned(1);
     int64_t most = is_update(key->code) ? UPDATE_BYTES : OLD_BYTES;
     int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
@@ -81,98 +57,11 @@ static struct instr_work work_of(const struct instr_key *key) {
 
 int64_t bench_bytes(const struct instr_key *key, int64_t budget) {
     struct instr_work w = work_of(key);
-    return part_bytes(key, &w, false) +
-           count_sets(key, &w, budget) * part_bytes(key, &w, true) + memory_aligned(1);
+    return operands_bytes(key, &w, false) +
+           count_sets(key, &w, budget) * operands_bytes(key, &w, true) + memory_aligned(1);
 }
 
-/* ---- operands ------------------------------------------------------------ */
-
-/* Positive numbers below one: good for any operand, and no result of them is denormal. */
-static void fill_floats(void *p, int64_t n, enum dtype dtype) {
-    static float pattern[PATTERN], narrow[PATTERN];
-    uint32_t state = 12345;
-    for (int i = 0; i < PATTERN && pattern[PATTERN - 1] == 0; i++) {
-        state = state * 1664525u + 1013904223u;
-        pattern[i] = 0.05f + 0.9f * (float)(state >> 8) * 0x1p-24f;
-    }
-    kernel_narrow(PATTERN, dtype, pattern, narrow);
-    size_t size = (size_t)dtype_size(dtype);
-    for (int64_t i = 0; i < n; i += PATTERN)
-        memcpy((char *)p + (size_t)i * size, narrow,
-               size * (size_t)(n - i < PATTERN ? n - i : PATTERN));
-}
-
-static void fill_ids(int32_t *p, int64_t n, int64_t below) {
-    uint32_t state = 54321;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        p[i] = (int32_t)((uint64_t)state * (uint64_t)below >> 32);
-    }
-}
-
-/* All experts are loaded alike: how long routed tokens take depends on where they go. */
-static void fill_slots(int32_t *p, int64_t n, int64_t below) {
-    for (int64_t i = 0; i < n; i++)
-        p[i] = (int32_t)(i % below);
-}
-
-/* Takes the operand's place from what is left of the old or of the other ones. */
-static void *take(const struct bench *b, const struct operand_info *o, int64_t elems,
-                  char **fresh, char **old) {
-    char **at = is_old(o) ? old : fresh, *p = *at;
-    *at += operand_bytes(o, b->key.dtype, elems);
-    return elems ? p : NULL;
-}
-
-/* The addresses of the operands, the old ones of this set. */
-static void operands(const struct bench *b, int set, union instr_src *in,
-                     union instr_dst *out) {
-    const struct instr_work *w = &b->work;
-    char *fresh = b->memory;
-    char *old =
-        b->memory + part_bytes(&b->key, w, false) + set * part_bytes(&b->key, w, true);
-    for (int i = 0; i < b->info->n_in; i++)
-        in->v[i] = take(b, &b->info->in[i], w->in[i], &fresh, &old);
-    for (int i = 0; i < b->info->n_out; i++)
-        out->v[i] = take(b, &b->info->out[i], w->out[i], &fresh, &old);
-}
-
-/* Operands as they lie in memory, filled on the host: first the fresh ones, then one old set. */
-static void fill_operands(const struct bench *b, char *host) {
-    const struct instr_work *w = &b->work;
-    char *fresh = host, *old = host + part_bytes(&b->key, w, false);
-    for (int i = 0; i < b->info->n_in; i++) {
-        const struct operand_info *o = &b->info->in[i];
-        void *p = take(b, o, w->in[i], &fresh, &old);
-        if (o->flags & OPERAND_IDS)
-            fill_ids(p, w->in[i], w->below[i]);
-        else if (o->flags & OPERAND_SLOTS)
-            fill_slots(p, w->in[i], w->below[i]);
-        else
-            fill_floats(p, w->in[i], operand_dtype(o, b->key.dtype));
-    }
-    for (int i = 0; i < b->info->n_out; i++) {
-        const struct operand_info *o = &b->info->out[i];
-        fill_floats(take(b, o, w->out[i], &fresh, &old), w->out[i],
-                    operand_typed(o) ? b->key.dtype : DTYPE_f32);
-    }
-}
-
-static int upload_operands(struct bench *b, struct err *err) {
-    int64_t fresh = part_bytes(&b->key, &b->work, false);
-    int64_t old = part_bytes(&b->key, &b->work, true);
-    int64_t align = memory_aligned(1);
-    char *host = aligned_alloc((size_t)align, (size_t)(fresh + old + align));
-    if (!host)
-        return err_system(err, "cannot allocate %lld bytes for operands",
-                          (long long)(fresh + old));
-    fill_operands(b, host);
-    int rc = device_upload(b->stream, b->memory, host, fresh, err);
-    for (int s = 0; s < b->sets && rc == 0; s++)
-        rc = device_upload(b->stream, b->memory + fresh + s * old, host + fresh, old, err);
-    free(host);
-    return rc;
-}
+/* ---- making ready --------------------------------------------------------- */
 
 int bench_open(struct bench *b, int threads, struct err *err) {
     const struct bench_scalars now = {.now = {.lr = 1e-4f,
@@ -237,7 +126,7 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
         memcpy(b->copy_src, (int64_t[]){2 * inner, 1}, sizeof b->copy_src);
         memcpy(b->copy_dst, (int64_t[]){inner, 1}, sizeof b->copy_dst);
     }
-    return upload_operands(b, err);
+    return operands_fill(b, err);
 }
 
 void bench_release(struct bench *b) {
@@ -268,7 +157,7 @@ int bench_run(struct bench *b, struct err *err) {
     union instr_src in;
     union instr_dst out;
     int64_t elems = b->key.n.v[0];
-    operands(b, b->next, &in, &out);
+    operands_at(b, b->next, &in, &out);
     b->next = (b->next + 1) % b->sets;
     struct device_args args = {.dtype = b->key.dtype,
                                .scalars = &b->scalars->now,
@@ -341,7 +230,8 @@ static int replay_runs(struct bench *b, struct device_recording *r, int times,
 static int time_recorded(struct bench *b, const struct limits *l, struct measured *out,
                          struct err *err) {
     double x[SAMPLES_MOST], once;
-    if (time_burst(b, 2, &once, err) < 0)
+    /* The first run loads kernels, and a product's tries its algorithms: it says nothing of the next. */
+    if (time_burst(b, 1, &once, err) < 0 || time_burst(b, 2, &once, err) < 0)
         return -1;
     int n = 0, runs = (int)fmin(RECORDED_MOST, fmax(2, ceil(recording_s / once)));
     struct device_recording *r = NULL;
@@ -364,6 +254,23 @@ static int time_recorded(struct bench *b, const struct limits *l, struct measure
                                  .spread = stats_spread(x, n),
                                  .repeats = (int64_t)n * runs * times};
     return rc;
+}
+
+/* Two runs at least, some thirty at most; of recordings some ten samples, behind a fresh one, and a product's
+ * algorithms are tried. */
+double bench_estimate_s(const struct bench *b, const struct instr_key *key,
+                        const struct limits *l, double run_s) {
+    enum { SAMPLES = 10, TRIALS = 40 };
+    const double recorded_s = 2e-3;
+    if (!b->records) {
+        const double least = l->over > 1 ? slice_s : burst_s;
+        return fmax(2 * run_s, fmin(l->row_s, 30 * fmax(run_s, least)));
+    }
+    const bool product = key->code == I_linear || key->code == I_linear_dx ||
+                         key->code == I_linear_dw || key->code == I_matmul ||
+                         key->code == I_matmul_dw;
+    return recorded_s + (product ? TRIALS * run_s : 0) +
+           fmax(3 * run_s, fmin(l->row_s, SAMPLES * fmax(sample_s, run_s)));
 }
 
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,

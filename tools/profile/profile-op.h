@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "cost/enumerate.h"
 #include "cost/profile.h"
+#include "cuda/cuda.h"
 #include "device/device.h"
 
 #include <stdbool.h>
@@ -59,11 +60,23 @@ int bench_open(struct bench *b, int threads, struct err *err);
  * operand takes more; so with budget 0 the least. */
 int64_t bench_bytes(const struct instr_key *key, int64_t budget);
 int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err);
+/* Seconds that measuring will take, roughly, when a run takes run_s. */
+double bench_estimate_s(const struct bench *b, const struct instr_key *key,
+                        const struct limits *l, double run_s);
 int bench_run(struct bench *b, struct err *err); /* once, on the next set */
 /* 0, 1 when interrupted, or -1. */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
                   struct err *err);
 void bench_release(struct bench *b);
+
+/* ---- profile-op-operands.c: where operands lie, and what is in them ------ */
+
+/* Of one set of the old operands, or of the others. */
+int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w, bool old);
+/* The addresses of the operands, the old ones of this set. */
+void operands_at(const struct bench *b, int set, union instr_src *in, union instr_dst *out);
+/* Gives all of them numbers, and waits until they have them. Returns 0 or -1. */
+int operands_fill(struct bench *b, struct err *err);
 
 /* ---- profile-op-ranks.c: the other ranks of the node --------------------- */
 
@@ -73,6 +86,29 @@ struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err);
 /* All run this instruction, over and over, when it returns; NULL key: all rest. */
 int ranks_run(struct ranks *r, const struct instr_key *key, struct err *err);
 void ranks_stop(struct ranks *r);
+
+/* ---- profile-op-gpu.c: timing on a GPU ----------------------------------- */
+
+struct gpu {
+    bool on;                 /* a GPU is timed */
+    char name[64];           /* what it is: "h100-80gb" */
+    int64_t left;            /* bytes of its memory that are free */
+    struct profile *profile; /* where algorithms of products are kept; borrowed */
+    struct profile_products known;
+    struct cuda_choices choices;
+    struct cuda_report report;
+    struct cuda_backend cuda;
+};
+/* Finds the GPU that --device means, and names the kind of its rows (device_kind.h). */
+int gpu_choose(struct gpu *g, const char *device, bool tf32, char *kind, size_t size,
+               struct err *err);
+/* The backend for these instructions. Algorithms of products that the profile knows are taken, others are
+ * found and, where it `keeps`, written there; NULL: there is no profile. Released also after a failure. */
+int gpu_prepare(struct gpu *g, struct bench *b, const struct enumeration *keys, bool tf32,
+                struct profile *profile, bool keeps, struct err *err);
+void gpu_release(struct gpu *g);
+/* What is measured counts for these clocks; nothing where none is timed. */
+void gpu_note_clocks(const struct gpu *g, const char *device, const char *when);
 
 /* ---- profile-op-roofline.c: computed rows -------------------------------- */
 

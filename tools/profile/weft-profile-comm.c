@@ -5,12 +5,12 @@
  * Rank 0 owns the database: it tells the others which rows are there already, and writes a
  * row as soon as it is measured. So the tool may be stopped at any time and started again.
  */
+#include "device_kind.h"
 #include "profile-comm.h"
 
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
-#include "cuda/cuda.h"
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -71,18 +71,13 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         return err_usage(err, "expected 4 <= --min-bytes <= --max-bytes");
     if (o->limits.max_bytes > (int64_t)1 << 40)
         return err_usage(err, "--max-bytes: at most 1T");
-    return 0;
+    return device_kind_check(o->device, err);
 }
 
 /* "cuda" is named after rank 0's GPU, on all ranks. */
 static int name_gpu(struct tool *t, struct err *err) {
-    int index = 0, rc = 0;
-    if (t->o.device[4])
-        snprintf(t->device, sizeof t->device, "%s", t->o.device + 5);
-    else if ((index = cuda_index(comm_node_rank(t->comm), err)) < 0)
-        rc = -1;
-    else
-        rc = cuda_kind(index, t->device, sizeof t->device, err);
+    int rc = device_kind_of_gpu(t->o.device, comm_node_rank(t->comm), false, t->device,
+                                sizeof t->device, err);
     if (exec_agree(t->comm, rc, err) < 0)
         return -1;
     return comm_broadcast(comm_world(t->comm), t->device, sizeof t->device, 0, err);
@@ -284,8 +279,7 @@ static int run(struct tool *t, struct err *err) {
         err_usage(err, "one rank alone has nothing to communicate with");
         return err_hint(err, "mpirun -n N weft-profile-comm -p %s", t->o.path);
     }
-    t->gpu =
-        t->o.device && (!strcmp(t->o.device, "cuda") || !strncmp(t->o.device, "cuda:", 5));
+    t->gpu = device_kind_is_gpu(t->o.device);
     if (!t->gpu)
         name_device(t);
     else if (name_gpu(t, err) < 0)

@@ -5,6 +5,7 @@
  * Rows are written as soon as they are measured, one transaction each, and rows that are
  * there are left alone: the tool may be stopped at any time and started again. --roofline
  * writes computed rows instead. */
+#include "device_kind.h"
 #include "profile-op.h"
 
 #include "common/file.h"
@@ -12,9 +13,7 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/rng.h"
-#include "cuda/cuda.h"
 #include "device/kernel.h"
-#include "program/workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +31,7 @@ struct options {
     struct opt_list set;
     int64_t max_devices, threads, over, ranks, memory;
     double row_s, error;
-    bool dry_run;
+    bool tf32, dry_run;
 };
 
 enum state { TO_MEASURE, KNOWN, TOO_LARGE };
@@ -59,9 +58,7 @@ struct tool {
     double todo_s;
     struct ranks *ranks;
     struct bench bench;
-    bool gpu;
-    struct cuda_report report; /* of the GPU */
-    struct cuda_backend cuda;  /* where instructions are timed on a GPU */
+    struct gpu gpu;
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -85,6 +82,8 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
          "ranks that share this node (--max-devices, at most one a core)", &o->ranks},
         {0, "device", OPT_STR, "KIND",
          "name of the device kind (cpu-1t); cuda, cuda:NAME: times a GPU", &o->device},
+        {0, "tf32", OPT_FLAG, NULL, "on a GPU: round operands of fp32 products to 10 bits",
+         &o->tf32},
         {0, "time", OPT_TIME, "TIME", "longest time spent on one row (300ms)", &o->row_s},
         {0, "error", OPT_REAL, "FRACTION", "error of the median that is good enough (0.01)",
          &o->error},
@@ -104,6 +103,15 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
     if (n > 0)
         return opt_no_operand(argv[0], err);
     return n;
+}
+
+static int check_device(const struct options *o, struct err *err) {
+    const bool gpu = device_kind_is_gpu(o->device);
+    if (o->tf32 && (!gpu || o->roofline))
+        return err_usage(err, "--tf32: only with --device cuda, which times a GPU");
+    if (gpu && !o->roofline && (o->over != 1 || o->ranks > 1))
+        return err_usage(err, "--over and --ranks: a GPU is timed with one rank on it");
+    return o->roofline ? 0 : device_kind_check(o->device, err);
 }
 
 /* "1,2,4": positive, in any order. */
@@ -158,6 +166,8 @@ static int check_options(struct tool *t, struct err *err) {
     if (o->roofline && !o->device)
         return err_usage(
             err, "--roofline: expected --device KIND too, to name what is computed");
+    if (check_device(o, err) < 0)
+        return -1;
     if (o->links && !o->roofline)
         return err_usage(err, "--links: only with --roofline (weft-profile-comm measures)");
     if (o->links && (t->n_links = links_parse(o->links, t->links, err)) < 0)
@@ -165,26 +175,16 @@ static int check_options(struct tool *t, struct err *err) {
     return 0;
 }
 
-/* "cuda" is named after the GPU. */
 static int choose_gpu(struct tool *t, struct err *err) {
     struct options *o = &t->o;
-    t->gpu = o->device && !o->roofline &&
-             (!strcmp(o->device, "cuda") || !strncmp(o->device, "cuda:", 5));
-    if (!t->gpu)
+    if (!device_kind_is_gpu(o->device) || o->roofline)
         return 0;
-    if (o->over != 1 || o->ranks > 1)
-        return err_usage(err, "--over and --ranks: a GPU is timed with one rank on it");
-    int64_t total, left;
-    int index = cuda_index(0, err);
-    if (index < 0 || cuda_memory(index, &total, &left, err) < 0 ||
-        cuda_kind(index, t->device, sizeof t->device, err) < 0)
+    if (gpu_choose(&t->gpu, o->device, o->tf32, t->device, sizeof t->device, err) < 0)
         return -1;
-    if (o->device[4])
-        snprintf(t->device, sizeof t->device, "%s", o->device + 5);
     o->device = t->device;
     o->ranks = 1;
     if (!o->memory)
-        o->memory = left / 4 * 3;
+        o->memory = t->gpu.left / 4 * 3;
     return 0;
 }
 
@@ -264,33 +264,46 @@ static int enumerate(struct tool *t, struct err *err) {
     return 0;
 }
 
-/* The speed of this device, roughly: two short measurements. */
-static int calibrate(struct tool *t, struct err *err) {
-    static const struct instr_key product = {
-        I_linear, DTYPE_f32, {.linear = {.m = 256, .n = 512, .k = 512}}};
-    static const struct instr_key add = {I_add, DTYPE_f32, {.add = {.elems = 1 << 20}}};
+static int try_speed(struct tool *t, const struct instr_key *key, double *us,
+                     struct err *err) {
     const struct limits quick = {.row_s = 0.02, .error = 0.1, .over = 1};
-    struct measured p, a;
-    if (bench_prepare(&t->bench, &product, err) < 0 ||
-        bench_measure(&t->bench, &quick, &p, err) < 0)
+    struct measured m;
+    if (bench_prepare(&t->bench, key, err) < 0 ||
+        bench_measure(&t->bench, &quick, &m, err) < 0)
         return -1;
-    double flops = t->bench.work.flops;
-    if (bench_prepare(&t->bench, &add, err) < 0 ||
-        bench_measure(&t->bench, &quick, &a, err) < 0)
-        return -1;
-    double ranks = (double)t->limits.over, bytes = instr_bytes(&t->bench.work, DTYPE_f32);
-    t->roofline = (struct roofline){.flops = 1e6 * flops / p.median_us / ranks,
-                                    .bytes = 1e6 * bytes / a.median_us / ranks,
-                                    .latency_us = 0.5};
+    *us = m.median_us * t->limits.over;
     return 0;
 }
 
-/* What one row will take: filling the operands, two runs at least, some thirty at most. */
+/* The speed of this device, roughly: a short measurement or two. Tensor cores do some hundred operations for
+ * each byte that memory gives, others of GPUs some twenty: which rows come after which need not be known
+ * better. */
+static int calibrate(struct tool *t, struct err *err) {
+    static const struct instr_key product = {
+        I_linear, DTYPE_f32, {.linear = {.m = 256, .n = 512, .k = 512}}};
+    struct instr_key add = {I_add, DTYPE_f32, {.add = {.elems = 1 << 20}}};
+    double us, flops = 0;
+    if (t->gpu.on)
+        add.n.add.elems = 1 << 24;
+    else if (try_speed(t, &product, &us, err) < 0)
+        return -1;
+    else
+        flops = 1e6 * t->bench.work.flops / us;
+    if (try_speed(t, &add, &us, err) < 0)
+        return -1;
+    const double bytes = 1e6 * instr_bytes(&t->bench.work, DTYPE_f32) / us;
+    const bool half = dtype_is_half((enum dtype)plan_dtype_find(t->o.dtype));
+    t->roofline = (struct roofline){.flops = t->gpu.on ? (half ? 200 : 20) * bytes : flops,
+                                    .bytes = bytes,
+                                    .latency_us = t->gpu.on ? 2 : 0.5};
+    return 0;
+}
+
+/* What one row will take: filling the operands, then running. */
 static double estimate_row_s(const struct tool *t, const struct instr_key *key,
                              double run_us) {
-    double least = t->limits.over > 1 ? 0.06 : 10e-6, run = fmax(1e-6 * run_us, least);
     double fill = 4.0 * (double)bench_bytes(key, t->bench.budget) / t->roofline.bytes;
-    return fill + fmax(2e-6 * run_us, fmin(t->limits.row_s, 30 * run));
+    return fill + bench_estimate_s(&t->bench, key, &t->limits, 1e-6 * run_us);
 }
 
 static void add_row(struct tool *t, struct row *r) {
@@ -388,28 +401,21 @@ static int measure_rows(struct tool *t, int64_t *done, struct err *err) {
     return rc;
 }
 
-/* What was measured counts for these clocks. */
-static void note_clocks(const struct tool *t, const char *when) {
-    struct cuda_clocks c;
-    char text[200];
-    if (t->gpu && cuda_clocks(cuda_index(0, NULL), &c, NULL) == 0)
-        note("%s %s: %s", t->device, when, cuda_clocks_format(&c, text, sizeof text));
-}
-
 static int measure(struct tool *t, struct err *err) {
     int64_t done = 0;
-    note_clocks(t, "before");
+    gpu_note_clocks(&t->gpu, t->device, "before");
     int rc = measure_rows(t, &done, err);
     if (rc < 0)
         return -1;
-    note_clocks(t, "just after");
+    gpu_note_clocks(&t->gpu, t->device, "just after");
     note("%lld rows measured on %s, %lld were known", (long long)done, t->device,
          (long long)t->known);
     if (t->unsteady * 10 > done)
         note("%lld rows have a spread above %g: is something else running?",
              (long long)t->unsteady, WIDE);
-    if (*t->report.no_cudnn)
-        note("without cuDNN weft's own kernels did convolutions (%s)", t->report.no_cudnn);
+    if (*t->gpu.report.no_cudnn)
+        note("without cuDNN weft's own kernels did convolutions (%s)",
+             t->gpu.report.no_cudnn);
     if (t->too_large)
         note("%lld rows left out: they need up to %.1f GiB for each rank (--memory)",
              (long long)t->too_large, (double)t->largest / (1 << 30));
@@ -429,33 +435,29 @@ static int compute(struct tool *t, struct err *err) {
     return 0;
 }
 
-/* Room for the largest workspace of all rows, and for those of the calibration. */
-static void prepare_gpu(struct tool *t) {
-    int64_t most = WORKSPACE_GPU_PRODUCT;
-    for (int64_t i = 0; i < t->keys.n; i++) {
-        const struct instr_key *key = &t->keys.p[i];
-        int64_t bytes = workspace_gpu(key->code, &key->n, key->dtype);
-        most = bytes > most ? bytes : most;
-    }
-    t->cuda = cuda_backend(&(struct cuda_options){
-        .workspace_bytes = most, .tunes = true, .report = &t->report});
-    t->bench.backend = &t->cuda.backend;
+/* Siblings are forked before this process has threads or an open database. */
+static int start_ranks(struct tool *t, struct err *err) {
+    if (t->o.dry_run || t->o.roofline)
+        return 0;
+    t->ranks = ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
+    return t->ranks ? 0 : -1;
 }
 
-/* Siblings are forked before this process has threads or an open database. */
+static int open_profile(struct tool *t, struct err *err) {
+    if (t->o.dry_run && access(t->o.path, F_OK) != 0)
+        return 0;
+    t->profile = profile_open(t->o.path, !t->o.dry_run, err);
+    return t->profile ? 0 : -1;
+}
+
 static int start_device(struct tool *t, struct err *err) {
-    if (t->gpu)
-        prepare_gpu(t);
-    if (!t->o.dry_run) {
-        t->ranks =
-            ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
-        if (!t->ranks)
-            return -1;
-    }
+    if (t->gpu.on && gpu_prepare(&t->gpu, &t->bench, &t->keys, t->o.tf32, t->profile,
+                                 !t->o.dry_run, err) < 0)
+        return -1;
     if (bench_open(&t->bench, (int)t->o.threads, err) < 0 || calibrate(t, err) < 0)
         return -1;
     note_verbose("%s: %lld ranks on this node, products by %s", t->device,
-                 (long long)t->o.ranks, t->gpu ? "cuBLASLt" : kernel_gemm_library());
+                 (long long)t->o.ranks, t->gpu.on ? "cuBLASLt" : kernel_gemm_library());
     return 0;
 }
 
@@ -463,13 +465,10 @@ static int run(struct tool *t, struct err *err) {
     if (choose_gpu(t, err) < 0)
         return -1;
     choose_ranks(t);
-    if (enumerate(t, err) < 0 || (!t->o.roofline && start_device(t, err) < 0))
+    if (enumerate(t, err) < 0 || start_ranks(t, err) < 0 || open_profile(t, err) < 0)
         return -1;
-    if (!t->o.dry_run || access(t->o.path, F_OK) == 0) {
-        t->profile = profile_open(t->o.path, !t->o.dry_run, err);
-        if (!t->profile)
-            return -1;
-    }
+    if (!t->o.roofline && start_device(t, err) < 0)
+        return -1;
     make_rows(t);
     if (t->o.dry_run)
         list_rows(t);
@@ -491,8 +490,9 @@ int main(int argc, char **argv) {
     if (rc == 0)
         rc = run(&t, &err);
     ranks_stop(t.ranks);
-    profile_close(t.profile);
     bench_release(&t.bench);
+    gpu_release(&t.gpu);
+    profile_close(t.profile);
     enumeration_release(&t.keys);
     free(t.rows);
     arr_release(&t.o.set);

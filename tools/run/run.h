@@ -3,6 +3,7 @@
 #define WEFT_RUN_H
 
 #include "common/opt.h"
+#include "cost/profile.h"
 #include "cuda/cuda.h"
 #include "exec/exec.h"
 
@@ -20,6 +21,7 @@ struct run_options {
     double timeout_s;       /* of every wait for another rank; 0 = no limit */
     const char *trace;
     const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
+    const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
     bool timing, explain, dry_run;
 };
@@ -83,9 +85,9 @@ bool run_on_gpu(const struct run_options *o, const struct plan *p, int rank);
 /* Is there one, then? Returns 0 or -1. */
 int run_check_device(const struct run_options *o, const struct plan *p, int rank,
                      struct err *err);
-/* The backend for it; borrows the program and the report. */
+/* The backend for it; borrows the program, the choices and the report. */
 struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
-                             struct cuda_report *report);
+                             struct cuda_choices *choices, struct cuda_report *report);
 /* What is between ranks goes as their devices want it; by all ranks, before the executor is made. */
 int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
              struct err *err);
@@ -96,6 +98,19 @@ int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
 /* Says on stderr what the ranks take of their GPUs; called by all ranks, with NULL by those that have
  * none. */
 int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);
+
+/* ---- run_products.c ----------------------------------------------------------------------- */
+
+/* What the profile knows of products, which rank 0 alone reads; called by all ranks, and empty where there
+ * is no --profile. arr_release() it, also after a failure. */
+int run_share_products(struct comm *comm, const char *path, struct profile_products *out,
+                       struct err *err);
+/* Of them those of this rank's GPU; borrows them. */
+int run_choices(struct comm *comm, struct profile_products *known, struct cuda_choices *out,
+                struct err *err);
+/* Says on stderr what became of them; called by all ranks. */
+int run_report_products(struct comm *comm, const char *path, const struct cuda_choices *c,
+                        struct err *err);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

@@ -43,13 +43,23 @@ int run_check_device(const struct run_options *o, const struct plan *p, int rank
 }
 
 struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
-                             struct cuda_report *report) {
+                             struct cuda_choices *choices, struct cuda_report *report) {
     const struct cuda_options options = {.program = g,
                                          .rank = rank,
                                          .deterministic = o->deterministic,
                                          .tf32 = o->tf32,
+                                         .choices = choices,
                                          .report = report};
     return cuda_backend(&options);
+}
+
+/* The times that the plan was made from may be those of products that round their operands. */
+static void note_tf32(const struct run_options *o, const struct plan *p) {
+    static const char suffix[] = "-tf32";
+    const char *kind = planned_kind(p, 0);
+    const size_t n = strlen(kind), most = sizeof suffix - 1;
+    if (!o->tf32 && n > most && !strcmp(kind + n - most, suffix))
+        note("weft-run: the plan is for \"%s\", whose times are those of --tf32", kind);
 }
 
 /* Where all have GPUs by NCCL, and by way of the hosts where ranks share one; where only some have, all
@@ -62,6 +72,8 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
         gpus += run_on_gpu(o, p, r);
     if (!gpus)
         return 0;
+    if (comm_rank(comm) == 0)
+        note_tf32(o, p);
     if (gpus < n)
         return comm_use(comm, &comm_backend_stage, NULL, err);
     if (comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, err) <

@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "common/json.h"
+#include "common/mem.h"
 #include "common/progress.h"
 #include "run_trace.h"
 
@@ -31,6 +32,8 @@ struct loop {
     bool gpu, gpus;           /* this rank computes on one; some rank does */
     struct cuda_backend cuda; /* for this rank's */
     struct cuda_report report;
+    struct profile_products products; /* that the profile knows */
+    struct cuda_choices choices;      /* what becomes of them */
 };
 
 /* A launcher may have bound this process to fewer cores than its threads need; then it may use
@@ -226,7 +229,11 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
 
 static int after_first(struct loop *l, struct err *err) {
     exec_forget_seconds(l->x);
-    return l->gpus ? run_report_memory(l->comm, l->gpu ? &l->report : NULL, err) : 0;
+    if (!l->gpus)
+        return 0;
+    if (l->o->profile && run_report_products(l->comm, l->o->profile, &l->choices, err) < 0)
+        return -1;
+    return run_report_memory(l->comm, l->gpu ? &l->report : NULL, err);
 }
 
 static int steps(struct loop *l, struct err *err) {
@@ -296,12 +303,18 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     l->gpu = run_on_gpu(l->o, g->plan, comm_rank(l->comm));
     for (int r = 0; r < comm_size(l->comm); r++)
         l->gpus |= run_on_gpu(l->o, g->plan, r);
-    l->cuda = run_cuda(l->o, g, comm_rank(l->comm), &l->report);
+    l->cuda = run_cuda(l->o, g, comm_rank(l->comm), &l->choices, &l->report);
     if (l->gpu)
         e.device = &l->cuda.backend;
     struct run_trace *trace = NULL;
-    int rc = 0;
-    if (l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))
+    int rc = run_share_products(l->comm, l->o->profile, &l->products, err);
+    if (rc == 0)
+        rc = exec_agree(l->comm,
+                        l->gpu && l->o->profile
+                            ? run_choices(l->comm, &l->products, &l->choices, err)
+                            : 0,
+                        err);
+    if (rc == 0 && l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))
         rc = -1;
     if (rc == 0)
         rc = run_join(l->comm, l->o, g->plan, err);
@@ -319,6 +332,7 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
         rc = run_trace_write(trace, l->o->trace, err);
     run_trace_destroy(trace);
     exec_destroy(l->x);
+    arr_release(&l->products);
     return rc;
 }
 

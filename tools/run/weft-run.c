@@ -69,6 +69,8 @@ static const struct opt options[] = {
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
      &o.threads},
     {0, "device", OPT_STR, "WHAT", "cpu or cuda (what the plan is for)", &o.device},
+    {'p', "profile", OPT_STR, "FILE",
+     "on a GPU: compute products as this profile found best", &o.profile},
     {0, "deterministic", OPT_FLAG, NULL,
      "on a GPU: choose nothing by its speed, so that runs have the same bits",
      &o.deterministic},

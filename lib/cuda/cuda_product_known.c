@@ -1,0 +1,125 @@
+/* Algorithms of products that were found before: what they are called in a file, and whether this library
+ * still has them.
+ *
+ * The library says how an algorithm is kept (cublasLt.h): as the words of its descriptor, for the same
+ * version of the library. (Made up again out of its attributes it would lack those that the header does
+ * not name.) So the version is a part of the key, and the library is asked before one is taken. */
+#include "cuda/cuda_product_impl.h"
+
+#include "cuda/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+/* "a,b,c" */
+static void join(const int64_t *numbers, int n, char *buf, size_t size) {
+    size_t at = 0;
+    for (int i = 0; i < n && at < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%" PRId64, i ? "," : "", numbers[i]);
+}
+
+/* What is asked for, in words: all of the key. */
+static struct profile_product name_of(const struct product_key *key, int64_t version) {
+    const struct cuda_product *p = &key->p;
+    const int64_t numbers[] = {p->m,         p->n,         p->k,
+                               p->ta,        p->tb,        p->add,
+                               p->epilogue,  p->lda,       p->ldb,
+                               p->ldy,       p->batch,     p->step_a,
+                               p->step_b,    p->step_y,    key->align_a,
+                               key->align_b, key->align_y, key->align_vector};
+    struct profile_product name = {.library = version};
+    join(numbers, sizeof numbers / sizeof *numbers, name.shape, sizeof name.shape);
+    snprintf(name.dtype, sizeof name.dtype, "%s", key->tf32 ? "tf32" : dtype_name(p->type));
+    snprintf(name.dtype_y, sizeof name.dtype_y, "%s", dtype_name(p->type_y));
+    return name;
+}
+
+static bool same(const struct profile_product *a, const struct profile_product *b) {
+    return !strcmp(a->shape, b->shape) && !strcmp(a->dtype, b->dtype) &&
+           !strcmp(a->dtype_y, b->dtype_y);
+}
+
+static void format_words(const cublasLtMatmulAlgo_t *algo, char *buf, size_t size) {
+    size_t at = 0;
+    for (int i = 0; i < WORDS && at < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%" PRIx64, i ? "," : "",
+                               algo->data[i]);
+}
+
+static bool parse_words(const char *text, cublasLtMatmulAlgo_t *algo) {
+    for (int i = 0; i < WORDS; i++) {
+        char *end;
+        algo->data[i] = strtoull(text, &end, 16);
+        if (end == text || *end != (i + 1 < WORDS ? ',' : '\0'))
+            return false;
+        text = end + 1;
+    }
+    return true;
+}
+
+static bool takes(const struct cuda_products *p, struct product_entry *e,
+                  const struct cuda_operands *o, const struct profile_product *known,
+                  int64_t workspace_bytes) {
+    cublasLtMatmulHeuristicResult_t result = {0};
+    cublasLtMatmulAlgo_t algo;
+    if (!parse_words(known->algorithm, &algo) ||
+        product_point(p, e, o) != CUBLAS_STATUS_SUCCESS ||
+        p->lt.cublasLtMatmulAlgoCheck(p->handle, e->desc, e->a, e->b, e->y, e->y, &algo,
+                                      &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > (size_t)workspace_bytes)
+        return false;
+    e->algo = algo;
+    e->us = known->least_us;
+    return true;
+}
+
+bool product_known(const struct cuda_products *p, struct product_entry *e,
+                   const struct cuda_operands *o, int64_t workspace_bytes) {
+    struct cuda_choices *c = p->choices;
+    const struct profile_product *other = NULL;
+    if (!c || e->refused)
+        return false;
+    const struct profile_product name = name_of(&e->key, p->version);
+    c->library = p->version;
+    for (int64_t i = 0; i < c->n_known; i++) {
+        const struct profile_product *known = &c->known[i];
+        if (!same(known, &name))
+            continue;
+        if (known->library == name.library) {
+            e->before = takes(p, e, o, known, workspace_bytes);
+            ++*(e->before ? &c->taken : &c->refused);
+            return e->before;
+        }
+        other = known;
+    }
+    if (other) {
+        c->other_version++;
+        c->other = other->library;
+    }
+    return false;
+}
+
+void product_refuse(const struct cuda_products *p, struct product_entry *e) {
+    (void)cudaGetLastError(); /* the failure is not the next call's */
+    p->choices->taken--;
+    p->choices->refused++;
+    e->known = e->before = false;
+    e->refused = true;
+}
+
+int product_found(const struct cuda_products *p, const struct product_entry *e,
+                  int64_t workspace_bytes, struct err *err) {
+    const struct cuda_choices *c = p->choices;
+    if (!c || !c->found)
+        return 0;
+    struct profile_product found = name_of(&e->key, p->version);
+    format_words(&e->algo, found.algorithm, sizeof found.algorithm);
+    found.workspace_bytes = workspace_bytes;
+    found.least_us = e->us;
+    return c->found(c->arg, &found, err);
+}
