@@ -64,7 +64,7 @@ run --show big.json
 shows '^model +gpt:13B, 13.12 billion parameters' 'the table names the model'
 shows '^batch +64: 16 micro-batches of 4' 'the micro-batches'
 shows '^pipeline +pp 4, schedule 1f1b' 'the pipeline'
-shows '^ +0 +10 +32 +4 +8 +1 +1 +yes +1 +1 +selective +[0-9.]+ GiB' 'and the stages'
+shows '^ +0 +10 +32 +4 +8 +1 +1 +yes +1 +1 +selective +[0-9.]+ GiB +wte .. layer.9.add2$' 'and the stages'
 "$tool" --show <big.json >table 2>err
 cmp -s table out
 ok $? 'a plan is read from standard input'

@@ -206,6 +206,22 @@ static const char *zero_text(const struct plan *p, int first, int end, char *buf
     return buf;
 }
 
+/* From which op to which, for each stretch of the model's list; of three at most. */
+static void show_ops(const struct model *m, const struct stage *st, FILE *f) {
+    int stretches = 0;
+    for (int i = 0, end; i < st->n_ops; i = end) {
+        for (end = i + 1; end < st->n_ops && st->ops[end] == st->ops[end - 1] + 1; end++)
+            ;
+        if (++stretches > 3) {
+            fputs(", ...", f);
+            return;
+        }
+        fprintf(f, "%s%s", i ? ", " : "", m->ops[st->ops[i]].name);
+        if (end > i + 1)
+            fprintf(f, " .. %s", m->ops[st->ops[end - 1]].name);
+    }
+}
+
 static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
                        int64_t bytes, FILE *f) {
     const struct model *m = p->model;
@@ -220,13 +236,15 @@ static void show_stage(const struct plan *p, const struct plan_dims *d, int s,
         snprintf(per, sizeof per, "%lld", (long long)(p->micro_batch / replicas));
     else
         snprintf(per, sizeof per, "-");
-    fprintf(f, "%5d  %6s  %7d  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %s\n", s,
+    fprintf(f, "%5d  %6s  %7d  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %10s  ", s,
             layers_text(m, st, layers, sizeof layers), mesh_devices(&st->mesh),
             text[WORD_dp], text[WORD_tp], text[WORD_cp], text[WORD_ep],
             w.tensor & w.sequence ? st->regather ? "yes" : "kept" : "no",
             zero_text(p, s, s + 1, zero, sizeof zero), per,
             recompute_text(m, st, recompute, sizeof recompute),
             text_bytes((double)bytes).s);
+    show_ops(m, st, f);
+    fputc('\n', f);
 }
 
 /* What some op of the stage has in the memory of its devices' hosts. */
@@ -343,9 +361,9 @@ int plan_show(struct plan *p, FILE *f, struct err *err) {
     struct plan_dims dims;
     plan_dims_find(p->model, &dims);
     show_head(p, f);
-    fprintf(f, "%5s  %6s  %7s  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %s\n", "stage",
-            "layers", "devices", "dp", "tp", "cp", "ep", "sp", "zero", "samples",
-            "recompute", "memory");
+    fprintf(f, "%5s  %6s  %7s  %5s  %5s  %7s  %5s  %3s  %4s  %8s  %-14s  %10s  %s\n",
+            "stage", "layers", "devices", "dp", "tp", "cp", "ep", "sp", "zero", "samples",
+            "recompute", "memory", "ops");
     for (int s = 0; s < p->n_stages; s++)
         show_stage(p, &dims, s, g->stages[s].arena_bytes, f);
     for (int s = 0; s < p->n_stages; s++)
