@@ -25,8 +25,8 @@ int file_stdout_check(struct err *err);
 struct file_out {
     FILE *f;
     char *path; /* final name, NULL for stdout */
-    char *
-        temp; /* name it has until it is whole; NULL for a device or pipe, written at once */
+    /* name it has until it is whole; NULL for a device or pipe, written at once */
+    char *temp;
 };
 
 /* Can `path` be written, as far as one can tell without doing it? For output that only comes at

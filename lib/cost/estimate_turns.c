@@ -19,9 +19,9 @@ struct turns {
     int64_t n;       /* positions */
     double *free;    /* [groups] when each is done with what it did so far */
     double *forward; /* [groups] when the last forward of each ended */
-    double *
-        before; /* [-1 .. groups - 1] the same in the round before; -1: what the first group
-                                  waits for */
+    /* [-1 .. groups - 1] the same in the round before; -1: what the first group
+     * waits for */
+    double *before;
     double *backward; /* [groups + 1] likewise; at the end: what the last group waits for */
     double *forward_us;         /* [stages] */
     double *forward_shared_us;  /* [stages + 1] with the stage in front; 0 of the first */

@@ -88,8 +88,8 @@ struct exec {
     char *host;              /* what goes to the device, this much at a time */
     int64_t host_bytes;
     char *rounded; /* room for as many numbers of 16 bits as the host has of f32 */
-    char *
-        host_arena; /* in the memory of the device's host; NULL where the plan needs none */
+    /* in the memory of the device's host; NULL where the plan needs none */
+    char *host_arena;
     int64_t high_water, host_high_water; /* bytes of the arenas really touched so far */
     struct exec_transfer *sends, *recvs; /* [g->n_transfers] */
     struct comm_group *everyone;         /* for messages */

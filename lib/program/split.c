@@ -13,8 +13,8 @@
 struct split {
     bool *needed;  /* by buffer: read in the backward behind the instruction looked at */
     bool *written; /* the same */
-    int *
-        gather; /* by buffer: the instruction there that gathers a parameter into it, or -1 */
+    /* by buffer: the instruction there that gathers a parameter into it, or -1 */
+    int *gather;
     int *again; /* by buffer: what it is gathered into again, or -1 */
 };
 

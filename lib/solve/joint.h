@@ -117,8 +117,8 @@ enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
 struct joint_places {
     int n;    /* groups of places; 0: none are known */
     int wide; /* devices at a place at most */
-    int *
-        first; /* [n + 1] the first place of each; places count from 1, at the pipeline's end */
+    /* [n + 1] the first place of each; places count from 1, at the pipeline's end */
+    int *first;
     double *time, *memory; /* [n] per device: of a second, of a byte */
     int column; /* the first of n in joint_bound: what a node is worth from a group on */
 };

@@ -168,15 +168,23 @@ static void try_micro_batches(struct explain *x) {
         }
 }
 
-/* All inner dims in so many parts. */
+/* All inner dims in so many parts; tp 1 splits no other dim but batch, sequence and experts, either. */
+static bool is_tensor(const struct model *m, const struct plan_dims *d, int dim,
+                      int64_t parts) {
+    if (parts > 1)
+        return plan_dims_has(d->inner, d->n_inner, dim) && m->dims[dim].size % parts == 0;
+    return dim != m->batch && !plan_dims_has(d->sequence, d->n_sequence, dim) &&
+           !plan_dims_has(d->experts, d->n_experts, dim);
+}
+
 static void try_tensor(struct explain *x, const struct plan_dims *d, int64_t parts) {
     const struct model *m = x->p->model;
     json_t *split = json_object();
     char what[64];
     snprintf(what, sizeof what, "tp %lld", (long long)parts);
-    for (int i = 0; i < d->n_inner; i++)
-        if (m->dims[d->inner[i]].size % parts == 0)
-            json_object_set_new(split, m->dims[d->inner[i]].name, json_integer(parts));
+    for (int i = 0; i < m->n_dims; i++)
+        if (is_tensor(m, d, i, parts))
+            json_object_set_new(split, m->dims[i].name, json_integer(parts));
     try_pin(x, what, json_pack("{s:{s:o}}", "*", "split", split));
 }
 

@@ -15,10 +15,9 @@
 /* Which dims of a model the words of parallelism mean, found in its graph. */
 struct plan_dims {
     int n_inner, n_sequence, n_experts;
-    int *inner; /* tp: of parameters, and not of what passes between blocks */
-    int *
-        sequence; /* sp, cp: of the data and of what passes between blocks, but for batch */
-    int *experts; /* ep: counts products of a weight off */
+    int *inner;    /* tp: of parameters, and not of what passes between blocks */
+    int *sequence; /* sp, cp: of the data and of what passes between blocks, not batch */
+    int *experts;  /* ep: counts products of a weight off */
 };
 void plan_dims_find(const struct model *m, struct plan_dims *d);
 void plan_dims_release(struct plan_dims *d);
