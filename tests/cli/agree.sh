@@ -74,6 +74,7 @@ ok $? 'another model file beside rank 1 is not read'
 # ---- one rank alone fails in the midst ----------------------------------------------------------------
 head -c 400000 /dev/zero >data.bin
 cp data.bin there
+rm out # what it says is waited for
 timeout 60 mpirun -n 1 "$tool" -q --threads 1 -n 10000000 --data data.bin two.json : \
     -n 1 -wdir "$there" "$tool" -q --threads 1 -n 10000000 --data data.bin two.json >out 2>err &
 pid=$!
@@ -88,6 +89,7 @@ is $? 4 'data cut short under one rank ends the job'
 ok $? "$(grep -m1 '^weft-run' err)"
 
 # A rank that stands still: the other waits no longer than it may.
+rm out
 timeout 60 mpirun -n 2 "$tool" -q --threads 1 -n 10000000 --timeout 5s two.json >out 2>err &
 pid=$!
 for _ in $(seq 300); do

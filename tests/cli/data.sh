@@ -177,6 +177,7 @@ wrong '.ops[-1].ignore = 0.5' 'ignore: expected a whole number' 'ignore 0.5'
 wrong '.data.noise = 0.5' 'are targets of' 'spans too many for the targets'
 
 # ---- pairs that change under a training ----------------------------------------------------------------
+rm -f out # what it says is waited for
 timeout 120 "$tool" -q --threads 1 --data in.idx,out.idx -n 10000000 pairs.json >out 2>err &
 pid=$!
 for _ in $(seq 600); do

@@ -293,7 +293,8 @@ struct call {
 static void compute(void *args) {
     const struct call *k = args;
     const struct fake_layout *a = &k->a, *b = &k->b, *c = &k->c;
-    memset(k->workspace, 0xff, k->workspace_bytes < 4096 ? k->workspace_bytes : 4096);
+    if (k->workspace_bytes)
+        memset(k->workspace, 0xff, k->workspace_bytes < 4096 ? k->workspace_bytes : 4096);
     for (int64_t s = 0; s < c->batch; s++) {
         const char *ai = k->pa + s * a->step * size_of(a->type);
         const char *bi = k->pb + s * b->step * size_of(b->type);
