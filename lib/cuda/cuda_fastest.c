@@ -15,8 +15,8 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
-/* Microseconds of one of `runs`; infinite where it fails. What that leaves behind as CUDA's last error is not the
- * instruction's. */
+/* Microseconds of one of `runs`; infinite where it fails. What that leaves behind as CUDA's last
+ * error is not the instruction's. */
 static int time_one(const struct cuda_contest *t, const struct stopwatch *w, int way,
                     int runs, double *us, struct err *err) {
     float ms = 0;

@@ -21,8 +21,8 @@ enum { CUDA_WAYS = 16 /* at most */ };
 
 struct cuda_contest {
     int n; /* ways, those first that are expected to be fast */
-    bool (*run)(void *arg,
-                int i); /* gives way i to the stream; false: it fails after all */
+    /* gives way i to the stream; false: it fails after all */
+    bool (*run)(void *arg, int i);
     void *arg;
     cudaStream_t stream;
 };

@@ -82,15 +82,11 @@ static const char *judge(enum opcode code, enum dtype dtype, uint64_t seed, doub
     struct trial want, got, again;
     struct err err = {0};
     const char *wrong = NULL;
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
     trial_begin(&want, code, dtype, seed);
     trial_begin(&got, code, dtype, seed);
     trial_name(&want, name, size);
     trial_results(&want, -1);
-    memcpy(src.v, want.in, sizeof src.v);
-    memcpy(dst.v, want.out, sizeof dst.v);
-    cpu_exec(code, &want.n, &src, &dst, &want.args);
+    trial_on_cpu(&want);
     emu_order(0);
     if (emulate(&got, -1, &err) < 0)
         wrong = "fails";

@@ -4,8 +4,8 @@
  * them; what a backward pass makes again does not count). Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
-#include "cuda/cuda.h"
 #include "program/workspace_attention.h"
+#include "side.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,15 +60,6 @@ static int64_t bytes_of(const struct form *x, int tensor, enum dtype dtype) {
 }
 
 /* One kind of kernels, with the tensors of one shape on the device. */
-struct side {
-    struct cuda_backend cuda;
-    struct device *dev;
-    struct device_stream *stream;
-    struct device_args args;
-    union instr_n n;
-    void *at[TENSORS];
-};
-
 /* Noise in an operand, zeros in a result. */
 static int fill(struct side *s, const struct form *x, int tensor) {
     const int64_t n = elements(x, tensor);
@@ -88,7 +79,7 @@ static int fill(struct side *s, const struct form *x, int tensor) {
     return rc;
 }
 
-static int side_open(struct side *s, const char *which, const struct form *x,
+static int open_side(struct side *s, const char *which, const struct form *x,
                      enum dtype dtype) {
     const int64_t room =
         workspace_attention(x->batch, x->heads, x->seq, x->buckets, true).total;
@@ -97,22 +88,15 @@ static int side_open(struct side *s, const char *which, const struct form *x,
             &(struct cuda_options){.workspace_bytes = room, .attention = which}),
         .args = {.dtype = dtype, .distance = 128, .scale = 1.0f / sqrtf((float)x->dim)},
         .n = {.attention = numbers(x)}};
-    s->dev = device_create(&s->cuda.backend, 0, 1, &err);
-    s->stream = s->dev ? device_stream_create(s->dev, &err) : NULL;
-    for (int i = 0; i < TENSORS && s->stream; i++) {
+    if (side_open(s, &err) < 0)
+        return -1;
+    for (int i = 0; i < TENSORS; i++) {
         const int64_t bytes = bytes_of(x, i, dtype);
         s->at[i] = bytes ? device_alloc(s->dev, bytes, &err) : NULL;
         if ((bytes && !s->at[i]) || fill(s, x, i) < 0)
             return -1;
     }
-    return s->stream ? 0 : -1;
-}
-
-static void side_close(struct side *s) {
-    for (int i = 0; i < TENSORS; i++)
-        device_free(s->dev, s->at[i]);
-    device_stream_destroy(s->stream);
-    device_destroy(s->dev);
+    return 0;
 }
 
 static int pass(struct side *s, bool backward) {
@@ -167,11 +151,11 @@ static double apart(struct side *a, struct side *b, const struct form *x, int te
 }
 
 static void compare(const char *which, const struct form *x) {
-    struct side a, b;
+    struct side a = {0}, b = {0};
     char bad[256] = "";
     double worst = 0;
-    const bool runs = side_open(&a, which, x, DTYPE_bf16) == 0 &&
-                      side_open(&b, "plain", x, DTYPE_bf16) == 0 && pass(&a, false) == 0 &&
+    const bool runs = open_side(&a, which, x, DTYPE_bf16) == 0 &&
+                      open_side(&b, "plain", x, DTYPE_bf16) == 0 && pass(&a, false) == 0 &&
                       pass(&b, false) == 0 && pass(&a, true) == 0 && pass(&b, true) == 0;
     for (int i = O; i < TENSORS && runs; i++) {
         const double e = elements(x, i) ? apart(&a, &b, x, i) : 0;
@@ -207,7 +191,7 @@ static double time_pass(struct side *s, struct cuda_timer *timer, bool backward)
 static void bench(const char *which, const struct form *x, enum dtype dtype,
                   struct cuda_timer *timer) {
     struct side s;
-    if (side_open(&s, which, x, dtype) < 0)
+    if (open_side(&s, which, x, dtype) < 0)
         printf("# %s: %s\n", which, err.msg);
     else
         for (int backward = 0; backward < 2; backward++) {

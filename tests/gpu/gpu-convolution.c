@@ -3,8 +3,8 @@
  * is, and how fast the one that is taken unasked, as JSON lines. Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
-#include "cuda/cuda.h"
 #include "program/workspace.h"
+#include "side.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,16 +44,6 @@ static int64_t elements(const union instr_n *n, int tensor) {
     }
 }
 
-/* Those who do it, with the tensors of one shape on the device. */
-struct side {
-    struct cuda_backend cuda;
-    struct device *dev;
-    struct device_stream *stream;
-    struct device_args args;
-    union instr_n n;
-    void *at[TENSORS];
-};
-
 static enum dtype type_of(const struct side *s, int tensor) {
     return tensor == DW ? DTYPE_f32 : s->args.dtype;
 }
@@ -79,7 +69,7 @@ static int fill(struct side *s, int tensor) {
     return rc;
 }
 
-static int side_open(struct side *s, const char *which, const struct form *f,
+static int open_side(struct side *s, const char *which, const struct form *f,
                      enum dtype dtype) {
     *s = (struct side){.args = {.dtype = dtype}, .n = numbers(f)};
     int64_t room = 0;
@@ -89,21 +79,12 @@ static int side_open(struct side *s, const char *which, const struct form *f,
     }
     s->cuda = cuda_backend(&(struct cuda_options){
         .workspace_bytes = room, .convolution = which, .tunes = true});
-    s->dev = device_create(&s->cuda.backend, 0, 1, &err);
-    s->stream = s->dev ? device_stream_create(s->dev, &err) : NULL;
-    int rc = s->stream ? 0 : -1;
+    int rc = side_open(s, &err);
     for (int i = 0; i < TENSORS && rc == 0; i++)
         rc = (s->at[i] = device_alloc(s->dev, bytes_of(s, i), &err)) ? 0 : -1;
     for (int i = X; i <= DY && rc == 0; i++)
         rc = fill(s, i);
     return rc;
-}
-
-static void side_close(struct side *s) {
-    for (int i = 0; i < TENSORS; i++)
-        device_free(s->dev, s->at[i]);
-    device_stream_destroy(s->stream);
-    device_destroy(s->dev);
 }
 
 static int pass(struct side *s, int k) {
@@ -148,9 +129,9 @@ static double apart(struct side *a, struct side *b, int k) {
 }
 
 static void compare(const struct form *f) {
-    struct side a, b;
-    const bool opened = side_open(&a, "cudnn", f, DTYPE_bf16) == 0 &&
-                        side_open(&b, "own", f, DTYPE_bf16) == 0;
+    struct side a = {0}, b = {0};
+    const bool opened = open_side(&a, "cudnn", f, DTYPE_bf16) == 0 &&
+                        open_side(&b, "own", f, DTYPE_bf16) == 0;
     for (int k = 0; k < PASSES && opened; k++) {
         const double far = apart(&a, &b, k);
         ok(far <= 2e-2, "%s: %d x %d x %d x %d -> %d, %d taps, stride %d: %.1e %s",
@@ -186,7 +167,7 @@ static double time_pass(struct side *s, struct cuda_timer *timer, int k) {
 static void bench(const char *which, const struct form *f, enum dtype dtype,
                   struct cuda_timer *timer) {
     struct side s;
-    const int rc = side_open(&s, which, f, dtype);
+    const int rc = open_side(&s, which, f, dtype);
     if (rc < 0)
         printf("# %s: %s\n", which ? which : "faster", err.msg);
     for (int k = 0; k < PASSES && rc == 0; k++) {

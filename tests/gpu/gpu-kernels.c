@@ -120,14 +120,6 @@ static int on_gpu(struct trial *t, bool records, struct err *err) {
     return rc;
 }
 
-static void on_cpu(struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    memcpy(src.v, t->in, sizeof src.v);
-    memcpy(dst.v, t->out, sizeof dst.v);
-    cpu_exec(t->code, &t->n, &src, &dst, &t->args);
-}
-
 static bool same_operands(const struct trial *a, const struct trial *b) {
     bool same = true;
     for (int k = 0; k < a->info->n_in; k++)
@@ -141,7 +133,7 @@ static const char *judge(struct trial *want, struct trial *got, int over, bool r
                          double most, double *apart, struct err *err) {
     trial_results(want, -1);
     trial_results(got, over);
-    on_cpu(want);
+    trial_on_cpu(want);
     if (on_gpu(got, records, err) < 0)
         return err->msg;
     *apart = trial_distance(got, want);

@@ -125,14 +125,6 @@ static int on_gpu(const struct trial *t, struct err *err) {
     return rc;
 }
 
-static void on_cpu(const struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    memcpy(src.v, t->in, sizeof src.v);
-    memcpy(dst.v, t->out, sizeof dst.v);
-    cpu_exec(t->code, &t->n, &src, &dst, &t->args);
-}
-
 static int runs(void) {
     int n = 0;
     for (int i = 0; i < FAKE_ENGINES; i++)
@@ -146,7 +138,7 @@ static double compare(enum opcode code, enum dtype dtype, uint64_t seed, struct 
     trial_begin(&got, code, dtype, seed);
     trial_results(&want, -1);
     trial_results(&got, -1);
-    on_cpu(&want);
+    trial_on_cpu(&want);
     const int rc = on_gpu(&got, err);
     const double apart = rc < 0 ? (double)INFINITY : trial_distance(&got, &want);
     trial_end(&want);
@@ -292,7 +284,7 @@ static void test_products(void) {
                     trial_fill(t, k);
             trial_results(t, -1);
         }
-        on_cpu(&want);
+        trial_on_cpu(&want);
         int rc = on_gpu(&got, &err);
         const double apart = trial_distance(&got, &want);
         ok(rc == 0 && world.products == 1 && !world.own && apart <= 1e-5,

@@ -74,14 +74,6 @@ static int on_gpu(const struct trial *t, struct err *err) {
     return rc;
 }
 
-static void on_cpu(const struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    memcpy(src.v, t->in, sizeof src.v);
-    memcpy(dst.v, t->out, sizeof dst.v);
-    cpu_exec(t->code, &t->n, &src, &dst, &t->args);
-}
-
 /* A matrix of rows x columns that lies one way or the other, behind `each` others of its like, whose
  * order is drawn: outer and inner may be exchanged, as heads and samples are. */
 static void lay(struct trial *t, struct matrix *m, int64_t rows, int64_t columns) {
@@ -135,7 +127,7 @@ static void test_opcode(enum opcode code, enum dtype dtype, double most) {
         begin(&want, code, dtype, seed);
         begin(&got, code, dtype, seed);
         fake_cublaslt.no_bias = seed % 3 == 0;
-        on_cpu(&want);
+        trial_on_cpu(&want);
         int rc = on_gpu(&got, &err);
         double apart =
             rc < 0 || fake_cublaslt.wrong ? INFINITY : trial_distance(&got, &want);

@@ -5,7 +5,8 @@
  *     trial_begin(&cpu, I_layernorm, DTYPE_bf16, seed);
  *     trial_begin(&other, I_layernorm, DTYPE_bf16, seed); // the same
  *     trial_results(&cpu, -1), trial_results(&other, -1);
- *     ... run cpu.in -> cpu.out on the one, other.in -> other.out on the other device ...
+ *     trial_on_cpu(&cpu);
+ *     ... run other.in -> other.out on the other device ...
  *     double apart = trial_distance(&other, &cpu);
  *     trial_end(&cpu), trial_end(&other);
  *
@@ -16,7 +17,7 @@
 #define WEFT_TEST_TRIAL_H
 
 #include "common/rng.h"
-#include "device/device.h"
+#include "device/cpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -435,6 +436,16 @@ __attribute__((unused)) static const char *trial_name(const struct trial *t, cha
     snprintf(buf, size, "%s %s %s", t->info->name, dtype_name(t->dtype),
              instr_shape_format(t->code, &t->n, shape, sizeof shape));
     return buf;
+}
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+static void trial_on_cpu(const struct trial *t) {
+    union instr_src src = {{NULL}};
+    union instr_dst dst = {{NULL}};
+    memcpy(src.v, t->in, sizeof src.v);
+    memcpy(dst.v, t->out, sizeof dst.v);
+    cpu_exec(t->code, &t->n, &src, &dst, &t->args);
 }
 
 /* ---- comparing ---------------------------------------------------------------------------- */
