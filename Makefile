@@ -72,10 +72,12 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
 
 # ---- folders, lowest floor first --------------------------------------------------------
 FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda nccl
-# Without CUDA the floor of GPUs has what says so, and the names of GPUs.
+# Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
+# convolve, without NCCL the hosts carry what is between GPUs.
 CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c
-cuda_srcs := $(if $(HAVE_CUDA),$(filter-out lib/cuda/cuda_none.c,$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
-nccl_srcs := $(if $(HAVE_CUDA),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
+LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,lib/cuda/cuda_dnn.c lib/cuda/cuda_dnn_plan.c)
+cuda_srcs := $(if $(HAVE_CUDA),$(filter-out $(LEFT_OUT),$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
+nccl_srcs := $(if $(HAVE_NCCL),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
 cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
 # What is compiled once for each type of elements (kernel_type.h): those of 16 bits beside floats.
 HALVES := bf16 f16
@@ -217,7 +219,8 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 
 # tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.
 # What turns weights is emulated. cuda-engines asks cuDNN itself.
-PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-engines $(if $(EMULATED),cuda-convolutions)))
+PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products \
+                $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
 objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_product cuda_product_known cuda_product_pick)
 objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
@@ -243,7 +246,7 @@ $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 
 # tests/mpi/gpu-*.c run lib/cuda and lib/nccl on fakes of the CUDA runtime, of NCCL and of the kernels
 # (tests/fake), which are linked before the floors and so stand in for parts of them.
-FAKE_SRCS := $(if $(HAVE_CUDA),$(sort $(wildcard tests/mpi/gpu-*.c)))
+FAKE_SRCS := $(if $(HAVE_NCCL),$(sort $(wildcard tests/mpi/gpu-*.c)))
 FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
 fake_floors := $(uses_weft-profile-comm)
 FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
@@ -253,7 +256,7 @@ $(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
 
 # Random plans (tests/mpi/plans.c) on GPUs that are not there: on the same fakes, with the kernels emulated.
-EMU_PLANS := $(if $(EMULATED),$(if $(HAVE_CUDA),$(O)/tests/mpi/plans-emulated))
+EMU_PLANS := $(if $(EMULATED),$(if $(HAVE_NCCL),$(O)/tests/mpi/plans-emulated))
 emu_objs  := $(O)/tests/mpi/plans.o $(O)/tests/emulate/streams.o $(O)/tests/emulate/emulate.o
 $(O)/tests/emulate/streams.o: CFLAGS += $(CUDA_CFLAGS) -Itests
 $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
@@ -412,6 +415,8 @@ config:
 	@echo "matrix product  $(GEMM)"
 	@echo "MPI             $(if $(HAVE_MPI),$(shell $(MPICC) --showme:version 2>/dev/null))"
 	@echo "CUDA            $(if $(HAVE_CUDA),$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')$(comma) $(NVCC),no$(if $(CUDA_LACKS),: not found: $(CUDA_LACKS)))"
+	$(if $(HAVE_CUDA),@echo "cuDNN           $(or $(HAVE_CUDNN),no: not found: $(CUDNN_LACKS); weft's own kernels convolve)")
+	$(if $(HAVE_CUDA),@echo "NCCL            $(or $(HAVE_NCCL),no: not found: $(NCCL_LACKS); by way of the hosts)")
 	@echo "missing         $(or $(MISSING),nothing)"
 
 help:

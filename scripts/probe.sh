@@ -15,7 +15,7 @@ kept=""
 if [ "$file" -nt "$0" ] && IFS= read -r line <"$file" && [ "$line" = "$key" ] &&
     { [ ! -e $installed ] || [ "$(find "$file" -newer $installed)" ]; }; then
     grep -q '^MISSING_PACKAGES :=$' "$file" &&
-        { [ "$WITH_CUDA" = no ] || grep -q '^HAVE_CUDA := yes' "$file"; } && exit 0
+        { [ "$WITH_CUDA" = no ] || [ "$(grep -Ec '^HAVE_(CUDA|CUDNN|NCCL) := yes' "$file")" = 3 ]; } && exit 0
     kept=$(cat "$file")
 fi
 work=$(mktemp -d)
@@ -43,10 +43,11 @@ lacks() { # lacks TEXT PACKAGES: nothing is built without it
     packages="$packages $2"
 }
 
-# ---- CUDA: nvcc, its runtime, and the headers of cuBLASLt, cuDNN and NCCL ------------------------
+# ---- CUDA: nvcc, its runtime, and the headers of cuBLASLt; cuDNN's and NCCL's --------------------
 # From CUDA_HOME, from where nvcc is, from the usual place, or from wheels of PyPI, which have each
 # library in a folder of its own. Libraries but the runtime are opened when a GPU is wanted
 # (lib/cuda/cuda_library.h), so nothing is linked with them; where they are is told to the program.
+# Without cuDNN or NCCL there are GPUs all the same: other files do what theirs would.
 wheels() { # folders of nvidia's wheels
     python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null
 }
@@ -58,6 +59,12 @@ header() { # header NAME FOLDER...
         [ -f "$folder/include/$wanted" ] && echo "$folder/include" && return
     done
 }
+include() { # include FOLDER: where the compiler does not look by itself
+    case "$includes /usr/include " in
+    *" $1 "*) ;;
+    *) includes="$includes${1:+ -isystem $1}" ;;
+    esac
+}
 cuda() {
     nvcc=${CUDA_HOME:+$CUDA_HOME/bin/nvcc}
     [ -x "$nvcc" ] || nvcc=$(command -v nvcc)
@@ -65,23 +72,32 @@ cuda() {
     from_wheels=$(wheels)
     [ -x "$nvcc" ] || nvcc=$(find $from_wheels -path '*/bin/nvcc' 2>/dev/null | head -1)
     home=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
+    case "$home" in */nvidia/*) from_wheels="$(dirname "$home") $from_wheels" ;; esac
+    # What CUDA_HOME names stands for /usr/local/cuda; Debian's packages are in /usr.
     # shellcheck disable=SC2046,SC2086
-    set -- "$home" /usr/local/cuda $(for w in $from_wheels; do ls -d "$w"/*; done)
-    lacking="" includes="" folders=""
+    set -- "$home" $([ "${CUDA_HOME:-}" ] || echo /usr/local/cuda) $(for w in $from_wheels; do ls -d "$w"/*; done)
+    lacking="" includes="" folders="" cudnn="" nccl=""
     [ -x "$nvcc" ] || lacking=nvcc
-    for name in cuda_runtime_api.h cublasLt.h cudnn.h nccl.h; do
-        found=$(header $name "$@")
+    for name in cuda_runtime_api.h cublasLt.h; do
+        found=$(header $name "$@" /usr)
         [ "$found" ] || lacking="$lacking${lacking:+, }$name"
-        # Graphs for a device that is described are of 9.8.
-        [ $name != cudnn.h ] || [ -z "$found" ] || grep -qs ATTR_EXECUTION_PLAN_DEVICEPROP "$found"/cudnn_graph*.h ||
-            lacking="$lacking${lacking:+, }cuDNN 9.8"
-        case "$includes " in
-        *" $found "*) ;;
-        *) [ "$found" = /usr/include ] || includes="$includes${found:+ -isystem $found}" ;;
-        esac
+        include "$found"
     done
+    found=$(header cudnn.h "$@" /usr)
+    # Graphs for a device that is described are of 9.8.
+    if [ -z "$found" ]; then
+        cudnn="cudnn.h"
+    elif ! grep -qs ATTR_EXECUTION_PLAN_DEVICEPROP "$found"/cudnn_graph*.h; then
+        cudnn="cuDNN 9.8 or later"
+    else
+        include "$found"
+    fi
+    found=$(header nccl.h "$@" /usr)
+    [ "$found" ] || nccl=nccl.h
+    include "$found"
     for folder; do
-        for lib in "$folder/lib64" "$folder/lib"; do
+        for lib in "$folder/lib64" "$folder/lib"; do # one of them may be a link to the other
+            lib=$(readlink -f "$lib")
             case ":$folders:" in *":$lib:"*) continue ;; esac
             [ -z "$(find "$lib" -maxdepth 1 -name 'lib[cn][uc]*.so*' 2>/dev/null | head -1)" ] ||
                 folders="$folders${folders:+:}$lib"
@@ -94,7 +110,11 @@ cuda() {
     [ "$lacking" ] || probe CUDA cuda_runtime_api.h 'int n; cudaGetDeviceCount(&n)' \
         $includes $runtime || lacking="a runtime that links"
     [ -z "$lacking" ] || echo "HAVE_CUDA :="
+    [ "$lacking$cudnn" ] || echo "HAVE_CUDNN := yes"
+    [ "$lacking$nccl" ] || echo "HAVE_NCCL := yes"
     echo "CUDA_LACKS := $lacking"
+    echo "CUDNN_LACKS := $cudnn"
+    echo "NCCL_LACKS := $nccl"
     echo "NVCC := $nvcc"
     echo "CUDA_CFLAGS :=$includes"
     echo "CUDA_LIBS := $runtime"

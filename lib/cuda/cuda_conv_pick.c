@@ -46,9 +46,9 @@ struct conv_entry {
 
 struct conv_picker {
     struct cuda_convolutions others; /* first: what the device knows of it */
-    struct dnn dnn;
-    bool opened, missing; /* looked for; not found */
-    bool asked;           /* for cuDNN: weft's kernels only where it has nothing */
+    struct dnn *dnn; /* NULL before the first convolution, and where it is missing */
+    bool missing;
+    bool asked; /* for cuDNN: weft's kernels only where it has nothing */
     bool tunes;
     char *lacks; /* the caller's: why there is no cuDNN */
     size_t lacks_size;
@@ -92,8 +92,9 @@ static int64_t turned_bytes(const struct conv_key *k) {
     return workspace_gpu_turned(s->kh * s->kw * s->cin * s->cout, dtype_size(type));
 }
 
-static cudnnStatus_t run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
-                              struct cuda_call *c, const struct convolution *v) {
+/* 0 or -1. */
+static int run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
+                    struct cuda_call *c, const struct convolution *v) {
     const struct kernel_conv *s = &v->s;
     const int64_t rows = s->kh * s->kw * s->cin;
     char *filter = c->workspace;
@@ -105,11 +106,12 @@ static cudnnStatus_t run_plan(struct conv_picker *p, const struct conv_entry *e,
         o.y = b;
     else
         cuda_turn(c, rows, s->cout, (int)dtype_size(c->args->dtype), b, filter);
-    const cudnnStatus_t rc =
-        dnn_run(&p->dnn, &e->plans, plan, &o, filter + turned_bytes(&e->key), c->stream);
-    if (rc == CUDNN_STATUS_SUCCESS && v->pass == KERNEL_WEIGHTS)
+    if (dnn_run(p->dnn, &e->plans, plan, &o, filter + turned_bytes(&e->key), c->stream,
+                c->err) < 0)
+        return -1;
+    if (v->pass == KERNEL_WEIGHTS)
         cuda_turn_add(c, s->cout, rows, e->type_to, filter, v->to);
-    return rc;
+    return 0;
 }
 
 /* Windows of one tap, side by side: places are the rows of a matrix, channels its columns. */
@@ -140,7 +142,7 @@ static int run_settled(struct conv_picker *p, const struct conv_entry *e,
         return 1;
     if (e->way == PRODUCT)
         return run_product(c, v);
-    return dnn_check(&p->dnn, run_plan(p, e, e->way, c, v), "a convolution", c->err);
+    return run_plan(p, e, e->way, c, v);
 }
 
 /* ---- choosing ----------------------------------------------------------------------------- */
@@ -168,11 +170,13 @@ static struct trial ways_of(struct conv_picker *p, const struct conv_entry *e,
 /* What fails leaves no error behind for the next. */
 static bool run_way(void *arg, int i) {
     const struct trial *t = arg;
+    struct cuda_call quiet = *t->c;
     bool good;
+    quiet.err = NULL;
     switch (t->ways[i]) {
-    case OWN: good = cuda_convolution_own(t->c, t->v) == 0; break;
-    case PRODUCT: good = run_product(t->c, t->v) == 0; break;
-    default: good = run_plan(t->p, t->e, t->ways[i], t->c, t->v) == CUDNN_STATUS_SUCCESS;
+    case OWN: good = cuda_convolution_own(&quiet, t->v) == 0; break;
+    case PRODUCT: good = run_product(&quiet, t->v) == 0; break;
+    default: good = run_plan(t->p, t->e, t->ways[i], &quiet, t->v) == 0;
     }
     if (!good)
         (void)cudaGetLastError();
@@ -209,9 +213,9 @@ static void make_plans(const struct conv_picker *p, struct conv_entry *e,
                             .deterministic = c->dev->deterministic,
                             .tf32 = c->dev->tf32,
                             .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
-    if (dnn_plan(&p->dnn, &wish, most, &e->plans) == 0 && rounds && wish.type_to != type) {
+    if (dnn_plan(p->dnn, &wish, most, &e->plans) == 0 && rounds && wish.type_to != type) {
         wish.type_to = type;
-        dnn_plan(&p->dnn, &wish, most, &e->plans);
+        dnn_plan(p->dnn, &wish, most, &e->plans);
     }
     e->type_to = wish.type_to;
 }
@@ -220,7 +224,7 @@ static void make_plans(const struct conv_picker *p, struct conv_entry *e,
 static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
                 const struct convolution *v) {
     const bool tries = p->tunes && !c->dev->deterministic;
-    if (p->opened)
+    if (p->dnn)
         make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
     struct trial t = ways_of(p, e, c, v);
     const int rc = tries ? take_fastest(&t, e) : take_first(&t, e);
@@ -234,10 +238,10 @@ static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c
 /* The library is looked for once; -1 where it was asked for by name and is missing. */
 static int open_library(struct conv_picker *p, struct err *err) {
     struct err why = {0};
-    if (p->opened || p->missing)
+    if (p->dnn || p->missing)
         return 0;
-    p->opened = dnn_open(&p->dnn, &why) == 0;
-    p->missing = !p->opened;
+    p->dnn = dnn_open(&why);
+    p->missing = !p->dnn;
     if (p->missing)
         snprintf(p->lacks, p->lacks_size, "%s", why.msg);
     return p->missing && p->asked ? err_system(err, "%s", why.msg) : 0;
@@ -291,13 +295,12 @@ void cuda_convolutions_destroy(struct cuda_convolutions *others) {
     if (!p)
         return;
     for (int64_t i = 0; i < p->entries.n; i++) {
-        dnn_forget(&p->dnn, &p->entries.p[i]->plans);
+        dnn_forget(p->dnn, &p->entries.p[i]->plans);
         free(p->entries.p[i]);
     }
     arr_release(&p->entries);
     hashtable_release(&p->seen);
-    if (p->opened)
-        dnn_close(&p->dnn);
+    dnn_close(p->dnn);
     free(p);
 }
 

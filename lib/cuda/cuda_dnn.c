@@ -1,7 +1,7 @@
 /* cuDNN: the library, and running what was planned. */
-#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_dnn_impl.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #define TEXT_OF(x)      #x
 #define TEXT(x)         TEXT_OF(x)
@@ -9,23 +9,26 @@
 
 static const char *const names[] = {CUDA_LIBRARY_NAMES(DNN_LIBRARY) NULL};
 
-int dnn_check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct err *err) {
+/* Every call is made inside of this: 0, or -1 with what the library says about it. */
+static int check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct err *err) {
     if (rc == CUDNN_STATUS_SUCCESS)
         return 0;
     return err_system(err, "cuDNN: %s: %s", what, d->lib.cudnnGetErrorString(rc));
 }
 
-int dnn_open(struct dnn *d, struct err *err) {
-    *d = (struct dnn){0};
-    if (cuda_library_open("libcudnn.so." LIBRARY_VERSION, names, &d->lib, err) < 0)
-        return -1;
-    return dnn_check(d, d->lib.cudnnCreate(&d->handle), "opening the library", err);
+struct dnn *dnn_open(struct err *err) {
+    struct dnn *d = mem_alloc(sizeof *d);
+    if (cuda_library_open("libcudnn.so." LIBRARY_VERSION, names, &d->lib, err) == 0 &&
+        check(d, d->lib.cudnnCreate(&d->handle), "opening the library", err) == 0)
+        return d;
+    free(d);
+    return NULL;
 }
 
 void dnn_close(struct dnn *d) {
-    if (d->handle)
+    if (d && d->handle)
         d->lib.cudnnDestroy(d->handle);
-    *d = (struct dnn){0};
+    free(d);
 }
 
 static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
@@ -45,8 +48,9 @@ static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
     return rc;
 }
 
-cudnnStatus_t dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
-                      const struct dnn_operands *o, void *workspace, cudaStream_t stream) {
+static cudnnStatus_t execute(const struct dnn *d, const struct dnn_plans *plans, int i,
+                             const struct dnn_operands *o, void *workspace,
+                             cudaStream_t stream) {
     cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t rc = d->lib.cudnnSetStream(d->handle, stream);
     if (rc == CUDNN_STATUS_SUCCESS)
@@ -59,4 +63,10 @@ cudnnStatus_t dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
     if (pack)
         d->lib.cudnnBackendDestroyDescriptor(pack);
     return rc;
+}
+
+int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
+            const struct dnn_operands *o, void *workspace, cudaStream_t stream,
+            struct err *err) {
+    return check(d, execute(d, plans, i, o, workspace, stream), "a convolution", err);
 }

@@ -9,45 +9,28 @@
  * To cuDNN images and filters are channels-last too, but of filters that is [out, taps, taps,
  * in]: weights of weft are turned before (cuda_turn).
  *
+ * This header knows no type of cuDNN: where weft is built without it, dnn_open() says so
+ * (cuda_dnn_none.c).
+ *
  *     struct dnn_wish wish = {.pass = KERNEL_FORWARD, .s = s, .type = DTYPE_bf16, .type_to = DTYPE_bf16};
  *     struct dnn_plans plans = {.n = 0};
- *     if (dnn_plan(&dnn, &wish, 1, &plans) == 1) ...
- *     dnn_forget(&dnn, &plans);
+ *     if (dnn_plan(dnn, &wish, 1, &plans) == 1) ...
+ *     dnn_forget(dnn, &plans);
  */
 #ifndef WEFT_CUDA_DNN_H
 #define WEFT_CUDA_DNN_H
 
-#include "cuda/cuda_library.h"
-
+#include "common/err.h"
 #include "common/mem.h"
 #include "device/kernel.h"
 
-#include <cudnn.h>
+#include <cuda_runtime_api.h>
 
-/* What of cuDNN is called. */
-#define DNN_LIBRARY(X)                                                                     \
-    X(cudnnCreate)                                                                         \
-    X(cudnnDestroy)                                                                        \
-    X(cudnnSetStream)                                                                      \
-    X(cudnnGetErrorString)                                                                 \
-    X(cudnnBackendCreateDescriptor)                                                        \
-    X(cudnnBackendDestroyDescriptor)                                                       \
-    X(cudnnBackendSetAttribute)                                                            \
-    X(cudnnBackendGetAttribute)                                                            \
-    X(cudnnBackendFinalize)                                                                \
-    X(cudnnBackendExecute)
+struct dnn;
 
-struct dnn {
-    struct {
-        CUDA_LIBRARY_TABLE(DNN_LIBRARY)
-    } lib;
-    cudnnHandle_t handle;
-    cudnnBackendDescriptor_t
-        device; /* without a handle: the GPU that plans are for, described */
-};
-
-/* Opens the library for the GPU that is set. Returns 0, or -1 with what is missing. */
-int dnn_open(struct dnn *d, struct err *err);
+/* Opens the library for the GPU that is set; NULL with what is missing. */
+struct dnn *dnn_open(struct err *err);
+/* NULL: nothing to do. */
 void dnn_close(struct dnn *d);
 
 /* A convolution, and what is asked of those who do it. */
@@ -61,16 +44,13 @@ struct dnn_wish {
 };
 
 enum { DNN_PLANS = 8 /* for one convolution, at most */ };
-enum { DNN_X = 1, DNN_W, DNN_Y }; /* what tensors are called between us and the library */
-
 struct dnn_plans {
     struct {
-        cudnnBackendDescriptor_t plan;
+        void *plan; /* the library's */
         int64_t workspace_bytes;
     } of[DNN_PLANS];
-    int n, compiled; /* how many; engines met that are compiled for it */
-    ARR(cudnnBackendDescriptor_t)
-    parts; /* what the plans were made from, which they may refer to */
+    int n, compiled;   /* how many; engines met that are compiled for it */
+    ARR(void *) parts; /* what the plans were made from, which they may refer to */
 };
 
 /* At most so many plans that fulfil the wish, the heuristic's first choice first, then what
@@ -84,14 +64,12 @@ void dnn_forget(const struct dnn *d, struct dnn_plans *plans);
 
 /* Gives plan i to the stream: x and y are the images (or their gradients) on both sides of
  * the forward pass, w the filter (or its gradient), all on 16 bytes; the result is one of
- * them. */
+ * them. Returns 0, or -1 with what the library says. */
 struct dnn_operands {
     void *x, *w, *y;
 };
-cudnnStatus_t dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
-                      const struct dnn_operands *o, void *workspace, cudaStream_t stream);
-
-/* Every call is made inside of this: 0, or -1 with what the library says about it. */
-int dnn_check(const struct dnn *d, cudnnStatus_t rc, const char *what, struct err *err);
+int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
+            const struct dnn_operands *o, void *workspace, cudaStream_t stream,
+            struct err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* From a convolution to plans of cuDNN: descriptions, engines that the heuristics list, and
  * which of them suit. A description that the library refuses is no failure: then it has
  * nothing to offer. */
-#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_dnn_impl.h"
 
 enum {
     ALIGNMENT = 16, /* bytes of every address */
@@ -173,39 +173,51 @@ static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
 }
 
 /* What the library notes about an engine. */
+enum {
+    NUMERICAL = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+    BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
+    NOTES = (int)NUMERICAL > (int)BEHAVIORS ? (int)NUMERICAL : (int)BEHAVIORS
+};
+_Static_assert(sizeof(cudnnBackendNumericalNote_t) == sizeof(int) &&
+                   sizeof(cudnnBackendBehaviorNote_t) == sizeof(int),
+               "notes of both sorts are ints");
 struct notes {
     bool known;
-    bool numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    bool behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    bool numerical[NUMERICAL];
+    bool behavior[BEHAVIORS];
 };
+
+/* Sets of[NOTE] of the notes of one sort that the engine has; a newer library may have some without a
+ * name here. */
+static bool mark(const struct dnn *d, cudnnBackendDescriptor_t engine,
+                 cudnnBackendAttributeName_t what, cudnnBackendAttributeType_t type,
+                 int most, bool *of) {
+    int notes[NOTES];
+    int64_t n = 0;
+    if (d->lib.cudnnBackendGetAttribute(engine, what, type, most, &n, notes) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < n && i < most; i++)
+        if (notes[i] >= 0 && notes[i] < most)
+            of[notes[i]] = true;
+    return true;
+}
 
 static struct notes notes_of(const struct dnn *d, cudnnBackendDescriptor_t config,
                              struct dnn_plans *plans) {
     struct notes notes = {.known = false};
-    cudnnBackendNumericalNote_t numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n = 0;
     struct sheet engine = sheet(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (engine.rc != CUDNN_STATUS_SUCCESS)
         return notes;
     arr_push(&plans->parts, engine.at);
-    if (d->lib.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
-                                        &engine.at) != CUDNN_STATUS_SUCCESS)
-        return notes;
-    if (d->lib.cudnnBackendGetAttribute(
-            engine.at, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-            CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, numerical) != CUDNN_STATUS_SUCCESS)
-        return notes;
-    for (int64_t i = 0; i < n; i++)
-        notes.numerical[numerical[i]] = true;
-    if (d->lib.cudnnBackendGetAttribute(
-            engine.at, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, behavior) != CUDNN_STATUS_SUCCESS)
-        return notes;
-    for (int64_t i = 0; i < n; i++)
-        notes.behavior[behavior[i]] = true;
-    notes.known = true;
+    notes.known = d->lib.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                                                  &engine.at) == CUDNN_STATUS_SUCCESS &&
+                  mark(d, engine.at, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                       CUDNN_TYPE_NUMERICAL_NOTE, NUMERICAL, notes.numerical) &&
+                  mark(d, engine.at, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                       CUDNN_TYPE_BEHAVIOR_NOTE, BEHAVIORS, notes.behavior);
     return notes;
 }
 

@@ -4,8 +4,8 @@
  * two ranks have. What is between ranks that share a GPU, which NCCL refuses, goes by way of the hosts
  * (comm/comm_stage.h). Which GPU a rank has is cuda_index of its place on the node.
  *
- *     struct nccl_options options = {.report = &report};
- *     comm_use(comm, &comm_backend_gpu, &options, &err);        // all ranks
+ *     struct nccl_report report;
+ *     nccl_use(comm, &report, &err);        // all ranks
  *
  * Each group has a communicator, split from one that is made job-wide, and each pair of ranks with a tag
  * one of its own, made when its first message comes: messages match by their order alone. Each has a
@@ -24,6 +24,7 @@
 struct nccl_report {
     int gpus;    /* that the job's ranks have */
     int sharing; /* ranks that share theirs with others */
+    bool none;   /* weft was built without NCCL: all goes by way of the hosts */
 };
 
 struct nccl_options {
@@ -31,5 +32,9 @@ struct nccl_options {
 };
 
 extern const struct comm_backend comm_backend_gpu;
+
+/* From here on groups are between GPUs: collective. Where weft was built without NCCL they go by way of the
+ * hosts. report may be NULL. Returns 0 or -1. */
+int nccl_use(struct comm *comm, struct nccl_report *report, struct err *err);
 
 #endif

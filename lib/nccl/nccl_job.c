@@ -325,3 +325,7 @@ const struct comm_backend comm_backend_gpu = {.name = "nccl",
                                               .close_group = close_group,
                                               .start = start,
                                               .wait = nccl_line_wait};
+
+int nccl_use(struct comm *comm, struct nccl_report *report, struct err *err) {
+    return comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = report}, err);
+}

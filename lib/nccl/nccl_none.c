@@ -1,12 +1,13 @@
-/* Where weft is built without CUDA the backend is there, and says so when it is opened. */
+/* Where weft is built without NCCL what is between GPUs goes by way of the hosts. */
+#include "cuda/cuda.h"
 #include "nccl/nccl.h"
 
-static void *open_none(struct comm *comm, void *arg, struct err *err) {
-    (void)comm, (void)arg;
-    err_system(err, "this weft was built without CUDA");
-    err_hint(err, "`make config` says what make found");
-    return NULL;
-}
+#include "comm/comm_stage.h"
 
-const struct comm_backend comm_backend_gpu = {
-    .name = "nccl", .streams = true, .open = open_none};
+int nccl_use(struct comm *comm, struct nccl_report *report, struct err *err) {
+    if (cuda_count(err) < 0) /* without CUDA there is nothing to be between */
+        return -1;
+    if (report)
+        *report = (struct nccl_report){.none = true};
+    return comm_use(comm, &comm_backend_stage, NULL, err);
+}

@@ -43,6 +43,56 @@ is $? 0 'deps with DEPS=no'
 grep -q 'not here: jq libdnnl-dev openmpi-bin sqlite3 (make deps-demo brings them)' err
 ok $? "it says what is missing: $(cat err)"
 
+# ---- GPUs without all of NVIDIA's libraries -----------------------------------------------------
+# A toolkit of links, with or without these headers.
+toolkit() { # toolkit HEADER_PATTERN...
+    local header
+    rm -rf toolkit
+    mkdir -p toolkit/include toolkit/bin
+    ln -s "$(dirname "$cudart")" toolkit/lib
+    printf '#!/bin/sh\nexec %s "$@"\n' "$nvcc" >toolkit/bin/nvcc
+    chmod +x toolkit/bin/nvcc
+    for header in ${folders//:/ }; do
+        ln -s "$header"/* toolkit/include 2>/dev/null
+    done
+    for header; do rm -f toolkit/include/$header; done
+    rm -rf t.o
+    run CUDA_HOME="$dir/toolkit" O="$dir/t.o" config
+}
+says() { # says PATTERN TEXT
+    [ "$status" -eq 0 ] && grep -Eq "$1" out
+    ok $? "$2: $(grep -E 'CUDA|cuDNN|NCCL' out | tr -s ' ' | paste -sd ';')"
+}
+found=$WEFT_BUILD/found.mk
+nvcc=$(sed -n 's/^NVCC := //p' "$found")
+cudart=$(sed -n 's/^CUDA_LIBS := \([^ ]*\).*/\1/p' "$found")
+folders=$(sed -n 's/^CUDA_CFLAGS := *//p' "$found" | sed 's/ *-isystem */:/g')
+if ! grep -q '^HAVE_NCCL := yes' "$found" || ! grep -q '^HAVE_CUDNN := yes' "$found"; then
+    skip 'what is left out without cuDNN or NCCL' 'there is no toolkit with both'
+elif [ -e /usr/include/cudnn.h ] || [ -e /usr/include/nccl.h ]; then
+    skip 'what is left out without cuDNN or NCCL' 'they are where every compiler looks'
+else
+    toolkit
+    says 'cuDNN +yes' 'links to all of it are a toolkit'
+    toolkit 'cudnn*'
+    says 'CUDA +[0-9]' 'without cuDNN there are GPUs'
+    says 'cuDNN +no: not found: cudnn.h' 'and it says what is lacking'
+    says 'NCCL +yes' 'NCCL is there'
+    run CUDA_HOME="$dir/toolkit" O="$dir/t.o" "$dir/t.o/lib/cuda/cuda_dnn_none.o"
+    is "$status $(nm "$dir/t.o/lib/cuda/cuda_dnn_none.o" | sed -n 's/.* T //p' | sort | paste -sd ' ')" \
+        "0 $(nm "$WEFT_BUILD"/lib/cuda/cuda_dnn{,_plan}.o | sed -n 's/.* T //p' | sort | paste -sd ' ')" \
+        'what stands in for it has the same functions'
+    toolkit 'cudnn_graph*'
+    says 'cuDNN +no: not found: cuDNN 9.8 or later' 'an old one is left out too'
+    toolkit 'nccl*'
+    says 'NCCL +no: not found: nccl.h' 'without NCCL'
+    run -n CUDA_HOME="$dir/toolkit" O="$dir/t.o" "$dir/t.o/libweft-nccl.a"
+    is "$status $(grep -o 'lib/nccl/[a-z_]*\.c' out | sort -u | paste -sd ' ')" \
+        '0 lib/nccl/nccl_none.c' 'the hosts carry what is between GPUs'
+    toolkit 'cublas*'
+    says 'CUDA +no: not found: cublasLt.h' 'without cuBLASLt there are none'
+fi
+
 # ---- install and uninstall --------------------------------------------------------------------
 cp -a "${WEFT_BUILD:?}" o
 run O="$dir/o" PREFIX="$dir/x" install

@@ -729,10 +729,9 @@ int main(int argc, char **argv) {
                 "plans coverage FILE\n");
         return 2;
     }
-    struct comm_options options = COMM_OPTIONS_DEFAULT;
-    options.backend = on_gpu ? &comm_backend_gpu : NULL;
-    struct comm *comm = comm_create(NULL, NULL, &options, &err);
-    float *arena = comm ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
+    struct comm *comm = comm_create(NULL, NULL, NULL, &err);
+    bool ready = comm && (!on_gpu || nccl_use(comm, NULL, &err) == 0);
+    float *arena = ready ? comm_alloc(comm, ARENA_BYTES, &err) : NULL;
     int rc = arena ? 0 : -1;
     if (arena && making)
         rc = make_references(comm, arena, argv[2], &err);

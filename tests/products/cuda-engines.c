@@ -3,7 +3,7 @@
  * and there are engines for convolutions as models have them that fit into the workspace.
  * Where the library is missing it says so. */
 #include "../unit/tap.h"
-#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_dnn_impl.h"
 #include "program/workspace_gpu.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 #ifndef WEFT_FAKE_CUDNN_H
 #define WEFT_FAKE_CUDNN_H
 
-#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_dnn_impl.h"
 
 #include <stdbool.h>
 

@@ -42,9 +42,10 @@ static int open_streams(struct bench_gpu *g, struct err *err) {
 int bench_open_gpu(struct bench *b, int64_t room, struct err *err) {
     struct nccl_report report;
     struct bench_gpu *g = b->gpu = mem_alloc(sizeof *g);
-    if (comm_use(b->comm, &comm_backend_gpu, &(struct nccl_options){.report = &report},
-                 err) < 0)
+    if (nccl_use(b->comm, &report, err) < 0)
         return -1;
+    if (report.none && comm_rank(b->comm) == 0)
+        note("this weft was built without NCCL: all is timed by way of the hosts");
     if (report.sharing && comm_rank(b->comm) == 0)
         note(
             "%d ranks share a GPU with others: what is between those is timed by way of the "

@@ -76,9 +76,10 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
         note_tf32(o, p);
     if (gpus < n)
         return comm_use(comm, &comm_backend_stage, NULL, err);
-    if (comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, err) <
-        0)
+    if (nccl_use(comm, &report, err) < 0)
         return -1;
+    if (report.none && n > 1 && comm_rank(comm) == 0)
+        note("weft-run: built without NCCL: what is between GPUs goes by way of the hosts");
     if (report.sharing && comm_rank(comm) == 0)
         note("weft-run: %d of %d ranks share a GPU with others; what is between those goes "
              "by way of the hosts",

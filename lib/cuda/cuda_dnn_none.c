@@ -1,0 +1,29 @@
+/* Where weft is built without cuDNN: there is none to open. */
+#include "cuda/cuda_dnn.h"
+
+struct dnn *dnn_open(struct err *err) {
+    err_system(err, "this weft was built without cuDNN");
+    err_hint(err, "`make config` says what make found");
+    return NULL;
+}
+
+void dnn_close(struct dnn *d) {
+    (void)d;
+}
+
+int dnn_plan(const struct dnn *d, const struct dnn_wish *wish, int most,
+             struct dnn_plans *out) {
+    (void)d, (void)wish, (void)most, (void)out;
+    return 0;
+}
+
+void dnn_forget(const struct dnn *d, struct dnn_plans *plans) {
+    (void)d, (void)plans;
+}
+
+int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
+            const struct dnn_operands *o, void *workspace, cudaStream_t stream,
+            struct err *err) {
+    (void)d, (void)plans, (void)i, (void)o, (void)workspace, (void)stream;
+    return err_system(err, "this weft was built without cuDNN");
+}
