@@ -112,42 +112,24 @@ static double us_at(struct cuts *c, int kind, enum which which, int d, int rank)
 
 /* ---- stages ------------------------------------------------------------------------------ */
 
-static double taken_us(struct cuts *c, const struct edge *e, int first, int d, int rank) {
-    int kind = c->kind_of[e - c->r->s->graph.s.edges];
-    return kind < 0
-               ? 0
-               : us_at(c, kind, e->origin == first - 1 ? TAKE_NEAR : TAKE_FAR, d, rank);
-}
-
 /* The floor of a reader that is not the tensor's first one has the addition of a gradient. In a stage
  * of its own it has the message instead: its floor counts already. */
 double cuts_take_us(struct cuts *c, int first, int end, int d, int rank) {
-    const struct structure *st = &c->r->s->graph.s;
-    const struct crossing *in = &c->r->s->crossings[first];
+    struct cut_walk w = {0};
     double us = 0;
-    for (int i = 0; i < in->n; i++) {
-        const struct edge *e = &st->edges[in->edges[i]];
-        int reader = edge_reader_from(e, first), kind = c->kind_of[in->edges[i]];
-        if (kind < 0 || reader == e->n || e->readers[reader] >= end)
-            continue;
-        double counted = reader ? cuts_addition_us(c, kind, d) : 0;
-        us += fmax(taken_us(c, e, first, d, rank) - counted, 0);
+    while (cuts_next_taken(c, first, end, &w)) {
+        double counted = w.later ? cuts_addition_us(c, w.kind, d) : 0;
+        us +=
+            fmax(us_at(c, w.kind, w.between ? TAKE_FAR : TAKE_NEAR, d, rank) - counted, 0);
     }
     return us;
 }
 
 double cuts_back_us(struct cuts *c, int first, int end, int d, int rank) {
-    const struct structure *st = &c->r->s->graph.s;
-    const struct crossing *out = &c->r->s->crossings[end];
+    struct cut_walk w = {0};
     double us = 0;
-    for (int i = 0; i < out->n; i++) {
-        const struct edge *e = &st->edges[out->edges[i]];
-        int kind = c->kind_of[out->edges[i]];
-        if (kind < 0 || e->origin < first || !c->gives[out->edges[i]])
-            continue;
-        bool near = e->readers[edge_reader_from(e, end)] == end;
-        us += us_at(c, kind, near ? BACK_NEAR : BACK_FAR, d, rank);
-    }
+    while (cuts_next_back(c, first, end, &w))
+        us += us_at(c, w.kind, w.between ? BACK_FAR : BACK_NEAR, d, rank);
     return us;
 }
 
@@ -161,7 +143,10 @@ double cuts_addition_us(const struct cuts *c, int kind, int d) {
 
 double cuts_path_us(struct cuts *c, int first, int d, int rank) {
     int on = c->next_on[first];
-    return on < c->n_ops && c->way[on] ? taken_us(c, c->way[on], first, d, rank) : 0;
+    const struct edge *e = on < c->n_ops ? c->way[on] : NULL;
+    int kind = e ? c->kind_of[e - c->r->s->graph.s.edges] : -1;
+    bool near = e && e->origin == first - 1;
+    return kind < 0 ? 0 : us_at(c, kind, near ? TAKE_NEAR : TAKE_FAR, d, rank);
 }
 
 /* ---- what passes --------------------------------------------------------------------------- */

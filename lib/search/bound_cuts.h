@@ -38,6 +38,56 @@ struct cuts {
 struct cuts *cuts_make(const struct relaxed *r);
 void cuts_free(struct cuts *c);
 
+/* A walk along the tensors that a stage takes at its first cut, or whose gradients it takes at its
+ * end; and one of them.
+ *
+ *     struct cut_walk w = {0};
+ *     while (cuts_next_taken(c, first, end, &w))
+ *         us += w.between ? from_far_us(w.kind) : from_neighbour_us(w.kind);
+ */
+struct cut_walk {
+    int i;       /* of the crossing's edges */
+    int kind;    /* of cuts */
+    int between; /* ops between the cut and the tensor's other end; 0: the next stage has it */
+    bool
+        later; /* its floor has the addition of a gradient: its reader is not the first one */
+};
+
+/* Stages of ops first .. end-1. False behind the last. */
+static inline bool cuts_next_taken(const struct cuts *c, int first, int end,
+                                   struct cut_walk *w) {
+    const struct search *s = c->r->s;
+    const struct crossing *in = &s->crossings[first];
+    while (w->i < in->n) {
+        int at = in->edges[w->i++];
+        const struct edge *e = &s->graph.s.edges[at];
+        int reader = edge_reader_from(e, first);
+        w->kind = c->kind_of[at];
+        if (w->kind < 0 || reader == e->n || e->readers[reader] >= end)
+            continue;
+        w->between = first - 1 - e->origin;
+        w->later = reader > 0;
+        return true;
+    }
+    return false;
+}
+
+static inline bool cuts_next_back(const struct cuts *c, int first, int end,
+                                  struct cut_walk *w) {
+    const struct search *s = c->r->s;
+    const struct crossing *out = &s->crossings[end];
+    while (w->i < out->n) {
+        int at = out->edges[w->i++];
+        const struct edge *e = &s->graph.s.edges[at];
+        w->kind = c->kind_of[at];
+        if (w->kind < 0 || e->origin < first || !c->gives[at])
+            continue;
+        w->between = e->readers[edge_reader_from(e, end)] - end;
+        return true;
+    }
+    return false;
+}
+
 /* A stage of ops first .. end-1 on d devices from a rank on: what it takes of tensors for a micro-batch,
  * and of gradients. */
 double cuts_take_us(struct cuts *c, int first, int end, int d, int rank);

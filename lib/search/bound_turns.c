@@ -67,41 +67,31 @@ static const struct cut_costs *costs_of(const struct turns *t, int k) {
     return t->costs + class * t->c->n_kinds;
 }
 
+/* With so many ops between: as many as there are other groups may be all that those have. */
+static double at_distance(const struct turns *t, int between, double near_us,
+                          double any_us) {
+    return !between ? near_us : between < t->groups - 1 ? any_us : 0;
+}
+
 static double take_us(const struct turns *t, const struct cut_costs *costs, int first,
                       int end) {
-    const struct search *s = t->r->s;
-    const struct crossing *in = &s->crossings[first];
+    struct cut_walk w = {0};
     double us = 0;
-    for (int i = 0; i < in->n; i++) {
-        const struct edge *e = &s->graph.s.edges[in->edges[i]];
-        int kind = t->c->kind_of[in->edges[i]], reader;
-        if (kind < 0 || e->readers[e->n - 1] < first)
-            continue;
-        reader = edge_reader_from(e, first);
-        if (e->readers[reader] >= end)
-            continue;
-        double all = e->origin == first - 1          ? costs[kind].take_near
-                     : first - e->origin < t->groups ? costs[kind].take_any
-                                                     : 0;
-        us += fmax(0, all - (reader ? cuts_addition_us(t->c, kind, t->d) : 0));
+    while (cuts_next_taken(t->c, first, end, &w)) {
+        const struct cut_costs *x = &costs[w.kind];
+        double all = at_distance(t, w.between, x->take_near, x->take_any);
+        us += fmax(0, all - (w.later ? cuts_addition_us(t->c, w.kind, t->d) : 0));
     }
     return us;
 }
 
 static double back_us(const struct turns *t, const struct cut_costs *costs, int first,
                       int end) {
-    const struct search *s = t->r->s;
-    const struct crossing *out = &s->crossings[end];
+    struct cut_walk w = {0};
     double us = 0;
-    for (int i = 0; i < out->n; i++) {
-        const struct edge *e = &s->graph.s.edges[out->edges[i]];
-        int kind = t->c->kind_of[out->edges[i]];
-        if (kind < 0 || e->origin < first || !t->c->gives[out->edges[i]])
-            continue;
-        int reader = e->readers[edge_reader_from(e, end)];
-        us += reader == end                  ? costs[kind].back_near
-              : reader - end < t->groups - 1 ? costs[kind].back_any
-                                             : 0;
+    while (cuts_next_back(t->c, first, end, &w)) {
+        const struct cut_costs *x = &costs[w.kind];
+        us += at_distance(t, w.between, x->back_near, x->back_any);
     }
     return us;
 }

@@ -1,6 +1,7 @@
 /* Ways of a stage: see choices.h. */
 #include "search/choices.h"
 
+#include "search/front.h"
 #include "search/layouts.h"
 #include "search/stage_tables.h"
 
@@ -143,18 +144,6 @@ static bool no_worse(const struct way *a, const struct way *b) {
     return good;
 }
 
-static void keep_way(struct choices *c, const struct way *w) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->found.n; i++)
-        if (no_worse(&c->found.p[i], w))
-            return;
-    for (int64_t i = 0; i < c->found.n; i++)
-        if (!no_worse(w, &c->found.p[i]))
-            c->found.p[n++] = c->found.p[i];
-    c->found.n = n;
-    arr_push(&c->found, *w);
-}
-
 static void add_way(struct choices *c, struct search_stage *st, int64_t micro_batch,
                     int first_rank, bool apart) {
     const struct prefix *t = search_prefix(c->s, st, micro_batch, first_rank, apart);
@@ -164,7 +153,8 @@ static void add_way(struct choices *c, struct search_stage *st, int64_t micro_ba
             st->again_level = level;
             st->again_blocks = n;
             const struct stage_sum *sum = search_stage_sum(c->s, t, st);
-            keep_way(c, &(struct way){*st, sum, seen_of(c, t, st, sum->missing)});
+            const struct way w = {*st, sum, seen_of(c, t, st, sum->missing)};
+            front_add(&c->found, &w, no_worse);
         }
 }
 

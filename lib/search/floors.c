@@ -1,6 +1,8 @@
 /* Floors: see floors.h. */
 #include "search/floors_impl.h"
 
+#include "search/front.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,18 +285,6 @@ static bool no_worse(const struct floor_way *a, const struct floor_way *b) {
     return true;
 }
 
-static void keep_way(struct found *to, const struct floor_way *w) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < to->ways.n; i++)
-        if (no_worse(&to->ways.p[i], w))
-            return;
-    for (int64_t i = 0; i < to->ways.n; i++)
-        if (!no_worse(w, &to->ways.p[i]))
-            to->ways.p[n++] = to->ways.p[i];
-    to->ways.n = n;
-    arr_push(&to->ways, *w);
-}
-
 /* Into how many parts the batch is split. */
 static int64_t batch_parts(const struct spot *at, const struct layout *l) {
     const struct model *m = at->f->s->graph.x.model;
@@ -350,7 +340,7 @@ static void add_ways(struct spot *at, const struct layout *l, const struct laid_
         w.us = us + x->params[zero].us;
         w.step_us = x->params[zero].step_us;
         w.fixed = x->params[zero].fixed;
-        keep_way(to, &w);
+        front_add(&to->ways, &w, no_worse);
     }
 }
 

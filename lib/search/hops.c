@@ -16,6 +16,7 @@
 #include "search/algorithms.h"
 #include "search/looks.h"
 #include "search/mcmc.h"
+#include "search/runs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -307,7 +308,10 @@ int search_hops(struct search *s, struct err *err) {
     hops_init(&hp, s);
     int deep = hp.max_hops;
     int64_t all;
+    bool new = !s->n_kept && !s->reserve_bytes;
     hops_first(s);
+    if (new && !search_stopped(s))
+        s->first_us = search_first_us(s, LOOK_PIPELINE);
     search_look(s);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);

@@ -80,7 +80,7 @@ static bool may_help(const struct idle *d, int n) {
     /* A list holds for its number of devices only. */
     bool closed = out->n && d->p->gap > 0 &&
                   out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
-    if (interrupted() || closed || !search_in_time(d->p))
+    if (closed || !search_in_time(d->p))
         return false;
     return !out->n || d->listed || (least_us > 0 && least_us < out->plans[0].time_us);
 }

@@ -97,15 +97,13 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
     q.as_listed = true;
     q.no_bound = true;
     q.gap = 0;
-    if (interrupted() || !search_in_time(&q))
+    if (!search_in_time(&q))
         return false;
     bool found =
         search_resident(&q, o->algorithm == search_auto ? search_hops : o->algorithm, &r,
                         NULL) == 0 &&
         r.n > 0;
-    if (from)
-        memcpy(o->out->lost, r.lost, sizeof r.lost);
-    r.complete |= !found && !interrupted() && search_in_time(&q); /* there is none */
+    r.complete |= !found && search_in_time(&q); /* there is none */
     search_result_merge(o->out, &r, o->p->top);
     return found;
 }

@@ -22,10 +22,10 @@ struct runs {
     search_algorithm *algorithm;
     struct search_result *out;
     struct run_facts *facts;
-    int orders;           /* that were looked at */
-    bool listed;          /* all plans so far were gone through */
-    double least_us;      /* and none takes less than that; 0 = not known */
-    double first_look_us; /* at the model's own order; 0 = not looked yet */
+    int orders;      /* that were looked at */
+    bool listed;     /* all plans so far were gone through */
+    double least_us; /* and none takes less than that; 0 = not known */
+    double first_us; /* what a first look at the model's own order finds; 0 = not known */
 };
 
 /* What is proven of one order more. */
@@ -58,23 +58,17 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* Is a pipeline in another order near enough to the best plan so far, and better than a first
- * look at the model's own order? That takes first_look_us; 0 = not looked yet. */
+/* Is a pipeline in another order near enough to the best plan so far, and better than what a first
+ * look finds in the model's own order, first_us? 0: not looked yet. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
-                     double best_us, double *first_look_us) {
-    enum { PIPELINE = 2 }; /* plans of one stage are the same in all orders */
+                     double best_us, double *first_us) {
     static const double NEAR = 0.8, BETTER = 0.97;
-    double us = search_look_us(other, PIPELINE);
+    double us = search_look_us(other, LOOK_PIPELINE);
     if (us * NEAR >= best_us)
         return false;
-    if (*first_look_us <= 0)
-        *first_look_us = search_look_us(own, PIPELINE);
-    return us < BETTER * *first_look_us;
-}
-
-/* The plan to set out from is looked at in any case. */
-static bool time_left(const struct search_problem *q) {
-    return !interrupted() && (q->from || search_in_time(q));
+    if (*first_us <= 0)
+        *first_us = search_look_us(own, LOOK_PIPELINE);
+    return us < BETTER * *first_us;
 }
 
 /* Returns -1 where the plan to set out from cannot be. */
@@ -85,12 +79,13 @@ static int run_order(struct runs *r, const struct order *o, struct err *err) {
     double best_us = r->out->n ? r->out->plans[0].time_us : 0;
     struct plan *from = r->p->from ? order_translate(o, r->p->from) : NULL;
     q.from = from;
-    if (!time_left(&q)) {
+    /* The plan to set out from is looked at in any case. */
+    if (from ? interrupted() : !search_in_time(&q)) {
         plan_destroy(from);
         note_bound(r, 0, false, 0);
         return 0;
     }
-    if (!from && best_us > 0 && !o->all && !promises(r->p, &q, best_us, &r->first_look_us))
+    if (!from && best_us > 0 && !o->all && !promises(r->p, &q, best_us, &r->first_us))
         return 0;
     q.known_us = order_bound_us(&q, NULL);
     r->orders++;
@@ -109,8 +104,6 @@ static int run_order(struct runs *r, const struct order *o, struct err *err) {
         note_result(r, &result, &facts);
     r->facts->proven &= facts.proven;
     r->facts->complete &= facts.complete;
-    if (result.lost[0])
-        memcpy(r->out->lost, result.lost, sizeof result.lost);
     result.complete = facts.complete;
     search_result_merge(r->out, &result, r->p->top);
     return 0;
@@ -128,6 +121,7 @@ static int run_first(struct runs *r, const struct orders *o, struct err *err) {
     if (o->n && q.from && !plan_is_as_listed(q.from))
         q.from = NULL;
     int rc = search_run_on(&q, r->algorithm, r->out, r->facts, err);
+    r->first_us = r->facts->first_us;
     r->orders = 1;
     r->listed = true;
     r->least_us = INFINITY;
@@ -179,11 +173,11 @@ static bool is_of(const struct plan *plan, const struct order *o) {
 double orders_bound_us(const struct search_problem *p, const struct plan *plan,
                        double time_us) {
     struct orders o;
-    double least = order_bound_us(p, plan), first_look_us = 0;
+    double least = order_bound_us(p, plan), first_us = 0;
     orders_find(p, plan, &o);
     for (int i = 0; i < o.n; i++) {
         struct search_problem q = order_problem(o.p[i], p);
-        if (o.p[i]->all || is_of(plan, o.p[i]) || promises(p, &q, time_us, &first_look_us))
+        if (o.p[i]->all || is_of(plan, o.p[i]) || promises(p, &q, time_us, &first_us))
             least = fmin(least, order_bound_us(&q, plan));
     }
     orders_release(&o);

@@ -5,18 +5,24 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+double search_first_us(const struct search *s, int least_stages) {
+    double least_us = INFINITY;
+    for (int i = 0; i < s->n_kept; i++)
+        if (s->kept[i].c.n_stages >= least_stages && !s->kept[i].score.overflow)
+            least_us = fmin(least_us, s->kept[i].score.time_us);
+    return least_us;
+}
 
 double search_look_us(const struct search_problem *p, int least_stages) {
     struct search s;
-    double least_us = INFINITY;
     search_begin(&s, p);
     if (search_check_pins(&s, NULL) == 0)
         hops_first(&s);
-    for (int i = 0; i < s.n_kept; i++)
-        if (s.kept[i].c.n_stages >= least_stages && !s.kept[i].score.overflow)
-            least_us = fmin(least_us, s.kept[i].score.time_us);
+    double us = search_first_us(&s, least_stages);
     search_end(&s);
-    return least_us;
+    return us;
 }
 
 /* Is there one like it before it? Where one plan is wanted, none is held against another. */
@@ -53,6 +59,8 @@ void search_result_merge(struct search_result *to, struct search_result *from, i
     to->seconds += from->seconds;
     to->space += from->space;
     to->orders = from->orders > to->orders ? from->orders : to->orders;
+    if (from->lost[0])
+        memcpy(to->lost, from->lost, sizeof to->lost);
     if (from->n)
         merge_plans(to, from, most);
     search_result_release(from);

@@ -13,6 +13,11 @@
 /* A first look: the estimated time, in microseconds, of the best plan with at least so many
  * stages that hops_first (hops.h) finds; INFINITY for none. */
 double search_look_us(const struct search_problem *p, int least_stages);
+/* The same of a search in which hops_first, and nothing else, has scored plans. */
+double search_first_us(const struct search *s, int least_stages);
+enum {
+    LOOK_PIPELINE = 2
+}; /* stages: plans with one are the same in all orders (order.h) */
 
 /* The `most` best plans of both, none twice; all else is added up, except for the certificate.
  * `from` is empty afterwards. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 bool search_in_time(const struct search_problem *p) {
-    return p->deadline_s <= 0 || now_s() < p->deadline_s;
+    return !interrupted() && (p->deadline_s <= 0 || now_s() < p->deadline_s);
 }
 
 double search_budget_left_s(const struct search *s) {
@@ -185,6 +185,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         hand_out(&s, out);
     facts->bound_us = s.bound_us;
     facts->relaxation = s.bound_us > 0 ? bound_relaxation(&s) : "";
+    facts->first_us = s.first_us;
     facts->complete = s.complete;
     facts->proven = s.proven && s.complete;
     watch_end(&watch);

@@ -195,6 +195,7 @@ struct search {
     bool has_far; /* are there tensors that many ops read (far.h)? */
     bool exact;   /* see search_be_exact */
     bool proven;  /* the algorithm left out nothing that is estimated within SEARCH_SLACK */
+    double first_us; /* what a first look at the problem finds (runs.h); 0 = not known */
     double bound_us; /* no plan is faster than that, by relaxation; 0 = not known yet */
     /* the same by what was listed and judged; 0 = nothing is proven */
     double listed_us;
@@ -220,6 +221,7 @@ bool search_may_be_best(struct search *s, const struct candidate *c,
  * is closed. */
 bool search_out_of_time(const struct search *s);
 double search_time_left_s(const struct search *s); /* of the budget */
+/* May another search begin? Neither is the budget used up nor did the user interrupt. */
 bool search_in_time(const struct search_problem *p);
 /* The same for a solver's limits: 0 = no limit. */
 double search_budget_left_s(const struct search *s);
@@ -231,6 +233,7 @@ struct run_facts {
     bool proven;            /* it went through all plans */
     double bound_us;        /* by relaxation; 0 = not known */
     const char *relaxation; /* this one; "" = none */
+    double first_us; /* of its best pipeline at first sight (runs.h); 0 = not known */
     /* By group of the cluster, how long one of its devices would take for the whole step, if it
      * had the memory; 0 = not known. */
     double alone_us[CLUSTER_MAX_GROUPS];
