@@ -15,7 +15,8 @@ static const struct {
 #undef X
 };
 
-int read_source(const json_t *v, struct model_tensor *t, struct err *err) {
+/* "source" of an input, into t. */
+static int read_source(const json_t *v, struct model_tensor *t, struct err *err) {
     const char *name = "";
     char known[256] = "";
     if (json_str(v, "source", &name, err) < 0)
@@ -34,7 +35,8 @@ int read_source(const json_t *v, struct model_tensor *t, struct err *err) {
     return err_input(err, "source: expected %s, got \"%.64s\"", known, name);
 }
 
-int check_input_dims(const struct model_tensor *t, struct err *err) {
+/* Has the input the dims behind batch that its source gives? */
+static int check_input_dims(const struct model_tensor *t, struct err *err) {
     int dims = sources[t->source].dims, got = t->shape.rank - 1;
     if (dims == ANY_DIMS ? got > 0 : got == dims)
         return 0;
@@ -42,6 +44,34 @@ int check_input_dims(const struct model_tensor *t, struct err *err) {
                      dims == 0   ? " alone"
                      : dims == 1 ? " and one dim for the sequence"
                                  : " and the dims of a sample");
+}
+
+/* A data input: batch first; then what its source can give. */
+static int read_input(struct reader *r, const char *name, const json_t *v,
+                      struct err *err) {
+    struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
+    json_t *dims;
+    if (json_keys(v, "dims source", err) < 0 ||
+        json_array_member(v, "dims", &dims, err) < 0 ||
+        read_shape(r, dims, &t.shape, err) < 0 || read_source(v, &t, err) < 0)
+        return -1;
+    if (!t.shape.rank || t.shape.dim[0] != r->m->batch)
+        return err_input(err, "dims: expected batch first");
+    if (check_input_dims(&t, err) < 0)
+        return -1;
+    arr_push(&r->tensors, t);
+    read_name_tensor(r, name, (int)r->tensors.n - 1);
+    return 0;
+}
+
+int read_inputs(struct reader *r, const json_t *inputs, struct err *err) {
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)inputs, name, v) {
+        if (read_input(r, name, v, err) < 0)
+            return err_at(err, "inputs.%s", name);
+    }
+    return 0;
 }
 
 int read_data(struct reader *r, const json_t *v, struct err *err) {

@@ -50,10 +50,21 @@ int read_set(struct reader *r, const char *set, struct err *err);
 
 /* Section "data" (NULL = missing). */
 int read_data(struct reader *r, const json_t *v, struct err *err);
-/* "source" of an input, into t. */
-int read_source(const json_t *v, struct model_tensor *t, struct err *err);
-/* Has the input the dims behind batch that its source gives? */
-int check_input_dims(const struct model_tensor *t, struct err *err);
+/* Section "inputs". */
+int read_inputs(struct reader *r, const json_t *inputs, struct err *err);
+
+/* ---- model_op.c --------------------------------------------------------------------------- */
+
+/* "dims" of a tensor or parameter: each name once. */
+int read_shape(struct reader *r, const json_t *dims, struct shape *out, struct err *err);
+/* From now on the tensor has this name. */
+void read_name_tensor(struct reader *r, const char *name, int tensor);
+/* The number behind a name in one of the reader's tables; -1 where there is none. */
+int read_find(const json_t *table, const char *name);
+/* Patterns (weft-plan(5)) must be able to say every name of an op or a block. */
+int read_check_name(const char *name, struct err *err);
+/* One op of the list; its results become tensors. */
+int read_op(struct reader *r, const json_t *v, struct err *err);
 
 /* ---- model_routing.c ---------------------------------------------------------------------- */
 
