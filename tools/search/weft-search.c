@@ -202,28 +202,41 @@ static int64_t or_zero(int64_t value) {
     return value > 0 ? value : 0;
 }
 
-static int check_options(struct search_problem *p, struct err *err) {
-    if (check_positive(err) < 0 || check_modes(err) < 0 || gap(p, err) < 0)
+/* What is asked for, and within what may be asked for. */
+static int check_options(struct err *err) {
+    if (check_positive(err) < 0 || check_modes(err) < 0)
         return -1;
     if (!o.model && !o.verify)
         return opt_missing("-m MODEL", err);
     if (o.batch < 1 && !o.verify)
         return opt_missing("--global-batch N", err);
-    if (!algorithm_find(o.algorithm))
-        return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
-                         ALGORITHM_NAMES, o.algorithm);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
     if (o.threads > 1024)
         return err_usage(err, "--threads: %lld is not in 1..1024", (long long)o.threads);
     if (o.zero < ZERO_NONE || o.zero > ZERO_PARAMETERS)
         return err_usage(err, "--zero: %lld is not in 0..3", (long long)o.zero);
-    int opt = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
-    if (opt < 0)
+    return 0;
+}
+
+/* Options whose values are names. */
+static int set_names(struct search_problem *p, struct err *err) {
+    int optimizer = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
+    if (!algorithm_find(o.algorithm))
+        return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
+                         ALGORITHM_NAMES, o.algorithm);
+    if (optimizer < 0)
         return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
                          o.optimizer);
     if (dtype < 0)
         return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o.dtype);
+    p->optimizer = (enum optimizer)optimizer;
+    p->dtype = (enum dtype)dtype;
+    return schedules(p, err);
+}
+
+/* The cluster, and what of it is to be used. */
+static int set_devices(struct search_problem *p, struct err *err) {
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
         return -1;
     if (!o.cluster && !p->cluster.n_groups && o.devices < 1)
@@ -236,18 +249,21 @@ static int check_options(struct search_problem *p, struct err *err) {
                          (long long)devices, (long long)cluster_devices(&p->cluster));
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
-    p->as_listed = o.as_listed;
-    p->may_overlap = !o.no_overlap;
     p->may_offload = !o.no_offload;
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;
-    p->batch = or_zero(o.batch);
-    p->optimizer = (enum optimizer)opt;
-    p->dtype = (enum dtype)dtype;
-    p->max_stages = (int)or_zero(o.max_stages);
-    if (schedules(p, err) < 0)
+    return 0;
+}
+
+static int set_problem(struct search_problem *p, struct err *err) {
+    if (check_options(err) < 0 || gap(p, err) < 0 || set_names(p, err) < 0 ||
+        set_devices(p, err) < 0)
         return -1;
+    p->as_listed = o.as_listed;
+    p->may_overlap = !o.no_overlap;
+    p->batch = or_zero(o.batch);
+    p->max_stages = (int)or_zero(o.max_stages);
     p->max_zero = (int)o.zero;
     p->max_hops = (int)or_zero(o.max_hops);
     p->top = (int)o.top;
@@ -432,7 +448,7 @@ static int run_verify(struct err *err) {
         p.cluster = *plan->cluster;
     if (plan && o.devices < 0)
         o.devices = plan->devices;
-    if (plan && check_options(&p, err) == 0)
+    if (plan && set_problem(&p, err) == 0)
         provider = search_open_provider(&p.cluster, err);
     p.provider = provider;
     if (provider)
@@ -477,7 +493,7 @@ static int run_source(struct err *err) {
     struct search_problem p = {0};
     struct micro_batches micro = {{0}};
     int rc = -1;
-    if (check_source_options(err) < 0 || check_options(&p, err) < 0)
+    if (check_source_options(err) < 0 || set_problem(&p, err) < 0)
         return -1;
     if (p.cluster.n_groups > 1)
         return err_usage(err, "--cluster: with --cost all nodes are alike");
@@ -505,7 +521,7 @@ static int run(struct err *err) {
     struct search_problem p = {0};
     struct micro_batches micro = {{0}};
     int rc = -1;
-    if (check_options(&p, err) < 0)
+    if (set_problem(&p, err) < 0)
         return -1;
     struct cost_provider *provider = search_open_provider(&p.cluster, err);
     p.provider = provider;
