@@ -1,6 +1,6 @@
 /* The four instructions of attention (cuda_attention.h).
  *
- * Tensor cores take bf16 heads of up to 256 columns whose rows lie on 16 bytes; the plain kernels all
+ * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows lie on 16 bytes; the plain kernels all
  * else. cuda_device.attention names others: "wgmma" where there are such products, "plain" for all. */
 #include "cuda/cuda_attention.h"
 #include "program/workspace_attention.h"
@@ -31,7 +31,7 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
 }
 
 static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {
-    return c->args->dtype == DTYPE_bf16 && c->dev->arch >= 80 && job->t.dim <= 256 &&
+    return c->args->dtype != DTYPE_f32 && c->dev->arch >= 80 && job->t.dim <= 256 &&
            in_chunks(job) && !is_asked(c, "plain");
 }
 

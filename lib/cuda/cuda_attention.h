@@ -1,7 +1,7 @@
 /* cuda_attention.h - inside attention on GPUs: what its files hand each other.
  *
  * cuda_attention.c makes a job of an instruction and chooses who does it: the tensor cores
- * (cuda_attention_mma.cu, cuda_attention_mma_bwd.cu: bf16) or plain arithmetic
+ * (cuda_attention_mma.cu, cuda_attention_wgmma.cu: bf16 and f16) or plain arithmetic
  * (cuda_attention_plain.cu, cuda_attention_plain_bwd.cu: any type, any head). Both read the scores of
  * relative positions from what cuda_attention_position.cu has spread before them.
  */
@@ -43,7 +43,7 @@ struct attention_job {
 void attention_plain(const struct cuda_call *c, const struct attention_job *job);
 void attention_plain_bwd(const struct cuda_call *c, const struct attention_job *job);
 
-/* bf16 whose heads are at most 256 wide, a multiple of 8, and lie on 16 bytes; false, and nothing
+/* bf16 or f16 whose heads are at most 256 wide, a multiple of 8, and lie on 16 bytes; false, and nothing
  * done, where a block of the device has too little shared memory. */
 bool attention_mma(const struct cuda_call *c, const struct attention_job *job);
 bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job);

@@ -15,16 +15,16 @@
 #include "cuda/cuda_wgmma.h"
 
 /* A stage: the keys of tile j, and the values of tile j - 1. */
-template <int DIM, int BM, int BN> struct ahead_shared {
-    panels_of<DIM, BM> q;
+template <typename T, int DIM, int BM, int BN> struct ahead_shared {
+    panels_of<T, DIM, BM> q;
     struct {
-        panels_of<DIM, BN> k, v;
+        panels_of<T, DIM, BN> k, v;
     } stage[2];
 };
 
 /* The tile of keys from k0 on and that of values before it, where these are. */
-template <int THREADS, int DIM, int BN, typename STAGE>
-CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const bf16 *k, const bf16 *v,
+template <int THREADS, int BN, typename T, typename STAGE>
+CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const T *k, const T *v,
                              int k0, int seen, STAGE &stage) {
     if (k0 < seen)
         tile_begin<THREADS>(stage.k, k, t.kv_seq, k0, seen, (int)t.dim);
@@ -33,14 +33,14 @@ CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const bf16 *k, co
     copy_commit();
 }
 
-template <int DIM, int BM, int BN, int BLOCKS>
+template <typename T, int DIM, int BM, int BN, int BLOCKS>
 CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
-    attend_ahead(struct kernel_attention t, struct attention_near near, const bf16 *q,
-                 const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
-    if (!panels_of<DIM, BN>::HERE)
+    attend_ahead(struct kernel_attention t, struct attention_near near, const T *q,
+                 const T *k, const T *v, T *o, float *lse) {
+    if (!panels_of<T, DIM, BN>::HERE)
         return;
     CUDA_DYNAMIC(char, bytes);
-    auto *shared = room_in<ahead_shared<DIM, BM, BN>>(bytes);
+    auto *shared = room_in<ahead_shared<T, DIM, BM, BN>>(bytes);
     const int THREADS = 2 * BM; /* a warp for 16 queries */
     const struct query_block x = query_block_of(t, BM);
     const int row = (int)(threadIdx.x / 32) * 16; /* the warp's first */
@@ -55,26 +55,25 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     uint32_t p[1][BN / 16][4];
     rows_begin<1, DIM>(t, x.rows - row, o, lse, w);
     tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
-    ahead_begin<THREADS, DIM, BN>(t, k, v, 0, x.seen, shared->stage[0]);
+    ahead_begin<THREADS, BN>(t, k, v, 0, x.seen, shared->stage[0]);
     if (x.seen > 0) {
         tiles_wait(shared->q);
         __syncthreads();
-        ahead_begin<THREADS, DIM, BN>(t, k, v, BN, x.seen, shared->stage[1]);
+        ahead_begin<THREADS, BN>(t, k, v, BN, x.seen, shared->stage[1]);
         clear(s);
         product_begin(shared->q, s);
         product(dim, shared->q, row, shared->stage[0].k, s);
         product_wait(shared->q, s);
         weigh(t, near, x.h, first, 0, x.all, s, w, fade);
         rescale(fade, w);
-        pack(s, p);
+        pack<T>(s, p);
     }
     int k0 = BN;
     for (; k0 < x.seen; k0 += BN) {
         auto &stage = shared->stage[k0 / BN % 2];
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
-        ahead_begin<THREADS, DIM, BN>(t, k, v, k0 + BN, x.seen,
-                                      shared->stage[1 - k0 / BN % 2]);
+        ahead_begin<THREADS, BN>(t, k, v, k0 + BN, x.seen, shared->stage[1 - k0 / BN % 2]);
         clear(s);
         product_begin(shared->q, s, w.o);
         product(dim, shared->q, row, stage.k, s);
@@ -84,7 +83,7 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
         weigh(t, near, x.h, first, k0, x.all, s, w, fade);
         product_wait(shared->q, w.o);
         rescale(fade, w);
-        pack(s, p);
+        pack<T>(s, p);
     }
     tiles_wait(shared->q);
     __syncthreads();
@@ -95,17 +94,17 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     rows_end<1, DIM>(t, x.rows - row, w, o, lse);
 }
 
-template <int DIM, int BM, int BN, int BLOCKS>
+template <typename T, int DIM, int BM, int BN, int BLOCKS>
 static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
-    const size_t bytes = room_bytes<ahead_shared<DIM, BM, BN>>();
+    const size_t bytes = room_bytes<ahead_shared<T, DIM, BM, BN>>();
     if ((int64_t)bytes > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((attend_ahead<DIM, BM, BN, BLOCKS>), bytes);
-    CUDA_LAUNCH((attend_ahead<DIM, BM, BN, BLOCKS>),
+    CUDA_SHARED((attend_ahead<T, DIM, BM, BN, BLOCKS>), bytes);
+    CUDA_LAUNCH((attend_ahead<T, DIM, BM, BN, BLOCKS>),
                 dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 2 * BM, bytes,
-                c->stream, *t, job->near, (const bf16 *)job->q, (const bf16 *)job->k,
-                (const bf16 *)job->v, (bf16 *)job->o, job->lse);
+                c->stream, *t, job->near, (const T *)job->q, (const T *)job->k,
+                (const T *)job->v, (T *)job->o, job->lse);
     return true;
 }
 

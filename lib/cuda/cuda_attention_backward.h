@@ -31,45 +31,48 @@
  * -------------------------------------------------------------------------------
  */
 
-template <template <int, int> class TILE, int DIM, int BM> struct query_stage {
-    TILE<DIM, BM> q, dout;
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM>
+struct query_stage {
+    TILE<T, DIM, BM> q, dout;
     float lse[BM], delta[BM];
 };
 
-template <template <int, int> class TILE, int DIM, int BM, int BN> struct key_shared {
-    TILE<DIM, BN> k, v;
-    query_stage<TILE, DIM, BM> stage[2];
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN>
+struct key_shared {
+    TILE<T, DIM, BN> k, v;
+    query_stage<TILE, T, DIM, BM> stage[2];
 };
 
 /* What a pass over queries reads. */
-struct query_side {
-    const bf16 *q, *dout;
+template <typename T> struct query_side {
+    const T *q, *dout;
     const float *lse, *delta;
 };
 
 /* Begins to copy queries q0 .. q0 + BM - 1 of head h. Those beyond the last are
  * zeros with a log-sum of zero: probabilities of 1, which multiply gradients of
  * zero. */
-template <int THREADS, template <int, int> class TILE, int DIM, int BM>
-CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const struct query_side &x,
-                               int b, int h, int q0, query_stage<TILE, DIM, BM> &stage) {
+template <int THREADS, template <typename, int, int> class TILE, typename T, int DIM,
+          int BM>
+CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const query_side<T> &x,
+                               int b, int h, int q0, query_stage<TILE, T, DIM, BM> &stage) {
     const int queries = (int)t.q_len, i = q0 + (int)threadIdx.x;
     tile_begin<THREADS>(stage.q, x.q + query_at(t, b, h), t.q_seq, q0, queries, (int)t.dim);
     tile_begin<THREADS>(stage.dout, x.dout + result_at(t, b, h), t.o_seq, q0, queries,
                         (int)t.dim);
     if ((int)threadIdx.x < BM) {
         const int64_t at = row_at(t, b, h) + (i < queries ? i : 0);
-        copy_async(stage.lse + threadIdx.x, x.lse + at, i < queries);
-        copy_async(stage.delta + threadIdx.x, x.delta + at, i < queries);
+        copy_float(stage.lse + threadIdx.x, x.lse + at, i < queries);
+        copy_float(stage.delta + threadIdx.x, x.delta + at, i < queries);
     }
 }
 
 /* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the
  * warp's first key, and of the tile's first query. */
-template <int MT, template <int, int> class TILE, int DIM, int BM>
+template <int MT, template <typename, int, int> class TILE, typename T, int DIM, int BM>
 CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
                             const struct attention_near &near, int h, int k, int i,
-                            int seen, const query_stage<TILE, DIM, BM> &stage,
+                            int seen, const query_stage<TILE, T, DIM, BM> &stage,
                             float (&s)[MT][BM / 8][4], float (&ds)[MT][BM / 8][4]) {
     const float unit = t.scale * LOG2_E;
     const bool edge = k + 16 * MT > keys_of(t, i, seen);
@@ -95,16 +98,16 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
         }
 }
 
-template <template <int, int> class TILE, int DIM, int WIDE, int BM, int BN, int WARPS,
-          int BLOCKS>
+template <template <typename, int, int> class TILE, typename T, int DIM, int WIDE, int BM,
+          int BN, int WARPS, int BLOCKS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
-    key_gradients(struct kernel_attention t, struct attention_near near,
-                  struct query_side x, const bf16 *k, const bf16 *v, bf16 *dk, bf16 *dv) {
+    key_gradients(struct kernel_attention t, struct attention_near near, query_side<T> x,
+                  const T *k, const T *v, T *dk, T *dv) {
     const int MT = BN / WARPS / 16, THREADS = 32 * WARPS, parts = DIM / WIDE;
-    if (!TILE<DIM, BN>::HERE)
+    if (!TILE<T, DIM, BN>::HERE)
         return;
     CUDA_DYNAMIC(char, bytes);
-    auto *shared = room_in<key_shared<TILE, DIM, BM, BN>>(bytes);
+    auto *shared = room_in<key_shared<TILE, T, DIM, BM, BN>>(bytes);
     const int b = blockIdx.z, kv_head = blockIdx.y / parts, k0 = blockIdx.x * BN;
     const int column = (int)(blockIdx.y % parts) * WIDE, dim = (int)t.dim;
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
@@ -133,7 +136,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         if (any)
             queries_begin<THREADS>(t, x, b, next_h, next_tile * BM, shared->stage[1 - now]);
         copy_commit();
-        const query_stage<TILE, DIM, BM> &stage = shared->stage[now];
+        const query_stage<TILE, T, DIM, BM> &stage = shared->stage[now];
         float s[MT][BM / 8][4], ds[MT][BM / 8][4];
         clear(s);
         clear(ds);
@@ -156,10 +159,11 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
 /* ---- dQ and the gradients of positions
  * --------------------------------------------------------- */
 
-template <template <int, int> class TILE, int DIM, int BM, int BN> struct query_shared {
-    TILE<DIM, BM> q, dout;
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN>
+struct query_shared {
+    TILE<T, DIM, BM> q, dout;
     struct {
-        TILE<DIM, BN> k, v;
+        TILE<T, DIM, BN> k, v;
     } stage[2];
 }; /* then, where there are positions, [BM, BN + 1] and [2 distance + 1] floats
     */
@@ -206,15 +210,16 @@ CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]
                     ds[m][n][i];
 }
 
-template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS, int BLOCKS>
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
+          int WARPS, int BLOCKS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     query_gradients(struct kernel_attention t, struct attention_near near,
-                    struct query_side side, const bf16 *k, const bf16 *v, bf16 *dq) {
+                    query_side<T> side, const T *k, const T *v, T *dq) {
     const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
-    if (!TILE<DIM, BN>::HERE)
+    if (!TILE<T, DIM, BN>::HERE)
         return;
     CUDA_DYNAMIC(char, bytes);
-    auto *shared = room_in<query_shared<TILE, DIM, BM, BN>>(bytes);
+    auto *shared = room_in<query_shared<TILE, T, DIM, BM, BN>>(bytes);
     const struct query_block x = query_block_of(t, BM);
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
     const int dim = (int)t.dim, queries = (int)t.q_len, first = x.q0 + row;
@@ -275,31 +280,29 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
 /* WIDE: columns of dK and dV of a block. KM, KN: queries of a tile and keys of
  * a block for dK and dV; QM, QN: queries of a block and keys of a tile for dQ.
  * KBLOCKS, QBLOCKS: as in launch_forward, of each kernel. */
-template <template <int, int> class TILE, int DIM, int WIDE, int KM, int KN, int QM, int QN,
-          int WARPS, int KBLOCKS, int QBLOCKS>
+template <template <typename, int, int> class TILE, typename T, int DIM, int WIDE, int KM,
+          int KN, int QM, int QN, int WARPS, int KBLOCKS, int QBLOCKS>
 static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const struct attention_near *near = &job->near;
-    const struct query_side x = {(const bf16 *)job->q, (const bf16 *)job->dout, job->lse,
-                                 job->delta};
-    const bf16 *k = (const bf16 *)job->k, *v = (const bf16 *)job->v;
-    const size_t of_keys = room_bytes<key_shared<TILE, DIM, KM, KN>>();
+    const query_side<T> x = {(const T *)job->q, (const T *)job->dout, job->lse, job->delta};
+    const T *k = (const T *)job->k, *v = (const T *)job->v;
+    const size_t of_keys = room_bytes<key_shared<TILE, T, DIM, KM, KN>>();
     const size_t of_near = QM * (QN + 1) + 2 * (size_t)near->distance + 1;
-    const size_t of_queries = room_bytes<query_shared<TILE, DIM, QM, QN>>() +
+    const size_t of_queries = room_bytes<query_shared<TILE, T, DIM, QM, QN>>() +
                               (near->near ? of_near * sizeof *near->near : 0);
     if ((int64_t)of_keys > c->dev->shared_bytes ||
         (int64_t)of_queries > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((key_gradients<TILE, DIM, WIDE, KM, KN, WARPS, KBLOCKS>), of_keys);
+    CUDA_SHARED((key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS>), of_keys);
     CUDA_LAUNCH(
-        (key_gradients<TILE, DIM, WIDE, KM, KN, WARPS, KBLOCKS>),
+        (key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS>),
         dim3(blocks_of(t->kv_len, KN), (int)t->kv_heads * DIM / WIDE, (int)t->batch),
-        32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (bf16 *)job->dk,
-        (bf16 *)job->dv);
-    CUDA_SHARED((query_gradients<TILE, DIM, QM, QN, WARPS, QBLOCKS>), of_queries);
-    CUDA_LAUNCH((query_gradients<TILE, DIM, QM, QN, WARPS, QBLOCKS>),
+        32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (T *)job->dk, (T *)job->dv);
+    CUDA_SHARED((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS>), of_queries);
+    CUDA_LAUNCH((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS>),
                 dim3(blocks_of(t->q_len, QM), (int)t->heads, (int)t->batch), 32 * WARPS,
-                of_queries, c->stream, *t, *near, x, k, v, (bf16 *)job->dq);
+                of_queries, c->stream, *t, *near, x, k, v, (T *)job->dq);
     if (near->near)
         attention_collect(c, job, QM);
     return true;

@@ -6,7 +6,7 @@
  * stay in its registers. Keys and values come in tiles of BN, the next one
  * copied while this one is worked on, into two stages of shared memory, so that
  * one barrier a tile is enough. Scores are kept in units of log 2.
- * Probabilities, rounded to bf16, are the left operand of the product with the
+ * Probabilities, rounded to 16 bits, are the left operand of the product with the
  * values as they stand in the registers.
  *
  * Of a tile a warp of mma.sync does 64 MT BN dim operations and reads 4 BN dim
@@ -23,22 +23,24 @@
 
 /* Shared memory: a tile of queries, two stages of a tile of keys and one of
  * values. */
-template <template <int, int> class TILE, int DIM, int BM, int BN> struct forward_shared {
-    TILE<DIM, BM> q;
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN>
+struct forward_shared {
+    TILE<T, DIM, BM> q;
     struct {
-        TILE<DIM, BN> k, v;
+        TILE<T, DIM, BN> k, v;
     } stage[2];
 };
 
-template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS, int BLOCKS>
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
+          int WARPS, int BLOCKS>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
-    attend(struct kernel_attention t, struct attention_near near, const bf16 *q,
-           const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
+    attend(struct kernel_attention t, struct attention_near near, const T *q, const T *k,
+           const T *v, T *o, float *lse) {
     const int MT = BM / WARPS / 16, THREADS = 32 * WARPS;
-    if (!TILE<DIM, BN>::HERE)
+    if (!TILE<T, DIM, BN>::HERE)
         return;
     CUDA_DYNAMIC(char, bytes);
-    auto *shared = room_in<forward_shared<TILE, DIM, BM, BN>>(bytes);
+    auto *shared = room_in<forward_shared<TILE, T, DIM, BM, BN>>(bytes);
     const struct query_block x = query_block_of(t, BM);
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
     const int dim = (int)t.dim, first = x.q0 + row;
@@ -71,17 +73,18 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
 }
 
 /* BLOCKS: of a multiprocessor, for which the compiler shares out registers. */
-template <template <int, int> class TILE, int DIM, int BM, int BN, int WARPS, int BLOCKS>
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
+          int WARPS, int BLOCKS>
 static bool launch_forward(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
-    const size_t bytes = room_bytes<forward_shared<TILE, DIM, BM, BN>>();
+    const size_t bytes = room_bytes<forward_shared<TILE, T, DIM, BM, BN>>();
     if ((int64_t)bytes > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((attend<TILE, DIM, BM, BN, WARPS, BLOCKS>), bytes);
-    CUDA_LAUNCH((attend<TILE, DIM, BM, BN, WARPS, BLOCKS>),
+    CUDA_SHARED((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS>), bytes);
+    CUDA_LAUNCH((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS>),
                 dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 32 * WARPS,
-                bytes, c->stream, *t, job->near, (const bf16 *)job->q, (const bf16 *)job->k,
-                (const bf16 *)job->v, (bf16 *)job->o, job->lse);
+                bytes, c->stream, *t, job->near, (const T *)job->q, (const T *)job->k,
+                (const T *)job->v, (T *)job->o, job->lse);
     return true;
 }
 

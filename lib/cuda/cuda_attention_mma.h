@@ -1,7 +1,7 @@
 /* cuda_attention_mma.h - the two products that attention on tensor cores is made of, by a warp.
  *
  * A warp has 16 MT rows of a block of scores. It makes them of its rows of one tile and all rows of
- * another (product); what they become, rounded to bf16, is the left operand of a product with a tile
+ * another (product); what they become, rounded, is the left operand of a product with a tile
  * as it lies (add_product), and never leaves the registers in between. Tiles are DIM wide, of which
  * the first `dim` columns hold something.
  */
@@ -32,9 +32,9 @@ template <int MT, int N> CUDA_DEVICE void clear(float (&c)[MT][N][4]) {
 }
 
 /* S += A B^T: A is rows row .. row + 16 MT - 1 of a tile, B a tile of N rows. */
-template <int MT, int DIM, int M, int N>
-CUDA_DEVICE void product(int dim, const struct tile_of<DIM, M> &a, int row,
-                         const struct tile_of<DIM, N> &b, float (&s)[MT][N / 8][4]) {
+template <int MT, typename T, int DIM, int M, int N>
+CUDA_DEVICE void product(int dim, const struct tile_of<T, DIM, M> &a, int row,
+                         const struct tile_of<T, DIM, N> &b, float (&s)[MT][N / 8][4]) {
 #pragma unroll
     for (int e = 0; e < DIM; e += 16) {
         if (e >= dim)
@@ -48,15 +48,15 @@ CUDA_DEVICE void product(int dim, const struct tile_of<DIM, M> &a, int row,
             load_columns<DIM>(y, b.at, 16 * n, e);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(s[m][2 * n], x[m], y[0], y[1]);
-                mma_bf16(s[m][2 * n + 1], x[m], y[2], y[3]);
+                mma<T>(s[m][2 * n], x[m], y[0], y[1]);
+                mma<T>(s[m][2 * n + 1], x[m], y[2], y[3]);
             }
         }
     }
 }
 
 /* Rounded, as the left operand of products that follow. */
-template <int MT, int N>
+template <typename T, int MT, int N>
 CUDA_DEVICE void pack(const float (&p)[MT][N][4], uint32_t (&x)[MT][N / 2][4]) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -64,17 +64,17 @@ CUDA_DEVICE void pack(const float (&p)[MT][N][4], uint32_t (&x)[MT][N / 2][4]) {
         for (int k = 0; k < N / 2; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                x[m][k][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2],
-                                       p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+                x[m][k][i] = pack_pair<T>(p[m][2 * k + i / 2][i % 2 * 2],
+                                          p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* C += P B: B is as many columns as C, from one on, of a tile of N rows. */
-template <int MT, int DIM, int N, int WIDE>
+template <int MT, typename T, int DIM, int N, int WIDE>
 CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
-                             const struct tile_of<DIM, N> &b, int column,
+                             const struct tile_of<T, DIM, N> &b, int column,
                              float (&c)[MT][WIDE][4]) {
     uint32_t x[MT][N / 16][4], y[4];
-    pack(p, x);
+    pack<T>(p, x);
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
 #pragma unroll
@@ -84,26 +84,26 @@ CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
             load_block<DIM>(y, b.at + column, 16 * k, 16 * n);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                mma_bf16(c[m][2 * n], x[m][k], y[0], y[1]);
-                mma_bf16(c[m][2 * n + 1], x[m][k], y[2], y[3]);
+                mma<T>(c[m][2 * n], x[m][k], y[0], y[1]);
+                mma<T>(c[m][2 * n + 1], x[m][k], y[2], y[3]);
             }
         }
     }
 }
 
 /* Before products with such tiles that add to these results. */
-template <int DIM, int ROWS, typename... C>
-CUDA_DEVICE void product_begin(const struct tile_of<DIM, ROWS> &, C &...) {
+template <typename T, int DIM, int ROWS, typename... C>
+CUDA_DEVICE void product_begin(const struct tile_of<T, DIM, ROWS> &, C &...) {
 }
 
 /* Until products with such tiles are done, and the results hold them. */
-template <int DIM, int ROWS, typename... C>
-CUDA_DEVICE void product_wait(const struct tile_of<DIM, ROWS> &, C &...) {
+template <typename T, int DIM, int ROWS, typename... C>
+CUDA_DEVICE void product_wait(const struct tile_of<T, DIM, ROWS> &, C &...) {
 }
 
 /* Begins to copy the keys from k0 on, and their values, which lie alike, where any are seen. */
-template <int THREADS, typename STAGE>
-CUDA_DEVICE void keys_begin(const struct kernel_attention &t, const bf16 *k, const bf16 *v,
+template <int THREADS, typename T, typename STAGE>
+CUDA_DEVICE void keys_begin(const struct kernel_attention &t, const T *k, const T *v,
                             int k0, int seen, STAGE &stage) {
     if (k0 < seen) {
         tile_begin<THREADS>(stage.k, k, t.kv_seq, k0, seen, (int)t.dim);
@@ -113,9 +113,9 @@ CUDA_DEVICE void keys_begin(const struct kernel_attention &t, const bf16 *k, con
 }
 
 /* The first `rows` rows of a head = factor C, added to what is there if `more`. */
-template <int MT, int N>
+template <typename T, int MT, int N>
 CUDA_DEVICE void store_rows(const float (&c)[MT][N][4], float factor, bool more, int rows,
-                            int columns, bf16 *to, int64_t stride) {
+                            int columns, T *to, int64_t stride) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -125,10 +125,10 @@ CUDA_DEVICE void store_rows(const float (&c)[MT][N][4], float factor, bool more,
                 const int r = lane_row(m, half), e = lane_column(n);
                 if (r >= rows || e >= columns)
                     continue;
-                bf16 *at = to + r * stride + e;
+                T *at = to + r * stride + e;
                 const float x = more ? get(at) : 0, y = more ? get(at + 1) : 0;
-                *(uint32_t *)at = pack_bf16(x + factor * c[m][n][2 * half],
-                                            y + factor * c[m][n][2 * half + 1]);
+                *(uint32_t *)at = pack_pair<T>(x + factor * c[m][n][2 * half],
+                                               y + factor * c[m][n][2 * half + 1]);
             }
 }
 

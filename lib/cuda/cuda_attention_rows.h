@@ -16,8 +16,8 @@ template <int MT, int DIM> struct rows_done {
 };
 
 /* No keys yet, or those that o and lse are of. o is the head's, its first row the warp's. */
-template <int MT, int DIM>
-CUDA_DEVICE void rows_begin(const struct kernel_attention &t, int rows, const bf16 *o,
+template <int MT, int DIM, typename T>
+CUDA_DEVICE void rows_begin(const struct kernel_attention &t, int rows, const T *o,
                             const float *lse, struct rows_done<MT, DIM> &w) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -139,9 +139,9 @@ CUDA_DEVICE void weigh(const struct kernel_attention &t, const struct attention_
 }
 
 /* Divides by the sums, and keeps log(sum(exp(scores))). */
-template <int MT, int DIM>
+template <int MT, int DIM, typename T>
 CUDA_DEVICE void rows_end(const struct kernel_attention &t, int rows,
-                          const struct rows_done<MT, DIM> &w, bf16 *o, float *lse) {
+                          const struct rows_done<MT, DIM> &w, T *o, float *lse) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -156,7 +156,7 @@ CUDA_DEVICE void rows_end(const struct kernel_attention &t, int rows,
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++)
                 if (lane_column(n) < t.dim)
-                    *(uint32_t *)(o + r * t.o_seq + lane_column(n)) = pack_bf16(
+                    *(uint32_t *)(o + r * t.o_seq + lane_column(n)) = pack_pair<T>(
                         w.o[m][n][2 * half] * inverse, w.o[m][n][2 * half + 1] * inverse);
         }
 }

@@ -8,14 +8,24 @@
 #include "cuda/cuda_attention_ahead.h"
 #include "cuda/cuda_attention_backward.h"
 
-bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job) {
+template <typename T>
+static bool forward(const struct cuda_call *c, const struct attention_job *job) {
     if (job->t.dim <= 64)
-        return launch_ahead<64, 128, 64, 2>(c, job);
-    return launch_ahead<128, 128, 128, 1>(c, job);
+        return launch_ahead<T, 64, 128, 64, 2>(c, job);
+    return launch_ahead<T, 128, 128, 128, 1>(c, job);
+}
+
+template <typename T>
+static bool backward(const struct cuda_call *c, const struct attention_job *job) {
+    if (job->t.dim <= 64)
+        return launch_backward<panels_of, T, 64, 64, 64, 64, 64, 64, 4, 3, 3>(c, job);
+    return launch_backward<panels_of, T, 128, 128, 64, 64, 64, 64, 4, 2, 2>(c, job);
+}
+
+bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job) {
+    CUDA_HALF(c->args->dtype, T, return forward<T>(c, job));
 }
 
 bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job) {
-    if (job->t.dim <= 64)
-        return launch_backward<panels_of, 64, 64, 64, 64, 64, 64, 4, 3, 3>(c, job);
-    return launch_backward<panels_of, 128, 128, 64, 64, 64, 64, 4, 2, 2>(c, job);
+    CUDA_HALF(c->args->dtype, T, return backward<T>(c, job));
 }

@@ -1,4 +1,4 @@
-/* Convolutions of bf16 on the tensor cores, with sums in floats.
+/* Convolutions of bf16 and f16 on the tensor cores, with sums in floats.
  *
  * A block of four warps makes a tile of 128 x 64 of the result (cuda_conv.h), a warp 32 rows of it. 32 of
  * the contracted dim at a time come into shared memory by asynchronous copies of 16 bytes, which is
@@ -17,18 +17,18 @@ enum {
 };
 
 /* Tiles lie as their operands do in memory: `by_depth`, a row holds one number of the contracted dim. */
-template <bool BY_DEPTH, int SIZE> struct operand_tile {
+template <typename T, bool BY_DEPTH, int SIZE> struct operand_tile {
     enum {
         WIDTH = BY_DEPTH ? SIZE : (int)DEEP,
         HEIGHT = BY_DEPTH ? (int)DEEP : SIZE,
         COPIES = SIZE * DEEP / CHUNK / THREADS /* of each thread */
     };
-    alignas(16) bf16 at[HEIGHT * (WIDTH + PAD)];
+    alignas(16) T at[HEIGHT * (WIDTH + PAD)];
 };
 
 /* A's 16 x 16 from a tile whose rows hold one depth each: rows r .. r + 15 of A are its columns. */
-template <int WIDTH>
-CUDA_DEVICE void load_turned(uint32_t (&a)[4], const bf16 *tile, int r, int depth) {
+template <int WIDTH, typename T>
+CUDA_DEVICE void load_turned(uint32_t (&a)[4], const T *tile, int r, int depth) {
     const int lane = threadIdx.x & 31;
     load_transposed(a, tile + (depth + (lane & 7) + (lane >> 4) * 8) * (WIDTH + PAD) + r +
                            (lane >> 3 & 1) * 8);
@@ -36,51 +36,54 @@ CUDA_DEVICE void load_turned(uint32_t (&a)[4], const bf16 *tile, int r, int dept
 
 /* ---- where operands lie: of 8 elements, along the rows of the tile; NULL: zeros --------------------- */
 
-struct forward {
+template <typename T> struct forward {
+    typedef T type;
     enum { A_BY_DEPTH = false, B_BY_DEPTH = true };
     struct kernel_conv s;
-    const bf16 *x, *w;
-    bf16 *y;
-    CUDA_MEMBER const bf16 *a(int64_t row, int64_t k) const {
+    const T *x, *w;
+    T *y;
+    CUDA_MEMBER const T *a(int64_t row, int64_t k) const {
         const int64_t at = in_window(s, row, k);
         return at < 0 ? NULL : x + at;
     }
-    CUDA_MEMBER const bf16 *b(int64_t k, int64_t column) const {
+    CUDA_MEMBER const T *b(int64_t k, int64_t column) const {
         return w + k * s.cout + column;
     }
     CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
-        *(uint32_t *)(y + row * s.cout + column) = pack_bf16(v0, v1);
+        *(uint32_t *)(y + row * s.cout + column) = pack_pair<T>(v0, v1);
     }
 };
 
-struct data {
+template <typename T> struct data {
+    typedef T type;
     enum { A_BY_DEPTH = false, B_BY_DEPTH = false };
     struct kernel_conv s;
-    const bf16 *dy, *w;
-    bf16 *dx;
-    CUDA_MEMBER const bf16 *a(int64_t row, int64_t k) const {
+    const T *dy, *w;
+    T *dx;
+    CUDA_MEMBER const T *a(int64_t row, int64_t k) const {
         const int64_t at = of_window(s, row, k);
         return at < 0 ? NULL : dy + at;
     }
-    CUDA_MEMBER const bf16 *b(int64_t k, int64_t column) const {
+    CUDA_MEMBER const T *b(int64_t k, int64_t column) const {
         const int64_t tap = quotient(k, s.cout);
         return w + (tap * s.cin + column) * s.cout + (k - tap * s.cout);
     }
     CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
-        *(uint32_t *)(dx + row * s.cin + column) = pack_bf16(v0, v1);
+        *(uint32_t *)(dx + row * s.cin + column) = pack_pair<T>(v0, v1);
     }
 };
 
-struct weights {
+template <typename T> struct weights {
+    typedef T type;
     enum { A_BY_DEPTH = true, B_BY_DEPTH = true };
     struct kernel_conv s;
-    const bf16 *x, *dy;
+    const T *x, *dy;
     float *part;
-    CUDA_MEMBER const bf16 *a(int64_t row, int64_t k) const {
+    CUDA_MEMBER const T *a(int64_t row, int64_t k) const {
         const int64_t at = in_window(s, k, row);
         return at < 0 ? NULL : x + at;
     }
-    CUDA_MEMBER const bf16 *b(int64_t k, int64_t column) const {
+    CUDA_MEMBER const T *b(int64_t k, int64_t column) const {
         return dy + k * s.cout + column;
     }
     CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
@@ -98,16 +101,17 @@ struct extent {
 };
 
 template <typename F> struct step {
-    operand_tile<F::A_BY_DEPTH, ROWS> a;
-    operand_tile<F::B_BY_DEPTH, COLUMNS> b;
+    operand_tile<typename F::type, F::A_BY_DEPTH, ROWS> a;
+    operand_tile<typename F::type, F::B_BY_DEPTH, COLUMNS> b;
 };
 
 /* Begins to copy the operands from depth k on. */
 template <typename F>
 CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
                             struct step<F> &s) {
-    typedef operand_tile<F::A_BY_DEPTH, ROWS> a_tile;
-    typedef operand_tile<F::B_BY_DEPTH, COLUMNS> b_tile;
+    typedef typename F::type T;
+    typedef operand_tile<T, F::A_BY_DEPTH, ROWS> a_tile;
+    typedef operand_tile<T, F::B_BY_DEPTH, COLUMNS> b_tile;
 #pragma unroll
     for (int i = 0; i < a_tile::COPIES; i++) {
         const int copy = i * THREADS + (int)threadIdx.x;
@@ -115,8 +119,8 @@ CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
                   at = copy % (a_tile::WIDTH / CHUNK) * CHUNK;
         const int64_t row = e.row + (F::A_BY_DEPTH ? at : line);
         const int64_t depth = k + (F::A_BY_DEPTH ? line : at);
-        const bf16 *from = row < e.rows && depth < e.end ? f.a(row, depth) : NULL;
-        copy_async(&s.a.at[line * (a_tile::WIDTH + PAD) + at], from ? from : f.b(0, 0),
+        const T *from = row < e.rows && depth < e.end ? f.a(row, depth) : NULL;
+        copy_chunk(&s.a.at[line * (a_tile::WIDTH + PAD) + at], from ? from : f.b(0, 0),
                    from != NULL);
     }
 #pragma unroll
@@ -127,7 +131,7 @@ CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
         const int64_t column = e.column + (F::B_BY_DEPTH ? at : line);
         const int64_t depth = k + (F::B_BY_DEPTH ? line : at);
         const bool there = column < e.columns && depth < e.end;
-        copy_async(&s.b.at[line * (b_tile::WIDTH + PAD) + at],
+        copy_chunk(&s.b.at[line * (b_tile::WIDTH + PAD) + at],
                    f.b(there ? depth : 0, there ? column : 0), there);
     }
 }
@@ -135,6 +139,7 @@ CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
 /* c += this step, for the warp's 32 rows. */
 template <typename F>
 CUDA_DEVICE void multiply(const struct step<F> &s, float (&c)[2][COLUMNS / 8][4]) {
+    typedef typename F::type T;
     const int first = (int)threadIdx.x / WARP * 32;
 #pragma unroll
     for (int k = 0; k < DEEP; k += 16) {
@@ -153,8 +158,8 @@ CUDA_DEVICE void multiply(const struct step<F> &s, float (&c)[2][COLUMNS / 8][4]
                 load_columns<DEEP>(b, s.b.at, 16 * j, k);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                mma_bf16(c[i][2 * j], a[i], b[0], b[1]);
-                mma_bf16(c[i][2 * j + 1], a[i], b[2], b[3]);
+                mma<T>(c[i][2 * j], a[i], b[0], b[1]);
+                mma<T>(c[i][2 * j + 1], a[i], b[2], b[3]);
             }
         }
     }
@@ -198,36 +203,51 @@ CUDA_KERNEL void __launch_bounds__(THREADS, 3)
 }
 
 template <typename F>
-static bool launch(struct cuda_call *c, const struct kernel_conv *s, int64_t rows,
-                   int64_t columns, int64_t contracted, int64_t parts, bool lies, F f) {
-    if (c->args->dtype != DTYPE_bf16 || s->cin % CHUNK || s->cout % CHUNK || !lies)
-        return false;
+static void launch(const struct cuda_call *c, int64_t rows, int64_t columns,
+                   int64_t contracted, int64_t parts, F f) {
     if (rows * columns > 0)
         CUDA_LAUNCH(
             product_mma<F>,
             dim3(blocks_of(rows, ROWS), blocks_of(columns, COLUMNS), (unsigned)parts),
             THREADS, 0, c->stream, f, rows, columns, contracted,
             (contracted + parts - 1) / parts);
-    return true;
+}
+
+/* lies: operands are on 16 bytes. */
+static bool fits(const struct cuda_call *c, const struct kernel_conv *s, bool lies) {
+    return c->args->dtype != DTYPE_f32 && s->cin % CHUNK == 0 && s->cout % CHUNK == 0 &&
+           lies;
 }
 
 bool cuda_conv_mma(struct cuda_call *c, const struct kernel_conv *s, const void *x,
                    const void *w, void *y) {
-    const struct forward f = {*s, (const bf16 *)x, (const bf16 *)w, (bf16 *)y};
-    return launch(c, s, s->batch * s->oh * s->ow, s->cout, s->kh * s->kw * s->cin, 1,
-                  aligned(x, w, y), f);
+    if (!fits(c, s, aligned(x, w, y)))
+        return false;
+    CUDA_HALF(c->args->dtype, T, {
+        const struct forward<T> f = { *s, (const T *)x, (const T *)w, (T *)y };
+        launch(c, s->batch * s->oh * s->ow, s->cout, s->kh * s->kw * s->cin, 1, f);
+    });
+    return true;
 }
 
 bool cuda_conv_mma_dx(struct cuda_call *c, const struct kernel_conv *s, const void *dy,
                       const void *w, void *dx) {
-    const struct data f = {*s, (const bf16 *)dy, (const bf16 *)w, (bf16 *)dx};
-    return launch(c, s, s->batch * s->ih * s->iw, s->cin, s->kh * s->kw * s->cout, 1,
-                  aligned(dy, w, dx), f);
+    if (!fits(c, s, aligned(dy, w, dx)))
+        return false;
+    CUDA_HALF(c->args->dtype, T, {
+        const struct data<T> f = { *s, (const T *)dy, (const T *)w, (T *)dx };
+        launch(c, s->batch * s->ih * s->iw, s->cin, s->kh * s->kw * s->cout, 1, f);
+    });
+    return true;
 }
 
 bool cuda_conv_mma_dw(struct cuda_call *c, const struct kernel_conv *s, int64_t parts,
                       const void *x, const void *dy, float *part) {
-    const struct weights f = {*s, (const bf16 *)x, (const bf16 *)dy, part};
-    return launch(c, s, s->kh * s->kw * s->cin, s->cout, s->batch * s->oh * s->ow, parts,
-                  aligned(x, dy), f);
+    if (!fits(c, s, aligned(x, dy)))
+        return false;
+    CUDA_HALF(c->args->dtype, T, {
+        const struct weights<T> f = { *s, (const T *)x, (const T *)dy, part };
+        launch(c, s->kh * s->kw * s->cin, s->cout, s->batch * s->oh * s->ow, parts, f);
+    });
+    return true;
 }

@@ -1,4 +1,4 @@
-/* cuda_mma.h - products of small blocks of bf16 on the tensor cores of a warp, and how their
+/* cuda_mma.h - products of small blocks of bf16 or f16 on the tensor cores of a warp, and how their
  * operands come into shared memory (PTX: mma.sync, ldmatrix, cp.async; compute capability 8.0).
  *
  * All 32 lanes of a warp call these together. A block lies in their registers as PTX says; with
@@ -10,7 +10,7 @@
  *     of C [16, 8]    c[0], c[1]: row g, columns 2t, 2t+1    c[2], c[3]: row g + 8
  *
  * So two neighbours of C, rounded, are a register of A: a product can go on with what the one
- * before it made (pack_bf16).
+ * before it made (pack_pair).
  *
  * Shared memory holds tiles of rows of DIM elements and 16 bytes that are not used: so the eight rows
  * that a matrix is loaded from lie in different banks, and all of a tile is at constant distances
@@ -19,21 +19,26 @@
  *     uint32_t a[4], b[4];
  *     load_rows<64>(a, q, 16 * m, 16 * k);             // A = Q[16 m .., 16 k ..]
  *     load_columns<64>(b, keys, 16 * n, 16 * k);        // B = K^T[16 k .., 16 n ..], 16 columns
- *     mma_bf16(c, a, b[0], b[1]);
+ *     mma<bf16>(c, a, b[0], b[1]);
  */
 #ifndef WEFT_CUDA_MMA_H
 #define WEFT_CUDA_MMA_H
 
 #include "cuda/cuda_block.h"
 
+#include <type_traits>
+
 #ifdef WEFT_EMULATE
 #include "emulate_mma.h"
 #else
 
-/* Two floats rounded to bf16, the first in the lower half. */
-CUDA_DEVICE uint32_t pack_bf16(float first, float second) {
+/* Two floats rounded to T, bf16 or f16, the first in the lower half. */
+template <typename T> CUDA_DEVICE uint32_t pack_pair(float first, float second) {
     uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    if constexpr (std::is_same_v<T, f16>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 }
 
@@ -44,13 +49,20 @@ CUDA_DEVICE float exp2_fast(float x) {
     return y;
 }
 
-/* C += A B. */
-CUDA_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+/* C += A B, of bf16 or f16. */
+#define MMA(type)                                                                          \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                     \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                  \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                   \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+template <typename T>
+CUDA_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    if constexpr (std::is_same_v<T, f16>)
+        MMA("f16");
+    else
+        MMA("bf16");
 }
+#undef MMA
 
 CUDA_DEVICE uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -58,7 +70,7 @@ CUDA_DEVICE uint32_t shared_address(const void *p) {
 
 /* Four matrices of 8 x 8; lanes 8 i .. 8 i + 7 point to the rows of the i-th. A lane gets two
  * neighbours of row lane / 4. */
-CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const bf16 *row) {
+CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row))
@@ -66,7 +78,7 @@ CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const bf16 *row) {
 }
 
 /* The same of the transposed matrices. */
-CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const bf16 *row) {
+CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row))
@@ -74,7 +86,7 @@ CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const bf16 *row) {
 }
 
 /* Begins to copy 16 bytes from global to shared memory, or to write zeros if not `there`. */
-CUDA_DEVICE void copy_async(bf16 *shared, const bf16 *global, bool there) {
+CUDA_DEVICE void copy_chunk(void *shared, const void *global, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
                  : "r"(shared_address(shared)), "l"(global), "r"(there ? 16 : 0)
@@ -82,7 +94,7 @@ CUDA_DEVICE void copy_async(bf16 *shared, const bf16 *global, bool there) {
 }
 
 /* The same of one float. */
-CUDA_DEVICE void copy_async(float *shared, const float *global, bool there) {
+CUDA_DEVICE void copy_float(float *shared, const float *global, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  :
                  : "r"(shared_address(shared)), "l"(global), "r"(there ? 4 : 0)
@@ -102,10 +114,10 @@ template <int N> CUDA_DEVICE void copy_wait(void) {
 #endif
 
 /* A tile of so many rows. */
-template <int DIM, int ROWS> struct alignas(16) tile_of {
+template <typename T, int DIM, int ROWS> struct alignas(16) tile_of {
     enum { HERE = 1 };       /* the compiler's target has its instructions */
     enum { NEXT = DIM + 8 }; /* elements from row to row */
-    bf16 at[ROWS * NEXT];
+    T at[ROWS * NEXT];
 
     CUDA_MEMBER int place(int r, int c) const {
         return r * NEXT + c;
@@ -113,24 +125,24 @@ template <int DIM, int ROWS> struct alignas(16) tile_of {
 };
 
 /* A: rows r .. r + 15 of the tile, columns c .. c + 15. */
-template <int DIM>
-CUDA_DEVICE void load_rows(uint32_t (&a)[4], const bf16 *tile, int r, int c) {
+template <int DIM, typename T>
+CUDA_DEVICE void load_rows(uint32_t (&a)[4], const T *tile, int r, int c) {
     const int lane = threadIdx.x & 31;
     load_matrices(a, tile + (r + (lane & 15)) * (DIM + 8) + c + (lane >> 4) * 8);
 }
 
 /* Two of B, whose columns are rows r .. r + 7 and r + 8 .. r + 15 of the tile, and whose rows are
  * columns c .. c + 15. b[0], b[1] are the first, b[2], b[3] the second. */
-template <int DIM>
-CUDA_DEVICE void load_columns(uint32_t (&b)[4], const bf16 *tile, int r, int c) {
+template <int DIM, typename T>
+CUDA_DEVICE void load_columns(uint32_t (&b)[4], const T *tile, int r, int c) {
     const int lane = threadIdx.x & 31;
     load_matrices(b, tile + (r + (lane & 7) + (lane >> 4) * 8) * (DIM + 8) + c +
                          (lane >> 3 & 1) * 8);
 }
 
 /* Two of B as they lie: rows r .. r + 15 of the tile, columns c .. c + 7 and c + 8 .. c + 15. */
-template <int DIM>
-CUDA_DEVICE void load_block(uint32_t (&b)[4], const bf16 *tile, int r, int c) {
+template <int DIM, typename T>
+CUDA_DEVICE void load_block(uint32_t (&b)[4], const T *tile, int r, int c) {
     const int lane = threadIdx.x & 31;
     load_transposed(b, tile + (r + (lane & 15)) * (DIM + 8) + c + (lane >> 4) * 8);
 }
@@ -148,27 +160,28 @@ template <typename ROOM> constexpr size_t room_bytes(void) {
 /* Begins to copy rows first .. first + ROWS - 1 of x, `stride` elements apart and `dim` long, into a
  * tile; zeros stand for rows from `rows` on and for columns from dim on. x lies on 16 bytes; dim and
  * stride are multiples of 8. */
-template <int THREADS, template <int, int> class TILE, int DIM, int ROWS>
-CUDA_DEVICE void tile_begin(TILE<DIM, ROWS> &tile, const bf16 *x, int64_t stride, int first,
+template <int THREADS, template <typename, int, int> class TILE, typename T, int DIM,
+          int ROWS>
+CUDA_DEVICE void tile_begin(TILE<T, DIM, ROWS> &tile, const T *x, int64_t stride, int first,
                             int rows, int dim) {
     const int chunks = DIM / 8, each = THREADS / chunks; /* rows at a time */
     static_assert(THREADS % (DIM / 8) == 0 && ROWS % (THREADS / (DIM / 8)) == 0,
                   "each thread copies as much");
     const int r = (int)threadIdx.x / chunks, c = (int)threadIdx.x % chunks * 8;
     const int there = c < dim ? rows - first - r : 0;
-    const bf16 *from = x + (there > 0 ? (first + r) * stride + c : 0);
-    bf16 *to = tile.at + tile.place(r, c);
+    const T *from = x + (there > 0 ? (first + r) * stride + c : 0);
+    T *to = tile.at + tile.place(r, c);
 #pragma unroll
     for (int i = 0; i < ROWS / each; i++) {
-        copy_async(to + i * each * TILE<DIM, ROWS>::NEXT, from, i * each < there);
+        copy_chunk(to + i * each * TILE<T, DIM, ROWS>::NEXT, from, i * each < there);
         if ((i + 1) * each < there)
             from += each * stride;
     }
 }
 
 /* Until the copies of all tiles have arrived; others see them after a barrier. */
-template <int DIM, int ROWS>
-CUDA_DEVICE void tiles_wait(const struct tile_of<DIM, ROWS> &) {
+template <typename T, int DIM, int ROWS>
+CUDA_DEVICE void tiles_wait(const struct tile_of<T, DIM, ROWS> &) {
     copy_wait<0>();
 }
 

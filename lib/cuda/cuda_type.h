@@ -109,4 +109,14 @@ template <typename T> CUDA_BOTH void put(T *p, float x) {
     }                                                                                      \
     }
 
+/* The same of the types of 16 bits alone. */
+#define CUDA_HALF(dtype, T, ...)                                                           \
+    if ((dtype) == DTYPE_f16) {                                                            \
+        typedef f16 T;                                                                     \
+        __VA_ARGS__;                                                                       \
+    } else {                                                                               \
+        typedef bf16 T;                                                                    \
+        __VA_ARGS__;                                                                       \
+    }
+
 #endif

@@ -354,7 +354,7 @@ static const struct form forms[] = {
     {1, 1, 1, 1, 1, 2, 64, .causal = true, .first = 1, .parts = 1},
 };
 
-/* All forms, or the one that is named. f16 is what floats are but for loads and stores. */
+/* All forms, or the one that is named. */
 int main(int argc, char **argv) {
     static const enum dtype types[] = {DTYPE_bf16, DTYPE_f32, DTYPE_f16};
     struct err err = {0};
@@ -366,14 +366,17 @@ int main(int argc, char **argv) {
         return 4;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
-            if (argc < 2 ? types[k] != DTYPE_f16 || i % 6 == 0 : atoi(argv[1]) == (int)i)
+            if (argc < 2 || atoi(argv[1]) == (int)i)
                 check(forms + i, types[k]);
     which = "wgmma";
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0)
+        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0) {
             check(forms + i, DTYPE_bf16);
+            check(forms + i, DTYPE_f16);
+        }
     which = "plain";
     check(forms, DTYPE_bf16);
+    check(forms, DTYPE_f16);
     check(forms + 13, DTYPE_bf16);
     kernel_release();
     return done_testing();

@@ -7,20 +7,22 @@
 #ifndef WEFT_EMULATE_MMA_H
 #define WEFT_EMULATE_MMA_H
 
-CUDA_DEVICE uint32_t pack_bf16(float first, float second) {
-    return narrow<bf16>(first).bits | (uint32_t)narrow<bf16>(second).bits << 16;
+template <typename T> CUDA_DEVICE uint32_t pack_pair(float first, float second) {
+    return narrow<T>(first).bits | (uint32_t)narrow<T>(second).bits << 16;
 }
 
 CUDA_DEVICE float exp2_fast(float x) {
     return x < -126 ? 0 : exp2f(x);
 }
 
-/* The lower or upper of two bf16. */
-CUDA_DEVICE float half_of(uint32_t pair, int upper) {
-    return bits_float(upper ? pair & 0xffff0000u : pair << 16);
+/* The lower or upper of two. */
+template <typename T> CUDA_DEVICE float half_of(uint32_t pair, int upper) {
+    const T x = {(uint16_t)(upper ? pair >> 16 : pair)};
+    return widen(x);
 }
 
-CUDA_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <typename T>
+CUDA_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     struct alignas(EMU_LANE_BYTES) operands {
         uint32_t a[4], b[2];
     } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
@@ -32,31 +34,31 @@ CUDA_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, ui
         for (int k = 0; k < 16; k++) {
             const uint32_t x = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)];
             const uint32_t y = all[column * 4 + k % 8 / 2].b[k / 8];
-            sum += half_of(x, k & 1) * half_of(y, k & 1);
+            sum += half_of<T>(x, k & 1) * half_of<T>(y, k & 1);
         }
         c[i] += sum;
     }
 }
 
-CUDA_DEVICE void emu_matrices(uint32_t (&r)[4], const bf16 *row, bool transposed) {
+CUDA_DEVICE void emu_matrices(uint32_t (&r)[4], const void *row, bool transposed) {
     struct alignas(EMU_LANE_BYTES) place {
-        const bf16 *row;
-    } mine = {row};
+        const uint16_t *row;
+    } mine = {(const uint16_t *)row};
     const place *all = (const place *)emu_warp_exchange(&mine, sizeof mine);
     const int g = emu_lane() / 4, t = emu_lane() % 4;
     for (int i = 0; i < 4; i++) {
         const place *m = all + 8 * i;
-        const bf16 x = transposed ? m[2 * t].row[g] : m[g].row[2 * t];
-        const bf16 y = transposed ? m[2 * t + 1].row[g] : m[g].row[2 * t + 1];
-        r[i] = x.bits | (uint32_t)y.bits << 16;
+        const uint16_t x = transposed ? m[2 * t].row[g] : m[g].row[2 * t];
+        const uint16_t y = transposed ? m[2 * t + 1].row[g] : m[g].row[2 * t + 1];
+        r[i] = x | (uint32_t)y << 16;
     }
 }
 
-CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const bf16 *row) {
+CUDA_DEVICE void load_matrices(uint32_t (&r)[4], const void *row) {
     emu_matrices(r, row, false);
 }
 
-CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const bf16 *row) {
+CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const void *row) {
     emu_matrices(r, row, true);
 }
 
@@ -92,11 +94,11 @@ CUDA_DEVICE void emu_copy_begin(void *shared, const void *global, bool there,
     memset(shared, 0xff, bytes);
 }
 
-CUDA_DEVICE void copy_async(bf16 *shared, const bf16 *global, bool there) {
+CUDA_DEVICE void copy_chunk(void *shared, const void *global, bool there) {
     emu_copy_begin(shared, global, there, 16);
 }
 
-CUDA_DEVICE void copy_async(float *shared, const float *global, bool there) {
+CUDA_DEVICE void copy_float(float *shared, const float *global, bool there) {
     emu_copy_begin(shared, global, there, sizeof *shared);
 }
 
