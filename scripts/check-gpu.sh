@@ -5,7 +5,7 @@
 # kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), plans (random
 # ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
 # --deterministic, and what that costs), kept (algorithms of products that weft-profile-op found, taken by
-# weft-run), types (losses in bf16 beside fp32), sanitizer (compute-sanitizer on a small model, where it
+# weft-run), types (losses in bf16 and fp16 beside fp32), sanitizer (compute-sanitizer on a small model, where it
 # is installed). SEEDS, PLANS: how many of each; BUDGET=240: seconds, after which no part is begun.
 set -u
 build=$(cd "$1" && pwd)
@@ -107,17 +107,18 @@ kept() {
 }
 
 types() {
-    plan bf16
-    plan fp32
-    for t in bf16 fp32; do
+    for t in fp32 bf16 fp16; do
+        plan $t
         train "$work/$t.json" $t.out -n 60 --lr 1e-3 && values loss $t.out | tail -n 10 >"$work/$t.loss"
         is $? "60 steps in $t"
     done
-    paste "$work/bf16.loss" "$work/fp32.loss" | awk '
-        { a += $1; b += $2; n++ }
-        END { printf "# mean of the last losses: bf16 %.4f, fp32 %.4f\n", a / n, b / n
-              exit !(n == 10 && (a - b) ^ 2 <= (0.02 * b) ^ 2) }'
-    is $? "losses in bf16 are within 2 % of those in fp32"
+    for t in bf16 fp16; do
+        paste "$work/$t.loss" "$work/fp32.loss" | awk -v type=$t '
+            { a += $1; b += $2; n++ }
+            END { printf "# mean of the last losses: %s %.4f, fp32 %.4f\n", type, a / n, b / n
+                  exit !(n == 10 && (a - b) ^ 2 <= (0.02 * b) ^ 2) }'
+        is $? "losses in $t are within 2 % of those in fp32"
+    done
 }
 
 # What a tool finds stands first, the summary last. One that takes too long has found nothing so far.

@@ -1,7 +1,8 @@
 /* gpu-attention [bench] - the kernels for tensor cores do what the plain ones do on the same GPU, in
- * bf16 and on sequences that a CPU takes too long for: 2e-2 of the largest number. With "bench" it
- * prints how fast each is instead: JSON lines, with the operations of instr.def (a causal mask halves
- * them; what a backward pass makes again does not count). Without a GPU it says so. */
+ * bf16 and f16 and on sequences that a CPU takes too long for: 2e-2 of the largest number in bf16,
+ * 2.5e-3 in f16, which has three bits more. With "bench" it prints how fast each is instead: JSON
+ * lines, with the operations of instr.def (a causal mask halves them; what a backward pass makes again
+ * does not count). Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
 #include "program/workspace_attention.h"
@@ -150,22 +151,23 @@ static double apart(struct side *a, struct side *b, const struct form *x, int te
     return far > 0 ? far / most : 0;
 }
 
-static void compare(const char *which, const struct form *x) {
+static void compare(const char *which, const struct form *x, enum dtype dtype) {
+    const double most = dtype == DTYPE_bf16 ? 2e-2 : 2.5e-3;
     struct side a = {0}, b = {0};
     char bad[256] = "";
     double worst = 0;
-    const bool runs = open_side(&a, which, x, DTYPE_bf16) == 0 &&
-                      open_side(&b, "plain", x, DTYPE_bf16) == 0 && pass(&a, false) == 0 &&
+    const bool runs = open_side(&a, which, x, dtype) == 0 &&
+                      open_side(&b, "plain", x, dtype) == 0 && pass(&a, false) == 0 &&
                       pass(&b, false) == 0 && pass(&a, true) == 0 && pass(&b, true) == 0;
     for (int i = O; i < TENSORS && runs; i++) {
         const double e = elements(x, i) ? apart(&a, &b, x, i) : 0;
         worst = fmax(worst, e);
-        if (!(e <= 2e-2))
+        if (!(e <= most))
             snprintf(bad, sizeof bad, "; %s is %.1e off", names[i], e);
     }
-    ok(runs && !*bad, "%s: %d x %d/%d heads, %d keys, dim %d%s%s: %.1e%s%s", which,
-       x->batch, x->heads, x->group, x->seq, x->dim, x->causal ? ", causal" : "",
-       x->buckets ? ", positions" : "", worst, bad, err.msg);
+    ok(runs && !*bad, "%s %s: %d x %d/%d heads, %d keys, dim %d%s%s: %.1e%s%s", which,
+       dtype_name(dtype), x->batch, x->heads, x->group, x->seq, x->dim,
+       x->causal ? ", causal" : "", x->buckets ? ", positions" : "", worst, bad, err.msg);
     side_close(&a);
     side_close(&b);
 }
@@ -217,6 +219,8 @@ static const struct form measured[] = {{16, 12, 1, 12, 1024, 64, true, 0},
                                        {8, 16, 1, 16, 1024, 128, true, 0},
                                        {2, 16, 1, 16, 8192, 128, true, 0}};
 
+static const enum dtype halves[] = {DTYPE_bf16, DTYPE_f16};
+
 int main(int argc, char **argv) {
     const int gpus = cuda_count(&err);
     struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(&err) : NULL;
@@ -227,10 +231,13 @@ int main(int argc, char **argv) {
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
     for (int k = benches ? 0 : 1; k < 3; k++) {
         for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++)
-            compare(kernels[k], compared + i);
+            for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)
+                compare(kernels[k], compared + i, halves[j]);
         for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i++)
             if (k || i == 0) /* plain ones are slow: one is enough, in floats */
                 bench(kernels[k], measured + i, k ? DTYPE_bf16 : DTYPE_f32, timer);
+        for (size_t i = 0; benches && k && i < sizeof measured / sizeof *measured; i += 2)
+            bench(kernels[k], measured + i, DTYPE_f16, timer); /* one of 64, one of 128 */
     }
     cuda_timer_destroy(timer);
     return benches ? 0 : done_testing();
