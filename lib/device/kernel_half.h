@@ -43,7 +43,12 @@ VEC void half_store(void *p, vh h) {
 /* ---- bf16 --------------------------------------------------------------------------- */
 
 VEC vf widen_bf16(vh h) {
+#if defined(__AVX512F__)
+    /* One instruction, which GCC 12 does not find: it goes through two halves. */
+    return (vf)((vu)_mm512_cvtepu16_epi32((__m256i)h) << 16);
+#else
     return (vf)(__builtin_convertvector(h, vu) << 16);
+#endif
 }
 VEC vh narrow_bf16(vf v) {
 #if defined(__AVX512BF16__)

@@ -42,18 +42,27 @@ VEC float row_deviation(int64_t n, const T *x, float mean) {
     return v_sum(a + b);
 }
 
-static void write_row(int64_t n, const T *x, const T *gamma, const T *beta, float mean,
-                      float rstd, T *y) {
+/* Rows that the forward pass takes at a time, whose gamma and beta are widened once. Floats are bound by
+ * memory, which likes one row after the other. */
+enum { ROWS = sizeof(T) == 2 ? 4 : 1 };
+
+/* Columns j..j+lanes-1 of `rows` rows. */
+VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
+                       const T *gamma, const T *beta, const float *stat, T *y) {
+    const vf gam = v_load_n(gamma + j, lanes), bet = v_load_n(beta + j, lanes);
+    for (int r = 0; r < rows; r++) {
+        vf xhat = (v_load_n(x + r * n + j, lanes) - stat[2 * r]) * stat[2 * r + 1];
+        v_store_n(y + r * n + j, lanes, v_fma(xhat, gam, bet));
+    }
+}
+
+VEC void write_block(int rows, int64_t n, const T *x, const T *gamma, const T *beta,
+                     const float *stat, T *y) {
     int64_t j = 0;
-    for (; j + VL <= n; j += VL) {
-        vf xhat = (v_load(x + j) - mean) * rstd;
-        v_store(y + j, v_fma(xhat, v_load(gamma + j), v_load(beta + j)));
-    }
-    if (j < n) {
-        vf xhat = (v_load_n(x + j, n - j) - mean) * rstd;
-        vf out = v_fma(xhat, v_load_n(gamma + j, n - j), v_load_n(beta + j, n - j));
-        v_store_n(y + j, n - j, out);
-    }
+    for (; j + VL <= n; j += VL)
+        write_columns(rows, n, j, VL, x, gamma, beta, stat, y);
+    if (j < n)
+        write_columns(rows, n, j, n - j, x, gamma, beta, stat, y);
 }
 
 static void moments_rows(int64_t rows, int64_t n, const T *x, float *part) {
@@ -84,24 +93,50 @@ static void combine_moments(int64_t rows, int64_t n, int64_t parts, const float 
     stat[1] = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
 }
 
-static void own_moments(int64_t n, const T *x, float eps, float *stat) {
-    float mean = row_sum(n, x) / (float)n;
-    stat[0] = mean;
-    stat[1] = 1.0f / sqrtf(row_deviation(n, x, mean) / (float)n + eps);
+/* The same of `rows` rows that are whole. */
+VEC void own_moments(int rows, int64_t n, const T *x, float eps, float *stat) {
+    for (int r = 0; r < rows; r++)
+        stat[2 * r] = row_sum(n, x + r * n) / (float)n;
+    for (int r = 0; r < rows; r++) {
+        float squares = row_deviation(n, x + r * n, stat[2 * r]);
+        stat[2 * r + 1] = 1.0f / sqrtf(squares / (float)n + eps);
+    }
+}
+
+struct forward {
+    int64_t rows, n, parts;
+    const float *moments; /* NULL: rows are whole, work them out here */
+    const T *x, *gamma, *beta;
+    float eps;
+    T *y;
+    float *stat;
+};
+
+VEC void forward_block(const struct forward *f, int rows, int64_t i) {
+    const T *x = f->x + i * f->n;
+    float *stat = f->stat + 2 * i;
+    if (f->moments)
+        for (int r = 0; r < rows; r++)
+            combine_moments(f->rows, f->n, f->parts, f->moments, f->eps, i + r,
+                            stat + 2 * r);
+    else
+        own_moments(rows, f->n, x, f->eps, stat);
+    write_block(rows, f->n, x, f->gamma, f->beta, stat, f->y + i * f->n);
+}
+
+static void forward_rows(const struct forward *f, int64_t first, int64_t end) {
+    int64_t i = first;
+    for (; i + ROWS <= end; i += ROWS)
+        forward_block(f, ROWS, i);
+    for (; i < end; i++)
+        forward_block(f, 1, i);
 }
 
 void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
                       const T *x, const T *gamma, const T *beta, float eps, T *y,
                       float *stat) {
-    KERNEL_SPLIT(rows, 1, rows * n, {
-        for (int64_t i = first; i < end; i++) {
-            if (moments)
-                combine_moments(rows, n, parts, moments, eps, i, stat + 2 * i);
-            else
-                own_moments(n, x + i * n, eps, stat + 2 * i);
-            write_row(n, x + i * n, gamma, beta, stat[2 * i], stat[2 * i + 1], y + i * n);
-        }
-    });
+    const struct forward f = {rows, n, parts, moments, x, gamma, beta, eps, y, stat};
+    KERNEL_SPLIT(rows, ROWS, rows * n, forward_rows(&f, first, end));
 }
 
 /* ---- backward ---------------------------------------------------------------------------

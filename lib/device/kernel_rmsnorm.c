@@ -27,32 +27,62 @@ VEC float row_squares(int64_t n, const T *x) {
 
 /* Sum of x gamma dy. */
 VEC float row_products(int64_t n, const T *x, const T *gamma, const T *dy) {
-    vf a = v_set(0);
-    for (int64_t j = 0; j < n; j += VL) {
+    vf a = v_set(0), b = a;
+    int64_t j = 0;
+    for (; j + 2 * VL <= n; j += 2 * VL) {
+        a = v_fma(v_load(x + j) * v_load(gamma + j), v_load(dy + j), a);
+        b = v_fma(v_load(x + j + VL) * v_load(gamma + j + VL), v_load(dy + j + VL), b);
+    }
+    for (; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
         a = v_fma(v_load_n(x + j, lanes) * v_load_n(gamma + j, lanes),
                   v_load_n(dy + j, lanes), a);
     }
-    return v_sum(a);
+    return v_sum(a + b);
 }
 
-static void write_row(int64_t n, const T *x, const T *gamma, float r, T *y) {
+/* Rows taken at a time, whose gamma is widened once. Floats are bound by memory, which likes one row
+ * after the other. */
+enum { ROWS = sizeof(T) == 2 ? 4 : 1 };
+
+/* Columns j..j+lanes-1 of `rows` rows. */
+VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
+                       const T *gamma, const float *stat, T *y) {
+    const vf gam = v_load_n(gamma + j, lanes);
+    for (int r = 0; r < rows; r++)
+        v_store_n(y + r * n + j, lanes, v_load_n(x + r * n + j, lanes) * gam * stat[r]);
+}
+
+struct forward {
+    int64_t n, total;
+    const T *x, *gamma;
+    const float *squares; /* sums over all `total` columns, or NULL: take them here */
+    float eps;
+    T *y;
+    float *stat;
+};
+
+VEC void forward_block(const struct forward *f, int rows, int64_t i) {
+    const int64_t n = f->n;
+    const T *x = f->x + i * n;
+    float *stat = f->stat + i;
     int64_t j = 0;
+    for (int r = 0; r < rows; r++) {
+        float sum = f->squares ? f->squares[i + r] : row_squares(n, x + r * n);
+        stat[r] = 1.0f / sqrtf(sum / (float)f->total + f->eps);
+    }
     for (; j + VL <= n; j += VL)
-        v_store(y + j, v_load(x + j) * v_load(gamma + j) * r);
+        write_columns(rows, n, j, VL, x, f->gamma, stat, f->y + i * n);
     if (j < n)
-        v_store_n(y + j, n - j, v_load_n(x + j, n - j) * v_load_n(gamma + j, n - j) * r);
+        write_columns(rows, n, j, n - j, x, f->gamma, stat, f->y + i * n);
 }
 
-/* Rows first..end-1; squares: their sums over all `total` columns, or NULL to take them here. */
-static void forward_rows(int64_t first, int64_t end, int64_t n, int64_t total, const T *x,
-                         const T *gamma, const float *squares, float eps, T *y,
-                         float *stat) {
-    for (int64_t i = first; i < end; i++) {
-        float sum = squares ? squares[i] : row_squares(n, x + i * n);
-        stat[i] = 1.0f / sqrtf(sum / (float)total + eps);
-        write_row(n, x + i * n, gamma, stat[i], y + i * n);
-    }
+static void forward_rows(const struct forward *f, int64_t first, int64_t end) {
+    int64_t i = first;
+    for (; i + ROWS <= end; i += ROWS)
+        forward_block(f, ROWS, i);
+    for (; i < end; i++)
+        forward_block(f, 1, i);
 }
 
 CPU_FUNCTION(rmsnorm_squares) {
@@ -66,9 +96,9 @@ CPU_FUNCTION(rmsnorm_squares) {
 }
 
 CPU_FUNCTION(rmsnorm) {
-    KERNEL_SPLIT(n->rows, 1, n->rows * n->n,
-                 forward_rows(first, end, n->n, n->total, in->x, in->gamma, in->squares,
-                              a->eps, out->y, out->stat));
+    const struct forward f = {n->n,        n->total, in->x,  in->gamma,
+                              in->squares, a->eps,   out->y, out->stat};
+    KERNEL_SPLIT(n->rows, ROWS, n->rows * n->n, forward_rows(&f, first, end));
 }
 
 /* ---- backward ----------------------------------------------------------------------------- */
@@ -81,26 +111,45 @@ struct bwd {
     T *dx;
 };
 
-/* Columns j..j+lanes-1 of a row. */
-VEC void bwd_columns(int64_t j, int64_t lanes, float r, float c, const T *x, const T *gamma,
-                     const T *dy, T *dx, float *dgamma) {
-    vf d = v_load_n(dy + j, lanes), u = v_load_n(x + j, lanes);
-    v_store_n(dgamma + j, lanes, v_fma(d * r, u, v_load_n(dgamma + j, lanes)));
-    v_store_n(dx + j, lanes, v_fma(u, v_set(-c), d * v_load_n(gamma + j, lanes) * r));
+/* Columns j..j+lanes-1 of `rows` rows; c[r] = r^3 / n sum(x g). */
+VEC void bwd_columns(const struct bwd *b, int rows, int64_t i, int64_t j, int64_t lanes,
+                     const float *c, float *dgamma) {
+    const T *x = b->x + i * b->n + j, *dy = b->dy + i * b->n + j;
+    const vf gam = v_load_n(b->gamma + j, lanes);
+    vf dg = v_load_n(dgamma + j, lanes);
+    for (int r = 0; r < rows; r++) {
+        const float inverse = b->stat[i + r];
+        vf d = v_load_n(dy + r * b->n, lanes), u = v_load_n(x + r * b->n, lanes);
+        dg = v_fma(d * inverse, u, dg);
+        v_store_n(b->dx + (i + r) * b->n + j, lanes,
+                  v_fma(u, v_set(-c[r]), d * gam * inverse));
+    }
+    v_store_n(dgamma + j, lanes, dg);
+}
+
+VEC void bwd_block(const struct bwd *b, int rows, int64_t i, float *dgamma) {
+    const int64_t n = b->n;
+    float c[ROWS];
+    for (int r = 0; r < rows; r++) {
+        const int64_t at = (i + r) * n;
+        float sum =
+            b->sums ? b->sums[i + r] : row_products(n, b->x + at, b->gamma, b->dy + at);
+        float inverse = b->stat[i + r];
+        c[r] = inverse * inverse * inverse / (float)b->total * sum;
+    }
+    int64_t j = 0;
+    for (; j + VL <= n; j += VL)
+        bwd_columns(b, rows, i, j, VL, c, dgamma);
+    if (j < n)
+        bwd_columns(b, rows, i, j, n - j, c, dgamma);
 }
 
 static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma) {
-    const int64_t n = b->n;
-    for (int64_t i = first; i < end; i++) {
-        const T *x = b->x + i * n, *dy = b->dy + i * n;
-        float sum = b->sums ? b->sums[i] : row_products(n, x, b->gamma, dy);
-        float r = b->stat[i], c = r * r * r / (float)b->total * sum;
-        int64_t j = 0;
-        for (; j + VL <= n; j += VL)
-            bwd_columns(j, VL, r, c, x, b->gamma, dy, b->dx + i * n, dgamma);
-        if (j < n)
-            bwd_columns(j, n - j, r, c, x, b->gamma, dy, b->dx + i * n, dgamma);
-    }
+    int64_t i = first;
+    for (; i + ROWS <= end; i += ROWS)
+        bwd_block(b, ROWS, i, dgamma);
+    for (; i < end; i++)
+        bwd_block(b, 1, i, dgamma);
 }
 
 /* Each thread adds into its scratch; rows too long for that take one thread. */

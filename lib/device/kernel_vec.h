@@ -94,6 +94,13 @@ VEC vf v_round(vf a) {
 VEC vf v_ldexp(vf a, vf n) {
     return (vf)_mm512_scalef_ps((__m512)a, (__m512)n);
 }
+/* v in the lanes where the 16 numbers of a and b are at least `bound`, else zero. */
+VEC vf v_where_reach(vu64 a, vu64 b, uint64_t bound, vf v) {
+    const __m512i least = _mm512_set1_epi64((long long)bound);
+    const __mmask16 keep = _mm512_kunpackb(_mm512_cmpge_epu64_mask((__m512i)b, least),
+                                           _mm512_cmpge_epu64_mask((__m512i)a, least));
+    return (vf)_mm512_maskz_mov_ps(keep, (__m512)v);
+}
 VEC float v_sum(vf a) {
     return _mm512_reduce_add_ps((__m512)a);
 }
@@ -141,6 +148,15 @@ VEC vf v_ldexp(vf a, vf n) {
     vi half = e >> 1;
     vf lo = (vf)((half + 127) << 23), hi = (vf)((e - half + 127) << 23);
     return a * lo * hi;
+}
+VEC vf v_where_reach(vu64 a, vu64 b, uint64_t bound, vf v) {
+    typedef int32_t half __attribute__((vector_size(32)));
+    union {
+        half h[2];
+        vi v;
+    } keep = {{__builtin_convertvector(a >= bound, half),
+               __builtin_convertvector(b >= bound, half)}};
+    return (vf)(keep.v & (vi)v);
 }
 VEC float v_sum(vf a) {
     float t[VL];
