@@ -59,6 +59,20 @@ struct cuda_backend {
 };
 struct cuda_backend cuda_backend(const struct cuda_options *o);
 
+/* An instruction as it is launched; what args point to stays as it is until it has run. */
+struct cuda_given {
+    enum opcode code;
+    union instr_n n;
+    union instr_src in;
+    union instr_dst out;
+    struct device_args args;
+};
+/* Launches both as a recording takes them one behind the other: a product of a linear layer, and GELU of
+ * what it makes or GELU's gradient in its place, may be one call of the library. Where the device tunes
+ * (operands are scratch) that is tried. Returns 1 where it was one call, 0, or -1. */
+int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
+                     const struct cuda_given *second, struct err *err);
+
 /* GPUs that this process sees; -1 with the reason where that cannot be said: no driver, or weft was
  * built without CUDA. */
 int cuda_count(struct err *err);

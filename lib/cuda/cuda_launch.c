@@ -53,20 +53,71 @@ static struct cuda_call call_on(struct device_stream *s, const struct device_arg
                               .err = err};
 }
 
-int cuda_launch_together(struct device_stream *s, struct err *err) {
+static int launch_held(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    struct cuda_call c = call_on(s, &q->held.args, err);
+    if (!q->holds)
+        return 0;
+    q->holds = false;
+    return cuda_pair_give_first(&c, &q->held) < 0
+               ? err_prefix(err, "%s", opcode_name(q->held.code))
+               : 0;
+}
+
+int cuda_launch_rest(struct device_stream *s, struct err *err) {
     const struct device_args none = {.dtype = DTYPE_f32};
     struct cuda_call c = call_on(s, &none, err);
-    if (cuda_multi_give(&cuda_queue_of(s)->together, &c) < 0)
+    if (launch_held(s, err) < 0 || cuda_multi_give(&cuda_queue_of(s)->together, &c) < 0)
         return -1;
     return cuda_check(cudaGetLastError(), "launching", err);
 }
 
-/* Now, or with others of its sort. */
+int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
+                     const struct cuda_given *second, struct err *err) {
+    const int64_t planned = cuda_state_of(s->device)->workspace_bytes;
+    struct cuda_call c = call_on(s, &first->args, err);
+    if (!cuda_pair_fits(first, second))
+        return err_system(err, "%s and %s are no pair", opcode_name(first->code),
+                          opcode_name(second->code));
+    if (planned < workspace_gpu(first->code, &first->n, first->args.dtype))
+        return err_system(err, "%s: less workspace than it takes",
+                          opcode_name(first->code));
+    if (cuda_open_workspace(s, err) < 0)
+        return -1;
+    int rc = cuda_pair_give(&c, first, second);
+    if (rc >= 0 && cuda_check(cudaGetLastError(), "launching", err) < 0)
+        rc = -1;
+    return rc < 0 ? err_prefix(err, "%s, %s", opcode_name(first->code),
+                               opcode_name(second->code))
+                  : rc;
+}
+
+/* What a recording is given: with the product that was held back, or behind it; with others of its sort; or
+ * held back until the next is known. 1: it is done with, 0: it is to be launched. */
+static int collect(struct device_stream *s, struct cuda_call *c,
+                   const struct cuda_given *now) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    if (q->holds && cuda_pair_fits(&q->held, now)) {
+        q->holds = false;
+        return cuda_pair_give(c, &q->held, now) < 0 ? -1 : 1;
+    }
+    if (launch_held(s, c->err) < 0)
+        return -1;
+    const int taken =
+        cuda_multi_take(&q->together, c, now->code, &now->n, &now->in, &now->out);
+    if (taken || !cuda_pair_begins(now->code))
+        return taken;
+    q->held = *now;
+    q->holds = true;
+    return 1;
+}
+
 static int launch(struct device_stream *s, struct cuda_call *c, enum opcode code,
                   const union instr_n *n, const union instr_src *in,
                   const union instr_dst *out) {
     struct cuda_queue *q = cuda_queue_of(s);
-    const int taken = q->recording ? cuda_multi_take(&q->together, c, code, n, in, out) : 0;
+    const struct cuda_given now = {code, *n, *in, *out, *c->args};
+    const int taken = q->recording ? collect(s, c, &now) : 0;
     if (taken)
         return taken < 0 ? -1 : 0;
     const int rc = call(c, code, n, in, out);

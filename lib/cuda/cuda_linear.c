@@ -1,32 +1,43 @@
 /* The matrix products of instr.def, by cuBLASLt (cuda_product.h). */
-#include "cuda/cuda_product.h"
+#include "cuda/cuda_linear.h"
 
-/* The library has as much workspace as is planned for a product, though a stream may have more: what is
- * chosen with so much in one program can be taken in any other. */
 static int product(struct cuda_call *c, const struct cuda_product *p,
                    const struct cuda_operands *o) {
-    const int64_t planned = WORKSPACE_GPU_PRODUCT;
-    return cuda_product(c, p, o, c->workspace,
-                        c->workspace_bytes < planned ? c->workspace_bytes : planned);
+    return cuda_product(c, p, o, c->workspace, cuda_product_workspace(c));
 }
 
 /* ---- linear layers ------------------------------------------------------------------------ */
 
+struct cuda_product cuda_linear_product(const struct linear_n *n, enum dtype type) {
+    return (struct cuda_product){.type = type,
+                                 .type_y = type,
+                                 .tb = n->wt != 0,
+                                 .m = n->m,
+                                 .n = n->n,
+                                 .k = n->k,
+                                 .lda = n->k,
+                                 .ldb = n->wt ? n->k : n->n,
+                                 .ldy = n->n,
+                                 .batch = 1};
+}
+
+struct cuda_product cuda_linear_dx_product(const struct linear_dx_n *n, enum dtype type) {
+    return (struct cuda_product){.type = type,
+                                 .type_y = type,
+                                 .tb = n->wt == 0,
+                                 .m = n->m,
+                                 .n = n->k,
+                                 .k = n->n,
+                                 .lda = n->n,
+                                 .ldb = n->wt ? n->k : n->n,
+                                 .ldy = n->k,
+                                 .batch = 1};
+}
+
 CUDA_FUNCTION(linear) {
-    const enum dtype type = c->args->dtype;
-    const void *bias = c->args->skip_bias ? NULL : in->b;
-    struct cuda_product p = {.type = type,
-                             .type_y = type,
-                             .tb = n->wt != 0,
-                             .epilogue = bias ? PRODUCT_BIAS : PRODUCT_PLAIN,
-                             .m = n->m,
-                             .n = n->n,
-                             .k = n->k,
-                             .lda = n->k,
-                             .ldb = n->wt ? n->k : n->n,
-                             .ldy = n->n,
-                             .batch = 1};
-    const struct cuda_operands o = {in->x, in->w, out->y, in->b};
+    struct cuda_product p = cuda_linear_product(n, c->args->dtype);
+    const struct cuda_operands o = {.a = in->x, .b = in->w, .y = out->y, .vector = in->b};
+    p.epilogue = in->b && !c->args->skip_bias ? PRODUCT_BIAS : PRODUCT_PLAIN;
     int rc = product(c, &p, &o);
     if (rc <= 0)
         return rc;
@@ -39,19 +50,12 @@ CUDA_FUNCTION(linear) {
 }
 
 CUDA_FUNCTION(linear_dx) {
-    const enum dtype type = c->args->dtype;
-    const struct cuda_product p = {.type = type,
-                                   .type_y = type,
-                                   .tb = n->wt == 0,
-                                   .m = n->m,
-                                   .n = n->k,
-                                   .k = n->n,
-                                   .lda = n->n,
-                                   .ldb = n->wt ? n->k : n->n,
-                                   .ldy = n->k,
-                                   .batch = 1};
-    return product(c, &p, &(struct cuda_operands){in->dy, in->w, out->dx, NULL});
+    const struct cuda_product p = cuda_linear_dx_product(n, c->args->dtype);
+    const struct cuda_operands o = {.a = in->dy, .b = in->w, .y = out->dx};
+    return product(c, &p, &o);
 }
+
+/* ---- gradients of weights and bias -------------------------------------------------------- */
 
 /* db += the sum of dy's rows, by a pass of its own. */
 static int row_sums(struct cuda_call *c, const struct linear_dw_n *n,
@@ -62,15 +66,27 @@ static int row_sums(struct cuda_call *c, const struct linear_dw_n *n,
     return out->db ? cuda_bias_dw(c, &rows, &src, &dst) : 0;
 }
 
-/* dw = dy^T x where w is [n,k], else x^T dy. The library's epilogue would write the sums of dy, not
- * add to them, and has few algorithms that make them: they are a pass of their own, over what the
- * instruction before has just written. */
-CUDA_FUNCTION(linear_dw) {
+/* dw = dy^T x where w is [n,k], else x^T dy. */
+struct gradient {
+    struct cuda_call *c;
+    const struct linear_dw_n *n;
+    const struct linear_dw_src *in;
+    const struct linear_dw_dst *out;
+    struct cuda_product p;  /* with sums of dy */
+    struct cuda_operands o; /* the sums are written to the first of the workspace */
+    int64_t sums_bytes;
+};
+
+static struct gradient gradient_of(struct cuda_call *c, const struct linear_dw_n *n,
+                                   const struct linear_dw_src *in,
+                                   const struct linear_dw_dst *out) {
+    enum { LINE = 256 };
     const bool wt = n->wt != 0;
     const struct cuda_product p = {.type = c->args->dtype,
                                    .type_y = DTYPE_f32,
                                    .ta = true,
                                    .add = true,
+                                   .epilogue = wt ? PRODUCT_SUMS_A : PRODUCT_SUMS_B,
                                    .m = wt ? n->n : n->k,
                                    .n = wt ? n->k : n->n,
                                    .k = n->m,
@@ -78,9 +94,63 @@ CUDA_FUNCTION(linear_dw) {
                                    .ldb = wt ? n->k : n->n,
                                    .ldy = wt ? n->k : n->n,
                                    .batch = 1};
-    const struct cuda_operands o = {wt ? in->dy : in->x, wt ? in->x : in->dy, out->dw,
-                                    NULL};
-    return product(c, &p, &o) < 0 ? -1 : row_sums(c, n, in, out);
+    const struct cuda_operands o = {.a = wt ? in->dy : in->x,
+                                    .b = wt ? in->x : in->dy,
+                                    .y = out->dw,
+                                    .vector = c->workspace};
+    const int64_t bytes = n->n * dtype_size(DTYPE_f32);
+    return (struct gradient){c, n, in, out, p, o, (bytes + LINE - 1) / LINE * LINE};
+}
+
+static int gradient_apart(const struct gradient *g) {
+    struct cuda_product p = g->p;
+    p.epilogue = PRODUCT_PLAIN;
+    return product(g->c, &p, &g->o) < 0 ? -1 : row_sums(g->c, g->n, g->in, g->out);
+}
+
+static char *behind_sums(const struct gradient *g) {
+    return (char *)g->c->workspace + g->sums_bytes;
+}
+
+static int64_t left_of_workspace(const struct gradient *g) {
+    return cuda_product_workspace(g->c) - g->sums_bytes;
+}
+
+/* The library writes the sums, in floats as dw is, and weft adds: db += them. 1 where it has no such
+ * product. */
+static int gradient_fused(const struct gradient *g) {
+    const int rc = cuda_product(g->c, &g->p, &g->o, behind_sums(g), left_of_workspace(g));
+    if (rc)
+        return rc;
+    const struct device_args floats = {.dtype = DTYPE_f32};
+    const struct add_n n = {.elems = g->n->n};
+    const struct add_src src = {.a = g->out->db, .b = g->o.vector};
+    const struct add_dst dst = {.y = g->out->db};
+    struct cuda_call c = *g->c;
+    c.args = &floats;
+    return cuda_add(&c, &n, &src, &dst);
+}
+
+static bool run_gradient(void *arg, bool fused) {
+    const struct gradient *g = arg;
+    return (fused ? gradient_fused(g) : gradient_apart(g)) == 0;
+}
+
+CUDA_FUNCTION(linear_dw) {
+    struct gradient g = gradient_of(c, n, in, out);
+    if (!out->db || left_of_workspace(&g) < g.sums_bytes)
+        return gradient_apart(&g);
+    struct err ignored = {0};
+    struct cuda_call tried = *c;
+    struct gradient trial = g;
+    tried.err = &ignored;
+    trial.c = &tried;
+    const struct cuda_rivals rivals = {run_gradient, &trial};
+    int rc =
+        cuda_product_fuses(c, &g.p, &g.o, behind_sums(&g), left_of_workspace(&g), &rivals);
+    if (rc > 0 && (rc = gradient_fused(&g)) <= 0)
+        return rc;
+    return rc < 0 ? -1 : gradient_apart(&g);
 }
 
 /* ---- products by strides ------------------------------------------------------------------ */
@@ -144,8 +214,9 @@ static int run_count(struct cuda_call *c, struct cuda_product p, bool exchange,
     const struct cuda_product t = exchange ? exchanged(&p) : p;
     for (int64_t i = 0; i < (sums ? count->n : 1); i++) {
         const char *ai = a + i * count->a * size, *bi = b + i * count->b * size;
-        const struct cuda_operands o = {exchange ? bi : ai, exchange ? ai : bi,
-                                        y + i * count->y * size_y, NULL};
+        const struct cuda_operands o = {.a = exchange ? bi : ai,
+                                        .b = exchange ? ai : bi,
+                                        .y = y + i * count->y * size_y};
         if (product(c, &t, &o) < 0)
             return -1;
     }

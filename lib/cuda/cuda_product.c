@@ -76,6 +76,11 @@ static cublasLtEpilogue_t library_epilogue(enum cuda_epilogue e) {
     case PRODUCT_BIAS: return CUBLASLT_EPILOGUE_BIAS;
     case PRODUCT_SUMS_A: return CUBLASLT_EPILOGUE_BGRADB;
     case PRODUCT_SUMS_B: return CUBLASLT_EPILOGUE_BGRADA;
+    case PRODUCT_GELU: return CUBLASLT_EPILOGUE_GELU;
+    case PRODUCT_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case PRODUCT_GELU_AUX: return CUBLASLT_EPILOGUE_GELU_AUX;
+    case PRODUCT_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case PRODUCT_DGELU: return CUBLASLT_EPILOGUE_DGELU;
     default: return CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
@@ -93,8 +98,7 @@ static cublasStatus_t describe_product(const struct cuda_products *lib,
     const cublasOperation_t a = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = library_epilogue(p->epilogue);
-    const cudaDataType_t vector =
-        p->epilogue == PRODUCT_BIAS ? library_type(p->type) : CUDA_R_32F;
+    const cudaDataType_t vector = library_type(p->type_y);
     cublasStatus_t rc = lib->lt.cublasLtMatmulDescCreate(
         out, key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (rc == CUBLAS_STATUS_SUCCESS)
@@ -105,8 +109,10 @@ static cublasStatus_t describe_product(const struct cuda_products *lib,
         return rc;
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = set(lib, *out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (rc == CUBLAS_STATUS_SUCCESS)
+    if (rc == CUBLAS_STATUS_SUCCESS && product_has_vector(p->epilogue))
         rc = set(lib, *out, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &vector, sizeof vector);
+    if (rc == CUBLAS_STATUS_SUCCESS && product_has_aux(p->epilogue))
+        rc = set(lib, *out, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->ldy, sizeof p->ldy);
     return rc;
 }
 
@@ -153,15 +159,17 @@ static bool same(const struct product_key *a, const struct product_key *b) {
            p->step_a == q->step_a && p->step_b == q->step_b && p->step_y == q->step_y &&
            a->align_a == b->align_a && a->align_b == b->align_b &&
            a->align_y == b->align_y && a->align_vector == b->align_vector &&
-           a->tf32 == b->tf32;
+           a->align_aux == b->align_aux && a->tf32 == b->tf32;
 }
 
 static uint64_t hash_of(const struct product_key *k) {
     const struct cuda_product *p = &k->p;
-    const int64_t numbers[] = {
-        p->type,   p->type_y, p->ta,      p->tb,      p->add,     p->epilogue,    p->m,
-        p->n,      p->k,      p->lda,     p->ldb,     p->ldy,     p->batch,       p->step_a,
-        p->step_b, p->step_y, k->align_a, k->align_b, k->align_y, k->align_vector};
+    const int64_t numbers[] = {p->type,     p->type_y,   p->ta,      p->tb,
+                               p->add,      p->epilogue, p->m,       p->n,
+                               p->k,        p->lda,      p->ldb,     p->ldy,
+                               p->batch,    p->step_a,   p->step_b,  p->step_y,
+                               k->align_a,  k->align_b,  k->align_y, k->align_vector,
+                               k->align_aux};
     return hash_bytes(numbers, sizeof numbers, 0);
 }
 
@@ -222,17 +230,31 @@ static struct product_key key_of(const struct cuda_products *p,
     key.align_a = alignment(o->a, key.p.step_a * size, q->lda * size);
     key.align_b = alignment(o->b, key.p.step_b * size, q->ldb * size);
     key.align_y = alignment(o->y, key.p.step_y * size_y, q->ldy * size_y);
-    key.align_vector = q->epilogue == PRODUCT_PLAIN ? 0 : alignment(o->vector, 0, 0);
+    if (product_has_vector(q->epilogue))
+        key.align_vector = alignment(o->vector, 0, 0);
+    if (product_has_aux(q->epilogue))
+        key.align_aux = alignment(o->aux, 0, q->ldy * size_y);
     return key;
+}
+
+struct product_entry *product_entry(struct cuda_products *p, const struct cuda_product *q,
+                                    const struct cuda_operands *o, struct err *err) {
+    const struct product_key key = key_of(p, q, o);
+    return entry_of(p, &key, err);
 }
 
 /* ---- running ------------------------------------------------------------------------------ */
 
 cublasStatus_t product_point(const struct cuda_products *p, const struct product_entry *e,
                              const struct cuda_operands *o) {
-    if (e->key.p.epilogue == PRODUCT_PLAIN)
-        return CUBLAS_STATUS_SUCCESS;
-    return set(p, e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->vector, sizeof o->vector);
+    cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
+    if (product_has_vector(e->key.p.epilogue))
+        rc = set(p, e->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->vector,
+                 sizeof o->vector);
+    if (rc == CUBLAS_STATUS_SUCCESS && product_has_aux(e->key.p.epilogue))
+        rc = set(p, e->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux,
+                 sizeof o->aux);
+    return rc;
 }
 
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
@@ -252,8 +274,7 @@ int cuda_product(struct cuda_call *c, const struct cuda_product *q,
     struct cuda_products *p = c->dev->products;
     if (!q->m || !q->n || !q->k || !q->batch)
         return err_system(c->err, "a product of no elements");
-    struct product_key key = key_of(p, q, o);
-    struct product_entry *e = entry_of(p, &key, c->err);
+    struct product_entry *e = product_entry(p, q, o, c->err);
     if (!e)
         return -1;
     for (;;) {

@@ -4,7 +4,7 @@
  * matrix is its own transpose, so y = a b is asked for as y^T = b^T a^T, with the operands exchanged.
  * Sums are floats. How the library computes a product (its algorithm) is settled when the product is
  * first seen: what is known from before (cuda_choices), else the heuristic's first choice, or, where the
- * device tunes, the fastest of its choices.
+ * device tunes, the fastest of its choices. So is whether an epilogue that weft can do without is taken.
  */
 #ifndef WEFT_CUDA_PRODUCT_H
 #define WEFT_CUDA_PRODUCT_H
@@ -12,12 +12,17 @@
 #include "cuda/cuda.h"
 #include "cuda/cuda_impl.h"
 
-/* What the library does to the product besides. */
+/* What the library does to the product besides. Profiles keep the numbers. GELU is that of tanh. */
 enum cuda_epilogue {
     PRODUCT_PLAIN,
-    PRODUCT_BIAS,   /* y += vector, in each row */
-    PRODUCT_SUMS_A, /* vector = sums over k of op(a): [m] */
-    PRODUCT_SUMS_B  /* vector = sums over k of op(b): [n] */
+    PRODUCT_BIAS,          /* y += vector, in each row */
+    PRODUCT_SUMS_A,        /* vector = sums over k of op(a): [m] */
+    PRODUCT_SUMS_B,        /* vector = sums over k of op(b): [n] */
+    PRODUCT_GELU,          /* y = gelu of the product */
+    PRODUCT_GELU_BIAS,     /* of the product and the bias */
+    PRODUCT_GELU_AUX,      /* the same, and aux = what it is the GELU of */
+    PRODUCT_GELU_AUX_BIAS, /* the same with the bias */
+    PRODUCT_DGELU          /* y = the product times the slope of GELU at aux */
 };
 
 /* y[m,n] = op(a)[m,k] op(b)[k,n], or y += it: `batch` of them. */
@@ -37,6 +42,7 @@ struct cuda_operands {
     const void *a, *b;
     void *y;
     void *vector; /* of the epilogue: of type a's for a bias, floats for sums */
+    void *aux;    /* of the epilogue: [m,n] of y's type, rows as far apart as y's */
 };
 
 /* The library's handle, and what is settled about products that were seen. */
@@ -52,5 +58,20 @@ void cuda_products_tune(struct cuda_products *p, bool tunes);
  * 0, -1, or 1 where the library has no such product with this epilogue: never of PRODUCT_PLAIN. */
 int cuda_product(struct cuda_call *c, const struct cuda_product *p,
                  const struct cuda_operands *o, void *workspace, int64_t workspace_bytes);
+
+/* Two ways to the same results: the product with its epilogue (fused), or without it and passes of
+ * weft's own behind it (apart). */
+struct cuda_rivals {
+    /* gives one of them to the call's stream; false: it fails */
+    bool (*run)(void *arg, bool fused);
+    void *arg;
+};
+
+/* Is fused the way to take? What is known of this product counts (cuda_choices). Else, where the device
+ * tunes, both are tried, and what was found is kept; where it does not, apart is taken. Settled when the
+ * product is first seen. Returns 1, 0 or -1. */
+int cuda_product_fuses(struct cuda_call *c, const struct cuda_product *p,
+                       const struct cuda_operands *o, void *workspace,
+                       int64_t workspace_bytes, const struct cuda_rivals *rivals);
 
 #endif

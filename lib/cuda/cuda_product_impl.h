@@ -30,7 +30,7 @@
 struct product_key {
     struct cuda_product p;
     int align_a, align_b, align_y; /* bytes: 2, 4, 8 or 16 */
-    int align_vector;              /* the same, of what the epilogue has; else 0 */
+    int align_vector, align_aux;   /* the same, of what the epilogue has; else 0 */
     bool tf32;
 };
 
@@ -39,11 +39,12 @@ struct product_entry {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, y; /* the library's a is our b */
     bool known;                     /* there is an algorithm */
-    bool none;                      /* there is not */
+    bool none;                      /* there is not, or apart is the faster way */
     bool before;                    /* the algorithm is one that was known before */
     bool refused;                   /* that one failed: it is not taken again */
     cublasLtMatmulAlgo_t algo;
-    double us; /* where it was measured; else 0 */
+    int64_t workspace_bytes; /* of it, where it was chosen here */
+    double us;               /* where it was measured; else 0 */
 };
 
 struct cuda_products {
@@ -61,24 +62,44 @@ struct cuda_products {
     int64_t n_slots;
 };
 
-/* Sets entry->algo: what is known, or by the heuristic, or by trying what that offers. Returns 0, -1, or 1
- * where there is none. */
+static inline bool product_has_vector(enum cuda_epilogue e) {
+    return e == PRODUCT_BIAS || e == PRODUCT_SUMS_A || e == PRODUCT_SUMS_B ||
+           e == PRODUCT_GELU_BIAS || e == PRODUCT_GELU_AUX_BIAS;
+}
+static inline bool product_has_aux(enum cuda_epilogue e) {
+    return e == PRODUCT_GELU_AUX || e == PRODUCT_GELU_AUX_BIAS || e == PRODUCT_DGELU;
+}
+/* Is there another way, which may be the faster one? */
+static inline bool product_has_rival(enum cuda_epilogue e) {
+    return e != PRODUCT_PLAIN && e != PRODUCT_BIAS;
+}
+
+/* What was settled about this product, or a new entry; NULL on failure. */
+struct product_entry *product_entry(struct cuda_products *p, const struct cuda_product *q,
+                                    const struct cuda_operands *o, struct err *err);
+
+/* Sets entry->algo by the heuristic, or by trying what that offers. Returns 0, -1, or 1 where there is
+ * none. */
+int product_choose(struct cuda_products *p, struct product_entry *e,
+                   const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
+                   cudaStream_t stream, struct err *err);
+/* The same, but what is known comes first, and what was found by trying is kept. */
 int product_pick(struct cuda_products *p, struct product_entry *e,
                  const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
                  cudaStream_t stream, struct err *err);
-/* Tells the library where the epilogue's vector lies: it chooses by that, too. */
+/* Tells the library where the epilogue's vector and aux lie: it chooses by that, too. */
 cublasStatus_t product_point(const struct cuda_products *p, const struct product_entry *e,
                              const struct cuda_operands *o);
 
 /* cuda_product_known.c: sets entry->algo to what p->choices know, if the library does it so here, within
- * so much workspace. Counts in p->choices. */
+ * so much workspace; or entry->none, where apart is known to be the way. Counts in p->choices. */
 bool product_known(const struct cuda_products *p, struct product_entry *e,
                    const struct cuda_operands *o, int64_t workspace_bytes);
 /* The library failed with it after all: another is to be picked. */
 void product_refuse(const struct cuda_products *p, struct product_entry *e);
-/* Tells p->choices what was found by trying: entry->algo, in e->us, which takes so much workspace. */
+/* Tells p->choices what was found by trying: entry->algo, or that apart is the way, in e->us. */
 int product_found(const struct cuda_products *p, const struct product_entry *e,
-                  int64_t workspace_bytes, struct err *err);
+                  struct err *err);
 
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
                            const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,

@@ -16,6 +16,9 @@
 
 enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
+/* In the place of an algorithm: the product without its epilogue is faster, and passes behind it. */
+static const char apart[] = "apart";
+
 /* "a,b,c" */
 static void join(const int64_t *numbers, int n, char *buf, size_t size) {
     size_t at = 0;
@@ -26,14 +29,16 @@ static void join(const int64_t *numbers, int n, char *buf, size_t size) {
 /* What is asked for, in words: all of the key. */
 static struct profile_product name_of(const struct product_key *key, int64_t version) {
     const struct cuda_product *p = &key->p;
-    const int64_t numbers[] = {p->m,         p->n,         p->k,
-                               p->ta,        p->tb,        p->add,
-                               p->epilogue,  p->lda,       p->ldb,
-                               p->ldy,       p->batch,     p->step_a,
-                               p->step_b,    p->step_y,    key->align_a,
-                               key->align_b, key->align_y, key->align_vector};
+    const int64_t numbers[] = {p->m,          p->n,         p->k,
+                               p->ta,         p->tb,        p->add,
+                               p->epilogue,   p->lda,       p->ldb,
+                               p->ldy,        p->batch,     p->step_a,
+                               p->step_b,     p->step_y,    key->align_a,
+                               key->align_b,  key->align_y, key->align_vector,
+                               key->align_aux};
+    const int n = (int)(sizeof numbers / sizeof *numbers) - !product_has_aux(p->epilogue);
     struct profile_product name = {.library = version};
-    join(numbers, sizeof numbers / sizeof *numbers, name.shape, sizeof name.shape);
+    join(numbers, n, name.shape, sizeof name.shape);
     snprintf(name.dtype, sizeof name.dtype, "%s", key->tf32 ? "tf32" : dtype_name(p->type));
     snprintf(name.dtype_y, sizeof name.dtype_y, "%s", dtype_name(p->type_y));
     return name;
@@ -67,6 +72,8 @@ static bool takes(const struct cuda_products *p, struct product_entry *e,
                   int64_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t result = {0};
     cublasLtMatmulAlgo_t algo;
+    if (product_has_rival(e->key.p.epilogue) && !strcmp(known->algorithm, apart))
+        return e->none = true;
     if (!parse_words(known->algorithm, &algo) ||
         product_point(p, e, o) != CUBLAS_STATUS_SUCCESS ||
         p->lt.cublasLtMatmulAlgoCheck(p->handle, e->desc, e->a, e->b, e->y, e->y, &algo,
@@ -75,7 +82,7 @@ static bool takes(const struct cuda_products *p, struct product_entry *e,
         return false;
     e->algo = algo;
     e->us = known->least_us;
-    return true;
+    return e->known = e->before = true;
 }
 
 bool product_known(const struct cuda_products *p, struct product_entry *e,
@@ -91,9 +98,9 @@ bool product_known(const struct cuda_products *p, struct product_entry *e,
         if (!same(known, &name))
             continue;
         if (known->library == name.library) {
-            e->before = takes(p, e, o, known, workspace_bytes);
-            ++*(e->before ? &c->taken : &c->refused);
-            return e->before;
+            const bool taken = takes(p, e, o, known, workspace_bytes);
+            ++*(taken ? &c->taken : &c->refused);
+            return taken;
         }
         other = known;
     }
@@ -113,13 +120,16 @@ void product_refuse(const struct cuda_products *p, struct product_entry *e) {
 }
 
 int product_found(const struct cuda_products *p, const struct product_entry *e,
-                  int64_t workspace_bytes, struct err *err) {
+                  struct err *err) {
     const struct cuda_choices *c = p->choices;
     if (!c || !c->found)
         return 0;
     struct profile_product found = name_of(&e->key, p->version);
-    format_words(&e->algo, found.algorithm, sizeof found.algorithm);
-    found.workspace_bytes = workspace_bytes;
+    if (e->none)
+        snprintf(found.algorithm, sizeof found.algorithm, "%s", apart);
+    else
+        format_words(&e->algo, found.algorithm, sizeof found.algorithm);
+    found.workspace_bytes = e->none ? 0 : e->workspace_bytes;
     found.least_us = e->us;
     return c->found(c->arg, &found, err);
 }

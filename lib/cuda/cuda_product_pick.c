@@ -109,17 +109,12 @@ static int nothing(struct product_entry *e, struct err *err) {
         (long long)p->m, (long long)p->n, (long long)p->k, dtype_name(p->type));
 }
 
-int product_pick(struct cuda_products *p, struct product_entry *e,
-                 const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
-                 cudaStream_t stream, struct err *err) {
+int product_choose(struct cuda_products *p, struct product_entry *e,
+                   const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
+                   cudaStream_t stream, struct err *err) {
     struct choices all;
     int best = 0;
-    if (e->none)
-        return nothing(e, err);
-    if (product_known(p, e, o, workspace_bytes)) {
-        e->known = true;
-        return 0;
-    }
+    e->us = 0;
     if (list(p, e, o, workspace_bytes, &all, err) < 0)
         return -1;
     if (!all.n)
@@ -132,10 +127,21 @@ int product_pick(struct cuda_products *p, struct product_entry *e,
                       .workspace_bytes = workspace_bytes,
                       .stream = stream};
     const struct cuda_contest contest = {all.n, run_choice, &t, stream};
-    const bool tries = p->tunes && all.n > 1;
-    if (tries && cuda_fastest(&contest, &best, &e->us, err) < 0)
+    if (p->tunes && all.n > 1 && cuda_fastest(&contest, &best, &e->us, err) < 0)
         return -1;
     e->algo = all.of[best].algo;
+    e->workspace_bytes = (int64_t)all.of[best].workspaceSize;
     e->known = true;
-    return tries ? product_found(p, e, (int64_t)all.of[best].workspaceSize, err) : 0;
+    return 0;
+}
+
+int product_pick(struct cuda_products *p, struct product_entry *e,
+                 const struct cuda_operands *o, void *workspace, int64_t workspace_bytes,
+                 cudaStream_t stream, struct err *err) {
+    if (e->none)
+        return nothing(e, err);
+    if (product_known(p, e, o, workspace_bytes))
+        return e->none;
+    const int rc = product_choose(p, e, o, workspace, workspace_bytes, stream, err);
+    return rc || e->us == 0 ? rc : product_found(p, e, err);
 }

@@ -19,7 +19,7 @@ int cuda_record_end(struct device_stream *s, struct device_recording *r, struct 
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     struct cuda_queue *q = cuda_queue_of(s);
-    int rc = cuda_launch_together(s, err);
+    int rc = cuda_launch_rest(s, err);
     const cudaError_t ended = cudaStreamEndCapture(q->stream, &graph);
     q->recording = false;
     if (rc == 0)

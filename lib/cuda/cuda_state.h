@@ -5,6 +5,7 @@
 #include "cuda/cuda.h"
 #include "cuda/cuda_impl.h"
 #include "cuda/cuda_multi.h"
+#include "cuda/cuda_pair.h"
 
 #include "common/mem.h"
 
@@ -40,9 +41,10 @@ struct cuda_queue {
     cudaStream_t stream;
     void *workspace; /* NULL before the first instruction */
     struct cuda_staging staging;
-    bool recording;
-    struct cuda_multi
-        together; /* while it is recorded: what waits for others of its sort */
+    bool recording;             /* in it: */
+    struct cuda_multi together; /* what waits for others of its sort */
+    bool holds;                 /* a product, which may go with the next one */
+    struct cuda_given held;
 };
 
 static inline struct cuda_state *cuda_state_of(const struct device *dev) {
@@ -84,8 +86,8 @@ void cuda_recording_destroy(struct device_recording *r);
 /* cuda_launch.c: device->backend's launch. The workspace is made with the first instruction or
  * recording: streams that only copy or carry collectives need none. */
 int cuda_open_workspace(struct device_stream *s, struct err *err);
-/* What a recording has put together goes to the stream (cuda_multi.h). */
-int cuda_launch_together(struct device_stream *s, struct err *err);
+/* What a recording has put together or held back goes to the stream (cuda_multi.h, cuda_pair.h). */
+int cuda_launch_rest(struct device_stream *s, struct err *err);
 int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                 const union instr_src *in, const union instr_dst *out,
                 const struct device_args *args, struct err *err);

@@ -95,6 +95,78 @@ static int tune(struct device *dev, const struct instr *ins, struct err *err) {
     return rc;
 }
 
+/* ---- pairs -------------------------------------------------------------------------------- */
+
+/* Is the next one GELU of what this one makes, or GELU's gradient in its place? */
+static bool is_pair(const struct stage_program *sp, int i) {
+    const struct instr *a = &sp->instrs[i], *b = a + 1;
+    if (i + 1 == sp->n_instrs)
+        return false;
+    if (a->code == I_linear && b->code == I_gelu)
+        return b->in.gelu.x == a->out.linear.y;
+    return a->code == I_linear_dx && b->code == I_gelu_dx &&
+           b->in.gelu_dx.dy == a->out.linear_dx.dx &&
+           b->out.gelu_dx.dx == a->out.linear_dx.dx;
+}
+
+/* Is the first result of the second in the place of what it is made of? */
+static bool in_place(const struct instr *second) {
+    return second->out.v[0] ==
+           (second->code == I_gelu ? second->in.gelu.x : second->in.gelu_dx.dy);
+}
+
+/* What both touch, each once: for the first as it is alone, for the second what it has besides. */
+static int alloc_pair(struct device *dev, const struct instr *ins, struct cuda_given *a,
+                      struct cuda_given *b, struct err *err) {
+    const struct instr *next = ins + 1;
+    const int64_t bytes = next->n.v[0] * dtype_size(ins->dtype);
+    a->code = ins->code, a->n = ins->n;
+    b->code = next->code, b->n = next->n;
+    a->args.dtype = b->args.dtype = ins->dtype;
+    if (alloc_operands(dev, ins, &a->in, &a->out, err) < 0)
+        return -1;
+    if (next->code == I_gelu)
+        b->in.gelu.x = a->out.linear.y;
+    else if (!(b->in.gelu_dx.x = scratch(dev, bytes, err)))
+        return -1;
+    else
+        b->in.gelu_dx.dy = a->out.linear_dx.dx;
+    b->out.v[0] = in_place(next) ? a->out.v[0] : scratch(dev, bytes, err);
+    return b->out.v[0] ? 0 : -1;
+}
+
+static void free_pair(struct device *dev, const struct cuda_given *a,
+                      const struct cuda_given *b) {
+    if (b->out.v[0] != a->out.v[0])
+        device_free(dev, b->out.v[0]);
+    if (b->code == I_gelu_dx)
+        device_free(dev, (void *)b->in.gelu_dx.x);
+    for (int i = 0; i < INSTR_MAX_IN; i++)
+        device_free(dev, (void *)a->in.v[i]);
+    device_free(dev, a->out.v[0]);
+}
+
+static int run_pair(struct device_stream *s, struct cuda_given *a, struct cuda_given *b,
+                    bool either, struct err *err) {
+    for (int skip = 0; skip <= either; skip++) {
+        a->args.skip_bias = skip;
+        if (cuda_launch_pair(s, a, b, err) < 0)
+            return -1;
+    }
+    return device_synchronize(s, err);
+}
+
+static int tune_pair(struct device *dev, const struct instr *ins, struct err *err) {
+    struct cuda_given a = {.code = ins->code}, b = a;
+    struct device_stream *s = device_stream_create(dev, err);
+    int rc = s ? alloc_pair(dev, ins, &a, &b, err) : -1;
+    if (rc == 0 && cuda_pair_fits(&a, &b))
+        rc = run_pair(s, &a, &b, ins->code == I_linear && ins->axes, err);
+    free_pair(dev, &a, &b);
+    device_stream_destroy(s);
+    return rc;
+}
+
 static bool alike(const struct instr *a, const struct instr *b) {
     const struct instr_key p = instr_key(a->code, a->dtype, &a->n);
     const struct instr_key q = instr_key(b->code, b->dtype, &b->n);
@@ -111,11 +183,21 @@ static bool seen_before(const struct stage_program *sp, int i) {
     return false;
 }
 
+static bool pair_seen_before(const struct stage_program *sp, int i) {
+    for (int k = 0; k < i; k++)
+        if (alike(&sp->instrs[k], &sp->instrs[i]) && is_pair(sp, k) &&
+            in_place(&sp->instrs[k + 1]) == in_place(&sp->instrs[i + 1]))
+            return true;
+    return false;
+}
+
 static int tune_stage(struct device *dev, const struct stage_program *sp, struct err *err) {
-    for (int i = 0; i < sp->n_instrs; i++)
-        if (is_tried(sp->instrs[i].code) && !seen_before(sp, i) &&
-            tune(dev, &sp->instrs[i], err) < 0)
+    for (int i = 0; i < sp->n_instrs; i++) {
+        const struct instr *ins = &sp->instrs[i];
+        if ((is_tried(ins->code) && !seen_before(sp, i) && tune(dev, ins, err) < 0) ||
+            (is_pair(sp, i) && !pair_seen_before(sp, i) && tune_pair(dev, ins, err) < 0))
             return err_prefix(err, "trying products and convolutions");
+    }
     return 0;
 }
 

@@ -27,6 +27,31 @@ __attribute__((weak)) void cuda_products_destroy(struct cuda_products *p) {
     free(p);
 }
 
+/* So no product takes what comes behind it. */
+__attribute__((weak)) bool cuda_pair_begins(enum opcode code) {
+    (void)code;
+    return false;
+}
+
+__attribute__((weak)) bool cuda_pair_fits(const struct cuda_given *first,
+                                          const struct cuda_given *second) {
+    (void)first, (void)second;
+    return false;
+}
+
+__attribute__((weak)) int cuda_pair_give(struct cuda_call *c,
+                                         const struct cuda_given *first,
+                                         const struct cuda_given *second) {
+    (void)first, (void)second;
+    return err_system(c->err, "no pairs here");
+}
+
+__attribute__((weak)) int cuda_pair_give_first(struct cuda_call *c,
+                                               const struct cuda_given *first) {
+    (void)first;
+    return err_system(c->err, "no pairs here");
+}
+
 /* Nor is cuDNN where it convolves. */
 struct cuda_convolutions *cuda_convolutions_create(bool asked, bool tunes, char *lacks,
                                                    size_t size) {

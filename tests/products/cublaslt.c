@@ -2,6 +2,7 @@
 
 #include "common/half.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ struct desc {
     cublasLtEpilogue_t epilogue;
     cudaDataType_t bias_type;
     void *bias;
+    int64_t aux_ld;
+    void *aux;
 };
 
 struct fake_layout {
@@ -41,8 +44,8 @@ struct algorithm {
     uint64_t number;
     uint64_t workspace;
     uint32_t align[4];
-    uint32_t
-        align_bias; /* as it was when the heuristic was asked: NULL is as good as any */
+    /* as they were when the heuristic was asked: NULL is as good as any */
+    uint32_t align_bias, align_aux;
 };
 
 static uint32_t align_of(const void *p) {
@@ -110,6 +113,10 @@ cublasStatus_t fake_cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         return take(&d->bias_type, sizeof d->bias_type, value, size);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return take(&d->bias, sizeof d->bias, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return take(&d->aux_ld, sizeof d->aux_ld, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return take(&d->aux, sizeof d->aux, value, size);
     default: return wrong("an attribute of products that the fake does not know");
     }
 }
@@ -198,6 +205,59 @@ static void store(void *p, cudaDataType_t type, int64_t i, float x) {
     }
 }
 
+/* ---- epilogues ---------------------------------------------------------------------------- */
+
+static bool adds_bias(const struct desc *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool sums(const struct desc *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_BGRADA ||
+           d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+static bool writes_aux(const struct desc *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool has_aux(const struct desc *d) {
+    return writes_aux(d) || d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool is_more(const struct desc *d) {
+    return d->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+           d->epilogue != CUBLASLT_EPILOGUE_BIAS;
+}
+
+/* The tanh form, as its authors write it (Hendrycks and Gimpel 2016). */
+static double gelu(double x) {
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x) {
+    const double c = sqrt(2 / acos(-1)), t = tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
+/* cublasLt.h's rules for the bias, its gradient and aux; NULL: none is broken. */
+static const char *broken(const struct desc *d, const struct algorithm *how,
+                          const struct fake_layout *c) {
+    if ((adds_bias(d) || sums(d)) && (!d->bias || d->bias_type != c->type))
+        return "a bias of another type";
+    if ((adds_bias(d) || sums(d)) && how->align_bias > align_of(d->bias))
+        return "a bias that lies otherwise than when the heuristic was asked";
+    if (!has_aux(d))
+        return NULL;
+    if (!d->aux || d->aux_ld % 8 || d->aux_ld < (int64_t)c->rows || c->batch > 1)
+        return "an aux that does not fit";
+    return how->align_aux > align_of(d->aux)
+               ? "an aux that lies otherwise than when the heuristic was asked"
+               : NULL;
+}
+
 /* Do the sizes of op(a), op(b) and d go together? */
 static bool fits(const struct desc *d, const struct fake_layout *a,
                  const struct fake_layout *b, const struct fake_layout *c) {
@@ -224,16 +284,18 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
         c != e)
         return wrong("sizes that do not go together");
     *n = most < FAKE_ALGORITHMS + 1 ? most : FAKE_ALGORITHMS + 1;
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias)
+    if ((d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias) ||
+        (is_more(d) && fake_cublaslt.plain))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < *n; i++) {
-        struct algorithm algo = {
-            .number = (uint64_t)i,
-            .workspace = p->workspace,
-            .align_bias = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? align_of(d->bias) : 1};
+        struct algorithm algo = {.number = (uint64_t)i,
+                                 .workspace = p->workspace / 2,
+                                 .align_bias =
+                                     adds_bias(d) || sums(d) ? align_of(d->bias) : 1,
+                                 .align_aux = has_aux(d) ? align_of(d->aux) : 1};
         memcpy(algo.align, p->align, sizeof algo.align);
         memset(&out[i], 0, sizeof out[i]);
-        out[i].workspaceSize = p->workspace;
+        out[i].workspaceSize = p->workspace / 2;
         memcpy(&out[i].algo, &algo, sizeof algo);
         if (i == FAKE_ALGORITHMS) /* the last entry is none, and says so */
             out[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -267,6 +329,18 @@ static bool aligned(const void *p, const struct fake_layout *l, uint32_t to) {
     return to == 0 || all % to == 0;
 }
 
+/* Of the whole of a matrix, and of those behind it. */
+static int64_t bytes_of(const struct fake_layout *l) {
+    return size_of(l->type) * ((l->batch - 1) * l->step +
+                               (int64_t)(l->columns - 1) * l->ld + (int64_t)l->rows);
+}
+
+static bool overlaps(const void *p, const struct fake_layout *a, const void *q,
+                     const struct fake_layout *b) {
+    return (const char *)p < (const char *)q + bytes_of(b) &&
+           (const char *)q < (const char *)p + bytes_of(a);
+}
+
 static float dot(const struct desc *d, const struct fake_layout *a,
                  const struct fake_layout *b, const char *pa, const char *pb, int64_t i,
                  int64_t j) {
@@ -290,6 +364,35 @@ struct call {
     size_t workspace_bytes;
 };
 
+static float finish(const struct call *k, float x, int64_t i, int64_t j) {
+    const struct desc *d = &k->d;
+    const int64_t at = i + j * d->aux_ld;
+    if (adds_bias(d))
+        x += load(d->bias, d->bias_type, i);
+    if (writes_aux(d))
+        store(d->aux, k->c.type, at, x);
+    if (d->epilogue == CUBLASLT_EPILOGUE_DGELU)
+        return (float)(x * gelu_slope(load(d->aux, k->c.type, at)));
+    return d->epilogue & CUBLASLT_EPILOGUE_GELU ? (float)gelu(x) : x;
+}
+
+/* Sums over k: of op(a) by its rows, of op(b) by its columns. */
+static void sum_operand(const struct call *k) {
+    const struct desc *d = &k->d;
+    const bool first = d->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    const struct fake_layout *l = first ? &k->a : &k->b;
+    const bool down = first ? d->a == CUBLAS_OP_T : d->b == CUBLAS_OP_N;
+    const int64_t n = (int64_t)(first ? k->c.rows : k->c.columns);
+    const int64_t depth = (int64_t)(down ? l->rows : l->columns);
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < depth; j++)
+            sum += (double)load(first ? k->pa : k->pb, l->type,
+                                down ? j + i * l->ld : i + j * l->ld);
+        store(d->bias, d->bias_type, i, (float)sum);
+    }
+}
+
 static void compute(void *args) {
     const struct call *k = args;
     const struct fake_layout *a = &k->a, *b = &k->b, *c = &k->c;
@@ -304,11 +407,11 @@ static void compute(void *args) {
                 float x = k->alpha * dot(&k->d, a, b, ai, bi, i, j);
                 if (k->beta != 0)
                     x += k->beta * load(di, c->type, i + j * c->ld);
-                if (k->d.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                    x += load(k->d.bias, k->d.bias_type, i);
-                store(di, c->type, i + j * c->ld, x);
+                store(di, c->type, i + j * c->ld, finish(k, x, i, j));
             }
     }
+    if (sums(&k->d))
+        sum_operand(k);
 }
 
 cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
@@ -334,15 +437,16 @@ cublasStatus_t fake_cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc
         return wrong("a promise about alignment");
     if (how.workspace > workspace_bytes || (how.workspace && !workspace))
         return wrong("less workspace than the heuristic was told of");
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
-        return wrong("a bias of another type");
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && how.align_bias > align_of(d->bias))
-        return wrong("a bias that lies otherwise than when the heuristic was asked");
+    if (broken(d, &how, c))
+        return wrong(broken(d, &how, c));
+    if (overlaps(pd, c, pa, a) || overlaps(pd, c, pb, b))
+        return wrong("a result over an operand");
     if (fake_cublaslt.failing == (int)how.number + 1) {
         fake_cublaslt.left_error = true;
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     fake_cublaslt.runs[how.number]++;
+    fake_cublaslt.epilogues += is_more(d);
     struct call call = {*d,
                         *a,
                         *b,

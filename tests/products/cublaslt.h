@@ -7,6 +7,7 @@
  * often each ran.
  *
  *     fake_cublaslt.no_bias = true;     // the heuristic has none for the bias
+ *     fake_cublaslt.plain = true;       // nor for any other epilogue
  */
 #ifndef WEFT_FAKE_CUBLASLT_H
 #define WEFT_FAKE_CUBLASLT_H
@@ -19,10 +20,12 @@ enum { FAKE_ALGORITHMS = 3, FAKE_VERSION = 130100 };
 
 extern struct fake_cublaslt {
     bool no_bias;              /* the heuristic offers nothing for this epilogue */
+    bool plain;                /* and nothing for the others */
     int failing;               /* this algorithm, counted from 1, fails when it runs */
     bool left_error;           /* it did, and CUDA's last error tells of it */
     size_t version;            /* of the library; 0 = FAKE_VERSION */
     int runs[FAKE_ALGORITHMS]; /* of each algorithm */
+    int epilogues;             /* runs with one that is neither none nor the bias alone */
     int heuristics, checks; /* how often the heuristic was asked, and algorithms checked */
     const char *wrong;      /* the first thing that was not as it must be */
 } fake_cublaslt;

@@ -7,7 +7,7 @@
 #include "cublaslt.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_product.h"
-#include "device/cpu.h"
+#include "passes.h"
 #include "runtime.h"
 
 #include <unistd.h>
@@ -24,22 +24,6 @@ static bool runtime_left_error(void) {
     const bool left = fake_cublaslt.left_error;
     fake_cublaslt.left_error = false;
     return left;
-}
-
-CUDA_FUNCTION(bias) {
-    const union instr_n all = {.bias = *n};
-    const union instr_src src = {.bias = *in};
-    const union instr_dst dst = {.bias = *out};
-    cpu_exec(I_bias, &all, &src, &dst, c->args);
-    return 0;
-}
-
-CUDA_FUNCTION(bias_dw) {
-    const union instr_n all = {.bias_dw = *n};
-    const union instr_src src = {.bias_dw = *in};
-    const union instr_dst dst = {.bias_dw = *out};
-    cpu_exec(I_bias_dw, &all, &src, &dst, c->args);
-    return 0;
 }
 
 /* ---- trials ------------------------------------------------------------------------------- */
