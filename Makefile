@@ -67,6 +67,7 @@ cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.
 NVCC_ARCHS ?= 80 90
 NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
+              -Xptxas -warn-spills,-warn-lmem-usage \
               $(foreach a,$(filter-out 80,$(NVCC_ARCHS)),-gencode arch=compute_$(a),code=sm_$(a)) \
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
@@ -157,10 +158,12 @@ $(O)/%.o: %.c $(O)/flags
 	@echo "  CC      $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+# What the compiler remarks is shown, and kept for tests/cli/nvcc.sh: ptxas has it only as it compiles.
 $(O)/%.cu.o: %.cu $(O)/nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC    $<"
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.said); \
+	    status=$$?; cat $(@:.o=.said) >&2; exit $$status
 # wgmma is of Hopper alone, which its target says with an a.
 $(O)/lib/cuda/cuda_attention_wgmma.cu.o: NVCC_FLAGS := $(subst compute_90,compute_90a,$(subst sm_90,sm_90a,$(NVCC_FLAGS)))
 
