@@ -136,7 +136,7 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
             return;
         const int64_t keys = k1 - k < K_BLOCK ? k1 - k : K_BLOCK;
         if (w->positions)
-            position_diagonal(w->positions, w->near, k - (q1 - 1), keys + q1 - q0 - 1,
+            position_diagonal(w->positions, w->near, k - (q1 - 1), 1, keys + q1 - q0 - 1,
                               w->diagonal);
         for (int64_t r = 0; r < q1 - q0; r += TILE_ROWS) {
             const int64_t rows = q1 - q0 - r < TILE_ROWS ? q1 - q0 - r : TILE_ROWS;
@@ -223,7 +223,7 @@ static void forward_one(const struct kernel_attention *t, const struct positions
     const struct task w = make_task(t, p, kernel_scratch(thread));
     const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     if (p)
-        position_near(p, t->positions, h, LOG2_E, w.near);
+        position_near(p, TYPE, t->positions, h, LOG2_E, w.near);
     forward_task(&w, q0, q1, kernel_attention_keys(t, b), q + b * t->q_batch + h * t->dim,
                  k + kv_at, v + kv_at, o + b * t->o_batch + h * t->dim,
                  lse + head * t->q_len);

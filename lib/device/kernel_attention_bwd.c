@@ -208,14 +208,14 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
     else if (w->want_q)
         kernel_tile_pack(rows, dim, 1.0f, h->dq + q0 * t->q_seq, t->q_seq, w->dq);
     if (w->positions) {
-        position_diagonal(w->positions, w->near, nearest, distances, w->diagonal);
+        position_diagonal(w->positions, w->near, nearest, 1, distances, w->diagonal);
         memset(w->ddiagonal, 0, (size_t)(distances + VL) * sizeof *w->ddiagonal);
     }
     for (int64_t r = 0; r < rows; r += TILE_ROWS)
         query_tile(w, tile_rows(rows - r), r, position + r, k0, keys, rows - 1 - r,
                    h->lse + q0 + r);
     if (w->positions)
-        position_collect(w->positions, w->ddiagonal, nearest, distances, w->dnear);
+        position_collect(w->positions, w->ddiagonal, nearest, 1, distances, w->dnear);
     if (w->want_q)
         kernel_tile_unpack(rows, dim, 1.0f, w->dq, h->dq + q0 * t->q_seq, t->q_seq);
     if (w->want_kv)
@@ -233,7 +233,7 @@ static void head_pairs(const struct task *w, const struct head *s, int64_t head,
                            .dout = s->dout + at,
                            .dq = s->dq + at};
     if (w->positions) {
-        position_near(w->positions, t->positions, head, LOG2_E, w->near);
+        position_near(w->positions, TYPE, t->positions, head, LOG2_E, w->near);
         memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);
     }
     for (int64_t i = q0; i < q1; i += Q_BLOCK) {
@@ -385,7 +385,7 @@ void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T 
         return;
     }
     if (TYPE == DTYPE_bf16 &&
-        kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv))
+        kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv, dpositions))
         return;
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);

@@ -9,10 +9,12 @@
  *
  * P and dS are rounded to bf16, all sums are floats: those of dK and dV stand in scratch for all keys
  * of a head, which with its packed keys and values must fit there. One task is a head of keys with
- * the query heads that read it.
+ * the query heads that read it; with relative positions, whose gradient sums over the batch, of all
+ * samples.
  */
 #include "kernel_dot.h"
 #include "kernel_impl.h"
+#include "kernel_position.h"
 #include "kernel_vec.h"
 
 enum { Q_BLOCK = 64, K_BLOCK = 128 };
@@ -24,6 +26,7 @@ struct queries {
     const bf16 *q, *o, *dout;
     const float *lse;
     bf16 *dq;
+    float *dpositions; /* of all heads, or NULL */
 };
 struct keys {
     const bf16 *k, *v;
@@ -44,7 +47,10 @@ struct task {
     float *s, *dp;      /* [K_BLOCK, Q_BLOCK] products of keys and queries, values and dO */
     bf16 *p, *ds;       /* [K_BLOCK, Q_BLOCK] what becomes of them */
     uint32_t *ds_pairs; /* [K_BLOCK / 2, Q_BLOCK] in pairs of keys */
-    float *lse, *row_sum; /* [Q_BLOCK], lse in units of log 2 */
+    float *lse, *row_sum;              /* [Q_BLOCK], lse in units of log 2 */
+    const struct positions *positions; /* or NULL */
+    float *near, *dnear;         /* what the head adds at each distance, and its gradient */
+    float *diagonal, *ddiagonal; /* the same for a block: [K_BLOCK + Q_BLOCK + 16] */
 };
 
 static void *carve(char **at, int64_t bytes) {
@@ -54,10 +60,11 @@ static void *carve(char **at, int64_t bytes) {
 }
 
 /* Returns the bytes it takes. */
-static int64_t make_task(struct task *w, const struct kernel_attention *t, float *scratch) {
+static int64_t make_task(struct task *w, const struct kernel_attention *t,
+                         const struct positions *p, float *scratch) {
     char *at = (char *)scratch;
     const int64_t pad = kernel_dot_pad(t->dim), keys = kernel_dot_pad(t->kv_len);
-    *w = (struct task){.t = t, .dim = t->dim, .pad = pad, .keys = keys};
+    *w = (struct task){.t = t, .dim = t->dim, .pad = pad, .keys = keys, .positions = p};
     w->k = carve(&at, keys * pad * 2);
     w->v = carve(&at, keys * pad * 2);
     w->kt = carve(&at, keys * pad * 2);
@@ -76,6 +83,10 @@ static int64_t make_task(struct task *w, const struct kernel_attention *t, float
     w->ds_pairs = carve(&at, K_BLOCK / 2 * Q_BLOCK * 4);
     w->lse = carve(&at, Q_BLOCK * 4);
     w->row_sum = carve(&at, Q_BLOCK * 4);
+    w->near = carve(&at, POSITION_NEAR * 4);
+    w->dnear = carve(&at, POSITION_NEAR * 4);
+    w->diagonal = carve(&at, (K_BLOCK + Q_BLOCK + VL) * 4);
+    w->ddiagonal = carve(&at, (K_BLOCK + Q_BLOCK + VL) * 4);
     return at - (char *)scratch;
 }
 
@@ -122,8 +133,10 @@ static void pack_queries(const struct task *w, const struct queries *h, int64_t 
     kernel_dot_rows(rows, w->dim, h->dout + q0 * t->o_seq, t->o_seq, w->rows);
     kernel_dot_pairs(all, w->pad, w->rows, w->dout);
     kernel_dot_turn(all, w->pad, w->rows, w->dout_t, Q_BLOCK);
-    for (int64_t r = 0; r < all; r++)
-        w->lse[r] = w->row_sum[r] = 0;
+    for (int64_t r = rows; r < all; r++) { /* probabilities of no query are nearly 0 */
+        w->lse[r] = INFINITY;
+        w->row_sum[r] = 0;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const bf16 *o = h->o + (q0 + r) * t->o_seq;
         vf sum = v_set(0);
@@ -137,24 +150,30 @@ static void pack_queries(const struct task *w, const struct queries *h, int64_t 
 
 /* ---- a block of keys and a block of queries ---------------------------------------------- */
 
-/* P^T and dS^T of 16 queries and one key, which queries from lane `from` on see. */
-VEC void slope(const struct task *w, int64_t at, int64_t c, int64_t from, vf *p, vf *ds) {
+/* P^T and dS^T of 16 queries and one key, which queries from lane `from` on see. diagonal: where what is
+ * added to their scores stands among those of the block. */
+VEC void slope(const struct task *w, int64_t at, int64_t c, int64_t from, int64_t diagonal,
+               vf *p, vf *ds) {
     const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const vf x = v_exp2_low(
-        v_fma(v_load(w->s + at), v_set(w->t->scale * LOG2_E), -v_load(w->lse + c)));
+    const vf shift = w->positions ? v_load(w->diagonal + diagonal) - v_load(w->lse + c)
+                                  : -v_load(w->lse + c);
+    const vf x = v_exp2_low(v_fma(v_load(w->s + at), v_set(w->t->scale * LOG2_E), shift));
     const vi sees = (vi)(lane >= (int32_t)from);
     *p = (vf)((vi)x & sees);
     *ds = *p * (v_load(w->dp + at) - v_load(w->row_sum + c));
+    if (w->positions)
+        v_store(w->ddiagonal + diagonal, v_load(w->ddiagonal + diagonal) + *ds);
 }
 
-/* The rows of two keys, the first seen by queries from `from` on, the second by those from `next`. */
-VEC void slopes(const struct task *w, int64_t key, int64_t queries, int64_t from,
+/* The rows of two of n keys, the first seen by queries from `from` on, the second by those from
+ * `next`. */
+VEC void slopes(const struct task *w, int64_t key, int64_t n, int64_t queries, int64_t from,
                 int64_t next) {
     for (int64_t c = 0; c < queries; c += VL) {
         const int64_t at = key * Q_BLOCK + c;
         vf p, q, ds, dt;
-        slope(w, at, c, from - c, &p, &ds);
-        slope(w, at + Q_BLOCK, c, next - c, &q, &dt);
+        slope(w, at, c, from - c, n - 1 - key + c, &p, &ds);
+        slope(w, at + Q_BLOCK, c, next - c, n - 2 - key + c, &q, &dt);
         const vh low = narrow_bf16(ds), high = narrow_bf16(dt);
         const vu pair = __builtin_convertvector(low, vu) | __builtin_convertvector(high, vu)
                                                                << 16;
@@ -174,12 +193,19 @@ static void block_pair(const struct task *w, int64_t q0, int64_t queries, int64_
     kernel_dot(n, queries, pad, w->k + k0 * pad, pad, w->qt, Q_BLOCK, w->s, Q_BLOCK, false);
     kernel_dot(n, queries, pad, w->v + k0 * pad, pad, w->dout_t, Q_BLOCK, w->dp, Q_BLOCK,
                false);
+    const int64_t farthest = k0 + n - 1 - q0, distances = n + queries - 1;
+    if (w->positions) {
+        position_diagonal(w->positions, w->near, farthest, -1, distances, w->diagonal);
+        memset(w->ddiagonal, 0, (size_t)(distances + VL) * sizeof *w->ddiagonal);
+    }
     for (int64_t key = 0; key < n; key += 2) {
         int64_t from = w->t->causal && k0 + key > q0 ? k0 + key - q0 : 0;
         int64_t next = w->t->causal && k0 + key + 1 > q0 ? k0 + key + 1 - q0 : 0;
-        slopes(w, key, queries, k0 + key < seen ? from : queries,
+        slopes(w, key, n, queries, k0 + key < seen ? from : queries,
                k0 + key + 1 < seen ? next : queries);
     }
+    if (w->positions)
+        position_collect(w->positions, w->ddiagonal, farthest, -1, distances, w->dnear);
     kernel_dot(n, pad, queries, w->p, Q_BLOCK, w->dout, pad, dv, pad, true);
     kernel_dot(n, pad, queries, w->ds, Q_BLOCK, w->q, pad, dk, pad, true);
     kernel_dot(pad, queries, n, w->kt + k0, w->keys, w->ds_pairs, Q_BLOCK, w->dqt, Q_BLOCK,
@@ -201,8 +227,13 @@ static void write_queries(const struct task *w, int64_t rows, bf16 *dq) {
         }
 }
 
-static void head_of_queries(const struct task *w, const struct queries *h, int64_t seen) {
+static void head_of_queries(const struct task *w, const struct queries *h, int64_t head,
+                            int64_t seen) {
     const struct kernel_attention *t = w->t;
+    if (w->positions) {
+        position_near(w->positions, DTYPE_bf16, t->positions, head, LOG2_E, w->near);
+        memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);
+    }
     for (int64_t i = 0; i < t->q_len; i += Q_BLOCK) {
         const int64_t rows = t->q_len - i < Q_BLOCK ? t->q_len - i : Q_BLOCK;
         const int64_t end = t->first + i + rows,
@@ -215,6 +246,8 @@ static void head_of_queries(const struct task *w, const struct queries *h, int64
                        all - k < K_BLOCK ? all - k : K_BLOCK, seen);
         write_queries(w, rows, h->dq + i * t->q_seq);
     }
+    if (w->positions)
+        position_gather(w->positions, w->dnear, head, h->dpositions);
 }
 
 static void write_keys(const struct task *w, float scale, const float *sums, bf16 *to) {
@@ -242,41 +275,50 @@ static void head_of_keys(const struct task *w, const struct queries *q,
         head_of_queries(w,
                         &(struct queries){q->q + q_at, q->o + o_at, q->dout + o_at,
                                           q->lse + (b * t->heads + head) * t->q_len,
-                                          q->dq + q_at},
-                        seen);
+                                          q->dq + q_at, q->dpositions},
+                        head, seen);
     }
     write_keys(w, t->scale, w->dk, own.dk);
     write_keys(w, 1, w->dv, own.dv);
 }
 
-static void do_unit(const struct kernel_attention *t, const struct queries *q,
-                    const struct keys *k, int64_t i, int thread) {
+/* Unit `i`: a head of keys of a sample, or of all samples. */
+static void do_unit(const struct kernel_attention *t, const struct positions *p,
+                    const struct queries *q, const struct keys *k, int64_t i, int thread) {
     struct task w;
-    make_task(&w, t, kernel_scratch(thread));
+    make_task(&w, t, p, kernel_scratch(thread));
     kernel_dot_open();
-    head_of_keys(&w, q, k, i / t->kv_heads, i % t->kv_heads);
+    if (p)
+        for (int64_t b = 0; b < t->batch; b++)
+            head_of_keys(&w, q, k, b, i);
+    else
+        head_of_keys(&w, q, k, i / t->kv_heads, i % t->kv_heads);
     kernel_dot_close();
 }
 
 bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
                               const void *k, const void *v, const void *o, const float *lse,
-                              const void *dout, void *dq, void *dk, void *dv) {
-    const int64_t units = t->batch * t->kv_heads;
+                              const void *dout, void *dq, void *dk, void *dv,
+                              float *dpositions) {
+    const int64_t units = t->positions ? t->kv_heads : t->batch * t->kv_heads;
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
+    struct positions positions, *p = t->positions ? &positions : NULL;
     struct task w;
-    if (!kernel_dot_known() || t->positions || t->more || units < share ||
-        make_task(&w, t, kernel_scratch(0)) > KERNEL_SCRATCH_BYTES)
+    if (!kernel_dot_known() || t->more || (!p && units < share) ||
+        make_task(&w, t, p, kernel_scratch(0)) > KERNEL_SCRATCH_BYTES)
         return false;
-    const struct queries all = {q, o, dout, lse, dq};
+    if (p)
+        position_init(p, t);
+    const struct queries all = {q, o, dout, lse, dq, dpositions};
     const struct keys keys = {k, v, dk, dv};
     if (share == 1) {
         for (int64_t i = 0; i < units; i++)
-            do_unit(t, &all, &keys, i, 0);
+            do_unit(t, p, &all, &keys, i, 0);
         return true;
     }
     /* Any thread may take any unit: units share no sums. */
 #pragma omp parallel for schedule(dynamic) num_threads(share)
     for (int64_t i = 0; i < units; i++)
-        do_unit(t, &all, &keys, i, omp_get_thread_num());
+        do_unit(t, p, &all, &keys, i, omp_get_thread_num());
     return true;
 }

@@ -6,6 +6,7 @@
  */
 #include "kernel_dot.h"
 #include "kernel_impl.h"
+#include "kernel_position.h"
 #include "kernel_vec.h"
 
 #include <assert.h>
@@ -24,17 +25,20 @@ enum {
 /* The scratch of one task. */
 struct task {
     const struct kernel_attention *t;
-    int64_t dim, pad;  /* of a head; rounded up */
-    int64_t keys_most; /* packed at a time */
-    uint32_t *kt;      /* [pad / 2, keys_most] keys, turned */
-    uint32_t *v;       /* [keys_most / 2, pad] values, in pairs of keys */
-    bf16 *rows;        /* [K_BLOCK, pad] on the way there */
-    bf16 *q;           /* [Q_BLOCK, pad] */
-    bf16 *p;           /* [Q_BLOCK, K_BLOCK] probabilities */
-    float *s;          /* [Q_BLOCK, K_BLOCK] scores */
-    float *o;          /* [Q_BLOCK, pad], not yet divided by the sum */
-    float *max;        /* [TASK_QUERIES] of the scores so far */
-    float *sum;        /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
+    const struct positions *positions; /* or NULL */
+    int64_t dim, pad;                  /* of a head; rounded up */
+    int64_t keys_most;                 /* packed at a time */
+    uint32_t *kt;                      /* [pad / 2, keys_most] keys, turned */
+    uint32_t *v;                       /* [keys_most / 2, pad] values, in pairs of keys */
+    bf16 *rows;                        /* [K_BLOCK, pad] on the way there */
+    bf16 *q;                           /* [Q_BLOCK, pad] */
+    bf16 *p;                           /* [Q_BLOCK, K_BLOCK] probabilities */
+    float *s;                          /* [Q_BLOCK, K_BLOCK] scores */
+    float *o;                          /* [Q_BLOCK, pad], not yet divided by the sum */
+    float *max;                        /* [TASK_QUERIES] of the scores so far */
+    float *sum;      /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
+    float *near;     /* what the head adds at each distance */
+    float *diagonal; /* the same for a block: [Q_BLOCK + K_BLOCK + 16] */
 };
 
 static void *carve(char **at, int64_t bytes) {
@@ -43,9 +47,10 @@ static void *carve(char **at, int64_t bytes) {
     return p;
 }
 
-static struct task make_task(const struct kernel_attention *t, float *scratch) {
+static struct task make_task(const struct kernel_attention *t, const struct positions *p,
+                             float *scratch) {
     char *at = (char *)scratch;
-    struct task w = {.t = t, .dim = t->dim, .pad = kernel_dot_pad(t->dim)};
+    struct task w = {.t = t, .positions = p, .dim = t->dim, .pad = kernel_dot_pad(t->dim)};
     w.keys_most = 2 * PACK_WORDS / w.pad / K_BLOCK * K_BLOCK;
     w.kt = carve(&at, w.pad / 2 * w.keys_most * 4);
     w.v = carve(&at, w.pad / 2 * w.keys_most * 4);
@@ -56,6 +61,8 @@ static struct task make_task(const struct kernel_attention *t, float *scratch) {
     w.o = carve(&at, Q_BLOCK * w.pad * 4);
     w.max = carve(&at, TASK_QUERIES * 4);
     w.sum = carve(&at, TASK_QUERIES * VL * 4);
+    w.near = carve(&at, POSITION_NEAR * 4);
+    w.diagonal = carve(&at, (Q_BLOCK + K_BLOCK + VL) * 4);
     assert(at - (char *)scratch <= KERNEL_SCRATCH_BYTES);
     return w;
 }
@@ -95,6 +102,12 @@ VEC void softmax_row(const float *s, bf16 *p, float factor, int64_t seen, int64_
     v_store(sum, total);
 }
 
+/* The products of a row as scores, with what lies on the row's diagonals. */
+VEC void add_positions(float *s, float factor, const float *diagonal, int64_t seen) {
+    for (int64_t j = 0; j < seen; j += VL)
+        v_store(s + j, v_fma(v_load(s + j), v_set(factor), v_load(diagonal + j)));
+}
+
 /* The block of queries at positions q0..q1-1 against the packed keys k0..k1-1. */
 static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t k0,
                           int64_t k1, float *max, float *sum) {
@@ -109,9 +122,15 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
             return;
         kernel_dot(all, wide, pad, w->q, pad, w->kt + (k - k0), w->keys_most, w->s, K_BLOCK,
                    false);
+        if (w->positions)
+            position_diagonal(w->positions, w->near, k - (q1 - 1), 1, keys + rows - 1,
+                              w->diagonal);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t own = causal && q0 + r + 1 - k < keys ? q0 + r + 1 - k : keys;
-            softmax_row(w->s + r * K_BLOCK, w->p + r * K_BLOCK, factor, own > 0 ? own : 0,
+            float *s = w->s + r * K_BLOCK;
+            if (w->positions)
+                add_positions(s, factor, w->diagonal + rows - 1 - r, own);
+            softmax_row(s, w->p + r * K_BLOCK, w->positions ? 1 : factor, own > 0 ? own : 0,
                         wide, max + r, sum + r * VL, w->o + r * pad, pad);
         }
         kernel_dot(all, pad, wide, w->p, K_BLOCK, w->v + (k - k0) / 2 * pad, pad, w->o, pad,
@@ -197,15 +216,17 @@ static int64_t task_queries(const struct kernel_attention *t) {
     return most;
 }
 
-static void forward_one(const struct kernel_attention *t, int thread, int64_t task,
-                        int64_t most, const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o,
-                        float *lse) {
+static void forward_one(const struct kernel_attention *t, const struct positions *p,
+                        int thread, int64_t task, int64_t most, const bf16 *q,
+                        const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
     const int64_t chunks = (t->q_len + most - 1) / most;
     const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
     const int64_t q0 = task % chunks * most;
     const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
-    const struct task w = make_task(t, kernel_scratch(thread));
+    const struct task w = make_task(t, p, kernel_scratch(thread));
     const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
+    if (p)
+        position_near(p, DTYPE_bf16, t->positions, h, LOG2_E, w.near);
     kernel_dot_open();
     forward_task(&w, q0, q1, kernel_attention_keys(t, b), q + b * t->q_batch + h * t->dim,
                  k + kv_at, v + kv_at, o + b * t->o_batch + h * t->dim,
@@ -215,19 +236,22 @@ static void forward_one(const struct kernel_attention *t, int thread, int64_t ta
 
 bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
                           const void *v, void *o, float *lse) {
-    if (!kernel_dot_known() || t->positions || t->more || t->dim > MOST_DIM)
+    if (!kernel_dot_known() || t->more || t->dim > MOST_DIM)
         return false;
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
+    struct positions positions, *p = t->positions ? &positions : NULL;
+    if (p)
+        position_init(p, t);
     if (share == 1 || tasks == 1) {
         for (int64_t i = 0; i < tasks; i++)
-            forward_one(t, 0, i, most, q, k, v, o, lse);
+            forward_one(t, p, 0, i, most, q, k, v, o, lse);
         return true;
     }
     /* Any thread may take any task: tasks share no sums. */
 #pragma omp parallel for schedule(dynamic) num_threads(share)
     for (int64_t i = 0; i < tasks; i++)
-        forward_one(t, omp_get_thread_num(), i, most, q, k, v, o, lse);
+        forward_one(t, p, omp_get_thread_num(), i, most, q, k, v, o, lse);
     return true;
 }

@@ -1,4 +1,5 @@
 #include "kernel_position.h"
+#include "kernel_vec.h"
 
 #include <math.h>
 
@@ -29,6 +30,19 @@ void position_init(struct positions *p, const struct kernel_attention *t) {
     }
 }
 
+void position_near(const struct positions *p, enum dtype type, const void *table,
+                   int64_t head, float factor, float *near) {
+    const float *floats = table;
+    const bf16 *halves = table;
+    const f16 *others = table;
+    for (int i = 0; i <= 2 * p->distance; i++) {
+        const int64_t at = p->bucket[i] * p->heads + head;
+        near[i] = factor * (type == DTYPE_bf16  ? get(halves + at)
+                            : type == DTYPE_f16 ? get(others + at)
+                                                : floats[at]);
+    }
+}
+
 /* Place of a distance in near. */
 static int64_t place(const struct positions *p, int64_t distance) {
     int64_t i = distance + p->distance;
@@ -36,17 +50,17 @@ static int64_t place(const struct positions *p, int64_t distance) {
 }
 
 void position_diagonal(const struct positions *p, const float *near, int64_t first,
-                       int64_t n, float *diagonal) {
+                       int64_t step, int64_t n, float *diagonal) {
     for (int64_t i = 0; i < n; i++)
-        diagonal[i] = near[place(p, first + i)];
+        diagonal[i] = near[place(p, first + step * i)];
     for (int64_t i = n; i < n + 16; i++)
         diagonal[i] = 0;
 }
 
 void position_collect(const struct positions *p, const float *diagonal, int64_t first,
-                      int64_t n, float *near) {
+                      int64_t step, int64_t n, float *near) {
     for (int64_t i = 0; i < n; i++)
-        near[place(p, first + i)] += diagonal[i];
+        near[place(p, first + step * i)] += diagonal[i];
 }
 
 void position_gather(const struct positions *p, const float *near, int64_t head,

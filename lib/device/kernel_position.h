@@ -9,21 +9,17 @@
 #define WEFT_KERNEL_POSITION_H
 
 #include "device/attention.h"
-#include "kernel_type.h"
-#include "kernel_vec.h"
 
-/* near[i] = factor times what the head adds at distance i - p->distance. */
-VEC void position_near(const struct positions *p, const T *table, int64_t head,
-                       float factor, float *near) {
-    for (int i = 0; i <= 2 * p->distance; i++)
-        near[i] = factor * get(table + p->bucket[i] * p->heads + head);
-}
-/* diagonal[i] = what is added at distance first + i, i < n; 16 zeros behind. */
+/* near[i] = factor times what the head adds at distance i - p->distance; the table's elements are of
+ * `type`. */
+void position_near(const struct positions *p, enum dtype type, const void *table,
+                   int64_t head, float factor, float *near);
+/* diagonal[i] = what is added at distance first + step i, i < n; 16 zeros behind. */
 void position_diagonal(const struct positions *p, const float *near, int64_t first,
-                       int64_t n, float *diagonal);
+                       int64_t step, int64_t n, float *diagonal);
 /* near[..] += diagonal[i], the gradients in the same places. */
 void position_collect(const struct positions *p, const float *diagonal, int64_t first,
-                      int64_t n, float *near);
+                      int64_t step, int64_t n, float *near);
 /* The head's gradients: table[..] += near[i]. */
 void position_gather(const struct positions *p, const float *near, int64_t head,
                      float *table);

@@ -124,52 +124,74 @@ struct sizes {
     bool causal, lengths;
 };
 
-static void check_attention(struct sizes s) {
+/* With so many buckets of relative positions, or 0; what they add is near `bias`. */
+static void check_positions(struct sizes s, int64_t buckets, int distance, float bias) {
     const int64_t heads = s.kv_heads * s.group, width = heads * s.dim;
     const int64_t kv_width = s.kv_heads * s.dim, nq = s.batch * s.q_len * width;
     const int64_t nk = s.batch * s.kv_len * kv_width, rows = s.batch * heads * s.q_len;
     const int32_t lengths[4] = {(int32_t)s.kv_len, 1, 37, (int32_t)s.kv_len};
-    const struct kernel_attention t = {.batch = s.batch,
-                                       .heads = heads,
-                                       .q_len = s.q_len,
-                                       .kv_len = s.kv_len,
-                                       .dim = s.dim,
-                                       .kv_heads = s.kv_heads,
-                                       .group = s.group,
-                                       .q_batch = s.q_len * width,
-                                       .q_seq = width,
-                                       .kv_batch = s.kv_len * kv_width,
-                                       .kv_seq = kv_width,
-                                       .o_batch = s.q_len * width,
-                                       .o_seq = width,
-                                       .first = s.first,
-                                       .causal = s.causal,
-                                       .scale = 1.0f / sqrtf((float)s.dim),
-                                       .lengths = s.lengths ? lengths : NULL};
+    const int64_t np = buckets * heads;
+    struct numbers table = numbers(np, 1, 9);
+    for (int64_t i = 0; i < np; i++)
+        table.wide[i] += bias;
+    kernel_narrow(np, DTYPE_bf16, table.wide, table.half);
+    kernel_widen(np, DTYPE_bf16, table.half, table.wide);
+    struct kernel_attention t = {.batch = s.batch,
+                                 .heads = heads,
+                                 .q_len = s.q_len,
+                                 .kv_len = s.kv_len,
+                                 .dim = s.dim,
+                                 .kv_heads = s.kv_heads,
+                                 .group = s.group,
+                                 .q_batch = s.q_len * width,
+                                 .q_seq = width,
+                                 .kv_batch = s.kv_len * kv_width,
+                                 .kv_seq = kv_width,
+                                 .o_batch = s.q_len * width,
+                                 .o_seq = width,
+                                 .first = s.first,
+                                 .causal = s.causal,
+                                 .scale = 1.0f / sqrtf((float)s.dim),
+                                 .lengths = s.lengths ? lengths : NULL,
+                                 .positions = buckets ? table.wide : NULL,
+                                 .buckets = buckets,
+                                 .distance = distance};
     struct numbers q = numbers(nq, 1, 1), k = numbers(nk, 1, 2), v = numbers(nk, 1, 3);
     struct numbers dy = numbers(nq, 1, 4), o = numbers(nq, 1, 5), dq = numbers(nq, 1, 6);
     struct numbers dk = numbers(nk, 1, 7), dv = numbers(nk, 1, 8);
     float *lse = floats(rows), *lse_half = floats(rows);
-    double apart = 0;
+    float *dtable = noise(np, 0, 0), *dtable_half = noise(np, 0, 0);
+    double apart = 0, off = 0, all = 1e-30;
     kernel_attention(&t, q.wide, k.wide, v.wide, o.wide, lse);
     kernel_attention_bwd(&t, q.wide, k.wide, v.wide, o.wide, lse, dy.wide, dq.wide, dk.wide,
-                         dv.wide, NULL);
+                         dv.wide, dtable);
+    t.positions = buckets ? table.half : NULL;
     kernel_attention_bf16(&t, q.half, k.half, v.half, o.half, lse_half);
     kernel_attention_bwd_bf16(&t, q.half, k.half, v.half, o.half, lse_half, dy.half,
-                              dq.half, dk.half, dv.half, NULL);
+                              dq.half, dk.half, dv.half, dtable_half);
     for (int64_t i = 0; i < rows; i++)
         apart = fmax(apart, fabs((double)lse[i] - lse_half[i]));
+    for (int64_t i = 0; i < np; i++) {
+        off += ((double)dtable[i] - dtable_half[i]) * ((double)dtable[i] - dtable_half[i]);
+        all += (double)dtable[i] * dtable[i];
+    }
+    off = sqrt(off / all);
     const double e[4] = {error_of(nq, o.half, o.wide), error_of(nq, dq.half, dq.wide),
                          error_of(nk, dk.half, dk.wide), error_of(nk, dv.half, dv.wide)};
-    ok(apart < 1e-4 && e[0] < 0x1p-8 && e[1] < 0x1p-7 && e[2] < 0x1p-7 && e[3] < 0x1p-7,
-       "attention of %d queries and %d keys, %d x %d heads of %d%s%s: lse off by %.0e, o "
-       "%.4f, dq %.4f, dk %.4f, dv %.4f",
+    ok(apart < 1e-4 && e[0] < 0x1p-8 && e[1] < 0x1p-7 && e[2] < 0x1p-7 && e[3] < 0x1p-7 &&
+           off < 0x1p-7,
+       "attention of %d queries and %d keys, %d x %d heads of %d%s%s, %d buckets: lse off by "
+       "%.0e, o %.4f, dq %.4f, dk %.4f, dv %.4f, dpositions %.4f",
        (int)s.q_len, (int)s.kv_len, (int)s.kv_heads, (int)s.group, (int)s.dim,
-       s.causal ? ", causal" : "", s.lengths ? ", lengths" : "", apart, e[0], e[1], e[2],
-       e[3]);
+       s.causal ? ", causal" : "", s.lengths ? ", lengths" : "", (int)buckets, apart, e[0],
+       e[1], e[2], e[3], off);
     release(q), release(k), release(v), release(dy), release(o), release(dq), release(dk);
-    release(dv);
-    free(lse), free(lse_half);
+    release(dv), release(table);
+    free(lse), free(lse_half), free(dtable), free(dtable_half);
+}
+
+static void check_attention(struct sizes s) {
+    check_positions(s, 0, 0, 0);
 }
 
 /* Blocks that are full and not, several of queries and keys, heads that share keys, queries that
@@ -185,6 +207,16 @@ static void test_attention(void) {
     check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false});
 }
 
+/* Relative positions, which need not be small: causal and full, parts of a sequence, samples of
+ * which only the first keys are seen. */
+static void test_positions(void) {
+    check_positions((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false}, 32, 128, 0);
+    check_positions((struct sizes){3, 1, 2, 77, 77, 40, 0, false, false}, 8, 20, 0);
+    check_positions((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false}, 16, 1024, 0);
+    check_positions((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true}, 32, 128, 0);
+    check_positions((struct sizes){1, 2, 1, 70, 90, 16, 0, false, false}, 32, 40, 120);
+}
+
 int main(void) {
     test_all_numbers(DTYPE_bf16);
     test_all_numbers(DTYPE_f16);
@@ -192,5 +224,6 @@ int main(void) {
     test_rounding(DTYPE_f16);
     with_threads(test_products);
     with_threads(test_attention);
+    with_threads(test_positions);
     return done_testing();
 }
