@@ -1,7 +1,8 @@
 /* The four instructions of attention (cuda_attention.h).
  *
- * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows lie on 16 bytes; the plain kernels all
- * else. cuda_device.attention names others: "wgmma" where there are such products, "plain" for all. */
+ * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows lie on 16 bytes, and where
+ * TF32 is asked for those of floats of up to 128; the plain kernels all else. cuda_device.attention names
+ * others: "wgmma" where there are such products, "plain" for all. */
 #include "cuda/cuda_attention.h"
 #include "program/workspace_attention.h"
 
@@ -30,9 +31,17 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
     return c->dev->attention && !strcmp(c->dev->attention, name);
 }
 
+static bool on_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
+    return c->dev->arch >= 80 && in_chunks(job) && !is_asked(c, "plain");
+}
+
 static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {
-    return c->args->dtype != DTYPE_f32 && c->dev->arch >= 80 && job->t.dim <= 256 &&
-           in_chunks(job) && !is_asked(c, "plain");
+    return c->args->dtype != DTYPE_f32 && job->t.dim <= 256 && on_tensor_cores(c, job);
+}
+
+static bool for_tf32(const struct cuda_call *c, const struct attention_job *job) {
+    return c->args->dtype == DTYPE_f32 && c->dev->tf32 && job->t.dim <= 128 &&
+           on_tensor_cores(c, job);
 }
 
 /* wgmma is of 9.0 alone: what comes after it has others. */
@@ -70,7 +79,9 @@ static int forward(struct cuda_call *c, struct attention_job *job) {
         return -1;
     if (for_wgmma(c, job) && attention_wgmma(c, job))
         return 0;
-    if (!for_mma(c, job) || !attention_mma(c, job))
+    if (for_mma(c, job) && attention_mma(c, job))
+        return 0;
+    if (!for_tf32(c, job) || !attention_tf32(c, job))
         attention_plain(c, job);
     return 0;
 }
@@ -81,7 +92,9 @@ static int backward(struct cuda_call *c, struct attention_job *job) {
     attention_delta(c, job, in_chunks(job));
     if (for_wgmma(c, job) && attention_wgmma_bwd(c, job))
         return 0;
-    if (!for_mma(c, job) || !attention_mma_bwd(c, job))
+    if (for_mma(c, job) && attention_mma_bwd(c, job))
+        return 0;
+    if (!for_tf32(c, job) || !attention_tf32_bwd(c, job))
         attention_plain_bwd(c, job);
     return 0;
 }

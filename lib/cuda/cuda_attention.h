@@ -1,7 +1,7 @@
 /* cuda_attention.h - inside attention on GPUs: what its files hand each other.
  *
  * cuda_attention.c makes a job of an instruction and chooses who does it: the tensor cores
- * (cuda_attention_mma.cu, cuda_attention_wgmma.cu: bf16 and f16) or plain arithmetic
+ * (cuda_attention_mma.cu, cuda_attention_wgmma.cu: bf16 and f16; cuda_attention_tf32.cu) or plain arithmetic
  * (cuda_attention_plain.cu, cuda_attention_plain_bwd.cu: any type, any head). Both read the scores of
  * relative positions from what cuda_attention_position.cu has spread before them.
  */
@@ -50,6 +50,9 @@ bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *jo
 /* The same of heads that are at most 128 wide, on compute capability 9.0. */
 bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job);
 bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job);
+/* Floats, rounded to TF32 before they are multiplied, of heads that are at most 128 wide. */
+bool attention_tf32(const struct cuda_call *c, const struct attention_job *job);
+bool attention_tf32_bwd(const struct cuda_call *c, const struct attention_job *job);
 
 /* delta = rowsum(dO O). vectors: all rows lie on 16 bytes. */
 void attention_delta(const struct cuda_call *c, const struct attention_job *job,

@@ -36,7 +36,7 @@ template <int MT, typename T, int DIM, int M, int N>
 CUDA_DEVICE void product(int dim, const struct tile_of<T, DIM, M> &a, int row,
                          const struct tile_of<T, DIM, N> &b, float (&s)[MT][N / 8][4]) {
 #pragma unroll
-    for (int e = 0; e < DIM; e += 16) {
+    for (int e = 0; e < DIM; e += depth_of<T>::N) {
         if (e >= dim)
             break;
         uint32_t x[MT][4], y[4];
@@ -57,15 +57,19 @@ CUDA_DEVICE void product(int dim, const struct tile_of<T, DIM, M> &a, int row,
 
 /* Rounded, as the left operand of products that follow. */
 template <typename T, int MT, int N>
-CUDA_DEVICE void pack(const float (&p)[MT][N][4], uint32_t (&x)[MT][N / 2][4]) {
+CUDA_DEVICE void pack(const float (&p)[MT][N][4],
+                      uint32_t (&x)[MT][8 * N / depth_of<T>::N][4]) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
-        for (int k = 0; k < N / 2; k++)
+        for (int k = 0; k < 8 * N / depth_of<T>::N; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                x[m][k][i] = pack_pair<T>(p[m][2 * k + i / 2][i % 2 * 2],
-                                          p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+                if constexpr (std::is_same_v<T, float>)
+                    x[m][k][i] = tf32_of(p[m][k][i % 2 * 2 + i / 2]);
+                else
+                    x[m][k][i] = pack_pair<T>(p[m][2 * k + i / 2][i % 2 * 2],
+                                              p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* C += P B: B is as many columns as C, from one on, of a tile of N rows. */
@@ -73,15 +77,15 @@ template <int MT, typename T, int DIM, int N, int WIDE>
 CUDA_DEVICE void add_product(int dim, const float (&p)[MT][N / 8][4],
                              const struct tile_of<T, DIM, N> &b, int column,
                              float (&c)[MT][WIDE][4]) {
-    uint32_t x[MT][N / 16][4], y[4];
+    uint32_t x[MT][N / depth_of<T>::N][4], y[4];
     pack<T>(p, x);
 #pragma unroll
-    for (int k = 0; k < N / 16; k++) {
+    for (int k = 0; k < N / depth_of<T>::N; k++) {
 #pragma unroll
         for (int n = 0; n < WIDE / 2; n++) {
             if (column + 16 * n >= dim)
                 break;
-            load_block<DIM>(y, b.at + column, 16 * k, 16 * n);
+            load_block<DIM>(y, b.at + column, depth_of<T>::N * k, 16 * n);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma<T>(c[m][2 * n], x[m][k], y[0], y[1]);
@@ -127,8 +131,8 @@ CUDA_DEVICE void store_rows(const float (&c)[MT][N][4], float factor, bool more,
                     continue;
                 T *at = to + r * stride + e;
                 const float x = more ? get(at) : 0, y = more ? get(at + 1) : 0;
-                *(uint32_t *)at = pack_pair<T>(x + factor * c[m][n][2 * half],
-                                               y + factor * c[m][n][2 * half + 1]);
+                put_pair(at, x + factor * c[m][n][2 * half],
+                         y + factor * c[m][n][2 * half + 1]);
             }
 }
 

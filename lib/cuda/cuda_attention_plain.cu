@@ -1,5 +1,5 @@
 /* Attention forward in floats, as cuda_attention_mma.cu does it on tensor
- * cores: for floats, and heads that those do not take.
+ * cores: for floats that are not to be rounded, and heads that those do not take.
  *
  * A block of threads has 64 queries of one head and goes over its keys 64 at a
  * time. */

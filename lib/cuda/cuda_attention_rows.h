@@ -156,8 +156,9 @@ CUDA_DEVICE void rows_end(const struct kernel_attention &t, int rows,
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++)
                 if (lane_column(n) < t.dim)
-                    *(uint32_t *)(o + r * t.o_seq + lane_column(n)) = pack_pair<T>(
-                        w.o[m][n][2 * half] * inverse, w.o[m][n][2 * half + 1] * inverse);
+                    put_pair(o + r * t.o_seq + lane_column(n),
+                             w.o[m][n][2 * half] * inverse,
+                             w.o[m][n][2 * half + 1] * inverse);
         }
 }
 

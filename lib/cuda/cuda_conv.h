@@ -47,8 +47,8 @@ CUDA_DEVICE int64_t of_window(const struct kernel_conv &s, int64_t place, int64_
     return ((at.high * s.oh + oh) * s.ow + ow) * s.cout + tap.low;
 }
 
-/* The passes on the tensor cores (cuda_conv_mma.cu): of bf16 and f16, where channels are multiples of 8 and
- * operands lie on 16 bytes; false where they are not. Gradients of weights: sums of `parts` parts of the
+/* The passes on the tensor cores (cuda_conv_mma.cu): of bf16 and f16, and of floats where TF32 is asked for, where
+ * channels are multiples of 16 bytes and operands lie on 16 bytes; false where they are not. Gradients of weights: sums of `parts` parts of the
  * places, in part[parts][taps cin][cout]. */
 bool cuda_conv_mma(struct cuda_call *c, const struct kernel_conv *s, const void *x,
                    const void *w, void *y);

@@ -1,40 +1,78 @@
-/* Convolutions of bf16 and f16 on the tensor cores, with sums in floats.
+/* Convolutions on the tensor cores, with sums in floats: of bf16, of f16, and of floats in TF32 where that is
+ * asked for.
  *
- * A block of four warps makes a tile of 128 x 64 of the result (cuda_conv.h), a warp 32 rows of it. 32 of
- * the contracted dim at a time come into shared memory by asynchronous copies of 16 bytes, which is
- * eight channels that lie together; while the warps multiply one such step the next one is under way.
- * What is outside of a map arrives as zeros. */
+ * A block of four warps makes a tile of 128 x 64 of the result (cuda_conv.h), a warp 32 rows of it. 64
+ * bytes of the contracted dim at a time come into shared memory by asynchronous copies of 16 bytes, which
+ * are channels that lie together; while the warps multiply one such step the next one is under way. What
+ * is outside of a map arrives as zeros. */
 #include "cuda/cuda_conv.h"
 #include "cuda/cuda_mma.h"
 
 enum {
-    ROWS = 128,    /* of the tile */
-    COLUMNS = 64,  /* of the tile */
-    DEEP = 32,     /* of the contracted dim at a time */
-    THREADS = 128, /* of a block: a warp for each 32 rows */
-    CHUNK = 8,     /* elements of a copy */
-    PAD = 8        /* of a row in shared memory, as tiles of cuda_mma.h have it */
+    ROWS = 128,   /* of the tile */
+    COLUMNS = 64, /* of the tile */
+    THREADS = 128 /* of a block: a warp for each 32 rows */
 };
 
-/* Tiles lie as their operands do in memory: `by_depth`, a row holds one number of the contracted dim. */
+/* In elements of T. */
+template <typename T> struct step_of {
+    enum {
+        CHUNK = vector_of<T>::N, /* of a copy */
+        DEEP = 4 * CHUNK         /* of the contracted dim at a time */
+    };
+};
+
+/* Tiles lie as their operands do in memory: BY_DEPTH, a row holds one number of the contracted dim.
+ * Rows have what is not used behind them, so that what a warp loads at once lies in different banks. */
 template <typename T, bool BY_DEPTH, int SIZE> struct operand_tile {
     enum {
-        WIDTH = BY_DEPTH ? SIZE : (int)DEEP,
-        HEIGHT = BY_DEPTH ? (int)DEEP : SIZE,
-        COPIES = SIZE * DEEP / CHUNK / THREADS /* of each thread */
+        WIDTH = BY_DEPTH ? SIZE : (int)step_of<T>::DEEP,
+        HEIGHT = BY_DEPTH ? (int)step_of<T>::DEEP : SIZE,
+        NEXT = WIDTH + (BY_DEPTH ? 8 : (int)step_of<T>::CHUNK),        /* from row to row */
+        COPIES = SIZE * step_of<T>::DEEP / step_of<T>::CHUNK / THREADS /* of each thread */
     };
-    alignas(16) T at[HEIGHT * (WIDTH + PAD)];
+    alignas(16) T at[HEIGHT * NEXT];
 };
 
-/* A's 16 x 16 from a tile whose rows hold one depth each: rows r .. r + 15 of A are its columns. */
-template <int WIDTH, typename T>
-CUDA_DEVICE void load_turned(uint32_t (&a)[4], const T *tile, int r, int depth) {
-    const int lane = threadIdx.x & 31;
-    load_transposed(a, tile + (depth + (lane & 7) + (lane >> 4) * 8) * (WIDTH + PAD) + r +
-                           (lane >> 3 & 1) * 8);
+/* Two of B in floats from a tile by depth. */
+template <int SIZE>
+CUDA_DEVICE void load_deep(uint32_t (&b)[4], const operand_tile<float, true, SIZE> &tile,
+                           int depth, int c) {
+    const int lane = threadIdx.x & 31, next = operand_tile<float, true, SIZE>::NEXT;
+    const float *at = tile.at + (depth + (lane & 3)) * next + c + lane / 4;
+    load_words(b, at, at + 4 * next);
 }
 
-/* ---- where operands lie: of 8 elements, along the rows of the tile; NULL: zeros --------------------- */
+/* A: rows r .. r + 15, numbers of the contracted dim from `depth` on. */
+template <typename T, bool BY_DEPTH, int SIZE>
+CUDA_DEVICE void load_a(uint32_t (&a)[4], const operand_tile<T, BY_DEPTH, SIZE> &tile,
+                        int r, int depth) {
+    const int lane = threadIdx.x & 31, next = operand_tile<T, BY_DEPTH, SIZE>::NEXT;
+    if constexpr (!BY_DEPTH) {
+        load_rows<step_of<T>::DEEP>(a, tile.at, r, depth);
+    } else if constexpr (std::is_same_v<T, float>) {
+        uint32_t b[4];
+        load_deep(b, tile, depth, r);
+        a[0] = b[0], a[1] = b[2], a[2] = b[1], a[3] = b[3];
+    } else {
+        load_transposed(a, tile.at + (depth + (lane & 7) + (lane >> 4) * 8) * next + r +
+                               (lane >> 3 & 1) * 8);
+    }
+}
+
+/* Two of B: columns c .. c + 7 and c + 8 .. c + 15. */
+template <typename T, bool BY_DEPTH, int SIZE>
+CUDA_DEVICE void load_b(uint32_t (&b)[4], const operand_tile<T, BY_DEPTH, SIZE> &tile,
+                        int depth, int c) {
+    if constexpr (!BY_DEPTH)
+        load_columns<step_of<T>::DEEP>(b, tile.at, c, depth);
+    else if constexpr (std::is_same_v<T, float>)
+        load_deep(b, tile, depth, c);
+    else
+        load_block<SIZE>(b, tile.at, depth, c);
+}
+
+/* ---- where operands lie: of 16 bytes, along the rows of the tile; NULL: zeros --------------------- */
 
 template <typename T> struct forward {
     typedef T type;
@@ -49,8 +87,8 @@ template <typename T> struct forward {
     CUDA_MEMBER const T *b(int64_t k, int64_t column) const {
         return w + k * s.cout + column;
     }
-    CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
-        *(uint32_t *)(y + row * s.cout + column) = pack_pair<T>(v0, v1);
+    CUDA_MEMBER void put(int64_t row, int64_t column, float v0, float v1) const {
+        put_pair(y + row * s.cout + column, v0, v1);
     }
 };
 
@@ -68,8 +106,8 @@ template <typename T> struct data {
         const int64_t tap = quotient(k, s.cout);
         return w + (tap * s.cin + column) * s.cout + (k - tap * s.cout);
     }
-    CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
-        *(uint32_t *)(dx + row * s.cin + column) = pack_pair<T>(v0, v1);
+    CUDA_MEMBER void put(int64_t row, int64_t column, float v0, float v1) const {
+        put_pair(dx + row * s.cin + column, v0, v1);
     }
 };
 
@@ -86,10 +124,9 @@ template <typename T> struct weights {
     CUDA_MEMBER const T *b(int64_t k, int64_t column) const {
         return dy + k * s.cout + column;
     }
-    CUDA_MEMBER void put_pair(int64_t row, int64_t column, float v0, float v1) const {
+    CUDA_MEMBER void put(int64_t row, int64_t column, float v0, float v1) const {
         float *to = part + (blockIdx.z * s.kh * s.kw * s.cin + row) * s.cout + column;
-        to[0] = v0;
-        to[1] = v1;
+        put_pair(to, v0, v1);
     }
 };
 
@@ -110,6 +147,7 @@ template <typename F>
 CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
                             struct step<F> &s) {
     typedef typename F::type T;
+    enum { CHUNK = step_of<T>::CHUNK };
     typedef operand_tile<T, F::A_BY_DEPTH, ROWS> a_tile;
     typedef operand_tile<T, F::B_BY_DEPTH, COLUMNS> b_tile;
 #pragma unroll
@@ -120,7 +158,7 @@ CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
         const int64_t row = e.row + (F::A_BY_DEPTH ? at : line);
         const int64_t depth = k + (F::A_BY_DEPTH ? line : at);
         const T *from = row < e.rows && depth < e.end ? f.a(row, depth) : NULL;
-        copy_chunk(&s.a.at[line * (a_tile::WIDTH + PAD) + at], from ? from : f.b(0, 0),
+        copy_chunk(&s.a.at[line * a_tile::NEXT + at], from ? from : f.b(0, 0),
                    from != NULL);
     }
 #pragma unroll
@@ -131,7 +169,7 @@ CUDA_DEVICE void begin_step(const F &f, const struct extent &e, int64_t k,
         const int64_t column = e.column + (F::B_BY_DEPTH ? at : line);
         const int64_t depth = k + (F::B_BY_DEPTH ? line : at);
         const bool there = column < e.columns && depth < e.end;
-        copy_chunk(&s.b.at[line * (b_tile::WIDTH + PAD) + at],
+        copy_chunk(&s.b.at[line * b_tile::NEXT + at],
                    f.b(there ? depth : 0, there ? column : 0), there);
     }
 }
@@ -142,20 +180,14 @@ CUDA_DEVICE void multiply(const struct step<F> &s, float (&c)[2][COLUMNS / 8][4]
     typedef typename F::type T;
     const int first = (int)threadIdx.x / WARP * 32;
 #pragma unroll
-    for (int k = 0; k < DEEP; k += 16) {
+    for (int k = 0; k < step_of<T>::DEEP; k += depth_of<T>::N) {
         uint32_t a[2][4], b[4];
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if constexpr (F::A_BY_DEPTH)
-                load_turned<ROWS>(a[i], s.a.at, first + 16 * i, k);
-            else
-                load_rows<DEEP>(a[i], s.a.at, first + 16 * i, k);
+            load_a(a[i], s.a, first + 16 * i, k);
 #pragma unroll
         for (int j = 0; j < COLUMNS / 16; j++) {
-            if constexpr (F::B_BY_DEPTH)
-                load_block<COLUMNS>(b, s.b.at, k, 16 * j);
-            else
-                load_columns<DEEP>(b, s.b.at, 16 * j, k);
+            load_b(b, s.b, k, 16 * j);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 mma<T>(c[i][2 * j], a[i], b[0], b[1]);
@@ -169,6 +201,7 @@ CUDA_DEVICE void multiply(const struct step<F> &s, float (&c)[2][COLUMNS / 8][4]
 template <typename F>
 CUDA_KERNEL void __launch_bounds__(THREADS, 3)
     product_mma(F f, int64_t rows, int64_t columns, int64_t contracted, int64_t deep) {
+    enum { DEEP = step_of<typename F::type>::DEEP };
     __shared__ struct step<F> steps[2];
     const int64_t begin = blockIdx.z * deep, stop = begin + deep;
     const struct extent e = {rows, columns, blockIdx.x * (int64_t)ROWS,
@@ -198,7 +231,7 @@ CUDA_KERNEL void __launch_bounds__(THREADS, 3)
                     e.row + (int)threadIdx.x / WARP * 32 + 16 * i + 8 * half + lane / 4;
                 const int64_t column = e.column + 8 * j + 2 * (lane % 4);
                 if (row < rows && column < columns)
-                    f.put_pair(row, column, c[i][j][2 * half], c[i][j][2 * half + 1]);
+                    f.put(row, column, c[i][j][2 * half], c[i][j][2 * half + 1]);
             }
 }
 
@@ -215,15 +248,16 @@ static void launch(const struct cuda_call *c, int64_t rows, int64_t columns,
 
 /* lies: operands are on 16 bytes. */
 static bool fits(const struct cuda_call *c, const struct kernel_conv *s, bool lies) {
-    return c->args->dtype != DTYPE_f32 && s->cin % CHUNK == 0 && s->cout % CHUNK == 0 &&
-           lies;
+    const int64_t chunk = VECTOR / dtype_size(c->args->dtype);
+    return (c->args->dtype != DTYPE_f32 || c->dev->tf32) && s->cin % chunk == 0 &&
+           s->cout % chunk == 0 && lies;
 }
 
 bool cuda_conv_mma(struct cuda_call *c, const struct kernel_conv *s, const void *x,
                    const void *w, void *y) {
     if (!fits(c, s, aligned(x, w, y)))
         return false;
-    CUDA_HALF(c->args->dtype, T, {
+    CUDA_TYPED(c->args->dtype, T, {
         const struct forward<T> f = { *s, (const T *)x, (const T *)w, (T *)y };
         launch(c, s->batch * s->oh * s->ow, s->cout, s->kh * s->kw * s->cin, 1, f);
     });
@@ -234,7 +268,7 @@ bool cuda_conv_mma_dx(struct cuda_call *c, const struct kernel_conv *s, const vo
                       const void *w, void *dx) {
     if (!fits(c, s, aligned(dy, w, dx)))
         return false;
-    CUDA_HALF(c->args->dtype, T, {
+    CUDA_TYPED(c->args->dtype, T, {
         const struct data<T> f = { *s, (const T *)dy, (const T *)w, (T *)dx };
         launch(c, s->batch * s->ih * s->iw, s->cin, s->kh * s->kw * s->cout, 1, f);
     });
@@ -245,7 +279,7 @@ bool cuda_conv_mma_dw(struct cuda_call *c, const struct kernel_conv *s, int64_t 
                       const void *x, const void *dy, float *part) {
     if (!fits(c, s, aligned(x, dy)))
         return false;
-    CUDA_HALF(c->args->dtype, T, {
+    CUDA_TYPED(c->args->dtype, T, {
         const struct weights<T> f = { *s, (const T *)x, (const T *)dy, part };
         launch(c, s->kh * s->kw * s->cin, s->cout, s->batch * s->oh * s->ow, parts, f);
     });

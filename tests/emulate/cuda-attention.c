@@ -191,6 +191,7 @@ static void on_cpu(const struct data *d, int part, bool more, bool backward) {
 /* ---- on the GPU, by the instructions ------------------------------------------------------------ */
 
 static const char *which; /* cuda_device.attention */
+static bool tf32;         /* cuda_device.tf32 */
 
 static int launch(struct cuda_call *c, const struct data *d, const struct step *s,
                   bool more, bool backward) {
@@ -222,7 +223,8 @@ static int launch(struct cuda_call *c, const struct data *d, const struct step *
 }
 
 static void on_gpu(const struct data *d, int part, bool more, bool backward) {
-    struct cuda_device dev = {.arch = 90, .shared_bytes = 227 << 10, .attention = which};
+    struct cuda_device dev = {
+        .arch = 90, .shared_bytes = 227 << 10, .tf32 = tf32, .attention = which};
     struct step s = begin(d, part);
     struct err err = {0};
     const int64_t bytes =
@@ -298,7 +300,10 @@ static double judge(const struct data *got, const struct data *want, bool backwa
 
 /* Backward both begin with the kernel's o and lse: what was rounded there is judged once. */
 static void check(const struct form *x, enum dtype dtype) {
-    const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? 2e-2 : 2e-3;
+    /* TF32 has as many bits as f16. */
+    const double most = dtype == DTYPE_bf16          ? 2e-2
+                        : dtype == DTYPE_f16 || tf32 ? 2e-3
+                                                     : 1e-5;
     struct data want = make(x, DTYPE_f32), got = make(x, dtype), again = make(x, dtype);
     char what[200], bad[200] = "";
     double worst = 0;
@@ -315,7 +320,11 @@ static void check(const struct form *x, enum dtype dtype) {
     if (!same(&got, &again))
         snprintf(bad, sizeof bad, "; depends on the order of threads");
     describe(x, what, sizeof what);
-    ok(!*bad, "%s %s %s: %.1e%s", dtype_name(dtype), what, which ? which : "", worst, bad);
+    ok(!*bad, "%s %s %s: %.1e%s", dtype_name(dtype), what,
+       tf32    ? "TF32"
+       : which ? which
+               : "",
+       worst, bad);
     release(&want), release(&got), release(&again);
 }
 
@@ -374,7 +383,11 @@ int main(int argc, char **argv) {
             check(forms + i, DTYPE_bf16);
             check(forms + i, DTYPE_f16);
         }
-    which = "plain";
+    which = NULL, tf32 = true;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0)
+            check(forms + i, DTYPE_f32);
+    which = "plain", tf32 = false;
     check(forms, DTYPE_bf16);
     check(forms, DTYPE_f16);
     check(forms + 13, DTYPE_bf16);

@@ -1,5 +1,5 @@
 /* Every CUDA kernel, run by the emulator (emulate.h), does what the CPU's kernel of the same
- * instruction does: on random shapes, most of them odd, in 32 and in 16 bits. Blocks and threads in
+ * instruction does: on random shapes, most of them odd, in 32 and in 16 bits, and convolutions in TF32. Blocks and threads in
  * the opposite order give the same bits, and so does a result in the place of an operand; operands
  * stay as they are, and no more of the workspace is taken than is planned. */
 #include "../unit/tap.h"
@@ -43,9 +43,12 @@ static int launch(struct cuda_call *c, enum opcode code, const struct trial *t) 
     }
 }
 
+static bool tf32; /* products of floats may be rounded */
+
 static int emulate(struct trial *t, int over, struct err *err) {
     static struct cuda_device dev = {
         .arch = 80, .processors = 4, .shared_bytes = 160 << 10};
+    dev.tf32 = tf32;
     const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
     struct cuda_call c = {.dev = &dev,
                           .args = &t->args,
@@ -113,7 +116,9 @@ static const char *judge(enum opcode code, enum dtype dtype, uint64_t seed, doub
 static void test_opcode(enum opcode code, enum dtype dtype) {
     /* Of attention also what stands between two products is rounded. */
     const double half = strncmp(opcode_name(code), "attention", 9) ? 1e-2 : 2e-2;
-    const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? half : 2e-3;
+    const double most = dtype == DTYPE_bf16          ? half
+                        : dtype == DTYPE_f16 || tf32 ? 2e-3
+                                                     : 1e-5;
     const int seeds = SANITIZED ? 3 : 8;
     double worst = 0, apart = 0;
     char name[256] = "", bad[512] = "";
@@ -124,8 +129,10 @@ static void test_opcode(enum opcode code, enum dtype dtype) {
         if (wrong)
             snprintf(bad, sizeof bad, "; seed %d, %s, %s", seed, name, wrong);
     }
-    ok(!wrong, "%s %s: at most %.1e apart%s", opcode_name(code), dtype_name(dtype), worst,
-       bad);
+    if (tf32 && !wrong && worst < 1e-5) /* as it is of floats that nobody rounds */
+        wrong = "", snprintf(bad, sizeof bad, "; it is not computed in TF32");
+    ok(!wrong, "%s %s: at most %.1e apart%s", opcode_name(code),
+       tf32 ? "TF32" : dtype_name(dtype), worst, bad);
 }
 
 int main(int argc, char **argv) {
@@ -142,6 +149,10 @@ int main(int argc, char **argv) {
             continue;
         for (size_t i = 0; i < sizeof types / sizeof *types && !launch(NULL, c, NULL); i++)
             test_opcode(c, types[i]);
+        tf32 = c == I_conv2d || c == I_conv2d_dx || c == I_conv2d_dw;
+        if (tf32 && !launch(NULL, c, NULL))
+            test_opcode(c, DTYPE_f32);
+        tf32 = false;
     }
     printf("# %lld launches\n", (long long)emu_launches());
     kernel_release();

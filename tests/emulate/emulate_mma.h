@@ -21,20 +21,34 @@ template <typename T> CUDA_DEVICE float half_of(uint32_t pair, int upper) {
     return widen(x);
 }
 
+CUDA_DEVICE uint32_t tf32_of(float x) {
+    const uint32_t dropped = 0x1fff;
+    return (isfinite(x) ? float_bits(x) + (dropped + 1) / 2 : float_bits(x)) & ~dropped;
+}
+
+/* An operand of a product in a register: the lower or upper of two, or what it reads of a float. */
+template <typename T> CUDA_DEVICE float operand_in(uint32_t word, int upper) {
+    if constexpr (std::is_same_v<T, float>)
+        return bits_float(word & 0xffffe000u);
+    else
+        return half_of<T>(word, upper);
+}
+
 template <typename T>
 CUDA_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     struct alignas(EMU_LANE_BYTES) operands {
         uint32_t a[4], b[2];
     } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     const operands *all = (const operands *)emu_warp_exchange(&mine, sizeof mine);
-    const int lane = emu_lane();
+    const int lane = emu_lane(), each = 4 / (int)sizeof(T); /* of a register */
     for (int i = 0; i < 4; i++) {
         const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
         float sum = 0;
-        for (int k = 0; k < 16; k++) {
-            const uint32_t x = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)];
-            const uint32_t y = all[column * 4 + k % 8 / 2].b[k / 8];
-            sum += half_of<T>(x, k & 1) * half_of<T>(y, k & 1);
+        for (int k = 0; k < 8 * each; k++) {
+            const int word = k / each, upper = k % each;
+            const uint32_t x = all[row % 8 * 4 + word % 4].a[row / 8 + 2 * (word / 4)];
+            const uint32_t y = all[column * 4 + word % 4].b[word / 4];
+            sum += operand_in<T>(x, upper) * operand_in<T>(y, upper);
         }
         c[i] += sum;
     }

@@ -1,6 +1,6 @@
 /* gpu-attention [bench] - the kernels for tensor cores do what the plain ones do on the same GPU, in
- * bf16 and f16 and on sequences that a CPU takes too long for: 2e-2 of the largest number in bf16,
- * 2.5e-3 in f16, which has three bits more. With "bench" it prints how fast each is instead: JSON
+ * bf16, f16 and TF32 and on sequences that a CPU takes too long for: 2e-2 of the largest number in bf16,
+ * 2.5e-3 in the others, which have three bits more. With "bench" it prints how fast each is instead: JSON
  * lines, with the operations of instr.def (a causal mask halves them; what a backward pass makes again
  * does not count). Without a GPU it says so. */
 #include "../unit/tap.h"
@@ -24,7 +24,8 @@ static const char *const names[TENSORS] = {"q",   "k",  "v",  "positions", "dy",
                                            "lse", "dq", "dk", "dv",        "dpositions"};
 
 static struct err err;
-static const char *const kernels[] = {"plain", "mma", "wgmma"};
+enum { PLAIN, MMA, WGMMA, TF32 };
+static const char *const kernels[] = {"plain", "mma", "wgmma", "tf32"};
 
 static struct attention_n numbers(const struct form *x) {
     return (struct attention_n){.batch = x->batch,
@@ -85,8 +86,8 @@ static int open_side(struct side *s, const char *which, const struct form *x,
     const int64_t room =
         workspace_attention(x->batch, x->heads, x->seq, x->buckets, true).total;
     *s = (struct side){
-        .cuda = cuda_backend(
-            &(struct cuda_options){.workspace_bytes = room, .attention = which}),
+        .cuda = cuda_backend(&(struct cuda_options){
+            .workspace_bytes = room, .tf32 = !strcmp(which, "tf32"), .attention = which}),
         .args = {.dtype = dtype, .distance = 128, .scale = 1.0f / sqrtf((float)x->dim)},
         .n = {.attention = numbers(x)}};
     if (side_open(s, &err) < 0)
@@ -229,16 +230,21 @@ int main(int argc, char **argv) {
         return 0;
     }
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
-    for (int k = benches ? 0 : 1; k < 3; k++) {
-        for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++)
-            for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)
+    for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++) {
+        for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)
+            for (int k = MMA; k <= WGMMA; k++)
                 compare(kernels[k], compared + i, halves[j]);
-        for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i++)
+        compare(kernels[TF32], compared + i, DTYPE_f32);
+    }
+    for (int k = PLAIN; benches && k <= WGMMA; k++) {
+        for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
             if (k || i == 0) /* plain ones are slow: one is enough, in floats */
                 bench(kernels[k], measured + i, k ? DTYPE_bf16 : DTYPE_f32, timer);
-        for (size_t i = 0; benches && k && i < sizeof measured / sizeof *measured; i += 2)
+        for (size_t i = 0; k && i < sizeof measured / sizeof *measured; i += 2)
             bench(kernels[k], measured + i, DTYPE_f16, timer); /* one of 64, one of 128 */
     }
+    for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i += 2)
+        bench(kernels[TF32], measured + i, DTYPE_f32, timer);
     cuda_timer_destroy(timer);
     return benches ? 0 : done_testing();
 }

@@ -1,6 +1,6 @@
 /* gpu-convolution [bench] - cuDNN does the convolutions of ResNet-50 as weft's own kernels do
- * on the same GPU: in bf16, 2e-2 of the largest number, and one in f16, which has three bits
- * more, 2.5e-3. With "bench" it prints how fast each is, and how fast the one that is taken
+ * on the same GPU: in bf16, 2e-2 of the largest number, and one in f16 and in TF32, which have three
+ * bits more, 2.5e-3. With "bench" it prints how fast each is, and how fast the one that is taken
  * unasked, as JSON lines. Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
@@ -27,6 +27,7 @@ struct form {
 };
 
 static struct err err;
+static bool tf32; /* floats are rounded to it */
 
 static union instr_n numbers(const struct form *f) {
     const int pad = f->taps / 2, out = (f->size + 2 * pad - f->taps) / f->stride + 1;
@@ -79,7 +80,7 @@ static int open_side(struct side *s, const char *which, const struct form *f,
         room = bytes > room ? bytes : room;
     }
     s->cuda = cuda_backend(&(struct cuda_options){
-        .workspace_bytes = room, .convolution = which, .tunes = true});
+        .workspace_bytes = room, .tf32 = tf32, .convolution = which, .tunes = true});
     int rc = side_open(s, &err);
     for (int i = 0; i < TENSORS && rc == 0; i++)
         rc = (s->at[i] = device_alloc(s->dev, bytes_of(s, i), &err)) ? 0 : -1;
@@ -137,8 +138,8 @@ static void compare(const struct form *f, enum dtype dtype) {
     for (int k = 0; k < PASSES && opened; k++) {
         const double far = apart(&a, &b, k);
         ok(far <= most, "%s %s: %d x %d x %d x %d -> %d, %d taps, stride %d: %.1e %s",
-           opcode_name(passes[k].code), dtype_name(dtype), f->batch, f->size, f->size,
-           f->cin, f->cout, f->taps, f->stride, far, err.msg);
+           opcode_name(passes[k].code), tf32 ? "TF32" : dtype_name(dtype), f->batch,
+           f->size, f->size, f->cin, f->cout, f->taps, f->stride, far, err.msg);
     }
     if (!opened)
         ok(false, "devices: %s", err.msg);
@@ -179,9 +180,9 @@ static void bench(const char *which, const struct form *f, enum dtype dtype,
         printf("{\"kernels\": \"%s\", \"dtype\": \"%s\", \"pass\": \"%s\", \"batch\": %d, "
                "\"size\": %d, \"cin\": %d, \"cout\": %d, \"taps\": %d, \"stride\": %d, "
                "\"us\": %.1f, \"tflops\": %.1f}\n",
-               which ? which : "faster", dtype_name(dtype), opcode_name(passes[k].code),
-               f->batch, f->size, f->cin, f->cout, f->taps, f->stride, us,
-               1e-6 * work.flops / us);
+               which ? which : "faster", tf32 ? "tf32" : dtype_name(dtype),
+               opcode_name(passes[k].code), f->batch, f->size, f->cin, f->cout, f->taps,
+               f->stride, us, 1e-6 * work.flops / us);
     }
     side_close(&s);
 }
@@ -208,13 +209,15 @@ int main(int argc, char **argv) {
         compare(compared + i, DTYPE_bf16);
     if (!benches)
         compare(compared, DTYPE_f16);
-    for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i++)
-        for (int k = 0; k < 3; k++)
-            bench(ways[k], measured + i, DTYPE_bf16, timer);
-    for (int k = 0; benches && k < 2; k++) { /* floats without TF32 */
+    for (int k = 0; benches && k < 2; k++) {
         bench(ways[k], measured, DTYPE_f16, timer);
         bench(ways[k], measured, DTYPE_f32, timer);
     }
+    tf32 = true;
+    if (!benches)
+        compare(compared, DTYPE_f32);
+    for (int k = 0; benches && k < 2; k++)
+        bench(ways[k], measured, DTYPE_f32, timer);
     cuda_timer_destroy(timer);
     return benches ? 0 : done_testing();
 }
