@@ -1,14 +1,16 @@
 /* kernel-bench - speed of every kernel on the shapes of a small GPT, of GPT-2 124M, and of ResNets.
  *
- *     kernel-bench [-t THREADS] [-s SECONDS] [--cpu] [gemm] [attention] [rows] [conv]
+ *     kernel-bench [-t THREADS] [-s SECONDS] [--cpu] [--turns] [gemm] [attention] [rows] [conv]
  *
  * Each line is the best of the repetitions that fit the time, because other work on the
  * machine only ever adds. Products, attention and convolutions are given in GFLOP/s (of a causal block
  * only the pairs that are computed count), the rest in GB/s of what must be read and
- * written. Each part is measured with floats and with bf16, which is compared.
+ * written. Each part is measured with floats and with bf16, which is compared. With --turns it waits for
+ * a line of stdin after each: scripts/bench-kernels.py then measures the same in PyTorch.
  */
 #include "common/opt.h"
 #include "common/progress.h"
+#include "device/cpu.h"
 #include "device/kernel.h"
 
 #include <math.h>
@@ -20,7 +22,7 @@
 static struct {
     int64_t threads;
     double seconds;
-    bool cpu;
+    bool cpu, turns;
 } o = {.threads = 1, .seconds = 0.3};
 
 static float *e, *f,
@@ -64,6 +66,9 @@ static void line(const char *what, double count, double s, const char *unit) {
         lines.seconds[lines.n++] = s;
     printf("\n");
     fflush(stdout);
+    if (o.turns)
+        for (int c = getchar(); c != '\n' && c != EOF;)
+            c = getchar();
 }
 
 static void flops(const char *what, double count, double s) {
@@ -74,14 +79,20 @@ static void bytes(const char *what, double count, double s) {
     line(what, count, s, "GB/s");
 }
 
+#undef T /* of kernel_type.h */
+#undef TYPE
+#undef TYPED
 #define T           float
+#define TYPE        DTYPE_f32
 #define TYPED(name) name
 #define NAME        "f32"
 #include "kernel-shapes.h"
 #undef T
+#undef TYPE
 #undef TYPED
 #undef NAME
 #define T           bf16
+#define TYPE        DTYPE_bf16
 #define TYPED(name) name##_bf16
 #define NAME        "bf16"
 #include "kernel-shapes.h"
@@ -116,6 +127,7 @@ int main(int argc, char **argv) {
         {'t', "threads", OPT_INT, "N", "threads to use (1)", &o.threads},
         {'s', "seconds", OPT_TIME, "TIME", "time for each line (0.3 s)", &o.seconds},
         {0, "cpu", OPT_FLAG, NULL, "processor time of the calling thread", &o.cpu},
+        {0, "turns", OPT_FLAG, NULL, "wait for a line of stdin after each", &o.turns},
         {0}};
     static const struct opt_tool tool = {"kernel-bench",
                                          "[options] [gemm] [attention] [rows] [conv]",

@@ -124,6 +124,22 @@ static void TYPED(attention)(void) {
     TYPED(attention_shape)(4, 12, 1024, 64, false, 32, 1);
 }
 
+static void TYPED(rmsnorm)(int64_t rows, int64_t n) {
+    OPERANDS;
+    const double all = sizeof(T) * (double)rows * (double)n;
+    const struct device_args args = {.dtype = TYPE, .eps = 1e-5f};
+    const union instr_n numbers = {.rmsnorm = {.rows = rows, .n = n, .total = n}};
+    const union instr_src in = {.rmsnorm = {.x = a, .gamma = d}};
+    const union instr_dst out = {.rmsnorm = {.y = c, .stat = e}};
+    const union instr_src back = {.rmsnorm_bwd = {.x = a, .gamma = d, .stat = e, .dy = b}};
+    const union instr_dst slopes = {.rmsnorm_bwd = {.dx = c, .dgamma = f}};
+    double s;
+    BEST(s, cpu_exec(I_rmsnorm, &numbers, &in, &out, &args));
+    bytes("rms norm", 2 * all, s);
+    BEST(s, cpu_exec(I_rmsnorm_bwd, &numbers, &back, &slopes, &args));
+    bytes("rms norm backward", 3 * all, s);
+}
+
 static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     OPERANDS;
     const double all = sizeof(T) * (double)rows * (double)n;
@@ -134,6 +150,7 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     bytes("layernorm", 2 * all, s);
     BEST(s, kernel_layernorm_bwd(rows, n, n, NULL, a, d, e, b, c, f, f + n));
     bytes("layernorm backward", 3 * all, s);
+    TYPED(rmsnorm)(rows, n);
     BEST(s, kernel_act(KERNEL_GELU, rows * 4 * n, a, c));
     bytes("gelu, 4 x as wide", 8 * all, s);
     BEST(s, kernel_act_dx(KERNEL_GELU, rows * 4 * n, a, b, c));
