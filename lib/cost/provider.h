@@ -60,6 +60,8 @@ struct cost_provider {
     char roofline[64], links[128];
     /* the largest part of a collective that goes on beside computation, 0..1 */
     double overlap;
+    /* the parts of an instruction, each on a device, never take less together than the whole */
+    bool subadditive;
 };
 
 struct provider_kind {

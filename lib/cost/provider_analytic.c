@@ -120,7 +120,8 @@ struct cost_provider *provider_analytic(const struct cluster *c, struct err *err
     if (check(c, err) < 0)
         return NULL;
     struct analytic *a = mem_alloc(sizeof *a);
-    *a = (struct analytic){.base.kind = &analytic_kind, .cluster = *c};
+    *a = (struct analytic){.base = {.kind = &analytic_kind, .subadditive = true},
+                           .cluster = *c};
     const char *device = c->groups[0].device;
     snprintf(a->base.device, sizeof a->base.device, "%s", *device ? device : "datasheet");
     return &a->base;

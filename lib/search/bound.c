@@ -312,25 +312,56 @@ static void classes_free(struct classes *c) {
         floors_free(c->of[i].floors);
 }
 
-double bound_us(struct search *s, double *micro_us) {
-    if (s->p.devices > BOUND_DEVICES) {
-        for (int i = 0; micro_us && i < s->p.n_micro; i++)
-            micro_us[i] = 0;
+static struct part part_of(struct search *s, struct classes *classes, int i) {
+    int64_t micro_batch = s->p.micro[i];
+    return (struct part){.r = {.s = s,
+                               .classes = classes,
+                               .m = (double)(s->p.batch / micro_batch),
+                               .micro_batch = micro_batch,
+                               .groups = s->max_groups,
+                               .chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1},
+                         .i = i};
+}
+
+/* The devices' even share of what all ops take on one device, with the norm. */
+static double share_us(const struct relaxed *r) {
+    const struct search_problem *p = &r->s->p;
+    const double *us = costs_at(r, 0, 0, 0);
+    double all = 0;
+    for (int i = 0; i < r->n_ops; i++)
+        all += r->weight[i] * us[i];
+    return all / p->devices + (p->may_idle ? 0 : r->s->graph.norm_us);
+}
+
+/* The devices' even share of all work, where the parts of an instruction never take less together than
+ * the whole: then groups of several devices gain nothing. What prices prove beyond that comes from
+ * memory. If they prove little of groups so small that there are just enough of them for all devices, the
+ * floors of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
+static double shared_us(struct search *s, struct classes *classes) {
+    static const double LITTLE = 1.001;
+    double least = INFINITY, priced = INFINITY;
+    int size = 1;
+    if (!s->p.provider->subadditive || classes->n > 1 || has_order(s))
         return 0;
+    while (size * s->max_groups < s->p.devices)
+        size *= 2;
+    for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
+        struct part p = part_of(s, classes, i);
+        p.r.most_size = size;
+        price(&p, priced);
+        priced = fmin(priced, p.us);
+        least = search_out_of_time(s) ? 0 : fmin(least, share_us(&p.r));
+        relaxed_release(&p.r);
     }
-    struct classes classes = classes_make(s);
+    return isfinite(least) && priced <= LITTLE * least ? least : 0;
+}
+
+/* Of all micro-batches, of each if that is asked for. */
+static double all_parts_us(struct search *s, struct classes *classes, double *micro_us) {
     int n = s->p.n_micro;
     struct part *parts = mem_array((size_t)n, sizeof *parts);
     for (int i = 0; i < n; i++)
-        parts[i] =
-            (struct part){{.s = s,
-                           .classes = &classes,
-                           .m = (double)(s->p.batch / s->p.micro[i]),
-                           .micro_batch = s->p.micro[i],
-                           .groups = s->max_groups,
-                           .chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1},
-                          i,
-                          0};
+        parts[i] = part_of(s, classes, i);
     double least = least_of(s, parts, n, micro_us != NULL);
     for (int i = 0; i < n; i++) {
         if (micro_us)
@@ -338,6 +369,19 @@ double bound_us(struct search *s, double *micro_us) {
         relaxed_release(&parts[i].r);
     }
     free(parts);
+    return least;
+}
+
+double bound_us(struct search *s, double *micro_us) {
+    if (s->p.devices > BOUND_DEVICES) {
+        for (int i = 0; micro_us && i < s->p.n_micro; i++)
+            micro_us[i] = 0;
+        return 0;
+    }
+    struct classes classes = classes_make(s);
+    double least = micro_us ? 0 : shared_us(s, &classes);
+    if (least <= 0)
+        least = all_parts_us(s, &classes, micro_us);
     classes_free(&classes);
     return least;
 }

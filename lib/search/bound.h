@@ -16,6 +16,10 @@
  * number of devices, with some multiplier on memory. The bound is the least over all
  * micro-batches.
  *
+ * Where the parts of an instruction never take less together than the whole (cost/provider.h), the
+ * devices' even share of all work on one device is a bound, too. It stands for the relaxation where that
+ * does not prove a thousandth more of small groups.
+ *
  * Where groups are on neighbouring ranks in the order of the pipeline, stages are whole ops and
  * it is known on which ranks each is. Then messages and the first micro-batch's way to a stage
  * count too: for pipelines with one stage on each group (bound_chain.h) and for interleaved

@@ -20,8 +20,9 @@ static void count_ops(struct relaxed *r) {
 }
 
 static void find_sizes(struct relaxed *r) {
+    int most = r->most_size ? r->most_size : r->s->p.devices;
     for (int c = 0; c < r->classes->n; c++)
-        for (int d = 1; d <= r->s->p.devices; d++)
+        for (int d = 1; d <= most; d++)
             if (floors_of_use(r->classes->of[c].floors, r->micro_batch, d)) {
                 r->class[r->n_sizes] = c;
                 r->sizes[r->n_sizes++] = d;

@@ -33,7 +33,8 @@ struct line {
 struct relaxed {
     struct search *s;
     struct classes *classes;
-    double m; /* micro-batches */
+    double m;      /* micro-batches */
+    int most_size; /* of a group, in devices; 0: all */
     int64_t micro_batch;
     int groups, chunks;
     int n_sizes, sizes[BOUND_DEVICES],
