@@ -67,7 +67,7 @@ cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.
 NVCC_ARCHS ?= 80 90
 NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompiler -Wall,-Wextra \
-              -Xptxas -warn-spills,-warn-lmem-usage \
+              --resource-usage -Xptxas -warn-spills,-warn-lmem-usage \
               $(foreach a,$(filter-out 80,$(NVCC_ARCHS)),-gencode arch=compute_$(a),code=sm_$(a)) \
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
@@ -158,12 +158,15 @@ $(O)/%.o: %.c $(O)/flags
 	@echo "  CC      $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# What the compiler remarks is shown, and kept for tests/cli/nvcc.sh: ptxas has it only as it compiles.
+# What the compiler remarks is shown, and kept for tests/cli/nvcc.sh: ptxas has it only as it compiles. So is
+# what each kernel takes of a multiprocessor, for tests/described.
 $(O)/%.cu.o: %.cu $(O)/nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC    $<"
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.said); \
-	    status=$$?; cat $(@:.o=.said) >&2; exit $$status
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.usage); \
+	    status=$$?; grep -v $(USAGE) $(@:.o=.usage) >$(@:.o=.said); cat $(@:.o=.said) >&2; exit $$status
+USAGE := -e ' bytes gmem' -e 'Compiling entry function' -e 'Function properties for' -e 'bytes stack frame' \
+         -e 'Used [0-9]* registers' -e 'Compile time ='
 # wgmma is of Hopper alone, which its target says with an a.
 $(O)/lib/cuda/cuda_attention_wgmma.cu.o: NVCC_FLAGS := $(subst compute_90,compute_90a,$(subst sm_90,sm_90a,$(NVCC_FLAGS)))
 
@@ -272,6 +275,31 @@ $(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_products)
 $(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_products)
 $(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o
 
+# Tools on GPUs that are described (tests/described): all of lib/cuda as it is, with the kernels that nvcc
+# compiled, on the fake of the runtime, which computes nothing.
+DESCRIBED := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/described/,weft-run weft-profile-op gpu-kernels gpu-attention))
+described_objs := $(patsubst %.c,$(O)/%.o,$(sort $(filter-out %/cuda-described.c,$(wildcard tests/described/*.c)))) \
+                  $(O)/tests/products/cublaslt.o \
+                  $(filter-out %/kernels.o,$(FAKES)) $(filter-out %/cuda_library.o,$(objs_cuda))
+$(O)/tests/described/%.o: CFLAGS += $(CUDA_CFLAGS) -Itests -I$(O)/tests/described
+$(O)/tests/described/usages.o: $(O)/tests/described/usage.h
+$(O)/tests/described/usage.h: tests/described/usage.awk $(patsubst %.cu,$(O)/%.cu.o,$(cuda_kernels))
+	@mkdir -p $(@D)
+	$(Q)awk -f $< $(patsubst %.cu,$(O)/%.cu.usage,$(cuda_kernels)) >$@
+$(O)/tests/described/weft-run: $(weft-run_objs)
+$(O)/tests/described/weft-profile-op: $(weft-profile-op_objs)
+$(filter %/gpu-kernels %/gpu-attention,$(DESCRIBED)): $(O)/tests/described/%: $(O)/tests/gpu/%.o
+$(DESCRIBED): $(described_objs) $(call archives,$(fake_floors))
+	@echo "  LINK    described $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -lstdc++ -ldl $(BASE_LIBS)
+# What it refuses.
+DESCRIBED_BINS := $(if $(HAVE_CUDA),$(O)/tests/unit/cuda-described)
+$(DESCRIBED_BINS): $(addprefix $(O)/tests/described/,cuda-described.o launch.o pointers.o) \
+                   $(addprefix $(O)/tests/fake/,cudart.o memory.o) $(call archives,common)
+	@mkdir -p $(@D)
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,common) -lstdc++ $(BASE_LIBS)
+
 # tests/gpu/*.c run on a GPU; where there is none they say so.
 GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))
 GPU_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(GPU_SRCS))
@@ -307,9 +335,9 @@ fuzz:
 	@DEPS=no sh scripts/deps.sh fuzz
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
-unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
+unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(DESCRIBED_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(EMU_PLANS) $(GPU_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(EMU_PLANS) $(DESCRIBED) $(DESCRIBED_BINS) $(GPU_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.

@@ -14,6 +14,9 @@
 
 struct fake_cuda fake_cuda;
 
+static const struct fake_gpu small_gpu = {"Fake H100 80GB", 90, 132, 227 << 10,
+                                          (int64_t)8 << 30};
+
 /* As mpirun starts them, each rank sees a GPU of its own. */
 __attribute__((constructor(101))) static void see_own_gpu(void) {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -43,6 +46,7 @@ struct place {
 struct CUevent_st {
     struct place *last; /* NULL: none */
     bool captured;      /* marks a place in a graph: nobody can wait for it */
+    bool untimed;
 };
 
 struct CUstream_st {
@@ -57,14 +61,8 @@ struct CUgraph_st {
     bool up;
 };
 
-struct block {
-    char *p;
-    int64_t bytes;
-};
-
 static struct {
     ARR(struct CUstream_st *) streams;
-    ARR(struct block) blocks;
     struct {
         bool (*step)(void *arg);
         void *arg;
@@ -76,10 +74,18 @@ static struct {
     cudaError_t last;
 } now;
 
+const struct fake_gpu *fake_cuda_gpu(void) {
+    return fake_cuda.gpu ? fake_cuda.gpu : &small_gpu;
+}
+
 static cudaError_t answer(cudaError_t rc) {
     if (rc != cudaSuccess)
         now.last = rc;
     return rc;
+}
+
+cudaError_t fake_cuda_error(cudaError_t rc) {
+    return answer(rc);
 }
 
 static struct place *hold(struct place *p) {
@@ -169,6 +175,10 @@ static cudaError_t wait_until(bool (*done)(const void *), const void *what) {
     return cudaSuccess;
 }
 
+void fake_cuda_finish(void) {
+    wait_until(all_done, NULL);
+}
+
 /* For what may wait until the GPU has done everything; counts where a work between ranks is part of that. */
 static void wait_for_all(void) {
     bool works = false;
@@ -193,12 +203,21 @@ static void give(struct CUstream_st *s, struct op op) {
         arr_push(&s->ops, op);
 }
 
-void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
-                      size_t bytes) {
+void fake_cuda_give(cudaStream_t s, void (*run)(void *args), const void *args,
+                    size_t bytes) {
     struct op op = {.kind = RUN, .run = run, .args = mem_alloc(bytes), .bytes = bytes};
     memcpy(op.args, args, bytes);
     fake_cuda.launches++;
     give(s, op);
+}
+
+static void do_nothing(void *args) {
+    (void)args;
+}
+
+void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
+                      size_t bytes) {
+    fake_cuda_give(s, fake_cuda.idle ? do_nothing : run, args, bytes);
 }
 
 void fake_cuda_load(const void *kernel) {
@@ -218,7 +237,7 @@ void fake_cuda_beside(bool (*step)(void *arg), void *arg) {
     now.beside[now.n_beside++].arg = arg;
 }
 
-/* ---- devices and memory ------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------ */
 
 static int gpus(void) {
     return fake_cuda.gpus ? fake_cuda.gpus : 1;
@@ -246,10 +265,12 @@ cudaError_t cudaGetDevice(int *gpu) {
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int gpu) {
     (void)gpu;
     switch (what) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrMultiProcessorCount: *value = 132; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = fake_cuda_gpu()->arch / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = fake_cuda_gpu()->arch % 10; break;
+    case cudaDevAttrMultiProcessorCount: *value = fake_cuda_gpu()->processors; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = fake_cuda_gpu()->shared_bytes;
+        break;
     default: *value = 0;
     }
     return cudaSuccess;
@@ -257,95 +278,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int gpu
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int gpu) {
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Fake H100 80GB");
+    snprintf(p->name, sizeof p->name, "%s", fake_cuda_gpu()->name);
     snprintf(p->uuid.bytes, sizeof p->uuid.bytes, "fake-%d", fake_cuda.first_gpu + gpu);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
-    *total = (size_t)8 << 30;
-    *left = *total - (size_t)fake_cuda.bytes;
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *buf, int size, int gpu) {
     snprintf(buf, (size_t)size, "0000:%02x:00.0", gpu);
-    return cudaSuccess;
-}
-
-/* What was not written is not zero. */
-cudaError_t cudaMalloc(void **p, size_t bytes) {
-    struct block b = {.bytes = (int64_t)bytes};
-    b.p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (!b.p)
-        return answer(cudaErrorMemoryAllocation);
-    memset(b.p, 0xff, bytes);
-    arr_push(&now.blocks, b);
-    fake_cuda.bytes += b.bytes;
-    *p = b.p;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *p) {
-    int64_t i = 0;
-    while (i < now.blocks.n && now.blocks.p[i].p != p)
-        i++;
-    if (i == now.blocks.n)
-        return answer(p ? cudaErrorInvalidValue : cudaSuccess);
-    wait_until(all_done, NULL);
-    fake_cuda.bytes -= now.blocks.p[i].bytes;
-    now.blocks.p[i] = now.blocks.p[--now.blocks.n];
-    free(p);
-    return cudaSuccess;
-}
-
-bool fake_cuda_is_device(const void *p, int64_t bytes) {
-    for (int64_t i = 0; i < now.blocks.n; i++) {
-        const struct block *b = &now.blocks.p[i];
-        if ((const char *)p >= b->p && (const char *)p + bytes <= b->p + b->bytes)
-            return true;
-    }
-    return false;
-}
-
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
-    (void)flags;
-    *p = malloc(bytes);
-    return answer(*p ? cudaSuccess : cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaFreeHost(void *p) {
-    free(p);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemset(void *p, int value, size_t bytes) {
-    if (!fake_cuda_is_device(p, (int64_t)bytes))
-        return answer(cudaErrorInvalidValue);
-    memset(p, value, bytes);
-    return cudaSuccess;
-}
-
-struct copy {
-    void *dst;
-    const void *src;
-    size_t bytes;
-};
-
-static void run_copy(void *args) {
-    const struct copy *c = args;
-    memcpy(c->dst, c->src, c->bytes);
-}
-
-/* The sides must be what they are said to be. */
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t s) {
-    bool from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    bool to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    if (fake_cuda_is_device(src, (int64_t)bytes) != from ||
-        fake_cuda_is_device(dst, (int64_t)bytes) != to)
-        return answer(cudaErrorInvalidValue);
-    fake_cuda_launch(s, run_copy, &(struct copy){dst, src, bytes}, sizeof(struct copy));
     return cudaSuccess;
 }
 
@@ -368,6 +307,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     arr_release(&s->ops);
     arr_release(&s->graph);
     free(s);
+    return cudaSuccess;
+}
+
+bool fake_cuda_is_stream(cudaStream_t s) {
+    for (int64_t i = 0; i < now.streams.n; i++)
+        if (now.streams.p[i] == s)
+            return true;
+    return false;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status) {
+    *status = !s->capturing ? cudaStreamCaptureStatusNone
+              : s->broken   ? cudaStreamCaptureStatusInvalidated
+                            : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
 
@@ -403,8 +356,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
-    (void)flags;
     *e = mem_alloc(sizeof **e);
+    (*e)->untimed = flags & cudaEventDisableTiming;
     return cudaSuccess;
 }
 
@@ -437,6 +390,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    if (a->untimed || b->untimed || !a->last || !b->last || a->captured || b->captured)
+        return answer(cudaErrorInvalidResourceHandle);
+    if (!event_done(a) || !event_done(b))
+        return answer(cudaErrorNotReady);
     *ms = (float)(1e3 * (b->last->at_s - a->last->at_s));
     return cudaSuccess;
 }

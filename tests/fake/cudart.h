@@ -18,12 +18,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A GPU as its data sheet and CUDA's documentation have it. */
+struct fake_gpu {
+    const char *name;
+    int arch; /* compute capability: 90 is 9.0 */
+    int processors;
+    int shared_bytes; /* at most in a block, where a kernel asks for more than 48 KB */
+    int64_t bytes;    /* of memory */
+};
+
 enum fake_order { FAKE_DRAWN, FAKE_OLDEST_FIRST, FAKE_NEWEST_FIRST };
 
 /* What the fake is to be like, and what it has seen; set before it is used. */
 extern struct fake_cuda {
     int gpus;      /* that the process sees; 0 = 1 */
     int first_gpu; /* the number of the first, which its uuid has; else the rank's */
+    const struct fake_gpu *gpu; /* what each is; NULL: a small H100 */
+    bool
+        idle; /* it computes nothing: its memory is addresses alone; what is read of it is zero */
     enum fake_order order; /* which stream goes on; of those that can */
     uint64_t seed;
     double patience_s;      /* a call that waits longer ends the program; 0 = 60 */
@@ -39,6 +51,9 @@ extern struct fake_cuda {
  * the graph instead. */
 void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
                       size_t bytes);
+/* The same, also where the GPU computes nothing. */
+void fake_cuda_give(cudaStream_t s, void (*run)(void *args), const void *args,
+                    size_t bytes);
 /* A kernel is wanted; what tells it from others. The first time it is loaded, for which CUDA may wait until
  * all that the GPU was given is done. */
 void fake_cuda_load(const void *kernel);
@@ -48,6 +63,13 @@ void fake_cuda_work(cudaStream_t s, bool (*step)(void *arg), void *arg);
 void fake_cuda_beside(bool (*step)(void *arg), void *arg);
 /* One step of something; false if nothing could move. */
 bool fake_cuda_turn(void);
+/* Until all is done that was given to the GPU. */
+void fake_cuda_finish(void);
+const struct fake_gpu *fake_cuda_gpu(void);
+/* A call ends with this error, which is CUDA's last one from here on. */
+cudaError_t fake_cuda_error(cudaError_t rc);
+/* Is it a stream that there is? */
+bool fake_cuda_is_stream(cudaStream_t s);
 /* Is it memory that cudaMalloc gave? */
 bool fake_cuda_is_device(const void *p, int64_t bytes);
 
