@@ -75,7 +75,6 @@ int cuda_launch_rest(struct device_stream *s, struct err *err) {
 int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                      const struct cuda_given *second, struct err *err) {
     const int64_t planned = cuda_state_of(s->device)->workspace_bytes;
-    struct cuda_call c = call_on(s, &first->args, err);
     if (!cuda_pair_fits(first, second))
         return err_system(err, "%s and %s are no pair", opcode_name(first->code),
                           opcode_name(second->code));
@@ -84,6 +83,7 @@ int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                           opcode_name(first->code));
     if (cuda_open_workspace(s, err) < 0)
         return -1;
+    struct cuda_call c = call_on(s, &first->args, err); /* with the workspace */
     int rc = cuda_pair_give(&c, first, second);
     if (rc >= 0 && cuda_check(cudaGetLastError(), "launching", err) < 0)
         rc = -1;
