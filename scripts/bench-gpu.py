@@ -376,7 +376,7 @@ class Bench:
         for row in rows:
             shape = shape_of(row)
             ratio = there.get(shape, {}).get(row["pass"], float("nan")) / row["us"]
-            print(f"{row['kernels']:6} {row['dtype']:4} {'x'.join(str(n) for n in shape):20} {row['pass']:9} "
+            print(f"{row['kernels']:9} {row['dtype']:4} {'x'.join(str(n) for n in shape):20} {row['pass']:9} "
                   f"{row['tflops']:7.1f} {ratio:6.2f}", flush=True)
             self.note(part=part, pytorch=there.get(shape), **row)
 

@@ -2,7 +2,8 @@
  *
  * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows lie on 16 bytes, and where
  * TF32 is asked for those of floats of up to 128; the plain kernels all else. cuda_device.attention names
- * others: "wgmma" where there are such products, "plain" for all. */
+ * others: "wgmma" where there are such products, "wgmma-128" with larger blocks backward, "plain" for
+ * all. */
 #include "cuda/cuda_attention.h"
 #include "program/workspace_attention.h"
 
@@ -46,8 +47,8 @@ static bool for_tf32(const struct cuda_call *c, const struct attention_job *job)
 
 /* wgmma is of 9.0 alone: what comes after it has others. */
 static bool for_wgmma(const struct cuda_call *c, const struct attention_job *job) {
-    return c->dev->arch == 90 && job->t.dim <= 128 && is_asked(c, "wgmma") &&
-           for_mma(c, job);
+    return c->dev->arch == 90 && job->t.dim <= 128 &&
+           (is_asked(c, "wgmma") || is_asked(c, "wgmma-128")) && for_mma(c, job);
 }
 
 /* Gives the job its part of the workspace, and spreads what positions add. */
@@ -90,7 +91,7 @@ static int backward(struct cuda_call *c, struct attention_job *job) {
     if (prepare(c, job, true) < 0)
         return -1;
     attention_delta(c, job, in_chunks(job));
-    if (for_wgmma(c, job) && attention_wgmma_bwd(c, job))
+    if (for_wgmma(c, job) && attention_wgmma_bwd(c, job, is_asked(c, "wgmma-128")))
         return 0;
     if (for_mma(c, job) && attention_mma_bwd(c, job))
         return 0;

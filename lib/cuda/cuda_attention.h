@@ -47,9 +47,11 @@ void attention_plain_bwd(const struct cuda_call *c, const struct attention_job *
  * done, where a block of the device has too little shared memory. */
 bool attention_mma(const struct cuda_call *c, const struct attention_job *job);
 bool attention_mma_bwd(const struct cuda_call *c, const struct attention_job *job);
-/* The same of heads that are at most 128 wide, on compute capability 9.0. */
+/* The same of heads that are at most 128 wide, on compute capability 9.0; by_128: a block has 128 keys or
+ * queries, not 64. */
 bool attention_wgmma(const struct cuda_call *c, const struct attention_job *job);
-bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job);
+bool attention_wgmma_bwd(const struct cuda_call *c, const struct attention_job *job,
+                         bool by_128);
 /* Floats, rounded to TF32 before they are multiplied, of heads that are at most 128 wide. */
 bool attention_tf32(const struct cuda_call *c, const struct attention_job *job);
 bool attention_tf32_bwd(const struct cuda_call *c, const struct attention_job *job);

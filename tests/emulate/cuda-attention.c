@@ -377,11 +377,13 @@ int main(int argc, char **argv) {
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
             if (argc < 2 || atoi(argv[1]) == (int)i)
                 check(forms + i, types[k]);
-    which = "wgmma";
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (forms[i].dim <= 128 && forms[i].dim % 8 == 0) {
+            which = "wgmma";
             check(forms + i, DTYPE_bf16);
             check(forms + i, DTYPE_f16);
+            which = "wgmma-128";
+            check(forms + i, DTYPE_bf16);
         }
     which = NULL, tf32 = true;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)

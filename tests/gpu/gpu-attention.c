@@ -24,8 +24,8 @@ static const char *const names[TENSORS] = {"q",   "k",  "v",  "positions", "dy",
                                            "lse", "dq", "dk", "dv",        "dpositions"};
 
 static struct err err;
-enum { PLAIN, MMA, WGMMA, TF32 };
-static const char *const kernels[] = {"plain", "mma", "wgmma", "tf32"};
+enum { PLAIN, MMA, WGMMA, WGMMA_128, TF32 };
+static const char *const kernels[] = {"plain", "mma", "wgmma", "wgmma-128", "tf32"};
 
 static struct attention_n numbers(const struct form *x) {
     return (struct attention_n){.batch = x->batch,
@@ -232,11 +232,11 @@ int main(int argc, char **argv) {
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
     for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++) {
         for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)
-            for (int k = MMA; k <= WGMMA; k++)
+            for (int k = MMA; k <= WGMMA_128; k++)
                 compare(kernels[k], compared + i, halves[j]);
         compare(kernels[TF32], compared + i, DTYPE_f32);
     }
-    for (int k = PLAIN; benches && k <= WGMMA; k++) {
+    for (int k = PLAIN; benches && k <= WGMMA_128; k++) {
         for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
             if (k || i == 0) /* plain ones are slow: one is enough, in floats */
                 bench(kernels[k], measured + i, k ? DTYPE_bf16 : DTYPE_f32, timer);
