@@ -22,8 +22,19 @@ static void not_read(const char *text, size_t size, const json_error_t *je, int 
               (int)(end - 1 - begin < 100 ? end - 1 - begin : 100), text + begin);
 }
 
+static size_t blanks(const char *text, size_t size) {
+    size_t n = 0;
+    while (n < size && text[n] && strchr(" \t\r\n", text[n]))
+        n++;
+    return n;
+}
+
 json_t *json_parse(const char *text, size_t size, const char *name, struct err *err) {
     json_error_t je;
+    if (blanks(text, size) == size) {
+        err_input(err, "%s: expected JSON, got nothing", name);
+        return NULL;
+    }
     json_t *v = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!v)
         not_read(text, size, &je, je.line, name, err);
@@ -33,13 +44,6 @@ json_t *json_parse(const char *text, size_t size, const char *name, struct err *
 static void skip(const char **text, size_t *size, size_t n, int *line) {
     for (; n > 0; n--, ++*text, --*size)
         *line += **text == '\n';
-}
-
-static size_t blanks(const char *text, size_t size) {
-    size_t n = 0;
-    while (n < size && text[n] && strchr(" \t\r\n", text[n]))
-        n++;
-    return n;
 }
 
 json_t *json_parse_next(const char **text, size_t *size, int *line, const char *name,

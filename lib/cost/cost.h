@@ -116,7 +116,7 @@ void cost_note_missing(struct cost *c, const struct cost_key *k);
 
 /* -1 with EXIT_NO, naming the first few missing keys and the command that measures them all;
  * 0 when nothing is missing. profile, plan_name: their file names; plan_name is NULL while a search
- * is about the plan, profile where it has none. */
+ * is about the plan, profile where datasheets alone were asked. */
 int cost_check(const struct cost *c, const char *profile, const char *plan_name,
                const struct plan *plan, struct err *err);
 

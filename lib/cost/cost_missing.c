@@ -175,7 +175,8 @@ int cost_check(const struct cost *c, const char *profile, const char *plan_name,
     if (!c->n_missing)
         return 0;
     list_missing(c, list, sizeof list);
-    err_no(err, "%s lacks %lld shape%s on device %s: %s", profile ? profile : "the profile",
+    err_no(err, "%s lack%s %lld shape%s on device %s: %s",
+           profile ? profile : "the cluster's datasheets", profile ? "s" : "",
            (long long)c->n_missing, c->n_missing > 1 ? "s" : "",
            c->provider ? c->provider->device : "", list);
     return hint_commands(c, profile ? profile : "FILE", plan_name, plan, err);

@@ -82,6 +82,10 @@ struct cost_provider *provider_open(const char *path, const char *device,
                                     struct err *err);
 void provider_destroy(struct cost_provider *p); /* NULL is fine */
 
+/* Do the datasheets of all groups give flops for this type? -1 with exit status 2, and a hint that
+ * lists the types that they all give; V100s have no bf16. */
+int provider_check_dtype(const struct cluster *c, enum dtype dtype, struct err *err);
+
 /* Measured rows (provider_profile.c). times[i] are those of the cluster's group i; with n == 1,
  * of all groups. Takes them over. */
 struct cost_provider *provider_profile(struct profile_times *const *times, int n);

@@ -13,6 +13,7 @@
 #include "cost/provider.h"
 
 #include "common/mem.h"
+#include "plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -113,6 +114,37 @@ static int check(const struct cluster *c, struct err *err) {
         if (c->links[i].bandwidth <= 0)
             return err_usage(err, "the cluster gives no bandwidth for its level \"%s\"",
                              c->links[i].level);
+    return 0;
+}
+
+/* "fp32, fp16": of what all groups have. */
+static void list_dtypes(const struct cluster *c, char *buf, size_t n) {
+    static const enum dtype all[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
+    size_t used = 0;
+    buf[0] = '\0';
+    for (size_t k = 0; k < sizeof all / sizeof *all && used < n; k++) {
+        bool have = true;
+        for (int i = 0; i < c->n_groups; i++)
+            have &= c->groups[i].flops[all[k]] > 0;
+        if (have)
+            used += (size_t)snprintf(buf + used, n - used, "%s%s", used ? ", " : "",
+                                     plan_dtype_name(all[k]));
+    }
+}
+
+int provider_check_dtype(const struct cluster *c, enum dtype dtype, struct err *err) {
+    char have[64];
+    for (int i = 0; i < c->n_groups; i++) {
+        const char *device = c->groups[i].device;
+        if (c->groups[i].flops[dtype] > 0)
+            continue;
+        list_dtypes(c, have, sizeof have);
+        err_usage(err, "the datasheet of %s gives no flops for %s",
+                  *device ? device : "the cluster's devices", plan_dtype_name(dtype));
+        return err_hint(
+            err, "take one of its types (%s), another cluster, or a profile (-p FILE)",
+            have);
+    }
     return 0;
 }
 

@@ -25,14 +25,16 @@ static int say_unknown(struct search *s, struct err *err) {
         cost_key_format(&s->cost.missing[0], key, sizeof key);
     program_destroy(g);
     plan_destroy(plan);
-    err_no(err, "the profile lacks shapes of every plan of this model%s, such as %s",
+    err_no(err, "the %s shapes of every plan of this model%s, such as %s",
+           p->profile ? "profile lacks" : "cluster's datasheets lack",
            p->memory_bytes ? " that fits" : "", key);
     return err_hint(
         err,
         "weft-profile-op with this model, these sizes, --max-devices %d%s%s and "
-        "--micro-batch, and weft-profile-comm; or --datasheets",
+        "--micro-batch, and weft-profile-comm%s",
         p->devices, p->dtype == DTYPE_f32 ? "" : ", --dtype ",
-        p->dtype == DTYPE_f32 ? "" : plan_dtype_name(p->dtype));
+        p->dtype == DTYPE_f32 ? "" : plan_dtype_name(p->dtype),
+        p->profile ? "; or --datasheets" : "");
 }
 
 /* ---- memory ---------------------------------------------------------------------------- */

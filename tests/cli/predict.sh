@@ -211,6 +211,16 @@ run -p half.db --cluster v100-4x8 --device a100 --datasheets plan.json
 holds out '.time > 0 and .rests_on.measured > 0 and .rests_on.datasheet > 0' \
     '--datasheets fills them'
 refuses 2 'does not give its devices' 'datasheets that are not there' -- --datasheets plan.json
+jq '.dtype = "bf16"' plan.json >bf16.json
+refuses 2 'the datasheet of v100-32gb gives no flops for bf16' 'a type that the datasheet lacks' \
+    -- --datasheets --cluster v100-4x8 bf16.json
+grep -q '^hint: .*(fp32, fp16)' err
+ok $? "and those that it has: $(grep hint err)"
+run --cluster v100-4x8 bf16.json
+[ $status -eq 0 ] && jq -e 'has("time") | not' out >jq.out && grep -q 'memory alone: .*bf16' err
+ok $? "its memory is predicted: $(head -1 err)"
+: >empty.json
+refuses 3 'expected JSON, got nothing' 'a cluster file that is empty' -- --cluster ./empty.json plan.json
 
 # ---- clusters -----------------------------------------------------------------------------------
 jq '.cluster = "node:2 gpu:2"' plan.json >carried.json

@@ -439,6 +439,8 @@ refuses 1 'lacks shapes of every plan of this model that fits, such as' \
 # ---- what is wrong --------------------------------------------------------------------------------
 refuses 2 'missing option -m MODEL' 'no model' -- -p p.db --devices 2 -b 4
 refuses 2 'the cluster does not give its devices' 'neither profile nor datasheets' -- -m gpt:nano --devices 2 -b 4
+refuses 2 'the datasheet of v100-32gb gives no flops for bf16' 'a type that the datasheet lacks' \
+    -- -m gpt:nano --cluster v100-4x8 -b 64 --dtype bf16
 refuses 2 'missing option --global-batch N' 'no batch' -- "${model[@]}" --devices 2
 refuses 2 'missing option --devices N or --cluster' 'no devices' -- "${model[@]}" -b 4
 refuses 2 'devices' 'no devices at all' -- "${model[@]}" --devices 0 -b 4

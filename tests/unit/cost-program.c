@@ -157,8 +157,8 @@ static void test_program(const char *db) {
        "what is missing is named: %s", err.msg);
     ok(strstr(err.hint, "mpirun -n 4 weft-profile-comm -p x.db") != NULL,
        "and the remedy: %s", err.hint);
-    ok(cost_check(&c, NULL, NULL, plan, &err) < 0 && strstr(err.msg, "the profile lacks"),
-       "a profile without a name, in a search: %s", err.msg);
+    ok(cost_check(&c, NULL, NULL, plan, &err) < 0 && strstr(err.msg, "datasheets lack "),
+       "no profile: %s", err.msg);
     cost_forget(&c);
     ok(cost_check(&c, "x.db", "plan.json", plan, NULL) == 0, "and can be forgotten");
     simulation_release(&sim);

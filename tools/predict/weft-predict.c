@@ -91,6 +91,11 @@ static int choose_provider(struct predict *p, const struct options *o, struct er
         return 0;
     bool datasheets = o->datasheets || !o->profile;
     p->provider = provider_open(o->profile, o->device, &p->cluster, datasheets, err);
+    if (p->provider && !o->profile &&
+        provider_check_dtype(&p->cluster, p->plan->dtype, err) < 0) {
+        provider_destroy(p->provider);
+        p->provider = NULL;
+    }
     if (p->provider || o->profile || o->datasheets || o->trace || o->device)
         return p->provider ? 0 : -1;
     note("weft-predict: memory alone: no profile, and %s", err->msg);
@@ -123,8 +128,7 @@ static int simulate(struct predict *p, const struct options *o, struct err *err)
     cost_program(&p->cost, p->program);
     p->estimate_us = estimate_program_us(p->program, &p->cost);
     list_missing(&p->cost);
-    if (cost_check(&p->cost, o->profile ? o->profile : "the cluster", o->plan, p->plan,
-                   err) < 0)
+    if (cost_check(&p->cost, o->profile, o->plan, p->plan, err) < 0)
         return -1;
     double start = now_s();
     int rc = o->trace ? simulate_traced(p, o, err)

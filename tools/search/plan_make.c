@@ -140,8 +140,8 @@ static int cut_stages(const struct model *m, int pp, int *bounds, struct err *er
     }
     int rc = 0;
     if (pp > 1 && pp > n)
-        rc = err_usage(err, "--pp: %d stages, but the model %s has %d blocks", pp, m->name,
-                       n);
+        rc = err_usage(err, "--pp: %d stages, but the model %s has %d block%s", pp, m->name,
+                       n, n == 1 ? "" : "s");
     bounds[0] = 0;
     bounds[pp] = m->n_ops;
     for (int s = 1, block = 0; s < pp && rc == 0; s++) {

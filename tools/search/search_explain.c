@@ -290,7 +290,7 @@ static void try_node(struct explain *x) {
         return;
     }
     struct err why = {0};
-    struct cost_provider *provider = search_open_provider(c, &why);
+    struct cost_provider *provider = search_open_provider(c, p.dtype, &why);
     p.provider = provider;
     if (provider)
         try_relaxed(x, "with one node more", &p);

@@ -17,8 +17,9 @@ struct micro_batches {
 int search_micro_batches(const struct search_problem *p, struct micro_batches *out,
                          struct err *err);
 
-/* What answers for this cluster, as the options say; owned by the caller. */
-struct cost_provider *search_open_provider(const struct cluster *c, struct err *err);
+/* What answers for this cluster and type, as the options say; owned by the caller. */
+struct cost_provider *search_open_provider(const struct cluster *c, enum dtype dtype,
+                                           struct err *err);
 
 /* --pareto (search_pareto.c): searches again and again with less memory than the plan before needs,
  * and writes the plans of which none is both faster and smaller, a line of JSON each, the fastest

@@ -380,8 +380,14 @@ static int search_to_file(struct search_problem *p, struct err *err) {
     return -1;
 }
 
-struct cost_provider *search_open_provider(const struct cluster *c, struct err *err) {
-    return provider_open(o.profile, o.device, c, o.datasheets || !o.profile, err);
+struct cost_provider *search_open_provider(const struct cluster *c, enum dtype dtype,
+                                           struct err *err) {
+    struct cost_provider *p =
+        provider_open(o.profile, o.device, c, o.datasheets || !o.profile, err);
+    if (!p || o.profile || provider_check_dtype(c, dtype, err) == 0)
+        return p;
+    provider_destroy(p);
+    return NULL;
 }
 
 struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err) {
@@ -449,7 +455,7 @@ static int run_verify(struct err *err) {
     if (plan && o.devices < 0)
         o.devices = plan->devices;
     if (plan && set_problem(&p, err) == 0)
-        provider = search_open_provider(&p.cluster, err);
+        provider = search_open_provider(&p.cluster, plan->dtype, err);
     p.provider = provider;
     if (provider)
         rc = verify(&p, plan, &micro, err);
@@ -523,7 +529,7 @@ static int run(struct err *err) {
     int rc = -1;
     if (set_problem(&p, err) < 0)
         return -1;
-    struct cost_provider *provider = search_open_provider(&p.cluster, err);
+    struct cost_provider *provider = search_open_provider(&p.cluster, p.dtype, err);
     p.provider = provider;
     p.model = provider ? model_load(o.model, o.set, err) : NULL;
     struct pins *pins = p.model ? search_read_pins(p.model, NULL, err) : NULL;
