@@ -97,7 +97,7 @@ void kernel_product(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int
         return;
     }
     if (k > 0 && m > 0 && n > 0 &&
-        kernel_blas_half(type, ta, tb, m, n, k, a, lda, b, ldb, beta, type_c, c, ldc))
+        kernel_blas_half(type, ta, tb, m, n, k, a, lda, b, ldb, beta, NULL, type_c, c, ldc))
         return;
     if (k == 0 && beta == 0)
         for (int64_t i = 0; i < m; i++)

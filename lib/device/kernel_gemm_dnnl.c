@@ -4,6 +4,9 @@
  * library has only primitives, which take a millisecond to create: they are kept by shape. Their
  * scratch is one buffer, as large as the largest needs. The numbers behind the choice are in
  * doc/kernels.md.
+ *
+ * The library copies blocks of B into the order that its instructions read, again for every block of rows.
+ * Where there are many rows, B is brought into that order once before.
  */
 #include "kernel_impl.h"
 
@@ -21,14 +24,17 @@
 /* What a primitive is made for. */
 struct product_shape {
     int64_t m, n, k, lda, ldb, ldc;
-    bool ta, tb, add;
+    bool ta, tb, add, bias;
+    bool packs; /* B into the library's order first */
     enum dtype type_c;
 };
 struct product {
     struct product_shape shape;
     dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c, scratch;
-    int64_t scratch_bytes;
+    dnnl_memory_t a, b, c, bias, scratch;
+    dnnl_primitive_t pack; /* or NULL */
+    dnnl_memory_t packed;
+    int64_t scratch_bytes, packed_bytes; /* multiples of 64 */
 };
 
 static struct {
@@ -60,9 +66,11 @@ void kernel_blas_init(int threads) {
 void kernel_blas_release(void) {
     for (int64_t i = 0; i < state.made.n; i++) {
         struct product *p = &state.made.p[i];
-        dnnl_memory_t memory[] = {p->a, p->b, p->c, p->scratch};
+        dnnl_memory_t memory[] = {p->a, p->b, p->c, p->bias, p->scratch, p->packed};
         dnnl_primitive_destroy(p->primitive);
-        for (int j = 0; j < 4; j++)
+        if (p->pack)
+            dnnl_primitive_destroy(p->pack);
+        for (int j = 0; j < 6; j++)
             dnnl_memory_destroy(memory[j]);
     }
     arr_release(&state.made);
@@ -119,11 +127,15 @@ static dnnl_memory_desc_t matrix(enum dtype type, bool transposed, int64_t rows,
 static dnnl_primitive_desc_t describe(const struct product_shape *s,
                                       const dnnl_memory_desc_t *a,
                                       const dnnl_memory_desc_t *b,
+                                      const dnnl_memory_desc_t *bias,
                                       const dnnl_memory_desc_t *c) {
     dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd;
-    must(dnnl_matmul_desc_init(&desc, a, b, NULL, c));
+    dnnl_memory_desc_t any;
+    const dnnl_dims_t size = {s->k, s->n};
+    must(dnnl_memory_desc_init_by_tag(&any, 2, size, dnnl_bf16, dnnl_format_tag_any));
+    must(dnnl_matmul_desc_init(&desc, a, s->packs ? &any : b, s->bias ? bias : NULL, c));
     must(dnnl_primitive_attr_create(&attr));
     must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
     if (s->add) {
@@ -144,19 +156,41 @@ static dnnl_memory_t memory_of(const dnnl_memory_desc_t *desc) {
     return m;
 }
 
+static int64_t bytes_of(const dnnl_memory_desc_t *m) {
+    return ((int64_t)dnnl_memory_desc_get_size(m) + 63) & ~(int64_t)63;
+}
+
+static dnnl_primitive_t reorder(const dnnl_memory_desc_t *from,
+                                const dnnl_memory_desc_t *to) {
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t p;
+    must(dnnl_reorder_primitive_desc_create(&pd, from, state.engine, to, state.engine,
+                                            NULL));
+    must(dnnl_primitive_create(&p, pd));
+    must(dnnl_primitive_desc_destroy(pd));
+    return p;
+}
+
 static struct product make(const struct product_shape *s) {
     const dnnl_memory_desc_t a = matrix(DTYPE_bf16, s->ta, s->m, s->k, s->lda);
     const dnnl_memory_desc_t b = matrix(DTYPE_bf16, s->tb, s->k, s->n, s->ldb);
     const dnnl_memory_desc_t c = matrix(s->type_c, false, s->m, s->n, s->ldc);
-    dnnl_primitive_desc_t pd = describe(s, &a, &b, &c);
+    const dnnl_memory_desc_t bias = matrix(DTYPE_bf16, false, 1, s->n, s->n);
+    dnnl_primitive_desc_t pd = describe(s, &a, &b, &bias, &c);
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *packed =
+        dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     struct product p = {.shape = *s,
                         .a = memory_of(&a),
                         .b = memory_of(&b),
                         .c = memory_of(&c),
+                        .bias = memory_of(&bias),
                         .scratch = memory_of(scratch),
-                        .scratch_bytes = (int64_t)dnnl_memory_desc_get_size(scratch)};
+                        .pack = s->packs ? reorder(&b, packed) : NULL,
+                        .packed = memory_of(packed),
+                        .scratch_bytes = bytes_of(scratch),
+                        .packed_bytes = s->packs ? bytes_of(packed) : 0};
     must(dnnl_primitive_create(&p.primitive, pd));
     must(dnnl_primitive_desc_destroy(pd));
     return p;
@@ -165,7 +199,8 @@ static struct product make(const struct product_shape *s) {
 static bool same_shape(const struct product_shape *a, const struct product_shape *b) {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda &&
            a->ldb == b->ldb && a->ldc == b->ldc && a->ta == b->ta && a->tb == b->tb &&
-           a->add == b->add && a->type_c == b->type_c;
+           a->add == b->add && a->bias == b->bias && a->packs == b->packs &&
+           a->type_c == b->type_c;
 }
 
 static const struct product *find(const struct product_shape *s) {
@@ -178,9 +213,9 @@ static const struct product *find(const struct product_shape *s) {
             return &state.made.p[i];
     arr_push(&state.made, make(s));
     const struct product *p = &state.made.p[state.made.n - 1];
-    if (p->scratch_bytes > state.bytes) {
+    if (p->scratch_bytes + p->packed_bytes > state.bytes) {
         free(state.room);
-        state.bytes = memory_aligned(p->scratch_bytes);
+        state.bytes = memory_aligned(p->scratch_bytes + p->packed_bytes);
         state.room = aligned_alloc(64, (size_t)state.bytes);
         assert(state.room && "no memory for the scratch of a product");
     }
@@ -195,22 +230,43 @@ bool kernel_blas_tiles(void) {
     return state.has_tiles;
 }
 
-bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                      enum dtype type_c, void *c, int64_t ldc) {
-    if (type != DTYPE_bf16 || !state.has_bf16)
-        return false;
-    const struct product *p =
-        find(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0, type_c});
+static void multiply(const struct product_shape *s, const void *a, const void *b,
+                     const void *bias, void *c) {
+    const struct product *p = find(s);
+    char *packed = (char *)state.room + p->scratch_bytes;
     set(p->a, a);
     set(p->b, b);
     set(p->c, c);
     set(p->scratch, state.room);
+    if (p->pack) {
+        const dnnl_exec_arg_t way[] = {{DNNL_ARG_FROM, p->b}, {DNNL_ARG_TO, p->packed}};
+        set(p->packed, packed);
+        must(dnnl_primitive_execute(p->pack, state.stream, 2, way));
+    }
+    if (bias)
+        set(p->bias, bias);
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a},
-                                    {DNNL_ARG_WEIGHTS, p->b},
+                                    {DNNL_ARG_WEIGHTS, p->pack ? p->packed : p->b},
                                     {DNNL_ARG_DST, p->c},
-                                    {DNNL_ARG_SCRATCHPAD, p->scratch}};
-    must(dnnl_primitive_execute(p->primitive, state.stream, 4, args));
+                                    {DNNL_ARG_SCRATCHPAD, p->scratch},
+                                    {DNNL_ARG_BIAS, p->bias}};
+    must(dnnl_primitive_execute(p->primitive, state.stream, bias ? 5 : 4, args));
+}
+
+/* Rows from which on packing pays, and bytes of the largest B for which it does: one that lies transposed
+ * is copied faster anyway. The buffer is in every rank's memory. */
+enum { PACK_ROWS = 512, PACK_BYTES = 8 << 20, PACK_BYTES_TURNED = 4 << 20 };
+
+bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                      const void *bias, enum dtype type_c, void *c, int64_t ldc) {
+    if (type != DTYPE_bf16 || !state.has_bf16)
+        return false;
+    const bool packs =
+        !ta && m >= PACK_ROWS && 2 * n * k <= (tb ? PACK_BYTES_TURNED : PACK_BYTES);
+    multiply(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0,
+                                     bias != NULL, packs, type_c},
+             a, b, bias, c);
     return true;
 }
 

@@ -97,10 +97,11 @@ const char *kernel_blas_name(void);
 void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                       int64_t ldc);
-/* The same of matrices with elements of 16 bits, C of the same type or f32; false if the library has
- * no product of them that is faster than that of floats. */
+/* The same of matrices with elements of 16 bits, C of the same type or f32, plus bias[n] of the type of A
+ * and B in every row (NULL: none); false if the library has no product of them that is faster than
+ * that of floats. */
 bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
                       const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                      enum dtype type_c, void *c, int64_t ldc);
+                      const void *bias, enum dtype type_c, void *c, int64_t ldc);
 
 #endif

@@ -1,7 +1,7 @@
 /* Linear layers: matrix products, bias and the gradient of the bias.
  *
- * The bias is laid down first and the product added to it: a product with a fused bias is no
- * faster and for some shapes half as fast (doc/kernels.md).
+ * The bias is laid down first and the product added to it: of floats, a product with a fused bias is no
+ * faster and for some shapes half as fast (doc/kernels.md). That of 16 bits adds it itself.
  */
 #include "kernel_impl.h"
 #include "kernel_type.h"
@@ -14,6 +14,10 @@ static void fill_rows(int64_t rows, int64_t n, const T *bias, T *y) {
 
 void kernel_linear(int64_t m, int64_t n, int64_t k, const T *x, const T *w, bool wt,
                    const T *bias, T *y) {
+    if (bias && m > 0 && n > 0 && k > 0 &&
+        kernel_blas_half(TYPE, false, wt, m, n, k, x, k, w, wt ? k : n, 0, bias, TYPE, y,
+                         n))
+        return;
     if (bias)
         KERNEL_SPLIT(m, 1, m * n, fill_rows(end - first, n, bias, y + first * n));
     kernel_product(TYPE, false, wt, m, n, k, x, k, w, wt ? k : n, bias ? 1.0f : 0.0f, TYPE,

@@ -111,10 +111,31 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
 
 static void test_products(void) {
     static const int64_t shapes[][3] = {{1, 1, 1},        {5, 7, 3},   {33, 130, 65},
-                                        {300, 270, 1100}, {64, 1, 48}, {1, 96, 31}};
+                                        {300, 270, 1100}, {64, 1, 48}, {1, 96, 31},
+                                        {600, 97, 130}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int t = 0; t < 4; t++)
             check_product(t & 1, t & 2, shapes[i][0], shapes[i][1], shapes[i][2]);
+}
+
+/* With a bias, which products of few and of many rows add. */
+static void check_linear(bool wt, int64_t m, int64_t n, int64_t k) {
+    struct numbers x = numbers(m * k, 1, 1), w = numbers(k * n, 1, 2);
+    struct numbers bias = numbers(n, 10, 3), y = numbers(m * n, 1, 4);
+    kernel_linear(m, n, k, x.wide, w.wide, wt, bias.wide, y.wide);
+    kernel_linear_bf16(m, n, k, x.half, w.half, wt, bias.half, y.half);
+    const double e = error_of(m * n, y.half, y.wide);
+    ok(e < 0x1p-8, "linear%s %dx%dx%d with a bias: off by %.4f", wt ? ", turned" : "",
+       (int)m, (int)n, (int)k, e);
+    release(x), release(w), release(bias), release(y);
+}
+
+static void test_linear(void) {
+    for (int wt = 0; wt < 2; wt++) {
+        check_linear(wt, 5, 7, 3);
+        check_linear(wt, 600, 97, 130);
+        check_linear(wt, 512, 64, 32);
+    }
 }
 
 /* ---- attention ----------------------------------------------------------------------------- */
@@ -223,6 +244,7 @@ int main(void) {
     test_rounding(DTYPE_bf16);
     test_rounding(DTYPE_f16);
     with_threads(test_products);
+    with_threads(test_linear);
     with_threads(test_attention);
     with_threads(test_positions);
     return done_testing();
