@@ -1,5 +1,7 @@
 /* Convolution: by the library (kernel_conv_dnnl.c) or, where it has none for the type of elements,
- * in plain C: a sum of scaled rows of weights at each place, and its transposes. */
+ * in plain C: a sum of scaled rows of weights at each place, and its transposes. In bf16 the gradients
+ * of one that has a single tap and reads every place are products of matrices, [places, in], [in, out]
+ * and [places, out], in which the library is faster. */
 #include "kernel_impl.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
@@ -37,6 +39,10 @@ static int64_t w_at(const struct kernel_conv *s, int64_t r, int64_t t) {
 
 static int64_t volume(const struct kernel_conv *s) {
     return s->batch * s->oh * s->ow * s->cout * s->kh * s->kw * s->cin;
+}
+
+static bool is_product(const struct kernel_conv *s) {
+    return TYPE == DTYPE_bf16 && s->kh * s->kw == 1 && s->stride == 1 && s->ph + s->pw == 0;
 }
 
 static void forward_place(const struct kernel_conv *s, int64_t place, const T *x,
@@ -88,7 +94,15 @@ static void data_place(const struct kernel_conv *s, int64_t place, const T *dy, 
         put(dx + place * s->cin + c, sum[c]);
 }
 
+/* With fewer channels the library's gradient of the operand is the faster. */
+enum { LEAST_CHANNELS = 64 };
+
 void kernel_conv_dx(const struct kernel_conv *s, const T *dy, const T *w, T *dx) {
+    const bool wide = s->cin >= LEAST_CHANNELS && s->cout >= LEAST_CHANNELS;
+    if (wide && is_product(s) &&
+        kernel_blas_half(TYPE, false, true, s->batch * s->oh * s->ow, s->cin, s->cout, dy,
+                         s->cout, w, s->cout, 0, NULL, TYPE, dx, s->cin))
+        return;
     if (kernel_conv_library(KERNEL_DATA, s, TYPE, dx, w, dy))
         return;
     KERNEL_SPLIT(s->batch * s->ih * s->iw, 1, volume(s), {
@@ -113,6 +127,10 @@ static void weights_place(const struct kernel_conv *s, int64_t place, int64_t fi
 
 /* Threads take input channels of their own. */
 void kernel_conv_dw(const struct kernel_conv *s, const T *x, const T *dy, float *dw) {
+    if (is_product(s) &&
+        kernel_blas_half(TYPE, true, false, s->cin, s->cout, s->batch * s->oh * s->ow, x,
+                         s->cin, dy, s->cout, 1, NULL, DTYPE_f32, dw, s->cout))
+        return;
     if (kernel_conv_library(KERNEL_WEIGHTS, s, TYPE, x, dw, dy))
         return;
     KERNEL_SPLIT(s->cin, 1, volume(s), {

@@ -138,6 +138,45 @@ static void test_linear(void) {
     }
 }
 
+/* ---- convolutions -------------------------------------------------------------------------- */
+
+static void check_convolution(struct kernel_conv s) {
+    const int64_t nx = s.batch * s.ih * s.iw * s.cin, ny = s.batch * s.oh * s.ow * s.cout;
+    const int64_t nw = s.kh * s.kw * s.cin * s.cout;
+    struct numbers x = numbers(nx, 1, 1), w = numbers(nw, 1, 2), dy = numbers(ny, 1, 3);
+    struct numbers y = numbers(ny, 1, 4), dx = numbers(nx, 1, 5);
+    float *dw = noise(nw, 1, 6), *dw_half = copy(nw, dw);
+    double apart = 0, all = 0;
+    kernel_conv(&s, x.wide, w.wide, y.wide);
+    kernel_conv_dx(&s, dy.wide, w.wide, dx.wide);
+    kernel_conv_dw(&s, x.wide, dy.wide, dw);
+    kernel_conv_bf16(&s, x.half, w.half, y.half);
+    kernel_conv_dx_bf16(&s, dy.half, w.half, dx.half);
+    kernel_conv_dw_bf16(&s, x.half, dy.half, dw_half);
+    for (int64_t i = 0; i < nw; i++) {
+        apart += ((double)dw[i] - dw_half[i]) * ((double)dw[i] - dw_half[i]);
+        all += (double)dw[i] * dw[i];
+    }
+    const double e[] = {error_of(ny, y.half, y.wide), error_of(nx, dx.half, dx.wide),
+                        sqrt(apart / all)};
+    ok(e[0] < 0x1p-8 && e[1] < 0x1p-8 && e[2] < 1e-6,
+       "convolution %d x %dx%d, %d to %d, %dx%d / %d: y %.4f, dx %.4f, dw %.0e",
+       (int)s.batch, (int)s.ih, (int)s.iw, (int)s.cin, (int)s.cout, (int)s.kh, (int)s.kw,
+       (int)s.stride, e[0], e[1], e[2]);
+    release(x), release(w), release(dy), release(y), release(dx);
+    free(dw), free(dw_half);
+}
+
+/* Of one tap, with few channels and many places, and with many and few; others. */
+static void test_convolutions(void) {
+    check_convolution((struct kernel_conv){3, 14, 14, 64, 14, 14, 96, 1, 1, 1, 0, 0});
+    check_convolution((struct kernel_conv){2, 5, 7, 8, 5, 7, 70, 1, 1, 1, 0, 0});
+    check_convolution((struct kernel_conv){1, 3, 3, 200, 3, 3, 64, 1, 1, 1, 0, 0});
+    check_convolution((struct kernel_conv){2, 8, 8, 64, 4, 4, 64, 1, 1, 2, 0, 0});
+    check_convolution((struct kernel_conv){2, 6, 6, 64, 8, 8, 64, 1, 1, 1, 1, 1});
+    check_convolution((struct kernel_conv){2, 8, 8, 16, 8, 8, 32, 3, 3, 1, 1, 1});
+}
+
 /* ---- attention ----------------------------------------------------------------------------- */
 
 struct sizes {
@@ -245,6 +284,7 @@ int main(void) {
     test_rounding(DTYPE_f16);
     with_threads(test_products);
     with_threads(test_linear);
+    with_threads(test_convolutions);
     with_threads(test_attention);
     with_threads(test_positions);
     return done_testing();
