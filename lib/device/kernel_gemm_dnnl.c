@@ -257,11 +257,45 @@ static void multiply(const struct product_shape *s, const void *a, const void *b
  * is copied faster anyway. The buffer is in every rank's memory. */
 enum { PACK_ROWS = 512, PACK_BYTES = 8 << 20, PACK_BYTES_TURNED = 4 << 20 };
 
+/* The gradient of a vocabulary's operand: a sum as long as the vocabulary, whose B is too large to be packed.
+ * Pieces of it are, and their products are added as floats in scratch, for as many rows as fit there. */
+enum { LONG_COLUMNS = 1024, LONG_ROWS = 1024, LONG_PIECE_BYTES = 2 << 20 };
+
+static void long_sum(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
+                     const bf16 *b, int64_t ldb, bf16 *c, int64_t ldc) {
+    const int64_t most = KERNEL_SCRATCH_BYTES / (int64_t)sizeof(float) / n;
+    const int64_t piece = (LONG_PIECE_BYTES / 2 / n) & ~(int64_t)31;
+    float *sum = kernel_scratch(0);
+    for (int64_t i = 0; i < m; i += most) {
+        const int64_t rows = m - i < most ? m - i : most;
+        for (int64_t l = 0; l < k; l += piece) {
+            const int64_t part = k - l < piece ? k - l : piece;
+            const struct product_shape s = {.m = rows,
+                                            .n = n,
+                                            .k = part,
+                                            .lda = lda,
+                                            .ldb = ldb,
+                                            .ldc = n,
+                                            .add = l > 0,
+                                            .packs = true,
+                                            .type_c = DTYPE_f32};
+            multiply(&s, a + i * lda + l, b + l * ldb, NULL, sum);
+        }
+        for (int64_t r = 0; r < rows; r++)
+            kernel_narrow(n, DTYPE_bf16, sum + r * n, c + (i + r) * ldc);
+    }
+}
+
 bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
                       const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
                       const void *bias, enum dtype type_c, void *c, int64_t ldc) {
     if (type != DTYPE_bf16 || !state.has_bf16)
         return false;
+    if (!ta && !tb && !bias && beta == 0 && type_c == DTYPE_bf16 && n <= LONG_COLUMNS &&
+        m >= LONG_ROWS && 2 * n * k > PACK_BYTES) {
+        long_sum(m, n, k, a, lda, b, ldb, c, ldc);
+        return true;
+    }
     const bool packs =
         !ta && m >= PACK_ROWS && 2 * n * k <= (tb ? PACK_BYTES_TURNED : PACK_BYTES);
     multiply(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0,

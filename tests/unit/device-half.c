@@ -109,6 +109,20 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
     free(want), free(got);
 }
 
+/* A sum too long for B to be put in order at once, in two blocks of rows. */
+static void test_long_sum(void) {
+    enum { M = 1100, N = 1000, K = 4300 };
+    struct numbers a = numbers(M * K, 1, 1), b = numbers(K * N, 1, 2);
+    struct numbers c = numbers(M * N, 1, 3);
+    kernel_product(DTYPE_f32, false, false, M, N, K, a.wide, K, b.wide, N, 0, DTYPE_f32,
+                   c.wide, N);
+    kernel_product(DTYPE_bf16, false, false, M, N, K, a.half, K, b.half, N, 0, DTYPE_bf16,
+                   c.half, N);
+    const double e = error_of(M * N, c.half, c.wide);
+    ok(e < 0x1p-8, "product %dx%dx%d: off by %.4f", M, N, K, e);
+    release(a), release(b), release(c);
+}
+
 static void test_products(void) {
     static const int64_t shapes[][3] = {{1, 1, 1},        {5, 7, 3},   {33, 130, 65},
                                         {300, 270, 1100}, {64, 1, 48}, {1, 96, 31},
@@ -284,6 +298,7 @@ int main(void) {
     test_rounding(DTYPE_f16);
     with_threads(test_products);
     with_threads(test_linear);
+    with_threads(test_long_sum);
     with_threads(test_convolutions);
     with_threads(test_attention);
     with_threads(test_positions);
