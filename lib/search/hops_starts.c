@@ -4,6 +4,7 @@
 #include "search/grid.h"
 #include "search/hops.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int option_by_score(const void *a, const void *b) {
@@ -37,6 +38,9 @@ struct starts {
     struct ranking plain, sharded;
     ARR(struct option) list;
     struct candidate scratch;
+    /* [micro-batches] the best uniform pipeline that fits, or INFINITY; does it recompute? */
+    double *even_us;
+    bool *even_again;
 };
 
 /* Sorted in; the last one's room moves to its place. */
@@ -117,6 +121,15 @@ static bool push_kept(struct starts *st, const struct ranking *k) {
     return fits;
 }
 
+static void note_even(struct starts *st, int i, const struct option *o) {
+    if (o->score.overflow || o->score.time_us >= st->even_us[i])
+        return;
+    st->even_us[i] = o->score.time_us;
+    st->even_again[i] = false;
+    for (int k = 0; k < o->c.n_stages; k++)
+        st->even_again[i] |= o->c.stages[k].again_blocks > 0;
+}
+
 static void add_even(struct starts *st) {
     struct search *s = st->s;
     const struct search_problem *p = search_problem_of(s);
@@ -124,12 +137,25 @@ static void add_even(struct starts *st) {
         for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
             if (!grid_is_busy(s, k, i))
                 continue;
+            int64_t from = st->list.n;
             st->plain.n = st->sharded.n = 0;
             grid_walk(&st->grid, k, p->micro[i]);
             bool fits = push_kept(st, &st->plain);
             if (k == 1 || !fits)
                 push_kept(st, &st->sharded);
+            for (; from < st->list.n; from++)
+                note_even(st, i, &st->list.p[from]);
         }
+}
+
+/* Is the micro-batch so much slower than the best that slicing for it is not worth it? Sliced
+ * pipelines are that far ahead of uniform ones only where these recompute for lack of memory. */
+static bool is_slow(const struct starts *st, int i) {
+    static const double SLOW = 1.3;
+    double least = INFINITY;
+    for (int k = 0; k < search_problem_of(st->s)->n_micro; k++)
+        least = fmin(least, st->even_us[k]);
+    return isfinite(st->even_us[i]) && !st->even_again[i] && st->even_us[i] > SLOW * least;
 }
 
 static void add_sliced(struct starts *st, bool shard) {
@@ -137,7 +163,8 @@ static void add_sliced(struct starts *st, bool shard) {
     const struct search_problem *p = search_problem_of(s);
     struct option o = {.c = candidate_make(s)};
     for (int i = 0; i < p->n_micro && !search_stopped(s); i++) {
-        if (!search_slice(s, p->micro[i], shard, &o.c) || !search_legal(s, &o.c))
+        if (is_slow(st, i) || !search_slice(s, p->micro[i], shard, &o.c) ||
+            !search_legal(s, &o.c))
             continue;
         o.score = search_score(s, &o.c);
         balance(st, &o.c, &o);
@@ -249,6 +276,10 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     grid_init(&st.grid, s);
     st.grid.take = take_uniform;
     st.grid.arg = &st;
+    st.even_us = mem_array((size_t)s->p.n_micro, sizeof *st.even_us);
+    st.even_again = mem_array((size_t)s->p.n_micro, sizeof *st.even_again);
+    for (int i = 0; i < s->p.n_micro; i++)
+        st.even_us[i] = INFINITY;
     add_even(&st);
     add_sliced(&st, false);
     if (!any_fits(&st) && search_zero_levels(s) > 1 + ZERO_OPTIMIZER)
@@ -263,6 +294,8 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     ranking_release(&st.plain);
     ranking_release(&st.sharded);
     candidate_release(&st.scratch);
+    free(st.even_us);
+    free(st.even_again);
     *n = st.list.n;
     return st.list.p;
 }
