@@ -224,8 +224,8 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
 # tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.
-# What turns weights is emulated. cuda-engines asks cuDNN itself.
-PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-pairs \
+# What turns weights is emulated. cuda-engines asks cuDNN itself, cuda-descriptions cuBLASLt.
+PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-descriptions cuda-pairs \
                 $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
 objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_pair cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
@@ -233,6 +233,7 @@ objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(
                      $(call of_library,cuda_check cuda_fastest cuda_convolution cuda_conv_pick cuda_dnn cuda_dnn_plan)
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
 $(O)/tests/unit/cuda-products $(O)/tests/unit/cuda-pairs: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
+$(O)/tests/unit/cuda-descriptions: $(call of_library,cuda_check cuda_fastest cuda_library cuda_product cuda_product_known cuda_product_pick)
 $(O)/tests/unit/cuda-engines: $(call of_library,cuda_dnn cuda_dnn_plan cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
 product_floors := common model plan program cost device
