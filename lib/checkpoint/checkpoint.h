@@ -155,6 +155,9 @@ const struct checkpoint_info *checkpoint_info(const struct checkpoint *ck);
 /* The opened directory DIR/step-N; borrowed from ck. */
 const char *checkpoint_path(const struct checkpoint *ck);
 
+/* Is there a tensor of this kind? */
+bool checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind);
+
 /* Checks that the checkpoint was written by this model. Returns 0 or -1. */
 int checkpoint_check_model(const struct checkpoint *ck, const char *model,
                            uint64_t model_hash, struct err *err);

@@ -226,6 +226,13 @@ static void copy_part(float *out, const struct checkpoint_box *to, const unsigne
     }
 }
 
+bool checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind) {
+    for (int64_t i = 0; i < ck->index.tensors.n; i++)
+        if (ck->index.tensors.p[i].kind == kind)
+            return true;
+    return false;
+}
+
 static int check_box(const struct ckpt_tensor *t, const struct checkpoint_box *box,
                      struct err *err) {
     int64_t count;

@@ -126,6 +126,7 @@ static int open_folder(struct st_set *set, const char *folder, struct err *err) 
         rc = open_index(set, folder, index, err);
     } else {
         rc = err_input(err, "%s: holds neither model.safetensors nor " INDEX, folder);
+        err_hint(err, "weft-ckpt export writes such a folder from a checkpoint");
     }
     free(file);
     free(index);

@@ -76,6 +76,10 @@ run --resume ck/step-00000004 -n 6
 stepped '[5,6]' 'one older step'
 run --resume ck/step-00000004/ -n 5
 stepped '[5]' 'with a slash behind it'
+jq '.optimizer = "sgd"' one.json >sgd.json
+timeout 120 "$tool" --threads 1 --data text --resume ck sgd.json >out 2>err
+[ $? -eq 3 ] && [ ! -s out ] && grep -q 'ck/step-00000012: trained with another optimizer' err && grep -q '^hint: .*--init' err
+ok $? "another optimizer: $(head -1 err)"
 refuses 3 'ckk: No such file' 'a misspelt folder' --resume ckk
 refuses 3 'ck/step-00000005: No such file' 'a step that is not there' --resume ck/step-00000005
 mkdir foreign

@@ -297,6 +297,8 @@ refuses 2 'axis h (8) does not divide height5 (4) of stage.3' 'height after pool
 refuses 2 'axis b (8) does not divide what the axes before it leave of heads (4 of 16) of layer.0.q' 'two axes' \
     -- -m llama:nano --set heads=16,kv_heads=16,hidden=256 --mesh a:4,b:8 --layout heads:a,heads:b
 refuses 3 'attn): k: kv_heads (3) does not divide heads (8)' 'groups of heads' -- -m mixtral:nano --set kv_heads=3
+run -m wide-resnet:nano --dp 2 --pp 2 -b 32
+is "$(jq -c '[.batch, .micro_batch]' out)" '[32,4]' 'batch norm shares a sample group out: the least is one'
 refuses 2 'a micro-batch (6) cuts a sample group (4) of bn' 'a sample group' -- -m wide-resnet:nano -b 6 --micro-batch 6
 refuses 4 'no/where' 'an output that cannot be written' -- -m gpt:nano -o no/where
 "$tool" -m gpt:nano >/dev/full 2>err

@@ -202,8 +202,9 @@ static void print_head(const struct predict *p, FILE *f) {
     if (p->provider)
         fprintf(f, " of kind %s", p->provider->device);
     fprintf(f, " on %lld node%s\n", (long long)nodes, nodes > 1 ? "s" : "");
-    fprintf(f, "batch   %lld in %lld micro-batches, %s, %s\n", (long long)p->plan->batch,
-            (long long)plan_micro_batches(p->plan), schedule_name(p->plan->schedule),
+    long long waves = (long long)plan_micro_batches(p->plan);
+    fprintf(f, "batch   %lld in %lld micro-batch%s, %s, %s\n", (long long)p->plan->batch,
+            waves, waves == 1 ? "" : "es", schedule_name(p->plan->schedule),
             plan_dtype_name(p->plan->dtype));
     fputs("bounds  ", f);
     if (p->provider)

@@ -43,10 +43,10 @@ int run_agree_inputs(struct comm *comm, const struct model *m, const struct data
 
 /* ---- run_settings.c ------------------------------------------------------------------------ */
 
-/* Opens the checkpoint of model m to go on from; *ck is NULL where there is none to go on from, as
- * --auto-resume allows. Returns 0 or -1. */
+/* Opens the checkpoint of model m and of this optimizer to go on from; *ck is NULL where there is none
+ * to go on from, as --auto-resume allows. Returns 0 or -1. */
 int run_open_resume(const struct run_options *o, const struct model *m,
-                    struct checkpoint **ck, struct err *err);
+                    enum optimizer optimizer, struct checkpoint **ck, struct err *err);
 
 /* Gives what the command line leaves open its value: that of the checkpoint (NULL = none), or the
  * usual one. `speaks`: says on stderr what the command line changes. */

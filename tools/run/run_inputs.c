@@ -127,7 +127,7 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     *in = (struct run_inputs){.lock = -1};
     if (exec_agree(comm, run_check_device(o, p, comm_rank(comm), err), err) < 0)
         return -1;
-    if (exec_agree(comm, run_open_resume(o, p->model, &in->ck, err), err) < 0)
+    if (exec_agree(comm, run_open_resume(o, p->model, p->optimizer, &in->ck, err), err) < 0)
         return -1;
     const struct checkpoint_info *ck = in->ck ? checkpoint_info(in->ck) : NULL;
     run_settle(o, ck, p->optimizer, speaks);

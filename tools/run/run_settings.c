@@ -8,8 +8,21 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* A model without parameters has no state of any optimizer. */
+static int check_optimizer(const struct checkpoint *ck, enum optimizer optimizer,
+                           struct err *err) {
+    enum checkpoint_kind state =
+        optimizer == OPTIMIZER_sgd ? CHECKPOINT_MOMENTUM : CHECKPOINT_ADAM_M;
+    if (!checkpoint_has(ck, CHECKPOINT_PARAM) || checkpoint_has(ck, state))
+        return 0;
+    err_input(err, "%s: trained with another optimizer than the plan's, %s",
+              checkpoint_path(ck), optimizer_name(optimizer));
+    return err_hint(err,
+                    "a new run can begin with its weights: weft-ckpt export, then --init");
+}
+
 int run_open_resume(const struct run_options *o, const struct model *m,
-                    struct checkpoint **ck, struct err *err) {
+                    enum optimizer optimizer, struct checkpoint **ck, struct err *err) {
     char *path = NULL;
     int rc = 0;
     *ck = NULL;
@@ -20,7 +33,8 @@ int run_open_resume(const struct run_options *o, const struct model *m,
     free(path);
     if (rc < 0 || !*ck)
         return rc;
-    if (checkpoint_check_model(*ck, m->name, m->hash, err) < 0)
+    if (checkpoint_check_model(*ck, m->name, m->hash, err) < 0 ||
+        check_optimizer(*ck, optimizer, err) < 0)
         return -1;
     uint64_t seed = checkpoint_info(*ck)->seed;
     if (o->seed.given && o->seed.value != seed)

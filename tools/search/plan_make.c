@@ -216,17 +216,43 @@ static json_t *stage_of(const struct plan_words *w, const struct model *m,
 
 enum { MICRO_BATCHES = 4 /* for each stage of a pipeline, where nothing is said */ };
 
-static int choose_batch(const struct plan_words *w, const struct split *s, int pp,
-                        int64_t *batch, int64_t *micro, struct err *err) {
+static int64_t common_multiple(int64_t a, int64_t b) {
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* A sample for each replica, and whole sample groups, which only ops that couple the batch share out
+ * among replicas. */
+static int64_t least_samples(const struct model *m, int64_t replicas) {
+    int64_t least = replicas;
+    for (int i = 0; i < m->n_ops; i++) {
+        const struct model_op *op = &m->ops[i];
+        int64_t group = (int64_t)op->attr[ATTR_group];
+        int k = op_space_find(&op->space, m->batch);
+        bool shared = k >= 0 && op->space.role[k] == ROLE_coupled;
+        if (group > 1)
+            least = common_multiple(least, shared ? group : group * replicas);
+    }
+    return least;
+}
+
+static int choose_batch(const struct plan_words *w, const struct model *m,
+                        const struct split *s, int pp, int64_t *batch, int64_t *micro,
+                        struct err *err) {
     int64_t waves = pp > 1 ? MICRO_BATCHES * pp : 1;
-    *micro = w->micro_batch ? w->micro_batch : s->samples;
+    *micro = w->micro_batch ? w->micro_batch : least_samples(m, s->samples);
     *batch = w->batch ? w->batch : *micro * waves;
     if (!w->micro_batch && pp == 1)
         *micro = *batch;
     if (*batch % *micro)
         return err_usage(err, "--micro-batch: %lld does not divide the batch of %lld%s",
                          (long long)*micro, (long long)*batch,
-                         w->micro_batch ? "" : " (one sample for each replica)");
+                         w->micro_batch ? "" : " (the least that there can be)");
     return 0;
 }
 
@@ -243,7 +269,7 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
     if (m->set[0])
         json_object_set_new(doc, "set", json_string(m->set));
     json_object_set_new(doc, "stages", stages);
-    if (choose_batch(w, s, pp, &batch, &micro, err) < 0 ||
+    if (choose_batch(w, m, s, pp, &batch, &micro, err) < 0 ||
         cut_stages(m, n, bounds, err) < 0) {
         json_decref(doc);
         free(bounds);

@@ -350,8 +350,9 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     if (r.orders > 1)
         note("%s: in %d orders of the model's ops", tool.name, r.orders);
     if (r.plans[0].plan->devices < p->devices)
-        note("%s: %d of %d devices are left idle: %s", tool.name,
+        note("%s: %d of %d devices %s left idle: %s", tool.name,
              p->devices - r.plans[0].plan->devices, p->devices,
+             p->devices - r.plans[0].plan->devices == 1 ? "is" : "are",
              r.idle[0] ? r.idle : "with them a step would take longer");
     if (r.lost[0])
         note("%s: %s: not in the space of the search, and dropped: %s", tool.name, o.from,

@@ -170,10 +170,13 @@ static void show_head(const struct plan *p, FILE *f) {
     const struct model *m = p->model;
     long long waves = (long long)plan_micro_batches(p);
     double params = count_params(m);
-    fprintf(f, "model      %s%s%s%s%s, %.4g %s parameters\n", m->name,
+    double unit = params < 1e6 ? 1 : params < 1e9 ? 1e6 : 1e9;
+    fprintf(f, "model      %s%s%s%s%s, %.*g%s parameters\n", m->name,
             m->preset[0] ? ":" : "", m->preset, m->set[0] ? " with " : "", m->set,
-            params < 1e9 ? 1e-6 * params : 1e-9 * params,
-            params < 1e9 ? "million" : "billion");
+            params < 1e6 ? 6 : 4, params / unit,
+            params < 1e6   ? ""
+            : params < 1e9 ? " million"
+                           : " billion");
     fprintf(f, "batch      %lld: %lld micro-batch%s of %lld\n", (long long)p->batch, waves,
             waves == 1 ? "" : "es", (long long)p->micro_batch);
     fprintf(f, "pipeline   pp %d, schedule %s%s\n", p->n_groups, schedule_name(p->schedule),
