@@ -210,7 +210,7 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 EMU_SRCS  := $(sort $(filter-out $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
-             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o))
+             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 $(O)/%.emulated.o: %.cu $(O)/flags
@@ -228,12 +228,13 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-descriptions cuda-pairs \
                 $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
-objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_pair cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
+objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
 objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
                      $(call of_library,cuda_check cuda_fastest cuda_convolution cuda_conv_pick cuda_dnn cuda_dnn_plan)
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
 $(O)/tests/unit/cuda-products $(O)/tests/unit/cuda-pairs: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
 $(O)/tests/unit/cuda-descriptions: $(call of_library,cuda_check cuda_fastest cuda_library cuda_product cuda_product_known cuda_product_pick)
+$(O)/tests/unit/cuda-pairs: $(call of_library,cuda_pair)
 $(O)/tests/unit/cuda-engines: $(call of_library,cuda_dnn cuda_dnn_plan cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
 product_floors := common model plan program cost device

@@ -68,8 +68,9 @@ struct cuda_given {
     struct device_args args;
 };
 /* Launches both as a recording takes them one behind the other: a product of a linear layer, and GELU of
- * what it makes or GELU's gradient in its place, may be one call of the library. Where the device tunes
- * (operands are scratch) that is tried. Returns 1 where it was one call, 0, or -1. */
+ * what it makes or GELU's gradient in its place, may be one call of the library; where the device tunes
+ * (operands are scratch) that is tried. A sum and its norm, or a norm's gradient and a sum of it, are one kernel.
+ * Returns 1 where it was one call, 0, or -1; also where they are no pair. */
 int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                      const struct cuda_given *second, struct err *err);
 

@@ -59,9 +59,11 @@ static int launch_held(struct device_stream *s, struct err *err) {
     if (!q->holds)
         return 0;
     q->holds = false;
-    return cuda_pair_give_first(&c, &q->held) < 0
-               ? err_prefix(err, "%s", opcode_name(q->held.code))
-               : 0;
+    const struct cuda_given *g = &q->held;
+    const int rc = call(&c, g->code, &g->n, &g->in, &g->out);
+    return rc < 0   ? err_prefix(err, "%s", opcode_name(g->code))
+           : rc > 0 ? err_system(err, "%s: no kernel for GPUs yet", opcode_name(g->code))
+                    : 0;
 }
 
 int cuda_launch_rest(struct device_stream *s, struct err *err) {
@@ -92,7 +94,7 @@ int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                   : rc;
 }
 
-/* What a recording is given: with the product that was held back, or behind it; with others of its sort; or
+/* What a recording is given: with what was held back, or behind it; with others of its sort; or
  * held back until the next is known. 1: it is done with, 0: it is to be launched. */
 static int collect(struct device_stream *s, struct cuda_call *c,
                    const struct cuda_given *now) {

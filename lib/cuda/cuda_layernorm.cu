@@ -3,8 +3,11 @@
  * A row is read two or three times, from the second time on out of the caches: the mean first, then
  * the squared deviations from it, which is exact where the one-pass formula cancels. Backward, a block
  * takes every so many rows and adds up their shares of the gradients of gamma and beta in shared
- * memory, each thread those of its own columns; then these sums of the blocks are added up. */
+ * memory, each thread those of its own columns; then these sums of the blocks are added up.
+ *
+ * A residual may be added on the way (cuda_norm.h, ADDS). */
 #include "cuda/cuda_columns.h"
+#include "cuda/cuda_norm.h"
 #include "cuda/cuda_row.h"
 
 /* ---- forward ------------------------------------------------------------------------------ */
@@ -57,18 +60,19 @@ CUDA_DEVICE float2 join_moments(int64_t rows, int64_t n, int64_t parts,
     return stat;
 }
 
-template <typename T>
+template <typename T, bool ADDS>
 CUDA_KERNEL void layernorm(int64_t n, int64_t head, int64_t parts, const float *moments,
-                           const T *x, const T *gamma, const T *beta, float eps, T *y,
-                           float *stat) {
-    const int64_t row = blockIdx.x;
-    const T *from = x + row * n;
-    T *to = y + row * n;
+                           const T *a, const T *b, T *x, const T *gamma, const T *beta,
+                           float eps, T *y, float *stat) {
+    const int64_t row = blockIdx.x, at = row * n;
+    const T *from = x + at;
+    T *to = y + at;
     float2 s;
-    if (moments) {
+    if (!ADDS && moments) {
         s = join_moments(gridDim.x, n, parts, moments, row, eps);
     } else {
-        s.x = mean_of(n, head, from);
+        s.x =
+            row_sum_of<T, ADDS>(n, head, at, a, b, x, [](float v) { return v; }) / (float)n;
         s.y = 1 / sqrtf(deviation(n, head, from, s.x) / (float)n + eps);
     }
     if (threadIdx.x == 0) {
@@ -88,16 +92,30 @@ CUDA_KERNEL void layernorm(int64_t n, int64_t head, int64_t parts, const float *
     });
 }
 
-CUDA_FUNCTION(layernorm) {
-    const bool vectors = aligned(in->x, in->gamma, in->beta, out->y);
+template <bool ADDS>
+static int launch_layernorm(struct cuda_call *c, const struct layernorm_n *n, const void *a,
+                            const void *b, const struct layernorm_src *in,
+                            const struct layernorm_dst *out) {
+    const bool vectors = aligned(in->x, in->gamma, in->beta, out->y) && aligned(a, b);
     if (n->rows > 0)
         CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(layernorm<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
-                               0, c->stream, n->n, row_head<T>(n->n, vectors), n->parts,
-                               n->parts > 1 ? (const float *)in->moments : NULL,
-                               (const T *)in->x, (const T *)in->gamma, (const T *)in->beta,
-                               c->args->eps, (T *)out->y, (float *)out->stat));
+                   CUDA_LAUNCH(
+                       (layernorm<T, ADDS>), (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
+                       0, c->stream, n->n, row_head<T>(n->n, vectors), n->parts,
+                       n->parts > 1 ? (const float *)in->moments : NULL, (const T *)a,
+                       (const T *)b, (T *)in->x, (const T *)in->gamma, (const T *)in->beta,
+                       c->args->eps, (T *)out->y, (float *)out->stat));
     return 0;
+}
+
+CUDA_FUNCTION(layernorm) {
+    return launch_layernorm<false>(c, n, NULL, NULL, in, out);
+}
+
+int cuda_add_layernorm(struct cuda_call *c, const struct layernorm_n *n,
+                       const struct add_src *add, const struct layernorm_src *in,
+                       const struct layernorm_dst *out) {
+    return launch_layernorm<true>(c, n, add->a, add->b, in, out);
 }
 
 /* ---- backward: with g = dy gamma, dx = rstd (g - mean(g) - xhat mean(g xhat)) -------------------- */
@@ -154,10 +172,12 @@ template <typename T> struct layernorm_rows {
     const T *x, *gamma, *dy;
     const float *stat, *sums; /* sums NULL: rows are whole, take them here */
     T *dx;
+    const T *g; /* with ADDS: what is added to dx, and the sum */
+    T *y;
 };
 
 /* dx of a row, and its shares added to those of gamma and beta. */
-template <typename T>
+template <typename T, bool ADDS>
 CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *dgamma) {
     const int64_t n = r.n, at = row * n;
     const float mean = r.stat[2 * row], rstd = r.stat[2 * row + 1];
@@ -183,27 +203,31 @@ CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *
             db[i] += d[i];
             v[i] = fmaf(xhat, -r.share * s[1], fmaf(d[i], g[i], -r.share * s[0])) * rstd;
         }
-        store(r.dx + at + j, lanes, v);
+        store_gradient<T, ADDS>(r.dx, r.g, r.y, at + j, lanes, v);
         store(dgamma + j, lanes, dg);
         store(dbeta + j, lanes, db);
     });
 }
 
-template <typename T>
+template <typename T, bool ADDS>
 CUDA_KERNEL void layernorm_bwd(struct layernorm_rows<T> r, bool fits, float *part) {
     CUDA_DYNAMIC(float, shared);
     float *mine = part + blockIdx.x * 2 * r.n, *sum = fits ? shared : mine;
     norm_clear<T>(2, r.n, r.head, sum);
     for (int64_t row = blockIdx.x; row < r.rows; row += gridDim.x)
-        bwd_row(r, row, sum);
+        bwd_row<T, ADDS>(r, row, sum);
     if (fits)
         norm_keep<T>(2, r.n, r.head, sum, mine);
 }
 
-CUDA_FUNCTION(layernorm_bwd) {
+template <bool ADDS>
+static int launch_layernorm_bwd(struct cuda_call *c, const struct layernorm_bwd_n *n,
+                                const struct layernorm_bwd_src *in,
+                                const struct layernorm_bwd_dst *out, const void *g,
+                                void *y) {
     const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
                   bytes = 2 * n->n * (int64_t)sizeof(float);
-    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
+    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx) && aligned(g, y),
                fits = bytes <= NORM_SHARED;
     if (n->rows * n->n == 0)
         return 0;
@@ -214,10 +238,20 @@ CUDA_FUNCTION(layernorm_bwd) {
             n->rows, n->n, row_head<T>(n->n, vectors), 1.0f / (float)n->total,
                 (const T *)in->x, (const T *)in->gamma, (const T *)in->dy,
                 (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
-                (T *)out->dx
+                (T *)out->dx, (const T *)g, (T *)y
         };
-        CUDA_LAUNCH(layernorm_bwd<T>, (unsigned)blocks, row_threads<T>(n->n, BLOCK),
+        CUDA_LAUNCH((layernorm_bwd<T, ADDS>), (unsigned)blocks, row_threads<T>(n->n, BLOCK),
                     fits ? (size_t)bytes : 0, c->stream, r, fits, (float *)c->workspace);
     });
     return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, (float *)out->dbeta);
+}
+
+CUDA_FUNCTION(layernorm_bwd) {
+    return launch_layernorm_bwd<false>(c, n, in, out, NULL, NULL);
+}
+
+int cuda_layernorm_bwd_add(struct cuda_call *c, const struct layernorm_bwd_n *n,
+                           const struct layernorm_bwd_src *in,
+                           const struct layernorm_bwd_dst *out, const void *g, void *y) {
+    return launch_layernorm_bwd<true>(c, n, in, out, g, y);
 }

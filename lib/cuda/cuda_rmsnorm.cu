@@ -1,15 +1,19 @@
 /* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x). A block takes
- * a row; backward as in layer norm. */
+ * a row; backward, and with a residual, as in layer norm. */
 #include "cuda/cuda_columns.h"
+#include "cuda/cuda_norm.h"
 #include "cuda/cuda_row.h"
 
-template <typename T> CUDA_DEVICE float squares_of(int64_t n, int64_t head, const T *x) {
-    return row_sum<T>(n, head, x, [](float v) { return v * v; });
+template <typename T, bool ADDS>
+CUDA_DEVICE float squares_of(int64_t n, int64_t head, int64_t at, const T *a, const T *b,
+                             T *x) {
+    return row_sum_of<T, ADDS>(n, head, at, a, b, x, [](float v) { return v * v; });
 }
 
 template <typename T>
 CUDA_KERNEL void rmsnorm_squares(int64_t n, int64_t head, const T *x, float *squares) {
-    const float sum = squares_of(n, head, x + blockIdx.x * n);
+    const float sum =
+        row_sum<T>(n, head, x + blockIdx.x * n, [](float v) { return v * v; });
     if (threadIdx.x == 0)
         squares[blockIdx.x] = sum;
 }
@@ -26,11 +30,13 @@ CUDA_FUNCTION(rmsnorm_squares) {
 }
 
 /* squares: sums over all `total` columns, or NULL to take them here. */
-template <typename T>
-CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *x, const T *gamma,
-                         const float *squares, float eps, T *y, float *stat) {
+template <typename T, bool ADDS>
+CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *a, const T *b,
+                         T *x, const T *gamma, const float *squares, float eps, T *y,
+                         float *stat) {
     const int64_t row = blockIdx.x, at = row * n;
-    const float sum = squares ? squares[row] : squares_of(n, head, x + at);
+    const float sum =
+        !ADDS && squares ? squares[row] : squares_of<T, ADDS>(n, head, at, a, b, x);
     const float r = 1 / sqrtf(sum / (float)total + eps);
     if (threadIdx.x == 0)
         stat[row] = r;
@@ -46,16 +52,30 @@ CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *x, con
     });
 }
 
-CUDA_FUNCTION(rmsnorm) {
-    const bool vectors = aligned(in->x, in->gamma, out->y);
+template <bool ADDS>
+static int launch_rmsnorm(struct cuda_call *c, const struct rmsnorm_n *n, const void *a,
+                          const void *b, const struct rmsnorm_src *in,
+                          const struct rmsnorm_dst *out) {
+    const bool vectors = aligned(in->x, in->gamma, out->y, a, b);
     if (n->rows > 0)
         CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(rmsnorm<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
-                               0, c->stream, n->n, row_head<T>(n->n, vectors), n->total,
-                               (const T *)in->x, (const T *)in->gamma,
+                   CUDA_LAUNCH((rmsnorm<T, ADDS>), (unsigned)n->rows,
+                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
+                               row_head<T>(n->n, vectors), n->total, (const T *)a,
+                               (const T *)b, (T *)in->x, (const T *)in->gamma,
                                n->total > n->n ? (const float *)in->squares : NULL,
                                c->args->eps, (T *)out->y, (float *)out->stat));
     return 0;
+}
+
+CUDA_FUNCTION(rmsnorm) {
+    return launch_rmsnorm<false>(c, n, NULL, NULL, in, out);
+}
+
+int cuda_add_rmsnorm(struct cuda_call *c, const struct rmsnorm_n *n,
+                     const struct add_src *add, const struct rmsnorm_src *in,
+                     const struct rmsnorm_dst *out) {
+    return launch_rmsnorm<true>(c, n, add->a, add->b, in, out);
 }
 
 /* ---- backward: with g = dy gamma, dx = r g - x r^3 / n sum(x g), dgamma += dy x r ------------------- */
@@ -102,10 +122,12 @@ template <typename T> struct rmsnorm_rows {
     const T *x, *gamma, *dy;
     const float *stat, *sums; /* sums NULL: rows are whole, take them here */
     T *dx;
+    const T *g; /* with ADDS: what is added to dx, and the sum */
+    T *y;
 };
 
 /* dx of a row, and its share added to gamma's. */
-template <typename T>
+template <typename T, bool ADDS>
 CUDA_DEVICE void bwd_row(const struct rmsnorm_rows<T> &t, int64_t row, float *dgamma) {
     const int64_t n = t.n, at = row * n;
     const float r = t.stat[row];
@@ -124,26 +146,29 @@ CUDA_DEVICE void bwd_row(const struct rmsnorm_rows<T> &t, int64_t row, float *dg
             dg[i] = fmaf(d[i] * r, v[i], dg[i]);
             v[i] = fmaf(v[i], -back, d[i] * g[i] * r);
         }
-        store(t.dx + at + j, lanes, v);
+        store_gradient<T, ADDS>(t.dx, t.g, t.y, at + j, lanes, v);
         store(dgamma + j, lanes, dg);
     });
 }
 
-template <typename T>
+template <typename T, bool ADDS>
 CUDA_KERNEL void rmsnorm_bwd(struct rmsnorm_rows<T> t, bool fits, float *part) {
     CUDA_DYNAMIC(float, shared);
     float *mine = part + blockIdx.x * t.n, *sum = fits ? shared : mine;
     norm_clear<T>(1, t.n, t.head, sum);
     for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x)
-        bwd_row(t, row, sum);
+        bwd_row<T, ADDS>(t, row, sum);
     if (fits)
         norm_keep<T>(1, t.n, t.head, sum, mine);
 }
 
-CUDA_FUNCTION(rmsnorm_bwd) {
+template <bool ADDS>
+static int launch_rmsnorm_bwd(struct cuda_call *c, const struct rmsnorm_bwd_n *n,
+                              const struct rmsnorm_bwd_src *in,
+                              const struct rmsnorm_bwd_dst *out, const void *g, void *y) {
     const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
                   bytes = n->n * (int64_t)sizeof(float);
-    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx),
+    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx) && aligned(g, y),
                fits = bytes <= NORM_SHARED;
     if (n->rows * n->n == 0)
         return 0;
@@ -154,10 +179,20 @@ CUDA_FUNCTION(rmsnorm_bwd) {
             n->rows, n->n, row_head<T>(n->n, vectors), n->total, (const T *)in->x,
                 (const T *)in->gamma, (const T *)in->dy,
                 (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
-                (T *)out->dx
+                (T *)out->dx, (const T *)g, (T *)y
         };
-        CUDA_LAUNCH(rmsnorm_bwd<T>, (unsigned)blocks, row_threads<T>(n->n, BLOCK),
+        CUDA_LAUNCH((rmsnorm_bwd<T, ADDS>), (unsigned)blocks, row_threads<T>(n->n, BLOCK),
                     fits ? (size_t)bytes : 0, c->stream, t, fits, (float *)c->workspace);
     });
     return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, NULL);
+}
+
+CUDA_FUNCTION(rmsnorm_bwd) {
+    return launch_rmsnorm_bwd<false>(c, n, in, out, NULL, NULL);
+}
+
+int cuda_rmsnorm_bwd_add(struct cuda_call *c, const struct rmsnorm_bwd_n *n,
+                         const struct rmsnorm_bwd_src *in,
+                         const struct rmsnorm_bwd_dst *out, const void *g, void *y) {
+    return launch_rmsnorm_bwd<true>(c, n, in, out, g, y);
 }

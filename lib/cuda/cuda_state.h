@@ -43,7 +43,7 @@ struct cuda_queue {
     struct cuda_staging staging;
     bool recording;             /* in it: */
     struct cuda_multi together; /* what waits for others of its sort */
-    bool holds;                 /* a product, which may go with the next one */
+    bool holds;                 /* what may go with the next one (cuda_pair.h) */
     struct cuda_given held;
 };
 

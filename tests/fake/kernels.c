@@ -2,6 +2,7 @@
  * the stream. So the rest of lib/cuda runs as it is. */
 #include "cuda/cuda_convolution.h"
 #include "cuda/cuda_multi.h"
+#include "cuda/cuda_norm.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
 #include "device/cpu.h"
@@ -28,27 +29,16 @@ __attribute__((weak)) void cuda_products_destroy(struct cuda_products *p) {
 }
 
 /* So no product takes what comes behind it. */
-__attribute__((weak)) bool cuda_pair_begins(enum opcode code) {
-    (void)code;
-    return false;
-}
-
-__attribute__((weak)) bool cuda_pair_fits(const struct cuda_given *first,
-                                          const struct cuda_given *second) {
+__attribute__((weak)) bool cuda_pair_gelu_fits(const struct cuda_given *first,
+                                               const struct cuda_given *second) {
     (void)first, (void)second;
     return false;
 }
 
-__attribute__((weak)) int cuda_pair_give(struct cuda_call *c,
-                                         const struct cuda_given *first,
-                                         const struct cuda_given *second) {
+__attribute__((weak)) int cuda_pair_gelu_give(struct cuda_call *c,
+                                              const struct cuda_given *first,
+                                              const struct cuda_given *second) {
     (void)first, (void)second;
-    return err_system(c->err, "no pairs here");
-}
-
-__attribute__((weak)) int cuda_pair_give_first(struct cuda_call *c,
-                                               const struct cuda_given *first) {
-    (void)first;
     return err_system(c->err, "no pairs here");
 }
 
@@ -102,6 +92,56 @@ static void give(struct cuda_call *c, struct kernel k) {
     fake_cuda_load(opcode_name(k.code));
     fake_cuda_launch(c->stream, run, &k, sizeof k);
 }
+
+/* ---- several in one ----------------------------------------------------------------------- */
+
+/* A sum, and what stands before or behind it, are one launch. */
+struct with_sum {
+    struct kernel first, second;
+};
+
+static void run_with_sum(void *args) {
+    struct with_sum *both = args;
+    run(&both->first);
+    run(&both->second);
+}
+
+static int give_with_sum(struct cuda_call *c, struct kernel first, struct kernel second) {
+    const struct with_sum both = {first, second};
+    fake_cuda_load(first.code == I_add ? "a sum and its norm" : "a gradient and its sum");
+    fake_cuda_launch(c->stream, run_with_sum, &both, sizeof both);
+    return 0;
+}
+
+static struct kernel sum_of(const struct cuda_call *c, int64_t elems, const void *a,
+                            const void *b, const void *y) {
+    struct kernel k = {.code = I_add, .args = *c->args};
+    k.n.add.elems = elems;
+    k.in.add.a = (void *)a, k.in.add.b = (void *)b;
+    k.out.add.y = (void *)y;
+    return k;
+}
+
+#define SUM_AND_NORM(id)                                                                   \
+    __attribute__((weak)) int cuda_add_##id(                                               \
+        struct cuda_call *c, const struct id##_n *n, const struct add_src *add,            \
+        const struct id##_src *in, const struct id##_dst *out) {                           \
+        struct kernel k = {.code = I_##id, .args = *c->args};                              \
+        k.n.id = *n, k.in.id = *in, k.out.id = *out;                                       \
+        return give_with_sum(c, sum_of(c, n->rows * n->n, add->a, add->b, in->x), k);      \
+    }
+#define GRADIENT_AND_SUM(id)                                                               \
+    __attribute__((weak)) int cuda_##id##_add(                                             \
+        struct cuda_call *c, const struct id##_n *n, const struct id##_src *in,            \
+        const struct id##_dst *out, const void *g, void *y) {                              \
+        struct kernel k = {.code = I_##id, .args = *c->args};                              \
+        k.n.id = *n, k.in.id = *in, k.out.id = *out;                                       \
+        return give_with_sum(c, k, sum_of(c, n->rows * n->n, out->dx, g, y));              \
+    }
+SUM_AND_NORM(layernorm)
+SUM_AND_NORM(rmsnorm)
+GRADIENT_AND_SUM(layernorm_bwd)
+GRADIENT_AND_SUM(rmsnorm_bwd)
 
 __attribute__((weak)) int cuda_multi_launch(struct cuda_call *c,
                                             const struct cuda_multi *m) {

@@ -136,6 +136,7 @@ gpus() {
         check "training on GPUs, $how, 4 ranks" on 4 "$dir/gpu-train" $how
     done
     check "works of GPUs, 3 ranks" on 3 "$dir/gpu-works" 1 own
+    check "pairs in recordings" on 1 "$dir/gpu-pairs"
     check "training on GPUs, 2 ranks" on 2 "$dir/gpu-train" own
     check "collectives of GPUs, measured" profile_gpus
     if "$dir/plans" reference "$work" >"$out" 2>&1; then

@@ -41,6 +41,17 @@ static void end_device(void) {
     dev.products = NULL;
 }
 
+/* Norms are not here. */
+bool cuda_pair_norm_fits(const struct cuda_given *first, const struct cuda_given *second) {
+    (void)first, (void)second;
+    return false;
+}
+int cuda_pair_norm_give(struct cuda_call *c, const struct cuda_given *first,
+                        const struct cuda_given *second) {
+    (void)first, (void)second;
+    return err_system(c->err, "no norms here");
+}
+
 /* ---- running ------------------------------------------------------------------------------ */
 
 static struct cuda_given given_of(const struct trial *t) {
@@ -59,6 +70,12 @@ static struct cuda_call call_of(const struct trial *t, struct err *err) {
                               .err = err};
 }
 
+static int product_on_gpu(struct cuda_call *c, const struct cuda_given *g) {
+    return g->code == I_linear
+               ? cuda_linear(c, &g->n.linear, &g->in.linear, &g->out.linear)
+               : cuda_linear_dx(c, &g->n.linear_dx, &g->in.linear_dx, &g->out.linear_dx);
+}
+
 /* As a recording gives them: 1 in one, 0 one by one, -1. */
 static int on_gpu(const struct trial_pair *p, struct err *err) {
     const struct cuda_given first = given_of(&p->first), second = given_of(&p->second);
@@ -66,7 +83,7 @@ static int on_gpu(const struct trial_pair *p, struct err *err) {
     int rc = 0;
     if (cuda_pair_fits(&first, &second))
         rc = cuda_pair_give(&c, &first, &second);
-    else if ((rc = cuda_pair_give_first(&c, &first)) == 0)
+    else if ((rc = product_on_gpu(&c, &first)) == 0)
         trial_on_cpu(&p->second);
     free(c.workspace);
     return rc;

@@ -440,7 +440,7 @@ __attribute__((unused)) static const char *trial_name(const struct trial *t, cha
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-static void trial_on_cpu(const struct trial *t) {
+__attribute__((unused)) static void trial_on_cpu(const struct trial *t) {
     union instr_src src = {{NULL}};
     union instr_dst dst = {{NULL}};
     memcpy(src.v, t->in, sizeof src.v);
