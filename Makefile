@@ -76,7 +76,7 @@ FLOORS := common solve data checkpoint model plan program cost search device com
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
 CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c
-LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,lib/cuda/cuda_dnn.c lib/cuda/cuda_dnn_plan.c)
+LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _plan.c _name.c _sheet.c))
 cuda_srcs := $(if $(HAVE_CUDA),$(filter-out $(LEFT_OUT),$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
 nccl_srcs := $(if $(HAVE_NCCL),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
 cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
@@ -228,14 +228,15 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulat
 PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-descriptions cuda-pairs \
                 $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
-objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
+dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_name cuda_dnn_plan cuda_dnn_sheet,cuda_dnn_none)
+objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_choices cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
 objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
-                     $(call of_library,cuda_check cuda_fastest cuda_convolution cuda_conv_pick cuda_dnn cuda_dnn_plan)
+                     $(call of_library,cuda_check cuda_choices cuda_fastest cuda_convolution cuda_conv_known cuda_conv_pick $(dnn))
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
 $(O)/tests/unit/cuda-products $(O)/tests/unit/cuda-pairs: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
-$(O)/tests/unit/cuda-descriptions: $(call of_library,cuda_check cuda_fastest cuda_library cuda_product cuda_product_known cuda_product_pick)
+$(O)/tests/unit/cuda-descriptions: $(call of_library,cuda_check cuda_choices cuda_fastest cuda_library cuda_product cuda_product_known cuda_product_pick)
 $(O)/tests/unit/cuda-pairs: $(call of_library,cuda_pair)
-$(O)/tests/unit/cuda-engines: $(call of_library,cuda_dnn cuda_dnn_plan cuda_library)
+$(O)/tests/unit/cuda-engines: $(call of_library,$(dnn) cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
 product_floors := common model plan program cost device
 $(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(product_floors))
@@ -273,8 +274,11 @@ $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
 
 # A tool and a test as they are, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
-$(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_products)
-$(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_products)
+objs_libraries := $(objs_products) $(if $(HAVE_CUDNN),$(O)/tests/products/cudnn.o) \
+                  $(call of_library,cuda_convolution cuda_conv_known cuda_conv_pick cuda_tune $(dnn))
+$(O)/tests/fake/library.o $(O)/tests/mpi/gpu-run.o: CFLAGS += $(if $(HAVE_CUDNN),-DWEFT_FAKE_DNN)
+$(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_libraries)
+$(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_libraries)
 $(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o
 
 # Tools on GPUs that are described (tests/described): all of lib/cuda as it is, with the kernels that nvcc

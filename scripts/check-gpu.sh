@@ -4,7 +4,7 @@
 # Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), attention (its
 # kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), plans (random
 # ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
-# --deterministic, and what that costs), kept (algorithms of products that weft-profile-op found, taken by
+# --deterministic, and what that costs), kept (algorithms that weft-profile-op found, taken by
 # weft-run), types (losses in bf16 and fp16 beside fp32), sanitizer (compute-sanitizer on a small model, where it
 # is installed). SEEDS, PLANS: how many of each; BUDGET=240: seconds, after which no part is begun.
 set -u
@@ -90,20 +90,29 @@ bits() {
         awk '{ printf "# a step takes %s ms with --deterministic, %s ms without\n", $1, $2 }'
 }
 
+# kept_of PLAN WHAT [OPTION...]: two runs take the algorithms that a profile of the plan has kept
+kept_of() {
+    local plan=$work/$1.json what=$2
+    shift 2
+    timeout -k 5 "$(limit 60)" "$build/bin/weft-profile-op" -q --plan "$plan" --device cuda --time 20ms \
+        -p "$work/kept.db" 2>"$work/err"
+    is $? "$what: a profile of the plan"
+    timeout -k 5 "$(limit 60)" "$build/bin/weft-run" -v --device cuda -n 5 --profile "$work/kept.db" "$@" \
+        "$plan" >"$work/a" 2>"$work/err" && grep -q " [1-9][0-9]* $what are computed as it says" "$work/err" &&
+        ! grep -q 'anew' "$work/err"
+    is $? "$what: its algorithms are taken, none is refused"
+    sed -n 's/^weft-run: .*: \([0-9]* [a-z]*\) are computed.*/# \1/p' "$work/err"
+}
 kept() {
     plan bf16
-    timeout -k 5 "$(limit 60)" "$build/bin/weft-profile-op" -q --plan "$work/bf16.json" --device cuda --time 20ms \
-        -p "$work/kept.db" 2>"$work/err"
-    is $? "a profile of the plan"
-    timeout -k 5 "$(limit 60)" "$build/bin/weft-run" -v --device cuda --deterministic -n 5 \
-        --profile "$work/kept.db" "$work/bf16.json" >"$work/a" 2>"$work/err" && grep -q ' [1-9][0-9]* products are computed as it says' "$work/err" &&
-        ! grep -q 'anew' "$work/err"
-    is $? "its algorithms are taken, none is refused"
-    sed -n 's/^weft-run: .*: \([0-9]* products\) are computed.*/# \1/p' "$work/err"
+    kept_of bf16 products --deterministic
     train "$work/bf16.json" b -n 5 --deterministic --profile "$work/kept.db"
     values loss a >"$work/a.loss"
     values loss b | cmp -s - "$work/a.loss" && [ -s "$work/a.loss" ]
-    is $? "two runs with them have the same losses to the bit"
+    is $? "products: two runs with them have the same losses to the bit"
+    echo '{"format": "weft-plan/1", "model": "wide-resnet:nano", "set": "image=32", "batch": 16, "micro_batch": 8,' \
+        '"dtype": "bf16", "optimizer": "sgd", "stages": [{}]}' >"$work/convolve.json"
+    kept_of convolve convolutions
 }
 
 types() {

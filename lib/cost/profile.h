@@ -53,19 +53,20 @@ struct profile_overlap {
     double fraction;
 };
 
-/* A matrix product of a GPU and the algorithm of its library that was found fastest. Plain bytes, which
- * may be copied and sent; weft-profile(5) says what the texts are. */
-struct profile_product {
-    char device[64];           /* what the GPU is, whatever its rows of op are named */
-    int64_t library;           /* version of the library: 130101 is 13.1.1 */
-    char shape[352];           /* numbers of the product */
+/* What a library of a GPU computes, and the algorithm that was found fastest. Plain bytes, which may be
+ * copied and sent; weft-profile(5) says what the texts are. */
+struct profile_algorithm {
+    char device[64];  /* what the GPU is, whatever its rows of op are named */
+    char problem[16]; /* "product", "conv2d", "conv2d_dx", "conv2d_dw" */
+    int64_t library;  /* version of the library: 130101 is 13.1.1; 0 = there is none */
+    char shape[352];  /* numbers of the problem */
     char dtype[8], dtype_y[8]; /* of its operands, "tf32" among them; of its result */
     char algorithm[160];       /* words of the library, which this version reads */
     int64_t workspace_bytes;   /* that the algorithm takes */
     double least_us;           /* least time of its trials */
 };
-struct profile_products {
-    struct profile_product *p;
+struct profile_algorithms {
+    struct profile_algorithm *p;
     int64_t n, cap;
 };
 
@@ -82,10 +83,11 @@ int profile_put_op(struct profile *p, const struct profile_op *row, struct err *
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
 int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
                         struct err *err);
-int profile_put_product(struct profile *p, const struct profile_product *row,
-                        struct err *err);
-/* Appends all rows of products, of every device and version; arr_release() them. Returns 0 or -1. */
-int profile_load_products(struct profile *p, struct profile_products *out, struct err *err);
+int profile_put_algorithm(struct profile *p, const struct profile_algorithm *row,
+                          struct err *err);
+/* Appends all algorithms, of every device and version; arr_release() them. Returns 0 or -1. */
+int profile_load_algorithms(struct profile *p, struct profile_algorithms *out,
+                            struct err *err);
 /* Many rows in one transaction (computed rows, which cost nothing to make again). */
 int profile_begin(struct profile *p, struct err *err);
 int profile_commit(struct profile *p, struct err *err);

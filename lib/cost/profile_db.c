@@ -1,4 +1,4 @@
-/* The profile database: opening, checking, and writing rows.
+/* The profile database: opening and checking.
  *
  * A file is ours by its application_id and user_version, which any tool can see without
  * knowing the tables. Every row is a transaction of its own under a rollback journal, so
@@ -21,12 +21,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 2, BUSY_MS = 10000 };
+enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 3, BUSY_MS = 10000 };
 
-/* Version 2 is 1 and a table more: files of version 1 are read as they are, and get the table when
- * somebody writes to them. */
-#define FORMAT_1 "weft-profile/1"
-#define FORMAT   "weft-profile/2"
+/* Version 2 had products alone, in a table of their own; version 1 had neither. Their files are read as
+ * they are, and get the table when somebody writes to them. */
+#define FORMAT "weft-profile/3"
 
 /* Columns of a measurement, in the form in which sqlite3's .schema shows them. */
 #define RESULT                                                                             \
@@ -35,15 +34,16 @@ enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 2, BUSY_MS = 10000 };
     "  repeats INTEGER NOT NULL CHECK (repeats >= 0),\n"                                   \
     "  source TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
 
-/* What version 2 adds. */
-#define PRODUCT_TABLE                                                                      \
-    "CREATE TABLE product (\n"                                                             \
-    "  device TEXT NOT NULL, library INTEGER NOT NULL, shape TEXT NOT NULL,\n"             \
-    "  dtype TEXT NOT NULL, dtype_y TEXT NOT NULL, algorithm TEXT NOT NULL,\n"             \
+/* What version 1 lacks. */
+#define ALGORITHM_TABLE                                                                    \
+    "CREATE TABLE algorithm (\n"                                                           \
+    "  device TEXT NOT NULL, problem TEXT NOT NULL, library INTEGER NOT NULL,\n"           \
+    "  shape TEXT NOT NULL, dtype TEXT NOT NULL, dtype_y TEXT NOT NULL,\n"                 \
+    "  algorithm TEXT NOT NULL,\n"                                                         \
     "  workspace INTEGER NOT NULL CHECK (workspace >= 0),\n"                               \
     "  least_us REAL NOT NULL CHECK (typeof(least_us) = 'real' AND least_us >= 0),\n"      \
     "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"                                \
-    "  PRIMARY KEY (device, library, shape, dtype, dtype_y)) WITHOUT ROWID;"
+    "  PRIMARY KEY (device, problem, library, shape, dtype, dtype_y)) WITHOUT ROWID;"
 
 static const char schema[] =
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -64,36 +64,17 @@ static const char schema[] =
     "  link TEXT NOT NULL CHECK (link IN ('node', 'cross')),\n"
     "  fraction REAL NOT NULL CHECK (fraction BETWEEN 0 AND 1),\n"
     "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
-    "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;" PRODUCT_TABLE;
+    "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;" ALGORITHM_TABLE;
 
-static const char from_version_1[] =
-    PRODUCT_TABLE "UPDATE meta SET value = '" FORMAT "' WHERE value = '" FORMAT_1 "';";
-
-#define NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
-
-/* ON CONFLICT DO NOTHING forgives a key that is there, and nothing else. */
-static const char *const statements[STMT_COUNT] = {
-    [STMT_HAS_OP] =
-        "SELECT 1 FROM op WHERE device=?1 AND instr=?2 AND shape=?3 AND dtype=?4",
-    [STMT_HAS_COMM] =
-        "SELECT 1 FROM comm WHERE device=?1 AND collective=?2 AND group_size=?3 "
-        "AND stride=?4 AND groups=?5 AND link=?6 AND bytes=?7",
-    [STMT_PUT_OP] =
-        "INSERT INTO op (device, instr, shape, dtype, median_us, spread, repeats, "
-        "source, machine, measured_at) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9," NOW ") "
-        "ON CONFLICT DO NOTHING",
-    [STMT_PUT_COMM] =
-        "INSERT INTO comm (device, collective, group_size, stride, groups, link, "
-        "bytes, median_us, spread, repeats, source, machine, measured_at) "
-        "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12," NOW ") "
-        "ON CONFLICT DO NOTHING",
-    [STMT_PUT_OVERLAP] =
-        "INSERT INTO overlap (device, collective, link, fraction, machine, "
-        "measured_at) VALUES (?1,?2,?3,?4,?5," NOW ") ON CONFLICT DO NOTHING",
-    [STMT_PUT_PRODUCT] =
-        "INSERT INTO product (device, library, shape, dtype, dtype_y, algorithm, "
-        "workspace, least_us, machine, measured_at) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9," NOW
-        ") ON CONFLICT DO NOTHING",
+/* By the version of the file. */
+static const char *const updates[VERSION] = {
+    [0] = schema,
+    [1] = ALGORITHM_TABLE "UPDATE meta SET value = '" FORMAT "' WHERE key = 'format';",
+    [2] = ALGORITHM_TABLE
+    "INSERT INTO algorithm SELECT device, 'product', library, shape, dtype, dtype_y, "
+    "algorithm, workspace, least_us, machine, measured_at FROM product;"
+    "DROP TABLE product;"
+    "UPDATE meta SET value = '" FORMAT "' WHERE key = 'format';",
 };
 
 int profile_sql_error(struct profile *p, const char *what, struct err *err) {
@@ -173,7 +154,7 @@ static int make_tables(struct profile *p, struct err *err) {
     int kind = identify(p, err);
     if (kind == 1 && p->version == VERSION)
         return execute(p, "ROLLBACK", "cannot write", err);
-    if (kind >= 0 && execute(p, kind ? from_version_1 : schema, "cannot write", err) == 0 &&
+    if (kind >= 0 && execute(p, updates[p->version], "cannot write", err) == 0 &&
         execute(p, numbers, "cannot write", err) == 0 &&
         execute(p, "COMMIT", "cannot write", err) == 0) {
         p->version = VERSION;
@@ -181,14 +162,6 @@ static int make_tables(struct profile *p, struct err *err) {
     }
     sqlite3_exec(p->db, "ROLLBACK", NULL, NULL, NULL);
     return -1;
-}
-
-/* A file of version 1, which is only read, has no table for the last of them. */
-static int prepare_all(struct profile *p, struct err *err) {
-    for (int i = 0; i < (p->version < 2 ? STMT_PUT_PRODUCT : STMT_COUNT); i++)
-        if (!(p->stmt[i] = profile_prepare(p, statements[i], err)))
-            return -1;
-    return 0;
 }
 
 static int cannot_open(const char *path, bool create, struct err *err) {
@@ -249,7 +222,7 @@ static char *machine_name(void) {
 struct profile *profile_open(const char *path, bool create, struct err *err) {
     struct profile *p = mem_alloc(sizeof *p);
     p->path = mem_strdup(path);
-    if (open_file(p, create, err) < 0 || prepare_all(p, err) < 0) {
+    if (open_file(p, create, err) < 0 || profile_prepare_rows(p, err) < 0) {
         profile_close(p);
         return NULL;
     }
@@ -260,157 +233,14 @@ struct profile *profile_open(const char *path, bool create, struct err *err) {
 void profile_close(struct profile *p) {
     if (!p)
         return;
-    for (int i = 0; i < STMT_COUNT; i++)
-        sqlite3_finalize(p->stmt[i]);
+    profile_finalize_rows(p);
     sqlite3_close(p->db);
     free(p->machine);
     free(p->path);
     free(p);
 }
 
-/* ---- rows ---------------------------------------------------------------- */
-
-static void bind_text(sqlite3_stmt *s, int at, const char *text) {
-    sqlite3_bind_text(s, at, text, -1, SQLITE_STATIC);
-}
-
-/* Runs a statement and leaves it ready for the next row. */
-static int run(struct profile *p, sqlite3_stmt *s, const char *what, struct err *err) {
-    int rc = sqlite3_step(s);
-    int failed =
-        rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : profile_sql_error(p, what, err);
-    sqlite3_reset(s);
-    sqlite3_clear_bindings(s);
-    return failed;
-}
-
-static bool found(sqlite3_stmt *s) {
-    bool row = sqlite3_step(s) == SQLITE_ROW;
-    sqlite3_reset(s);
-    sqlite3_clear_bindings(s);
-    return row;
-}
-
-bool profile_has_op(struct profile *p, const char *device, const char *instr,
-                    const char *shape, const char *dtype) {
-    sqlite3_stmt *s = p->stmt[STMT_HAS_OP];
-    bind_text(s, 1, device);
-    bind_text(s, 2, instr);
-    bind_text(s, 3, shape);
-    bind_text(s, 4, dtype);
-    return found(s);
-}
-
-static void bind_comm_key(sqlite3_stmt *s, const struct profile_comm *key) {
-    bind_text(s, 1, key->device);
-    bind_text(s, 2, key->collective);
-    sqlite3_bind_int64(s, 3, key->group_size);
-    sqlite3_bind_int64(s, 4, key->stride);
-    sqlite3_bind_int64(s, 5, key->groups);
-    bind_text(s, 6, key->link);
-    sqlite3_bind_int64(s, 7, key->bytes);
-}
-
-bool profile_has_comm(struct profile *p, const struct profile_comm *key) {
-    bind_comm_key(p->stmt[STMT_HAS_COMM], key);
-    return found(p->stmt[STMT_HAS_COMM]);
-}
-
-/* Rows that nothing was run for do not carry a machine. */
-static const char *machine_of(const struct profile *p, const char *source) {
-    return strcmp(source, "measured") ? "" : p->machine;
-}
-
-/* Median, spread, repeats, source and machine, from column `at` on. */
-static void bind_result(const struct profile *p, sqlite3_stmt *s, int at, double median_us,
-                        double spread, int64_t repeats, const char *source) {
-    sqlite3_bind_double(s, at, median_us);
-    sqlite3_bind_double(s, at + 1, spread);
-    sqlite3_bind_int64(s, at + 2, repeats);
-    bind_text(s, at + 3, source);
-    bind_text(s, at + 4, machine_of(p, source));
-}
-
-int profile_put_op(struct profile *p, const struct profile_op *row, struct err *err) {
-    sqlite3_stmt *s = p->stmt[STMT_PUT_OP];
-    bind_text(s, 1, row->device);
-    bind_text(s, 2, row->instr);
-    bind_text(s, 3, row->shape);
-    bind_text(s, 4, row->dtype);
-    bind_result(p, s, 5, row->median_us, row->spread, row->repeats, row->source);
-    return run(p, s, "writing a row of op", err);
-}
-
-int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err) {
-    sqlite3_stmt *s = p->stmt[STMT_PUT_COMM];
-    bind_comm_key(s, row);
-    bind_result(p, s, 8, row->median_us, row->spread, row->repeats, row->source);
-    return run(p, s, "writing a row of comm", err);
-}
-
-int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
-                        struct err *err) {
-    sqlite3_stmt *s = p->stmt[STMT_PUT_OVERLAP];
-    bind_text(s, 1, row->device);
-    bind_text(s, 2, row->collective);
-    bind_text(s, 3, row->link);
-    sqlite3_bind_double(s, 4, row->fraction);
-    bind_text(s, 5, p->machine);
-    return run(p, s, "writing a row of overlap", err);
-}
-
-/* ---- products ------------------------------------------------------------ */
-
-int profile_put_product(struct profile *p, const struct profile_product *row,
-                        struct err *err) {
-    sqlite3_stmt *s = p->stmt[STMT_PUT_PRODUCT];
-    bind_text(s, 1, row->device);
-    sqlite3_bind_int64(s, 2, row->library);
-    bind_text(s, 3, row->shape);
-    bind_text(s, 4, row->dtype);
-    bind_text(s, 5, row->dtype_y);
-    bind_text(s, 6, row->algorithm);
-    sqlite3_bind_int64(s, 7, row->workspace_bytes);
-    sqlite3_bind_double(s, 8, row->least_us);
-    bind_text(s, 9, p->machine);
-    return run(p, s, "writing a row of product", err);
-}
-
-static void copy_text(sqlite3_stmt *s, int column, char *to, size_t size) {
-    const unsigned char *text = sqlite3_column_text(s, column);
-    snprintf(to, size, "%s", text ? (const char *)text : "");
-}
-
-static struct profile_product product_of(sqlite3_stmt *s) {
-    struct profile_product row = {.library = sqlite3_column_int64(s, 1),
-                                  .workspace_bytes = sqlite3_column_int64(s, 6),
-                                  .least_us = sqlite3_column_double(s, 7)};
-    copy_text(s, 0, row.device, sizeof row.device);
-    copy_text(s, 2, row.shape, sizeof row.shape);
-    copy_text(s, 3, row.dtype, sizeof row.dtype);
-    copy_text(s, 4, row.dtype_y, sizeof row.dtype_y);
-    copy_text(s, 5, row.algorithm, sizeof row.algorithm);
-    return row;
-}
-
-int profile_load_products(struct profile *p, struct profile_products *out,
-                          struct err *err) {
-    if (p->version < 2)
-        return 0;
-    sqlite3_stmt *s = profile_prepare(
-        p,
-        "SELECT device, library, shape, dtype, dtype_y, algorithm, workspace, least_us "
-        "FROM product",
-        err);
-    if (!s)
-        return -1;
-    int rc;
-    while ((rc = sqlite3_step(s)) == SQLITE_ROW)
-        arr_push(out, product_of(s));
-    int failed = rc == SQLITE_DONE ? 0 : profile_sql_error(p, "reading", err);
-    sqlite3_finalize(s);
-    return failed;
-}
+/* ---- many rows at once, and names ----------------------------------------- */
 
 int profile_begin(struct profile *p, struct err *err) {
     return execute(p, "BEGIN IMMEDIATE", "cannot write", err);

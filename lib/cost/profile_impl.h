@@ -1,5 +1,4 @@
-/* profile_impl.h - inside the profile database: what profile_db.c and profile_times.c
- * share. */
+/* profile_impl.h - inside the profile database: what its files share. */
 #ifndef WEFT_PROFILE_IMPL_H
 #define WEFT_PROFILE_IMPL_H
 
@@ -7,15 +6,12 @@
 
 #include <sqlite3.h>
 
-/* Statements that are used once per row are prepared once. */
-enum profile_stmt {
-    STMT_HAS_OP,
-    STMT_HAS_COMM,
-    STMT_PUT_OP,
-    STMT_PUT_COMM,
-    STMT_PUT_OVERLAP,
-    STMT_PUT_PRODUCT, /* from version 2 on */
-    STMT_COUNT
+enum profile_table {
+    PROFILE_OP,
+    PROFILE_COMM,
+    PROFILE_OVERLAP,
+    PROFILE_ALGORITHM, /* from version 3 on */
+    PROFILE_TABLES
 };
 
 struct profile {
@@ -23,7 +19,8 @@ struct profile {
     char *path;
     char *machine; /* CPU model of this host */
     int version;   /* of the file; 0 = it has no tables yet */
-    sqlite3_stmt *stmt[STMT_COUNT];
+    /* Prepared once; NULL where the file has no such table. */
+    sqlite3_stmt *has[PROFILE_TABLES], *put[PROFILE_TABLES];
 };
 
 /* Reports the last failure of SQLite on this database, with the right exit status: a broken
@@ -32,5 +29,9 @@ int profile_sql_error(struct profile *p, const char *what, struct err *err);
 
 /* Prepares a statement; NULL with a message on failure. */
 sqlite3_stmt *profile_prepare(struct profile *p, const char *sql, struct err *err);
+
+/* profile_rows.c: the statements of every table that the file has. Returns 0 or -1; finalized in any case. */
+int profile_prepare_rows(struct profile *p, struct err *err);
+void profile_finalize_rows(struct profile *p);
 
 #endif

@@ -19,17 +19,22 @@ struct cuda_report {
     char no_cudnn[256]; /* why convolutions go without cuDNN, where it is missing */
 };
 
-/* Algorithms of matrix products that were found before, and those that a device finds. */
+/* Libraries whose algorithms are known by their numbers. */
+enum cuda_library { CUDA_CUBLASLT, CUDA_CUDNN, CUDA_LIBRARIES };
+
+/* Algorithms that were found before, and those that a device finds. */
 struct cuda_choices {
-    const struct profile_product *known; /* of GPUs of this kind; borrowed */
+    const struct profile_algorithm *known; /* of GPUs of this kind; borrowed */
     int64_t n_known;
     /* NULL, or called with what was found by trying; -1 ends the launch with that error. */
-    int (*found)(void *arg, const struct profile_product *product, struct err *err);
+    int (*found)(void *arg, const struct profile_algorithm *algorithm, struct err *err);
     void *arg;
-    /* The device counts its products: whose known algorithm was taken; was refused by the library; is
-     * that of another version of it alone. */
-    int64_t taken, refused, other_version;
-    int64_t library, other; /* versions: of the library, and one of the others */
+    /* The device counts its products and convolutions: whose known algorithm was taken; was refused by the
+     * library; is that of another version of it alone. */
+    struct {
+        int64_t taken, refused, other_version;
+        int64_t library, other; /* versions: of the library, and one of the others */
+    } of[CUDA_LIBRARIES];
 };
 
 /* What a device is to do; what is zero is the default. */
@@ -47,7 +52,7 @@ struct cuda_options {
     /* "own": weft's kernels; "cudnn": that wherever it can; NULL: the faster one where that may be
      * measured, else cuDNN wherever it has what rounds as weft does. For comparisons. */
     const char *convolution;
-    struct cuda_choices *choices; /* NULL, or what is known of products: it comes first */
+    struct cuda_choices *choices; /* NULL, or what is known: it comes first */
     struct cuda_report *report;   /* NULL, or where the device counts */
 };
 

@@ -73,6 +73,7 @@ static int create(struct device *dev, struct err *err) {
         return -1;
     cuda_products_know(s->dev.products, b->options.choices);
     s->dev.convolutions = open_convolutions(&b->options, s->report);
+    cuda_convolutions_know(s->dev.convolutions, b->options.choices);
     return b->options.program ? cuda_tune(dev, b->options.program, b->options.rank, err)
                               : 0;
 }

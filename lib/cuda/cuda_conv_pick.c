@@ -2,7 +2,8 @@
  *
  * That is settled when a shape is first seen. Where the device tunes, plans of cuDNN, for one
  * tap the product of matrices that it is then, and weft's kernels are tried, and the fastest is
- * kept; where nothing may be measured the first of these that works is taken. Tuning comes before streams are
+ * kept; where nothing may be measured the first of these that works is taken. What is known from before
+ * comes first (cuda_conv_known.c). Tuning comes before streams are
  * captured (cuda_tune.c): what is first seen in a capture is left to weft's kernels, for the
  * library may load and compile as it plans.
  *
@@ -14,11 +15,10 @@
  * bits, as PyTorch has them, compete where they can be measured, and are left out where
  * they cannot. */
 #include "cuda/cuda_check.h"
-#include "cuda/cuda_convolution.h"
-#include "cuda/cuda_dnn.h"
+#include "cuda/cuda_choices.h"
+#include "cuda/cuda_conv_impl.h"
 #include "cuda/cuda_fastest.h"
 
-#include "common/hashtable.h"
 #include "common/rng.h"
 #include "program/workspace_gpu.h"
 
@@ -27,34 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ways to do it: plan i of cuDNN, or */
-enum { OWN = -1, PRODUCT = -2 };
 enum { TRIED = 6 /* plans of cuDNN for a shape */ };
-
-struct conv_key {
-    int64_t pass, dtype;
-    struct kernel_conv s;
-};
-
-struct conv_entry {
-    struct conv_key key;
-    struct dnn_plans plans;
-    enum dtype type_to; /* of the plans' result */
-    int way;            /* that it is done */
-    double us;          /* where it was measured; else 0 */
-};
-
-struct conv_picker {
-    struct cuda_convolutions others; /* first: what the device knows of it */
-    struct dnn *dnn; /* NULL before the first convolution, and where it is missing */
-    bool missing;
-    bool asked; /* for cuDNN: weft's kernels only where it has nothing */
-    bool tunes;
-    char *lacks; /* the caller's: why there is no cuDNN */
-    size_t lacks_size;
-    struct hashtable seen;
-    ARR(struct conv_entry *) entries;
-};
 
 static struct conv_picker *picker_of(struct cuda_convolutions *p) {
     return (struct conv_picker *)(void *)p;
@@ -114,8 +87,7 @@ static int run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
     return 0;
 }
 
-/* Windows of one tap, side by side: places are the rows of a matrix, channels its columns. */
-static bool is_product(const struct kernel_conv *s) {
+bool conv_is_product(const struct kernel_conv *s) {
     return s->kh == 1 && s->kw == 1 && s->stride == 1 && !s->ph && !s->pw &&
            s->batch * s->oh * s->ow * s->cin * s->cout > 0;
 }
@@ -138,9 +110,9 @@ static int run_product(struct cuda_call *c, const struct convolution *v) {
 /* As run(), once it is settled. */
 static int run_settled(struct conv_picker *p, const struct conv_entry *e,
                        struct cuda_call *c, const struct convolution *v) {
-    if (e->way == OWN)
+    if (e->way == CONV_OWN)
         return 1;
-    if (e->way == PRODUCT)
+    if (e->way == CONV_PRODUCT)
         return run_product(c, v);
     return run_plan(p, e, e->way, c, v);
 }
@@ -160,10 +132,10 @@ static struct trial ways_of(struct conv_picker *p, const struct conv_entry *e,
     struct trial t = {.p = p, .e = e, .c = c, .v = v};
     for (int i = 0; i < e->plans.n; i++)
         t.ways[t.n++] = i;
-    if (!p->asked && is_product(&v->s))
-        t.ways[t.n++] = PRODUCT;
+    if (!p->asked && conv_is_product(&v->s))
+        t.ways[t.n++] = CONV_PRODUCT;
     if (!p->asked || !t.n)
-        t.ways[t.n++] = OWN;
+        t.ways[t.n++] = CONV_OWN;
     return t;
 }
 
@@ -174,8 +146,8 @@ static bool run_way(void *arg, int i) {
     bool good;
     quiet.err = NULL;
     switch (t->ways[i]) {
-    case OWN: good = cuda_convolution_own(&quiet, t->v) == 0; break;
-    case PRODUCT: good = run_product(&quiet, t->v) == 0; break;
+    case CONV_OWN: good = cuda_convolution_own(&quiet, t->v) == 0; break;
+    case CONV_PRODUCT: good = run_product(&quiet, t->v) == 0; break;
     default: good = run_plan(t->p, t->e, t->ways[i], &quiet, t->v) == 0;
     }
     if (!good)
@@ -189,48 +161,72 @@ static int take_fastest(struct trial *t, struct conv_entry *e) {
     int best = 0;
     if (t->n > 1 && cuda_fastest(&contest, &best, &e->us, t->c->err) < 0)
         return -1;
-    e->way = e->us < (double)INFINITY ? t->ways[best] : OWN;
+    e->way = e->us < (double)INFINITY ? t->ways[best] : CONV_OWN;
     return run_settled(t->p, e, t->c, t->v);
 }
 
 /* The first that works, which does it, as run(). */
 static int take_first(struct trial *t, struct conv_entry *e) {
     int i = 0;
-    while (i < t->n && t->ways[i] != OWN && !run_way(t, i))
+    while (i < t->n && t->ways[i] != CONV_OWN && !run_way(t, i))
         i++;
-    e->way = i < t->n ? t->ways[i] : OWN;
-    return e->way == OWN;
+    e->way = i < t->n ? t->ways[i] : CONV_OWN;
+    return e->way == CONV_OWN;
+}
+
+struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c) {
+    const enum dtype type = c->args->dtype;
+    return (struct dnn_wish){.pass = (enum kernel_pass)e->key.pass,
+                             .s = e->key.s,
+                             .type = type,
+                             .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
+                             .deterministic = c->dev->deterministic,
+                             .tf32 = c->dev->tf32,
+                             .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
 }
 
 /* cuDNN's plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */
 static void make_plans(const struct conv_picker *p, struct conv_entry *e,
                        const struct cuda_call *c, int most, bool rounds) {
-    const enum dtype type = c->args->dtype;
-    struct dnn_wish wish = {.pass = (enum kernel_pass)e->key.pass,
-                            .s = e->key.s,
-                            .type = type,
-                            .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
-                            .deterministic = c->dev->deterministic,
-                            .tf32 = c->dev->tf32,
-                            .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
-    if (dnn_plan(p->dnn, &wish, most, &e->plans) == 0 && rounds && wish.type_to != type) {
-        wish.type_to = type;
+    struct dnn_wish wish = conv_wish(e, c);
+    if (dnn_plan(p->dnn, &wish, most, &e->plans) == 0 && rounds &&
+        wish.type_to != wish.type) {
+        wish.type_to = wish.type;
         dnn_plan(p->dnn, &wish, most, &e->plans);
     }
     e->type_to = wish.type_to;
+}
+
+/* What was found before and runs: as run(); -1 where there is no such way. */
+static int take_known(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
+                      const struct convolution *v) {
+    struct cuda_call quiet = *c;
+    quiet.err = NULL;
+    if (p->asked || !conv_known(p, e, c))
+        return -1;
+    const int rc = run_settled(p, e, &quiet, v);
+    if (rc >= 0)
+        return rc;
+    (void)cudaGetLastError(); /* the failure is not the next call's */
+    cuda_choices_failed(p->choices, CUDA_CUDNN);
+    dnn_forget(p->dnn, &e->plans);
+    return -1;
 }
 
 /* Settles it and does it, as run(). */
 static int pick(struct conv_picker *p, struct conv_entry *e, struct cuda_call *c,
                 const struct convolution *v) {
     const bool tries = p->tunes && !c->dev->deterministic;
+    const int known = take_known(p, e, c, v);
+    if (known >= 0)
+        return known;
     if (p->dnn)
         make_plans(p, e, c, tries ? TRIED : 1, tries || p->asked);
     struct trial t = ways_of(p, e, c, v);
     const int rc = tries ? take_fastest(&t, e) : take_first(&t, e);
-    if (p->asked && e->plans.n && e->way == OWN)
+    if (p->asked && e->plans.n && e->way == CONV_OWN)
         return err_system(c->err, "cuDNN: what it plans for this convolution does not run");
-    return rc;
+    return tries && !p->asked && rc >= 0 && conv_found(p, e, c) < 0 ? -1 : rc;
 }
 
 /* ---- what the device calls ---------------------------------------------------------------- */
@@ -302,6 +298,12 @@ void cuda_convolutions_destroy(struct cuda_convolutions *others) {
     hashtable_release(&p->seen);
     dnn_close(p->dnn);
     free(p);
+}
+
+void cuda_convolutions_know(struct cuda_convolutions *others,
+                            struct cuda_choices *choices) {
+    if (others)
+        picker_of(others)->choices = choices;
 }
 
 void cuda_convolutions_tune(struct cuda_convolutions *others, bool tunes) {

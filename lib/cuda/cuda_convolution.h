@@ -43,6 +43,9 @@ struct cuda_convolutions {
 struct cuda_convolutions *cuda_convolutions_create(bool asked, bool tunes, char *lacks,
                                                    size_t size);
 void cuda_convolutions_destroy(struct cuda_convolutions *p);
+/* What is known of convolutions, and hears what is found; NULL: nothing. Borrowed. */
+struct cuda_choices;
+void cuda_convolutions_know(struct cuda_convolutions *p, struct cuda_choices *choices);
 /* From here on new convolutions are tried (operands are scratch), or are not. NULL: nothing
  * to do. */
 void cuda_convolutions_tune(struct cuda_convolutions *p, bool tunes);

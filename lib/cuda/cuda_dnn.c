@@ -31,6 +31,10 @@ void dnn_close(struct dnn *d) {
     free(d);
 }
 
+int64_t dnn_version(const struct dnn *d) {
+    return d ? (int64_t)d->lib.cudnnGetVersion() : 0;
+}
+
 static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
                           const struct dnn_operands *o, void *workspace) {
     void *pointers[] = {o->x, o->w, o->y};

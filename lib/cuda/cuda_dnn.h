@@ -25,6 +25,7 @@
 #include "device/kernel.h"
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 struct dnn;
 
@@ -32,6 +33,8 @@ struct dnn;
 struct dnn *dnn_open(struct err *err);
 /* NULL: nothing to do. */
 void dnn_close(struct dnn *d);
+/* 91900 is 9.19.0; of NULL 0. */
+int64_t dnn_version(const struct dnn *d);
 
 /* A convolution, and what is asked of those who do it. */
 struct dnn_wish {
@@ -46,7 +49,7 @@ struct dnn_wish {
 enum { DNN_PLANS = 8 /* for one convolution, at most */ };
 struct dnn_plans {
     struct {
-        void *plan; /* the library's */
+        void *plan, *config; /* the library's: the plan, and the engine with its knobs */
         int64_t workspace_bytes;
     } of[DNN_PLANS];
     int n, compiled;   /* how many; engines met that are compiled for it */
@@ -60,6 +63,12 @@ struct dnn_plans {
  * dnn_forget. */
 int dnn_plan(const struct dnn *d, const struct dnn_wish *wish, int most,
              struct dnn_plans *out);
+/* What plan i is called where it is kept. false where the library does not say or `size` is too small. */
+bool dnn_plan_name(const struct dnn *d, struct dnn_plans *plans, int i, char *buf,
+                   size_t size);
+/* As dnn_plan(), of the plan of this name: 1; 0 where the library refuses; -1 where it does not suit. */
+int dnn_plan_named(const struct dnn *d, const struct dnn_wish *wish, const char *name,
+                   struct dnn_plans *out);
 void dnn_forget(const struct dnn *d, struct dnn_plans *plans);
 
 /* Gives plan i to the stream: x and y are the images (or their gradients) on both sides of

@@ -9,6 +9,7 @@
 
 /* What of cuDNN is called. */
 #define DNN_LIBRARY(X)                                                                     \
+    X(cudnnGetVersion)                                                                     \
     X(cudnnCreate)                                                                         \
     X(cudnnDestroy)                                                                        \
     X(cudnnSetStream)                                                                      \
@@ -30,5 +31,36 @@ struct dnn {
 };
 
 enum { DNN_X = 1, DNN_W, DNN_Y }; /* what tensors are called between us and the library */
+
+/* ---- cuda_dnn_sheet.c: descriptions ------------------------------------------------------- */
+
+/* A description under way, whose first failure counts. */
+struct dnn_sheet {
+    const struct dnn *d;
+    cudnnBackendDescriptor_t at;
+    cudnnStatus_t rc;
+};
+struct dnn_sheet dnn_sheet(const struct dnn *d, cudnnBackendDescriptorType_t type);
+void dnn_set(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+             cudnnBackendAttributeType_t type, int64_t n, const void *values);
+/* Another description, finished; NULL fails. */
+void dnn_set_part(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+                  cudnnBackendDescriptor_t part);
+/* The finished description, among the parts; or NULL. */
+cudnnBackendDescriptor_t dnn_finish(struct dnn_sheet *s, struct dnn_plans *plans);
+/* A description for the library to fill in, among the parts; or NULL. */
+cudnnBackendDescriptor_t dnn_blank(const struct dnn *d, cudnnBackendDescriptorType_t type,
+                                   struct dnn_plans *plans);
+/* What it says of itself: at most so many values; returns how many, 0 where it does not say. */
+int64_t dnn_get(const struct dnn *d, cudnnBackendDescriptor_t of,
+                cudnnBackendAttributeName_t what, cudnnBackendAttributeType_t type,
+                int64_t most, void *values);
+
+/* ---- cuda_dnn_name.c ---------------------------------------------------------------------- */
+
+/* The configuration of an engine that has this name; NULL where the library has no such one. */
+cudnnBackendDescriptor_t dnn_config_named(const struct dnn *d,
+                                          cudnnBackendDescriptor_t graph, const char *name,
+                                          struct dnn_plans *plans);
 
 #endif

@@ -11,9 +11,26 @@ void dnn_close(struct dnn *d) {
     (void)d;
 }
 
+int64_t dnn_version(const struct dnn *d) {
+    (void)d;
+    return 0;
+}
+
 int dnn_plan(const struct dnn *d, const struct dnn_wish *wish, int most,
              struct dnn_plans *out) {
     (void)d, (void)wish, (void)most, (void)out;
+    return 0;
+}
+
+bool dnn_plan_name(const struct dnn *d, struct dnn_plans *plans, int i, char *buf,
+                   size_t size) {
+    (void)d, (void)plans, (void)i, (void)buf, (void)size;
+    return false;
+}
+
+int dnn_plan_named(const struct dnn *d, const struct dnn_wish *wish, const char *name,
+                   struct dnn_plans *out) {
+    (void)d, (void)wish, (void)name, (void)out;
     return 0;
 }
 

@@ -12,48 +12,13 @@ enum {
 
 /* ---- descriptions ------------------------------------------------------------------------- */
 
-/* A description under way, whose first failure counts. */
-struct sheet {
-    const struct dnn *d;
-    cudnnBackendDescriptor_t at;
-    cudnnStatus_t rc;
-};
-
-static struct sheet sheet(const struct dnn *d, cudnnBackendDescriptorType_t type) {
-    struct sheet s = {.d = d};
-    s.rc = d->lib.cudnnBackendCreateDescriptor(type, &s.at);
-    return s;
-}
-
-static void set(struct sheet *s, cudnnBackendAttributeName_t what,
-                cudnnBackendAttributeType_t type, int64_t n, const void *values) {
-    if (s->rc == CUDNN_STATUS_SUCCESS)
-        s->rc = s->d->lib.cudnnBackendSetAttribute(s->at, what, type, n, values);
-}
-
-static void set_part(struct sheet *s, cudnnBackendAttributeName_t what,
-                     cudnnBackendDescriptor_t part) {
-    if (!part)
-        s->rc = CUDNN_STATUS_NOT_SUPPORTED;
-    set(s, what, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
-}
-
 /* The GPU that it is for: the handle's, or, where there is none, the one that is described. */
-static void set_device(struct sheet *s, cudnnBackendAttributeName_t handle,
+static void set_device(struct dnn_sheet *s, cudnnBackendAttributeName_t handle,
                        cudnnBackendAttributeName_t described) {
     if (s->d->handle)
-        set(s, handle, CUDNN_TYPE_HANDLE, 1, &s->d->handle);
+        dnn_set(s, handle, CUDNN_TYPE_HANDLE, 1, &s->d->handle);
     else
-        set_part(s, described, s->d->device);
-}
-
-/* The finished description, among the parts; or NULL. */
-static cudnnBackendDescriptor_t finish(struct sheet *s, struct dnn_plans *plans) {
-    if (s->rc == CUDNN_STATUS_SUCCESS)
-        s->rc = s->d->lib.cudnnBackendFinalize(s->at);
-    if (s->at)
-        arr_push(&plans->parts, s->at);
-    return s->rc == CUDNN_STATUS_SUCCESS ? s->at : NULL;
+        dnn_set_part(s, described, s->d->device);
 }
 
 static cudnnDataType_t library_type(enum dtype type) {
@@ -69,13 +34,13 @@ static cudnnBackendDescriptor_t tensor(const struct dnn *d, int64_t id, enum dty
     const int64_t dims[] = {outer, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
     const int64_t alignment = ALIGNMENT;
     const cudnnDataType_t of = library_type(type);
-    struct sheet s = sheet(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &of);
-    set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
-    set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-    set(&s, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    set(&s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    return finish(&s, plans);
+    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &of);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    return dnn_finish(&s, plans);
 }
 
 static cudnnBackendDescriptor_t windows(const struct dnn *d, const struct kernel_conv *c,
@@ -84,15 +49,15 @@ static cudnnBackendDescriptor_t windows(const struct dnn *d, const struct kernel
                   paddings[] = {c->ph, c->pw};
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    struct sheet s = sheet(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    set(&s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    set(&s, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    set(&s, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
-    set(&s, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
-    set(&s, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
-    set(&s, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
-    set(&s, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
-    return finish(&s, plans);
+    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
+    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
+    return dnn_finish(&s, plans);
 }
 
 /* What the passes' operations and their attributes are called. */
@@ -122,26 +87,26 @@ static cudnnBackendDescriptor_t operation(const struct dnn *d, const struct dnn_
         w->pass == KERNEL_WEIGHTS ? w->type_to : w->type,
         w->pass == KERNEL_FORWARD ? w->type_to : w->type,
     };
-    struct sheet s = sheet(d, operations[w->pass].type);
-    set_part(&s, operations[w->pass].windows, windows(d, c, plans));
-    set_part(&s, operations[w->pass].x,
-             tensor(d, DNN_X, types[0], c->batch, c->cin, c->ih, c->iw, plans));
-    set_part(&s, operations[w->pass].w,
-             tensor(d, DNN_W, types[1], c->cout, c->cin, c->kh, c->kw, plans));
-    set_part(&s, operations[w->pass].y,
-             tensor(d, DNN_Y, types[2], c->batch, c->cout, c->oh, c->ow, plans));
-    set(&s, operations[w->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    set(&s, operations[w->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    return finish(&s, plans);
+    struct dnn_sheet s = dnn_sheet(d, operations[w->pass].type);
+    dnn_set_part(&s, operations[w->pass].windows, windows(d, c, plans));
+    dnn_set_part(&s, operations[w->pass].x,
+                 tensor(d, DNN_X, types[0], c->batch, c->cin, c->ih, c->iw, plans));
+    dnn_set_part(&s, operations[w->pass].w,
+                 tensor(d, DNN_W, types[1], c->cout, c->cin, c->kh, c->kw, plans));
+    dnn_set_part(&s, operations[w->pass].y,
+                 tensor(d, DNN_Y, types[2], c->batch, c->cout, c->oh, c->ow, plans));
+    dnn_set(&s, operations[w->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    dnn_set(&s, operations[w->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    return dnn_finish(&s, plans);
 }
 
 static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_wish *w,
                                          struct dnn_plans *plans) {
-    struct sheet s = sheet(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
+    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    dnn_set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
     if (d->handle)
-        set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
-    return finish(&s, plans);
+        dnn_set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
+    return dnn_finish(&s, plans);
 }
 
 /* ---- engines ------------------------------------------------------------------------------ */
@@ -150,26 +115,18 @@ static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_w
 static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
                     cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
                     struct dnn_plans *plans) {
-    int64_t n = 0;
-    struct sheet s = sheet(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    set_part(&s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    set(&s, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    dnn_set_part(&s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    dnn_set(&s, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!d->handle)
-        set_part(&s, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d->device);
-    const cudnnBackendDescriptor_t heuristic = finish(&s, plans);
-    for (int i = 0; i < CONFIGS; i++) {
-        const struct sheet config = sheet(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-        if (config.rc != CUDNN_STATUS_SUCCESS)
+        dnn_set_part(&s, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d->device);
+    const cudnnBackendDescriptor_t heuristic = dnn_finish(&s, plans);
+    for (int i = 0; i < CONFIGS; i++)
+        if (!(configs[i] = dnn_blank(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, plans)))
             return 0;
-        configs[i] = config.at;
-        arr_push(&plans->parts, config.at);
-    }
-    if (!heuristic ||
-        d->lib.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n,
-                                        configs) != CUDNN_STATUS_SUCCESS)
-        return 0;
-    return n < CONFIGS ? n : CONFIGS;
+    return heuristic ? dnn_get(d, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, configs)
+                     : 0;
 }
 
 /* What the library notes about an engine. */
@@ -206,18 +163,14 @@ static bool mark(const struct dnn *d, cudnnBackendDescriptor_t engine,
 static struct notes notes_of(const struct dnn *d, cudnnBackendDescriptor_t config,
                              struct dnn_plans *plans) {
     struct notes notes = {.known = false};
-    int64_t n = 0;
-    struct sheet engine = sheet(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    if (engine.rc != CUDNN_STATUS_SUCCESS)
-        return notes;
-    arr_push(&plans->parts, engine.at);
-    notes.known = d->lib.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
-                                                  &engine.at) == CUDNN_STATUS_SUCCESS &&
-                  mark(d, engine.at, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+    cudnnBackendDescriptor_t engine = dnn_blank(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR, plans);
+    notes.known = engine &&
+                  dnn_get(d, config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine) == 1 &&
+                  mark(d, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                        CUDNN_TYPE_NUMERICAL_NOTE, NUMERICAL, notes.numerical) &&
-                  mark(d, engine.at, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                       CUDNN_TYPE_BEHAVIOR_NOTE, BEHAVIORS, notes.behavior);
+                  mark(d, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                       BEHAVIORS, notes.behavior);
     return notes;
 }
 
@@ -242,16 +195,17 @@ static bool suits(const struct notes *n, const struct dnn_wish *w) {
 static void add(const struct dnn *d, const struct dnn_wish *w,
                 cudnnBackendDescriptor_t config, struct dnn_plans *plans) {
     int64_t n = 0, bytes = 0;
-    struct sheet s = sheet(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    dnn_set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     set_device(&s, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
-    const cudnnBackendDescriptor_t plan = finish(&s, plans);
+    const cudnnBackendDescriptor_t plan = dnn_finish(&s, plans);
     if (plan &&
         d->lib.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                         CUDNN_TYPE_INT64, 1, &n,
                                         &bytes) == CUDNN_STATUS_SUCCESS &&
         bytes <= w->workspace_bytes) {
         plans->of[plans->n].plan = plan;
+        plans->of[plans->n].config = config;
         plans->of[plans->n++].workspace_bytes = bytes;
     }
 }
@@ -280,6 +234,20 @@ int dnn_plan(const struct dnn *d, const struct dnn_wish *w, int most,
         add_all(d, w, graph, CUDNN_HEUR_MODE_A, most, out);
     if (graph && out->n < most)
         add_all(d, w, graph, CUDNN_HEUR_MODE_FALLBACK, most, out);
+    return out->n;
+}
+
+int dnn_plan_named(const struct dnn *d, const struct dnn_wish *w, const char *name,
+                   struct dnn_plans *out) {
+    const cudnnBackendDescriptor_t graph = graph_of(d, w, out);
+    const cudnnBackendDescriptor_t config =
+        graph ? dnn_config_named(d, graph, name, out) : NULL;
+    if (!config)
+        return 0;
+    const struct notes notes = notes_of(d, config, out);
+    if (!suits(&notes, w))
+        return -1;
+    add(d, w, config, out);
     return out->n;
 }
 

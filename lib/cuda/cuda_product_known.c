@@ -6,7 +6,7 @@
  * not name.) So the version is a part of the key, and the library is asked before one is taken. */
 #include "cuda/cuda_product_impl.h"
 
-#include "cuda/cuda.h"
+#include "cuda/cuda_choices.h"
 
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
@@ -19,15 +19,8 @@ enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 /* In the place of an algorithm: the product without its epilogue is faster, and passes behind it. */
 static const char apart[] = "apart";
 
-/* "a,b,c" */
-static void join(const int64_t *numbers, int n, char *buf, size_t size) {
-    size_t at = 0;
-    for (int i = 0; i < n && at < size; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%" PRId64, i ? "," : "", numbers[i]);
-}
-
 /* What is asked for, in words: all of the key. */
-static struct profile_product name_of(const struct product_key *key, int64_t version) {
+static struct profile_algorithm name_of(const struct product_key *key, int64_t version) {
     const struct cuda_product *p = &key->p;
     const int64_t numbers[] = {p->m,          p->n,         p->k,
                                p->ta,         p->tb,        p->add,
@@ -37,16 +30,11 @@ static struct profile_product name_of(const struct product_key *key, int64_t ver
                                key->align_b,  key->align_y, key->align_vector,
                                key->align_aux};
     const int n = (int)(sizeof numbers / sizeof *numbers) - !product_has_aux(p->epilogue);
-    struct profile_product name = {.library = version};
-    join(numbers, n, name.shape, sizeof name.shape);
+    struct profile_algorithm name = {.problem = "product", .library = version};
+    cuda_choices_join(numbers, n, name.shape, sizeof name.shape);
     snprintf(name.dtype, sizeof name.dtype, "%s", key->tf32 ? "tf32" : dtype_name(p->type));
     snprintf(name.dtype_y, sizeof name.dtype_y, "%s", dtype_name(p->type_y));
     return name;
-}
-
-static bool same(const struct profile_product *a, const struct profile_product *b) {
-    return !strcmp(a->shape, b->shape) && !strcmp(a->dtype, b->dtype) &&
-           !strcmp(a->dtype_y, b->dtype_y);
 }
 
 static void format_words(const cublasLtMatmulAlgo_t *algo, char *buf, size_t size) {
@@ -68,7 +56,7 @@ static bool parse_words(const char *text, cublasLtMatmulAlgo_t *algo) {
 }
 
 static bool takes(const struct cuda_products *p, struct product_entry *e,
-                  const struct cuda_operands *o, const struct profile_product *known,
+                  const struct cuda_operands *o, const struct profile_algorithm *known,
                   int64_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t result = {0};
     cublasLtMatmulAlgo_t algo;
@@ -87,49 +75,33 @@ static bool takes(const struct cuda_products *p, struct product_entry *e,
 
 bool product_known(const struct cuda_products *p, struct product_entry *e,
                    const struct cuda_operands *o, int64_t workspace_bytes) {
-    struct cuda_choices *c = p->choices;
-    const struct profile_product *other = NULL;
-    if (!c || e->refused)
+    if (!p->choices || e->refused)
         return false;
-    const struct profile_product name = name_of(&e->key, p->version);
-    c->library = p->version;
-    for (int64_t i = 0; i < c->n_known; i++) {
-        const struct profile_product *known = &c->known[i];
-        if (!same(known, &name))
-            continue;
-        if (known->library == name.library) {
-            const bool taken = takes(p, e, o, known, workspace_bytes);
-            ++*(taken ? &c->taken : &c->refused);
-            return taken;
-        }
-        other = known;
-    }
-    if (other) {
-        c->other_version++;
-        c->other = other->library;
-    }
-    return false;
+    const struct profile_algorithm name = name_of(&e->key, p->version);
+    const struct profile_algorithm *known =
+        cuda_choices_find(p->choices, CUDA_CUBLASLT, &name);
+    if (!known)
+        return false;
+    const bool taken = takes(p, e, o, known, workspace_bytes);
+    cuda_choices_count(p->choices, CUDA_CUBLASLT, taken);
+    return taken;
 }
 
 void product_refuse(const struct cuda_products *p, struct product_entry *e) {
     (void)cudaGetLastError(); /* the failure is not the next call's */
-    p->choices->taken--;
-    p->choices->refused++;
+    cuda_choices_failed(p->choices, CUDA_CUBLASLT);
     e->known = e->before = false;
     e->refused = true;
 }
 
 int product_found(const struct cuda_products *p, const struct product_entry *e,
                   struct err *err) {
-    const struct cuda_choices *c = p->choices;
-    if (!c || !c->found)
-        return 0;
-    struct profile_product found = name_of(&e->key, p->version);
+    struct profile_algorithm found = name_of(&e->key, p->version);
     if (e->none)
         snprintf(found.algorithm, sizeof found.algorithm, "%s", apart);
     else
         format_words(&e->algo, found.algorithm, sizeof found.algorithm);
     found.workspace_bytes = e->none ? 0 : e->workspace_bytes;
     found.least_us = e->us;
-    return c->found(c->arg, &found, err);
+    return cuda_choices_tell(p->choices, &found, err);
 }

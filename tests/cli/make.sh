@@ -80,7 +80,7 @@ else
     says 'NCCL +yes' 'NCCL is there'
     run CUDA_HOME="$dir/toolkit" O="$dir/t.o" "$dir/t.o/lib/cuda/cuda_dnn_none.o"
     is "$status $(nm "$dir/t.o/lib/cuda/cuda_dnn_none.o" | sed -n 's/.* T //p' | sort | paste -sd ' ')" \
-        "0 $(nm "$WEFT_BUILD"/lib/cuda/cuda_dnn{,_plan}.o | sed -n 's/.* T //p' | sort | paste -sd ' ')" \
+        "0 $(nm "$WEFT_BUILD"/lib/cuda/cuda_dnn{,_plan,_name}.o | sed -n 's/.* T //p' | grep -v dnn_config_named | sort | paste -sd ' ')" \
         'what stands in for it has the same functions'
     toolkit 'cudnn_graph*'
     says 'cuDNN +no: not found: cuDNN 9.8 or later' 'an old one is left out too'

@@ -225,8 +225,8 @@ sum=$(cksum <other.db)
 refuses 3 'other.db: not a weft profile' 'a foreign database' -- -m mlp -p other.db "${roof[@]}"
 is "$(cksum <other.db)" "$sum" 'which is left as it was'
 cp a.db new.db
-sql new.db 'PRAGMA user_version = 3'
-refuses 3 'new.db: is version 3, this weft reads 2' 'a later version' \
+sql new.db 'PRAGMA user_version=4'
+refuses 3 'new.db: is version 4, this weft reads 3' 'a later version' \
     -- -m mlp -p new.db "${roof[@]}"
 refuses 3 'other.db: not a weft profile' 'a foreign database in a dry run' \
     -- -m mlp -p other.db --dry-run

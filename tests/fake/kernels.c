@@ -42,18 +42,24 @@ __attribute__((weak)) int cuda_pair_gelu_give(struct cuda_call *c,
     return err_system(c->err, "no pairs here");
 }
 
-/* Nor is cuDNN where it convolves. */
-struct cuda_convolutions *cuda_convolutions_create(bool asked, bool tunes, char *lacks,
-                                                   size_t size) {
+/* Nor is cuDNN where it convolves; with lib/cuda's own choice of convolutions it is. */
+__attribute__((weak)) struct cuda_convolutions *
+cuda_convolutions_create(bool asked, bool tunes, char *lacks, size_t size) {
     (void)asked, (void)tunes, (void)lacks, (void)size;
     return NULL;
 }
 
-void cuda_convolutions_destroy(struct cuda_convolutions *p) {
+__attribute__((weak)) void cuda_convolutions_know(struct cuda_convolutions *p,
+                                                  struct cuda_choices *choices) {
+    (void)p, (void)choices;
+}
+
+__attribute__((weak)) void cuda_convolutions_destroy(struct cuda_convolutions *p) {
     (void)p;
 }
 
-int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err) {
+__attribute__((weak)) int cuda_tune(struct device *dev, const struct program *g, int rank,
+                                    struct err *err) {
     (void)dev, (void)g, (void)rank, (void)err;
     return 0;
 }

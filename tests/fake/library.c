@@ -4,11 +4,18 @@
 #include "fake/nccl.h"
 #include "products/cublaslt.h"
 
+#ifdef WEFT_FAKE_DNN /* there are headers of cuDNN */
+#include "products/cudnn.h"
+#else
+#define DNN_LIBRARY(X)
+#endif
+
 #include <string.h>
 
 #define MAY_LACK(name) extern __typeof__(name) fake_##name __attribute__((weak));
 NCCL_FUNCTIONS(MAY_LACK)
 PRODUCT_LIBRARY(MAY_LACK)
+DNN_LIBRARY(MAY_LACK)
 
 struct function {
     const char *name;
@@ -16,7 +23,8 @@ struct function {
 };
 
 #define ENTRY(name) {#name, (void (*)(void))fake_##name},
-static const struct function functions[] = {NCCL_FUNCTIONS(ENTRY) PRODUCT_LIBRARY(ENTRY)};
+static const struct function functions[] = {NCCL_FUNCTIONS(ENTRY) PRODUCT_LIBRARY(ENTRY)
+                                                DNN_LIBRARY(ENTRY)};
 
 int cuda_library_open(const char *file, const char *const *names, void *table,
                       struct err *err) {

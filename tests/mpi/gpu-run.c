@@ -1,8 +1,12 @@
-/* gpu-run.c - weft-run on the fakes of CUDA, NCCL and cuBLASLt (tests/fake, tests/products): with the objects
- * of the tool this is the tool. At the end it says on stderr how products were computed, and how many of them
- * did with an epilogue what weft can do by itself. The library is of the version that FAKE_VERSION says. */
+/* gpu-run.c - weft-run on the fakes of CUDA, NCCL, cuBLASLt and cuDNN (tests/fake, tests/products): with the
+ * objects of the tool this is the tool. At the end it says on stderr how products were computed, how many of them
+ * did with an epilogue what weft can do by itself, and how convolutions were. Libraries are of the versions that
+ * FAKE_VERSION and FAKE_CUDNN say. */
 #include "device/kernel.h"
 #include "products/cublaslt.h"
+#ifdef WEFT_FAKE_DNN
+#include "products/cudnn.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +14,10 @@
 __attribute__((constructor)) static void begin(void) {
     const char *version = getenv("FAKE_VERSION");
     fake_cublaslt.version = version ? strtoul(version, NULL, 10) : 0;
+#ifdef WEFT_FAKE_DNN
+    const char *cudnn = getenv("FAKE_CUDNN");
+    fake_cudnn.version = cudnn ? strtoul(cudnn, NULL, 10) : 0;
+#endif
     if (kernel_init(1, NULL) < 0) /* the other instructions are done by the CPU's kernels */
         abort();
 }
@@ -20,4 +28,9 @@ __attribute__((destructor)) static void end(void) {
             n[0], n[1], n[2], fake_cublaslt.wrong ? ", wrong: " : "",
             fake_cublaslt.wrong ? fake_cublaslt.wrong : "");
     fprintf(stderr, "# epilogues %d\n", fake_cublaslt.epilogues);
+#ifdef WEFT_FAKE_DNN
+    fprintf(stderr, "# cudnn: heuristics %d, plans %d%s%s\n", fake_cudnn.heuristics,
+            fake_cudnn.plans, fake_cudnn.wrong ? ", wrong: " : "",
+            fake_cudnn.wrong ? fake_cudnn.wrong : "");
+#endif
 }

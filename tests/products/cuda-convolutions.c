@@ -5,6 +5,7 @@
  * tests/emulate. */
 #include "../unit/tap.h"
 #include "../unit/trial.h"
+#include "cuda/cuda.h"
 #include "cuda/cuda_convolution.h"
 #include "cudnn.h"
 #include "device/cpu.h"
@@ -313,6 +314,88 @@ static void test_capture(void) {
     cuda_convolutions_destroy(dev.convolutions);
 }
 
+/* ---- what is known from before ------------------------------------------------------------ */
+
+/* What was heard last. */
+static struct profile_algorithm heard;
+
+static int hear(void *arg, const struct profile_algorithm *found, struct err *err) {
+    (void)arg, (void)err;
+    heard = *found;
+    return 0;
+}
+
+/* A device that knows this algorithm for what was heard last (NULL: nothing), and runs it three times beside
+ * the first one. */
+static struct cuda_choices settle_known(const char *algorithm, bool tunes,
+                                        bool deterministic, int engine) {
+    static struct profile_algorithm known;
+    struct err err = {0};
+    known = heard;
+    snprintf(known.algorithm, sizeof known.algorithm, "%s", algorithm ? algorithm : "");
+    struct cuda_choices c = {.found = hear, .known = &known, .n_known = algorithm != NULL};
+    const size_t version = fake_cudnn.version;
+    device(false, tunes, deterministic);
+    fake_cudnn.version = version;
+    cuda_convolutions_know(dev.convolutions, &c);
+    if (settled(engine, I_conv2d_dw, DTYPE_bf16, &err) != 3)
+        c.of[CUDA_CUDNN].taken = -1;
+    c.found = NULL;
+    cuda_convolutions_destroy(dev.convolutions);
+    return c;
+}
+
+static bool counts(const struct cuda_choices *c, int taken, int refused, int other) {
+    return c->of[CUDA_CUDNN].taken == taken && c->of[CUDA_CUDNN].refused == refused &&
+           c->of[CUDA_CUDNN].other_version == other;
+}
+
+static void test_kept(void) {
+    struct cuda_choices c = settle_known(NULL, true, false, FAKE_ANY_ORDER);
+    ok(counts(&c, 0, 0, 0) && !strcmp(heard.problem, "conv2d_dw") &&
+           heard.library == FAKE_CUDNN_VERSION && !strcmp(heard.dtype, "bf16") &&
+           !strcmp(heard.dtype_y, "f32") && !strcmp(heard.algorithm, "cudnn f32 101 2=8") &&
+           heard.workspace_bytes == 1 << 20 && heard.least_us > 0,
+       "what was found by trying: %s %s: %s", heard.problem, heard.shape, heard.algorithm);
+    c = settle_known("cudnn f32 101 2=8", true, false, FAKE_ANY_ORDER);
+    ok(counts(&c, 1, 0, 0) && !fake_cudnn.heuristics && fake_cudnn.plans == 1 &&
+           fake_cudnn.runs[FAKE_ANY_ORDER] == 4 && !world.own,
+       "is taken, and nothing is asked for or tried");
+    c = settle_known("cudnn f32 101 2=8", true, true, FAKE_TENSOR_CORE);
+    ok(counts(&c, 0, 0, 0) && !fake_cudnn.runs[FAKE_ANY_ORDER],
+       "deterministic: not where it adds in any order");
+    c = settle_known("cudnn f32 105 2=12", true, true, FAKE_PLAIN);
+    ok(counts(&c, 1, 0, 0) && !fake_cudnn.heuristics, "but one of a fixed order is");
+    c = settle_known("own", true, true, OWN);
+    ok(counts(&c, 1, 0, 0) && !runs(), "and weft's own kernels");
+}
+
+static void test_refused(void) {
+    static const char *const bad[] = {
+        "cudnn f32 199 2=8",
+        "cudnn f32 101 2=9",
+        "cudnn f32 101 2=",
+        "cudnn f32 x",
+        "cudnn f32 104 2=11",
+        "cudnn i32 101 2=8",
+        "cudnn f32 106 2=13",
+        "product",
+        "other",
+    };
+    struct cuda_choices c;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        c = settle_known(bad[i], false, false, FAKE_TENSOR_CORE);
+        ok(counts(&c, 0, 1, 0), "chosen anew: \"%s\" is no engine, knob or way here",
+           bad[i]);
+    }
+    fake_cudnn.version = 92000;
+    c = settle_known("own", false, false, FAKE_TENSOR_CORE);
+    ok(counts(&c, 0, 0, 1) && c.of[CUDA_CUDNN].other == FAKE_CUDNN_VERSION &&
+           c.of[CUDA_CUDNN].library == 92000,
+       "what another version of the library was");
+    fake_cudnn.version = 0;
+}
+
 int main(void) {
     static const enum opcode codes[] = {I_conv2d, I_conv2d_dx, I_conv2d_dw};
     struct err err = {0};
@@ -328,6 +411,8 @@ int main(void) {
     test_rounded();
     test_products();
     test_capture();
+    test_kept();
+    test_refused();
     ok(fake_cudnn.live == 0, "all descriptions are given back: %d are left",
        fake_cudnn.live);
     kernel_release();

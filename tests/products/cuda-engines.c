@@ -54,9 +54,25 @@ static const struct kernel_conv shapes[] = {
 
 static const char *const passes[] = {"y", "dx", "dw"};
 
+/* Its name makes a plan of the same name and workspace. */
+static bool is_made_again(const struct dnn *d, const struct dnn_wish *wish,
+                          struct dnn_plans *plans, int i) {
+    char name[128], other[128];
+    struct dnn_plans again = {.n = 0};
+    bool same = dnn_plan_name(d, plans, i, name, sizeof name) &&
+                dnn_plan_named(d, wish, name, &again) == 1 &&
+                dnn_plan_name(d, &again, 0, other, sizeof other) && !strcmp(name, other) &&
+                again.of[0].workspace_bytes == plans->of[i].workspace_bytes;
+    if (!same)
+        printf("# plan %d is called \"%s\"\n", i, name);
+    dnn_forget(d, &again);
+    return same;
+}
+
 static void test_shape(const struct dnn *d, const char *gpu, const struct kernel_conv *s,
                        enum dtype type, enum kernel_pass pass) {
-    int n[2] = {0}; /* plans; deterministic ones */
+    int n[2] = {0},
+        again = 0; /* plans, deterministic ones; those that their names bring back */
     for (int k = 0; k < 2; k++) {
         const struct dnn_wish wish = {.pass = pass,
                                       .s = *s,
@@ -66,12 +82,15 @@ static void test_shape(const struct dnn *d, const char *gpu, const struct kernel
                                       .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
         struct dnn_plans plans = {.n = 0};
         n[k] = dnn_plan(d, &wish, DNN_PLANS, &plans);
+        for (int i = 0; i < n[k]; i++)
+            again += is_made_again(d, &wish, &plans, i);
         dnn_forget(d, &plans);
     }
     ok(n[0] > 0 && n[1] > 0,
        "%s %s %s of %lldx%lldx%lld -> %lld, %lld taps: %d plans, %d deterministic", gpu,
        dtype_name(type), passes[pass], (long long)s->ih, (long long)s->iw,
        (long long)s->cin, (long long)s->cout, (long long)s->kh, n[0], n[1]);
+    ok(again == n[0] + n[1], "%d of them come back by their names", again);
 }
 
 int main(void) {

@@ -223,9 +223,9 @@ static void test_others(void) {
 
 /* ---- what is known from before ------------------------------------------------------------ */
 
-static struct profile_products found;
+static struct profile_algorithms found;
 
-static int keep(void *arg, const struct profile_product *row, struct err *err) {
+static int keep(void *arg, const struct profile_algorithm *row, struct err *err) {
     (void)arg, (void)err;
     arr_push(&found, *row);
     return 0;
@@ -263,12 +263,13 @@ static void test_known(double cost, int wanted) {
        (long long)found.n, found.n ? found.p[last].algorithm : err.msg);
     struct cuda_choices knows = {.known = found.p, .n_known = found.n};
     rc = run_known(&knows);
-    ok(rc == wanted && fake_cublaslt.heuristics == 0 && knows.refused == 0 &&
-           fake_cublaslt.runs[1] == 1,
-       "and taken where nothing is tried: %d refused", (int)knows.refused);
+    ok(rc == wanted && fake_cublaslt.heuristics == 0 &&
+           knows.of[CUDA_CUBLASLT].refused == 0 && fake_cublaslt.runs[1] == 1,
+       "and taken where nothing is tried: %d refused",
+       (int)knows.of[CUDA_CUBLASLT].refused);
     ok(run_known(NULL) == 0, "without it they go one by one");
     arr_release(&found);
-    found = (struct profile_products){0};
+    found = (struct profile_algorithms){0};
 }
 
 /* "apart" is no algorithm of a product that has no epilogue. */
@@ -287,7 +288,8 @@ static void test_apart_alone(void) {
         end_device();
         free(c.workspace);
         if (i)
-            ok(rc == 0 && knows.refused == 1, "a row that says so is refused");
+            ok(rc == 0 && knows.of[CUDA_CUBLASLT].refused == 1,
+               "a row that says so is refused");
         else if (found.n)
             snprintf(found.p[0].algorithm, sizeof found.p[0].algorithm, "apart");
     }

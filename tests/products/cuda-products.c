@@ -202,10 +202,10 @@ static void test_bias(void) {
 
 /* ---- what is known from before ------------------------------------------------------------ */
 
-static int keep(void *arg, const struct profile_product *found, struct err *err) {
-    struct profile_product row = *found;
+static int keep(void *arg, const struct profile_algorithm *found, struct err *err) {
+    struct profile_algorithm row = *found;
     snprintf(row.device, sizeof row.device, "fake");
-    return profile_put_product(arg, &row, err);
+    return profile_put_algorithm(arg, &row, err);
 }
 
 /* A product on a fresh device, with what is known; the fake counts from 0. */
@@ -226,7 +226,7 @@ static int run_once(struct cuda_choices *choices, bool tunes, enum dtype dtype,
 }
 
 /* Found by trying, and read back out of a file. */
-static void find(struct profile_products *out) {
+static void find(struct profile_algorithms *out) {
     char path[] = "/tmp/weft-products-XXXXXX";
     struct err err = {0};
     close(mkstemp(path));
@@ -234,9 +234,9 @@ static void find(struct profile_products *out) {
     struct profile *p = profile_open(path, true, &err);
     struct cuda_choices c = {.found = keep, .arg = p};
     int rc = p ? run_once(&c, true, DTYPE_f32, &err) : -1;
-    ok(rc == 0 && fake_cublaslt.heuristics == 1 && c.taken == 0,
+    ok(rc == 0 && fake_cublaslt.heuristics == 1 && c.of[CUDA_CUBLASLT].taken == 0,
        "an unknown product is tried: %s", err.msg);
-    rc = profile_load_products(p, out, &err);
+    rc = profile_load_algorithms(p, out, &err);
     ok(rc == 0 && out->n == 1 && out->p[0].library == FAKE_VERSION &&
            !strcmp(out->p[0].dtype, "f32") && out->p[0].workspace_bytes > 0,
        "what was found is in the profile: %s", out->n ? out->p[0].shape : err.msg);
@@ -245,9 +245,9 @@ static void find(struct profile_products *out) {
 }
 
 /* The row with these words in place of the algorithm's; what became of it. */
-static struct cuda_choices try_row(const struct profile_product *row, const char *words,
+static struct cuda_choices try_row(const struct profile_algorithm *row, const char *words,
                                    enum dtype dtype) {
-    static struct profile_product changed;
+    static struct profile_algorithm changed;
     struct err err = {0};
     changed = *row;
     if (words)
@@ -260,36 +260,44 @@ static struct cuda_choices try_row(const struct profile_product *row, const char
 
 /* Not taken: the heuristic's first choice is. */
 static bool is_anew(const struct cuda_choices *c) {
-    return c->taken == 0 && fake_cublaslt.heuristics == 1 && fake_cublaslt.runs[0] == 1;
+    return c->of[CUDA_CUBLASLT].taken == 0 && fake_cublaslt.heuristics == 1 &&
+           fake_cublaslt.runs[0] == 1;
 }
 
 static void test_known(void) {
-    struct profile_products found = {0};
+    struct profile_algorithms found = {0};
     find(&found);
     if (!found.n)
         return;
-    const struct profile_product *row = &found.p[0];
+    const struct profile_algorithm *row = &found.p[0];
     struct cuda_choices c = try_row(row, NULL, DTYPE_f32);
-    ok(c.taken == 1 && fake_cublaslt.heuristics == 0 && fake_cublaslt.checks == 1 &&
-           fake_cublaslt.runs[1] == 1 && fake_cublaslt.runs[0] == 0,
+    ok(c.of[CUDA_CUBLASLT].taken == 1 && fake_cublaslt.heuristics == 0 &&
+           fake_cublaslt.checks == 1 && fake_cublaslt.runs[1] == 1 &&
+           fake_cublaslt.runs[0] == 0,
        "deterministic: the known algorithm is taken, and nothing else is asked for");
     c = try_row(row, NULL, DTYPE_bf16);
-    ok(is_anew(&c) && c.refused == 0 && c.other_version == 0,
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].refused == 0 &&
+           c.of[CUDA_CUBLASLT].other_version == 0,
        "of another type it is another product");
     c = try_row(row, "9,0,0,0,0,0,0,0", DTYPE_f32);
-    ok(is_anew(&c) && c.refused == 1, "an algorithm that the library has not");
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].refused == 1,
+       "an algorithm that the library has not");
     c = try_row(row, "1,ffffffff,0,0,0,0,0,0", DTYPE_f32);
-    ok(is_anew(&c) && c.refused == 1, "one that takes more workspace than there is");
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].refused == 1,
+       "one that takes more workspace than there is");
     c = try_row(row, "1,0,0", DTYPE_f32);
-    ok(is_anew(&c) && c.refused == 1 && fake_cublaslt.checks == 0, "words that are none");
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].refused == 1 && fake_cublaslt.checks == 0,
+       "words that are none");
     fake_cublaslt.failing = 2;
     c = try_row(row, NULL, DTYPE_f32);
-    ok(is_anew(&c) && c.refused == 1, "one that checks well and does not run");
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].refused == 1,
+       "one that checks well and does not run");
     fake_cublaslt.failing = 0;
     fake_cublaslt.version = 130200;
     c = try_row(row, NULL, DTYPE_f32);
-    ok(is_anew(&c) && c.other_version == 1 && c.other == FAKE_VERSION &&
-           c.library == 130200 && fake_cublaslt.checks == 0,
+    ok(is_anew(&c) && c.of[CUDA_CUBLASLT].other_version == 1 &&
+           c.of[CUDA_CUBLASLT].other == FAKE_VERSION &&
+           c.of[CUDA_CUBLASLT].library == 130200 && fake_cublaslt.checks == 0,
        "one of another version of the library");
     fake_cublaslt.version = 0;
     arr_release(&found);

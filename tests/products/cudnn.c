@@ -8,6 +8,10 @@
 
 struct fake_cudnn fake_cudnn;
 
+/* Where the fake of the runtime is linked too, convolutions wait for their turn on its streams. */
+void fake_cuda_launch(cudaStream_t s, void (*run)(void *args), const void *args,
+                      size_t bytes) __attribute__((weak));
+
 struct cudnnContext {
     cudaStream_t stream;
 };
@@ -26,7 +30,7 @@ struct sheet {
     struct attribute of[ATTRIBUTES];
     int n;
     enum fake_engine engine;   /* of a configuration and of an engine */
-    const struct sheet *graph; /* of a configuration */
+    const struct sheet *graph; /* of a configuration and of an engine */
 };
 
 static cudnnStatus_t wrong(const char *what) {
@@ -104,6 +108,12 @@ static const struct rule {
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1, cudnnHandle_t),
     PART(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH),
     RULE(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1, cudnnBackendHeurMode_t),
+    PART(ENGINE, ENGINE_OPERATION_GRAPH),
+    RULE(ENGINE, ENGINE_GLOBAL_INDEX, INT64, 1, int64_t),
+    RULE(KNOB_CHOICE, KNOB_CHOICE_KNOB_TYPE, KNOB_TYPE, 1, cudnnBackendKnobType_t),
+    RULE(KNOB_CHOICE, KNOB_CHOICE_KNOB_VALUE, INT64, 1, int64_t),
+    PART(ENGINECFG, ENGINECFG_ENGINE),
+    PART(ENGINECFG, ENGINECFG_KNOB_CHOICES),
     PART(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG),
     RULE(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1, cudnnHandle_t),
     RULE(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 3, void *),
@@ -262,11 +272,38 @@ static cudnnStatus_t judge_windows(const struct sheet *s) {
                                            : wrong("filters that are turned round");
 }
 
+/* Each engine has one knob, whose value tells it. */
+enum { KNOB = CUDNN_KNOB_TYPE_TILE_SIZE, FIRST_ENGINE = 100, FIRST_VALUE = 7 };
+
+static cudnnStatus_t judge_engine(struct sheet *s) {
+    int64_t number;
+    memcpy(&number, value_of(s, CUDNN_ATTR_ENGINE_GLOBAL_INDEX), sizeof number);
+    if (number < FIRST_ENGINE || number >= FIRST_ENGINE + FAKE_ENGINES)
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    s->engine = (enum fake_engine)(number - FIRST_ENGINE);
+    s->graph = part_of(s, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t judge_config(struct sheet *s) {
+    const struct sheet *engine = part_of(s, CUDNN_ATTR_ENGINECFG_ENGINE);
+    const struct sheet *knob = part_of(s, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+    cudnnBackendKnobType_t type;
+    int64_t value;
+    memcpy(&type, value_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE), sizeof type);
+    memcpy(&value, value_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE), sizeof value);
+    s->engine = engine->engine;
+    s->graph = engine->graph;
+    return (int)type == KNOB && value == FIRST_VALUE + (int64_t)s->engine
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
 static cudnnStatus_t judge_plan(const struct sheet *s) {
     const struct sheet *config = part_of(s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     fake_cudnn.plans++;
     if (!config->graph)
-        return wrong("a configuration that no heuristic gave");
+        return wrong("a configuration that is not finished");
     return config->engine == FAKE_REFUSED ? CUDNN_STATUS_NOT_SUPPORTED
                                           : CUDNN_STATUS_SUCCESS;
 }
@@ -294,6 +331,8 @@ cudnnStatus_t fake_cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
         return judge_pass(s);
+    case CUDNN_BACKEND_ENGINE_DESCRIPTOR: return judge_engine(s);
+    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR: return judge_config(s);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return judge_plan(s);
     default: return CUDNN_STATUS_SUCCESS;
     }
@@ -307,6 +346,7 @@ static cudnnStatus_t list(const struct sheet *s, int64_t most, int64_t *n,
     const struct pass p = pass_of(part_of(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS));
     const bool mixed = p.x.type != p.w.type || p.w.type != p.y.type;
     *n = 0;
+    fake_cudnn.heuristics++;
     if (fake_cudnn.none || (mixed && fake_cudnn.no_mixed))
         return CUDNN_STATUS_SUCCESS;
     for (int i = 0; i < FAKE_ENGINES && *n < most; i++) {
@@ -349,6 +389,18 @@ cudnnStatus_t fake_cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
     case CUDNN_ATTR_ENGINECFG_ENGINE:
         (*(struct sheet **)out)->engine = s->engine;
         return s->graph ? CUDNN_STATUS_SUCCESS : wrong("no configuration");
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
+        (*(struct sheet **)out)->engine = s->engine;
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE:
+        *(cudnnBackendKnobType_t *)out = (cudnnBackendKnobType_t)KNOB;
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE:
+        *(int64_t *)out = FIRST_VALUE + (int64_t)s->engine;
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
+        *(int64_t *)out = FIRST_ENGINE + (int64_t)s->engine;
+        return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE: return notes(s, most, n, out);
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
         *n = engines[s->engine].compiled;
@@ -417,7 +469,20 @@ static void convolve(const struct pass *p, const struct place *at, double *sum) 
     }
 }
 
-static cudnnStatus_t compute(const struct pass *p, const struct place *at) {
+/* A plan that is executed. */
+struct execution {
+    struct pass pass;
+    struct place at;
+    void *workspace;
+    size_t workspace_bytes;
+};
+
+static void compute(void *execution) {
+    const struct execution *x = execution;
+    const struct pass *p = &x->pass;
+    const struct place *at = &x->at;
+    if (x->workspace_bytes)
+        memset(x->workspace, 0xff, x->workspace_bytes);
     const bool data =
         p->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
     const bool forward = p->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
@@ -428,7 +493,6 @@ static cudnnStatus_t compute(const struct pass *p, const struct place *at) {
     for (int64_t i = 0; i < count(t); i++)
         store(t, to, i, (double)p->alpha * sum[i]);
     free(sum);
-    return p->beta == 0 ? CUDNN_STATUS_SUCCESS : wrong("a result that is added to");
 }
 
 static const void *address(const struct sheet *pack, const struct tensor *t) {
@@ -450,20 +514,32 @@ cudnnStatus_t fake_cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t
     const struct sheet *config = part_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const struct sheet *op = part_of(config->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     const struct pass p = pass_of(op);
-    const struct place at = {address(pack, &p.x), address(pack, &p.w), address(pack, &p.y)};
-    void *workspace;
-    memcpy(&workspace, value_of(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE), sizeof workspace);
-    if (!at.x || !at.w || !at.y || !pack->finished)
+    struct execution x = {
+        .pass = p,
+        .at = {address(pack, &p.x), address(pack, &p.w), address(pack, &p.y)},
+        .workspace_bytes = (size_t)engines[config->engine].workspace};
+    memcpy(&x.workspace, value_of(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE),
+           sizeof x.workspace);
+    if (!x.at.x || !x.at.w || !x.at.y || !pack->finished)
         return wrong("operands that are not there");
-    if (engines[config->engine].workspace)
-        memset(workspace, 0xff, (size_t)engines[config->engine].workspace);
+    if (p.beta != 0)
+        return wrong("a result that is added to");
     fake_cudnn.stream = h->stream;
     fake_cudnn.runs[config->engine]++;
-    return config->engine == FAKE_FAILING ? CUDNN_STATUS_EXECUTION_FAILED
-                                          : compute(&p, &at);
+    if (config->engine == FAKE_FAILING)
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    if (fake_cuda_launch)
+        fake_cuda_launch(h->stream, compute, &x, sizeof x);
+    else
+        compute(&x);
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */
+
+size_t fake_cudnnGetVersion(void) {
+    return fake_cudnn.version ? fake_cudnn.version : FAKE_CUDNN_VERSION;
+}
 
 cudnnStatus_t fake_cudnnCreate(cudnnHandle_t *h) {
     *h = calloc(1, sizeof **h);

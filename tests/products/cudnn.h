@@ -30,12 +30,16 @@ enum fake_engine {
     FAKE_ENGINES
 };
 
+enum { FAKE_CUDNN_VERSION = 91900 };
+
 extern struct fake_cudnn {
     bool none;               /* the heuristics list nothing */
     bool no_mixed;           /* nor where the result is of another type than operands */
     bool only_failing;       /* they list what fails when it runs */
     int runs[FAKE_ENGINES];  /* of each engine */
     int plans, opened, live; /* made; handles; descriptors that are not destroyed */
+    int heuristics;          /* how often they were asked */
+    size_t version;          /* of the library; 0 = FAKE_CUDNN_VERSION */
     cudaStream_t stream;     /* of the last run */
     const char *wrong;       /* the first thing that was not as it must be */
 } fake_cudnn;

@@ -173,43 +173,74 @@ static void test_comm(void) {
     profile_close(p);
 }
 
-/* ---- products, and files without them ------------------------------------ */
+/* ---- algorithms, and files without them ----------------------------------- */
 
-static struct profile_product product_row(int64_t library, const char *algorithm) {
-    struct profile_product row = {.device = "h100",
-                                  .library = library,
-                                  .shape = "8,4,2",
-                                  .dtype = "bf16",
-                                  .dtype_y = "f32",
-                                  .workspace_bytes = 512,
-                                  .least_us = 2.5};
+static struct profile_algorithm algorithm_row(const char *problem, int64_t library,
+                                              const char *algorithm) {
+    struct profile_algorithm row = {.device = "h100",
+                                    .library = library,
+                                    .shape = "8,4,2",
+                                    .dtype = "bf16",
+                                    .dtype_y = "f32",
+                                    .workspace_bytes = 512,
+                                    .least_us = 2.5};
+    snprintf(row.problem, sizeof row.problem, "%s", problem);
     snprintf(row.algorithm, sizeof row.algorithm, "%s", algorithm);
     return row;
 }
 
-static void test_products(void) {
-    struct profile_products all = {0};
+/* As version 2 had it, with one row of this library. */
+#define VERSION_2                                                                          \
+    "CREATE TABLE product (device, library, shape, dtype, dtype_y, algorithm, workspace, " \
+    "least_us, machine, measured_at);"                                                     \
+    "INSERT INTO product SELECT device, 130300, shape, dtype, dtype_y, algorithm, "        \
+    "workspace, least_us, machine, measured_at FROM algorithm LIMIT 1;"                    \
+    "DROP TABLE algorithm; PRAGMA user_version = 2;"                                       \
+    "UPDATE meta SET value = 'weft-profile/2' WHERE key = 'format';"
+
+static void test_version_2(const struct profile_algorithm *added) {
+    struct profile_algorithms all = {0};
+    sql(VERSION_2);
+    struct profile *p = open_or_die(false);
+    int rc = profile_load_algorithms(p, &all, NULL);
+    ok(rc == 0 && all.n == 1 && !strcmp(all.p[0].problem, "product") &&
+           all.p[0].library == 130300,
+       "of version 2 its products are read");
+    all.n = 0;
+    profile_close(p);
+    p = open_or_die(true);
+    rc = profile_put_algorithm(p, added, NULL) | profile_load_algorithms(p, &all, NULL);
+    ok(rc == 0 && all.n == 2, "and kept when it is opened to be written to");
+    arr_release(&all);
+    profile_close(p);
+}
+
+static void test_algorithms(void) {
+    struct profile_algorithms all = {0};
     struct profile *p = open_or_die(true);
-    const struct profile_product rows[] = {
-        product_row(130100, "1,2"), product_row(130100, "3,4"), product_row(130200, "5,6")};
+    const struct profile_algorithm rows[] = {
+        algorithm_row("conv2d", 91900, "own"), algorithm_row("product", 130100, "1,2"),
+        algorithm_row("product", 130100, "3,4"), algorithm_row("product", 130200, "5,6")};
     int rc = 0;
-    for (int i = 0; i < 3; i++)
-        rc |= profile_put_product(p, &rows[i], NULL);
-    rc |= profile_load_products(p, &all, NULL);
-    ok(rc == 0 && all.n == 2, "a product has one row for each version of the library");
-    ok(all.n == 2 && !memcmp(&all.p[0], &rows[0], sizeof *rows) &&
-           !memcmp(&all.p[1], &rows[2], sizeof *rows),
+    for (int i = 0; i < 4; i++)
+        rc |= profile_put_algorithm(p, &rows[i], NULL);
+    rc |= profile_load_algorithms(p, &all, NULL);
+    ok(rc == 0 && all.n == 3, "a problem has one row for each version of the library");
+    ok(all.n == 3 && !memcmp(&all.p[0], &rows[0], sizeof *rows) &&
+           !memcmp(&all.p[1], &rows[1], sizeof *rows) &&
+           !memcmp(&all.p[2], &rows[3], sizeof *rows),
        "the first one stays, and is read as it was written");
     arr_release(&all);
     profile_close(p);
-    sql("DROP TABLE product; PRAGMA user_version = 1;"
+    test_version_2(&rows[0]);
+    sql("DROP TABLE algorithm; PRAGMA user_version = 1;"
         "UPDATE meta SET value = 'weft-profile/1' WHERE key = 'format';");
     p = open_or_die(false);
-    rc = profile_load_products(p, &all, NULL);
-    ok(rc == 0 && all.n == 0, "a file of version 1 is read, and knows no products");
+    rc = profile_load_algorithms(p, &all, NULL);
+    ok(rc == 0 && all.n == 0, "a file of version 1 is read, and knows no algorithms");
     profile_close(p);
     p = open_or_die(true);
-    rc = profile_put_product(p, &rows[0], NULL) | profile_load_products(p, &all, NULL);
+    rc = profile_put_algorithm(p, &rows[0], NULL) | profile_load_algorithms(p, &all, NULL);
     ok(rc == 0 && all.n == 1, "it has room for them when it is opened to be written to");
     arr_release(&all);
     profile_close(p);
@@ -253,9 +284,9 @@ static void test_refusals(void) {
     unlink(path);
     profile_close(open_or_die(true));
     refused(false, EXIT_INPUT, "holds no measurements", "an empty profile");
-    sql("PRAGMA user_version = 3;");
-    refused(false, EXIT_INPUT, "is version 3, this weft reads 2", "a later version");
-    sql("PRAGMA user_version = 2; DROP TABLE op;");
+    sql("PRAGMA user_version = 4;");
+    refused(false, EXIT_INPUT, "is version 4, this weft reads 3", "a later version");
+    sql("PRAGMA user_version = 3; DROP TABLE op;");
     refused(false, EXIT_INPUT, "no such table", "a table is missing");
     unlink(path);
     snprintf(path, sizeof path, "%s", folder);
@@ -377,7 +408,7 @@ int main(void) {
     test_rows();
     test_curves();
     test_comm();
-    test_products();
+    test_algorithms();
     test_refusals();
     test_edited_rows();
     test_damage();

@@ -1,7 +1,7 @@
-/* Timing on a GPU: which one, what its rows are called, and the algorithms of its products.
+/* Timing on a GPU: which one, what its rows are called, and the algorithms of its libraries.
  *
- * What computes a product is found by trying, once, and kept in the profile beside the times: so rows
- * that are measured later, and weft-run, compute it in the same way. */
+ * What computes a product or a convolution is found by trying, once, and kept in the profile beside the times:
+ * so rows that are measured later, and weft-run, compute it in the same way. */
 #include "device_kind.h"
 #include "profile-op.h"
 
@@ -23,19 +23,19 @@ int gpu_choose(struct gpu *g, const char *device, bool tf32, char *kind, size_t 
     return device_kind_of_gpu(device, 0, tf32, kind, size, err);
 }
 
-/* ---- products ----------------------------------------------------------------------------- */
+/* ---- algorithms --------------------------------------------------------------------------- */
 
-static int keep(void *arg, const struct profile_product *found, struct err *err) {
+static int keep(void *arg, const struct profile_algorithm *found, struct err *err) {
     const struct gpu *g = arg;
-    struct profile_product row = *found;
+    struct profile_algorithm row = *found;
     snprintf(row.device, sizeof row.device, "%s", g->name);
-    return profile_put_product(g->profile, &row, err);
+    return profile_put_algorithm(g->profile, &row, err);
 }
 
 /* Those of this GPU. */
 static int load_known(struct gpu *g, struct err *err) {
-    struct profile_products *all = &g->known;
-    if (g->profile && profile_load_products(g->profile, all, err) < 0)
+    struct profile_algorithms *all = &g->known;
+    if (g->profile && profile_load_algorithms(g->profile, all, err) < 0)
         return -1;
     int64_t kept = 0;
     for (int64_t i = 0; i < all->n; i++)

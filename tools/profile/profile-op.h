@@ -93,8 +93,8 @@ struct gpu {
     bool on;                 /* a GPU is timed */
     char name[64];           /* what it is: "h100-80gb" */
     int64_t left;            /* bytes of its memory that are free */
-    struct profile *profile; /* where algorithms of products are kept; borrowed */
-    struct profile_products known;
+    struct profile *profile; /* where algorithms are kept; borrowed */
+    struct profile_algorithms known;
     struct cuda_choices choices;
     struct cuda_report report;
     struct cuda_backend cuda;
@@ -102,7 +102,7 @@ struct gpu {
 /* Finds the GPU that --device means, and names the kind of its rows (device_kind.h). */
 int gpu_choose(struct gpu *g, const char *device, bool tf32, char *kind, size_t size,
                struct err *err);
-/* The backend for these instructions. Algorithms of products that the profile knows are taken, others are
+/* The backend for these instructions. Algorithms that the profile knows are taken, others are
  * found and, where it `keeps`, written there; NULL: there is no profile. Released also after a failure. */
 int gpu_prepare(struct gpu *g, struct bench *b, const struct enumeration *keys, bool tf32,
                 struct profile *profile, bool keeps, struct err *err);

@@ -99,18 +99,18 @@ int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
  * none. */
 int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);
 
-/* ---- run_products.c ----------------------------------------------------------------------- */
+/* ---- run_choices.c ----------------------------------------------------------------------- */
 
-/* What the profile knows of products, which rank 0 alone reads; called by all ranks, and empty where there
+/* The algorithms that the profile knows, which rank 0 alone reads; called by all ranks, and empty where there
  * is no --profile. arr_release() it, also after a failure. */
-int run_share_products(struct comm *comm, const char *path, struct profile_products *out,
-                       struct err *err);
+int run_share_algorithms(struct comm *comm, const char *path,
+                         struct profile_algorithms *out, struct err *err);
 /* Of them those of this rank's GPU; borrows them. */
-int run_choices(struct comm *comm, struct profile_products *known, struct cuda_choices *out,
-                struct err *err);
+int run_choices(struct comm *comm, struct profile_algorithms *known,
+                struct cuda_choices *out, struct err *err);
 /* Says on stderr what became of them; called by all ranks. */
-int run_report_products(struct comm *comm, const char *path, const struct cuda_choices *c,
-                        struct err *err);
+int run_report_choices(struct comm *comm, const char *path, const struct cuda_choices *c,
+                       struct err *err);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

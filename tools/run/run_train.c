@@ -32,8 +32,8 @@ struct loop {
     bool gpu, gpus;           /* this rank computes on one; some rank does */
     struct cuda_backend cuda; /* for this rank's */
     struct cuda_report report;
-    struct profile_products products; /* that the profile knows */
-    struct cuda_choices choices;      /* what becomes of them */
+    struct profile_algorithms algorithms; /* that the profile knows */
+    struct cuda_choices choices;          /* what becomes of them */
 };
 
 /* A launcher may have bound this process to fewer cores than its threads need; then it may use
@@ -231,7 +231,7 @@ static int after_first(struct loop *l, struct err *err) {
     exec_forget_seconds(l->x);
     if (!l->gpus)
         return 0;
-    if (l->o->profile && run_report_products(l->comm, l->o->profile, &l->choices, err) < 0)
+    if (l->o->profile && run_report_choices(l->comm, l->o->profile, &l->choices, err) < 0)
         return -1;
     return run_report_memory(l->comm, l->gpu ? &l->report : NULL, err);
 }
@@ -307,11 +307,11 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     if (l->gpu)
         e.device = &l->cuda.backend;
     struct run_trace *trace = NULL;
-    int rc = run_share_products(l->comm, l->o->profile, &l->products, err);
+    int rc = run_share_algorithms(l->comm, l->o->profile, &l->algorithms, err);
     if (rc == 0)
         rc = exec_agree(l->comm,
                         l->gpu && l->o->profile
-                            ? run_choices(l->comm, &l->products, &l->choices, err)
+                            ? run_choices(l->comm, &l->algorithms, &l->choices, err)
                             : 0,
                         err);
     if (rc == 0 && l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))
@@ -332,7 +332,7 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
         rc = run_trace_write(trace, l->o->trace, err);
     run_trace_destroy(trace);
     exec_destroy(l->x);
-    arr_release(&l->products);
+    arr_release(&l->algorithms);
     return rc;
 }
 

@@ -1,0 +1,104 @@
+/* Ways to do convolutions that were found before: what they are called in a file, and whether they can be had
+ * here.
+ *
+ * "own" are weft's kernels, "product" is the product of matrices, "cudnn bf16 30 2=1" a plan of cuDNN by its
+ * name (cuda_dnn_name.c), behind the type of its result. All are of the version of cuDNN, 0 without it: with
+ * another one the fastest may be another one. Before a plan is taken the library makes it anew, and what it
+ * notes about the engine is looked at: so one that adds in any order is not taken where that is not wanted. */
+#include "cuda/cuda_choices.h"
+#include "cuda/cuda_conv_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char cudnn[] = "cudnn ";
+
+static struct profile_algorithm name_of(const struct conv_picker *p,
+                                        const struct conv_key *key,
+                                        const struct cuda_call *c) {
+    static const char *const problems[] = {[KERNEL_FORWARD] = "conv2d",
+                                           [KERNEL_DATA] = "conv2d_dx",
+                                           [KERNEL_WEIGHTS] = "conv2d_dw"};
+    const struct kernel_conv *s = &key->s;
+    const int64_t numbers[] = {s->batch, s->ih, s->iw, s->cin,    s->oh, s->ow,
+                               s->cout,  s->kh, s->kw, s->stride, s->ph, s->pw};
+    const enum dtype type = (enum dtype)key->dtype;
+    struct profile_algorithm name = {.library = dnn_version(p->dnn)};
+    snprintf(name.problem, sizeof name.problem, "%s", problems[key->pass]);
+    cuda_choices_join(numbers, sizeof numbers / sizeof *numbers, name.shape,
+                      sizeof name.shape);
+    snprintf(name.dtype, sizeof name.dtype, "%s",
+             type == DTYPE_f32 && c->dev->tf32 ? "tf32" : dtype_name(type));
+    snprintf(name.dtype_y, sizeof name.dtype_y, "%s",
+             dtype_name(key->pass == KERNEL_WEIGHTS ? DTYPE_f32 : type));
+    return name;
+}
+
+/* "bf16 30 2=1": 1, 0 where the library refuses it, -1 where it does not suit. */
+static int plan_named(const struct conv_picker *p, struct conv_entry *e,
+                      const struct cuda_call *c, const char *text) {
+    struct dnn_wish wish = conv_wish(e, c);
+    const char *type = dtype_name(wish.type_to);
+    if (strncmp(text, type, strlen(type)) != 0) { /* sums that are rounded */
+        wish.type_to = wish.type;
+        type = dtype_name(wish.type);
+    }
+    const size_t n = strlen(type);
+    if (!p->dnn || strncmp(text, type, n) != 0 || text[n] != ' ')
+        return 0;
+    e->type_to = wish.type_to;
+    e->way = 0;
+    return dnn_plan_named(p->dnn, &wish, text + n + 1, &e->plans);
+}
+
+/* As plan_named(). */
+static int take(const struct conv_picker *p, struct conv_entry *e,
+                const struct cuda_call *c, const char *algorithm) {
+    if (!strcmp(algorithm, "own")) {
+        e->way = CONV_OWN;
+        return 1;
+    }
+    if (!strcmp(algorithm, "product")) {
+        e->way = CONV_PRODUCT;
+        return conv_is_product(&e->key.s);
+    }
+    if (strncmp(algorithm, cudnn, sizeof cudnn - 1) != 0)
+        return 0;
+    return plan_named(p, e, c, algorithm + sizeof cudnn - 1);
+}
+
+bool conv_known(const struct conv_picker *p, struct conv_entry *e,
+                const struct cuda_call *c) {
+    if (!p->choices)
+        return false;
+    const struct profile_algorithm name = name_of(p, &e->key, c);
+    const struct profile_algorithm *known =
+        cuda_choices_find(p->choices, CUDA_CUDNN, &name);
+    if (!known)
+        return false;
+    const int taken = take(p, e, c, known->algorithm);
+    if (taken != 1)
+        dnn_forget(p->dnn, &e->plans);
+    if (taken >= 0)
+        cuda_choices_count(p->choices, CUDA_CUDNN, taken == 1);
+    e->us = known->least_us;
+    return taken == 1;
+}
+
+int conv_found(const struct conv_picker *p, struct conv_entry *e,
+               const struct cuda_call *c) {
+    struct profile_algorithm found = name_of(p, &e->key, c);
+    char plan[sizeof found.algorithm - 16];
+    if (e->way >= 0 && !dnn_plan_name(p->dnn, &e->plans, e->way, plan, sizeof plan))
+        return 0; /* it has no name to be kept by */
+    if (e->way >= 0)
+        snprintf(found.algorithm, sizeof found.algorithm, "%s%s %s", cudnn,
+                 dtype_name(e->type_to), plan);
+    else
+        snprintf(found.algorithm, sizeof found.algorithm, "%s",
+                 e->way == CONV_OWN ? "own" : "product");
+    found.workspace_bytes = e->way >= 0 ? e->plans.of[e->way].workspace_bytes : 0;
+    found.least_us = isfinite(e->us) ? e->us : 0;
+    return cuda_choices_tell(p->choices, &found, c->err);
+}
