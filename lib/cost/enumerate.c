@@ -28,6 +28,7 @@ struct range {
 struct collector {
     ARR(struct instr_key) keys; /* no two alike */
     struct hashtable table;     /* over keys */
+    ARR(struct instr) forms;
     struct range elems[OPCODE_COUNT][DTYPE_COUNT], inner[OPCODE_COUNT][DTYPE_COUNT];
     enum dtype dtype; /* of tensors */
     int64_t max_devices;
@@ -68,6 +69,24 @@ static void collect(struct collector *c, const struct instr_key *k) {
     }
 }
 
+static bool same_form(const struct instr *a, const struct instr *b) {
+    const struct instr_key p = instr_key(a->code, a->dtype, &a->n);
+    const struct instr_key q = instr_key(b->code, b->dtype, &b->n);
+    return instr_key_equal(&p, &q) &&
+           !memcmp(&a->matrices, &b->matrices, sizeof a->matrices);
+}
+
+/* One of each of those that a key does not say all about. */
+static void collect_form(struct collector *c, const struct instr *ins) {
+    const bool by_strides = ins->code == I_matmul || ins->code == I_matmul_dw;
+    if (!by_strides && (ins->code != I_linear || !ins->axes))
+        return;
+    for (int64_t i = 0; i < c->forms.n; i++)
+        if (same_form(&c->forms.p[i], ins))
+            return;
+    arr_push(&c->forms, *ins);
+}
+
 /* ---- every split of every op --------------------------------------------- */
 
 struct walk {
@@ -87,6 +106,7 @@ static void compile_split(const struct walk *w) {
         const struct instr *ins = &sp.instrs[i];
         struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
         collect(w->c, &key);
+        collect_form(w->c, ins);
     }
 }
 
@@ -307,6 +327,8 @@ static void take_keys(struct collector *c, struct enumeration *out) {
     out->p = c->keys.p;
     if (out->n)
         qsort(out->p, (size_t)out->n, sizeof *out->p, key_order);
+    out->n_forms = c->forms.n;
+    out->forms = c->forms.p;
     hashtable_release(&c->table);
     compile_room_release(&c->room);
 }
@@ -358,11 +380,15 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
             widen(&c.elems[k->instr.code][k->instr.dtype], SMALLEST_ELEMS);
     }
     cost_release(&cost);
+    for (int k = 0; k < g->plan->n_stages; k++)
+        for (int i = 0; i < g->stages[k].n_instrs; i++)
+            arr_push(&c.forms, g->stages[k].instrs[i]);
     finish(&c, out);
 }
 
 void enumeration_release(struct enumeration *e) {
     free(e->p);
+    free(e->forms);
     free(e->comm);
     *e = (struct enumeration){0};
 }

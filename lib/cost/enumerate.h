@@ -19,6 +19,10 @@
 struct enumeration {
     int64_t n;
     struct instr_key *p; /* sorted by opcode, then by shape; no two alike */
+    /* Of a plan all its instructions, in their order; of a model those of which libraries are asked more than
+     * a key says: how matrices lie, and whether a rank adds the bias. */
+    int64_t n_forms;
+    struct instr *forms;
     int64_t n_comm;
     struct comm_key *comm;      /* of a plan: its collectives and messages */
     int64_t largest_comm_bytes; /* of a collective: the largest tensor, or all gradients */

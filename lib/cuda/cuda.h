@@ -79,6 +79,12 @@ struct cuda_given {
 int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                      const struct cuda_given *second, struct err *err);
 
+/* Runs each product and convolution among these instructions once, and GELU together with the product before
+ * it, on operands of its own: what is not known is tried where the device tunes, and so found for
+ * cuda_choices. What takes more than most_bytes is left out. Returns 0 or -1. */
+int cuda_try(struct device *dev, const struct instr *instrs, int64_t n, int64_t most_bytes,
+             struct err *err);
+
 /* GPUs that this process sees; -1 with the reason where that cannot be said: no driver, or weft was
  * built without CUDA. */
 int cuda_count(struct err *err);

@@ -20,6 +20,12 @@ static bool by_strides(enum opcode code) {
     return code == I_matmul || code == I_matmul_dw;
 }
 
+/* One behind the other, as programs have them. */
+struct instrs {
+    const struct instr *p;
+    int64_t n;
+};
+
 /* Is it what libraries do? */
 static bool is_tried(enum opcode code) {
     return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
@@ -98,9 +104,9 @@ static int tune(struct device *dev, const struct instr *ins, struct err *err) {
 /* ---- pairs -------------------------------------------------------------------------------- */
 
 /* Is the next one GELU of what this one makes, or GELU's gradient in its place? */
-static bool is_pair(const struct stage_program *sp, int i) {
-    const struct instr *a = &sp->instrs[i], *b = a + 1;
-    if (i + 1 == sp->n_instrs)
+static bool is_pair(const struct instrs *all, int64_t i) {
+    const struct instr *a = &all->p[i], *b = a + 1;
+    if (i + 1 == all->n)
         return false;
     if (a->code == I_linear && b->code == I_gelu)
         return b->in.gelu.x == a->out.linear.y;
@@ -176,29 +182,51 @@ static bool alike(const struct instr *a, const struct instr *b) {
 }
 
 /* A stage's products and convolutions come again in every layer. */
-static bool seen_before(const struct stage_program *sp, int i) {
-    for (int k = 0; k < i; k++)
-        if (alike(&sp->instrs[k], &sp->instrs[i]))
+static bool seen_before(const struct instrs *all, int64_t i) {
+    for (int64_t k = 0; k < i; k++)
+        if (alike(&all->p[k], &all->p[i]))
             return true;
     return false;
 }
 
-static bool pair_seen_before(const struct stage_program *sp, int i) {
-    for (int k = 0; k < i; k++)
-        if (alike(&sp->instrs[k], &sp->instrs[i]) && is_pair(sp, k) &&
-            in_place(&sp->instrs[k + 1]) == in_place(&sp->instrs[i + 1]))
+static bool pair_seen_before(const struct instrs *all, int64_t i) {
+    for (int64_t k = 0; k < i; k++)
+        if (alike(&all->p[k], &all->p[i]) && is_pair(all, k) &&
+            in_place(&all->p[k + 1]) == in_place(&all->p[i + 1]))
             return true;
     return false;
 }
 
-static int tune_stage(struct device *dev, const struct stage_program *sp, struct err *err) {
-    for (int i = 0; i < sp->n_instrs; i++) {
-        const struct instr *ins = &sp->instrs[i];
-        if ((is_tried(ins->code) && !seen_before(sp, i) && tune(dev, ins, err) < 0) ||
-            (is_pair(sp, i) && !pair_seen_before(sp, i) && tune_pair(dev, ins, err) < 0))
+/* Of operands and results together. */
+static int64_t bytes_of(const struct instr *ins) {
+    const struct instr_info *info = instr_info(ins->code);
+    const struct instr_work w = extents_of(ins);
+    int64_t bytes = 0;
+    for (int i = 0; i < info->n_in; i++)
+        bytes += w.in[i] * dtype_size(operand_dtype(&info->in[i], ins->dtype));
+    for (int i = 0; i < info->n_out; i++)
+        bytes += w.out[i] * dtype_size(operand_dtype(&info->out[i], ins->dtype));
+    return bytes;
+}
+
+/* Those that take more bytes are left out. */
+static int tune_all(struct device *dev, const struct instrs *all, int64_t most_bytes,
+                    struct err *err) {
+    for (int64_t i = 0; i < all->n; i++) {
+        const struct instr *ins = &all->p[i];
+        if (!is_tried(ins->code) || bytes_of(ins) > most_bytes)
+            continue;
+        if ((!seen_before(all, i) && tune(dev, ins, err) < 0) ||
+            (is_pair(all, i) && !pair_seen_before(all, i) && tune_pair(dev, ins, err) < 0))
             return err_prefix(err, "trying products and convolutions");
     }
     return 0;
+}
+
+int cuda_try(struct device *dev, const struct instr *instrs, int64_t n, int64_t most_bytes,
+             struct err *err) {
+    const struct instrs all = {instrs, n};
+    return tune_all(dev, &all, most_bytes, err);
 }
 
 int cuda_tune(struct device *dev, const struct program *g, int rank, struct err *err) {
@@ -208,8 +236,11 @@ int cuda_tune(struct device *dev, const struct program *g, int rank, struct err 
     int rc = 0;
     cuda_products_tune(d->products, true);
     cuda_convolutions_tune(d->convolutions, true);
-    for (int k = p->first_chunk[group]; k < p->first_chunk[group + 1] && rc == 0; k++)
-        rc = tune_stage(dev, &g->stages[p->chunks[k]], err);
+    for (int k = p->first_chunk[group]; k < p->first_chunk[group + 1] && rc == 0; k++) {
+        const struct stage_program *sp = &g->stages[p->chunks[k]];
+        const struct instrs all = {sp->instrs, sp->n_instrs};
+        rc = tune_all(dev, &all, INT64_MAX, err);
+    }
     cuda_products_tune(d->products, false);
     cuda_convolutions_tune(d->convolutions, false);
     return rc;

@@ -404,6 +404,9 @@ static int measure_rows(struct tool *t, int64_t *done, struct err *err) {
 static int measure(struct tool *t, struct err *err) {
     int64_t done = 0;
     gpu_note_clocks(&t->gpu, t->device, "before");
+    if (t->gpu.on &&
+        cuda_try(t->bench.device, t->keys.forms, t->keys.n_forms, t->bench.budget, err) < 0)
+        return -1;
     int rc = measure_rows(t, &done, err);
     if (rc < 0)
         return -1;
