@@ -32,39 +32,68 @@ static void init_rows(const struct exec *x, int param, const struct kernel_box *
         kernel_fill(elems, mp->init == INIT_ONES ? 1.0f : 0.0f, out);
 }
 
+/* So many numbers from `first` on go from the host into the buffer. */
+static int put(struct exec *x, const struct buffer *b, int64_t first, int64_t n,
+               struct err *err) {
+    char *to = (char *)exec_address(x, b->offset, 0) + dtype_size(b->dtype) * first;
+    if (!b->host)
+        return exec_upload(x, to, b->dtype, x->host, n, err);
+    kernel_narrow(n, b->dtype, (float *)x->host, to);
+    return 0;
+}
+
 /* Made on the host, for every bit must be the same on all devices, as many rows at a time as the
- * room there holds. */
+ * room there holds; into both buffers (the second -1: there is one). */
 static int init_param(struct exec *x, const struct exec_chunk *c, int param,
-                      struct placement place, int buffer, struct err *err) {
+                      struct placement place, const int buffers[2], struct err *err) {
     const struct shape *s = &x->g->plan->model->params[param].shape;
-    const struct buffer *b = &c->sp->buffers[buffer];
+    const struct buffer *all = c->sp->buffers;
     struct box held = exec_box(c, s, place);
     struct kernel_box box = exec_whole_box(x, s, &held);
-    int64_t rows = box.size[0], elems = b->elems / rows;
+    int64_t rows = box.size[0], elems = all[buffers[0]].elems / rows;
     int64_t most = x->host_bytes / (dtype_size(DTYPE_f32) * elems);
     for (int64_t first = 0; first < rows; first += most) {
         int64_t n = rows - first < most ? rows - first : most;
         init_rows(x, param, &box, first, n, (float *)x->host);
-        char *to =
-            (char *)exec_address(x, b->offset, 0) + dtype_size(b->dtype) * first * elems;
-        if (b->host)
-            kernel_narrow(n * elems, b->dtype, (float *)x->host, to);
-        else if (exec_upload(x, to, b->dtype, x->host, n * elems, err) < 0)
-            return -1;
+        for (int i = 0; i < 2 && buffers[i] >= 0; i++)
+            if (put(x, &all[buffers[i]], first * elems, n * elems, err) < 0)
+                return -1;
     }
     return 0;
+}
+
+/* Has the master the same elements as the parameter that it is of? Then numbers are drawn once for both. */
+static bool lies_beside(const struct param_instance *p, const struct state_instance *s) {
+    return s->which == STATE_MASTER && p->home && s->param == p->param &&
+           placement_equal(s->place, p->place);
+}
+
+static int master_beside(const struct stage_program *sp, const struct param_instance *p) {
+    for (int i = 0; i < sp->n_states; i++)
+        if (lies_beside(p, &sp->states[i]))
+            return sp->states[i].buffer;
+    return -1;
+}
+
+static bool is_alone(const struct stage_program *sp, const struct state_instance *s) {
+    for (int i = 0; i < sp->n_params; i++)
+        if (lies_beside(&sp->params[i], s))
+            return false;
+    return true;
 }
 
 static int init_chunk(struct exec *x, const struct exec_chunk *c, struct err *err) {
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
-        if (init_param(x, c, p->param, p->place, p->buffer, err) < 0)
+        const int buffers[] = {p->buffer, master_beside(c->sp, p)};
+        if (init_param(x, c, p->param, p->place, buffers, err) < 0)
             return -1;
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
-        if (s->which == STATE_MASTER &&
-            init_param(x, c, s->param, s->place, s->buffer, err) < 0)
+        const int buffers[] = {s->buffer, -1};
+        if (s->which == STATE_MASTER && is_alone(c->sp, s) &&
+            init_param(x, c, s->param, s->place, buffers, err) < 0)
             return -1;
     }
     return 0;
