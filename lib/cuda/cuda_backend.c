@@ -99,6 +99,20 @@ static int stream_create(struct device_stream *s, struct err *err) {
                       "making a stream", err);
 }
 
+int cuda_stream_first(struct device_stream *s, struct err *err) {
+    struct cuda_queue *q = cuda_queue_of(s);
+    int least, most;
+    cudaStream_t fresh;
+    if (cuda_check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities of streams",
+                   err) < 0 ||
+        cuda_check(cudaStreamCreateWithPriority(&fresh, cudaStreamNonBlocking, most),
+                   "making a stream", err) < 0)
+        return -1;
+    cudaStreamDestroy(q->stream);
+    q->stream = fresh;
+    return 0;
+}
+
 static void stream_destroy(struct device_stream *s) {
     struct cuda_queue *q = cuda_queue_of(s);
     if (!q)

@@ -58,6 +58,10 @@ static inline struct cuda_queue *cuda_queue_of(const struct device_stream *s) {
  * waited. */
 int cuda_wait(struct device_stream *s, cudaEvent_t until, struct err *err);
 
+/* cuda_backend.c: what this fresh stream is given goes before what others are, wherever the GPU has room for
+ * a block of either. */
+int cuda_stream_first(struct device_stream *s, struct err *err);
+
 /* cuda_tune.c: tries how each product and convolution of the rank's program is fastest, or
  * runs it where nothing may be chosen by its speed, on operands of its own, which it frees
  * again; from then on the device takes it. */

@@ -170,9 +170,18 @@ static int hurry(struct nccl_line *line, struct nccl_track *t, struct err *err) 
     return rc;
 }
 
+/* Before what computes: a work needs few multiprocessors, and peers wait for it. Behind a product that fills
+ * the GPU it would begin when that ends. */
+static int open_stream(struct nccl_line *line, struct err *err) {
+    if (line->stream)
+        return 0;
+    line->stream = device_stream_create(line->job->device, err);
+    return line->stream ? cuda_stream_first(line->stream, err) : -1;
+}
+
 int nccl_line_start(struct nccl_line *line, struct comm_work *w, struct err *err) {
     struct nccl_job *j = line->job;
-    if (!line->stream && !(line->stream = device_stream_create(j->device, err)))
+    if (open_stream(line, err) < 0)
         return -1;
     struct nccl_track *t = take_track(j, err);
     if (!t || cuda_check(cudaEventRecord(t->place, cuda_queue_of(w->stream)->stream),

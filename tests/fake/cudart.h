@@ -42,6 +42,7 @@ extern struct fake_cuda {
     int64_t bytes;          /* of the device that are in use */
     int64_t launches, done; /* kernels and copies: given to streams, and done */
     int64_t graphs, waits_polled;
+    int64_t first_streams; /* that were made with the highest priority */
     int64_t
         waits_for_works; /* that the process made, at a time when works between ranks were under way */
     int queues; /* that CUDA was asked for before its first call; 8 where it was not */

@@ -245,6 +245,8 @@ int main(int argc, char **argv) {
     ok_all(report.sharing == (own ? 0 : comm_size(comm)), argv[1], "who shares is known");
     ok_all(one == (fake_nccl.collectives == 0), argv[1],
            "NCCL has the groups whose ranks have GPUs of their own");
+    ok_all(one == (fake_cuda.first_streams == 0), argv[1],
+           "what NCCL is given goes before what computes");
     int rank = comm_rank(comm);
     comm_destroy(comm);
     tap_count++;
