@@ -83,12 +83,16 @@ read -r heuristics first second third <<<"$(counts)"
 [ $status -eq 0 ] && [ "$heuristics" -gt 4 ] && [ "$first" -gt 0 ] && [ "$second $third" = '0 0' ]
 ok $? "without the profile the heuristic chooses: $(counts)"
 losses >reference
-# Which was the fastest is as the machine was busy: now it is the second.
-# What the library can do besides comes by passes of their own, which have the bits of no profile.
-epilogue="json_extract('[' || shape || ']', '\$[6]')"
-fused="problem = 'product' AND $epilogue >= 2" sums="problem = 'product' AND $epilogue IN (2, 3)"
-sql p.db "UPDATE algorithm SET algorithm =
-    CASE WHEN $fused THEN 'apart' ELSE '1' || substr(algorithm, 2) END"
+epilogues() { sed -n 's/^# epilogues //p' err; }
+use() { # use ALGORITHM WHICH
+    sql p.db "UPDATE algorithm SET algorithm = '$1' WHERE $2"
+}
+epilogue="problem = 'product' AND json_extract('[' || shape || ']', '\$[6]')"
+sums="$epilogue IN (2, 3)" forward="$epilogue = 7" backward="$epilogue = 8"
+# Which was the fastest is as the machine was busy: now it is the second. What the library can do besides
+# comes by passes of their own, which have the bits of no profile.
+use apart "$epilogue >= 2"
+sql p.db "UPDATE algorithm SET algorithm = '1' || substr(algorithm, 2) WHERE algorithm <> 'apart'"
 train --deterministic --profile p.db
 read -r heuristics first second third <<<"$(counts)"
 [ $status -eq 0 ] && [ "$second" -gt 0 ] && [ "$first $third" = '0 0' ]
@@ -103,20 +107,40 @@ grep -q '^weft-run: p.db: [0-9]* products are computed as it says$' err
 ok $? "and -v says so: $(grep 'p.db' err)"
 
 # ---- epilogues ------------------------------------------------------------------------------
-# Gradients of biases come with those of weights where that was the faster way: first nowhere, then
-# everywhere, by an algorithm of the fake that promises little (tests/products/cublaslt.c).
-epilogues() { sed -n 's/^# epilogues //p' err; }
-[ "$(sql p.db "SELECT count(*) FROM algorithm WHERE $sums")" -gt 3 ]
-ok $? 'which way biases get their gradients is kept, too'
-sql p.db "UPDATE algorithm SET algorithm = 'apart' WHERE $sums"
+# Gradients of biases come with those of weights, and GELU and its gradient with the product before, where
+# that was the faster way: here first nowhere, then everywhere, by an algorithm of the fake that promises
+# little (tests/products/cublaslt.c).
+kinds=$(for way in "$sums" "$forward" "$backward"; do
+    sql p.db "SELECT count(*) > 0 FROM algorithm WHERE $way"
+done)
+is "$(paste -sd ' ' <<<"$kinds")" '1 1 1' 'kept is the way of gradients of biases, of GELU, of its gradient'
+little='1,1000,400000004,400000004,100000001,0,0,0'
+near() { paste reference <(losses) | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'; }
 train --deterministic --profile p.db
 [ $status -eq 0 ] && [ "$(epilogues)" = 0 ] && cmp -s reference <(losses)
 ok $? "apart: $(epilogues) epilogues, the training is the same"
-sql p.db "UPDATE algorithm SET algorithm = '1,1000,400000004,400000004,100000001,0,0,0' WHERE $sums"
-train --deterministic --profile p.db
-[ $status -eq 0 ] && [ "$(epilogues)" -gt 3 ] && ! grep -q wrong err &&
-    paste reference <(losses) | awk '{ d = $1 - $2; if (d * d > 1e-10) exit 1 }'
-ok $? "in one: $(epilogues) epilogues, losses within 1e-5 of it"
+for way in "$sums" "$forward" "$backward"; do
+    use "$little" "$way"
+    train --deterministic --profile p.db
+    [ $status -eq 0 ] && [ "$(epilogues)" -gt 1 ] && ! grep -q wrong err && near
+    ok $? "in one, $way: $(epilogues) epilogues, losses within 1e-5"
+    use apart "$way"
+done
+
+# A row of GELU is what it adds to the product before it where the two are one call.
+ours="instr LIKE 'gelu%' AND device = 'fake-80gb'"
+gelus() { sql p.db "SELECT count(*) FROM op WHERE $ours"; }
+before=$(gelus)
+for way in apart "$little"; do
+    use "$way" "$forward OR $backward"
+    sql p.db "DELETE FROM op WHERE $ours"
+    profile -p p.db --device cuda
+    echo "$(epilogues) $(gelus)" >>counted
+    [ $status -eq 0 ] && [ "$(gelus)" = "$before" ]
+    ok $? "GELU is timed again: $before rows, $(epilogues) epilogues"
+done
+[ "$(sed -n '1s/ .*//p' counted)" = 0 ] && [ "$(sed -n '2s/ .*//p' counted)" -gt 20 ]
+ok $? 'behind a product where it is in one with it'
 
 # ---- all of them ----------------------------------------------------------------------------
 # What the plans of tests/golden ask cuBLASLt for, and their models' profiles have: matrices by strides

@@ -1,11 +1,20 @@
 /* gpu-profile-op.c - weft-profile-op on the fakes of CUDA, cuBLASLt and cuDNN (tests/fake, tests/products):
- * with the objects of the tool this is the tool. */
+ * with the objects of the tool this is the tool. At the end it says on stderr how many products did with an
+ * epilogue what weft can do by itself. */
 #include "device/kernel.h"
+#include "products/cublaslt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* All instructions but products and convolutions are done by the CPU's kernels. */
 __attribute__((constructor)) static void begin(void) {
     if (kernel_init(1, NULL) < 0)
         abort();
+}
+
+__attribute__((destructor)) static void end(void) {
+    fprintf(stderr, "# epilogues %d%s%s\n", fake_cublaslt.epilogues,
+            fake_cublaslt.wrong ? ", wrong: " : "",
+            fake_cublaslt.wrong ? fake_cublaslt.wrong : "");
 }

@@ -153,6 +153,23 @@ static int64_t first_query(const struct instr_key *key) {
     }
 }
 
+void bench_behind(const struct bench *b, const union instr_dst *out,
+                  struct cuda_given *behind) {
+    const struct linear_n *n = &b->key.n.linear;
+    *behind = (struct cuda_given){.args = {.dtype = b->key.dtype}};
+    if (b->key.code == I_linear) {
+        behind->code = I_gelu;
+        behind->n.gelu.elems = n->m * n->n;
+        behind->in.gelu.x = out->linear.y;
+        behind->out.gelu.y = b->beside;
+    } else {
+        behind->code = I_gelu_dx;
+        behind->n.gelu_dx.elems = n->m * n->k;
+        behind->in.gelu_dx.x = b->beside;
+        behind->in.gelu_dx.dy = behind->out.gelu_dx.dx = out->linear_dx.dx;
+    }
+}
+
 int bench_run(struct bench *b, struct err *err) {
     union instr_src in;
     union instr_dst out;
@@ -180,7 +197,13 @@ int bench_run(struct bench *b, struct err *err) {
                                .opt_eps = 1e-8f,
                                .decay = 0.1f,
                                .momentum = 0.9f};
-    return device_launch(b->stream, b->key.code, &b->key.n, &in, &out, &args, err);
+    struct cuda_given behind;
+    int rc = device_launch(b->stream, b->key.code, &b->key.n, &in, &out, &args, err);
+    if (rc < 0 || !b->beside)
+        return rc;
+    bench_behind(b, &out, &behind);
+    return device_launch(b->stream, behind.code, &behind.n, &behind.in, &behind.out,
+                         &behind.args, err);
 }
 
 static int time_burst(struct bench *b, int burst, double *each_s, struct err *err) {

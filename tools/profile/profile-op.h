@@ -53,6 +53,9 @@ struct bench {
     int64_t copy_size[2], copy_src[2], copy_dst[2];
     struct matrices matrices;
     struct halo_piece piece; /* of halo_*: rows of one message */
+    /* of a product of a linear layer: NULL, or GELU (its gradient) of the result runs behind it, and
+     * this is what it has besides: on the device */
+    void *beside;
 };
 /* With the budget set; bench_release ends it, also after a failure. */
 int bench_open(struct bench *b, int threads, struct err *err);
@@ -64,6 +67,9 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
 double bench_estimate_s(const struct bench *b, const struct instr_key *key,
                         const struct limits *l, double run_s);
 int bench_run(struct bench *b, struct err *err); /* once, on the next set */
+/* What runs behind the product on these results, with b->beside. */
+void bench_behind(const struct bench *b, const union instr_dst *out,
+                  struct cuda_given *behind);
 /* 0, 1 when interrupted, or -1. */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
                   struct err *err);
@@ -109,6 +115,26 @@ int gpu_prepare(struct gpu *g, struct bench *b, const struct enumeration *keys, 
 void gpu_release(struct gpu *g);
 /* What is measured counts for these clocks; nothing where none is timed. */
 void gpu_note_clocks(const struct gpu *g, const char *device, const char *when);
+
+/* ---- profile-op-pairs.c: GELU in the product before it ------------------- */
+
+/* Products whose result is what GELU, or its gradient, is made of next; arr_release() them. */
+struct pairs {
+    struct instr_key *p;
+    int64_t n, cap;
+};
+enum { PAIRS_APART = 2 };
+void pairs_of_program(const struct program *g, struct pairs *out); /* appends */
+int pairs_of_model(struct model *m, enum dtype dtype, struct pairs *out, struct err *err);
+/* Is it one of these products, or a share of one? */
+bool pairs_have(const struct pairs *p, const struct instr_key *key);
+/* With the bench prepared for such a product: both ways are tried. Returns 1 where GELU is faster in the
+ * product, 0, or -1. */
+int pairs_try(struct bench *b, struct err *err);
+/* A row of GELU or its gradient: what it adds to a product before it. As bench_measure(), or PAIRS_APART:
+ * it is one of its own, and nothing was measured. */
+int pairs_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
+                  const struct limits *l, struct measured *out, struct err *err);
 
 /* ---- profile-op-roofline.c: computed rows -------------------------------- */
 

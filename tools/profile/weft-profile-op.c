@@ -51,6 +51,7 @@ struct tool {
     char device[64];
     struct limits limits;
     struct enumeration keys;
+    struct pairs pairs;      /* on a GPU */
     struct profile *profile; /* NULL in a dry run without a database */
     struct row *rows;
     int64_t todo, known, too_large, largest; /* largest: bytes of the largest left out */
@@ -243,6 +244,8 @@ static int enumerate_plan(struct tool *t, struct err *err) {
         struct cluster cluster =
             plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
         enumerate_program(g, &cluster, &t->keys);
+        if (t->gpu.on)
+            pairs_of_program(g, &t->pairs);
         t->o.max_devices = plan->devices;
     }
     program_destroy(g);
@@ -260,8 +263,11 @@ static int enumerate(struct tool *t, struct err *err) {
         return -1;
     enumerate_model(m, t->micro_batches, t->n_micro_batches, t->o.max_devices,
                     (enum dtype)plan_dtype_find(t->o.dtype), &t->keys);
+    int rc = t->gpu.on ? pairs_of_model(m, (enum dtype)plan_dtype_find(t->o.dtype),
+                                        &t->pairs, err)
+                       : 0;
     model_destroy(m);
-    return 0;
+    return rc;
 }
 
 static int try_speed(struct tool *t, const struct instr_key *key, double *us,
@@ -364,9 +370,15 @@ static void list_rows(const struct tool *t) {
 static int measure_row(struct tool *t, const struct row *r, struct err *err) {
     char shape[160];
     struct measured m;
-    if (bench_prepare(&t->bench, &r->key, err) < 0 || ranks_run(t->ranks, &r->key, err) < 0)
-        return -1;
-    int rc = bench_measure(&t->bench, &t->limits, &m, err);
+    int rc = pairs_measure(&t->bench, &t->pairs, &r->key, &t->limits, &m, err);
+    if (rc == PAIRS_APART) {
+        if (bench_prepare(&t->bench, &r->key, err) < 0 ||
+            ranks_run(t->ranks, &r->key, err) < 0)
+            return -1;
+        rc = bench_measure(&t->bench, &t->limits, &m, err);
+        if (rc == 0 && pairs_have(&t->pairs, &r->key) && pairs_try(&t->bench, err) < 0)
+            return -1;
+    }
     if (rc)
         return rc;
     t->unsteady += m.spread > WIDE;
@@ -497,6 +509,7 @@ int main(int argc, char **argv) {
     gpu_release(&t.gpu);
     profile_close(t.profile);
     enumeration_release(&t.keys);
+    arr_release(&t.pairs);
     free(t.rows);
     arr_release(&t.o.set);
     if (rc == 0)
