@@ -5,7 +5,8 @@
 
 Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), prediction (plans
 that differ in micro-batch, accumulation, recompute and dtype), profile (how long gpt:1.3B takes), attention
-(each kind of its kernels), convolution (weft's kernels, cuDNN, and the faster one).
+(each kind of its kernels), convolution (weft's kernels, cuDNN, and the faster one), epilogues (GELU and
+gradients of biases in the products, and behind them).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. To compile a whole model takes
 a minute, so each block is compiled, which is one compilation for all, and all around the blocks;
@@ -383,6 +384,23 @@ class Bench:
     def attention(self):
         self.beside("attention", ("batch", "heads", "seq", "dim"), "attention, causal")
 
+    def epilogues(self):
+        """What it brings to do GELU, its gradient and a bias' gradient in the products: of GPT-2's layers."""
+        if late("epilogues"):
+            return
+        out = run([f"{self.build}/tests/gpu/gpu-epilogues", "bench"])
+        rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+        if not rows:
+            print("# epilogues:", out.stdout.strip(), why(out))
+            return
+        print("epilogues: microseconds one by one, in one, and of the way that is taken")
+        for apart in (row for row in rows if row["way"] == "apart"):
+            us = {row["way"]: row["us"] for row in rows
+                  if all(row[key] == apart[key] for key in ("pass", "rows", "hidden"))}
+            print(f"{apart['pass']:8} {apart['rows']:6} x {apart['hidden']:4} "
+                  + " ".join(f"{us.get(way, float('nan')):8.1f}" for way in ("apart", "fused", "faster")), flush=True)
+            self.note(part="epilogues", rows=apart["rows"], hidden=apart["hidden"], us=us, **{"pass": apart["pass"]})
+
     def convolution(self):
         self.beside("convolution", ("batch", "size", "cin", "cout", "taps", "stride"), "convolution")
 
@@ -393,7 +411,7 @@ def main():
         return {"peak": torch_peak, "train": torch_train, "attention": torch_attention,
                 "convolution": torch_convolution}[part](*args)
     bench, failed = Bench(sys.argv[1]), False
-    for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention", "convolution"]:
+    for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention", "convolution", "epilogues"]:
         start = time.monotonic()
         try:
             getattr(bench, part)()

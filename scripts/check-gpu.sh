@@ -2,11 +2,12 @@
 # What is tested on a GPU, as one stream of TAP; without one it says so and ends with 0.
 #   scripts/check-gpu.sh BUILD_DIR [PART...]
 # Parts: device (memory, streams, graphs), kernels (every instruction beside the CPU's), attention (its
-# kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), plans (random
-# ones on 1, 2 and 4 ranks that share the GPU, beside one rank on the CPU), bits (two runs with
-# --deterministic, and what that costs), kept (algorithms that weft-profile-op found, taken by
-# weft-run), types (losses in bf16 and fp16 beside fp32), sanitizer (compute-sanitizer on a small model, where it
-# is installed). SEEDS, PLANS: how many of each; BUDGET=240: seconds, after which no part is begun.
+# kernels beside each other, on long sequences), convolution (weft's kernels beside cuDNN), epilogues (GELU
+# and gradients of biases in the products, beside the CPU's), plans (random ones on 1, 2 and 4 ranks that share
+# the GPU, beside one rank on the CPU), bits (two runs with --deterministic, and what that costs), kept
+# (algorithms that weft-profile-op found, taken by weft-run), types (losses in bf16 and fp16 beside
+# fp32), sanitizer (compute-sanitizer on a small model, where it is installed). SEEDS, PLANS: how many of each;
+# BUDGET=240: seconds, after which no part is begun.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -68,6 +69,7 @@ device() { tap device "$build/tests/gpu/gpu-device"; }
 kernels() { tap kernels "$build/tests/gpu/gpu-kernels" "${SEEDS:-4}"; }
 attention() { tap attention "$build/tests/gpu/gpu-attention"; }
 convolution() { tap convolution "$build/tests/gpu/gpu-convolution"; }
+epilogues() { tap epilogues "$build/tests/gpu/gpu-epilogues" "${SEEDS:-10}"; }
 
 plans() {
     "$build/tests/mpi/plans" reference "$work" >"$work/out" 2>"$work/err"
@@ -155,7 +157,7 @@ if [ "$why" ]; then
     echo "1..0 # SKIP $why"
     exit 0
 fi
-[ $# -gt 0 ] || set -- device kernels attention convolution bits kept types plans sanitizer
+[ $# -gt 0 ] || set -- device kernels attention convolution epilogues bits kept types plans sanitizer
 for part; do
     start=$SECONDS
     [ $start -lt $end ] || { echo "# $part: left out, the time is over (BUDGET)"; continue; }

@@ -34,7 +34,7 @@ fi
 strip -o "$out/bin/mpirun" "$(readlink -f "$(command -v mpirun)")"
 strip -o "$out/bin/orted" "$(readlink -f "$(command -v orted)")"
 for f in "$build"/bin/weft-{run,profile-op,profile-comm,predict,search,plan,ckpt}; do strip -o "$out/bin/${f##*/}" "$f"; done
-for f in gpu/gpu-device gpu/gpu-kernels gpu/gpu-attention gpu/gpu-convolution mpi/plans; do strip -o "$out/build/tests/$f" "$build/tests/$f"; done
+for f in gpu/gpu-device gpu/gpu-kernels gpu/gpu-attention gpu/gpu-convolution gpu/gpu-epilogues mpi/plans; do strip -o "$out/build/tests/$f" "$build/tests/$f"; done
 ln -s ../bin "$out/build/bin"
 cp -r tests/models "$out/tests/"
 cp share/models/*.json "$out/share/models/"

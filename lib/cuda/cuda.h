@@ -52,6 +52,9 @@ struct cuda_options {
     /* "own": weft's kernels; "cudnn": that wherever it can; NULL: the faster one where that may be
      * measured, else cuDNN wherever it has what rounds as weft does. For comparisons. */
     const char *convolution;
+    /* What products do besides, where weft can do without (cuda_product.h): "fused" wherever the library
+     * has it, "apart" nowhere; NULL: the faster way. For comparisons. */
+    const char *epilogues;
     struct cuda_choices *choices; /* NULL, or what is known: it comes first */
     struct cuda_report *report;   /* NULL, or where the device counts */
 };

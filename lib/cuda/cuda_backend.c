@@ -65,7 +65,8 @@ static int create(struct device *dev, struct err *err) {
     s->dev = (struct cuda_device){.index = index,
                                   .deterministic = b->options.deterministic,
                                   .tf32 = b->options.tf32,
-                                  .attention = b->options.attention};
+                                  .attention = b->options.attention,
+                                  .epilogues = b->options.epilogues};
     if (use(dev, err) < 0 || describe(&s->dev, err) < 0)
         return err_prefix(err, "GPU %d", s->dev.index);
     s->dev.products = cuda_products_create(&s->dev, b->options.tunes, err);

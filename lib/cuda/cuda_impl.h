@@ -50,6 +50,7 @@ struct cuda_device {
     bool deterministic;    /* the same bits each time */
     bool tf32;             /* products of floats may round operands to 10 bits */
     const char *attention; /* NULL, or which of the attention kernels: for comparisons */
+    const char *epilogues; /* NULL, or which way to take: for comparisons */
     struct cuda_products *products;
     struct cuda_convolutions *convolutions; /* NULL: weft's own kernels do all */
 };

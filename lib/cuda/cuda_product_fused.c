@@ -7,6 +7,8 @@
 
 #include "cuda/cuda_fastest.h"
 
+#include <string.h>
+
 enum { APART, FUSED, RIVALS };
 
 static bool run_rival(void *arg, int way) {
@@ -28,6 +30,16 @@ static int compete(struct cuda_call *c, struct product_entry *e,
     return product_found(p, e, c->err) < 0 ? -1 : best;
 }
 
+/* A way that was asked for. */
+static int obey(struct cuda_call *c, struct product_entry *e, const struct cuda_operands *o,
+                void *workspace, int64_t workspace_bytes) {
+    if (e->none || !strcmp(c->dev->epilogues, "apart"))
+        return 0;
+    const int rc = product_choose(c->dev->products, e, o, workspace, workspace_bytes,
+                                  c->stream, c->err);
+    return rc < 0 ? -1 : rc == 0;
+}
+
 int cuda_product_fuses(struct cuda_call *c, const struct cuda_product *q,
                        const struct cuda_operands *o, void *workspace,
                        int64_t workspace_bytes, const struct cuda_rivals *rivals) {
@@ -35,7 +47,11 @@ int cuda_product_fuses(struct cuda_call *c, const struct cuda_product *q,
     struct product_entry *e = product_entry(p, q, o, c->err);
     if (!e)
         return -1;
-    if (e->known || e->none || product_known(p, e, o, workspace_bytes))
+    if (e->known)
+        return 1;
+    if (c->dev->epilogues)
+        return obey(c, e, o, workspace, workspace_bytes);
+    if (e->none || product_known(p, e, o, workspace_bytes))
         return e->known;
     if (!p->tunes) {
         e->none = true;

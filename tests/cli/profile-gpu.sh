@@ -142,6 +142,11 @@ done
 [ "$(sed -n '1s/ .*//p' counted)" = 0 ] && [ "$(sed -n '2s/ .*//p' counted)" -gt 20 ]
 ok $? 'behind a product where it is in one with it'
 
+# The test of a GPU itself, for it has never seen one.
+"$tests/gpu-epilogues" 8 >out 2>err
+[ $? -eq 0 ] && [ "$(grep -c '^ok' out)" -gt 20 ] && ! grep -q '^not ok' out && [ "$(epilogues)" -gt 70 ]
+ok $? "pairs launched and recorded, $(epilogues) in one: $(grep -m 1 -h 'not ok\|wrong' out err)"
+
 # ---- all of them ----------------------------------------------------------------------------
 # What the plans of tests/golden ask cuBLASLt for, and their models' profiles have: matrices by strides
 # (experts, products), ranks that add no bias (hidden, mlp), GELU in products (one).

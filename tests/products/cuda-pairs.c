@@ -221,6 +221,23 @@ static void test_others(void) {
     trial_pair_end(&p);
 }
 
+/* One way, whatever it takes; where the library has no such product it is the other. */
+static void test_asked(void) {
+    static const struct setting cheap = {"", false, 0.5, 0}, dear = {"", false, 1.5, 1},
+                                lacks = {"", true, 1.5, 0};
+    double worst = 0;
+    dev.epilogues = "apart";
+    const char *bad = try_pair(I_linear, DTYPE_f32, false, 1, &cheap, &worst);
+    ok(!bad && worst < 1e-5, "asked for apart %s", bad ? bad : "");
+    dev.epilogues = "fused";
+    bad = try_pair(I_linear, DTYPE_f32, false, 1, &dear, &worst);
+    ok(!bad && worst < 1e-5, "asked for in one %s", bad ? bad : "");
+    bad = try_pair(I_linear, DTYPE_f32, false, 1, &lacks, &worst);
+    ok(!bad && worst < 1e-5, "asked for in one, which the library lacks %s",
+       bad ? bad : "");
+    dev.epilogues = NULL;
+}
+
 /* ---- what is known from before ------------------------------------------------------------ */
 
 static struct profile_algorithms found;
@@ -305,6 +322,7 @@ int main(void) {
     test_ways(DTYPE_bf16);
     test_ways(DTYPE_f16);
     test_others();
+    test_asked();
     test_known(0.5, 1);
     test_known(1.5, 0);
     test_apart_alone();
