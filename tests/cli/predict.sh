@@ -198,6 +198,8 @@ cp out sheets.json
 run --cluster v100-4x8 --text plan.json
 grep -q 'rests on datasheet times for 100.0 %' out
 ok $? "and says what it rests on: $(sed -n 2p out)"
+grep -q '^devices 4 of kind v100-32gb on 1 node$' out
+ok $? "nodes are those of its devices: $(grep '^devices' out)"
 jq -e '.rests_on == {"datasheet": 1}' first.json >/dev/null
 ok $? 'computed rows are datasheets too'
 sqlite3 a.db "UPDATE op SET source = 'measured' WHERE instr LIKE 'linear%'"

@@ -195,7 +195,7 @@ static void print_speed(const struct predict *p, FILE *f) {
 }
 
 static void print_head(const struct predict *p, FILE *f) {
-    int64_t nodes = cluster_nodes(&p->cluster);
+    int64_t nodes = cluster_node_of(&p->cluster, p->plan->devices - 1) + 1;
     if (p->provider)
         print_speed(p, f);
     fprintf(f, "devices %d", p->plan->devices);
