@@ -63,6 +63,12 @@ says() { # says PATTERN TEXT
     [ "$status" -eq 0 ] && grep -Eq "$1" out
     ok $? "$2: $(grep -E 'CUDA|cuDNN|NCCL' out | tr -s ' ' | paste -sd ';')"
 }
+# Wheels that python3 has by itself would stand in for what is left out.
+mkdir without
+printf '#!/bin/sh\nexit 1\n' >without/python3
+chmod +x without/python3
+with_wheels=$PATH
+PATH=$dir/without:$PATH
 found=$WEFT_BUILD/found.mk
 nvcc=$(sed -n 's/^NVCC := //p' "$found")
 cudart=$(sed -n 's/^CUDA_LIBS := \([^ ]*\).*/\1/p' "$found")
@@ -92,6 +98,7 @@ else
     toolkit 'cublas*'
     says 'CUDA +no: not found: cublasLt.h' 'without cuBLASLt there are none'
 fi
+PATH=$with_wheels
 
 # ---- install and uninstall --------------------------------------------------------------------
 cp -a "${WEFT_BUILD:?}" o

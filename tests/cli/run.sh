@@ -116,7 +116,7 @@ holds 'length == 2 and all(.balance >= 0.9 and .dropped >= 0 and .dropped < 1) a
 refuses 2 3 'nowhere.json: No such file' 'a missing plan' -- nowhere.json
 head -c 100 two.json >cut.json
 refuses 2 3 'cut.json:[0-9]*:[0-9]*: ' 'a truncated plan' -- cut.json
-refuses 1 3 'standard input:1:0: ' 'an empty standard input' --
+refuses 1 3 'standard input: expected JSON, got nothing' 'an empty standard input' --
 echo '{"format": "weft-plan/1", "batch": 1, "batch": 2}' >bad.json
 refuses 1 3 'bad.json:1:[0-9]*: duplicate' 'a key given twice' -- bad.json
 refuses 3 3 'the plan is for 2 ranks, the job has 3' 'too many ranks' -- two.json
