@@ -1,6 +1,7 @@
 /* front.h - lists of what nothing else beats (Pareto fronts).
  *
- *     static bool no_worse(const struct way *a, const struct way *b);
+ *     struct way { double us; int64_t bytes; } way;
+ *     bool no_worse(const struct way *a, const struct way *b); // neither slower nor larger
  *     ARR(struct way) ways = {0};
  *     front_add(&ways, &way, no_worse);
  */

@@ -7,6 +7,7 @@ set -u
 tools=${WEFT_BUILD:?}/tests/described
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
+: "${dir:?}"
 n=0 failed=0
 
 if [ ! -x "$tools/weft-run" ]; then

@@ -7,6 +7,7 @@ set -u
 tests=$(cd "${WEFT_BIN:?}/../tests/mpi" 2>/dev/null && pwd)
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
+: "${dir:?}"
 n=0 failed=0
 
 # ---- names of GPUs --------------------------------------------------------------------------
@@ -229,7 +230,7 @@ cp p.db two.db
 sql two.db "CREATE TABLE product AS SELECT device, library, shape, dtype, dtype_y, algorithm, workspace,
         least_us, machine, measured_at FROM algorithm;
     DROP TABLE algorithm; PRAGMA user_version = 2;
-    UPDATE product SET device = 'fake-80gb', 
+    UPDATE product SET device = 'fake-80gb',
         algorithm = CASE WHEN json_extract('[' || shape || ']', '\$[6]') >= 2 THEN 'apart' ELSE '1,0,0,0,0,0,0,0' END;
     UPDATE meta SET value = 'weft-profile/2' WHERE key = 'format'"
 train --deterministic
