@@ -146,7 +146,7 @@ static void count_skips(struct loop *l, const struct exec_metrics *m) {
 static int any_interrupted(struct loop *l, bool *stop, struct err *err) {
     double flag = interrupted() || l->output.status;
     if (comm_max_double(comm_world(l->comm), &flag, 1, err) < 0)
-        return -1;
+        return err_prefix(err, "step %lld", (long long)exec_steps(l->x));
     *stop = flag > 0;
     return 0;
 }
