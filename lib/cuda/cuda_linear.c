@@ -68,19 +68,16 @@ static int row_sums(struct cuda_call *c, const struct linear_dw_n *n,
 
 /* dw = dy^T x where w is [n,k], else x^T dy. */
 struct gradient {
-    struct cuda_call *c;
     const struct linear_dw_n *n;
     const struct linear_dw_src *in;
     const struct linear_dw_dst *out;
     struct cuda_product p;  /* with sums of dy */
     struct cuda_operands o; /* the sums are written to the first of the workspace */
-    int64_t sums_bytes;
 };
 
 static struct gradient gradient_of(struct cuda_call *c, const struct linear_dw_n *n,
                                    const struct linear_dw_src *in,
                                    const struct linear_dw_dst *out) {
-    enum { LINE = 256 };
     const bool wt = n->wt != 0;
     const struct cuda_product p = {.type = c->args->dtype,
                                    .type_y = DTYPE_f32,
@@ -98,59 +95,40 @@ static struct gradient gradient_of(struct cuda_call *c, const struct linear_dw_n
                                     .b = wt ? in->x : in->dy,
                                     .y = out->dw,
                                     .vector = c->workspace};
-    const int64_t bytes = n->n * dtype_size(DTYPE_f32);
-    return (struct gradient){c, n, in, out, p, o, (bytes + LINE - 1) / LINE * LINE};
+    return (struct gradient){n, in, out, p, o};
 }
 
-static int gradient_apart(const struct gradient *g) {
+static int gradient_apart(struct cuda_call *c, const void *arg) {
+    const struct gradient *g = arg;
     struct cuda_product p = g->p;
     p.epilogue = PRODUCT_PLAIN;
-    return product(g->c, &p, &g->o) < 0 ? -1 : row_sums(g->c, g->n, g->in, g->out);
+    return product(c, &p, &g->o) < 0 ? -1 : row_sums(c, g->n, g->in, g->out);
 }
 
-static char *behind_sums(const struct gradient *g) {
-    return (char *)g->c->workspace + g->sums_bytes;
-}
-
-static int64_t left_of_workspace(const struct gradient *g) {
-    return cuda_product_workspace(g->c) - g->sums_bytes;
-}
-
-/* The library writes the sums, in floats as dw is, and weft adds: db += them. 1 where it has no such
- * product. */
-static int gradient_fused(const struct gradient *g) {
-    const int rc = cuda_product(g->c, &g->p, &g->o, behind_sums(g), left_of_workspace(g));
-    if (rc)
-        return rc;
+/* The library writes the sums, in floats as dw is, and weft adds: db += them. */
+static int add_sums(struct cuda_call *c, const void *arg) {
+    const struct gradient *g = arg;
     const struct device_args floats = {.dtype = DTYPE_f32};
     const struct add_n n = {.elems = g->n->n};
     const struct add_src src = {.a = g->out->db, .b = g->o.vector};
     const struct add_dst dst = {.y = g->out->db};
-    struct cuda_call c = *g->c;
-    c.args = &floats;
-    return cuda_add(&c, &n, &src, &dst);
-}
-
-static bool run_gradient(void *arg, bool fused) {
-    const struct gradient *g = arg;
-    return (fused ? gradient_fused(g) : gradient_apart(g)) == 0;
+    struct cuda_call own = *c;
+    own.args = &floats;
+    return cuda_add(&own, &n, &src, &dst);
 }
 
 CUDA_FUNCTION(linear_dw) {
-    struct gradient g = gradient_of(c, n, in, out);
-    if (!out->db || left_of_workspace(&g) < g.sums_bytes)
-        return gradient_apart(&g);
-    struct err ignored = {0};
-    struct cuda_call tried = *c;
-    struct gradient trial = g;
-    tried.err = &ignored;
-    trial.c = &tried;
-    const struct cuda_rivals rivals = {run_gradient, &trial};
-    int rc =
-        cuda_product_fuses(c, &g.p, &g.o, behind_sums(&g), left_of_workspace(&g), &rivals);
-    if (rc > 0 && (rc = gradient_fused(&g)) <= 0)
-        return rc;
-    return rc < 0 ? -1 : gradient_apart(&g);
+    enum { LINE = 256 };
+    const struct gradient g = gradient_of(c, n, in, out);
+    const int64_t bytes = n->n * dtype_size(DTYPE_f32);
+    const int64_t sums = (bytes + LINE - 1) / LINE * LINE;
+    const int64_t left = cuda_product_workspace(c) - sums;
+    if (!out->db || left < sums)
+        return gradient_apart(c, &g);
+    const struct cuda_rivals rivals = {gradient_apart, add_sums, &g};
+    const int rc =
+        cuda_product_either(c, &g.p, &g.o, (char *)c->workspace + sums, left, &rivals);
+    return rc < 0 ? -1 : 0;
 }
 
 /* ---- products by strides ------------------------------------------------------------------ */

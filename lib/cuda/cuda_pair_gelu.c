@@ -89,39 +89,19 @@ static int give_one(struct cuda_call *c, const struct cuda_given *one) {
 }
 
 struct pair {
-    struct cuda_call *c;
     const struct cuda_given *first, *second;
-    struct cuda_product p;
-    struct cuda_operands o;
 };
 
-static int give_apart(const struct pair *t) {
-    return give_one(t->c, t->first) < 0 ? -1 : give_one(t->c, t->second);
-}
-
-/* 1 where the library has no such product. */
-static int give_fused(const struct pair *t) {
-    return cuda_product(t->c, &t->p, &t->o, t->c->workspace, cuda_product_workspace(t->c));
-}
-
-static bool run_pair(void *arg, bool fused) {
+static int give_apart(struct cuda_call *c, const void *arg) {
     const struct pair *t = arg;
-    return (fused ? give_fused(t) : give_apart(t)) == 0;
+    return give_one(c, t->first) < 0 ? -1 : give_one(c, t->second);
 }
 
 int cuda_pair_gelu_give(struct cuda_call *c, const struct cuda_given *first,
                         const struct cuda_given *second) {
-    struct pair t = {.c = c, .first = first, .second = second};
-    t.p = product_of(first, second, &t.o);
-    struct err ignored = {0};
-    struct cuda_call tried = *c;
-    struct pair trial = t;
-    tried.err = &ignored;
-    trial.c = &tried;
-    const struct cuda_rivals rivals = {run_pair, &trial};
-    int rc =
-        cuda_product_fuses(c, &t.p, &t.o, c->workspace, cuda_product_workspace(c), &rivals);
-    if (rc > 0 && (rc = give_fused(&t)) <= 0)
-        return rc < 0 ? -1 : 1;
-    return rc < 0 ? -1 : give_apart(&t);
+    struct cuda_operands o;
+    const struct cuda_product p = product_of(first, second, &o);
+    const struct pair both = {first, second};
+    const struct cuda_rivals rivals = {give_apart, NULL, &both};
+    return cuda_product_either(c, &p, &o, c->workspace, cuda_product_workspace(c), &rivals);
 }

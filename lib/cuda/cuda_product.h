@@ -59,19 +59,19 @@ void cuda_products_tune(struct cuda_products *p, bool tunes);
 int cuda_product(struct cuda_call *c, const struct cuda_product *p,
                  const struct cuda_operands *o, void *workspace, int64_t workspace_bytes);
 
-/* Two ways to the same results: the product with its epilogue (fused), or without it and passes of
- * weft's own behind it (apart). */
+/* Two ways to the same results: the product with its epilogue, and what is left to do behind it; or without
+ * it, and passes of weft's own. Both give to the stream of the call that they get, and return 0 or -1. */
 struct cuda_rivals {
-    /* gives one of them to the call's stream; false: it fails */
-    bool (*run)(void *arg, bool fused);
-    void *arg;
+    int (*apart)(struct cuda_call *c, const void *arg);
+    int (*behind)(struct cuda_call *c, const void *arg); /* NULL: nothing is left */
+    const void *arg;
 };
 
-/* Is fused the way to take? What is known of this product counts (cuda_choices). Else, where the device
- * tunes, both are tried, and what was found is kept; where it does not, apart is taken. Settled when the
- * product is first seen. Returns 1, 0 or -1. */
-int cuda_product_fuses(struct cuda_call *c, const struct cuda_product *p,
-                       const struct cuda_operands *o, void *workspace,
-                       int64_t workspace_bytes, const struct cuda_rivals *rivals);
+/* Goes one of them, which is settled when the product is first seen. What is known of it counts
+ * (cuda_choices). Else, where the device tunes, both are tried, and what was found is kept; where it does
+ * not, it is apart. Returns 1 with the epilogue, 0 apart, or -1. */
+int cuda_product_either(struct cuda_call *c, const struct cuda_product *p,
+                        const struct cuda_operands *o, void *workspace,
+                        int64_t workspace_bytes, const struct cuda_rivals *rivals);
 
 #endif
