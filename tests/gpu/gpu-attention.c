@@ -223,12 +223,9 @@ static const struct form measured[] = {{16, 12, 1, 12, 1024, 64, true, 0},
 static const enum dtype halves[] = {DTYPE_bf16, DTYPE_f16};
 
 int main(int argc, char **argv) {
-    const int gpus = cuda_count(&err);
-    struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(&err) : NULL;
-    if (!timer) {
-        printf("1..0 # SKIP no GPU: %s\n", gpus ? err.msg : "none is to be seen");
+    struct cuda_timer *timer = side_timer(&err);
+    if (!timer)
         return 0;
-    }
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
     for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++) {
         for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)

@@ -198,12 +198,9 @@ static const struct form measured[] = {{64, 56, 64, 64, 3, 1},   {64, 28, 128, 1
 
 int main(int argc, char **argv) {
     static const char *const ways[] = {"own", "cudnn", NULL};
-    const int gpus = cuda_count(&err);
-    struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(&err) : NULL;
-    if (!timer) {
-        printf("1..0 # SKIP no GPU: %s\n", gpus ? err.msg : "none is to be seen");
+    struct cuda_timer *timer = side_timer(&err);
+    if (!timer)
         return 0;
-    }
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
     for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++)
         compare(compared + i, DTYPE_bf16);

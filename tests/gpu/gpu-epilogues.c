@@ -310,12 +310,9 @@ int main(int argc, char **argv) {
     static const char *const ways[] = {"apart", "fused", NULL};
     static const struct form forms[] = {
         {16384, 768, 3072}, {8192, 1024, 4096}, {4096, 2048, 8192}};
-    const int gpus = cuda_count(&err);
-    struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(&err) : NULL;
-    if (!timer) {
-        printf("1..0 # SKIP no GPU: %s\n", gpus ? err.msg : "none is to be seen");
+    struct cuda_timer *timer = side_timer(&err);
+    if (!timer)
         return 0;
-    }
     const bool benches = argc > 1 && !strcmp(argv[1], "bench");
     const int seeds = argc > 1 && !benches ? atoi(argv[1]) : 10;
     if (kernel_init(2, &err) < 0)

@@ -5,6 +5,8 @@
 
 #include "cuda/cuda.h"
 
+#include <stdio.h>
+
 enum { SIDE_TENSORS = 16 /* at most */ };
 
 struct side {
@@ -15,6 +17,15 @@ struct side {
     union instr_n n;
     void *at[SIDE_TENSORS]; /* those that there are, else NULL */
 };
+
+/* NULL where there is no GPU: the test is skipped, and that is said. */
+static struct cuda_timer *side_timer(struct err *err) {
+    const int gpus = cuda_count(err);
+    struct cuda_timer *timer = gpus > 0 ? cuda_timer_create(err) : NULL;
+    if (!timer)
+        printf("1..0 # SKIP no GPU: %s\n", gpus ? err->msg : "none is to be seen");
+    return timer;
+}
 
 /* Makes the device of s->cuda and a stream. Returns 0 or -1; side_close(s) in either case. */
 static int side_open(struct side *s, struct err *err) {

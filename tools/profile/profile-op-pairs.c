@@ -11,18 +11,11 @@
 
 /* ---- which products ----------------------------------------------------------------------- */
 
-static bool is_pair(const struct instr *a, const struct instr *b) {
-    if (a->code == I_linear && b->code == I_gelu)
-        return b->in.gelu.x == a->out.linear.y;
-    return a->code == I_linear_dx && b->code == I_gelu_dx &&
-           b->in.gelu_dx.dy == a->out.linear_dx.dx;
-}
-
 void pairs_of_program(const struct program *g, struct pairs *out) {
     for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i + 1 < g->stages[s].n_instrs; i++) {
             const struct instr *ins = &g->stages[s].instrs[i];
-            if (is_pair(ins, ins + 1))
+            if (cuda_is_pair(ins, ins + 1))
                 arr_push(out, instr_key(ins->code, ins->dtype, &ins->n));
         }
 }
