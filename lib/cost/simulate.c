@@ -176,7 +176,8 @@ static void draw_instr(const struct draw *d, struct action a, int k, double ts_u
                              .ts_us = ts_us,
                              .dur_us = dur_us,
                              .index = a.index,
-                             .segment = a.segment};
+                             .segment = a.segment,
+                             .instr = i};
     for (int r = 0; r < ranks_drawn(d, a.stage); r++) {
         ev.pid = g->plan->stages[a.stage].first_rank + r;
         trace_event(d->trace->trace, &ev);

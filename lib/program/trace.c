@@ -48,6 +48,17 @@ void trace_rank(struct trace *t, const struct program *g, int rank) {
             g->plan->dtype == DTYPE_f32 ? "" : plan_dtype_name(g->plan->dtype));
 }
 
+/* What it computes and moves, as instr.def counts it: with the duration, how near it is to the device's
+ * peaks. */
+static void put_work(const struct instr *i, FILE *f) {
+    const enum key_kind key = opcode_key(i->code);
+    struct instr_work w;
+    if (key != KEY_SHAPE && key != KEY_CURVE)
+        return;
+    instr_work(i->code, &i->n, &w);
+    fprintf(f, ",\"flops\":%.0f,\"bytes\":%.0f", w.flops, instr_bytes(&w, i->dtype));
+}
+
 void trace_event(struct trace *t, const struct trace_event *e) {
     static const char *const categories[] = {"compute", "comm", "p2p", "update"};
     FILE *f = t->out.f;
@@ -60,9 +71,12 @@ void trace_event(struct trace *t, const struct trace_event *e) {
     }
     fprintf(f,
             "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-            "\"args\":{\"mb\":%lld,\"seg\":\"%c\"}}",
+            "\"args\":{\"mb\":%lld,\"seg\":\"%c\"",
             categories[e->category], e->pid, e->tid, e->ts_us, e->dur_us,
             (long long)e->index, segment_letter(e->segment));
+    if (e->instr)
+        put_work(e->instr, f);
+    fputs("}}", f);
 }
 
 int trace_close(struct trace *t, struct err *err) {

@@ -28,6 +28,8 @@ struct trace_event {
     double ts_us, dur_us;
     int64_t index; /* of the micro-batch; -1 in the update */
     enum segment segment;
+    const struct instr
+        *instr; /* what computes says its flops and bytes; NULL: it does not */
 };
 
 struct trace;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/bench-gpu.py without a GPU: programs of the right names stand in for those that need one, and
-# PyTorch is not to be had. Prints TAP; the sources are in $WEFT_ROOT.
+# PyTorch is not to be had; and what scripts/gpu-roofline.py computes. Prints TAP; the sources are in $WEFT_ROOT, the
+# programs in $WEFT_BIN.
 # Needs: python3 jq
 set -u
 # shellcheck source=/dev/null
@@ -44,6 +45,17 @@ print(b['parameters'](b['MODELS']['124M'][1]), b['flops_of_token'](b['MODELS']['
     '124475904 803478528' 'parameters, and flops of a token'
 BUDGET=0 bench prediction profile attention
 is "$(grep -c 'left out, the time is over' out)" 3 'when the time is over nothing is begun'
+
+# ---- scripts/gpu-roofline.py -------------------------------------------------------------------
+python3 "$WEFT_ROOT/scripts/gpu-roofline.py" "$(dirname "${WEFT_BIN:?}")" 124M >out 2>&1
+is $? 0 'a step that is computed'
+# Flops that instructions count, and those of 6 N + 6 L C T: norms and GELU are beside these.
+awk '/^all/ { counted = $3 } /^model flops/ { said = $3 } END {
+    exit !(counted > said && counted < 1.01 * said) }' out
+ok $? 'its instructions have the flops of the model'
+awk '/^124M:/ { next } /^all/ { all = $5; next } /^model/ { next } NF { match($0, /^[a-z, A-Z-]+[a-zA-Z]/)
+    split(substr($0, RLENGTH + 1), x, " "); sum += x[4] } END { exit !(sum > 0.99 * all && sum < 1.01 * all) }' out
+ok $? 'its parts are the whole'
 
 echo "1..$n"
 [ $failed -eq 0 ]

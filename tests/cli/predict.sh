@@ -109,9 +109,15 @@ holds t.json '[.traceEvents[] | select(.ph == "X")] | group_by(.pid) | all(sort_
     'no two events of a rank overlap'
 holds t.json '[.traceEvents[] | select(.ph == "X") | .cat] | unique ==
     ["comm", "compute", "p2p", "update"]' 'categories'
-holds t.json '[.traceEvents[] | select(.name == "linear layer.0.qkv") | .args] ==
+holds t.json '[.traceEvents[] | select(.name == "linear layer.0.qkv") | .args | {mb, seg}] ==
     [{"mb": 0, "seg": "F"}, {"mb": 1, "seg": "F"}, {"mb": 2, "seg": "F"}, {"mb": 3, "seg": "F"}]' \
     'events name instruction, op, micro-batch and segment'
+holds t.json '[.traceEvents[] | select(.ph == "X" and .cat == "compute" and .name[:6] != "input ")] |
+    all(.args.bytes > 0 and .args.flops >= 0)' 'what computes says how much'
+# Two samples of 64 tokens on each rank, 96 columns in and three times as many out
+holds t.json '[.traceEvents[] | select(.name == "linear layer.0.qkv") | .args |
+    [.flops, .bytes]] | unique == [[2 * 128 * 96 * 288, 4 * (128 * (96 + 288) + 96 * 288 + 288)]]' \
+    'flops and bytes of a product'
 run -p a.db --trace t.json --trace-ranks all plan.json
 holds t.json '[.traceEvents[] | select(.ph == "X") | .pid] | unique == [0, 1, 2, 3]' 'all ranks'
 run -p a.db -o x.json --trace - plan.json

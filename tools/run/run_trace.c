@@ -87,7 +87,8 @@ static void write_rank(const struct run_trace *t, struct trace *out, int rank,
                                           .ts_us = 1e6 * e->start_s,
                                           .dur_us = 1e6 * (e->end_s - e->start_s),
                                           .index = e->index,
-                                          .segment = segment});
+                                          .segment = segment,
+                                          .instr = ins});
     }
 }
 
