@@ -257,13 +257,5 @@ void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, 
     struct positions positions, *p = t->positions ? &positions : NULL;
     if (p)
         position_init(p, t);
-    if (share == 1 || tasks == 1) {
-        for (int64_t i = 0; i < tasks; i++)
-            forward_one(t, p, 0, i, most, q, k, v, o, lse);
-        return;
-    }
-    /* Any thread may take any task: tasks share no sums. */
-#pragma omp parallel for schedule(dynamic) num_threads(share)
-    for (int64_t i = 0; i < tasks; i++)
-        forward_one(t, p, omp_get_thread_num(), i, most, q, k, v, o, lse);
+    KERNEL_TASKS(tasks, share, forward_one(t, p, thread, task, most, q, k, v, o, lse));
 }

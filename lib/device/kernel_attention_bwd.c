@@ -352,18 +352,9 @@ static void do_unit(const struct kernel_attention *t, const struct positions *p,
     }
 }
 
-/* Any thread may take any unit: units share no sums. */
 static void do_units(const struct kernel_attention *t, const struct positions *p,
                      const struct head *all, enum unit unit, int share) {
-    const int64_t units = count_units(t, unit);
-    if (share == 1) {
-        for (int64_t i = 0; i < units; i++)
-            do_unit(t, p, all, unit, i, 0);
-        return;
-    }
-#pragma omp parallel for schedule(dynamic) num_threads(share)
-    for (int64_t i = 0; i < units; i++)
-        do_unit(t, p, all, unit, i, omp_get_thread_num());
+    KERNEL_TASKS(count_units(t, unit), share, do_unit(t, p, all, unit, task, thread));
 }
 
 /* dq of queries that see nothing. */

@@ -311,14 +311,6 @@ bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
         position_init(p, t);
     const struct queries all = {q, o, dout, lse, dq, dpositions};
     const struct keys keys = {k, v, dk, dv};
-    if (share == 1) {
-        for (int64_t i = 0; i < units; i++)
-            do_unit(t, p, &all, &keys, i, 0);
-        return true;
-    }
-    /* Any thread may take any unit: units share no sums. */
-#pragma omp parallel for schedule(dynamic) num_threads(share)
-    for (int64_t i = 0; i < units; i++)
-        do_unit(t, p, &all, &keys, i, omp_get_thread_num());
+    KERNEL_TASKS(units, share, do_unit(t, p, &all, &keys, task, thread));
     return true;
 }

@@ -244,14 +244,6 @@ bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const
     struct positions positions, *p = t->positions ? &positions : NULL;
     if (p)
         position_init(p, t);
-    if (share == 1 || tasks == 1) {
-        for (int64_t i = 0; i < tasks; i++)
-            forward_one(t, p, 0, i, most, q, k, v, o, lse);
-        return true;
-    }
-    /* Any thread may take any task: tasks share no sums. */
-#pragma omp parallel for schedule(dynamic) num_threads(share)
-    for (int64_t i = 0; i < tasks; i++)
-        forward_one(t, p, omp_get_thread_num(), i, most, q, k, v, o, lse);
+    KERNEL_TASKS(tasks, share, forward_one(t, p, thread, task, most, q, k, v, o, lse));
     return true;
 }

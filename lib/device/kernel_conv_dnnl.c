@@ -4,17 +4,14 @@
  * doc/kernels.md has what they cost.
  *
  * A primitive takes 0.1 to 0.8 ms to create, so they are kept by shape. Weights in the
- * library's layout and its own scratch stand in one buffer, as large as the largest
- * primitive needs. */
+ * library's layout and its own scratch stand in the room that all of oneDNN shares. */
 #include "kernel_impl.h"
 
 #ifdef WEFT_GEMM_dnnl
 
 #include "common/mem.h"
+#include "kernel_dnnl.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,19 +26,7 @@ struct convolution {
     int64_t packed_bytes, scratch_bytes;
 };
 
-static struct {
-    ARR(struct convolution *) made;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    char *room;
-    int64_t bytes;
-} state;
-
-/* No call here can fail but for want of memory: shapes are checked by the model. */
-static void must(dnnl_status_t status) {
-    assert(status == dnnl_success);
-    (void)status;
-}
+static ARR(struct convolution *) made;
 
 static void destroy(struct convolution *c) {
     dnnl_memory_t memory[] = {c->x, c->y, c->plain, c->packed, c->scratch};
@@ -53,15 +38,9 @@ static void destroy(struct convolution *c) {
 }
 
 void kernel_conv_release(void) {
-    for (int64_t i = 0; i < state.made.n; i++)
-        destroy(state.made.p[i]);
-    arr_release(&state.made);
-    if (state.engine) {
-        dnnl_stream_destroy(state.stream);
-        dnnl_engine_destroy(state.engine);
-    }
-    free(state.room);
-    memset(&state, 0, sizeof state);
+    for (int64_t i = 0; i < made.n; i++)
+        destroy(made.p[i]);
+    arr_release(&made);
 }
 
 /* ---- making one -------------------------------------------------------------------- */
@@ -109,7 +88,7 @@ static dnnl_primitive_desc_t describe_pass(enum kernel_pass d, const struct kern
         must(dnnl_convolution_backward_weights_desc_init(&desc, how, &t->x, &t->w, NULL,
                                                          &t->y, stride, pad, pad));
     dnnl_primitive_desc_t pd;
-    must(dnnl_primitive_desc_create(&pd, &desc, attr, state.engine, forward));
+    must(dnnl_primitive_desc_create(&pd, &desc, attr, kernel_dnnl_engine(), forward));
     return pd;
 }
 
@@ -117,8 +96,7 @@ static dnnl_primitive_desc_t describe_pass(enum kernel_pass d, const struct kern
 static dnnl_primitive_desc_t describe(enum kernel_pass d, const struct kernel_conv *s,
                                       enum dtype type, const struct tensors *t) {
     const struct tensors of_forward = tensors_of(KERNEL_FORWARD, s, type);
-    dnnl_primitive_attr_t attr;
-    must(dnnl_primitive_attr_create(&attr));
+    dnnl_primitive_attr_t attr = kernel_dnnl_attributes(false);
     must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
     dnnl_primitive_desc_t forward =
         describe_pass(KERNEL_FORWARD, s, &of_forward, attr, NULL);
@@ -131,34 +109,6 @@ static dnnl_primitive_desc_t describe(enum kernel_pass d, const struct kernel_co
     return pd;
 }
 
-/* Weights into the library's layout; their gradient out of it, added to what is there. */
-static dnnl_primitive_t make_reorder(bool back, const dnnl_memory_desc_t *plain,
-                                     const dnnl_memory_desc_t *packed) {
-    dnnl_primitive_desc_t pd;
-    dnnl_primitive_attr_t attr;
-    dnnl_primitive_t made;
-    must(dnnl_primitive_attr_create(&attr));
-    if (back) {
-        dnnl_post_ops_t add;
-        must(dnnl_post_ops_create(&add));
-        must(dnnl_post_ops_append_sum(add, 1));
-        must(dnnl_primitive_attr_set_post_ops(attr, add));
-        dnnl_post_ops_destroy(add);
-    }
-    must(dnnl_reorder_primitive_desc_create(&pd, back ? packed : plain, state.engine,
-                                            back ? plain : packed, state.engine, attr));
-    must(dnnl_primitive_create(&made, pd));
-    dnnl_primitive_desc_destroy(pd);
-    dnnl_primitive_attr_destroy(attr);
-    return made;
-}
-
-static dnnl_memory_t memory_of(const dnnl_memory_desc_t *desc) {
-    dnnl_memory_t m;
-    must(dnnl_memory_create(&m, desc, state.engine, DNNL_MEMORY_NONE));
-    return m;
-}
-
 static struct convolution *make(enum kernel_pass d, const struct kernel_conv *s,
                                 enum dtype type) {
     struct convolution *c = mem_alloc(sizeof *c);
@@ -169,18 +119,19 @@ static struct convolution *make(enum kernel_pass d, const struct kernel_conv *s,
     const dnnl_memory_desc_t *packed = dnnl_primitive_desc_query_md(pd, which, 0);
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    *c = (struct convolution){
-        .pass = d,
-        .type = type,
-        .shape = *s,
-        .reorder = make_reorder(d == KERNEL_WEIGHTS, &t.plain, packed),
-        .x = memory_of(&t.x),
-        .y = memory_of(&t.y),
-        .plain = memory_of(&t.plain),
-        .packed = memory_of(packed),
-        .scratch = memory_of(scratch),
-        .packed_bytes = memory_aligned((int64_t)dnnl_memory_desc_get_size(packed)),
-        .scratch_bytes = memory_aligned((int64_t)dnnl_memory_desc_get_size(scratch))};
+    *c = (struct convolution){.pass = d,
+                              .type = type,
+                              .shape = *s,
+                              .reorder = d == KERNEL_WEIGHTS
+                                             ? kernel_dnnl_reorder(packed, &t.plain, true)
+                                             : kernel_dnnl_reorder(&t.plain, packed, false),
+                              .x = kernel_dnnl_memory(&t.x),
+                              .y = kernel_dnnl_memory(&t.y),
+                              .plain = kernel_dnnl_memory(&t.plain),
+                              .packed = kernel_dnnl_memory(packed),
+                              .scratch = kernel_dnnl_memory(scratch),
+                              .packed_bytes = kernel_dnnl_bytes(packed),
+                              .scratch_bytes = kernel_dnnl_bytes(scratch)};
     must(dnnl_primitive_create(&c->primitive, pd));
     dnnl_primitive_desc_destroy(pd);
     return c;
@@ -192,36 +143,20 @@ static bool same_shape(const struct kernel_conv *a, const struct kernel_conv *b)
     return !memcmp(a, b, sizeof *a);
 }
 
-static void make_room(int64_t bytes) {
-    if (bytes <= state.bytes)
-        return;
-    free(state.room);
-    state.room = aligned_alloc(64, (size_t)bytes);
-    assert(state.room && "no memory for a convolution's weights");
-    state.bytes = bytes;
-}
-
 static struct convolution *find(enum kernel_pass d, const struct kernel_conv *s,
                                 enum dtype type) {
-    if (!state.engine) {
-        must(dnnl_engine_create(&state.engine, dnnl_cpu, 0));
-        must(dnnl_stream_create(&state.stream, state.engine, dnnl_stream_default_flags));
-    }
-    for (int64_t i = 0; i < state.made.n; i++)
-        if (state.made.p[i]->pass == d && state.made.p[i]->type == type &&
-            same_shape(&state.made.p[i]->shape, s))
-            return state.made.p[i];
-    struct convolution *c = make(d, s, type);
-    make_room(c->packed_bytes + c->scratch_bytes);
-    arr_push(&state.made, c);
-    return c;
+    for (int64_t i = 0; i < made.n; i++)
+        if (made.p[i]->pass == d && made.p[i]->type == type &&
+            same_shape(&made.p[i]->shape, s))
+            return made.p[i];
+    arr_push(&made, make(d, s, type));
+    return made.p[made.n - 1];
 }
 
 /* The library's convolutions of bf16 take longer than those of floats without the instructions. */
 static bool has(enum dtype type) {
-    const int needed = dnnl_cpu_isa_avx512_core_bf16;
     return type == DTYPE_f32 ||
-           (type == DTYPE_bf16 && ((int)dnnl_get_effective_cpu_isa() & needed) == needed);
+           (type == DTYPE_bf16 && kernel_dnnl_has(dnnl_cpu_isa_avx512_core_bf16));
 }
 
 int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type) {
@@ -234,15 +169,6 @@ int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type) {
     return most;
 }
 
-static void set(dnnl_memory_t m, const void *p) {
-    must(dnnl_memory_set_data_handle(m, (void *)p));
-}
-
-static void reorder(const struct convolution *c, dnnl_memory_t from, dnnl_memory_t to) {
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    must(dnnl_primitive_execute(c->reorder, state.stream, 2, args));
-}
-
 bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum dtype type,
                          const void *x, const void *w, const void *y) {
     static const int arg[][3] = {
@@ -252,20 +178,21 @@ bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum d
     if (!has(type))
         return false;
     const struct convolution *c = find(d, s, type);
-    set(c->x, x);
-    set(c->plain, w);
-    set(c->y, y);
-    set(c->packed, state.room);
-    set(c->scratch, state.room + c->packed_bytes);
+    char *room = kernel_dnnl_room(c->packed_bytes + c->scratch_bytes);
+    kernel_dnnl_place(c->x, x);
+    kernel_dnnl_place(c->plain, w);
+    kernel_dnnl_place(c->y, y);
+    kernel_dnnl_place(c->packed, room);
+    kernel_dnnl_place(c->scratch, room + c->packed_bytes);
     if (d != KERNEL_WEIGHTS)
-        reorder(c, c->plain, c->packed);
+        kernel_dnnl_run_reorder(c->reorder, c->plain, c->packed);
     const dnnl_exec_arg_t args[] = {{arg[d][0], c->x},
                                     {arg[d][1], c->packed},
                                     {arg[d][2], c->y},
                                     {DNNL_ARG_SCRATCHPAD, c->scratch}};
-    must(dnnl_primitive_execute(c->primitive, state.stream, 4, args));
+    kernel_dnnl_run(c->primitive, 4, args);
     if (d == KERNEL_WEIGHTS)
-        reorder(c, c->packed, c->plain);
+        kernel_dnnl_run_reorder(c->reorder, c->packed, c->plain);
     return true;
 }
 

@@ -2,7 +2,7 @@
  *
  * dnnl_sgemm takes row-major matrices with any strides and creates nothing per call. For bf16 the
  * library has only primitives, which take a millisecond to create: they are kept by shape. Their
- * scratch is one buffer, as large as the largest needs. The numbers behind the choice are in
+ * scratch is the room that all of oneDNN shares. The numbers behind the choice are in
  * doc/kernels.md.
  *
  * The library copies blocks of B into the order that its instructions read, again for every block of rows.
@@ -13,10 +13,8 @@
 #ifdef WEFT_GEMM_dnnl
 
 #include "common/mem.h"
+#include "kernel_dnnl.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,28 +37,14 @@ struct product {
 
 static struct {
     ARR(struct product) made;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    void *room;
-    int64_t bytes;
     bool has_bf16, has_tiles;
 } state;
-
-/* No call here can fail but for want of memory: shapes are checked by the model. */
-static void must(dnnl_status_t status) {
-    assert(status == dnnl_success);
-    (void)status;
-}
-
-static bool has(int isa) {
-    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
-}
 
 /* Without the instructions the library takes three times as long for bf16 as for floats. */
 void kernel_blas_init(int threads) {
     (void)threads; /* oneDNN asks OpenMP */
-    state.has_bf16 = has(dnnl_cpu_isa_avx512_core_bf16);
-    state.has_tiles = has(dnnl_cpu_isa_avx512_core_amx);
+    state.has_bf16 = kernel_dnnl_has(dnnl_cpu_isa_avx512_core_bf16);
+    state.has_tiles = kernel_dnnl_has(dnnl_cpu_isa_avx512_core_amx);
 }
 
 void kernel_blas_release(void) {
@@ -74,11 +58,7 @@ void kernel_blas_release(void) {
             dnnl_memory_destroy(memory[j]);
     }
     arr_release(&state.made);
-    if (state.engine) {
-        dnnl_stream_destroy(state.stream);
-        dnnl_engine_destroy(state.engine);
-    }
-    free(state.room);
+    kernel_dnnl_release();
     memset(&state, 0, sizeof state);
 }
 
@@ -92,10 +72,8 @@ const char *kernel_blas_name(void) {
 static void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                   int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                   int64_t ldc) {
-    dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda,
-                                      b, ldb, beta, c, ldc);
-    assert(status == dnnl_success);
-    (void)status;
+    must(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c,
+                    ldc));
 }
 
 /* The gradient of a matrix: a long sum, over the rows of both operands, into a result that caches
@@ -130,45 +108,16 @@ static dnnl_primitive_desc_t describe(const struct product_shape *s,
                                       const dnnl_memory_desc_t *bias,
                                       const dnnl_memory_desc_t *c) {
     dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr;
+    dnnl_primitive_attr_t attr = kernel_dnnl_attributes(s->add);
     dnnl_primitive_desc_t pd;
     dnnl_memory_desc_t any;
     const dnnl_dims_t size = {s->k, s->n};
     must(dnnl_memory_desc_init_by_tag(&any, 2, size, dnnl_bf16, dnnl_format_tag_any));
     must(dnnl_matmul_desc_init(&desc, a, s->packs ? &any : b, s->bias ? bias : NULL, c));
-    must(dnnl_primitive_attr_create(&attr));
     must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-    if (s->add) {
-        dnnl_post_ops_t add;
-        must(dnnl_post_ops_create(&add));
-        must(dnnl_post_ops_append_sum(add, 1));
-        must(dnnl_primitive_attr_set_post_ops(attr, add));
-        must(dnnl_post_ops_destroy(add));
-    }
-    must(dnnl_primitive_desc_create(&pd, &desc, attr, state.engine, NULL));
+    must(dnnl_primitive_desc_create(&pd, &desc, attr, kernel_dnnl_engine(), NULL));
     must(dnnl_primitive_attr_destroy(attr));
     return pd;
-}
-
-static dnnl_memory_t memory_of(const dnnl_memory_desc_t *desc) {
-    dnnl_memory_t m;
-    must(dnnl_memory_create(&m, desc, state.engine, DNNL_MEMORY_NONE));
-    return m;
-}
-
-static int64_t bytes_of(const dnnl_memory_desc_t *m) {
-    return ((int64_t)dnnl_memory_desc_get_size(m) + 63) & ~(int64_t)63;
-}
-
-static dnnl_primitive_t reorder(const dnnl_memory_desc_t *from,
-                                const dnnl_memory_desc_t *to) {
-    dnnl_primitive_desc_t pd;
-    dnnl_primitive_t p;
-    must(dnnl_reorder_primitive_desc_create(&pd, from, state.engine, to, state.engine,
-                                            NULL));
-    must(dnnl_primitive_create(&p, pd));
-    must(dnnl_primitive_desc_destroy(pd));
-    return p;
 }
 
 static struct product make(const struct product_shape *s) {
@@ -182,15 +131,15 @@ static struct product make(const struct product_shape *s) {
     const dnnl_memory_desc_t *packed =
         dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     struct product p = {.shape = *s,
-                        .a = memory_of(&a),
-                        .b = memory_of(&b),
-                        .c = memory_of(&c),
-                        .bias = memory_of(&bias),
-                        .scratch = memory_of(scratch),
-                        .pack = s->packs ? reorder(&b, packed) : NULL,
-                        .packed = memory_of(packed),
-                        .scratch_bytes = bytes_of(scratch),
-                        .packed_bytes = s->packs ? bytes_of(packed) : 0};
+                        .a = kernel_dnnl_memory(&a),
+                        .b = kernel_dnnl_memory(&b),
+                        .c = kernel_dnnl_memory(&c),
+                        .bias = kernel_dnnl_memory(&bias),
+                        .scratch = kernel_dnnl_memory(scratch),
+                        .pack = s->packs ? kernel_dnnl_reorder(&b, packed, false) : NULL,
+                        .packed = kernel_dnnl_memory(packed),
+                        .scratch_bytes = kernel_dnnl_bytes(scratch),
+                        .packed_bytes = s->packs ? kernel_dnnl_bytes(packed) : 0};
     must(dnnl_primitive_create(&p.primitive, pd));
     must(dnnl_primitive_desc_destroy(pd));
     return p;
@@ -204,26 +153,11 @@ static bool same_shape(const struct product_shape *a, const struct product_shape
 }
 
 static const struct product *find(const struct product_shape *s) {
-    if (!state.engine) {
-        must(dnnl_engine_create(&state.engine, dnnl_cpu, 0));
-        must(dnnl_stream_create(&state.stream, state.engine, dnnl_stream_default_flags));
-    }
     for (int64_t i = 0; i < state.made.n; i++)
         if (same_shape(&state.made.p[i].shape, s))
             return &state.made.p[i];
     arr_push(&state.made, make(s));
-    const struct product *p = &state.made.p[state.made.n - 1];
-    if (p->scratch_bytes + p->packed_bytes > state.bytes) {
-        free(state.room);
-        state.bytes = memory_aligned(p->scratch_bytes + p->packed_bytes);
-        state.room = aligned_alloc(64, (size_t)state.bytes);
-        assert(state.room && "no memory for the scratch of a product");
-    }
-    return p;
-}
-
-static void set(dnnl_memory_t m, const void *p) {
-    must(dnnl_memory_set_data_handle(m, (void *)p));
+    return &state.made.p[state.made.n - 1];
 }
 
 bool kernel_blas_tiles(void) {
@@ -233,24 +167,23 @@ bool kernel_blas_tiles(void) {
 static void multiply(const struct product_shape *s, const void *a, const void *b,
                      const void *bias, void *c) {
     const struct product *p = find(s);
-    char *packed = (char *)state.room + p->scratch_bytes;
-    set(p->a, a);
-    set(p->b, b);
-    set(p->c, c);
-    set(p->scratch, state.room);
+    char *room = kernel_dnnl_room(p->scratch_bytes + p->packed_bytes);
+    kernel_dnnl_place(p->a, a);
+    kernel_dnnl_place(p->b, b);
+    kernel_dnnl_place(p->c, c);
+    kernel_dnnl_place(p->scratch, room);
     if (p->pack) {
-        const dnnl_exec_arg_t way[] = {{DNNL_ARG_FROM, p->b}, {DNNL_ARG_TO, p->packed}};
-        set(p->packed, packed);
-        must(dnnl_primitive_execute(p->pack, state.stream, 2, way));
+        kernel_dnnl_place(p->packed, room + p->scratch_bytes);
+        kernel_dnnl_run_reorder(p->pack, p->b, p->packed);
     }
     if (bias)
-        set(p->bias, bias);
+        kernel_dnnl_place(p->bias, bias);
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a},
                                     {DNNL_ARG_WEIGHTS, p->pack ? p->packed : p->b},
                                     {DNNL_ARG_DST, p->c},
                                     {DNNL_ARG_SCRATCHPAD, p->scratch},
                                     {DNNL_ARG_BIAS, p->bias}};
-    must(dnnl_primitive_execute(p->primitive, state.stream, bias ? 5 : 4, args));
+    kernel_dnnl_run(p->primitive, bias ? 5 : 4, args);
 }
 
 /* Rows from which on packing pays, and bytes of the largest B for which it does: one that lies transposed

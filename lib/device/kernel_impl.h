@@ -60,6 +60,25 @@ static inline int64_t kernel_cut(int64_t n, int64_t unit, int part, int parts) {
         }                                                                                  \
     } while (0)
 
+/* Runs the call for each `task` of 0..n-1 on `share` threads, `thread` set to the number of the one that
+ * takes it. Any thread may take any task, so tasks share no sums. */
+#define KERNEL_TASKS(n, share, ...)                                                        \
+    do {                                                                                   \
+        const int64_t tasks_n = (n);                                                       \
+        const int tasks_share = (share);                                                   \
+        if (tasks_share <= 1 || tasks_n <= 1) {                                            \
+            const int thread = 0;                                                          \
+            for (int64_t task = 0; task < tasks_n; task++)                                 \
+                __VA_ARGS__;                                                               \
+        } else {                                                                           \
+            _Pragma("omp parallel for schedule(dynamic) num_threads(tasks_share)") for (   \
+                int64_t task = 0; task < tasks_n; task++) {                                \
+                const int thread = omp_get_thread_num();                                   \
+                __VA_ARGS__;                                                               \
+            }                                                                              \
+        }                                                                                  \
+    } while (0)
+
 /* dst[j] += sum over rows of x[row, j], j in 0..n-1, threads over the columns. */
 void kernel_column_sums(int64_t rows, int64_t n, const T *x, float *dst);
 

@@ -3,10 +3,9 @@
  * Each row is read twice while it is in the nearest cache: the mean first, then the squared
  * deviations from it, which is exact where the one-pass formula cancels. Backward takes
  * four rows at a time so that the sums for gamma and beta make one pass over memory with
- * dx; a thread keeps its own sums in its scratch and they are added in the order of the
- * threads.
+ * dx.
  */
-#include "kernel_impl.h"
+#include "kernel_norm.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
 
@@ -41,10 +40,6 @@ VEC float row_deviation(int64_t n, const T *x, float mean) {
     }
     return v_sum(a + b);
 }
-
-/* Rows that the forward pass takes at a time, whose gamma and beta are widened once. Floats are bound by
- * memory, which likes one row after the other. */
-enum { ROWS = sizeof(T) == 2 ? 4 : 1 };
 
 /* Columns j..j+lanes-1 of `rows` rows. */
 VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
@@ -124,19 +119,12 @@ VEC void forward_block(const struct forward *f, int rows, int64_t i) {
     write_block(rows, f->n, x, f->gamma, f->beta, stat, f->y + i * f->n);
 }
 
-static void forward_rows(const struct forward *f, int64_t first, int64_t end) {
-    int64_t i = first;
-    for (; i + ROWS <= end; i += ROWS)
-        forward_block(f, ROWS, i);
-    for (; i < end; i++)
-        forward_block(f, 1, i);
-}
-
 void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
                       const T *x, const T *gamma, const T *beta, float eps, T *y,
                       float *stat) {
     const struct forward f = {rows, n, parts, moments, x, gamma, beta, eps, y, stat};
-    KERNEL_SPLIT(rows, ROWS, rows * n, forward_rows(&f, first, end));
+    KERNEL_SPLIT(rows, NORM_ROWS, rows * n,
+                 NORM_BLOCKS(NORM_ROWS, first, end, forward_block(&f, count, row)));
 }
 
 /* ---- backward ---------------------------------------------------------------------------
@@ -214,58 +202,28 @@ struct bwd {
     T *dx;
 };
 
-static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma,
-                     float *dbeta) {
-    enum { BLOCK = 4 };
+enum { BWD_ROWS = 4 };
+
+/* Of rows i..i+rows-1. */
+VEC void bwd_some(const struct bwd *b, int rows, int64_t i, float *dgamma, float *dbeta) {
     const int64_t n = b->n;
-    for (int64_t i = first; i < end;) {
-        const int rows = end - i < BLOCK ? 1 : BLOCK;
-        const T *x = b->x + i * n, *dy = b->dy + i * n;
-        const float *stat = b->stat + 2 * i;
-        const float *sums = b->sums + 2 * i;
-        float own[2 * BLOCK];
-        if (!b->sums) {
-            for (int r = 0; r < rows; r++)
-                row_bwd_sums(n, x + r * n, b->gamma, stat + 2 * r, dy + r * n, own + 2 * r);
-            sums = own;
-        }
-        if (rows == BLOCK)
-            bwd_block(BLOCK, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n,
-                      dgamma, dbeta);
-        else
-            bwd_block(1, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n, dgamma,
-                      dbeta);
-        i += rows;
-    }
+    const T *x = b->x + i * n, *dy = b->dy + i * n;
+    const float *stat = b->stat + 2 * i;
+    float own[2 * BWD_ROWS];
+    const float *sums = b->sums ? b->sums + 2 * i : own;
+    for (int r = 0; r < rows && !b->sums; r++)
+        row_bwd_sums(n, x + r * n, b->gamma, stat + 2 * r, dy + r * n, own + 2 * r);
+    bwd_block(rows, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n, dgamma, dbeta);
 }
 
-/* Each thread but one adds into its scratch; rows too long for that take one thread. */
-static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma, float *dbeta) {
-    const int64_t n = b->n;
-    const bool fits = 2 * n * (int64_t)sizeof(float) <= KERNEL_SCRATCH_BYTES;
-    const int share = fits ? kernel_share(rows * n) : 1;
-    if (share == 1) {
-        bwd_rows(b, 0, rows, dgamma, dbeta);
-        return;
-    }
-#pragma omp parallel num_threads(share)
-    {
-        const int thread = omp_get_thread_num(), parts = omp_get_num_threads();
-        float *own = kernel_scratch(thread);
-        memset(own, 0, (size_t)(2 * n) * sizeof *own);
-        bwd_rows(b, kernel_cut(rows, 4, thread, parts),
-                 kernel_cut(rows, 4, thread + 1, parts), own, own + n);
-    }
-    for (int t = 0; t < share; t++)
-        for (int64_t j = 0; j < n; j++) {
-            dgamma[j] += kernel_scratch(t)[j];
-            dbeta[j] += kernel_scratch(t)[n + j];
-        }
+static void bwd_rows(const void *arg, int64_t first, int64_t end, float *dgamma,
+                     float *dbeta) {
+    NORM_BLOCKS(BWD_ROWS, first, end, bwd_some(arg, count, row, dgamma, dbeta));
 }
 
 void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
                           const T *x, const T *gamma, const float *stat, const T *dy, T *dx,
                           float *dgamma, float *dbeta) {
     const struct bwd b = {n, 1.0f / (float)total, x, gamma, dy, stat, sums, dx};
-    bwd_split(&b, rows, dgamma, dbeta);
+    norm_gradients(rows, n, BWD_ROWS, bwd_rows, &b, dgamma, dbeta);
 }

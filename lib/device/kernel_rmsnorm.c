@@ -1,14 +1,12 @@
 /* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x).
  *
- * With g = dy gamma: dx = r g - x r^3 / n sum(x g), dgamma += dy x r. A thread keeps its own sums
- * for gamma in its scratch; they are added in the order of the threads. */
+ * With g = dy gamma: dx = r g - x r^3 / n sum(x g), dgamma += dy x r. */
 #include "device/cpu.h"
-#include "kernel_impl.h"
+#include "kernel_norm.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
 
 #include <math.h>
-#include <string.h>
 
 VEC float row_squares(int64_t n, const T *x) {
     vf a = v_set(0), b = a;
@@ -40,10 +38,6 @@ VEC float row_products(int64_t n, const T *x, const T *gamma, const T *dy) {
     }
     return v_sum(a + b);
 }
-
-/* Rows taken at a time, whose gamma is widened once. Floats are bound by memory, which likes one row
- * after the other. */
-enum { ROWS = sizeof(T) == 2 ? 4 : 1 };
 
 /* Columns j..j+lanes-1 of `rows` rows. */
 VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
@@ -77,14 +71,6 @@ VEC void forward_block(const struct forward *f, int rows, int64_t i) {
         write_columns(rows, n, j, n - j, x, f->gamma, stat, f->y + i * n);
 }
 
-static void forward_rows(const struct forward *f, int64_t first, int64_t end) {
-    int64_t i = first;
-    for (; i + ROWS <= end; i += ROWS)
-        forward_block(f, ROWS, i);
-    for (; i < end; i++)
-        forward_block(f, 1, i);
-}
-
 CPU_FUNCTION(rmsnorm_squares) {
     const T *x = in->x;
     float *squares = out->squares;
@@ -98,7 +84,8 @@ CPU_FUNCTION(rmsnorm_squares) {
 CPU_FUNCTION(rmsnorm) {
     const struct forward f = {n->n,        n->total, in->x,  in->gamma,
                               in->squares, a->eps,   out->y, out->stat};
-    KERNEL_SPLIT(n->rows, ROWS, n->rows * n->n, forward_rows(&f, first, end));
+    KERNEL_SPLIT(n->rows, NORM_ROWS, n->rows * n->n,
+                 NORM_BLOCKS(NORM_ROWS, first, end, forward_block(&f, count, row)));
 }
 
 /* ---- backward ----------------------------------------------------------------------------- */
@@ -129,7 +116,7 @@ VEC void bwd_columns(const struct bwd *b, int rows, int64_t i, int64_t j, int64_
 
 VEC void bwd_block(const struct bwd *b, int rows, int64_t i, float *dgamma) {
     const int64_t n = b->n;
-    float c[ROWS];
+    float c[NORM_ROWS];
     for (int r = 0; r < rows; r++) {
         const int64_t at = (i + r) * n;
         float sum =
@@ -144,34 +131,10 @@ VEC void bwd_block(const struct bwd *b, int rows, int64_t i, float *dgamma) {
         bwd_columns(b, rows, i, j, n - j, c, dgamma);
 }
 
-static void bwd_rows(const struct bwd *b, int64_t first, int64_t end, float *dgamma) {
-    int64_t i = first;
-    for (; i + ROWS <= end; i += ROWS)
-        bwd_block(b, ROWS, i, dgamma);
-    for (; i < end; i++)
-        bwd_block(b, 1, i, dgamma);
-}
-
-/* Each thread adds into its scratch; rows too long for that take one thread. */
-static void bwd_split(const struct bwd *b, int64_t rows, float *dgamma) {
-    const int64_t n = b->n;
-    const bool fits = n * (int64_t)sizeof(float) <= KERNEL_SCRATCH_BYTES;
-    const int share = fits ? kernel_share(rows * n) : 1;
-    if (share == 1) {
-        bwd_rows(b, 0, rows, dgamma);
-        return;
-    }
-#pragma omp parallel num_threads(share)
-    {
-        const int thread = omp_get_thread_num(), parts = omp_get_num_threads();
-        float *own = kernel_scratch(thread);
-        memset(own, 0, (size_t)n * sizeof *own);
-        bwd_rows(b, kernel_cut(rows, 1, thread, parts),
-                 kernel_cut(rows, 1, thread + 1, parts), own);
-    }
-    for (int t = 0; t < share; t++)
-        for (int64_t j = 0; j < n; j++)
-            dgamma[j] += kernel_scratch(t)[j];
+static void bwd_rows(const void *arg, int64_t first, int64_t end, float *dgamma,
+                     float *no_beta) {
+    (void)no_beta;
+    NORM_BLOCKS(NORM_ROWS, first, end, bwd_block(arg, count, row, dgamma));
 }
 
 CPU_FUNCTION(rmsnorm_bwd_sums) {
@@ -188,5 +151,5 @@ CPU_FUNCTION(rmsnorm_bwd) {
     const struct bwd b = {n->n,   n->total, in->x,    in->gamma,
                           in->dy, in->stat, in->sums, out->dx};
     (void)a;
-    bwd_split(&b, n->rows, out->dgamma);
+    norm_gradients(n->rows, n->n, 1, bwd_rows, &b, out->dgamma, NULL);
 }
