@@ -425,28 +425,28 @@ lint:
 MAN1 := $(wildcard man/*.1)
 MAN5 := $(wildcard man/*.5)
 MAN7 := $(wildcard man/*.7)
+# Either may hold blanks, so all that is made of them is quoted.
+TO          = $(DESTDIR)$(PREFIX)
+COMPLETIONS = $(TO)/share/bash-completion/completions
 install: $(BINS)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/weft/models \
-	  $(DESTDIR)$(PREFIX)/share/weft/clusters $(DESTDIR)$(PREFIX)/share/weft/schemas \
-	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 \
-	  $(DESTDIR)$(PREFIX)/share/man/man7 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 share/models/*.json $(DESTDIR)$(PREFIX)/share/weft/models
-	install -m 644 $(wildcard share/clusters/*.json) $(DESTDIR)$(PREFIX)/share/weft/clusters
-	install -m 644 $(wildcard share/schemas/*.json) $(DESTDIR)$(PREFIX)/share/weft/schemas
-	$(if $(MAN1),install -m 644 $(MAN1) $(DESTDIR)$(PREFIX)/share/man/man1)
-	$(if $(MAN5),install -m 644 $(MAN5) $(DESTDIR)$(PREFIX)/share/man/man5)
-	$(if $(MAN7),install -m 644 $(MAN7) $(DESTDIR)$(PREFIX)/share/man/man7)
-	for t in $(TOOLS); do install -m 644 share/completions/weft.bash \
-	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$t; done
+	install -d "$(TO)/bin" "$(TO)/share/weft/models" "$(TO)/share/weft/clusters" \
+	  "$(TO)/share/weft/schemas" "$(TO)/share/man/man1" "$(TO)/share/man/man5" \
+	  "$(TO)/share/man/man7" "$(COMPLETIONS)"
+	install -m 755 $(BINS) "$(TO)/bin"
+	install -m 644 share/models/*.json "$(TO)/share/weft/models"
+	install -m 644 $(wildcard share/clusters/*.json) "$(TO)/share/weft/clusters"
+	install -m 644 $(wildcard share/schemas/*.json) "$(TO)/share/weft/schemas"
+	install -m 644 $(MAN1) "$(TO)/share/man/man1"
+	install -m 644 $(MAN5) "$(TO)/share/man/man5"
+	install -m 644 $(MAN7) "$(TO)/share/man/man7"
+	for t in $(TOOLS); do install -m 644 share/completions/weft.bash "$(COMPLETIONS)/$$t"; done
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(TOOLS))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/bash-completion/completions/,$(TOOLS))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man1/,$(notdir $(MAN1)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man5/,$(notdir $(MAN5)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/man7/,$(notdir $(MAN7)))
-	rm -rf $(DESTDIR)$(PREFIX)/share/weft
+	rm -f $(patsubst %,"$(TO)/bin/%",$(TOOLS)) $(patsubst %,"$(COMPLETIONS)/%",$(TOOLS))
+	rm -f $(patsubst man/%,"$(TO)/share/man/man1/%",$(MAN1)) \
+	  $(patsubst man/%,"$(TO)/share/man/man5/%",$(MAN5)) \
+	  $(patsubst man/%,"$(TO)/share/man/man7/%",$(MAN7))
+	rm -rf "$(TO)/share/weft"
 
 config:
 	@echo "compiler        $(CC), objects in $(O)"

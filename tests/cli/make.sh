@@ -115,6 +115,15 @@ for file in bin/weft-search share/man/man1/weft-run.1 share/man/man7/weft.7 \
 done
 run O="$dir/o" PREFIX="$dir/x" uninstall
 is "$status $(find x ! -type d | wc -l)" '0 0' 'make uninstall leaves no file'
+touch x/kept
+echo '{"format": "weft-plan/1", "model": "gpt:nano", "batch": 1, "stages": [{}]}' >gpt.json
+run O="$dir/o" PREFIX="$dir/x y" install
+(cd / && unset WEFT_ROOT && "$dir/x y/bin/weft-run" --dry-run "$dir/gpt.json") >out 2>err
+ok $? 'a prefix with a blank in it: an installed tool finds its models'
+run O="$dir/o" PREFIX="$dir/x y" uninstall
+is "$status $(find 'x y' ! -type d | wc -l) $(ls x)" '0 0 bin
+kept
+share' 'and uninstall takes away nothing beside it'
 run O="$dir/o" PREFIX=/usr DESTDIR="$dir/y" install
 is "$status $(find y -mindepth 1 -maxdepth 1) $(find y -path "*/bin/weft-run")" \
     "0 y/usr y/usr/bin/weft-run" 'DESTDIR stands before the prefix'
