@@ -173,6 +173,17 @@ int opt_no_operand(const char *operand, struct err *err) {
     return err_usage(err, "unexpected operand \"%s\"", operand);
 }
 
+static int add_to_list(const struct opt *o, const char *arg, struct err *err) {
+    char **list = o->value, *before = *list;
+    if (!*arg)
+        return refuse(o, NOT_A_NUMBER, o->arg, NULL, arg, err);
+    size_t n = (before ? strlen(before) + 1 : 0) + strlen(arg) + 1;
+    *list = mem_alloc(n);
+    snprintf(*list, n, "%s%s%s", before ? before : "", before ? "," : "", arg);
+    free(before);
+    return 0;
+}
+
 /* Stores what was given; arg is NULL for a flag. */
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
@@ -202,11 +213,7 @@ static int set_value(const struct opt *o, const char *arg, struct err *err) {
         if (opt_parse_time(arg, o->value) < 0)
             return refuse(o, NOT_A_NUMBER, "a time such as 500ms or 2m", NULL, arg, err);
         return 0;
-    case OPT_LIST: {
-        struct opt_list *list = o->value;
-        arr_push(list, arg);
-        return 0;
-    }
+    case OPT_LIST: return add_to_list(o, arg, err);
     }
     return 0;
 }
@@ -217,17 +224,17 @@ char *opt_format(const struct opt *o, char *buf, size_t n) {
     bool given = true;
     switch (o->type) {
     case OPT_FLAG: given = *(const bool *)o->value; break;
-    case OPT_STR: given = *(const char **)o->value; break;
+    case OPT_STR:
+    case OPT_LIST: given = *(const char **)o->value; break;
     case OPT_INT:
     case OPT_BYTES: given = *(const int64_t *)o->value >= 0; break;
     case OPT_SEED: given = seed->given; break;
     case OPT_REAL:
     case OPT_TIME: given = !isnan(*(const double *)o->value); break;
-    case OPT_LIST: given = ((const struct opt_list *)o->value)->n > 0; break;
     }
     if (!given)
         snprintf(buf, n, "not given");
-    else if (o->type == OPT_STR)
+    else if (o->type == OPT_STR || o->type == OPT_LIST)
         snprintf(buf, n, "%s", *(const char **)o->value);
     else if (o->type == OPT_INT || o->type == OPT_BYTES)
         snprintf(buf, n, "%" PRId64, *(const int64_t *)o->value);

@@ -12,7 +12,7 @@
  * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written).
  * -q/--quiet and -v/--verbose are understood by every tool and set the level of progress
  * (progress.h). Long names may be given as --name=value or --name value. OPT_LIST options may
- * repeat.
+ * repeat: "--set a=1 --set b=2" is "--set a=1,b=2".
  */
 #ifndef WEFT_OPT_H
 #define WEFT_OPT_H
@@ -33,12 +33,7 @@ enum opt_type {
     OPT_BYTES, /* int64_t *, 28G 12000M 1048576; suffixes K M G T are powers of 1024 */
     OPT_REAL,  /* double *, finite, decimal */
     OPT_TIME,  /* double *, seconds; suffixes ms s m h */
-    OPT_LIST,  /* struct opt_list *, the option may repeat */
-};
-
-struct opt_list {
-    const char **p; /* borrowed from argv; the array is the table's */
-    int64_t n, cap;
+    OPT_LIST,  /* char **, NULL before: all that is given, joined by commas; free() it */
 };
 
 struct opt_seed {
@@ -66,7 +61,7 @@ struct opt_tool {
 int opt_parse(const struct opt_tool *tool, int argc, char **argv, struct err *err);
 
 /* The value of an option as text in buf; "not given" for an absent flag, NULL, a negative whole
- * number, NAN, a seed or list that is not given. Returns buf. */
+ * number, NAN, a seed that is not given. Returns buf. */
 char *opt_format(const struct opt *o, char *buf, size_t n);
 
 /* Usage errors that every tool words alike; -1. `option` as in "-p FILE". */

@@ -165,15 +165,6 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Is the name of part i given again further on? Then part i has no effect. */
-static bool overridden(char *const *parts, int64_t n, int64_t i) {
-    size_t name = strcspn(parts[i], "=") + 1;
-    for (int64_t k = i + 1; k < n; k++)
-        if (!strncmp(parts[i], parts[k], name))
-            return true;
-    return false;
-}
-
 /* "hidden=1024", "ffn=8*hidden": a value that is no JSON is an expression. */
 static int set_one(struct reader *r, const char *part, struct err *err) {
     const char *eq = strchr(part, '=');
@@ -189,7 +180,19 @@ static int set_one(struct reader *r, const char *part, struct err *err) {
     return override_one(r, key, v, err);
 }
 
-/* The last setting of each name counts; kept sorted in m->set. */
+/* Parts are sorted: those of one name stand side by side. */
+static int check_twice(char *const *parts, int64_t n, struct err *err) {
+    for (int64_t i = 1; i < n; i++) {
+        size_t name = strcspn(parts[i], "=");
+        if (!strncmp(parts[i - 1], parts[i], name + 1))
+            return err_input(err, "\"%.*s\" is given twice", (int)(name < 64 ? name : 64),
+                             parts[i]);
+    }
+    return 0;
+}
+
+/* "layers=4,hidden=512"; sorted in m->set. A name that is given twice is refused: which one counts
+ * would be a guess. */
 int read_set(struct reader *r, const char *set, struct err *err) {
     struct arena *arena = &r->m->arena;
     r->m->set = "";
@@ -201,15 +204,13 @@ int read_set(struct reader *r, const char *set, struct err *err) {
         arr_push(&parts, p);
     int rc =
         parts.n > MAX_SETTINGS ? err_input(err, "more than %d settings", MAX_SETTINGS) : 0;
-    int64_t kept = 0;
     for (int64_t i = 0; i < parts.n && rc == 0; i++)
-        if (!overridden(parts.p, parts.n, i))
-            parts.p[kept++] = parts.p[i];
-    for (int64_t i = 0; i < kept && rc == 0; i++)
         rc = set_one(r, parts.p[i], err);
-    if (kept && rc == 0)
-        qsort(parts.p, (size_t)kept, sizeof *parts.p, by_text);
-    for (int64_t i = 0; i < kept && rc == 0; i++)
+    if (parts.n && rc == 0) {
+        qsort(parts.p, (size_t)parts.n, sizeof *parts.p, by_text);
+        rc = check_twice(parts.p, parts.n, err);
+    }
+    for (int64_t i = 0; i < parts.n && rc == 0; i++)
         r->m->set = arena_printf(arena, "%s%s%s", r->m->set, i ? "," : "", parts.p[i]);
     arr_release(&parts);
     return rc < 0 ? err_prefix(err, "set") : 0;

@@ -13,7 +13,7 @@ static struct {
     const char *text;
     int64_t count, bytes;
     double real, seconds;
-    struct opt_list list;
+    char *list;
 } o;
 
 static const struct opt options[] = {{'f', "flag", OPT_FLAG, NULL, "a flag", &o.flag},
@@ -55,8 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         if (o.count < 0 || o.bytes < 0 || !isfinite(o.real) || !(o.seconds >= 0) ||
             !isfinite(o.seconds))
             abort();
-        free((void *)o.list.p);
-        o.list.p = NULL;
+        free(o.list);
     }
     free(text);
     return 0;

@@ -278,6 +278,19 @@ static void test_sizes_refused(void) {
         "ops[0] (wte): dims: a tensor of 1.15e+18 elements is too large");
 }
 
+/* What --set and "set" say. */
+static void test_settings(void) {
+    static const char text[] = MODEL(SIZES, WTE LOSS("loss", "x"));
+    struct err err = {0};
+    struct model *m = model_of(text, "vocab=9, hidden=12", &err);
+    ok(m && !strcmp(m->set, "hidden=12,vocab=9"), "settings are kept in one order%s",
+       err.msg);
+    model_destroy(m);
+    m = model_of(text, "vocab=9,hidden=12,vocab=9", &err);
+    ok(!m && !strcmp(err.msg, "set: \"vocab\" is given twice"), "refuses: %s", err.msg);
+    model_destroy(m);
+}
+
 /* ---- the graph ------------------------------------------------------------------------------ */
 
 static void test_names(void) {
@@ -502,6 +515,7 @@ int main(void) {
     test_long_chain(40, false);
     test_published_sizes();
     test_sizes_refused();
+    test_settings();
     test_names();
     test_losses();
     test_ties();

@@ -5,7 +5,8 @@
 #include "common/err.h"
 
 struct ckpt_options {
-    const char *model, *set, *output;
+    const char *model, *output;
+    char *set;
 };
 
 /* The tensors of a checkpoint, a safetensors file or a set of them, one JSON object a line. */

@@ -8,6 +8,7 @@
 
 #include "common/opt.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct command {
@@ -22,14 +23,13 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
-static int run(int argc, char **argv, struct err *err) {
-    struct ckpt_options o = {0};
+static int run(struct ckpt_options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
-        {'m', "model", OPT_STR, "MODEL", "export: the model that was trained", &o.model},
-        {0, "set", OPT_STR, "LIST", "export: its sizes changed: layers=4,hidden=64",
-         &o.set},
+        {'m', "model", OPT_STR, "MODEL", "export: the model that was trained", &o->model},
+        {0, "set", OPT_LIST, "LIST", "export: its sizes changed: layers=4,hidden=64",
+         &o->set},
         {'o', "output", OPT_STR, "NAME", "export: a new folder, or a file .safetensors",
-         &o.output},
+         &o->output},
         {0},
     };
     const struct opt_tool tool = {"weft-ckpt", "list|export [options] PATH",
@@ -45,10 +45,13 @@ static int run(int argc, char **argv, struct err *err) {
         return err_usage(err, "expected a command: list or export, got \"%.40s\"", argv[0]);
     if (n != 2)
         return err_usage(err, "expected a command and one path, got %d operands", n);
-    return c->run(&o, argv[1], err);
+    return c->run(o, argv[1], err);
 }
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    return run(argc, argv, &err) == 0 ? EXIT_DONE : err_report(&err, "weft-ckpt");
+    struct ckpt_options o = {0};
+    int rc = run(&o, argc, argv, &err);
+    free(o.set);
+    return rc == 0 ? EXIT_DONE : err_report(&err, "weft-ckpt");
 }

@@ -28,7 +28,7 @@ static const double WIDE = 0.1; /* spread of a row that is worth measuring again
 
 struct options {
     const char *model, *plan, *path, *device, *micro_batch, *roofline, *links, *dtype;
-    struct opt_list set;
+    char *set;
     int64_t max_devices, threads, over, ranks, memory;
     double row_s, error;
     bool tf32, dry_run;
@@ -69,10 +69,10 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
         {'m', "model", OPT_STR, "MODEL", "the model: gpt:1.3B, mlp or a file", &o->model},
         {0, "plan", OPT_STR, "PLAN", "instead of a model: only what this plan needs",
          &o->plan},
-        {0, "set", OPT_LIST, "SIZES", "override sizes: layers=4,hidden=512", &o->set},
+        {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=512", &o->set},
         {'p', "profile", OPT_STR, "FILE", "the profile database, created if missing",
          &o->path},
-        {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES ", of plans (fp32)", &o->dtype},
+        {0, "dtype", OPT_STR, "NAME", "of plans: " PLAN_DTYPES " (fp32)", &o->dtype},
         {0, "max-devices", OPT_INT, "N", "devices that plans may use (8)", &o->max_devices},
         {0, "micro-batch", OPT_STR, "LIST", "micro-batches that plans may use (1,2,4,8)",
          &o->micro_batch},
@@ -99,7 +99,7 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
     };
     const struct opt_tool tool = {
         "weft-profile-op", "-m MODEL | --plan PLAN -p FILE [options]",
-        "Times the instructions that plans of a model can need on this device.", options};
+        "Time the instructions that plans of a model can need on this device.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n > 0)
         return opt_no_operand(argv[0], err);
@@ -144,7 +144,7 @@ static int check_options(struct tool *t, struct err *err) {
         return opt_missing("-m MODEL or --plan PLAN", err);
     if (o->model && o->plan)
         return err_usage(err, "-m and --plan: expected one of them");
-    if (o->plan && o->set.n)
+    if (o->plan && o->set)
         return err_usage(err, "--set: a plan has its own sizes");
     if (o->plan && o->dtype)
         return err_usage(err, "--dtype: a plan has its own");
@@ -225,17 +225,6 @@ static char *key_shape(const struct instr_key *key, char *buf, size_t n) {
     return instr_shape_format(key->code, &key->n, buf, n);
 }
 
-/* All --set options as one. */
-static char *join_sets(const struct opt_list *list) {
-    size_t n = 1;
-    for (int64_t i = 0; i < list->n; i++)
-        n += strlen(list->p[i]) + 1;
-    char *all = mem_alloc(n);
-    for (int64_t i = 0; i < list->n; i++)
-        snprintf(all + strlen(all), n - strlen(all), "%s%s", i ? "," : "", list->p[i]);
-    return all;
-}
-
 /* What one plan needs, on the cluster that it was made for. */
 static int enumerate_plan(struct tool *t, struct err *err) {
     struct plan *plan = plan_read(t->o.plan, err);
@@ -256,9 +245,7 @@ static int enumerate_plan(struct tool *t, struct err *err) {
 static int enumerate(struct tool *t, struct err *err) {
     if (t->o.plan)
         return enumerate_plan(t, err);
-    char *set = join_sets(&t->o.set);
-    struct model *m = model_load(t->o.model, set, err);
-    free(set);
+    struct model *m = model_load(t->o.model, t->o.set, err);
     if (!m)
         return -1;
     enumerate_model(m, t->micro_batches, t->n_micro_batches, t->o.max_devices,
@@ -511,7 +498,7 @@ int main(int argc, char **argv) {
     enumeration_release(&t.keys);
     arr_release(&t.pairs);
     free(t.rows);
-    arr_release(&t.o.set);
+    free(t.o.set);
     if (rc == 0)
         rc = file_stdout_check(&err);
     return rc < 0 ? err_report(&err, "weft-profile-op") : EXIT_DONE;

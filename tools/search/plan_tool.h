@@ -6,7 +6,8 @@
 
 /* What the command line says; 0 or NULL: nothing. */
 struct plan_words {
-    const char *model, *set;
+    const char *model;
+    char *set;
     int64_t batch, micro_batch;
     int64_t dp, cp, ep, tp, pp; /* degrees */
     int64_t chunks;             /* stages of each of the pp device groups */

@@ -20,7 +20,7 @@ static struct {
 
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "make a plan: gpt:1.3B, or a file", &o.words.model},
-    {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.words.set},
+    {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=1024", &o.words.set},
     {'b', "global-batch", OPT_INT, "N", "samples per step (4 micro-batches a stage)",
      &o.words.batch},
     {0, "micro-batch", OPT_INT, "N", "samples at once, of all replicas (one of each)",
@@ -39,11 +39,12 @@ static const struct opt options[] = {
     {0, "recompute", OPT_STR, "WHAT", "none, selective or full (none)", &o.words.recompute},
     {0, "offload", OPT_STR, "LIST",
      "kept by the host: optimizer, parameters, activations (none)", &o.words.offload},
-    {0, "schedule", OPT_STR, "NAME", "of the pipeline, as in a plan (1f1b)",
+    {0, "schedule", OPT_STR, "NAME", "gpipe, 1f1b, interleaved or zero-bubble (1f1b)",
      &o.words.schedule},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.words.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.words.dtype},
-    {0, "reduce", OPT_STR, "NAME", "what gradients are summed in (fp32)", &o.words.reduce},
+    {0, "reduce", OPT_STR, "NAME", "gradients are summed in: " PLAN_DTYPES " (fp32)",
+     &o.words.reduce},
     {0, "overlap", OPT_FLAG, NULL, "reduce gradients while the last backward computes",
      &o.words.overlap},
     {0, "mesh", OPT_STR, "AXES", "instead of the words: rows:2,cols:4", &o.words.mesh},
@@ -212,7 +213,7 @@ int main(int argc, char **argv) {
     struct err err = {0};
     forget_numbers();
     int n = opt_parse(&tool, argc, argv, &err);
-    if (n >= 0 && check_options(n, &err) == 0 && run(n ? argv[0] : "-", &err) == 0)
-        return EXIT_DONE;
-    return err_report(&err, tool.name);
+    int rc = n >= 0 && check_options(n, &err) == 0 ? run(n ? argv[0] : "-", &err) : -1;
+    free(o.words.set);
+    return rc == 0 ? EXIT_DONE : err_report(&err, tool.name);
 }

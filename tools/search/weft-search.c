@@ -12,8 +12,9 @@
 #include <string.h>
 
 static struct {
-    const char *model, *set, *pin, *from, *cost, *profile, *device, *cluster, *micro,
-        *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap;
+    char *set;
+    const char *model, *pin, *from, *cost, *profile, *device, *cluster, *micro, *algorithm,
+        *optimizer, *dtype, *schedule, *out, *verify, *gap;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
     bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
@@ -35,7 +36,7 @@ static struct {
 
 static const struct opt options[] = {
     {'m', "model", OPT_STR, "MODEL", "gpt:1.3B, or a file", &o.model},
-    {0, "set", OPT_STR, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
+    {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {0, "from", OPT_STR, "PLAN", "a plan to start from", &o.from},
     {0, "cost", OPT_STR, "SOURCE", "costs of another source: aceso:FOLDER", &o.cost},
@@ -60,7 +61,8 @@ static const struct opt options[] = {
      &o.micro},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
-    {0, "schedule", OPT_STR, "LIST", "schedules to consider (all)", &o.schedule},
+    {0, "schedule", OPT_STR, "LIST",
+     "those to consider: gpipe, 1f1b, interleaved, zero-bubble (all)", &o.schedule},
     {'a', "algorithm", OPT_STR, "NAME", ALGORITHM_HELP, &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
@@ -554,7 +556,7 @@ int main(int argc, char **argv) {
     int n = opt_parse(&tool, argc, argv, &err);
     if (n > 0)
         opt_no_operand(argv[0], &err);
-    else if (n == 0 && run(&err) == 0)
-        return EXIT_DONE;
-    return err_report(&err, tool.name);
+    int rc = n == 0 ? run(&err) : -1;
+    free(o.set);
+    return rc == 0 ? EXIT_DONE : err_report(&err, tool.name);
 }
