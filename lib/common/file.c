@@ -3,6 +3,9 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -47,11 +50,34 @@ char *file_read(const char *path, size_t max_bytes, size_t *size, struct err *er
     return buf;
 }
 
+/* Where symbolic links lead: what replaces a file must not replace the link to it. A link that leads
+ * to nothing names the file that is to be made. free() it. */
+static char *follow_links(const char *path) {
+    enum { MOST_LINKS = 40 }; /* as many as Linux follows */
+    char *name = mem_strdup(path);
+    struct stat st;
+    for (int i = 0; i < MOST_LINKS && lstat(name, &st) == 0 && S_ISLNK(st.st_mode); i++) {
+        char to[PATH_MAX];
+        ssize_t n = readlink(name, to, sizeof to - 1);
+        if (n < 0)
+            break;
+        to[n] = '\0';
+        const char *slash = to[0] == '/' ? NULL : strrchr(name, '/');
+        size_t folder = slash ? (size_t)(slash - name) + 1 : 0;
+        char *next = mem_alloc(folder + (size_t)n + 1);
+        memcpy(next, name, folder);
+        memcpy(next + folder, to, (size_t)n);
+        free(name);
+        name = next;
+    }
+    return name;
+}
+
 /* What replaces a file needs leave to write into its folder, not into the file. */
 int file_out_check(const char *path, struct err *err) {
     if (!strcmp(path, "-"))
         return 0;
-    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
+    char *folder = follow_links(path), *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0'; /* "/x" stands in "/" */
     struct stat st;
@@ -65,21 +91,36 @@ int file_out_check(const char *path, struct err *err) {
     return bad ? err_system(err, "%s: cannot write: %s", path, strerror(code)) : 0;
 }
 
+/* A fresh file of this name, which nobody else has made, with the permissions of the file that it is
+ * to replace (mode 0: none). */
+static FILE *fresh_file(const char *name, mode_t mode) {
+    unlink(name); /* what a process of this number left behind */
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode ? 0600 : 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+    /* Not all file systems have permissions: those that do not lose none. */
+    if (f && mode && fchmod(fd, mode & 0777) < 0)
+        errno = 0;
+    return f;
+}
+
 int file_out_open(struct file_out *out, const char *path, struct err *err) {
     *out = (struct file_out){0};
     if (!strcmp(path, "-")) {
         out->f = stdout;
         return 0;
     }
-    size_t n = strlen(path) + 32;
     struct stat st;
-    out->path = mem_strdup(path);
+    bool there = stat(path, &st) == 0;
+    out->path = follow_links(path);
     /* A device or a pipe is written to, never replaced. */
-    if (stat(path, &st) || S_ISREG(st.st_mode)) {
+    if (!there || S_ISREG(st.st_mode)) {
+        size_t n = strlen(out->path) + 32;
         out->temp = mem_alloc(n);
-        snprintf(out->temp, n, "%s.tmp.%ld", path, (long)getpid());
+        snprintf(out->temp, n, "%s.tmp.%ld", out->path, (long)getpid());
+        out->f = fresh_file(out->temp, there ? st.st_mode : 0);
+    } else {
+        out->f = fopen(out->path, "wb");
     }
-    out->f = fopen(out->temp ? out->temp : path, "wb");
     if (!out->f) {
         int code = errno;
         file_out_abort(out);

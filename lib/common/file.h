@@ -1,6 +1,7 @@
 /* file.h - whole files in, whole files out: nothing is ever half-written.
  *
- * Output goes to a temporary name beside the target, is synced and then renamed.
+ * Output goes to a temporary name beside the target, is synced and then renamed. A symbolic link
+ * stays one: what it leads to is replaced. A file that is replaced keeps its permissions.
  *
  *     struct file_out out;
  *     if (file_out_open(&out, "plan.json", &err) < 0) ...     // "-" is stdout

@@ -7,12 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What editors of other systems make of a text, which the library takes for wrong characters. NULL:
+ * nothing of the kind. */
+static const char *other_encoding(const char *text, size_t size) {
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+        return "begins with a byte-order mark: expected UTF-8 without one";
+    if (size >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2) ||
+                      !text[0] != !text[1]))
+        return "is UTF-16 or UTF-32: expected UTF-8";
+    return memchr(text, 0, size) ? "holds a byte of zero: expected text in UTF-8" : NULL;
+}
+
 /* Where a key is given twice, the library has read up to its end, and does not say which it is. */
 static void not_read(const char *text, size_t size, const json_error_t *je, int line,
                      const char *name, struct err *err) {
     size_t end = (size_t)je->position;
+    const char *encoding = other_encoding(text, size);
+    if (encoding) {
+        err_input(err, "%s: %s", name, encoding);
+        return;
+    }
     if (strncmp(je->text, "duplicate", 9) != 0 || end > size || end < 2) {
-        err_input(err, "%s:%d:%d: %s", name, line, je->column, je->text);
+        static const char option[] = " without JSON_ALLOW_NUL"; /* the library's own */
+        const char *at = strstr(je->text, option);
+        int cut = at ? (int)(at - je->text) : 0;
+        err_input(err, "%s:%d:%d: %.*s%s%s", name, line, je->column, cut, je->text,
+                  je->text + (at ? cut + (int)sizeof option - 1 : 0),
+                  strncmp(je->text, "unable to decode", 16) ? "" : ": expected UTF-8");
         return;
     }
     size_t begin = end - 1; /* the quote behind the key */

@@ -10,6 +10,7 @@
  */
 #include "cost/profile_impl.h"
 
+#include "common/file.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -178,8 +179,12 @@ static int open_file(struct profile *p, bool create, struct err *err) {
     /* Read-only users open for writing too: a journal that kill -9 left behind must be
      * rolled back before anything can be read. SQLite falls back by itself where that is
      * forbidden. */
-    if (access(p->path, F_OK) != 0 && !create)
-        return cannot_open(p->path, false, err);
+    if (access(p->path, F_OK) != 0) {
+        if (!create)
+            return cannot_open(p->path, false, err);
+        if (file_out_check(p->path, err) < 0) /* SQLite would not say why */
+            return -1;
+    }
     int flags = SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0);
     errno = 0;
     int rc = sqlite3_open_v2(p->path, &p->db, flags, NULL);

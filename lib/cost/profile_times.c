@@ -321,19 +321,20 @@ static char *choose_device(struct profile *p, const char *device, struct err *er
             chosen = mem_strdup(kind);
     }
     sqlite3_finalize(s);
-    if (rc != SQLITE_DONE)
+    if (rc != SQLITE_DONE) {
         profile_sql_error(p, "reading", err);
-    else if (!kinds)
+    } else if (!kinds) {
         err_input(err, "%s: holds no measurements", p->path);
-    else if (device && !chosen)
+        err_hint(err, "weft-profile-op -m MODEL -p %s measures", p->path);
+    } else if (device && !chosen) {
         err_input(err, "%s: no rows of device kind \"%.64s\" (there are: %s)", p->path,
                   device, list);
-    else if (!device && kinds > 1)
+    } else if (!device && kinds > 1) {
         err_input(err, "%s: holds several device kinds: %s", p->path, list);
-    else
+        err_hint(err, "--device KIND takes one of them");
+    } else {
         return chosen;
-    if (!kinds)
-        err_hint(err, "weft-profile-op -m MODEL -p %s measures", p->path);
+    }
     free(chosen);
     return NULL;
 }

@@ -84,8 +84,9 @@ static int too_short(const struct data *d, const struct store *store, const char
         return err_input(err, "%s: %lld %s leave none for %s", source, (long long)items,
                          items_name(store->kind), whose);
     if (used == items)
-        return err_input(err, "%s: %lld tokens, one sequence of %lld needs %lld%s", source,
-                         (long long)items, (long long)w->tokens, need,
+        return err_input(err, "%s: %lld token%s, one sequence of %lld needs %lld%s", source,
+                         (long long)items, items == 1 ? "" : "s", (long long)w->tokens,
+                         need,
                          w->shared ? " (each position and the one that follows)" : "");
     return err_input(err,
                      "%s: %lld tokens, of which %lld are for %s; one sequence of %lld "

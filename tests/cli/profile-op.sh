@@ -238,6 +238,10 @@ else
     chmod a-w a.db
     refuses 4 'a.db: cannot write' 'a read-only database' -- -m mlp -p a.db "${roof[@]}"
     chmod u+w a.db
+    mkdir shut
+    chmod a-w shut
+    refuses 4 'shut/x.db: cannot write: Permission denied' 'a folder that is read-only' \
+        -- -m mlp -p shut/x.db "${roof[@]}"
 fi
 "$tool" -m mlp -p x.db --dry-run >/dev/full 2>err
 is $? 4 'a full disk under the list'

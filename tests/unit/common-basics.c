@@ -1,5 +1,6 @@
 /* The lowest floor: errors, options, JSON text, statistics, counter-based numbers. */
 #include "common/err.h"
+#include "common/file.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/opt.h"
@@ -10,6 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void test_err(void) {
     struct err err = {0};
@@ -57,6 +60,91 @@ static void test_json(void) {
     err_list(list, sizeof list, "t5");
     ok(!strcmp(list, " gpt t5"), "a list of names leaves out what has no room:%s", list);
     ok(!json_parse("{\"a\":1,\"a\":2}", 13, "t", &err), "duplicate keys: %s", err.msg);
+}
+
+/* Texts that editors of other systems write: said as such, not as wrong characters. */
+static void test_json_encodings(void) {
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *want;
+    } c[] = {
+        {"\xEF\xBB\xBF{}", 5,
+         "t: begins with a byte-order mark: expected UTF-8 without one"},
+        {"\xFF\xFE{\0}\0", 6, "t: is UTF-16 or UTF-32: expected UTF-8"},
+        {"\xFE\xFF\0{\0}", 6, "t: is UTF-16 or UTF-32: expected UTF-8"},
+        {"{\0}\0", 4, "t: is UTF-16 or UTF-32: expected UTF-8"},
+        {"\0{\0}", 4, "t: is UTF-16 or UTF-32: expected UTF-8"},
+        {"{}\0\0", 4, "t: holds a byte of zero: expected text in UTF-8"},
+        {"[\"\xE4\"]", 5, "t:1:2: unable to decode byte 0xe4 near '\"': expected UTF-8"},
+        {"[\"\\u0000\"]", 10, "t:1:9: \\u0000 is not allowed near '\"\\u0000\"'"}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct err err = {0};
+        json_t *v = json_parse(c[i].text, c[i].size, "t", &err);
+        ok(!v && !strcmp(err.msg, c[i].want), "encoding %zu: %s", i, err.msg);
+        json_decref(v);
+    }
+    static const char crlf[] = "{\"a\":\r\n 1}\r\n";
+    json_t *v = json_parse(crlf, strlen(crlf), "t", NULL);
+    ok(v != NULL, "lines may end with a carriage return too");
+    json_decref(v);
+}
+
+static bool holds(const char *path, const char *want) {
+    char *text = file_read(path, 0, NULL, NULL);
+    bool same = text && !strcmp(text, want);
+    free(text);
+    return same;
+}
+
+static int write_to(const char *path, const char *text, struct err *err) {
+    struct file_out out;
+    if (file_out_open(&out, path, err) < 0)
+        return -1;
+    fputs(text, out.f);
+    return file_out_close(&out, err);
+}
+
+/* What is written over a link, over a private file, over a link to nothing. */
+static void test_file_out(void) {
+    char folder[] = "/tmp/weft-file-XXXXXX";
+    struct err err = {0};
+    struct stat st;
+    if (!mkdtemp(folder) || chdir(folder) < 0 || mkdir("in", 0777) < 0 ||
+        symlink("in/file", "one") < 0 || symlink("../one", "in/two") < 0) {
+        ok(false, "a folder for files");
+        return;
+    }
+    ok(write_to("in/two", "a", &err) == 0 && holds("in/file", "a"),
+       "links to nothing: what the last one names is made%s", err.msg);
+    chmod("in/file", 0600);
+    ok(write_to("one", "b", &err) == 0 && holds("in/file", "b") && holds("in/two", "b"),
+       "what a link leads to is replaced%s", err.msg);
+    ok(lstat("one", &st) == 0 && S_ISLNK(st.st_mode), "and the link stays one");
+    ok(stat("in/file", &st) == 0 && (st.st_mode & 0777) == 0600,
+       "a file that is replaced keeps its permissions: %o", st.st_mode & 0777u);
+    ok(write_to("in", "c", &err) < 0 && strstr(err.msg, "Is a directory"), "%s", err.msg);
+    unlink("in/two");
+    unlink("one");
+    unlink("in/file");
+    ok(rmdir("in") == 0 && chdir("/") == 0 && rmdir(folder) == 0, "nothing else is left");
+}
+
+static void test_opt_list(void) {
+    struct {
+        char *set;
+    } o = {0};
+    const struct opt options[] = {{0, "set", OPT_LIST, "LIST", "sizes", &o.set}, {0}};
+    const struct opt_tool tool = {"t", "", "", options};
+    char t[] = "t", set[] = "--set", one[] = "a=1", two[] = "--set=b=2,c=3",
+         none[] = "--set=";
+    char *argv[] = {t, set, one, two, NULL}, *empty[] = {t, none, NULL}, buf[32];
+    struct err err = {0};
+    ok(opt_parse(&tool, 4, argv, &err) == 0 && o.set && !strcmp(o.set, "a=1,b=2,c=3"),
+       "a list that is given twice is one list%s", err.msg);
+    ok(!strcmp(opt_format(options, buf, sizeof buf), "a=1,b=2,c=3"), "as text: %s", buf);
+    ok(opt_parse(&tool, 2, empty, &err) < 0, "an empty one is refused: %s", err.msg);
+    free(o.set);
 }
 
 static void test_opt(void) {
@@ -117,7 +205,10 @@ static void test_numbers(void) {
 int main(void) {
     test_err();
     test_json();
+    test_json_encodings();
+    test_file_out();
     test_opt();
+    test_opt_list();
     test_numbers();
     return done_testing();
 }

@@ -350,7 +350,10 @@ static void test_damage(void) {
         struct profile *q = profile_open(path, false, &err);
         struct profile_times *t = q ? profile_load(q, NULL, &err) : NULL;
         tried++;
-        survived += t ? 1 : err.status != 0 && err.msg[0] != '\0';
+        /* Measuring into a damaged file is no remedy. */
+        survived += t ? 1
+                      : err.status != 0 && err.msg[0] != '\0' &&
+                            !(strstr(err.msg, "damaged") && err.hint[0]);
         profile_times_destroy(t);
         profile_close(q);
     }
