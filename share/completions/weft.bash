@@ -1,12 +1,32 @@
-# Bash completion for the tools of weft. Options and the kinds of their arguments are read from
-# what `TOOL -h` prints, so they are always those of the installed program; models, presets and
-# clusters from the shipped files.
+# Bash completion for the tools of weft. Options, the kinds of their arguments and the words that they
+# may be ("adamw or sgd") are read from what `TOOL -h` prints, so they are always those of the
+# installed program; models, presets and clusters from the shipped files.
 #
 #     source share/completions/weft.bash
 
 # The lines of "-h": "-d, --data SOURCE   text" becomes "-d --data SOURCE text".
 _weft_options() { # _weft_options TOOL
     "$1" -h 2>/dev/null | sed -n 's/^ *-\([a-z]\), --/ -\1 --/p; s/^ *--/ - --/p'
+}
+
+# The words of "none, selective or full (none)" and of "kept by the host: optimizer, parameters,
+# activations (none)", if the line of an option lists some.
+_weft_words() { # _weft_words LINE
+    local help words
+    read -r _ _ _ help <<<"$1" # behind "-d --data SOURCE"
+    help=${help#*: }
+    help=${help%% (*}
+    words=$(sed -n 's/,* or /, /; s/^\([a-z0-9-]*\(, [a-z0-9-]*\)\{1,\}\)$/\1/p' <<<"$help")
+    printf '%s' "${words//,/}"
+}
+
+# The same for a list: words that are not in it yet, behind those that are.
+_weft_list() { # _weft_list CURRENT WORDS
+    local last=${1##*,} before word
+    before=${1%"$last"}
+    for word in $2; do
+        [[ $word == "$last"* && ,$before != *,$word,* ]] && printf '%s\n' "$before$word"
+    done
 }
 
 # The shipped folder of this name, beside the program or as installed.
@@ -81,15 +101,9 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     line=$(_weft_options "$tool" | grep -E -m 1 -- " $option( |$)")
     read -r _ long argument _ <<<"$line"
     case "$tool$long" in
-    *--algorithm)
-        compgen -W "$(sed -n 's/.*--algorithm NAME  *\(.*\) (.*/\1/p' <<<"$line" |
-            sed 's/ or / /g; s/,//g')" -- "$current"
-        ;;
-    *--dtype | *--reduce) compgen -W 'fp32 bf16 fp16' -- "$current" ;;
-    *--optimizer) compgen -W 'adamw sgd' -- "$current" ;;
-    *--recompute) compgen -W 'none selective full' -- "$current" ;;
     *weft-search--from) _weft_files "$current" .json ;;
     *--from | *--to) compgen -W aceso -- "$current" ;;
+    *weft-profile-*--device) compgen -W 'cuda' -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)
         last=${current##*,}
@@ -121,6 +135,8 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
         case "$argument" in
         FILE | PLAN | ANSWER) _weft_files "$current" ;;
         DIR) compgen -d -- "$current" ;;
+        LIST) _weft_list "$current" "$(_weft_words "$line")" ;;
+        *) compgen -W "$(_weft_words "$line")" -- "$current" ;;
         esac
         ;;
     esac
@@ -175,7 +191,7 @@ _weft() {
         [ "$cut" = "$current" ] || COMPREPLY=("${COMPREPLY[@]/#/$option=}")
     elif [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_weft_options "$tool" |
-            grep -oE -- '(^| )--?[a-z][a-z0-9-]*')" -- "$current")
+            sed -E 's/^ (- )?((-[a-z] )?--[a-z0-9-]+).*/\2/')" -- "$current")
     elif [ "$tool" != "${tool%weft-solve}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
     elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
@@ -183,7 +199,7 @@ _weft() {
     elif [ "$tool" != "${tool%weft-ckpt}" ]; then
         mapfile -t COMPREPLY < <(_weft_files "$current" .safetensors)
         compopt -o filenames 2>/dev/null
-    else
+    elif [[ $tool != *weft-search && $tool != *weft-profile-* ]]; then # those take none
         mapfile -t COMPREPLY < <(_weft_files "$current" .json)
         compopt -o filenames 2>/dev/null
     fi

@@ -57,7 +57,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     };
     const struct opt_tool tool = {
         "weft-predict", "[-p FILE] [options] [PLAN]",
-        "Predicts time and memory of a training step under a plan.", options};
+        "Predict time and memory of a training step under a plan.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n < 0)
         return -1;

@@ -58,7 +58,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     };
     const struct opt_tool tool = {
         "weft-profile-comm", "-p FILE [options]",
-        "Measures the collectives of an MPI job: mpirun -n N weft-profile-comm -p FILE.",
+        "Measure the collectives of an MPI job: mpirun -n N weft-profile-comm -p FILE.",
         options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n < 0)

@@ -86,8 +86,8 @@ static const struct opt options[] = {
      &o.dry_run},
     {0}};
 
-static const struct opt_tool tool = {"weft-run", "[options] PLAN",
-                                     "Trains a model under a plan, on the ranks of mpirun.",
+static const struct opt_tool tool = {"weft-run", "[options] [PLAN]",
+                                     "Train a model under a plan, on the ranks of mpirun.",
                                      options};
 
 static const char *plural(int n) {

@@ -65,7 +65,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
     };
     const struct opt_tool tool = {
         "weft-solve", "layout|partition|stages|joint [options] [FILE]",
-        "Solves one of the combinatorial problems under the plan search.", options};
+        "Solve one of the combinatorial problems under the plan search.", options};
     int n = opt_parse(&tool, argc, argv, err);
     if (n < 0)
         return -1;
