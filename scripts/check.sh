@@ -2,12 +2,13 @@
 # Runs tests that print TAP and adds them up.
 #   scripts/check.sh BUILD_DIR [NAME...]
 # Every program in BUILD_DIR/tests/unit and every tests/cli/*.sh and tests/mpi/run.sh is one
-# test file; NAME limits the run to files whose path contains it. A test fails when it prints
+# test file; NAME limits the run to files whose path contains it. JOBS of them run at a time (half
+# the cores and one: many use several themselves). A test fails when it prints
 # "not ok", ends with a status other than 0, or prints no plan. One that needs programs says so in
 # a line "# Needs: PROGRAM...", and is skipped where one is not installed. The folder of a failing
 # test's output is kept and named; tables that tests print, in lines of "#|", and what was skipped
 # with the reason stand at the end. The last line is "N passed, N failed, N skipped".
-set -u
+set -u -m # -m: without, what runs in the background ignores an interrupt
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd)
 shift
@@ -16,8 +17,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_odls_base_sigkill_timeout=0
 case "$build" in *address*) export ASAN_OPTIONS=detect_leaks=${WEFT_LEAKS:-1} ;; esac
 out=$(mktemp -d)
-passed=0 failed=0 skipped=0
-limit=900 # seconds of one file
+jobs=${JOBS:-$(($(nproc) / 2 + 1))}
+limit=1800 # seconds of one file
 [ -z "${WEFT_LONG:-}" ] || limit=3600
 
 wanted() {
@@ -35,13 +36,15 @@ lacks() { # lacks FILE: a program that the test needs and that is not installed
     done | paste -sd ' '
 }
 
+# run_one FILE: prints a line on it, with what failed; its counts go into a file, for it runs in a
+# shell of its own.
 run_one() {
-    local file=$1 log start=$SECONDS status good bad left lacking
+    local file=$1 name=${1#"$here"/} log start=$SECONDS status good bad left lacking
     log="$out/$(basename "$file").log"
     lacking=$(lacks "$file")
     if [ -n "$lacking" ]; then
-        skipped=$((skipped + 1))
-        echo "skipped: ${file#"$here"/}: not installed: $lacking" >>"$out/skipped"
+        echo "0 0 1" >"$log.counts"
+        echo "skipped: $name: not installed: $lacking" >"$log.skipped"
         return
     fi
     case "$file" in
@@ -53,28 +56,37 @@ run_one() {
     left=$(grep -cE '^(ok|1\.\.0).* # SKIP ' "$log")
     good=$(($(grep -c '^ok' "$log") - $(grep -c '^ok.* # SKIP ' "$log")))
     bad=$(grep -c '^not ok' "$log")
-    sed -nE "s|^(ok [0-9]+ - \|1\.\.0)(.*) # SKIP (.*)|skipped: ${file#"$here"/}: \2: \3|p" "$log" |
-        sed 's/: *: /: /' >>"$out/skipped"
-    sed -n 's/^#| //p' "$log" >>"$out/tables"
+    sed -nE "s|^(ok [0-9]+ - \|1\.\.0)(.*) # SKIP (.*)|skipped: $name: \2: \3|p" "$log" |
+        sed 's/: *: /: /' >"$log.skipped"
+    sed -n 's/^#| //p' "$log" >"$log.tables"
     if [ "$status" -ne 0 ] || ! grep -q '^1\.\.' "$log"; then
         [ "$bad" -gt 0 ] || bad=1
     fi
-    printf '%-44s %5d ok %3d not ok %4d s\n' "${file#"$here"/}" "$good" "$bad" $((SECONDS - start))
-    if [ "$bad" -gt 0 ]; then
-        grep '^not ok' "$log" | head -20
-        grep -Ev '^(ok|#\|)' "$log" | tail -15
-        echo "    (status $status, all output in $log)"
-    fi
-    passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
+    echo "$good $bad $left" >"$log.counts"
+    {
+        printf '%-44s %5d ok %3d not ok %4d s\n' "$name" "$good" "$bad" $((SECONDS - start))
+        if [ "$bad" -gt 0 ]; then
+            grep '^not ok' "$log" | head -20
+            grep -Ev '^(ok|#\|)' "$log" | tail -15
+            echo "    (status $status, all output in $log)"
+        fi
+    } >"$log.said"
+    cat "$log.said" # at once: lines of two files do not mix
 }
 
-for file in "$build"/tests/unit/* "$here"/tests/cli/*.sh "$here"/tests/mpi/run.sh; do
+# The longest first: what is short fills the gaps at the end.
+for file in "$here"/tests/mpi/run.sh "$here"/tests/cli/*.sh "$build"/tests/unit/*; do
     [ -x "$file" ] || [ "${file##*.}" = sh ] || continue
     case "$file" in *.o | *.d) continue ;; esac
-    [ -f "$file" ] && wanted "$file" "$@" && run_one "$file"
+    [ -f "$file" ] || continue
+    wanted "$file" "$@" || continue
+    while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n; done
+    run_one "$file" </dev/null &
 done
-[ ! -s "$out/tables" ] || cat "$out/tables"
-[ ! -s "$out/skipped" ] || cat "$out/skipped"
+wait
+find "$out" -name '*.tables' -o -name '*.skipped' | sort | xargs -r cat
+read -r passed failed skipped < <(cat "$out"/*.counts 2>/dev/null |
+    awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
 [ "$failed" -eq 0 ] && rm -rf "$out"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
