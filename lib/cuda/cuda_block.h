@@ -160,6 +160,19 @@ CUDA_BOTH int64_t quotient(int64_t a, int64_t b) {
     return (uint64_t)(a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
 }
 
+/* A number as digits, (high * n + middle) * m + low: where element i of [.., n, m] stands. */
+struct digits {
+    int64_t high, middle, low;
+};
+CUDA_DEVICE struct digits digits_of(int64_t i, int64_t n, int64_t m) {
+    struct digits d;
+    const int64_t rest = quotient(i, m);
+    d.low = i - rest * m;
+    d.high = quotient(rest, n);
+    d.middle = rest - d.high * n;
+    return d;
+}
+
 /* ---- sums over threads -------------------------------------------------------------------- */
 
 template <typename T> CUDA_DEVICE T warp_sum(T v) {

@@ -11,19 +11,6 @@
 
 #include "cuda/cuda_block.h"
 
-/* A number as digits: (high * n + middle) * m + low. */
-struct digits {
-    int64_t high, middle, low;
-};
-CUDA_DEVICE struct digits digits_of(int64_t i, int64_t n, int64_t m) {
-    struct digits d;
-    const int64_t rest = quotient(i, m);
-    d.low = i - rest * m;
-    d.high = quotient(rest, n);
-    d.middle = rest - d.high * n;
-    return d;
-}
-
 /* Where x has what tap k (of taps, cin) of the window of a place of y sees, or -1: outside. */
 CUDA_DEVICE int64_t in_window(const struct kernel_conv &s, int64_t place, int64_t k) {
     const struct digits at = digits_of(place, s.oh, s.ow), tap = digits_of(k, s.kw, s.cin);

@@ -30,19 +30,6 @@ static int pieces_of(struct cuda_call *c, struct pieces *p) {
     return 0;
 }
 
-/* Where an element stands in [outer, rows, inner]. */
-struct spot {
-    int64_t outer, row, inner;
-};
-CUDA_DEVICE struct spot spot_of(int64_t i, int64_t rows, int64_t inner) {
-    struct spot s;
-    const int64_t row = quotient(i, inner);
-    s.inner = i - row * inner;
-    s.outer = quotient(row, rows);
-    s.row = row - s.outer * rows;
-    return s;
-}
-
 template <typename T>
 CUDA_KERNEL void halo_pack(struct pieces p, int64_t n, int64_t rows, const T *x, T *s) {
     const int64_t i = grid_thread();
@@ -52,8 +39,8 @@ CUDA_KERNEL void halo_pack(struct pieces p, int64_t n, int64_t rows, const T *x,
     for (int k = 0; k < p.count; k++) {
         const int64_t size = p.outer * p.run[k].n * p.inner;
         if (at < size) {
-            const struct spot to = spot_of(at, p.run[k].n, p.inner);
-            s[i] = x[(to.outer * rows + p.run[k].first + to.row) * p.inner + to.inner];
+            const struct digits to = digits_of(at, p.run[k].n, p.inner);
+            s[i] = x[(to.high * rows + p.run[k].first + to.middle) * p.inner + to.low];
             return;
         }
         at -= size;
@@ -75,13 +62,13 @@ CUDA_FUNCTION(halo_pack) {
     return 0;
 }
 
-/* Where piece k has the spot, in the messages; -1 if it has not. *before: elements of the pieces so
- * far. */
-CUDA_DEVICE int64_t in_piece(const struct pieces &p, int k, struct spot to,
+/* Where the messages have element [outer, row, inner] if piece k holds it, else -1. *before: elements of
+ * the pieces so far. */
+CUDA_DEVICE int64_t in_piece(const struct pieces &p, int k, struct digits to,
                              int64_t *before) {
-    const int64_t row = to.row - p.run[k].first, n = p.run[k].n, begin = *before;
+    const int64_t row = to.middle - p.run[k].first, n = p.run[k].n, begin = *before;
     *before += p.outer * n * p.inner;
-    return row < 0 || row >= n ? -1 : begin + (to.outer * n + row) * p.inner + to.inner;
+    return row < 0 || row >= n ? -1 : begin + (to.high * n + row) * p.inner + to.low;
 }
 
 /* A row of a window is the rank's own, another's, or padding. */
@@ -91,10 +78,10 @@ CUDA_KERNEL void halo_join(struct pieces p, int64_t n, int64_t rows, int64_t win
     const int64_t i = grid_thread();
     if (i >= n)
         return;
-    const struct spot to = spot_of(i, window, p.inner);
-    const int64_t own = to.row - p.own.in_window;
+    const struct digits to = digits_of(i, window, p.inner);
+    const int64_t own = to.middle - p.own.in_window;
     if (own >= 0 && own < p.own.n) {
-        y[i] = x[(to.outer * rows + p.own.in_block + own) * p.inner + to.inner];
+        y[i] = x[(to.high * rows + p.own.in_block + own) * p.inner + to.low];
         return;
     }
     int64_t before = 0;
@@ -128,11 +115,11 @@ CUDA_KERNEL void halo_add(struct pieces p, int64_t n, int64_t rows, int64_t wind
     const int64_t i = grid_thread();
     if (i >= n)
         return;
-    const struct spot to = spot_of(i, rows, p.inner);
-    const int64_t own = to.row - p.own.in_block;
+    const struct digits to = digits_of(i, rows, p.inner);
+    const int64_t own = to.middle - p.own.in_block;
     float sum = 0;
     if (own >= 0 && own < p.own.n)
-        sum = get(d + (to.outer * window + p.own.in_window + own) * p.inner + to.inner);
+        sum = get(d + (to.high * window + p.own.in_window + own) * p.inner + to.low);
     int64_t before = 0;
     for (int k = 0; k < p.count; k++) {
         const int64_t at = in_piece(p, k, to, &before);

@@ -2,13 +2,11 @@
  *
  * A row is read two or three times, from the second time on out of the caches: the mean first, then
  * the squared deviations from it, which is exact where the one-pass formula cancels. Backward, a block
- * takes every so many rows and adds up their shares of the gradients of gamma and beta in shared
- * memory, each thread those of its own columns; then these sums of the blocks are added up.
+ * takes every so many rows (cuda_norm_bwd.h); then the sums of the blocks are added up.
  *
  * A residual may be added on the way (cuda_norm.h, ADDS). */
-#include "cuda/cuda_columns.h"
 #include "cuda/cuda_norm.h"
-#include "cuda/cuda_row.h"
+#include "cuda/cuda_norm_bwd.h"
 
 /* ---- forward ------------------------------------------------------------------------------ */
 
@@ -33,13 +31,8 @@ CUDA_KERNEL void layernorm_moments(int64_t n, int64_t head, const T *x, float *p
 }
 
 CUDA_FUNCTION(layernorm_moments) {
-    const bool vectors = aligned(in->x);
-    if (n->rows > 0)
-        CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(layernorm_moments<T>, (unsigned)n->rows,
-                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
-                               row_head<T>(n->n, vectors), (const T *)in->x,
-                               (float *)out->part));
+    CUDA_ROWS(layernorm_moments<T>, n->rows, n->n, aligned(in->x), (const T *)in->x,
+              (float *)out->part);
     return 0;
 }
 
@@ -97,14 +90,10 @@ static int launch_layernorm(struct cuda_call *c, const struct layernorm_n *n, co
                             const void *b, const struct layernorm_src *in,
                             const struct layernorm_dst *out) {
     const bool vectors = aligned(in->x, in->gamma, in->beta, out->y) && aligned(a, b);
-    if (n->rows > 0)
-        CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(
-                       (layernorm<T, ADDS>), (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
-                       0, c->stream, n->n, row_head<T>(n->n, vectors), n->parts,
-                       n->parts > 1 ? (const float *)in->moments : NULL, (const T *)a,
-                       (const T *)b, (T *)in->x, (const T *)in->gamma, (const T *)in->beta,
-                       c->args->eps, (T *)out->y, (float *)out->stat));
+    CUDA_ROWS((layernorm<T, ADDS>), n->rows, n->n, vectors, n->parts,
+              n->parts > 1 ? (const float *)in->moments : NULL, (const T *)a, (const T *)b,
+              (T *)in->x, (const T *)in->gamma, (const T *)in->beta, c->args->eps,
+              (T *)out->y, (float *)out->stat);
     return 0;
 }
 
@@ -155,32 +144,18 @@ CUDA_KERNEL void layernorm_bwd_sums(int64_t n, int64_t head, const T *x, const T
 }
 
 CUDA_FUNCTION(layernorm_bwd_sums) {
-    const bool vectors = aligned(in->x, in->gamma, in->dy);
-    if (n->rows > 0)
-        CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(layernorm_bwd_sums<T>, (unsigned)n->rows,
-                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
-                               row_head<T>(n->n, vectors), (const T *)in->x,
-                               (const T *)in->gamma, (const float *)in->stat,
-                               (const T *)in->dy, (float *)out->sums));
+    CUDA_ROWS(layernorm_bwd_sums<T>, n->rows, n->n, aligned(in->x, in->gamma, in->dy),
+              (const T *)in->x, (const T *)in->gamma, (const float *)in->stat,
+              (const T *)in->dy, (float *)out->sums);
     return 0;
 }
 
-template <typename T> struct layernorm_rows {
-    int64_t rows, n, head;
-    float share; /* 1 / columns of the whole row */
-    const T *x, *gamma, *dy;
-    const float *stat, *sums; /* sums NULL: rows are whole, take them here */
-    T *dx;
-    const T *g; /* with ADDS: what is added to dx, and the sum */
-    T *y;
-};
-
 /* dx of a row, and its shares added to those of gamma and beta. */
 template <typename T, bool ADDS>
-CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *dgamma) {
+CUDA_DEVICE void bwd_row(const struct norm_rows<T> &r, int64_t row, float *dgamma) {
     const int64_t n = r.n, at = row * n;
     const float mean = r.stat[2 * row], rstd = r.stat[2 * row + 1];
+    const float part = 1.0f / (float)r.total;
     float s[2], *dbeta = dgamma + n;
     if (r.sums) {
         s[0] = r.sums[2 * row];
@@ -201,7 +176,7 @@ CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *
             const float xhat = (v[i] - mean) * rstd;
             dg[i] = fmaf(d[i], xhat, dg[i]);
             db[i] += d[i];
-            v[i] = fmaf(xhat, -r.share * s[1], fmaf(d[i], g[i], -r.share * s[0])) * rstd;
+            v[i] = fmaf(xhat, -part * s[1], fmaf(d[i], g[i], -part * s[0])) * rstd;
         }
         store_gradient<T, ADDS>(r.dx, r.g, r.y, at + j, lanes, v);
         store(dgamma + j, lanes, dg);
@@ -210,14 +185,9 @@ CUDA_DEVICE void bwd_row(const struct layernorm_rows<T> &r, int64_t row, float *
 }
 
 template <typename T, bool ADDS>
-CUDA_KERNEL void layernorm_bwd(struct layernorm_rows<T> r, bool fits, float *part) {
-    CUDA_DYNAMIC(float, shared);
-    float *mine = part + blockIdx.x * 2 * r.n, *sum = fits ? shared : mine;
-    norm_clear<T>(2, r.n, r.head, sum);
-    for (int64_t row = blockIdx.x; row < r.rows; row += gridDim.x)
-        bwd_row<T, ADDS>(r, row, sum);
-    if (fits)
-        norm_keep<T>(2, r.n, r.head, sum, mine);
+CUDA_KERNEL void layernorm_bwd(struct norm_rows<T> r, bool fits, float *workspace) {
+    norm_shares<T>(r, 2, fits, workspace,
+                   [&](int64_t row, float *sum) { bwd_row<T, ADDS>(r, row, sum); });
 }
 
 template <bool ADDS>
@@ -225,25 +195,17 @@ static int launch_layernorm_bwd(struct cuda_call *c, const struct layernorm_bwd_
                                 const struct layernorm_bwd_src *in,
                                 const struct layernorm_bwd_dst *out, const void *g,
                                 void *y) {
-    const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
-                  bytes = 2 * n->n * (int64_t)sizeof(float);
-    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx) && aligned(g, y),
-               fits = bytes <= NORM_SHARED;
+    struct norm_blocks b;
     if (n->rows * n->n == 0)
         return 0;
-    if (workspace_holds(c, blocks * bytes) < 0)
+    if (norm_blocks(c, n, 2, &b) < 0)
         return -1;
-    CUDA_TYPED(c->args->dtype, T, {
-        const struct layernorm_rows<T> r = {
-            n->rows, n->n, row_head<T>(n->n, vectors), 1.0f / (float)n->total,
-                (const T *)in->x, (const T *)in->gamma, (const T *)in->dy,
-                (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
-                (T *)out->dx, (const T *)g, (T *)y
-        };
-        CUDA_LAUNCH((layernorm_bwd<T, ADDS>), (unsigned)blocks, row_threads<T>(n->n, BLOCK),
-                    fits ? (size_t)bytes : 0, c->stream, r, fits, (float *)c->workspace);
-    });
-    return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, (float *)out->dbeta);
+    CUDA_TYPED(c->args->dtype, T,
+               CUDA_LAUNCH((layernorm_bwd<T, ADDS>), b.blocks, row_threads<T>(n->n, BLOCK),
+                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y), b.fits,
+                           (float *)c->workspace));
+    return cuda_columns_finish(c, b.blocks, n->n, (float *)out->dgamma,
+                               (float *)out->dbeta);
 }
 
 CUDA_FUNCTION(layernorm_bwd) {

@@ -1,8 +1,7 @@
 /* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x). A block takes
  * a row; backward, and with a residual, as in layer norm. */
-#include "cuda/cuda_columns.h"
 #include "cuda/cuda_norm.h"
-#include "cuda/cuda_row.h"
+#include "cuda/cuda_norm_bwd.h"
 
 template <typename T, bool ADDS>
 CUDA_DEVICE float squares_of(int64_t n, int64_t head, int64_t at, const T *a, const T *b,
@@ -19,13 +18,8 @@ CUDA_KERNEL void rmsnorm_squares(int64_t n, int64_t head, const T *x, float *squ
 }
 
 CUDA_FUNCTION(rmsnorm_squares) {
-    const bool vectors = aligned(in->x);
-    if (n->rows > 0)
-        CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH(rmsnorm_squares<T>, (unsigned)n->rows,
-                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
-                               row_head<T>(n->n, vectors), (const T *)in->x,
-                               (float *)out->squares));
+    CUDA_ROWS(rmsnorm_squares<T>, n->rows, n->n, aligned(in->x), (const T *)in->x,
+              (float *)out->squares);
     return 0;
 }
 
@@ -57,14 +51,10 @@ static int launch_rmsnorm(struct cuda_call *c, const struct rmsnorm_n *n, const 
                           const void *b, const struct rmsnorm_src *in,
                           const struct rmsnorm_dst *out) {
     const bool vectors = aligned(in->x, in->gamma, out->y, a, b);
-    if (n->rows > 0)
-        CUDA_TYPED(c->args->dtype, T,
-                   CUDA_LAUNCH((rmsnorm<T, ADDS>), (unsigned)n->rows,
-                               row_threads<T>(n->n, BLOCK), 0, c->stream, n->n,
-                               row_head<T>(n->n, vectors), n->total, (const T *)a,
-                               (const T *)b, (T *)in->x, (const T *)in->gamma,
-                               n->total > n->n ? (const float *)in->squares : NULL,
-                               c->args->eps, (T *)out->y, (float *)out->stat));
+    CUDA_ROWS((rmsnorm<T, ADDS>), n->rows, n->n, vectors, n->total, (const T *)a,
+              (const T *)b, (T *)in->x, (const T *)in->gamma,
+              n->total > n->n ? (const float *)in->squares : NULL, c->args->eps,
+              (T *)out->y, (float *)out->stat);
     return 0;
 }
 
@@ -107,28 +97,15 @@ CUDA_KERNEL void rmsnorm_bwd_sums(int64_t n, int64_t head, const T *x, const T *
 }
 
 CUDA_FUNCTION(rmsnorm_bwd_sums) {
-    const bool vectors = aligned(in->x, in->gamma, in->dy);
-    if (n->rows > 0)
-        CUDA_TYPED(
-            c->args->dtype, T,
-            CUDA_LAUNCH(rmsnorm_bwd_sums<T>, (unsigned)n->rows, row_threads<T>(n->n, BLOCK),
-                        0, c->stream, n->n, row_head<T>(n->n, vectors), (const T *)in->x,
-                        (const T *)in->gamma, (const T *)in->dy, (float *)out->sums));
+    CUDA_ROWS(rmsnorm_bwd_sums<T>, n->rows, n->n, aligned(in->x, in->gamma, in->dy),
+              (const T *)in->x, (const T *)in->gamma, (const T *)in->dy,
+              (float *)out->sums);
     return 0;
 }
 
-template <typename T> struct rmsnorm_rows {
-    int64_t rows, n, head, total;
-    const T *x, *gamma, *dy;
-    const float *stat, *sums; /* sums NULL: rows are whole, take them here */
-    T *dx;
-    const T *g; /* with ADDS: what is added to dx, and the sum */
-    T *y;
-};
-
 /* dx of a row, and its share added to gamma's. */
 template <typename T, bool ADDS>
-CUDA_DEVICE void bwd_row(const struct rmsnorm_rows<T> &t, int64_t row, float *dgamma) {
+CUDA_DEVICE void bwd_row(const struct norm_rows<T> &t, int64_t row, float *dgamma) {
     const int64_t n = t.n, at = row * n;
     const float r = t.stat[row];
     const float sum =
@@ -152,39 +129,25 @@ CUDA_DEVICE void bwd_row(const struct rmsnorm_rows<T> &t, int64_t row, float *dg
 }
 
 template <typename T, bool ADDS>
-CUDA_KERNEL void rmsnorm_bwd(struct rmsnorm_rows<T> t, bool fits, float *part) {
-    CUDA_DYNAMIC(float, shared);
-    float *mine = part + blockIdx.x * t.n, *sum = fits ? shared : mine;
-    norm_clear<T>(1, t.n, t.head, sum);
-    for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x)
-        bwd_row<T, ADDS>(t, row, sum);
-    if (fits)
-        norm_keep<T>(1, t.n, t.head, sum, mine);
+CUDA_KERNEL void rmsnorm_bwd(struct norm_rows<T> r, bool fits, float *workspace) {
+    norm_shares<T>(r, 1, fits, workspace,
+                   [&](int64_t row, float *sum) { bwd_row<T, ADDS>(r, row, sum); });
 }
 
 template <bool ADDS>
 static int launch_rmsnorm_bwd(struct cuda_call *c, const struct rmsnorm_bwd_n *n,
                               const struct rmsnorm_bwd_src *in,
                               const struct rmsnorm_bwd_dst *out, const void *g, void *y) {
-    const int64_t blocks = workspace_gpu_norm(n->rows, n->n),
-                  bytes = n->n * (int64_t)sizeof(float);
-    const bool vectors = aligned(in->x, in->gamma, in->dy, out->dx) && aligned(g, y),
-               fits = bytes <= NORM_SHARED;
+    struct norm_blocks b;
     if (n->rows * n->n == 0)
         return 0;
-    if (workspace_holds(c, blocks * bytes) < 0)
+    if (norm_blocks(c, n, 1, &b) < 0)
         return -1;
-    CUDA_TYPED(c->args->dtype, T, {
-        const struct rmsnorm_rows<T> t = {
-            n->rows, n->n, row_head<T>(n->n, vectors), n->total, (const T *)in->x,
-                (const T *)in->gamma, (const T *)in->dy,
-                (const float *)in->stat, n->total > n->n ? (const float *)in->sums : NULL,
-                (T *)out->dx, (const T *)g, (T *)y
-        };
-        CUDA_LAUNCH((rmsnorm_bwd<T, ADDS>), (unsigned)blocks, row_threads<T>(n->n, BLOCK),
-                    fits ? (size_t)bytes : 0, c->stream, t, fits, (float *)c->workspace);
-    });
-    return cuda_columns_finish(c, blocks, n->n, (float *)out->dgamma, NULL);
+    CUDA_TYPED(c->args->dtype, T,
+               CUDA_LAUNCH((rmsnorm_bwd<T, ADDS>), b.blocks, row_threads<T>(n->n, BLOCK),
+                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y), b.fits,
+                           (float *)c->workspace));
+    return cuda_columns_finish(c, b.blocks, n->n, (float *)out->dgamma, NULL);
 }
 
 CUDA_FUNCTION(rmsnorm_bwd) {

@@ -1,6 +1,6 @@
 /* cuda_row.h - kernels of rows: a block takes one row after another, its threads the row's elements.
  *
- *     CUDA_LAUNCH(squares<T>, rows, row_threads<T>(n, BLOCK), 0, c->stream, n, head, x, y);
+ *     CUDA_ROWS(squares<T>, n->rows, n->n, aligned(in->x), (const T *)in->x, (float *)out->squares);
  */
 #ifndef WEFT_CUDA_ROW_H
 #define WEFT_CUDA_ROW_H
@@ -68,31 +68,14 @@ CUDA_DEVICE void store_gradient(T *dx, const T *g, T *y, int64_t j, lanes_of<L> 
     }
 }
 
-/* ---- sums for gamma and beta --------------------------------------------------------------
- * A block adds up the shares of its rows, [count][n], in shared memory, or where that does not hold them in
- * its part of the workspace. A thread has the same columns in every row, so its sums are its own. */
-
-enum { NORM_SHARED = 40 << 10 }; /* bytes */
-
-template <typename T>
-CUDA_DEVICE void norm_clear(int count, int64_t n, int64_t head, float *sum) {
-    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
-        const float zero[decltype(lanes)::N] = {0};
-        for (int k = 0; k < count; k++)
-            store(sum + k * n + j, lanes, zero);
-    });
-}
-
-template <typename T>
-CUDA_DEVICE void norm_keep(int count, int64_t n, int64_t head, const float *sum,
-                           float *part) {
-    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
-        float v[decltype(lanes)::N];
-        for (int k = 0; k < count; k++) {
-            load(sum + k * n + j, lanes, v);
-            store(part + k * n + j, lanes, v);
-        }
-    });
-}
+/* Launches kernel(n, head, ...) for the type T of the call c: a block for each of `rows` rows of n elements,
+ * whose addresses are those of vectors or not. */
+#define CUDA_ROWS(kernel, rows, n, vectors, ...)                                           \
+    do {                                                                                   \
+        if ((rows) > 0)                                                                    \
+            CUDA_TYPED(c->args->dtype, T,                                                  \
+                       CUDA_LAUNCH(kernel, (unsigned)(rows), row_threads<T>(n, BLOCK), 0,  \
+                                   c->stream, n, row_head<T>(n, vectors), __VA_ARGS__));   \
+    } while (0)
 
 #endif
