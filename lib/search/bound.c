@@ -177,9 +177,8 @@ static double raise(const struct relaxed *r, double us, double enough_us) {
 }
 
 /* Prices: what ops cost in a group of the middle, if all have the same number of devices. Of many such
- * numbers some are tried. */
-static double best_prices(struct relaxed *r, double enough_us) {
-    enum { TRIED = 12 };
+ * numbers `tried` are tried, and every step-th price of a byte. */
+static double best_prices(struct relaxed *r, double enough_us, int tried, int step) {
     double best = 0;
     int even = 0, number = 0;
     for (int d = 0; d < r->n_sizes; d++)
@@ -187,10 +186,10 @@ static double best_prices(struct relaxed *r, double enough_us) {
     for (int d = 0; d < r->n_sizes; d++) {
         int groups = r->s->p.devices / r->sizes[d], flight = flight_at(r, (groups - 1) / 2);
         if (groups * r->sizes[d] != r->s->p.devices ||
-            (++number % ((even + TRIED - 1) / TRIED) && number < even))
+            (++number % ((even + tried - 1) / tried) && number < even))
             continue;
         for (int k = 0; k < r->n_prices && best < enough_us && !search_out_of_time(r->s);
-             k += 2) {
+             k += step) {
             const double *price = costs_at(r, d, flight, k);
             r->worth = 0;
             for (int i = 0; i < r->n_ops; i++)
@@ -248,16 +247,19 @@ struct part {
     double us;
 };
 
-static void price(struct part *p, double enough_us) {
-    struct relaxed *r = &p->r;
-    p->us = INFINITY;
-    if (!relaxed_make(r))
-        return;
+static double prices_us(struct relaxed *r, double enough_us, bool rough) {
+    enum { ROUGH_TRIED = 2, ROUGH_STEP = 4, TRIED = 12, STEP = 2 };
     r->lines = mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * RATES,
                          sizeof *r->lines);
-    p->us = best_prices(r, enough_us);
+    double us = rough ? best_prices(r, enough_us, ROUGH_TRIED, ROUGH_STEP)
+                      : best_prices(r, enough_us, TRIED, STEP);
     free(r->lines);
     r->lines = NULL;
+    return us;
+}
+
+static void price(struct part *p, double enough_us) {
+    p->us = relaxed_make(&p->r) ? prices_us(&p->r, enough_us, false) : INFINITY;
 }
 
 static void place(struct part *p, double enough_us) {
@@ -270,12 +272,83 @@ static int lowest_first(const void *a, const void *b) {
     return x->us != y->us ? (x->us > y->us) - (x->us < y->us) : y->i - x->i;
 }
 
+/* The devices' even share of what all ops take on one device, with the norm. */
+static double share_us(const struct relaxed *r) {
+    const struct search_problem *p = &r->s->p;
+    const double *us = costs_at(r, 0, 0, 0);
+    double all = 0;
+    for (int i = 0; i < r->n_ops; i++)
+        all += r->weight[i] * us[i];
+    return all / p->devices + (p->may_idle ? 0 : r->s->graph.norm_us);
+}
+
+/* Is that a bound? Where the parts of an instruction never take less together than the whole, groups of
+ * several devices gain nothing. */
+static bool share_is_bound(const struct search *s, const struct classes *classes) {
+    return s->p.provider->subadditive && classes->n == 1;
+}
+
+/* From a rough bound on: is there a pipeline in less than `enough_us`? Only where there may be, all prices
+ * are tried. */
+static void place_rough(struct part *p, double enough_us) {
+    double rough = p->us, placed = 0;
+    if (rough <= 0 || rough >= enough_us)
+        return;
+    if (isfinite(enough_us)) {
+        place(p, enough_us);
+        placed = p->us;
+        if (placed >= enough_us)
+            return;
+    }
+    p->us = fmax(prices_us(&p->r, enough_us, false), rough);
+    if (placed <= 0 || p->us > placed)
+        place(p, enough_us);
+    else
+        p->us = placed;
+}
+
+static int smallest_first(const void *a, const void *b) {
+    const struct part *x = a, *y = b;
+    return x->i - y->i;
+}
+
+/* The lowest first; of those that are about as low the smallest micro-batches, whose pipelines wait
+ * least. */
+static void put_in_order(struct part *parts, int n) {
+    static const double ABOUT = 1.003;
+    int near = 0;
+    qsort(parts, (size_t)n, sizeof *parts, lowest_first);
+    while (near < n && parts[near].us <= ABOUT * parts[0].us)
+        near++;
+    qsort(parts, (size_t)near, sizeof *parts, smallest_first);
+}
+
+/* In an order in which the others mostly need no more than what the first one comes to. */
+static double least_rough(struct search *s, struct part *parts, int n) {
+    bool share = share_is_bound(s, parts[0].r.classes);
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) {
+        struct part *p = &parts[i];
+        p->us = relaxed_make(&p->r) ? prices_us(&p->r, INFINITY, true) : INFINITY;
+        double shared = share ? share_us(&p->r) : 0;
+        p->us = isfinite(shared) ? fmax(p->us, shared) : p->us;
+    }
+    put_in_order(parts, n);
+    for (int i = 0; i < n && least > 0; i++) {
+        place_rough(&parts[i], least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+    }
+    return least;
+}
+
 /* All are priced: large ones first, which are the fastest here, so that the others need not be
  * looked at for long; then placed: the lowest first, so that the others need no more than what
  * that comes to. each: of each of them is asked. */
 static double least_of(struct search *s, struct part *parts, int n, bool each) {
     bool order = has_order(s);
     double least = INFINITY;
+    if (order && !each)
+        return least_rough(s, parts, n);
     for (int i = n - 1; i >= 0 && least > 0; i--) {
         price(&parts[i], each || order ? INFINITY : least);
         least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
@@ -323,25 +396,14 @@ static struct part part_of(struct search *s, struct classes *classes, int i) {
                          .i = i};
 }
 
-/* The devices' even share of what all ops take on one device, with the norm. */
-static double share_us(const struct relaxed *r) {
-    const struct search_problem *p = &r->s->p;
-    const double *us = costs_at(r, 0, 0, 0);
-    double all = 0;
-    for (int i = 0; i < r->n_ops; i++)
-        all += r->weight[i] * us[i];
-    return all / p->devices + (p->may_idle ? 0 : r->s->graph.norm_us);
-}
-
-/* The devices' even share of all work, where the parts of an instruction never take less together than
- * the whole: then groups of several devices gain nothing. What prices prove beyond that comes from
+/* The devices' even share of all work, where that is a bound. What prices prove beyond that comes from
  * memory. If they prove little of groups so small that there are just enough of them for all devices, the
  * floors of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
 static double shared_us(struct search *s, struct classes *classes) {
     static const double LITTLE = 1.001;
     double least = INFINITY, priced = INFINITY;
     int size = 1;
-    if (!s->p.provider->subadditive || classes->n > 1 || has_order(s))
+    if (!share_is_bound(s, classes) || has_order(s))
         return 0;
     while (size * s->max_groups < s->p.devices)
         size *= 2;

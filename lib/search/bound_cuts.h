@@ -46,8 +46,9 @@ void cuts_free(struct cuts *c);
  *         us += w.between ? from_far_us(w.kind) : from_neighbour_us(w.kind);
  */
 struct cut_walk {
-    int i;       /* of the crossing's edges */
-    int kind;    /* of cuts */
+    int i;     /* of the crossing's edges */
+    int kind;  /* of cuts */
+    int other; /* the stage's op that takes it, or whose result it is */
     int between; /* ops between the cut and the tensor's other end; 0: the next stage has it */
     bool
         later; /* its floor has the addition of a gradient: its reader is not the first one */
@@ -65,6 +66,7 @@ static inline bool cuts_next_taken(const struct cuts *c, int first, int end,
         w->kind = c->kind_of[at];
         if (w->kind < 0 || reader == e->n || e->readers[reader] >= end)
             continue;
+        w->other = e->readers[reader];
         w->between = first - 1 - e->origin;
         w->later = reader > 0;
         return true;
@@ -82,6 +84,7 @@ static inline bool cuts_next_back(const struct cuts *c, int first, int end,
         w->kind = c->kind_of[at];
         if (w->kind < 0 || e->origin < first || !c->gives[at])
             continue;
+        w->other = e->origin;
         w->between = e->readers[edge_reader_from(e, end)] - end;
         return true;
     }

@@ -9,6 +9,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* A tensor that passes a cut, or its gradient: what that takes of a micro-batch, if the stage at the cut has
+ * the op at its other end. */
+struct passed {
+    int op;
+    double us;
+};
+struct crossed {
+    int64_t first, end; /* of turns.passed */
+};
+
 struct turns {
     struct cuts *c;
     const struct relaxed *r;
@@ -20,6 +30,9 @@ struct turns {
     struct cut_costs {
         double take_near, take_any, back_near, back_any;
     } * costs; /* [period + 1][kinds]; the last: between the last group and the first */
+    /* [period + 1][n_ops + 1] what passes a cut in front of an op; in one list. */
+    struct crossed *taken, *back_over;
+    ARR(struct passed) passed;
     /* [n_ops + 1] by ops of the model, of all ops before. */
     double *work, *forward, *micro;
     bool back; /* the way back counts, and the end of the step does not */
@@ -60,11 +73,10 @@ static void find_costs(struct turns *t) {
     }
 }
 
-/* Of all kinds, at cut k. */
-static const struct cut_costs *costs_of(const struct turns *t, int k) {
+/* Of the groups at cut k. */
+static int class_of(const struct turns *t, int k) {
     int from = (k - 1) % t->groups;
-    int class = from == t->groups - 1 ? t->period : from % t->period;
-    return t->costs + class * t->c->n_kinds;
+    return from == t->groups - 1 ? t->period : from % t->period;
 }
 
 /* With so many ops between: as many as there are other groups may be all that those have. */
@@ -73,26 +85,53 @@ static double at_distance(const struct turns *t, int between, double near_us,
     return !between ? near_us : between < t->groups - 1 ? any_us : 0;
 }
 
-static double take_us(const struct turns *t, const struct cut_costs *costs, int first,
-                      int end) {
+/* What the longest stage behind the cut takes over it. */
+static struct crossed find_taken(struct turns *t, const struct cut_costs *costs, int cut) {
+    struct crossed out = {.first = t->passed.n};
     struct cut_walk w = {0};
-    double us = 0;
-    while (cuts_next_taken(t->c, first, end, &w)) {
+    while (cuts_next_taken(t->c, cut, t->c->n_ops, &w)) {
         const struct cut_costs *x = &costs[w.kind];
         double all = at_distance(t, w.between, x->take_near, x->take_any);
-        us += fmax(0, all - (w.later ? cuts_addition_us(t->c, w.kind, t->d) : 0));
+        double us = fmax(0, all - (w.later ? cuts_addition_us(t->c, w.kind, t->d) : 0));
+        arr_push(&t->passed, ((struct passed){w.other, us}));
     }
-    return us;
+    out.end = t->passed.n;
+    return out;
 }
 
-static double back_us(const struct turns *t, const struct cut_costs *costs, int first,
-                      int end) {
+/* What the longest stage in front of the cut gets back over it. */
+static struct crossed find_back(struct turns *t, const struct cut_costs *costs, int cut) {
+    struct crossed out = {.first = t->passed.n};
     struct cut_walk w = {0};
-    double us = 0;
-    while (cuts_next_back(t->c, first, end, &w)) {
+    while (cuts_next_back(t->c, 0, cut, &w)) {
         const struct cut_costs *x = &costs[w.kind];
-        us += at_distance(t, w.between, x->back_near, x->back_any);
+        double us = at_distance(t, w.between, x->back_near, x->back_any);
+        arr_push(&t->passed, ((struct passed){w.other, us}));
     }
+    out.end = t->passed.n;
+    return out;
+}
+
+static void find_passed(struct turns *t) {
+    int n = t->c->n_ops + 1;
+    size_t all = (size_t)(t->period + 1) * (size_t)n;
+    t->taken = mem_array(2 * all, sizeof *t->taken);
+    t->back_over = t->taken + all;
+    for (int class = 0; class <= t->period; class ++)
+        for (int cut = 0; cut < n; cut++) {
+            const struct cut_costs *costs = t->costs + class * t->c->n_kinds;
+            t->taken[class * n + cut] = find_taken(t, costs, cut);
+            t->back_over[class * n + cut] = find_back(t, costs, cut);
+        }
+}
+
+/* Of a stage of ops first .. end-1. */
+static inline double passed_us(const struct turns *t, const struct crossed *x, int first,
+                               int end) {
+    double us = 0;
+    for (int64_t i = x->first; i < x->end; i++)
+        if (t->passed.p[i].op >= first && t->passed.p[i].op < end)
+            us += t->passed.p[i].us;
     return us;
 }
 
@@ -116,7 +155,8 @@ static double way_us(const struct turns *t, int k, int first, int end) {
 static void add_stage(const struct turns *t, int k, double limit_us, const double *before,
                       double *after) {
     int n = t->c->n_ops, last = 2 * t->groups - 1;
-    const struct cut_costs *in = costs_of(t, k ? k : 1), *out = costs_of(t, k + 1);
+    const struct crossed *in = t->taken + class_of(t, k ? k : 1) * (n + 1);
+    const struct crossed *out = t->back_over + class_of(t, k + 1) * (n + 1);
     for (int end = 0; end <= n; end++)
         after[end] = INFINITY;
     for (int first = 0; first < n; first++)
@@ -128,8 +168,8 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
             double all = before[first] + way_us(t, k, first, end);
             if (all >= after[end])
                 continue;
-            double us = k ? take_us(t, in, first, end) : 0;
-            us += k < last ? back_us(t, out, first, end) : 0;
+            double us = k ? passed_us(t, &in[first], first, end) : 0;
+            us += k < last ? passed_us(t, &out[end], first, end) : 0;
             after[end] = fmin(after[end], all + us * t->r->m);
         }
 }
@@ -185,6 +225,7 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
     if (n * n > MOST_WORK)
         return us;
     find_costs(t);
+    find_passed(t);
     size_t ops = (size_t)t->c->n_ops + 1, of = (size_t)t->size * (size_t)t->r->n_ops;
     t->work = mem_array(3 * ops, sizeof *t->work);
     t->forward = t->work + ops;
@@ -202,6 +243,8 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
     }
     free(t->work);
     free(t->costs);
+    free(t->taken);
+    arr_release(&t->passed);
     return us;
 }
 

@@ -158,14 +158,24 @@ static bool is_slow(const struct starts *st, int i) {
     return isfinite(st->even_us[i]) && !st->even_again[i] && st->even_us[i] > SLOW * least;
 }
 
+/* Larger micro-batches take more memory: where two in a row cannot be sliced, though smaller ones could,
+ * the rest is not tried. (One may just not divide by the devices.) */
 static void add_sliced(struct starts *st, bool shard) {
+    enum { MOST_WITHOUT = 2 };
     struct search *s = st->s;
     const struct search_problem *p = search_problem_of(s);
     struct option o = {.c = candidate_make(s)};
-    for (int i = 0; i < p->n_micro && !search_stopped(s); i++) {
-        if (is_slow(st, i) || !search_slice(s, p->micro[i], shard, &o.c) ||
-            !search_legal(s, &o.c))
+    bool any = false;
+    for (int i = 0, without = 0;
+         i < p->n_micro && !search_stopped(s) && !(any && without == MOST_WITHOUT); i++) {
+        if (is_slow(st, i))
             continue;
+        if (!search_slice(s, p->micro[i], shard, &o.c) || !search_legal(s, &o.c)) {
+            without++;
+            continue;
+        }
+        any = true;
+        without = 0;
         o.score = search_score(s, &o.c);
         balance(st, &o.c, &o);
         bool found = !o.score.unknown;
