@@ -207,8 +207,10 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 # tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against
 # tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so; nor is there
 # an emulator to try.
-EMU_SRCS  := $(sort $(filter-out $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
+EMU_SRCS  := $(sort $(filter-out %/cuda-watch.c $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
+EMULATOR  := $(addprefix $(O)/tests/emulate/,emulate.o emulate_copy.o)
+UNWATCHED := $(O)/tests/emulate/watch_none.o
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
              $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
@@ -217,8 +219,27 @@ $(O)/%.emulated.o: %.cu $(O)/flags
 	@mkdir -p $(@D)
 	@echo "  CC      $< emulated"
 	$(Q)$(CC) -x c++ $(CPPFLAGS) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
-$(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(O)/tests/emulate/emulate.o $(EMULATED) \
+$(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(EMULATOR) $(UNWATCHED) $(EMULATED) \
              $(call archives,$(unit_uses_device))
+	@mkdir -p $(@D)
+	@echo "  LINK    $(@F)"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+
+# The same tests with every access of the kernels watched (tests/emulate/watch.h): the compiler calls the
+# watcher's functions, not those of the sanitizer's library, which is not linked. cuda-watch tries the watcher.
+WATCH_FLAGS := $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread \
+               $(if $(findstring clang,$(CC)),-mllvm -tsan,--param=tsan)-distinguish-volatile=1
+WATCHED   := $(patsubst %.emulated.o,%.watched.o,$(EMULATED))
+WATCHER   := $(patsubst %.c,$(O)/%.o,$(filter-out %_none.c,$(sort $(wildcard tests/emulate/watch*.c))))
+WATCHED_BINS := $(addprefix $(O)/tests/unit/,$(addsuffix -watched,cuda-kernels cuda-attention cuda-multi cuda-residual))
+WATCH_BINS := $(if $(HAVE_CXX),$(O)/tests/unit/cuda-watch $(WATCHED_BINS))
+$(O)/%.watched.o: %.cu $(O)/flags
+	@mkdir -p $(@D)
+	@echo "  CC      $< watched"
+	$(Q)$(CC) -x c++ $(CPPFLAGS) $(WATCH_FLAGS) -MMD -MP -c -o $@ $<
+$(WATCHED_BINS): $(O)/tests/unit/%-watched: $(O)/tests/emulate/%.o
+$(O)/tests/unit/cuda-watch: $(O)/tests/emulate/cuda-watch.o
+$(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(call archives,$(unit_uses_device))
 	@mkdir -p $(@D)
 	@echo "  LINK    $(@F)"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
@@ -230,7 +251,7 @@ PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cud
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
 dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_name cuda_dnn_plan cuda_dnn_sheet,cuda_dnn_none)
 objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_choices cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
-objs_convolutions := $(O)/tests/products/cudnn.o $(O)/tests/emulate/emulate.o $(O)/lib/cuda/cuda_turn.emulated.o \
+objs_convolutions := $(O)/tests/products/cudnn.o $(EMULATOR) $(UNWATCHED) $(O)/lib/cuda/cuda_turn.emulated.o \
                      $(call of_library,cuda_check cuda_choices cuda_fastest cuda_convolution cuda_conv_known cuda_conv_pick $(dnn))
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
 $(O)/tests/unit/cuda-products $(O)/tests/unit/cuda-pairs: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
@@ -266,7 +287,7 @@ $(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
 
 # Random plans (tests/mpi/plans.c) on GPUs that are not there: on the same fakes, with the kernels emulated.
 EMU_PLANS := $(if $(EMULATED),$(if $(HAVE_NCCL),$(O)/tests/mpi/plans-emulated))
-emu_objs  := $(O)/tests/mpi/plans.o $(O)/tests/emulate/streams.o $(O)/tests/emulate/emulate.o
+emu_objs  := $(O)/tests/mpi/plans.o $(O)/tests/emulate/streams.o $(EMULATOR) $(UNWATCHED)
 $(O)/tests/emulate/streams.o: CFLAGS += $(CUDA_CFLAGS) -Itests
 $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
 	@echo "  LINK    $(@F)"
@@ -342,9 +363,9 @@ fuzz:
 	@DEPS=no sh scripts/deps.sh fuzz
 	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
-unit: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(DESCRIBED_BINS)
+unit: $(UNIT_BINS) $(EMU_BINS) $(WATCH_BINS) $(PRODUCT_BINS) $(DESCRIBED_BINS)
 # Measurements are built with the tests, so that they go on building.
-tests: $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(EMU_PLANS) $(DESCRIBED) $(DESCRIBED_BINS) $(GPU_BINS) $(BENCH_BINS)
+tests: $(UNIT_BINS) $(EMU_BINS) $(WATCH_BINS) $(PRODUCT_BINS) $(MPI_BINS) $(FAKE_BINS) $(EMU_PLANS) $(DESCRIBED) $(DESCRIBED_BINS) $(GPU_BINS) $(BENCH_BINS)
 
 # ---- what people type -------------------------------------------------------------------------
 # Nothing is installed but by deps, and by demo, check and plots, which begin with it unless DEPS=no.
@@ -362,7 +383,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory SAN=address,undefined check-asan-build
 
 # Programs without MPI: its own leaks and shared memory are not ours to judge.
-check-asan-build: all $(UNIT_BINS) $(EMU_BINS) $(PRODUCT_BINS)
+check-asan-build: all $(UNIT_BINS) $(EMU_BINS) $(WATCH_BINS) $(PRODUCT_BINS)
 	@WEFT_LEAKS=0 scripts/check.sh $(O) unit/ cli/solve cli/predict cli/profile-op cli/search
 
 check-long: all tests

@@ -142,6 +142,7 @@ CUDA_DEVICE void weigh(const struct kernel_attention &t, const struct attention_
 template <int MT, int DIM, typename T>
 CUDA_DEVICE void rows_end(const struct kernel_attention &t, int rows,
                           const struct rows_done<MT, DIM> &w, T *o, float *lse) {
+    __syncwarp(); /* where no keys are seen a lane writes what others have just read of lse */
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll

@@ -39,7 +39,8 @@ CUDA_KERNEL void choose(int64_t rows, int64_t experts, int64_t choices, bool nor
 }
 
 /* Positions of expert blockIdx.x in group blockIdx.y. Blocks of other experts change their slots
- * meanwhile, from an expert to position * experts + expert, which is the same expert's. */
+ * meanwhile, from an expert to position * experts + expert, which is the same expert's: volatile, for
+ * what is read while others write it. */
 CUDA_KERNEL void take_slots(int64_t tokens, int64_t choices, int32_t experts,
                             int32_t *slots) {
     __shared__ int32_t found[BLOCK / WARP];
@@ -48,7 +49,7 @@ CUDA_KERNEL void take_slots(int64_t tokens, int64_t choices, int32_t experts,
     int32_t *mine = slots + blockIdx.y * tokens * choices, taken = 0;
     for (int64_t from = 0; from < tokens * choices; from += BLOCK) {
         const int64_t at = from + threadIdx.x, choice = quotient(at, tokens);
-        int32_t *slot = mine + (at - choice * tokens) * choices + choice;
+        volatile int32_t *slot = mine + (at - choice * tokens) * choices + choice;
         const bool here = at < tokens * choices && *slot % experts == expert;
         const unsigned votes = __ballot_sync(ALL_LANES, here);
         if (lane == 0)

@@ -28,8 +28,8 @@ CUDA_KERNEL void load_tokens(int64_t tokens, int64_t experts, int64_t choices,
             if (threadIdx.x % WARP == 0)
                 atomicAdd(&chosen[next.expert < 0 ? k : next.expert], 1);
         }
-        max[i] = s.max; /* the same from every lane */
-        scale[i] = s.scale;
+        if (threadIdx.x % WARP == 0)
+            max[i] = s.max, scale[i] = s.scale;
     }
     __syncthreads();
     float *to = part + (blockIdx.y * (int64_t)gridDim.x + blockIdx.x) * 2 * experts;

@@ -1,6 +1,6 @@
 /* The update of many tensors in one launch (cuda_multi.h), by the emulator, is what the CPU makes of them one
  * by one: lists of random sizes, some longer than a launch holds, tensors that lie anywhere, that come
- * twice, that are rounded at once, later or not at all. */
+ * twice, that are rounded at once, later or not at all. In cuda-multi-watched no access is a race (watch.h). */
 #include "../unit/tap.h"
 #include "common/mem.h"
 #include "common/rng.h"
@@ -8,6 +8,7 @@
 #include "device/cpu.h"
 #include "emulate.h"
 #include "program/workspace_gpu.h"
+#include "watch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,7 +124,8 @@ static int64_t different(const struct state *s, enum dtype dtype) {
 }
 
 static void test_step(uint64_t seed, enum dtype dtype) {
-    static double workspace[WORKSPACE_GPU_SUMS];
+    const int64_t workspace_bytes = WORKSPACE_GPU_SUMS * (int64_t)sizeof(double);
+    void *workspace = mem_array(WORKSPACE_GPU_SUMS, sizeof(double));
     struct state cpu, gpu;
     struct cuda_device dev = {.arch = 80};
     struct cuda_multi together = {.count = 0};
@@ -135,9 +137,11 @@ static void test_step(uint64_t seed, enum dtype dtype) {
                         .together = &together,
                         .call = {.dev = &dev,
                                  .workspace = workspace,
-                                 .workspace_bytes = sizeof workspace,
+                                 .workspace_bytes = workspace_bytes,
                                  .err = &err}};
     const int64_t before = emu_launches();
+    emu_buffer("the workspace", workspace, workspace_bytes, true);
+    emu_buffer("rounded", gpu.rounded, ROOM * (int64_t)sizeof *gpu.rounded, true);
     give_step(&one, seed, dtype);
     give_step(&two, seed, dtype);
     two.failed += cuda_multi_give(&together, &two.call) < 0;
@@ -150,6 +154,10 @@ static void test_step(uint64_t seed, enum dtype dtype) {
     ok(different(&gpu, dtype) == 0, "%s: all is rounded", dtype_name(dtype));
     ok(emu_launches() - before < two.taken / 3, "%s: %d instructions in %lld launches",
        dtype_name(dtype), two.taken, (long long)(emu_launches() - before));
+    if (emu_watched())
+        ok(emu_findings() == 0, "%s: memory is used as it may be", dtype_name(dtype));
+    emu_forget();
+    free(workspace);
     state_release(&cpu);
     state_release(&gpu);
 }

@@ -27,6 +27,7 @@ enum {
     MAX_THREADS = 1024,
     MAX_WARPS = MAX_THREADS / EMU_WARP,
     STACK_BYTES = 256 << 10,
+    STACKS_BYTES = MAX_THREADS * STACK_BYTES,
     SHARED_ALWAYS = 48 << 10, /* bytes of shared memory that need not be asked for */
     SHARED_MOST = 227 << 10   /* of a block of sm_90 */
 };
@@ -68,10 +69,19 @@ static struct {
     size_t allowed;
     int64_t launches;
     emu_stream_fn *give;
-    _Alignas(1024) char shared[SHARED_MOST];
+    char *stacks; /* of all fibers */
 } emu;
 
-struct emu_position emu_position;
+static _Alignas(1024) char shared_memory[SHARED_MOST];
+struct emu_position emu_position = {.number = -1};
+const struct emu_watcher *emu_watcher;
+
+/* Tells who watches. */
+#define TELL(call)                                                                         \
+    do {                                                                                   \
+        if (emu_watcher)                                                                   \
+            emu_watcher->call;                                                             \
+    } while (0)
 
 void emu_die(const char *what) {
     fprintf(stderr, "emulate: %s: block (%u,%u,%u), thread (%u,%u,%u): %s\n", emu.name,
@@ -101,7 +111,7 @@ int64_t emu_launches(void) {
 }
 
 void *emu_shared(void) {
-    return emu.shared;
+    return shared_memory;
 }
 
 /* ---- fibers --------------------------------------------------------------------------------- */
@@ -142,11 +152,18 @@ static void live(void) {
     }
 }
 
+/* They lie side by side, so that an address in one of them is known by two comparisons. */
+static void make_stacks(void) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    emu.stacks = mmap(NULL, STACKS_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (emu.stacks == MAP_FAILED)
+        emu_die("no memory for the stacks of fibers");
+}
+
 static void make_fiber(struct fiber *f) {
-    f->stack =
-        mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (f->stack == MAP_FAILED || getcontext(&f->first) < 0)
-        emu_die("no memory for the stack of a fiber");
+    if (getcontext(&f->first) < 0)
+        emu_die("no context for a fiber");
+    f->stack = emu.stacks + (f - emu.fiber) * STACK_BYTES;
     f->first.uc_stack.ss_sp = f->stack;
     f->first.uc_stack.ss_size = STACK_BYTES;
     makecontext(&f->first, live, 0);
@@ -155,6 +172,7 @@ static void make_fiber(struct fiber *f) {
 static void take_turn(struct fiber *f) {
     emu.now = f;
     emu_position.thread = f->at;
+    emu_position.number = (int)(f - emu.fiber);
     if (_setjmp(emu.home) == 0) {
         bool made = f->made;
         f->made = true;
@@ -166,6 +184,12 @@ static void take_turn(struct fiber *f) {
         setcontext(&f->first);
     }
     arrive(emu.home_fake, NULL, NULL);
+    emu_position.number = -1;
+}
+
+struct emu_own emu_own(void) {
+    return (struct emu_own){(const char *)&emu, (const char *)(&emu + 1), emu.stacks,
+                            emu.stacks + STACKS_BYTES};
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -185,6 +209,7 @@ void emu_barrier(const char *file, int line) {
             emu_die("threads wait at different barriers");
         emu.fiber[i].state = READY;
     }
+    TELL(barrier());
 }
 
 int emu_lane(void) {
@@ -209,6 +234,29 @@ const void *emu_warp_exchange(const void *mine, size_t bytes) {
     for (int i = 0; i < w->lanes; i++)
         emu.fiber[thread / EMU_WARP * EMU_WARP + i].state = READY;
     return w->shown[turn];
+}
+
+/* The last one to come tells. */
+void emu_syncwarp(void) {
+    const int thread = emu_position.number;
+    const struct warp *w = &emu.warp[thread / EMU_WARP];
+    const bool last = w->waiting + 1 == w->lanes;
+    const char nothing = 0;
+    (void)emu_warp_exchange(&nothing, sizeof nothing);
+    if (last)
+        TELL(warp(thread / EMU_WARP * EMU_WARP));
+}
+
+void emu_use(enum emu_use use) {
+    TELL(use(use));
+}
+
+void emu_product_wait(void) {
+    TELL(product_wait());
+}
+
+void emu_product_publish(void) {
+    TELL(product_publish());
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
@@ -248,11 +296,13 @@ static void begin_block(struct emu_index block) {
         memset(emu.warp[w].shown, 0, sizeof emu.warp[w].shown);
     }
     emu.ended = emu.at_barrier = 0;
+    emu_copy_forget();
+    TELL(block());
 }
 
 static void run_block(struct emu_index block, size_t shared_bytes) {
     begin_block(block);
-    memset(emu.shared, 0xff, shared_bytes);
+    memset(shared_memory, 0xff, shared_bytes);
     while (emu.ended < emu.threads) {
         bool any = false;
         for (int w = 0; w < emu.warps; w++)
@@ -277,10 +327,14 @@ static void check_limits(struct emu_index grid, struct emu_index block,
 void emu_run(const char *name, struct emu_index grid, struct emu_index block,
              size_t shared_bytes, void (*body)(void *), void *arg) {
     emu.name = name;
-    emu_position = (struct emu_position){.block_size = block, .grid_size = grid};
+    emu_position =
+        (struct emu_position){.block_size = block, .grid_size = grid, .number = -1};
     check_limits(grid, block, shared_bytes);
     emu.allowed = 0;
     emu.launches++;
+    if (!emu.stacks)
+        make_stacks();
+    TELL(launch(name));
     emu.body = body;
     emu.arg = arg;
     emu.threads = (int)(block.x * block.y * block.z);
@@ -320,6 +374,7 @@ static void move(void *args) {
         memmove(m->to, m->from, m->bytes);
     else
         memset(m->to, 0, m->bytes);
+    TELL(moved(m->to, m->bytes));
 }
 
 void emu_move(void *stream, void *to, const void *from, size_t bytes) {

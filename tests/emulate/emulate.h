@@ -3,9 +3,9 @@
  *
  * Blocks run one after the other; the threads of a block are fibers that run in turn, from one barrier
  * or exchange of a warp to the next (emulate.c). So an index that is wrong, a barrier that is missing,
- * a number that is not initialized show on a machine without a GPU. What cannot be seen here: memory
- * that several threads change at once without a barrier between them may still come out right; run
- * a kernel in several orders (emu_order) and compare.
+ * a number that is not initialized show on a machine without a GPU. Memory that several threads change
+ * at once without a barrier between them may still come out right: run a kernel in several orders
+ * (emu_order) and compare, or watch every access (watch.h).
  *
  *     CUDA_KERNEL void reverse(float *x) {
  *         __shared__ float t[64];
@@ -21,6 +21,7 @@
 #ifndef WEFT_EMULATE_H
 #define WEFT_EMULATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,7 @@ struct emu_index {
 /* Where the thread stands that runs now. */
 struct emu_position {
     struct emu_index thread, block, block_size, grid_size;
+    int number; /* of the thread in its block; -1 where no kernel runs */
 };
 extern struct emu_position emu_position;
 
@@ -66,11 +68,53 @@ int64_t emu_launches(void);
 
 /* For threads of a kernel. */
 void emu_barrier(const char *file, int line); /* all threads of the block */
+void emu_syncwarp(void);                      /* all lanes of the warp */
 int emu_lane(void);                           /* number in the warp */
 void *emu_shared(void); /* the block's dynamic shared memory; NaN at first */
 /* All lanes of a warp call it with as many bytes of their own, at most EMU_LANE_BYTES. Returns those
- * of lane i at i * EMU_LANE_BYTES; valid until the next call. A barrier for the lanes. */
+ * of lane i at i * EMU_LANE_BYTES; valid until the next call. Lanes wait for each other, but what they
+ * wrote to memory is not in order by that: shuffles, votes and products promise nothing of the kind. */
 const void *emu_warp_exchange(const void *mine, size_t bytes);
+/* cp.async (emulate_copy.c): writes NaN at once, and `bytes` from `from`, or zeros unless `there`, when
+ * the thread waits for all its groups but the last `left`. */
+void emu_copy_begin(void *to, const void *from, bool there, size_t bytes);
+void emu_copy_commit(void);
+void emu_copy_wait(int left);
+void emu_copy_forget(void); /* of all threads, as a block begins */
+/* The thread's products of wgmma are done with their operands; what it wrote may be read by them
+ * (fence.proxy.async). */
+void emu_product_wait(void);
+void emu_product_publish(void);
+
+/* How the thread uses memory from here on, until it says otherwise or waits. */
+enum emu_use {
+    EMU_PLAIN,
+    EMU_ATOMIC,
+    EMU_PRODUCT /* wgmma: reads that go on until emu_product_wait */
+};
+void emu_use(enum emu_use use);
+
+/* Who is told of what happens, to watch accesses; each is called when all have come. */
+struct emu_watcher {
+    void (*launch)(const char *kernel);
+    void (*block)(void); /* one begins */
+    void (*barrier)(void);
+    void (*warp)(int first); /* __syncwarp; the number of its first thread */
+    void (*use)(enum emu_use use);
+    void (*moved)(void *to, size_t bytes);
+    /* Returns what `copied` is told. */
+    uint32_t (*copy)(void *to, const void *from, bool there, size_t bytes, const void *pc);
+    void (*copied)(void *to, const void *from, bool there, size_t bytes, const void *pc,
+                   uint32_t begun);
+    void (*product_wait)(void);
+    void (*product_publish)(void);
+};
+extern const struct emu_watcher *emu_watcher; /* NULL: nobody */
+/* Where the emulator has what is its own, and the stacks of threads. */
+struct emu_own {
+    const char *state, *state_end, *stacks, *stacks_end;
+};
+struct emu_own emu_own(void);
 /* Ends the program: a kernel does what it may not. */
 void emu_die(const char *what) __attribute__((noreturn));
 
@@ -214,7 +258,8 @@ static inline int __all_sync(unsigned mask, int vote) {
     return __ballot_sync(mask, !vote) == 0;
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu) {
-    (void)__ballot_sync(mask, 0);
+    emu_check_mask(mask);
+    emu_syncwarp();
 }
 
 /* ---- whole numbers ------------------------------------------------------------------------ */
@@ -231,36 +276,26 @@ static inline int __clz(int x) {
 
 /* Only of whole numbers, whose sum does not depend on the order: an atomic of floats does not
  * compile. */
-#define EMU_ATOMIC(type)                                                                   \
-    static inline type atomicAdd(type *p, type x) {                                        \
-        type old = *p;                                                                     \
-        *p = old + x;                                                                      \
-        return old;                                                                        \
-    }                                                                                      \
-    static inline type atomicMax(type *p, type x) {                                        \
-        type old = *p;                                                                     \
-        *p = old > x ? old : x;                                                            \
-        return old;                                                                        \
-    }                                                                                      \
-    static inline type atomicMin(type *p, type x) {                                        \
-        type old = *p;                                                                     \
-        *p = old < x ? old : x;                                                            \
-        return old;                                                                        \
-    }                                                                                      \
-    static inline type atomicExch(type *p, type x) {                                       \
-        type old = *p;                                                                     \
-        *p = x;                                                                            \
-        return old;                                                                        \
-    }                                                                                      \
-    static inline type atomicCAS(type *p, type was, type x) {                              \
-        type old = *p;                                                                     \
-        *p = old == was ? x : old;                                                         \
+/* What `becomes` of `old`, in one go. */
+#define EMU_ATOMIC_AS(type, name, becomes, ...)                                            \
+    static inline type name(type *p, __VA_ARGS__) {                                        \
+        emu_use(EMU_ATOMIC);                                                               \
+        const type old = *p;                                                               \
+        *p = becomes;                                                                      \
+        emu_use(EMU_PLAIN);                                                                \
         return old;                                                                        \
     }
+#define EMU_ATOMIC(type)                                                                   \
+    EMU_ATOMIC_AS(type, atomicAdd, old + x, type x)                                        \
+    EMU_ATOMIC_AS(type, atomicMax, old > x ? old : x, type x)                              \
+    EMU_ATOMIC_AS(type, atomicMin, old < x ? old : x, type x)                              \
+    EMU_ATOMIC_AS(type, atomicExch, x, type x)                                             \
+    EMU_ATOMIC_AS(type, atomicCAS, old == was ? x : old, type was, type x)
 EMU_ATOMIC(int)
 EMU_ATOMIC(unsigned)
 EMU_ATOMIC(unsigned long long)
 #undef EMU_ATOMIC
+#undef EMU_ATOMIC_AS
 float atomicAdd(float *p, float x) = delete;
 double atomicAdd(double *p, double x) = delete;
 

@@ -1,8 +1,8 @@
 /* emulate_mma.h - what lib/cuda/cuda_mma.h does with PTX, as functions of a warp of the emulator.
  *
  * A product exchanges the lanes' registers and computes what PTX says each lane gets. A copy writes
- * NaN at once and its bytes when the thread waits for it: who reads too early, or begins a copy into
- * what others still read, gets a wrong result here too.
+ * NaN at once and its bytes when the thread waits for it (emulate_copy.c): who reads too early, or
+ * begins a copy into what others still read, gets a wrong result here too.
  */
 #ifndef WEFT_EMULATE_MMA_H
 #define WEFT_EMULATE_MMA_H
@@ -76,38 +76,6 @@ CUDA_DEVICE void load_transposed(uint32_t (&r)[4], const void *row) {
     emu_matrices(r, row, true);
 }
 
-/* The copies that a thread has under way, in the order in which they began, and its groups. */
-enum { EMU_COPIES = 128 };
-struct emu_copies {
-    struct {
-        void *to;
-        size_t bytes;
-        int group;
-        char is[16];
-    } copy[EMU_COPIES];
-    int n, groups;
-};
-
-CUDA_DEVICE struct emu_copies &emu_copies_here(void) {
-    static struct emu_copies of_thread[1024];
-    return of_thread[threadIdx.x];
-}
-
-CUDA_DEVICE void emu_copy_begin(void *shared, const void *global, bool there,
-                                size_t bytes) {
-    struct emu_copies &all = emu_copies_here();
-    if ((uintptr_t)shared % bytes || (uintptr_t)global % bytes)
-        emu_die("an asynchronous copy of what does not lie on its size");
-    if (all.n == EMU_COPIES)
-        emu_die("more asynchronous copies than are foreseen");
-    auto &c = all.copy[all.n++];
-    c.to = shared, c.bytes = bytes, c.group = all.groups;
-    memset(c.is, 0, bytes);
-    if (there)
-        memcpy(c.is, global, bytes);
-    memset(shared, 0xff, bytes);
-}
-
 CUDA_DEVICE void copy_chunk(void *shared, const void *global, bool there) {
     emu_copy_begin(shared, global, there, 16);
 }
@@ -117,18 +85,11 @@ CUDA_DEVICE void copy_float(float *shared, const float *global, bool there) {
 }
 
 CUDA_DEVICE void copy_commit(void) {
-    emu_copies_here().groups++;
+    emu_copy_commit();
 }
 
 template <int N> CUDA_DEVICE void copy_wait(void) {
-    struct emu_copies &all = emu_copies_here();
-    int left = 0;
-    for (int i = 0; i < all.n; i++)
-        if (all.copy[i].group < all.groups - N)
-            memcpy(all.copy[i].to, all.copy[i].is, all.copy[i].bytes);
-        else
-            all.copy[left++] = all.copy[i];
-    all.n = left;
+    emu_copy_wait(N);
 }
 
 #endif

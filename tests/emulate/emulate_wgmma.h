@@ -1,5 +1,5 @@
 /* emulate_wgmma.h - the products of lib/cuda/cuda_wgmma.h, from descriptors of shared memory as the PTX
- * ISA has them. A warp computes its rows alone, and at once. */
+ * ISA has them. A warp computes its rows alone, and at once; its operands count as read until the wait. */
 #ifndef WEFT_EMULATE_WGMMA_H
 #define WEFT_EMULATE_WGMMA_H
 
@@ -26,6 +26,7 @@ template <typename T> CUDA_DEVICE float emu_column_major(uint64_t d, int n, int 
 
 template <typename T, int N>
 CUDA_DEVICE void wgmma_rows(float (&c)[N][4], uint64_t a, uint64_t b) {
+    emu_use(EMU_PRODUCT);
     for (int n = 0; n < N; n++)
         for (int i = 0; i < 4; i++) {
             const int row = (int)(threadIdx.x / 32 % 4) * 16 + lane_row(0, i / 2);
@@ -35,6 +36,7 @@ CUDA_DEVICE void wgmma_rows(float (&c)[N][4], uint64_t a, uint64_t b) {
                        emu_row_major<T>(b, lane_column(n) + i % 2, k);
             c[n][i] = sum;
         }
+    emu_use(EMU_PLAIN);
 }
 
 template <typename T, int N>
@@ -43,6 +45,7 @@ CUDA_DEVICE void wgmma_block(float (&c)[N][4], const uint32_t (&a)[4], uint64_t 
         uint32_t a[4];
     } mine = {{a[0], a[1], a[2], a[3]}};
     const operand *all = (const operand *)emu_warp_exchange(&mine, sizeof mine);
+    emu_use(EMU_PRODUCT);
     for (int n = 0; n < N; n++)
         for (int i = 0; i < 4; i++) {
             const int row = lane_row(0, i / 2);
@@ -52,6 +55,7 @@ CUDA_DEVICE void wgmma_block(float (&c)[N][4], const uint32_t (&a)[4], uint64_t 
                            emu_column_major<T>(b, lane_column(n) + i % 2, k);
             }
         }
+    emu_use(EMU_PLAIN);
 }
 
 CUDA_DEVICE void wgmma_begin(void) {
@@ -59,8 +63,11 @@ CUDA_DEVICE void wgmma_begin(void) {
 CUDA_DEVICE void wgmma_commit(void) {
 }
 template <int N> CUDA_DEVICE void wgmma_wait(void) {
+    if (N == 0)
+        emu_product_wait();
 }
 CUDA_DEVICE void wgmma_publish(void) {
+    emu_product_publish();
 }
 CUDA_DEVICE void hold(float &) {
 }
