@@ -26,8 +26,8 @@ template <typename T> struct plain {
 };
 
 /* Rows of threads share out the chunks; blocks: x columns, y the first or the second sums. */
-CUDA_KERNEL void finish(int64_t chunks, int64_t n, const float *part, float *first,
-                        float *second) {
+CUDA_KERNEL void finish(int64_t chunks, int64_t n, bool fresh, const float *part,
+                        float *first, float *second) {
     const int64_t column = blockIdx.x * (int64_t)WARP + threadIdx.x;
     float sum[1][1] = {{0}}, *to = blockIdx.y ? second : first;
     if (column < n)
@@ -36,13 +36,13 @@ CUDA_KERNEL void finish(int64_t chunks, int64_t n, const float *part, float *fir
             sum[0][0] += part[(i * gridDim.y + blockIdx.y) * n + column];
     rows_of_threads<1>(sum);
     if (threadIdx.y == 0 && column < n)
-        to[column] += sum[0][0];
+        to[column] = fresh ? sum[0][0] : to[column] + sum[0][0];
 }
 
 int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *first,
                         float *second) {
     CUDA_LAUNCH(finish, dim3(blocks_of(n, WARP), second ? 2 : 1), dim3(WARP, COLUMN_ROWS),
-                0, c->stream, chunks, n, (const float *)c->workspace, first, second);
+                0, c->stream, chunks, n, c->args->fresh, (const float *)c->workspace, first, second);
     return 0;
 }
 

@@ -103,7 +103,7 @@ static int launch_columns(struct cuda_call *c, int64_t chunks, int64_t rows, int
 }
 
 /* first[n] += the sums over the chunks in the workspace, [chunks][1 or 2][n]; second, unless NULL, += the
- * second sums. */
+ * second sums. Where the call is fresh both are written. */
 int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *first,
                         float *second);
 

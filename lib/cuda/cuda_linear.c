@@ -1,6 +1,8 @@
 /* The matrix products of instr.def, by cuBLASLt (cuda_product.h). */
 #include "cuda/cuda_linear.h"
 
+#include "cuda/cuda_check.h"
+
 static int product(struct cuda_call *c, const struct cuda_product *p,
                    const struct cuda_operands *o) {
     return cuda_product(c, p, o, c->workspace, cuda_product_workspace(c));
@@ -94,7 +96,8 @@ static struct gradient gradient_of(struct cuda_call *c, const struct linear_dw_n
     const struct cuda_operands o = {.a = wt ? in->dy : in->x,
                                     .b = wt ? in->x : in->dy,
                                     .y = out->dw,
-                                    .vector = c->workspace};
+                                    .vector = c->workspace,
+                                    .fresh = c->args->fresh};
     return (struct gradient){n, in, out, p, o};
 }
 
@@ -105,9 +108,14 @@ static int gradient_apart(struct cuda_call *c, const void *arg) {
     return product(c, &p, &g->o) < 0 ? -1 : row_sums(c, g->n, g->in, g->out);
 }
 
-/* The library writes the sums, in floats as dw is, and weft adds: db += them. */
+/* The library writes the sums, in floats as dw is, and weft adds: db += them, or is them. */
 static int add_sums(struct cuda_call *c, const void *arg) {
     const struct gradient *g = arg;
+    if (g->o.fresh)
+        return cuda_check(cudaMemcpyAsync(g->out->db, g->o.vector,
+                                          (size_t)(g->n->n * dtype_size(DTYPE_f32)),
+                                          cudaMemcpyDeviceToDevice, c->stream),
+                          "copying", c->err);
     const struct device_args floats = {.dtype = DTYPE_f32};
     const struct add_n n = {.elems = g->n->n};
     const struct add_src src = {.a = g->out->db, .b = g->o.vector};
@@ -184,7 +192,8 @@ static bool joins(const struct count *outer, const struct count *inner) {
 
 /* Those of one count at once, unless all are summed in one place: then one after the other. */
 static int run_count(struct cuda_call *c, struct cuda_product p, bool exchange,
-                     const struct count *count, const char *a, const char *b, char *y) {
+                     const struct count *count, bool fresh, const char *a, const char *b,
+                     char *y) {
     const bool sums = count->y == 0 && count->n > 1;
     const int64_t size = dtype_size(p.type), size_y = dtype_size(p.type_y);
     p.batch = sums ? 1 : count->n;
@@ -194,7 +203,8 @@ static int run_count(struct cuda_call *c, struct cuda_product p, bool exchange,
         const char *ai = a + i * count->a * size, *bi = b + i * count->b * size;
         const struct cuda_operands o = {.a = exchange ? bi : ai,
                                         .b = exchange ? ai : bi,
-                                        .y = y + i * count->y * size_y};
+                                        .y = y + i * count->y * size_y,
+                                        .fresh = fresh && i == 0};
         if (product(c, &t, &o) < 0)
             return -1;
     }
@@ -221,9 +231,10 @@ static int products(struct cuda_call *c, const struct matmul_n *n, bool add, con
         once = other;
     }
     for (int64_t i = 0; i < walk.n; i++)
-        if (run_count(c, p, transposed(&s->y), &once, (const char *)a + i * walk.a * size,
-                      (const char *)b + i * walk.b * size,
-                      (char *)y + i * walk.y * size_y) < 0)
+        if (run_count(
+                c, p, transposed(&s->y), &once, c->args->fresh && (i == 0 || walk.y != 0),
+                (const char *)a + i * walk.a * size, (const char *)b + i * walk.b * size,
+                (char *)y + i * walk.y * size_y) < 0)
             return -1;
     return 0;
 }

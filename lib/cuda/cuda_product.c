@@ -260,7 +260,7 @@ cublasStatus_t product_point(const struct cuda_products *p, const struct product
 cublasStatus_t product_run(const struct cuda_products *p, const struct product_entry *e,
                            const cublasLtMatmulAlgo_t *algo, const struct cuda_operands *o,
                            void *workspace, int64_t workspace_bytes, cudaStream_t stream) {
-    const float one = 1, beta = e->key.p.add ? 1 : 0;
+    const float one = 1, beta = e->key.p.add && !o->fresh ? 1 : 0;
     cublasStatus_t rc = product_point(p, e, o);
     if (rc != CUBLAS_STATUS_SUCCESS)
         return rc;

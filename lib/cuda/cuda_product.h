@@ -43,6 +43,7 @@ struct cuda_operands {
     void *y;
     void *vector; /* of the epilogue: of type a's for a bias, floats for sums */
     void *aux;    /* of the epilogue: [m,n] of y's type, rows as far apart as y's */
+    bool fresh;   /* of a product that adds to y: y is written this time */
 };
 
 /* The library's handle, and what is settled about products that were seen. */

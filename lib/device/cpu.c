@@ -8,6 +8,12 @@
 #include <math.h>
 #include <string.h>
 
+/* Where a sum begins (device_args.fresh), kernels add to zeros. */
+static void begin_sum(const struct device_args *a, int64_t n, float *sum) {
+    if (a->fresh && sum)
+        memset(sum, 0, (size_t)n * sizeof *sum);
+}
+
 CPU_FUNCTION(linear) {
     kernel_linear(n->m, n->n, n->k, in->x, in->w, n->wt != 0, a->skip_bias ? NULL : in->b,
                   out->y);
@@ -19,8 +25,9 @@ CPU_FUNCTION(linear_dx) {
 }
 
 CPU_FUNCTION(linear_dw) {
-    (void)a;
-    kernel_linear_dw(n->m, n->n, n->k, in->x, in->dy, n->wt != 0, out->dw, out->db);
+    begin_sum(a, n->n, out->db);
+    kernel_linear_dw(n->m, n->n, n->k, in->x, in->dy, n->wt != 0, a->fresh ? 0 : 1, out->dw,
+                     out->db);
 }
 
 CPU_FUNCTION(embedding) {
@@ -38,7 +45,7 @@ CPU_FUNCTION(bias) {
 }
 
 CPU_FUNCTION(bias_dw) {
-    (void)a;
+    begin_sum(a, n->inner, out->dp);
     kernel_add_param_dw(n->elems / n->inner, n->inner, in->dy, out->dp);
 }
 
@@ -48,7 +55,8 @@ CPU_FUNCTION(layernorm) {
 }
 
 CPU_FUNCTION(layernorm_bwd) {
-    (void)a;
+    begin_sum(a, n->n, out->dgamma);
+    begin_sum(a, n->n, out->dbeta);
     kernel_layernorm_bwd(n->rows, n->n, n->total, in->sums, in->x, in->gamma, in->stat,
                          in->dy, out->dx, out->dgamma, out->dbeta);
 }

@@ -93,6 +93,7 @@ struct device_args {
      * local key heads */
     int64_t first_head;
     int distance;             /* attention: beyond it positions are alike */
+    bool fresh;               /* results that are FRESH are written, not added to */
     bool skip_bias;           /* linear: another rank of the group adds the bias */
     bool counts;              /* losses, sum_squares: the value enters the sum */
     const double *per_target; /* losses: on the device, their place in the scalars */

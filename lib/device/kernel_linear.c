@@ -30,11 +30,11 @@ void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const T *dy, const T *w, 
 }
 
 void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, bool wt,
-                      float *dw, float *db) {
+                      float beta, float *dw, float *db) {
     if (wt)
-        kernel_product(TYPE, true, false, n, k, m, dy, n, x, k, 1.0f, DTYPE_f32, dw, k);
+        kernel_product(TYPE, true, false, n, k, m, dy, n, x, k, beta, DTYPE_f32, dw, k);
     else
-        kernel_product(TYPE, true, false, k, n, m, x, k, dy, n, 1.0f, DTYPE_f32, dw, n);
+        kernel_product(TYPE, true, false, k, n, m, x, k, dy, n, beta, DTYPE_f32, dw, n);
     if (db)
         kernel_column_sums(m, n, dy, db);
 }

@@ -28,19 +28,22 @@ static void product(const struct matrices *s, int64_t m, int64_t n, int64_t k, c
 }
 
 static void products(const struct matmul_n *n, const struct matrices *s, const T *a,
-                     const T *b, float beta, enum dtype type_y, char *y) {
+                     const T *b, bool adds, enum dtype type_y, char *y) {
     for (int64_t o = 0; o < n->outer; o++)
-        for (int64_t i = 0; i < n->inner; i++)
+        for (int64_t i = 0; i < n->inner; i++) {
+            /* several may be summed in one place */
+            const bool again = (o && !s->y.outer) || (i && !s->y.inner);
             product(s, n->m, n->n, n->k, a + o * s->a.outer + i * s->a.inner,
-                    b + o * s->b.outer + i * s->b.inner, beta, type_y,
+                    b + o * s->b.outer + i * s->b.inner, adds || again ? 1 : 0, type_y,
                     y + (o * s->y.outer + i * s->y.inner) * dtype_size(type_y));
+        }
 }
 
 CPU_FUNCTION(matmul) {
-    products(n, a->matrices, in->a, in->b, 0, TYPE, out->y);
+    products(n, a->matrices, in->a, in->b, false, TYPE, out->y);
 }
 
 CPU_FUNCTION(matmul_dw) {
     const struct matmul_n shape = {n->outer, n->inner, n->m, n->n, n->k, 0};
-    products(&shape, a->matrices, in->a, in->b, 1, DTYPE_f32, out->y);
+    products(&shape, a->matrices, in->a, in->b, !a->fresh, DTYPE_f32, out->y);
 }

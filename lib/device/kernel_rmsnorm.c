@@ -150,6 +150,7 @@ CPU_FUNCTION(rmsnorm_bwd_sums) {
 CPU_FUNCTION(rmsnorm_bwd) {
     const struct bwd b = {n->n,   n->total, in->x,    in->gamma,
                           in->dy, in->stat, in->sums, out->dx};
-    (void)a;
+    if (a->fresh)
+        memset(out->dgamma, 0, (size_t)n->n * sizeof(float));
     norm_gradients(n->rows, n->n, 1, bwd_rows, &b, out->dgamma, NULL);
 }

@@ -7,9 +7,10 @@ void kernel_linear(int64_t m, int64_t n, int64_t k, const T *x, const T *w, bool
 /* dx[m,k] = dy[m,n] W^T */
 void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const T *dy, const T *w, bool wt,
                       T *dx);
-/* dW += x^T dy, in W's own layout; db[n] += column sums of dy unless NULL. */
+/* dW = x^T dy + beta dW, in W's own layout; beta = 0: what is there is not read. db[n] += column
+ * sums of dy unless NULL. */
 void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, bool wt,
-                      float *dw, float *db);
+                      float beta, float *dw, float *db);
 
 /* out[i,:] = table[id[i] - first, :] where 0 <= id - first < vocab, else zeros. */
 void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,

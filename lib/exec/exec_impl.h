@@ -54,7 +54,10 @@ struct exec_instr {
     struct halo_piece *pieces; /* of halo_*: one per member of the group */
     /* Where the device can record: so many instructions from here on are replayed as one. */
     int stretch;
-    struct device_recording **recorded; /* [chunk->rhythm] by micro-batch */
+    /* [chunk->rhythm + 1] by exec_recording */
+    struct device_recording **recorded;
+    bool
+        fresh; /* one of them is, so that the first micro-batch has a recording of its own */
 };
 
 /* One of the stages of this rank's group. */
@@ -144,6 +147,9 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
 /* exec_record.c */
 /* Does the device do it alone on the compute stream, the same way each time? */
 bool exec_repeats(const struct instr *ins);
+/* Where the recording of the stretch that begins with `r` is kept for this micro-batch. */
+struct device_recording **exec_recording(const struct exec_chunk *c,
+                                         const struct exec_instr *r, int64_t micro_batch);
 /* n instructions from `first` on, as one recording; NULL on failure. */
 struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
                                      int n, int64_t micro_batch, struct err *err);

@@ -85,10 +85,10 @@ static void mark_stretches(struct exec_chunk *c) {
         for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
             struct exec_instr *r = &c->ready[i];
             for (n = 0; i + n < c->sp->seg[s + 1] && exec_repeats(&c->sp->instrs[i + n]);)
-                n++;
+                r->fresh |= c->sp->instrs[i + n++].fresh;
             r->stretch = n;
             if (n > 1)
-                r->recorded = mem_array((size_t)c->rhythm, sizeof *r->recorded);
+                r->recorded = mem_array((size_t)c->rhythm + 1, sizeof *r->recorded);
         }
 }
 
@@ -159,7 +159,7 @@ int exec_prepare(struct exec *x, struct err *err) {
 }
 
 static void release_instr(const struct exec_chunk *c, struct exec_instr *r) {
-    for (int64_t i = 0; r->recorded && i < c->rhythm; i++)
+    for (int64_t i = 0; r->recorded && i <= c->rhythm; i++)
         device_recording_destroy(r->recorded[i]);
     free(r->recorded);
     free(r->pieces);

@@ -12,6 +12,12 @@ bool exec_repeats(const struct instr *ins) {
     return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
 }
 
+struct device_recording **exec_recording(const struct exec_chunk *c,
+                                         const struct exec_instr *r, int64_t micro_batch) {
+    const bool own = r->fresh && micro_batch == 0;
+    return &r->recorded[own ? c->rhythm : micro_batch % c->rhythm];
+}
+
 struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
                                      int n, int64_t micro_batch, struct err *err) {
     struct device_stream *s = x->streams[STREAM_compute];
@@ -27,11 +33,13 @@ struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c,
     return NULL;
 }
 
-/* One instruction alone: for what it loads. */
-static int load_instr(struct exec *x, const struct exec_chunk *c, int i, struct err *err) {
+/* One instruction alone: for what it loads, which is something else in the first micro-batch where it
+ * is fresh. */
+static int load_instr(struct exec *x, const struct exec_chunk *c, int i,
+                      int64_t micro_batch, struct err *err) {
     if (!exec_repeats(&c->sp->instrs[i]))
         return 0;
-    struct device_recording *r = exec_record(x, c, i, 1, 0, err);
+    struct device_recording *r = exec_record(x, c, i, 1, micro_batch, err);
     device_recording_destroy(r);
     return r ? 0 : -1;
 }
@@ -46,10 +54,10 @@ static int record_action(struct exec *x, struct action a, struct err *err) {
         bool replays = x->records && r->stretch > 1;
         next = i + (replays ? r->stretch : 1);
         if (!replays)
-            rc = mb ? 0 : load_instr(x, c, i, err);
-        else if (!r->recorded[mb % c->rhythm]) {
+            rc = mb <= c->sp->instrs[i].fresh ? load_instr(x, c, i, mb, err) : 0;
+        else if (!*exec_recording(c, r, mb)) {
             struct device_recording *made = exec_record(x, c, i, r->stretch, mb, err);
-            r->recorded[mb % c->rhythm] = made;
+            *exec_recording(c, r, mb) = made;
             rc = made ? 0 : -1;
         }
         if (rc < 0)

@@ -119,6 +119,16 @@ static int run_norm(struct exec *x, struct err *err) {
     return exec_set_scalars(x, err);
 }
 
+/* A step's first micro-batch begins its gradients. */
+static int launch(struct exec *x, const struct instr *ins, const struct exec_instr *r,
+                  int64_t micro_batch, const union instr_src *in,
+                  const union instr_dst *out, struct err *err) {
+    struct device_args args = r->args;
+    args.fresh = ins->fresh && micro_batch == 0;
+    return device_launch(x->streams[STREAM_compute], ins->code, &ins->n, in, out, &args,
+                         err);
+}
+
 int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
                struct err *err) {
     const struct instr *ins = &c->sp->instrs[i];
@@ -144,9 +154,7 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
     case I_reduce_scatter:
     case I_all_to_all:
         return exec_collective(x, c, ins, r, in.all_reduce.x, out.all_reduce.y, err);
-    default:
-        return device_launch(x->streams[STREAM_compute], ins->code, &ins->n, &in, &out,
-                             &r->args, err);
+    default: return launch(x, ins, r, micro_batch, &in, &out, err);
     }
 }
 
@@ -155,7 +163,7 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
 static int run_stretch(struct exec *x, const struct exec_chunk *c, int first,
                        int64_t micro_batch, struct err *err) {
     const struct exec_instr *r = &c->ready[first];
-    struct device_recording **kept = &r->recorded[micro_batch % c->rhythm];
+    struct device_recording **kept = exec_recording(c, r, micro_batch);
     if (!*kept && !(*kept = exec_record(x, c, first, r->stretch, micro_batch, err)))
         return -1;
     return device_replay(*kept, x->streams[STREAM_compute], err);

@@ -145,6 +145,7 @@ static void compile_stage(struct emit *e, const struct plan *plan, int stage,
     pass_update(e);
     pass_offload(e);
     *out = (struct stage_program){.stage = stage, .mesh = e->mesh};
+    pass_fresh(e);
     pass_memory(e, out, slots);
     if (plan->overlap)
         pass_overlap(e);

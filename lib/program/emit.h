@@ -151,7 +151,9 @@ void pass_split(struct emit *e);
 void pass_ahead(struct emit *e);
 /* Moves what the plan says to the memory of the host (offload.c). */
 void pass_offload(struct emit *e);
-/* slots: micro-batches held at once in each pool. */
+/* Marks what writes gradients the first time in a step, and gradients that are cleared (fresh.c). */
+void pass_fresh(struct emit *e);
+/* Lays out all buffers. slots: micro-batches held at once in each pool. */
 void pass_memory(struct emit *e, struct stage_program *out,
                  const int64_t slots[POOL_COUNT]);
 /* Starts the reductions of gradients in a last backward of their own (overlap.c). */

@@ -18,7 +18,8 @@ enum {
     OLD = OPERAND_OLD,
     F32 = OPERAND_F32,
     WHOLE = OPERAND_SLOTS,
-    HOST = OPERAND_HOST
+    HOST = OPERAND_HOST,
+    FRESH = OPERAND_FRESH
 };
 
 /* Lists numbers and operands in the order in which they stand. */

@@ -144,6 +144,8 @@ struct instr {
                      the group along the axes */
     };
     int transfer; /* of send and recv, or -1 */
+    /* in the first micro-batch of a step its gradients are written, not added to (fresh.c) */
+    bool fresh;
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };
 
@@ -160,7 +162,8 @@ enum operand_flag {
     OPERAND_IDS = 8,
     OPERAND_SLOTS = 16,
     OPERAND_F32 = 32,
-    OPERAND_HOST = 64
+    OPERAND_HOST = 64,
+    OPERAND_FRESH = 128
 };
 
 struct operand_info {

@@ -245,9 +245,13 @@ static void round_gradient_reductions(struct emit *e) {
     free(old);
 }
 
-/* The stage's gradients are one buffer to the instruction that sets them to zero, the update's last. */
-static void fill_gradients(struct emit *e, int64_t offset, int64_t bytes) {
+/* Those that are cleared are one buffer to the instruction that does it, the update's last. */
+static void fill_gradients(struct emit *e, int64_t offset) {
     struct instr *last = &e->instrs.p[e->instrs.n - 1];
+    int64_t bytes = 0;
+    for (int64_t g = 0; g < e->grads.n; g++)
+        if (e->grads.p[g].cleared)
+            bytes += buffer_bytes(&e->buffers.p[e->grads.p[g].buffer]);
     if (last->code != I_fill)
         return;
     struct buffer all = {.elems = bytes / dtype_size(DTYPE_f32),
@@ -261,18 +265,28 @@ static void fill_gradients(struct emit *e, int64_t offset, int64_t bytes) {
     last->out.fill.y = (int)e->buffers.n - 1;
 }
 
-/* Gradients stand in the order in which the update reduces them. */
-static int *gradient_order(const struct emit *e, int64_t *n) {
-    ARR(int) order = {0};
+struct buffer_order {
+    ARR(int) list;
+};
+
+/* In the order in which the update reduces them. */
+static void list_gradients(const struct emit *e, bool cleared, struct buffer_order *out) {
     for (int64_t i = 0; i < e->params.n; i++)
         for (int64_t g = e->grad_of[e->params.p[i].param]; g >= 0 && g < e->grads.n; g++) {
-            if (e->grads.p[g].instance == i)
-                arr_push(&order, e->grads.p[g].buffer);
+            if (e->grads.p[g].instance == i && e->grads.p[g].cleared == cleared)
+                arr_push(&out->list, e->grads.p[g].buffer);
             if (!e->m->params[e->params.p[i].param].tied)
                 break;
         }
-    *n = order.n;
-    return order.p;
+}
+
+/* Those that are cleared stand before the others. */
+static int *gradient_order(const struct emit *e, int64_t *n) {
+    struct buffer_order order = {{0}};
+    list_gradients(e, true, &order);
+    list_gradients(e, false, &order);
+    *n = order.list.n;
+    return order.list.p;
 }
 
 static void rename_buffers(struct emit *e, int *parent) {
@@ -409,5 +423,5 @@ void pass_memory(struct emit *e, struct stage_program *out,
     out->arena_bytes = out->scalars + own[MEM_buffers];
     memcpy(out->bytes, own, sizeof out->bytes);
     out->own_host = out->host_bytes = lay_out_host(e, out);
-    fill_gradients(e, own[MEM_parameters], own[MEM_gradients]);
+    fill_gradients(e, own[MEM_parameters]);
 }

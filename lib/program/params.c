@@ -82,7 +82,7 @@ static int accumulator_get(struct emit *e, int param, int instance,
             return e->grads.p[i].buffer;
     int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
                              DTYPE_f32, MEM_gradients);
-    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer});
+    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer, false});
     if (e->grad_of[param] < 0)
         e->grad_of[param] = (int)e->grads.n - 1;
     return buffer;

@@ -131,6 +131,8 @@ struct grad_instance {
     int instance; /* of the parameter */
     struct placement place;
     int buffer;
+    bool
+        cleared; /* at the end of the update; else the first micro-batch writes it (fresh.c) */
 };
 /* Where ops read parameters of 16 bits, the optimizer's are f32: masters. */
 enum { STATE_FIRST, STATE_SECOND, STATE_MASTER };

@@ -245,7 +245,7 @@ void pass_update(struct emit *e) {
             emit_norm(e);
     }
     if (e->grads.n)
-        emit_instr(e, I_fill); /* gradients start the next step at zero */
+        emit_instr(e, I_fill); /* what begins the next step at zero: pass_fresh says what */
     e->seg_first[SEG_COUNT] = (int)e->instrs.n;
     free(gradient);
     free(order);

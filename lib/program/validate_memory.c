@@ -1,6 +1,7 @@
 /* The replay of memory: who wrote which bytes last.
  *
- * Parameters and optimizer state are there from the beginning, gradients as zeros, and the staging
+ * Parameters and optimizer state are there from the beginning, gradients as zeros where the step
+ * before ends so and else as what it left, which nobody may read, and the staging
  * of transfers belongs to them alone; all of it must be there, unspoilt, when the step ends. What
  * overwrites a part of something loses the whole of it, and whoever reads it then is the fault that
  * is reported. */
@@ -12,7 +13,13 @@
 
 /* Owners of bytes that are no buffer. Gradients are one owner: the update reduces several that
  * stand side by side in one instruction. */
-enum { NOBODY = -1, GRADIENTS = -2, STAGING = -3, UNDER_WAY = INT_MIN };
+enum {
+    NOBODY = -1,
+    GRADIENTS = -2,
+    STAGING = -3,
+    OLD_GRADIENTS = INT_MIN / 2,
+    UNDER_WAY = INT_MIN
+};
 
 struct extent {
     int64_t from, to; /* bytes, with the padding behind */
@@ -121,6 +128,18 @@ static int reserve_buffer(struct replay *r, int buffer, const char *what, struct
     return reserve(r, extent_of(r, buffer, 0), what, err);
 }
 
+/* A gradient as the step before left it: zeros where the update ended with them. */
+static struct extent gradient_before(const struct replay *r, int buffer) {
+    const struct stage_program *sp = r->sp;
+    const struct instr *last = &sp->instrs[sp->n_instrs - 1];
+    struct extent x = extent_of(r, buffer, 0), zeros = {0};
+    if (last->code == I_fill && sp->n_instrs > sp->seg[SEG_UPDATE])
+        zeros = extent_of(r, last->out.fill.y, 0);
+    if (x.from < zeros.from || x.to > zeros.to)
+        x.owner = OLD_GRADIENTS;
+    return x;
+}
+
 /* Parameters, optimizer state and gradients each have bytes of their own. */
 static int reserve_permanent(struct replay *r, struct err *err) {
     const struct stage_program *sp = r->sp;
@@ -131,7 +150,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
         if (reserve_buffer(r, sp->states[i].buffer, "optimizer state", err) < 0)
             return -1;
     for (int i = 0; i < sp->n_grads; i++)
-        if (reserve_buffer(r, sp->grads[i].buffer, "a gradient", err) < 0)
+        if (reserve(r, gradient_before(r, sp->grads[i].buffer), "a gradient", err) < 0)
             return -1;
     return 0;
 }
@@ -160,7 +179,7 @@ static int compare(const struct replay *r, const struct replay *before, struct e
         return err_input(err, "a collective is started and not waited for");
     for (int64_t i = 0; i < before->list.n; i++) {
         struct extent x = before->list.p[i];
-        if (!is_whole(r, x))
+        if (x.owner != OLD_GRADIENTS && !is_whole(r, x))
             return err_input(err, "what is at byte %lld is overwritten within a step",
                              (long long)x.from);
     }
@@ -185,12 +204,14 @@ static int check_read(const struct replay *r, const struct instr *ins, int buffe
 static int check_reads(const struct replay *r, const struct instr *ins, int64_t mb,
                        struct err *err) {
     const struct instr_info *info = instr_info(ins->code);
+    const bool writes = ins->fresh && mb == 0;
     for (int k = 0; k < info->n_in; k++)
         if (ins->in.v[k] >= 0 &&
             check_read(r, ins, ins->in.v[k], info->in[k].name, mb, err) < 0)
             return -1;
     for (int k = 0; k < info->n_out; k++)
         if (ins->out.v[k] >= 0 && info->out[k].flags & OPERAND_ADD &&
+            !(writes && info->out[k].flags & OPERAND_FRESH) &&
             check_read(r, ins, ins->out.v[k], info->out[k].name, mb, err) < 0)
             return -1;
     return 0;

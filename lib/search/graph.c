@@ -95,8 +95,7 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
                is_gradient(sp, ins->in.all_reduce.x)) {
         count_reduction(l, ins->axes, (double)ins->n.all_reduce.elems);
     } else if (ins->code == I_fill && update) {
-        l->v[LOAD_filled] +=
-            (double)sp->bytes[MEM_gradients] / (double)dtype_size(DTYPE_f32);
+        l->v[LOAD_filled] += (double)ins->n.fill.elems;
     } else {
         double us = cost_instr(g->cost, &g->plan, sp, ins).us;
         l->v[i < sp->seg[SEG_BACKWARD]  ? LOAD_forward

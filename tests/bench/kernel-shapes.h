@@ -25,7 +25,7 @@ static double TYPED(linear)(const char *name, int64_t m, int64_t n, int64_t k, b
     flops(what, count, s);
     all += s;
     snprintf(what, sizeof what, "%s dW%s", name, bias ? " + db" : "");
-    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, f, bias ? g : NULL));
+    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, 1, f, bias ? g : NULL));
     flops(what, count, s);
     return all + s;
 }
@@ -163,7 +163,7 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     bytes("rotary", 2 * all, s);
     BEST(s, kernel_add(rows * n, a, b, c));
     bytes("add", 3 * all, s);
-    BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, e, f));
+    BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, 1, e, f));
     bytes("bias gradient, 4 x as wide", 4 * all, s);
     BEST(s, kernel_cross_entropy(rows, vocab, a, id, -1, e));
     bytes("cross-entropy", logits, s);

@@ -85,7 +85,7 @@ static void test_product(enum dtype type, enum cuda_epilogue epilogue, int batch
                                    .step_b = 32 * 64,
                                    .step_y = 48 * 64};
     void *const at = (void *)(uintptr_t)4096;
-    const struct cuda_operands o = {at, at, at, at, at};
+    const struct cuda_operands o = {at, at, at, at, at, false};
     products.tf32 = tf32;
     set = refused = asked = 0;
     const int rc = cuda_product(&c, &p, &o, at, 32 << 20);

@@ -92,7 +92,7 @@ static void check_linear(int64_t m, int64_t n, int64_t k, bool wt, bool with_bia
         }
     kernel_linear(m, n, k, x, w, wt, with_bias ? bias : NULL, y);
     kernel_linear_dx(m, n, k, dy, w, wt, dx);
-    kernel_linear_dw(m, n, k, x, dy, wt, dw, with_bias ? db : NULL);
+    kernel_linear_dw(m, n, k, x, dy, wt, 1, dw, with_bias ? db : NULL);
     double e[] = {nmse(m * n, y, y_want), nmse(m * k, dx, dx_want),
                   nmse(k * n, dw, dw_want), with_bias ? nmse(n, db, db_want) : 0};
     ok(e[0] < 1e-12 && e[1] < 1e-12 && e[2] < 1e-12 && e[3] < 1e-12,

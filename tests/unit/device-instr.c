@@ -196,7 +196,8 @@ static double run(struct trial *t, int over) {
         t->out[k] = k == 0 && taken ? taken : exactly(out_bytes(t, k));
         for (int64_t i = 0; i < t->work.out[k] && t->out[k] != taken; i++)
             set_number(t, o, t->out[k], i,
-                       o->flags & OPERAND_ADD
+                       o->flags & OPERAND_ADD &&
+                               !(t->args.fresh && o->flags & OPERAND_FRESH)
                            ? fabsf(rng_normal(9, (uint64_t)k, (uint64_t)i))
                            : NAN);
         dst.v[k] = t->out[k];
@@ -225,6 +226,19 @@ static bool operands_kept(const struct trial *t, const struct trial *fresh) {
     return true;
 }
 
+/* Where its sums begin, what is there is not read. */
+static void test_fresh(enum opcode code, int shape, enum dtype dtype, const char *key) {
+    struct trial t;
+    begin(&t, code, shape, dtype, dtype);
+    for (int k = 0; k < t.info->n_out; k++)
+        t.args.fresh |= (t.info->out[k].flags & OPERAND_FRESH) != 0;
+    if (t.args.fresh) {
+        run(&t, -1);
+        ok(finite_results(&t), "%s %s: begins its sums", t.info->name, key);
+    }
+    end(&t);
+}
+
 static void test_shape(enum opcode code, int shape, enum dtype dtype) {
     struct trial t, other;
     char key[80];
@@ -249,6 +263,7 @@ static void test_shape(enum opcode code, int shape, enum dtype dtype) {
         end(&other);
     }
     end(&t);
+    test_fresh(code, shape, dtype, key);
 }
 
 /* The largest distance of a result from what it is in 32 bits, in units of the rounding of the

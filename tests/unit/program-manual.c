@@ -34,7 +34,8 @@ static void read_entries(struct entry *entries) {
         OLD = OPERAND_OLD,
         F32 = OPERAND_F32,
         WHOLE = OPERAND_SLOTS,
-        HOST = OPERAND_HOST
+        HOST = OPERAND_HOST,
+        FRESH = OPERAND_FRESH
     };
 #define OPCODE(id, key, about) e = &entries[I_##id];
 #define N(number)              e->numbers[e->n_numbers++] = #number;

@@ -131,7 +131,14 @@ static void test_gradients(void) {
             "sum_squares: g of micro-batch 0 is not written");
     f = compile(0);
     delete (&f.sp->instrs[f.sp->seg[SEG_COUNT] - 1]);
-    refused(&f, "gradients not set to zero at the end", "is overwritten within a step");
+    refused(&f, "gradients not set to zero at the end",
+            "embedding_dw: dtable of micro-batch 0 is not written");
+    f = compile(1);
+    struct instr *dw = find(f.sp, SEG_BACKWARD, I_linear_dw, 0);
+    ok(dw->fresh, "a layer begins its gradients");
+    dw->fresh = false;
+    refused(&f, "gradients added to what the step before left",
+            "linear_dw: dw of micro-batch 0 is not written");
 }
 
 /* The update of stages[1] reduces gradients that the last backward pass has started to sum. */

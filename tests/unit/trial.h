@@ -401,9 +401,17 @@ __attribute__((unused)) static void trial_begin(struct trial *t, enum opcode cod
         t->args.first = trial_pick(t, 0, 3000);
     trial_shape(t);
     t->matrices = matrices_dense(&t->n.matmul);
+    for (int k = 0; k < t->info->n_out && !t->args.fresh; k++)
+        if (t->info->out[k].flags & OPERAND_FRESH)
+            t->args.fresh = rng_below(&t->rng, 2);
     for (int k = 0; k < t->info->n_in; k++)
         if ((t->in[k] = trial_bytes(trial_in_bytes(t, k))))
             trial_fill(t, k);
+}
+
+/* Is this result added to, and not written as in the first micro-batch of a step? */
+static bool trial_adds(const struct trial *t, const struct operand_info *o) {
+    return o->flags & OPERAND_ADD && !(t->args.fresh && o->flags & OPERAND_FRESH);
 }
 
 /* Room for results. What is added to begins with numbers, all else with NaN. With `over` the first
@@ -418,7 +426,7 @@ __attribute__((unused)) static void trial_results(struct trial *t, int over) {
         }
         t->out[k] = trial_bytes(trial_out_bytes(t, k));
         for (int64_t i = 0; i < t->work.out[k]; i++)
-            trial_set(t, o, t->out[k], i, o->flags & OPERAND_ADD ? trial_value(t, o) : NAN);
+            trial_set(t, o, t->out[k], i, trial_adds(t, o) ? trial_value(t, o) : NAN);
     }
 }
 
