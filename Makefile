@@ -2,8 +2,6 @@
 #
 # One non-recursive Makefile: every lib/FOLDER is a static library, every
 # tools/GROUP/weft-NAME.c a program. Objects go to build/VARIANT/.
-#   V=1 shows commands, DEV=1 turns warnings into errors, CC=clang, SAN=address,undefined,
-#   WITH_CUDA=no leaves the GPU backend out, yes fails where it cannot be built
 
 CC      ?= gcc
 ifeq ($(origin CC),default)
@@ -479,30 +477,37 @@ config:
 	@echo "missing         $(or $(MISSING),nothing)"
 
 help:
-	@echo "make              build the tools into bin/; says what is missing"
-	@echo "make demo         install what is missing, measure, search a plan, train a GPT under it"
-	@echo "make check        install what is missing, build, run the tests   (T=name: some)"
-	@echo "                  DEPS=no: the same without installing anything"
-	@echo "make deps         only install what is missing (Debian packages)"
-	@echo "make tests        build the tests"
-	@echo "make check-asan   the tests without MPI, under AddressSanitizer and UBSan"
-	@echo "make check-long   the long form of the tests"
-	@echo "make bench        measure kernels, collectives, training speed"
-	@echo "make check-gpu bench-gpu   on a GPU: tests; training beside PyTorch"
-	@echo "make pack-gpu     build/weft-gpu, which does both on a machine that has nothing installed"
-	@echo "make repro-search   the tables of doc/search-figures.md   (TABLES=\"gradient\": some)"
-	@echo "make repro-throughput   real runs of found plans beside grid and dp-only   (RANKS, ROWS)"
-	@echo "make repro-solvers WEFT_DATA=DIR   published instances of the solvers"
-	@echo "make plots        draw predictions and measurements into build/plots (installs gnuplot)"
-	@echo "make plots-doc    those of the documentation anew, which are not measured"
-	@echo "make fuzz         fuzz every parser with clang   (FUZZ_SECONDS=30)"
-	@echo "make update-golden   compile the plans of tests/golden anew; read the difference"
-	@echo "make update-manual   the manual's tables of kinds, instructions and algorithms from the code"
-	@echo "make lint         formatting, floors, uncalled functions, examples in headers, man pages, ..."
-	@echo "make install uninstall PREFIX=/usr/local DESTDIR="
-	@echo "make WITH_CUDA=no   without GPUs; =yes: not without   (auto; CUDA_HOME=DIR: the toolkit)"
-	@echo "make config       what was found on this machine"
-	@echo "make clean        remove build/ and bin"
+	@echo "Build"
+	@echo "  make                 the tools, into bin/; says what is missing"
+	@echo "  make demo            install what is missing, measure, search a plan, train a GPT under it"
+	@echo "  make deps            only install what is missing (Debian packages)"
+	@echo "  make config          what was found on this machine"
+	@echo "  make install uninstall   PREFIX=/usr/local DESTDIR="
+	@echo "  make clean           remove build/ and bin"
+	@echo "Test"
+	@echo "  make check           install what is missing, build, run the tests (T=name: some)"
+	@echo "  make tests           build the tests"
+	@echo "  make check-asan      the tests without MPI, under AddressSanitizer and UBSan"
+	@echo "  make check-long      the long form of the tests"
+	@echo "  make check-gpu       the tests that need a GPU (T=part: some)"
+	@echo "  make fuzz            fuzz every parser with clang (FUZZ_SECONDS=30)"
+	@echo "  make lint            formatting, floors, uncalled functions, examples in headers, man pages, ..."
+	@echo "  make update-golden   compile the plans of tests/golden anew; read the difference"
+	@echo "  make update-manual   the manual's tables of kinds, instructions and algorithms from the code"
+	@echo "Measure"
+	@echo "  make bench           kernels, collectives, training speed"
+	@echo "  make bench-gpu       training on a GPU beside PyTorch; kernels; predictions"
+	@echo "  make pack-gpu        build/weft-gpu: both on a machine that has nothing installed"
+	@echo "  make repro-search    the tables of doc/search-figures.md (TABLES=\"gradient\": some)"
+	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
+	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
+	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
+	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"
+	@echo "With any of them"
+	@echo "  DEPS=no              install nothing"
+	@echo "  CC=clang DEV=1 V=1   another compiler; warnings are errors; show commands"
+	@echo "  SAN=address,undefined   sanitizers"
+	@echo "  WITH_CUDA=no|yes     without GPUs; fail where they cannot be had (CUDA_HOME=DIR: the toolkit)"
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
 

@@ -130,11 +130,16 @@ is "$status $(find y -mindepth 1 -maxdepth 1) $(find y -path "*/bin/weft-run")" 
 
 # ---- help ---------------------------------------------------------------------------------------
 run help
-for goal in $(grep -oE '^make( [a-z-]+)+' out | tr ' ' '\n' | grep -v '^make$'); do
+goals=$(grep -oE '^ *make( [a-z-]+)+' out | tr -s ' ' '\n' | grep -v -e '^make$' -e '^$')
+for goal in $goals; do
     run -n O="$dir/o" "$goal"
     ! grep 'No rule to make' err
     ok $? "make help tells of a goal that exists: $goal"
 done
+# What is not typed: parts of other goals.
+untold=$(sed -n '/^.PHONY:/,$p' "$root/Makefile" | tr -s ' :\\' '\n' |
+    grep -vxE -e '.PHONY|all|unit|help|FORCE||.*-build|fuzz-run' | grep -vxF -e "$goals")
+is "$untold" '' 'make help tells of all of them'
 
 echo "1..$n"
 [ $failed -eq 0 ]
