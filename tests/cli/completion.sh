@@ -4,9 +4,8 @@
 set -u
 root=${WEFT_ROOT:?}
 export PATH="${WEFT_BIN:?}:$PATH"
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+# shellcheck source=tests/cli/tap.bash
+. "$(dirname "$0")/tap.bash"
 n=0 failed=0
 touch plan.json other.json text.txt profile.db
 mkdir folder
@@ -19,13 +18,6 @@ complete_line() { # complete_line LINE: the answers, as bash would ask for them
     COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
     _weft "${line%% *}" '' ''
     printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' ' | sed 's/ $//'
-}
-ok() { # ok STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else
-        echo "not ok $n - $2"
-        failed=$((failed + 1))
-    fi
 }
 is() { # is LINE WANTED
     local got

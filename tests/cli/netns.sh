@@ -31,12 +31,15 @@ is $? 3 "the job's status"
 ok "$(grep -q '^10.77.0.1/24' out && grep -q '^10.77.0.2/24' out; echo $?)" 'each rank is on a host of its own'
 is "$(grep -c 'tbf.*rate 1Gbit' out)" 2 'both ends of the link are limited'
 
-"$script" sleep 60 >out 2>err &
-job=$!
-for _ in $(seq 100); do
-    [ "$(left $job)" -eq 2 ] && break
-    sleep 0.1
-done
+sleep_on_hosts() { # in $job, once its hosts are there
+    "$script" sleep 60 >out 2>err &
+    job=$!
+    for _ in $(seq 100); do
+        [ "$(left $job)" -eq 2 ] && break
+        sleep 0.1
+    done
+}
+sleep_on_hosts
 is "$(left $job)" 2 'its namespaces carry its number'
 sleep 1
 kill -TERM $job
@@ -44,12 +47,7 @@ wait $job
 is $? 143 'a signal ends it'
 is "$(left $job)" 0 'and leaves no namespace'
 
-"$script" sleep 60 >out 2>err &
-job=$!
-for _ in $(seq 100); do
-    [ "$(left $job)" -eq 2 ] && break
-    sleep 0.1
-done
+sleep_on_hosts
 kill -KILL $job
 wait $job 2>/dev/null
 "$script" true >out 2>err

@@ -6,9 +6,8 @@
 # Needs: jq mpirun pgrep
 set -u
 tool=${WEFT_BIN:?}/weft-run
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+# shellcheck source=tests/cli/tap.bash
+. "$(dirname "$0")/tap.bash"
 kills=${KILLS:-6}
 [ -n "${WEFT_LONG:-}" ] && kills=${KILLS:-50}
 seed=${SEED:-$(($(date +%s) % 32768))}
@@ -17,17 +16,6 @@ echo "# SEED=$seed KILLS=$kills"
 n=0 failed=0
 steps=60
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
-
-ok() { # ok STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        sed 's/^/# /' err 2>/dev/null | tail -20
-        failed=$((failed + 1))
-    fi
-}
 
 # ---- the plans: name, ranks, what differs from one rank ------------------------------------------
 cat >base.json <<'END'

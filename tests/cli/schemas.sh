@@ -9,25 +9,9 @@ root=${WEFT_ROOT:?}
 export PATH="${WEFT_BIN:?}:$PATH"
 case "$WEFT_BIN" in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+# shellcheck source=tests/cli/tap.bash
+. "$(dirname "$0")/tap.bash"
 n=0 failed=0
-
-ok() { # ok STATUS TEXT
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        [ ! -s out ] || sed 's/^/# /' out | head -20
-        failed=$((failed + 1))
-    fi
-}
-skip() {
-    n=$((n + 1))
-    echo "ok $n - $1 # SKIP $2"
-}
 
 if ! python3 -c 'import jsonschema; jsonschema.Draft202012Validator' 2>/dev/null; then
     skip 'schemas' 'python3 has no module jsonschema'

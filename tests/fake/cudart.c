@@ -321,6 +321,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 
+int fake_cuda_gpu_of(const char *how, int rank) {
+    return !strcmp(how, "own") ? rank : !strcmp(how, "pairs") ? rank / 2 : 0;
+}
+
 bool fake_cuda_is_stream(cudaStream_t s) {
     for (int64_t i = 0; i < now.streams.n; i++)
         if (now.streams.p[i] == s)

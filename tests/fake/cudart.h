@@ -69,6 +69,8 @@ void fake_cuda_finish(void);
 const struct fake_gpu *fake_cuda_gpu(void);
 /* A call ends with this error, which is CUDA's last one from here on. */
 cudaError_t fake_cuda_error(cudaError_t rc);
+/* Which GPU a process sees first: how "own", one for each rank; "pairs", one for two; "one", the same for all. */
+int fake_cuda_gpu_of(const char *how, int rank);
 /* Is it a stream that there is? */
 bool fake_cuda_is_stream(cudaStream_t s);
 /* Is it memory that cudaMalloc gave? */

@@ -6,12 +6,11 @@
  *
  * usage: mpirun -n N comm-backend
  */
-#include "comm/comm.h"
 #include "comm/comm_backend.h"
 #include "common/mem.h"
+#include "tap_ranks.h"
 #include "waited.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +19,10 @@ struct counts {
     int opened, groups, closed_groups, starts, waits;
 };
 
-static void *open_counting(struct comm *comm, void *arg, struct err *err) {
+static void *open_counting(struct comm *job, void *arg, struct err *err) {
     struct counts *c = arg;
     (void)err;
-    c->comm = comm;
+    c->comm = job;
     c->opened++;
     return c;
 }
@@ -81,22 +80,7 @@ static const struct comm_backend counting = {.name = "counting",
                                              .start = start,
                                              .wait = wait_counting};
 
-static int tap_count, tap_failed;
-
-static void ok(int good, const char *name, int rank) {
-    tap_count++;
-    tap_failed += !good;
-    if (rank == 0)
-        printf("%sok %d - %s\n", good ? "" : "not ", tap_count, name);
-    fflush(stdout);
-}
-
-static void must(struct comm *comm, int rc, const struct err *err) {
-    if (rc < 0)
-        comm_abort(comm, err_report(err, "comm-backend"));
-}
-
-static void check(struct comm *comm, struct counts *counts) {
+static void check(struct counts *counts) {
     struct err err = {0};
     struct comm_group *g[2];
     int n = comm_size(comm), rank = comm_rank(comm);
@@ -104,37 +88,34 @@ static void check(struct comm *comm, struct counts *counts) {
     for (int i = 0; i < n; i++)
         ranks[i] = i;
     struct comm_ranks sets[2] = {{ranks, n}, {ranks, n}};
-    must(comm, comm_groups_create(comm, sets, 2, g, &err), &err);
-    ok(counts->opened == 1 && counts->groups == 2 && *(int *)g[0]->state == g[0]->id &&
-           *(int *)g[1]->state == g[1]->id && g[0]->id != g[1]->id,
-       "the groups of a list are its own, with ids that all know", rank);
+    must(comm_groups_create(comm, sets, 2, g, &err), &err);
+    ok_here(counts->opened == 1 && counts->groups == 2 && *(int *)g[0]->state == g[0]->id &&
+                *(int *)g[1]->state == g[1]->id && g[0]->id != g[1]->id,
+            "the groups of a list are its own, with ids that all know");
     float x[3] = {1, 2, (float)rank};
-    must(comm, waited_all_reduce(g[1], x, 3, DTYPE_f32, &err), &err);
-    ok(counts->starts == 1 && counts->waits == 1 && x[0] == (float)n &&
-           x[2] == (float)(n * (n - 1) / 2),
-       "it starts and waits for their works", rank);
+    must(waited_all_reduce(g[1], x, 3, DTYPE_f32, &err), &err);
+    ok_here(counts->starts == 1 && counts->waits == 1 && x[0] == (float)n &&
+                x[2] == (float)(n * (n - 1) / 2),
+            "it starts and waits for their works");
     double one = 1;
-    must(comm, comm_sum_double(comm_world(comm), &one, 1, &err), &err);
-    ok(counts->starts == 1 && one == n, "the world group stays with MPI", rank);
+    must(comm_sum_double(comm_world(comm), &one, 1, &err), &err);
+    ok_here(counts->starts == 1 && one == n, "the world group stays with MPI");
     comm_group_destroy(g[0]);
     comm_group_destroy(g[1]);
     free(ranks);
 }
 
 int main(int argc, char **argv) {
-    struct err err = {0};
     struct counts counts = {0};
     struct comm_options options = COMM_OPTIONS_DEFAULT;
     options.backend = &counting;
     options.backend_arg = &counts;
-    struct comm *comm = comm_create(&argc, &argv, &options, &err);
-    if (!comm)
-        return err_report(&err, "comm-backend");
-    int rank = comm_rank(comm);
-    check(comm, &counts);
+    int status = begin_job("comm-backend", &argc, &argv, &options);
+    if (status)
+        return status;
+    check(&counts);
     comm_destroy(comm);
-    ok(counts.opened == 0 && counts.closed_groups == 2, "and is closed with the job", rank);
-    if (rank == 0)
-        printf("1..%d\n", tap_count);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    comm = NULL;
+    ok_here(counts.opened == 0 && counts.closed_groups == 2, "and is closed with the job");
+    return end_job();
 }

@@ -7,38 +7,18 @@
  *
  * usage: mpirun -n N comm-collectives [LARGEST COUNT]
  */
-#include "comm/comm.h"
 #include "common/half.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tap_ranks.h"
 #include "waited.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct comm *comm;
 static float *arena, *heap;
 static int64_t room; /* floats in each */
-static int tap_count, tap_failed;
-
-/* One line for the whole job. */
-static void ok_all(int good, const char *name) {
-    double bad = !good;
-    comm_max_double(comm_world(comm), &bad, 1, NULL);
-    int all = bad == 0;
-    tap_count++;
-    tap_failed += !all;
-    if (comm_rank(comm) == 0)
-        printf("%sok %d - %s\n", all ? "" : "not ", tap_count, name);
-    if (!good)
-        printf("# rank %d is among those that failed\n", comm_rank(comm));
-    fflush(stdout);
-}
-
-static void stop(const struct err *err) {
-    comm_abort(comm, err_report(err, "comm-collectives"));
-}
 
 /* What rank r of the job has at index i. */
 static float value(int r, int64_t i) {
@@ -75,8 +55,7 @@ static int check_all_reduce(const struct where *w, int64_t count) {
     for (int repeat = 0; repeat < 2; repeat++) { /* a repeat must give the same bits */
         fill(w->a, count);
         w->a[count] = 123;
-        if (waited_all_reduce(w->g, w->a, count, DTYPE_f32, &err) < 0)
-            stop(&err);
+        must(waited_all_reduce(w->g, w->a, count, DTYPE_f32, &err), &err);
         for (int64_t i = 0; i < count; i += stride(count))
             good &= w->a[i] == sum(w->ranks, w->n, i);
         good &= w->a[count - 1] == sum(w->ranks, w->n, count - 1) && w->a[count] == 123;
@@ -90,8 +69,7 @@ static int check_all_gather(const struct where *w, int64_t count, int in_place) 
     float *in = in_place ? w->b + w->me * count : w->a;
     memset(w->b, 0, (size_t)(w->n * count) * sizeof *w->b);
     fill(in, count);
-    if (comm_all_gather(w->g, in, w->b, count, DTYPE_f32, &err) < 0)
-        stop(&err);
+    must(comm_all_gather(w->g, in, w->b, count, DTYPE_f32, &err), &err);
     for (int p = 0; p < w->n; p++)
         for (int64_t i = 0; i < count; i += stride(count))
             good &= w->b[p * count + i] == value(w->ranks[p], i);
@@ -103,8 +81,7 @@ static int check_reduce_scatter(const struct where *w, int64_t count, int in_pla
     int good = 1;
     float *out = in_place ? w->a + w->me * count : w->b;
     fill(w->a, w->n * count);
-    if (waited_reduce_scatter(w->g, w->a, out, count, DTYPE_f32, &err) < 0)
-        stop(&err);
+    must(waited_reduce_scatter(w->g, w->a, out, count, DTYPE_f32, &err), &err);
     for (int64_t i = 0; i < count; i += stride(count))
         good &= out[i] == sum(w->ranks, w->n, w->me * count + i);
     return good & (out[count - 1] == sum(w->ranks, w->n, w->me * count + count - 1));
@@ -136,9 +113,9 @@ static int check_halves(const struct where *w, enum dtype dtype, int64_t count,
     int good = 1;
     for (int64_t i = 0; i < all; i++)
         a[i] = narrow(dtype, value(comm_rank(comm), i));
-    if ((scatter ? waited_reduce_scatter(w->g, a, out, count, dtype, &err)
-                 : waited_all_reduce(w->g, a, count, dtype, &err)) < 0)
-        stop(&err);
+    must((scatter ? waited_reduce_scatter(w->g, a, out, count, dtype, &err)
+                  : waited_all_reduce(w->g, a, count, dtype, &err)),
+         &err);
     for (int64_t i = 0; i < count; i += stride(count))
         good &= out[i] == half_sum(dtype, w->ranks, w->n, first + i);
     return good & (out[count - 1] == half_sum(dtype, w->ranks, w->n, first + count - 1));
@@ -148,8 +125,7 @@ static int check_all_to_all(const struct where *w, int64_t count) {
     struct err err = {0};
     int good = 1;
     fill(w->a, w->n * count);
-    if (waited_all_to_all(w->g, w->a, w->b, count, DTYPE_f32, &err) < 0)
-        stop(&err);
+    must(waited_all_to_all(w->g, w->a, w->b, count, DTYPE_f32, &err), &err);
     for (int p = 0; p < w->n; p++)
         for (int64_t i = 0; i < count; i += stride(count))
             good &= w->b[p * count + i] == value(w->ranks[p], w->me * count + i);
@@ -167,19 +143,16 @@ static int check_small(const struct where *w) {
     s[0] = s[2] = value(comm_rank(comm), 1);
     s[1] = 1;
     m[0] = m[1] = value(comm_rank(comm), 2);
-    if (comm_sum_double(w->g, s, 3, &err) < 0 || comm_max_double(w->g, m, 2, &err) < 0)
-        stop(&err);
+    must(comm_sum_double(w->g, s, 3, &err) < 0 || comm_max_double(w->g, m, 2, &err), &err);
     good &= s[0] == want_s && s[1] == w->n && s[2] == want_s && m[0] == want_m &&
             m[1] == want_m;
     for (int64_t n = 3; n < 100000; n *= 31) {
         fill(w->a, n);
-        if (comm_broadcast(w->g, w->a, n * 4, root, &err) < 0)
-            stop(&err);
+        must(comm_broadcast(w->g, w->a, n * 4, root, &err), &err);
         for (int64_t i = 0; i < n; i++)
             good &= w->a[i] == value(w->ranks[root], i);
     }
-    if (comm_barrier(w->g, &err) < 0)
-        stop(&err);
+    must(comm_barrier(w->g, &err), &err);
     return good;
 }
 
@@ -213,16 +186,15 @@ static void check_counts(struct where *w, const char *name) {
     char line[200];
     for (int k = 0; k < 8; k++) {
         snprintf(line, sizeof line, "%s, %s", what[k], name);
-        ok_all(good[k], line);
+        ok_all(good[k], "%s", line);
     }
     snprintf(line, sizeof line, "sum_double, max_double, broadcast, barrier, %s", name);
-    ok_all(check_small(w), line);
+    ok_all(check_small(w), "%s", line);
 }
 
 static void make_groups(const struct comm_ranks *sets, int n, struct comm_group **out) {
     struct err err = {0};
-    if (comm_groups_create(comm, sets, n, out, &err) < 0)
-        stop(&err);
+    must(comm_groups_create(comm, sets, n, out, &err), &err);
 }
 
 /* The group of this rank among the disjoint groups of g ranks with stride s. */
@@ -292,15 +264,14 @@ static void check_many_groups(void) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    comm = comm_create(&argc, &argv, NULL, &err);
-    if (!comm)
-        return err_report(&err, "comm-collectives");
+    int status = begin_job("comm-collectives", &argc, &argv, NULL);
+    if (status)
+        return status;
     if (argc > 1)
         largest = atoll(argv[1]);
     room = 4 * largest + 4000000;
     arena = comm_alloc(comm, room * 4, &err);
-    if (!arena)
-        stop(&err);
+    must(arena ? 0 : -1, &err);
     heap = calloc((size_t)room, sizeof *heap);
     int n = comm_size(comm), zero = 1;
     for (int64_t i = 0; i < room; i += 511)
@@ -316,9 +287,6 @@ int main(int argc, char **argv) {
                 check_groups(g, s);
     check_reversed();
     check_many_groups();
-    if (comm_rank(comm) == 0)
-        printf("1..%d\n", tap_count);
     free(heap);
-    comm_destroy(comm);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    return end_job();
 }

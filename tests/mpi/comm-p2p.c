@@ -2,36 +2,12 @@
  *
  * usage: mpirun -n N comm-p2p [BYTES]    BYTES of the largest message, also above 2 GiB
  */
-#include "comm/comm.h"
 #include "common/progress.h"
+#include "tap_ranks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static struct comm *comm;
-static int tap_count, tap_failed;
-
-static void ok_all(int good, const char *name) {
-    double bad = !good;
-    comm_max_double(comm_world(comm), &bad, 1, NULL);
-    int all = bad == 0;
-    tap_count++;
-    tap_failed += !all;
-    if (comm_rank(comm) == 0)
-        printf("%sok %d - %s\n", all ? "" : "not ", tap_count, name);
-    fflush(stdout);
-}
-
-static void stop(const struct err *err) {
-    comm_abort(comm, err_report(err, "comm-p2p"));
-}
-
-static void must(int rc, const struct err *err) {
-    if (rc < 0)
-        stop(err);
-}
 
 static void send_to(int peer, const void *buf, int64_t bytes, int tag,
                     struct comm_work *work) {
@@ -101,8 +77,7 @@ static int check_progress(char *buf, int64_t bytes) {
         send_to(1, buf, bytes, 9, &s);
     if (comm_rank(comm) == 1)
         must(comm_recv(comm_world(comm), buf, bytes, DTYPE_u8, 0, 9, &err), &err);
-    if (comm_barrier(comm_world(comm), &err) < 0)
-        stop(&err);
+    must(comm_barrier(comm_world(comm), &err), &err);
     wait_for(&s);
     return 1;
 }
@@ -114,16 +89,15 @@ static int check_idle(void) {
     clock_t start = clock();
     if (comm_rank(comm) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    if (comm_barrier(comm_world(comm), &err) < 0)
-        stop(&err);
+    must(comm_barrier(comm_world(comm), &err), &err);
     return (double)(clock() - start) / CLOCKS_PER_SEC < 0.15;
 }
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    comm = comm_create(&argc, &argv, NULL, &err);
-    if (!comm)
-        return err_report(&err, "comm-p2p");
+    int status = begin_job("comm-p2p", &argc, &argv, NULL);
+    if (status)
+        return status;
     int64_t most = argc > 1 ? atoll(argv[1]) : 16 << 20;
     int good = 1;
     char *out = malloc((size_t)most), *in = malloc((size_t)most);
@@ -145,10 +119,7 @@ int main(int argc, char **argv) {
     int bad = comm_send(comm_world(comm), out, 4, DTYPE_u8, comm_size(comm) + 5, 0, &err);
     ok_all(bad < 0 && err.status == EXIT_SYSTEM && strstr(err.msg, "send: no rank"),
            "a rank that does not exist is an error value");
-    if (comm_rank(comm) == 0)
-        printf("1..%d\n", tap_count);
     free(out);
     free(in);
-    comm_destroy(comm);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    return end_job();
 }

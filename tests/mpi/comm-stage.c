@@ -296,9 +296,7 @@ static void never_comes(void) {
 }
 
 int main(int argc, char **argv) {
-    struct err err = {0};
     struct comm_options options = COMM_OPTIONS_DEFAULT;
-    test_name = "comm-stage";
     bool late = argc > 1 && !strcmp(argv[1], "late");
     fake.direct = argc > 2 && !strcmp(argv[2], "direct");
     struct comm_stage_options stage = {
@@ -306,9 +304,9 @@ int main(int argc, char **argv) {
     options.backend = &comm_backend_stage;
     options.backend_arg = &stage;
     options.timeout_s = late ? 2 : 60;
-    comm = comm_create(&argc, &argv, &options, &err);
-    if (!comm)
-        return err_report(&err, test_name);
+    int status = begin_job("comm-stage", &argc, &argv, &options);
+    if (status)
+        return status;
     if (late)
         never_comes();
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -318,9 +316,6 @@ int main(int argc, char **argv) {
     run_rounds(seed, line);
     ok_all(fake.asked > 0, "and copies were asked for that were not done yet");
     check_unwaited();
-    if (comm_rank(comm) == 0)
-        printf("1..%d\n", tap_count);
     arr_release(&fake.streams);
-    comm_destroy(comm);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    return end_job();
 }

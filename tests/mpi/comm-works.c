@@ -7,11 +7,11 @@
  *
  * usage: mpirun -n N comm-works [SEED]
  */
-#include "comm/comm.h"
 #include "comm/comm_backend.h"
 #include "common/mem.h"
 #include "common/progress.h"
 #include "common/rng.h"
+#include "tap_ranks.h"
 #include "waited.h"
 
 #include <stdatomic.h>
@@ -21,29 +21,6 @@
 #include <time.h>
 
 enum { RANKS = 16, GROUPS = 6, WORKS = 24, ROUNDS = 30, MOST = 70000 };
-
-static struct comm *comm;
-static int tap_count, tap_failed;
-
-static void stop(const struct err *err) {
-    comm_abort(comm, err_report(err, "comm-works"));
-}
-
-static void must(int rc, const struct err *err) {
-    if (rc < 0)
-        stop(err);
-}
-
-static void ok_all(int good, const char *name) {
-    struct err err = {0};
-    double bad = !good;
-    must(comm_max_double(comm_world(comm), &bad, 1, &err), &err);
-    tap_count++;
-    tap_failed += bad != 0;
-    if (comm_rank(comm) == 0)
-        printf("%sok %d - %s\n", bad != 0 ? "not " : "", tap_count, name);
-    fflush(stdout);
-}
 
 static float value(int work, int rank, int64_t i) {
     return rng_uniform((uint64_t)work, (uint64_t)rank, (uint64_t)i) - 0.4f;
@@ -254,14 +231,13 @@ static int check_types(void) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
-    comm = comm_create(&argc, &argv, NULL, &err);
-    if (!comm)
-        return err_report(&err, "comm-works");
+    int status = begin_job("comm-works", &argc, &argv, NULL);
+    if (status)
+        return status;
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     int64_t room = 2 * (int64_t)WORKS * MOST * comm_size(comm);
     float *arena = comm_alloc(comm, room * 4, &err);
-    if (!arena)
-        stop(&err);
+    must(arena ? 0 : -1, &err);
     float *heap = malloc((size_t)room * sizeof *heap);
     if (!heap)
         comm_abort(comm, EXIT_SYSTEM);
@@ -272,10 +248,8 @@ int main(int argc, char **argv) {
             printf("# rank %d: wrong in the round of seed %llu\n", comm_rank(comm),
                    (unsigned long long)seed + (unsigned long long)k);
     }
-    char line[100];
-    snprintf(line, sizeof line, "%d works at a time in %d groups, seeds %llu and on", WORKS,
-             GROUPS, (unsigned long long)seed);
-    ok_all(good, line);
+    ok_all(good, "%d works at a time in %d groups, seeds %llu and on", WORKS, GROUPS,
+           (unsigned long long)seed);
     ok_all(check_hidden(arena, MOST, COMM_PROGRESS_ON),
            "a sum and messages are complete when their ranks have slept");
     if (comm_size(comm) > 1)
@@ -284,9 +258,6 @@ int main(int argc, char **argv) {
     ok_all(check_types(), "what cannot be summed is an error value");
     if (comm_size(comm) > 1)
         ok_all(check_lists(), "lists of groups that differ are an error on all ranks");
-    if (comm_rank(comm) == 0)
-        printf("1..%d\n", tap_count);
     free(heap);
-    comm_destroy(comm);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    return end_job();
 }

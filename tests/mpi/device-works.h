@@ -17,8 +17,8 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "device/device_backend.h"
+#include "tap_ranks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,30 +29,7 @@ static void give_call(struct device_stream *s, void (*call)(void *arg), void *ar
 static void *real(const void *p);
 static bool nothing_left(struct device *dev, int streams);
 
-static const char *test_name; /* for messages */
-
-static struct comm *comm;
 static struct device *device;
-static int tap_count, tap_failed;
-
-static void must(int rc, const struct err *err) {
-    if (rc == 0)
-        return;
-    if (comm_fail(comm, err))
-        err_report(err, test_name);
-    comm_abort(comm, err->status);
-}
-
-static void ok_all(int good, const char *name) {
-    struct err err = {0};
-    double bad = !good;
-    must(comm_max_double(comm_world(comm), &bad, 1, &err), &err);
-    tap_count++;
-    tap_failed += bad != 0;
-    if (comm_rank(comm) == 0)
-        printf("%sok %d - %s\n", bad != 0 ? "not " : "", tap_count, name);
-    fflush(stdout);
-}
 
 static float value(int work, int rank, int64_t i) {
     return rng_uniform((uint64_t)work, (uint64_t)rank, (uint64_t)i) - 0.4f;
@@ -249,7 +226,7 @@ static void run_rounds(uint64_t seed, const char *name) {
         if (!(good = run_round(seed + (uint64_t)k)))
             printf("# rank %d: wrong in the round of seed %llu\n", comm_rank(comm),
                    (unsigned long long)seed + (unsigned long long)k);
-    ok_all(good, name);
+    ok_all(good, "%s", name);
 }
 
 #endif

@@ -14,17 +14,13 @@
  */
 #include "comm/comm_backend.h"
 #include "comm/comm_stage.h"
-#include "common/mem.h"
 #include "device/cpu.h"
 #include "device/device_backend.h"
-#include "exec/exec_impl.h"
+#include "tap_ranks.h"
+#include "trained.h"
 #include "waited.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { STEPS = 3, MARKS = 2 * STEPS + 1 };
 
 static bool staged; /* works between ranks go by way of the hosts */
 
@@ -322,9 +318,9 @@ static const struct device_backend apart = {.name = "apart",
 
 /* ---- what is between ranks ------------------------------------------------------------------ */
 
-static void *open_job(struct comm *comm, void *arg, struct err *err) {
+static void *open_job(struct comm *job, void *arg, struct err *err) {
     (void)arg, (void)err;
-    return comm;
+    return job;
 }
 
 static void close_job(void *job) {
@@ -378,37 +374,13 @@ static const char *folder; /* of checkpoints */
 enum { ARENA_BYTES = 1 << 22 };
 static void *shared;
 
-struct result {
-    double mark[MARKS]; /* losses, norms, validation loss */
-    float *params;      /* and what follows them in the arena, and what is on the host */
-    int64_t bytes;
-    bool drained; /* nothing was under way behind exec_drain */
-};
-
-static int read_back(struct exec *x, struct result *out, struct err *err) {
-    out->bytes = x->chunks->sp->bytes[MEM_parameters] +
-                 x->chunks->sp->bytes[MEM_gradients] + x->chunks->sp->bytes[MEM_optimizer];
-    int64_t device = out->bytes, host = x->chunks->sp->host_bytes;
-    out->bytes += host;
-    out->params = mem_alloc((size_t)out->bytes);
-    if (device_download(x->streams[STREAM_compute], out->params, x->arena, device, err) < 0)
-        return -1;
-    if (host)
-        memcpy((char *)out->params + device, x->host_arena, (size_t)host);
-    return 0;
-}
-
-static int go_on(void *ctx, struct err *err) {
-    (void)ctx, (void)err;
-    return 0;
-}
+static bool drained; /* nothing was under way behind exec_drain, in the last training */
 
 /* What was saved is there again in a fresh executor. */
 static int save_and_load(struct exec **x, struct err *err) {
     const struct checkpoint_info about = {.run = 1};
     const struct program *g = (*x)->g;
     struct exec_options o = (*x)->opt;
-    struct comm *comm = (*x)->comm;
     const struct data *data = (*x)->data;
     struct checkpoint *ck = NULL;
     char *path = NULL;
@@ -426,13 +398,13 @@ static int save_and_load(struct exec **x, struct err *err) {
     return rc;
 }
 
-static int drain(struct exec *x, struct result *out, struct err *err) {
+static int drain(struct exec *x, struct err *err) {
     int rc = exec_drain(x, err);
-    out->drained &= all_done();
+    drained &= all_done();
     return rc;
 }
 
-static int train(const struct program *g, struct comm *comm, struct data *data,
+static int train(const struct program *g, struct data *data,
                  const struct device_backend *device, struct result *out, struct err *err) {
     struct exec_options o = exec_defaults();
     o.device = device;
@@ -442,7 +414,7 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
     o.clip = 0.5;
     struct exec *x = exec_create(g, comm, data, &o, err);
     int rc = x ? exec_init(x, err) : -1;
-    out->drained = true;
+    drained = true;
     for (int s = 0; s < STEPS && rc == 0; s++) {
         struct exec_metrics m;
         rc = exec_step(x, &m, err);
@@ -450,11 +422,11 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
         out->mark[2 * s + 1] = m.grad_norm;
     }
     if (rc == 0)
-        rc = drain(x, out, err);
+        rc = drain(x, err);
     if (rc == 0)
         rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
     if (rc == 0)
-        rc = drain(x, out, err);
+        rc = drain(x, err);
     if (rc == 0)
         rc = save_and_load(&x, err);
     if (rc == 0)
@@ -465,20 +437,9 @@ static int train(const struct program *g, struct comm *comm, struct data *data,
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static int tap_count, tap_failed;
-
-static void ok(int good, const char *plan, const char *name, int rank) {
-    tap_count++;
-    tap_failed += !good;
-    if (rank == 0 || !good)
-        printf("%sok %d - %s: %s\n", good ? "" : "not ", tap_count, plan, name);
-    fflush(stdout);
-}
-
 /* The device afresh; what it records is a copy of the backend that also can. */
-static int train_apart(const struct program *g, struct comm *comm, struct data *data,
-                       bool late, bool deaf, bool records, struct result *out,
-                       struct err *err) {
+static int train_apart(const struct program *g, struct data *data, bool late, bool deaf,
+                       bool records, struct result *out, struct err *err) {
     struct device_backend backend = apart;
     arr_release(&fake.streams);
     memset(&fake, 0, sizeof fake);
@@ -490,29 +451,19 @@ static int train_apart(const struct program *g, struct comm *comm, struct data *
         backend.replay = replay;
         backend.recording_destroy = recording_destroy;
     }
-    return train(g, comm, data, &backend, out, err);
-}
-
-static bool equal(const struct result *a, const struct result *b) {
-    return !memcmp(a->mark, b->mark, sizeof a->mark) &&
-           !memcmp(a->params, b->params, (size_t)a->bytes);
-}
-
-static void must(struct comm *comm, int rc, const struct err *err) {
-    if (rc < 0)
-        comm_abort(comm, err_report(err, "exec-streams"));
+    return train(g, data, &backend, out, err);
 }
 
 /* Every rank sees its own part of the difference. */
-static bool any_differs(struct comm *comm, bool same) {
+static bool any_differs(bool same) {
     struct err err = {0};
     double differs = !same;
-    must(comm, comm_max_double(comm_world(comm), &differs, 1, &err), &err);
+    must(comm_max_double(comm_world(comm), &differs, 1, &err), &err);
     return differs > 0;
 }
 
-static void check_orders(const struct program *g, struct comm *comm, struct data *data,
-                         const char *name, const struct result *cpu) {
+static void check_orders(const struct program *g, struct data *data, const char *name,
+                         const struct result *cpu) {
     static const char *const what[4] = {"works early: the bits of the CPU",
                                         "works late: the bits of the CPU",
                                         "works early, recorded: the bits of the CPU",
@@ -521,20 +472,20 @@ static void check_orders(const struct program *g, struct comm *comm, struct data
     int launches[4];
     for (int k = 0; k < 4; k++) {
         struct result r = {0};
-        must(comm, train_apart(g, comm, data, k & 1, false, k > 1, &r, &err), &err);
-        ok(equal(cpu, &r), name, what[k], comm_rank(comm));
-        ok(r.drained, name, "nothing is under way behind exec_drain", comm_rank(comm));
+        must(train_apart(g, data, k & 1, false, k > 1, &r, &err), &err);
+        ok_here(equal(cpu, &r), "%s: %s", name, what[k]);
+        ok_here(drained, "%s: nothing is under way behind exec_drain", name);
         launches[k] = fake.launches;
         free(r.params);
         if (k == 3)
             /* Copies that are only started part what could be recorded as one. */
-            ok(fake.replays > 0 &&
-                   launches[3] < launches[1] / (g->stages[0].host_bytes ? 1 : 2),
-               name, "and what is replayed is not launched again", comm_rank(comm));
+            ok_here(fake.replays > 0 &&
+                        launches[3] < launches[1] / (g->stages[0].host_bytes ? 1 : 2),
+                    "%s: and what is replayed is not launched again", name);
     }
 }
 
-static void check_plan(const char *text, const char *name, struct comm *comm) {
+static void check_plan(const char *text, const char *name) {
     struct err err = {0};
     json_error_t where;
     json_t *doc = json_loads(text, 0, &where);
@@ -547,18 +498,18 @@ static void check_plan(const char *text, const char *name, struct comm *comm) {
                              .kind = DATA_TOKENS,
                              .seq = 8,
                              .vocab = 256};
-    must(comm, g ? data_open(&data, &spec, &err) : -1, &err);
+    must(g ? data_open(&data, &spec, &err) : -1, &err);
     struct result cpu = {0}, r = {0};
-    must(comm, train(g, comm, data, NULL, &cpu, &err), &err);
-    check_orders(g, comm, data, name, &cpu);
+    must(train(g, data, NULL, &cpu, &err), &err);
+    check_orders(g, data, name, &cpu);
     if (g->n_stages == 1) { /* messages in a wrong order would wait for ever */
-        must(comm, train_apart(g, comm, data, false, true, false, &r, &err), &err);
-        ok(any_differs(comm, equal(&cpu, &r)), name,
-           "without the waits it is another training", comm_rank(comm));
+        must(train_apart(g, data, false, true, false, &r, &err), &err);
+        ok_here(any_differs(equal(&cpu, &r)),
+                "%s: without the waits it is another training", name);
     }
     if (plan->overlap && g->n_stages == 1 && !staged)
-        ok(fake.works > 0 && fake.overlapped > 0, name,
-           "launches are given while collectives are under way", comm_rank(comm));
+        ok_here(fake.works > 0 && fake.overlapped > 0,
+                "%s: launches are given while collectives are under way", name);
     free(cpu.params);
     free(r.params);
     data_close(data);
@@ -578,53 +529,49 @@ int main(int argc, char **argv) {
     staged = argc > 2 && !strcmp(argv[2], "stage");
     options.backend = staged ? &comm_backend_stage : &on_streams;
     options.backend_arg = staged ? &pieces : NULL;
-    struct comm *comm = comm_create(&argc, &argv, &options, &err);
-    if (!comm || argc < 2)
-        return err_report(&err, "exec-streams");
+    int status = begin_job("exec-streams", &argc, &argv, &options);
+    if (status)
+        return status;
     folder = argv[1];
     shared = comm_alloc(comm, ARENA_BYTES, &err);
-    if (!shared)
-        comm_abort(comm, err_report(&err, "exec-streams"));
+    must(shared ? 0 : -1, &err);
     /* layer.0, which both ranks do whole, parts the gradients into two reductions. */
     check_plan(
         GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "
                             "\"batch\"}, \"except\": [{\"ops\": \"layer.0.*\", \"layout\": {}}]}]}",
-        "overlapped", comm);
+        "overlapped");
     check_plan(GPT("") "\"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": \"batch\"}, "
                        "\"zero\": 1}]}",
-               "zero", comm);
+               "zero");
     check_plan(GPT(",dropout=0.1") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", "
                                    "\"layout\": {\"dp\": \"batch\"}, \"zero\": 3}]}",
-               "zero3", comm);
+               "zero3");
     /* Ids of tokens stay: without the waits they would be any number. */
     check_plan(
         GPT("") "\"overlap\": true, \"stages\": [{\"mesh\": \"dp:2\", \"layout\": {\"dp\": "
                 "\"batch\"}, \"offload\": [\"activations\"], "
                 "\"except\": [{\"ops\": [\"wte\", \"loss\"], \"offload\": []}, "
                 "{\"ops\": \"layer.0.*\", \"layout\": {}}]}]}",
-        "offloaded", comm);
+        "offloaded");
     check_plan(
         GPT("") "\"overlap\": true, \"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"], "
                 "\"offload\": [\"optimizer\", \"parameters\"]}, "
                 "{\"offload\": [\"optimizer\", \"parameters\", \"activations\"]}]}",
-        "offloaded pipeline", comm);
+        "offloaded pipeline");
     check_plan(GPT("") "\"stages\": [{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
-               "pipeline", comm);
+               "pipeline");
     check_plan(
         GPT("") "\"schedule\": \"interleaved\", \"stages\": ["
                 "{\"group\": 0, \"ops\": [\"wte\", \"wpe\"]}, {\"group\": 1, \"ops\": \"layer.0\"},"
                 "{\"group\": 0, \"ops\": \"layer.1\"}, {\"group\": 1}]}",
-        "interleaved", comm);
+        "interleaved");
     check_plan(GPT("") "\"schedule\": \"zero-bubble\", \"stages\": ["
                        "{\"ops\": [\"wte\", \"wpe\", \"layer.0\"]}, {}]}",
-               "zero-bubble", comm);
+               "zero-bubble");
     check_plan("{\"format\": \"weft-plan/1\", \"model\": \"llama:nano\", \"batch\": 8, "
                "\"set\": \"layers=2,hidden=24,heads=4,kv_heads=2,ffn=32,seq=8,vocab=256\", "
                "\"micro_batch\": 2, \"stages\": [{\"mesh\": \"cp:2\", \"ring\": true, "
                "\"layout\": {\"cp\": \"seq\"}}]}",
-               "ring", comm);
-    if (comm_rank(comm) == 0)
-        printf("1..%d\n", tap_count);
-    comm_destroy(comm);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+               "ring");
+    return end_job();
 }

@@ -7,60 +7,16 @@
  *
  * usage: mpirun -n 2|4 gpu-train own|pairs|one     each rank has a GPU, or two share one, or all do
  */
-#include "common/mem.h"
 #include "cuda/cuda.h"
 #include "device/cpu.h"
-#include "exec/exec_impl.h"
 #include "fake/cudart.h"
 #include "fake/nccl.h"
 #include "nccl/nccl.h"
+#include "tap_ranks.h"
+#include "trained.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { STEPS = 3, MARKS = 2 * STEPS + 1 };
-
-static struct comm *comm;
-static int tap_count, tap_failed;
-
-static void must(int rc, const struct err *err) {
-    if (rc == 0)
-        return;
-    if (comm_fail(comm, err))
-        err_report(err, "gpu-train");
-    comm_abort(comm, err->status);
-}
-
-static void ok_all(bool good, const char *plan, const char *what) {
-    struct err err = {0};
-    double bad = !good;
-    must(comm_max_double(comm_world(comm), &bad, 1, &err), &err);
-    tap_count++;
-    tap_failed += bad > 0;
-    if (comm_rank(comm) == 0)
-        printf("%sok %d - %s: %s\n", bad > 0 ? "not " : "", tap_count, plan, what);
-    fflush(stdout);
-}
-
-struct result {
-    double mark[MARKS]; /* losses, norms, validation loss */
-    char *params;       /* and what follows them in the arena */
-    int64_t bytes;
-};
-
-static int read_back(struct exec *x, struct result *out, struct err *err) {
-    const int64_t *bytes = x->chunks->sp->bytes;
-    out->bytes = bytes[MEM_parameters] + bytes[MEM_gradients] + bytes[MEM_optimizer];
-    out->params = mem_alloc((size_t)out->bytes + 1);
-    return device_download(x->streams[STREAM_compute], out->params, x->arena, out->bytes,
-                           err);
-}
-
-static int go_on(void *ctx, struct err *err) {
-    (void)ctx, (void)err;
-    return 0;
-}
 
 static int train(const struct program *g, struct data *data,
                  const struct device_backend *device, struct result *out, struct err *err) {
@@ -92,11 +48,6 @@ static int train(const struct program *g, struct data *data,
     return rc;
 }
 
-static bool equal(const struct result *a, const struct result *b) {
-    return !memcmp(a->mark, b->mark, sizeof a->mark) && a->bytes == b->bytes &&
-           !memcmp(a->params, b->params, (size_t)a->bytes);
-}
-
 static void check_orders(const struct program *g, struct data *data, const char *name,
                          const struct result *cpu) {
     static const struct {
@@ -115,13 +66,13 @@ static void check_orders(const struct program *g, struct data *data, const char 
         fake_cuda.seed = (uint64_t)comm_rank(comm);
         fake_nccl.busy_turns = ways[k].turns;
         must(train(g, data, &cuda.backend, &r, &err), &err);
-        ok_all(equal(cpu, &r), name, ways[k].what);
+        ok_all(equal(cpu, &r), "%s: %s", name, ways[k].what);
         free(r.params);
     }
-    ok_all(fake_nccl.broken == 0 && fake_cuda.bytes == 0, name,
-           "no rule of NCCL is broken, no memory of the GPU is left");
-    ok_all(fake_cuda.waits_for_works == 0, name,
-           "no graph is made and no kernel loaded beside works of NCCL");
+    ok_all(fake_nccl.broken == 0 && fake_cuda.bytes == 0,
+           "%s: no rule of NCCL is broken, no memory of the GPU is left", name);
+    ok_all(fake_cuda.waits_for_works == 0,
+           "%s: no graph is made and no kernel loaded beside works of NCCL", name);
 }
 
 static struct program *compile(const char *text, struct plan **plan) {
@@ -161,7 +112,8 @@ static void run_on_gpus(struct example *e, bool all_nccl) {
     int64_t before = fake_nccl.overlapped;
     check_orders(e->program, e->data, e->name, &e->cpu);
     if (all_nccl && e->plan->overlap)
-        ok_all(fake_nccl.overlapped > before, e->name, "it computes while NCCL is at work");
+        ok_all(fake_nccl.overlapped > before, "%s: it computes while NCCL is at work",
+               e->name);
     free(e->cpu.params);
     data_close(e->data);
     program_destroy(e->program);
@@ -220,41 +172,31 @@ static struct example of_four[] = {
      .text = GPT(
          "") "\"dtype\": \"bf16\", \"overlap\": true, \"stages\": [{\"mesh\": \"dp:2 tp:2\", \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}, \"zero\": 2}]}"}};
 
-/* What the ranks have, as processes of a node see it. */
-static int first_gpu(const char *how, int rank) {
-    return !strcmp(how, "own") ? rank : !strcmp(how, "pairs") ? rank / 2 : 0;
-}
-
 int main(int argc, char **argv) {
     struct err err = {0};
-    comm = comm_create(&argc, &argv, NULL, &err);
-    if (!comm || argc < 2)
-        return err_report(&err, "gpu-train");
+    int status = begin_job("gpu-train", &argc, &argv, NULL);
+    if (status)
+        return status;
     bool two = comm_size(comm) == 2;
     struct example *e = two ? of_two : of_four;
     size_t n = two ? sizeof of_two / sizeof *of_two : sizeof of_four / sizeof *of_four;
     struct nccl_report report;
     for (size_t i = 0; i < n; i++)
         run_on_cpu(&e[i]);
-    fake_cuda.first_gpu = first_gpu(argv[1], comm_rank(comm));
+    fake_cuda.first_gpu = fake_cuda_gpu_of(argv[1], job_rank);
     must(comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = &report}, &err),
          &err);
     bool own = !strcmp(argv[1], "own"), one = !strcmp(argv[1], "one");
     for (size_t i = 0; i < n; i++)
         run_on_gpus(&e[i], own);
-    ok_all(report.sharing == (own ? 0 : comm_size(comm)), argv[1], "who shares is known");
-    ok_all(one == (fake_nccl.collectives == 0), argv[1],
-           "NCCL has the groups whose ranks have GPUs of their own");
-    ok_all(one == (fake_cuda.first_streams == 0), argv[1],
-           "what NCCL is given goes before what computes");
-    int rank = comm_rank(comm);
+    ok_all(report.sharing == (own ? 0 : comm_size(comm)), "%s: who shares is known",
+           argv[1]);
+    ok_all(one == (fake_nccl.collectives == 0),
+           "%s: NCCL has the groups whose ranks have GPUs of their own", argv[1]);
+    ok_all(one == (fake_cuda.first_streams == 0),
+           "%s: what NCCL is given goes before what computes", argv[1]);
     comm_destroy(comm);
-    tap_count++;
-    tap_failed += fake_nccl.open > 0;
-    if (rank == 0 || fake_nccl.open)
-        printf("%sok %d - every communicator is ended\n", fake_nccl.open ? "not " : "",
-               tap_count);
-    if (rank == 0)
-        printf("1..%d\n", tap_count);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    comm = NULL;
+    ok_here(fake_nccl.open == 0, "every communicator is ended");
+    return end_job();
 }

@@ -50,11 +50,6 @@ static bool nothing_left(struct device *dev, int streams) {
     return fake_cuda.bytes == 0;
 }
 
-/* What the ranks have, as processes of a node see it. */
-static int first_gpu(const char *how, int rank) {
-    return !strcmp(how, "own") ? rank : !strcmp(how, "pairs") ? rank / 2 : 0;
-}
-
 /* In their order, or the other way round: NCCL has a communicator for each. */
 static struct comm_group *everyone(bool turned) {
     struct err err = {0};
@@ -119,13 +114,11 @@ int main(int argc, char **argv) {
     struct err err = {0};
     struct comm_options options = COMM_OPTIONS_DEFAULT;
     bool late = argc == 2 && !strcmp(argv[1], "late"), wrong = argc == 2;
-    test_name = "gpu-works";
     options.timeout_s = late ? 2 : 60;
-    comm = comm_create(&argc, &argv, &options, &err);
-    if (!comm)
-        return err_report(&err, test_name);
-    int rank = comm_rank(comm);
-    fake_cuda.first_gpu = first_gpu(wrong ? "own" : argv[2], rank);
+    int status = begin_job("gpu-works", &argc, &argv, &options);
+    if (status)
+        return status;
+    fake_cuda.first_gpu = fake_cuda_gpu_of(wrong ? "own" : argv[2], job_rank);
     must(comm_use(comm, &comm_backend_gpu, NULL, &err), &err);
     if (wrong)
         go_wrong(late);
@@ -133,12 +126,7 @@ int main(int argc, char **argv) {
     ok_all(fake_nccl.broken == 0, "no rule of NCCL is broken");
     ok_all(fake_cuda.queues == 32, "CUDA gives streams queues of their own");
     comm_destroy(comm);
-    tap_count++;
-    tap_failed += fake_nccl.open > 0;
-    if (rank == 0 || fake_nccl.open)
-        printf("%sok %d - every communicator is ended\n", fake_nccl.open ? "not " : "",
-               tap_count);
-    if (rank == 0)
-        printf("1..%d\n", tap_count);
-    return tap_failed ? EXIT_NO : EXIT_DONE;
+    comm = NULL;
+    ok_here(fake_nccl.open == 0, "every communicator is ended");
+    return end_job();
 }
