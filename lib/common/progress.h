@@ -40,8 +40,8 @@ void note_verbose(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Monotonic seconds. */
 double now_s(void);
 
-/* Catch SIGINT, SIGTERM and SIGUSR1: the first sets the flag, a second of its kind kills the
- * process. (mpirun answers the first two by killing its ranks a second later; SIGUSR1 it passes
+/* Catch SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless nohup(1) has it ignored: the first sets the
+ * flag, a second of its kind kills the process. (mpirun answers the first two by killing its ranks a second later; SIGUSR1 it passes
  * on to all of them, and waits.) */
 void interrupt_catch(void);
 bool interrupted(void);

@@ -302,7 +302,18 @@ stops() { # stops SIGNAL WANT ARGS... : a training gets the signal after its fir
 cp one.json plan.json
 stops INT 0
 stops TERM 0
+stops HUP 0
 stops USR1 0
+rm -rf out stop
+(trap '' HUP && exec "$tool" --threads 1 -n 10000000 --save stop plan.json) >out 2>err &
+pid=$!
+begun out
+kill -HUP $pid
+sleep 0.5
+kill -TERM $pid
+is $? 0 'as under nohup: it outlives HUP'
+wait $pid
+is "$? $(find stop -name 'step-*' | wc -l)" '0 1' 'and then ends by TERM'
 cp two.json plan.json
 stops USR1 0 mpirun -n 2
 # mpirun kills its ranks that much later, and always ends with 1
