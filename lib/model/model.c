@@ -158,6 +158,11 @@ void share_list(const char *folder, char *list, size_t size) {
     arr_release(&names);
 }
 
+static bool ends_in_json(const char *name) {
+    size_t len = strlen(name);
+    return len > 5 && !strcmp(name + len - 5, ".json");
+}
+
 /* Splits "NAME[:PRESET]" into a path and a preset. */
 static int locate(const char *ref, char *path, size_t n, char *preset, size_t preset_n,
                   struct err *err) {
@@ -166,12 +171,11 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
         return err_input(err, "model: name too long");
     preset[0] = '\0';
     char *colon = strrchr(name, ':');
-    if (colon && !strchr(colon, '/')) {
+    if (colon && !strchr(colon, '/') && !ends_in_json(colon)) {
         snprintf(preset, preset_n, "%s", colon + 1);
         *colon = '\0';
     }
-    size_t len = strlen(name);
-    if (strchr(name, '/') || (len > 5 && !strcmp(name + len - 5, ".json")))
+    if (strchr(name, '/') || ends_in_json(name))
         return snprintf(path, n, "%s", name) < (int)n
                    ? 0
                    : err_input(err, "model: name too long");

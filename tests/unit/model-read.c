@@ -289,6 +289,9 @@ static void test_settings(void) {
     m = model_of(text, "vocab=9,hidden=12,vocab=9", &err);
     ok(!m && !strcmp(err.msg, "set: \"vocab\" is given twice"), "refuses: %s", err.msg);
     model_destroy(m);
+    ok(!model_load("none:b.json", NULL, &err) &&
+           !strcmp(err.msg, "none:b.json: No such file or directory"),
+       "what ends in .json is a file: %s", err.msg);
 }
 
 /* ---- the graph ------------------------------------------------------------------------------ */
