@@ -31,7 +31,8 @@ struct err {
     int status;     /* exit status that this error asks for; 0 = no error yet */
     bool shared;    /* every rank of the job holds this error: one of them reports it */
     char msg[1024]; /* one line: place and what was expected */
-    char hint[512]; /* the remedy where it is known, else "" */
+    char
+        hint[1536]; /* the remedy where it is known, else ""; may be a command with paths */
 };
 
 #define ERR_PRINTF(a, b) __attribute__((format(printf, a, b)))

@@ -1,6 +1,9 @@
 #include "common/text.h"
 
+#include "common/mem.h"
+
 #include <stdio.h>
+#include <string.h>
 
 struct text text_time(double us) {
     return text_time_beside(us, us);
@@ -27,4 +30,23 @@ struct text text_bytes(double bytes) {
     else
         snprintf(t.s, sizeof t.s, "%.2f GiB", bytes / mib / 1024);
     return t;
+}
+
+char *text_shell_word(const char *word) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        "_-./:,=+@%";
+    if (*word && !word[strspn(word, plain)])
+        return mem_strdup(word);
+    char *quoted = mem_alloc(4 * strlen(word) + 3), *to = quoted;
+    *to++ = '\'';
+    for (; *word; word++) {
+        if (*word == '\'') {
+            memcpy(to, "'\\'", 3); /* ends the quotes, and a quote; then they begin again */
+            to += 3;
+        }
+        *to++ = *word;
+    }
+    *to = '\'';
+    return quoted;
 }

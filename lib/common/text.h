@@ -1,4 +1,5 @@
-/* text.h - durations and sizes as people read them, with a unit that suits the number.
+/* text.h - durations and sizes as people read them, with a unit that suits the number; words as
+ * shells read them.
  *
  *     struct text t = text_time(62360);        // t.s is "62.36 ms"
  *     printf("%s of %s\n", text_bytes(a).s, text_bytes(b).s);
@@ -19,5 +20,9 @@ struct text text_time_beside(double us, double other_us);
 
 /* "512 bytes", "12.5 MiB", "3.21 GiB". */
 struct text text_bytes(double bytes);
+
+/* For commands that a message tells the reader to type: the word itself, or in single quotes if it
+ * holds anything that a POSIX shell would take for more than a letter. free() it. */
+char *text_shell_word(const char *word);
 
 #endif

@@ -3,6 +3,7 @@
  * commands that it becomes. */
 #include "common/mem.h"
 #include "common/rng.h"
+#include "common/text.h"
 #include "cost/cost.h"
 
 #include <stdarg.h>
@@ -62,48 +63,57 @@ static void list_missing(const struct cost *c, char *buf, size_t n) {
         snprintf(buf + used, n - used, " ...");
 }
 
-/* Text that grows at its end and is cut where the room ends. */
-struct text {
+/* Commands, one behind the other, cut where the room ends. */
+struct commands {
     char *p;
     size_t n, used;
 };
 
-static void add(struct text *t, const char *fmt, ...) ERR_PRINTF(2, 3);
+static void add(struct commands *t, const char *fmt, ...) ERR_PRINTF(2, 3);
 
-static void add(struct text *t, const char *fmt, ...) {
+static void add(struct commands *t, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     int more = vsnprintf(t->p + t->used, t->n - t->used, fmt, ap);
     va_end(ap);
     t->used += (size_t)more < t->n - t->used ? (size_t)more : t->n - t->used - 1;
+    if (t->used == t->n - 1)
+        memcpy(t->p + t->n - 4, "...", 4); /* nobody takes it for whole */
+}
+
+/* " -p 'my profile.db'" */
+static void add_option(struct commands *t, const char *option, const char *word) {
+    char *quoted = text_shell_word(word);
+    add(t, " %s %s", option, quoted);
+    free(quoted);
 }
 
 /* What the name of a kind says of the ranks: "cpu-2t-over4" are two threads, four ranks a core. Both
  * tools would otherwise take as many threads as the machine at hand has cores to share out, and
  * weft-profile-comm, which counts the ranks on a core itself, would name the kind by that. */
-static void add_device(struct text *t, const char *device, bool comm) {
+static void add_device(struct commands *t, const char *device, bool comm) {
     int threads = 0, over = 1, end = 0;
     if (sscanf(device, "cpu-%dt%n-over%d%n", &threads, &end, &over, &end) >= 1 && end &&
         !device[end]) {
         add(t, " --threads %d", threads);
         if (comm)
-            add(t, " --device %s", device);
+            add_option(t, "--device", device);
         else if (over != 1)
             add(t, " --over %d", over);
     } else {
-        add(t, " --device %.63s", device);
+        add_option(t, "--device", device);
     }
 }
 
 /* Where the database is computed, so is what it lacks. */
-static void add_compute(struct text *t, const struct cost_provider *p) {
+static void add_compute(struct commands *t, const struct cost_provider *p) {
     if (p && *p->roofline)
         add(t, " --roofline %s", p->roofline);
     if (p && *p->links)
         add(t, " --links \"%s\"", p->links);
 }
 
-static void add_comm(struct text *t, const struct cost *c, const char *profile,
+static void add_comm(struct commands *t, const struct cost *c, const char *profile,
                      const struct plan *plan) {
     enum { USUAL_BYTES = 64 << 20 }; /* as far as weft-profile-comm goes by itself */
     int64_t most = -1;
@@ -117,8 +127,8 @@ static void add_comm(struct text *t, const struct cost *c, const char *profile,
     }
     if (most < 0)
         return;
-    add(t, "%smpirun -n %d weft-profile-comm -p %.80s", t->used ? "; " : "", plan->devices,
-        profile);
+    add(t, "%smpirun -n %d weft-profile-comm", t->used ? "; " : "", plan->devices);
+    add_option(t, "-p", profile);
     if (c->provider)
         add_device(t, c->provider->device, true);
     if (odd)
@@ -132,15 +142,15 @@ static void add_comm(struct text *t, const struct cost *c, const char *profile,
 
 /* Of a plan that stands in a file, weft-profile-op reads off the program what is missing, so it
  * cannot leave anything out; of one that a search is still about, it takes all of the model. */
-static void add_what(struct text *t, const char *plan_name, const struct plan *plan) {
+static void add_what(struct commands *t, const char *plan_name, const struct plan *plan) {
     const struct model *m = plan->model;
     if (plan_name) {
-        add(t, " --plan %.100s", plan_name);
+        add_option(t, "--plan", plan_name);
         return;
     }
-    add(t, " -m %.60s", m->ref ? m->ref : "MODEL");
+    add_option(t, "-m", m->ref ? m->ref : "MODEL");
     if (*m->set)
-        add(t, " --set %.100s", m->set);
+        add_option(t, "--set", m->set);
     if (plan->dtype != DTYPE_f32)
         add(t, " --dtype %s", plan_dtype_name(plan->dtype));
     add(t, " --max-devices %d --micro-batch %lld", plan->devices,
@@ -150,8 +160,8 @@ static void add_what(struct text *t, const char *plan_name, const struct plan *p
 /* The commands that measure what is missing. */
 static int hint_commands(const struct cost *c, const char *profile, const char *plan_name,
                          const struct plan *plan, struct err *err) {
-    char buf[480] = "";
-    struct text t = {buf, sizeof buf, 0};
+    char buf[1280] = "";
+    struct commands t = {buf, sizeof buf, 0};
     const struct cost_provider *p = c->provider;
     bool op = false, computed = p && *p->links;
     for (int64_t i = 0; i < c->n_missing; i++)
@@ -159,7 +169,7 @@ static int hint_commands(const struct cost *c, const char *profile, const char *
     if (op || computed) {
         add(&t, "weft-profile-op");
         add_what(&t, plan_name, plan);
-        add(&t, " -p %.80s", profile);
+        add_option(&t, "-p", profile);
         if (p)
             add_device(&t, p->device, false);
         add_compute(&t, p);

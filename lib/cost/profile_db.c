@@ -12,6 +12,7 @@
 
 #include "common/file.h"
 #include "common/mem.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -165,12 +166,18 @@ static int make_tables(struct profile *p, struct err *err) {
     return -1;
 }
 
+void profile_hint_measure(const char *path, struct err *err) {
+    char *word = text_shell_word(path);
+    err_hint(err, "weft-profile-op -m MODEL -p %s measures one", word);
+    free(word);
+}
+
 static int cannot_open(const char *path, bool create, struct err *err) {
     if (create)
         return err_system(err, "%s: cannot write: %s", path, strerror(errno));
     err_input(err, "%s: %s", path, strerror(errno));
     if (errno == ENOENT)
-        err_hint(err, "weft-profile-op -m MODEL -p %s measures one", path);
+        profile_hint_measure(path, err);
     return -1;
 }
 

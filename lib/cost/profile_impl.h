@@ -27,6 +27,9 @@ struct profile {
  * file is bad input, everything else (locked, full, read-only) the system's. Returns -1. */
 int profile_sql_error(struct profile *p, const char *what, struct err *err);
 
+/* Sets the hint that fills this file. */
+void profile_hint_measure(const char *path, struct err *err);
+
 /* Prepares a statement; NULL with a message on failure. */
 sqlite3_stmt *profile_prepare(struct profile *p, const char *sql, struct err *err);
 

@@ -325,7 +325,7 @@ static char *choose_device(struct profile *p, const char *device, struct err *er
         profile_sql_error(p, "reading", err);
     } else if (!kinds) {
         err_input(err, "%s: holds no measurements", p->path);
-        err_hint(err, "weft-profile-op -m MODEL -p %s measures", p->path);
+        profile_hint_measure(p->path, err);
     } else if (device && !chosen) {
         err_input(err, "%s: no rows of device kind \"%.64s\" (there are: %s)", p->path,
                   device, list);

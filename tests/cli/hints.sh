@@ -28,5 +28,19 @@ is "$(sqlite3 p.db 'select distinct device from comm' 2>>err | head -1)" cpu-2t 
 weft-predict -p p.db plan.json >out 2>err
 ok $? "and nothing is missing any more"
 
+
+# Names that a shell would take apart, and a folder with a long name, stand in it as they must.
+long="it's a folder $(printf 'long%.0s' {1..40})"
+mkdir "$long"
+cp plan.json "$long/my plan.json"
+weft-profile-op -q --plan plan.json -p "$long/p.db" --device 'my kind' --roofline 1T:1T:1us >out 2>err
+jq '.set = "layers=1,hidden=64,heads=2,seq=16,vocab=32"' plan.json >"$long/my plan.json"
+weft-predict -p "$long/p.db" "$long/my plan.json" >out 2>err
+is $? 1 'another plan lacks shapes'
+bash -c "$(sed -n 's/.*measure with: \([^;]*\);.*/\1/p' err) --links node:1G:1us" >out 2>err
+ok $? 'the hint runs, though names hold blanks and quotes'
+weft-predict -p "$long/p.db" "$long/my plan.json" >out 2>err
+ok $? 'and fills what was missing'
+
 echo "1..$n"
 [ "$failed" -eq 0 ]

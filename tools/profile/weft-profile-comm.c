@@ -11,6 +11,7 @@
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "common/text.h"
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -277,7 +278,10 @@ static int measure(struct tool *t, struct err *err) {
 static int run(struct tool *t, struct err *err) {
     if (comm_size(t->comm) < 2) {
         err_usage(err, "one rank alone has nothing to communicate with");
-        return err_hint(err, "mpirun -n N weft-profile-comm -p %s", t->o.path);
+        char *path = text_shell_word(t->o.path);
+        err_hint(err, "mpirun -n N weft-profile-comm -p %s", path);
+        free(path);
+        return -1;
     }
     t->gpu = device_kind_is_gpu(t->o.device);
     if (!t->gpu)
