@@ -60,7 +60,20 @@ static void keep_usable(struct choices *all, int64_t workspace_bytes) {
             all->of[all->n++] = all->of[i];
 }
 
-/* None is no failure: an epilogue may not go with a type. */
+/* Asks the heuristic. None is no failure: an epilogue may not go with a type. Of those the library may also
+ * say that a value is wrong; but a product alone it must take, and whatever is set one at a time. */
+static cublasStatus_t ask(const struct cuda_products *p, const struct product_entry *e,
+                          cublasLtMatmulPreference_t pref, struct choices *out) {
+    const cublasStatus_t rc = p->lt.cublasLtMatmulAlgoGetHeuristic(
+        p->handle, e->desc, e->a, e->b, e->y, e->y, pref, CHOICES, out->of, &out->n);
+    if (rc == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (rc == CUBLAS_STATUS_INVALID_VALUE && e->key.p.epilogue != PRODUCT_PLAIN)) {
+        out->n = 0;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    return rc;
+}
+
 static int list(const struct cuda_products *p, const struct product_entry *e,
                 const struct cuda_operands *o, int64_t workspace_bytes, struct choices *out,
                 struct err *err) {
@@ -72,12 +85,9 @@ static int list(const struct cuda_products *p, const struct product_entry *e,
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = product_point(p, e, o);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = p->lt.cublasLtMatmulAlgoGetHeuristic(p->handle, e->desc, e->a, e->b, e->y,
-                                                  e->y, pref, CHOICES, out->of, &out->n);
+        rc = ask(p, e, pref, out);
     if (pref)
         p->lt.cublasLtMatmulPreferenceDestroy(pref);
-    if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE)
-        return out->n = 0;
     keep_usable(out, workspace_bytes);
     return cuda_check_cublas(rc, "choosing an algorithm", err);
 }

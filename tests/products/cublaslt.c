@@ -166,6 +166,8 @@ fake_cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
                                           cublasLtMatmulPreferenceAttributes_t what,
                                           const void *value, size_t size) {
     struct preference *p = (struct preference *)pref;
+    if (fake_cublaslt.no_preference && what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)
+        return CUBLAS_STATUS_INVALID_VALUE;
     switch ((int)what) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return take(&p->workspace, sizeof p->workspace, value, size);
@@ -285,8 +287,8 @@ fake_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t des
         return wrong("sizes that do not go together");
     *n = most < FAKE_ALGORITHMS + 1 ? most : FAKE_ALGORITHMS + 1;
     if ((d->epilogue == CUBLASLT_EPILOGUE_BIAS && fake_cublaslt.no_bias) ||
-        (is_more(d) && fake_cublaslt.plain))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+        (is_more(d) && fake_cublaslt.plain) || fake_cublaslt.none)
+        return fake_cublaslt.no ? fake_cublaslt.no : CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < *n; i++) {
         struct algorithm algo = {.number = (uint64_t)i,
                                  .workspace = p->workspace / 2,

@@ -21,6 +21,9 @@ enum { FAKE_ALGORITHMS = 3, FAKE_VERSION = 130100 };
 extern struct fake_cublaslt {
     bool no_bias;              /* the heuristic offers nothing for this epilogue */
     bool plain;                /* and nothing for the others */
+    bool none;                 /* nor for products alone */
+    cublasStatus_t no;         /* how it says so; 0 = CUBLAS_STATUS_NOT_SUPPORTED */
+    bool no_preference;        /* alignments are a wrong value */
     int failing;               /* this algorithm, counted from 1, fails when it runs */
     bool left_error;           /* it did, and CUDA's last error tells of it */
     size_t version;            /* of the library; 0 = FAKE_VERSION */

@@ -200,6 +200,47 @@ static void test_bias(void) {
     cuda_products_destroy(dev.products);
 }
 
+/* What the library answers to one product on a fresh device; linear layers have a bias. */
+static const char *answer(enum opcode code) {
+    static struct err err;
+    struct trial t;
+    err = (struct err){0};
+    dev.products = cuda_products_create(&dev, false, &err);
+    uint64_t seed = 1;
+    for (begin(&t, code, DTYPE_bf16, seed); code == I_linear && !t.n.linear.bias;) {
+        trial_end(&t);
+        begin(&t, code, DTYPE_bf16, ++seed);
+    }
+    t.args.skip_bias = false;
+    const int rc = on_gpu(&t, &err);
+    trial_end(&t);
+    cuda_products_destroy(dev.products);
+    return rc == 0 ? "done" : err.msg;
+}
+
+static void test_answer(enum opcode code, const char *wanted, const char *about) {
+    const char *got = answer(code);
+    ok(strstr(got, wanted) != NULL, "%s: %s", about, got);
+}
+
+/* That an epilogue has no algorithm is no error, whichever way the library says it. A product alone has
+ * one, and what describes it is weft's to get right: there a wrong value is not taken for a no. */
+static void test_refusals(void) {
+    memset(&fake_cublaslt, 0, sizeof fake_cublaslt);
+    fake_cublaslt.no_bias = true, fake_cublaslt.no = CUBLAS_STATUS_INVALID_VALUE;
+    test_answer(I_linear, "done", "a wrong value of a bias");
+    ok(fake_cublaslt.heuristics == 2, "then the product is asked for alone: %d questions",
+       fake_cublaslt.heuristics);
+    fake_cublaslt.none = true;
+    test_answer(I_linear_dx, "choosing an algorithm: a wrong value", "of a product alone");
+    fake_cublaslt.no = CUBLAS_STATUS_NOT_SUPPORTED;
+    test_answer(I_linear_dx, "cuBLASLt has no algorithm", "one that the library has not");
+    memset(&fake_cublaslt, 0, sizeof fake_cublaslt);
+    fake_cublaslt.no_preference = true;
+    test_answer(I_linear, "choosing an algorithm: a wrong value", "of a preference");
+    memset(&fake_cublaslt, 0, sizeof fake_cublaslt);
+}
+
 /* ---- what is known from before ------------------------------------------------------------ */
 
 static int keep(void *arg, const struct profile_algorithm *found, struct err *err) {
@@ -319,6 +360,7 @@ int main(void) {
     test_choice();
     test_failing();
     test_bias();
+    test_refusals();
     test_known();
     kernel_release();
     return done_testing();
