@@ -297,6 +297,7 @@ objs_libraries := $(objs_products) $(if $(HAVE_CUDNN),$(O)/tests/products/cudnn.
                   $(call of_library,cuda_convolution cuda_conv_known cuda_conv_pick cuda_tune $(dnn))
 $(O)/tests/fake/library.o $(O)/tests/mpi/gpu-run.o: CFLAGS += $(if $(HAVE_CUDNN),-DWEFT_FAKE_DNN)
 $(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_libraries)
+$(O)/tests/mpi/gpu-profile-op: LDFLAGS += -Wl,--wrap=now_s
 $(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_libraries)
 $(O)/tests/mpi/gpu-epilogues: $(O)/tests/gpu/gpu-epilogues.o $(objs_libraries)
 $(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o

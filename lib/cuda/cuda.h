@@ -81,8 +81,7 @@ struct cuda_given {
  * Returns 1 where it was one call, 0, or -1; also where they are no pair. */
 int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                      const struct cuda_given *second, struct err *err);
-/* Are these two, one behind the other in a program, such a pair: GELU of what the first makes, or GELU's
- * gradient in its place? */
+/* Are these two, one behind the other in a program, such a pair, as far as it says which buffers they have? */
 bool cuda_is_pair(const struct instr *a, const struct instr *b);
 
 /* Runs each product and convolution among these instructions once, and GELU together with the product before

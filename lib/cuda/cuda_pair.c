@@ -39,3 +39,29 @@ int cuda_pair_give(struct cuda_call *c, const struct cuda_given *first,
                    const struct cuda_given *second) {
     return pairs[pair_of(first->code, second->code)].give(c, first, second);
 }
+
+/* ---- in a program ------------------------------------------------------------------------- */
+
+static bool sum_is_normed(const struct instr *add, const struct instr *norm) {
+    const bool whole = norm->code == I_layernorm
+                           ? norm->n.layernorm.parts == 1
+                           : norm->n.rmsnorm.total == norm->n.rmsnorm.n;
+    return norm->in.v[0] == add->out.add.y && whole;
+}
+
+static bool gradient_is_added(const struct instr *norm, const struct instr *add) {
+    return (add->in.add.a == norm->out.v[0]) != (add->in.add.b == norm->out.v[0]);
+}
+
+bool cuda_is_pair(const struct instr *a, const struct instr *b) {
+    if (pair_of(a->code, b->code) < 0 || a->dtype != b->dtype)
+        return false;
+    switch (a->code) {
+    case I_linear: return b->in.gelu.x == a->out.linear.y;
+    case I_linear_dx:
+        return b->in.gelu_dx.dy == a->out.linear_dx.dx &&
+               b->out.gelu_dx.dx == a->out.linear_dx.dx;
+    case I_add: return sum_is_normed(a, b);
+    default: return gradient_is_added(a, b);
+    }
+}

@@ -103,14 +103,6 @@ static int tune(struct device *dev, const struct instr *ins, struct err *err) {
 
 /* ---- pairs -------------------------------------------------------------------------------- */
 
-bool cuda_is_pair(const struct instr *a, const struct instr *b) {
-    if (a->code == I_linear && b->code == I_gelu)
-        return b->in.gelu.x == a->out.linear.y;
-    return a->code == I_linear_dx && b->code == I_gelu_dx &&
-           b->in.gelu_dx.dy == a->out.linear_dx.dx &&
-           b->out.gelu_dx.dx == a->out.linear_dx.dx;
-}
-
 static bool is_pair(const struct instrs *all, int64_t i) {
     return i + 1 < all->n && cuda_is_pair(&all->p[i], &all->p[i + 1]);
 }

@@ -143,6 +143,17 @@ done
 [ "$(sed -n '1s/ .*//p' counted)" = 0 ] && [ "$(sed -n '2s/ .*//p' counted)" -gt 20 ]
 ok $? 'behind a product where it is in one with it'
 
+# What is one launch: a clock by which each takes a millisecond tells. Of five norms four have the sum of a
+# residual beside them, forward and backward, so a fifth of a launch is what a norm adds to the sums.
+FAKE_CLOCK=1 profile -p clock.db --device cuda
+sums() { sql clock.db "SELECT DISTINCT instr, round(median_us, 6) FROM op WHERE $1 ORDER BY instr" | paste -sd ' '; }
+is "$status $(sums "instr LIKE '%norm%' OR instr = 'add'")" '0 add|1000.0 layernorm|200.0 layernorm_bwd|200.0' \
+    'a norm and the sum of a residual are one launch'
+is "$(sums "instr LIKE 'gelu%' OR instr = 'linear'")" 'gelu|0.0 gelu_dx|0.0 linear|1000.0' \
+    'so are GELU and the product before it'
+is "$(sql clock.db "SELECT count(*) FROM op WHERE median_us < 999 AND NOT (instr LIKE 'gelu%' OR instr LIKE '%norm%')")" 0 \
+    'all others are launches of their own'
+
 # The test of a GPU itself, for it has never seen one.
 "$tests/gpu-epilogues" 8 >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^ok' out)" -gt 20 ] && ! grep -q '^not ok' out && [ "$(epilogues)" -gt 70 ]
@@ -168,6 +179,8 @@ for plan in one:1 hidden:2 mlp:4 experts:2 products:2; do
     is "$(misses "${plan#*:}" "${plan%:*}" --plan "$WEFT_ROOT/tests/golden/${plan%:*}.plan.json")" 0 \
         "${plan%:*}: the profile of the plan knows them all"
 done
+is "$(misses 2 tensor -m tests/models/block.json --max-devices 2 --micro-batch 4)" 0 \
+    'tensor: that of the model, with GELU in shares of products'
 is "$(misses 2 products -m tests/models/products.json --max-devices 2 --micro-batch 4)" 0 \
     'products: that of the model, for all plans on 2 devices, too'
 

@@ -102,7 +102,14 @@ static struct halo_piece piece_of(const struct instr_key *key) {
     return (struct halo_piece){window - got, got};
 }
 
+static void drop_behind(struct bench *b) {
+    if (b->beside)
+        device_free(b->device, b->beside);
+    b->beside = NULL;
+}
+
 int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err) {
+    drop_behind(b);
     b->work = work_of(key);
     b->info = instr_info(key->code);
     b->key = *key;
@@ -129,9 +136,22 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
     return operands_fill(b, err);
 }
 
+int bench_put_behind(struct bench *b, const struct instr_key *behind, struct err *err) {
+    const int64_t old = operands_beside_bytes(behind, true);
+    const int64_t fresh = operands_beside_bytes(behind, false);
+    const int64_t places = old ? OLD_BYTES / old : 1;
+    drop_behind(b);
+    b->behind = *behind;
+    b->beside_sets = places < 1 ? 1 : places < b->sets ? (int)places : b->sets;
+    b->beside =
+        device_alloc(b->device, fresh + b->beside_sets * old + memory_aligned(1), err);
+    return b->beside ? 0 : err_prefix(err, "operands");
+}
+
 void bench_release(struct bench *b) {
     device_stream_destroy(b->stream);
     if (b->device) {
+        drop_behind(b);
         device_free(b->device, b->memory);
         device_free(b->device, b->scalars);
     }
@@ -153,57 +173,63 @@ static int64_t first_query(const struct instr_key *key) {
     }
 }
 
-void bench_behind(const struct bench *b, const union instr_dst *out,
-                  struct cuda_given *behind) {
-    const struct linear_n *n = &b->key.n.linear;
-    *behind = (struct cuda_given){.args = {.dtype = b->key.dtype}};
-    if (b->key.code == I_linear) {
-        behind->code = I_gelu;
-        behind->n.gelu.elems = n->m * n->n;
-        behind->in.gelu.x = out->linear.y;
-        behind->out.gelu.y = b->beside;
-    } else {
-        behind->code = I_gelu_dx;
-        behind->n.gelu_dx.elems = n->m * n->k;
-        behind->in.gelu_dx.x = b->beside;
-        behind->in.gelu_dx.dy = behind->out.gelu_dx.dx = out->linear_dx.dx;
-    }
+/* The instruction as it is launched on this set of old operands. */
+static struct cuda_given given_at(const struct bench *b, int set) {
+    const int64_t elems = b->key.n.v[0];
+    struct cuda_given g = {.code = b->key.code, .n = b->key.n};
+    operands_at(b, set, &g.in, &g.out);
+    g.args = (struct device_args){.dtype = b->key.dtype,
+                                  .scalars = &b->scalars->now,
+                                  .counts = true,
+                                  .per_target = &b->scalars->per_target,
+                                  .weight = 1,
+                                  .scale = 1e-3f,
+                                  .ignore = -1,
+                                  .eps = 1e-5f,
+                                  .base = 1e4f,
+                                  .distance = 128,
+                                  .first = first_query(&b->key),
+                                  .rate = 0.1f,
+                                  .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
+                                  .matrices = &b->matrices,
+                                  .halo = halo_of(b),
+                                  .box = {.rank = 1, .size = {elems}, .whole = {elems}},
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .opt_eps = 1e-8f,
+                                  .decay = 0.1f,
+                                  .momentum = 0.9f};
+    return g;
+}
+
+static int next_set(struct bench *b) {
+    const int set = b->next;
+    b->next = (b->next + 1) % b->sets;
+    return set;
+}
+
+static int launch(struct bench *b, const struct cuda_given *g, struct err *err) {
+    return device_launch(b->stream, g->code, &g->n, &g->in, &g->out, &g->args, err);
 }
 
 int bench_run(struct bench *b, struct err *err) {
-    union instr_src in;
-    union instr_dst out;
-    int64_t elems = b->key.n.v[0];
-    operands_at(b, b->next, &in, &out);
-    b->next = (b->next + 1) % b->sets;
-    struct device_args args = {.dtype = b->key.dtype,
-                               .scalars = &b->scalars->now,
-                               .counts = true,
-                               .per_target = &b->scalars->per_target,
-                               .weight = 1,
-                               .scale = 1e-3f,
-                               .ignore = -1,
-                               .eps = 1e-5f,
-                               .base = 1e4f,
-                               .distance = 128,
-                               .first = first_query(&b->key),
-                               .rate = 0.1f,
-                               .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
-                               .matrices = &b->matrices,
-                               .halo = halo_of(b),
-                               .box = {.rank = 1, .size = {elems}, .whole = {elems}},
-                               .beta1 = 0.9f,
-                               .beta2 = 0.95f,
-                               .opt_eps = 1e-8f,
-                               .decay = 0.1f,
-                               .momentum = 0.9f};
+    const int set = next_set(b);
+    const struct cuda_given g = given_at(b, set);
     struct cuda_given behind;
-    int rc = device_launch(b->stream, b->key.code, &b->key.n, &in, &out, &args, err);
-    if (rc < 0 || !b->beside)
-        return rc;
-    bench_behind(b, &out, &behind);
-    return device_launch(b->stream, behind.code, &behind.n, &behind.in, &behind.out,
-                         &behind.args, err);
+    if (launch(b, &g, err) < 0)
+        return -1;
+    if (!b->beside)
+        return 0;
+    operands_behind(b, set, &g, &behind);
+    return launch(b, &behind, err);
+}
+
+int bench_run_pair(struct bench *b, struct err *err) {
+    const int set = next_set(b);
+    const struct cuda_given g = given_at(b, set);
+    struct cuda_given behind;
+    operands_behind(b, set, &g, &behind);
+    return cuda_launch_pair(b->stream, &g, &behind, err);
 }
 
 static int time_burst(struct bench *b, int burst, double *each_s, struct err *err) {

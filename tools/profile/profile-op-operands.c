@@ -53,6 +53,48 @@ void operands_at(const struct bench *b, int set, union instr_src *in,
         out->v[i] = take(b, &b->info->out[i], w->out[i], &fresh, &old);
 }
 
+/* ---- what is launched behind --------------------------------------------------------------- */
+
+/* Which operand of it is the result before, and is that overwritten? */
+static int between(enum opcode behind) {
+    return behind == I_gelu_dx || behind == I_add; /* the second of both */
+}
+
+static bool is_in_place(enum opcode behind) {
+    return behind == I_gelu_dx || behind == I_add;
+}
+
+static struct instr_work beside(const struct instr_key *behind) {
+    struct instr_work w;
+    instr_work(behind->code, &behind->n, &w);
+    w.in[between(behind->code)] = 0;
+    if (is_in_place(behind->code))
+        w.out[0] = 0;
+    return w;
+}
+
+int64_t operands_beside_bytes(const struct instr_key *behind, bool old) {
+    const struct instr_work w = beside(behind);
+    return operands_bytes(behind, &w, old);
+}
+
+void operands_behind(const struct bench *b, int set, const struct cuda_given *before,
+                     struct cuda_given *out) {
+    const struct instr_key *key = &b->behind;
+    const struct instr_info *info = instr_info(key->code);
+    const struct instr_work w = beside(key);
+    char *fresh = b->beside, *old = fresh + operands_bytes(key, &w, false) +
+                                    set % b->beside_sets * operands_bytes(key, &w, true);
+    *out = (struct cuda_given){.code = key->code, .n = key->n, .args = before->args};
+    for (int i = 0; i < info->n_in; i++)
+        out->in.v[i] = take(b, &info->in[i], w.in[i], &fresh, &old);
+    for (int i = 0; i < info->n_out; i++)
+        out->out.v[i] = take(b, &info->out[i], w.out[i], &fresh, &old);
+    out->in.v[between(key->code)] = before->out.v[0];
+    if (is_in_place(key->code))
+        out->out.v[0] = before->out.v[0];
+}
+
 /* ---- filling ------------------------------------------------------------------------------ */
 
 /* `words` stays what it is until the device has come to the copy. */

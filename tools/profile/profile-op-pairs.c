@@ -1,23 +1,33 @@
-/* GELU and its gradient where a GPU's library does them in the product before (cuda.h).
+/* Instructions that a GPU does in one call with another (cuda.h), beside which they stand in the model's program.
+ * A profile has a row for each instruction; so one of the two is the time of it alone, and the other is what it
+ * adds: the two of them in a recording, less the one alone. Their sum is what is predicted.
  *
- * A recording gives the two instructions as one call where that is faster. So a row of GELU is what it adds
- * to the product in front of it: the two of them in a recording, less the product alone. Which products stand in
- * front is read off the model's program. Where they go one by one, a row is the instruction's as any other's.
- *
- * Behind each row of such a product both ways are tried, too, which keeps the faster one in the profile. */
+ * GELU and its gradient may be done in the product before, where that is faster: the row of the product is its own,
+ * and GELU's is what it adds. Which products stand in front is read off the model's program. Norms with the sum of
+ * a residual are in profile-op-norms.c. */
 #include "profile-op.h"
 
+#include "common/mem.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 /* ---- which products ----------------------------------------------------------------------- */
 
+static bool is_product(enum opcode code) {
+    return code == I_linear || code == I_linear_dx;
+}
+
 void pairs_of_program(const struct program *g, struct pairs *out) {
-    for (int s = 0; s < g->n_stages; s++)
-        for (int i = 0; i + 1 < g->stages[s].n_instrs; i++) {
-            const struct instr *ins = &g->stages[s].instrs[i];
-            if (cuda_is_pair(ins, ins + 1))
-                arr_push(out, instr_key(ins->code, ins->dtype, &ins->n));
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct stage_program *sp = &g->stages[s];
+        for (int i = 0; i + 1 < sp->n_instrs; i++) {
+            const struct instr *ins = &sp->instrs[i];
+            if (is_product(ins->code) && cuda_is_pair(ins, ins + 1))
+                arr_push(&out->products, instr_key(ins->code, ins->dtype, &ins->n));
         }
+        norms_of_stage(sp, out);
+    }
 }
 
 int pairs_of_model(struct model *m, enum dtype dtype, struct pairs *out, struct err *err) {
@@ -31,6 +41,11 @@ int pairs_of_model(struct model *m, enum dtype dtype, struct pairs *out, struct 
     program_destroy(g);
     plan_destroy(plan);
     return g ? 0 : -1;
+}
+
+void pairs_release(struct pairs *p) {
+    arr_release(&p->products);
+    arr_release(&p->norms);
 }
 
 /* Elements of a row of what the product makes. */
@@ -47,9 +62,9 @@ static bool is_share(const struct instr_key *key, const struct instr_key *whole)
     return key->code == I_linear ? a->k == b->k && a->bias == b->bias : a->n == b->n;
 }
 
-bool pairs_have(const struct pairs *p, const struct instr_key *key) {
-    for (int64_t i = 0; i < p->n; i++)
-        if (is_share(key, &p->p[i]))
+static bool stands_before_gelu(const struct pairs *p, const struct instr_key *key) {
+    for (int64_t i = 0; i < p->products.n; i++)
+        if (is_share(key, &p->products.p[i]))
             return true;
     return false;
 }
@@ -59,87 +74,118 @@ static bool product_before(const struct pairs *p, const struct instr_key *gelu,
                            struct instr_key *out) {
     const enum opcode code = gelu->code == I_gelu ? I_linear : I_linear_dx;
     const int64_t elems = gelu->n.v[0];
-    for (int64_t i = 0; i < p->n; i++)
-        if (p->p[i].code == code && p->p[i].dtype == gelu->dtype &&
-            elems >= row_of(&p->p[i])) {
-            *out = p->p[i];
+    for (int64_t i = 0; i < p->products.n; i++) {
+        const struct instr_key *product = &p->products.p[i];
+        if (product->code == code && product->dtype == gelu->dtype &&
+            elems >= row_of(product)) {
+            *out = *product;
             out->n.linear.m = elems / row_of(out); /* m comes first of both */
             return true;
         }
+    }
     return false;
+}
+
+/* What stands behind it. */
+static struct instr_key gelu_behind(const struct instr_key *product) {
+    const union instr_n n = {.gelu = {.elems = product->n.linear.m * row_of(product)}};
+    return instr_key(product->code == I_linear ? I_gelu : I_gelu_dx, product->dtype, &n);
 }
 
 /* ---- both ways ---------------------------------------------------------------------------- */
 
-/* Both instructions on the product's operands and `beside`. */
-static int launch_both(struct bench *b, bool in_place, struct err *err) {
-    struct cuda_given first = {.code = b->key.code, .n = b->key.n}, second;
-    first.args.dtype = b->key.dtype;
-    operands_at(b, 0, &first.in, &first.out);
-    bench_behind(b, &first.out, &second);
-    if (in_place && second.code == I_gelu)
-        second.out.gelu.y = first.out.linear.y;
-    return cuda_launch_pair(b->stream, &first, &second, err);
+struct instrs {
+    struct instr *p;
+    int64_t n, cap;
+};
+
+static struct instr instr_of(const struct instr_key *key) {
+    struct instr ins = instr_init(key->code);
+    ins.dtype = key->dtype;
+    ins.n = key->n;
+    return ins;
 }
 
-/* cuda_launch_pair() takes a pair only: rows that the library does not take are none. */
+/* As a program has them. Where nobody wants what GELU is of, it is in place. */
+static void push_pair(struct instrs *out, const struct instr_key *product, bool in_place) {
+    enum { RESULT, OTHER };
+    const struct instr_key gelu = gelu_behind(product);
+    struct instr a = instr_of(product), b = instr_of(&gelu);
+    if (product->code == I_linear) {
+        a.out.linear.y = b.in.gelu.x = RESULT;
+        b.out.gelu.y = in_place ? RESULT : OTHER;
+    } else {
+        a.out.linear_dx.dx = b.in.gelu_dx.dy = b.out.gelu_dx.dx = RESULT;
+        b.in.gelu_dx.x = OTHER;
+    }
+    arr_push(out, a);
+    arr_push(out, b);
+}
+
+int pairs_try(const struct pairs *p, const struct instr_key *rows, int64_t n,
+              struct bench *b, struct err *err) {
+    struct instrs all = {NULL};
+    for (int64_t i = 0; i < n; i++) {
+        if (!is_product(rows[i].code) || !stands_before_gelu(p, &rows[i]))
+            continue;
+        push_pair(&all, &rows[i], false);
+        if (rows[i].code == I_linear)
+            push_pair(&all, &rows[i], true);
+    }
+    const int rc = cuda_try(b->device, all.p, all.n, b->budget, err);
+    arr_release(&all);
+    return rc;
+}
+
+/* ---- what it adds ------------------------------------------------------------------------- */
+
+struct measured pairs_added(const struct measured *both, const struct measured *other) {
+    const double us = fmax(0, both->median_us - other->median_us);
+    const double wide = both->spread * both->median_us + other->spread * other->median_us;
+    return (struct measured){us, us > 0 ? fmin(1, wide / us) : 1, both->repeats};
+}
+
+/* Rows that the library does not take are no pair. */
 static bool may_fit(const struct instr_key *product) {
     enum { AUX_ROW = 8 };
     return row_of(product) % AUX_ROW == 0;
 }
 
-int pairs_try(struct bench *b, struct err *err) {
-    if (!may_fit(&b->key))
-        return 0;
-    b->beside = device_alloc(
-        b->device, b->key.n.v[0] * row_of(&b->key) * dtype_size(b->key.dtype), err);
-    if (!b->beside)
-        return -1;
-    int kept = launch_both(b, false, err), rc = kept;
-    if (rc >= 0 && b->key.code == I_linear) /* where nobody wants what it is of */
-        rc = launch_both(b, true, err);
-    if (rc >= 0 && device_synchronize(b->stream, err) < 0)
-        rc = -1;
-    device_free(b->device, b->beside);
-    b->beside = NULL;
-    return rc < 0 ? -1 : kept;
-}
-
-/* ---- what it adds ------------------------------------------------------------------------- */
-
-/* The product alone, then with what is behind it. */
-static int measure_added(struct bench *b, const struct limits *l, struct measured *out,
-                         struct err *err) {
+static int gelu_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
+                        const struct limits *l, struct measured *out, struct err *err) {
+    struct instr_key product;
     struct measured alone, both;
+    if (!product_before(p, key, &product) || !may_fit(&product) ||
+        bench_bytes(&product, 0) > b->budget / 2)
+        return PAIRS_APART;
+    const struct instr_key gelu = gelu_behind(&product);
+    if (bench_prepare(b, &product, err) < 0)
+        return -1;
     int rc = bench_measure(b, l, &alone, err);
     if (rc)
         return rc;
-    b->beside = device_alloc(
-        b->device, b->key.n.v[0] * row_of(&b->key) * dtype_size(b->key.dtype), err);
-    rc = b->beside ? bench_measure(b, l, &both, err) : -1;
-    device_free(b->device, b->beside);
-    b->beside = NULL;
-    if (rc == 0) {
-        const double us = fmax(0, both.median_us - alone.median_us);
-        const double wide = alone.spread * alone.median_us + both.spread * both.median_us;
-        *out = (struct measured){us, us > 0 ? fmin(1, wide / us) : 1, both.repeats};
-    }
+    if (bench_put_behind(b, &gelu, err) < 0)
+        return -1;
+    const int in_one = bench_run_pair(b, err);
+    if (in_one <= 0)
+        return in_one < 0 ? -1 : PAIRS_APART;
+    rc = bench_measure(b, l, &both, err);
+    if (rc == 0)
+        *out = pairs_added(&both, &alone);
+    /* of all elements: the last row of them may be cut */
+    out->median_us *= (double)key->n.gelu.elems / (double)gelu.n.gelu.elems;
     return rc;
 }
 
 int pairs_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
                   const struct limits *l, struct measured *out, struct err *err) {
-    struct instr_key product;
-    if ((key->code != I_gelu && key->code != I_gelu_dx) ||
-        !product_before(p, key, &product) || bench_bytes(&product, 0) > b->budget / 2)
-        return PAIRS_APART;
-    if (bench_prepare(b, &product, err) < 0 || bench_run(b, err) < 0)
-        return -1;
-    const int fused = pairs_try(b, err);
-    if (fused <= 0)
-        return fused < 0 ? -1 : PAIRS_APART;
-    const int rc = measure_added(b, l, out, err);
-    /* of all elements: the last row of them may be cut */
-    out->median_us *= (double)key->n.v[0] / (double)(product.n.linear.m * row_of(&product));
-    return rc;
+    switch (key->code) {
+    case I_gelu:
+    case I_gelu_dx: return gelu_measure(b, p, key, l, out, err);
+    case I_layernorm:
+    case I_layernorm_bwd:
+    case I_rmsnorm:
+    case I_rmsnorm_bwd: return norms_measure(b, p, key, l, out, err);
+    default: return PAIRS_APART;
+    }
 }

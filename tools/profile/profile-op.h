@@ -53,9 +53,11 @@ struct bench {
     int64_t copy_size[2], copy_src[2], copy_dst[2];
     struct matrices matrices;
     struct halo_piece piece; /* of halo_*: rows of one message */
-    /* of a product of a linear layer: NULL, or GELU (its gradient) of the result runs behind it, and
-     * this is what it has besides: on the device */
-    void *beside;
+    /* What else is launched behind it, on its first result, and what that has besides, on the device;
+     * NULL: nothing is. */
+    struct instr_key behind;
+    char *beside;
+    int beside_sets; /* as `sets`, of its old operands */
 };
 /* With the budget set; bench_release ends it, also after a failure. */
 int bench_open(struct bench *b, int threads, struct err *err);
@@ -67,9 +69,11 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
 double bench_estimate_s(const struct bench *b, const struct instr_key *key,
                         const struct limits *l, double run_s);
 int bench_run(struct bench *b, struct err *err); /* once, on the next set */
-/* What runs behind the product on these results, with b->beside. */
-void bench_behind(const struct bench *b, const union instr_dst *out,
-                  struct cuda_given *behind);
+/* From now on, until another is prepared, this one is launched behind it on its first result: as a pair
+ * (cuda/cuda.h). Returns 0 or -1. */
+int bench_put_behind(struct bench *b, const struct instr_key *behind, struct err *err);
+/* Launches the two as a recording does: 1 where they were one call, 0, or -1. */
+int bench_run_pair(struct bench *b, struct err *err);
 /* 0, 1 when interrupted, or -1. */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
                   struct err *err);
@@ -81,6 +85,11 @@ void bench_release(struct bench *b);
 int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w, bool old);
 /* The addresses of the operands, the old ones of this set. */
 void operands_at(const struct bench *b, int set, union instr_src *in, union instr_dst *out);
+/* What else there is than the first result of `before`: bytes of one set of the old operands, or of the others. */
+int64_t operands_beside_bytes(const struct instr_key *behind, bool old);
+/* What is launched behind `before`, with its operands. */
+void operands_behind(const struct bench *b, int set, const struct cuda_given *before,
+                     struct cuda_given *out);
 /* Gives all of them numbers, and waits until they have them. Returns 0 or -1. */
 int operands_fill(struct bench *b, struct err *err);
 
@@ -118,22 +127,45 @@ void gpu_note_clocks(const struct gpu *g, const char *device, const char *when);
 
 /* ---- profile-op-pairs.c: GELU in the product before it ------------------- */
 
-/* Products whose result is what GELU, or its gradient, is made of next; arr_release() them. */
+/* What of a model's program is one call on a GPU; pairs_release() ends it. */
 struct pairs {
-    struct instr_key *p;
-    int64_t n, cap;
+    struct {
+        struct instr_key
+            *p; /* whose result is what GELU, or its gradient, is made of next */
+        int64_t n, cap;
+    } products;
+    struct {
+        struct norm_places *p;
+        int64_t n, cap;
+    } norms;
 };
 enum { PAIRS_APART = 2 };
 void pairs_of_program(const struct program *g, struct pairs *out); /* appends */
 int pairs_of_model(struct model *m, enum dtype dtype, struct pairs *out, struct err *err);
-/* Is it one of these products, or a share of one? */
-bool pairs_have(const struct pairs *p, const struct instr_key *key);
-/* With the bench prepared for such a product: both ways are tried. Returns 1 where GELU is faster in the
- * product, 0, or -1. */
-int pairs_try(struct bench *b, struct err *err);
-/* A row of GELU or its gradient: what it adds to a product before it. As bench_measure(), or PAIRS_APART:
+/* Those among these rows of products are tried, with GELU and without (cuda_try): for programs that are not
+ * known yet. Returns 0 or -1. */
+int pairs_try(const struct pairs *p, const struct instr_key *rows, int64_t n,
+              struct bench *b, struct err *err);
+/* A row of what may be part of a pair: what it adds to the other part. As bench_measure(), or PAIRS_APART:
  * it is one of its own, and nothing was measured. */
 int pairs_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
+                  const struct limits *l, struct measured *out, struct err *err);
+/* The time of both less that of the other. */
+struct measured pairs_added(const struct measured *both, const struct measured *other);
+void pairs_release(struct pairs *p);
+
+/* ---- profile-op-norms.c: a norm with the sum of a residual --------------- */
+
+/* Where norms of this sort stand in the program: how many, and how many of them beside such a sum. */
+struct norm_places {
+    enum opcode code;
+    enum dtype dtype;
+    int64_t width; /* of a whole row */
+    int64_t all, paired;
+};
+void norms_of_stage(const struct stage_program *sp, struct pairs *out); /* adds */
+/* As pairs_measure(), of norms and their gradients. */
+int norms_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
                   const struct limits *l, struct measured *out, struct err *err);
 
 /* ---- profile-op-roofline.c: computed rows -------------------------------- */

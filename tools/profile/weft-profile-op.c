@@ -363,8 +363,6 @@ static int measure_row(struct tool *t, const struct row *r, struct err *err) {
             ranks_run(t->ranks, &r->key, err) < 0)
             return -1;
         rc = bench_measure(&t->bench, &t->limits, &m, err);
-        if (rc == 0 && pairs_have(&t->pairs, &r->key) && pairs_try(&t->bench, err) < 0)
-            return -1;
     }
     if (rc)
         return rc;
@@ -400,11 +398,20 @@ static int measure_rows(struct tool *t, int64_t *done, struct err *err) {
     return rc;
 }
 
+/* Algorithms of libraries for what programs ask of them. A plan's instructions say all; what a model's
+ * programs have besides one instruction for each row, and which rows are parts of pairs, is gathered. */
+static int try_libraries(struct tool *t, struct err *err) {
+    if (!t->gpu.on)
+        return 0;
+    if (cuda_try(t->bench.device, t->keys.forms, t->keys.n_forms, t->bench.budget, err) < 0)
+        return -1;
+    return t->o.plan ? 0 : pairs_try(&t->pairs, t->keys.p, t->keys.n, &t->bench, err);
+}
+
 static int measure(struct tool *t, struct err *err) {
     int64_t done = 0;
     gpu_note_clocks(&t->gpu, t->device, "before");
-    if (t->gpu.on &&
-        cuda_try(t->bench.device, t->keys.forms, t->keys.n_forms, t->bench.budget, err) < 0)
+    if (try_libraries(t, err) < 0)
         return -1;
     int rc = measure_rows(t, &done, err);
     if (rc < 0)
@@ -496,7 +503,7 @@ int main(int argc, char **argv) {
     gpu_release(&t.gpu);
     profile_close(t.profile);
     enumeration_release(&t.keys);
-    arr_release(&t.pairs);
+    pairs_release(&t.pairs);
     free(t.rows);
     free(t.o.set);
     if (rc == 0)
