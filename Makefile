@@ -205,7 +205,7 @@ $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 # tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against
 # tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so; nor is there
 # an emulator to try.
-EMU_SRCS  := $(sort $(filter-out %/cuda-watch.c $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
+EMU_SRCS  := $(sort $(filter-out %/cuda-watch.c %/cuda-traffic.c $(if $(HAVE_CXX),,%/cuda-emulate.c),$(wildcard tests/emulate/cuda-*.c)))
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATOR  := $(addprefix $(O)/tests/emulate/,emulate.o emulate_copy.o)
 UNWATCHED := $(O)/tests/emulate/watch_none.o
@@ -224,19 +224,21 @@ $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(EMULATOR) $(UNWATCHED) 
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
 
 # The same tests with every access of the kernels watched (tests/emulate/watch.h): the compiler calls the
-# watcher's functions, not those of the sanitizer's library, which is not linked. cuda-watch tries the watcher.
+# watcher's functions, not those of the sanitizer's library, which is not linked. cuda-watch tries the watcher,
+# cuda-traffic counts transactions: so vectors stay what they are.
 WATCH_FLAGS := $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread \
-               $(if $(findstring clang,$(CC)),-mllvm -tsan,--param=tsan)-distinguish-volatile=1
+               $(if $(findstring clang,$(CC)),-mllvm -tsan,-fno-tree-sra --param=tsan)-distinguish-volatile=1
 WATCHED   := $(patsubst %.emulated.o,%.watched.o,$(EMULATED))
 WATCHER   := $(patsubst %.c,$(O)/%.o,$(filter-out %_none.c,$(sort $(wildcard tests/emulate/watch*.c))))
 WATCHED_BINS := $(addprefix $(O)/tests/unit/,$(addsuffix -watched,cuda-kernels cuda-attention cuda-multi cuda-residual))
-WATCH_BINS := $(if $(HAVE_CXX),$(O)/tests/unit/cuda-watch $(WATCHED_BINS))
+WATCH_OWN  := $(addprefix $(O)/tests/unit/,cuda-watch cuda-traffic)
+WATCH_BINS := $(if $(HAVE_CXX),$(WATCH_OWN) $(WATCHED_BINS))
 $(O)/%.watched.o: %.cu $(O)/flags
 	@mkdir -p $(@D)
 	@echo "  CC      $< watched"
 	$(Q)$(CC) -x c++ $(CPPFLAGS) $(WATCH_FLAGS) -MMD -MP -c -o $@ $<
 $(WATCHED_BINS): $(O)/tests/unit/%-watched: $(O)/tests/emulate/%.o
-$(O)/tests/unit/cuda-watch: $(O)/tests/emulate/cuda-watch.o
+$(WATCH_OWN): $(O)/tests/unit/%: $(O)/tests/emulate/%.o
 $(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(call archives,$(unit_uses_device))
 	@mkdir -p $(@D)
 	@echo "  LINK    $(@F)"

@@ -97,10 +97,29 @@ template <typename T> CUDA_DEVICE void store_vector(T *p, const float *v) {
     *(uint4 *)p = raw;
 }
 
-/* v[0..N-1] = p[0..N-1] and back; N is 1 or a number of whole vectors. */
+/* Half a vector, as of 16 bits beside a vector of floats: so that lanes which stand side by side fill
+ * whole sectors of both. */
+template <typename T> CUDA_DEVICE void load_half(const T *p, float *v) {
+    const uint2 raw = *(const uint2 *)p;
+    const uint32_t word[2] = {raw.x, raw.y};
+    const int each = 4 / (int)sizeof(T);
+#pragma unroll
+    for (int i = 0; i < vector_of<T>::N / 2; i++)
+        v[i] = float_of(word[i / each], i % each, T());
+}
+template <typename T> CUDA_DEVICE void store_half(T *p, const float *v) {
+    uint2 raw;
+    raw.x = word_of(v, T());
+    raw.y = word_of(v + 4 / (int)sizeof(T), T());
+    *(uint2 *)p = raw;
+}
+
+/* v[0..N-1] = p[0..N-1] and back; N is 1, half a vector or a number of whole ones. */
 template <typename T, int N> CUDA_DEVICE void load(const T *p, lanes_of<N>, float *v) {
     if constexpr (N == 1) {
         v[0] = get(p);
+    } else if constexpr (N == vector_of<T>::N / 2) {
+        load_half(p, v);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += vector_of<T>::N)
@@ -110,6 +129,8 @@ template <typename T, int N> CUDA_DEVICE void load(const T *p, lanes_of<N>, floa
 template <typename T, int N> CUDA_DEVICE void store(T *p, lanes_of<N>, const float *v) {
     if constexpr (N == 1) {
         put(p, v[0]);
+    } else if constexpr (N == vector_of<T>::N / 2) {
+        store_half(p, v);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += vector_of<T>::N)

@@ -68,9 +68,7 @@ CUDA_KERNEL void column_sums(F f, int64_t chunk_rows, int64_t n, float *part) {
             part + (blockIdx.z * (int64_t)gridDim.y + blockIdx.y) * COUNT * n + column;
 #pragma unroll
         for (int k = 0; k < COUNT; k++)
-#pragma unroll
-            for (int i = 0; i < L; i++)
-                to[k * n + i] = sum[k][i];
+            store(to + k * n, lanes_of<L>(), sum[k]);
     }
 }
 

@@ -58,7 +58,8 @@ CUDA_KERNEL void sort_rows(int32_t rows, const int32_t *place, int32_t *order) {
         order[place[i]] = i;
 }
 
-/* The block of the first of the rows with one number adds them all up, in their order. */
+/* The block of the first of the rows with one number adds them all up, in their order; a thread takes a
+ * vector of floats. */
 template <typename T>
 CUDA_KERNEL void add_rows(int32_t rows, int64_t vocab, int64_t n, int64_t head,
                           const int32_t *id, const int32_t *order, int64_t first,
@@ -70,7 +71,7 @@ CUDA_KERNEL void add_rows(int32_t rows, int64_t vocab, int64_t n, int64_t head,
     int32_t end = place + 1;
     while (end < rows && id[order[end]] == number)
         end++;
-    each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
+    each_in_row<float>(n, head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
         float sum[L], v[L];
         load(dtable + at * n + j, lanes, sum);
@@ -96,7 +97,7 @@ static void add_part(struct cuda_call *c, const struct embedding_dw_n *n, int64_
                 place);
     CUDA_LAUNCH(sort_rows, blocks, BLOCK, 0, c->stream, (int32_t)rows,
                 (const int32_t *)place, order);
-    CUDA_LAUNCH(add_rows<T>, (unsigned)rows, row_threads<T>(n->width, BLOCK), 0, c->stream,
+    CUDA_LAUNCH(add_rows<T>, (unsigned)rows, row_threads<float>(n->width, BLOCK), 0, c->stream,
                 (int32_t)rows, n->vocab, n->width, head, id, (const int32_t *)order,
                 c->args->first, dy, dtable);
 }
@@ -109,7 +110,7 @@ CUDA_FUNCTION(embedding_dw) {
     CUDA_TYPED(c->args->dtype, T, {
         for (int64_t i = 0; i < n->rows; i += most)
             add_part<T>(c, n, n->rows - i < most ? n->rows - i : most,
-                        row_head<T>(n->width, vectors), (const int32_t *)in->ids + i,
+                        row_head<float>(n->width, vectors), (const int32_t *)in->ids + i,
                         (const T *)in->dy + i * n->width, (float *)out->dtable);
     });
     return 0;

@@ -204,10 +204,10 @@ CUDA_FUNCTION(bias) {
 
 /* ---- conversions -------------------------------------------------------------------------- */
 
-/* Vectors of the narrower type are two of floats. */
+/* A vector of floats is half a one of the other type. */
 template <typename FROM, typename TO>
 CUDA_KERNEL void convert(int64_t n, int64_t head, const FROM *x, TO *y) {
-    enum { V = VECTOR / 2 };
+    enum { V = vector_of<float>::N };
     each_of<V>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
         float v[decltype(lanes)::N];
         load(x + j, lanes, v);

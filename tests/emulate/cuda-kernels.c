@@ -5,45 +5,9 @@
  * is a race, and nothing is read that was not written (watch.h); of fewer shapes. */
 #include "../unit/tap.h"
 #include "../unit/trial.h"
-#include "cuda/cuda_impl.h"
 #include "device/cpu.h"
 #include "emulate.h"
-#include "watch.h"
-
-/* Those that are there: instructions that libraries of NVIDIA compute are not. */
-#define ABSENT              __attribute__((weak))
-#define CUDA_WEAK_SHAPE(id) extern ABSENT CUDA_FUNCTION(id);
-#define CUDA_WEAK_CURVE(id) CUDA_WEAK_SHAPE(id)
-#define CUDA_WEAK_FREE(id)
-#define CUDA_WEAK_COMM(id)
-#define CUDA_WEAK_P2P(id)
-#define OPCODE(id, key, about) CUDA_WEAK_##key(id)
-#include "program/instr.def"
-
-#define CUDA_CASE_SHAPE(id)                                                                \
-    case I_##id:                                                                           \
-        if (!cuda_##id)                                                                    \
-            return 1;                                                                      \
-        return t ? cuda_##id(c, &t->n.id, &src.id, &dst.id) : 0;
-#define CUDA_CASE_CURVE(id) CUDA_CASE_SHAPE(id)
-#define CUDA_CASE_FREE(id)
-#define CUDA_CASE_COMM(id)
-#define CUDA_CASE_P2P(id)
-
-/* 1 where there is no kernel; without a trial only that is said. */
-static int launch(struct cuda_call *c, enum opcode code, const struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    for (int k = 0; t && k < t->info->n_in; k++)
-        src.v[k] = t->in[k];
-    for (int k = 0; t && k < t->info->n_out; k++)
-        dst.v[k] = t->out[k];
-    switch (code) {
-#define OPCODE(id, key, about) CUDA_CASE_##key(id)
-#include "program/instr.def"
-    default: return 1;
-    }
-}
+#include "instruction.h"
 
 static bool tf32; /* products of floats may be rounded */
 
@@ -55,7 +19,7 @@ static void name_buffers(const struct trial *t, int over, const void *workspace,
         emu_buffer(t->info->in[k].name, t->in[k], trial_in_bytes(t, k), false);
     for (int k = over >= 0; k < t->info->n_out; k++)
         emu_buffer(t->info->out[k].name, t->out[k], trial_out_bytes(t, k),
-                   !(t->info->out[k].flags & OPERAND_ADD));
+                   !trial_adds(t, &t->info->out[k]));
 }
 
 static int emulate(struct trial *t, int over, struct err *err) {
@@ -72,7 +36,7 @@ static int emulate(struct trial *t, int over, struct err *err) {
         memset(c.workspace, 0xff, (size_t)bytes); /* NaN */
     trial_results(t, over);
     name_buffers(t, over, c.workspace, bytes);
-    int status = launch(&c, t->code, t);
+    int status = instruction(&c, t->code, t);
     emu_forget();
     free(c.workspace);
     return status;
@@ -155,17 +119,18 @@ int main(int argc, char **argv) {
     struct err err = {0};
     if (kernel_init(1, &err) < 0)
         return 4;
-    if (launch(NULL, I_gelu, NULL)) {
+    if (instruction(NULL, I_gelu, NULL)) {
         printf("1..0 # SKIP the kernels are not there: no compiler of C++\n");
         return 0;
     }
     for (int c = 0; c < OPCODE_COUNT; c++) {
         if (argc > 1 && !strstr(opcode_name(c), argv[1]))
             continue;
-        for (size_t i = 0; i < sizeof types / sizeof *types && !launch(NULL, c, NULL); i++)
+        for (size_t i = 0; i < sizeof types / sizeof *types && !instruction(NULL, c, NULL);
+             i++)
             test_opcode(c, types[i]);
         tf32 = c == I_conv2d || c == I_conv2d_dx || c == I_conv2d_dw;
-        if (tf32 && !launch(NULL, c, NULL))
+        if (tf32 && !instruction(NULL, c, NULL))
             test_opcode(c, DTYPE_f32);
         tf32 = false;
     }

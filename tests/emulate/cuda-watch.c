@@ -1,5 +1,5 @@
 /* The watcher (watch.h) finds each kind of fault in a kernel that has it, in either order of the threads,
- * says where, and finds nothing in the same kernel without it. */
+ * says where, and finds nothing in the same kernel without it. It counts transactions as GPUs do. */
 #include "../unit/tap.h"
 #include "emulate.h"
 #include "faults.h"
@@ -74,8 +74,31 @@ static void test_words(void) {
        "kernel, threads, buffer and lines are named");
 }
 
+/* A request for 32 numbers so far apart: sectors of global memory, and words of a bank of shared memory. */
+static void test_strides(int stride, int sectors, int words) {
+    static const char *const kinds[] = {"global", "shared"};
+    _Alignas(128) int x[FAULT_NUMBERS] = {0};
+    struct emu_traffic place[8];
+    emu_traffic(true);
+    strides_run(stride, x);
+    emu_traffic(false);
+    const int n = emu_traffic_places(place, 8);
+    ok(n == 2, "stride %d: two places use memory", stride);
+    for (int i = 0; i < n; i++) {
+        const bool shared = place[i].shared;
+        ok(place[i].requests == 1 && place[i].moved == (shared ? words : sectors) &&
+               place[i].least == (shared ? 1 : 4),
+           "stride %d: %lld transactions of %s memory for %lld", stride,
+           (long long)place[i].moved, kinds[shared], (long long)place[i].least);
+    }
+    emu_forget();
+}
+
 int main(void) {
     test_words();
+    test_strides(1, 4, 1);
+    test_strides(2, 8, 2);
+    test_strides(4, 16, 4);
     for (int downwards = 0; downwards < 2; downwards++)
         for (int fault = 0; fault < FAULTS; fault++)
             test_fault(fault, downwards);

@@ -229,6 +229,7 @@ const void *emu_warp_exchange(const void *mine, size_t bytes) {
         go_home();
         return w->shown[turn];
     }
+    TELL(exchange());
     w->waiting = 0;
     w->turn = !turn;
     for (int i = 0; i < w->lanes; i++)

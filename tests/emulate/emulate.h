@@ -99,6 +99,7 @@ struct emu_watcher {
     void (*launch)(const char *kernel);
     void (*block)(void); /* one begins */
     void (*barrier)(void);
+    void (*exchange)(void);  /* of the warp that runs */
     void (*warp)(int first); /* __syncwarp; the number of its first thread */
     void (*use)(enum emu_use use);
     void (*moved)(void *to, size_t bytes);
@@ -173,7 +174,9 @@ template <typename... P> struct emu_task {
     std::tuple<P...> args;
 
     static void thread(void *task) {
-        const emu_task *t = (const emu_task *)task;
+        alignas(emu_task) char own[sizeof(emu_task)]; /* as arguments are a thread's */
+        memcpy(own, task, sizeof own);
+        const emu_task *t = (const emu_task *)own;
         std::apply(t->kernel, t->args);
     }
     static void run(void *task) {

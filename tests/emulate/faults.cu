@@ -152,3 +152,12 @@ void fault_run(enum fault fault, bool right, int *x, int *y) {
     default: break;
     }
 }
+
+CUDA_KERNEL void strides(int stride, const int *x) {
+    CUDA_DYNAMIC(int, t);
+    t[threadIdx.x * stride] = x[threadIdx.x * stride];
+}
+
+void strides_run(int stride, const int *x) {
+    CUDA_LAUNCH(strides, 1, 32, N * sizeof(int), (cudaStream_t)NULL, stride, x);
+}

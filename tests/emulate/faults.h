@@ -29,6 +29,8 @@ enum fault {
 /* Runs it on x[FAULT_NUMBERS] and y[FAULT_NUMBERS]. */
 enum { FAULT_NUMBERS = 128 };
 void fault_run(enum fault fault, bool right, int *x, int *y);
+/* A warp reads every stride-th of x[FAULT_NUMBERS] once, and writes as much of shared memory. */
+void strides_run(int stride, const int *x);
 
 #ifdef __cplusplus
 }

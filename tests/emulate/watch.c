@@ -10,6 +10,7 @@
 #include "watch_access.h"
 #include "watch_report.h"
 #include "watch_shadow.h"
+#include "watch_traffic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,10 +262,18 @@ static void each_cell(uintptr_t at, size_t bytes, bool writes, uint32_t place,
     }
 }
 
+static void count_traffic(uintptr_t at, size_t bytes, uint32_t place) {
+    if (w.use != EMU_PRODUCT)
+        watch_traffic_access(w.kernel, emu_position.number, within(at, &__bss_start, &_end),
+                             at, bytes, place);
+}
+
 void watch_touch(const void *p, size_t bytes, bool writes, const void *pc) {
     const uintptr_t at = (uintptr_t)p;
-    if (emu_position.number >= 0 && !emulators(at))
-        each_cell(at, bytes, writes, watch_place(pc), writes ? cell_write : cell_read);
+    if (emu_position.number < 0 || emulators(at))
+        return;
+    count_traffic(at, bytes, watch_place(pc));
+    each_cell(at, bytes, writes, watch_place(pc), writes ? cell_write : cell_read);
 }
 
 void watch_touch_volatile(const void *p, size_t bytes, bool writes, const void *pc) {
@@ -301,8 +310,11 @@ static void source_done(struct watch_cell *c, const struct now *n) {
 
 static uint32_t on_copy(void *to, const void *from, bool there, size_t bytes,
                         const void *pc) {
-    if (there)
+    count_traffic((uintptr_t)to, bytes, watch_place(pc));
+    if (there) {
+        count_traffic((uintptr_t)from, bytes, watch_place(pc));
         each_cell((uintptr_t)from, bytes, false, watch_place(pc), cell_read);
+    }
     each_cell((uintptr_t)to, bytes, true, watch_place(pc), copy_under_way);
     return w.interval;
 }
@@ -388,8 +400,18 @@ bool emu_watched(void) {
 }
 
 static const struct emu_watcher watcher = {
-    on_launch, on_block, on_barrier, on_warp,         on_use,
-    on_moved,  on_copy,  on_copied,  on_product_wait, on_product_publish};
+    .launch = on_launch,
+    .block = on_block,
+    .barrier = on_barrier,
+    .exchange = watch_traffic_step,
+    .warp = on_warp,
+    .use = on_use,
+    .moved = on_moved,
+    .copy = on_copy,
+    .copied = on_copied,
+    .product_wait = on_product_wait,
+    .product_publish = on_product_publish,
+};
 
 __attribute__((constructor)) static void begin(void) {
     emu_watcher = &watcher;

@@ -41,4 +41,21 @@ const char *emu_finding(void);
 /* Prints those that are left, in a line "# ..." each. How many. */
 int emu_findings(void);
 
+/* ---- transactions (watch_traffic.h) --------------------------------------------------------- */
+
+/* A place of a kernel that uses memory. */
+struct emu_traffic {
+    const char *kernel;
+    uint32_t place;   /* emu_place() names it */
+    bool shared;      /* its transactions are of shared memory; else sectors of 32 bytes */
+    int64_t requests; /* of warps */
+    int64_t moved, least; /* transactions; how few hold what lanes asked for */
+};
+/* Begins to count, from nothing, or stops. Does nothing where nobody watches. */
+void emu_traffic(bool on);
+/* All places, at most `most`, in no order. How many. */
+int emu_traffic_places(struct emu_traffic *to, int most);
+/* "cuda_block.h:75 < cuda_norm.cu:12": the line, and where it was inlined into another file. */
+void emu_place(uint32_t place, char *to, size_t size);
+
 #endif

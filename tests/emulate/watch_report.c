@@ -13,11 +13,7 @@
 
 extern const Elf64_Ehdr __executable_start; /* the linker's: where the program begins */
 
-enum {
-    MOST_FINDINGS = 64,
-    MOST_BUFFERS = 32,
-    MOST_INLINED = 4 /* functions that are named */
-};
+enum { MOST_FINDINGS = 64, MOST_BUFFERS = 32 };
 
 struct buffer {
     const char *name;
@@ -88,21 +84,34 @@ static unsigned long link_base(void) {
     return fixed ? (unsigned long)(uintptr_t)&__executable_start : 0;
 }
 
-/* "cuda_mma.h:97 < cuda_conv_mma.cu:120": the line, and those that it was inlined into. */
-static void append_place(uint32_t place) {
-    char command[128], line[256];
+/* Adds a line of addr2line's, "FILE:LINE ...", unless the one before is of the same file: `last`. */
+static void add_line(char *line, char *last, size_t size, char *to, size_t room) {
+    line[strcspn(line, " \n")] = 0;
+    const size_t file = strcspn(line, ":"), n = strlen(to);
+    if (strlen(last) == file && !strncmp(last, line, file))
+        return;
+    snprintf(last, size, "%.*s", (int)file, line);
+    snprintf(to + n, room - n, "%s%s", n ? " < " : "", line);
+}
+
+void emu_place(uint32_t place, char *to, size_t size) {
+    char command[128], line[256], last[256] = "";
     snprintf(command, sizeof command, "addr2line -s -i -e /proc/%ld/exe 0x%lx 2>/dev/null",
              (long)getpid(), (unsigned long)place + link_base());
     FILE *f = popen(command, "r");
-    int n = 0;
-    while (f && fgets(line, sizeof line, f) && n < MOST_INLINED) {
-        line[strcspn(line, " \n")] = 0;
-        append("%s%s", n++ ? " < " : " at ", line);
-    }
+    *to = 0;
+    while (f && fgets(line, sizeof line, f))
+        add_line(line, last, sizeof last, to, size);
     if (f)
         pclose(f);
-    if (n == 0)
-        append(" at +0x%x", place);
+    if (!*to)
+        snprintf(to, size, "+0x%x", place);
+}
+
+static void append_place(uint32_t place) {
+    char where[512];
+    emu_place(place, where, sizeof where);
+    append(" at %s", where);
 }
 
 static void append_memory(const struct watch_finding *f) {

@@ -364,8 +364,9 @@ static void trial_fill(struct trial *t, int k) {
             trial_set(t, o, whole, i, trial_value(t, o));
 }
 
-__attribute__((unused)) static void trial_begin(struct trial *t, enum opcode code,
-                                                enum dtype dtype, uint64_t seed) {
+/* With the numbers of the shape, or random ones where it is NULL. */
+static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtype,
+                              uint64_t seed, const int64_t *shape) {
     *t = (struct trial){.code = code,
                         .dtype = dtype,
                         .info = instr_info(code),
@@ -400,6 +401,10 @@ __attribute__((unused)) static void trial_begin(struct trial *t, enum opcode cod
     if (code == I_rotary)
         t->args.first = trial_pick(t, 0, 3000);
     trial_shape(t);
+    if (shape) {
+        memcpy(t->n.v, shape, (size_t)t->info->n_shape * sizeof *shape);
+        instr_work(code, &t->n, &t->work);
+    }
     t->matrices = matrices_dense(&t->n.matmul);
     for (int k = 0; k < t->info->n_out && !t->args.fresh; k++)
         if (t->info->out[k].flags & OPERAND_FRESH)
@@ -407,6 +412,11 @@ __attribute__((unused)) static void trial_begin(struct trial *t, enum opcode cod
     for (int k = 0; k < t->info->n_in; k++)
         if ((t->in[k] = trial_bytes(trial_in_bytes(t, k))))
             trial_fill(t, k);
+}
+
+__attribute__((unused)) static void trial_begin(struct trial *t, enum opcode code,
+                                                enum dtype dtype, uint64_t seed) {
+    trial_begin_shape(t, code, dtype, seed, NULL);
 }
 
 /* Is this result added to, and not written as in the first micro-batch of a step? */
