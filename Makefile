@@ -301,7 +301,7 @@ $(O)/tests/fake/library.o $(O)/tests/mpi/gpu-run.o: CFLAGS += $(if $(HAVE_CUDNN)
 $(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_libraries)
 $(O)/tests/mpi/gpu-profile-op: LDFLAGS += -Wl,--wrap=now_s
 $(O)/tests/mpi/gpu-run: $(weft-run_objs) $(objs_libraries)
-$(O)/tests/mpi/gpu-epilogues: $(O)/tests/gpu/gpu-epilogues.o $(objs_libraries)
+$(O)/tests/mpi/gpu-epilogues $(O)/tests/mpi/gpu-kernels: $(O)/tests/mpi/%: $(O)/tests/gpu/%.o $(objs_libraries)
 $(O)/tests/mpi/gpu-plans: $(O)/tests/mpi/plans.o
 
 # Tools on GPUs that are described (tests/described): all of lib/cuda as it is, with the kernels that nvcc

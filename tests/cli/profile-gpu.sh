@@ -154,10 +154,14 @@ is "$(sums "instr LIKE 'gelu%' OR instr = 'linear'")" 'gelu|0.0 gelu_dx|0.0 line
 is "$(sql clock.db "SELECT count(*) FROM op WHERE median_us < 999 AND NOT (instr LIKE 'gelu%' OR instr LIKE '%norm%')")" 0 \
     'all others are launches of their own'
 
-# The test of a GPU itself, for it has never seen one.
+# The tests of a GPU themselves, for they have never seen one.
 "$tests/gpu-epilogues" 8 >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^ok' out)" -gt 20 ] && ! grep -q '^not ok' out && [ "$(epilogues)" -gt 70 ]
 ok $? "pairs launched and recorded, $(epilogues) in one: $(grep -m 1 -h 'not ok\|wrong' out err)"
+"$tests/gpu-kernels" 1 >out 2>err
+[ $? -eq 0 ] && [ "$(grep -c '^ok' out)" -gt 240 ] && ! grep -q '^not ok' out
+ok $? "every instruction, launched, recorded and in place: $(grep -m 1 -h 'not ok\|wrong' out err)"
+is "$(grep -c '^ok .* with a sum' out)" 12 'norms with the sums of residuals'
 
 # ---- all of them ----------------------------------------------------------------------------
 # What the plans of tests/golden ask cuBLASLt for, and their models' profiles have: matrices by strides

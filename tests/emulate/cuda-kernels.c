@@ -4,7 +4,7 @@
  * stay as they are, and no more of the workspace is taken than is planned. In cuda-kernels-watched no access
  * is a race, and nothing is read that was not written (watch.h); of fewer shapes. */
 #include "../unit/tap.h"
-#include "../unit/trial.h"
+#include "../unit/trial_call.h"
 #include "device/cpu.h"
 #include "emulate.h"
 #include "instruction.h"
@@ -26,16 +26,11 @@ static int emulate(struct trial *t, int over, struct err *err) {
     static struct cuda_device dev = {
         .arch = 80, .processors = 4, .shared_bytes = 160 << 10};
     dev.tf32 = tf32;
-    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
-    struct cuda_call c = {.dev = &dev,
-                          .args = &t->args,
-                          .workspace = trial_bytes(bytes),
-                          .workspace_bytes = bytes,
-                          .err = err};
-    if (bytes)
-        memset(c.workspace, 0xff, (size_t)bytes); /* NaN */
+    struct cuda_call c = trial_call(&dev, t, err);
+    if (c.workspace)
+        memset(c.workspace, 0xff, (size_t)c.workspace_bytes); /* NaN */
     trial_results(t, over);
-    name_buffers(t, over, c.workspace, bytes);
+    name_buffers(t, over, c.workspace, c.workspace_bytes);
     int status = instruction(&c, t->code, t);
     emu_forget();
     free(c.workspace);

@@ -2,7 +2,7 @@
  * (cuda_pair.h), by the emulator: on random shapes the bits are those of the two kernels one by one, wherever
  * results may lie; and what is no such pair is none. In cuda-residual-watched no access is a race (watch.h). */
 #include "../unit/tap.h"
-#include "../unit/trial.h"
+#include "../unit/trial_call.h"
 #include "cuda/cuda_norm.h"
 #include "cuda/cuda_pair.h"
 #include "emulate.h"
@@ -42,13 +42,6 @@ static void make_whole(struct trial *t) {
     t->in[last] = NULL;
 }
 
-static struct cuda_given given_of(const struct trial *t) {
-    struct cuda_given g = {.code = t->code, .n = t->n, .args = t->args};
-    memcpy(g.in.v, t->in, sizeof g.in.v);
-    memcpy(g.out.v, t->out, sizeof g.out.v);
-    return g;
-}
-
 /* With the norm's own results elsewhere; then the sum and the norm share what is between them. */
 static void begin(struct both *p, enum opcode code, enum dtype dtype, uint64_t seed,
                   bool swapped, bool in_place) {
@@ -65,7 +58,7 @@ static void begin(struct both *p, enum opcode code, enum dtype dtype, uint64_t s
         trial_fill(&p->add, k);
     }
     trial_results(&p->add, p->forward && in_place ? 0 : -1);
-    struct cuda_given norm = given_of(&p->norm), add = given_of(&p->add);
+    struct cuda_given norm = trial_given(&p->norm), add = trial_given(&p->add);
     if (p->forward)
         norm.in.v[0] = add.out.v[0];
     else
@@ -110,10 +103,8 @@ static int one(struct cuda_call *c, const struct cuda_given *g) {
 
 static int run(struct both *p, bool in_one, struct err *err) {
     static struct cuda_device dev = {.arch = 80, .processors = 4};
-    const int64_t bytes = workspace_gpu(p->norm.code, &p->norm.n, p->norm.dtype);
-    struct cuda_call c = {.dev = &dev, .err = err, .workspace_bytes = bytes};
-    c.workspace = trial_bytes(bytes);
-    emu_buffer("the workspace", c.workspace, bytes, true);
+    struct cuda_call c = trial_call(&dev, &p->norm, err);
+    emu_buffer("the workspace", c.workspace, c.workspace_bytes, true);
     int rc = in_one                   ? cuda_pair_norm_give(&c, &p->first, &p->second)
              : one(&c, &p->first) < 0 ? -1
                                       : one(&c, &p->second);

@@ -41,6 +41,7 @@ extern struct fake_cuda {
     double patience_s;      /* a call that waits longer ends the program; 0 = 60 */
     int64_t bytes;          /* of the device that are in use */
     int64_t launches, done; /* kernels and copies: given to streams, and done */
+    int64_t kernels;        /* of kernels.c that are done */
     int64_t graphs, waits_polled;
     int64_t first_streams; /* that were made with the highest priority */
     int64_t

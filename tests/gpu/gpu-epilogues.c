@@ -2,7 +2,7 @@
  * those of weights: on a GPU, in one and one by one, as on the CPU (1e-5 for f32, 2e-2 for bf16, 4e-3 for f16).
  * With "bench" it prints how fast each way is on layers of GPT-2, as JSON lines. Without a GPU it says so. */
 #include "../unit/tap.h"
-#include "../unit/trial_pair.h"
+#include "given.h"
 #include "program/workspace.h"
 #include "side.h"
 
@@ -16,103 +16,25 @@ static int open_side(struct side *s, const char *way, bool tunes) {
 
 /* ---- beside the CPU ----------------------------------------------------------------------- */
 
-/* Operands and results of a trial on the device; `between` is one of them that is there already. */
-static int move_up(struct side *s, const struct trial *t, int between,
-                   struct cuda_given *g) {
-    *g = (struct cuda_given){
-        .code = t->code, .n = t->n, .in = g->in, .out = g->out, .args = t->args};
-    for (int k = 0; k < t->info->n_in; k++) {
-        const int64_t bytes = trial_in_bytes(t, k);
-        if (k == between || !bytes)
-            continue;
-        if (!(g->in.v[k] = device_alloc(s->dev, bytes, &err)) ||
-            device_upload(s->stream, g->in.v[k], t->in[k], bytes, &err) < 0)
-            return -1;
-    }
-    for (int k = 0; k < t->info->n_out; k++) {
-        const int64_t bytes = trial_out_bytes(t, k);
-        if (k == 0 && t->over >= 0)
-            g->out.v[0] = g->in.v[t->over];
-        else if (bytes &&
-                 (!(g->out.v[k] = device_alloc(s->dev, bytes, &err)) ||
-                  device_upload(s->stream, g->out.v[k], t->out[k], bytes, &err) < 0))
-            return -1;
-    }
-    return 0;
+static struct given_at at(const struct side *s) {
+    return (struct given_at){s->dev, s->stream};
 }
 
-static int move_down(struct side *s, struct trial *t, const struct cuda_given *g) {
-    int rc = 0;
-    for (int k = 0; k < t->info->n_out && rc == 0; k++)
-        if (trial_out_bytes(t, k))
-            rc = device_download(s->stream, t->out[k], g->out.v[k], trial_out_bytes(t, k),
-                                 &err);
+static int gradient_on_gpu(const struct side *s, struct trial *t) {
+    const struct given_at here = at(s);
+    struct cuda_given g;
+    int rc = given_up(&here, t, -1, &g, &err);
+    if (rc == 0)
+        rc = given_launch(s->stream, &g, &err);
+    if (rc == 0)
+        rc = given_down(&here, t, -1, &g, &err);
+    given_release(&here, t, -1, &g);
     return rc;
 }
 
-static void release(struct side *s, const struct trial *t, int between,
-                    struct cuda_given *g) {
-    for (int k = 0; k < t->info->n_in; k++)
-        if (k != between)
-            device_free(s->dev, g->in.v[k]);
-    for (int k = t->over >= 0; k < t->info->n_out; k++)
-        device_free(s->dev, g->out.v[k]);
-}
-
-enum how { LAUNCHED, RECORDED, INTERRUPTED /* recorded with something between them */ };
-
-static int launch(struct side *s, const struct cuda_given *g) {
-    return device_launch(s->stream, g->code, &g->n, &g->in, &g->out, &g->args, &err);
-}
-
-static int record(struct side *s, const struct cuda_given *a, const struct cuda_given *b,
-                  bool interrupted) {
-    struct cuda_given fill = {.code = I_fill, .n = {.fill = {.elems = 1}}};
-    if (!(fill.out.fill.y = device_alloc(s->dev, 4, &err)) ||
-        device_record_begin(s->stream, &err) < 0)
-        return -1;
-    int rc = launch(s, a);
-    if (rc == 0 && interrupted)
-        rc = launch(s, &fill);
-    if (rc == 0)
-        rc = launch(s, b);
-    struct device_recording *r = device_record_end(s->stream, &err);
-    rc = rc == 0 && r ? device_replay(r, s->stream, &err) : -1;
-    if (rc == 0)
-        rc = device_synchronize(s->stream, &err);
-    device_recording_destroy(r);
-    device_free(s->dev, fill.out.fill.y);
-    return rc;
-}
-
-/* Of those that are launched 1 in one, 0 one by one; or -1. */
-static int pair_on_gpu(struct side *s, struct trial_pair *p, enum how how) {
-    struct cuda_given a = {.in = {{NULL}}}, b = a;
-    int fused = -1, rc = move_up(s, &p->first, -1, &a);
-    b.in.v[p->between] = a.out.v[0];
-    if (rc == 0)
-        rc = move_up(s, &p->second, p->between, &b);
-    if (rc == 0)
-        rc = fused = how == LAUNCHED ? cuda_launch_pair(s->stream, &a, &b, &err)
-                                     : record(s, &a, &b, how == INTERRUPTED);
-    if (rc >= 0)
-        rc = move_down(s, &p->first, &a);
-    if (rc == 0)
-        rc = move_down(s, &p->second, &b);
-    release(s, &p->second, p->between, &b);
-    release(s, &p->first, -1, &a);
-    return rc < 0 ? -1 : fused;
-}
-
-static int gradient_on_gpu(struct side *s, struct trial *t) {
-    struct cuda_given g = {.in = {{NULL}}};
-    int rc = move_up(s, t, -1, &g);
-    if (rc == 0)
-        rc = launch(s, &g);
-    if (rc == 0)
-        rc = move_down(s, t, &g);
-    release(s, t, -1, &g);
-    return rc;
+static int pair_on_gpu(const struct side *s, struct trial_pair *p, enum given_how how) {
+    const struct given_at here = at(s);
+    return given_pair(&here, p, how, &err);
 }
 
 /* Rows of aux as the library wants them have odd seeds (trial_pair.h). */
@@ -122,7 +44,7 @@ static double try_pair(struct side *s, enum opcode code, enum dtype dtype, bool 
     trial_pair_begin(&want, code, dtype, in_place, 2 * seed + 1);
     trial_pair_begin(&got, code, dtype, in_place, 2 * seed + 1);
     trial_pair_on_cpu(&want);
-    const int rc = pair_on_gpu(s, &got, LAUNCHED);
+    const int rc = pair_on_gpu(s, &got, GIVEN_PAIR);
     *fused += rc > 0;
     const double far = rc < 0 ? (double)INFINITY : trial_pair_distance(&got, &want);
     trial_pair_end(&want), trial_pair_end(&got);
@@ -166,7 +88,7 @@ static void test_way(const char *way, enum dtype dtype, int seeds) {
 }
 
 /* The second's results, to be freed; NULL on failure. */
-static void *bits_of(const char *way, enum how how, int64_t *bytes, int *fused) {
+static void *bits_of(const char *way, enum given_how how, int64_t *bytes, int *fused) {
     struct side s;
     struct trial_pair p;
     trial_pair_begin(&p, I_linear, DTYPE_bf16, false, 5);
@@ -186,10 +108,10 @@ static void *bits_of(const char *way, enum how how, int64_t *bytes, int *fused) 
 static void test_recorded(void) {
     int64_t n = 0;
     int fused = 0, ignored;
-    void *one = bits_of("fused", LAUNCHED, &n, &fused);
-    void *two = bits_of("apart", LAUNCHED, &n, &ignored);
-    void *recorded = bits_of("fused", RECORDED, &n, &ignored);
-    void *interrupted = bits_of("fused", INTERRUPTED, &n, &ignored);
+    void *one = bits_of("fused", GIVEN_PAIR, &n, &fused);
+    void *two = bits_of("apart", GIVEN_PAIR, &n, &ignored);
+    void *recorded = bits_of("fused", GIVEN_RECORDED, &n, &ignored);
+    void *interrupted = bits_of("fused", GIVEN_APART, &n, &ignored);
     const bool all = one && two && recorded && interrupted;
     ok(all && (fused > 0) == (memcmp(one, two, (size_t)n) != 0), "%s %s",
        fused ? "the ways differ in their bits" : "# the library has no such product",

@@ -1,122 +1,26 @@
 /* gpu-kernels [SEEDS [OPCODE]] - every instruction on a GPU does what it does on the CPU: on
  * random shapes, in 32 and in 16 bits, launched and replayed from a graph, and with a result
- * in the place of an operand. Operands stay as they are. Where there is no GPU it says so.
+ * in the place of an operand. Operands stay as they are. Norms also with the sums of residuals. Where there is
+ * no GPU it says so.
  *
  * What is compared is rounded to the type of the instruction on both sides: 1e-5 for f32,
  * 2e-2 for bf16 and 4e-3 for f16, of a number and the root of the mean square of its tensor. */
 #include "../unit/tap.h"
-#include "../unit/trial.h"
-#include "cuda/cuda.h"
-#include "device/cpu.h"
+#include "given.h"
 #include "program/workspace.h"
 
-static struct device *dev;
-static struct device_stream *stream;
-
-/* On the device: the trial's operands, results, scalars and factor. */
-struct there {
-    union instr_src in;
-    union instr_dst out;
-    struct scalars *now;
-    double *per_target;
-};
-
-static void *up(const void *from, int64_t bytes, struct err *err) {
-    void *p = bytes ? device_alloc(dev, bytes, err) : NULL;
-    if (p && device_upload(stream, p, from, bytes, err) < 0)
-        return NULL;
-    return p;
-}
-
-/* HOST operands lie in memory of the host that the device reads by itself. */
-static void *up_operand(const struct operand_info *o, const void *from, int64_t bytes,
-                        struct err *err) {
-    if (!(o->flags & OPERAND_HOST) || !bytes)
-        return up(from, bytes, err);
-    void *p = device_alloc_host(dev, bytes, err);
-    return p ? memcpy(p, from, (size_t)bytes) : NULL;
-}
-
-static bool move_up(const struct trial *t, struct there *d, struct err *err) {
-    bool good = true;
-    *d = (struct there){.now = up(&t->now, sizeof t->now, err),
-                        .per_target = up(&t->per_target, sizeof t->per_target, err)};
-    for (int k = 0; k < t->info->n_in; k++) {
-        d->in.v[k] = up_operand(&t->info->in[k], t->in[k], trial_in_bytes(t, k), err);
-        good &= d->in.v[k] || !trial_in_bytes(t, k);
-    }
-    for (int k = 0; k < t->info->n_out; k++) {
-        bool over = k == 0 && t->over >= 0;
-        d->out.v[k] =
-            over ? d->in.v[t->over]
-                 : up_operand(&t->info->out[k], t->out[k], trial_out_bytes(t, k), err);
-        good &= d->out.v[k] || !trial_out_bytes(t, k);
-    }
-    return good && d->now && d->per_target;
-}
-
-static int down(const struct operand_info *o, void *to, const void *from, int64_t bytes,
-                struct err *err) {
-    if (!bytes)
-        return 0;
-    if (o->flags & OPERAND_HOST)
-        return memcpy(to, from, (size_t)bytes) ? 0 : -1;
-    return device_download(stream, to, from, bytes, err);
-}
-
-static int move_down(struct trial *t, const struct there *d, struct err *err) {
-    int rc = device_download(stream, &t->now, d->now, sizeof t->now, err);
-    for (int k = 0; k < t->info->n_in && rc == 0; k++)
-        rc = down(&t->info->in[k], t->in[k], d->in.v[k], trial_in_bytes(t, k), err);
-    for (int k = t->over >= 0; k < t->info->n_out && rc == 0; k++)
-        rc = down(&t->info->out[k], t->out[k], d->out.v[k], trial_out_bytes(t, k), err);
-    return rc;
-}
-
-static void drop(const struct operand_info *o, void *p) {
-    if (o->flags & OPERAND_HOST)
-        device_free_host(dev, p);
-    else
-        device_free(dev, p);
-}
-
-static void release(const struct trial *t, struct there *d) {
-    for (int k = t->over >= 0; k < t->info->n_out; k++)
-        drop(&t->info->out[k], d->out.v[k]);
-    for (int k = 0; k < t->info->n_in; k++)
-        drop(&t->info->in[k], d->in.v[k]);
-    device_free(dev, d->now);
-    device_free(dev, d->per_target);
-}
-
-/* Launched, or recorded and then replayed. */
-static int give(const struct trial *t, const struct there *d,
-                const struct device_args *args, bool records, struct err *err) {
-    if (!records)
-        return device_launch(stream, t->code, &t->n, &d->in, &d->out, args, err);
-    if (device_record_begin(stream, err) < 0)
-        return -1;
-    int rc = device_launch(stream, t->code, &t->n, &d->in, &d->out, args, err);
-    struct device_recording *r = device_record_end(stream, rc < 0 ? NULL : err);
-    if (rc == 0)
-        rc = r ? device_replay(r, stream, err) : -1;
-    if (rc == 0)
-        rc = device_synchronize(stream, err);
-    device_recording_destroy(r);
-    return rc;
-}
+static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
+static struct given_at at;
 
 static int on_gpu(struct trial *t, bool records, struct err *err) {
-    struct there d;
-    struct device_args args = t->args;
-    int rc = move_up(t, &d, err) ? 0 : -1;
-    args.scalars = d.now;
-    args.per_target = d.per_target;
+    struct cuda_given g;
+    int rc = given_up(&at, t, -1, &g, err);
     if (rc == 0)
-        rc = give(t, &d, &args, records, err);
+        rc = records ? given_replay(at.stream, &g, 1, err)
+                     : given_launch(at.stream, &g, err);
     if (rc == 0)
-        rc = move_down(t, &d, err);
-    release(t, &d);
+        rc = given_down(&at, t, -1, &g, err);
+    given_release(&at, t, -1, &g);
     return rc;
 }
 
@@ -167,8 +71,12 @@ static const char *try_seed(enum opcode code, enum dtype dtype, uint64_t seed, d
     return wrong;
 }
 
+static double bound(enum dtype dtype) {
+    return dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? 2e-2 : 4e-3;
+}
+
 static void test_opcode(enum opcode code, enum dtype dtype, int seeds, const char *by) {
-    const double most = dtype == DTYPE_f32 ? 1e-5 : dtype == DTYPE_bf16 ? 2e-2 : 4e-3;
+    const double most = bound(dtype);
     double worst = 0;
     char name[256] = "", bad[1500] = "";
     const char *wrong = NULL;
@@ -191,16 +99,60 @@ static bool is_convolution(enum opcode code) {
     return code == I_conv2d || code == I_conv2d_dx || code == I_conv2d_dw;
 }
 
+/* ---- pairs -------------------------------------------------------------------------------- */
+
+/* The sum of a residual in one kernel with the norm behind it, or with the gradient of one before it: beside the
+ * CPU's, and recorded with something between the two it is two kernels of the same bits. NULL, or what is wrong. */
+static const char *try_residual(enum opcode norm, enum dtype dtype, uint64_t seed,
+                                double *worst, struct err *err) {
+    struct trial_pair want, one, apart;
+    const char *wrong = NULL;
+    trial_pair_residual(&want, norm, dtype, seed);
+    trial_pair_residual(&one, norm, dtype, seed);
+    trial_pair_residual(&apart, norm, dtype, seed);
+    trial_pair_on_cpu(&want);
+    const int rc = given_pair(&at, &one, seed % 2 ? GIVEN_PAIR : GIVEN_RECORDED, err);
+    if (rc < 0 || given_pair(&at, &apart, GIVEN_APART, err) < 0)
+        wrong = err->msg;
+    else if (seed % 2 && rc == 0)
+        wrong = "is not one kernel";
+    else if (trial_pair_distance(&one, &apart) != 0)
+        wrong = "has other bits than the two one by one";
+    *worst = fmax(*worst, trial_pair_distance(&one, &want));
+    trial_pair_end(&want), trial_pair_end(&one), trial_pair_end(&apart);
+    return wrong;
+}
+
+static void test_residual(enum opcode norm, enum dtype dtype, int seeds) {
+    double worst = 0;
+    const char *wrong = NULL;
+    struct err err = {0};
+    for (int seed = 1; seed <= seeds && !wrong; seed++)
+        wrong = try_residual(norm, dtype, (uint64_t)seed, &worst, &err);
+    ok(!wrong && worst <= bound(dtype), "%s %s with a sum: at most %.1e apart %s",
+       opcode_name(norm), dtype_name(dtype), worst, wrong ? wrong : "");
+}
+
+static void test_residuals(int seeds, const char *name) {
+    static const enum opcode norms[] = {I_layernorm, I_rmsnorm, I_layernorm_bwd,
+                                        I_rmsnorm_bwd};
+    for (size_t k = 0; k < sizeof norms / sizeof *norms; k++)
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            if (strstr(opcode_name(norms[k]), name))
+                test_residual(norms[k], types[i], seeds);
+}
+
+/* ---- all of them -------------------------------------------------------------------------- */
+
 /* All instructions with weft's own kernels for convolutions, or these alone by cuDNN. */
 static void test_device(int seeds, const char *name, bool cudnn) {
-    static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
     struct err err = {0};
     struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
         .workspace_bytes = 256 << 20, .convolution = cudnn ? "cudnn" : "own"});
-    dev = device_create(&cuda.backend, 0, 2, &err);
-    stream = dev ? device_stream_create(dev, &err) : NULL;
-    ok(stream != NULL, "a GPU %s", err.msg);
-    for (int c = 0; c < OPCODE_COUNT && stream; c++) {
+    at.dev = device_create(&cuda.backend, 0, 2, &err);
+    at.stream = at.dev ? device_stream_create(at.dev, &err) : NULL;
+    ok(at.stream != NULL, "a GPU %s", err.msg);
+    for (int c = 0; c < OPCODE_COUNT && at.stream; c++) {
         const enum opcode code = (enum opcode)c;
         if (!computes(code) || (cudnn && !is_convolution(code)) ||
             !strstr(opcode_name(code), name))
@@ -208,8 +160,10 @@ static void test_device(int seeds, const char *name, bool cudnn) {
         for (size_t i = 0; i < sizeof types / sizeof *types; i++)
             test_opcode(code, types[i], seeds, cudnn ? " by cuDNN" : "");
     }
-    device_stream_destroy(stream);
-    device_destroy(dev);
+    if (at.stream && !cudnn)
+        test_residuals(seeds, name);
+    device_stream_destroy(at.stream);
+    device_destroy(at.dev);
 }
 
 int main(int argc, char **argv) {

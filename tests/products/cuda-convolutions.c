@@ -4,7 +4,7 @@
  * right without a GPU. Weft's own kernels are the CPU's here; those of GPUs are tried in
  * tests/emulate. */
 #include "../unit/tap.h"
-#include "../unit/trial.h"
+#include "../unit/trial_call.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_convolution.h"
 #include "cudnn.h"
@@ -100,27 +100,19 @@ static void device(bool asked, bool tunes, bool deterministic) {
 }
 
 static int launch(struct cuda_call *c, const struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    memcpy(src.v, t->in, sizeof src.v);
-    memcpy(dst.v, t->out, sizeof dst.v);
-    switch ((int)t->code) {
-    case I_conv2d: return cuda_conv2d(c, &t->n.conv2d, &src.conv2d, &dst.conv2d);
+    const struct cuda_given g = trial_given(t);
+    switch ((int)g.code) {
+    case I_conv2d: return cuda_conv2d(c, &g.n.conv2d, &g.in.conv2d, &g.out.conv2d);
     case I_conv2d_dx:
-        return cuda_conv2d_dx(c, &t->n.conv2d_dx, &src.conv2d_dx, &dst.conv2d_dx);
-    default: return cuda_conv2d_dw(c, &t->n.conv2d_dw, &src.conv2d_dw, &dst.conv2d_dw);
+        return cuda_conv2d_dx(c, &g.n.conv2d_dx, &g.in.conv2d_dx, &g.out.conv2d_dx);
+    default: return cuda_conv2d_dw(c, &g.n.conv2d_dw, &g.in.conv2d_dw, &g.out.conv2d_dw);
     }
 }
 
 /* With exactly the workspace that is planned. */
 static int on_gpu(const struct trial *t, struct err *err) {
-    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
-    struct cuda_call c = {.dev = &dev,
-                          .stream = stream,
-                          .args = &t->args,
-                          .workspace = trial_bytes(bytes),
-                          .workspace_bytes = bytes,
-                          .err = err};
+    struct cuda_call c = trial_call(&dev, t, err);
+    c.stream = stream;
     int rc = launch(&c, t);
     free(c.workspace);
     return rc;

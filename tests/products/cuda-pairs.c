@@ -2,6 +2,7 @@
  * product before them, the gradient of a bias beside that of the weights. What comes out is what the CPU's
  * instructions compute one by one; and the way that is faster is the one that is taken, and kept. */
 #include "../unit/tap.h"
+#include "../unit/trial_call.h"
 #include "../unit/trial_pair.h"
 #include "common/mem.h"
 #include "cublaslt.h"
@@ -54,22 +55,6 @@ int cuda_pair_norm_give(struct cuda_call *c, const struct cuda_given *first,
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-static struct cuda_given given_of(const struct trial *t) {
-    struct cuda_given g = {.code = t->code, .n = t->n, .args = t->args};
-    memcpy(g.in.v, t->in, sizeof g.in.v);
-    memcpy(g.out.v, t->out, sizeof g.out.v);
-    return g;
-}
-
-static struct cuda_call call_of(const struct trial *t, struct err *err) {
-    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
-    return (struct cuda_call){.dev = &dev,
-                              .args = &t->args,
-                              .workspace = malloc((size_t)bytes),
-                              .workspace_bytes = bytes,
-                              .err = err};
-}
-
 static int product_on_gpu(struct cuda_call *c, const struct cuda_given *g) {
     return g->code == I_linear
                ? cuda_linear(c, &g->n.linear, &g->in.linear, &g->out.linear)
@@ -78,8 +63,9 @@ static int product_on_gpu(struct cuda_call *c, const struct cuda_given *g) {
 
 /* As a recording gives them: 1 in one, 0 one by one, -1. */
 static int on_gpu(const struct trial_pair *p, struct err *err) {
-    const struct cuda_given first = given_of(&p->first), second = given_of(&p->second);
-    struct cuda_call c = call_of(&p->first, err);
+    const struct cuda_given first = trial_given(&p->first),
+                            second = trial_given(&p->second);
+    struct cuda_call c = trial_call(&dev, &p->first, err);
     int rc = 0;
     if (cuda_pair_fits(&first, &second))
         rc = cuda_pair_give(&c, &first, &second);
@@ -90,8 +76,8 @@ static int on_gpu(const struct trial_pair *p, struct err *err) {
 }
 
 static int gradient_on_gpu(const struct trial *t, struct err *err) {
-    const struct cuda_given g = given_of(t);
-    struct cuda_call c = call_of(t, err);
+    const struct cuda_given g = trial_given(t);
+    struct cuda_call c = trial_call(&dev, t, err);
     int rc = cuda_linear_dw(&c, &g.n.linear_dw, &g.in.linear_dw, &g.out.linear_dw);
     free(c.workspace);
     return rc;
@@ -193,7 +179,7 @@ static void test_ways(enum dtype dtype) {
 static void test_others(void) {
     struct trial_pair p;
     trial_pair_begin(&p, I_linear, DTYPE_f32, false, 1);
-    const struct cuda_given a = given_of(&p.first), b = given_of(&p.second);
+    const struct cuda_given a = trial_given(&p.first), b = trial_given(&p.second);
     struct cuda_given other = b;
     ok(cuda_pair_fits(&a, &b) && !cuda_pair_fits(&b, &a), "GELU behind the product");
     other.in.gelu.x = (float *)b.in.gelu.x + 8;
@@ -211,8 +197,8 @@ static void test_others(void) {
     ok(!cuda_pair_fits(&a, &other), "another function");
     trial_pair_end(&p);
     trial_pair_begin(&p, I_linear_dx, DTYPE_f32, true, 1);
-    const struct cuda_given dx = given_of(&p.first);
-    other = given_of(&p.second);
+    const struct cuda_given dx = trial_given(&p.first);
+    other = trial_given(&p.second);
     ok(cuda_pair_fits(&dx, &other), "the gradient in its place");
     float *elsewhere = trial_bytes(trial_out_bytes(&p.second, 0));
     other.out.gelu_dx.dx = elsewhere;
@@ -298,8 +284,8 @@ static void test_apart_alone(void) {
     trial_results(&t, -1);
     for (int i = 0; i < 2; i++) {
         struct cuda_choices knows = {.known = found.p, .n_known = found.n};
-        const struct cuda_given g = given_of(&t);
-        struct cuda_call c = call_of(&t, &err);
+        const struct cuda_given g = trial_given(&t);
+        struct cuda_call c = trial_call(&dev, &t, &err);
         begin_device(i == 0, i ? &knows : &finds);
         int rc = cuda_linear_dx(&c, &g.n.linear_dx, &g.in.linear_dx, &g.out.linear_dx);
         end_device();

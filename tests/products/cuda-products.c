@@ -2,7 +2,7 @@
  * comes out is what the CPU computes. So the exchange of operands, leading dimensions, batches, sums in
  * one place and promises about alignment are seen to be right without a GPU. */
 #include "../unit/tap.h"
-#include "../unit/trial.h"
+#include "../unit/trial_call.h"
 #include "common/mem.h"
 #include "cublaslt.h"
 #include "cuda/cuda.h"
@@ -30,30 +30,25 @@ static bool runtime_left_error(void) {
 
 static struct cuda_device dev = {.arch = 90};
 
-static int launch(struct cuda_call *c, const struct trial *t) {
-    union instr_src src = {{NULL}};
-    union instr_dst dst = {{NULL}};
-    memcpy(src.v, t->in, sizeof src.v);
-    memcpy(dst.v, t->out, sizeof dst.v);
-    switch (t->code) {
-    case I_linear: return cuda_linear(c, &t->n.linear, &src.linear, &dst.linear);
+static int launch(struct cuda_call *c, const struct cuda_given *g) {
+    const union instr_n *n = &g->n;
+    const union instr_src *in = &g->in;
+    const union instr_dst *out = &g->out;
+    switch (g->code) {
+    case I_linear: return cuda_linear(c, &n->linear, &in->linear, &out->linear);
     case I_linear_dx:
-        return cuda_linear_dx(c, &t->n.linear_dx, &src.linear_dx, &dst.linear_dx);
+        return cuda_linear_dx(c, &n->linear_dx, &in->linear_dx, &out->linear_dx);
     case I_linear_dw:
-        return cuda_linear_dw(c, &t->n.linear_dw, &src.linear_dw, &dst.linear_dw);
-    case I_matmul: return cuda_matmul(c, &t->n.matmul, &src.matmul, &dst.matmul);
-    default: return cuda_matmul_dw(c, &t->n.matmul_dw, &src.matmul_dw, &dst.matmul_dw);
+        return cuda_linear_dw(c, &n->linear_dw, &in->linear_dw, &out->linear_dw);
+    case I_matmul: return cuda_matmul(c, &n->matmul, &in->matmul, &out->matmul);
+    default: return cuda_matmul_dw(c, &n->matmul_dw, &in->matmul_dw, &out->matmul_dw);
     }
 }
 
 static int on_gpu(const struct trial *t, struct err *err) {
-    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
-    struct cuda_call c = {.dev = &dev,
-                          .args = &t->args,
-                          .workspace = malloc((size_t)bytes),
-                          .workspace_bytes = bytes,
-                          .err = err};
-    int rc = launch(&c, t);
+    struct cuda_call c = trial_call(&dev, t, err);
+    const struct cuda_given g = trial_given(t);
+    int rc = launch(&c, &g);
     free(c.workspace);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* trial_pair.h - two instructions, one behind the other: a product of a linear layer, and GELU of what it makes
- * or GELU's gradient in its place; on random shapes, to be run on two devices and compared (trial.h).
+ * or GELU's gradient in its place; a sum and the norm of it, or a norm's gradient and the sum of it and another in its
+ * place; on random shapes, to be run on two devices and compared (trial.h).
  *
  *     struct trial_pair cpu, other;
  *     trial_pair_begin(&cpu, I_linear, DTYPE_bf16, false, seed);
@@ -35,8 +36,9 @@ static int64_t *trial_pair_row(struct trial *first) {
 }
 
 /* code: linear or linear_dx. The gradient is always in place. */
-static void trial_pair_begin(struct trial_pair *p, enum opcode code, enum dtype dtype,
-                             bool in_place, uint64_t seed) {
+__attribute__((unused)) static void trial_pair_begin(struct trial_pair *p, enum opcode code,
+                                                     enum dtype dtype, bool in_place,
+                                                     uint64_t seed) {
     struct trial *a = &p->first, *b = &p->second;
     trial_begin(a, code, dtype, seed);
     if (seed % 2)
@@ -51,6 +53,34 @@ static void trial_pair_begin(struct trial_pair *p, enum opcode code, enum dtype 
     free(b->in[p->between]);
     b->in[p->between] = a->out[0];
     trial_results(b, in_place || code == I_linear_dx ? p->between : -1);
+}
+
+/* Rows that are not split have no sums of other parts. */
+static void trial_whole(struct trial *norm) {
+    if (norm->code == I_layernorm)
+        norm->n.layernorm.parts = 1;
+    else if (norm->code == I_rmsnorm)
+        norm->n.rmsnorm.total = norm->n.rmsnorm.n;
+}
+
+/* norm: layernorm or rmsnorm, which comes second, or the gradient of one, which comes first. */
+__attribute__((unused)) static void trial_pair_residual(struct trial_pair *p,
+                                                        enum opcode norm, enum dtype dtype,
+                                                        uint64_t seed) {
+    const bool forward = norm == I_layernorm || norm == I_rmsnorm;
+    struct trial *t = forward ? &p->second : &p->first;
+    struct trial *sum = forward ? &p->first : &p->second;
+    trial_begin(t, norm, dtype, seed);
+    trial_whole(t);
+    trial_reshape(t);
+    trial_begin(sum, I_add, dtype, seed);
+    sum->n.add.elems = t->n.layernorm.rows * t->n.layernorm.n;
+    trial_reshape(sum);
+    trial_results(&p->first, -1);
+    p->between = forward ? 0 : (int)(seed % 2);
+    free(p->second.in[p->between]);
+    p->second.in[p->between] = p->first.out[0];
+    trial_results(&p->second, forward ? -1 : p->between);
 }
 
 static void trial_pair_end(struct trial_pair *p) {
