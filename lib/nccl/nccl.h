@@ -24,17 +24,23 @@
 struct nccl_report {
     int gpus;    /* that the job's ranks have */
     int sharing; /* ranks that share theirs with others */
-    bool none;   /* weft was built without NCCL: all goes by way of the hosts */
+    int here;    /* ranks that have this rank's GPU: itself, and those */
+    bool
+        none; /* weft was built without NCCL: all goes by way of the hosts, and nothing else is known */
+    /* That this rank has made so far, those for messages with their first message. Each takes memory of the GPU,
+     * of which NCCL does not say how much. */
+    int communicators;
 };
 
 struct nccl_options {
-    struct nccl_report *report; /* filled on open; or NULL */
+    /* NULL, or filled on open, where communicators are counted until the last group is closed */
+    struct nccl_report *report;
 };
 
 extern const struct comm_backend comm_backend_gpu;
 
 /* From here on groups are between GPUs: collective. Where weft was built without NCCL they go by way of the
- * hosts. report may be NULL. Returns 0 or -1. */
+ * hosts. report: NULL, or as nccl_options has it. Returns 0 or -1. */
 int nccl_use(struct comm *comm, struct nccl_report *report, struct err *err);
 
 #endif

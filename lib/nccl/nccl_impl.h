@@ -56,6 +56,7 @@ struct nccl_group {
 
 struct nccl_job {
     struct comm *comm;
+    struct nccl_report *report, unread; /* the caller's, or unread */
     struct nccl_library nccl;
     char (*uuid)[NCCL_UUID]; /* [ranks] of their GPUs */
     int *layer;              /* [ranks] how many lower ranks have the same GPU */

@@ -31,7 +31,8 @@ static bool same_gpu(const struct nccl_job *j, int a, int b) {
     return !memcmp(j->uuid[a], j->uuid[b], NCCL_UUID);
 }
 
-static int find_layers(struct nccl_job *j, struct nccl_report *report, struct err *err) {
+static int find_layers(struct nccl_job *j, struct err *err) {
+    struct nccl_report *report = j->report;
     int n = comm_size(j->comm);
     char uuid[NCCL_UUID];
     j->uuid = mem_array((size_t)n, sizeof *j->uuid);
@@ -48,6 +49,7 @@ static int find_layers(struct nccl_job *j, struct nccl_report *report, struct er
         }
         report->gpus += j->layer[r] == 0;
         report->sharing += others > 0;
+        report->here += same_gpu(j, r, comm_rank(j->comm));
     }
     j->shares = report->sharing > 0;
     return 0;
@@ -83,6 +85,7 @@ static int open_root(struct nccl_job *j, struct err *err) {
                         "opening", err);
     if (rc == 0 && n > 1)
         rc = nccl_settle(j, j->root, "opening", err);
+    j->report->communicators += rc == 0 && n > 1;
     free(ids);
     return rc;
 }
@@ -105,11 +108,11 @@ static void close_job(void *job) {
 static void *open_job(struct comm *comm, void *arg, struct err *err) {
     const struct nccl_options *o = arg;
     struct nccl_job *j = mem_alloc(sizeof *j);
-    struct nccl_report unread, *report = o && o->report ? o->report : &unread;
+    j->report = o && o->report ? o->report : &j->unread;
     j->comm = comm;
-    if (find_layers(j, report, err) == 0 &&
+    if (find_layers(j, err) == 0 &&
         (!j->shares || (j->stage = comm_backend_stage.open(comm, NULL, err))) &&
-        (report->gpus == 1 || open_root(j, err) == 0) &&
+        (j->report->gpus == 1 || open_root(j, err) == 0) &&
         comm_moves(comm, nccl_move, j, err) == 0)
         return j;
     close_job(j);
@@ -173,6 +176,7 @@ static int split(struct nccl_job *j, struct nccl_line *line, int color, int key,
         return 0;
     if (!*child)
         return err_system(err, "NCCL: splitting: no communicator came out");
+    j->report->communicators++;
     return nccl_settle(j, *child, "splitting", err);
 }
 

@@ -73,6 +73,7 @@ int nccl_message_open(struct nccl_line *line, struct err *err) {
         return -1;
     if (state == ncclInProgress)
         return 0;
+    line->job->report->communicators++;
     line->state = LINE_READY;
     return 1;
 }

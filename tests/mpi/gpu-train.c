@@ -198,5 +198,7 @@ int main(int argc, char **argv) {
     comm_destroy(comm);
     comm = NULL;
     ok_here(fake_nccl.open == 0, "every communicator is ended");
+    ok_here(report.communicators == fake_nccl.destroys, "and was counted: %d",
+            report.communicators);
     return end_job();
 }

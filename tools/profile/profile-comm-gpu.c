@@ -19,6 +19,7 @@
 enum { SIDE = 2048, MATRIX = 2 * SIDE * SIDE };
 
 struct bench_gpu {
+    struct nccl_report nccl;
     struct cuda_backend cuda;
     struct device *device;
     struct device_stream *stream, *compute; /* of works, of products */
@@ -40,17 +41,16 @@ static int open_streams(struct bench_gpu *g, struct err *err) {
 }
 
 int bench_open_gpu(struct bench *b, int64_t room, struct err *err) {
-    struct nccl_report report;
     struct bench_gpu *g = b->gpu = mem_alloc(sizeof *g);
-    if (nccl_use(b->comm, &report, err) < 0)
+    if (nccl_use(b->comm, &g->nccl, err) < 0)
         return -1;
-    if (report.none && comm_rank(b->comm) == 0)
+    if (g->nccl.none && comm_rank(b->comm) == 0)
         note("this weft was built without NCCL: all is timed by way of the hosts");
-    if (report.sharing && comm_rank(b->comm) == 0)
+    if (g->nccl.sharing && comm_rank(b->comm) == 0)
         note(
             "%d ranks share a GPU with others: what is between those is timed by way of the "
             "hosts",
-            report.sharing);
+            g->nccl.sharing);
     g->cuda = cuda_backend(&(struct cuda_options){
         .workspace_bytes = workspace_gpu(I_linear, &product, DTYPE_bf16)});
     g->device = device_create(&g->cuda.backend, comm_node_rank(b->comm), 1, err);

@@ -6,6 +6,7 @@
 #include "cost/profile.h"
 #include "cuda/cuda.h"
 #include "exec/exec.h"
+#include "nccl/nccl.h"
 
 struct run_options {
     const char *data, *valid_data;
@@ -88,16 +89,18 @@ int run_check_device(const struct run_options *o, const struct plan *p, int rank
 /* The backend for it; borrows the program, the choices and the report. */
 struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
                              struct cuda_choices *choices, struct cuda_report *report);
-/* What is between ranks goes as their devices want it; by all ranks, before the executor is made. */
+/* What is between ranks goes as their devices want it; by all ranks, before the executor is made, until whose end
+ * the report is borrowed. */
 int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
-             struct err *err);
+             struct nccl_report *report, struct err *err);
 /* Says on stderr that convolutions go without cuDNN, where a rank wants it and lacks it; by all ranks, once
  * the executor is made. */
 int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
                             struct err *err);
-/* Says on stderr what the ranks take of their GPUs; called by all ranks, with NULL by those that have
- * none. */
-int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err);
+/* Says on stderr what the ranks take of their GPUs, and how many communicators of NCCL they have made; called by
+ * all ranks, with NULL in place of r by those that have no GPU. */
+int run_report_memory(struct comm *comm, const struct cuda_report *r,
+                      const struct nccl_report *nccl, struct err *err);
 
 /* ---- run_choices.c ----------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 
 #include "comm/comm_stage.h"
 #include "common/progress.h"
-#include "nccl/nccl.h"
 #include "program/workspace.h"
 
 #include <stdio.h>
@@ -65,8 +64,7 @@ static void note_tf32(const struct run_options *o, const struct plan *p) {
 /* Where all have GPUs by NCCL, and by way of the hosts where ranks share one; where only some have, all
  * of it by way of the hosts. */
 int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
-             struct err *err) {
-    struct nccl_report report = {0};
+             struct nccl_report *report, struct err *err) {
     int n = comm_size(comm), gpus = 0;
     for (int r = 0; r < n; r++)
         gpus += run_on_gpu(o, p, r);
@@ -76,14 +74,14 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
         note_tf32(o, p);
     if (gpus < n)
         return comm_use(comm, &comm_backend_stage, NULL, err);
-    if (nccl_use(comm, &report, err) < 0)
+    if (nccl_use(comm, report, err) < 0)
         return -1;
-    if (report.none && n > 1 && comm_rank(comm) == 0)
+    if (report->none && n > 1 && comm_rank(comm) == 0)
         note("weft-run: built without NCCL: what is between GPUs goes by way of the hosts");
-    if (report.sharing && comm_rank(comm) == 0)
+    if (report->sharing && comm_rank(comm) == 0)
         note("weft-run: %d of %d ranks share a GPU with others; what is between those goes "
              "by way of the hosts",
-             report.sharing, n);
+             report->sharing, n);
     return 0;
 }
 
@@ -98,38 +96,46 @@ int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
     return 0;
 }
 
-/* Of the ranks of this node those that share this rank's GPU. */
-static int64_t sharers(struct comm *comm, int gpus) {
-    int64_t n = 0;
+/* Ranks that have this rank's GPU. Where nobody asked for its name they are taken to see the same ones. */
+static int64_t sharers(struct comm *comm, const struct nccl_report *nccl, int gpus) {
+    int64_t n = nccl->here;
+    if (n)
+        return n;
     for (int r = 0; r < comm_node_size(comm); r++)
         n += r % gpus == comm_node_rank(comm) % gpus;
     return n;
 }
 
-/* numbers: of the GPU, own, and beside. Where ranks share a GPU, each is taken to have as much as this
+/* numbers: bytes of the GPU, own, and beside. Where ranks share a GPU, each is taken to have as much as this
  * one. */
-static int ask_memory(struct comm *comm, const struct cuda_report *r, double numbers[3],
-                      struct err *err) {
+static int ask_memory(struct comm *comm, const struct cuda_report *r,
+                      const struct nccl_report *nccl, double *numbers, struct err *err) {
     int gpus = cuda_count(err), index = cuda_index(comm_node_rank(comm), err);
     int64_t total, left;
     if (gpus < 0 || index < 0 || cuda_memory(index, &total, &left, err) < 0)
         return -1;
     numbers[0] = (double)total;
     numbers[1] = (double)r->own_bytes;
-    numbers[2] = (double)(total - left - sharers(comm, gpus) * r->own_bytes);
+    numbers[2] = (double)(total - left - sharers(comm, nccl, gpus) * r->own_bytes);
     return 0;
 }
 
 /* The most of any rank. What weft did not ask for is CUDA's, its libraries' and other processes'. */
-int run_report_memory(struct comm *comm, const struct cuda_report *r, struct err *err) {
-    double numbers[3] = {0};
-    int rc = exec_agree(comm, r ? ask_memory(comm, r, numbers, err) : 0, err);
-    if (rc < 0 || comm_max_double(comm_world(comm), numbers, 3, err) < 0)
+int run_report_memory(struct comm *comm, const struct cuda_report *r,
+                      const struct nccl_report *nccl, struct err *err) {
+    enum { NUMBERS = 4 };
+    double numbers[NUMBERS] = {[3] = nccl->communicators};
+    int rc = exec_agree(comm, r ? ask_memory(comm, r, nccl, numbers, err) : 0, err);
+    if (rc < 0 || comm_max_double(comm_world(comm), numbers, NUMBERS, err) < 0)
         return -1;
+    char made[64] = "";
+    if (numbers[3] > 0)
+        snprintf(made, sizeof made, ", with %.0f communicator%s of NCCL", numbers[3],
+                 numbers[3] > 1 ? "s" : "");
     if (comm_rank(comm) == 0)
         note(
             "weft-run: of a GPU's %.2f GB a rank takes %.3f GB; CUDA, its libraries and others "
-            "take %.3f GB beside",
-            1e-9 * numbers[0], 1e-9 * numbers[1], 1e-9 * numbers[2]);
+            "take %.3f GB beside%s",
+            1e-9 * numbers[0], 1e-9 * numbers[1], 1e-9 * numbers[2], made);
     return 0;
 }

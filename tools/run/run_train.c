@@ -32,6 +32,7 @@ struct loop {
     bool gpu, gpus;           /* this rank computes on one; some rank does */
     struct cuda_backend cuda; /* for this rank's */
     struct cuda_report report;
+    struct nccl_report nccl;
     struct profile_algorithms algorithms; /* that the profile knows */
     struct cuda_choices choices;          /* what becomes of them */
 };
@@ -233,7 +234,7 @@ static int after_first(struct loop *l, struct err *err) {
         return 0;
     if (l->o->profile && run_report_choices(l->comm, l->o->profile, &l->choices, err) < 0)
         return -1;
-    return run_report_memory(l->comm, l->gpu ? &l->report : NULL, err);
+    return run_report_memory(l->comm, l->gpu ? &l->report : NULL, &l->nccl, err);
 }
 
 static int steps(struct loop *l, struct err *err) {
@@ -317,7 +318,7 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     if (rc == 0 && l->o->trace && !(trace = run_trace_create(g, l->comm, &e, err)))
         rc = -1;
     if (rc == 0)
-        rc = run_join(l->comm, l->o, g->plan, err);
+        rc = run_join(l->comm, l->o, g->plan, &l->nccl, err);
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
