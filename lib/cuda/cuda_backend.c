@@ -29,9 +29,8 @@ static int describe(struct cuda_device *d, struct err *err) {
     d->arch = 10 * major + minor;
     d->shared_bytes = shared;
     if (d->arch < 80)
-        return err_system(err,
-                          "GPU %d has compute capability %d.%d; weft's kernels want 8.0",
-                          d->index, major, minor);
+        return err_system(err, "compute capability %d.%d: weft's kernels want 8.0", major,
+                          minor);
     return 0;
 }
 
@@ -226,6 +225,16 @@ struct cuda_backend cuda_backend(const struct cuda_options *o) {
     return (struct cuda_backend){.backend = backend, .options = *o};
 }
 
+static int old_driver(struct err *err) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || !driver)
+        return err_system(err, "CUDA: no driver of NVIDIA's is installed");
+    err_system(err, "CUDA: the driver is of CUDA %d.%d, and weft was built with %d.%d",
+               driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+               CUDART_VERSION % 1000 / 10);
+    return err_hint(err, "install a newer driver, or build weft with the CUDA of this one");
+}
+
 /* The first that is asked of CUDA, which reads its settings then. Streams are to have queues of their own
  * on the GPU, of which there are 8 unless one asks for more, and 32 at most: streams that share one can
  * hold each other up, and those of works between ranks for ever. */
@@ -235,11 +244,8 @@ int cuda_count(struct err *err) {
     cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc == cudaErrorNoDevice)
         return 0;
-    if (rc == cudaErrorInsufficientDriver) {
-        err_system(err, "CUDA: no driver, or one older than CUDA %d.%d",
-                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-        return err_hint(err, "nvidia-smi names the driver and what it can do");
-    }
+    if (rc == cudaErrorInsufficientDriver)
+        return old_driver(err);
     return cuda_check(rc, "counting GPUs", err) < 0 ? -1 : n;
 }
 
@@ -252,8 +258,14 @@ int cuda_kind(int index, char *buf, size_t size, struct err *err) {
 }
 
 int cuda_index(int number, struct err *err) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int n = cuda_count(err);
-    return n < 0 ? -1 : n == 0 ? err_system(err, "no GPU is to be seen") : number % n;
+    if (n)
+        return n < 0 ? -1 : number % n;
+    err_system(err, "no GPU is to be seen");
+    return visible ? err_hint(err, "CUDA_VISIBLE_DEVICES is \"%s\": CUDA hides all others",
+                              visible)
+                   : -1;
 }
 
 int cuda_memory(int index, int64_t *total, int64_t *left, struct err *err) {

@@ -2,18 +2,22 @@
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_state.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* What was wanted, what is free, of which GPU; the caller says of which rank. */
+/* What was wanted, what is free, of which GPU, and whose it was to be. */
 static void say_full(const struct cuda_state *s, int64_t bytes, struct err *err) {
     size_t left = 0, total = 0;
     cudaGetLastError(); /* the failure is not the next call's */
     cudaMemGetInfo(&left, &total);
+    char who[32] = "this process";
+    if (s->options->program)
+        snprintf(who, sizeof who, "rank %d", s->options->rank);
     err_system(err,
                "GPU %d: out of memory: %.3f GB more are planned; %.3f of %.3f GB are free, "
-               "this rank has %.3f GB",
+               "%s has %.3f GB",
                s->dev.index, 1e-9 * (double)bytes, 1e-9 * (double)left,
-               1e-9 * (double)total, 1e-9 * (double)s->report->own_bytes);
+               1e-9 * (double)total, who, 1e-9 * (double)s->report->own_bytes);
     err_hint(err, "weft-predict says what a plan takes; ranks that share a GPU share its "
                   "memory");
 }

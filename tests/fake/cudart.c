@@ -248,7 +248,12 @@ cudaError_t cudaGetDeviceCount(int *n) {
     const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     if (!fake_cuda.queues)
         fake_cuda.queues = queues ? atoi(queues) : 8;
-    *n = gpus();
+    *n = fake_cuda.none ? 0 : gpus();
+    return fake_cuda_error(fake_cuda.none);
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = fake_cuda.driver;
     return cudaSuccess;
 }
 

@@ -31,8 +31,10 @@ enum fake_order { FAKE_DRAWN, FAKE_OLDEST_FIRST, FAKE_NEWEST_FIRST };
 
 /* What the fake is to be like, and what it has seen; set before it is used. */
 extern struct fake_cuda {
-    int gpus;      /* that the process sees; 0 = 1 */
-    int first_gpu; /* the number of the first, which its uuid has; else the rank's */
+    int gpus;         /* that the process sees; 0 = 1 */
+    cudaError_t none; /* not 0: why it sees none */
+    int driver;       /* the CUDA of the driver: 12040 is 12.4, 0 that there is none */
+    int first_gpu;    /* the number of the first, which its uuid has; else the rank's */
     const struct fake_gpu *gpu; /* what each is; NULL: a small H100 */
     bool
         idle; /* it computes nothing: its memory is addresses alone; what is read of it is zero */

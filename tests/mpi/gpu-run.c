@@ -1,8 +1,11 @@
 /* gpu-run.c - weft-run on the fakes of CUDA, NCCL, cuBLASLt and cuDNN (tests/fake, tests/products): with the
  * objects of the tool this is the tool. At the end it says on stderr how products were computed, how many of them
  * did with an epilogue what weft can do by itself, and how convolutions were. Libraries are of the versions that
- * FAKE_VERSION and FAKE_CUDNN say. */
+ * FAKE_VERSION and FAKE_CUDNN say. FAKE_NONE is the error by which CUDA says why there is no GPU, FAKE_DRIVER the
+ * driver's version; FAKE_GPU is what the
+ * GPU is: NAME:COMPUTE_CAPABILITY:BYTES, as in Tesla V100-SXM2-32GB:70:34359738368. */
 #include "device/kernel.h"
+#include "fake/cudart.h"
 #include "products/cublaslt.h"
 #ifdef WEFT_FAKE_DNN
 #include "products/cudnn.h"
@@ -11,7 +14,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void describe_gpu(void) {
+    static char name[64];
+    static struct fake_gpu gpu = {.name = name, .processors = 4, .shared_bytes = 227 << 10};
+    const char *text = getenv("FAKE_GPU"), *none = getenv("FAKE_NONE");
+    const char *driver = getenv("FAKE_DRIVER");
+    long long bytes = 0;
+    fake_cuda.driver = driver ? atoi(driver) : 0;
+    fake_cuda.none = none ? (cudaError_t)atoi(none) : cudaSuccess;
+    if (!text)
+        return;
+    if (sscanf(text, "%63[^:]:%d:%lld", name, &gpu.arch, &bytes) != 3)
+        abort();
+    gpu.bytes = bytes;
+    fake_cuda.gpu = &gpu;
+}
+
 __attribute__((constructor)) static void begin(void) {
+    describe_gpu();
     const char *version = getenv("FAKE_VERSION");
     fake_cublaslt.version = version ? strtoul(version, NULL, 10) : 0;
 #ifdef WEFT_FAKE_DNN

@@ -30,15 +30,11 @@ int run_check_device(const struct run_options *o, const struct plan *p, int rank
                      struct err *err) {
     if (!run_on_gpu(o, p, rank))
         return 0;
-    const char *kind = planned_kind(p, rank);
-    int n = cuda_count(err);
-    if (n == 0)
-        err_system(err, "no GPU is to be seen");
-    if (n > 0)
+    if (cuda_index(0, err) >= 0)
         return 0;
     if (!o->device)
-        err_prefix(err, "the plan is for devices of kind \"%s\"", kind);
-    return err_hint(err, "--device cpu trains under it on the CPU");
+        err_prefix(err, "the plan is for devices of kind \"%s\"", planned_kind(p, rank));
+    return *err->hint ? -1 : err_hint(err, "--device cpu trains under it on the CPU");
 }
 
 struct cuda_backend run_cuda(const struct run_options *o, const struct program *g, int rank,
@@ -61,6 +57,25 @@ static void note_tf32(const struct run_options *o, const struct plan *p) {
         note("weft-run: the plan is for \"%s\", whose times are those of --tf32", kind);
 }
 
+/* "h100-80gb" is an "h100", with TF32 too. */
+static bool same_kind(const char *a, const char *b) {
+    while (*a && *a == *b)
+        a++, b++;
+    return (!*a || *a == '-') && (!*b || *b == '-');
+}
+
+/* What was planned may not fit, or not be the best, on another GPU. */
+static void note_other_gpu(const struct comm *comm, const struct plan *p) {
+    const char *kind = planned_kind(p, comm_rank(comm));
+    const int gpu = cuda_index(comm_node_rank(comm), NULL);
+    char own[64];
+    if (cluster_kind_is_gpu(kind) && gpu >= 0 &&
+        cuda_kind(gpu, own, sizeof own, NULL) == 0 && !same_kind(kind, own))
+        note("weft-run: the plan is for devices of kind \"%s\", and this GPU is of kind "
+             "\"%s\"",
+             kind, own);
+}
+
 /* Where all have GPUs by NCCL, and by way of the hosts where ranks share one; where only some have, all
  * of it by way of the hosts. */
 int run_join(struct comm *comm, const struct run_options *o, const struct plan *p,
@@ -72,6 +87,8 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
         return 0;
     if (comm_rank(comm) == 0)
         note_tf32(o, p);
+    if (comm_rank(comm) == 0 && run_on_gpu(o, p, 0))
+        note_other_gpu(comm, p);
     if (gpus < n)
         return comm_use(comm, &comm_backend_stage, NULL, err);
     if (nccl_use(comm, report, err) < 0)
