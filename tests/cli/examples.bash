@@ -4,7 +4,8 @@
 # A command is a line that begins with blanks and "$ "; it goes on in the next line after a
 # backslash or a pipe, inside quotes, and up to the end of a here-document. Lines below it, as far
 # as they are indented, show its output; "..." stands for any number of lines. A line
-# <!-- not run by the tests: REASON --> holds for the commands from there to the next text.
+# <!-- not run by the tests: REASON --> holds for the commands from there to the next text, and so does
+# <!-- computed: shown to the digit -->, of output that rests on no measurement.
 # shellcheck shell=bash
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1
@@ -12,12 +13,13 @@ export OMPI_MCA_rmaps_base_oversubscribe=1
 case "${WEFT_BIN:?}" in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac
 
 # Of the text on stdin, writes every command to a file of its own: 001.sh, 002.sh, ...; beside it
-# 001.shown with the output that is shown, if any, and 001.not with the reason not to run it.
+# 001.shown with the output that is shown, if any, 001.not with the reason not to run it, 001.exact
+# where its numbers count.
 split_examples() { # split_examples FOLDER
     mkdir -p "$1"
     perl -e '
         my ($folder) = @ARGV;
-        my ($count, $command, $indent, $end, $shown, $not) = (0, "", 0, "", 0, "");
+        my ($count, $command, $indent, $end, $shown, $not, $exact) = (0, "", 0, "", 0, "", "");
         sub open_quote {
             my ($t) = @_;
             my $q = "";
@@ -35,7 +37,10 @@ split_examples() { # split_examples FOLDER
         }
         while (my $line = <STDIN>) {
             if ($command eq "") {
-                $not = $1 // "" if $line =~ /^<!-- not run by the tests: (.*) -->/ or $line =~ /^\S()/;
+                if ($line =~ /^\S/) {
+                    $not = $line =~ /^<!-- not run by the tests: (.*) -->/ ? $1 : "";
+                    $exact = $line =~ /^<!-- computed: shown to the digit -->/;
+                }
                 if ($line !~ /^( +)\$ (.*)/) {
                     $shown &&= $line =~ /^ {$indent}/;
                     append("shown", substr($line, $indent)) if $shown;
@@ -53,6 +58,7 @@ split_examples() { # split_examples FOLDER
             $count++;
             append("sh", $command);
             append("not", "$not\n") if $not ne "";
+            append("exact", "") if $exact;
             ($command, $end, $shown) = ("", "", 1);
         }
         die "unfinished: $command" if $command ne "";
@@ -64,16 +70,22 @@ run_example() { # run_example FILE: in this folder, as a reader would
 }
 
 # Whether output has the shape of what is shown: line by line the same but for numbers, bars and the
-# width of blanks.
-same_shape() { # same_shape SHOWN OUTPUT
+# width of blanks; and where there is a file EXACT, the same numbers.
+same_shape() { # same_shape SHOWN OUTPUT EXACT
     perl -e '
+        my $exact = -e $ARGV[2];
         sub shape {
             open(my $f, "<", $_[0]) or die;
-            return map { s/[-+]?\d[\d.,]*(e[-+]?\d+)?/0/gi; s/#+/#/g; s/\s+/ /g; s/ $//; $_ } <$f>;
+            return map {
+                s/[-+]?\d[\d.,]*(e[-+]?\d+)?/0/gi, s/#+/#/g unless $exact;
+                s/\s+/ /g;
+                s/ $//;
+                $_
+            } <$f>;
         }
         my @shown = map { $_ eq "..." ? "(.*\n)*" : quotemeta($_) . " *\n" } shape($ARGV[0]);
         my $got = join "", map { "$_\n" } shape($ARGV[1]);
         my $want = join "", @shown;
         exit($got =~ /\A$want\z/ ? 0 : 1);
-    ' "$1" "$2"
+    ' "$1" "$2" "$3"
 }
