@@ -141,7 +141,7 @@ void engine_leave(struct engine *e) {
 /* Sleeps until there is something to do; false when it is time to look at MPI anyway. */
 static bool sleep_helper(struct engine *e) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += idle_ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
@@ -199,7 +199,11 @@ struct engine *engine_create(struct comm *c) {
     struct engine *e = mem_alloc(sizeof *e);
     e->comm = c;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->wake, NULL);
+    pthread_condattr_t steady; /* a host whose clock is set back would else sleep as long */
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->wake, &steady);
+    pthread_condattr_destroy(&steady);
     return e;
 }
 
