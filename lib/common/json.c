@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What editors of other systems make of a text, which the library takes for wrong characters. NULL:
- * nothing of the kind. */
-static const char *other_encoding(const char *text, size_t size) {
+const char *json_other_encoding(const char *text, size_t size) {
     if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
         return "begins with a byte-order mark: expected UTF-8 without one";
     if (size >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2) ||
@@ -22,7 +20,7 @@ static const char *other_encoding(const char *text, size_t size) {
 static void not_read(const char *text, size_t size, const json_error_t *je, int line,
                      const char *name, struct err *err) {
     size_t end = (size_t)je->position;
-    const char *encoding = other_encoding(text, size);
+    const char *encoding = json_other_encoding(text, size);
     if (encoding) {
         err_input(err, "%s: %s", name, encoding);
         return;

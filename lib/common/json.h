@@ -33,6 +33,10 @@ json_t *json_parse(const char *text, size_t size, const char *name, struct err *
 json_t *json_parse_next(const char **text, size_t *size, int *line, const char *name,
                         struct err *err);
 
+/* Of a text that is no JSON: what editors of other systems may have made of it, as the end of a message
+ * ("begins with a byte-order mark: ..."). NULL: nothing of the kind. */
+const char *json_other_encoding(const char *text, size_t size);
+
 /* Checks that obj is an object all of whose keys are in the blank-separated list. */
 int json_keys(const json_t *obj, const char *allowed, struct err *err);
 

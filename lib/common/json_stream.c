@@ -64,6 +64,10 @@ static int fail(struct json_stream *s, struct err *err, const char *text) {
     int64_t lines = s->lines, column = s->column;
     count_lines(s, s->at, &lines, &column);
     s->failed = true;
+    const char *encoding =
+        s->buf ? json_other_encoding(s->buf + s->at, s->end - s->at) : NULL;
+    if (encoding)
+        return err_input(err, "%s: %s", s->name, encoding);
     return err_input(err, "%s:%lld:%lld: %s", s->name, (long long)lines + 1,
                      (long long)column + 1, text);
 }

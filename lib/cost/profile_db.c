@@ -82,6 +82,11 @@ static const char *const updates[VERSION] = {
 int profile_sql_error(struct profile *p, const char *what, struct err *err) {
     int code = sqlite3_errcode(p->db) & 0xff;
     const char *text = sqlite3_errmsg(p->db);
+    if (sqlite3_extended_errcode(p->db) == SQLITE_READONLY_ROLLBACK)
+        return err_system(err,
+                          "%s: a measurement that was killed must be taken back before "
+                          "it can be read, and the file or its folder is read-only",
+                          p->path);
     switch (code) {
     case SQLITE_NOTADB: return err_input(err, "%s: not a weft profile (%s)", p->path, text);
     case SQLITE_CORRUPT: return err_input(err, "%s: %s: damaged (%s)", p->path, what, text);

@@ -239,7 +239,13 @@ else
     refuses 4 'a.db: cannot write' 'a read-only database' -- -m mlp -p a.db "${roof[@]}"
     chmod u+w a.db
     mkdir shut
-    chmod a-w shut
+    # A writer that is killed in the midst leaves a journal, which a reader must undo.
+    cp a.db shut/hot.db
+    sqlite3 shut/hot.db 'PRAGMA cache_size = 1' 'BEGIN' \
+        "UPDATE op SET machine = machine || '$(printf '%0100d' 0)'" '.shell kill -9 $PPID' >err 2>&1
+    chmod a-w shut shut/*
+    refuses 4 'shut/hot.db: a measurement that was killed must be taken back' \
+        'a journal beside a database that is read-only' -- -m mlp -p shut/hot.db --dry-run "${roof[@]}"
     refuses 4 'shut/x.db: cannot write: Permission denied' 'a folder that is read-only' \
         -- -m mlp -p shut/x.db "${roof[@]}"
 fi

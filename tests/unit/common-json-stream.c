@@ -168,6 +168,9 @@ int main(void) {
     refused("[tru]", "doc:1:2: expected a value");
     refused("[\"a]", "doc:1:5: expected '\"', got the end of the text");
     refused("[1]\n\n x", "doc:3:2: expected the end of the text, got 'x'");
+    refused("\xEF\xBB\xBF[1]",
+            "doc: begins with a byte-order mark: expected UTF-8 without one");
+    refused("\xFF\xFE[", "doc: is UTF-16 or UTF-32: expected UTF-8");
     struct json_stream s;
     struct err err = {0};
     ok(json_stream_open(&s, "/nonexistent/file", &err) < 0 && err.status == EXIT_INPUT,
