@@ -1,9 +1,9 @@
 /* The four instructions of attention (cuda_attention.h).
  *
- * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows lie on 16 bytes, and where
- * TF32 is asked for those of floats of up to 128; the plain kernels all else. cuda_device.attention names
- * others: "wgmma" where there are such products, "wgmma-128" with larger blocks backward, "plain" for
- * all. */
+ * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows are aligned to 16 bytes, and heads
+ * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else.
+ * cuda_device.attention overrides that, for comparisons: "wgmma" where the GPU has it, "wgmma-128" the same
+ * with larger blocks backward, "plain" for all. */
 #include "cuda/cuda_attention.h"
 #include "program/workspace_attention.h"
 

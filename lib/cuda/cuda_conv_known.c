@@ -1,10 +1,9 @@
-/* Ways to do convolutions that were found before: what they are called in a file, and whether they can be had
- * here.
+/* Ways to do convolutions that a profile knows: their names, and whether they can be had here.
  *
- * "own" are weft's kernels, "product" is the product of matrices, "cudnn bf16 30 2=1" a plan of cuDNN by its
- * name (cuda_dnn_name.c), behind the type of its result. All are of the version of cuDNN, 0 without it: with
- * another one the fastest may be another one. Before a plan is taken the library makes it anew, and what it
- * notes about the engine is looked at: so one that adds in any order is not taken where that is not wanted. */
+ * "own" is weft's kernels, "product" the product of matrices; "cudnn bf16 30 2=1" is a plan of cuDNN by its
+ * name (cuda_dnn_name.c), after the type of its result. Each belongs to one version of cuDNN (0: without it),
+ * since another version may be faster in another way. Before a plan is taken the library makes it again and
+ * its notes are read, so an engine that adds in any order is not taken where bits must be the same. */
 #include "cuda/cuda_choices.h"
 #include "cuda/cuda_conv_impl.h"
 

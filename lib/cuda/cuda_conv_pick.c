@@ -1,19 +1,17 @@
 /* Who does a convolution: cuDNN (cuda_dnn.h), cuBLASLt or weft's own kernels.
  *
- * That is settled when a shape is first seen. Where the device tunes, plans of cuDNN, for one
- * tap the product of matrices that it is then, and weft's kernels are tried, and the fastest is
- * kept; where nothing may be measured the first of these that works is taken. What is known from before
- * comes first (cuda_conv_known.c). Tuning comes before streams are
- * captured (cuda_tune.c): what is first seen in a capture is left to weft's kernels, for the
- * library may load and compile as it plans.
+ * That is decided when a shape is first seen. What a profile knows comes first (cuda_conv_known.c). Where the
+ * device tunes, the candidates are timed and the fastest is kept: plans of cuDNN, the product of matrices
+ * that a convolution of one tap is, and weft's kernels. Where nothing may be timed the first of these that
+ * works is taken. Tuning comes before streams are captured (cuda_tune.c). A shape that is first seen in a
+ * capture is weft's, since the library may load and compile as it plans.
  *
- * Filters are turned into the stream's workspace before cuDNN reads them, their gradients
- * behind it; the rest of what workspace_gpu() says is the library's.
+ * Filters are transposed into the stream's workspace before cuDNN reads them, their gradients after it has
+ * written them; the rest of what workspace_gpu() says is the library's.
  *
- * Gradients of filters are wanted in floats. For operands of 16 bits cuDNN may have no engine
- * that gives them so (9.19 lists none for Hopper); then those that round the sums once, to 16
- * bits, as PyTorch has them, compete where they can be measured, and are left out where
- * they cannot. */
+ * Gradients of filters are wanted in floats. For operands of 16 bits cuDNN may have no engine that gives
+ * them so (9.19 lists none for Hopper). Then those that round the sums once to 16 bits, as PyTorch's do,
+ * compete where they can be timed, and are left out where they cannot. */
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_choices.h"
 #include "cuda/cuda_conv_impl.h"

@@ -1,6 +1,6 @@
-/* What a plan is called where it is kept: the number of its engine, and the knobs with which the heuristic
- * listed it, as "30 2=1 12=0". The same version of the library makes the same plan of it; others may count
- * their engines otherwise. */
+/* The name of a plan in a profile: the number of its engine, and the knobs with which the heuristic listed it,
+ * as "30 2=1 12=0". The same version of the library makes the same plan of it; another one may number its
+ * engines differently. */
 #include "cuda/cuda_dnn_impl.h"
 
 #include <inttypes.h>

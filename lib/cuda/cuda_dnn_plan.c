@@ -1,6 +1,5 @@
-/* From a convolution to plans of cuDNN: descriptions, engines that the heuristics list, and
- * which of them suit. A description that the library refuses is no failure: then it has
- * nothing to offer. */
+/* From a convolution to plans of cuDNN: descriptions, the engines that the heuristics list, and which of them
+ * suit. If the library refuses a description that is no error: it has nothing to offer then. */
 #include "cuda/cuda_dnn_impl.h"
 
 enum {

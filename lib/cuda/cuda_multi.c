@@ -1,5 +1,5 @@
-/* What goes together (cuda_multi.h): instructions of one sort with the same numbers of the optimizer, no two
- * of which write one tensor. */
+/* Which instructions share a launch (cuda_multi.h): those of one opcode with the same numbers of the
+ * optimizer, no two of which write one tensor. */
 #include "cuda/cuda_multi.h"
 
 int cuda_multi_give(struct cuda_multi *m, struct cuda_call *c) {

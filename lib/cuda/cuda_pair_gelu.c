@@ -1,4 +1,4 @@
-/* GELU in the product before it (cuda_pair.h): y = gelu(x w + b), where what it is of is kept as aux; and
+/* GELU in the product before it (cuda_pair.h): y = gelu(x w + b), with its argument kept as aux; and
  * dx = (dy w^T) gelu'(aux). */
 #include "cuda/cuda_pair.h"
 

@@ -1,5 +1,5 @@
-/* A sum and its norm, or a norm's gradient and the sum of it and another (cuda_pair.h), in one pass over memory:
- * a residual is added in front of most norms of a transformer, and its gradient behind them. */
+/* A sum and its norm, or a norm's gradient and its sum with another (cuda_pair.h), in one pass over memory:
+ * most norms of a transformer follow the sum of a residual, whose gradient is added to theirs. */
 #include "cuda/cuda_norm.h"
 #include "cuda/cuda_pair.h"
 

@@ -1,8 +1,8 @@
-/* Whether an epilogue is taken that weft can do without.
+/* Whether a product takes an epilogue that weft could do in a pass of its own.
  *
- * The library may lack it for a type, or do it in a second pass of its own; then weft's pass is as good or
- * better. Which it is only a clock can say: the product with the epilogue, in the fastest way that the
- * library has for it, competes with the product and passes behind it, on the same operands. */
+ * The library may lack the epilogue for a type, or do it in a second pass itself; then weft's pass is as good or
+ * better. Only a clock can tell: the product with the epilogue, by its fastest algorithm, competes with the
+ * product and the pass after it, on the same operands. */
 #include "cuda/cuda_product_impl.h"
 
 #include "cuda/cuda_fastest.h"

@@ -1,9 +1,8 @@
-/* Algorithms of products that were found before: what they are called in a file, and whether this library
- * still has them.
+/* Algorithms of products that a profile knows: their names, and whether this library still has them.
  *
- * The library says how an algorithm is kept (cublasLt.h): as the words of its descriptor, for the same
- * version of the library. (Made up again out of its attributes it would lack those that the header does
- * not name.) So the version is a part of the key, and the library is asked before one is taken. */
+ * cublasLt.h says how an algorithm may be kept: as the words of its descriptor, for the same version of the
+ * library. Rebuilt from its attributes it would lack those that the header does not name. So the version is
+ * part of the key, and the library is asked before an algorithm is taken. */
 #include "cuda/cuda_product_impl.h"
 
 #include "cuda/cuda_choices.h"

@@ -8,7 +8,7 @@
  * causal mask. Scores are kept in units of log 2, so that an exponential is a power of two;
  * the factor is folded into the packed queries. A query's arithmetic does not depend on the
  * ranges. Queries that are a part of a longer sequence see as many more keys as precede it.
- * What other keys made is gone on from: the log-sum-exp stands for a maximum with the sum 1.
+ * To go on from the result over other keys, their log-sum-exp stands for a maximum whose sum is 1.
  */
 #include "kernel_impl.h"
 #include "kernel_position.h"

@@ -1,10 +1,10 @@
 /* Works on a line: started, given to NCCL, done.
  *
- * A communicator takes one call at a time: where the last one is still in progress, as it is for long
- * when NCCL connects two ranks that never spoke before, works wait on the line until whoever waits for
- * something gives them (nccl_move). Usually NCCL has a work before its start returns; then the executor's
- * events order it. One that NCCL got later is waited for by the host, since the event that the executor
- * has put behind the start says nothing about it. */
+ * A communicator takes one call at a time. While the last one is in progress, which is long when NCCL connects
+ * two ranks for the first time, works wait on the line; any wait of the rank gives them as soon as it can
+ * (nccl_move). Usually NCCL has a work before its start returns, and the executor's events order it. If NCCL
+ * got it later, the host waits for it, since the event that the executor recorded after the start came
+ * before the work. */
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_state.h"
 #include "nccl/nccl_impl.h"
