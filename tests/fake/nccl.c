@@ -2,6 +2,7 @@
  * weft itself leaves alone, with tags that are the communicator's. */
 #include "fake/nccl.h"
 #include "fake/cudart.h"
+#include "fake/post.h"
 
 #include "common/half.h"
 #include "common/mem.h"
@@ -13,26 +14,13 @@
 
 struct fake_nccl fake_nccl;
 
-enum { RANKS = 64, INFO = 0, LIST, SPLIT, CONNECT, SEND, DATA, END, TAG_KINDS };
+enum { INFO, LIST, SPLIT, CONNECT, SEND, DATA, END, TAG_KINDS };
 
 /* What one member tells another: first of all what it is about. */
 struct head {
     int op, type;
     int64_t count, number; /* of the launch, in its communicator */
 };
-struct letter {
-    char *bytes; /* struct head, then data */
-    int64_t n;
-    int peer; /* member */
-};
-
-/* Letters that are under way: sent ones stay here until they were taken. */
-struct post {
-    MPI_Request req[4 * RANKS];
-    struct letter letter[4 * RANKS];
-    int n;
-};
-
 enum prim_kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, POINT_SEND, POINT_RECV };
 struct prim {
     enum prim_kind kind;
@@ -88,46 +76,14 @@ static struct {
     bool opened;
 } now;
 
-static ncclResult_t broke(const char *rule) {
-    fprintf(stderr, "fake NCCL: %s\n", rule);
-    fake_nccl.broken++;
-    return ncclInvalidUsage;
-}
-
-/* ---- letters ------------------------------------------------------------------------------ */
-
 static int tag(int id, int kind) {
     return id * TAG_KINDS + kind;
 }
 
-static struct letter *letter(struct post *p, int peer, int64_t n) {
-    struct letter *l = &p->letter[p->n];
-    *l = (struct letter){.bytes = mem_alloc((size_t)n + 1), .n = n, .peer = peer};
-    return l;
-}
-
-/* Synchronous, so that it is done only when the other side is there. */
-static void post_send(struct post *p, int rank, int t, const void *data, int64_t n) {
-    struct letter *l = letter(p, -1, n);
-    memcpy(l->bytes, data, (size_t)n);
-    MPI_Issend(l->bytes, (int)n, MPI_BYTE, rank, t, MPI_COMM_WORLD, &p->req[p->n++]);
-}
-
-static void post_recv(struct post *p, int rank, int t, int peer, int64_t n) {
-    struct letter *l = letter(p, peer, n);
-    MPI_Irecv(l->bytes, (int)n, MPI_BYTE, rank, t, MPI_COMM_WORLD, &p->req[p->n++]);
-}
-
-static bool post_done(struct post *p) {
-    int done = 0;
-    MPI_Testall(p->n, p->req, &done, MPI_STATUSES_IGNORE);
-    return done;
-}
-
-static void post_end(struct post *p) {
-    for (int i = 0; i < p->n; i++)
-        free(p->letter[i].bytes);
-    p->n = 0;
+static ncclResult_t broke(const char *rule) {
+    fprintf(stderr, "fake NCCL: %s\n", rule);
+    fake_nccl.broken++;
+    return ncclInvalidUsage;
 }
 
 /* ---- communicators ------------------------------------------------------------------------ */
