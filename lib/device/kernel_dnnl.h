@@ -2,9 +2,8 @@
  * one room for what a primitive needs while it runs. All are made when they are first wanted, by the
  * master thread, which alone calls the library.
  *
- *     char *room = kernel_dnnl_room(p->scratch_bytes);
- *     kernel_dnnl_place(p->scratch, room);
- *     kernel_dnnl_run(p->primitive, 4, args);
+ *     kernel_dnnl_place(scratch, kernel_dnnl_room(bytes));
+ *     kernel_dnnl_run(primitive, 4, args);
  */
 #ifndef WEFT_KERNEL_DNNL_H
 #define WEFT_KERNEL_DNNL_H

@@ -1,7 +1,7 @@
 /* kernel_norm.h - what layer norm and RMS norm share: rows taken several at a time, and the sums over rows
  * that are the gradients of gamma and beta.
  *
- *     NORM_BLOCKS(NORM_ROWS, first, end, forward_block(&f, count, row));
+ *     NORM_BLOCKS(NORM_ROWS, first, end, compute(count, row));
  */
 #ifndef WEFT_KERNEL_NORM_H
 #define WEFT_KERNEL_NORM_H
