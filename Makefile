@@ -110,6 +110,13 @@ archives   = $(foreach f,$(call reverse,$(1)),$(O)/libweft-$(f).a)
 # As the linker gets them: of GPUs all functions, for they are found by name (cuda_launch.c).
 linked     = $(patsubst %-cuda.a,-Wl$(comma)--whole-archive %-cuda.a -Wl$(comma)--no-whole-archive,$(call archives,$(1)))
 floor_libs = $(foreach f,$(call reverse,$(1)),$(libs_$(f)))
+on_floors  = $(call linked,$(1)) $(call floor_libs,$(1))
+# A program of the objects among its prerequisites, and these libraries.
+define link
+@mkdir -p $(@D)
+@echo "  LINK    $(@F)"
+$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(BASE_LIBS)
+endef
 
 # What tools of one folder share.
 shares_weft-search     := words
@@ -125,9 +132,7 @@ $(1)_objs := $$(patsubst %.c,$(O)/%.o,$$(filter %/$(1).c,$$(TOOL_SRCS)) \
                $$(filter-out $$(TOOL_SRCS),$$(wildcard $$($(1)_dir)/*.c))))
 $$($(1)_objs): CFLAGS += $$(foreach f,$$(uses_$(1)),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))
 $(O)/bin/$(1): $$($(1)_objs) $$(call archives,$$(uses_$(1)))
-	@mkdir -p $$(@D)
-	@echo "  LINK    $$(@F)"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$($(1)_objs) $$(call linked,$$(uses_$(1))) $$(call floor_libs,$$(uses_$(1))) $$(BASE_LIBS)
+	$$(call link,$$(call on_floors,$$(uses_$(1))))
 endef
 
 all: $(BINS)
@@ -197,8 +202,7 @@ define unit_rules
 $(1)_uses := $$(unit_uses_$$(firstword $$(subst -, ,$$(notdir $(1)))))
 $(1).o: CFLAGS += $$(foreach f,$$($(1)_uses),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))
 $(1): $(1).o $$(call archives,$$($(1)_uses))
-	@echo "  LINK    $$(@F)"
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $$< $$(call linked,$$($(1)_uses)) $$(call floor_libs,$$($(1)_uses)) $$(BASE_LIBS)
+	$$(call link,$$(call on_floors,$$($(1)_uses)))
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 
@@ -219,9 +223,7 @@ $(O)/%.emulated.o: %.cu $(O)/flags
 	$(Q)$(CC) -x c++ $(CPPFLAGS) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(EMULATOR) $(UNWATCHED) $(EMULATED) \
              $(call archives,$(unit_uses_device))
-	@mkdir -p $(@D)
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(unit_uses_device)))
 
 # The same tests with every access of the kernels watched (tests/emulate/watch.h): the compiler calls the
 # watcher's functions, not those of the sanitizer's library, which is not linked. cuda-watch tries the watcher,
@@ -240,9 +242,7 @@ $(O)/%.watched.o: %.cu $(O)/flags
 $(WATCHED_BINS): $(O)/tests/unit/%-watched: $(O)/tests/emulate/%.o
 $(WATCH_OWN): $(O)/tests/unit/%: $(O)/tests/emulate/%.o
 $(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(call archives,$(unit_uses_device))
-	@mkdir -p $(@D)
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(unit_uses_device)) $(call floor_libs,$(unit_uses_device)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(unit_uses_device)))
 
 # tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.
 # What turns weights is emulated. cuda-engines asks cuDNN itself, cuda-descriptions cuBLASLt.
@@ -261,9 +261,7 @@ $(O)/tests/unit/cuda-engines: $(call of_library,$(dnn) cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
 product_floors := common model plan program cost device
 $(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(product_floors))
-	@mkdir -p $(@D)
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call linked,$(product_floors)) $(call floor_libs,$(product_floors)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(product_floors)))
 
 # tests/mpi/*.c run under mpirun (tests/mpi/run.sh).
 MPI_SRCS := $(sort $(filter-out tests/mpi/gpu-%,$(wildcard tests/mpi/*.c)))
@@ -271,27 +269,25 @@ MPI_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(MPI_SRCS))
 mpi_floors := $(uses_weft-run)
 $(MPI_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(mpi_floors)) $(call floor_libs,$(mpi_floors)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(mpi_floors)))
 
 # tests/mpi/gpu-*.c run lib/cuda and lib/nccl on fakes of the CUDA runtime, of NCCL and of the kernels
 # (tests/fake), which are linked before the floors and so stand in for parts of them.
 FAKE_SRCS := $(if $(HAVE_NCCL),$(sort $(wildcard tests/mpi/gpu-*.c)))
 FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
 fake_floors := $(uses_weft-profile-comm)
+fake_libs = $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl
 FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
 $(FAKES) $(FAKE_BINS:=.o): CFLAGS += $(MPI_CFLAGS) $(CUDA_CFLAGS) -fopenmp -Itests
 $(FAKE_BINS): %: %.o $(FAKES) $(call archives,$(fake_floors))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
+	$(call link,$(fake_libs))
 
 # Random plans (tests/mpi/plans.c) on GPUs that are not there: on the same fakes, with the kernels emulated.
 EMU_PLANS := $(if $(EMULATED),$(if $(HAVE_NCCL),$(O)/tests/mpi/plans-emulated))
 emu_objs  := $(O)/tests/mpi/plans.o $(O)/tests/emulate/streams.o $(EMULATOR) $(UNWATCHED)
 $(O)/tests/emulate/streams.o: CFLAGS += $(CUDA_CFLAGS) -Itests
 $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl $(BASE_LIBS)
+	$(call link,$(fake_libs))
 
 # A tool and a test as they are, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
@@ -319,31 +315,26 @@ $(O)/tests/described/weft-run: $(weft-run_objs)
 $(O)/tests/described/weft-profile-op: $(weft-profile-op_objs)
 $(filter %/gpu-kernels %/gpu-attention,$(DESCRIBED)): $(O)/tests/described/%: $(O)/tests/gpu/%.o
 $(DESCRIBED): $(described_objs) $(call archives,$(fake_floors))
-	@echo "  LINK    described $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -lstdc++ -ldl $(BASE_LIBS)
+	$(call link,$(fake_libs) -lstdc++)
 # What it refuses.
 DESCRIBED_BINS := $(if $(HAVE_CUDA),$(O)/tests/unit/cuda-described)
 $(DESCRIBED_BINS): $(addprefix $(O)/tests/described/,cuda-described.o launch.o pointers.o) \
                    $(addprefix $(O)/tests/fake/,cudart.o memory.o) $(call archives,common)
-	@mkdir -p $(@D)
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(call archives,common) -lstdc++ $(BASE_LIBS)
+	$(call link,$(call archives,common) -lstdc++)
 
 # tests/gpu/*.c run on a GPU; where there is none they say so.
 GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))
 GPU_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(GPU_SRCS))
 $(GPU_BINS:=.o): CFLAGS += -fopenmp
 $(GPU_BINS): %: %.o $(call archives,$(unit_uses_cuda))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(unit_uses_cuda)) $(call floor_libs,$(unit_uses_cuda)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(unit_uses_cuda)))
 
 # tests/bench/*.c measure; they link everything.
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
 BENCH_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(BENCH_SRCS))
 $(BENCH_BINS:=.o): CFLAGS += $(MPI_CFLAGS) -fopenmp
 $(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(call linked,$(FLOORS)) $(call floor_libs,$(FLOORS)) $(BASE_LIBS)
+	$(call link,$(call on_floors,$(FLOORS)))
 
 # tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
@@ -351,8 +342,7 @@ FUZZ_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
 fuzz_floors := common solve data checkpoint model plan program cost
 $(FUZZ_BINS:=.o): CFLAGS += -fsanitize=fuzzer
 $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
-	@echo "  LINK    $(@F)"
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)) $(BASE_LIBS)
+	$(call link,-fsanitize=fuzzer $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)))
 FUZZ_SECONDS ?= 30
 fuzz-run: $(FUZZ_BINS)
 	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; mkdir -p $$f.corpus; seeds=tests/fuzz/corpus/$${f##*/fuzz-}; \
