@@ -189,8 +189,10 @@ is "$(misses 2 products -m tests/models/products.json --max-devices 2 --micro-ba
     'products: that of the model, for all plans on 2 devices, too'
 
 # Each rank sees one GPU, its own: what others take is no part of what is beside.
-mpirun -n 2 "$tests/gpu-run" --threads 1 --device cuda -n 1 --data synthetic \
-    "$WEFT_ROOT/tests/golden/tensor.plan.json" >out 2>err
+(
+    cd "$WEFT_ROOT" || exit
+    mpirun -n 2 "$tests/gpu-run" --threads 1 --device cuda -n 1 --data synthetic tests/golden/tensor.plan.json
+) >out 2>err
 is "$? $(grep -c 'others take 0.000 GB beside, with 1 communicator of NCCL$' err)" '0 1' \
     'what is taken beside, with how many communicators'
 
