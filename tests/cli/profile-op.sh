@@ -241,13 +241,16 @@ else
     mkdir shut
     # A writer that is killed in the midst leaves a journal, which a reader must undo.
     cp a.db shut/hot.db
-    sqlite3 shut/hot.db 'PRAGMA cache_size = 1' 'BEGIN' \
-        "UPDATE op SET machine = machine || '$(printf '%0100d' 0)'" '.shell kill -9 $PPID' >err 2>&1
+    { # shellcheck disable=SC2016 # a shell below sqlite3 expands it
+        sqlite3 shut/hot.db 'PRAGMA cache_size = 1' 'BEGIN' \
+            "UPDATE op SET machine = machine || '$(printf '%0100d' 0)'" '.shell kill -9 $PPID'
+    } >err 2>&1
     chmod a-w shut shut/*
     refuses 4 'shut/hot.db: a measurement that was killed must be taken back' \
         'a journal beside a database that is read-only' -- -m mlp -p shut/hot.db --dry-run "${roof[@]}"
     refuses 4 'shut/x.db: cannot write: Permission denied' 'a folder that is read-only' \
         -- -m mlp -p shut/x.db "${roof[@]}"
+    chmod -R u+w shut
 fi
 "$tool" -m mlp -p x.db --dry-run >/dev/full 2>err
 is $? 4 'a full disk under the list'
