@@ -27,8 +27,10 @@ static bool operands_good(const struct instr_info *info) {
     }
     for (int k = 0; good && k < info->n_out; k++) {
         names[n++] = info->out[k].name;
-        good &= !(info->out[k].flags & ~(unsigned)(OPERAND_ADD | OPERAND_OLD | OPERAND_F32 |
-                                                   OPERAND_SLOTS | OPERAND_HOST));
+        const unsigned flags = info->out[k].flags;
+        good &= !(flags & ~(unsigned)(OPERAND_ADD | OPERAND_FRESH | OPERAND_OLD |
+                                      OPERAND_F32 | OPERAND_SLOTS | OPERAND_HOST)) &&
+                (!(flags & OPERAND_FRESH) || (flags & OPERAND_ADD));
     }
     return good && distinct(names, n);
 }
