@@ -40,7 +40,7 @@ lacks() { # lacks FILE: a program that the test needs and that is not installed
 # shell of its own.
 run_one() {
     local file=$1 name=${1#"$here"/} log start=$SECONDS status good bad left lacking
-    log="$out/$(basename "$file").log"
+    log="$out/${name//\//-}.log"
     lacking=$(lacks "$file")
     if [ -n "$lacking" ]; then
         echo "0 0 1" >"$log.counts"

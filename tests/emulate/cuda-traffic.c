@@ -1,6 +1,7 @@
 /* What kernels make of the memory's bandwidth: on shapes of GPT-2 in bf16 the accesses of warps are counted
  * (watch.h), sectors of global memory and transactions of shared memory beside the fewest that would do.
- * They may be 5 % more, or as much as stands with the instruction. The places that waste most are printed. */
+ * They may be 5 % more, or as much as stands with the instruction. make check-long prints the places that
+ * waste most. */
 #include "../unit/tap.h"
 #include "emulate.h"
 #include "instruction.h"
@@ -106,7 +107,11 @@ static int by_waste(const void *a, const void *b) {
     return more > 0 ? 1 : more < 0 ? -1 : (x->place > y->place) - (x->place < y->place);
 }
 
+/* For who makes kernels faster: shown at the end of make check-long. */
 static void print_worst(void) {
+    if (!getenv("WEFT_LONG"))
+        return;
+    printf("#| transactions of CUDA kernels, beyond the fewest that their bytes need:\n");
     qsort(all, (size_t)places, sizeof *all, by_waste);
     for (int i = 0; i < places && i < PRINTED && all[i].moved > all[i].least; i++) {
         char where[256];
