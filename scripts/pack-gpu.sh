@@ -50,14 +50,14 @@ for f in $(needed); do cp -L "$f" "$out/lib/"; done
 chmod u+w "$out"/lib/*.so*
 strip --strip-unneeded "$out"/lib/*.so* "$out"/lib/openmpi/*.so 2>/dev/null || true
 
-# The largest by far travels compressed.
-gzip -9 "$out/lib/libdnnl.so.2" 2>/dev/null || true
+# What is large travels compressed: each program has all kernels.
+find "$out" -type f -size +1M -exec gzip -9 {} +
 
 cat >"$out/weft-gpu" <<'RUN'
 #!/bin/sh
 # weft-gpu check|bench [PART...] | COMMAND...: with the libraries of this folder (scripts/pack-gpu.sh)
 here=$(cd "$(dirname "$0")" && pwd)
-for f in "$here"/lib/*.gz; do [ ! -e "$f" ] || gzip -df "$f" || exit; done
+find "$here" -name '*.gz' -exec gzip -df {} + || exit
 # CUDA's libraries: the toolkit's, or those of the wheels that PyTorch brings.
 cuda=/usr/local/cuda/lib64:/usr/local/cuda/lib
 wheels=${WEFT_WHEELS-$(python3 -c 'import nvidia, glob
