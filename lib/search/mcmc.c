@@ -21,8 +21,6 @@ enum {
     DRAWS = 64, /* pipelines of which the best is a start */
     TRIES = 40, /* for each, until one is legal */
     PROBES = 60,
-    LOOKS = 4, /* in a row that a chain has to be lost, each after so many changes: */
-    LOOK_EACH = 64,
     STEPS = 6000, /* of a chain */
     MOST_CHAINS = 12,
     MOST_SCORED = 400000, /* stages, of all chains */
@@ -37,7 +35,6 @@ struct chain {
     struct score score; /* of `at` */
     double price;       /* of missing all of the memory */
     int64_t most;       /* stages that may have been scored */
-    bool may_end;       /* as soon as it is lost */
 };
 
 /* Of the whole search. */
@@ -116,24 +113,12 @@ static bool goes_on(const struct chain *ch) {
     return !search_stopped(ch->s) && ch->s->stages_scored < ch->most;
 }
 
-/* Is the chain so far behind the best plan that it is too cold to come back? Of the chains that found a better
- * plan none was further behind than 22 temperatures. */
-static bool is_lost(const struct chain *ch, const struct best *best, double temperature) {
-    static const double FAR = 24;
-    return energy(ch, &ch->score) - energy(ch, &best->score) > FAR * temperature;
-}
-
 /* From ch->at, cooling from `warm`. */
 static void anneal(struct chain *ch, double warm, int steps, struct best *best) {
     double ratio = pow(COLDEST / warm, 1.0 / steps), temperature = warm;
     struct score score;
-    int lost = 0;
     for (int i = 0; i < steps && goes_on(ch); i++, temperature *= ratio) {
         ch->price = PRICE * sqrt(WARMEST / temperature);
-        if (i % LOOK_EACH == 0)
-            lost = is_lost(ch, best, temperature) ? lost + 1 : 0;
-        if (ch->may_end && lost == LOOKS)
-            return;
         if (!propose(ch, &score))
             continue;
         offer(best, &ch->next, &score);
@@ -181,7 +166,6 @@ int search_mcmc(struct search *s, struct err *err) {
     (void)err;
     struct chain ch = {.s = s, .at = candidate_make(s), .next = candidate_make(s)};
     ch.most = s->stages_scored + (s->most_stages ? s->most_stages : MOST_SCORED);
-    ch.may_end = true;
     struct best best = {.c = candidate_make(s), .score = {.unknown = true}};
     if (s->has_from) {
         best.score = search_score(s, &s->from);
