@@ -107,7 +107,7 @@ TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 archives   = $(foreach f,$(call reverse,$(1)),$(O)/libweft-$(f).a)
-# As the linker gets them: of GPUs all functions, for they are found by name (cuda_launch.c).
+# As the linker gets them: of GPUs all functions, for they are found by name (cuda_compute.c).
 linked     = $(patsubst %-cuda.a,-Wl$(comma)--whole-archive %-cuda.a -Wl$(comma)--no-whole-archive,$(call archives,$(1)))
 floor_libs = $(foreach f,$(call reverse,$(1)),$(libs_$(f)))
 on_floors  = $(call linked,$(1)) $(call floor_libs,$(1))
@@ -213,6 +213,7 @@ EMU_SRCS  := $(sort $(filter-out %/cuda-watch.c %/cuda-traffic.c $(if $(HAVE_CXX
 EMU_BINS  := $(patsubst tests/emulate/%.c,$(O)/tests/unit/%,$(EMU_SRCS))
 EMULATOR  := $(addprefix $(O)/tests/emulate/,emulate.o emulate_copy.o)
 UNWATCHED := $(O)/tests/emulate/watch_none.o
+COMPUTE   := $(O)/lib/cuda/cuda_compute.o
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
              $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
@@ -222,7 +223,7 @@ $(O)/%.emulated.o: %.cu $(O)/flags
 	@echo "  CC      $< emulated"
 	$(Q)$(CC) -x c++ $(CPPFLAGS) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 $(EMU_BINS): $(O)/tests/unit/%: $(O)/tests/emulate/%.o $(EMULATOR) $(UNWATCHED) $(EMULATED) \
-             $(call archives,$(unit_uses_device))
+             $(COMPUTE) $(call archives,$(unit_uses_device))
 	$(call link,$(call on_floors,$(unit_uses_device)))
 
 # The same tests with every access of the kernels watched (tests/emulate/watch.h): the compiler calls the
@@ -241,7 +242,7 @@ $(O)/%.watched.o: %.cu $(O)/flags
 	$(Q)$(CC) -x c++ $(CPPFLAGS) $(WATCH_FLAGS) -MMD -MP -c -o $@ $<
 $(WATCHED_BINS): $(O)/tests/unit/%-watched: $(O)/tests/emulate/%.o
 $(WATCH_OWN): $(O)/tests/unit/%: $(O)/tests/emulate/%.o
-$(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(call archives,$(unit_uses_device))
+$(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(COMPUTE) $(call archives,$(unit_uses_device))
 	$(call link,$(call on_floors,$(unit_uses_device)))
 
 # tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.

@@ -1,36 +1,8 @@
-/* One function per instruction (cuda_impl.h), found by its opcode.
- *
- * Here stands what all of them need: the stream's workspace, the check that launches were taken, and
- * the name of the instruction in messages. */
+/* What all functions of instructions (cuda_compute.h) need: the stream's workspace, the check that launches
+ * were taken, and the name of the instruction in messages. */
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_compute.h"
 #include "cuda/cuda_state.h"
-
-/* Which functions there are is the linker's to say. */
-#define CUDA_WEAK_SHAPE(id) CUDA_FUNCTION(id) __attribute__((weak));
-#define CUDA_WEAK_CURVE(id) CUDA_FUNCTION(id) __attribute__((weak));
-#define CUDA_WEAK_FREE(id)
-#define CUDA_WEAK_COMM(id)
-#define CUDA_WEAK_P2P(id)
-#define OPCODE(id, key, about) CUDA_WEAK_##key(id)
-#include "program/instr.def"
-
-#define CUDA_CASE_SHAPE(id)                                                                \
-    case I_##id:                                                                           \
-        return cuda_##id ? cuda_##id(c, &n->id, &in->id, &out->id) : 1;
-#define CUDA_CASE_CURVE(id) CUDA_CASE_SHAPE(id)
-#define CUDA_CASE_FREE(id)
-#define CUDA_CASE_COMM(id)
-#define CUDA_CASE_P2P(id)
-
-/* 1 where there is no such function. */
-static int call(struct cuda_call *c, enum opcode code, const union instr_n *n,
-                const union instr_src *in, const union instr_dst *out) {
-    switch (code) {
-#define OPCODE(id, key, about) CUDA_CASE_##key(id)
-#include "program/instr.def"
-    default: return 1;
-    }
-}
 
 int cuda_open_workspace(struct device_stream *s, struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
@@ -60,7 +32,7 @@ static int launch_held(struct device_stream *s, struct err *err) {
         return 0;
     q->holds = false;
     const struct cuda_given *g = &q->held;
-    const int rc = call(&c, g->code, &g->n, &g->in, &g->out);
+    const int rc = cuda_compute(&c, g->code, &g->n, &g->in, &g->out);
     return rc < 0   ? err_prefix(err, "%s", opcode_name(g->code))
            : rc > 0 ? err_system(err, "%s: no kernel for GPUs yet", opcode_name(g->code))
                     : 0;
@@ -122,7 +94,7 @@ static int launch(struct device_stream *s, struct cuda_call *c, enum opcode code
     const int taken = q->recording ? collect(s, c, &now) : 0;
     if (taken)
         return taken < 0 ? -1 : 0;
-    const int rc = call(c, code, n, in, out);
+    const int rc = cuda_compute(c, code, n, in, out);
     return rc > 0 ? err_system(c->err, "no kernel for GPUs yet") : rc;
 }
 

@@ -56,8 +56,8 @@ struct exec_instr {
     int stretch;
     /* [chunk->rhythm + 1] by exec_recording */
     struct device_recording **recorded;
-    bool
-        fresh; /* one of them is, so that the first micro-batch has a recording of its own */
+    /* One of them is, so that the first micro-batch has a recording of its own. */
+    bool fresh;
 };
 
 /* One of the stages of this rank's group. */

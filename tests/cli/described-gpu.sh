@@ -10,11 +10,7 @@ tools=${WEFT_BUILD:?}/tests/described
 : "${dir:?}"
 n=0 failed=0
 
-if [ ! -x "$tools/weft-run" ]; then
-    skip 'GPUs that are described' 'built without CUDA'
-    echo "1..$n"
-    exit
-fi
+[ -x "$tools/weft-run" ] || skip_rest 'GPUs that are described' 'built without CUDA'
 export DESCRIBED_LIST=$dir/list DESCRIBED_GPU
 
 taken() { # taken STATUS TEXT: the tool's end, and its last line

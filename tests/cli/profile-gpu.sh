@@ -30,12 +30,7 @@ refuses '--tf32: only with --device cuda' 'TF32 of a computed GPU' \
 "$WEFT_BIN/weft-profile-op" -q -m mlp -p a.db --device h100-80gb --roofline 1T:1T 2>err
 is $? 0 'computed rows may have it'
 
-if [ ! -x "$tests/gpu-run" ]; then
-    skip 'algorithms of products' 'built without CUDA'
-    echo "1..$n"
-    [ $failed -eq 0 ]
-    exit
-fi
+[ -x "$tests/gpu-run" ] || skip_rest 'algorithms of products' 'built without CUDA'
 
 # ---- found and kept -------------------------------------------------------------------------
 cat >plan.json <<'END'

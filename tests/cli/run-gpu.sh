@@ -7,12 +7,7 @@ tests=$(cd "${WEFT_BIN:?}/../tests/mpi" 2>/dev/null && pwd)
 . "$(dirname "$0")/tap.bash"
 n=0 failed=0
 
-if [ ! -x "$tests/gpu-run" ]; then
-    skip 'GPUs that do not do' 'built without CUDA'
-    echo "1..$n"
-    [ $failed -eq 0 ]
-    exit
-fi
+[ -x "$tests/gpu-run" ] || skip_rest 'GPUs that do not do' 'built without CUDA'
 
 cat >plan.json <<'END'
 {"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=1,hidden=16,heads=2,seq=8,vocab=256",

@@ -27,3 +27,8 @@ skip() { # skip TEXT REASON
     n=$((n + 1))
     echo "ok $n - $1 # SKIP $2"
 }
+skip_rest() { # skip_rest TEXT REASON: nothing more can be tried; ends the test
+    skip "$1" "$2"
+    echo "1..$n"
+    exit $((failed > 0))
+}

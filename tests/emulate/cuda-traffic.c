@@ -3,8 +3,10 @@
  * They may be 5 % more, or as much as stands with the instruction. make check-long prints the places that
  * waste most. */
 #include "../unit/tap.h"
+#include "../unit/trial_call.h"
+#include "cuda/cuda_compute.h"
 #include "emulate.h"
-#include "instruction.h"
+#include "watch.h"
 
 /* Few rows, of the width that matters; by how many percent transactions may be more than the fewest. */
 static const struct {
@@ -65,17 +67,13 @@ static bool little(struct sum s, int percent) {
 }
 
 /* Runs it once, and adds what it uses to `all`. */
-static int count(enum opcode code, struct trial *t, struct err *err) {
+static int count(struct trial *t, struct err *err) {
     struct cuda_device dev = {.arch = 90, .processors = 132, .shared_bytes = 227 << 10};
-    const int64_t bytes = workspace_gpu(code, &t->n, t->dtype);
-    struct cuda_call c = {.dev = &dev,
-                          .args = &t->args,
-                          .workspace = trial_bytes(bytes),
-                          .workspace_bytes = bytes,
-                          .err = err};
+    struct cuda_call c = trial_call(&dev, t, err);
     trial_results(t, -1);
+    const struct cuda_given g = trial_given(t);
     emu_traffic(true);
-    const int status = instruction(&c, code, t);
+    const int status = cuda_compute(&c, g.code, &g.n, &g.in, &g.out);
     emu_traffic(false);
     emu_forget();
     free(c.workspace);
@@ -87,7 +85,7 @@ static void test_shape(size_t i) {
     struct trial t;
     char name[256];
     trial_begin_shape(&t, shapes[i].code, DTYPE_bf16, 1, shapes[i].shape);
-    const int status = count(shapes[i].code, &t, &err);
+    const int status = count(&t, &err);
     const int n = emu_traffic_places(all + places, MOST_PLACES - places);
     const struct sum global = sum_of(all + places, n, false);
     const struct sum shared = sum_of(all + places, n, true);

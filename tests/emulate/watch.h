@@ -5,7 +5,8 @@
  * before each access (__tsan_read4 ...). Those are watch_access.c's, not the sanitizer's, and only in
  * programs that are linked with them; in all others emu_finding() says NULL and emu_watched() false.
  *
- * Two accesses to the same byte, one of them a write and not both atomic (or volatile, which to a GPU is the same), are a race unless
+ * Two accesses to the same byte, one of them a write and not both atomic (or volatile, which to a GPU is
+ * the same), are a race unless
  *   - a thread makes both, or
  *   - they are of one block, and a __syncthreads is between them, or
  *   - they are of one warp, and a __syncwarp is between them (shuffles, votes and products order nothing), or
