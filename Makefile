@@ -82,7 +82,7 @@ cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
 HALVES := bf16 f16
 typed_device := $(shell grep -l '"kernel_type\.h"' lib/device/*.c)
 define floor_rules
-srcs_$(1) := $$(sort $$(or $$($(1)_srcs),$$(wildcard lib/$(1)/*.c)))
+srcs_$(1) := $$(sort $$(or $$($(1)_srcs),$$(wildcard lib/$(1)/*.c lib/$(1)/*/*.c)))
 objs_$(1) := $$(patsubst lib/%.c,$(O)/lib/%.o,$$(srcs_$(1))) \
   $$(patsubst lib/%.cu,$(O)/lib/%.cu.o,$$($(1)_kernels)) \
   $$(foreach t,$(HALVES),$$(patsubst lib/%.c,$(O)/lib/%-$$(t).o,$$(typed_$(1))))

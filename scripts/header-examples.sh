@@ -69,7 +69,7 @@ is_for_kernels() {
     grep -q cuda/cuda_kernel.h <<<"$needs"
 }
 
-for header in lib/*/*.h; do
+for header in lib/*/*.h lib/*/*/*.h; do
     example_of "$header" >"$work/block"
     [ -s "$work/block" ] || continue
     is_for_kernels "$header" && continue

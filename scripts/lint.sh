@@ -67,7 +67,7 @@ check_includes() { # check_includes FILE ALLOWED...: floors that it may name
 below=""
 for floor in $floors; do
     below="$below $floor"
-    for file in lib/"$floor"/*.[ch]; do
+    for file in lib/"$floor"/*.[ch] lib/"$floor"/*/*.[ch]; do
         # shellcheck disable=SC2086
         [ -f "$file" ] && check_includes "$file" $below
     done

@@ -24,7 +24,7 @@ functions() { # functions FILE...: a line "LENGTH COMMENTED" each
 }
 
 public_functions() {
-    cat lib/*/*.h | awk '
+    cat lib/*/*.h lib/*/*/*.h | awk '
         /^[A-Za-z_#].*\(/ && !/^#/ && !/\{/ && !/^(static|typedef)/ { text = "" ; open = 1 }
         open { text = text $0 }
         open && /;/ {
@@ -33,7 +33,7 @@ public_functions() {
         }' | sort -u | wc -l
 }
 
-functions lib/*/*.c tools/*/*.c | sort -n | awk -v public="$(public_functions)" '
+functions lib/*/*.c lib/*/*/*.c tools/*/*.c | sort -n | awk -v public="$(public_functions)" '
     { length_[NR] = $1; commented += $2; short += $1 <= 50 }
     END {
         printf "functions %d: median length %d lines, %.1f %% of at most 50, longest %d\n", NR,
@@ -42,4 +42,4 @@ functions lib/*/*.c tools/*/*.c | sort -n | awk -v public="$(public_functions)" 
         printf "public functions %d\n", public
     }'
 awk 'FNR == 1 { files++ } END { print "files " files ", lines " NR ", a file has " int(NR / files) }' \
-    lib/*/*.[ch] tools/*/*.[ch]
+    lib/*/*.[ch] lib/*/*/*.[ch] tools/*/*.[ch]

@@ -30,8 +30,8 @@ public() { # public FILE...: the same for every function that it declares; its n
 }
 
 {
-    public lib/*/*.h
-    words code lib/*/*.[ch] lib/*/*.cu lib/*/*.def tools/*/*.[ch]
+    public lib/*/*.h lib/*/*/*.h
+    words code lib/*/*.[ch] lib/*/*/*.[ch] lib/*/*.cu lib/*/*.def tools/*/*.[ch]
     words test tests/*/*.[ch]
 } | awk '
     $1 == "public" { header[$3] = $2; next }

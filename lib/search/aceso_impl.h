@@ -3,7 +3,7 @@
 #define WEFT_ACESO_IMPL_H
 
 #include "search/aceso.h"
-#include "search/memo.h"
+#include "search/graph/memo.h"
 
 enum {
     ACESO_MOST_MBS = 16,

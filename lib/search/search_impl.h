@@ -2,9 +2,9 @@
 #ifndef WEFT_SEARCH_IMPL_H
 #define WEFT_SEARCH_IMPL_H
 
+#include "search/run/watch.h"
 #include "search/source.h"
-#include "search/space.h"
-#include "search/watch.h"
+#include "search/space/space.h"
 
 /* Of an edge's tensor on one device, as an op asks for it (a reader for its value, the
  * origin for its gradient), and as it holds what it sends (the other way round): elements.

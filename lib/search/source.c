@@ -1,7 +1,7 @@
 /* Candidates of a source: scored, checked and balanced by what the source says of their stages. */
 #include "search/source.h"
 
-#include "search/gallop.h"
+#include "search/algorithms/gallop.h"
 #include "search/search_impl.h"
 
 #include <math.h>

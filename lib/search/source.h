@@ -14,7 +14,7 @@
 #ifndef WEFT_SOURCE_H
 #define WEFT_SOURCE_H
 
-#include "search/space.h"
+#include "search/space/space.h"
 
 /* A stage that is asked about. */
 struct source_ask {

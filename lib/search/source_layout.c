@@ -1,10 +1,10 @@
 /* The layouts of a stage of a source, all ops at once: a chain, so the layout solver is exact on
  * it. What bytes are worth is not known, so it is asked with several prices, and of the answers
  * the source has the last word. */
-#include "search/devices.h"
 #include "search/search_impl.h"
 #include "search/source.h"
-#include "solve/layout.h"
+#include "search/space/devices.h"
+#include "solve/layout/layout.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The stages solver (lib/solve/stages.h) on a source: for one micro-batch all cuts, devices and
+/* The stages solver (lib/solve/stages/stages.h) on a source: for one micro-batch all cuts, devices and
  * layouts at once.
  *
  * As in slice.c the chain is a row of units. A column is a number of devices and of stages behind it,
@@ -7,9 +7,9 @@
  * whose ops are all told apart, the cheapest layout of every op under several prices of memory,
  * for all stretches that begin with one op in one pass. Stretches with far more or less than
  * their share of the work are left out, and those that the best plan so far beats. */
+#include "search/algorithms/units.h"
 #include "search/search_impl.h"
 #include "search/source.h"
-#include "search/units.h"
 
 #include <math.h>
 #include <stdlib.h>

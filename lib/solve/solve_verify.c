@@ -4,10 +4,10 @@
  * what it says of itself is compared with what they find. A bound is not proven again: only that it
  * is not above the value.
  */
-#include "solve/joint.h"
-#include "solve/layout.h"
-#include "solve/partition.h"
-#include "solve/stages.h"
+#include "solve/joint/joint.h"
+#include "solve/layout/layout.h"
+#include "solve/partition/partition.h"
+#include "solve/stages/stages.h"
 
 #include "common/mem.h"
 

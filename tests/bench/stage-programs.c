@@ -2,15 +2,15 @@
  *
  *     stage-programs [MODEL]
  *
- * The tables of whole models as one stage (search/stage_tables.h), without a limit of bytes, and
+ * The tables of whole models as one stage (search/evaluate/stage_tables.h), without a limit of bytes, and
  * with one half way between the least there is and what the fastest layouts use. Of each its ops
  * and tables; the pieces between critical ops, calls of lp_solve, rows and columns of the largest
  * program; seconds of the processor, children included, and the gap that is left: by programs for
  * all pieces, by critical_solve as it is, and by the layout solver on the same tables; the best
  * of the three. */
 #include "common/progress.h"
-#include "search/stage_tables.h"
-#include "solve/layout.h"
+#include "search/evaluate/stage_tables.h"
+#include "solve/layout/layout.h"
 
 #include <math.h>
 #include <stdio.h>

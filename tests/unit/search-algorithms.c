@@ -4,7 +4,7 @@
  * find a plan as good as the best of the list (it may find a better one: it also changes single
  * ops). The quick estimates, on which every decision rests, are compared with compiled and
  * simulated plans at random places of the space. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/search_impl.h"
 
 #include "common/progress.h"

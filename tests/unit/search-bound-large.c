@@ -1,8 +1,8 @@
 /* The bound on problems that cannot be listed: nano models on 6 to 64 devices, in nodes of 6 or 8, links
  * fast and slow, memory loose and tight, one schedule or all. No plan that an algorithm ends
  * with, meshes merged or not, takes less than the bound. */
-#include "search/algorithms.h"
-#include "search/bound.h"
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
 
 #include "search-random.h"
 #include "tap.h"

@@ -5,11 +5,11 @@
  * good. The relaxation's bound is never above the time of any legal plan: not of the best one,
  * nor of random ones. What the algorithms print as a bound is not above the best plan's time
  * either, and no plan breaks its limit. The seed is printed. */
-#include "search/algorithms.h"
-#include "search/bound.h"
-#include "search/devices.h"
-#include "search/floors.h"
-#include "search/order.h"
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+#include "search/bound/floors.h"
+#include "search/space/devices.h"
+#include "search/space/order.h"
 
 #include "search-random.h"
 #include "tap.h"

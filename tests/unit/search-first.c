@@ -1,7 +1,7 @@
 /* The first good plan of hops: how near those few candidates are to what the whole search finds, and how
  * many they are. All times are those of datasheets. */
-#include "search/algorithms.h"
-#include "search/hops.h"
+#include "search/algorithms/algorithms.h"
+#include "search/algorithms/hops.h"
 
 #include "tap.h"
 

@@ -1,6 +1,6 @@
 /* Several plans at once are of different classes, and each read back is the plan that it was: a search
  * that sets out from it and does nothing else gives it back. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/search_impl.h"
 
 #include "tap.h"

@@ -2,7 +2,7 @@
  * numbers of devices that are no powers of two among them, links of all speeds, much memory and
  * little. And the meshes of what comes out: axes that are merged and named. All times are those of
  * datasheets. More settings: scripts/repro-search.sh. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 #include "../unit/tap.h"
 #include "common/progress.h"

@@ -2,7 +2,7 @@
  *
  *   search-manual [update] */
 #include "manual.h"
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 /* Each on a line of its own, as mandoc(1) wants them. */
 static void write_sentences(FILE *f, const char *about) {

@@ -1,7 +1,7 @@
 /* More memory, more devices or a longer budget give no slower plan: step by step, with devices
  * left idle where all of them would be slower. Budgets are of work, so they are the same on any
  * machine. All times are those of datasheets. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 #include "tap.h"
 

@@ -1,7 +1,7 @@
 /* What fits nowhere else lives in the memory of hosts: where a search without finds no plan, one
  * that may offload does, within the memory, by stages no more than they must; its bound holds, it
  * is verified, and is the same when it is read back. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 #include "tap.h"
 

@@ -4,10 +4,10 @@
  * of each; auto and ilp must find the best of all of them, and no bound is above it. Plans of
  * other orders are legal plans of the model as it is; read back, they are the same candidates. On
  * larger graphs with branches cuts of other orders are better than those of the file's. */
-#include "search/algorithms.h"
-#include "search/bound.h"
-#include "search/order.h"
-#include "search/order_cut.h"
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+#include "search/space/order.h"
+#include "search/space/order_cut.h"
 
 #include "common/rng.h"
 #include "model.h"

@@ -1,7 +1,7 @@
 /* Where a provider says that collectives go on beside computation, searches find plans with
  * overlap: none slower than without, dp as good as the list of all, and no bound above any of
  * them. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 #include "tap.h"
 

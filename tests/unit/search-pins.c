@@ -3,7 +3,7 @@
  * What is pinned is drawn as numbers, told to the search as a document, and held against the plans
  * that come out with rules of the test's own. The list of all plans without pins, those that disobey
  * struck out, says what is to be found: no plan of it may be better. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/search_impl.h"
 
 #include "../unit/tap.h"

@@ -2,7 +2,7 @@
  * links, batches and limits of memory are drawn. Both leave something to chance and end where
  * they converge, so it is their mean distance from the best of the list that is bounded; what
  * comes out is always legal and within the memory, and the same for the same seed. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/search_impl.h"
 
 #include "common/rng.h"

@@ -3,9 +3,9 @@
  * Where times come from datasheets, an op on d devices takes at least a d-th of what it takes on one, under
  * every layout: that is asked of the floors of all kinds of ops. Where the bound is that share,
  * prices with the floors of all groups must not prove more than a thousandth beyond it. */
-#include "search/algorithms.h"
-#include "search/bound.h"
-#include "search/floors.h"
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+#include "search/bound/floors.h"
 
 #include "tap.h"
 

@@ -1,7 +1,7 @@
 /* What repeats in a model, found in the graph alone; and models that are not one repeat,
  * searched: two repeats with a tensor that every block of the second reads, repeats inside
  * each other, a model written out layer by layer, a graph in which nothing repeats. */
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/search_impl.h"
 
 #include "model.h"

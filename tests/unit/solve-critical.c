@@ -3,8 +3,8 @@
  * work leaves a bound that holds. Times of both solvers are printed. */
 #include "common/mem.h"
 #include "common/rng.h"
-#include "solve/critical.h"
-#include "solve/layout.h"
+#include "solve/critical/critical.h"
+#include "solve/layout/layout.h"
 #include "tap.h"
 
 #include <math.h>

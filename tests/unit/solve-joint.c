@@ -3,7 +3,7 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "solve-text.h"
-#include "solve/joint.h"
+#include "solve/joint/joint.h"
 #include "solve/solve.h"
 #include "tap.h"
 

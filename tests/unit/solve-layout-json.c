@@ -1,6 +1,6 @@
 /* Layout problems as documents: the contest's worked example, Alpa's form, and what is said
  * about documents that are wrong. */
-#include "solve/layout.h"
+#include "solve/layout/layout.h"
 #include "tap.h"
 
 #include <stdlib.h>

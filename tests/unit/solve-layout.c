@@ -2,10 +2,10 @@
  * no answer at all, ties, forbidden costs, nodes without strategies, several components,
  * parallel edges and loops; the optimum or a true "no" each time, and never a wrong bound,
  * not even when the solver is stopped early. */
-#include "solve/layout.h"
-#include "solve/layout_ilp.h"
-#include "solve/layout_improve.h"
-#include "solve/layout_tree.h"
+#include "solve/layout/layout.h"
+#include "solve/layout/layout_ilp.h"
+#include "solve/layout/layout_improve.h"
+#include "solve/layout/layout_tree.h"
 
 #include "common/mem.h"
 #include "common/progress.h"

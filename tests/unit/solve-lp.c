@@ -3,7 +3,7 @@
 #include "common/mem.h"
 #include "common/progress.h"
 #include "common/rng.h"
-#include "solve/lp.h"
+#include "solve/lp/lp.h"
 #include "tap.h"
 
 #include <math.h>

@@ -2,12 +2,12 @@
  * stages, priced by the definition with no tables. Also bad input, broken answers, stopped
  * searches (a true bound after any number of steps) and exhaustive runs on wider graphs
  * against a plain dynamic program. */
-#include "solve/partition.h"
+#include "solve/partition/partition.h"
 
 #include "common/mem.h"
 #include "common/rng.h"
 #include "solve-text.h"
-#include "solve/partition_core.h"
+#include "solve/partition/partition_core.h"
 #include "tap.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
  * chains of layers. */
 #include "common/rng.h"
 #include "solve-text.h"
-#include "solve/relax.h"
-#include "solve/relax_cuts.h"
-#include "solve/stages.h"
+#include "solve/relax/relax.h"
+#include "solve/relax/relax_cuts.h"
+#include "solve/stages/stages.h"
 #include "tap.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #define WEFT_SEARCH_TOOL_H
 
 #include "common/mem.h"
-#include "search/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "words.h"
 
 /* The pins of the model, of --pin, and of one more document, or NULL. weft-search.c has it. */

@@ -1,0 +1,386 @@
+/* Balancing: where to cut the list of ops once the devices and layouts of the stages are
+ * settled.
+ *
+ * Every stage takes as many ops as it can within a bound of time and its memory; where
+ * memory is short it recomputes as few blocks as will do. The least bound under which
+ * all ops find a place is found by bisection. So one step does what would take many
+ * single moves between neighbours, and a change of one stage is judged by what it is
+ * worth after the others have made room. How far a stage reaches is bisected too, on the
+ * prefix sums, so that a thousand layers cost little more than ten.
+ *
+ * A stage's time counts what it takes from its neighbours: inside a block more may pass than
+ * between blocks, so a cut goes back to where less does if the stage has no time for it. */
+#include "search/algorithms/gallop.h"
+#include "search/graph/far.h"
+#include "search/space/devices.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a stage takes at a cut, as it was asked last: so many elements. */
+struct price {
+    int op; /* 0: not yet */
+    double elems, us;
+};
+
+struct fill {
+    const struct prefix *prefix;
+    struct far *far; /* of the first stage with this prefix; NULL: the model has none */
+    int rank;
+    struct price before, behind; /* what passes going forward, and the gradients back */
+    struct in_flight in_flight;
+    bool priced; /* what making one block again saves and costs */
+    double slot[POOL_COUNT], saved_bytes, extra_us;
+    double memory;          /* for its ops; 0 = no limit */
+    int first, end, blocks; /* found last: the ops, and blocks recomputed */
+    bool alike;             /* all stages from here on have this prefix */
+};
+
+struct filler {
+    struct search *s;
+    struct candidate *c;
+    double micro_batches;
+    struct fill *fills;
+    struct far *fars; /* [stages], or NULL */
+    double longest;
+};
+
+static double time_of(const struct filler *f, const struct load *l) {
+    return l->v[LOAD_forward] + l->v[LOAD_backward] + l->v[LOAD_weights] +
+           (l->v[LOAD_before_norm] + l->v[LOAD_update]) / f->micro_batches;
+}
+
+/* The costs with recompute, worked out when a stage first needs it: of the longest run's
+ * instance. */
+static void price_again(struct filler *f, int k) {
+    struct search *s = f->s;
+    struct fill *to = &f->fills[k];
+    struct search_stage st = f->c->stages[k];
+    const struct run *most = NULL;
+    for (int r = 0; r < s->graph.s.n_runs; r++)
+        if (!most || s->graph.s.runs[r].count > most->count)
+            most = &s->graph.s.runs[r];
+    to->priced = true;
+    const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
+    if (before && before->priced && before->prefix == to->prefix &&
+        f->c->stages[k - 1].again_level == st.again_level) {
+        memcpy(to->slot, before->slot, sizeof to->slot);
+        to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
+        to->extra_us = before->extra_us;
+        return;
+    }
+    if (!most)
+        return;
+    st.first = most->first;
+    st.end = most->first + most->period;
+    st.again_level = st.again_level ? st.again_level : AGAIN_LEVELS - 1;
+    st.again_blocks = 1;
+    if (!prefix_legal(s, to->prefix, st.first, st.end))
+        return;
+    struct load l = search_again(s, to->prefix, &st);
+    memcpy(to->slot, &l.v[LOAD_slot], sizeof to->slot);
+    to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
+    to->extra_us = time_of(f, &l);
+}
+
+/* How many blocks must be recomputed to save so much; more than there are where it
+ * cannot be. */
+static int blocks_again(struct filler *f, int k, double missing) {
+    if (missing <= 0)
+        return 0;
+    if (!f->fills[k].priced)
+        price_again(f, k);
+    double each = f->fills[k].saved_bytes;
+    return each > 0 && missing / each < 1 << 20 ? (int)ceil(missing / each) : 1 << 20;
+}
+
+/* ---- what passes the cuts --------------------------------------------------------------- */
+
+/* Taken by the devices of stage k from a neighbour's. */
+static double take_us(struct filler *f, int k, int neighbour, double elems) {
+    const struct candidate *c = f->c;
+    double us = cost_message_us(&f->s->cost, f->fills[neighbour].rank, f->fills[k].rank,
+                                c->stages[k].devices,
+                                (int64_t)(elems * (double)dtype_size(f->s->p.dtype)));
+    cost_forget(&f->s->cost);
+    return us;
+}
+
+/* What passes in front of an op, as its reader (which is in stage k) or its origin (else) wants
+ * it. */
+static double passing_elems(const struct filler *f, int k, int op, bool reader) {
+    const struct search *s = f->s;
+    const struct crossing *x = &s->crossings[op];
+    double elems = 0;
+    for (int i = 0; i < x->n; i++) {
+        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        int r = reader ? edge_reader_from(e, op) : -1;
+        if (e->tensor >= 0 && r < e->n)
+            elems += prefix_share(s, f->fills[k].prefix, e, r).want;
+    }
+    return elems;
+}
+
+/* Of the cut in front of an op, to stage k: behind it, from the next stage, or before it. Chunks of
+ * one group pass nothing. */
+static double price_us(struct filler *f, int k, int op, bool behind) {
+    struct price *p = behind ? &f->fills[k].behind : &f->fills[k].before;
+    int neighbour = behind ? k + 1 : k - 1;
+    if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
+        op == f->s->p.model->n_ops)
+        return 0;
+    if (p->op == op)
+        return p->us;
+    double elems = passing_elems(f, k, op, !behind);
+    if (!p->op || p->elems != elems)
+        p->us = take_us(f, k, neighbour, elems);
+    p->elems = elems;
+    p->op = op;
+    return p->us;
+}
+
+/* ---- filling ---------------------------------------------------------------------------- */
+
+/* Do ops first .. end-1 fit into stage k? */
+static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
+                    double bound, double *taken) {
+    struct fill *to = &f->fills[k];
+    if (f->s->p.pins && !prefix_legal(f->s, to->prefix, first, end))
+        return false;
+    *taken = prefix_time_us(f->s, to->prefix, end) - before->time_us;
+    to->blocks = 0;
+    if (*taken > bound || to->memory <= 0)
+        return *taken <= bound;
+    struct brief b = prefix_brief(f->s, to->prefix, end);
+    if (to->far)
+        far_add(to->far, first, end, &b);
+    int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
+    double update = b.across - before->across + (double)update_temp;
+    for (int p = 0; p < POOL_COUNT; p++)
+        b.slot[p] -= before->slot[p];
+    double bytes = b.fixed - before->fixed + held_bytes(b.slot, &to->in_flight) +
+                   fmax((double)temp, update);
+    to->blocks = blocks_again(f, k, bytes - to->memory);
+    struct search_stage st = {.first = first, .end = end};
+    if (to->blocks && to->blocks > search_stage_blocks(f->s, &st))
+        return false;
+    *taken += to->blocks * to->extra_us;
+    return *taken <= bound;
+}
+
+/* A stage that begins with op `first`, and its bound; of the farthest end that it reached, what it
+ * takes and the blocks recomputed. */
+struct reach {
+    struct filler *f;
+    int k, first;
+    struct brief before;
+    double bound, taken;
+    int blocks;
+};
+
+static bool reaches_op(void *ctx, int end) {
+    struct reach *r = ctx;
+    double taken;
+    if (!reaches(r->f, r->k, &r->before, r->first, end, r->bound, &taken))
+        return false;
+    r->taken = taken;
+    r->blocks = r->f->fills[r->k].blocks;
+    return true;
+}
+
+/* Fewer ops than the stage was found to reach; where it recomputes nothing, only its time changes. */
+static bool reaches_less(struct reach *r, int end) {
+    if (end <= r->first || r->blocks)
+        return end > r->first && reaches_op(r, end);
+    r->taken = prefix_time_us(r->f->s, r->f->fills[r->k].prefix, end) - r->before.time_us;
+    return true;
+}
+
+/* From the end that was reached without the price of what passes there back to one that has time
+ * for it, or to `first`. */
+static int go_back(struct reach *r, int end, double bound) {
+    bool reached = true;
+    r->bound = INFINITY;
+    while (end > r->first &&
+           !(reached && r->taken <= bound - price_us(r->f, r->k, end, true)))
+        reached = reaches_less(r, --end);
+    return end;
+}
+
+/* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
+ * behind it is least where a unit ends, so that is taken off first, and the end goes back from
+ * where more does if the stage has no time for it. */
+static int fill(struct filler *f, int k, int first, double bound) {
+    const struct structure *st = &f->s->graph.s;
+    struct fill *to = &f->fills[k];
+    int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k);
+    struct reach r = {f, k, first, prefix_brief(f->s, to->prefix, first), 0, 0, 0};
+    double in_us = price_us(f, k, first, false);
+    int same = first + to->end - to->first; /* as many ops as the last time */
+    int guess = same < most ? structure_unit_of(st, same) : most;
+    r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
+    int last = go_back(&r, gallop(first, most + 1, same, reaches_op, &r), bound - in_us);
+    int end =
+        search_allowed_end(f->s, f->c->n_stages, k, first, last > first ? last : last + 1);
+    bool fits = last > first && end == last;
+    double taken = r.taken;
+    to->blocks = r.blocks;
+    if (!fits)
+        fits = reaches(f, k, &r.before, first, end, INFINITY, &taken);
+    if (!fits && end > first + 1)
+        taken = INFINITY;
+    if (!fits)
+        to->blocks = 0;
+    taken += in_us + price_us(f, k, end, true);
+    f->longest = taken > f->longest ? taken : f->longest;
+    to->first = first;
+    to->end = end;
+    return end;
+}
+
+/* Do stages k and those behind it take longer than the bound for all ops from this one on? So it is seen
+ * early that a bound is too short. */
+static bool too_much(const struct filler *f, int k, int first, double bound) {
+    const struct prefix *t = f->fills[k].prefix;
+    double us =
+        prefix_time_us(f->s, t, f->s->p.model->n_ops) - prefix_time_us(f->s, t, first);
+    return f->fills[k].alike && us > (f->c->n_stages - k) * bound * (1 + 1e-9);
+}
+
+/* All ops under this bound? */
+static bool fits(struct filler *f, double bound) {
+    int at = 0;
+    f->longest = 0;
+    for (int k = 0; k < f->c->n_stages; k++) {
+        if (at >= f->s->p.model->n_ops || too_much(f, k, at, bound))
+            return false;
+        at = fill(f, k, at, bound);
+        if (f->longest > bound || isinf(f->longest))
+            return false;
+    }
+    return at == f->s->p.model->n_ops;
+}
+
+static struct far *far_of(struct filler *f, int k) {
+    struct fill *to = &f->fills[k];
+    if (!f->fars)
+        return NULL;
+    if (k > 0 && f->fills[k - 1].prefix == to->prefix)
+        return f->fills[k - 1].far;
+    far_begin(&f->fars[k], f->s, to->prefix);
+    return &f->fars[k];
+}
+
+static void prepare(struct filler *f) {
+    struct search *s = f->s;
+    const struct candidate *c = f->c;
+    if (s->has_far && s->p.memory_bytes)
+        f->fars = mem_array((size_t)c->n_stages, sizeof *f->fars);
+    f->micro_batches = (double)(s->p.batch / c->micro_batch);
+    f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
+    int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
+    candidate_ranks(c, rank);
+    for (int k = 0; k < c->n_stages; k++) {
+        struct fill *to = &f->fills[k];
+        int64_t limit = search_memory(&s->p, rank[k], c->stages[k].devices);
+        to->prefix = candidate_prefix(s, c, k, rank[k]);
+        to->far = far_of(f, k);
+        to->in_flight = candidate_in_flight(s, c, k);
+        to->rank = rank[k];
+        /* What neighbours send and ties are not counted here: a little room for them. */
+        to->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
+        to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
+    }
+    for (int k = c->n_stages - 1; k >= 0; k--)
+        f->fills[k].alike =
+            k == c->n_stages - 1 ||
+            (f->fills[k + 1].alike && f->fills[k].prefix == f->fills[k + 1].prefix);
+    free(rank);
+}
+
+/* Takes over the cuts that were found last. */
+static void apply(const struct filler *f) {
+    for (int k = 0; k < f->c->n_stages; k++) {
+        struct search_stage *st = &f->c->stages[k];
+        st->first = k ? f->fills[k - 1].end : 0;
+        st->end = f->fills[k].end;
+        if (f->fills[k].blocks && !st->again_level)
+            st->again_level = AGAIN_LEVELS - 1;
+        st->again_blocks = f->fills[k].blocks;
+    }
+}
+
+/* What the longest stage takes as the ops are cut now; INFINITY where one does not fit. A
+ * candidate often differs a little from one that was balanced: then that is about what comes out. */
+static double present_us(struct filler *f) {
+    double most = 0;
+    for (int k = 0; k < f->c->n_stages; k++) {
+        const struct search_stage *st = &f->c->stages[k];
+        struct fill *to = &f->fills[k];
+        struct brief before = prefix_brief(f->s, to->prefix, st->first);
+        double us;
+        to->first = st->first;
+        to->end = st->end;
+        if (!reaches(f, k, &before, st->first, st->end, INFINITY, &us))
+            return INFINITY;
+        most = fmax(most,
+                    us + price_us(f, k, st->first, false) + price_us(f, k, st->end, true));
+    }
+    return most;
+}
+
+/* The least bound that was found and the largest that is known to be too short, 0 = none. */
+struct bounds {
+    double low, high;
+};
+
+/* Steps down from what fits, a little at first, until it does not, and bisects what is between. */
+static void find_least(struct filler *f, struct bounds *b) {
+    enum { MOST = 20 };
+    double step = 0.005;
+    bool below = false;
+    for (int i = 0; i < MOST && b->low < b->high * 0.9995; i++, step *= 4) {
+        double bound = (b->low + b->high) / 2;
+        if (!below)
+            bound = fmax(bound, b->high * (1 - step));
+        if (fits(f, bound)) {
+            b->high = f->longest;
+            apply(f);
+        } else {
+            b->low = bound;
+            below = true;
+        }
+    }
+}
+
+/* A bound under which everything has a place: the present one, or else any. */
+static bool find_any(struct filler *f, struct bounds *b) {
+    double present = present_us(f);
+    bool found = isfinite(present) && fits(f, present * (1 + 1e-9));
+    if (!found)
+        found = fits(f, INFINITY);
+    if (f->fills[0].alike)
+        b->low =
+            prefix_time_us(f->s, f->fills[0].prefix, f->s->p.model->n_ops) / f->c->n_stages;
+    b->high = f->longest;
+    if (found)
+        apply(f);
+    return found;
+}
+
+bool search_balance(struct search *s, struct candidate *c) {
+    if (s->p.source)
+        return source_balance(s, c);
+    struct filler f = {.s = s, .c = c};
+    struct bounds b = {0};
+    prepare(&f);
+    bool found = find_any(&f, &b);
+    if (found)
+        find_least(&f, &b);
+    for (int k = 0; f.fars && k < c->n_stages; k++)
+        far_end(&f.fars[k]);
+    free(f.fars);
+    free(f.fills);
+    return found;
+}

@@ -1,0 +1,25 @@
+/* dp - stages, sub-meshes, layouts, micro-batch, recompute and ZeRO at once.
+ *
+ * First the pipelines that the stages solver cuts, for every micro-batch: exact by dynamic programming
+ * for uniform styles and cuts between blocks (slice.c); their layouts then by the layout solver, their
+ * cuts balanced. Then branch and bound over everything else, where the ways of stages can be listed
+ * (branch.h). */
+#include "search/algorithms/algorithms.h"
+#include "search/algorithms/branch.h"
+#include "search/algorithms/sliced.h"
+#include "search/search_impl.h"
+
+static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
+    (void)ctx;
+    return search_relayout(s, c, k);
+}
+
+int search_dp(struct search *s, struct err *err) {
+    (void)err;
+    sliced_pipelines(s, lay_out, NULL);
+    if (!s->p.source)
+        branch_to_proof(s, NULL, NULL);
+    else if (!search_stopped(s))
+        search_mark_complete(s, 0);
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of the
+ * devices and, where these differ, every order of groups on them, micro-batch and schedule, and
+ * in every stage every layout of every op, level of ZeRO and number of recomputed blocks.
+ *
+ * What a stage costs does not depend on the others, but for what passes between them. So a stage's
+ * ways are listed once, without those that another way beats whatever stands around (choices.h),
+ * and what is left is combined. Still their number grows fast; spaces too large are refused by
+ * count: of the ways of all stages, and of the candidates that they make.
+ *
+ * styles - the same where all ops of a stage are laid out in one uniform style (space.h), for spaces
+ * in which layouts of single ops cannot be listed. */
+#include "search/algorithms/algorithms.h"
+#include "search/evaluate/choices.h"
+#include "search/space/devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double MOST = 2e7, MOST_WAYS = 2e6;
+
+struct walk {
+    struct search *s;
+    const struct search_problem *p;
+    struct candidate c;
+    struct choices *choices;
+    const struct ways **ways; /* [stages] of those at hand */
+    bool count_only;
+    double count;
+};
+
+static bool goes_on(const struct walk *w) {
+    return w->count <= MOST && choices_listed(w->choices) <= MOST_WAYS &&
+           !search_stopped(w->s);
+}
+
+static void combine(struct walk *w, int k) {
+    if (k == w->c.n_stages) {
+        if (search_legal(w->s, &w->c))
+            search_score(w->s, &w->c);
+        return;
+    }
+    int place = w->c.stages[k].place;
+    for (int64_t i = 0; i < w->ways[k]->n && goes_on(w); i++) {
+        w->c.stages[k] = w->ways[k]->p[i].st;
+        w->c.stages[k].place = place;
+        combine(w, k + 1);
+    }
+}
+
+/* Cuts, devices and schedule are set. */
+static void walk_ways(struct walk *w) {
+    double n = 1;
+    for (int k = 0; k < w->c.n_stages; k++) {
+        bool apart = w->c.schedule == SCHEDULE_zero_bubble && k > 0;
+        w->ways[k] = choices_of(w->choices, &w->c.stages[k], w->c.micro_batch,
+                                candidate_rank(&w->c, k), apart);
+        n *= w->ways[k] ? (double)w->ways[k]->n : 0;
+    }
+    if (w->count_only)
+        w->count += n;
+    else if (n > 0)
+        combine(w, 0);
+}
+
+static void walk_schedules(struct walk *w) {
+    unsigned which = search_schedules_of(w->s, &w->c);
+    for (int f = 0; f < SCHEDULE_COUNT; f++) {
+        w->c.schedule = (enum schedule)f;
+        if (which >> f & 1)
+            walk_ways(w);
+    }
+}
+
+/* Groups in every order, but for those between which no cost can tell. Order: [groups], of which
+ * the first n are settled. */
+static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
+    int groups = w->c.n_groups;
+    if (n == groups) {
+        candidate_place(&w->c, order);
+        void **seen = memo_slot(met, search_place_hash(w->s, &w->c));
+        if (*seen)
+            return;
+        *seen = w;
+        walk_schedules(w);
+        return;
+    }
+    for (int i = n; i < groups && goes_on(w); i++) {
+        int moved = order[i];
+        memmove(&order[n + 1], &order[n], sizeof *order * (size_t)(i - n));
+        order[n] = moved;
+        walk_places(w, order, n + 1, met);
+        memmove(&order[n], &order[n + 1], sizeof *order * (size_t)(i - n));
+        order[i] = moved;
+    }
+}
+
+static void walk_orders(struct walk *w) {
+    int *order = mem_array((size_t)w->c.n_groups, sizeof *order);
+    struct memo met = {0};
+    for (int g = 0; g < w->c.n_groups; g++)
+        order[g] = g;
+    walk_places(w, order, 0, &met);
+    memo_release(&met, NULL);
+    candidate_place(&w->c, order);
+    free(order);
+}
+
+/* Of group g; stages behind the groups have those of the first on theirs. */
+static void walk_devices(struct walk *w, int g, int left) {
+    int groups = w->c.n_groups, least = g == groups - 1 ? left : 1;
+    bool even = groups < w->c.n_stages && !search_has_places(w->s);
+    for (int d = least; d <= left - (groups - 1 - g) && goes_on(w); d++) {
+        if (even && d * groups != w->p->devices)
+            continue;
+        for (int k = g; k < w->c.n_stages; k += groups)
+            w->c.stages[k].devices = d;
+        if (g + 1 < groups)
+            walk_devices(w, g + 1, left - d);
+        else if (search_has_places(w->s))
+            walk_orders(w);
+        else
+            walk_schedules(w);
+    }
+}
+
+static void walk_cuts(struct walk *w, int k, int first) {
+    int n_ops = w->p->model->n_ops, n = w->c.n_stages;
+    struct search_stage *st = &w->c.stages[k];
+    *st = (struct search_stage){.first = first, .end = n_ops};
+    if (k == n - 1) {
+        walk_devices(w, 0, w->p->devices);
+        return;
+    }
+    for (int end = first + 1; end <= n_ops - (n - 1 - k) && goes_on(w); end++) {
+        st->end = end;
+        if (search_may_cut(w->s, n, k + 1, first, end))
+            walk_cuts(w, k + 1, end);
+    }
+}
+
+/* With one stage on each group, or with several that go round. */
+static void walk_groups(struct walk *w) {
+    bool go_round = search_has_schedule(w->s, SCHEDULE_interleaved);
+    for (int groups = 1; groups <= search_max_groups(w->s); groups++)
+        for (int chunks = 1; chunks <= (go_round && groups > 1 ? MOST_CHUNKS : 1);
+             chunks++) {
+            w->c.n_groups = groups;
+            w->c.n_stages = groups * chunks;
+            if (w->c.n_stages > search_room(w->s) || !goes_on(w) ||
+                !search_may_have_stages(w->s, w->c.n_stages) ||
+                (chunks > 1 && w->p->batch / w->c.micro_batch % groups))
+                continue;
+            if (chunks > 1 || groups == 1 || search_schedules_of(w->s, &w->c))
+                walk_cuts(w, 0, 0);
+        }
+}
+
+static void walk_all(struct walk *w, bool count_only) {
+    w->count_only = count_only;
+    for (int i = 0; i < w->p->n_micro; i++) {
+        w->c.micro_batch = w->p->micro[i];
+        walk_groups(w);
+    }
+}
+
+static int too_many(const struct walk *w, struct err *err) {
+    if (choices_listed(w->choices) > MOST_WAYS)
+        err_no(err, "exhaustive: stages may be done in more than %.0f ways", MOST_WAYS);
+    else
+        err_no(err, "exhaustive: more than %.0f candidates", MOST);
+    return err_hint(err, "--max-stages and --micro-batch make the space smaller; the other "
+                         "algorithms need no list of all plans");
+}
+
+static int walk_space(struct search *s, bool styles, struct err *err) {
+    struct walk w = {.s = s,
+                     .p = search_problem_of(s),
+                     .c = candidate_make(s),
+                     .choices = choices_make(s, MOST_WAYS, styles)};
+    w.ways = mem_array((size_t)search_room(s), sizeof(struct ways *));
+    walk_all(&w, true);
+    bool small = w.count <= MOST && choices_listed(w.choices) <= MOST_WAYS;
+    if (small && !styles)
+        search_be_exact(s);
+    if (small)
+        walk_all(&w, false);
+    int rc = small ? 0 : too_many(&w, err);
+    if (small && !search_stopped(s)) {
+        search_mark_complete(s, w.count);
+        s->proven = !styles && !s->reserve_bytes;
+    }
+    choices_free(w.choices);
+    free(w.ways);
+    candidate_release(&w.c);
+    return rc;
+}
+
+int search_exhaustive(struct search *s, struct err *err) {
+    return walk_space(s, false, err);
+}
+
+int search_styles(struct search *s, struct err *err) {
+    return walk_space(s, true, err);
+}

@@ -1,0 +1,137 @@
+/* gradient - descent on the relaxed problem (lib/solve/relax/relax.h): probabilities of cuts, layouts of every
+ * node and recompute of every stage, sharpened until they decide. The idea is pipeDejavu's; what that
+ * relaxes to a softmax over whole stages is here one per choice, and its temperature falls.
+ *
+ * What cannot be relaxed without mixing meshes - the number and devices of the stages, the micro-batch,
+ * ZeRO - is the shape of a start. The shapes are those of the best starts of hops; of each only
+ * the shape is taken. All descend from random logits, and successive halving tells which go on.
+ * The best ends are rounded, repaired (their ops cut anew within the memory, search_balance), and
+ * polished by single hops. */
+#include "search/algorithms/gradient.h"
+
+#include "common/progress.h"
+#include "search/algorithms/algorithms.h"
+#include "search/algorithms/hops.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    SHAPES = 12,
+    STARTS = 24,          /* of all shapes in turn */
+    ROUNDED = 8,          /* answers that become plans; */
+    POLISHED = 3,         /* of these, but no further ones when polishing has scored */
+    MOST_SCORED = 250000, /* so many stages: then they are far from the best */
+};
+
+static bool has_shape(const struct search *s, const struct candidate *c) {
+    int units = structure_units(&s->graph.s);
+    return c->n_groups == c->n_stages &&
+           c->n_stages <= (units < GRADIENT_UNITS ? units : GRADIENT_UNITS);
+}
+
+/* The same number and devices of stages, micro-batch and ZeRO? */
+static bool same_shape(const struct candidate *a, const struct candidate *b) {
+    bool same = a->n_stages == b->n_stages && a->micro_batch == b->micro_batch;
+    for (int k = 0; same && k < a->n_stages; k++)
+        same = a->stages[k].devices == b->stages[k].devices &&
+               a->stages[k].zero == b->stages[k].zero;
+    return same;
+}
+
+/* Of the best starts, each shape once; returns how many. */
+static int find_shapes(struct search *s, struct gradient_shape **shapes) {
+    int64_t all;
+    struct option *starts = hops_starts(s, &all);
+    int n = 0;
+    if (s->has_from && has_shape(s, &s->from))
+        shapes[n++] = gradient_shape_make(s, &s->from);
+    for (int64_t i = 0; i < all && n < SHAPES && !search_stopped(s); i++) {
+        bool seen = !has_shape(s, &starts[i].c);
+        for (int j = 0; j < n; j++)
+            seen |= same_shape(&starts[i].c, &shapes[j]->c);
+        if (!seen)
+            shapes[n++] = gradient_shape_make(s, &starts[i].c);
+    }
+    for (int64_t i = 0; i < all; i++)
+        candidate_release(&starts[i].c);
+    free(starts);
+    return n;
+}
+
+static void take(struct search *s, const struct candidate *c, struct option *best) {
+    if (!search_legal(s, c))
+        return;
+    struct score score = search_score(s, c);
+    if (score.unknown || !score_better(&score, &best->score))
+        return;
+    candidate_copy(&best->c, c);
+    best->score = score;
+}
+
+/* The answer as it is, and with its ops cut anew; false where neither is legal and known. */
+static bool round_off(struct search *s, const struct gradient_shape *g,
+                      const struct relax_answer *a, struct option *out) {
+    struct candidate c = candidate_make(s);
+    out->score = (struct score){.unknown = true, .time_us = INFINITY};
+    gradient_decode(s, g, a, &c);
+    if (search_place_stages(s, &c)) {
+        take(s, &c, out);
+        if (search_legal(s, &c) && search_balance(s, &c))
+            take(s, &c, out);
+    }
+    candidate_release(&c);
+    return !out->score.unknown;
+}
+
+static const struct gradient_shape *shape_of(struct gradient_shape *const *shapes,
+                                             const struct relax_answer *a) {
+    int i = 0;
+    while (&shapes[i]->relaxed != a->problem)
+        i++;
+    return shapes[i];
+}
+
+/* Descends from all starts and rounds the best; fills at most ROUNDED options. */
+static int descend(struct search *s, struct gradient_shape *const *shapes, int n_shapes,
+                   struct option *out) {
+    const struct relax_problem *starts[STARTS];
+    struct relax_answer answers[ROUNDED];
+    struct solve_limits limits = {.seed = search_problem_of(s)->seed,
+                                  .threads = search_problem_of(s)->threads,
+                                  .time_budget_s = search_budget_left_s(s) / 2};
+    int found = 0;
+    for (int i = 0; i < STARTS; i++)
+        starts[i] = &shapes[i % n_shapes]->relaxed;
+    int n = relax_race(starts, STARTS, &limits, answers, ROUNDED);
+    for (int i = 0; i < n; i++) {
+        out[found].c = candidate_make(s);
+        if (round_off(s, shape_of(shapes, &answers[i]), &answers[i], &out[found]))
+            found++;
+        else
+            candidate_release(&out[found].c);
+        relax_answer_release(&answers[i]);
+    }
+    return found;
+}
+
+int search_gradient(struct search *s, struct err *err) {
+    (void)err;
+    struct gradient_shape *shapes[SHAPES];
+    struct option found[ROUNDED];
+    int n_shapes = find_shapes(s, shapes);
+    int n = n_shapes ? descend(s, shapes, n_shapes, found) : 0;
+    qsort(found, (size_t)n, sizeof *found, option_by_score);
+    int64_t before = s->stages_scored;
+    for (int i = 0; i < n; i++) {
+        bool little = s->stages_scored - before < MOST_SCORED;
+        if (i < POLISHED && little && !search_stopped(s))
+            hops_polish(s, &found[i], 1, true);
+        candidate_release(&found[i].c);
+    }
+    for (int i = 0; i < n_shapes; i++)
+        gradient_shape_free(shapes[i]);
+    if (!search_stopped(s))
+        search_mark_complete(s, 0);
+    return 0;
+}

@@ -1,0 +1,322 @@
+/* What a sort of stages costs, from the strategy graph.
+ *
+ * A node is one of the strategy graph, its choices the layout that it begins with, none, and those of
+ * uniform styles. An edge's costs are taken apart: what it costs as all its ops begin goes to the
+ * class of its origin, what one change alone adds to that op, what two changes add beyond each
+ * alone to the pair. So sums are exact where at most two ops of an edge change. An option of a
+ * stage is a level of recompute, priced under the layouts to begin with. */
+#include "search/algorithms/gradient.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TOGETHER = 4 }; /* ops of an edge whose pairs are looked at */
+
+struct worth {
+    double us, fixed, slot; /* us INFINITY: the profile lacks something */
+};
+
+/* One sort of stages being worked out. */
+struct pricing {
+    struct search *s;
+    struct gradient_shape *g;
+    struct gradient_sort *sort;
+    struct layout *at;     /* by node: the layouts that are being priced */
+    struct worth *nodes;   /* [nodes x GRADIENT_CHOICES] */
+    struct worth *classes; /* as all begins, what nodes do not hold */
+    ARR(struct relax_edge) edges;
+};
+
+/* ---- loads ----------------------------------------------------------------------------- */
+
+/* Time of a micro-batch with its share of the update. Gradients of a stage are reduced in one go: an
+ * instance's share of what those of all its instances take. */
+static struct worth worth_of(struct pricing *w, const struct load *l) {
+    const double *v = l->v;
+    double m = (double)(w->s->p.batch / w->g->c.micro_batch), n = w->sort->in_stage;
+    bool missing = v[LOAD_missing] > 0.5;
+    double update = v[LOAD_before_norm] + v[LOAD_update];
+    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
+        double elems = n * l->reduce[i].elems;
+        update += copysign(graph_reduce_us(&w->s->graph, &w->sort->t->st, l->reduce[i].axes,
+                                           fabs(elems), &missing),
+                           elems) /
+                  n;
+    }
+    double us = v[LOAD_forward] + v[LOAD_backward] + v[LOAD_weights] + update / m;
+    struct worth out = {missing ? INFINITY : us, v[LOAD_fixed] + v[LOAD_across], 0};
+    for (int p = 0; p < POOL_COUNT; p++)
+        out.slot += v[LOAD_slot + p];
+    out.fixed *= w->sort->scale;
+    out.slot *= w->sort->scale;
+    return out;
+}
+
+static void add_worth(struct worth *to, struct worth more, double times) {
+    to->us += times * more.us;
+    to->fixed += times * more.fixed;
+    to->slot += times * more.slot;
+}
+
+static void set(struct pricing *w, int node, int choice) {
+    w->at[node] = w->sort->layouts[node * GRADIENT_CHOICES + choice];
+}
+
+/* ---- choices --------------------------------------------------------------------------- */
+
+static void add_layout(struct pricing *w, int x, const struct layout *l) {
+    const struct model *m = w->s->graph.x.model;
+    const struct setting *st = &w->sort->t->st;
+    int node = w->s->graph.x.node_of[x], *n = &w->sort->n_layouts[node];
+    struct layout *all = &w->sort->layouts[node * GRADIENT_CHOICES];
+    struct mesh mesh;
+    graph_mesh(st->devices, st->mesh, &mesh);
+    for (int i = 0; i < *n; i++)
+        if (!memcmp(&all[i], l, sizeof *l))
+            return;
+    if (*n < GRADIENT_CHOICES &&
+        layout_check(m, &m->ops[x], &mesh, l, st->micro_batch, NULL) == 0 &&
+        search_pins_allow(w->s, x, st->mesh, &mesh, l))
+        all[(*n)++] = *l;
+}
+
+/* The one to begin with stands whatever it is: it comes from a legal candidate. Then all work
+ * done on all devices, which slow links may want, and what uniform styles do. */
+static void find_choices(struct pricing *w) {
+    const struct graph *g = &w->s->graph;
+    struct search_stage st = w->sort->c->stages[w->sort->k];
+    struct style style;
+    struct layout whole;
+    memset(&whole, PLACE_NONE, sizeof whole);
+    for (int node = 0; node < g->x.n_nodes; node++) {
+        w->sort->layouts[node * GRADIENT_CHOICES] = w->sort->t->layouts[node];
+        w->sort->n_layouts[node] = 1;
+    }
+    w->sort->n_layouts[g->x.n_nodes] = 1;
+    for (int x = 0; x < g->x.model->n_ops; x++)
+        add_layout(w, x, &whole);
+    for (int i = 0; search_style(w->s, &st, i, &style); i++) {
+        search_apply_style(w->s, &st, w->g->c.micro_batch, style);
+        for (int x = 0; x < g->x.model->n_ops && st.mesh == w->sort->t->st.mesh; x++)
+            add_layout(w, x, &st.layouts[g->x.node_of[x]]);
+    }
+}
+
+/* ---- nodes and edges --------------------------------------------------------------------- */
+
+static void price_node(struct pricing *w, int x) {
+    int node = w->s->graph.x.node_of[x];
+    for (int i = 0; i < w->sort->n_layouts[node]; i++) {
+        set(w, node, i);
+        add_worth(&w->nodes[node * GRADIENT_CHOICES + i],
+                  worth_of(w, graph_node(&w->s->graph, &w->sort->t->st, x, w->at)), 1);
+    }
+    set(w, node, 0);
+}
+
+static struct worth price_edge(struct pricing *w, const struct edge *e) {
+    return worth_of(
+        w, graph_edge(&w->s->graph, &w->sort->t->st, e, 0, w->s->graph.s.n_ops, w->at));
+}
+
+/* Nodes of an edge that have a choice, each once. */
+static int choosers_of(const struct pricing *w, const struct edge *e, int *out) {
+    const struct graph *g = &w->s->graph;
+    int n = 0;
+    for (int i = -1; i < e->n && n < MOST_TOGETHER; i++) {
+        int node = g->x.node_of[g->x.of[i < 0 ? e->origin : e->readers[i]]], j = 0;
+        while (j < n && out[j] != node)
+            j++;
+        if (j == n && w->sort->n_layouts[node] > 1)
+            out[n++] = node;
+    }
+    return n;
+}
+
+static void price_pair(struct pricing *w, const struct edge *e, int class, int a, int b,
+                       double now_us, const double *us_a, const double *us_b) {
+    int na = w->sort->n_layouts[a], nb = w->sort->n_layouts[b];
+    double *us = arena_array(&w->g->arena, (size_t)(na * nb), sizeof *us);
+    for (int i = 1; i < na; i++) {
+        for (int j = 1; j < nb; j++) {
+            set(w, a, i);
+            set(w, b, j);
+            if (isfinite(us_a[i]) && isfinite(us_b[j]))
+                us[i * nb + j] = price_edge(w, e).us - now_us - us_a[i] - us_b[j];
+        }
+    }
+    set(w, a, 0);
+    set(w, b, 0);
+    arr_push(&w->edges, (struct relax_edge){class, a, b, us});
+}
+
+/* What one change alone adds: to the node where every unit of its class has such an edge, else as
+ * an edge with a node that has no choice. */
+static void put_alone(struct pricing *w, int class, int node, int i, struct worth more,
+                      double *us) {
+    if (w->g->class_of[node] == class)
+        add_worth(&w->nodes[node * GRADIENT_CHOICES + i], more, 1);
+    else
+        us[i] = isfinite(more.us) ? more.us : 0;
+}
+
+static void price_alone(struct pricing *w, const struct edge *e, int class, int node,
+                        struct worth now, double *alone) {
+    int n = w->sort->n_layouts[node], none = w->s->graph.x.n_nodes;
+    double *us = arena_array(&w->g->arena, (size_t)n, sizeof *us);
+    for (int i = 0; i < n; i++) {
+        set(w, node, i);
+        struct worth more = price_edge(w, e);
+        add_worth(&more, now, -1);
+        alone[i] = more.us;
+        put_alone(w, class, node, i, more, us);
+    }
+    set(w, node, 0);
+    if (w->g->class_of[node] != class)
+        arr_push(&w->edges, (struct relax_edge){class, node, none, us});
+}
+
+/* A parameter that other units use too is shared only where they happen to stand in one stage. */
+static bool is_shared_by_chance(const struct pricing *w, const struct edge *e) {
+    const struct graph *g = &w->s->graph;
+    bool other = false;
+    for (int i = 0; i < e->n; i++)
+        other |= w->g->class_of[g->x.node_of[g->x.of[e->readers[i]]]] !=
+                 w->g->class_of[g->x.node_of[g->x.of[e->origin]]];
+    return e->param >= 0 && other && w->g->c.n_stages > 1;
+}
+
+static void price_whole_edge(struct pricing *w, const struct edge *e, int class) {
+    int who[MOST_TOGETHER], n = choosers_of(w, e, who);
+    double alone[MOST_TOGETHER][GRADIENT_CHOICES];
+    if (is_shared_by_chance(w, e))
+        return;
+    struct worth now = price_edge(w, e);
+    add_worth(&w->classes[class], now, 1);
+    for (int k = 0; k < n; k++)
+        price_alone(w, e, class, who[k], now, alone[k]);
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++)
+            price_pair(w, e, class, who[a], who[b], now.us, alone[a], alone[b]);
+}
+
+/* The ops of one unit of the class. */
+static void price_class(struct pricing *w, int first, int end) {
+    const struct graph *g = &w->s->graph;
+    int class = w->g->class_of[g->x.node_of[g->x.of[first]]];
+    for (int i = first; i < end; i++) {
+        price_node(w, g->x.of[i]);
+        for (int e = g->s.edges_of[i]; e < g->s.edges_of[i + 1]; e++)
+            price_whole_edge(w, &g->s.edges[e], class);
+    }
+}
+
+static void price_classes(struct pricing *w) {
+    const struct structure *st = &w->s->graph.s;
+    for (int r = 0; r < st->n_runs; r++) {
+        int first = gradient_unit_of_run(&st->runs[r]);
+        price_class(w, first, first + st->runs[r].period);
+    }
+    for (int i = 0; i < st->n_ops; i++) {
+        if (st->run_of[i] < 0)
+            price_class(w, i, i + 1);
+        else /* on to the end of the run */
+            i = st->runs[st->run_of[i]].first +
+                st->runs[st->run_of[i]].period * st->runs[st->run_of[i]].count - 1;
+    }
+}
+
+/* ---- the solver's form ------------------------------------------------------------------- */
+
+/* A choice that the profile lacks costs more than any that it knows. */
+static void put_nodes(struct pricing *w) {
+    int nodes = w->g->relaxed.n_nodes, n = 0;
+    struct relax_costs *c = &w->sort->costs;
+    double most = 0, *all;
+    int *first = arena_array(&w->g->arena, (size_t)nodes + 1, sizeof *first);
+    for (int v = 0; v < nodes; v++) {
+        first[v] = n;
+        n += w->sort->n_layouts[v];
+        for (int i = 0; i < w->sort->n_layouts[v]; i++)
+            if (isfinite(w->nodes[v * GRADIENT_CHOICES + i].us))
+                most += fabs(w->nodes[v * GRADIENT_CHOICES + i].us);
+    }
+    first[nodes] = n;
+    all = arena_array(&w->g->arena, 3 * (size_t)n + 1, sizeof *all);
+    for (int v = 0; v < nodes; v++)
+        for (int i = 0; i < w->sort->n_layouts[v]; i++) {
+            const struct worth *x = &w->nodes[v * GRADIENT_CHOICES + i];
+            all[first[v] + i] = isfinite(x->us) ? x->us : most;
+            all[n + first[v] + i] = x->fixed;
+            all[2 * n + first[v] + i] = x->slot;
+        }
+    c->first = first;
+    c->time = all;
+    c->fixed = all + n;
+    c->slot = all + 2 * n;
+    struct relax_edge *edges =
+        arena_array(&w->g->arena, (size_t)w->edges.n + 1, sizeof *edges);
+    if (w->edges.n)
+        memcpy(edges, w->edges.p, (size_t)w->edges.n * sizeof *edges);
+    c->edges = edges;
+    c->n_edges = (int)w->edges.n;
+}
+
+/* What recomputing one unit of a run changes. */
+static struct worth price_again(struct pricing *w, const struct run *r, int level) {
+    struct search_stage st = w->sort->c->stages[w->sort->k];
+    st.first = gradient_unit_of_run(r);
+    st.end = st.first + r->period;
+    st.again_level = level;
+    st.again_blocks = 1;
+    struct load l = search_again(w->s, w->sort->t, &st);
+    return worth_of(w, &l);
+}
+
+static void put_options(struct pricing *w) {
+    const struct structure *st = &w->s->graph.s;
+    int classes = w->g->relaxed.n_classes, n = w->s->p.memory_bytes ? AGAIN_LEVELS : 1;
+    struct relax_costs *c = &w->sort->costs;
+    size_t cells = (size_t)(n * classes);
+    double *more = arena_array(&w->g->arena, 3 * cells + 2 * (size_t)n, sizeof *more);
+    const struct stage_sum *sum =
+        search_stage_sum(w->s, w->sort->t, &w->sort->c->stages[w->sort->k]);
+    for (int o = 0; o < n; o++) {
+        for (int d = 0; d < classes; d++) {
+            struct worth all = w->classes[d];
+            if (o && d < st->n_runs)
+                add_worth(&all, price_again(w, &st->runs[d], o), 1);
+            more[o * classes + d] = isfinite(all.us) ? all.us : 0;
+            more[(int)cells + o * classes + d] = all.fixed;
+            more[2 * (int)cells + o * classes + d] = all.slot;
+        }
+        more[3 * (int)cells + n + o] = fmax(sum->temp, sum->update_temp);
+    }
+    c->n_options = n;
+    c->more_time = more;
+    c->more_fixed = more + cells;
+    c->more_slot = more + 2 * cells;
+    c->once_time = more + 3 * cells;
+    c->once_bytes = more + 3 * cells + n;
+}
+
+void gradient_price(struct search *s, struct gradient_shape *g,
+                    struct gradient_sort *sort) {
+    size_t nodes = (size_t)g->relaxed.n_nodes, choices = nodes * GRADIENT_CHOICES;
+    struct pricing w = {.s = s, .g = g, .sort = sort};
+    w.at = mem_array(nodes, sizeof *w.at);
+    memcpy(w.at, sort->t->layouts, (size_t)s->graph.x.n_nodes * sizeof *w.at);
+    w.nodes = mem_array(choices, sizeof *w.nodes);
+    w.classes = mem_array((size_t)g->relaxed.n_classes, sizeof *w.classes);
+    sort->layouts = arena_array(&g->arena, choices, sizeof *sort->layouts);
+    sort->n_layouts = arena_array(&g->arena, nodes, sizeof *sort->n_layouts);
+    find_choices(&w);
+    price_classes(&w);
+    put_nodes(&w);
+    put_options(&w);
+    free(w.at);
+    free(w.nodes);
+    free(w.classes);
+    arr_release(&w.edges);
+}

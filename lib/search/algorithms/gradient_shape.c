@@ -1,0 +1,170 @@
+/* A shape of pipeline as a relaxed problem, and back.
+ *
+ * A class is a run or an op outside of runs; a unit is an instance of a run or such an op, or
+ * several where there are many. */
+#include "search/algorithms/gradient.h"
+#include "search/space/devices.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int gradient_unit_of_run(const struct run *r) {
+    return r->first + (r->count > 2 ? r->period : 0);
+}
+
+/* Every bound, or every second, third ... of them where there are too many. */
+static void find_units(const struct search *s, struct gradient_shape *g) {
+    const struct structure *st = &s->graph.s;
+    int all = structure_units(st), step = (all + GRADIENT_UNITS - 1) / GRADIENT_UNITS;
+    int n = 0, seen = 0;
+    struct relax_count *counts = arena_array(&g->arena, (size_t)all, sizeof *counts);
+    int *counts_of = arena_array(&g->arena, GRADIENT_UNITS + 1, sizeof *counts_of);
+    int n_counts = 0;
+    for (int i = 0; i < st->n_ops; i++) {
+        if (!structure_begins_unit(st, i))
+            continue;
+        if (seen++ % step == 0) {
+            g->bound[n] = i;
+            counts_of[n++] = n_counts;
+        }
+        int class = g->class_of[s->graph.x.node_of[s->graph.x.of[i]]], j = counts_of[n - 1];
+        while (j < n_counts && counts[j].class != class)
+            j++;
+        n_counts += j == n_counts;
+        counts[j].class = class;
+        counts[j].times++;
+    }
+    g->bound[n] = st->n_ops;
+    counts_of[n] = n_counts;
+    g->relaxed.n_units = n;
+    g->relaxed.counts = counts;
+    g->relaxed.counts_of = counts_of;
+}
+
+/* Runs, then the ops outside of them; the node behind all others has no choice. */
+static void find_classes(const struct search *s, struct gradient_shape *g) {
+    const struct graph *graph = &s->graph;
+    const struct structure *st = &graph->s;
+    int n_ops = graph->x.model->n_ops, classes = st->n_runs, n = 0;
+    int *nodes = arena_array(&g->arena, (size_t)n_ops, sizeof *nodes);
+    int *nodes_of =
+        arena_array(&g->arena, (size_t)(st->n_runs + n_ops) + 1, sizeof *nodes_of);
+    g->class_of = arena_array(&g->arena, (size_t)graph->x.n_nodes + 1, sizeof(int));
+    for (int r = 0; r < st->n_runs; r++) {
+        int first = gradient_unit_of_run(&st->runs[r]);
+        for (int i = first; i < first + st->runs[r].period; i++) {
+            nodes[n] = graph->x.node_of[graph->x.of[i]];
+            g->class_of[nodes[n++]] = r;
+        }
+        nodes_of[r + 1] = n;
+    }
+    for (int x = 0; x < n_ops; x++) {
+        if (st->run_of[graph->x.from[x]] >= 0)
+            continue;
+        nodes[n] = graph->x.node_of[x];
+        g->class_of[nodes[n++]] = classes++;
+        nodes_of[classes] = n;
+    }
+    g->relaxed.n_classes = classes;
+    g->relaxed.n_nodes = graph->x.n_nodes + 1;
+    g->relaxed.nodes = nodes;
+    g->relaxed.nodes_of = nodes_of;
+}
+
+/* Between stages like the first one. */
+static void find_cuts(struct search *s, struct gradient_shape *g) {
+    size_t n = (size_t)g->relaxed.n_units + 1;
+    double *in = arena_array(&g->arena, 2 * n, sizeof *in), *out = in + n;
+    const struct prefix *t = g->sorts[g->sort_of[0]].t;
+    for (int u = 1; u < g->relaxed.n_units; u++)
+        search_takes(s, t, g->bound[u], false, &in[u], &out[u]);
+    cost_forget(&s->cost);
+    g->relaxed.cut_in = in;
+    g->relaxed.cut_out = out;
+}
+
+/* As many micro-batches as would hold the same bytes if all pools were held alike. */
+static double in_flight(struct search *s, const struct candidate *c, int k,
+                        const struct prefix *t) {
+    const struct stage_sum *sum = search_stage_sum(s, t, &c->stages[k]);
+    struct in_flight f = candidate_in_flight(s, c, k);
+    double all = 0;
+    for (int p = 0; p < POOL_COUNT; p++)
+        all += sum->slot[p];
+    return all > 0 ? held_bytes(sum->slot, &f) / all : 0;
+}
+
+static void find_sorts(struct search *s, struct gradient_shape *g) {
+    const struct candidate *c = &g->c;
+    size_t stages = (size_t)c->n_stages;
+    double *flights = arena_array(&g->arena, stages, sizeof *flights);
+    g->sorts = arena_array(&g->arena, stages, sizeof *g->sorts);
+    g->sort_of = arena_array(&g->arena, stages, sizeof *g->sort_of);
+    for (int k = 0; k < c->n_stages; k++) {
+        int rank = candidate_rank(c, k);
+        const struct prefix *t = candidate_prefix(s, c, k, rank);
+        int i = 0;
+        while (i < g->n_sorts && g->sorts[i].t != t)
+            i++;
+        if (i == g->n_sorts)
+            g->sorts[g->n_sorts++] = (struct gradient_sort){.t = t, .c = c, .k = k};
+        g->sort_of[k] = i;
+        g->sorts[i].scale =
+            s->p.memory_bytes ? (double)search_memory(&s->p, 0, s->p.devices) /
+                                    (double)search_memory(&s->p, rank, c->stages[k].devices)
+                              : 1;
+        g->sorts[i].in_stage = fmax(1, (double)structure_units(&s->graph.s) / c->n_stages);
+        flights[k] = in_flight(s, c, k, t);
+    }
+    g->relaxed.in_flight = flights;
+}
+
+struct gradient_shape *gradient_shape_make(struct search *s, const struct candidate *c) {
+    struct gradient_shape *g = mem_alloc(sizeof *g);
+    g->c = candidate_make(s);
+    candidate_copy(&g->c, c);
+    int64_t limit = search_memory(&s->p, 0, s->p.devices);
+    g->relaxed = (struct relax_problem){
+        .n_stages = c->n_stages,
+        .micro_batches = (double)(s->p.batch / c->micro_batch),
+        .memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : INFINITY};
+    find_classes(s, g);
+    find_units(s, g);
+    find_sorts(s, g);
+    find_cuts(s, g);
+    const struct relax_costs **costs =
+        arena_array(&g->arena, (size_t)c->n_stages, sizeof(void *));
+    for (int i = 0; i < g->n_sorts; i++)
+        gradient_price(s, g, &g->sorts[i]);
+    for (int k = 0; k < c->n_stages; k++)
+        costs[k] = &g->sorts[g->sort_of[k]].costs;
+    g->relaxed.costs = costs;
+    return g;
+}
+
+void gradient_shape_free(struct gradient_shape *g) {
+    candidate_release(&g->c);
+    arena_release(&g->arena);
+    free(g);
+}
+
+void gradient_decode(struct search *s, const struct gradient_shape *g,
+                     const struct relax_answer *a, struct candidate *out) {
+    int nodes = s->graph.x.n_nodes;
+    struct layout *layouts = mem_array((size_t)nodes, sizeof *layouts);
+    candidate_copy(out, &g->c);
+    for (int k = 0; k < out->n_stages; k++) {
+        const struct gradient_sort *sort = &g->sorts[g->sort_of[k]];
+        struct search_stage *st = &out->stages[k];
+        for (int v = 0; v < nodes; v++)
+            layouts[v] =
+                sort->layouts[v * GRADIENT_CHOICES + a->choice[k * g->relaxed.n_nodes + v]];
+        st->first = g->bound[a->first[k]];
+        st->end = g->bound[a->first[k + 1]];
+        st->layouts = search_layouts(s, layouts);
+        st->again_level = a->option[k];
+        st->again_blocks = st->again_level ? search_stage_blocks(s, st) : 0;
+        st->again_level = st->again_blocks ? st->again_level : 0;
+    }
+    free(layouts);
+}

@@ -1,0 +1,344 @@
+/* hops - iterative bottleneck alleviation (after Liu et al., Aceso, EuroSys 2024).
+ *
+ * Find the stage that bounds memory, or else time; try every primitive that relieves
+ * that resource there: move ops to a neighbour, trade devices, change the layout, the
+ * micro-batch, recompute, ZeRO, the schedule, split or merge stages; each as it is, and
+ * with the ops balanced anew over all stages (balance.c). If none of them makes the plan
+ * better at once, follow the most promising ones some hops deep: relieving one stage may
+ * first burden another. A plan is never visited twice. Starts: balanced pipelines of
+ * every useful depth and micro-batch, each with its best uniform styles; first all a
+ * little, then the best of several kinds op by op. Which kind is best shows late, and no chain
+ * of improvements leads from one kind to another; so the best ones are annealed (mcmc.h), and the one
+ * that is ahead then is followed deeper, shaken by a few random changes and improved again. The seed
+ * decides what is random. */
+#include "search/algorithms/hops.h"
+
+#include "search/algorithms/algorithms.h"
+#include "search/algorithms/mcmc.h"
+#include "search/pool/looks.h"
+#include "search/run/runs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_STARTS = 8, /* improved with few hops, */
+    SHALLOW_HOPS = 1,
+    FINALISTS = 6,        /* then the best of each kind op by op, */
+    ANNEALED = 2,         /* and annealed; */
+    DEEP_HOPS = 4,        /* the best with more hops, */
+    MORE_CHAINS = 1,      /* annealed again, and shaken; */
+    FEW_SCORED = 15000,   /* further ones while few were scored: stages; */
+    MANY_SCORED = 40000,  /* and fewer, though at least one, when so many were */
+    MUCH_SCORED = 200000, /* of all that was scored: then the best is not annealed again */
+    DEEP_SCORED = 40000,  /* of deep hops at most */
+    CHAIN_SCORED = 16000, /* of a chain of annealing, about, */
+    LEAST_STEPS = 1000,   /* but so many changes, */
+    MOST_STEPS = 6000,
+    SHAKES = 3,
+    MOST_SHAKES = 5,
+    SHAKE_CHANGES = 2,
+};
+
+/* What is so much slower than the best is not worth it: improving, improving while few candidates
+ * were scored, annealing. A start that is a fifth slower may end a fifth ahead, once its ops are
+ * laid out one by one. */
+static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
+
+/* ---- following ----------------------------------------------------------------------- */
+
+/* Looks for a plan better than hp->limit, at most `hops` primitives away from *c. */
+static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
+                    bool fine) {
+    if (search_stopped(hp->s) || hp->s->stages_scored > hp->most)
+        return false;
+    struct options *o = hp->options = &hp->levels[hops];
+    o->n = 0;
+    hops_expand(hp, c, score, fine && hops == hp->max_hops);
+    int chosen = -1;
+    if (o->n && score_better(&o->p[0].score, &hp->limit))
+        chosen = 0;
+    for (int i = 0; i < o->n && chosen < 0 && hops > 1; i++)
+        if (relieve(hp, &o->p[i].c, &o->p[i].score, hops - 1, fine))
+            chosen = i;
+    if (chosen >= 0) {
+        candidate_copy(c, &o->p[chosen].c);
+        *score = o->p[chosen].score;
+    }
+    return chosen >= 0;
+}
+
+/* Follows improvements from *o as far as they go. */
+static void improve(struct hops *hp, struct option *o, bool fine) {
+    o->score = search_score(hp->s, &o->c);
+    do
+        hp->limit = o->score;
+    while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
+}
+
+/* Some random changes, whatever they cost. */
+static void shake(struct hops *hp, struct option *o) {
+    for (int i = 0; i < SHAKE_CHANGES; i++) {
+        struct options *all = hp->options = &hp->levels[0];
+        struct score at = o->score;
+        all->n = 0;
+        at.slowest = (int)rng_below(&hp->rng, o->c.n_stages);
+        at.overflow = 0;
+        hops_expand(hp, &o->c, &at, false);
+        if (!all->n)
+            return;
+        const struct option *chosen = &all->p[rng_below(&hp->rng, all->n)];
+        candidate_copy(&o->c, &chosen->c);
+        o->score = chosen->score;
+    }
+}
+
+/* ---- the algorithm ------------------------------------------------------------------- */
+
+static int most_zero(const struct candidate *c) {
+    int most = 0;
+    for (int k = 0; k < c->n_stages; k++)
+        most = c->stages[k].zero > most ? c->stages[k].zero : most;
+    return most;
+}
+
+/* Of one depth and micro-batch, and the same of what is sharded; single stages laid out alike.
+ * Such mostly end alike. */
+static bool same_kind(const struct candidate *a, const struct candidate *b) {
+    return a->n_groups == b->n_groups && a->micro_batch == b->micro_batch &&
+           most_zero(a) == most_zero(b) &&
+           (a->n_groups > 1 || a->stages[0].layouts == b->stages[0].layouts);
+}
+
+/* The best of each kind first, of so many kinds; all else behind them, both best first. */
+static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
+    if (n)
+        qsort(o, (size_t)n, sizeof *o, option_by_score);
+    for (int64_t i = 0, at = 0; i < n && at < kinds; i++) {
+        int64_t k = 0;
+        while (k < at && !same_kind(&o[k].c, &o[i].c))
+            k++;
+        if (k < at)
+            continue;
+        struct option first = o[i];
+        memmove(&o[at + 1], &o[at], sizeof *o * (size_t)(i - at));
+        o[at++] = first;
+    }
+}
+
+/* The i-th of those to improve in this phase: as many as were meant, more where it is cheap, fewer
+ * where it is not. */
+static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
+    int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
+    return (!i || hp->s->stages_scored - hp->scored_before < most) &&
+           !search_stopped(hp->s);
+}
+
+/* The best starts of every schedule: improved ones may look better than they are. */
+static void keep_rivals(struct search *s, const struct option *starts, int64_t n) {
+    enum { EACH = 3 };
+    int seen[SCHEDULE_COUNT] = {0};
+    for (int64_t i = 0; i < n; i++)
+        if (seen[starts[i].c.schedule]++ < EACH)
+            search_keep_rival(s, &starts[i].c, &starts[i].score);
+}
+
+static void hops_init(struct hops *hp, struct search *s) {
+    const struct search_problem *p = search_problem_of(s);
+    int deep = p->max_hops ? p->max_hops : DEEP_HOPS;
+    *hp = (struct hops){.s = s, .rng = {p->seed, 0}};
+    hp->next = candidate_make(s);
+    hp->balanced_next = candidate_make(s);
+    hp->levels = mem_array((size_t)deep + 1, sizeof *hp->levels);
+    for (int i = 0; i < (deep + 1) * WIDTH; i++)
+        hp->levels[i / WIDTH].p[i % WIDTH].c = candidate_make(s);
+    hp->max_hops = deep;
+    hp->most = INT64_MAX;
+}
+
+static void hops_release(struct hops *hp, int deep) {
+    for (int i = 0; i < (deep + 1) * WIDTH; i++)
+        candidate_release(&hp->levels[i / WIDTH].p[i % WIDTH].c);
+    free(hp->levels);
+    candidate_release(&hp->next);
+    candidate_release(&hp->balanced_next);
+    memo_release(&hp->seen, NULL);
+}
+
+/* Does it fit, and is it not much slower than the best? Where nothing fits, all may come to. */
+static bool is_near(const struct option *o, const struct option *best, double near) {
+    return best->score.overflow ||
+           (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
+}
+
+/* Is it worth improving in this phase? */
+static bool is_worth(const struct hops *hp, const struct option *o,
+                     const struct option *best) {
+    bool few = hp->s->stages_scored - hp->scored_before < FEW_SCORED;
+    return is_near(o, best, few ? NEAR_WHILE_FEW : NEAR);
+}
+
+static void take_better(struct option *best, const struct option *o) {
+    if (!score_better(&o->score, &best->score))
+        return;
+    candidate_copy(&best->c, &o->c);
+    best->score = o->score;
+}
+
+/* Annealed from *o on, and improved. */
+static void anneal(struct hops *hp, struct option *o) {
+    int steps = CHAIN_SCORED / o->c.n_stages;
+    steps = steps < LEAST_STEPS ? LEAST_STEPS : steps > MOST_STEPS ? MOST_STEPS : steps;
+    memo_clear(&hp->seen);
+    mcmc_refine(hp->s, &hp->rng, steps, &o->c, &o->score);
+    improve(hp, o, true);
+}
+
+/* Annealed again from the best on. */
+static void anneal_more(struct hops *hp, struct option *best) {
+    struct option o = {.c = candidate_make(hp->s)};
+    for (int i = 0;
+         i < MORE_CHAINS && hp->s->stages_scored < MUCH_SCORED && !search_stopped(hp->s);
+         i++) {
+        candidate_copy(&o.c, &best->c);
+        o.score = best->score;
+        anneal(hp, &o);
+        take_better(best, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* From the best on: shaken, improved, taken over where that helped. */
+static void shake_and_improve(struct hops *hp, struct option *best) {
+    struct option o = {.c = candidate_make(hp->s)};
+    hp->scored_before = hp->s->stages_scored;
+    for (int i = 0; i < MOST_SHAKES && go_on(hp, i, SHAKES); i++) {
+        memo_clear(&hp->seen);
+        candidate_copy(&o.c, &best->c);
+        o.score = best->score;
+        shake(hp, &o);
+        improve(hp, &o, true);
+        take_better(best, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* Where the best is larger than it was estimated to be, all are scored anew. What is too large by
+ * that little is made smaller: it may be far ahead of all that fit. */
+static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
+    bool fitted[MAX_STARTS] = {0};
+    double best_us = INFINITY; /* of those that fit */
+    if (!search_settle(hp->s))
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        if (i < MAX_STARTS)
+            fitted[i] = !o[i].score.overflow;
+        o[i].score = search_score(hp->s, &o[i].c);
+        if (!o[i].score.overflow)
+            best_us = fmin(best_us, o[i].score.time_us);
+    }
+    for (int64_t i = 0; i < n && i < MAX_STARTS; i++) {
+        if (!fitted[i] || !o[i].score.overflow || o[i].score.time_us > NEAR * best_us)
+            continue;
+        memo_clear(&hp->seen);
+        improve(hp, &o[i], fine);
+        if (!o[i].score.overflow)
+            best_us = fmin(best_us, o[i].score.time_us);
+    }
+}
+
+/* The plan to set out from, if there is one, is finished and joins the starts. */
+static struct option *put_from_first(struct hops *hp, struct option *starts, int64_t *all) {
+    if (!hp->s->has_from)
+        return starts;
+    starts = mem_grow(starts, (size_t)*all + 1, sizeof *starts);
+    memmove(starts + 1, starts, (size_t)*all * sizeof *starts);
+    starts[0] = (struct option){.c = candidate_make(hp->s)};
+    candidate_copy(&starts[0].c, &hp->s->from);
+    improve(hp, &starts[0], true);
+    memo_clear(&hp->seen);
+    ++*all;
+    return starts;
+}
+
+/* As many of the starts as are worth it, a little; returns their number. */
+static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
+    int64_t n = 0;
+    hp->scored_before = hp->s->stages_scored;
+    settle(hp, starts, all, false);
+    sort_kinds(starts, all, MAX_STARTS);
+    while (n < all && go_on(hp, n, MAX_STARTS) && is_worth(hp, &starts[n], &starts[0]))
+        improve(hp, &starts[n++], false);
+    return n;
+}
+
+/* The best of them op by op: single layouts are where the last percents are. */
+static void finish(struct hops *hp, struct option *o, int64_t n) {
+    hp->scored_before = hp->s->stages_scored;
+    settle(hp, o, n, true);
+    sort_kinds(o, n, FINALISTS);
+    for (int64_t i = 0;
+         i < n && i < FINALISTS && go_on(hp, i, FINALISTS) && is_worth(hp, &o[i], &o[0]);
+         i++) {
+        memo_clear(&hp->seen);
+        improve(hp, &o[i], true);
+    }
+    settle(hp, o, n, true);
+    sort_kinds(o, n, ANNEALED);
+    for (int64_t i = 0; i < n && i < ANNEALED && is_near(&o[i], &o[0], NEAR_ANNEALED); i++)
+        anneal(hp, &o[i]);
+    sort_kinds(o, n, 1);
+}
+
+/* The best with more hops, within reason. */
+static void follow_deep(struct hops *hp, struct option *best, int deep) {
+    int shallow = hp->max_hops;
+    hp->max_hops = deep;
+    hp->most = hp->s->stages_scored + DEEP_SCORED;
+    memo_clear(&hp->seen);
+    improve(hp, best, true);
+    hp->max_hops = shallow;
+    hp->most = INT64_MAX;
+}
+
+int search_hops(struct search *s, struct err *err) {
+    (void)err;
+    struct hops hp;
+    hops_init(&hp, s);
+    int deep = hp.max_hops;
+    int64_t all;
+    bool new = !s->n_kept && !s->reserve_bytes;
+    hops_first(s);
+    if (new && !search_stopped(s))
+        s->first_us = search_first_us(s, LOOK_PIPELINE);
+    search_look(s);
+    struct option *starts = hops_starts(s, &all);
+    starts = put_from_first(&hp, starts, &all);
+    keep_rivals(s, starts, all);
+    hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
+    int64_t n = improve_starts(&hp, starts, all);
+    finish(&hp, starts, n);
+    if (n) {
+        settle(&hp, starts, n, true);
+        follow_deep(&hp, &starts[0], deep);
+        anneal_more(&hp, &starts[0]);
+        shake_and_improve(&hp, &starts[0]);
+    }
+    if (!search_stopped(s))
+        search_mark_complete(s, 0);
+    for (int64_t i = 0; i < all; i++)
+        candidate_release(&starts[i].c);
+    free(starts);
+    hops_release(&hp, deep);
+    return 0;
+}
+
+void hops_polish(struct search *s, struct option *o, int hops, bool fine) {
+    struct hops hp;
+    hops_init(&hp, s);
+    int deep = hp.max_hops;
+    hp.max_hops = hops < deep ? hops : deep;
+    improve(&hp, o, fine);
+    hops_release(&hp, deep);
+}

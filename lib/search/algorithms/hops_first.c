@@ -1,0 +1,253 @@
+/* The first good plan, within a few dozen candidates: a search that is stopped early has it.
+ *
+ * For every depth and every width of tensor parallelism the uniform pipeline with the least
+ * micro-batch that its devices can split, balanced. The micro-batches of the best of these grow as long
+ * as that helps; the best one has its weight gradients made apart; then comes what the stages solver
+ * cuts for its micro-batch, and for the least where memory is short; and, where nothing fits, all of it
+ * with parameters sharded. In the end fewer blocks are recomputed, as far as there is room. What
+ * is compiled here is kept for the starts, which need most of it again. */
+#include "search/algorithms/grid.h"
+#include "search/algorithms/hops.h"
+#include "search/space/devices.h"
+
+#include <stdlib.h>
+
+/* A uniform pipeline. */
+struct point {
+    int groups, i_micro, zero;
+    struct style style;
+    struct score score;
+};
+
+enum { BEST = 3 };
+
+struct first {
+    struct search *s;
+    struct grid grid; /* its blocks and experts */
+    struct candidate c;
+    struct option best;        /* of all candidates */
+    struct point points[BEST]; /* best first */
+    int n;
+};
+
+/* ---- candidates ------------------------------------------------------------------------ */
+
+/* Scores the candidate under construction. */
+static void try_it(struct first *f, struct score *score) {
+    struct score now;
+    if (search_stopped(f->s) || !search_legal(f->s, &f->c))
+        return;
+    now = search_score(f->s, &f->c);
+    if (score_better(&now, score))
+        *score = now;
+    if (!score_better(&now, &f->best.score))
+        return;
+    f->best.score = now;
+    candidate_copy(&f->best.c, &f->c);
+}
+
+static void recompute_all(struct first *f) {
+    for (int k = 0; k < f->c.n_stages; k++) {
+        struct search_stage *st = &f->c.stages[k];
+        st->again_blocks = search_stage_blocks(f->s, st);
+        st->again_level = st->again_blocks ? AGAIN_LEVELS - 1 : 0;
+    }
+}
+
+/* As it is, and with its ops cut anew; with all blocks recomputed where neither fits. */
+static void try_balanced(struct first *f, struct score *score) {
+    try_it(f, score);
+    if ((f->c.n_stages > 1 || score->overflow) && search_balance(f->s, &f->c))
+        try_it(f, score);
+    if (!score->overflow)
+        return;
+    recompute_all(f);
+    try_it(f, score);
+}
+
+static void set_zero(struct candidate *c, int zero) {
+    for (int k = 0; k < c->n_stages; k++)
+        c->stages[k].zero = zero;
+}
+
+/* ---- points ---------------------------------------------------------------------------- */
+
+static void score_point(struct first *f, struct point *p) {
+    struct search *s = f->s;
+    p->score = (struct score){.unknown = true};
+    if (search_stopped(s) ||
+        !search_even(s, p->groups, s->p.micro[p->i_micro], p->style, &f->c))
+        return;
+    set_zero(&f->c, p->zero);
+    try_balanced(f, &p->score);
+}
+
+static void insert(struct first *f, const struct point *p) {
+    int at = f->n;
+    while (at > 0 && score_better(&p->score, &f->points[at - 1].score))
+        at--;
+    if (p->score.unknown || at == BEST)
+        return;
+    f->n += f->n < BEST;
+    for (int i = f->n - 1; i > at; i--)
+        f->points[i] = f->points[i - 1];
+    f->points[at] = *p;
+}
+
+/* With the least micro-batch that can be split. */
+static void try_point(struct first *f, struct point p) {
+    const struct search_problem *q = &f->s->p;
+    int devices = q->devices / p.groups;
+    p.score.unknown = true;
+    for (; p.i_micro < q->n_micro && grid_is_busy(f->s, p.groups, p.i_micro); p.i_micro++) {
+        if (search_splits_batch(devices, q->micro[p.i_micro], p.style))
+            score_point(f, &p);
+        if (!p.score.unknown)
+            break;
+    }
+    insert(f, &p);
+}
+
+static void try_widths(struct first *f, int groups, int zero) {
+    struct search *s = f->s;
+    struct search_stage whole = {.end = s->p.model->n_ops,
+                                 .devices = s->p.devices / groups};
+    int axes = search_mesh_axes(s, &whole);
+    for (int tp = 0; tp <= axes; tp++) {
+        struct point p = {.groups = groups, .zero = zero};
+        p.style = (struct style){
+            .model_axes = tp, .inner = ~0u, .sequence = tp && search_has_sequence(s)};
+        try_point(f, p);
+        p.style.expert_axes = grid_expert_axes(&f->grid, whole.devices, p.style);
+        if (p.style.expert_axes)
+            try_point(f, p);
+    }
+}
+
+static void try_depths(struct first *f, int zero) {
+    struct search *s = f->s;
+    f->n = 0;
+    for (int groups = 1; groups <= search_max_groups(s); groups *= 2)
+        if (search_may_have_stages(s, groups) && s->p.devices % groups == 0)
+            try_widths(f, groups, zero);
+}
+
+/* Larger micro-batches as long as they are better. */
+static void grow(struct first *f, struct point *p) {
+    for (struct point next = *p; ++next.i_micro < f->s->p.n_micro;) {
+        if (!grid_is_busy(f->s, p->groups, next.i_micro))
+            return;
+        score_point(f, &next);
+        if (next.score.unknown || !score_better(&next.score, &p->score))
+            return;
+        *p = next;
+    }
+}
+
+/* ---- the best of them ------------------------------------------------------------------ */
+
+/* The optimizer's state whole as well: many small parameters cost more to pass than to update. */
+static void unshard(struct first *f) {
+    struct point whole = f->points[0];
+    whole.zero = ZERO_NONE;
+    score_point(f, &whole);
+    if (score_better(&whole.score, &f->points[0].score))
+        for (int i = 0; i < f->n; i++)
+            f->points[i].zero = ZERO_NONE;
+}
+
+static void grow_best(struct first *f) {
+    for (int i = 0; i < f->n; i++)
+        grow(f, &f->points[i]);
+}
+
+/* The best one with weight gradients apart. */
+static void split_weights(struct first *f) {
+    struct score any = {.unknown = true};
+    if (f->best.c.n_stages < 2 || !search_has_schedule(f->s, SCHEDULE_zero_bubble))
+        return;
+    candidate_copy(&f->c, &f->best.c);
+    f->c.schedule = SCHEDULE_zero_bubble;
+    try_balanced(f, &any);
+}
+
+/* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where
+ * that may be faster. */
+static void slice_at(struct first *f, int i_micro) {
+    struct search *s = f->s;
+    struct score any = {.unknown = true};
+    if (search_stopped(s) || !search_slice(s, s->p.micro[i_micro], false, &f->c))
+        return;
+    if (search_has_places(s)) {
+        struct candidate dealt = candidate_make(s);
+        candidate_copy(&dealt, &f->c);
+        try_balanced(f, &any);
+        candidate_copy(&f->c, &dealt);
+        candidate_release(&dealt);
+        if (!candidate_deal(s, &f->c))
+            return;
+        any.unknown = true;
+    }
+    try_balanced(f, &any);
+}
+
+static bool recomputes(const struct candidate *c) {
+    for (int k = 0; k < c->n_stages; k++)
+        if (c->stages[k].again_blocks)
+            return true;
+    return false;
+}
+
+/* For the micro-batch of the best point; where memory is short for the least one, too: it leaves
+ * room that uniform pipelines have no use for. */
+static void slice(struct first *f) {
+    if (!f->n)
+        return;
+    slice_at(f, f->points[0].i_micro);
+    if (f->points[0].i_micro && (recomputes(&f->best.c) || f->best.score.overflow))
+        slice_at(f, 0);
+}
+
+/* Balancing leaves room for what it does not count. So stages recompute fewer blocks as long as that
+ * fits. */
+static void recompute_less(struct first *f) {
+    candidate_copy(&f->c, &f->best.c);
+    for (int k = 0; k < f->c.n_stages; k++)
+        for (int n = 4; n && !search_stopped(f->s); n /= 2)
+            while (f->c.stages[k].again_blocks >= n) {
+                struct search_stage before = f->c.stages[k];
+                f->c.stages[k].again_blocks -= n;
+                if (before.again_blocks == n)
+                    f->c.stages[k].again_level = 0;
+                struct score score = search_score(f->s, &f->c);
+                if (score.unknown || score.overflow ||
+                    score.time_us > f->best.score.time_us) {
+                    f->c.stages[k] = before;
+                    break;
+                }
+                f->best.score = score;
+            }
+    candidate_copy(&f->best.c, &f->c);
+}
+
+void hops_first(struct search *s) {
+    int levels = search_zero_levels(s);
+    struct first f = {.s = s, .c = candidate_make(s)};
+    f.best = (struct option){.c = candidate_make(s), .score = {.unknown = true}};
+    grid_init(&f.grid, s);
+    try_depths(&f, levels > ZERO_OPTIMIZER ? ZERO_OPTIMIZER : levels - 1);
+    if (f.n)
+        unshard(&f);
+    grow_best(&f);
+    split_weights(&f);
+    slice(&f);
+    if (f.best.score.overflow && levels > 1 + ZERO_OPTIMIZER) {
+        try_depths(&f, levels - 1);
+        grow_best(&f);
+    }
+    if (f.best.c.n_stages && !f.best.score.unknown && !f.best.score.overflow)
+        recompute_less(&f);
+    candidate_release(&f.best.c);
+    candidate_release(&f.c);
+    grid_release(&f.grid);
+}

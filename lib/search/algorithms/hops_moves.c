@@ -1,0 +1,469 @@
+/* Primitives of hops: each makes a plan anew with something changed, and offers it.
+ *
+ * An offer is looked at as it is and with its ops moved to where they are best; the best few
+ * of those that were not met before are kept as options. */
+#include "search/algorithms/hops.h"
+#include "search/space/devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY_DEVICES = 32 };
+
+/* ---- options ------------------------------------------------------------------------- */
+
+static void insert(struct options *o, const struct candidate *c, struct score score) {
+    int at = o->n;
+    while (at > 0 && score_better(&score, &o->p[at - 1].score))
+        at--;
+    if (score.unknown || at == WIDTH)
+        return;
+    o->n += o->n < WIDTH;
+    struct option last = o->p[o->n - 1];
+    memmove(&o->p[at + 1], &o->p[at], sizeof *o->p * (size_t)(o->n - 1 - at));
+    o->p[at] = last;
+    candidate_copy(&o->p[at].c, c);
+    o->p[at].score = score;
+}
+
+static struct score consider(struct hops *hp, const struct candidate *c) {
+    struct score score = {.unknown = true};
+    void **seen = memo_slot(&hp->seen, candidate_hash(c));
+    if (*seen)
+        return score;
+    *seen = hp;
+    if (!search_legal(hp->s, c))
+        return score;
+    score = search_score(hp->s, c);
+    insert(hp->options, c, score);
+    return score;
+}
+
+/* Considers the plan that was built, as it is and with its ops moved to where they are
+ * best. */
+static void offer(struct hops *hp) {
+    if (search_stopped(hp->s))
+        return;
+    struct score score = consider(hp, &hp->next);
+    if (score.unknown || hp->balanced)
+        return;
+    candidate_copy(&hp->balanced_next, &hp->next);
+    if (search_balance(hp->s, &hp->balanced_next))
+        consider(hp, &hp->balanced_next);
+}
+
+static struct search_stage *begin(struct hops *hp, const struct candidate *c, int k) {
+    candidate_copy(&hp->next, c);
+    return &hp->next.stages[k];
+}
+
+/* Of all stages of the group. */
+static void set_devices(struct hops *hp, int group, int devices, struct style style) {
+    for (int k = group; k < hp->next.n_stages; k += hp->next.n_groups) {
+        hp->next.stages[k].devices = devices;
+        search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+    }
+}
+
+/* ---- primitives ---------------------------------------------------------------------- */
+
+/* The period of the run that a stage is mostly made of, or a quarter of its ops. */
+static int block_length(const struct search *s, const struct search_stage *st) {
+    const struct structure *g = &s->graph.s;
+    int r = g->run_of[st->first + (st->end - st->first) / 2];
+    return r >= 0 ? g->runs[r].period : (st->end - st->first) / 4;
+}
+
+/* Ops from the edge of a stage to the next bound of a block inside. */
+static int to_boundary(const struct search *s, const struct search_stage *st, bool at_end) {
+    const struct structure *g = &s->graph.s;
+    return at_end ? st->end - structure_unit_of(g, st->end - 1)
+                  : structure_next_unit(g, st->first + 1) - st->first;
+}
+
+/* Ops from stage k to its neighbour: one, to the next block boundary, one block,
+ * several. */
+static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
+    const struct search_stage *st = &c->stages[k];
+    int len = st->end - st->first, block = block_length(hp->s, st);
+    int counts[] = {to_boundary(hp->s, st, to > k),
+                    1,
+                    2,
+                    block / 2,
+                    block,
+                    2 * block,
+                    len / 4,
+                    len / 2};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int n = counts[i];
+        if (n < 1 || n >= len)
+            continue;
+        struct search_stage *d = begin(hp, c, 0);
+        if (to > k) {
+            d[k].end -= n;
+            d[to].first -= n;
+        } else {
+            d[k].first += n;
+            d[to].end += n;
+        }
+        offer(hp);
+    }
+}
+
+/* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
+ * passes there is least. */
+static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
+    const struct structure *g = &hp->s->graph.s;
+    int cut = c->stages[k].end;
+    for (int up = 0; up < 2 && !structure_begins_unit(g, cut); up++) {
+        int to = up ? structure_next_unit(g, cut) : structure_unit_of(g, cut);
+        if (to <= c->stages[k].first || to >= c->stages[k + 1].end)
+            continue;
+        struct search_stage *d = begin(hp, c, k);
+        d[0].end = d[1].first = to;
+        offer(hp);
+    }
+}
+
+/* Devices from group t to group k. */
+static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
+    int have = c->stages[t].devices, mine = c->stages[k].devices;
+    struct style a = search_style_of(hp->s, &c->stages[k]);
+    struct style b = search_style_of(hp->s, &c->stages[t]);
+    /* One of many would leave numbers that divide nothing. */
+    int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
+    for (int i = 0; i < 4; i++) {
+        int n = amounts[i];
+        if (n < 1 || n >= have)
+            continue;
+        for (int wider = 0; wider < 2; wider++) {
+            begin(hp, c, 0);
+            struct style w = a;
+            w.model_axes += wider;
+            set_devices(hp, k, mine + n, w);
+            set_devices(hp, t, have - n, b);
+            offer(hp);
+        }
+    }
+}
+
+/* Groups that could give devices: the neighbours, the ends, and those that are least
+ * busy by their number of ops per device. */
+static void trade_with_others(struct hops *hp, const struct candidate *c, int k) {
+    enum { FEW = 8 };
+    int n = c->n_groups;
+    k %= n;
+    if (n <= FEW) {
+        for (int t = 0; t < n; t++)
+            if (t != k)
+                trade_devices(hp, c, k, t);
+        return;
+    }
+    int some[] = {k - 1, k + 1, 0, n - 1, n / 2};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        if (some[i] >= 0 && some[i] < n && some[i] != k)
+            trade_devices(hp, c, k, some[i]);
+}
+
+/* Where devices or links differ: the group on the place of another one. */
+static void swap_places(struct hops *hp, const struct candidate *c, int k) {
+    enum { FEW = 8 };
+    int n = c->n_groups, step = n > FEW ? n / FEW : 1;
+    k %= n;
+    for (int t = 0; t < n && search_has_places(hp->s); t++) {
+        bool near = t == k - 1 || t == k + 1 || t == n - 1;
+        if (t == k || (t % step && !near))
+            continue;
+        begin(hp, c, 0);
+        candidate_swap(&hp->next, k, t);
+        offer(hp);
+    }
+}
+
+/* Stage k, or all of them, in another style. */
+static void set_style(struct hops *hp, const struct candidate *c, int k, bool all,
+                      struct style style) {
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
+        search_apply_style(hp->s, &d[i], c->micro_batch, style);
+    offer(hp);
+}
+
+/* Axes of the model split the sequence instead, or the other way round: one, or all. */
+static void swap_context(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    int amounts[] = {1, now.model_axes, -1, -now.context_axes};
+    for (int i = 0;
+         i < 4 && search_wants_context(hp->s, &c->stages[k], c->micro_batch, now); i++) {
+        struct style style = now;
+        style.model_axes -= amounts[i];
+        style.context_axes += amounts[i];
+        bool same = amounts[i] == 0 || (i % 2 && amounts[i] == amounts[i - 1]);
+        if (!same && style.model_axes >= 0 && style.context_axes >= 0)
+            set_style(hp, c, k, all, style);
+    }
+}
+
+/* Which axes are the model's, and one more or less of those for the sequence and for experts. */
+static void turn_style(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    int axes = search_mesh_axes(hp->s, &c->stages[k]);
+    int used = now.model_axes + now.context_axes + now.expert_axes;
+    struct style style = now;
+    style.outer = !now.outer;
+    if (used && used < axes)
+        set_style(hp, c, k, all, style);
+    bool context = search_wants_context(hp->s, &c->stages[k], c->micro_batch, now);
+    style = now;
+    style.ascending = !now.ascending;
+    if (search_mesh_has_orders(c->stages[k].devices))
+        set_style(hp, c, k, all, style);
+    for (int more = -1; more <= 1; more += 2) {
+        style = now;
+        style.context_axes += more;
+        bool may = used + more <= axes;
+        if (context && may && style.context_axes >= 0)
+            set_style(hp, c, k, all, style);
+        style = now;
+        style.expert_axes += more;
+        if (search_has_experts(hp->s) && may && style.expert_axes >= 0)
+            set_style(hp, c, k, all, style);
+    }
+    swap_context(hp, c, k, all);
+}
+
+static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    int axes = search_mesh_axes(hp->s, &c->stages[k]), n_inner = search_inner_dims(hp->s);
+    for (int j = 0; j <= axes; j++) {
+        if (j > now.model_axes + 1 || j < now.model_axes - 1)
+            continue;
+        for (int seq = 0; seq <= (search_has_sequence(hp->s) ? 1 : 0); seq++) {
+            for (int without = -1; without < n_inner && without < 32; without++) {
+                struct style style = now;
+                style.model_axes = j;
+                style.inner = without < 0 ? ~0u : ~(1u << without);
+                style.sequence = seq;
+                set_style(hp, c, k, all, style);
+            }
+        }
+    }
+    turn_style(hp, c, k, all);
+}
+
+/* One op of a distinct block (all its instances in the stage), one axis, another dim. */
+static void change_layout(struct hops *hp, const struct candidate *c, int k, int op) {
+    struct search *s = hp->s;
+    const struct graph *g = &s->graph;
+    const struct search_stage *st = &c->stages[k];
+    const struct op_space *space = &g->whole->ops[op].space;
+    int node = g->x.node_of[g->x.of[op]];
+    struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
+    for (int a = 0; a < search_mesh_axes(s, st); a++) {
+        for (int d = PLACE_NONE; d < space->n; d++) {
+            if (d == st->layouts[node].dim[a] || (d >= 0 && !role_splits(space->role[d])))
+                continue;
+            memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
+            layouts[node].dim[a] = (int8_t)d;
+            begin(hp, c, k)->layouts = search_layouts(s, layouts);
+            offer(hp);
+        }
+    }
+    free(layouts);
+}
+
+static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
+    const struct graph *g = &hp->s->graph;
+    bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
+    for (int i = c->stages[k].first; i < c->stages[k].end;
+         i = search_next_distinct(hp->s, c->stages[k].first, i)) {
+        int node = g->x.node_of[g->x.of[i]];
+        if (!seen[node])
+            change_layout(hp, c, k, i);
+        seen[node] = true;
+    }
+    free(seen);
+}
+
+/* All ops of the stage at once; and the same in all stages that were laid out like it. */
+static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
+    struct search_stage *d = begin(hp, c, 0);
+    if (search_stopped(hp->s) || !search_relayout(hp->s, &hp->next, k))
+        return;
+    const struct layout *layouts = d[k].layouts;
+    offer(hp);
+    begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        if (d[i].devices == d[k].devices && d[i].layouts == c->stages[k].layouts)
+            d[i].layouts = layouts;
+    offer(hp);
+}
+
+static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
+    const struct search_stage *st = &c->stages[k];
+    int blocks = search_stage_blocks(hp->s, st), now = st->again_blocks;
+    int counts[] = {0, now - 1, now + 1, now / 2, (now + blocks + 1) / 2, blocks};
+    for (int level = 0; level < AGAIN_LEVELS; level++) {
+        for (int i = 0; i < 6; i++) {
+            bool same = level == st->again_level;
+            if (counts[i] < 0 || counts[i] > blocks || (same && more && counts[i] < now) ||
+                (same && !more && counts[i] > now))
+                continue;
+            struct search_stage *d = begin(hp, c, k);
+            d->again_level = counts[i] ? level : 0;
+            d->again_blocks = level ? counts[i] : 0;
+            offer(hp);
+        }
+    }
+}
+
+/* Sharded gradients and parameters cost time, so they are of use where memory is short, or where
+ * something is recomputed for it. */
+static void change_zero(struct hops *hp, const struct candidate *c, int k, bool memory,
+                        bool fine) {
+    bool again = c->stages[k].again_blocks > 0;
+    for (int zero = 0; zero < search_zero_levels(hp->s); zero++) {
+        bool shards = zero > ZERO_OPTIMIZER, whole = zero == ZERO_PARAMETERS;
+        if (zero == c->stages[k].zero || (shards && !memory && !(fine && again && whole)))
+            continue;
+        begin(hp, c, k)->zero = zero;
+        offer(hp);
+        struct search_stage *d = begin(hp, c, 0);
+        for (int i = 0; i < c->n_stages; i++)
+            d[i].zero = zero;
+        offer(hp);
+    }
+}
+
+/* What is gathered is gathered again, where memory is short or something is recomputed for it; or is
+ * kept, where there is room. */
+static void change_regather(struct hops *hp, const struct candidate *c, int k,
+                            bool memory) {
+    const struct search_stage *st = &c->stages[k];
+    struct style style = search_style_of(hp->s, st);
+    bool gathers = style.sequence || style.context_axes > 0;
+    bool wants = !st->regather && gathers && (memory || st->again_blocks > 0);
+    if (!search_may_regather(hp->s) || !(wants || (st->regather && !memory)))
+        return;
+    bool to = !st->regather;
+    begin(hp, c, k)->regather = to;
+    offer(hp);
+    struct search_stage *d = begin(hp, c, 0);
+    for (int i = 0; i < c->n_stages; i++)
+        d[i].regather = to;
+    if (c->n_stages > 1)
+        offer(hp);
+}
+
+static void change_micro_batch(struct hops *hp, const struct candidate *c) {
+    const struct search_problem *p = search_problem_of(hp->s);
+    for (int i = 0; i < p->n_micro; i++) {
+        if (p->micro[i] == c->micro_batch)
+            continue;
+        begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        offer(hp);
+        /* The batch may now be split further, or less. */
+        struct search_stage *d = begin(hp, c, 0);
+        hp->next.micro_batch = p->micro[i];
+        for (int k = 0; k < c->n_stages; k++)
+            search_apply_style(hp->s, &d[k], p->micro[i],
+                               search_style_of(hp->s, &c->stages[k]));
+        offer(hp);
+    }
+}
+
+static void set_schedule(struct hops *hp, const struct candidate *c, enum schedule f) {
+    if (f == c->schedule || !(search_schedules_of(hp->s, c) >> f & 1))
+        return;
+    begin(hp, c, 0);
+    hp->next.schedule = f;
+    offer(hp);
+}
+
+/* Another schedule, or another number of stages on each group. fine: those, too, that compile all
+ * anew or have more stages to work out. */
+static void change_schedule(struct hops *hp, const struct candidate *c, bool fine) {
+    int chunks = c->n_stages / c->n_groups;
+    set_schedule(hp, c, SCHEDULE_gpipe);
+    set_schedule(hp, c, SCHEDULE_1f1b);
+    if (!fine)
+        return;
+    set_schedule(hp, c, SCHEDULE_zero_bubble);
+    for (int v = chunks > 1 ? chunks - 1 : 2; v <= chunks + 1 && v <= MOST_CHUNKS; v++)
+        if (v != chunks && search_has_schedule(hp->s, SCHEDULE_interleaved) &&
+            search_chunk(hp->s, c, v, &hp->next))
+            offer(hp);
+}
+
+static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
+    if (c->n_groups < c->n_stages)
+        return;
+    struct style style = search_style_of(hp->s, &c->stages[k]);
+    for (int wider = 0; wider < 2; wider++) {
+        struct search_stage *d = begin(hp, c, 0);
+        d[k].end = d[k + 1].end;
+        memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
+        hp->next.n_groups = --hp->next.n_stages;
+        if (hp->next.n_stages == 1)
+            hp->next.schedule = search_first_schedule(hp->s);
+        style.model_axes += wider;
+        set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
+        offer(hp);
+    }
+}
+
+static void split_stage(struct hops *hp, const struct candidate *c, int k) {
+    const struct search_stage *st = &c->stages[k];
+    if (st->devices < 2 || c->n_groups < c->n_stages ||
+        c->n_stages >= search_max_groups(hp->s) || st->end - st->first < 2)
+        return;
+    struct search_stage *d = begin(hp, c, 0), half = *st;
+    memmove(&d[k + 1], &d[k], sizeof *d * (size_t)(c->n_stages - k));
+    hp->next.n_groups = ++hp->next.n_stages;
+    half.first = st->first + (st->end - st->first) / 2;
+    int middle = half.first + to_boundary(hp->s, &half, false);
+    if (middle >= st->end)
+        middle = half.first;
+    d[k].end = d[k + 1].first = middle;
+    struct style style = search_style_of(hp->s, st);
+    set_devices(hp, k, st->devices - st->devices / 2, style);
+    set_devices(hp, k + 1, st->devices / 2, style);
+    offer(hp);
+}
+
+/* Everything that may relieve stage k. fine: layouts op by op as well. */
+void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
+                 bool fine) {
+    bool memory = score->overflow > 0;
+    int k = memory ? score->fullest : score->slowest;
+    hp->balanced = true;
+    if (k > 0) {
+        move_ops(hp, c, k, k - 1);
+        snap_cut(hp, c, k - 1);
+    }
+    if (k + 1 < c->n_stages) {
+        move_ops(hp, c, k, k + 1);
+        snap_cut(hp, c, k);
+    }
+    hp->balanced = false;
+    trade_with_others(hp, c, k);
+    swap_places(hp, c, k);
+    change_style(hp, c, k, false);
+    if (c->n_stages > 1)
+        change_style(hp, c, k, true);
+    change_recompute(hp, c, k, memory);
+    change_zero(hp, c, k, memory, fine);
+    change_regather(hp, c, k, memory);
+    change_micro_batch(hp, c);
+    change_schedule(hp, c, fine);
+    split_stage(hp, c, k);
+    if (k > 0)
+        merge_stages(hp, c, k - 1);
+    if (k + 1 < c->n_stages)
+        merge_stages(hp, c, k);
+    if (fine) {
+        solve_layouts(hp, c, k);
+        change_layouts(hp, c, k);
+    }
+}

@@ -1,0 +1,352 @@
+/* Starts of hops: the best uniform pipelines of every useful depth with every micro-batch, balanced;
+ * and those that the stages solver slices. */
+#include "search/algorithms/grid.h"
+#include "search/algorithms/hops.h"
+#include "search/space/devices.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int option_by_score(const void *a, const void *b) {
+    const struct option *x = a, *y = b;
+    return score_better(&x->score, &y->score) ? -1 : score_better(&y->score, &x->score);
+}
+
+/* Depths that divide the devices, powers of two and all small ones, as long as each stage has a
+ * block or an op outside blocks: splits and merges reach the others. */
+static bool is_depth(const struct search *s, int k) {
+    int max = search_max_groups(s);
+    if (s->pinned.n_stages)
+        return k == s->pinned.n_stages;
+    return k <= 4 || (k <= structure_units(&s->graph.s) &&
+                      (!(k & (k - 1)) || k == max || s->p.devices % k == 0));
+}
+
+/* Of one depth and micro-batch the best uniform pipelines, each with other layouts or another level
+ * of ZeRO; the best first. */
+enum { KEPT = 3 };
+struct ranking {
+    int n;
+    struct option best[KEPT];
+};
+
+struct starts {
+    struct search *s;
+    struct grid grid;
+    /* Those that shard gradients or parameters apart: of use where there is no pipeline, or where
+     * the best without does not fit. */
+    struct ranking plain, sharded;
+    ARR(struct option) list;
+    struct candidate scratch;
+    /* [micro-batches] the best uniform pipeline that fits, or INFINITY; does it recompute? */
+    double *even_us;
+    bool *even_again;
+};
+
+/* Sorted in; the last one's room moves to its place. */
+static void insert(struct ranking *k, int at, int last, const struct candidate *c,
+                   struct score score) {
+    struct option room = k->best[last];
+    for (int i = last; i > at; i--)
+        k->best[i] = k->best[i - 1];
+    k->best[at] = room;
+    candidate_copy(&k->best[at].c, c);
+    k->best[at].score = score;
+}
+
+static bool same_kind(const struct candidate *a, const struct candidate *b) {
+    return a->stages[0].layouts == b->stages[0].layouts &&
+           a->stages[0].zero == b->stages[0].zero;
+}
+
+static void take_uniform(void *arg, const struct candidate *c, struct score score) {
+    struct starts *st = arg;
+    struct ranking *k = c->stages[0].zero > ZERO_OPTIMIZER ? &st->sharded : &st->plain;
+    int same = 0, at = 0;
+    if (score.unknown)
+        return;
+    while (same < k->n && !same_kind(&k->best[same].c, c))
+        same++;
+    while (at < k->n && !score_better(&score, &k->best[at].score))
+        at++;
+    if (at == KEPT || at > same)
+        return;
+    if (same == k->n)
+        same = k->n < KEPT ? k->n++ : KEPT - 1;
+    insert(k, at, same, c, score);
+}
+
+static void push(struct starts *st, const struct option *o) {
+    struct option copy = {.c = candidate_make(st->s), .score = o->score};
+    candidate_copy(&copy.c, &o->c);
+    arr_push(&st->list, copy);
+}
+
+static void take_better(struct option *best, const struct candidate *c,
+                        struct score score) {
+    if (score.unknown || !score_better(&score, &best->score))
+        return;
+    best->score = score;
+    candidate_copy(&best->c, c);
+}
+
+/* The candidate balanced, if that is better; where nothing fits with as much recompute as can
+ * be. */
+static void balance(struct starts *st, const struct candidate *from, struct option *best) {
+    struct search *s = st->s;
+    struct candidate *c = &st->scratch;
+    candidate_copy(c, from);
+    bool fits = search_balance(s, c);
+    if (!search_legal(s, c))
+        return;
+    for (int k = 0; k < c->n_stages && !fits; k++) {
+        c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
+        c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
+    }
+    take_better(best, c, search_score(s, c));
+}
+
+/* All that were kept, balanced; does one fit? */
+static bool push_kept(struct starts *st, const struct ranking *k) {
+    struct option o = {.c = candidate_make(st->s)};
+    bool fits = false;
+    for (int i = 0; i < k->n; i++) {
+        o.score = k->best[i].score;
+        candidate_copy(&o.c, &k->best[i].c);
+        balance(st, &k->best[i].c, &o);
+        push(st, &o);
+        fits |= !o.score.overflow;
+    }
+    candidate_release(&o.c);
+    return fits;
+}
+
+static void note_even(struct starts *st, int i, const struct option *o) {
+    if (o->score.overflow || o->score.time_us >= st->even_us[i])
+        return;
+    st->even_us[i] = o->score.time_us;
+    st->even_again[i] = false;
+    for (int k = 0; k < o->c.n_stages; k++)
+        st->even_again[i] |= o->c.stages[k].again_blocks > 0;
+}
+
+static void add_even(struct starts *st) {
+    struct search *s = st->s;
+    const struct search_problem *p = search_problem_of(s);
+    for (int k = 1; k <= search_max_groups(s); k++)
+        for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
+            if (!grid_is_busy(s, k, i))
+                continue;
+            int64_t from = st->list.n;
+            st->plain.n = st->sharded.n = 0;
+            grid_walk(&st->grid, k, p->micro[i]);
+            bool fits = push_kept(st, &st->plain);
+            if (k == 1 || !fits)
+                push_kept(st, &st->sharded);
+            for (; from < st->list.n; from++)
+                note_even(st, i, &st->list.p[from]);
+        }
+}
+
+/* Is the micro-batch so much slower than the best that slicing for it is not worth it? Sliced
+ * pipelines are that far ahead of uniform ones only where these recompute for lack of memory. */
+static bool is_slow(const struct starts *st, int i) {
+    static const double SLOW = 1.3;
+    double least = INFINITY;
+    for (int k = 0; k < search_problem_of(st->s)->n_micro; k++)
+        least = fmin(least, st->even_us[k]);
+    return isfinite(st->even_us[i]) && !st->even_again[i] && st->even_us[i] > SLOW * least;
+}
+
+/* Larger micro-batches take more memory: where two in a row cannot be sliced, though smaller ones could,
+ * the rest is not tried. (One may just not divide by the devices.) */
+static void add_sliced(struct starts *st, bool shard) {
+    enum { MOST_WITHOUT = 2 };
+    struct search *s = st->s;
+    const struct search_problem *p = search_problem_of(s);
+    struct option o = {.c = candidate_make(s)};
+    bool any = false;
+    for (int i = 0, without = 0;
+         i < p->n_micro && !search_stopped(s) && !(any && without == MOST_WITHOUT); i++) {
+        if (is_slow(st, i))
+            continue;
+        if (!search_slice(s, p->micro[i], shard, &o.c) || !search_legal(s, &o.c)) {
+            without++;
+            continue;
+        }
+        any = true;
+        without = 0;
+        o.score = search_score(s, &o.c);
+        balance(st, &o.c, &o);
+        bool found = !o.score.unknown;
+        for (int64_t k = 0; k < st->list.n; k++)
+            found &= candidate_hash(&st->list.p[k].c) != candidate_hash(&o.c);
+        if (found)
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* The candidate in scratch, as it is, cut between blocks, and balanced. */
+static void try_cuts(struct starts *st, struct option *best) {
+    struct search *s = st->s;
+    struct candidate *c = &st->scratch;
+    if (search_stopped(s) || !search_legal(s, c))
+        return;
+    take_better(best, c, search_score(s, c));
+    struct candidate *even = &st->grid.next;
+    candidate_copy(even, c);
+    if (grid_cut_blocks(&st->grid, c) && search_legal(s, c))
+        take_better(best, c, search_score(s, c));
+    balance(st, even, best);
+}
+
+/* With several stages on each group the best depth and micro-batch are others. */
+static void add_interleaved(struct starts *st) {
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = st->list.n; i < n; i++) {
+        struct score plain = st->list.p[i].score;
+        o.score = plain;
+        for (int v = 2; v <= MOST_CHUNKS; v++)
+            if (search_has_schedule(s, SCHEDULE_interleaved) &&
+                search_chunk(s, &st->list.p[i].c, v, &st->scratch))
+                try_cuts(st, &o);
+        if (score_better(&o.score, &plain))
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* The best with weight gradients apart: all is compiled anew for that. */
+static void add_apart(struct starts *st) {
+    enum { FEW = 3 };
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
+        const struct option *from = &st->list.p[i];
+        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
+            !search_has_schedule(s, SCHEDULE_zero_bubble))
+            continue;
+        n++;
+        o.score = (struct score){.unknown = true};
+        candidate_copy(&st->scratch, &from->c);
+        st->scratch.schedule = SCHEDULE_zero_bubble;
+        try_cuts(st, &o);
+        if (!o.score.unknown)
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
+/* Where links or devices differ, the best with neighbours on different nodes. */
+static void add_dealt(struct starts *st) {
+    enum { FEW = 4 };
+    struct search *s = st->s;
+    struct option o = {.c = candidate_make(s)};
+    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW && search_has_places(s); i++) {
+        candidate_copy(&st->scratch, &st->list.p[i].c);
+        if (!candidate_deal(s, &st->scratch))
+            continue;
+        n++;
+        o.score = (struct score){.unknown = true};
+        try_cuts(st, &o);
+        if (!o.score.unknown)
+            push(st, &o);
+    }
+    candidate_release(&o.c);
+}
+
+static bool any_fits(const struct starts *st) {
+    for (int64_t i = 0; i < st->list.n; i++)
+        if (!st->list.p[i].score.overflow)
+            return true;
+    return false;
+}
+
+static void sort(struct starts *st) {
+    if (st->list.n)
+        qsort(st->list.p, (size_t)st->list.n, sizeof *st->list.p, option_by_score);
+}
+
+static void ranking_init(struct ranking *k, const struct search *s) {
+    for (int i = 0; i < KEPT; i++)
+        k->best[i].c = candidate_make(s);
+}
+
+static void ranking_release(struct ranking *k) {
+    for (int i = 0; i < KEPT; i++)
+        candidate_release(&k->best[i].c);
+}
+
+static struct option *make_starts(struct search *s, int64_t *n) {
+    struct starts st = {.s = s, .scratch = candidate_make(s)};
+    ranking_init(&st.plain, s);
+    ranking_init(&st.sharded, s);
+    grid_init(&st.grid, s);
+    st.grid.take = take_uniform;
+    st.grid.arg = &st;
+    st.even_us = mem_array((size_t)s->p.n_micro, sizeof *st.even_us);
+    st.even_again = mem_array((size_t)s->p.n_micro, sizeof *st.even_again);
+    for (int i = 0; i < s->p.n_micro; i++)
+        st.even_us[i] = INFINITY;
+    add_even(&st);
+    add_sliced(&st, false);
+    if (!any_fits(&st) && search_zero_levels(s) > 1 + ZERO_OPTIMIZER)
+        add_sliced(&st, true);
+    sort(&st);
+    add_dealt(&st);
+    sort(&st);
+    add_apart(&st);
+    add_interleaved(&st);
+    sort(&st);
+    grid_release(&st.grid);
+    ranking_release(&st.plain);
+    ranking_release(&st.sharded);
+    candidate_release(&st.scratch);
+    free(st.even_us);
+    free(st.even_again);
+    *n = st.list.n;
+    return st.list.p;
+}
+
+/* ---- kept for the next who asks ---------------------------------------------------------- */
+
+/* With no more room than the stages take. */
+static void keep_starts(struct search *s, const struct option *starts, int64_t n) {
+    s->starts = mem_array((size_t)n + 1, sizeof *s->starts);
+    s->n_starts = n;
+    for (int64_t i = 0; i < n; i++) {
+        const struct candidate *c = &starts[i].c;
+        s->starts[i] = starts[i];
+        s->starts[i].c.stages = mem_array((size_t)c->n_stages, sizeof *c->stages);
+        candidate_copy(&s->starts[i].c, c);
+    }
+}
+
+void search_forget_starts(struct search *s) {
+    for (int64_t i = 0; i < s->n_starts; i++)
+        candidate_release(&s->starts[i].c);
+    free(s->starts);
+    s->starts = NULL;
+    s->n_starts = 0;
+}
+
+static struct option *copy_starts(const struct search *s, int64_t *n) {
+    struct option *starts = mem_array((size_t)s->n_starts + 1, sizeof *starts);
+    *n = s->n_starts;
+    for (int64_t i = 0; i < *n; i++) {
+        starts[i] = (struct option){.c = candidate_make(s), .score = s->starts[i].score};
+        candidate_copy(&starts[i].c, &s->starts[i].c);
+    }
+    return starts;
+}
+
+struct option *hops_starts(struct search *s, int64_t *n) {
+    if (s->starts)
+        return copy_starts(s, n);
+    struct option *starts = make_starts(s, n);
+    if (!search_stopped(s))
+        keep_starts(s, starts, *n);
+    return starts;
+}

@@ -1,0 +1,170 @@
+/* ilp - layouts by integer programs between critical ops, after TePDist (Zhang et al., 2023).
+ *
+ * The pipelines that dp sets out from (sliced.h) are laid out here by what lib/solve/critical/critical.h
+ * does with tables of a stage over the layouts of its ops (stage_tables.h): elimination where
+ * tables stay small; else, and where bytes leave a gap, cut at the ops that all that passes goes
+ * through, a program of lp_solve for each piece and each way of laying out the ops around it, a
+ * dynamic program that joins them. Memory is a price and a row. Then branch and bound, where
+ * before the ways of a stage are listed its tables, without memory, say how fast it is at best:
+ * most of them need no list.
+ *
+ * Work is limited by counts, so that the same search has the same end on any machine; stages beyond
+ * that are left to the layout solver. */
+#include "search/algorithms/algorithms.h"
+#include "search/algorithms/branch.h"
+#include "search/algorithms/sliced.h"
+#include "search/evaluate/stage_tables.h"
+#include "search/space/devices.h"
+
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PROGRAMS_OF_STAGE = 60,
+    PROGRAMS_OF_BOUND = 60,
+    MOST_PROGRAMS = 400, /* of all layouts */
+};
+
+struct ilp {
+    struct search *s;
+    struct memo choices; /* int [variables], by tables and limit; NULL: none within it */
+    struct memo bounds;  /* double, by stage */
+    int64_t programs, stages, given_up; /* for layouts */
+    int64_t bounding, bounded;          /* programs and stages, for bounds */
+};
+
+/* ---- layouts of a stage ------------------------------------------------------------------------ */
+
+/* What is left for what the tables count, if all else stays as it is. What neighbours send is not
+ * counted here: a little room for it. Other stages of the group leave the same share to all. */
+static double bytes_left(struct search *s, const struct candidate *c, int k,
+                         const struct prefix *t, const struct in_flight *f, double now) {
+    struct stage_bytes bytes = {0};
+    int64_t limit = search_memory(&s->p, candidate_rank(c, k), c->stages[k].devices);
+    if (!limit)
+        return INFINITY;
+    stage_bytes_add(&bytes, search_stage_sum(s, t, &c->stages[k]), f);
+    return (double)(limit - s->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+           (stage_bytes_sum(&bytes) - now);
+}
+
+/* The best layouts; NULL where none are within the limit, or too much work stands before a proof
+ * that they are within 1 % of that. Stages that are alike are solved once. */
+static const int *choose(struct ilp *p, const struct stage_tables *t) {
+    uint64_t bits;
+    memcpy(&bits, &t->p.limit, sizeof bits);
+    void **slot = memo_slot(&p->choices, memo_mix(t->hash, bits));
+    int64_t left = MOST_PROGRAMS - p->programs;
+    if (*slot || left <= 0)
+        return *slot;
+    struct critical_answer a;
+    struct critical_options o = {.programs =
+                                     left < PROGRAMS_OF_STAGE ? left : PROGRAMS_OF_STAGE,
+                                 .closes = true,
+                                 .time_budget_s = search_budget_left_s(p->s)};
+    critical_solve(&t->p, &o, &a);
+    p->programs += a.programs;
+    p->stages++;
+    if (a.programs == o.programs && a.bound < a.cost * 0.99) {
+        critical_answer_release(&a);
+        p->given_up++;
+    }
+    *slot = a.choice;
+    return a.choice;
+}
+
+static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
+    struct ilp *p = ctx;
+    struct search_stage *st = &c->stages[k];
+    const struct prefix *prefix = candidate_prefix(s, c, k, candidate_rank(c, k));
+    struct in_flight f = candidate_in_flight(s, c, k);
+    struct stage_tables t;
+    const int *choice = NULL;
+    bool changed = false;
+    if (stage_tables_make(s, &prefix->st, st, &f, false, &t)) {
+        int *now = mem_array((size_t)t.p.n, sizeof *now);
+        double us, bytes;
+        stage_tables_sum(&t, now, &us, &bytes);
+        t.p.limit = bytes_left(s, c, k, prefix, &f, bytes);
+        choice = choose(p, &t);
+        free(now);
+    }
+    if (choice) {
+        size_t nodes = (size_t)s->graph.x.n_nodes;
+        struct layout *at = mem_array(nodes, sizeof *at);
+        memcpy(at, st->layouts, nodes * sizeof *at);
+        for (int v = 0; v < t.p.n; v++) {
+            changed |= choice[v] != 0;
+            at[t.node[v]] = t.layouts[v][choice[v]];
+        }
+        st->layouts = search_layouts(s, at);
+        free(at);
+    }
+    stage_tables_release(&t);
+    return choice ? changed : search_relayout(s, c, k);
+}
+
+/* ---- bounds -------------------------------------------------------------------------------------- */
+
+/* With one level of ZeRO. */
+static double level_us(struct ilp *p, const struct setting *setting,
+                       const struct search_stage *st) {
+    static const struct in_flight none;
+    struct stage_tables t;
+    double us = 0;
+    if (stage_tables_make(p->s, setting, st, &none, true, &t) && t.exact) {
+        struct critical_answer a;
+        struct critical_options o = {.programs = PROGRAMS_OF_BOUND,
+                                     .time_budget_s = search_budget_left_s(p->s)};
+        critical_solve(&t.p, &o, &a);
+        us = fmax(a.bound * (1 - 1e-9), 0);
+        p->bounding += a.programs;
+        critical_answer_release(&a);
+    }
+    stage_tables_release(&t);
+    return us;
+}
+
+static double least_us(void *ctx, const struct search_stage *st, int64_t micro_batch,
+                       int first_rank, bool apart) {
+    struct ilp *p = ctx;
+    int alias = (int)cluster_alias(&p->s->p.cluster, first_rank, st->devices);
+    uint64_t key = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
+                            (uint64_t)st->devices << 1 | apart);
+    key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)alias);
+    void **slot = memo_slot(&p->bounds, key);
+    if (*slot)
+        return *(double *)*slot;
+    struct search_stage with = *st;
+    search_apply_style(p->s, &with, micro_batch, (struct style){0}); /* its mesh */
+    struct setting setting = {.devices = st->devices,
+                              .micro_batch = micro_batch,
+                              .first_rank = alias,
+                              .mesh = with.mesh,
+                              .apart = apart};
+    double *us = mem_alloc(sizeof *us);
+    int levels = st->devices > 1 ? search_zero_levels(p->s) : 1;
+    *us = INFINITY;
+    for (setting.zero = 0; setting.zero<levels && * us> 0; setting.zero++)
+        *us = fmin(*us, level_us(p, &setting, &with));
+    p->bounded++;
+    *slot = us;
+    return *us;
+}
+
+int search_ilp(struct search *s, struct err *err) {
+    (void)err;
+    struct ilp p = {.s = s};
+    sliced_pipelines(s, lay_out, &p);
+    branch_to_proof(s, least_us, &p);
+    note_verbose(
+        "ilp: %lld programs for the layouts of %lld stages, %lld to bound %lld stages",
+        (long long)p.programs, (long long)p.stages, (long long)p.bounding,
+        (long long)p.bounded);
+    memo_release(&p.choices, free);
+    memo_release(&p.bounds, free);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* mcmc - annealed sampling, after FlexFlow (Jia, Zaharia, Aiken, "Beyond Data and Model Parallelism
+ * for Deep Neural Networks", MLSys 2019).
+ *
+ * A chain changes one thing of its candidate at random (mcmc_moves.c) and keeps the change if that
+ * is better, or else with the probability exp(-worse / temperature). What is compared is the
+ * logarithm of the time, so temperatures have no unit, plus a price on the share of the memory that is
+ * missing: chains may pass through plans that do not fit while they are hot, and the colder they
+ * get, the higher the price. A chain begins as hot as takes half of the changes of its
+ * first plan that make it worse, and is cooled in equal ratios.
+ *
+ * Chains set out in turns from the best of some random pipelines, and from the best plan so far,
+ * less hot. It ends when one of either kind, one after the other, found nothing better. */
+#include "search/algorithms/mcmc.h"
+
+#include "search/algorithms/algorithms.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    DRAWS = 64, /* pipelines of which the best is a start */
+    TRIES = 40, /* for each, until one is legal */
+    PROBES = 60,
+    STEPS = 6000, /* of a chain */
+    MOST_CHAINS = 12,
+    MOST_SCORED = 400000, /* stages, of all chains */
+};
+
+static const double COLDEST = 1e-4, WARMEST = 0.2, PRICE = 2, HELPS = 5e-4;
+
+struct chain {
+    struct search *s;
+    struct rng rng;
+    struct candidate at, next;
+    struct score score; /* of `at` */
+    double price;       /* of missing all of the memory */
+    int64_t most;       /* stages that may have been scored */
+};
+
+/* Of the whole search. */
+struct best {
+    struct candidate c;
+    struct score score;
+};
+
+static double energy(const struct chain *ch, const struct score *score) {
+    double memory = (double)search_problem_of(ch->s)->memory_bytes;
+    return log(score->time_us) +
+           (memory > 0 ? ch->price * (double)score->overflow / memory : 0);
+}
+
+static void offer(struct best *best, const struct candidate *c, const struct score *score) {
+    if (score->unknown || !score_better(score, &best->score))
+        return;
+    candidate_copy(&best->c, c);
+    best->score = *score;
+}
+
+/* A change of the chain's candidate, scored; false where none could be drawn. */
+static bool propose(struct chain *ch, struct score *out) {
+    if (!mcmc_propose(ch->s, &ch->rng, &ch->at, &ch->next) ||
+        !search_legal(ch->s, &ch->next))
+        return false;
+    *out = search_score(ch->s, &ch->next);
+    return !out->unknown;
+}
+
+/* The best of some random pipelines; false where none was legal and known. */
+static bool draw(struct chain *ch) {
+    bool found = false;
+    for (int i = 0, tries = 0; i < DRAWS && tries < DRAWS * TRIES; tries++) {
+        if (search_stopped(ch->s) || !mcmc_draw(ch->s, &ch->rng, &ch->next))
+            continue;
+        struct score score = search_score(ch->s, &ch->next);
+        i++;
+        if (score.unknown || (found && energy(ch, &score) >= energy(ch, &ch->score)))
+            continue;
+        candidate_copy(&ch->at, &ch->next);
+        ch->score = score;
+        found = true;
+    }
+    return found;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* By which half of the changes make it worse at most. */
+static double first_temperature(struct chain *ch, struct best *best) {
+    double worse[PROBES], now = energy(ch, &ch->score);
+    struct score score;
+    int n = 0;
+    for (int i = 0; i < PROBES && !search_stopped(ch->s); i++) {
+        if (!propose(ch, &score))
+            continue;
+        offer(best, &ch->next, &score);
+        double by = energy(ch, &score) - now;
+        if (by > COLDEST)
+            worse[n++] = by;
+    }
+    qsort(worse, (size_t)n, sizeof *worse, by_size);
+    return n ? fmin(worse[n / 2], WARMEST) : COLDEST;
+}
+
+static bool accepts(struct chain *ch, const struct score *score, double temperature) {
+    double worse = energy(ch, score) - energy(ch, &ch->score);
+    return rng_real(&ch->rng) < exp(-worse / temperature);
+}
+
+static bool goes_on(const struct chain *ch) {
+    return !search_stopped(ch->s) && ch->s->stages_scored < ch->most;
+}
+
+/* From ch->at, cooling from `warm`. */
+static void anneal(struct chain *ch, double warm, int steps, struct best *best) {
+    double ratio = pow(COLDEST / warm, 1.0 / steps), temperature = warm;
+    struct score score;
+    for (int i = 0; i < steps && goes_on(ch); i++, temperature *= ratio) {
+        ch->price = PRICE * sqrt(WARMEST / temperature);
+        if (!propose(ch, &score))
+            continue;
+        offer(best, &ch->next, &score);
+        if (!accepts(ch, &score, temperature))
+            continue;
+        candidate_copy(&ch->at, &ch->next);
+        ch->score = score;
+    }
+}
+
+/* Did it find something that is better by more than hair's breadth? */
+static bool run_chain(struct chain *ch, bool fresh, struct best *best) {
+    const struct score before = best->score;
+    ch->price = PRICE;
+    if (fresh && !draw(ch))
+        return false;
+    if (!fresh) {
+        candidate_copy(&ch->at, &best->c);
+        ch->score = best->score;
+    }
+    offer(best, &ch->at, &ch->score);
+    double warm = first_temperature(ch, best);
+    anneal(ch, fresh ? warm : fmax(warm / 4, 2 * COLDEST), STEPS, best);
+    return before.unknown || best->score.overflow < before.overflow ||
+           best->score.time_us < before.time_us * (1 - HELPS);
+}
+
+void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
+                 struct score *score) {
+    struct chain ch = {.s = s, .rng = *r, .score = *score, .price = PRICE};
+    struct best best = {*c, *score};
+    ch.at = candidate_make(s);
+    ch.next = candidate_make(s);
+    ch.most = INT64_MAX;
+    candidate_copy(&ch.at, c);
+    anneal(&ch, fmax(first_temperature(&ch, &best) / 4, 2 * COLDEST), steps, &best);
+    *c = best.c;
+    *score = best.score;
+    *r = ch.rng;
+    candidate_release(&ch.at);
+    candidate_release(&ch.next);
+}
+
+int search_mcmc(struct search *s, struct err *err) {
+    (void)err;
+    struct chain ch = {.s = s, .at = candidate_make(s), .next = candidate_make(s)};
+    ch.most = s->stages_scored + (s->most_stages ? s->most_stages : MOST_SCORED);
+    struct best best = {.c = candidate_make(s), .score = {.unknown = true}};
+    if (s->has_from) {
+        best.score = search_score(s, &s->from);
+        candidate_copy(&best.c, &s->from);
+    }
+    int most_idle = search_problem_of(s)->source ? 6 : 2; /* there a chain takes no time */
+    for (int i = 0, idle = 0; i < MOST_CHAINS && idle < most_idle && goes_on(&ch); i++) {
+        ch.rng = (struct rng){rng_mix(search_problem_of(s)->seed + (uint64_t)i), 0};
+        bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
+        idle = helped ? 0 : idle + 1;
+    }
+    if (!search_stopped(s))
+        search_mark_complete(s, 0);
+    candidate_release(&ch.at);
+    candidate_release(&ch.next);
+    candidate_release(&best.c);
+    return 0;
+}

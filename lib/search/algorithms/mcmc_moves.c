@@ -1,0 +1,379 @@
+/* Random changes of a candidate: one per thing that it decides. Each is as likely as its reverse, or
+ * nearly so, but for the cuts: after a change of the stages' devices these are balanced half of the
+ * time, since a step that must first make the plan much worse is hardly ever taken. */
+#include "search/algorithms/mcmc.h"
+
+#include "search/space/devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int pick(struct rng *r, int n) {
+    return (int)rng_below(r, n);
+}
+
+static bool one_in(struct rng *r, int n) {
+    return pick(r, n) == 0;
+}
+
+/* 1, 2, 4 ... at most n >= 1, each as likely. */
+static int pick_power(struct rng *r, int n) {
+    int powers = 0;
+    while (n >> powers)
+        powers++;
+    return 1 << pick(r, powers);
+}
+
+/* A change under way: *to is a copy of *from. */
+struct change {
+    struct search *s;
+    struct rng *r;
+    const struct candidate *from;
+    struct candidate *to;
+};
+
+static struct search_stage *random_stage(const struct change *x) {
+    return &x->to->stages[pick(x->r, x->to->n_stages)];
+}
+
+static bool balance(struct change *x) {
+    return search_legal(x->s, x->to) && search_balance(x->s, x->to);
+}
+
+/* ---- stages -------------------------------------------------------------------------- */
+
+static bool move_cut(struct change *x) {
+    if (x->to->n_stages < 2)
+        return false;
+    struct search_stage *st = &x->to->stages[pick(x->r, x->to->n_stages - 1)];
+    int lo = st->first + 1, hi = st[1].end - 1, cut = st->end;
+    int by = pick_power(x->r, hi - lo + 1), to = cut + (one_in(x->r, 2) ? by : -by);
+    to = to < lo ? lo : to > hi ? hi : to;
+    bool snap = one_in(x->r, 2);
+    while (snap && to > lo && to < hi && !structure_begins_unit(&x->s->graph.s, to))
+        to += to > cut ? 1 : -1;
+    st->end = st[1].first = to;
+    return to != cut;
+}
+
+/* Of all stages of a group. */
+static void set_devices(struct change *x, int group, int devices, struct style style) {
+    for (int k = group; k < x->to->n_stages; k += x->to->n_groups) {
+        x->to->stages[k].devices = devices;
+        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch, style);
+    }
+}
+
+static bool trade_devices(struct change *x) {
+    const struct candidate *c = x->from;
+    int from = pick(x->r, c->n_groups), to = pick(x->r, c->n_groups);
+    int have = c->stages[from].devices;
+    if (from == to || have < 2)
+        return false;
+    int n = pick_power(x->r, have - 1);
+    struct style taker = search_style_of(x->s, &c->stages[to]);
+    taker.model_axes += one_in(x->r, 2);
+    set_devices(x, to, c->stages[to].devices + n, taker);
+    set_devices(x, from, have - n, search_style_of(x->s, &c->stages[from]));
+    return true;
+}
+
+static bool swap_places(struct change *x) {
+    struct candidate *c = x->to;
+    int a = pick(x->r, c->n_groups), b = pick(x->r, c->n_groups);
+    if (a != b)
+        candidate_swap(c, a, b);
+    return a != b;
+}
+
+static bool split_stage(struct change *x) {
+    struct candidate *c = x->to;
+    int k = pick(x->r, c->n_stages);
+    struct search_stage *st = &c->stages[k], all = *st;
+    if (all.devices < 2 || c->n_groups < c->n_stages || all.end - all.first < 2 ||
+        c->n_stages >= search_max_groups(x->s))
+        return false;
+    struct style style = search_style_of(x->s, st);
+    memmove(st + 1, st, sizeof *st * (size_t)(c->n_stages - k));
+    c->n_groups = ++c->n_stages;
+    st[0].end = st[1].first = all.first + 1 + pick(x->r, all.end - all.first - 1);
+    style.model_axes -= style.model_axes > 0 && one_in(x->r, 2);
+    set_devices(x, k, all.devices - all.devices / 2, style);
+    set_devices(x, k + 1, all.devices / 2, style);
+    return true;
+}
+
+static bool merge_stages(struct change *x) {
+    struct candidate *c = x->to;
+    if (c->n_groups < c->n_stages || c->n_stages < 2)
+        return false;
+    int k = pick(x->r, c->n_stages - 1);
+    struct search_stage *st = &c->stages[k];
+    struct style style = search_style_of(x->s, st);
+    style.model_axes += one_in(x->r, 2);
+    int devices = st[0].devices + st[1].devices;
+    st[0].end = st[1].end;
+    memmove(st + 1, st + 2, sizeof *st * (size_t)(c->n_stages - k - 2));
+    c->n_groups = --c->n_stages;
+    if (c->n_stages == 1)
+        c->schedule = search_first_schedule(x->s);
+    set_devices(x, k, devices, style);
+    return true;
+}
+
+/* Twice as many stages or half of them, all alike: single splits and merges hardly ever get there. */
+static bool change_depth(struct change *x) {
+    struct candidate *c = x->to;
+    struct search_stage first = c->stages[0];
+    int n = one_in(x->r, 2) ? 2 * c->n_groups : c->n_groups / 2;
+    struct style style = search_style_of(x->s, &first);
+    style.model_axes += pick(x->r, 3) - 1;
+    style.model_axes = style.model_axes < 0 ? 0 : style.model_axes;
+    if (n < 1 || !search_even(x->s, n, c->micro_batch, style, c))
+        return false;
+    for (int k = 0; k < n; k++)
+        c->stages[k].zero = first.zero;
+    return balance(x);
+}
+
+/* ---- layouts ------------------------------------------------------------------------- */
+
+static struct style random_style(struct change *x, const struct search_stage *st) {
+    struct style style;
+    int n = 0, inner = search_inner_dims(x->s);
+    while (search_style(x->s, st, n, &style))
+        n++;
+    search_style(x->s, st, pick(x->r, n), &style);
+    int left = search_mesh_axes(x->s, st) - style.model_axes;
+    if (left > 0 && search_has_context(x->s) && one_in(x->r, 4))
+        style.context_axes = 1 + pick(x->r, left);
+    left -= style.context_axes;
+    if (left > 0 && search_has_experts(x->s) && one_in(x->r, 2))
+        style.expert_axes = 1 + pick(x->r, left);
+    style.outer = one_in(x->r, 8);
+    if (one_in(x->r, 6))
+        style.inner = 0; /* all do the same work on the model axes: of use on slow links */
+    else if (inner && one_in(x->r, 3))
+        style.inner &= ~(1u << (pick(x->r, inner) & 31));
+    return style;
+}
+
+/* Of one stage, or of all. */
+static bool change_style(struct change *x) {
+    struct search_stage *st = random_stage(x);
+    const struct layout *before = st->layouts;
+    struct style style = random_style(x, st);
+    search_apply_style(x->s, st, x->to->micro_batch, style);
+    bool all = one_in(x->r, 2);
+    for (int k = 0; all && k < x->to->n_stages; k++)
+        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch, style);
+    return st->layouts != before;
+}
+
+/* May the node of an op have this layout? Asked before the stage is summed up for it. */
+static bool may_have(struct change *x, const struct search_stage *st, int op,
+                     const struct layout *l) {
+    const struct model *m = x->s->p.model;
+    struct mesh mesh;
+    graph_mesh(st->devices, st->mesh, &mesh);
+    return layout_check(m, &m->ops[op], &mesh, l, x->to->micro_batch, NULL) == 0 &&
+           search_pins_allow(x->s, x->s->graph.x.of[op], st->mesh, &mesh, l);
+}
+
+/* The stage's layouts become these; half of the time also those of stages laid out like it. */
+static bool put_layouts(struct change *x, struct search_stage *st,
+                        const struct layout *layouts) {
+    const struct search_stage before = *st;
+    bool all = one_in(x->r, 2);
+    for (int k = 0; k < x->to->n_stages; k++) {
+        struct search_stage *to = &x->to->stages[k];
+        if (to == st || (all && to->layouts == before.layouts &&
+                         to->devices == before.devices && to->mesh == before.mesh))
+            to->layouts = layouts;
+    }
+    return layouts != before.layouts;
+}
+
+static struct layout *copy_layouts(const struct change *x, const struct search_stage *st) {
+    size_t n = (size_t)x->s->graph.x.n_nodes;
+    struct layout *copy = mem_array(n, sizeof *copy);
+    memcpy(copy, st->layouts, n * sizeof *copy);
+    return copy;
+}
+
+/* One op, one axis, another dim. */
+static bool change_layout(struct change *x) {
+    struct search_stage *st = random_stage(x);
+    int op = st->first + pick(x->r, st->end - st->first);
+    int axes = search_mesh_axes(x->s, st),
+        node = x->s->graph.x.node_of[x->s->graph.x.of[op]];
+    const struct op_space *space = &x->s->p.model->ops[op].space;
+    if (!axes)
+        return false;
+    struct layout l = st->layouts[node];
+    int dim = pick(x->r, space->n + 1) - 1;
+    l.dim[pick(x->r, axes)] = (int8_t)(dim < 0 ? PLACE_NONE : dim);
+    if ((dim >= 0 && !role_splits(space->role[dim])) || !may_have(x, st, op, &l))
+        return false;
+    struct layout *layouts = copy_layouts(x, st);
+    layouts[node] = l;
+    bool changed = put_layouts(x, st, search_layouts(x->s, layouts));
+    free(layouts);
+    return changed;
+}
+
+/* All ops of a stage at once, with what a source computes again: single changes of a chain without
+ * repeats mostly add conversions before they save any. Only for sources, where that is cheap. */
+static bool relayout(struct change *x) {
+    int k = pick(x->r, x->to->n_stages);
+    return search_legal(x->s, x->to) && search_relayout(x->s, x->to, k);
+}
+
+/* A stretch of ops as a uniform style has them. */
+static bool change_stretch(struct change *x) {
+    struct search_stage *st = random_stage(x), styled = *st;
+    int n_nodes = x->s->graph.x.n_nodes;
+    int first = st->first + pick(x->r, st->end - st->first), left = st->end - first;
+    int end = first + pick_power(x->r, left < n_nodes ? left : n_nodes);
+    search_apply_style(x->s, &styled, x->to->micro_batch, random_style(x, st));
+    if (styled.mesh != st->mesh)
+        return false;
+    struct layout *layouts = copy_layouts(x, st);
+    for (int i = first; i < end; i++) {
+        int node = x->s->graph.x.node_of[x->s->graph.x.of[i]];
+        layouts[node] = styled.layouts[node];
+    }
+    bool changed = put_layouts(x, st, search_layouts(x->s, layouts));
+    free(layouts);
+    return changed;
+}
+
+/* ---- memory -------------------------------------------------------------------------- */
+
+/* In one more block or less, or any number of them at any level. */
+static bool change_recompute(struct change *x) {
+    struct search_stage *st = random_stage(x);
+    int blocks = search_stage_blocks(x->s, st), level = st->again_level;
+    if (!blocks)
+        return false;
+    int n = st->again_blocks + (one_in(x->r, 2) ? 1 : -1);
+    if (!level || one_in(x->r, 2)) {
+        level = pick(x->r, AGAIN_LEVELS);
+        n = one_in(x->r, 3) ? blocks : pick(x->r, blocks + 1);
+    }
+    n = n < 0 || !level ? 0 : n > blocks ? blocks : n;
+    st->again_blocks = n;
+    st->again_level = n ? level : 0;
+    return true;
+}
+
+/* Of one stage, or of all. */
+static bool change_regather(struct change *x, struct search_stage *st) {
+    bool to = !st->regather, all = one_in(x->r, 2);
+    for (int k = 0; all && k < x->to->n_stages; k++)
+        x->to->stages[k].regather = to;
+    st->regather = to;
+    return true;
+}
+
+/* The same. */
+static bool change_zero(struct change *x) {
+    struct search_stage *st = random_stage(x);
+    bool dear = st->again_blocks > 0 || st->regather; /* the stage pays for memory */
+    if (dear && search_may_regather(x->s) && one_in(x->r, 3))
+        return change_regather(x, st);
+    int before = st->zero, zero = pick(x->r, search_zero_levels(x->s));
+    bool all = one_in(x->r, 2);
+    for (int k = 0; all && k < x->to->n_stages; k++)
+        x->to->stages[k].zero = zero;
+    st->zero = zero;
+    return all || zero != before;
+}
+
+/* ---- the whole ----------------------------------------------------------------------- */
+
+/* Half of the time the batch is split anew. */
+static bool change_micro_batch(struct change *x) {
+    const struct search_problem *p = search_problem_of(x->s);
+    x->to->micro_batch = p->micro[pick(x->r, p->n_micro)];
+    bool anew = one_in(x->r, 2);
+    for (int k = 0; anew && k < x->to->n_stages; k++)
+        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch,
+                           search_style_of(x->s, &x->from->stages[k]));
+    return x->to->micro_batch != x->from->micro_batch;
+}
+
+static bool change_schedule(struct change *x) {
+    enum schedule f = (enum schedule)pick(x->r, SCHEDULE_COUNT);
+    if (f == SCHEDULE_interleaved)
+        return search_has_schedule(x->s, f) &&
+               search_chunk(x->s, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);
+    x->to->schedule = f;
+    return f != x->from->schedule && search_schedules_of(x->s, x->to) >> f & 1;
+}
+
+static bool has_source(const struct search *s) {
+    return s->p.source;
+}
+
+/* How often each is drawn, whether the cuts may be balanced afterwards, and where it is drawn at all
+ * (NULL: everywhere). */
+static const struct {
+    bool (*change)(struct change *x);
+    int weight;
+    bool balanced;
+    bool (*applies)(const struct search *s);
+} changes[] = {
+    {move_cut, 6, false, NULL},        {trade_devices, 3, true, NULL},
+    {split_stage, 2, true, NULL},      {merge_stages, 2, true, NULL},
+    {change_style, 4, true, NULL},     {change_layout, 6, true, NULL},
+    {change_stretch, 4, true, NULL},   {change_recompute, 4, false, NULL},
+    {change_zero, 2, true, NULL},      {change_micro_batch, 2, true, NULL},
+    {change_schedule, 2, false, NULL}, {change_depth, 1, false, NULL},
+    {balance, 1, false, NULL},         {swap_places, 3, true, search_has_places},
+    {relayout, 1, true, has_source},
+};
+
+bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
+                  struct candidate *to) {
+    struct change x = {s, r, from, to};
+    enum { N = sizeof changes / sizeof *changes };
+    int weight[N], all = 0, at = 0;
+    for (int i = 0; i < N; i++) {
+        bool applies = !changes[i].applies || changes[i].applies(s);
+        all += weight[i] = applies ? changes[i].weight : 0;
+    }
+    for (int left = pick(r, all); left >= weight[at]; at++)
+        left -= weight[at];
+    candidate_copy(to, from);
+    if (!changes[at].change(&x))
+        return false;
+    if (changes[at].balanced && one_in(r, 2))
+        balance(&x);
+    return true;
+}
+
+/* ---- starts -------------------------------------------------------------------------- */
+
+/* One at most as deep as the devices, small ones more often. */
+static int random_depth(const struct search *s, struct rng *r) {
+    int most = search_max_groups(s), n = pick_power(r, most);
+    if (s->pinned.n_stages)
+        return s->pinned.n_stages;
+    return one_in(r, 2) ? n : 1 + pick(r, n < most ? n + 1 : most);
+}
+
+bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out) {
+    const struct search_problem *p = search_problem_of(s);
+    int n = random_depth(s, r), zero = pick(r, search_zero_levels(s));
+    struct search_stage first = {.end = p->model->n_ops,
+                                 .devices = (p->devices + n - 1) / n};
+    struct change x = {.s = s, .r = r, .to = out};
+    int64_t micro_batch = p->micro[pick(r, p->n_micro)];
+    struct style style = random_style(&x, &first);
+    if (!search_may_have_stages(s, n) || !search_even(s, n, micro_batch, style, out))
+        return false;
+    for (int k = 0; k < n; k++)
+        out->stages[k].zero = zero;
+    return balance(&x) || search_legal(s, out);
+}

@@ -1,0 +1,511 @@
+/* Starts by the stages solver (lib/solve/stages/stages.h): for one micro-batch, how many stages there
+ * are, which ops and devices each has, and in which uniform style, all at once.
+ *
+ * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
+ * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
+ * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
+ * in flight it has memory for. Where devices are of several kinds a column is of one of them; the
+ * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver
+ * is exact on that; what it leaves out is that messages depend on both neighbours and on where
+ * devices stand, and ramps of unlike stages. hops goes on from there: cuts inside blocks, other
+ * layouts, fewer blocks recomputed. */
+#include "search/algorithms/grid.h"
+#include "search/algorithms/units.h"
+#include "search/graph/far.h"
+#include "search/space/devices.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_UNITS = 64,
+    MOST_QUANTA = 64,  /* devices go in so many equal portions at most */
+    MOST_COLUMNS = 12, /* of one number of devices */
+};
+
+/* Which ops are recomputed (space.h), in this share of the blocks. */
+static const struct again {
+    int level;
+    double share;
+} agains[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
+
+/* Of all units before one; `temp` of this one alone. */
+struct sums {
+    double time_us, fixed, slot, across;
+    /* Taking what passes in front of it: forward, and the gradients back; [1] from another node. */
+    double in_us[2], out_us[2];
+    double temp, update_temp;
+};
+
+struct column {
+    struct search_stage st;
+    int class; /* of devices */
+    double memory;
+    double again_share; /* of its blocks */
+    struct far *far; /* of its prefix; NULL: nothing of the kind, or memory is no matter */
+    struct sums at[MOST_UNITS + 1];
+};
+
+struct slicer {
+    struct search *s;
+    int64_t micro_batch;
+    double micro_batches;
+    int zero, zeros; /* levels of ZeRO that are tried: zero .. zeros - 1 */
+    int n_units, bound[MOST_UNITS + 1]; /* ops */
+    int quantum;                        /* devices that go together */
+    int n_classes;                      /* of devices */
+    struct device_class classes[CLUSTER_MAX_GROUPS];
+    int per_node;                 /* devices; */
+    bool tells_nodes;             /* what passes between nodes has its own price */
+    bool reversed;                /* the last class is the first of the pipeline */
+    ARR(struct column *) columns; /* by number of devices */
+    ARR(struct far *) fars;       /* of the prefixes */
+    bool has_far;
+    struct grid grid; /* its experts */
+};
+
+/* ---- columns --------------------------------------------------------------------------- */
+
+/* Microseconds of reducing these gradients, as a share of reducing all of the model's at once. */
+static double reductions_us(const struct load *all, const double *all_us,
+                            const struct load *l) {
+    double us = 0;
+    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++)
+        for (int k = 0; k < LOAD_REDUCTIONS && all->reduce[k].axes; k++)
+            if (all->reduce[k].axes == l->reduce[i].axes && all->reduce[k].elems > 0)
+                us += all_us[k] * l->reduce[i].elems / all->reduce[k].elems;
+    return us;
+}
+
+/* Between the stage's devices and as many before or behind them; far: on another node. */
+static double take_us(struct search *s, const struct prefix *t, double elems, bool far) {
+    int n = t->st.devices, left = s->p.devices - n, to = n < left ? n : left;
+    int64_t bytes = (int64_t)(elems * (double)dtype_size(s->p.dtype));
+    while (far && left > 0 && to + n < s->p.devices &&
+           cluster_node_of(&s->p.cluster, to) == cluster_node_of(&s->p.cluster, to - 1))
+        to++;
+    int from = to - n > 0 ? to - n : 0;
+    return left > 0 ? cost_message_us(&s->cost, far ? from : 0, to, n, bytes) : 0;
+}
+
+void search_takes(struct search *s, const struct prefix *t, int op, bool far, double *in_us,
+                  double *out_us) {
+    const struct crossing *x = &s->crossings[op];
+    for (int i = 0; i < x->n; i++) {
+        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        int reader = edge_reader_from(e, op);
+        if (e->tensor < 0 || reader == e->n)
+            continue;
+        *in_us += take_us(s, t, prefix_share(s, t, e, reader).want, far);
+        *out_us += take_us(s, t, prefix_share(s, t, e, -1).want, far);
+    }
+}
+
+static void add_again(struct slicer *z, const struct prefix *t, struct column *c, int u,
+                      struct sums *more) {
+    struct search_stage st = c->st;
+    st.first = z->bound[u];
+    st.end = z->bound[u + 1];
+    st.again_blocks = search_stage_blocks(z->s, &st);
+    struct load l = search_again(z->s, t, &st);
+    more->time_us += c->again_share * (l.v[LOAD_forward] + l.v[LOAD_backward]);
+    more->slot += c->again_share * l.v[LOAD_slot];
+}
+
+static void fill_column(struct slicer *z, const struct prefix *t, struct column *c) {
+    struct search *s = z->s;
+    struct load all = prefix_until(s, t, s->p.model->n_ops);
+    double all_us[LOAD_REDUCTIONS] = {0};
+    struct sums again = {0};
+    bool missing = false;
+    for (int i = 0; i < LOAD_REDUCTIONS && all.reduce[i].axes; i++)
+        all_us[i] = graph_reduce_us(&s->graph, &t->st, all.reduce[i].axes,
+                                    all.reduce[i].elems, &missing);
+    for (int u = 0; u <= z->n_units; u++) {
+        struct load l = prefix_until(s, t, z->bound[u]);
+        double update_us =
+            l.v[LOAD_before_norm] + l.v[LOAD_update] + reductions_us(&all, all_us, &l);
+        c->at[u] = (struct sums){.time_us = l.v[LOAD_forward] + l.v[LOAD_backward] +
+                                            update_us / z->micro_batches + again.time_us,
+                                 .fixed = l.v[LOAD_fixed],
+                                 .slot = l.v[LOAD_slot] + again.slot,
+                                 .across = l.v[LOAD_across]};
+        if (u == z->n_units)
+            break;
+        int64_t update, temp = prefix_temp(s, t, z->bound[u], z->bound[u + 1], &update);
+        c->at[u].temp = (double)temp;
+        c->at[u].update_temp = (double)update;
+        for (int far = 0; u && far <= z->tells_nodes; far++)
+            search_takes(s, t, z->bound[u], far, &c->at[u].in_us[far],
+                         &c->at[u].out_us[far]);
+        if (c->st.again_level)
+            add_again(z, t, c, u, &again);
+    }
+    cost_forget(&s->cost);
+}
+
+/* Is `a` nowhere worse than b, over the whole model? */
+static bool dominates(const struct slicer *z, const struct column *a,
+                      const struct column *b) {
+    const struct sums *x = &a->at[z->n_units], *y = &b->at[z->n_units];
+    return x->time_us <= y->time_us &&
+           (!z->s->p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
+}
+
+/* Keeps it where it is of use, the fastest ones of its number of devices. */
+static void keep_column(struct slicer *z, struct column *c) {
+    int64_t first = z->columns.n, slowest = -1, n = 0;
+    while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices &&
+           z->columns.p[first - 1]->class == c->class)
+        first--;
+    for (int64_t i = first; i < z->columns.n; i++)
+        if (dominates(z, z->columns.p[i], c)) {
+            free(c);
+            return;
+        }
+    n = first;
+    for (int64_t i = first; i < z->columns.n; i++) {
+        if (dominates(z, c, z->columns.p[i])) {
+            free(z->columns.p[i]);
+            continue;
+        }
+        z->columns.p[n] = z->columns.p[i];
+        if (slowest < 0 || z->columns.p[n]->at[z->n_units].time_us >
+                               z->columns.p[slowest]->at[z->n_units].time_us)
+            slowest = n;
+        n++;
+    }
+    z->columns.n = n;
+    if (n - first < MOST_COLUMNS) {
+        arr_push(&z->columns, c);
+    } else {
+        free(z->columns.p[slowest]);
+        z->columns.p[slowest] = c;
+    }
+}
+
+/* All that is asked of it is asked before prefixes may be freed, in the first problem. */
+static struct far *far_of(struct slicer *z, const struct prefix *t) {
+    if (!z->fars.n || z->fars.p[z->fars.n - 1]->t != t) {
+        struct far *far = mem_alloc(sizeof *far);
+        far_begin(far, z->s, t);
+        arr_push(&z->fars, far);
+    }
+    return z->fars.p[z->fars.n - 1];
+}
+
+static void add_column(struct slicer *z, int class, int devices, struct style style,
+                       int zero, struct again again) {
+    struct search *s = z->s;
+    struct column *c = mem_alloc(sizeof *c);
+    int rank = z->classes[class].first;
+    int64_t memory = search_memory(&s->p, rank, devices);
+    c->class = class;
+    c->memory = (double)(memory - s->reserve_bytes - memory / 64);
+    c->st =
+        (struct search_stage){.end = s->p.model->n_ops, .devices = devices, .zero = zero};
+    c->st.again_level = again.level;
+    c->again_share = again.share;
+    search_apply_style(s, &c->st, z->micro_batch, style);
+    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, rank, false);
+    if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
+        free(c);
+        return;
+    }
+    fill_column(z, t, c);
+    c->far = z->has_far ? far_of(z, t) : NULL;
+    keep_column(z, c);
+}
+
+/* With every level of ZeRO and share of recomputed blocks. */
+static void add_style(struct slicer *z, int class, int devices, struct style style) {
+    bool limited = z->s->p.memory_bytes > 0;
+    for (int zero = z->zero; zero < z->zeros; zero++)
+        for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
+            add_column(z, class, devices, style, zero, agains[i]);
+}
+
+/* As few axes for the sequence as leave a micro-batch that the others can split. */
+static void add_columns(struct slicer *z, int class, int devices) {
+    struct search *s = z->s;
+    struct search_stage whole = {.end = s->p.model->n_ops, .devices = devices};
+    int axes = search_mesh_axes(s, &whole);
+    for (int j = 0; j <= axes && !search_stopped(s); j++)
+        for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
+            struct style style = {.model_axes = j, .inner = ~0u, .sequence = seq};
+            while (!search_splits_batch(devices, z->micro_batch, style) &&
+                   search_has_sequence(s) && j + style.context_axes < axes)
+                style.context_axes++;
+            if (j + style.context_axes < axes &&
+                !search_splits_batch(devices, z->micro_batch, style))
+                continue;
+            add_style(z, class, devices, style);
+            style.expert_axes = grid_expert_axes(&z->grid, devices, style);
+            if (style.expert_axes)
+                add_style(z, class, devices, style);
+        }
+}
+
+static bool divides_classes(const struct slicer *z, int n) {
+    for (int i = 0; i < z->n_classes; i++)
+        if (z->classes[i].end % n)
+            return false;
+    return true;
+}
+
+/* The devices in equal portions that part no class; where these are too many, classes are not told
+ * apart. */
+static void find_quantum(struct slicer *z) {
+    int devices = z->s->p.devices;
+    z->n_classes = search_device_classes(z->s, z->classes);
+    z->quantum = 1;
+    while (devices / z->quantum > MOST_QUANTA || devices % z->quantum)
+        z->quantum++;
+    for (int n = z->quantum; z->n_classes > 1; n++) {
+        if (divides_classes(z, n)) {
+            z->quantum = n;
+            break;
+        }
+        if (n >= z->classes[0].end) {
+            z->n_classes = 1;
+            z->classes[0].end = devices;
+        }
+    }
+}
+
+/* Nodes matter where they are alike, and portions do not straddle them. */
+static void find_nodes(struct slicer *z) {
+    const struct cluster *c = &z->s->p.cluster;
+    z->per_node = (int)c->groups[0].devices;
+    z->tells_nodes =
+        z->n_classes == 1 && z->per_node < z->s->p.devices && z->per_node % z->quantum == 0;
+    for (int g = 1; g < c->n_groups; g++)
+        z->tells_nodes &= c->groups[g].devices == z->per_node;
+}
+
+/* Stages of so many portions as divide a class. */
+static void find_columns(struct slicer *z) {
+    find_quantum(z);
+    find_nodes(z);
+    for (int i = 0; i < z->n_classes; i++) {
+        int devices = z->classes[i].end - z->classes[i].first;
+        for (int n = z->quantum; n <= devices; n += z->quantum)
+            if (devices % n == 0)
+                add_columns(z, i, n);
+    }
+}
+
+/* ---- the solver's problem -------------------------------------------------------------- */
+
+/* How many stages may stand behind one of these units with this column; -1: it never fits. */
+static int16_t successors(const struct slicer *z, const struct column *c, int first,
+                          int last, double temp, const struct brief *far) {
+    const struct sums *a = &c->at[first], *b = &c->at[last + 1];
+    double left = c->memory - (b->fixed - a->fixed) - far->fixed - temp;
+    double slot = b->slot - a->slot + far->slot[POOL_FORWARD_BACKWARD];
+    if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
+        return (int16_t)z->n_units;
+    double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
+    return (int16_t)(s < z->n_units ? s : z->n_units);
+}
+
+/* Where a class begins in the row of the devices along the pipeline. */
+static int row_of(const struct slicer *z, int class) {
+    const struct device_class *c = &z->classes[class];
+    return z->reversed ? z->classes[z->n_classes - 1].end - c->end : c->first;
+}
+
+/* The stages of a column from unit to unit; far: the one in front, or the one behind, is on another
+ * node. */
+static void fill_config(const struct slicer *z, const struct stages_problem *p, int config,
+                        double *time, int16_t *succ) {
+    const struct column *column = z->columns.p[p->configs[config].config];
+    bool far_in = p->configs[config].submesh & 2, far_out = p->configs[config].submesh & 1;
+    const struct sums *at = column->at;
+    for (int first = 0; first < z->n_units; first++) {
+        double temp = 0, update = 0;
+        for (int last = first; last < z->n_units; last++) {
+            size_t i = units_cell(first, last, z->n_units, p->num_configs) + (size_t)config;
+            temp = fmax(temp, at[last].temp);
+            update = fmax(update, at[last].update_temp);
+            struct brief far = {0};
+            if (column->far)
+                far_add(column->far, z->bound[first], z->bound[last + 1], &far);
+            double across = at[last + 1].across - at[first].across;
+            time[i] = far.time_us + at[last + 1].time_us - at[first].time_us +
+                      at[first].in_us[far_in] + at[last + 1].out_us[far_out];
+            succ[i] =
+                search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
+                    ? successors(z, column, first, last, fmax(temp, across + update), &far)
+                    : -1;
+        }
+    }
+}
+
+/* A column at some places: `lo` and `hi` are devices left, as the solver has them. */
+static void add_choice(struct stages_problem *p, int column, bool far_in, bool far_out,
+                       struct stages_choice c) {
+    int k = p->num_configs, ends = 2 * far_in + far_out;
+    while (k > 0 && p->configs[k - 1].config == column && p->configs[k - 1].submesh != ends)
+        k--;
+    bool known = k > 0 && p->configs[k - 1].config == column;
+    if (!known)
+        p->configs[p->num_configs++] = (struct stages_config){ends, .config = column};
+    c.config = known ? k - 1 : p->num_configs - 1;
+    p->choices[p->num_choices++] = c;
+}
+
+/* Of nodes that are alike: at every offset in a node, if it fits in there, or at the begin of one. */
+static void add_in_nodes(const struct slicer *z, struct stages_problem *p, int column,
+                         int size) {
+    int per = z->per_node / z->quantum, last = size < per ? per - size : 0;
+    for (int at = 0; at <= last; at++) {
+        int hi = p->devices - at, lo = hi;
+        while (lo - per >= size)
+            lo -= per;
+        add_choice(p, column, at == 0, size >= per || at == last,
+                   (struct stages_choice){.size = size, .lo = lo, .hi = hi, .step = per});
+    }
+}
+
+static void add_choices(const struct slicer *z, struct stages_problem *p) {
+    for (int c = 0; c < (int)z->columns.n; c++) {
+        const struct column *column = z->columns.p[c];
+        const struct device_class *class = &z->classes[column->class];
+        int begin = row_of(z, column->class) / z->quantum;
+        int end = begin + (class->end - class->first) / z->quantum;
+        int n = column->st.devices, size = n / z->quantum;
+        if (z->tells_nodes && (z->per_node % n == 0 || n % z->per_node == 0)) {
+            add_in_nodes(z, p, c, size);
+            continue;
+        }
+        add_choice(p, c, z->tells_nodes, z->tells_nodes,
+                   (struct stages_choice){.size = size,
+                                          .lo = p->devices - end + size,
+                                          .hi = p->devices - begin});
+    }
+}
+
+/* Its tables are to be freed. */
+static void make_problem(const struct slicer *z, struct stages_problem *p) {
+    enum { VARIANTS = 4 }; /* of a column: with either neighbour on another node or not */
+    int offsets = z->tells_nodes ? z->per_node / z->quantum : 1;
+    int64_t room = z->columns.n * (offsets > VARIANTS ? offsets : VARIANTS);
+    units_problem(z->s, z->n_units, room, z->micro_batches, NULL, NULL, p);
+    p->devices /= z->quantum;
+    p->num_configs = p->num_choices = 0;
+    add_choices(z, p);
+    size_t cells = units_cells(z->n_units, p->num_configs);
+    double *time = mem_array(cells, sizeof *time);
+    int16_t *succ = mem_array(cells, sizeof *succ);
+    for (int k = 0; k < p->num_configs; k++)
+        fill_config(z, p, k, time, succ);
+    p->dense_time = time;
+    p->dense_succ = succ;
+}
+
+static void take_answer(const struct slicer *z, const struct stages_problem *p,
+                        const struct stages_plan *plan, struct candidate *out) {
+    int *order = mem_array((size_t)plan->n, sizeof *order);
+    out->n_stages = out->n_groups = plan->n;
+    out->micro_batch = z->micro_batch;
+    out->schedule = search_first_schedule(z->s);
+    for (int k = 0; k < plan->n; k++) {
+        const struct stages_stage *from = &plan->stages[k];
+        const struct column *c =
+            z->columns.p[p->configs[p->choices[from->choice].config].config];
+        struct search_stage *st = &out->stages[k];
+        *st = c->st;
+        st->first = z->bound[from->first];
+        st->end = z->bound[from->last + 1];
+        st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
+        st->place =
+            z->classes[c->class].first + from->device * z->quantum - row_of(z, c->class);
+    }
+    candidate_order(out, order);
+    candidate_place(out, order);
+    free(order);
+}
+
+/* Takes the answer over if it is better than `*value`, and that with it. */
+static bool solve(const struct slicer *z, double *value, struct candidate *out) {
+    struct stages_problem p;
+    struct stages_answer a;
+    struct solve_limits limits = {.gap = 1e-3, .seed = 1, .threads = 1};
+    make_problem(z, &p);
+    bool found = stages_solve(&p, &limits, &a, NULL) == 0;
+    bool better = found && a.plan.value < *value;
+    if (better) {
+        *value = a.plan.value;
+        take_answer(z, &p, &a.plan, out);
+    }
+    if (found)
+        stages_answer_release(&a);
+    free((void *)p.dense_time);
+    free((void *)p.dense_succ);
+    stages_release(&p);
+    return better;
+}
+
+/* In either order of the classes of devices. */
+static bool solve_orders(struct slicer *z, struct candidate *out) {
+    bool found = false;
+    double value = INFINITY;
+    for (int r = 0; r < (z->n_classes > 1 ? 2 : 1) && z->columns.n && !search_stopped(z->s);
+         r++) {
+        z->reversed = r;
+        found |= solve(z, &value, out);
+    }
+    return found;
+}
+
+/* What passes by stages that do not need it, and buffers for messages, are in no column. So where the
+ * answer does not fit, by that much less memory is asked for again. */
+static bool solve_within(struct slicer *z, struct candidate *out) {
+    enum { TRIES = 3 };
+    bool found = solve_orders(z, out);
+    for (int i = 0; i < TRIES && found && search_legal(z->s, out); i++) {
+        struct score score = search_score(z->s, out);
+        if (score.unknown || !score.overflow)
+            break;
+        for (int64_t c = 0; c < z->columns.n; c++)
+            z->columns.p[c]->memory -= (double)score.overflow;
+        struct candidate less = candidate_make(z->s);
+        bool again = solve_orders(z, &less);
+        if (again)
+            candidate_copy(out, &less);
+        candidate_release(&less);
+        if (!again)
+            break;
+    }
+    return found;
+}
+
+bool search_slice(struct search *s, int64_t micro_batch, bool shard,
+                  struct candidate *out) {
+    if (s->p.source)
+        return !shard && source_slice(s, micro_batch, out);
+    int levels = s->p.memory_bytes ? search_zero_levels(s) : 1;
+    struct slicer z = {.s = s,
+                       .micro_batch = micro_batch,
+                       .micro_batches = (double)(s->p.batch / micro_batch),
+                       .zero = shard ? levels - 1 : 0,
+                       .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
+                                                                      : 1 + ZERO_OPTIMIZER};
+    z.has_far = s->p.memory_bytes && s->has_far;
+    grid_init(&z.grid, s);
+    z.n_units = units_find_parts(s, MOST_UNITS, z.bound);
+    find_columns(&z);
+    bool found = solve_within(&z, out);
+    for (int64_t i = 0; i < z.columns.n; i++)
+        free(z.columns.p[i]);
+    arr_release(&z.columns);
+    for (int64_t i = 0; i < z.fars.n; i++) {
+        far_end(z.fars.p[i]);
+        free(z.fars.p[i]);
+    }
+    arr_release(&z.fars);
+    grid_release(&z.grid);
+    return found;
+}

@@ -1,0 +1,449 @@
+/* The bound: see bound.h. */
+#include "search/bound/bound.h"
+
+#include "search/bound/bound_chain.h"
+#include "search/bound/bound_turns.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a group takes ------------------------------------------------------------------ */
+
+/* At each rate, the best stretch that ends with one of these ops, and the best so far. The rates go
+ * through the ops together: each is a chain of additions, so several at once take little more than one. */
+struct stretches {
+    double open[RATES], most[RATES];
+};
+
+static inline void extend(struct stretches *t, const double *price, const double *cost,
+                          const double rates[RATES], int first, int end) {
+    struct stretches x = *t;
+    for (int i = first; i < end; i++)
+        for (int k = 0; k < RATES; k++) {
+            double open = x.open[k] + (price[i] - rates[k] * cost[i]);
+            x.open[k] = open > 0 ? open : 0;
+            x.most[k] = x.open[k] > x.most[k] ? x.open[k] : x.most[k];
+        }
+    *t = x;
+}
+
+/* By how much the prices of a stretch of the model exceed a rate times its costs at most. Of a run two
+ * instances stand for all but the first and the last: rates are so high that a whole one is not
+ * worth it. */
+static void find_excess(const struct relaxed *r, const double *price, const double *cost,
+                        const double rates[RATES], double most[RATES]) {
+    struct stretches t = {{0}, {0}};
+    int done = 0;
+    for (int k = 0; k < r->n_again; k++) {
+        extend(&t, price, cost, rates, done, r->again[k].end);
+        extend(&t, price, cost, rates, r->again[k].first, r->again[k].end);
+        done = r->again[k].end;
+    }
+    extend(&t, price, cost, rates, done, r->n_ops);
+    memcpy(most, t.most, sizeof t.most);
+}
+
+static double ratio(double worth, double cost) {
+    return cost > 0 && isfinite(cost) ? worth / cost : 0;
+}
+
+/* From the rate at which no run is worth more than it costs, to that at which no op is. */
+static void find_rates(const struct relaxed *r, const double *price, const double *cost,
+                       double rates[RATES]) {
+    const struct graph *g = &r->s->graph;
+    double worth = 0, sum = 0, high = 0;
+    for (int i = 0; i < r->n_ops; i++) {
+        worth += r->weight[i] * price[i];
+        sum += r->weight[i] * cost[i];
+        high = fmax(high, ratio(price[i], cost[i]));
+    }
+    double low = ratio(worth, sum);
+    for (int k = 0; k < g->s.n_runs; k++) {
+        const struct run *run = &g->s.runs[k];
+        double w = 0, c = 0;
+        for (int i = 0; i < run->period; i++) {
+            w += price[g->x.of[run->first + run->period + i]];
+            c += cost[g->x.of[run->first + run->period + i]];
+        }
+        low = fmax(low, ratio(w, c));
+    }
+    for (int k = 0; k < RATES; k++)
+        rates[k] = low + (high - low) * k * k / ((RATES - 1) * (RATES - 1));
+    rates[0] *= 1 + 1e-12;
+}
+
+static struct line *lines_at(const struct relaxed *r, int size, int flight) {
+    return r->lines + (int64_t)(size * r->n_flights + flight) * r->n_prices * RATES;
+}
+
+static void find_lines(struct relaxed *r, const double *price) {
+    for (int d = 0; d < r->n_sizes; d++)
+        for (int f = 0; f < r->n_flights; f++)
+            for (int k = 0; k < r->n_prices; k++) {
+                double memory = r->classes->of[r->class[d]].memory;
+                const double *cost = costs_at(r, d, f, k);
+                double rates[RATES], excess[RATES];
+                find_rates(r, price, cost, rates);
+                find_excess(r, price, cost, rates, excess);
+                for (int i = 0; i < RATES; i++)
+                    lines_at(r, d, f)[k * RATES + i] = (struct line){
+                        rates[i] * r->byte_price[k] * memory + r->chunks * excess[i],
+                        rates[i]};
+            }
+}
+
+static double most_taken(const struct relaxed *r, int size, int flight, double us) {
+    const struct line *l = lines_at(r, size, flight);
+    double most = r->worth;
+    for (int i = 0; i < r->n_prices * RATES; i++)
+        most = fmin(most, l[i].a + l[i].b * us);
+    return most;
+}
+
+/* ---- all groups -------------------------------------------------------------------------- */
+
+/* What groups take at most beyond what their devices cost, if each has this price. */
+struct offers {
+    const struct relaxed *r;
+    int groups[MOST_FLIGHTS]; /* so many with this number of micro-batches in flight */
+    double most[MOST_FLIGHTS][BOUND_DEVICES];
+};
+
+static double all_taken(const struct offers *o, double device) {
+    const struct relaxed *r = o->r;
+    double all = device * r->devices;
+    for (int f = 0; f < r->n_flights; f++) {
+        double best = 0;
+        for (int d = 0; d < r->n_sizes; d++)
+            best = fmax(best, o->most[f][d] - device * r->share[d]);
+        all += o->groups[f] * best;
+    }
+    return all;
+}
+
+/* Can all that the groups take in this time be all of the model? Any price of a device bounds that;
+ * the best one is found by golden section, since what they take is convex in it. */
+static bool may_do(const struct relaxed *r, double us) {
+    enum { STEPS = 30 };
+    static const double golden = 0.6180339887498949;
+    /* On fewer devices the norm takes less. */
+    double norm_us = r->s->p.may_idle ? 0 : r->s->graph.norm_us;
+    double left = us - norm_us, enough = r->worth * (1 - 1e-9);
+    struct offers o = {.r = r};
+    if (left <= 0)
+        return false;
+    for (int s = 0; s < r->groups; s++)
+        o.groups[flight_at(r, s)]++;
+    for (int f = 0; f < r->n_flights; f++)
+        for (int d = 0; d < r->n_sizes; d++)
+            o.most[f][d] = most_taken(r, d, f, left);
+    double low = 0, high = 2 * r->worth / r->devices;
+    double a = high - golden * (high - low), b = low + golden * (high - low);
+    double at_a = all_taken(&o, a), at_b = all_taken(&o, b);
+    for (int i = 0; i < STEPS; i++) {
+        if (at_a < enough || at_b < enough)
+            return false;
+        if (at_a < at_b) {
+            high = b, b = a, at_b = at_a;
+            a = high - golden * (high - low);
+            at_a = all_taken(&o, a);
+        } else {
+            low = a, a = b, at_a = at_b;
+            b = low + golden * (high - low);
+            at_b = all_taken(&o, b);
+        }
+    }
+    return true;
+}
+
+/* Raises `us` to the least time in which the groups may do it all; `enough_us` will do. */
+static double raise(const struct relaxed *r, double us, double enough_us) {
+    enum { STEPS = 40 };
+    if (may_do(r, us * 1.001))
+        return us;
+    if (isfinite(enough_us) && !may_do(r, enough_us))
+        return enough_us;
+    double low = us, high = fmax(us, 1);
+    for (int i = 0; i < STEPS && !may_do(r, high); i++)
+        low = high, high *= 2;
+    if (!may_do(r, high))
+        return INFINITY;
+    while (high > low * 1.0005) {
+        double mid = (low + high) / 2;
+        *(may_do(r, mid) ? &high : &low) = mid;
+    }
+    return low;
+}
+
+/* Prices: what ops cost in a group of the middle, if all have the same number of devices. Of many such
+ * numbers `tried` are tried, and every step-th price of a byte. */
+static double best_prices(struct relaxed *r, double enough_us, int tried, int step) {
+    double best = 0;
+    int even = 0, number = 0;
+    for (int d = 0; d < r->n_sizes; d++)
+        even += r->s->p.devices % r->sizes[d] == 0;
+    for (int d = 0; d < r->n_sizes; d++) {
+        int groups = r->s->p.devices / r->sizes[d], flight = flight_at(r, (groups - 1) / 2);
+        if (groups * r->sizes[d] != r->s->p.devices ||
+            (++number % ((even + tried - 1) / tried) && number < even))
+            continue;
+        for (int k = 0; k < r->n_prices && best < enough_us && !search_out_of_time(r->s);
+             k += step) {
+            const double *price = costs_at(r, d, flight, k);
+            r->worth = 0;
+            for (int i = 0; i < r->n_ops; i++)
+                r->worth += r->weight[i] * price[i];
+            if (!isfinite(r->worth))
+                continue;
+            find_lines(r, price);
+            best = raise(r, best, enough_us);
+        }
+    }
+    return best;
+}
+
+/* Can it be said on which ranks a stage stands, and is that not too much work? */
+static bool has_order(const struct search *s) {
+    return s->p.devices <= BOUND_PLACED_DEVICES && !s->p.source && !s->p.pins &&
+           !search_has_places(s);
+}
+
+const char *bound_relaxation(const struct search *s) {
+    return has_order(s) ? BOUND_PLACED : BOUND_PRICED;
+}
+
+/* Is the search for plans on so many devices, or on those of the first kinds (idle.c)? */
+static bool is_number(const struct search_problem *p, int devices) {
+    bool any = p->devices % devices == 0;
+    for (int g = 0; g < p->cluster.n_groups; g++)
+        any |= p->cluster.groups[g].first_rank == devices;
+    return devices == p->devices || (p->may_idle && any);
+}
+
+/* Pipelines on all devices, or on fewer. */
+static double placed_us(const struct relaxed *r, double us, double enough_us) {
+    const struct search_problem *p = &r->s->p;
+    double norm_us = p->may_idle ? 0 : r->s->graph.norm_us, best = enough_us - norm_us;
+    struct cuts *c = cuts_make(r);
+    struct chain *h = chain_make(c);
+    us -= norm_us;
+    for (int d = p->devices; d > 0 && best > us; d--) {
+        if (!is_number(p, d))
+            continue;
+        double plain = chain_raise(h, d, us, best);
+        best =
+            fmin(best, r->chunks > 1 ? fmin(plain, turns_raise(c, d, us, plain)) : plain);
+    }
+    chain_free(h);
+    cuts_free(c);
+    return best + norm_us;
+}
+
+/* With one micro-batch: what is left of the space, and its bound so far. */
+struct part {
+    struct relaxed r;
+    int i; /* of the problem's micro-batches */
+    double us;
+};
+
+static double prices_us(struct relaxed *r, double enough_us, bool rough) {
+    enum { ROUGH_TRIED = 2, ROUGH_STEP = 4, TRIED = 12, STEP = 2 };
+    r->lines = mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * RATES,
+                         sizeof *r->lines);
+    double us = rough ? best_prices(r, enough_us, ROUGH_TRIED, ROUGH_STEP)
+                      : best_prices(r, enough_us, TRIED, STEP);
+    free(r->lines);
+    r->lines = NULL;
+    return us;
+}
+
+static void price(struct part *p, double enough_us) {
+    p->us = relaxed_make(&p->r) ? prices_us(&p->r, enough_us, false) : INFINITY;
+}
+
+static void place(struct part *p, double enough_us) {
+    if (p->us > 0 && p->us < enough_us)
+        p->us = placed_us(&p->r, p->us, enough_us);
+}
+
+static int lowest_first(const void *a, const void *b) {
+    const struct part *x = a, *y = b;
+    return x->us != y->us ? (x->us > y->us) - (x->us < y->us) : y->i - x->i;
+}
+
+/* The devices' even share of what all ops take on one device, with the norm. */
+static double share_us(const struct relaxed *r) {
+    const struct search_problem *p = &r->s->p;
+    const double *us = costs_at(r, 0, 0, 0);
+    double all = 0;
+    for (int i = 0; i < r->n_ops; i++)
+        all += r->weight[i] * us[i];
+    return all / p->devices + (p->may_idle ? 0 : r->s->graph.norm_us);
+}
+
+/* Is that a bound? Where the parts of an instruction never take less together than the whole, groups of
+ * several devices gain nothing. */
+static bool share_is_bound(const struct search *s, const struct classes *classes) {
+    return s->p.provider->subadditive && classes->n == 1;
+}
+
+/* From a rough bound on: is there a pipeline in less than `enough_us`? Only where there may be, all prices
+ * are tried. */
+static void place_rough(struct part *p, double enough_us) {
+    double rough = p->us, placed = 0;
+    if (rough <= 0 || rough >= enough_us)
+        return;
+    if (isfinite(enough_us)) {
+        place(p, enough_us);
+        placed = p->us;
+        if (placed >= enough_us)
+            return;
+    }
+    p->us = fmax(prices_us(&p->r, enough_us, false), rough);
+    if (placed <= 0 || p->us > placed)
+        place(p, enough_us);
+    else
+        p->us = placed;
+}
+
+static int smallest_first(const void *a, const void *b) {
+    const struct part *x = a, *y = b;
+    return x->i - y->i;
+}
+
+/* The lowest first; of those that are about as low the smallest micro-batches, whose pipelines wait
+ * least. */
+static void put_in_order(struct part *parts, int n) {
+    static const double ABOUT = 1.003;
+    int near = 0;
+    qsort(parts, (size_t)n, sizeof *parts, lowest_first);
+    while (near < n && parts[near].us <= ABOUT * parts[0].us)
+        near++;
+    qsort(parts, (size_t)near, sizeof *parts, smallest_first);
+}
+
+/* In an order in which the others mostly need no more than what the first one comes to. */
+static double least_rough(struct search *s, struct part *parts, int n) {
+    bool share = share_is_bound(s, parts[0].r.classes);
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) {
+        struct part *p = &parts[i];
+        p->us = relaxed_make(&p->r) ? prices_us(&p->r, INFINITY, true) : INFINITY;
+        double shared = share ? share_us(&p->r) : 0;
+        p->us = isfinite(shared) ? fmax(p->us, shared) : p->us;
+    }
+    put_in_order(parts, n);
+    for (int i = 0; i < n && least > 0; i++) {
+        place_rough(&parts[i], least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+    }
+    return least;
+}
+
+/* All are priced: large ones first, which are the fastest here, so that the others need not be
+ * looked at for long; then placed: the lowest first, so that the others need no more than what
+ * that comes to. each: of each of them is asked. */
+static double least_of(struct search *s, struct part *parts, int n, bool each) {
+    bool order = has_order(s);
+    double least = INFINITY;
+    if (order && !each)
+        return least_rough(s, parts, n);
+    for (int i = n - 1; i >= 0 && least > 0; i--) {
+        price(&parts[i], each || order ? INFINITY : least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+    }
+    if (!order || least <= 0)
+        return least;
+    qsort(parts, (size_t)n, sizeof *parts, lowest_first);
+    least = INFINITY;
+    for (int i = 0; i < n && least > 0; i++) {
+        place(&parts[i], each ? INFINITY : least);
+        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+    }
+    return least;
+}
+
+/* Kinds are told apart where that is not too much work. */
+static struct classes classes_make(struct search *s) {
+    struct device_class all[CLUSTER_MAX_GROUPS];
+    struct classes out = {.n = search_device_classes(s, all)};
+    if (out.n * s->p.devices > BOUND_DEVICES)
+        out.n = 1;
+    for (int c = 0; c < out.n; c++) {
+        int devices = out.n > 1 ? all[c].end - all[c].first : s->p.devices;
+        out.of[c].floors = floors_make(s, out.n > 1 ? &all[c] : NULL);
+        out.of[c].devices = devices;
+        out.of[c].memory = (double)(out.n > 1 ? search_memory(&s->p, all[c].first, devices)
+                                              : s->p.memory_bytes);
+    }
+    return out;
+}
+
+static void classes_free(struct classes *c) {
+    for (int i = 0; i < c->n; i++)
+        floors_free(c->of[i].floors);
+}
+
+static struct part part_of(struct search *s, struct classes *classes, int i) {
+    int64_t micro_batch = s->p.micro[i];
+    return (struct part){.r = {.s = s,
+                               .classes = classes,
+                               .m = (double)(s->p.batch / micro_batch),
+                               .micro_batch = micro_batch,
+                               .groups = s->max_groups,
+                               .chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1},
+                         .i = i};
+}
+
+/* The devices' even share of all work, where that is a bound. What prices prove beyond that comes from
+ * memory. If they prove little of groups so small that there are just enough of them for all devices, the
+ * floors of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
+static double shared_us(struct search *s, struct classes *classes) {
+    static const double LITTLE = 1.001;
+    double least = INFINITY, priced = INFINITY;
+    int size = 1;
+    if (!share_is_bound(s, classes) || has_order(s))
+        return 0;
+    while (size * s->max_groups < s->p.devices)
+        size *= 2;
+    for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
+        struct part p = part_of(s, classes, i);
+        p.r.most_size = size;
+        price(&p, priced);
+        priced = fmin(priced, p.us);
+        least = search_out_of_time(s) ? 0 : fmin(least, share_us(&p.r));
+        relaxed_release(&p.r);
+    }
+    return isfinite(least) && priced <= LITTLE * least ? least : 0;
+}
+
+/* Of all micro-batches, of each if that is asked for. */
+static double all_parts_us(struct search *s, struct classes *classes, double *micro_us) {
+    int n = s->p.n_micro;
+    struct part *parts = mem_array((size_t)n, sizeof *parts);
+    for (int i = 0; i < n; i++)
+        parts[i] = part_of(s, classes, i);
+    double least = least_of(s, parts, n, micro_us != NULL);
+    for (int i = 0; i < n; i++) {
+        if (micro_us)
+            micro_us[parts[i].i] = least > 0 ? parts[i].us : 0;
+        relaxed_release(&parts[i].r);
+    }
+    free(parts);
+    return least;
+}
+
+double bound_us(struct search *s, double *micro_us) {
+    if (s->p.devices > BOUND_DEVICES) {
+        for (int i = 0; micro_us && i < s->p.n_micro; i++)
+            micro_us[i] = 0;
+        return 0;
+    }
+    struct classes classes = classes_make(s);
+    double least = micro_us ? 0 : shared_us(s, &classes);
+    if (least <= 0)
+        least = all_parts_us(s, &classes, micro_us);
+    classes_free(&classes);
+    return least;
+}

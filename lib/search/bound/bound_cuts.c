@@ -1,0 +1,255 @@
+/* Cuts: see bound_cuts.h. */
+#include "search/bound/bound_cuts.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Of the four messages that there are. */
+enum which { TAKE_FAR, TAKE_NEAR, BACK_FAR, BACK_NEAR, WHICH_COUNT };
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+/* A message to n devices that take part of it, so many shards. */
+static double message_us(const struct cuts *c, int64_t sender, int64_t receiver, int n,
+                         const struct cut_kind *k, int shards) {
+    struct cost *cost = &c->r->s->cost;
+    int64_t bytes = (int64_t)ceil(k->elems / shards) * dtype_size(k->dtype);
+    double us = cost_message_us(cost, sender, receiver, n, bytes);
+    us = cost->n_missing ? 0 : us;
+    cost_forget(cost);
+    return us;
+}
+
+/* Into how many shards a tensor may be split on d devices. */
+static int shards_of(const struct cuts *c, int d) {
+    return c->r->sizes[c->r->size_of[d]];
+}
+
+/* The receivers that share a link when the first of n is on this rank, about: the inverse of what one
+ * gets. */
+static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
+    struct cluster_unit u;
+    if (!cluster_unit(&c->r->s->p.cluster, rank, 0, &u) || rank + n <= u.end)
+        return n;
+    return u.end - rank;
+}
+
+/* Between the groups of d devices from `rank` on, which takes it, and of n from `other` on.
+ * Whichever end moves more bounds the time. */
+static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
+                       int64_t other, int n) {
+    int mine = shards_of(c, d), theirs = shards_of(c, n);
+    double there = message_us(c, other, rank, d, k, mine);
+    return fmin(there, message_us(c, rank, other, n, k, theirs < mine ? theirs : mine));
+}
+
+/* Of a group of d devices with one of those that may stand next to it: of these only one is asked
+ * for that shares a link with less, for each byte that it moves, than those before it on the same
+ * node. */
+static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
+                      bool back) {
+    const struct relaxed *r = c->r;
+    const struct cluster *cluster = &r->s->p.cluster;
+    int64_t most = back ? r->s->p.devices - rank - d : rank, node = -1;
+    double best = INFINITY, least = INFINITY;
+    int mine = shards_of(c, d);
+    for (int n = 1; n <= most; n++) {
+        int64_t other = back ? rank + d : rank - n;
+        int shards = shards_of(c, n) < mine ? shards_of(c, n) : mine;
+        double share = (double)flows_of(c, other, n) / shards;
+        if (c->node && cluster_node_of(cluster, other) == node && share >= least)
+            continue;
+        node = cluster_node_of(cluster, other);
+        least = share;
+        best = fmin(best, exact_us(c, k, rank, d, other, n));
+    }
+    return isfinite(best) ? best : 0;
+}
+
+/* With any group in front of it or behind it. A profile may know links by the distance of their ends, of
+ * which there are too many to ask for. */
+static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
+                     bool back) {
+    const struct search *s = c->r->s;
+    int64_t other = back ? rank + d : rank - 1;
+    double best = INFINITY;
+    struct cluster_unit u;
+    if (s->p.profile)
+        return 0;
+    for (int level = 0; other >= 0 && other < s->p.devices; level++) {
+        best = fmin(best, message_us(c, other, rank, 1, k, shards_of(c, d)));
+        if (!cluster_unit(&s->p.cluster, rank, level, &u))
+            break;
+        other = back ? (u.end > rank + d ? u.end : rank + d) : u.first - 1;
+    }
+    return isfinite(best) ? best : 0;
+}
+
+/* In nodes that are all alike only the place in its node counts, and whether that is the first
+ * node; then what may stand beside it is anything that may stand beside the last or the first
+ * such place. */
+static int alias_of(const struct cuts *c, int rank, bool back) {
+    if (!c->node || rank < c->node)
+        return rank;
+    int last = (c->r->s->p.devices - 1) / c->node * c->node + rank % c->node;
+    last -= last >= c->r->s->p.devices ? c->node : 0;
+    return back ? rank % c->node : last;
+}
+
+static double us_at(struct cuts *c, int kind, enum which which, int d, int rank) {
+    bool back = which == BACK_FAR || which == BACK_NEAR;
+    int at = alias_of(c, rank, back);
+    int row = c->node && at >= c->node ? c->node + at % c->node : at;
+    int64_t line = ((int64_t)kind * WHICH_COUNT + (int)which) * c->n_places + row;
+    double *us = &c->us[line * (c->r->s->p.devices + 1) + d];
+    if (*us < 0) {
+        const struct cut_kind *k = &c->kinds[kind];
+        bool near = which == TAKE_NEAR || which == BACK_NEAR;
+        *us = (near ? near_us : far_us)(c, k, at, d, back);
+    }
+    return *us;
+}
+
+/* ---- stages ------------------------------------------------------------------------------ */
+
+/* The floor of a reader that is not the tensor's first one has the addition of a gradient. In a stage
+ * of its own it has the message instead: its floor counts already. */
+double cuts_take_us(struct cuts *c, int first, int end, int d, int rank) {
+    struct cut_walk w = {0};
+    double us = 0;
+    while (cuts_next_taken(c, first, end, &w)) {
+        double counted = w.later ? cuts_addition_us(c, w.kind, d) : 0;
+        us +=
+            fmax(us_at(c, w.kind, w.between ? TAKE_FAR : TAKE_NEAR, d, rank) - counted, 0);
+    }
+    return us;
+}
+
+double cuts_back_us(struct cuts *c, int first, int end, int d, int rank) {
+    struct cut_walk w = {0};
+    double us = 0;
+    while (cuts_next_back(c, first, end, &w))
+        us += us_at(c, w.kind, w.between ? BACK_FAR : BACK_NEAR, d, rank);
+    return us;
+}
+
+double cuts_between_us(const struct cuts *c, int kind, int rank, int other, int d) {
+    return exact_us(c, &c->kinds[kind], rank, d, other, d);
+}
+
+double cuts_addition_us(const struct cuts *c, int kind, int d) {
+    return c->addition_us[kind * c->r->n_sizes + c->r->size_of[d]];
+}
+
+double cuts_path_us(struct cuts *c, int first, int d, int rank) {
+    int on = c->next_on[first];
+    const struct edge *e = on < c->n_ops ? c->way[on] : NULL;
+    int kind = e ? c->kind_of[e - c->r->s->graph.s.edges] : -1;
+    bool near = e && e->origin == first - 1;
+    return kind < 0 ? 0 : us_at(c, kind, near ? TAKE_NEAR : TAKE_FAR, d, rank);
+}
+
+/* ---- what passes --------------------------------------------------------------------------- */
+
+static int kind_at(struct cuts *c, enum dtype dtype, double elems) {
+    int k = 0;
+    while (k < c->n_kinds && (c->kinds[k].dtype != dtype || c->kinds[k].elems != elems))
+        k++;
+    if (k == c->n_kinds)
+        c->kinds[c->n_kinds++] = (struct cut_kind){dtype, elems};
+    return k;
+}
+
+static void find_kinds(struct cuts *c) {
+    const struct graph *g = &c->r->s->graph;
+    const struct model *m = g->x.model;
+    c->kinds = mem_array((size_t)g->xs.n_edges + 1, sizeof *c->kinds);
+    c->kind_of = mem_array((size_t)g->s.n_edges + 1, sizeof *c->kind_of);
+    c->gives = mem_array((size_t)g->s.n_edges + 1, sizeof *c->gives);
+    for (int i = 0; i < g->s.n_edges; i++) {
+        int tensor = graph_small_edge(g, &g->s.edges[i])->tensor;
+        c->kind_of[i] = -1;
+        if (tensor < 0 || !g->s.edges[i].n)
+            continue;
+        struct extents x = model_extents(m, &m->tensors[tensor].shape, c->r->micro_batch);
+        c->kind_of[i] =
+            kind_at(c, plan_tensor_dtype(&g->plan, tensor), (double)extents_count(&x));
+        c->gives[i] = model_has_gradient(m, tensor);
+    }
+}
+
+static void find_costs(struct cuts *c) {
+    const struct relaxed *r = c->r;
+    c->n_places = c->node && 2 * c->node < r->s->p.devices ? 2 * c->node : r->s->p.devices;
+    int64_t n = (int64_t)c->n_kinds * WHICH_COUNT * c->n_places * (r->s->p.devices + 1);
+    c->us = mem_array((size_t)n + 1, sizeof *c->us);
+    for (int64_t i = 0; i < n; i++)
+        c->us[i] = -1;
+    c->addition_us =
+        mem_array((size_t)(c->n_kinds * r->n_sizes) + 1, sizeof *c->addition_us);
+    for (int k = 0; k < c->n_kinds; k++)
+        for (int d = 0; d < r->n_sizes; d++)
+            c->addition_us[k * r->n_sizes + d] =
+                floors_addition_us(r->classes->of[0].floors, r->sizes[d], c->kinds[k].dtype,
+                                   c->kinds[k].elems);
+}
+
+/* ---- the path ------------------------------------------------------------------------------ */
+
+/* The longest one, so that most cuts lie between neighbours on it. */
+static void find_path(struct cuts *c) {
+    const struct structure *st = &c->r->s->graph.s;
+    int n = c->n_ops, last = 0, on = n;
+    int *length = mem_array((size_t)n, sizeof *length);
+    c->way = mem_array((size_t)n + 1, sizeof *c->way);
+    c->next_on = mem_array((size_t)n + 1, sizeof *c->next_on);
+    c->last_on = mem_array((size_t)n + 1, sizeof *c->last_on);
+    for (int e = 0; e < st->n_edges; e++) { /* by origin: what is in front is done */
+        const struct edge *edge = &st->edges[e];
+        for (int i = 0; i < edge->n && edge->tensor >= 0; i++)
+            if (length[edge->readers[i]] <= length[edge->origin]) {
+                length[edge->readers[i]] = length[edge->origin] + 1;
+                c->way[edge->readers[i]] = edge;
+            }
+    }
+    for (int i = 0; i < n; i++)
+        last = length[i] > length[last] ? i : last;
+    for (int i = n; i >= 0; i--) {
+        bool member = i == last;
+        on = member ? i : on;
+        last = member && c->way[i] ? c->way[i]->origin : last;
+        c->next_on[i] = on;
+    }
+    c->last_on[0] = -1;
+    for (int i = 0; i < n; i++)
+        c->last_on[i + 1] = c->next_on[i] == i ? i : c->last_on[i];
+    free(length);
+}
+
+/* All nodes are alike, with one level of links inside and one between. */
+static int like_nodes(const struct search *s) {
+    const struct cluster *c = &s->p.cluster;
+    bool like = c->n_groups == 1 && c->n_links <= 1 && c->groups[0].n_links <= 1;
+    return like && !s->p.profile ? (int)c->groups[0].devices : 0;
+}
+
+struct cuts *cuts_make(const struct relaxed *r) {
+    struct cuts *c = mem_alloc(sizeof *c);
+    *c = (struct cuts){.r = r, .n_ops = r->s->graph.s.n_ops, .node = like_nodes(r->s)};
+    find_kinds(c);
+    find_costs(c);
+    find_path(c);
+    return c;
+}
+
+void cuts_free(struct cuts *c) {
+    free(c->kinds);
+    free(c->kind_of);
+    free(c->gives);
+    free(c->us);
+    free(c->addition_us);
+    free(c->way);
+    free(c->next_on);
+    free(c->last_on);
+    free(c);
+}

@@ -1,0 +1,147 @@
+/* graph.h - the strategy graph: what every op costs under every layout, and what it costs
+ * or saves to have ops that share a tensor in one stage.
+ *
+ * A node is an op of a distinct block (all instances of a run are one node), a strategy of
+ * it a layout. A load is what something asks of a stage: times, and bytes by when they are
+ * held. The load of a node is that of the op compiled as a stage of its own; the load of an
+ * edge is that of its ops compiled together, less their own. So the load of a stage is the
+ * sum of its nodes and of the edges inside it, and what crosses the stage's bounds needs no
+ * rule of its own. Everything is compiled by the compiler, priced by lib/cost, and kept by
+ * what is alike: a hundred layers cost as much as two.
+ *
+ *     struct graph g;
+ *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, DTYPE_f32, NULL);
+ *     const struct load *l = graph_node(&g, &setting, op, layouts);
+ *     graph_release(&g);
+ */
+#ifndef WEFT_GRAPH_H
+#define WEFT_GRAPH_H
+
+#include "cost/cost.h"
+#include "plan/pin.h"
+#include "search/graph/memo.h"
+#include "search/graph/structure.h"
+
+/* What adds up. Times in us: of one micro-batch, and of the update before and behind the
+ * norm; gradients that are reduced in one go with others are elements, see `reduce`. */
+#define LOADS(X)                                                                           \
+    X(forward)                                                                             \
+    X(backward)                                                                            \
+    X(weights) /* their gradients, where the schedule has them apart */                    \
+    X(before_norm)                                                                         \
+    X(update)                                                                              \
+    X(missing) /* instructions that the profile lacks */                                   \
+    X(fixed)   /* bytes of parameters, gradients, optimizer state */                       \
+    X(slot)    /* bytes kept per micro-batch in flight, by pool (program.h) */             \
+    X(slot_weights)                                                                        \
+    X(slot_between)                                                                        \
+    X(across) /* bytes of the update's temporaries that live across the norm */            \
+    X(filled) /* elements of gradients, set to zero in one go */
+enum load_part {
+#define X(id) LOAD_##id,
+    LOADS(X)
+#undef X
+        LOAD_PARTS
+};
+
+/* Sets of mesh axes over which a stage reduces gradients, which are as many as experts, dense
+ * weights and norms have; of more, the last takes all. */
+enum { LOAD_REDUCTIONS = 8 };
+
+struct load {
+    double v[LOAD_PARTS];
+    struct reduction {
+        unsigned axes; /* 0 = free */
+        double elems;
+    } reduce[LOAD_REDUCTIONS]; /* of gradients */
+    /* Bytes of temporaries: the most that are held at once in forward and backward, and in
+     * the update besides those across the norm. These do not add up. */
+    int64_t temp, update_temp;
+    /* Of backward, what comes behind its last message: gradients of its parameters that ZeRO
+     * reduces. This does not add up either. */
+    double behind_us;
+};
+void load_add(struct load *to, const struct load *l, double times);
+
+/* What a stage has besides its layouts. */
+struct setting {
+    int devices;
+    int64_t micro_batch;
+    int first_rank; /* in its node */
+    int zero;
+    const struct mesh *mesh; /* its own, or NULL: the usual one of so many devices */
+    bool apart;              /* weight gradients are made apart */
+    bool regather;           /* what is gathered forward is gathered again backward */
+};
+
+struct graph {
+    const struct model *whole;
+    struct structure s; /* of the whole model */
+    struct excerpt x;
+    struct structure xs;     /* of the excerpt: its edges */
+    struct cost *cost;       /* borrowed */
+    const struct pins *pins; /* borrowed, or NULL */
+    int offload;             /* sets of OFFLOADS of all ops, unless pinned */
+    struct plan plan;        /* scratch: stage 0 is what is compiled */
+    struct stage stages[2];
+    struct compile_room room; /* of windows */
+    int64_t compiled;         /* windows */
+    double norm_us;           /* of the gradient norm over all devices */
+    bool norm_missing;        /* the profile lacks it */
+    struct memo loads;        /* in the arena, or borrowed */
+    struct arena arena;
+    struct members *members; /* scratch of graph_edge: the ops of the edge */
+};
+
+/* devices: of the whole job. The model, the costs and the pins, which may be NULL, are borrowed. */
+void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
+                enum optimizer optimizer, enum dtype dtype, const struct pins *pins);
+void graph_release(struct graph *g);
+
+/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that
+ * any split of the devices among dims is a layout; where there are more factors than axes, the
+ * first one takes several. The usual one has the largest factor outermost, so that what is
+ * split finely is split among near devices. With the smallest there, other numbers of devices
+ * are neighbours: of twelve 3, 6 or 12, instead of 2, 4 or 12. */
+void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh);
+void graph_mesh_descending(int devices, struct mesh *mesh);
+void graph_mesh_ascending(int devices, struct mesh *mesh);
+
+/* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
+int graph_zero(const struct graph *g, int op, int zero);
+int graph_offload(const struct graph *g, int op);
+/* Does a stage that has the op gather again, where it is to or not? */
+bool graph_regather(const struct graph *g, int op, bool regather);
+
+/* Of a setting, chained into h as memo_mix does. */
+uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
+
+/* ZeRO changes only what is done with parameters: an op without any is compiled once, without
+ * ZeRO. */
+struct setting graph_without_zero(const struct setting *st);
+
+/* Takes over what another graph of the same problem has compiled so far; that one has to be
+ * released later than this one. */
+void graph_borrow(struct graph *g, const struct graph *from);
+
+/* Each load is valid until graph_release. Layouts are by node. An op of the excerpt alone: */
+const struct load *graph_node(struct graph *g, const struct setting *st, int op,
+                              const struct layout *layouts);
+/* The same as it was compiled: it stands, and what its instructions cost is asked of cost_instr with
+ * g->plan, until the next window is compiled. */
+void graph_compile(struct graph *g, const struct setting *st, int op,
+                   const struct layout *layouts, struct stage_program *out);
+/* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
+const struct load *graph_edge(struct graph *g, const struct setting *st,
+                              const struct edge *e, int first, int end,
+                              const struct layout *layouts);
+/* The excerpt's edge for an edge of the whole model. */
+const struct edge *graph_small_edge(const struct graph *g, const struct edge *e);
+/* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
+const struct load *graph_again(struct graph *g, const struct setting *st, int first,
+                               int end, const bool *again, const struct layout *layouts);
+/* One collective over gradients, or their filling (axes 0). */
+double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
+                       double elems, bool *missing);
+
+#endif

@@ -1,0 +1,160 @@
+/* Fewer devices than there are, where those that are left idle would only make a step longer: a batch
+ * that does not divide, messages over slow links, a slow kind. So more devices never give a slower
+ * plan.
+ *
+ * After the search on all devices those on fewer follow: on every divisor of their number, and on the
+ * first kinds of several, as long as that many could be faster at all. What they cannot be faster
+ * than is what single devices would take for everything, shared by their speed; and where nothing is
+ * proven, a first look has to come near to the best. Only the first devices of the cluster are used. */
+#include "common/progress.h"
+#include "search/bound/bound.h"
+#include "search/run/runs.h"
+#include "search/space/devices.h"
+#include "search/space/order.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* With a micro-batch as it suits a device of one class, without a limit of memory; INFINITY where the
+ * profile lacks it. */
+static double device_us(struct search *s, int rank, int64_t micro_batch) {
+    struct search_stage st = {.end = s->p.model->n_ops, .devices = 1};
+    search_apply_style(s, &st, micro_batch, (struct style){.inner = ~0u});
+    const struct prefix *t = search_prefix(s, &st, micro_batch, rank, false);
+    if (!prefix_legal(s, t, 0, st.end))
+        return INFINITY;
+    const struct stage_sum *sum = search_stage_sum(s, t, &st);
+    double m = (double)(s->p.batch / micro_batch);
+    return sum->missing ? INFINITY
+                        : m * (sum->forward_us + sum->backward_us + sum->weights_us) +
+                              sum->reduce_us + sum->update_us;
+}
+
+void search_alone(struct search *s, double alone_us[CLUSTER_MAX_GROUPS]) {
+    const struct cluster *c = &s->p.cluster;
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < s->p.devices; g++) {
+        double least = INFINITY;
+        for (int i = 0; i < s->p.n_micro; i++)
+            least = fmin(least, device_us(s, (int)c->groups[g].first_rank, s->p.micro[i]));
+        alone_us[g] = isfinite(least) ? least : 0;
+    }
+}
+
+/* The first n devices together, if they share everything by their speed; 0 = not known. */
+static double shared_us(const struct cluster *c, const double *alone_us, int n) {
+    double rate = 0;
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < n; g++) {
+        int64_t all = c->groups[g].nodes * c->groups[g].devices;
+        int64_t used = n - c->groups[g].first_rank;
+        if (alone_us[g] <= 0)
+            return 0;
+        rate += (double)(used < all ? used : all) / alone_us[g];
+    }
+    return 1 / rate;
+}
+
+/* ---- runs ------------------------------------------------------------------------------ */
+
+static bool is_number(const struct search_problem *p, int n) {
+    for (int g = 0; g < p->cluster.n_groups; g++)
+        if (p->cluster.groups[g].first_rank == n)
+            return true;
+    return p->devices % n == 0;
+}
+
+struct idle {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    struct search_result *out;
+    struct run_facts facts; /* of all devices */
+    bool listed;     /* all plans on the numbers of devices so far were gone through, */
+    double least_us; /* and none takes less */
+};
+
+/* Could so many be faster? Where all plans were gone through, so they are here. */
+static bool may_help(const struct idle *d, int n) {
+    const struct search_result *out = d->out;
+    double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
+    /* A list holds for its number of devices only. */
+    bool closed = out->n && d->p->gap > 0 &&
+                  out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
+    if (closed || !search_in_time(d->p))
+        return false;
+    return !out->n || d->listed || (least_us > 0 && least_us < out->plans[0].time_us);
+}
+
+static void note_proof(struct idle *d, const struct search_result *r,
+                       const struct run_facts *facts) {
+    d->listed &= r->n ? !strcmp(r->relaxation, BOUND_LISTED) : facts->proven;
+    if (r->n)
+        d->least_us = fmin(d->least_us, r->lower_bound_us);
+}
+
+/* The certificate: of lists the least; else the relaxation's, which holds for all numbers of devices. */
+static void certify(struct idle *d) {
+    struct search_result *out = d->out;
+    if (d->listed) {
+        out->lower_bound_us = d->least_us;
+        out->relaxation = BOUND_LISTED;
+    } else {
+        out->lower_bound_us = d->facts.bound_us;
+        out->relaxation = d->facts.relaxation;
+    }
+}
+
+/* Is what a first look finds near enough to the best so far? Searches have found plans that are a fifth
+ * faster than that. */
+static bool promises(const struct search_problem *q, const struct search_result *out) {
+    static const double NEAR = 0.7;
+    return search_look_us(q, 1) * NEAR < out->plans[0].time_us;
+}
+
+static void try_fewer(struct idle *d, int n) {
+    struct search_problem q = *d->p;
+    struct search_result r;
+    struct run_facts facts;
+    q.devices = n;
+    q.may_idle = false;
+    q.from = NULL;
+    q.gap = 0;
+    q.no_bound |= !d->listed;
+    if (d->out->n && !d->listed && !promises(&q, d->out))
+        return;
+    if (search_run_orders(&q, d->algorithm, &r, &facts, NULL) < 0)
+        r.n = 0;
+    note_proof(d, &r, &facts);
+    r.complete = facts.complete;
+    search_result_merge(d->out, &r, d->p->top);
+}
+
+int search_resident(const struct search_problem *p, search_algorithm *algorithm,
+                    struct search_result *out, struct err *err) {
+    enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
+    struct idle d = {.p = p, .algorithm = algorithm, .out = out};
+    int without = 0;
+    int rc = search_run_orders(p, algorithm, out, &d.facts, err);
+    if (!p->may_idle || p->source || !d.facts.ended)
+        return rc;
+    d.listed = true;
+    d.least_us = INFINITY;
+    note_proof(&d, out, &d.facts);
+    for (int n = p->devices - 1; n > 0 && (out->n || without++ < MOST_WITHOUT); n--) {
+        while (n > 1 && !is_number(p, n))
+            n--;
+        if (!may_help(&d, n)) {
+            d.listed = false;
+            break;
+        }
+        try_fewer(&d, n);
+    }
+    if (!out->n)
+        return rc;
+    certify(&d);
+    if (rc < 0 && err)
+        snprintf(out->idle, sizeof out->idle, "%.*s", (int)sizeof out->idle - 1, err->msg);
+    if (err)
+        *err = (struct err){0};
+    return 0;
+}

@@ -1,0 +1,196 @@
+/* Plans that keep in the memory of hosts what devices have no room for.
+ *
+ * Copies to a host and back cost much time, so this is looked at only where no plan fits without, where
+ * the plan to set out from has it, or, for the optimizer's state alone, where the best plan pays
+ * for a lack of memory and a first look is faster. Then a search follows for each set of what is
+ * offloaded, by all ops of all stages alike, which the strategy graph compiles as if it were
+ * pinned. In the end each stage of the best plan takes back what it has room for. What is proven
+ * of such a space knows no memory (floors.c). */
+#include "search/run/runs.h"
+
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+
+#include "common/progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int everything = OFFLOAD_optimizer | OFFLOAD_parameters | OFFLOAD_activations;
+
+/* Those beside everything; the cheapest first. */
+static const int sets[] = {OFFLOAD_optimizer, OFFLOAD_activations,
+                           OFFLOAD_optimizer | OFFLOAD_activations,
+                           OFFLOAD_optimizer | OFFLOAD_parameters};
+
+/* Do devices have hosts with a memory of their own, as far as is known? */
+static bool has_hosts(const struct search_problem *p) {
+    const struct cluster *c = &p->cluster;
+    bool said = true;
+    for (int g = 0; g < c->n_groups; g++)
+        said &= c->groups[g].host_bandwidth > 0;
+    return (said || p->profile) && strncmp(p->provider->device, "cpu-", 4) != 0;
+}
+
+int search_offloaded(const struct plan *plan) {
+    int set = 0;
+    for (int k = 0; plan && k < plan->n_stages; k++)
+        for (int i = 0; i < plan->stages[k].n_ops; i++)
+            set |= plan->stages[k].offload[i];
+    return set;
+}
+
+static bool has_pins(const struct search_problem *p) {
+    return p->pins && p->pins->list.n > 0;
+}
+
+/* ---- one stage after the other ----------------------------------------------------------- */
+
+/* Changes which of these a stage keeps on hosts. */
+static void set_stage(struct stage *st, int which, bool host) {
+    for (int i = 0; i < st->n_ops; i++)
+        st->offload[i] = (int8_t)(host ? st->offload[i] | which : st->offload[i] & ~which);
+}
+
+/* What the stage offloads, it has on the device, if it fits and is faster. */
+static bool take_back(struct search *s, struct search_plan *p, int stage, int which) {
+    struct search_plan other = {.plan = p->plan};
+    struct stage *st = &p->plan->stages[stage];
+    for (int i = 0; i < st->n_ops; i++)
+        if (!(st->offload[i] & which))
+            return false;
+    set_stage(st, which, false);
+    if (search_judge_plan(s, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
+        *p = (struct search_plan){p->plan, other.time_us, other.max_bytes, p->member,
+                                  p->class};
+        return true;
+    }
+    set_stage(st, which, true);
+    return false;
+}
+
+/* The costliest first: activations go with every micro-batch. */
+static void take_all_back(struct search *s, struct search_plan *p) {
+    static const int order[] = {OFFLOAD_activations, OFFLOAD_parameters, OFFLOAD_optimizer};
+    enum { MOST_TRIES = 96 };
+    int tries = 0;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        for (int k = 0; k < p->plan->n_stages && tries < MOST_TRIES; k++, tries++)
+            take_back(s, p, k, order[i]);
+}
+
+/* ---- searches ---------------------------------------------------------------------------- */
+
+struct offloading {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    struct search_result *out;
+};
+
+/* A search in which all ops offload this set; its plans join those that there are. */
+static bool search_set(struct offloading *o, int set, const struct plan *from) {
+    struct search_problem q = *o->p;
+    struct search_result r;
+    q.offload = set;
+    q.from = from;
+    q.may_idle = false;
+    q.as_listed = true;
+    q.no_bound = true;
+    q.gap = 0;
+    if (!search_in_time(&q))
+        return false;
+    bool found =
+        search_resident(&q, o->algorithm == search_auto ? search_hops : o->algorithm, &r,
+                        NULL) == 0 &&
+        r.n > 0;
+    r.complete |= !found && search_in_time(&q); /* there is none */
+    search_result_merge(o->out, &r, o->p->top);
+    return found;
+}
+
+/* Stages that have room take back; and no plan takes less than a bound that knows no memory. */
+static void finish(struct offloading *o) {
+    struct search s;
+    struct search_problem q = *o->p;
+    struct search_result *out = o->out;
+    q.offload = everything;
+    search_begin(&s, &q);
+    s.graph.offload = 0; /* what is proven holds for stages that offload less, too */
+    for (int i = 0; i < out->n && !has_pins(&q); i++)
+        if (search_offloaded(out->plans[i].plan))
+            take_all_back(&s, &out->plans[i]);
+    out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s, NULL);
+    out->relaxation = out->lower_bound_us > 0 ? BOUND_PRICED : "";
+    search_end(&s);
+}
+
+/* Does the plan pay for a lack of memory? */
+static bool pays(const struct plan *plan) {
+    bool any = false;
+    for (int k = 0; k < plan->n_stages; k++) {
+        const struct stage *st = &plan->stages[k];
+        any |= st->regather;
+        for (int i = 0; i < st->n_ops; i++)
+            any |= st->recompute[i] || st->zero[i] > ZERO_OPTIMIZER;
+    }
+    return any;
+}
+
+/* There is a plan, but memory costs it time: is it faster to keep the optimizer's state on hosts? If a
+ * first look finds a faster plan, for the search costs as much again. */
+static void search_instead(struct offloading *o) {
+    struct search_problem q = *o->p;
+    const struct search_result *out = o->out;
+    q.offload = OFFLOAD_optimizer;
+    q.from = NULL;
+    q.may_idle = false;
+    q.no_bound = true;
+    q.gap = 0;
+    if (interrupted() || q.deadline_s > 0 || !pays(out->plans[0].plan) ||
+        search_look_us(&q, 1) >= out->plans[0].time_us)
+        return;
+    search_set(o, OFFLOAD_optimizer, NULL);
+    if (search_offloaded(out->plans[0].plan))
+        finish(o);
+}
+
+/* Why hosts are no help. */
+static int say_hosts(const struct search_problem *p, bool tried, struct err *err) {
+    if (tried)
+        return err_hint(err,
+                        "nor does a plan fit that keeps the optimizer's state, parameters "
+                        "and activations in the memory of hosts");
+    if (p->may_offload && !p->source && p->memory_bytes)
+        return err_hint(
+            err, "with host_bandwidth in the cluster, plans may keep in the memory of "
+                 "hosts what does not fit (offload of weft-plan(5))");
+    return -1;
+}
+
+int search_run(const struct search_problem *p, search_algorithm *algorithm,
+               struct search_result *out, struct err *err) {
+    struct search_problem timed = *p;
+    timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
+    struct offloading o = {&timed, algorithm, out};
+    struct search_problem resident = timed;
+    bool may = p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
+    int from = may ? search_offloaded(p->from) : 0;
+    if (from)
+        resident.from = NULL;
+    int rc = search_resident(&resident, algorithm, out, err);
+    bool lacks_memory = rc < 0 && out->overflow > 0;
+    if (rc == 0 && may && !from && !has_pins(p))
+        search_instead(&o);
+    if (!from && !lacks_memory)
+        return rc;
+    bool found = may && search_set(&o, from ? from : everything, from ? p->from : NULL);
+    if (!found && !out->n)
+        return lacks_memory ? say_hosts(p, may, err) : rc;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets && !from; i++)
+        search_set(&o, sets[i], NULL);
+    if (err)
+        *err = (struct err){0};
+    if (found)
+        finish(&o);
+    return 0;
+}

@@ -1,0 +1,187 @@
+/* In which orders of the model's ops to look for pipelines.
+ *
+ * Where all plans can be listed, all orders of the ops, if they are few. Else those of the best cuts:
+ * for some numbers of stages the graph is cut into sets of units, none of which needs the result of a
+ * later one, so that the longest stage is shortest, messages included (order_cut.h). Where that
+ * is shorter than in stretches of the orders so far, the list of these sets one behind the other
+ * is a further order, in which a search finds its own cuts, devices and layouts. In chains of
+ * blocks there is no other order, and in most models the one of the file is as good as any. */
+#include "search/space/order.h"
+
+#include "search/algorithms/branch.h"
+#include "search/space/order_cut.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A list of units as a list of ops. */
+static struct order *order_of_units(const struct search *s, const struct cut_graph *g,
+                                    const int *list) {
+    int *op = mem_array((size_t)s->p.model->n_ops, sizeof *op), n = 0;
+    for (int i = 0; i < g->n; i++)
+        for (int k = g->first[list[i]]; k < g->first[list[i] + 1]; k++)
+            op[n++] = k;
+    struct order *o = order_make(s->p.model, s->p.pins, op);
+    free(op);
+    return o;
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+struct listing {
+    const struct search *s;
+    const struct cut_graph *g;
+    struct orders *out;
+    int *list;    /* [units] */
+    int *missing; /* [units] tensors that it reads and that are not made yet */
+    int at, most; /* units so far; orders at most, the model's own not counted */
+    bool too_many;
+};
+
+static bool is_own(const int *list, int n) {
+    for (int i = 0; i < n; i++)
+        if (list[i] != i)
+            return false;
+    return true;
+}
+
+static void mark_made(const struct cut_graph *g, int unit, int by, int *missing) {
+    for (int k = g->of[unit]; k < g->of[unit + 1]; k++)
+        for (int r = 0; r < g->tensors[k].n; r++)
+            missing[g->readers[g->tensors[k].first_reader + r]] += by;
+}
+
+/* Each unit that may stand next, the first of the model's first. */
+static void list_from(struct listing *l, int at) {
+    const struct cut_graph *g = l->g;
+    if (at == g->n && !is_own(l->list, g->n)) {
+        l->too_many |= l->out->n == l->most;
+        if (!l->too_many) {
+            l->out->p[l->out->n] = order_of_units(l->s, g, l->list);
+            l->out->p[l->out->n++]->all = true;
+        }
+    }
+    for (int u = 0; u < g->n && at < g->n && !l->too_many; u++) {
+        if (l->missing[u])
+            continue;
+        l->list[at] = u;
+        l->missing[u] = -1; /* stands in the list */
+        mark_made(g, u, -1, l->missing);
+        list_from(l, at + 1);
+        mark_made(g, u, 1, l->missing);
+        l->missing[u] = 0;
+    }
+}
+
+/* False, and none, where there are too many. */
+static bool list_all(const struct search *s, const struct cut_graph *g,
+                     struct orders *out) {
+    struct listing l = {.s = s, .g = g, .out = out, .most = MOST_ORDERS};
+    l.list = mem_array((size_t)g->n, sizeof *l.list);
+    l.missing = mem_array((size_t)g->n, sizeof *l.missing);
+    for (int k = 0; k < g->n_tensors; k++)
+        for (int r = 0; r < g->tensors[k].n; r++)
+            l.missing[g->readers[g->tensors[k].first_reader + r]]++;
+    list_from(&l, 0);
+    if (l.too_many)
+        orders_release(out);
+    free(l.list);
+    free(l.missing);
+    return !l.too_many;
+}
+
+/* ---- of the best cuts -------------------------------------------------------------------- */
+
+/* Those of stage 0 first; inside a stage as in the model. */
+static void list_stages(const struct cut_graph *g, const int *stage_of, int *list) {
+    for (int k = 0, n = 0; n < g->n; k++)
+        for (int u = 0; u < g->n; u++)
+            if (stage_of[u] == k)
+                list[n++] = u;
+}
+
+struct cuts {
+    struct search *s;
+    struct cut_graph *g;
+    struct orders *out;
+    int *lists[1 + MOST_ORDERS]; /* of units; the first is the model's */
+    int *stage_of;               /* [units] scratch */
+};
+
+static void cut_into(struct cuts *c, int stages) {
+    static const double GAIN = 0.97; /* what a further search must promise */
+    double us, least = INFINITY;
+    cut_graph_stages(c->s, c->g, stages);
+    if (!cut_graph_solve(c->g, stages, &us, c->stage_of))
+        return;
+    for (int i = 0; i <= c->out->n; i++)
+        least = fmin(least, cut_list_us(c->g, stages, c->lists[i]));
+    if (us >= GAIN * least)
+        return;
+    int *list = mem_array((size_t)c->g->n, sizeof *list);
+    list_stages(c->g, c->stage_of, list);
+    c->out->p[c->out->n++] = order_of_units(c->s, c->g, list);
+    c->lists[c->out->n] = list;
+}
+
+/* Fine cuts first: their lists hold coarser ones. */
+static void find_cuts(struct search *s, struct cut_graph *g, struct orders *out) {
+    enum { MOST = 2 };
+    static const int stages[] = {32, 16, 8, 6, 4, 3, 2};
+    struct cuts c = {.s = s, .g = g, .out = out};
+    c.stage_of = mem_array((size_t)g->n, sizeof *c.stage_of);
+    c.lists[0] = mem_array((size_t)g->n, sizeof *c.lists[0]);
+    for (int u = 0; u < g->n; u++)
+        c.lists[0][u] = u;
+    for (size_t i = 0; i < sizeof stages / sizeof *stages && out->n < MOST; i++)
+        if (stages[i] <= search_max_groups(s) && stages[i] <= g->n &&
+            !search_out_of_time(s))
+            cut_into(&c, stages[i]);
+    for (int i = 0; i <= out->n; i++)
+        free(c.lists[i]);
+    free(c.stage_of);
+}
+
+/* ---- together ---------------------------------------------------------------------------- */
+
+/* Stages of few ops gain most by single ones; what repeats is cut between its instances. */
+static bool by_ops(const struct search *s) {
+    enum { FEW = 24 };
+    return !s->graph.s.n_runs || s->graph.s.n_ops <= FEW;
+}
+
+static void find_some(struct search *s, struct orders *out) {
+    struct cut_graph g = {0};
+    if (search_max_groups(s) > 1 && cut_graph_make(s, by_ops(s), &g) &&
+        !cut_graph_is_chain(&g) && !(branch_is_small(s) && list_all(s, &g, out)))
+        find_cuts(s, &g, out);
+    cut_graph_release(&g);
+}
+
+void orders_find(const struct search_problem *p, const struct plan *plan,
+                 struct orders *out) {
+    struct search s;
+    *out = (struct orders){0};
+    if (p->source || p->as_listed)
+        return;
+    search_begin(&s, p);
+    if (search_check_pins(&s, NULL) == 0)
+        find_some(&s, out);
+    search_end(&s);
+    bool held = !plan || plan->model->hash != p->model->hash || plan_is_as_listed(plan);
+    for (int i = 0; i < out->n && !held; i++) {
+        struct plan *t = order_translate(out->p[i], plan);
+        held = t != NULL;
+        plan_destroy(t);
+    }
+    struct order *own = held ? NULL : order_of_plan(plan, p->pins);
+    if (own)
+        out->p[out->n++] = own;
+}
+
+void orders_release(struct orders *o) {
+    for (int i = 0; i < o->n; i++)
+        order_free(o->p[i]);
+    o->n = 0;
+}

@@ -1,0 +1,185 @@
+/* A search in several orders of the model's ops.
+ *
+ * The model's own comes first. Another one is searched where a first look promises something, and
+ * nothing is looked for there that its bound rules out. The certificate is about the stretches of
+ * all that are searched: no plan takes less than the least of what is proven of each. */
+#include "search/space/order.h"
+
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+#include "search/run/runs.h"
+
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- runs -------------------------------------------------------------------------------- */
+
+struct runs {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    struct search_result *out;
+    struct run_facts *facts;
+    int orders;      /* that were looked at */
+    bool listed;     /* all plans so far were gone through */
+    double least_us; /* and none takes less than that; 0 = not known */
+    double first_us; /* what a first look at the model's own order finds; 0 = not known */
+};
+
+/* What is proven of one order more. */
+static void note_bound(struct runs *r, double least_us, bool listed, double bound_us) {
+    r->listed &= listed;
+    r->least_us = fmin(r->least_us, least_us);
+    r->facts->bound_us = fmin(r->facts->bound_us, bound_us);
+}
+
+static void note_result(struct runs *r, const struct search_result *result,
+                        const struct run_facts *facts) {
+    bool listed = result->n && !strcmp(result->relaxation, BOUND_LISTED);
+    if (result->n)
+        note_bound(r, result->lower_bound_us, listed, facts->bound_us);
+    else /* there is none within the memory, or nothing is known */
+        note_bound(r, facts->proven ? INFINITY : facts->bound_us, facts->proven,
+                   facts->bound_us);
+}
+
+/* plan: one that is asked about, or NULL. It may have overlap, and offload less than all. */
+static double order_bound_us(const struct search_problem *q, const struct plan *plan) {
+    struct search s;
+    search_begin(&s, q);
+    if (plan) {
+        s.hides = plan->overlap;
+        s.graph.offload = 0;
+    }
+    double us = search_check_pins(&s, NULL) == 0 ? bound_us(&s, NULL) : INFINITY;
+    search_end(&s);
+    return us;
+}
+
+/* Is a pipeline in another order near enough to the best plan so far, and better than what a first
+ * look finds in the model's own order, first_us? 0: not looked yet. */
+static bool promises(const struct search_problem *own, const struct search_problem *other,
+                     double best_us, double *first_us) {
+    static const double NEAR = 0.8, BETTER = 0.97;
+    double us = search_look_us(other, LOOK_PIPELINE);
+    if (us * NEAR >= best_us)
+        return false;
+    if (*first_us <= 0)
+        *first_us = search_look_us(own, LOOK_PIPELINE);
+    return us < BETTER * *first_us;
+}
+
+/* Returns -1 where the plan to set out from cannot be. */
+static int run_order(struct runs *r, const struct order *o, struct err *err) {
+    struct search_problem q = order_problem(o, r->p);
+    struct search_result result;
+    struct run_facts facts;
+    double best_us = r->out->n ? r->out->plans[0].time_us : 0;
+    struct plan *from = r->p->from ? order_translate(o, r->p->from) : NULL;
+    q.from = from;
+    /* The plan to set out from is looked at in any case. */
+    if (from ? interrupted() : !search_in_time(&q)) {
+        plan_destroy(from);
+        note_bound(r, 0, false, 0);
+        return 0;
+    }
+    if (!from && best_us > 0 && !o->all && !promises(r->p, &q, best_us, &r->first_us))
+        return 0;
+    q.known_us = order_bound_us(&q, NULL);
+    r->orders++;
+    if (!from && best_us > 0 && q.known_us >= best_us * (1 - q.gap) && r->p->top == 1) {
+        note_bound(r, q.known_us, q.known_us >= best_us, q.known_us);
+        return 0;
+    }
+    q.beat_us = r->p->top == 1 ? best_us : 0;
+    int rc = search_run_on(&q, r->algorithm, &result, &facts, err);
+    plan_destroy(from);
+    if (rc < 0 && from && !facts.ended)
+        return -1;
+    if (rc < 0)
+        result.n = 0;
+    if (facts.ended)
+        note_result(r, &result, &facts);
+    r->facts->proven &= facts.proven;
+    r->facts->complete &= facts.complete;
+    result.complete = facts.complete;
+    search_result_merge(r->out, &result, r->p->top);
+    return 0;
+}
+
+/* Those that a person would name are cut where the model's file has its blocks. */
+static bool takes_orders(const struct search_problem *p, search_algorithm *algorithm) {
+    return !p->source && !p->as_listed && algorithm != search_grid &&
+           algorithm != search_dp_only;
+}
+
+/* In the model's own order. */
+static int run_first(struct runs *r, const struct orders *o, struct err *err) {
+    struct search_problem q = *r->p;
+    if (o->n && q.from && !plan_is_as_listed(q.from))
+        q.from = NULL;
+    int rc = search_run_on(&q, r->algorithm, r->out, r->facts, err);
+    r->first_us = r->facts->first_us;
+    r->orders = 1;
+    r->listed = true;
+    r->least_us = INFINITY;
+    if (r->facts->ended) {
+        double bound_us = r->facts->bound_us;
+        r->facts->bound_us = INFINITY;
+        note_result(r, r->out, r->facts);
+        r->facts->bound_us = bound_us;
+    }
+    return rc;
+}
+
+int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
+                      struct search_result *out, struct run_facts *facts, struct err *err) {
+    struct runs r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
+    struct orders o = {0};
+    if (!takes_orders(p, algorithm))
+        return search_run_on(p, algorithm, out, facts, err);
+    orders_find(p, p->from, &o);
+    int rc = run_first(&r, &o, err);
+    struct err first = err ? *err : (struct err){0};
+    bool go_on = o.n && facts->ended;
+    for (int i = 0; i < o.n && go_on; i++)
+        if (run_order(&r, o.p[i], err) < 0) {
+            search_result_release(out);
+            orders_release(&o);
+            return -1;
+        }
+    orders_release(&o);
+    if (!go_on)
+        return rc;
+    if (err)
+        *err = out->n ? (struct err){0} : first;
+    out->orders = r.orders;
+    out->lower_bound_us = out->n && isfinite(r.least_us) ? r.least_us : 0;
+    out->relaxation = out->lower_bound_us <= 0 ? ""
+                      : r.listed               ? BOUND_LISTED
+                                               : facts->relaxation;
+    return out->n ? 0 : rc;
+}
+
+/* Is the plan one of this order, and not of the model's own? */
+static bool is_of(const struct plan *plan, const struct order *o) {
+    struct plan *t = plan && !plan_is_as_listed(plan) ? order_translate(o, plan) : NULL;
+    plan_destroy(t);
+    return t != NULL;
+}
+
+double orders_bound_us(const struct search_problem *p, const struct plan *plan,
+                       double time_us) {
+    struct orders o;
+    double least = order_bound_us(p, plan), first_us = 0;
+    orders_find(p, plan, &o);
+    for (int i = 0; i < o.n; i++) {
+        struct search_problem q = order_problem(o.p[i], p);
+        if (o.p[i]->all || is_of(plan, o.p[i]) || promises(p, &q, time_us, &first_us))
+            least = fmin(least, order_bound_us(&q, plan));
+    }
+    orders_release(&o);
+    return least;
+}

@@ -1,0 +1,203 @@
+/* Saying no: which constraint leaves no plan.
+ *
+ * What the profile lacks; an op, or all of them together, that cannot be split so far as to fit
+ * whatever else is decided; else the stage of the plan that misses least; or the first of the pins
+ * with which no candidate is left. */
+#include "common/text.h"
+#include "search/bound/floors.h"
+#include "search/space/devices.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the profile lacks of the best plan that might fit. */
+static int say_unknown(struct search *s, struct err *err) {
+    const struct search_problem *p = &s->p;
+    struct plan *plan = search_plan_of(s, &s->unknown.c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    char key[256] = "";
+    cost_forget(&s->cost);
+    if (g)
+        cost_program(&s->cost, g);
+    if (s->cost.n_missing)
+        cost_key_format(&s->cost.missing[0], key, sizeof key);
+    program_destroy(g);
+    plan_destroy(plan);
+    err_no(err, "the %s shapes of every plan of this model%s, such as %s",
+           p->profile ? "profile lacks" : "cluster's datasheets lack",
+           p->memory_bytes ? " that fits" : "", key);
+    return err_hint(
+        err,
+        "weft-profile-op with this model, these sizes, --max-devices %d%s%s and "
+        "--micro-batch, and weft-profile-comm%s",
+        p->devices, p->dtype == DTYPE_f32 ? "" : ", --dtype ",
+        p->dtype == DTYPE_f32 ? "" : plan_dtype_name(p->dtype),
+        p->profile ? "; or --datasheets" : "");
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+/* On one device of a stage of so many, at least: what is held between steps, and what must be kept of
+ * one micro-batch because nobody can make it again. */
+static double held_at_least(const struct floor_op *o) {
+    double least = INFINITY;
+    for (int i = 0; i < o->n; i++) {
+        double bytes = o->ways[i].fixed;
+        for (int k = 0; k < FLOOR_ITEMS; k++)
+            bytes += isfinite(o->again_us[k]) ? 0 : o->ways[i].kept[k];
+        least = fmin(least, bytes);
+    }
+    return least;
+}
+
+struct least {
+    int op;           /* of the excerpt: that which needs most, */
+    double op_bytes;  /* so much on a device, however it is split */
+    double all_bytes; /* of all ops on all devices together */
+};
+
+/* Over all numbers of devices and micro-batches. */
+static struct least find_least(struct search *s) {
+    const struct graph *g = &s->graph;
+    int n = g->x.model->n_ops;
+    struct floors *f = floors_make(s, NULL);
+    struct least out = {0};
+    double *all = mem_array((size_t)n, sizeof *all);
+    for (int op = 0; op < n; op++) {
+        double device = INFINITY;
+        all[op] = INFINITY;
+        for (int d = 1; d <= s->p.devices; d++)
+            for (int k = 0; k < s->p.n_micro; k++) {
+                struct floor_op o = floors_at(f, op, s->p.micro[k], d);
+                double bytes = held_at_least(&o);
+                device = fmin(device, bytes);
+                all[op] = fmin(all[op], d * bytes);
+            }
+        if (isfinite(device) && device > out.op_bytes) {
+            out.op = op;
+            out.op_bytes = device;
+        }
+    }
+    for (int i = 0; i < g->s.n_ops; i++)
+        out.all_bytes += isfinite(all[g->x.of[i]]) ? all[g->x.of[i]] : 0;
+    free(all);
+    floors_free(f);
+    return out;
+}
+
+static double all_memory(const struct search *s) {
+    double sum = 0;
+    for (int r = 0; r < s->p.devices; r++)
+        sum += (double)search_memory(&s->p, r, 1);
+    return sum;
+}
+
+/* Why no plan at all fits, if that is so; floors of very many devices are not worth the time. */
+static void prove_too_little(struct search *s, char *buf, size_t size) {
+    enum { MOST_DEVICES = 32 };
+    buf[0] = '\0';
+    if (s->p.devices > MOST_DEVICES || s->p.pins || s->p.source || search_stopped(s))
+        return;
+    struct least l = find_least(s);
+    double most = (double)s->p.memory_bytes, all = all_memory(s);
+    if (l.op_bytes > most)
+        snprintf(buf, size, "; %s alone needs at least %s, however it is split",
+                 s->graph.x.model->ops[l.op].name, text_bytes(l.op_bytes).s);
+    else if (l.all_bytes > all)
+        snprintf(buf, size,
+                 "; what no plan can do without takes at least %s on all devices together, "
+                 "and they have %s",
+                 text_bytes(l.all_bytes).s, text_bytes(all).s);
+}
+
+/* The stage that misses least: of compiled plans, else by the estimate. */
+static int say_overflow(struct search *s, struct search_result *out, struct err *err) {
+    const struct model *m = s->p.model;
+    const struct kept *k = &s->nearest;
+    struct shortage r =
+        s->refused.bytes ? s->refused
+                         : search_shortage(s, &k->c, k->score.fullest, k->score.overflow);
+    char proof[512];
+    prove_too_little(s, proof, sizeof proof);
+    out->overflow = r.bytes;
+    out->overflow_stage = r.stage;
+    return err_no(err,
+                  "no plan fits: the best needs %s more than %s on the devices of "
+                  "stage %d, which has %s to %s%s",
+                  text_bytes((double)r.bytes).s, text_bytes((double)r.limit).s, r.stage,
+                  m->ops[r.first].name, m->ops[r.end - 1].name, proof);
+}
+
+struct shortage search_shortage(const struct search *s, const struct candidate *c,
+                                int stage, int64_t bytes) {
+    const struct search_stage *st = &c->stages[stage];
+    return (struct shortage){bytes,
+                             search_memory(&s->p, candidate_rank(c, stage), st->devices),
+                             stage, st->first, st->end};
+}
+
+/* ---- no candidate ---------------------------------------------------------------------- */
+
+/* Is there a uniform pipeline that obeys the first n pins? */
+static bool obeyable(const struct search_problem *p, int64_t n) {
+    struct search s;
+    struct search_problem q = *p;
+    struct pins some = *p->pins;
+    some.list.n = n;
+    q.pins = &some;
+    search_begin(&s, &q);
+    bool found = false;
+    struct candidate c = candidate_make(&s);
+    bool may = search_check_pins(&s, NULL) == 0;
+    for (int k = 1; k <= search_max_groups(&s) && may && !found; k++)
+        for (int i = 0; i < s.p.n_micro && !found; i++)
+            found = search_even(&s, k, s.p.micro[i], (struct style){.inner = ~0u}, &c) &&
+                    search_legal(&s, &c);
+    candidate_release(&c);
+    search_end(&s);
+    return found;
+}
+
+/* Of pins that leave nothing together, the first that does so with those before it; NULL: none does. */
+static const struct pin *binding_pin(const struct search_problem *p) {
+    if (!p->pins)
+        return NULL;
+    for (int64_t n = 1; n <= p->pins->list.n; n++)
+        if (!obeyable(p, n))
+            return obeyable(p, n - 1) ? &p->pins->list.p[n - 1] : NULL;
+    return NULL;
+}
+
+/* No layout at all is refused where sample groups do not divide the micro-batch. */
+static int say_illegal(const struct search *s, struct err *err) {
+    const struct search_problem *p = &s->p;
+    const struct mesh one = {0};
+    struct layout none;
+    struct err why = {0};
+    memset(&none, PLACE_NONE, sizeof none);
+    for (int i = 0; i < p->model->n_ops; i++)
+        if (layout_check(p->model, &p->model->ops[i], &one, &none, p->micro[p->n_micro - 1],
+                         &why) < 0)
+            return err_no(err, "no legal plan: %s", why.msg);
+    const struct pin *pin = binding_pin(p);
+    if (pin)
+        return err_no(err, "no legal plan: %s: %d devices cannot be shared as it asks",
+                      pin->where, p->devices);
+    return err_no(err, "no legal plan: %d devices cannot share this model%s", p->devices,
+                  p->pins && p->pins->list.n ? " as it is pinned" : "");
+}
+
+int search_refuse(struct search *s, struct search_result *out, struct err *err) {
+    bool fits = s->has_unknown && !s->unknown.score.overflow;
+    if (fits || (s->has_unknown && !s->has_nearest && !s->refused.bytes))
+        return say_unknown(s, err);
+    if (s->has_nearest || s->refused.bytes)
+        return say_overflow(s, out, err);
+    if (search_stopped(s)) {
+        err_no(err, "stopped before any plan was found");
+        return s->p.time_budget_s > 0 ? err_hint(err, "give it a longer time") : -1;
+    }
+    return say_illegal(s, err);
+}

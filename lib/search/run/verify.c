@@ -1,0 +1,105 @@
+/* Certificates: a plan is believed nothing. Its time and memory are those of the program that is
+ * compiled from it; its bound is worked out again, and if it claims more than the relaxation gives,
+ * by branch and bound (dp.c). */
+#include "common/text.h"
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+#include "search/space/devices.h"
+#include "search/space/order.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int check_program(struct search *s, struct plan *plan, struct search_verdict *out,
+                         struct err *err) {
+    struct program *g = program_compile(plan, err);
+    if (!g)
+        return -1;
+    int rc = program_validate(g, err);
+    if (rc < 0 && err)
+        err->status = EXIT_NO;
+    for (int k = 0; k < g->n_stages && rc == 0; k++) {
+        int64_t bytes = g->stages[k].arena_bytes;
+        out->max_bytes = bytes > out->max_bytes ? bytes : out->max_bytes;
+        int64_t limit = search_stage_memory(s, plan, k);
+        if (limit && bytes > limit)
+            rc = err_no(err, "stages[%d]: needs %s, but a device has %s", k,
+                        text_bytes((double)bytes).s, text_bytes((double)limit).s);
+    }
+    struct simulation sim;
+    cost_forget(&s->cost);
+    if (rc == 0)
+        rc = simulate_program(g, &s->cost, NULL, &sim, err);
+    if (rc == 0) {
+        out->time_us = sim.time_us;
+        simulation_release(&sim);
+        rc = cost_check(&s->cost, s->p.profile, NULL, plan, err);
+        cost_forget(&s->cost);
+    }
+    program_destroy(g);
+    return rc;
+}
+
+static bool differ(double a, double b) {
+    return fabs(a - b) > 1e-6 * fmax(fabs(a), fabs(b));
+}
+
+static int check_claim(const struct search_claim *claim, const struct search_verdict *v,
+                       struct err *err) {
+    if (claim->time_us > 0 && differ(claim->time_us, v->time_us))
+        return err_no(err, "provenance: a step takes %.3f ms, not %.3f ms",
+                      v->time_us / 1e3, claim->time_us / 1e3);
+    if (claim->memory_bytes > 0 && (int64_t)claim->memory_bytes != v->max_bytes)
+        return err_no(err, "provenance: a device holds %lld bytes, not %.0f",
+                      (long long)v->max_bytes, claim->memory_bytes);
+    return 0;
+}
+
+/* By a search that proves its result, or not. */
+static void prove_more(const struct search_problem *p, struct search_verdict *out) {
+    struct search_result r;
+    struct search_problem alone = *p;
+    alone.top = 1;
+    alone.gap = 0;
+    if (search_run(&alone, search_dp, &r, NULL) == 0 &&
+        r.lower_bound_us > out->lower_bound_us) {
+        out->lower_bound_us = r.lower_bound_us;
+        out->relaxation = r.relaxation;
+    }
+    search_result_release(&r);
+}
+
+static int check_bound(struct search *s, const struct plan *plan,
+                       const struct search_claim *claim, struct search_verdict *out,
+                       struct err *err) {
+    out->lower_bound_us = orders_bound_us(&s->p, plan, out->time_us);
+    out->relaxation = bound_relaxation(s);
+    if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
+        prove_more(&s->p, out);
+    if (out->lower_bound_us > out->time_us * (1 + 1e-6))
+        return err_no(
+            err,
+            "a step takes %.3f ms, less than the bound %.3f ms of the space: the plan "
+            "has what no search chooses, or more than these options allow",
+            out->time_us / 1e3, out->lower_bound_us / 1e3);
+    if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
+        return err_no(err, "provenance: the bound %.3f ms cannot be proven, but %.3f ms",
+                      claim->lower_bound_us / 1e3, out->lower_bound_us / 1e3);
+    return 0;
+}
+
+int search_verify_plan(const struct search_problem *p, struct plan *plan,
+                       const struct search_claim *claim, struct search_verdict *out,
+                       struct err *err) {
+    struct search s;
+    *out = (struct search_verdict){.relaxation = ""};
+    search_begin(&s, p);
+    s.p.offload = search_offloaded(plan); /* so floors know no memory */
+    int rc = check_program(&s, plan, out, err);
+    if (rc == 0)
+        rc = check_claim(claim, out, err);
+    if (rc == 0)
+        rc = check_bound(&s, plan, claim, out, err);
+    search_end(&s);
+    return rc;
+}

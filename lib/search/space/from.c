@@ -1,0 +1,239 @@
+/* A plan read back into a candidate, so that a search can set out from it.
+ *
+ * The space is coarser than plans: instances of blocks in a stage have one layout, a stage
+ * recomputes its first blocks at one level and has one level of ZeRO. What a plan has besides is
+ * dropped, and said. A mesh whose axes are products of those that the space has is taken apart
+ * into these; another one stays as it is. */
+#include "search/evaluate/overlap.h"
+#include "search/space/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reading {
+    struct search *s;
+    const struct plan *plan;
+    struct candidate *to;
+    char *lost; /* "micro-batch, offloading": what is dropped, each once */
+    size_t size;
+};
+
+static void lose(struct reading *r, const char *what) {
+    size_t n = strlen(r->lost);
+    if (!strstr(r->lost, what))
+        snprintf(r->lost + n, r->size - n, "%s%s", n ? ", " : "", what);
+}
+
+/* ---- stages ---------------------------------------------------------------------------- */
+
+/* Stretches of the model's order, stage k on group k % groups. */
+/* Where the order of groups is no choice, the usual one. */
+static void take_places(struct reading *r) {
+    struct candidate *c = r->to;
+    int *order = mem_array((size_t)c->n_groups, sizeof *order);
+    bool free_order = search_has_places(r->s), moved = false;
+    candidate_order(c, order);
+    for (int i = 0; i < c->n_groups; i++) {
+        moved |= order[i] != i;
+        order[i] = free_order ? order[i] : i;
+    }
+    candidate_place(c, order);
+    free(order);
+    if (moved && !free_order)
+        lose(r, "the order of groups of devices");
+}
+
+static int take_stages(struct reading *r, struct err *err) {
+    const struct plan *p = r->plan;
+    struct search *s = r->s;
+    if (p->n_groups > search_max_groups(s) || p->n_stages > search_room(s))
+        return err_input(err, "%d stages, but there can be at most %d", p->n_stages,
+                         p->n_groups > search_max_groups(s) ? search_max_groups(s)
+                                                            : search_room(s));
+    for (int k = 0, op = 0; k < p->n_stages; k++) {
+        const struct stage *st = &p->stages[k];
+        if (st->ops[0] != op || st->ops[st->n_ops - 1] != op + st->n_ops - 1)
+            return err_input(err, "stages[%d]: no stretch of the model's order", k);
+        int home = p->stages[k % p->n_groups].group;
+        if (st->group != home)
+            return err_input(err, "stages[%d].group: expected %d, found %d", k, home,
+                             st->group);
+        r->to->stages[k] = (struct search_stage){
+            .first = op, .devices = mesh_devices(&st->mesh), .place = st->group};
+        op += st->n_ops;
+        r->to->stages[k].end = op;
+    }
+    r->to->n_stages = p->n_stages;
+    r->to->n_groups = p->n_groups;
+    take_places(r);
+    return 0;
+}
+
+/* Those that the search considers, or what is nearest to them. */
+static void take_numbers(struct reading *r) {
+    const struct search_problem *p = &r->s->p;
+    int at = p->n_micro - 1;
+    while (at > 0 && p->micro[at] > r->plan->micro_batch)
+        at--;
+    r->to->micro_batch = p->micro[at];
+    r->to->schedule = r->plan->schedule;
+    if (p->micro[at] != r->plan->micro_batch)
+        lose(r, "micro-batch");
+    if (!search_has_schedule(r->s, r->plan->schedule) &&
+        r->to->n_groups == r->to->n_stages) {
+        lose(r, "schedule");
+        r->to->schedule = search_first_schedule(r->s);
+    }
+    if (r->plan->batch != p->batch)
+        lose(r, "batch");
+    if (r->plan->optimizer != p->optimizer)
+        lose(r, "optimizer");
+    if (r->plan->dtype != p->dtype)
+        lose(r, "dtype");
+    if (r->plan->overlap && !search_may_overlap(r->s))
+        lose(r, "overlap");
+}
+
+/* ---- layouts --------------------------------------------------------------------------- */
+
+/* Which axis of a mesh each axis of a finer one is a part of; false where it is not finer. */
+static bool take_apart(const struct mesh *mesh, const struct mesh *finer, int *part_of) {
+    int a = 0;
+    for (int m = 0; m < mesh->n_axes; m++) {
+        int left = mesh->size[m];
+        for (; a < finer->n_axes && left > 1 && left % finer->size[a] == 0; a++) {
+            left /= finer->size[a];
+            part_of[a] = m;
+        }
+        if (left > 1)
+            return false;
+    }
+    return a == finer->n_axes;
+}
+
+static struct layout refine(const struct layout *l, const struct mesh *finer,
+                            const int *part_of) {
+    struct layout out;
+    memset(&out, PLACE_NONE, sizeof out);
+    out.ring = l->ring;
+    for (int a = 0; a < finer->n_axes; a++)
+        out.dim[a] = l->dim[part_of[a]];
+    return out;
+}
+
+/* The first op of a node decides for all of them. */
+static void take_layouts(struct reading *r, int k) {
+    const struct graph *g = &r->s->graph;
+    const struct stage *st = &r->plan->stages[k];
+    struct search_stage *to = &r->to->stages[k];
+    size_t nodes = (size_t)g->x.n_nodes;
+    bool *seen = mem_array(nodes, sizeof *seen);
+    struct layout *layouts = mem_array(nodes, sizeof *layouts);
+    struct mesh mesh;
+    int part_of[MESH_MAX_AXES];
+    search_apply_style(r->s, to, r->to->micro_batch, (struct style){.inner = ~0u});
+    memcpy(layouts, to->layouts, nodes * sizeof *layouts);
+    graph_mesh(to->devices, to->mesh, &mesh);
+    bool finer = take_apart(&st->mesh, &mesh, part_of);
+    if (!finer)
+        to->mesh = &st->mesh;
+    for (int i = 0; i < st->n_ops; i++) {
+        int node = g->x.node_of[g->x.of[st->ops[i]]];
+        struct layout l = finer ? refine(&st->layouts[i], &mesh, part_of) : st->layouts[i];
+        if (!seen[node])
+            layouts[node] = l;
+        else if (memcmp(&layouts[node], &l, sizeof l))
+            lose(r, "layouts that differ in blocks that are alike");
+        seen[node] = true;
+    }
+    to->layouts = search_layouts(r->s, layouts);
+    free(layouts);
+    free(seen);
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+static void take_zero(struct reading *r, int k) {
+    const struct stage *st = &r->plan->stages[k];
+    struct search_stage *to = &r->to->stages[k];
+    int least = ZERO_PARAMETERS;
+    for (int i = 0; i < st->n_ops; i++) {
+        bool has = r->plan->model->ops[st->ops[i]].n_param > 0;
+        to->zero = has && st->zero[i] > to->zero ? st->zero[i] : to->zero;
+        least = has && st->zero[i] < least ? st->zero[i] : least;
+        if (st->offload[i] & ~r->s->p.offload)
+            lose(r, "offloading");
+        else if (st->offload[i] != r->s->p.offload)
+            lose(r, "offloading of some ops only");
+    }
+    if (least < to->zero)
+        lose(r, "levels of ZeRO that differ in a stage");
+    if (to->zero >= search_zero_levels(r->s)) {
+        lose(r, "ZeRO");
+        to->zero = search_zero_levels(r->s) - 1;
+    }
+    to->regather = st->regather && search_may_regather(r->s);
+    if (st->regather && !to->regather &&
+        !graph_regather(&r->s->graph, r->s->graph.x.of[to->first], false))
+        lose(r, "regathering");
+}
+
+/* The level and the number of blocks under which the most ops are as they are in the plan. */
+static void take_recompute(struct reading *r, int k) {
+    struct search *s = r->s;
+    const struct stage *st = &r->plan->stages[k];
+    struct search_stage *to = &r->to->stages[k], upto = *to;
+    int blocks = search_stage_blocks(s, to), least = st->n_ops + 1;
+    int *wrong = mem_array((size_t)blocks + 2, sizeof *wrong);
+    for (int level = 0; level < AGAIN_LEVELS; level++) {
+        int all = 0;
+        memset(wrong, 0, sizeof *wrong * ((size_t)blocks + 2));
+        for (int i = 0; i < st->n_ops; i++) {
+            int op = st->ops[i], node = s->graph.x.node_of[s->graph.x.of[op]];
+            upto.end = op + 1;
+            int block =
+                s->graph.s.run_of[op] < 0 ? blocks + 1 : search_stage_blocks(s, &upto);
+            all += s->again[0][node] != st->recompute[i];
+            wrong[block] += (s->again[level][node] != st->recompute[i]) -
+                            (s->again[0][node] != st->recompute[i]);
+        }
+        for (int n = 0; n <= (level ? blocks : 0); n++) {
+            all += n ? wrong[n] : 0;
+            if (all < least) {
+                least = all;
+                to->again_level = n ? level : 0;
+                to->again_blocks = n;
+            }
+        }
+    }
+    if (least)
+        lose(r, "recompute");
+    free(wrong);
+}
+
+/* ---- the whole ------------------------------------------------------------------------- */
+
+int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
+                     char *lost, size_t size, struct err *err) {
+    struct reading r = {s, plan, out, lost, size};
+    lost[0] = '\0';
+    if (plan->model->hash != s->p.model->hash)
+        return err_input(err, "a plan of another model");
+    if (plan->devices != s->p.devices)
+        return err_input(err, "%d devices, but %d are to be used", plan->devices,
+                         s->p.devices);
+    if (take_stages(&r, err) < 0)
+        return -1;
+    take_numbers(&r);
+    for (int k = 0; k < out->n_stages; k++) {
+        take_layouts(&r, k);
+        take_zero(&r, k);
+        take_recompute(&r, k);
+    }
+    if (!search_legal(s, out))
+        return err_input(err,
+                         "the search may not have such a plan: pins, or a micro-batch that "
+                         "does not divide");
+    return 0;
+}

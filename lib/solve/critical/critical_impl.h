@@ -1,0 +1,95 @@
+/* critical_impl.h - what critical.c (pieces, the price of usage), critical_join.c (dynamic programming
+ * over what lies between them), critical_bound.c (what a piece costs at least) and
+ * critical_program.c (lp_solve) share. */
+#ifndef WEFT_SOLVE_CRITICAL_IMPL_H
+#define WEFT_SOLVE_CRITICAL_IMPL_H
+
+#include "solve/critical/critical.h"
+
+#include <math.h>
+
+/* What a piece costs with the critical variables around it fixed: at least, or exactly. */
+struct critical_entry {
+    double value;
+    bool refined; /* by critical_bound */
+    bool exact;
+    int *inside; /* then: the values of the variables in it; NULL = impossible */
+};
+
+struct critical_piece {
+    int n, *inside; /* variables, ascending */
+    int n_around, around[CRITICAL_ARITY];
+    int n_factors, *factors; /* those with a variable inside */
+    int64_t n_entries;
+    struct critical_entry *entries; /* row by row over what is around */
+    double most_usage;              /* that it may have at most */
+};
+
+/* A problem with its pieces, under one price. */
+struct critical_cut {
+    const struct critical_problem *p;
+    double per_cost, per_usage; /* value = per_cost * cost + per_usage * usage */
+    double price;               /* of usage, that gives the best bound so far */
+    bool *cut;                  /* [n] critical, and not given up to keep tables small */
+    int n_pieces;
+    struct critical_piece *pieces;
+    int64_t programs, most_programs; /* solved; at most */
+    int rows, columns;               /* of the largest of them */
+    double deadline_s;               /* 0 = none */
+};
+
+/* Where x stands in the factor's table. */
+static inline int64_t critical_at(const struct critical_problem *p,
+                                  const struct critical_factor *f, const int *x) {
+    int64_t at = 0;
+    for (int i = 0; i < f->n; i++)
+        at = at * p->size[f->var[i]] + x[f->var[i]];
+    return at;
+}
+
+static inline double critical_value(const struct critical_cut *c,
+                                    const struct critical_factor *f, int64_t at) {
+    double cost = f->cost[at];
+    if (isinf(cost))
+        return INFINITY;
+    return c->per_cost * cost + (f->usage ? c->per_usage * f->usage[at] : 0);
+}
+
+/* The next of all values of these variables, the last one fastest; false behind the last. */
+static inline bool critical_next(const struct critical_problem *p, int n, const int *var,
+                                 int *x) {
+    for (int i = n - 1; i >= 0; i--) {
+        if (++x[var[i]] < p->size[var[i]])
+            return true;
+        x[var[i]] = 0;
+    }
+    return false;
+}
+
+/* What the piece costs at least with what is around it as in x [n]. x[inside] is scratch. */
+double critical_bound(const struct critical_cut *c, const struct critical_piece *piece,
+                      int *x);
+
+/* Solves the piece with what is around it as in x [n]; false when limits of work or time came first:
+ * then the entry stays a bound. x[inside] is scratch. */
+bool critical_program(struct critical_cut *c, const struct critical_piece *piece, int *x,
+                      struct critical_entry *e);
+
+/* per_cost * cost + per_usage * usage, of all tables. */
+struct critical_sum {
+    double per_cost, per_usage;
+    const double *most; /* may become less while choices are listed */
+};
+
+/* Hands every choice of which no sum, three at most, is above its limit to `take`, until that returns
+ * false. sorts: values are tried in the order of what the first sum comes to at least. steps:
+ * values that are looked at, at most. Returns whether those were all of them. */
+bool critical_list_below(const struct critical_problem *p, int n_sums,
+                         const struct critical_sum *sums, bool sorts, int64_t steps,
+                         bool (*take)(void *arg, const int *choice), void *arg);
+
+/* Sets what is cut in x so that the sum of all tables between pieces is least, taking entries for what
+ * they are; returns that sum, INFINITY where nothing is allowed. NAN: a table would be too large. */
+double critical_join(const struct critical_cut *c, int *x);
+
+#endif

@@ -1,0 +1,383 @@
+/* joint.c - the search over the greatest stage time.
+ *
+ * "Is there a plan with all stage times <= T" is answered exactly by joint_dp.c over a
+ * family of down-sets. A yes comes with a plan, whose own greatest time is the new
+ * incumbent; a no over all down-sets says that no plan is as fast. T is bisected between
+ * the two, and the last question is asked just below the incumbent, so that the proof does
+ * not rest on the bisection.
+ *
+ * Where the down-sets are many, those of two topological orders give an incumbent, and sets
+ * near it, drawn anew every round, better ones; and a linear program over the places of the pipeline
+ * (joint_place.c) says more than work and memory over devices. Where they are too many to list, that is
+ * all, and the bound is the one of joint_bound.c.
+ */
+#include "solve/joint/joint.h"
+
+#include "common/progress.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define BELOW    (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
+#define ROOM     (INT64_C(300) << 20) /* bytes for all down-sets and what is kept of each */
+#define MOST     1000000              /* down-sets */
+#define FEW      3000                 /* down-sets that need no incumbent first */
+#define NEAR     1500                 /* down-sets of one round near the incumbent */
+#define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
+#define PLACE_S  10 /* seconds for the linear program of places */
+#define PATIENCE 24 /* ... after which a search without a time budget ends */
+
+struct search {
+    const struct joint_problem *p;
+    const struct solve_limits *limits;
+    struct joint_bound root;
+    struct joint_plan best, plan;
+    double bound; /* proven */
+    int questions, rounds;
+    bool wide; /* the down-sets are too many */
+    int64_t sets, pairs, judged, knapsacks;
+};
+
+bool joint_stopped(const struct joint_problem *p) {
+    return interrupted() || now_s() >= p->deadline_s;
+}
+
+static double gap_of(double value, double bound) {
+    return value <= bound ? 0 : (value - bound) / fmax(fabs(bound), DBL_MIN);
+}
+
+static bool near_enough(const struct search *s) {
+    return gap_of(s->best.value, s->bound) <= s->limits->gap;
+}
+
+/* ---- questions to one family of down-sets ------------------------------------------- */
+
+/* Asks whether T can be kept; 1, 0, -1 as joint_dp_run. */
+static int ask(struct search *s, struct joint_dp *dp, double T) {
+    int answer = joint_dp_run(dp, T, &s->plan);
+    s->questions++;
+    if (answer == 1 && s->plan.value < s->best.value)
+        joint_plan_copy(&s->best, &s->plan);
+    return answer;
+}
+
+/* Bisects until the optimum over these sets is known up to `width`; below 1 % every other
+ * question is whether there is anything better at all. False when stopped. */
+static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width) {
+    double lo = s->bound;
+    if (isinf(s->best.value)) {
+        int first = ask(s, dp, INFINITY);
+        if (first <= 0)
+            return first == 0;
+    }
+    for (bool below = false;; below = !below) {
+        double hi = s->best.value, T = lo + (hi - lo) / 2;
+        if (hi - lo <= width * hi || near_enough(s))
+            return true;
+        below = (below && hi - lo <= 0.01 * hi) || hi - lo <= 1e-7 * hi;
+        if (below)
+            T = fmax(hi * BELOW, lo);
+        int answer = ask(s, dp, T);
+        if (answer < 0)
+            return false;
+        if (answer == 0) {
+            double no = below && dp->open >= T ? hi : fmin(T, dp->open);
+            if (no <= lo)
+                return true; /* an exact choice of alternatives was beyond measure */
+            lo = no;
+            if (all)
+                s->bound = lo;
+        } else if (s->best.value >= hi) {
+            return true; /* rounding: the plan is no better than it was */
+        }
+    }
+}
+
+/* Asks for a little less; after a yes for much less, and for smaller steps after every no.
+ * False when stopped. */
+static bool descend(struct search *s, struct joint_dp *dp) {
+    double step = 1e-6, least = 1e-6;
+    while (!near_enough(s) && step >= least) {
+        double hi = s->best.value;
+        int answer = ask(s, dp, isinf(hi) ? hi : fmax(hi * (1 - step), s->bound));
+        if (answer < 0)
+            return false;
+        if (answer == 1)
+            step = least == 1e-6 ? 0.03 : fmin(2 * step, 0.1);
+        else
+            step /= 8;
+        least = answer == 1 || least > 1e-6 ? 1e-4 : 1e-6;
+    }
+    return true;
+}
+
+static int explain(struct search *s, struct joint_dp *dp, struct err *err);
+
+/* Searches a family of down-sets, which it takes over. 0, 1 when stopped, -1 when all were
+ * searched and there is no plan. */
+static int search_sets(struct search *s, struct joint_sets *x, bool all, double width,
+                       struct err *err) {
+    struct joint_table t;
+    struct joint_dp dp;
+    int stopped = joint_table_init(&t, s->p, &s->root, s->best.value, x) < 0, bad = 0;
+    joint_dp_init(&dp, s->p, &t);
+    if (all)
+        s->sets = t.n;
+    if (!stopped)
+        stopped = !(width < 1 ? narrow(s, &dp, all, width) : descend(s, &dp));
+    if (!stopped && all && isinf(s->best.value))
+        bad = explain(s, &dp, err);
+    s->pairs += dp.pairs;
+    s->judged += dp.judged;
+    s->knapsacks += dp.knapsacks;
+    joint_dp_release(&dp);
+    joint_table_release(&t);
+    return bad < 0 ? bad : stopped;
+}
+
+/* Rounds near the incumbent, or without one along random orders, until `patience` of them
+ * found nothing better. */
+static void search_near(struct search *s, int patience, struct err *err) {
+    size_t words = (size_t)s->best.words, bytes = words * sizeof(uint64_t);
+    uint64_t *chain = mem_array(((size_t)s->p->nodes + 1), bytes);
+    bool stopped = false;
+    for (int idle = 0; !stopped && idle < patience && !near_enough(s); s->rounds++) {
+        double before = s->best.value;
+        struct joint_sets x;
+        size_t n = isinf(before) ? 1 : (size_t)s->best.n;
+        for (size_t i = 0; i <= n && isfinite(before); i++) /* the last stage first */
+            memcpy(chain + i * words, s->best.sets + (n - i) * words, bytes);
+        for (int v = 0; v < s->p->nodes && isinf(before); v++)
+            chain[words + (size_t)(v >> 6)] |= UINT64_C(1) << (v & 63);
+        joint_sets_near(&x, s->p, chain, (int)n + 1, NEAR, s->limits->seed,
+                        (uint64_t)s->rounds);
+        stopped = search_sets(s, &x, false, 1, err) != 0;
+        idle = s->best.value < before ? 0 : idle + 1;
+    }
+    free(chain);
+}
+
+/* ---- no plan at all -------------------------------------------------------------- */
+
+/* Least memory that node v takes alone, over degrees and alternatives. */
+static double lone_memory(const struct joint_problem *p, int v) {
+    const struct joint_node *n = &p->node[v];
+    double least = INFINITY;
+    for (int c = n->first[0]; c < n->first[p->num_degrees]; c++)
+        least = fmin(least, n->choices[c].a + n->choices[c].b);
+    return least;
+}
+
+static int check_nodes(const struct joint_problem *p, struct err *err) {
+    for (int v = 0; v < p->nodes; v++) {
+        double need = lone_memory(p, v);
+        if (isinf(need))
+            return err_no(err,
+                          "node %lld: no alternative at a tensor degree up to %d devices "
+                          "is allowed",
+                          (long long)p->node[v].id, p->devices);
+        if (need > p->capacity)
+            return err_no(err,
+                          "memory: node %lld alone takes at least %.9g of %.9g bytes per "
+                          "device",
+                          (long long)p->node[v].id, need, p->capacity);
+    }
+    return 0;
+}
+
+/* The largest set of last nodes that fits, and one before them. */
+static int explain(struct search *s, struct joint_dp *dp, struct err *err) {
+    const struct joint_problem *p = s->p;
+    dp->prune = false;
+    if (joint_dp_run(dp, INFINITY, &s->plan) < 0)
+        return 0;
+    const uint64_t *set = joint_dp_reach(dp);
+    int lead = -1, size = 0;
+    for (int v = 0; v < p->nodes; v++) {
+        bool ready = !joint_has(set, v);
+        size += !ready;
+        for (int i = 0; i < p->node[v].num_out; i++)
+            ready &= joint_has(set, p->node[v].out[i].node);
+        if (ready && lead < 0)
+            lead = v;
+    }
+    return err_no(err,
+                  "memory: at most the last %d of %d nodes fit into stages on %d devices "
+                  "of %.9g bytes; node %lld before them no longer does",
+                  size, p->nodes, p->devices, p->capacity,
+                  (long long)p->node[lead < 0 ? 0 : lead].id);
+}
+
+/* ---- the answer ------------------------------------------------------------------ */
+
+static json_t *stage_json(struct search *s, int at) {
+    const struct joint_problem *p = s->p;
+    const struct joint_stage *st = &s->best.stages[at];
+    const uint64_t *large = s->best.sets + (int64_t)at * s->best.words;
+    struct joint_items it = {0};
+    joint_items_make(&it, p, large + s->best.words, large, st->degree);
+    int *picks = mem_array((size_t)it.group.n, sizeof *picks);
+    int64_t y = (st->s + st->d - 1) / st->d;
+    double memory = 0;
+    struct joint_pick pick = joint_knapsack(p, &it, st->d, y, 0, INFINITY, picks);
+    json_t *nodes = json_array(), *choices = json_array();
+    for (int64_t g = 0; g + 1 < it.group.n; g++) {
+        const struct joint_item *i = &it.items.p[picks[g]];
+        json_array_append_new(nodes, json_integer(p->node[i->node].id));
+        json_array_append_new(choices, json_string(p->node[i->node].choices[i->choice].id));
+        memory += i->a * (double)y + i->b;
+    }
+    free(picks);
+    joint_items_release(&it);
+    return json_pack("{s:o, s:o, s:i, s:i, s:I, s:f, s:f}", "nodes", nodes, "choices",
+                     choices, "tensor_degree", p->degrees[st->degree], "data_degree", st->d,
+                     "in_flight", (json_int_t)y, "time", pick.time, "memory", memory);
+}
+
+static void describe(const struct search *s, bool exact, char *proof, size_t size) {
+    int n = snprintf(proof, size,
+                     "%s: %d questions \"all stages within T\" to a dynamic program over ",
+                     exact     ? "exact"
+                     : s->wide ? "the down-sets are too many to try them all"
+                               : "stopped early",
+                     s->questions);
+    n += s->wide
+             ? snprintf(proof + n, size - (size_t)n,
+                        "%d families of them near the best plan", s->rounds)
+             : snprintf(proof + n, size - (size_t)n, "%lld down-sets", (long long)s->sets);
+    n += snprintf(proof + n, size - (size_t)n,
+                  "; of %lld possible stages %lld judged by their nodes, %lld by an exact "
+                  "choice of alternatives",
+                  (long long)s->pairs, (long long)s->judged, (long long)s->knapsacks);
+    snprintf(
+        proof + n, size - (size_t)n, "%s",
+        exact ? s->bound > s->root.value ? "; the last answer was no, just below the value"
+                                         : "; no devices do the work faster"
+        : s->bound > s->root.value
+            ? "; bound: the largest T answered with no"
+            : "; bound: work and memory over the devices and the places of the pipeline");
+}
+
+static json_t *answer_json(struct search *s, double start) {
+    double value = s->best.value, bound = fmin(s->bound, value);
+    struct rusage use;
+    char proof[520];
+    json_t *stages = json_array();
+    int devices = 0;
+    for (int i = 0; i < s->best.n; i++) {
+        devices += s->p->degrees[s->best.stages[i].degree] * s->best.stages[i].d;
+        json_array_append_new(stages, stage_json(s, i));
+    }
+    getrusage(RUSAGE_SELF, &use);
+    describe(s, bound >= value, proof, sizeof proof);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:i, s:o}", "format",
+                     "weft-answer/1", "problem", "joint", "value", value, "bound", bound,
+                     "gap", gap_of(value, bound), "optimal", bound >= value, "proof", proof,
+                     "time_s", now_s() - start, "peak_bytes",
+                     (json_int_t)use.ru_maxrss * 1024, "devices", devices, "stages",
+                     stages);
+}
+
+/* ---- the whole ------------------------------------------------------------------- */
+
+/* Down-sets that fit into ROOM with what the table and the labels keep of each. */
+static int64_t most_sets(const struct search *s) {
+    const struct joint_problem *p = s->p;
+    int64_t words = (p->nodes + 63) / 64;
+    int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160 +
+                   s->root.width * (int64_t)sizeof(double);
+    return ROOM / each < MOST ? ROOM / each : MOST;
+}
+
+static int search_all(struct search *s, struct err *err) {
+    struct joint_sets x;
+    if (!joint_sets_all(&x, s->p, FEW))
+        return search_sets(s, &x, true, 0, err);
+    joint_bound_place(&s->root, s->p, PLACE_S);
+    s->bound = s->root.value;
+    if (isinf(s->bound))
+        return 0;
+    joint_sets_lines(&x, s->p);
+    search_sets(s, &x, false, 1e-3, err);
+    search_near(s, SHORT, err);
+    if (joint_stopped(s->p) || near_enough(s))
+        return 0;
+    if (!joint_sets_all(&x, s->p, most_sets(s)))
+        return search_sets(s, &x, true, 0, err);
+    s->wide = true;
+    search_near(s, isinf(s->p->deadline_s) ? PATIENCE : INT_MAX, err);
+    return 0;
+}
+
+static json_t *solve(struct search *s, double start, struct err *err) {
+    if (check_nodes(s->p, err) < 0)
+        return NULL;
+    s->bound = s->root.value;
+    if (search_all(s, err) < 0)
+        return NULL;
+    if (isfinite(s->best.value))
+        return answer_json(s, start);
+    if (interrupted())
+        err_no(err, "interrupted before there was an answer");
+    else if (joint_stopped(s->p))
+        err_no(err, "no answer was found within the time budget; there may be one");
+    else if (isinf(s->root.value) &&
+             s->root.m[2].total <= s->p->capacity * s->p->devices * (1 + 1e-9))
+        err_no(err,
+               "memory: the %d nodes, with the micro-batches that are in flight at every "
+               "place of a pipeline, take more than %d devices of %.9g bytes hold",
+               s->p->nodes, s->p->devices, s->p->capacity);
+    else if (isinf(s->root.value))
+        err_no(
+            err,
+            "memory: the %d nodes take at least %.9g bytes, more than %d devices of %.9g "
+            "bytes hold",
+            s->p->nodes, s->root.m[2].total, s->p->devices, s->p->capacity);
+    else
+        err_no(
+            err,
+            "memory: no plan along %d topological orders of the %d nodes fits; the graph "
+            "is too wide to try them all",
+            4 * s->rounds, s->p->nodes);
+    return NULL;
+}
+
+static json_t *solve_doc(const struct joint_doc *doc, const struct solve_limits *limits,
+                         double start, struct err *err) {
+    double value;
+    struct joint_problem p;
+    if (joint_read(&p, doc, err) < 0)
+        return NULL;
+    p.deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
+    struct search s = {.p = &p, .limits = limits};
+    joint_bound_init(&s.root, &p);
+    joint_plan_init(&s.best, &p);
+    joint_plan_init(&s.plan, &p);
+    json_t *answer = solve(&s, start, err);
+    joint_plan_release(&s.best);
+    joint_plan_release(&s.plan);
+    joint_bound_release(&s.root);
+    joint_release(&p);
+    if (answer && joint_check(doc, answer, &value, err) < 0) {
+        json_decref(answer);
+        return NULL;
+    }
+    return answer;
+}
+
+json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
+                         struct err *err) {
+    double start = now_s();
+    struct joint_doc doc;
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
+    json_t *answer =
+        joint_doc_read(&doc, problem, err) < 0 ? NULL : solve_doc(&doc, limits, start, err);
+    joint_doc_release(&doc);
+    if (!answer && !problem->failed)
+        err_prefix(err, "%s", problem->name);
+    return answer;
+}

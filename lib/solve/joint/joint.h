@@ -1,0 +1,325 @@
+/* joint.h - pipeline stages, data and tensor parallelism and recomputation at once.
+ *
+ * The problem is Piper's (Tarnawski, Narayanan, Phanishayee, NeurIPS 2021): the nodes of a
+ * DAG are divided into stages, the stages follow each other (no edge goes back), every
+ * stage has a tensor degree t, a data degree d that divides the samples N of a batch, and
+ * per node one of the alternatives that the node has for t (such as "vanilla" and
+ * "activation recomp"). With s = the sum of the data degrees of a stage and of all later
+ * ones,
+ *
+ *   time   = sum over nodes v of  p_v / d
+ *            + [ 2 sum over edges e of v that leave the stage (bytes_e + sync_e) / d
+ *                + 4 (d - 1) w_v / (d N) ] / bandwidth
+ *   memory = sum over nodes of  a_v * ceil(s / d) + b_v  <=  capacity
+ *
+ * and the greatest stage time is minimized, with sum t*d <= devices, sum d <= N.
+ *
+ * joint_doc.c packs a document, joint_read.c makes a struct joint_problem of it, joint_sets.c
+ * lists down-sets (closed under successors), joint_table.c keeps what is additive over their
+ * nodes, joint_curve.c bounds time and memory together, joint_dp.c answers "is there a plan with
+ * all times <= T" over these sets, joint_items.c and joint_knap.c choose alternatives exactly,
+ * joint_bound.c says how many devices what is left needs at least, joint.c searches for T, and
+ * joint_check.c works the answer out again from the document alone.
+ */
+#ifndef WEFT_SOLVE_JOINT_H
+#define WEFT_SOLVE_JOINT_H
+
+#include "common/mem.h"
+#include "solve/joint/joint_doc.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One way to run a node at a tensor degree. */
+struct joint_choice {
+    const char *id; /* borrowed from the document (joint_doc.h) */
+    double p, w, a, b;
+    double *fw, *bw; /* sync bytes per incoming, outgoing edge of the node */
+};
+
+struct joint_edge {
+    int node; /* the other end */
+    double bytes;
+};
+
+struct joint_node {
+    int64_t id; /* as the document numbers it */
+    int num_in, num_out;
+    struct joint_edge *in, *out;
+    int *first; /* choices of degree g are first[g] .. first[g+1]-1 */
+    struct joint_choice *choices;
+};
+
+struct joint_problem {
+    int nodes, devices, num_degrees;
+    int64_t samples;
+    int max_data; /* greatest data degree */
+    int limit_s;  /* greatest sum of data degrees */
+    double capacity, bandwidth;
+    double deadline_s; /* now_s() at which to stop; INFINITY = never */
+    int *degrees;      /* tensor degrees that some node has, rising */
+    struct joint_node *node;
+    struct arena arena; /* owns all of it */
+};
+
+/* Borrows the names of alternatives from the document. Messages begin with the place. */
+int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err *err);
+void joint_release(struct joint_problem *p);
+
+/* The deadline has passed, or the user wants an end. */
+bool joint_stopped(const struct joint_problem *p);
+
+/* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
+double joint_sync_factor(const struct joint_problem *p);
+
+/* ---- down-sets ---------------------------------------------------------------------- */
+
+/* Sets of nodes that are closed under successors: the possible unions of last stages. The
+ * empty set and everything are always among them. */
+struct joint_sets {
+    int n, words;
+    uint64_t *bits; /* n x words */
+};
+
+static inline bool joint_has(const uint64_t *set, int v) {
+    return set[v >> 6] >> (v & 63) & 1;
+}
+
+/* All that a plan needs. 0, or 1 when they are more than `most` (or time is up) and none is
+ * given. */
+int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t most);
+
+/* The suffixes of two topological orders: always few. */
+void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p);
+
+/* Sets near a chain of them (`chain`: m sets of increasing size, as words; the first empty,
+ * the last everything): what `steps` random single nodes make of each, and the suffixes of
+ * random orders through all. About `most` of them; `round` steers the choice. */
+void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
+                     const uint64_t *chain, int m, int64_t most, uint64_t seed,
+                     uint64_t round);
+void joint_sets_release(struct joint_sets *x);
+
+/* ---- bounds from what is additive over nodes --------------------------------------- */
+
+/* A stage on n = t*d devices does at most n (time T + mu capacity) of
+ *   q_v = min over degrees t and alternatives of  t (p + mu (a + b))
+ * so no plan has sum of q > devices (T + mu capacity). */
+struct joint_measure {
+    double time, memory; /* weights of time and memory in q: 1, mu or 0, 1 */
+    double *q;           /* per node */
+    double total;
+};
+
+enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
+
+/* Prices of time and memory at places along the pipeline (joint_place.c). */
+struct joint_places {
+    int n;    /* groups of places; 0: none are known */
+    int wide; /* devices at a place at most */
+    /* [n + 1] the first place of each; places count from 1, at the pipeline's end */
+    int *first;
+    double *time, *memory; /* [n] per device: of a second, of a byte */
+    int column; /* the first of n in joint_bound: what a node is worth from a group on */
+};
+void joint_places_release(struct joint_places *x);
+
+struct joint_bound {
+    struct joint_measure m[JOINT_MEASURES];
+    struct joint_places places;
+    double value;     /* no plan is faster; INFINITY: none fits into memory */
+    int num_y, width; /* y = 1, 2, 4, ...; columns */
+    double *mu;       /* [pair of neighbouring y] */
+    double *column;   /* [node][width]: q against y, for what is in front of other stages */
+};
+void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
+void joint_bound_release(struct joint_bound *b);
+/* Raises the bound by the micro-batches that every place of the pipeline holds, and adds columns
+ * for that: a linear program, for hard problems. Where it takes longer than `budget_s`, nothing
+ * changes. */
+void joint_bound_place(struct joint_bound *b, const struct joint_problem *p,
+                       double budget_s);
+
+/* What the places hold within T. */
+struct joint_room {
+    int wide, most;
+    double *until; /* [most + 1] all places up to this one; NULL: nothing is known */
+    int *column;   /* [most] where s places are taken */
+};
+void joint_room_init(struct joint_room *r, const struct joint_bound *b,
+                     const struct joint_problem *p, double T);
+void joint_room_release(struct joint_room *r);
+
+/* May nodes whose columns add up to `sum` stand on `n` devices in front of s places? */
+static inline bool joint_room_holds(const struct joint_room *r, const double *sum, int s,
+                                    int n) {
+    if (!r->until)
+        return true;
+    int end = s + n / r->wide;
+    double room = r->until[end] - r->until[s] +
+                  n % r->wide * (r->until[end + 1] - r->until[end]) / r->wide;
+    double need = sum[r->column[s]];
+    return need <= room + 1e-9 * (need + room);
+}
+
+/* Where sums of columns say how many devices are needed, at a y and T. */
+struct joint_need {
+    int time, memory;       /* the first of two columns */
+    double f;               /* share of the second */
+    double per_q, per_byte; /* devices */
+};
+struct joint_need joint_need_at(const struct joint_bound *b, const struct joint_problem *p,
+                                int64_t y, double T);
+
+/* Devices for nodes whose columns add up to sum - less. */
+static inline double joint_need(const struct joint_need *n, const double *sum,
+                                const double *less) {
+    int i = n->time, j = n->memory;
+    double q = (1 - n->f) * (sum[i] - less[i]) + n->f * (sum[i + 1] - less[i + 1]);
+    double bytes = (1 - n->f) * (sum[j] - less[j]) + n->f * (sum[j + 1] - less[j + 1]);
+    return q * n->per_q > bytes * n->per_byte ? q * n->per_q : bytes * n->per_byte;
+}
+
+/* ---- tables over down-sets ---------------------------------------------------------- */
+
+/* Sums over one set, at one tensor degree; every node and edge counts with its least. For a
+ * stage large \ small,
+ *   sum of p >= large.p - small.p,
+ *   edges    >= large.enter + small.leave - (edges that jump over the stage). */
+struct joint_row {
+    double p, w, a, b;
+    double enter, leave; /* seconds of edges into the set, for their heads, their tails */
+};
+
+/* Curves against y, the micro-batches in flight: joint_curve.c. */
+struct joint_curve {
+    int num_y, num_mu; /* y = 1, 2, 4, ...; num_y = 0: no curves */
+    int width;   /* columns: memory at y; per pair of y and mu, p + mu memory at both */
+    double *mu;  /* [degree][pair of y][num_mu] */
+    double *sum; /* [degree][set][width] */
+    double slack_memory, slack_time;
+};
+
+struct joint_table {
+    const struct joint_problem *p;
+    const struct joint_bound *bound;
+    int n, words;
+    uint64_t *bits;               /* n x words: the sets, by rising m[0] and size */
+    double *used[JOINT_MEASURES]; /* [set]: sum of q */
+    double *rest;                 /* [set][bound->width]: columns of the nodes outside */
+    struct joint_row *row;        /* [degree][set] */
+    struct joint_row slack[64];   /* [degree]: what rounding can do to a difference */
+    int *first_in;                /* [node]: the number of its first incoming edge */
+    double *edge_in, *edge_out;   /* [degree][edge]: least seconds for its head, tail */
+    struct joint_curve curve;
+};
+
+/* Takes the sets over (x is empty afterwards), for questions with a limit up to `wanted`
+ * (or INFINITY). 0, or -1 when stopped; release it in both cases. */
+int joint_table_init(struct joint_table *t, const struct joint_problem *p,
+                     const struct joint_bound *bound, double wanted, struct joint_sets *x);
+void joint_table_release(struct joint_table *t);
+
+/* `cap`: more time than any stage that is wanted takes. */
+void joint_curve_init(struct joint_table *t, double cap);
+void joint_curve_release(struct joint_curve *c);
+
+/* False when no choice of alternatives of large \ small fits with y micro-batches in flight
+ * and has a sum of p within `time`. */
+bool joint_curve_allows(const struct joint_table *t, int small, int large, int g, int64_t y,
+                        double time);
+
+/* ---- the choice of alternatives -------------------------------------------------- */
+
+/* All alternatives of the nodes of one stage at one degree; time = (base + c (d-1) w) / d.
+ */
+struct joint_item {
+    int node, choice;
+    double base, w, a, b;
+};
+struct joint_items {
+    ARR(struct joint_item) items;
+    ARR(int) group; /* first item of each node, and the end */
+    double lambda;  /* multiplier of memory that was right for the last stage */
+};
+void joint_items_make(struct joint_items *it, const struct joint_problem *p,
+                      const uint64_t *small, const uint64_t *large, int degree);
+void joint_items_release(struct joint_items *it);
+
+/* What is known of a stage without choosing. */
+struct joint_sums {
+    bool plain;            /* w does not depend on the choice: fast_* holds for every d */
+    double base, w;        /* sums of the least p + edge time, and of the least w */
+    double a, b;           /* sums of the least a, of the least b */
+    double fast_a, fast_b; /* memory of the choices with the least base */
+};
+
+/* False when some node cannot run at this degree. */
+bool joint_items_sum(const struct joint_items *it, struct joint_sums *s);
+
+struct joint_pick {
+    double time;  /* of the best choice found, INFINITY if none */
+    double bound; /* no choice that fits is faster */
+};
+
+/* The fastest choice that fits with y micro-batches in flight. Stops at any choice with
+ * time <= enough, or when all are proven slower than `limit`. picks (one item index per
+ * node) may be NULL. */
+struct joint_pick joint_knapsack(const struct joint_problem *p,
+                                 const struct joint_items *it, int d, int64_t y,
+                                 double enough, double limit, int *picks);
+
+/* Is there a choice within `limit` that fits? A no lowers *open to the bound of a stage whose
+ * alternatives were beyond measure. */
+bool joint_fits(const struct joint_problem *p, struct joint_items *it, int d, int64_t y,
+                double limit, double *open);
+
+/* ---- is there a plan? ------------------------------------------------------------ */
+
+struct joint_stage {
+    int degree, d;
+    int s; /* data degrees of this stage and all later ones */
+};
+
+/* Stage i of n, the first of the pipeline first, is set i without set i+1; set n is empty. */
+struct joint_plan {
+    int n, words;
+    struct joint_stage *stages;
+    uint64_t *sets;
+    double value;
+};
+void joint_plan_init(struct joint_plan *plan, const struct joint_problem *p);
+void joint_plan_copy(struct joint_plan *to, const struct joint_plan *from);
+void joint_plan_release(struct joint_plan *plan);
+
+struct joint_dp {
+    const struct joint_problem *p;
+    const struct joint_table *t;
+    bool prune;  /* by what the rest needs; without, "how far does it reach" is answered */
+    double open; /* after a "no": least bound of the stages whose alternatives were beyond
+                    measure */
+    int64_t pairs, judged, knapsacks;
+    int *divisors, num_divisors; /* of the samples: the data degrees */
+    int *first_d;                /* [degree][n]: the first d with t d >= n devices */
+    struct joint_labels *labels; /* per set */
+    struct arena arena;          /* holds them */
+    int *need;                   /* per set: least devices for the nodes outside */
+    struct joint_items items;
+};
+
+void joint_dp_init(struct joint_dp *dp, const struct joint_problem *p,
+                   const struct joint_table *t);
+void joint_dp_release(struct joint_dp *dp);
+
+/* 1: a plan with all times <= limit (its value is worked out exactly); 0: none over these
+ * sets; -1: stopped. */
+int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan);
+
+/* The largest down-set that was reached, for messages. */
+const uint64_t *joint_dp_reach(const struct joint_dp *dp);
+
+/* Works an answer out again from the document. */
+int joint_check(const struct joint_doc *doc, const json_t *answer, double *value,
+                struct err *err);
+
+#endif

@@ -1,0 +1,483 @@
+/* joint_dp.c - is there a plan in which no stage takes longer than T?
+ *
+ * A down-set is a set of last stages of the pipeline. Of two ways to build the same one the
+ * way with no more devices and no smaller sum s of data degrees is never needed: a stage in
+ * front of it has time that does not depend on s and memory that does not fall with s. So
+ * per down-set a few labels (devices k, sum s) are kept of which none has both smaller,
+ * which makes the answer exact.
+ *
+ * Sets are visited so that each comes after those it contains; a set with labels is
+ * extended by every larger set that one more stage can reach. No list of pairs is kept:
+ * which sets can be reached is worked out anew from the tables (joint_table.c), in this
+ * order, each test cheaper than the next: what the nodes between and those outside need in
+ * devices at T at least; whether one set contains the other; least time and memory of the
+ * stage; whether the label would be new; only then the stage itself, by sums over its
+ * nodes, and last by the exact choice of alternatives.
+ */
+#include "solve/joint/joint.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A way to build a down-set: of rising k, falling s. */
+struct joint_label {
+    int k, s;
+    int from, from_k; /* the set before this stage, and which of its labels */
+    int degree, d;
+};
+
+struct joint_labels {
+    struct joint_label *p;
+    int n, cap;
+};
+
+/* What a label's stage would jump over: nodes outside the set with edges into it. */
+struct jump {
+    int node;
+    double seconds; /* at this degree */
+};
+
+/* One question. */
+struct run {
+    struct joint_dp *dp;
+    const struct joint_table *t;
+    double limit, sync;
+    double room[JOINT_MEASURES]; /* what a device holds */
+    double slack;                /* devices: rounding of "needs at least" */
+    const double *none;          /* columns of no node */
+    int *band;                   /* [x]: the first set that leaves x devices' worth */
+    struct joint_room places;    /* along the pipeline */
+    struct jump *jump;           /* [degree][num_jumps] */
+    int num_jumps;
+};
+
+/* One stage under judgement at one degree; what fits is monotone in y, so two numbers per
+ * data degree remember all. */
+struct trial {
+    int small, large, degree;
+    bool made, runs;
+    struct joint_sums s;
+    int64_t *yes, *no; /* [divisor]: fits up to yes; does not from no on */
+};
+
+void joint_dp_init(struct joint_dp *dp, const struct joint_problem *p,
+                   const struct joint_table *t) {
+    int most = p->max_data < p->limit_s ? p->max_data : p->limit_s;
+    *dp = (struct joint_dp){.p = p, .t = t, .prune = true};
+    dp->divisors = mem_array((size_t)most + 1, sizeof *dp->divisors);
+    for (int d = 1; d <= most; d++)
+        if (p->samples % d == 0)
+            dp->divisors[dp->num_divisors++] = d;
+    int width = p->devices + 2;
+    dp->first_d = mem_array((size_t)(p->num_degrees * width), sizeof *dp->first_d);
+    for (int g = 0; g < p->num_degrees; g++)
+        for (int n = 0, i = 0; n < width; n++) {
+            while (i < dp->num_divisors && p->degrees[g] * dp->divisors[i] < n)
+                i++;
+            dp->first_d[g * width + n] = i;
+        }
+    dp->labels = mem_array((size_t)t->n, sizeof *dp->labels);
+    dp->need = mem_array((size_t)t->n, sizeof *dp->need);
+}
+
+void joint_dp_release(struct joint_dp *dp) {
+    free(dp->divisors);
+    free(dp->first_d);
+    free(dp->labels);
+    free(dp->need);
+    arena_release(&dp->arena);
+    joint_items_release(&dp->items);
+}
+
+static const uint64_t *set_bits(const struct joint_table *t, int set) {
+    return t->bits + (int64_t)set * t->words;
+}
+
+/* ---- labels -------------------------------------------------------------------------- */
+
+static bool known(const struct joint_labels *l, int k, int s) {
+    for (int i = 0; i < l->n && l->p[i].k <= k; i++)
+        if (l->p[i].s <= s)
+            return true;
+    return false;
+}
+
+/* Adds a label that is not known, and drops those it makes needless. */
+static void add_label(struct joint_dp *dp, struct joint_labels *l, struct joint_label x) {
+    int at = 0, end;
+    while (at < l->n && l->p[at].k < x.k)
+        at++;
+    for (end = at; end < l->n && l->p[end].s >= x.s;)
+        end++;
+    if (at == end && l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 1;
+        struct joint_label *more = arena_array(&dp->arena, (size_t)l->cap, sizeof *more);
+        memcpy(more, l->p ? l->p : more, (size_t)l->n * sizeof *more);
+        l->p = more;
+    }
+    memmove(l->p + at + 1, l->p + end, (size_t)(l->n - end) * sizeof *l->p);
+    l->p[at] = x;
+    l->n += 1 - (end - at);
+}
+
+/* ---- one stage --------------------------------------------------------------------- */
+
+static void judge(struct run *r, struct trial *t) {
+    struct joint_dp *dp = r->dp;
+    joint_items_make(&dp->items, dp->p, set_bits(r->t, t->small), set_bits(r->t, t->large),
+                     t->degree);
+    t->made = true;
+    t->runs = joint_items_sum(&dp->items, &t->s);
+    for (int i = 0; i < dp->num_divisors; i++) {
+        int d = dp->divisors[i];
+        double least = (t->s.base + r->sync * (d - 1) * t->s.w) / d;
+        t->yes[i] = 0;
+        t->no[i] = t->runs && least <= r->limit ? INT64_MAX : 0;
+    }
+    dp->judged++;
+}
+
+static bool fits(struct run *r, struct trial *t, int i, int64_t y) {
+    const struct joint_problem *p = r->dp->p;
+    const struct joint_sums *s = &t->s;
+    if (!t->made)
+        judge(r, t);
+    if (y <= t->yes[i] || y >= t->no[i])
+        return y < t->no[i];
+    bool good = false;
+    if (s->a * (double)y + s->b > p->capacity * (1 + 1e-12)) {
+        good = false; /* at no time at all */
+    } else if (s->plain && s->fast_a * (double)y + s->fast_b <= p->capacity) {
+        good = true; /* its time was compared with the limit before */
+    } else {
+        r->dp->knapsacks++;
+        good = joint_fits(p, &r->dp->items, r->dp->divisors[i], y, r->limit, &r->dp->open);
+    }
+    if (good)
+        t->yes[i] = y;
+    else
+        t->no[i] = y;
+    return good;
+}
+
+/* ---- all stages between two sets ----------------------------------------------------- */
+
+/* Least amounts of the stage, by subtraction. */
+struct least {
+    double p, edges, w, a, b;
+};
+
+static struct least subtract(const struct run *r, int small, int large, int g) {
+    const struct joint_table *t = r->t;
+    const struct joint_row *i = t->row + (int64_t)g * t->n + small;
+    const struct joint_row *j = t->row + (int64_t)g * t->n + large;
+    const struct joint_row *slack = &t->slack[g];
+    const struct jump *jump = r->jump + g * r->num_jumps;
+    const uint64_t *bits = set_bits(t, large);
+    double edges = j->enter + i->leave - slack->p;
+    for (int u = 0; u < r->num_jumps; u++)
+        if (!joint_has(bits, jump[u].node))
+            edges -= jump[u].seconds;
+    return (struct least){j->p - i->p - slack->p, edges, fmax(j->w - i->w - slack->w, 0),
+                          fmax(j->a - i->a - slack->a, 0), fmax(j->b - i->b - slack->b, 0)};
+}
+
+/* Columns of the nodes outside of a set; none where nothing is to be dropped for them. */
+static const double *rest_of(const struct run *r, int set) {
+    return r->dp->prune ? r->t->rest + (int64_t)set * r->t->bound->width : r->none;
+}
+
+/* What is outside of a set fits into the devices that are left in front of a label, as far
+ * as sums say. */
+static bool rest_fits(const struct run *r, int set, int k, int s) {
+    const struct joint_table *t = r->t;
+    struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
+    if (!joint_room_holds(&r->places, rest_of(r, set), s, t->p->devices - k))
+        return false;
+    return k + joint_need(&need, rest_of(r, set), r->none) <= t->p->devices + r->slack;
+}
+
+/* Extends one label by this stage: the least data degree that fits is all that is needed,
+ * because a larger one takes more devices and adds more to s. */
+static void extend(struct run *r, struct trial *t, const struct joint_label *l,
+                   const struct least *least, int first) {
+    struct joint_dp *dp = r->dp;
+    const struct joint_problem *p = dp->p;
+    struct joint_labels *to = &dp->labels[t->large];
+    for (int i = first; i < dp->num_divisors; i++) {
+        int d = dp->divisors[i], k = l->k + p->degrees[t->degree] * d, s = l->s + d;
+        int64_t y = 1 + (l->s + d - 1) / d;
+        if (k + dp->need[t->large] > p->devices || s > p->limit_s)
+            return;
+        double time = r->limit * d - least->edges - r->sync * (d - 1) * least->w;
+        if (least->p > time || least->a * (double)y + least->b > p->capacity)
+            continue;
+        if (known(to, k, s))
+            return;
+        if (!rest_fits(r, t->large, k, s) ||
+            !joint_curve_allows(r->t, t->small, t->large, t->degree, y, time))
+            continue;
+        if (fits(r, t, i, y)) {
+            add_label(dp, to, (struct joint_label){k, s, t->small, l->k, t->degree, d});
+            return;
+        }
+    }
+}
+
+/* Nothing new comes of a stage with degrees t and d, or more, in front of any label. */
+static bool all_known(const struct joint_dp *dp, const struct joint_labels *from, int large,
+                      int t, int d) {
+    for (int i = 0; i < from->n; i++)
+        if (!known(&dp->labels[large], from->p[i].k + t * d, from->p[i].s + d))
+            return false;
+    return true;
+}
+
+/* A stage on `fewest` to `most` devices. */
+static void extend_pair(struct run *r, struct trial *t, int small, int large, int fewest,
+                        int most) {
+    const struct joint_dp *dp = r->dp;
+    const struct joint_problem *p = dp->p;
+    const struct joint_labels *from = &dp->labels[small];
+    r->dp->pairs++;
+    t->small = small;
+    t->large = large;
+    for (int g = 0; g < p->num_degrees && p->degrees[g] <= most; g++) {
+        int first = dp->first_d[g * (p->devices + 2) + fewest], t_degree = p->degrees[g];
+        if (first == dp->num_divisors || t_degree * dp->divisors[first] > most ||
+            all_known(dp, from, large, t_degree, dp->divisors[first]))
+            continue;
+        struct least x = subtract(r, small, large, g);
+        if (x.a + x.b > p->capacity)
+            continue;
+        t->degree = g;
+        t->made = false;
+        for (int i = 0; i < from->n; i++)
+            extend(r, t, &from->p[i], &x, first);
+    }
+}
+
+/* ---- all sets -------------------------------------------------------------------------
+ */
+
+static void find_jumps(struct run *r, const uint64_t *set) {
+    const struct joint_table *t = r->t;
+    const struct joint_problem *p = t->p;
+    int edges = t->first_in[p->nodes], n = 0;
+    int *at = mem_array((size_t)p->nodes, sizeof *at);
+    for (int v = 0; v < p->nodes; v++)
+        for (int i = 0; i < p->node[v].num_in && joint_has(set, v); i++) {
+            int u = p->node[v].in[i].node;
+            if (!joint_has(set, u) && !at[u])
+                at[u] = ++n;
+        }
+    r->num_jumps = n;
+    memset(r->jump, 0, (size_t)n * (size_t)p->num_degrees * sizeof *r->jump);
+    for (int v = 0; v < p->nodes; v++)
+        for (int i = 0; i < p->node[v].num_in && joint_has(set, v); i++) {
+            int u = p->node[v].in[i].node, e = t->first_in[v] + i;
+            for (int g = 0; g < p->num_degrees && at[u]; g++) {
+                struct jump *j = &r->jump[g * n + at[u] - 1];
+                j->node = u;
+                j->seconds += t->edge_in[g * edges + e] + t->edge_out[g * edges + e];
+            }
+        }
+    free(at);
+}
+
+/* The first position from lo on where used[0] >= least; n if there is none. */
+static int first_from(const struct joint_table *t, int lo, double least) {
+    int hi = t->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (t->used[0][mid] < least)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static bool contains(const uint64_t *large, const uint64_t *small, int words) {
+    for (int i = 0; i < words; i++)
+        if (small[i] & ~large[i])
+            return false;
+    return true;
+}
+
+/* All stages in front of one set. */
+struct front {
+    int set, left; /* devices */
+    double used, per;
+    struct joint_need stage, beyond; /* for the stage; for what it leaves */
+};
+
+/* Those whose larger set is one of from..to-1. */
+static bool extend_range(struct run *r, struct trial *trial, const struct front *f,
+                         int from, int to) {
+    const struct joint_table *t = r->t;
+    const struct joint_dp *dp = r->dp;
+    const uint64_t *bits = set_bits(t, f->set);
+    const double *rest = rest_of(r, f->set);
+    for (int j = from; j < to; j++) {
+        if (((j - from) & 4095) == 4095 && joint_stopped(dp->p))
+            return false;
+        if (f->left <= dp->need[j] || !contains(set_bits(t, j), bits, t->words))
+            continue;
+        const double *beyond = rest_of(r, j);
+        double fewest =
+            fmax((t->used[0][j] - f->used) * f->per, joint_need(&f->stage, rest, beyond)) -
+            r->slack;
+        double most = fmin(f->left - dp->need[j],
+                           f->left - joint_need(&f->beyond, beyond, r->none) + r->slack);
+        if (fewest <= most)
+            extend_pair(r, trial, f->set, j, (int)ceil(fmax(fewest, 0)), (int)most);
+    }
+    return true;
+}
+
+/* Sets are sorted by what they use, so those that leave x devices' worth stand together, and
+ * of them those within reach of the devices that are left then. */
+static bool extend_set(struct run *r, struct trial *trial, int i) {
+    const struct joint_table *t = r->t;
+    const struct joint_dp *dp = r->dp;
+    const struct joint_labels *from = &dp->labels[i];
+    int left = dp->p->devices - from->p[0].k, s = from->p[from->n - 1].s;
+    double room = r->room[0] * (1 + 1e-9);
+    struct front f = {i,
+                      left,
+                      t->used[0][i],
+                      1 / room,
+                      joint_need_at(t->bound, t->p, s + 1, r->limit),
+                      joint_need_at(t->bound, t->p, s + 2, r->limit)};
+    bool going = true;
+    find_jumps(r, set_bits(t, i));
+    if (!dp->prune || isinf(room))
+        return extend_range(r, trial, &f, i + 1, t->n);
+    for (int x = left - 1; x >= 0 && going; x--) {
+        int lo = r->band[x] > i ? r->band[x] : i + 1, end = x ? r->band[x - 1] : t->n;
+        int hi = first_from(t, lo, f.used + (left - x + r->slack) * room);
+        going = extend_range(r, trial, &f, lo, hi < end ? hi : end);
+    }
+    return going;
+}
+
+static void find_needs(struct run *r) {
+    const struct joint_table *t = r->t;
+    for (int m = 0; m < JOINT_MEASURES; m++) {
+        const struct joint_measure *x = &t->bound->m[m];
+        r->room[m] = (x->time > 0 ? x->time * r->limit : 0) +
+                     (x->memory > 0 ? x->memory * t->p->capacity : 0);
+    }
+    for (int i = 0; i < t->n; i++) {
+        double need = r->dp->prune && i < t->n - 1;
+        for (int m = 0; m < JOINT_MEASURES && r->dp->prune; m++)
+            if (r->room[m] > 0)
+                need = fmax(need, ceil((t->bound->m[m].total - t->used[m][i]) / r->room[m] -
+                                       r->slack));
+        r->dp->need[i] = need < INT32_MAX / 2 ? (int)need : INT32_MAX / 2;
+    }
+}
+
+/* ---- the plan ---------------------------------------------------------------------- */
+
+void joint_plan_init(struct joint_plan *plan, const struct joint_problem *p) {
+    *plan = (struct joint_plan){.words = (p->nodes + 63) / 64, .value = INFINITY};
+    plan->stages = mem_array((size_t)p->nodes, sizeof *plan->stages);
+    plan->sets =
+        mem_array(((size_t)p->nodes + 1) * (size_t)plan->words, sizeof *plan->sets);
+}
+
+void joint_plan_copy(struct joint_plan *to, const struct joint_plan *from) {
+    to->n = from->n;
+    to->value = from->value;
+    memcpy(to->stages, from->stages, (size_t)from->n * sizeof *to->stages);
+    memcpy(to->sets, from->sets,
+           ((size_t)from->n + 1) * (size_t)from->words * sizeof *to->sets);
+}
+
+void joint_plan_release(struct joint_plan *plan) {
+    free(plan->stages);
+    free(plan->sets);
+}
+
+static void trace(struct joint_dp *dp, struct joint_plan *plan) {
+    const struct joint_table *t = dp->t;
+    size_t bytes = (size_t)t->words * sizeof *t->bits;
+    int set = t->n - 1, k = dp->labels[set].p[0].k;
+    plan->n = 0;
+    plan->value = 0;
+    while (set) {
+        const struct joint_label *l = dp->labels[set].p;
+        while (l->k != k)
+            l++;
+        plan->stages[plan->n] = (struct joint_stage){l->degree, l->d, l->s};
+        memcpy(plan->sets + (int64_t)plan->n++ * t->words, set_bits(t, set), bytes);
+        joint_items_make(&dp->items, dp->p, set_bits(t, l->from), set_bits(t, set),
+                         l->degree);
+        int64_t y = (l->s + l->d - 1) / l->d;
+        double time = joint_knapsack(dp->p, &dp->items, l->d, y, 0, INFINITY, NULL).time;
+        plan->value = fmax(plan->value, time);
+        set = l->from;
+        k = l->from_k;
+    }
+    memset(plan->sets + (int64_t)plan->n * t->words, 0, bytes);
+}
+
+int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
+    const struct joint_table *t = dp->t;
+    struct run r = {.dp = dp,
+                    .t = t,
+                    .limit = limit,
+                    .sync = joint_sync_factor(dp->p),
+                    .slack = 1e-7 + 4 * DBL_EPSILON * dp->p->nodes * dp->p->devices *
+                                        dp->p->devices,
+                    .none = t->rest + (int64_t)(t->n - 1) * t->bound->width};
+    struct joint_labels *full = &dp->labels[t->n - 1];
+    int answer = 0;
+    arena_release(&dp->arena);
+    memset(dp->labels, 0, (size_t)t->n * sizeof *dp->labels);
+    dp->open = INFINITY;
+    find_needs(&r);
+    if (dp->need[0] > dp->p->devices)
+        return 0;
+    joint_room_init(&r.places, t->bound, dp->p, limit);
+    r.band = mem_array((size_t)dp->p->devices + 1, sizeof *r.band);
+    for (int x = 0; x <= dp->p->devices && isfinite(r.room[0]); x++)
+        r.band[x] = first_from(t, 0, t->bound->m[0].total - (x + r.slack) * r.room[0]);
+    r.jump = mem_array((size_t)dp->p->nodes * (size_t)dp->p->num_degrees, sizeof *r.jump);
+    struct trial trial = {0};
+    trial.yes = mem_array((size_t)dp->num_divisors, sizeof *trial.yes);
+    trial.no = mem_array((size_t)dp->num_divisors, sizeof *trial.no);
+    add_label(dp, &dp->labels[0], (struct joint_label){0});
+    for (int i = 0; i < t->n - 1 && !full->n && answer == 0; i++)
+        if (dp->labels[i].n && (joint_stopped(dp->p) || !extend_set(&r, &trial, i)))
+            answer = -1;
+    free(trial.yes);
+    free(trial.no);
+    free(r.jump);
+    free(r.band);
+    joint_room_release(&r.places);
+    if (full->n) {
+        trace(dp, plan);
+        answer = 1;
+    }
+    return answer;
+}
+
+const uint64_t *joint_dp_reach(const struct joint_dp *dp) {
+    const struct joint_table *t = dp->t;
+    int most = 0, best = -1;
+    for (int i = 0; i < t->n; i++) {
+        int size = 0;
+        for (int w = 0; w < t->words; w++)
+            size += __builtin_popcountll(set_bits(t, i)[w]);
+        if (dp->labels[i].n && size > best) {
+            most = i;
+            best = size;
+        }
+    }
+    return set_bits(t, most);
+}

@@ -1,0 +1,27 @@
+/* layout_improve.h - large problems: bounds and better choices in turns, on all cores.
+ *
+ * Work comes in batches of jobs with a fixed order: one for the bound, the others search
+ * neighbourhoods of the present choice. Threads take jobs as they come; what the jobs found
+ * is merged in their order. So the result depends on the seed and not on the threads,
+ * unless the deadline strikes.
+ */
+#ifndef WEFT_SOLVE_LAYOUT_IMPROVE_H
+#define WEFT_SOLVE_LAYOUT_IMPROVE_H
+
+#include "solve/layout/layout_bb.h"
+
+struct layout_improve {
+    struct layout_core *core; /* reduced and scaled */
+    uint64_t seed;
+    int threads;
+    double deadline_s; /* 0 = none */
+    double gap;
+    int *x;         /* (n_vars) in: a choice if value < LAYOUT_INF; out: the best */
+    int64_t value;  /* of x */
+    int64_t bound;  /* in and out */
+    bool by_search; /* out: the bound was proven by branch and bound */
+};
+
+void layout_improve_run(struct layout_improve *m);
+
+#endif

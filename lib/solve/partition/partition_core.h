@@ -1,0 +1,181 @@
+/* partition_core.h - inside the partition solver: items, tensors, down-sets.
+ *
+ * An item is a set of nodes that stand on one device in every solution worth finding
+ * (colour classes, cycles of classes, idle leaves). Items are numbered in topological order
+ * from the END of the pipeline, because the memory of a stage depends on how many stages
+ * follow it: a search that begins at the end knows that number. "Before" below means nearer
+ * to the end.
+ *
+ * A tensor is the set of items that touch one produced output (its producer and consumers).
+ * A stage pays for a tensor exactly when it holds some but not all of its items, whoever
+ * produces it, so training graphs need nothing special.
+ */
+#ifndef WEFT_SOLVE_PARTITION_CORE_H
+#define WEFT_SOLVE_PARTITION_CORE_H
+
+#include "solve/partition/partition.h"
+
+/* Lists of integers: at[i]..at[i+1] in v. */
+struct partition_lists {
+    int32_t *at, *v;
+};
+
+enum { PARTITION_MAX_EXACT = 20000 }; /* items; beyond them n * n bits are too many */
+enum { PARTITION_RATES = 6 };         /* at most */
+
+/* A relaxation of what devices can hold (partition_rates.c): with weights on a second of an
+ * accelerator, a second of a CPU and a byte of an accelerator, an item is worth at least its
+ * weighted needs on its better device. What is left, summed up in worths, must find room in
+ * the weighted seconds below the limit on loads and the weighted bytes of the devices left. */
+struct partition_rate {
+    double accel, cpu, size; /* the weights */
+    double flight;           /* activations count so many times (as far as that is true) */
+    bool accel_only; /* worth on an accelerator alone: only true when no CPU is left */
+    double *worth;   /* of each item */
+    double total;    /* sum of worth */
+    double slack;    /* rounding allowed for in comparisons with total */
+    double *room;    /* [devices + 1]: weighted bytes of accelerators on so many places */
+};
+
+/* When to stop. */
+struct partition_watch {
+    double end_s;             /* now_s() to stop at, INFINITY = never */
+    int64_t steps, max_steps; /* of a pass */
+    int64_t all_steps;        /* of all; 0 = any number */
+    bool stopped;
+    bool full; /* the search ran out of memory */
+};
+bool partition_watch_stop(struct partition_watch *w);
+/* The same for steps that take long: looks at the clock every time. */
+bool partition_watch_stop_now(struct partition_watch *w);
+
+/* What nobody would pay if there is another way: 10^14 as the cost of an edge says "do not cut
+ * this". Beside such numbers sums lose all others, so the solution without them is searched
+ * first. */
+struct partition_ban {
+    double least; /* what costs so much or more is banned; INFINITY = nothing */
+    double rest;  /* what a solution without it costs at most */
+};
+
+/* The bans worth trying for this problem, least first, at most `max`; returns how many. */
+int partition_bans(const struct partition_problem *p, struct partition_ban *bans, int max);
+
+enum partition_core_mode {
+    PARTITION_CORE_EXACT, /* only merges that lose nothing */
+    PARTITION_CORE_MERGED, /* idle leaves join their neighbour even where memory might forbid it */
+    PARTITION_CORE_RELAXED /* the same, and their memory is forgotten: a lower bound */
+};
+
+struct partition_core {
+    int32_t n, tensors, words; /* words: 64-bit words of a set of items */
+    int32_t *item_of;          /* item of each node */
+    double *accel, *cpu, *size, *act;
+    bool *supported;
+    struct partition_lists pred, succ; /* item -> items directly before, behind */
+    uint64_t *desc; /* n * words: everything behind an item, and itself; or NULL */
+    struct partition_lists pins;  /* tensor -> items */
+    struct partition_lists touch; /* item -> tensors */
+    double *weight;               /* of a tensor: send_s or bytes, as the goal asks */
+    uint64_t *key;                /* one random word per item: sets hash to the xor */
+    int rates;
+    struct partition_rate rate[PARTITION_RATES];
+    /* the limits, copied from the problem */
+    enum partition_goal goal;
+    int accels, cpus;
+    double max_size, max_load;
+    int64_t micro_batches;
+    bool any_order; /* stages that do not depend on each other may change places */
+    /* a leaf with memory was merged: PARTITION_CORE_EXACT would differ */
+    bool merged_heavy;
+};
+
+/* Merging ends early, with more items, when `w` says stop. False on an interrupt: the core is of no
+ * use then but to be released. */
+bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
+                           struct partition_ban ban, struct partition_watch *w,
+                           struct partition_core *c);
+void partition_core_release(struct partition_core *c);
+
+/* Sets up c->rate[] from items and limits, and frees it. */
+void partition_rates_create(struct partition_core *c);
+void partition_rates_release(struct partition_core *c);
+
+/* The least conceivable limit on loads that lets `left[]` (sums of worth, one per rate) be
+ * done by so many devices, which follow those used; 0 when nothing is left, INFINITY when
+ * they cannot hold it. */
+double partition_rates_bound(const struct partition_core *c, const double *left, int accels,
+                             int cpus);
+
+/* The same for everything on all devices. */
+double partition_rates_least(const struct partition_core *c);
+
+/* What of rate r devices like these can hold below `limit`; INFINITY: any amount. */
+double partition_rates_room(const struct partition_core *c, int r, double limit, int accels,
+                            int cpus);
+
+/* Stages in the order of the search (end of the pipeline first). */
+struct partition_chain {
+    double value; /* INFINITY = none found yet */
+    int stages;
+    int32_t *stage_of; /* [n] of each item */
+    bool *is_cpu;      /* [n] of each stage (never more stages than items) */
+};
+void partition_chain_init(struct partition_chain *ch, int32_t n);
+void partition_chain_release(struct partition_chain *ch);
+
+/* The linearized dynamic program over several orders, each next one drawn around the best
+ * chain so far. Improves `best`. */
+void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
+                    struct partition_watch *w, struct partition_chain *best);
+
+/* Annealed moves of single items, `rounds` times from `best`, which improves. */
+void partition_local(const struct partition_core *c, int rounds, uint64_t seed,
+                     struct partition_watch *w, struct partition_chain *best);
+
+/* Is there proof that some load is above the limit in every partition, because whole items fit
+ * into devices no better (partition_pack.c)? Only for cores that fit. */
+bool partition_pack_fit(const struct partition_core *c);
+bool partition_pack_refute(const struct partition_core *c, double limit,
+                           struct partition_watch *w);
+
+/* The same from how far devices get without communication (partition_reach.c). If they get to
+ * the end, *ch is the way, with its true value. */
+enum partition_reach { PARTITION_OUT_OF_REACH, PARTITION_REACHED, PARTITION_REACH_UNKNOWN };
+bool partition_reach_fit(const struct partition_core *c);
+enum partition_reach partition_reach(const struct partition_core *c, double limit,
+                                     struct partition_watch *w, struct partition_chain *ch);
+
+/* Where a chain with no load above the limit can be after some stages (partition_window.c). */
+enum { PARTITION_WINDOWS = 34 };
+struct partition_windows {
+    double work; /* accelerator time of all items */
+    /* Of the items so far, after [accelerators][CPUs] were used. */
+    double lo[PARTITION_WINDOWS][2], hi[PARTITION_WINDOWS][2];
+};
+
+/* The same from what cuts must cost; if there is no proof, *out has the windows. */
+bool partition_windows_fit(const struct partition_core *c);
+bool partition_windows_refute(const struct partition_core *c, double limit,
+                              struct partition_watch *w, struct partition_windows *out);
+
+/* The exact search over down-sets for a chain with value < cut, where `low` is proven to be a
+ * bound (0 = none). Returns the proven bound: min(cut, anything left out). Stores a better chain
+ * in `best` when it finds one. windows: those of the cut, or NULL. */
+double partition_ideal(const struct partition_core *c, double low, double cut,
+                       const struct partition_windows *windows, struct partition_watch *w,
+                       struct partition_chain *best);
+
+/* Bytes that partition_ideal may take before it stops (watch.stopped). */
+#define PARTITION_IDEAL_MAX_BYTES ((int64_t)800 << 20)
+
+static inline bool partition_set_has(const uint64_t *s, int32_t i) {
+    return s[i >> 6] >> (i & 63) & 1;
+}
+static inline void partition_set_add(uint64_t *s, int32_t i) {
+    s[i >> 6] |= (uint64_t)1 << (i & 63);
+}
+static inline void partition_set_drop(uint64_t *s, int32_t i) {
+    s[i >> 6] &= ~((uint64_t)1 << (i & 63));
+}
+
+#endif

@@ -1,0 +1,372 @@
+/* stages.c - the search over the greatest stage time.
+ *
+ * With f(T) the least sum of stage times when none exceeds T, the optimum is the least
+ * f(T) + (B-1) T over the distinct times T. f falls as T rises, so an interval [a, b] of T
+ * is worth at least f(b) + (B-1) a: intervals whose bound reaches the incumbent go, the
+ * others are cut at a T between. One pass of the dynamic program at T also tells the
+ * greatest time m that its plan really has, and f is constant on [m, T]. Before that,
+ * candidate stages through which no plan can beat the incumbent are dropped by sums of
+ * prefix and suffix, which leaves few; and passes first relax memory (a vectorized pass),
+ * and only where the relaxed plan breaks it the exact pass with fronts of (stages, sum)
+ * runs.
+ *
+ * Every interval is either searched or excluded by a bound, so the end of the loop is a
+ * proof.
+ */
+#include "solve/stages/stages_dp.h"
+
+#include "common/progress.h"
+#include "solve/solve_doc.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct interval {
+    int64_t i, j;  /* levels i..j */
+    double sum_lo; /* no plan with max <= levels[j] has a smaller sum */
+    bool middle;   /* cut it in the middle next, not at its top */
+};
+
+struct search {
+    const struct stages_problem *p;
+    const struct solve_limits *limits;
+    struct stages_dp dp;
+    struct stages_plan best, plan;
+    double root_bound; /* proven before any interval was looked at */
+    bool listed;       /* what may be better than the incumbent stands in `open` */
+    double *levels;    /* distinct m of the candidate stages, rising */
+    int64_t num_levels, all_levels;
+    ARR(struct interval) open;
+    double *scratch, *scratch2; /* tables of the pass at one T */
+    int64_t label_passes;
+    bool stopped;
+};
+
+static double batches(const struct search *s) {
+    return s->p->micro_batches - 1;
+}
+
+static double interval_bound(const struct search *s, const struct interval *v) {
+    return v->sum_lo + batches(s) * s->levels[v->i];
+}
+
+static double bound_now(const struct search *s) {
+    double b = s->listed ? s->best.value : 0;
+    for (int64_t i = 0; i < s->open.n; i++)
+        b = fmin(b, interval_bound(s, &s->open.p[i]));
+    return fmax(b, fmin(s->root_bound, s->best.value));
+}
+
+static void offer(struct search *s) {
+    if (s->plan.value < s->best.value)
+        stages_plan_copy(&s->best, &s->plan);
+}
+
+/* f(T) as far as it matters above `lo`: 1 with s->plan, 0 when no plan with all m in
+ * [lo, T] beats the incumbent, -1 stopped. */
+static int solve_at(struct search *s, double T, double lo) {
+    struct stages_dp *dp = &s->dp;
+    int64_t root = s->p->devices;
+    double cap = s->best.value - batches(s) * lo;
+    if (!stages_dp_suffix(dp, T, STAGES_DP_SUM, s->scratch))
+        return -1;
+    if (!(s->scratch[root] < cap))
+        return 0;
+    stages_dp_trace(dp, T, s->scratch, &s->plan);
+    if (stages_dp_fits(dp, &s->plan))
+        return 1;
+    if (!stages_dp_prefix(dp, T, s->scratch2))
+        return -1;
+    s->label_passes++;
+    return stages_dp_labels(dp, T, s->scratch2, s->scratch, cap, &s->plan);
+}
+
+/* ---- the loop over intervals ---------------------------------------------------- */
+
+/* The last level <= x, at least i - 1. */
+static int64_t level_at_most(const struct search *s, double x, int64_t i, int64_t j) {
+    i--;
+    while (i < j) {
+        int64_t mid = i + (j - i + 1) / 2;
+        if (s->levels[mid] <= x)
+            i = mid;
+        else
+            j = mid - 1;
+    }
+    return i;
+}
+
+static void push(struct search *s, int64_t i, int64_t j, double sum_lo, bool middle) {
+    struct interval v = {i, j, sum_lo, middle};
+    if (i <= j && interval_bound(s, &v) < s->best.value)
+        arr_push(&s->open, v);
+}
+
+/* Takes out the interval with the least bound. */
+static struct interval pop(struct search *s) {
+    int64_t at = 0;
+    for (int64_t i = 1; i < s->open.n; i++)
+        if (interval_bound(s, &s->open.p[i]) < interval_bound(s, &s->open.p[at]))
+            at = i;
+    struct interval v = s->open.p[at];
+    s->open.p[at] = s->open.p[--s->open.n];
+    return v;
+}
+
+/* Where to cut. At the top a pass either closes the interval or raises its sum_lo; in the
+ * middle it may halve it. They take turns; while nothing feasible is known, the top. */
+static int64_t cut_level(const struct search *s, const struct interval *v) {
+    if (isinf(s->best.value) || !v->middle)
+        return v->j;
+    double mid = s->levels[v->i] + (s->levels[v->j] - s->levels[v->i]) / 2;
+    int64_t at = level_at_most(s, mid, v->i, v->j);
+    return at < v->i ? v->i : at;
+}
+
+static void search_interval(struct search *s, struct interval v) {
+    if (isfinite(s->best.value) && batches(s) > 0)
+        v.j = level_at_most(s, (s->best.value - v.sum_lo) / batches(s), v.i, v.j);
+    if (v.i > v.j || interval_bound(s, &v) >= s->best.value)
+        return;
+    int64_t at = batches(s) > 0 ? cut_level(s, &v) : v.j;
+    int found = solve_at(s, s->levels[at], s->levels[v.i]);
+    if (found < 0) {
+        s->stopped = true;
+        arr_push(&s->open, v);
+        return;
+    }
+    if (found) {
+        double sum = s->plan.sum, max = s->plan.max;
+        offer(s);
+        push(s, v.i, level_at_most(s, max, v.i, at) - 1, sum, !v.middle);
+    }
+    push(s, at + 1, v.j, v.sum_lo, false);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void make_levels(struct search *s, double lo) {
+    int64_t n = 0;
+    free(s->levels);
+    s->levels = mem_array((size_t)s->dp.triples.n + 1, sizeof *s->levels);
+    for (int64_t i = 0; i < s->dp.triples.n; i++)
+        s->levels[i] = fmax(s->dp.triples.p[i].m, lo);
+    qsort(s->levels, (size_t)s->dp.triples.n, sizeof *s->levels, by_value);
+    for (int64_t i = 0; i < s->dp.triples.n; i++)
+        if (!n || s->levels[i] > s->levels[n - 1])
+            s->levels[n++] = s->levels[i];
+    s->num_levels = n;
+}
+
+static double gap_of(double value, double bound) {
+    return value <= bound ? 0 : (value - bound) / fmax(fabs(bound), DBL_MIN);
+}
+
+/* Filters, lists the levels and searches the intervals. `lo`: no plan has a smaller max. */
+static void search_levels(struct search *s, double lo) {
+    double sum_lo = s->dp.suffix[s->p->devices];
+    if (!stages_dp_prefix(&s->dp, INFINITY, s->dp.prefix) ||
+        !stages_dp_filter(&s->dp, lo, s->best.value)) {
+        s->stopped = true;
+        return;
+    }
+    make_levels(s, lo);
+    push(s, 0, s->num_levels - 1, sum_lo, true);
+    s->listed = true;
+    while (s->open.n && !s->stopped) {
+        if (gap_of(s->best.value, bound_now(s)) <= s->limits->gap)
+            break;
+        double before = s->best.value;
+        search_interval(s, pop(s));
+        s->stopped |= stages_dp_stopped(&s->dp);
+        /* prefix and suffix sums of the unfiltered list stay valid bounds */
+        if (s->best.value < before && !s->stopped)
+            stages_dp_filter(&s->dp, lo, s->best.value);
+    }
+}
+
+/* ---- infeasible problems -------------------------------------------------------- */
+
+/* Says what cannot be met: a layer, the devices, or memory. */
+static int explain(struct search *s, struct err *err) {
+    const struct stages_problem *p = s->p;
+    struct stages_dp *dp = &s->dp;
+    bool *held = mem_array((size_t)p->layers, sizeof *held);
+    int reach = p->layers;
+    for (int l = 0; l < p->layers; l++)
+        for (int64_t i = dp->start[l]; i < dp->start[l + 1]; i++)
+            for (int k = l; k <= dp->triples.p[i].k; k++)
+                held[k] = true;
+    int lone = 0;
+    while (lone < p->layers && held[lone])
+        lone++;
+    free(held);
+    if (lone < p->layers)
+        return err_no(err,
+                      "memory: layer %d fits into no stage: every submesh and "
+                      "configuration that covers it is excluded by its time (null) or "
+                      "by the successors that its memory allows",
+                      lone);
+    stages_dp_suffix(dp, INFINITY, STAGES_DP_SUM, dp->suffix);
+    for (int l = p->layers - 1; l >= 0; l--)
+        for (int d = 0; d <= p->devices; d++)
+            if (isfinite(dp->suffix[dp->width * l + d]))
+                reach = l;
+    if (reach > 0)
+        return err_no(err,
+                      "devices: layers %d to %d fit on no number of devices up to %d; "
+                      "layers %d to %d do",
+                      reach - 1, p->layers - 1, p->devices, reach, p->layers - 1);
+    if (isinf(dp->suffix[p->devices]))
+        return err_no(err,
+                      "devices: the layers can be cut into stages, but their submeshes do "
+                      "not add up to %s%d devices",
+                      p->use_all ? "exactly " : "at most ", p->devices);
+    return err_no(err,
+                  "memory: every slicing of the %d layers onto %d devices has a stage with "
+                  "more successors than its memory allows, or more than %d stages",
+                  p->layers, p->devices, p->max_stages);
+}
+
+/* ---- the answer ----------------------------------------------------------------- */
+
+static json_t *stage_json(const struct stages_problem *p, const struct stages_plan *plan,
+                          int i) {
+    const struct stages_stage *st = &plan->stages[i];
+    const struct stages_choice *c = &p->choices[st->choice];
+    const struct stages_config *g = &p->configs[c->config];
+    return json_pack("{s:[i,i], s:i, s:i, s:[i,i], s:i, s:f}", "layers", st->first,
+                     st->last + 1, "submesh", g->submesh, "config", g->config, "devices",
+                     st->device, st->device + c->size, "successors", plan->n - 1 - i,
+                     "time", st->w);
+}
+
+static json_t *answer_json(const struct stages_problem *p, const struct stages_answer *a,
+                           double time_s) {
+    double gap = gap_of(a->plan.value, a->bound);
+    bool exact = a->bound >= a->plan.value;
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    char proof[400];
+    snprintf(
+        proof, sizeof proof,
+        "%s: dynamic program over (layer, devices left), %lld passes (%lld of them with "
+        "memory as fronts of stages and sums); every other greatest stage time is "
+        "excluded by least sum + (B-1) * that time >= value",
+        exact ? "exact" : "stopped early; open times bound the value", (long long)a->passes,
+        (long long)a->label_passes);
+    if (a->relaxed)
+        snprintf(
+            proof, sizeof proof,
+            "%s: gradient descent on the relaxed problem; the bound is the least times of "
+            "all layers in even stages",
+            exact ? "exact" : "not exact");
+    json_t *stages = json_array();
+    for (int i = 0; i < a->plan.n; i++)
+        json_array_append_new(stages, stage_json(p, &a->plan, i));
+    return json_pack("{s:s, s:s, s:f, s:f, s:o, s:b, s:s, s:f, s:I, s:f, s:f, s:o}",
+                     "format", "weft-answer/1", "problem", "stages", "value", a->plan.value,
+                     "bound", a->bound, "gap", isfinite(gap) ? json_real(gap) : json_null(),
+                     "optimal", exact, "proof", proof, "time_s", time_s, "peak_bytes",
+                     (json_int_t)use.ru_maxrss * 1024, "sum", a->plan.sum, "max",
+                     a->plan.max, "stages", stages);
+}
+
+/* Everything up to the incumbent; 0, or -1 with an error. */
+static int run(struct search *s, struct err *err) {
+    const struct stages_problem *p = s->p;
+    struct stages_dp *dp = &s->dp;
+    stages_even(dp, &s->best);
+    /* sum >= max, so B * max <= value: no better plan has a longer stage */
+    if (!stages_dp_build(dp, s->best.value / p->micro_batches * (1 + 1e-12), err))
+        return -1;
+    double lo = INFINITY;
+    s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_MAX, s->scratch);
+    if (!s->stopped) {
+        lo = s->scratch[p->devices];
+        s->root_bound = isfinite(lo) ? p->micro_batches * lo : 0; /* sum >= max */
+        s->stopped = !stages_dp_suffix(dp, INFINITY, STAGES_DP_SUM, dp->suffix);
+    }
+    if (!s->stopped && isfinite(lo)) {
+        s->root_bound = dp->suffix[p->devices] + batches(s) * lo;
+        search_levels(s, lo);
+    } else if (!s->stopped) {
+        s->root_bound = INFINITY; /* the incumbent, if any, is the only plan left */
+    }
+    if (isfinite(s->best.value))
+        return 0;
+    if (!s->stopped) /* the filter may have dropped what explains it */
+        stages_dp_build(dp, INFINITY, err);
+    if (s->stopped || stages_dp_stopped(dp))
+        return err_no(err, "no answer was found within the time budget; there may be one");
+    return explain(s, err);
+}
+
+int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
+                 struct stages_answer *a, struct err *err) {
+    double budget_s = limits->time_budget_s;
+    size_t cells = (size_t)(p->layers + 1) * (size_t)(p->devices + 1);
+    struct search s = {.p = p, .limits = limits};
+    stages_dp_init(&s.dp, p, budget_s > 0 ? now_s() + budget_s : INFINITY);
+    stages_plan_init(&s.best, p);
+    stages_plan_init(&s.plan, p);
+    s.scratch = mem_array(cells, sizeof *s.scratch);
+    s.scratch2 = mem_array(cells, sizeof *s.scratch2);
+    int rc = run(&s, err);
+    *a = (struct stages_answer){.plan = s.best,
+                                .bound = bound_now(&s),
+                                .passes = s.dp.passes,
+                                .label_passes = s.label_passes};
+    free(s.scratch);
+    free(s.scratch2);
+    free(s.levels);
+    free(s.plan.stages);
+    arr_release(&s.open);
+    stages_dp_release(&s.dp);
+    if (rc < 0)
+        stages_answer_release(a);
+    return rc;
+}
+
+void stages_answer_release(struct stages_answer *a) {
+    free(a->plan.stages);
+    *a = (struct stages_answer){0};
+}
+
+static json_t *solve_problem(const struct stages_problem *p,
+                             const struct solve_limits *limits, double start,
+                             struct err *err) {
+    struct stages_answer a;
+    struct solve_limits left = solve_doc_left(limits, start);
+    if ((limits->relax ? stages_relax : stages_solve)(p, &left, &a, err) < 0)
+        return NULL;
+    json_t *answer = answer_json(p, &a, now_s() - start);
+    stages_answer_release(&a);
+    return answer;
+}
+
+json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits *limits,
+                          struct err *err) {
+    double start = now_s(), value;
+    struct stages_problem p;
+    struct stages_doc doc;
+    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
+    if (stages_read(&p, &doc, problem, err) < 0)
+        return NULL;
+    json_t *answer = solve_problem(&p, limits, start, err);
+    if (answer && stages_check(&doc, answer, &value, err) < 0) {
+        json_decref(answer);
+        answer = NULL;
+    }
+    if (!answer)
+        err_prefix(err, "%s", problem->name);
+    stages_release(&p);
+    stages_doc_release(&doc);
+    return answer;
+}

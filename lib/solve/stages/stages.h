@@ -1,0 +1,139 @@
+/* stages.h - slicing a chain of layers into pipeline stages on consecutive devices.
+ *
+ * Layers 0..L-1 are cut into consecutive stages; the stages stand, in order, on consecutive
+ * devices of the row 0..D-1. A stage takes one choice: a submesh (a number of devices,
+ * maybe bound to a class of devices) and a configuration on it, which has a time per
+ * micro-batch and a greatest number of successor stages that memory allows (with 1F1B, a
+ * stage with s successors keeps s + 1 micro-batches alive). With B micro-batches,
+ *
+ *     value = sum over stages of w_i + (B - 1) * max over stages of m_i
+ *
+ * where w = m = t without cut costs. A cut between layers p-1 and p costs x[p], with
+ * x[0] = x[L] = 0, and is charged to the
+ *
+ *   receiver   w = m = t + x[first]
+ *   sender     w = m = t + x[end]
+ *   both       w = m = t + x[first] + x[end]
+ *   link       w = t + x[end], m = max(t, x[end]): the link is a stage of its own
+ *
+ * The document formats are in weft-solve(1); stages_read.c makes a struct stages_problem of
+ * them, stages.c drives the search, stages_dp.c holds the passes over the layers, and
+ * stages_check.c works every answer out again from the document alone.
+ */
+#ifndef WEFT_SOLVE_STAGES_H
+#define WEFT_SOLVE_STAGES_H
+
+#include "solve/stages/stages_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum stages_charge {
+    STAGES_CHARGE_RECEIVER,
+    STAGES_CHARGE_SENDER,
+    STAGES_CHARGE_BOTH,
+    STAGES_CHARGE_LINK
+};
+
+/* One column of the cost table: a configuration on a submesh. */
+struct stages_config {
+    int submesh, config; /* as the document numbers them */
+    /* additive form; NULL/0 in the dense form */
+    double *time, *state, *activation; /* per layer */
+    double fixed_time, workspace, capacity;
+};
+
+/* A configuration on one run of equal devices. d counts the devices that are left for this
+ * stage and all later ones, so the stage stands on devices D-d .. D-d+size-1. */
+struct stages_choice {
+    int config; /* index into configs */
+    int size;   /* devices */
+    int lo, hi; /* allowed d, */
+    int step;   /* every so many of them from lo on; 0 = all */
+};
+
+static inline int stages_choice_step(const struct stages_choice *c) {
+    return c->step > 1 ? c->step : 1;
+}
+static inline bool stages_choice_allows(const struct stages_choice *c, int d) {
+    return d >= c->lo && d <= c->hi && (d - c->lo) % stages_choice_step(c) == 0;
+}
+
+struct stages_problem {
+    int layers, devices;
+    double micro_batches;
+    bool use_all;   /* every device must be used */
+    int max_stages; /* at most so many */
+    int num_configs, num_choices;
+    struct stages_config *configs;
+    struct stages_choice *choices;
+    double *cut; /* layers + 1 numbers, ends 0; NULL = none */
+    enum stages_charge charge;
+    /* Dense form, of the document's tables (stages_table_cell() x num_configs); NULL in the additive
+     * form. Numbers of successors, -1 = never fits; NULL: any. */
+    const double *dense_time;
+    const int16_t *dense_succ;
+};
+
+/* A document: its tables, and the rest as a tree. */
+struct stages_doc {
+    json_t *rest;
+    struct stages_table cost, succ;
+};
+
+/* Reads the document and makes the problem of it, which borrows the tables: release the problem
+ * first. EXIT_INPUT with the document's name and the place, EXIT_NO when the deadline of the stream
+ * or an interrupt came first. */
+int stages_read(struct stages_problem *p, struct stages_doc *doc, struct json_stream *s,
+                struct err *err);
+void stages_release(struct stages_problem *p);
+void stages_doc_release(struct stages_doc *doc);
+
+/* Costs of stages first..k for k = first..end-1 with configuration c: t[k], succ[k];
+ * t = INFINITY where it cannot be. succ is capped at layers. Returns end: all longer stages
+ * take more than limit. */
+int stages_row(const struct stages_problem *p, int first, int c, double limit, double *t,
+               int *succ);
+
+/* w and m of a stage, from its time. */
+void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
+                   double *m);
+
+struct stages_stage {
+    int first, last; /* layers, inclusive */
+    int choice;
+    int device; /* first device */
+    double w, m;
+};
+
+/* A chain of at most `devices` stages. */
+struct stages_plan {
+    int n;
+    struct stages_stage *stages;
+    double sum, max, value;
+};
+
+struct stages_answer {
+    struct stages_plan plan;
+    double bound;                 /* no plan is cheaper */
+    int64_t passes, label_passes; /* that it took; of these, such with memory */
+    bool relaxed;                 /* by stages_relax */
+};
+
+/* Solves. Fills *a (release it) and returns 0. EXIT_NO when there is no plan (the message names
+ * what cannot be met) or none was found in time; EXIT_SYSTEM when memory is short. */
+int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
+                 struct stages_answer *a, struct err *err);
+/* The same by gradient descent on the relaxed problem (stages_relax.c), to be compared: the bound is
+ * what even stages of the least times would take. EXIT_INPUT in the dense form, and where submeshes
+ * differ in size. */
+int stages_relax(const struct stages_problem *p, const struct solve_limits *limits,
+                 struct stages_answer *a, struct err *err);
+void stages_answer_release(struct stages_answer *a);
+
+/* Works value and limits of an answer out again, from the document. EXIT_SYSTEM-style
+ * failure (a bug) when the plan does not keep to the document. */
+int stages_check(const struct stages_doc *doc, const json_t *answer, double *value,
+                 struct err *err);
+
+#endif

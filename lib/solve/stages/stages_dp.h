@@ -1,0 +1,79 @@
+/* stages_dp.h - the passes over (layer, devices left) behind the stages solver.
+ *
+ * A table has a row per layer and a column per number of devices left: G[l][d] speaks of
+ * layers l.. on the last d devices (suffix) or of layers ..l-1 on the others (prefix).
+ *
+ *     struct stages_dp dp;
+ *     stages_dp_init(&dp, p, deadline);
+ *     stages_dp_build(&dp, INFINITY, &err);            // all candidate stages, as triples
+ *     stages_dp_suffix(&dp, T, STAGES_DP_SUM, dp.suffix);     // least sum with every m <= T, any memory
+ *     stages_dp_trace(&dp, T, dp.suffix, &plan);       // the plan behind suffix[0][D]
+ *     stages_dp_labels(&dp, T, q, g, cap, &plan);      // the same with memory, exactly
+ */
+#ifndef WEFT_SOLVE_STAGES_DP_H
+#define WEFT_SOLVE_STAGES_DP_H
+
+#include "common/mem.h"
+#include "solve/stages/stages.h"
+
+/* One candidate stage: layers l..k (l is known from where it stands) with a choice. */
+struct stages_triple {
+    double w, m;
+    uint16_t k, choice, succ;
+};
+
+enum stages_dp_kind { STAGES_DP_SUM, STAGES_DP_MAX };
+
+struct stages_dp {
+    const struct stages_problem *p;
+    double deadline_s;
+    int64_t *start; /* triples of layer l are start[l] .. start[l+1]-1 */
+    ARR(struct stages_triple) triples;
+    double *suffix, *prefix; /* (layers + 1) x (devices + 1) */
+    int64_t width;           /* devices + 1 */
+    int64_t passes;          /* how many were made */
+};
+
+void stages_dp_init(struct stages_dp *dp, const struct stages_problem *p,
+                    double deadline_s);
+void stages_dp_release(struct stages_dp *dp);
+
+/* All passes return false when time is up or an interrupt came. */
+bool stages_dp_stopped(const struct stages_dp *dp);
+
+/* Lists every stage with m <= limit that is worth having: of two configurations on the same
+ * devices the one that is slower and fits fewer successors is dropped. False with an error when
+ * there are too many; a list that stages_dp_stopped() cut short is good for nothing. */
+bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
+
+/* Least sum (STAGES_DP_SUM) or least greatest m (STAGES_DP_MAX) over stages with m <= limit, when stages
+ * may have any number of successors as long as they may have one (the last: none). */
+bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
+                      double *g);
+bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
+
+/* Drops triples through which no plan beats `best`, judged by sums `suffix` and `prefix`
+ * (both with limit INFINITY) and by (B-1) * max(m, lo). */
+bool stages_dp_filter(struct stages_dp *dp, double lo, double best);
+
+/* The plan behind g[0][devices], which must be finite. */
+void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
+                     struct stages_plan *plan);
+
+/* True when no stage of the plan has more successors than its memory allows. */
+bool stages_dp_fits(const struct stages_dp *dp, const struct stages_plan *plan);
+
+/* Least sum below `cap` with memory: 1 found (plan filled), 0 there is none, -1 stopped.
+ * q, g: sums of prefixes and suffixes with the same limit, by which labels are dropped. */
+int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
+                     double cap, struct stages_plan *plan);
+
+/* A first incumbent: stages on submeshes of one size, as even as they come. Leaves *best
+ * alone when it finds nothing better; ends when stages_dp_stopped(). */
+void stages_even(const struct stages_dp *dp, struct stages_plan *best);
+
+void stages_plan_init(struct stages_plan *plan, const struct stages_problem *p);
+void stages_plan_copy(struct stages_plan *to, const struct stages_plan *from);
+void stages_plan_finish(struct stages_plan *plan, const struct stages_problem *p);
+
+#endif
