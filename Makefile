@@ -71,6 +71,8 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
 
 # ---- folders, lowest floor first --------------------------------------------------------
 FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda nccl
+# Rooms of a large floor have an order too; scripts/lint.sh checks it.
+ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
 CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c

@@ -72,6 +72,24 @@ for floor in $floors; do
         [ -f "$file" ] && check_includes "$file" $below
     done
 done | found
+# Rooms: the folders of a floor that has an order of them. What stands beside them may be named by
+# all. An algorithm sees a search through state.h alone, and bounds where it proves something.
+for floor in $floors; do
+    rooms=$(sed -n "s/^ROOMS_$floor *:= *//p" Makefile) below=""
+    for room in $rooms; do
+        below="$below $room"
+        grep -nE "^#include \"$floor/[a-z_]+/" lib/"$floor"/"$room"/*.[ch] | while IFS= read -r line; do
+            other=$(sed "s|.*#include \"$floor/\([a-z_]*\)/.*|\1|" <<<"$line")
+            case " $rooms " in *" $other "*) ;; *) continue ;; esac
+            case " $below " in
+            *" $other "*) ;;
+            *) echo "${line%%:#*}: includes $floor/$other/, which is no room before $room" ;;
+            esac
+        done
+    done
+done | found
+grep -nE '^#include "search/(budget|graph|space|evaluate|pool)/' lib/search/algorithms/*.[ch] |
+    sed 's|:#include.*|: an algorithm includes search/state.h instead|' | found
 for main in tools/*/weft-*.c; do
     tool=$(basename "$main" .c)
     uses=$(sed -n "s/^uses_$tool *:= *//p" Makefile)

@@ -60,7 +60,7 @@ const char *memory_class_name(enum memory_class c);
 
 /* Activations by the segments between which they are kept: each pool has as many slots as the
  * schedule has micro-batches between the two at most. */
-enum pool {
+enum slot_pool {
     POOL_FORWARD_BACKWARD,
     POOL_FORWARD_WEIGHTS,
     POOL_BACKWARD_WEIGHTS,

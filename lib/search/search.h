@@ -54,7 +54,7 @@ struct search_problem {
     bool as_listed;     /* stages are stretches of the model's own list of ops (order.h) */
 
     /* how to search */
-    int top;              /* plans wanted, of different classes (search_class) */
+    int top;              /* plans wanted, of different classes (space_class) */
     int max_hops;         /* hops: how many steps may first make it worse */
     double time_budget_s; /* 0 = until it has converged */
     int64_t work_budget;  /* stages scored, the same on any machine; 0 = no limit */

@@ -10,6 +10,7 @@
  * of the three. */
 #include "common/progress.h"
 #include "search/evaluate/stage_tables.h"
+#include "search/state.h"
 #include "solve/layout/layout.h"
 
 #include <math.h>
@@ -238,7 +239,7 @@ static double usage_of(const struct critical_problem *p, const int *choice) {
 }
 
 /* Between the least bytes and those of the fastest layouts; INFINITY where these are not found. */
-static double half_way(const struct critical_problem *p) {
+static double half_strategy(const struct critical_problem *p) {
     struct critical_options o = {.programs = 1000};
     struct critical_answer a;
     struct critical_problem q = *p;
@@ -278,12 +279,12 @@ static void run(const struct job *j) {
     struct search_stage st = {.end = p.model->n_ops, .devices = j->devices};
     struct in_flight f = {0};
     search_begin(&s, &p);
-    search_apply_style(&s, &st, j->micro_batch, (struct style){0});
+    space_apply_preset(&s.space, &st, j->micro_batch, (struct preset){0});
     struct setting setting = {
         .devices = j->devices, .micro_batch = j->micro_batch, .mesh = st.mesh};
-    if (stage_tables_make(&s, &setting, &st, &f, j->all, &t)) {
+    if (stage_tables_make(&s.eval, &setting, &st, &f, j->all, &t)) {
         compare(j, &t.p, "none");
-        t.p.limit = half_way(&t.p);
+        t.p.limit = half_strategy(&t.p);
         if (isfinite(t.p.limit))
             compare(j, &t.p, "bytes");
     }

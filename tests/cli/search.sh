@@ -105,7 +105,7 @@ for a in auto hops mcmc gradient; do
 done
 made --tp 2 --pp 2 --micro-batch 4 --recompute full
 time=$("$WEFT_BIN/weft-predict" -p p.db from.json 2>>err | jq .time_us)
-run "${base[@]}" -a styles --max-stages 2 --micro-batch 4 --time-budget 1ms --from from.json
+run "${base[@]}" -a presets --max-stages 2 --micro-batch 4 --time-budget 1ms --from from.json
 [ $status -eq 0 ] && [ "$(jq ".provenance.predicted.time_us <= $time + 0.01" out)" = true ] &&
     ! grep -q dropped err
 ok $? "--from a plan made by words: it is the first one looked at"
@@ -119,11 +119,11 @@ refuses 3 'the plan to start from: a plan of another model' 'a plan of another m
     -- -m gpt:nano --cluster v100-4x8 --devices 4 -b 16 --from plan.json
 refuses 3 'none.json' 'no plan' -- "${base[@]}" --from none.json
 
-run "${model[@]}" --devices 2 -b 4 --micro-batch 2 -a styles --max-stages 1
-holds out '.provenance.search | .algorithm == "styles" and .complete and .space > 0' \
-    'styles names the size of the space'
+run "${model[@]}" --devices 2 -b 4 --micro-batch 2 -a presets --max-stages 1
+holds out '.provenance.search | .algorithm == "presets" and .complete and .space > 0' \
+    'presets names the size of the space'
 holds plan.json '.provenance | .search.lower_bound_us > 0 and .search.gap >= 0 and .search.gap < 1 and
-    .search.lower_bound_us <= .predicted.time_us and .search.relaxation == "placed floors"' \
+    .search.lower_bound_us <= .predicted.time_us and .search.relaxation == "placed dual bound"' \
     'a plan carries its bound, and how that is proven'
 run "${base[@]}" -a hops
 scored=$(jq .provenance.search.scored out)
@@ -143,7 +143,7 @@ holds small.json '.provenance.search | .relaxation == "all plans" and .gap == 0'
 # ---- --verify ----------------------------------------------------------------------------------
 check=(-p p.db --devices 4 --micro-batch '1,2,4,8')
 run --verify plan.json "${check[@]}"
-[ $status -eq 0 ] && grep -q '^no plan takes less than .* (placed floors): within' out
+[ $status -eq 0 ] && grep -q '^no plan takes less than .* (placed dual bound): within' out
 ok $? "--verify: $(tail -1 out)"
 run --verify small.json "${small[@]:4}"
 [ $status -eq 0 ] && grep -q 'within 0.00 % of the optimum' out

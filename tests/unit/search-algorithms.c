@@ -5,7 +5,8 @@
  * ops). The quick estimates, on which every decision rests, are compared with compiled and
  * simulated plans at random places of the space. */
 #include "search/algorithms/algorithms.h"
-#include "search/search_impl.h"
+#include "search/algorithms/improve.h"
+#include "search/state.h"
 
 #include "common/progress.h"
 #include "common/rng.h"
@@ -20,14 +21,14 @@
 
 /* ---- problems ------------------------------------------------------------------------ */
 
-struct space {
+struct space_case {
     const char *model, *set;
     int nodes, per_node, max_stages;
     int64_t batch, micro[4];
 };
 
-static bool problem_open(const struct space *sp, const struct machine *mc, const char *dir,
-                         struct search_problem *p) {
+static bool problem_open(const struct space_case *sp, const struct machine *mc,
+                         const char *dir, struct search_problem *p) {
     struct err err = {0};
     *p = (struct search_problem){.devices = sp->nodes * sp->per_node,
                                  .batch = sp->batch,
@@ -64,16 +65,16 @@ static bool good_plan(const struct search_problem *p, const struct search_plan *
     for (int s = 0; good && s < g->n_stages; s++)
         good = g->stages[s].arena_bytes <= sp->max_bytes &&
                (!p->memory_bytes || g->stages[s].arena_bytes <= p->memory_bytes);
-    json_t *doc = plan_to_json(sp->plan), *again = NULL;
+    json_t *doc = plan_to_json(sp->plan), *recompute = NULL;
     struct plan *copy = good ? plan_from_json(doc, &err) : NULL;
     if (copy)
-        again = plan_to_json(copy);
-    good = copy && json_equal(doc, again);
+        recompute = plan_to_json(copy);
+    good = copy && json_equal(doc, recompute);
     if (!good)
         printf("# %s\n", err.msg);
     plan_destroy(copy);
     json_decref(doc);
-    json_decref(again);
+    json_decref(recompute);
     program_destroy(g);
     return good;
 }
@@ -92,7 +93,7 @@ static int64_t least_memory(struct search_problem p) {
     struct search_result r;
     struct err err = {0};
     p.memory_bytes = 1;
-    search_run(&p, search_styles, &r, &err);
+    search_run(&p, search_presets, &r, &err);
     int64_t bytes = r.overflow + 1;
     search_result_release(&r);
     return bytes;
@@ -108,7 +109,7 @@ static void print_plan(const char *who, const struct search_result *r) {
 static void compare(const struct search_problem *p, const char *name) {
     struct search_result all, hops;
     struct err err = {0}, err2 = {0};
-    int a = search_run(p, search_styles, &all, &err);
+    int a = search_run(p, search_presets, &all, &err);
     int b = search_run(p, search_hops, &hops, &err2);
     bool good = a < 0 || b < 0 ? a < 0 && b < 0
                                : hops.plans[0].time_us <= 1.01 * all.plans[0].time_us;
@@ -132,8 +133,8 @@ static void compare(const struct search_problem *p, const char *name) {
     search_result_release(&hops);
 }
 
-static void test_space(const struct space *sp, const struct machine *mc, const char *links,
-                       const char *dir) {
+static void test_space(const struct space_case *sp, const struct machine *mc,
+                       const char *links, const char *dir) {
     struct search_problem p;
     char name[64];
     if (!problem_open(sp, mc, dir, &p))
@@ -160,13 +161,13 @@ static struct estimates {
 
 static bool random_candidate(struct search *s, struct candidate *c) {
     struct rng *r = &random_state;
-    const struct search_problem *p = &s->p;
+    const struct search_problem *p = &s->space.p;
     int n_ops = p->model->n_ops, most = p->devices < 4 ? p->devices : 4, op = 0;
     c->n_stages = c->n_groups = 1 + (int)rng_below(r, most);
     c->micro_batch = p->micro[rng_below(r, p->n_micro)];
     do
         c->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
-    while (!search_has_schedule(s, c->schedule));
+    while (!space_has_schedule(&s->space, c->schedule));
     if (c->schedule == SCHEDULE_interleaved && c->n_groups > 1)
         c->n_stages *= 2;
     for (int k = 0, left = p->devices; k < c->n_stages; k++) {
@@ -179,21 +180,21 @@ static bool random_candidate(struct search *s, struct candidate *c) {
         op += 1 + (int)rng_below(r, 2 * (n_ops - op) / (behind + 1));
         op = behind ? (op > n_ops - behind ? n_ops - behind : op) : n_ops;
         st->end = op;
-        st->zero = (int)rng_below(r, search_zero_levels(s));
-        st->again_level = (int)rng_below(r, AGAIN_LEVELS);
-        st->again_blocks = (int)rng_below(r, search_stage_blocks(s, st) + 1);
-        search_apply_style(s, st, c->micro_batch,
-                           (struct style){.model_axes = (int)rng_below(r, 3),
-                                          .inner = (unsigned)rng_next(r),
-                                          .sequence = rng_below(r, 2),
-                                          .outer = rng_below(r, 2),
-                                          .ascending = rng_below(r, 2),
-                                          .context_axes = (int)rng_below(r, 2),
-                                          .expert_axes = search_has_experts(s)
-                                                             ? (int)rng_below(r, 2)
-                                                             : 0});
+        st->zero = (int)rng_below(r, space_zero_levels(&s->space));
+        st->recompute_level = (int)rng_below(r, RECOMPUTE_LEVELS);
+        st->recompute_blocks = (int)rng_below(r, space_stage_blocks(&s->space, st) + 1);
+        space_apply_preset(&s->space, st, c->micro_batch,
+                           (struct preset){.model_axes = (int)rng_below(r, 3),
+                                           .inner = (unsigned)rng_next(r),
+                                           .sequence = rng_below(r, 2),
+                                           .outer = rng_below(r, 2),
+                                           .ascending = rng_below(r, 2),
+                                           .context_axes = (int)rng_below(r, 2),
+                                           .expert_axes = space_has_experts(&s->space)
+                                                              ? (int)rng_below(r, 2)
+                                                              : 0});
     }
-    return search_legal(s, c);
+    return eval_legal(&s->eval, c);
 }
 
 struct truth {
@@ -201,14 +202,14 @@ struct truth {
     double time_us, bytes;
 };
 
-static struct truth judge(struct search *s, const struct candidate *c) {
+static struct truth judge(struct evaluate *ev, const struct candidate *c) {
     struct truth t = {0};
-    struct plan *plan = search_plan_of(s, c);
+    struct plan *plan = space_plan_of(ev->space, c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     struct simulation sim = {0};
-    cost_forget(&s->cost);
-    if (g && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
-        t = (struct truth){s->cost.n_missing == 0, sim.time_us, 0};
+    cost_forget(&ev->cost);
+    if (g && simulate_program(g, &ev->cost, NULL, &sim, NULL) == 0) {
+        t = (struct truth){ev->cost.n_missing == 0, sim.time_us, 0};
         for (int k = 0; k < g->n_stages; k++)
             t.bytes = fmax(t.bytes, (double)g->stages[k].arena_bytes);
         simulation_release(&sim);
@@ -218,9 +219,9 @@ static struct truth judge(struct search *s, const struct candidate *c) {
     return t;
 }
 
-static void print_candidate(struct search *s, const struct candidate *c, double time,
+static void print_candidate(const struct space *sp, const struct candidate *c, double time,
                             double memory) {
-    struct plan *plan = search_plan_of(s, c);
+    struct plan *plan = space_plan_of(sp, c);
     json_t *doc = plan_to_json(plan);
     printf("# worst so far, time %+.2f %%, memory %+.2f %%: ", 100 * time, 100 * memory);
     json_write_line(doc, stdout);
@@ -234,12 +235,12 @@ static int probe(struct search *s, struct err *err) {
     (void)err;
     struct estimates *e = &estimates;
     *e = (struct estimates){0};
-    struct candidate c = candidate_make(s);
+    struct candidate c = candidate_make(&s->space);
     while (e->n < 200) {
         if (!random_candidate(s, &c))
             continue;
-        struct score score = search_score(s, &c);
-        struct truth t = judge(s, &c);
+        struct score score = pool_score(&s->pool, &c);
+        struct truth t = judge(&s->eval, &c);
         e->disagree += score.unknown == t.known;
         if (score.unknown || !t.known) {
             e->unknown++;
@@ -249,7 +250,7 @@ static int probe(struct search *s, struct err *err) {
         double memory = ((double)score.overflow + 1) / t.bytes - 1;
         if (fabs(time) > fmax(e->worst_time, 0.02) ||
             fabs(memory) > fmax(e->worst_memory, 0.03))
-            print_candidate(s, &c, time, memory);
+            print_candidate(&s->space, &c, time, memory);
         e->worst_time = fmax(e->worst_time, fabs(time));
         e->above = fmax(e->above, time);
         e->worst_memory = fmax(e->worst_memory, fabs(memory));
@@ -271,8 +272,9 @@ static int by_size(const void *a, const void *b) {
  * temporaries, which are a larger part of it under ZeRO 3. Stages that go round unevenly wait for room
  * to send and take long to reach a steady state, so that their times are only a bound from below; how
  * many messages wait there is not counted either. */
-static void test_estimates(const struct space *sp, const struct machine *mc, bool large,
-                           double most, double above, unsigned schedules, const char *dir) {
+static void test_estimates(const struct space_case *sp, const struct machine *mc,
+                           bool large, double most, double above, unsigned schedules,
+                           const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -311,17 +313,17 @@ static struct solved {
 
 /* All layouts of all nodes of a stage, one after the other; the best score. */
 static void list_layouts(struct search *s, struct candidate *c, struct layout *at, int op) {
-    const struct graph *g = &s->graph;
-    if (op == s->p.model->n_ops) {
-        c->stages[0].layouts = search_layouts(s, at);
-        if (search_legal(s, c)) {
+    const struct blocks *g = &s->space.blocks;
+    if (op == s->space.p.model->n_ops) {
+        c->stages[0].layouts = space_layouts(&s->space, at);
+        if (eval_legal(&s->eval, c)) {
             solved.listed++;
-            solved.listed_us = fmin(solved.listed_us, search_score(s, c).time_us);
+            solved.listed_us = fmin(solved.listed_us, pool_score(&s->pool, c).time_us);
         }
         return;
     }
     const struct op_space *space = &g->whole->ops[op].space;
-    int next = search_next_distinct(s, 0, op), node = g->x.node_of[g->x.of[op]];
+    int next = space_next_distinct(&s->space, 0, op), node = g->x.node_of[g->x.of[op]];
     for (int d = PLACE_NONE; d < space->n; d++) {
         if (d >= 0 && space->role[d] == ROLE_whole)
             continue;
@@ -330,18 +332,20 @@ static void list_layouts(struct search *s, struct candidate *c, struct layout *a
     }
 }
 
-/* From each uniform style by the solver, again and again; and the whole list. */
+/* From each uniform preset by the solver, again and again; and the whole list. */
 static int solve_layouts(struct search *s, struct err *err) {
     (void)err;
-    struct candidate c = candidate_make(s);
+    struct candidate c = candidate_make(&s->space);
     struct layout at[32];
     solved = (struct solved){.solved_us = INFINITY, .listed_us = INFINITY, .legal = true};
-    struct search_stage whole = {.end = s->p.model->n_ops, .devices = s->p.devices};
-    for (int j = 0; j <= search_mesh_axes(s, &whole); j++) {
-        search_even(s, 1, s->p.micro[0], (struct style){.model_axes = j, .inner = ~0u}, &c);
+    struct search_stage whole = {.end = s->space.p.model->n_ops,
+                                 .devices = s->space.p.devices};
+    for (int j = 0; j <= space_mesh_axes(&s->space, &whole); j++) {
+        space_even(&s->space, 1, s->space.p.micro[0],
+                   (struct preset){.model_axes = j, .inner = ~0u}, &c);
         while (search_relayout(s, &c, 0)) {
-            double us = search_score(s, &c).time_us, before = solved.solved_us;
-            solved.legal &= search_legal(s, &c);
+            double us = pool_score(&s->pool, &c).time_us, before = solved.solved_us;
+            solved.legal &= eval_legal(&s->eval, &c);
             solved.solved_us = fmin(us, before);
             if (us >= before)
                 break;
@@ -353,7 +357,7 @@ static int solve_layouts(struct search *s, struct err *err) {
     return 0;
 }
 
-static void test_relayout(const struct space *sp, const struct machine *mc,
+static void test_relayout(const struct space_case *sp, const struct machine *mc,
                           const char *dir) {
     struct search_problem p;
     struct search_result r;
@@ -369,18 +373,18 @@ static void test_relayout(const struct space *sp, const struct machine *mc,
 
 static int slice(struct search *s, struct err *err) {
     (void)err;
-    struct candidate c = candidate_make(s);
+    struct candidate c = candidate_make(&s->space);
     solved = (struct solved){.slice_us = INFINITY, .legal = true};
-    for (int i = 0; i < s->p.n_micro; i++) {
-        if (!search_slice(s, s->p.micro[i], false, &c))
+    for (int i = 0; i < s->space.p.n_micro; i++) {
+        if (!search_slice(s, s->space.p.micro[i], false, &c))
             continue;
         int devices = 0;
         for (int k = 0; k < c.n_stages; k++)
             devices += c.stages[k].devices;
-        solved.legal &= search_legal(s, &c) && devices == s->p.devices &&
+        solved.legal &= eval_legal(&s->eval, &c) && devices == s->space.p.devices &&
                         c.stages[0].first == 0 &&
-                        c.stages[c.n_stages - 1].end == s->p.model->n_ops;
-        struct score score = search_score(s, &c);
+                        c.stages[c.n_stages - 1].end == s->space.p.model->n_ops;
+        struct score score = pool_score(&s->pool, &c);
         if (!score.overflow)
             solved.slice_us = fmin(solved.slice_us, score.time_us);
     }
@@ -389,8 +393,8 @@ static int slice(struct search *s, struct err *err) {
 }
 
 /* What the stages solver cuts is a whole plan within the memory, and not far from the end. */
-static void test_slice(const struct space *sp, const struct machine *mc, int64_t memory,
-                       const char *dir) {
+static void test_slice(const struct space_case *sp, const struct machine *mc,
+                       int64_t memory, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -436,7 +440,7 @@ static bool sorted_and_distinct(const struct search_result *r) {
     return good;
 }
 
-static void test_promises(const struct space *sp, const char *dir) {
+static void test_promises(const struct space_case *sp, const char *dir) {
     struct search_problem p;
     struct search_result a, b;
     struct err err = {0};
@@ -451,7 +455,7 @@ static void test_promises(const struct space *sp, const char *dir) {
        "the 7 best are legal, sorted and distinct");
     search_result_release(&a);
     search_result_release(&b);
-    search_run(&p, search_styles, &a, &err);
+    search_run(&p, search_presets, &a, &err);
     ok(a.n == 7 && sorted_and_distinct(&a), "those of the list, too");
     search_result_release(&a);
     p.memory_bytes = 1000;
@@ -470,7 +474,8 @@ static double cpu_s(void) {
 
 /* A stage has too many ways to list: the programs of ilp say which are of no use, so it proves
  * its plan. */
-static void test_proof(const struct space *sp, const struct machine *mc, const char *dir) {
+static void test_proof(const struct space_case *sp, const struct machine *mc,
+                       const char *dir) {
     struct search_problem p;
     struct search_result ilp, dp, hops;
     struct err err = {0};
@@ -495,7 +500,7 @@ static void test_proof(const struct space *sp, const struct machine *mc, const c
 }
 
 /* The sizes that the search is meant for. */
-static void test_scale(const struct space *sp, int64_t memory, double most_ms,
+static void test_scale(const struct space_case *sp, int64_t memory, double most_ms,
                        const char *dir) {
     struct search_problem p;
     struct search_result r;
@@ -521,7 +526,7 @@ static void test_scale(const struct space *sp, int64_t memory, double most_ms,
 
 int main(void) {
     enum { SMALL = 6 }; /* for the list of all plans */
-    static const struct space spaces[] = {
+    static const struct space_case spaces[] = {
         {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=64", 1, 2, 4, 8, {1, 2, 4}},
         {"gpt:nano", "layers=3,hidden=96,heads=6,seq=24,vocab=96", 1, 3, 2, 12, {3, 6}},
         {"gpt:nano", "layers=2,hidden=64,heads=4,seq=32,vocab=256", 1, 4, 2, 8, {2, 4}},
@@ -545,7 +550,7 @@ int main(void) {
     };
     const unsigned go_round = 1u << SCHEDULE_interleaved,
                    one_each = ((1u << SCHEDULE_COUNT) - 1) & ~go_round;
-    static const struct space large[] = {
+    static const struct space_case large[] = {
         {"gpt:1.3B", NULL, 1, 4, 0, 64, {1, 2, 4, 8}},
         {"gpt:13B", NULL, 4, 8, 0, 256, {1, 2, 4, 8}},
         {"moe:10B", "layers=4", 16, 8, 0, 256, {16, 32}},

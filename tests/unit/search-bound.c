@@ -7,9 +7,11 @@
  * either, and no plan breaks its limit. The seed is printed. */
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
-#include "search/bound/floors.h"
+#include "search/bound/op_bounds.h"
+#include "search/run/runs.h"
 #include "search/space/devices.h"
 #include "search/space/order.h"
+#include "search/state.h"
 
 #include "search-random.h"
 #include "tap.h"
@@ -20,11 +22,12 @@
 
 /* ---- random plans ------------------------------------------------------------------------ */
 
-static void random_layouts(struct search *s, struct search_stage *st, int64_t micro_batch) {
-    const struct graph *g = &s->graph;
+static void random_layouts(const struct space *sp, struct search_stage *st,
+                           int64_t micro_batch) {
+    const struct blocks *g = &sp->blocks;
     struct layout *at = mem_array((size_t)g->x.n_nodes, sizeof *at);
     struct mesh mesh;
-    graph_mesh(st->devices, NULL, &mesh);
+    stage_mesh(st->devices, NULL, &mesh);
     for (int i = 0; i < g->x.model->n_ops; i++) {
         const struct model_op *op = &g->x.model->ops[i];
         struct layout *l = &at[g->x.node_of[i]];
@@ -34,27 +37,27 @@ static void random_layouts(struct search *s, struct search_stage *st, int64_t mi
                 l->dim[a] = (int8_t)(draw(op->space.n + 1) - 1);
         } while (layout_check(g->x.model, op, &mesh, l, micro_batch, NULL) < 0);
     }
-    st->layouts = search_layouts(s, at);
+    st->layouts = space_layouts(sp, at);
     free(at);
 }
 
 /* Stages on each group, with this micro-batch: 1, or more where rounds come out even. */
-static int random_chunks(const struct search *s, int groups, int64_t micro_batch) {
+static int random_chunks(const struct space *sp, int groups, int64_t micro_batch) {
     int chunks = 2 + (int)draw(MOST_CHUNKS - 1), n = groups * chunks;
-    bool may = groups > 1 && n <= s->p.model->n_ops && n <= s->max_stages &&
-               s->p.batch / micro_batch % groups == 0 &&
-               (search_has_places(s) || s->p.devices % groups == 0);
+    bool may = groups > 1 && n <= sp->p.model->n_ops && n <= sp->max_stages &&
+               sp->p.batch / micro_batch % groups == 0 &&
+               (space_has_places(sp) || sp->p.devices % groups == 0);
     return may ? chunks : 1;
 }
 
-static void random_candidate(struct search *s, struct candidate *c) {
-    const struct search_problem *p = &s->p;
-    int n_ops = p->model->n_ops, most = s->max_groups, op = 0, left = p->devices;
+static void random_candidate(const struct space *sp, struct candidate *c) {
+    const struct search_problem *p = &sp->p;
+    int n_ops = p->model->n_ops, most = sp->max_groups, op = 0, left = p->devices;
     c->n_stages = c->n_groups = 1 + (int)draw(most);
     c->micro_batch = p->micro[draw(p->n_micro)];
     c->schedule = (enum schedule)draw(SCHEDULE_COUNT);
     if (c->schedule == SCHEDULE_interleaved) {
-        int chunks = random_chunks(s, c->n_groups, c->micro_batch);
+        int chunks = random_chunks(sp, c->n_groups, c->micro_batch);
         c->n_stages *= chunks;
         c->schedule = chunks > 1 ? SCHEDULE_interleaved : SCHEDULE_1f1b;
     }
@@ -62,7 +65,7 @@ static void random_candidate(struct search *s, struct candidate *c) {
         int behind = c->n_stages - 1 - k, others = c->n_groups - 1 - k;
         struct search_stage *st = &c->stages[k];
         *st = (struct search_stage){.first = op};
-        bool even = c->n_groups < c->n_stages && !search_has_places(s);
+        bool even = c->n_groups < c->n_stages && !space_has_places(sp);
         st->devices = even         ? p->devices / c->n_groups
                       : others < 0 ? c->stages[k - c->n_groups].devices
                       : others > 0 ? 1 + (int)draw(left - others)
@@ -70,13 +73,13 @@ static void random_candidate(struct search *s, struct candidate *c) {
         left -= st->devices;
         op = behind ? op + 1 + (int)draw(n_ops - op - behind) : n_ops;
         st->end = op;
-        st->zero = (int)draw(search_zero_levels(s));
-        st->regather = search_may_regather(s) && draw(2);
-        st->again_level = (int)draw(AGAIN_LEVELS);
-        st->again_blocks = (int)draw(search_stage_blocks(s, st) + 1);
-        random_layouts(s, st, c->micro_batch);
+        st->zero = (int)draw(space_zero_levels(sp));
+        st->regather = space_may_regather(sp) && draw(2);
+        st->recompute_level = (int)draw(RECOMPUTE_LEVELS);
+        st->recompute_blocks = (int)draw(space_stage_blocks(sp, st) + 1);
+        random_layouts(sp, st, c->micro_batch);
     }
-    for (int i = 0; i < 4 && search_has_places(s); i++)
+    for (int i = 0; i < 4 && space_has_places(sp); i++)
         candidate_swap(c, (int)draw(c->n_groups), (int)draw(c->n_groups));
 }
 
@@ -93,23 +96,23 @@ static double best_us; /* of all plans; 0: not known */
 /* The bound, and the simulated times of random plans that fit. */
 static int probe(struct search *s, struct err *err) {
     (void)err;
-    struct candidate c = candidate_make(s);
-    probed = (struct probed){.bound_us = bound_us(s, NULL), .least_us = INFINITY};
+    struct candidate c = candidate_make(&s->space);
+    probed = (struct probed){.bound_us = bound_us(&s->eval, NULL), .least_us = INFINITY};
     for (int i = 0; i < 30; i++) {
-        random_candidate(s, &c);
-        if (!search_legal(s, &c))
+        random_candidate(&s->space, &c);
+        if (!eval_legal(&s->eval, &c))
             continue;
-        struct plan *plan = search_plan_of(s, &c);
+        struct plan *plan = space_plan_of(&s->space, &c);
         struct program *g =
             plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
         struct simulation sim;
         bool fits = g != NULL;
-        for (int k = 0; fits && k < g->n_stages && s->p.memory_bytes; k++)
-            fits = g->stages[k].arena_bytes <= search_stage_memory(s, plan, k);
-        if (fits && simulate_program(g, &s->cost, NULL, &sim, NULL) == 0) {
+        for (int k = 0; fits && k < g->n_stages && s->space.p.memory_bytes; k++)
+            fits = g->stages[k].arena_bytes <= space_stage_memory(&s->space, plan, k);
+        if (fits && simulate_program(g, &s->eval.cost, NULL, &sim, NULL) == 0) {
             probed.plans++;
             probed.least_us = fmin(probed.least_us, sim.time_us);
-            double slack = search_score(s, &c).time_us / sim.time_us;
+            double slack = pool_score(&s->pool, &c).time_us / sim.time_us;
             probed.slack = fmax(probed.slack, slack);
             if (sim.time_us < 1.25 * best_us)
                 probed.near_slack = fmax(probed.near_slack, slack);
@@ -129,35 +132,35 @@ static int probe(struct search *s, struct err *err) {
     return 0;
 }
 
-/* ---- floors of every kind ---------------------------------------------------------------- */
+/* ---- lower bounds of every kind ---------------------------------------------------------------- */
 
 static struct {
     int stages, faster, smaller;
     double time,
-        bytes; /* the least of what a stage takes beyond its floors, as a share of these */
+        bytes; /* the least of what a stage takes beyond its lower bounds, as a share of these */
 } floored;
 
-/* The whole model as one stage, in random layouts, against the floors of its ops. */
-static void compare_floors(struct search *s, struct floors *f, struct candidate *c) {
-    const struct graph *g = &s->graph;
+/* The whole model as one stage, in random layouts, against the lower bounds of its ops. */
+static void compare_floors(struct evaluate *ev, struct op_bounds *f, struct candidate *c) {
+    const struct blocks *g = &ev->space->blocks;
     struct search_stage *st = &c->stages[0];
-    double m = (double)(s->p.batch / c->micro_batch), us = 0, bytes = 0;
+    double m = (double)(ev->space->p.batch / c->micro_batch), us = 0, bytes = 0;
     for (int i = 0; i < g->s.n_ops; i++) {
-        struct floor_op o = floors_at(f, g->x.of[i], c->micro_batch, st->devices);
+        struct op_bound o = op_bounds_at(f, g->x.of[i], c->micro_batch, st->devices);
         double least = INFINITY;
         for (int k = 0; k < o.n; k++) {
-            double all = o.ways[k].fixed;
-            for (int j = 0; j < FLOOR_ITEMS; j++)
-                all += o.ways[k].kept[j];
+            double all = o.strategies[k].fixed;
+            for (int j = 0; j < OP_BOUND_ITEMS; j++)
+                all += o.strategies[k].kept[j];
             least = fmin(least, all);
         }
-        us += floor_least(&o, m, 1, 0);
+        us += op_bound_least(&o, m, 1, 0);
         bytes += least;
     }
-    struct plan *plan = search_plan_of(s, c);
+    struct plan *plan = space_plan_of(ev->space, c);
     struct program *p = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     struct simulation sim;
-    if (p && simulate_program(p, &s->cost, NULL, &sim, NULL) == 0) {
+    if (p && simulate_program(p, &ev->cost, NULL, &sim, NULL) == 0) {
         const struct stage_program *sp = &p->stages[0];
         double has = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
                               sp->bytes[MEM_optimizer] + sp->slots[0].bytes);
@@ -175,26 +178,27 @@ static void compare_floors(struct search *s, struct floors *f, struct candidate 
 
 static int probe_floors(struct search *s, struct err *err) {
     (void)err;
-    struct candidate c = candidate_make(s);
-    struct floors *f = floors_make(s, NULL);
+    struct candidate c = candidate_make(&s->space);
+    struct op_bounds *f = op_bounds_make(&s->eval, NULL);
     for (int i = 0; i < 40; i++) {
         c.n_stages = c.n_groups = 1;
         c.schedule = SCHEDULE_1f1b;
-        c.micro_batch = s->p.micro[draw(s->p.n_micro)];
-        c.stages[0] = (struct search_stage){.end = s->p.model->n_ops,
-                                            .devices = s->p.devices,
-                                            .zero = (int)draw(search_zero_levels(s))};
+        c.micro_batch = s->space.p.micro[draw(s->space.p.n_micro)];
+        c.stages[0] =
+            (struct search_stage){.end = s->space.p.model->n_ops,
+                                  .devices = s->space.p.devices,
+                                  .zero = (int)draw(space_zero_levels(&s->space))};
         if (i % 2)
-            random_layouts(s, &c.stages[0], c.micro_batch);
+            random_layouts(&s->space, &c.stages[0], c.micro_batch);
         else
-            search_apply_style(s, &c.stages[0], c.micro_batch,
-                               (struct style){.model_axes = (int)draw(4),
-                                              .inner = ~0u,
-                                              .sequence = draw(2)});
-        if (search_legal(s, &c))
-            compare_floors(s, f, &c);
+            space_apply_preset(&s->space, &c.stages[0], c.micro_batch,
+                               (struct preset){.model_axes = (int)draw(4),
+                                               .inner = ~0u,
+                                               .sequence = draw(2)});
+        if (eval_legal(&s->eval, &c))
+            compare_floors(&s->eval, f, &c);
     }
-    floors_free(f);
+    op_bounds_free(f);
     candidate_release(&c);
     return 0;
 }
@@ -226,7 +230,7 @@ static void test_floors(const char *model, const char *set) {
         search_result_release(&none);
     }
     ok(times && floored.stages && !floored.faster && !floored.smaller,
-       "%s on %d x %d: %d stages, %d faster than their floors, %d smaller; beyond them at least %.1f %% time, "
+       "%s on %d x %d: %d stages, %d faster than their lower bounds, %d smaller; beyond them at least %.1f %% time, "
        "%.1f %% bytes%s",
        model, nodes, each, floored.stages, floored.faster, floored.smaller,
        100 * floored.time, 100 * floored.bytes, err.msg);

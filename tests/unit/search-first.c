@@ -2,6 +2,7 @@
  * many they are. All times are those of datasheets. */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/hops.h"
+#include "search/state.h"
 
 #include "tap.h"
 

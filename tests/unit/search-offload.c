@@ -19,14 +19,15 @@ static void judge(const struct search_problem *p, const struct search_result *r)
        "it is verified: %.1f us, not less than %.1f us %s", best->time_us,
        r->lower_bound_us, err.msg);
     struct search_problem from = *p;
-    struct search_result again = {0};
+    struct search_result recompute = {0};
     from.from = best->plan;
-    int rc = search_run(&from, search_hops, &again, &err);
-    ok(rc == 0 && again.plans[0].time_us <= best->time_us * (1 + 1e-9) &&
-           !strstr(again.lost, "offloading,") && !strstr(again.lost, "overlap"),
+    int rc = search_run(&from, search_hops, &recompute, &err);
+    ok(rc == 0 && recompute.plans[0].time_us <= best->time_us * (1 + 1e-9) &&
+           !strstr(recompute.lost, "offloading,") && !strstr(recompute.lost, "overlap"),
        "where the search starts from it, it is there again: %.1f us, dropped: \"%s\" %s",
-       again.n ? again.plans[0].time_us : NAN, again.lost, rc < 0 ? err.msg : "");
-    search_result_release(&again);
+       recompute.n ? recompute.plans[0].time_us : NAN, recompute.lost,
+       rc < 0 ? err.msg : "");
+    search_result_release(&recompute);
 }
 
 static void test(const char *model, const char *set, int devices, int64_t memory,

@@ -6,8 +6,9 @@
  * larger graphs with branches cuts of other orders are better than those of the file's. */
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
+#include "search/run/order_cut.h"
+#include "search/run/runs.h"
 #include "search/space/order.h"
-#include "search/space/order_cut.h"
 
 #include "common/rng.h"
 #include "model.h"
@@ -159,7 +160,7 @@ static void compare(const struct search_problem *p, const char *name, double bes
 
 /* A plan of another order, found again as the candidate that it was. */
 static void read_back(const struct search_problem *p) {
-    struct search_result r, again;
+    struct search_result r, recompute;
     if (search_run(p, search_auto, &r, NULL) < 0)
         return;
     struct search_problem q = *p;
@@ -170,12 +171,12 @@ static void read_back(const struct search_problem *p) {
     q.from = r.plans[0].plan;
     q.time_budget_s = 1e-6; /* nothing is looked for */
     q.may_idle = false;
-    if (search_run(&q, search_styles, &again, &err) < 0 ||
-        again.plans[0].time_us > r.plans[0].time_us * (1 + 1e-9) || again.lost[0]) {
+    if (search_run(&q, search_presets, &recompute, &err) < 0 ||
+        recompute.plans[0].time_us > r.plans[0].time_us * (1 + 1e-9) || recompute.lost[0]) {
         tally.changed++;
-        printf("# from: %s%s\n", err.msg, again.lost);
+        printf("# from: %s%s\n", err.msg, recompute.lost);
     }
-    search_result_release(&again);
+    search_result_release(&recompute);
     if (search_verify_plan(p, r.plans[0].plan, &claim, &v, &err) < 0) {
         tally.changed++;
         printf("# verify: %s\n", err.msg);

@@ -39,22 +39,22 @@ static const char cluster[] =
     " \"flops\": 1e12, \"bandwidth\": 1e11, \"latency_us\": 1,"
     " \"links\": [{\"level\": \"node\", \"bandwidth\": 2e10, \"latency_us\": 5}]}";
 
-struct run {
+struct repeat {
     double us, bound_us;
     bool overlap, listed;
 };
 
-static struct run run(struct search_problem p, const char *name, bool may_overlap) {
+static struct repeat run(struct search_problem p, const char *name, bool may_overlap) {
     struct search_result r;
     struct err err = {0};
-    struct run out = {.us = INFINITY};
+    struct repeat out = {.us = INFINITY};
     p.may_overlap = may_overlap;
     if (search_run(&p, algorithm_find(name)->run, &r, &err) < 0) {
         printf("# %s: %s\n", name, err.msg);
         return out;
     }
-    out = (struct run){r.plans[0].time_us, r.lower_bound_us, r.plans[0].plan->overlap,
-                       !strcmp(r.relaxation, "all plans")};
+    out = (struct repeat){r.plans[0].time_us, r.lower_bound_us, r.plans[0].plan->overlap,
+                          !strcmp(r.relaxation, "all plans")};
     search_result_release(&r);
     return out;
 }
@@ -82,7 +82,7 @@ static void test(const struct problem *t, struct search_problem p) {
     p.max_zero = t->zero;
     double least = INFINITY;
     for (size_t i = 0; i < sizeof names / sizeof *names && p.model; i++) {
-        struct run without = run(p, names[i], false), with = run(p, names[i], true);
+        struct repeat without = run(p, names[i], false), with = run(p, names[i], true);
         least = fmin(least, with.us);
         overlapped += with.overlap && with.us < without.us && !without.overlap;
         ok(isinf(with.us) ? isinf(without.us)
@@ -91,8 +91,8 @@ static void test(const struct problem *t, struct search_problem p) {
            "%s, %s: %.1f us with overlap, %.1f without, bound %.1f", t->model, names[i],
            with.us, without.us, with.bound_us);
     }
-    struct run all = t->small ? run(p, "exhaustive", true) : (struct run){0};
-    struct run dp = t->small ? run(p, "dp", true) : (struct run){0};
+    struct repeat all = t->small ? run(p, "exhaustive", true) : (struct repeat){0};
+    struct repeat dp = t->small ? run(p, "dp", true) : (struct repeat){0};
     if (t->small)
         ok(fabs(dp.us / all.us - 1) < 1e-9 && all.us <= least * (1 + 1e-9) && dp.listed &&
                dp.bound_us <= dp.us * (1 + 1e-9),

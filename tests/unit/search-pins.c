@@ -4,7 +4,7 @@
  * that come out with rules of the test's own. The list of all plans without pins, those that disobey
  * struck out, says what is to be found: no plan of it may be better. */
 #include "search/algorithms/algorithms.h"
-#include "search/search_impl.h"
+#include "search/state.h"
 
 #include "../unit/tap.h"
 #include "common/rng.h"
@@ -158,7 +158,7 @@ static bool obeys_all(const struct wanted *w, int n, const struct plan *plan) {
 
 /* ---- spaces ---------------------------------------------------------------------------- */
 
-struct space {
+struct space_case {
     const char *model, *set;
     int devices;
     int64_t batch, micro[3];
@@ -166,7 +166,7 @@ struct space {
     const char *meshes[3], *dims[2];
 };
 
-static const struct space spaces[] = {
+static const struct space_case spaces[] = {
     {"mlp:mnist",
      "pixels=64,hidden=64,inner=128,classes=16,layers=2",
      3,
@@ -193,7 +193,7 @@ static const struct space spaces[] = {
      {"inner", "batch"}},
 };
 
-static bool problem_open(const struct space *sp, struct search_problem *p) {
+static bool problem_open(const struct space_case *sp, struct search_problem *p) {
     struct err err = {0};
     *p = (struct search_problem){.devices = sp->devices,
                                  .batch = sp->batch,
@@ -238,7 +238,7 @@ static void search_both(struct search_problem *p, const struct wanted *w, int n,
                         struct tally *t) {
     struct search_result listed, hops;
     struct err err = {0};
-    int a = search_run(p, search_styles, &listed, &err);
+    int a = search_run(p, search_presets, &listed, &err);
     int b = search_run(p, search_hops, &hops, &err);
     double least = best_of(all, w, n);
     t->refused += a < 0 && err.status == EXIT_INPUT;
@@ -264,7 +264,7 @@ static void search_both(struct search_problem *p, const struct wanted *w, int n,
     search_result_release(&hops);
 }
 
-static void test_space(const struct space *sp, int64_t seed, int rounds) {
+static void test_space(const struct space_case *sp, int64_t seed, int rounds) {
     struct search_problem p;
     struct search_result all;
     struct err err = {0};
@@ -273,7 +273,7 @@ static void test_space(const struct space *sp, int64_t seed, int rounds) {
     if (!problem_open(sp, &p))
         return;
     p.top = LISTED;
-    search_run(&p, search_styles, &all, &err);
+    search_run(&p, search_presets, &all, &err);
     p.top = 4;
     for (int i = 0; i < rounds; i++) {
         struct wanted w[MOST_PINS];

@@ -3,7 +3,7 @@
  * they converge, so it is their mean distance from the best of the list that is bounded; what
  * comes out is always legal and within the memory, and the same for the same seed. */
 #include "search/algorithms/algorithms.h"
-#include "search/search_impl.h"
+#include "search/state.h"
 
 #include "common/rng.h"
 #include "tap.h"
@@ -15,14 +15,14 @@
 
 enum { SPACES = 16 };
 
-struct space {
+struct space_case {
     char set[128], about[256];
     int64_t micro[2];
     struct search_problem p;
 };
 
 /* A cluster of one or two nodes. Devices are slow enough for toys to have something to compute. */
-static bool draw_cluster(struct rng *r, struct space *sp, const char *path) {
+static bool draw_cluster(struct rng *r, struct space_case *sp, const char *path) {
     static const double flops[] = {1e11, 1e12, 1e13}, rates[] = {1e9, 1e10, 1e11};
     int nodes = 1 + (int)rng_below(r, 2),
         devices = nodes == 2 ? 1 + (int)rng_below(r, 2) : 0;
@@ -51,30 +51,31 @@ static bool draw_cluster(struct rng *r, struct space *sp, const char *path) {
 }
 
 /* Of the memory that some plan of the list needs at least, or none. */
-static void draw_memory(struct rng *r, struct space *sp) {
+static void draw_memory(struct rng *r, struct space_case *sp) {
     static const double rooms[] = {0, 1.05, 1.3, 2};
     double room = rooms[rng_below(r, 4)];
     struct search_result out;
     if (room <= 0)
         return;
     sp->p.memory_bytes = 1;
-    search_run(&sp->p, search_styles, &out, NULL);
+    search_run(&sp->p, search_presets, &out, NULL);
     sp->p.memory_bytes = (int64_t)(room * (double)(out.overflow + 1));
     search_result_release(&out);
     snprintf(sp->about + strlen(sp->about), sizeof sp->about - strlen(sp->about),
              ", %.2f of the memory", room);
 }
 
-static bool draw_space(struct rng *r, struct space *sp, const char *path) {
+static bool draw_space(struct rng *r, struct space_case *sp, const char *path) {
     static const int widths[] = {48, 96, 192};
     bool gpt = rng_below(r, 2), good = false;
     int width = widths[rng_below(r, 3)];
-    *sp = (struct space){.p = {.max_stages = 2,
-                               .max_zero = ZERO_PARAMETERS,
-                               .schedules = 1u << SCHEDULE_gpipe | 1u << SCHEDULE_1f1b |
-                                            1u << SCHEDULE_zero_bubble,
-                               .top = 1,
-                               .seed = 1}};
+    *sp =
+        (struct space_case){.p = {.max_stages = 2,
+                                  .max_zero = ZERO_PARAMETERS,
+                                  .schedules = 1u << SCHEDULE_gpipe | 1u << SCHEDULE_1f1b |
+                                               1u << SCHEDULE_zero_bubble,
+                                  .top = 1,
+                                  .seed = 1}};
     if (gpt)
         snprintf(sp->set, sizeof sp->set, "layers=2,hidden=%d,heads=4,seq=32,vocab=%d",
                  width, width * (1 + (int)rng_below(r, 8)));
@@ -101,7 +102,7 @@ static bool draw_space(struct rng *r, struct space *sp, const char *path) {
     return good || ok(false, "%s: %s", sp->about, err.msg);
 }
 
-static void close_space(struct space *sp) {
+static void close_space(struct space_case *sp) {
     provider_destroy((struct cost_provider *)sp->p.provider);
     model_destroy(sp->p.model);
 }
@@ -132,9 +133,9 @@ static bool fits(const struct search_problem *p, struct plan *plan) {
 }
 
 /* Twice with one seed, and once with another. */
-static void hold(const struct space *sp, const struct algorithm *a, double best_us,
+static void hold(const struct space_case *sp, const struct algorithm *a, double best_us,
                  struct tally *t) {
-    struct search_result first, again, other;
+    struct search_result first, recompute, other;
     struct search_problem p = sp->p;
     if (search_run(&p, a->run, &first, NULL) < 0) {
         t->missed++;
@@ -147,13 +148,13 @@ static void hold(const struct space *sp, const struct algorithm *a, double best_
     if (gap > 0.05)
         printf("# %s is %.1f %% above %.1f us: %s\n", a->name, 100 * gap, best_us,
                sp->about);
-    search_run(&p, a->run, &again, NULL);
-    t->unlike += !same_plan(&first, &again);
+    search_run(&p, a->run, &recompute, NULL);
+    t->unlike += !same_plan(&first, &recompute);
     p.seed = 2;
     if (search_run(&p, a->run, &other, NULL) == 0)
         t->other_seeds += first.scored != other.scored;
     search_result_release(&first);
-    search_result_release(&again);
+    search_result_release(&recompute);
     search_result_release(&other);
 }
 
@@ -169,11 +170,11 @@ int main(void) {
     int fd = mkstemp(path), listed = 0;
     close(fd);
     for (int i = 0; i < SPACES; i++) {
-        struct space sp;
+        struct space_case sp;
         struct search_result all;
         if (!draw_space(&r, &sp, path))
             continue;
-        bool any = search_run(&sp.p, search_styles, &all, NULL) == 0;
+        bool any = search_run(&sp.p, search_presets, &all, NULL) == 0;
         listed += any;
         for (int k = 0; any && k < CLAIMS; k++)
             hold(&sp, algorithm_find(claims[k].name), all.plans[0].time_us, &t[k]);
@@ -189,7 +190,8 @@ int main(void) {
            claims[k].name, 100 * t[k].mean, 100 * t[k].worst, t[k].missed);
         ok(!t[k].too_large && !t[k].unlike,
            "it fits, is complete, and the same for a seed");
-        ok(t[k].other_seeds > 0, "another seed looks elsewhere in %d", t[k].other_seeds);
+        ok(t[k].other_seeds > 0, "another seed incumbents elsewhere in %d",
+           t[k].other_seeds);
     }
     return done_testing();
 }

@@ -1,11 +1,12 @@
 /* The devices' even share of all work as a bound: what it rests on, and that it says as much as prices.
  *
  * Where times come from datasheets, an op on d devices takes at least a d-th of what it takes on one, under
- * every layout: that is asked of the floors of all kinds of ops. Where the bound is that share,
- * prices with the floors of all groups must not prove more than a thousandth beyond it. */
+ * every layout: that is asked of the lower bounds of all kinds of ops. Where the bound is that share,
+ * prices with the lower bounds of all groups must not prove more than a thousandth beyond it. */
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
-#include "search/bound/floors.h"
+#include "search/bound/op_bounds.h"
+#include "search/state.h"
 
 #include "tap.h"
 
@@ -55,20 +56,20 @@ static void test_floors(const char *model) {
     if (!problem_open(model, CLUSTER("3"), 0, &p))
         return;
     search_begin(&s, &p);
-    struct floors *f = floors_make(&s, NULL);
+    struct op_bounds *f = op_bounds_make(&s.eval, NULL);
     for (int i = 0; i < MICRO; i++)
-        for (int op = 0; op < s.graph.x.model->n_ops; op++) {
+        for (int op = 0; op < s.space.blocks.x.model->n_ops; op++) {
             double m = (double)(p.batch / micro[i]);
-            struct floor_op one = floors_at(f, op, micro[i], 1);
-            double alone_us = floor_least(&one, m, 1, 0);
+            struct op_bound one = op_bounds_at(f, op, micro[i], 1);
+            double alone_us = op_bound_least(&one, m, 1, 0);
             for (int d = 2; d <= p.devices; d++) {
-                struct floor_op some = floors_at(f, op, micro[i], d);
-                double us = d * floor_least(&some, m, 1, 0);
+                struct op_bound some = op_bounds_at(f, op, micro[i], d);
+                double us = d * op_bound_least(&some, m, 1, 0);
                 asked++;
                 faster += us < alone_us * (1 - 1e-9);
             }
         }
-    floors_free(f);
+    op_bounds_free(f);
     search_end(&s);
     ok(asked > 0 && !faster, "%s: in %d cases of %d devices take less together than one",
        model, faster, asked);
@@ -83,8 +84,8 @@ static void test_bound(const char *model, int64_t memory) {
     if (!problem_open(model, CLUSTER("32"), memory, &p))
         return;
     search_begin(&s, &p);
-    double us = bound_us(&s, NULL);
-    bound_us(&s, each);
+    double us = bound_us(&s.eval, NULL);
+    bound_us(&s.eval, each);
     search_end(&s);
     for (int i = 0; i < MICRO; i++)
         least = fmin(least, each[i]);

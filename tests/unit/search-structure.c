@@ -2,7 +2,7 @@
  * searched: two repeats with a tensor that every block of the second reads, repeats inside
  * each other, a model written out layer by layer, a graph in which nothing repeats. */
 #include "search/algorithms/algorithms.h"
-#include "search/search_impl.h"
+#include "search/state.h"
 
 #include "model.h"
 #include "tap.h"
@@ -17,21 +17,21 @@ static struct model *load(const char *ref, const char *set) {
     return m;
 }
 
-/* ---- runs ------------------------------------------------------------------------------ */
+/* ---- repeats ------------------------------------------------------------------------------ */
 
 static bool is_run(const struct structure *s, int i, int first, int period, int count) {
-    return i < s->n_runs && s->runs[i].first == first && s->runs[i].period == period &&
-           s->runs[i].count == count;
+    return i < s->n_repeats && s->repeats[i].first == first &&
+           s->repeats[i].period == period && s->repeats[i].count == count;
 }
 
 static void test_gpt(void) {
     struct model *m = load("gpt:nano", "layers=7");
     struct structure s;
-    struct excerpt x;
+    struct dedup x;
     structure_find(m, NULL, &s);
-    excerpt_make(m, &s, &x);
+    dedup_make(m, &s, &x);
     int first = op_find(m, "layer.0.ln1"), period = op_find(m, "layer.1.ln1") - first;
-    ok(s.n_runs == 1 && is_run(&s, 0, first, period, 7), "gpt: 7 layers are one run");
+    ok(s.n_repeats == 1 && is_run(&s, 0, first, period, 7), "gpt: 7 layers are one run");
     ok(x.model->n_ops == m->n_ops - 4 * period && x.n_nodes == m->n_ops - 6 * period,
        "the excerpt has 3 of them, and one node for each op of a layer");
     int mid = op_find(m, "layer.4.qkv"), last = op_find(m, "layer.6.qkv");
@@ -46,7 +46,7 @@ static void test_gpt(void) {
     const struct edge *e = &s.edges[s.edges_of[op_find(m, "wte")] + 1];
     ok(e->param >= 0 && e->n == 1 && e->readers[0] == op_find(m, "head"),
        "the tied table is an edge from wte to head");
-    excerpt_release(&x);
+    dedup_release(&x);
     structure_release(&s);
     model_destroy(m);
 }
@@ -87,7 +87,7 @@ static void test_others(void) {
     struct model *m = load("tests/models/encdec.json", "encoders=5,decoders=6");
     structure_find(m, NULL, &s);
     int enc = op_find(m, "enc.0.ln"), dec = op_find(m, "dec.0.fc");
-    ok(s.n_runs == 2 && is_run(&s, 0, enc, op_find(m, "enc.1.ln") - enc, 5) &&
+    ok(s.n_repeats == 2 && is_run(&s, 0, enc, op_find(m, "enc.1.ln") - enc, 5) &&
            is_run(&s, 1, dec, op_find(m, "dec.1.fc") - dec, 6),
        "encdec: both repeats are found though all decoders read one tensor");
     const struct edge *e = &s.edges[s.edges_of[op_find(m, "memory")]];
@@ -97,12 +97,12 @@ static void test_others(void) {
     m = written_out(6, false, &err);
     ok(m != NULL, "a model written out %s", err.msg);
     structure_find(m, NULL, &s);
-    ok(s.n_runs == 1 && is_run(&s, 0, 1, 3, 6), "its 6 layers are a run");
+    ok(s.n_repeats == 1 && is_run(&s, 0, 1, 3, 6), "its 6 layers are a run");
     structure_release(&s);
     model_destroy(m);
     m = written_out(6, true, &err);
     structure_find(m, NULL, &s);
-    ok(s.n_runs == 0, "of 6 different layers nothing repeats");
+    ok(s.n_repeats == 0, "of 6 different layers nothing repeats");
     structure_release(&s);
     model_destroy(m);
 }
@@ -169,7 +169,7 @@ static void test_tight(struct search_problem *p) {
            r.plans[0].time_us);
     p->n_micro = 1;
     if (!found)
-        ok(search_run(p, search_styles, &r, &err) < 0, "of no plan: %s", err.msg);
+        ok(search_run(p, search_presets, &r, &err) < 0, "of no plan: %s", err.msg);
     search_result_release(&r);
 }
 
@@ -187,7 +187,7 @@ static void test_search(struct model *m, const char *name, int max_stages) {
     p.max_stages = max_stages;
     p.n_micro = 1;
     double us = search_with(&p, search_hops, "on two devices", &bytes);
-    double best = search_with(&p, search_styles, "and exhaustive", &bytes);
+    double best = search_with(&p, search_presets, "and exhaustive", &bytes);
     ok(us <= 1.01 * best, "hops %.4f of exhaustive", us / best);
     provider_destroy(provider);
     model_destroy(m);

@@ -4,7 +4,7 @@
 #include "search_explain.h"
 
 #include "common/text.h"
-#include "search/aceso.h"
+#include "search/source/aceso.h"
 
 #include <stdio.h>
 
@@ -27,11 +27,11 @@ void explain_source_bounds(const struct explain *x) {
     size_t slowest = most_of(stages, "us"), fullest = most_of(stages, "bytes");
     const json_t *s = json_array_get(stages, slowest);
     double m = (double)(plan->batch / plan->micro_batch), step = x->best->time_us;
-    double busy = m * number(s, "us"), again = m * number(s, "again_us"),
+    double busy = m * number(s, "us"), recompute = m * number(s, "again_us"),
            convert = m * number(s, "convert_us"), message = m * number(s, "message_us");
     fprintf(x->f, "time    stage %zu sets the pace: computes %.1f %% of the step", slowest,
-            100 * (busy - again - convert - message) / step);
-    explain_share(x->f, "again", again, step);
+            100 * (busy - recompute - convert - message) / step);
+    explain_share(x->f, "again", recompute, step);
     explain_share(x->f, "conversions", convert, step);
     explain_share(x->f, "messages", message, step);
     explain_share(x->f, "waiting", step - busy, step);
@@ -72,8 +72,8 @@ static void try_recompute(struct explain *x) {
         for (int i = 0; i < p->stages[s].n_ops; i++)
             any |= p->stages[s].recompute[i];
     if (any)
-        try_pin(x, "recompute none", (struct source_pin){.again = SOURCE_AGAIN_none});
-    try_pin(x, "recompute most", (struct source_pin){.again = SOURCE_AGAIN_most});
+        try_pin(x, "recompute none", (struct source_pin){.recompute = SOURCE_AGAIN_none});
+    try_pin(x, "recompute most", (struct source_pin){.recompute = SOURCE_AGAIN_most});
 }
 
 void explain_source_decisions(struct explain *x) {

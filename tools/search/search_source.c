@@ -1,7 +1,7 @@
 /* weft-search --cost: the search over a source's chain, and its plans in the source's own form. */
 #include "common/progress.h"
 #include "common/text.h"
-#include "search/aceso.h"
+#include "search/source/aceso.h"
 #include "search_tool.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct source *search_open_source(const char *ref, const char *model, const char
 }
 
 int search_check_source(const char *algorithm, struct err *err) {
-    static const char *const compiled[] = {"gradient", "ilp", "exhaustive", "styles"};
+    static const char *const compiled[] = {"gradient", "ilp", "exhaustive", "presets"};
     for (size_t i = 0; i < sizeof compiled / sizeof *compiled; i++)
         if (!strcmp(algorithm, compiled[i]))
             return err_usage(err,
@@ -81,14 +81,14 @@ const char *search_plan_words(const struct search_problem *p, const struct plan 
         return words_line(plan, buf, n);
     json_t *doc = aceso_document(p->source, plan);
     const json_t *marks = json_object_get(doc, "recompute_ops");
-    int again = 0;
+    int recompute = 0;
     for (size_t s = 0; s < json_array_size(marks); s++)
-        again += count_marks(json_array_get(marks, s));
+        recompute += count_marks(json_array_get(marks, s));
     range_text(range_of_all(doc, "data_parallel_size_of_each_op"), dp, sizeof dp);
     range_text(range_of_all(doc, "model_parallel_size_of_each_op"), tp, sizeof tp);
     snprintf(buf, n,
              "pp %d, dp %s, tp %s, %d ops marked for recomputation, micro-batch %lld",
-             plan->n_stages, dp, tp, again, (long long)plan->micro_batch);
+             plan->n_stages, dp, tp, recompute, (long long)plan->micro_batch);
     json_decref(doc);
     return buf;
 }
@@ -97,7 +97,7 @@ static void print_stage(FILE *f, const json_t *doc, size_t s) {
     const json_t *marks = json_array_get(json_object_get(doc, "recompute_ops"), s);
     long long devices =
         json_integer_value(json_array_get(json_object_get(doc, "num_gpus"), s));
-    int again = count_marks(marks);
+    int recompute = count_marks(marks);
     const json_t *tp = json_object_get(doc, "model_parallel_size_of_each_op");
     const json_t *dp = json_object_get(doc, "data_parallel_size_of_each_op");
     char tps[48], dps[48];
@@ -105,8 +105,8 @@ static void print_stage(FILE *f, const json_t *doc, size_t s) {
             (long long)json_array_size(marks), devices, devices > 1 ? "s" : "",
             range_text(range_of(json_array_get(tp, s)), tps, sizeof tps),
             range_text(range_of(json_array_get(dp, s)), dps, sizeof dps));
-    if (again)
-        fprintf(f, ", %d marked for recomputation", again);
+    if (recompute)
+        fprintf(f, ", %d marked for recomputation", recompute);
     fputc('\n', f);
 }
 

@@ -32,7 +32,7 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,
                    const struct search_plan *best, FILE *f, struct err *err);
 
-/* --verify (search_verify.c): judges a plan and writes what was found out; `p` has the cluster, the
+/* --verify (pool_evaluate_best.c): judges a plan and writes what was found out; `p` has the cluster, the
  * provider and what limits the space. EXIT_NO where the plan is not what it says. */
 int search_print_verdict(struct search_problem *p, struct plan *plan, FILE *f,
                          struct err *err);

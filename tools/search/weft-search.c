@@ -4,7 +4,7 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/text.h"
-#include "search/source.h"
+#include "search/source/source.h"
 #include "search_tool.h"
 
 #include <math.h>

@@ -49,7 +49,7 @@
       "single hops.")                                                                           \
     X(dp, "dp", false, false,                                                                   \
       "Cuts pipelines by the stages solver for every micro-batch, with their devices, "         \
-      "uniform styles, recompute and ZeRO, and lays out their stages by the layout "            \
+      "uniform presets, recompute and ZeRO, and lays out their stages by the layout "           \
       "solver. Where all ways of a stage can be listed, branch and bound over all else "        \
       "follows: then the plan is proven to be the best.")                                       \
     X(ilp, "ilp", false, false,                                                                 \
@@ -64,8 +64,8 @@
       "Lists every plan of the space, layouts of single ops and all, but for stages that "      \
       "another way beats whatever their neighbours are. It proves which plan is best in small " \
       "spaces and refuses others.")                                                             \
-    X(styles, "styles", true, false,                                                            \
-      "The same where all ops of a stage are laid out in one uniform style.")
+    X(presets, "presets", true, false,                                                          \
+      "The same where all ops of a stage are laid out in one uniform preset.")
 
 #define ALGORITHM_DEFAULT "auto"
 

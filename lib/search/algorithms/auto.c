@@ -11,7 +11,6 @@
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
 #include "search/bound/bound.h"
-#include "search/pool/looks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -24,8 +23,8 @@ enum { LANES = 2, ROUNDS = 2, MOST_BRANCHES = 1000000 /* stages scored by dp */ 
 /* No algorithm, but a member: what it finds is the bound. */
 static int prove(struct search *s, struct err *err) {
     (void)err;
-    s->bound_us = bound_us(s, NULL);
-    watch_bound(s->watch, s->bound_us);
+    s->budget.bound_us = bound_us(&s->eval, NULL);
+    watch_bound(s->budget.watch, s->budget.bound_us);
     return 0;
 }
 
@@ -52,13 +51,13 @@ struct portfolio {
 
 /* ---- lanes ------------------------------------------------------------------------------- */
 
-static struct search *lane_make(const struct search *s) {
+static struct search *lane_make(const struct evaluate *ev) {
     struct search *l = mem_alloc(sizeof *l);
-    search_begin(l, &s->p);
-    search_check_pins(l, NULL); /* as good as they were for the caller */
-    l->start_s = s->start_s;
-    l->reserve_bytes = s->reserve_bytes;
-    l->watch = s->watch;
+    search_begin(l, &ev->space->p);
+    space_check_pins(&l->space, NULL); /* as good as they were for the caller */
+    l->budget.start_s = ev->budget->start_s;
+    l->eval.reserve_bytes = ev->reserve_bytes;
+    l->budget.watch = ev->budget->watch;
     return l;
 }
 
@@ -75,44 +74,44 @@ static bool has_work(int round, int lane) {
 }
 
 /* A candidate of one lane in the words of another one. */
-static void take_over(struct search *to, struct search *from, const struct candidate *c,
-                      struct candidate *out) {
+static void take_over(const struct space *to, const struct space *from,
+                      const struct candidate *c, struct candidate *out) {
     candidate_copy(out, c);
     for (int k = 0; k < c->n_stages; k++) {
         struct search_stage *st = &out->stages[k];
-        st->layouts = search_layouts(to, st->layouts);
-        st->mesh = search_mesh_from(to, from, st);
+        st->layouts = space_layouts(to, st->layouts);
+        st->mesh = space_mesh_from(to, from, st);
     }
 }
 
 /* The best of a lane, those that could not be known or do not fit, and its bound. */
-static void gather(struct search *to, struct search *from) {
-    struct candidate c = candidate_make(to);
-    for (int i = 0; i < from->n_kept + 2 && from != to; i++) {
-        const struct kept *k = i < from->n_kept    ? &from->kept[i]
-                               : i == from->n_kept ? &from->nearest
-                                                   : &from->unknown;
-        if (!k->c.n_stages || (i && i < from->n_kept && search_out_of_time(to)))
+static void gather(struct pool *to, struct pool *from) {
+    struct candidate c = candidate_make(to->space);
+    for (int i = 0; i < from->n_best + 2 && from != to; i++) {
+        const struct entry *k = i < from->n_best    ? &from->best[i]
+                                : i == from->n_best ? &from->nearest
+                                                    : &from->unknown;
+        if (!k->c.n_stages || (i && i < from->n_best && budget_out_of_time(to->budget)))
             continue;
         to->member = k->member;
-        take_over(to, from, &k->c, &c);
-        search_score(to, &c);
+        take_over(to->space, from->space, &k->c, &c);
+        pool_score(to, &c);
     }
-    for (int64_t i = 0; i < from->looks.n && from != to; i++) {
-        to->member = from->looks.p[i].k.member;
-        take_over(to, from, &from->looks.p[i].k.c, &c);
-        struct score score = search_score(to, &c);
-        search_add_look(to, &c, &score);
+    for (int64_t i = 0; i < from->incumbents.n && from != to; i++) {
+        to->member = from->incumbents.p[i].k.member;
+        take_over(to->space, from->space, &from->incumbents.p[i].k.c, &c);
+        struct score score = pool_score(to, &c);
+        pool_add_incumbent(to, &c, &score);
     }
     candidate_release(&c);
 }
 
 /* Sets out from the best plan so far. */
-static void set_out(struct search *l, struct search *best) {
-    l->judge_s = best->judge_s;
-    l->reserve_bytes = best->reserve_bytes;
-    if (best->n_kept) {
-        take_over(l, best, &best->kept[0].c, &l->from);
+static void set_out(struct search *l, struct pool *best) {
+    l->budget.evaluate_s = best->budget->evaluate_s;
+    l->eval.reserve_bytes = best->ev->reserve_bytes;
+    if (best->n_best) {
+        take_over(&l->space, best->space, &best->best[0].c, &l->from);
         l->has_from = true;
     }
 }
@@ -123,16 +122,16 @@ static void run_lane(const struct portfolio *f, int lane) {
     struct search *s = f->lanes[lane];
     for (int i = 0; i < MEMBERS; i++) {
         const struct member *m = &members[i];
-        bool known =
-            m->run == prove && (f->bound_us > 0 || (s->p.no_bound && s->p.gap <= 0));
-        if (m->round != f->round || m->lane != lane || known || search_stopped(s))
+        bool known = m->run == prove &&
+                     (f->bound_us > 0 || (s->space.p.no_bound && s->budget.gap <= 0));
+        if (m->round != f->round || m->lane != lane || known || budget_stopped(&s->budget))
             continue;
-        s->member = m->name;
-        s->most_stages = m->most_stages;
+        s->pool.member = m->name;
+        s->budget.share = m->most_stages;
         (m->run ? m->run : algorithm_find(m->name)->run)(s, NULL);
     }
-    s->member = NULL;
-    s->most_stages = 0;
+    s->pool.member = NULL;
+    s->budget.share = 0;
 }
 
 static void *run_lanes(void *arg) {
@@ -143,9 +142,9 @@ static void *run_lanes(void *arg) {
     return NULL;
 }
 
-static int threads_of(const struct search *s) {
+static int threads_of(const struct space *sp) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = s->p.threads > 0 ? s->p.threads : cores < 1 ? 1 : (int)cores;
+    int n = sp->p.threads > 0 ? sp->p.threads : cores < 1 ? 1 : (int)cores;
     return n < LANES ? n : LANES;
 }
 
@@ -157,54 +156,55 @@ static void run_round(struct portfolio *f, int round) {
     f->next = 0;
     for (int i = 0; i < LANES; i++) {
         if (!f->lanes[i] && has_work(round, i))
-            f->lanes[i] = lane_make(s);
+            f->lanes[i] = lane_make(&s->eval);
         if (f->lanes[i] && (round || i))
-            set_out(f->lanes[i], s);
+            set_out(f->lanes[i], &s->pool);
         if (f->lanes[i] && i)
-            graph_borrow(&f->lanes[i]->graph, &s->graph);
+            graph_borrow(&f->lanes[i]->eval.graph, &s->eval.graph);
     }
-    while (n < threads_of(s) - 1 && !pthread_create(&others[n], NULL, run_lanes, f))
+    while (n < threads_of(&s->space) - 1 && !pthread_create(&others[n], NULL, run_lanes, f))
         n++;
     run_lanes(f);
     while (n > 0)
         pthread_join(others[--n], NULL);
     for (int i = 1; i < LANES; i++)
         if (f->lanes[i]) {
-            gather(s, f->lanes[i]);
-            f->bound_us = fmax(f->bound_us, f->lanes[i]->bound_us);
-            f->lanes[i]->bound_us = 0;
+            gather(&s->pool, &f->lanes[i]->pool);
+            f->bound_us = fmax(f->bound_us, f->lanes[i]->budget.bound_us);
+            f->lanes[i]->budget.bound_us = 0;
         }
-    s->member = NULL;
-    search_look(s);
-    if (s->n_kept)
-        search_verify(s);
-    search_keep_winners(s);
+    s->pool.member = NULL;
+    pool_note_incumbent(&s->pool);
+    if (s->pool.n_best)
+        pool_evaluate_best(&s->pool);
+    pool_keep_winners(&s->pool);
 }
 
 /* By the simulator's word. */
 static bool gap_closed(const struct portfolio *f) {
     struct search *s = f->lanes[0];
-    return f->bound_us > 0 && search_simulated_us(s) * (1 - s->p.gap) <= f->bound_us;
+    return f->bound_us > 0 &&
+           pool_simulated_us(&s->pool) * (1 - s->budget.gap) <= f->bound_us;
 }
 
 static void run_rounds(struct search *s) {
-    struct portfolio f = {.lanes = {s}, .bound_us = s->bound_us};
-    struct candidate from = candidate_make(s);
+    struct portfolio f = {.lanes = {s}, .bound_us = s->budget.bound_us};
+    struct candidate from = candidate_make(&s->space);
     bool has_from = s->has_from;
     candidate_copy(&from, &s->from);
-    s->bound_us = 0;
-    for (int round = 0; round < ROUNDS && !search_out_of_time(s); round++) {
+    s->budget.bound_us = 0;
+    for (int round = 0; round < ROUNDS && !budget_out_of_time(&s->budget); round++) {
         run_round(&f, round);
         if (round + 1 < ROUNDS && gap_closed(&f))
             break;
     }
     candidate_copy(&s->from, &from);
     s->has_from = has_from;
-    s->bound_us = f.bound_us;
+    s->budget.bound_us = f.bound_us;
     candidate_release(&from);
     for (int i = 1; i < LANES; i++)
         if (f.lanes[i]) {
-            s->scored += f.lanes[i]->scored;
+            s->budget.candidates += f.lanes[i]->budget.candidates;
             lane_free(f.lanes[i]);
         }
 }
@@ -213,20 +213,20 @@ static void run_rounds(struct search *s) {
 static bool branch_and_bound(struct search *s) {
     if (!branch_is_small(s))
         return false;
-    s->member = "dp";
-    s->most_stages = MOST_BRANCHES;
+    s->pool.member = "dp";
+    s->budget.share = MOST_BRANCHES;
     search_dp(s, NULL);
-    s->most_stages = 0;
-    s->member = NULL;
-    s->exact = s->proven;
-    return s->proven;
+    s->budget.share = 0;
+    s->pool.member = NULL;
+    s->eval.exact = s->pool.proven;
+    return s->pool.proven;
 }
 
 int search_auto(struct search *s, struct err *err) {
-    if (s->p.source) /* it remembers what one search asked it */
+    if (s->space.p.source) /* it remembers what one search asked it */
         return search_hops(s, err);
-    if (!branch_and_bound(s) && !search_out_of_time(s))
+    if (!branch_and_bound(s) && !budget_out_of_time(&s->budget))
         run_rounds(s);
-    s->complete = !search_out_of_time(s);
+    s->complete = !budget_out_of_time(&s->budget);
     return 0;
 }

@@ -11,8 +11,8 @@
  * A stage's time counts what it takes from its neighbours: inside a block more may pass than
  * between blocks, so a cut goes back to where less does if the stage has no time for it. */
 #include "search/algorithms/gallop.h"
-#include "search/graph/far.h"
-#include "search/space/devices.h"
+#include "search/algorithms/improve.h"
+#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ struct price {
 
 struct fill {
     const struct prefix *prefix;
-    struct far *far; /* of the first stage with this prefix; NULL: the model has none */
+    struct long_lived
+        *far; /* of the first stage with this prefix; NULL: the model has none */
     int rank;
     struct price before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
@@ -38,11 +39,11 @@ struct fill {
 };
 
 struct filler {
-    struct search *s;
+    struct evaluate *ev;
     struct candidate *c;
     double micro_batches;
     struct fill *fills;
-    struct far *fars; /* [stages], or NULL */
+    struct long_lived *fars; /* [stages], or NULL */
     double longest;
 };
 
@@ -53,18 +54,18 @@ static double time_of(const struct filler *f, const struct load *l) {
 
 /* The costs with recompute, worked out when a stage first needs it: of the longest run's
  * instance. */
-static void price_again(struct filler *f, int k) {
-    struct search *s = f->s;
+static void price_recompute(struct filler *f, int k) {
+    struct evaluate *ev = f->ev;
     struct fill *to = &f->fills[k];
     struct search_stage st = f->c->stages[k];
-    const struct run *most = NULL;
-    for (int r = 0; r < s->graph.s.n_runs; r++)
-        if (!most || s->graph.s.runs[r].count > most->count)
-            most = &s->graph.s.runs[r];
+    const struct repeat *most = NULL;
+    for (int r = 0; r < ev->space->blocks.s.n_repeats; r++)
+        if (!most || ev->space->blocks.s.repeats[r].count > most->count)
+            most = &ev->space->blocks.s.repeats[r];
     to->priced = true;
     const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
     if (before && before->priced && before->prefix == to->prefix &&
-        f->c->stages[k - 1].again_level == st.again_level) {
+        f->c->stages[k - 1].recompute_level == st.recompute_level) {
         memcpy(to->slot, before->slot, sizeof to->slot);
         to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
         to->extra_us = before->extra_us;
@@ -74,11 +75,11 @@ static void price_again(struct filler *f, int k) {
         return;
     st.first = most->first;
     st.end = most->first + most->period;
-    st.again_level = st.again_level ? st.again_level : AGAIN_LEVELS - 1;
-    st.again_blocks = 1;
-    if (!prefix_legal(s, to->prefix, st.first, st.end))
+    st.recompute_level = st.recompute_level ? st.recompute_level : RECOMPUTE_LEVELS - 1;
+    st.recompute_blocks = 1;
+    if (!prefix_legal(ev->space, to->prefix, st.first, st.end))
         return;
-    struct load l = search_again(s, to->prefix, &st);
+    struct load l = eval_recompute(ev, to->prefix, &st);
     memcpy(to->slot, &l.v[LOAD_slot], sizeof to->slot);
     to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
     to->extra_us = time_of(f, &l);
@@ -86,11 +87,11 @@ static void price_again(struct filler *f, int k) {
 
 /* How many blocks must be recomputed to save so much; more than there are where it
  * cannot be. */
-static int blocks_again(struct filler *f, int k, double missing) {
+static int blocks_recompute(struct filler *f, int k, double missing) {
     if (missing <= 0)
         return 0;
     if (!f->fills[k].priced)
-        price_again(f, k);
+        price_recompute(f, k);
     double each = f->fills[k].saved_bytes;
     return each > 0 && missing / each < 1 << 20 ? (int)ceil(missing / each) : 1 << 20;
 }
@@ -100,24 +101,24 @@ static int blocks_again(struct filler *f, int k, double missing) {
 /* Taken by the devices of stage k from a neighbour's. */
 static double take_us(struct filler *f, int k, int neighbour, double elems) {
     const struct candidate *c = f->c;
-    double us = cost_message_us(&f->s->cost, f->fills[neighbour].rank, f->fills[k].rank,
-                                c->stages[k].devices,
-                                (int64_t)(elems * (double)dtype_size(f->s->p.dtype)));
-    cost_forget(&f->s->cost);
+    double us = cost_message_us(
+        &f->ev->cost, f->fills[neighbour].rank, f->fills[k].rank, c->stages[k].devices,
+        (int64_t)(elems * (double)dtype_size(f->ev->space->p.dtype)));
+    cost_forget(&f->ev->cost);
     return us;
 }
 
 /* What passes in front of an op, as its reader (which is in stage k) or its origin (else) wants
  * it. */
 static double passing_elems(const struct filler *f, int k, int op, bool reader) {
-    const struct search *s = f->s;
-    const struct crossing *x = &s->crossings[op];
+    const struct space *sp = f->ev->space;
+    const struct crossing *x = &sp->crossings[op];
     double elems = 0;
     for (int i = 0; i < x->n; i++) {
-        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        const struct edge *e = &sp->blocks.s.edges[x->edges[i]];
         int r = reader ? edge_reader_from(e, op) : -1;
         if (e->tensor >= 0 && r < e->n)
-            elems += prefix_share(s, f->fills[k].prefix, e, r).want;
+            elems += prefix_shard(sp, f->fills[k].prefix, e, r).want;
     }
     return elems;
 }
@@ -128,7 +129,7 @@ static double price_us(struct filler *f, int k, int op, bool behind) {
     struct price *p = behind ? &f->fills[k].behind : &f->fills[k].before;
     int neighbour = behind ? k + 1 : k - 1;
     if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
-        op == f->s->p.model->n_ops)
+        op == f->ev->space->p.model->n_ops)
         return 0;
     if (p->op == op)
         return p->us;
@@ -146,24 +147,25 @@ static double price_us(struct filler *f, int k, int op, bool behind) {
 static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
                     double bound, double *taken) {
     struct fill *to = &f->fills[k];
-    if (f->s->p.pins && !prefix_legal(f->s, to->prefix, first, end))
+    if (f->ev->space->p.pins && !prefix_legal(f->ev->space, to->prefix, first, end))
         return false;
-    *taken = prefix_time_us(f->s, to->prefix, end) - before->time_us;
+    *taken = prefix_time_us(f->ev->space, to->prefix, end) - before->time_us;
     to->blocks = 0;
     if (*taken > bound || to->memory <= 0)
         return *taken <= bound;
-    struct brief b = prefix_brief(f->s, to->prefix, end);
+    struct brief b = prefix_brief(f->ev->space, to->prefix, end);
     if (to->far)
-        far_add(to->far, first, end, &b);
-    int64_t update_temp, temp = prefix_temp(f->s, to->prefix, first, end, &update_temp);
+        long_lived_add(to->far, first, end, &b);
+    int64_t update_temp,
+        temp = prefix_temp(f->ev->space, to->prefix, first, end, &update_temp);
     double update = b.across - before->across + (double)update_temp;
     for (int p = 0; p < POOL_COUNT; p++)
         b.slot[p] -= before->slot[p];
     double bytes = b.fixed - before->fixed + held_bytes(b.slot, &to->in_flight) +
                    fmax((double)temp, update);
-    to->blocks = blocks_again(f, k, bytes - to->memory);
+    to->blocks = blocks_recompute(f, k, bytes - to->memory);
     struct search_stage st = {.first = first, .end = end};
-    if (to->blocks && to->blocks > search_stage_blocks(f->s, &st))
+    if (to->blocks && to->blocks > space_stage_blocks(f->ev->space, &st))
         return false;
     *taken += to->blocks * to->extra_us;
     return *taken <= bound;
@@ -193,7 +195,8 @@ static bool reaches_op(void *ctx, int end) {
 static bool reaches_less(struct reach *r, int end) {
     if (end <= r->first || r->blocks)
         return end > r->first && reaches_op(r, end);
-    r->taken = prefix_time_us(r->f->s, r->f->fills[r->k].prefix, end) - r->before.time_us;
+    r->taken =
+        prefix_time_us(r->f->ev->space, r->f->fills[r->k].prefix, end) - r->before.time_us;
     return true;
 }
 
@@ -212,17 +215,17 @@ static int go_back(struct reach *r, int end, double bound) {
  * behind it is least where a unit ends, so that is taken off first, and the end goes back from
  * where more does if the stage has no time for it. */
 static int fill(struct filler *f, int k, int first, double bound) {
-    const struct structure *st = &f->s->graph.s;
+    const struct structure *st = &f->ev->space->blocks.s;
     struct fill *to = &f->fills[k];
-    int most = f->s->p.model->n_ops - (f->c->n_stages - 1 - k);
-    struct reach r = {f, k, first, prefix_brief(f->s, to->prefix, first), 0, 0, 0};
+    int most = f->ev->space->p.model->n_ops - (f->c->n_stages - 1 - k);
+    struct reach r = {f, k, first, prefix_brief(f->ev->space, to->prefix, first), 0, 0, 0};
     double in_us = price_us(f, k, first, false);
     int same = first + to->end - to->first; /* as many ops as the last time */
     int guess = same < most ? structure_unit_of(st, same) : most;
     r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
     int last = go_back(&r, gallop(first, most + 1, same, reaches_op, &r), bound - in_us);
-    int end =
-        search_allowed_end(f->s, f->c->n_stages, k, first, last > first ? last : last + 1);
+    int end = space_allowed_end(f->ev->space, f->c->n_stages, k, first,
+                                last > first ? last : last + 1);
     bool fits = last > first && end == last;
     double taken = r.taken;
     to->blocks = r.blocks;
@@ -243,8 +246,8 @@ static int fill(struct filler *f, int k, int first, double bound) {
  * early that a bound is too short. */
 static bool too_much(const struct filler *f, int k, int first, double bound) {
     const struct prefix *t = f->fills[k].prefix;
-    double us =
-        prefix_time_us(f->s, t, f->s->p.model->n_ops) - prefix_time_us(f->s, t, first);
+    double us = prefix_time_us(f->ev->space, t, f->ev->space->p.model->n_ops) -
+                prefix_time_us(f->ev->space, t, first);
     return f->fills[k].alike && us > (f->c->n_stages - k) * bound * (1 + 1e-9);
 }
 
@@ -253,43 +256,43 @@ static bool fits(struct filler *f, double bound) {
     int at = 0;
     f->longest = 0;
     for (int k = 0; k < f->c->n_stages; k++) {
-        if (at >= f->s->p.model->n_ops || too_much(f, k, at, bound))
+        if (at >= f->ev->space->p.model->n_ops || too_much(f, k, at, bound))
             return false;
         at = fill(f, k, at, bound);
         if (f->longest > bound || isinf(f->longest))
             return false;
     }
-    return at == f->s->p.model->n_ops;
+    return at == f->ev->space->p.model->n_ops;
 }
 
-static struct far *far_of(struct filler *f, int k) {
+static struct long_lived *far_of(struct filler *f, int k) {
     struct fill *to = &f->fills[k];
     if (!f->fars)
         return NULL;
     if (k > 0 && f->fills[k - 1].prefix == to->prefix)
         return f->fills[k - 1].far;
-    far_begin(&f->fars[k], f->s, to->prefix);
+    long_lived_begin(&f->fars[k], f->ev, to->prefix);
     return &f->fars[k];
 }
 
 static void prepare(struct filler *f) {
-    struct search *s = f->s;
+    struct evaluate *ev = f->ev;
     const struct candidate *c = f->c;
-    if (s->has_far && s->p.memory_bytes)
+    if (ev->space->has_long_lived && ev->space->p.memory_bytes)
         f->fars = mem_array((size_t)c->n_stages, sizeof *f->fars);
-    f->micro_batches = (double)(s->p.batch / c->micro_batch);
+    f->micro_batches = (double)(ev->space->p.batch / c->micro_batch);
     f->fills = mem_array((size_t)f->c->n_stages, sizeof *f->fills);
     int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
     candidate_ranks(c, rank);
     for (int k = 0; k < c->n_stages; k++) {
         struct fill *to = &f->fills[k];
-        int64_t limit = search_memory(&s->p, rank[k], c->stages[k].devices);
-        to->prefix = candidate_prefix(s, c, k, rank[k]);
+        int64_t limit = search_memory(&ev->space->p, rank[k], c->stages[k].devices);
+        to->prefix = candidate_prefix(ev, c, k, rank[k]);
         to->far = far_of(f, k);
-        to->in_flight = candidate_in_flight(s, c, k);
+        to->in_flight = candidate_in_flight(ev, c, k);
         to->rank = rank[k];
         /* What neighbours send and ties are not counted here: a little room for them. */
-        to->memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : 0;
+        to->memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : 0;
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
     for (int k = c->n_stages - 1; k >= 0; k--)
@@ -305,9 +308,9 @@ static void apply(const struct filler *f) {
         struct search_stage *st = &f->c->stages[k];
         st->first = k ? f->fills[k - 1].end : 0;
         st->end = f->fills[k].end;
-        if (f->fills[k].blocks && !st->again_level)
-            st->again_level = AGAIN_LEVELS - 1;
-        st->again_blocks = f->fills[k].blocks;
+        if (f->fills[k].blocks && !st->recompute_level)
+            st->recompute_level = RECOMPUTE_LEVELS - 1;
+        st->recompute_blocks = f->fills[k].blocks;
     }
 }
 
@@ -318,7 +321,7 @@ static double present_us(struct filler *f) {
     for (int k = 0; k < f->c->n_stages; k++) {
         const struct search_stage *st = &f->c->stages[k];
         struct fill *to = &f->fills[k];
-        struct brief before = prefix_brief(f->s, to->prefix, st->first);
+        struct brief before = prefix_brief(f->ev->space, to->prefix, st->first);
         double us;
         to->first = st->first;
         to->end = st->end;
@@ -362,7 +365,8 @@ static bool find_any(struct filler *f, struct bounds *b) {
         found = fits(f, INFINITY);
     if (f->fills[0].alike)
         b->low =
-            prefix_time_us(f->s, f->fills[0].prefix, f->s->p.model->n_ops) / f->c->n_stages;
+            prefix_time_us(f->ev->space, f->fills[0].prefix, f->ev->space->p.model->n_ops) /
+            f->c->n_stages;
     b->high = f->longest;
     if (found)
         apply(f);
@@ -370,16 +374,16 @@ static bool find_any(struct filler *f, struct bounds *b) {
 }
 
 bool search_balance(struct search *s, struct candidate *c) {
-    if (s->p.source)
-        return source_balance(s, c);
-    struct filler f = {.s = s, .c = c};
+    if (s->space.p.source)
+        return source_balance(&s->eval, c);
+    struct filler f = {.ev = &s->eval, .c = c};
     struct bounds b = {0};
     prepare(&f);
     bool found = find_any(&f, &b);
     if (found)
         find_least(&f, &b);
     for (int k = 0; f.fars && k < c->n_stages; k++)
-        far_end(&f.fars[k]);
+        long_lived_end(&f.fars[k]);
     free(f.fars);
     free(f.fills);
     return found;

@@ -3,7 +3,7 @@
  *
  *   - the bound of its micro-batch (bound.h);
  *   - a group of devices that is busy longer than that, or holds more than its memory;
- *   - all devices together: the work so far, and what is left at the floors of its ops.
+ *   - all devices together: the work so far, and what is left at the lower bounds of its ops.
  *
  * The last two before a stage's ways are listed, too, if there is a bound for all of them; then
  * only ways are listed that are not slower than that by themselves. Leaves are scored like any
@@ -11,9 +11,7 @@
 #include "search/algorithms/branch.h"
 
 #include "search/bound/bound.h"
-#include "search/bound/floors.h"
-#include "search/evaluate/choices.h"
-#include "search/space/devices.h"
+#include "search/bound/op_bounds.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,20 +38,21 @@ struct branch {
 };
 
 /* Nothing slower than that is of use. */
-static double limit_us(const struct search *s) {
-    double known = s->p.beat_us > 0 ? SEARCH_SLACK * s->p.beat_us : INFINITY;
-    return s->n_kept ? fmin(known, SEARCH_SLACK * s->kept[0].score.time_us) : known;
+static double limit_us(const struct pool *pool) {
+    double known =
+        pool->space->p.beat_us > 0 ? SEARCH_SLACK * pool->space->p.beat_us : INFINITY;
+    return pool->n_best ? fmin(known, SEARCH_SLACK * pool->best[0].score.time_us) : known;
 }
 
-static void find_rest(struct branch *b, struct floors *f) {
-    const struct graph *g = &b->s->graph;
+static void find_rest(struct branch *b, struct op_bounds *f) {
+    const struct blocks *g = &b->s->space.blocks;
     int n = g->x.model->n_ops;
     double *least = mem_array((size_t)n, sizeof *least);
     for (int i = 0; i < n; i++) {
         least[i] = INFINITY;
         for (int d = 1; d <= b->p->devices; d++) {
-            struct floor_op o = floors_at(f, i, b->c.micro_batch, d);
-            least[i] = fmin(least[i], d * floor_least(&o, b->m, 1, 0));
+            struct op_bound o = op_bounds_at(f, i, b->c.micro_batch, d);
+            least[i] = fmin(least[i], d * op_bound_least(&o, b->m, 1, 0));
         }
     }
     b->rest_us[g->s.n_ops] = 0;
@@ -62,7 +61,7 @@ static void find_rest(struct branch *b, struct floors *f) {
     free(least);
 }
 
-static double way_us(const struct branch *b, const struct stage_sum *sum) {
+static double strategy_us(const struct branch *b, const struct stage_sum *sum) {
     return b->m * (sum->forward_us + sum->backward_us + sum->weights_us) + sum->reduce_us +
            sum->update_us;
 }
@@ -72,17 +71,17 @@ static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
     struct stage_bytes bytes = {0};
     if (!b->p->memory_bytes)
         return true;
-    struct in_flight f = candidate_in_flight(b->s, &b->c, k);
+    struct in_flight f = candidate_in_flight(&b->s->eval, &b->c, k);
     int group = k % b->c.n_groups;
     int64_t limit = search_memory(b->p, b->rank[group], b->c.stages[k].devices);
     stage_bytes_add(&bytes, sum, &f);
     return stage_bytes_sum(&bytes) <=
-           SEARCH_MEMORY_SLACK * (double)(limit - b->s->reserve_bytes);
+           SEARCH_MEMORY_SLACK * (double)(limit - b->s->eval.reserve_bytes);
 }
 
 /* Is more done by then than may be, by all devices or by those of group k? */
 static bool exceeds(const struct branch *b, int k, double us, int devices, int end) {
-    double limit = limit_us(b->s);
+    double limit = limit_us(&b->s->pool);
     return b->busy_us[k % b->c.n_groups] + us > limit ||
            b->all_us + us * devices + b->rest_us[end] > limit * b->p->devices;
 }
@@ -97,20 +96,20 @@ static bool too_slow(const struct branch *b, int k, const struct search_stage *s
 
 static void take_stage(struct branch *b, int k, int first, int left);
 
-static void take_way(struct branch *b, int k, const struct way *w, int left) {
+static void take_strategy(struct branch *b, int k, const struct strategy *w, int left) {
     int group = k % b->c.n_groups, devices = b->c.stages[k].devices;
     int place = b->c.stages[k].place;
-    double us = way_us(b, w->sum), busy = b->busy_us[group], all = b->all_us;
+    double us = strategy_us(b, w->sum), busy = b->busy_us[group], all = b->all_us;
     if (exceeds(b, k, us, devices, w->st.end) || !fits(b, k, w->sum))
         return;
     if (k < b->c.n_groups && b->c.n_groups == b->c.n_stages && left &&
-        b->rest_us[w->st.end] > limit_us(b->s) * left)
+        b->rest_us[w->st.end] > limit_us(&b->s->pool) * left)
         return;
     b->c.stages[k] = w->st;
     b->c.stages[k].place = place;
     if (k == b->c.n_stages - 1) {
-        if (search_legal(b->s, &b->c))
-            search_score(b->s, &b->c);
+        if (eval_legal(&b->s->eval, &b->c))
+            pool_score(&b->s->pool, &b->c);
         return;
     }
     b->busy_us[group] += us;
@@ -121,7 +120,7 @@ static void take_way(struct branch *b, int k, const struct way *w, int left) {
 }
 
 /* The group's place is settled. */
-static void take_ways(struct branch *b, int k, int devices, int left) {
+static void take_strategies(struct branch *b, int k, int devices, int left) {
     struct search_stage st = b->c.stages[k];
     int rank = b->rank[k % b->c.n_groups];
     bool apart = b->c.schedule == SCHEDULE_zero_bubble && k > 0;
@@ -129,17 +128,18 @@ static void take_ways(struct branch *b, int k, int devices, int left) {
     if (too_slow(b, k, &st, rank, apart))
         return;
     if (b->least_us)
-        choices_limit(b->choices, limit_us(b->s));
-    const struct ways *w = choices_of(b->choices, &st, b->c.micro_batch, rank, apart);
-    b->cut_short |= !w || search_stopped(b->s) || b->s->stages_scored > b->most;
+        strategies_limit(b->choices, limit_us(&b->s->pool));
+    const struct strategies *w =
+        strategies_of(b->choices, &st, b->c.micro_batch, rank, apart);
+    b->cut_short |= !w || budget_stopped(&b->s->budget) || b->s->budget.work > b->most;
     for (int64_t i = 0; w && i < w->n && !b->cut_short; i++) {
         b->c.stages[k].devices = devices;
         b->c.stages[k].place = b->places ? rank : 0;
-        take_way(b, k, &w->p[i], left);
+        take_strategy(b, k, &w->p[i], left);
     }
 }
 
-/* All runs of so many devices that are free. */
+/* All repeats of so many devices that are free. */
 static void take_places(struct branch *b, int k, int devices, int left) {
     int n = 0; /* free ones up to this rank */
     for (int r = 0; r < b->p->devices && !b->cut_short; r++) {
@@ -149,7 +149,7 @@ static void take_places(struct branch *b, int k, int devices, int left) {
             continue;
         b->rank[k] = first;
         memset(&b->used[first], true, (size_t)devices);
-        take_ways(b, k, devices, left);
+        take_strategies(b, k, devices, left);
         memset(&b->used[first], false, (size_t)devices);
     }
 }
@@ -161,7 +161,7 @@ static void take_devices(struct branch *b, int k, int devices, int left) {
     }
     if (k < b->c.n_groups)
         b->rank[k] = b->p->devices - left - devices;
-    take_ways(b, k, devices, left);
+    take_strategies(b, k, devices, left);
 }
 
 /* Stage k from this op on; `left` devices are for it and the groups behind it. */
@@ -169,7 +169,7 @@ static void take_stage(struct branch *b, int k, int first, int left) {
     int n_ops = b->p->model->n_ops, n = b->c.n_stages, groups = b->c.n_groups;
     int last = n_ops - (n - 1 - k), behind = groups - 1 - k;
     for (int end = k == n - 1 ? n_ops : first + 1; end <= last && !b->cut_short; end++) {
-        if (k < n - 1 && !search_may_cut(b->s, n, k + 1, first, end))
+        if (k < n - 1 && !space_may_cut(&b->s->space, n, k + 1, first, end))
             continue;
         b->c.stages[k] = (struct search_stage){.first = first, .end = end};
         if (behind < 0)
@@ -185,7 +185,7 @@ static void take_stage(struct branch *b, int k, int first, int left) {
 }
 
 static void take_schedules(struct branch *b) {
-    unsigned which = search_schedules_of(b->s, &b->c);
+    unsigned which = space_schedules_of(&b->s->space, &b->c);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         b->c.schedule = (enum schedule)f;
         if ((which >> f & 1) && !b->cut_short)
@@ -194,14 +194,14 @@ static void take_schedules(struct branch *b) {
 }
 
 static void take_groups(struct branch *b) {
-    bool go_round = search_has_schedule(b->s, SCHEDULE_interleaved);
-    for (int groups = 1; groups <= search_max_groups(b->s); groups++)
+    bool go_round = space_has_schedule(&b->s->space, SCHEDULE_interleaved);
+    for (int groups = 1; groups <= space_max_groups(&b->s->space); groups++)
         for (int chunks = 1; chunks <= (go_round && groups > 1 ? MOST_CHUNKS : 1);
              chunks++) {
             b->c.n_groups = groups;
             b->c.n_stages = groups * chunks;
-            if (b->c.n_stages <= search_room(b->s) &&
-                search_may_have_stages(b->s, b->c.n_stages) &&
+            if (b->c.n_stages <= space_stage_limit(&b->s->space) &&
+                space_may_have_stages(&b->s->space, b->c.n_stages) &&
                 (chunks == 1 || (int64_t)b->m % groups == 0))
                 take_schedules(b);
         }
@@ -209,26 +209,26 @@ static void take_groups(struct branch *b) {
 
 /* Returns whether all of the space was gone through. */
 static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx) {
-    const struct search_problem *p = search_problem_of(s);
+    const struct search_problem *p = space_problem_of(&s->space);
     struct branch b = {.s = s,
                        .p = p,
-                       .choices = choices_make(s, MOST_WAYS, false),
-                       .c = candidate_make(s),
+                       .choices = strategies_make(&s->eval, MOST_WAYS, false),
+                       .c = candidate_make(&s->space),
                        .most =
-                           s->most_stages ? s->stages_scored + s->most_stages : INT64_MAX,
+                           s->budget.share ? s->budget.work + s->budget.share : INT64_MAX,
                        .least_us = least_us,
                        .ctx = ctx};
-    struct floors *f = floors_make(s, NULL);
+    struct op_bounds *f = op_bounds_make(&s->eval, NULL);
     double *micro_us = mem_array((size_t)p->n_micro, sizeof *micro_us);
-    search_be_exact(s);
+    pool_be_exact(&s->pool);
     b.rest_us = mem_array((size_t)p->model->n_ops + 1, sizeof *b.rest_us);
-    b.busy_us = mem_array((size_t)search_max_groups(s), sizeof *b.busy_us);
-    b.rank = mem_array((size_t)search_max_groups(s), sizeof *b.rank);
+    b.busy_us = mem_array((size_t)space_max_groups(&s->space), sizeof *b.busy_us);
+    b.rank = mem_array((size_t)space_max_groups(&s->space), sizeof *b.rank);
     b.used = mem_array((size_t)p->devices, sizeof *b.used);
-    b.places = search_has_places(s);
-    bound_us(s, micro_us);
+    b.places = space_has_places(&s->space);
+    bound_us(&s->eval, micro_us);
     for (int i = p->n_micro - 1; i >= 0 && !b.cut_short; i--) {
-        if (micro_us[i] > limit_us(s))
+        if (micro_us[i] > limit_us(&s->pool))
             continue;
         b.c.micro_batch = p->micro[i];
         b.m = (double)(p->batch / p->micro[i]);
@@ -240,20 +240,20 @@ static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx
     free(b.rank);
     free(b.busy_us);
     free(b.rest_us);
-    floors_free(f);
+    op_bounds_free(f);
     candidate_release(&b.c);
-    choices_free(b.choices);
+    strategies_free(b.choices);
     return !b.cut_short;
 }
 
 bool branch_is_small(struct search *s) {
-    return choices_can_be_listed(s, MOST_WAYS);
+    return strategies_can_be_listed(&s->eval, MOST_WAYS);
 }
 
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx) {
     bool all = branch_and_bound(s, least_us, ctx);
-    if (!search_stopped(s)) {
+    if (!budget_stopped(&s->budget)) {
         search_mark_complete(s, 0);
-        s->proven = all && !s->reserve_bytes;
+        s->pool.proven = all && !s->eval.reserve_bytes;
     }
 }

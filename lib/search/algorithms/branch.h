@@ -9,7 +9,7 @@
 #ifndef WEFT_BRANCH_H
 #define WEFT_BRANCH_H
 
-#include "search/search_impl.h"
+#include "search/state.h"
 
 /* The least time of a step, in microseconds, that a stage keeps its devices busy, whichever way
  * it is done; its ops and devices are set. 0 = nothing is known. Asked before its ways are
@@ -17,7 +17,7 @@
 typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t micro_batch,
                             int first_rank, bool apart);
 
-/* From now on the search is exact (search_be_exact). If all of the space was gone through, the search
+/* From now on the search is exact (pool_be_exact). If all of the space was gone through, the search
  * is complete and its plan proven. least_us may be NULL; ctx goes to it. */
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
 

@@ -1,13 +1,13 @@
 /* dp - stages, sub-meshes, layouts, micro-batch, recompute and ZeRO at once.
  *
  * First the pipelines that the stages solver cuts, for every micro-batch: exact by dynamic programming
- * for uniform styles and cuts between blocks (slice.c); their layouts then by the layout solver, their
+ * for uniform presets and cuts between blocks (slice.c); their layouts then by the layout solver, their
  * cuts balanced. Then branch and bound over everything else, where the ways of stages can be listed
  * (branch.h). */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
+#include "search/algorithms/improve.h"
 #include "search/algorithms/sliced.h"
-#include "search/search_impl.h"
 
 static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
     (void)ctx;
@@ -17,9 +17,9 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
 int search_dp(struct search *s, struct err *err) {
     (void)err;
     sliced_pipelines(s, lay_out, NULL);
-    if (!s->p.source)
+    if (!s->space.p.source)
         branch_to_proof(s, NULL, NULL);
-    else if (!search_stopped(s))
+    else if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
     return 0;
 }

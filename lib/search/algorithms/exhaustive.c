@@ -7,11 +7,10 @@
  * and what is left is combined. Still their number grows fast; spaces too large are refused by
  * count: of the ways of all stages, and of the candidates that they make.
  *
- * styles - the same where all ops of a stage are laid out in one uniform style (space.h), for spaces
+ * presets - the same where all ops of a stage are laid out in one uniform preset (space.h), for spaces
  * in which layouts of single ops cannot be listed. */
 #include "search/algorithms/algorithms.h"
-#include "search/evaluate/choices.h"
-#include "search/space/devices.h"
+#include "search/state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,38 +22,38 @@ struct walk {
     const struct search_problem *p;
     struct candidate c;
     struct choices *choices;
-    const struct ways **ways; /* [stages] of those at hand */
+    const struct strategies **strategies; /* [stages] of those at hand */
     bool count_only;
     double count;
 };
 
 static bool goes_on(const struct walk *w) {
-    return w->count <= MOST && choices_listed(w->choices) <= MOST_WAYS &&
-           !search_stopped(w->s);
+    return w->count <= MOST && strategies_listed(w->choices) <= MOST_WAYS &&
+           !budget_stopped(&w->s->budget);
 }
 
 static void combine(struct walk *w, int k) {
     if (k == w->c.n_stages) {
-        if (search_legal(w->s, &w->c))
-            search_score(w->s, &w->c);
+        if (eval_legal(&w->s->eval, &w->c))
+            pool_score(&w->s->pool, &w->c);
         return;
     }
     int place = w->c.stages[k].place;
-    for (int64_t i = 0; i < w->ways[k]->n && goes_on(w); i++) {
-        w->c.stages[k] = w->ways[k]->p[i].st;
+    for (int64_t i = 0; i < w->strategies[k]->n && goes_on(w); i++) {
+        w->c.stages[k] = w->strategies[k]->p[i].st;
         w->c.stages[k].place = place;
         combine(w, k + 1);
     }
 }
 
 /* Cuts, devices and schedule are set. */
-static void walk_ways(struct walk *w) {
+static void walk_strategies(struct walk *w) {
     double n = 1;
     for (int k = 0; k < w->c.n_stages; k++) {
         bool apart = w->c.schedule == SCHEDULE_zero_bubble && k > 0;
-        w->ways[k] = choices_of(w->choices, &w->c.stages[k], w->c.micro_batch,
-                                candidate_rank(&w->c, k), apart);
-        n *= w->ways[k] ? (double)w->ways[k]->n : 0;
+        w->strategies[k] = strategies_of(w->choices, &w->c.stages[k], w->c.micro_batch,
+                                         candidate_rank(&w->c, k), apart);
+        n *= w->strategies[k] ? (double)w->strategies[k]->n : 0;
     }
     if (w->count_only)
         w->count += n;
@@ -63,11 +62,11 @@ static void walk_ways(struct walk *w) {
 }
 
 static void walk_schedules(struct walk *w) {
-    unsigned which = search_schedules_of(w->s, &w->c);
+    unsigned which = space_schedules_of(&w->s->space, &w->c);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         w->c.schedule = (enum schedule)f;
         if (which >> f & 1)
-            walk_ways(w);
+            walk_strategies(w);
     }
 }
 
@@ -77,7 +76,7 @@ static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
     int groups = w->c.n_groups;
     if (n == groups) {
         candidate_place(&w->c, order);
-        void **seen = memo_slot(met, search_place_hash(w->s, &w->c));
+        void **seen = memo_slot(met, space_place_hash(&w->s->space, &w->c));
         if (*seen)
             return;
         *seen = w;
@@ -108,7 +107,7 @@ static void walk_orders(struct walk *w) {
 /* Of group g; stages behind the groups have those of the first on theirs. */
 static void walk_devices(struct walk *w, int g, int left) {
     int groups = w->c.n_groups, least = g == groups - 1 ? left : 1;
-    bool even = groups < w->c.n_stages && !search_has_places(w->s);
+    bool even = groups < w->c.n_stages && !space_has_places(&w->s->space);
     for (int d = least; d <= left - (groups - 1 - g) && goes_on(w); d++) {
         if (even && d * groups != w->p->devices)
             continue;
@@ -116,7 +115,7 @@ static void walk_devices(struct walk *w, int g, int left) {
             w->c.stages[k].devices = d;
         if (g + 1 < groups)
             walk_devices(w, g + 1, left - d);
-        else if (search_has_places(w->s))
+        else if (space_has_places(&w->s->space))
             walk_orders(w);
         else
             walk_schedules(w);
@@ -133,24 +132,24 @@ static void walk_cuts(struct walk *w, int k, int first) {
     }
     for (int end = first + 1; end <= n_ops - (n - 1 - k) && goes_on(w); end++) {
         st->end = end;
-        if (search_may_cut(w->s, n, k + 1, first, end))
+        if (space_may_cut(&w->s->space, n, k + 1, first, end))
             walk_cuts(w, k + 1, end);
     }
 }
 
 /* With one stage on each group, or with several that go round. */
 static void walk_groups(struct walk *w) {
-    bool go_round = search_has_schedule(w->s, SCHEDULE_interleaved);
-    for (int groups = 1; groups <= search_max_groups(w->s); groups++)
+    bool go_round = space_has_schedule(&w->s->space, SCHEDULE_interleaved);
+    for (int groups = 1; groups <= space_max_groups(&w->s->space); groups++)
         for (int chunks = 1; chunks <= (go_round && groups > 1 ? MOST_CHUNKS : 1);
              chunks++) {
             w->c.n_groups = groups;
             w->c.n_stages = groups * chunks;
-            if (w->c.n_stages > search_room(w->s) || !goes_on(w) ||
-                !search_may_have_stages(w->s, w->c.n_stages) ||
+            if (w->c.n_stages > space_stage_limit(&w->s->space) || !goes_on(w) ||
+                !space_may_have_stages(&w->s->space, w->c.n_stages) ||
                 (chunks > 1 && w->p->batch / w->c.micro_batch % groups))
                 continue;
-            if (chunks > 1 || groups == 1 || search_schedules_of(w->s, &w->c))
+            if (chunks > 1 || groups == 1 || space_schedules_of(&w->s->space, &w->c))
                 walk_cuts(w, 0, 0);
         }
 }
@@ -164,7 +163,7 @@ static void walk_all(struct walk *w, bool count_only) {
 }
 
 static int too_many(const struct walk *w, struct err *err) {
-    if (choices_listed(w->choices) > MOST_WAYS)
+    if (strategies_listed(w->choices) > MOST_WAYS)
         err_no(err, "exhaustive: stages may be done in more than %.0f ways", MOST_WAYS);
     else
         err_no(err, "exhaustive: more than %.0f candidates", MOST);
@@ -172,25 +171,26 @@ static int too_many(const struct walk *w, struct err *err) {
                          "algorithms need no list of all plans");
 }
 
-static int walk_space(struct search *s, bool styles, struct err *err) {
+static int walk_space(struct search *s, bool presets, struct err *err) {
     struct walk w = {.s = s,
-                     .p = search_problem_of(s),
-                     .c = candidate_make(s),
-                     .choices = choices_make(s, MOST_WAYS, styles)};
-    w.ways = mem_array((size_t)search_room(s), sizeof(struct ways *));
+                     .p = space_problem_of(&s->space),
+                     .c = candidate_make(&s->space),
+                     .choices = strategies_make(&s->eval, MOST_WAYS, presets)};
+    w.strategies =
+        mem_array((size_t)space_stage_limit(&s->space), sizeof(struct strategies *));
     walk_all(&w, true);
-    bool small = w.count <= MOST && choices_listed(w.choices) <= MOST_WAYS;
-    if (small && !styles)
-        search_be_exact(s);
+    bool small = w.count <= MOST && strategies_listed(w.choices) <= MOST_WAYS;
+    if (small && !presets)
+        pool_be_exact(&s->pool);
     if (small)
         walk_all(&w, false);
     int rc = small ? 0 : too_many(&w, err);
-    if (small && !search_stopped(s)) {
+    if (small && !budget_stopped(&s->budget)) {
         search_mark_complete(s, w.count);
-        s->proven = !styles && !s->reserve_bytes;
+        s->pool.proven = !presets && !s->eval.reserve_bytes;
     }
-    choices_free(w.choices);
-    free(w.ways);
+    strategies_free(w.choices);
+    free(w.strategies);
     candidate_release(&w.c);
     return rc;
 }
@@ -199,6 +199,6 @@ int search_exhaustive(struct search *s, struct err *err) {
     return walk_space(s, false, err);
 }
 
-int search_styles(struct search *s, struct err *err) {
+int search_presets(struct search *s, struct err *err) {
     return walk_space(s, true, err);
 }

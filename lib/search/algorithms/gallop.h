@@ -1,5 +1,5 @@
 /* gallop.h - bisection that starts from a guess (after Bentley and Yao, 1976): where an answer
- * is near the one before, it looks at a few places near that.
+ * is near the one before, it incumbents at a few places near that.
  *
  *     at = gallop(first, most + 1, last_time, reaches, &ctx);
  */

@@ -8,6 +8,7 @@
  * The best ends are rounded, repaired (their ops cut anew within the memory, search_balance), and
  * polished by single hops. */
 #include "search/algorithms/gradient.h"
+#include "search/algorithms/improve.h"
 
 #include "common/progress.h"
 #include "search/algorithms/algorithms.h"
@@ -24,8 +25,8 @@ enum {
     MOST_SCORED = 250000, /* so many stages: then they are far from the best */
 };
 
-static bool has_shape(const struct search *s, const struct candidate *c) {
-    int units = structure_units(&s->graph.s);
+static bool has_shape(const struct space *sp, const struct candidate *c) {
+    int units = structure_units(&sp->blocks.s);
     return c->n_groups == c->n_stages &&
            c->n_stages <= (units < GRADIENT_UNITS ? units : GRADIENT_UNITS);
 }
@@ -44,14 +45,14 @@ static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     int64_t all;
     struct option *starts = hops_starts(s, &all);
     int n = 0;
-    if (s->has_from && has_shape(s, &s->from))
-        shapes[n++] = gradient_shape_make(s, &s->from);
-    for (int64_t i = 0; i < all && n < SHAPES && !search_stopped(s); i++) {
-        bool seen = !has_shape(s, &starts[i].c);
+    if (s->has_from && has_shape(&s->space, &s->from))
+        shapes[n++] = gradient_shape_make(&s->eval, &s->from);
+    for (int64_t i = 0; i < all && n < SHAPES && !budget_stopped(&s->budget); i++) {
+        bool seen = !has_shape(&s->space, &starts[i].c);
         for (int j = 0; j < n; j++)
             seen |= same_shape(&starts[i].c, &shapes[j]->c);
         if (!seen)
-            shapes[n++] = gradient_shape_make(s, &starts[i].c);
+            shapes[n++] = gradient_shape_make(&s->eval, &starts[i].c);
     }
     for (int64_t i = 0; i < all; i++)
         candidate_release(&starts[i].c);
@@ -60,9 +61,9 @@ static int find_shapes(struct search *s, struct gradient_shape **shapes) {
 }
 
 static void take(struct search *s, const struct candidate *c, struct option *best) {
-    if (!search_legal(s, c))
+    if (!eval_legal(&s->eval, c))
         return;
-    struct score score = search_score(s, c);
+    struct score score = pool_score(&s->pool, c);
     if (score.unknown || !score_better(&score, &best->score))
         return;
     candidate_copy(&best->c, c);
@@ -72,12 +73,12 @@ static void take(struct search *s, const struct candidate *c, struct option *bes
 /* The answer as it is, and with its ops cut anew; false where neither is legal and known. */
 static bool round_off(struct search *s, const struct gradient_shape *g,
                       const struct relax_answer *a, struct option *out) {
-    struct candidate c = candidate_make(s);
+    struct candidate c = candidate_make(&s->space);
     out->score = (struct score){.unknown = true, .time_us = INFINITY};
-    gradient_decode(s, g, a, &c);
-    if (search_place_stages(s, &c)) {
+    gradient_decode(&s->space, g, a, &c);
+    if (space_place_stages(&s->space, &c)) {
         take(s, &c, out);
-        if (search_legal(s, &c) && search_balance(s, &c))
+        if (eval_legal(&s->eval, &c) && search_balance(s, &c))
             take(s, &c, out);
     }
     candidate_release(&c);
@@ -97,15 +98,15 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
                    struct option *out) {
     const struct relax_problem *starts[STARTS];
     struct relax_answer answers[ROUNDED];
-    struct solve_limits limits = {.seed = search_problem_of(s)->seed,
-                                  .threads = search_problem_of(s)->threads,
-                                  .time_budget_s = search_budget_left_s(s) / 2};
+    struct solve_limits limits = {.seed = space_problem_of(&s->space)->seed,
+                                  .threads = space_problem_of(&s->space)->threads,
+                                  .time_budget_s = budget_left_s(&s->budget) / 2};
     int found = 0;
     for (int i = 0; i < STARTS; i++)
         starts[i] = &shapes[i % n_shapes]->relaxed;
     int n = relax_race(starts, STARTS, &limits, answers, ROUNDED);
     for (int i = 0; i < n; i++) {
-        out[found].c = candidate_make(s);
+        out[found].c = candidate_make(&s->space);
         if (round_off(s, shape_of(shapes, &answers[i]), &answers[i], &out[found]))
             found++;
         else
@@ -122,16 +123,16 @@ int search_gradient(struct search *s, struct err *err) {
     int n_shapes = find_shapes(s, shapes);
     int n = n_shapes ? descend(s, shapes, n_shapes, found) : 0;
     qsort(found, (size_t)n, sizeof *found, option_by_score);
-    int64_t before = s->stages_scored;
+    int64_t before = s->budget.work;
     for (int i = 0; i < n; i++) {
-        bool little = s->stages_scored - before < MOST_SCORED;
-        if (i < POLISHED && little && !search_stopped(s))
+        bool little = s->budget.work - before < MOST_SCORED;
+        if (i < POLISHED && little && !budget_stopped(&s->budget))
             hops_polish(s, &found[i], 1, true);
         candidate_release(&found[i].c);
     }
     for (int i = 0; i < n_shapes; i++)
         gradient_shape_free(shapes[i]);
-    if (!search_stopped(s))
+    if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
     return 0;
 }

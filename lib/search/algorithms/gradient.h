@@ -1,15 +1,15 @@
 /* gradient.h - what the files of gradient share: a shape of pipeline in numbers that lib/solve/relax/relax.h
  * descends on.
  *
- *     struct gradient_shape *g = gradient_shape_make(s, &candidate);
+ *     struct gradient_shape *g = gradient_shape_make(ev, &candidate);
  *     ... relax_race(...) over g->relaxed ...
- *     gradient_decode(s, g, &answer, &candidate);
+ *     gradient_decode(sp, g, &answer, &candidate);
  *     gradient_shape_free(g);
  */
 #ifndef WEFT_GRADIENT_H
 #define WEFT_GRADIENT_H
 
-#include "search/search_impl.h"
+#include "search/state.h"
 #include "solve/relax/relax.h"
 
 enum {
@@ -43,17 +43,18 @@ struct gradient_shape {
     struct gradient_sort *sorts;
 };
 
-struct gradient_shape *gradient_shape_make(struct search *s, const struct candidate *c);
+struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c);
 void gradient_shape_free(struct gradient_shape *g);
 
 /* Where the unit begins that represents those of its run: one in the middle, if there is one. */
-int gradient_unit_of_run(const struct run *r);
+int gradient_unit_of_repeat(const struct repeat *r);
 /* Fills the layouts and costs of a sort of a shape whose units and classes are known
  * (gradient_costs.c). */
-void gradient_price(struct search *s, struct gradient_shape *g, struct gradient_sort *sort);
+void gradient_price(struct evaluate *ev, struct gradient_shape *g,
+                    struct gradient_sort *sort);
 
 /* The candidate that an answer for this shape means; it need not be legal. */
-void gradient_decode(struct search *s, const struct gradient_shape *g,
+void gradient_decode(const struct space *sp, const struct gradient_shape *g,
                      const struct relax_answer *a, struct candidate *out);
 
 #endif

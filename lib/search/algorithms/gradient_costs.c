@@ -1,7 +1,7 @@
 /* What a sort of stages costs, from the strategy graph.
  *
  * A node is one of the strategy graph, its choices the layout that it begins with, none, and those of
- * uniform styles. An edge's costs are taken apart: what it costs as all its ops begin goes to the
+ * uniform presets. An edge's costs are taken apart: what it costs as all its ops begin goes to the
  * class of its origin, what one change alone adds to that op, what two changes add beyond each
  * alone to the pair. So sums are exact where at most two ops of an edge change. An option of a
  * stage is a level of recompute, priced under the layouts to begin with. */
@@ -19,7 +19,7 @@ struct worth {
 
 /* One sort of stages being worked out. */
 struct pricing {
-    struct search *s;
+    struct evaluate *ev;
     struct gradient_shape *g;
     struct gradient_sort *sort;
     struct layout *at;     /* by node: the layouts that are being priced */
@@ -34,13 +34,13 @@ struct pricing {
  * instance's share of what those of all its instances take. */
 static struct worth worth_of(struct pricing *w, const struct load *l) {
     const double *v = l->v;
-    double m = (double)(w->s->p.batch / w->g->c.micro_batch), n = w->sort->in_stage;
+    double m = (double)(w->ev->space->p.batch / w->g->c.micro_batch), n = w->sort->in_stage;
     bool missing = v[LOAD_missing] > 0.5;
     double update = v[LOAD_before_norm] + v[LOAD_update];
     for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
         double elems = n * l->reduce[i].elems;
-        update += copysign(graph_reduce_us(&w->s->graph, &w->sort->t->st, l->reduce[i].axes,
-                                           fabs(elems), &missing),
+        update += copysign(graph_reduce_us(&w->ev->graph, &w->sort->t->st,
+                                           l->reduce[i].axes, fabs(elems), &missing),
                            elems) /
                   n;
     }
@@ -66,27 +66,27 @@ static void set(struct pricing *w, int node, int choice) {
 /* ---- choices --------------------------------------------------------------------------- */
 
 static void add_layout(struct pricing *w, int x, const struct layout *l) {
-    const struct model *m = w->s->graph.x.model;
+    const struct model *m = w->ev->space->blocks.x.model;
     const struct setting *st = &w->sort->t->st;
-    int node = w->s->graph.x.node_of[x], *n = &w->sort->n_layouts[node];
+    int node = w->ev->space->blocks.x.node_of[x], *n = &w->sort->n_layouts[node];
     struct layout *all = &w->sort->layouts[node * GRADIENT_CHOICES];
     struct mesh mesh;
-    graph_mesh(st->devices, st->mesh, &mesh);
+    stage_mesh(st->devices, st->mesh, &mesh);
     for (int i = 0; i < *n; i++)
         if (!memcmp(&all[i], l, sizeof *l))
             return;
     if (*n < GRADIENT_CHOICES &&
         layout_check(m, &m->ops[x], &mesh, l, st->micro_batch, NULL) == 0 &&
-        search_pins_allow(w->s, x, st->mesh, &mesh, l))
+        space_pins_allow(w->ev->space, x, st->mesh, &mesh, l))
         all[(*n)++] = *l;
 }
 
 /* The one to begin with stands whatever it is: it comes from a legal candidate. Then all work
- * done on all devices, which slow links may want, and what uniform styles do. */
+ * done on all devices, which slow links may want, and what uniform presets do. */
 static void find_choices(struct pricing *w) {
-    const struct graph *g = &w->s->graph;
+    const struct blocks *g = &w->ev->space->blocks;
     struct search_stage st = w->sort->c->stages[w->sort->k];
-    struct style style;
+    struct preset preset;
     struct layout whole;
     memset(&whole, PLACE_NONE, sizeof whole);
     for (int node = 0; node < g->x.n_nodes; node++) {
@@ -96,8 +96,8 @@ static void find_choices(struct pricing *w) {
     w->sort->n_layouts[g->x.n_nodes] = 1;
     for (int x = 0; x < g->x.model->n_ops; x++)
         add_layout(w, x, &whole);
-    for (int i = 0; search_style(w->s, &st, i, &style); i++) {
-        search_apply_style(w->s, &st, w->g->c.micro_batch, style);
+    for (int i = 0; space_preset(w->ev->space, &st, i, &preset); i++) {
+        space_apply_preset(w->ev->space, &st, w->g->c.micro_batch, preset);
         for (int x = 0; x < g->x.model->n_ops && st.mesh == w->sort->t->st.mesh; x++)
             add_layout(w, x, &st.layouts[g->x.node_of[x]]);
     }
@@ -106,23 +106,23 @@ static void find_choices(struct pricing *w) {
 /* ---- nodes and edges --------------------------------------------------------------------- */
 
 static void price_node(struct pricing *w, int x) {
-    int node = w->s->graph.x.node_of[x];
+    int node = w->ev->space->blocks.x.node_of[x];
     for (int i = 0; i < w->sort->n_layouts[node]; i++) {
         set(w, node, i);
         add_worth(&w->nodes[node * GRADIENT_CHOICES + i],
-                  worth_of(w, graph_node(&w->s->graph, &w->sort->t->st, x, w->at)), 1);
+                  worth_of(w, graph_node(&w->ev->graph, &w->sort->t->st, x, w->at)), 1);
     }
     set(w, node, 0);
 }
 
 static struct worth price_edge(struct pricing *w, const struct edge *e) {
-    return worth_of(
-        w, graph_edge(&w->s->graph, &w->sort->t->st, e, 0, w->s->graph.s.n_ops, w->at));
+    return worth_of(w, graph_edge(&w->ev->graph, &w->sort->t->st, e, 0,
+                                  w->ev->space->blocks.s.n_ops, w->at));
 }
 
 /* Nodes of an edge that have a choice, each once. */
 static int choosers_of(const struct pricing *w, const struct edge *e, int *out) {
-    const struct graph *g = &w->s->graph;
+    const struct blocks *g = &w->ev->space->blocks;
     int n = 0;
     for (int i = -1; i < e->n && n < MOST_TOGETHER; i++) {
         int node = g->x.node_of[g->x.of[i < 0 ? e->origin : e->readers[i]]], j = 0;
@@ -163,7 +163,7 @@ static void put_alone(struct pricing *w, int class, int node, int i, struct wort
 
 static void price_alone(struct pricing *w, const struct edge *e, int class, int node,
                         struct worth now, double *alone) {
-    int n = w->sort->n_layouts[node], none = w->s->graph.x.n_nodes;
+    int n = w->sort->n_layouts[node], none = w->ev->space->blocks.x.n_nodes;
     double *us = arena_array(&w->g->arena, (size_t)n, sizeof *us);
     for (int i = 0; i < n; i++) {
         set(w, node, i);
@@ -179,7 +179,7 @@ static void price_alone(struct pricing *w, const struct edge *e, int class, int 
 
 /* A parameter that other units use too is shared only where they happen to stand in one stage. */
 static bool is_shared_by_chance(const struct pricing *w, const struct edge *e) {
-    const struct graph *g = &w->s->graph;
+    const struct blocks *g = &w->ev->space->blocks;
     bool other = false;
     for (int i = 0; i < e->n; i++)
         other |= w->g->class_of[g->x.node_of[g->x.of[e->readers[i]]]] !=
@@ -203,7 +203,7 @@ static void price_whole_edge(struct pricing *w, const struct edge *e, int class)
 
 /* The ops of one unit of the class. */
 static void price_class(struct pricing *w, int first, int end) {
-    const struct graph *g = &w->s->graph;
+    const struct blocks *g = &w->ev->space->blocks;
     int class = w->g->class_of[g->x.node_of[g->x.of[first]]];
     for (int i = first; i < end; i++) {
         price_node(w, g->x.of[i]);
@@ -213,17 +213,18 @@ static void price_class(struct pricing *w, int first, int end) {
 }
 
 static void price_classes(struct pricing *w) {
-    const struct structure *st = &w->s->graph.s;
-    for (int r = 0; r < st->n_runs; r++) {
-        int first = gradient_unit_of_run(&st->runs[r]);
-        price_class(w, first, first + st->runs[r].period);
+    const struct structure *st = &w->ev->space->blocks.s;
+    for (int r = 0; r < st->n_repeats; r++) {
+        int first = gradient_unit_of_repeat(&st->repeats[r]);
+        price_class(w, first, first + st->repeats[r].period);
     }
     for (int i = 0; i < st->n_ops; i++) {
-        if (st->run_of[i] < 0)
+        if (st->repeat_of[i] < 0)
             price_class(w, i, i + 1);
         else /* on to the end of the run */
-            i = st->runs[st->run_of[i]].first +
-                st->runs[st->run_of[i]].period * st->runs[st->run_of[i]].count - 1;
+            i = st->repeats[st->repeat_of[i]].first +
+                st->repeats[st->repeat_of[i]].period * st->repeats[st->repeat_of[i]].count -
+                1;
     }
 }
 
@@ -264,29 +265,30 @@ static void put_nodes(struct pricing *w) {
 }
 
 /* What recomputing one unit of a run changes. */
-static struct worth price_again(struct pricing *w, const struct run *r, int level) {
+static struct worth price_recompute(struct pricing *w, const struct repeat *r, int level) {
     struct search_stage st = w->sort->c->stages[w->sort->k];
-    st.first = gradient_unit_of_run(r);
+    st.first = gradient_unit_of_repeat(r);
     st.end = st.first + r->period;
-    st.again_level = level;
-    st.again_blocks = 1;
-    struct load l = search_again(w->s, w->sort->t, &st);
+    st.recompute_level = level;
+    st.recompute_blocks = 1;
+    struct load l = eval_recompute(w->ev, w->sort->t, &st);
     return worth_of(w, &l);
 }
 
 static void put_options(struct pricing *w) {
-    const struct structure *st = &w->s->graph.s;
-    int classes = w->g->relaxed.n_classes, n = w->s->p.memory_bytes ? AGAIN_LEVELS : 1;
+    const struct structure *st = &w->ev->space->blocks.s;
+    int classes = w->g->relaxed.n_classes,
+        n = w->ev->space->p.memory_bytes ? RECOMPUTE_LEVELS : 1;
     struct relax_costs *c = &w->sort->costs;
     size_t cells = (size_t)(n * classes);
     double *more = arena_array(&w->g->arena, 3 * cells + 2 * (size_t)n, sizeof *more);
     const struct stage_sum *sum =
-        search_stage_sum(w->s, w->sort->t, &w->sort->c->stages[w->sort->k]);
+        eval_stage_sum(w->ev, w->sort->t, &w->sort->c->stages[w->sort->k]);
     for (int o = 0; o < n; o++) {
         for (int d = 0; d < classes; d++) {
             struct worth all = w->classes[d];
-            if (o && d < st->n_runs)
-                add_worth(&all, price_again(w, &st->runs[d], o), 1);
+            if (o && d < st->n_repeats)
+                add_worth(&all, price_recompute(w, &st->repeats[d], o), 1);
             more[o * classes + d] = isfinite(all.us) ? all.us : 0;
             more[(int)cells + o * classes + d] = all.fixed;
             more[2 * (int)cells + o * classes + d] = all.slot;
@@ -301,12 +303,12 @@ static void put_options(struct pricing *w) {
     c->once_bytes = more + 3 * cells + n;
 }
 
-void gradient_price(struct search *s, struct gradient_shape *g,
+void gradient_price(struct evaluate *ev, struct gradient_shape *g,
                     struct gradient_sort *sort) {
     size_t nodes = (size_t)g->relaxed.n_nodes, choices = nodes * GRADIENT_CHOICES;
-    struct pricing w = {.s = s, .g = g, .sort = sort};
+    struct pricing w = {.ev = ev, .g = g, .sort = sort};
     w.at = mem_array(nodes, sizeof *w.at);
-    memcpy(w.at, sort->t->layouts, (size_t)s->graph.x.n_nodes * sizeof *w.at);
+    memcpy(w.at, sort->t->layouts, (size_t)ev->space->blocks.x.n_nodes * sizeof *w.at);
     w.nodes = mem_array(choices, sizeof *w.nodes);
     w.classes = mem_array((size_t)g->relaxed.n_classes, sizeof *w.classes);
     sort->layouts = arena_array(&g->arena, choices, sizeof *sort->layouts);

@@ -1,20 +1,19 @@
 /* A shape of pipeline as a relaxed problem, and back.
  *
- * A class is a run or an op outside of runs; a unit is an instance of a run or such an op, or
+ * A class is a run or an op outside of repeats; a unit is an instance of a run or such an op, or
  * several where there are many. */
 #include "search/algorithms/gradient.h"
-#include "search/space/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-int gradient_unit_of_run(const struct run *r) {
+int gradient_unit_of_repeat(const struct repeat *r) {
     return r->first + (r->count > 2 ? r->period : 0);
 }
 
 /* Every bound, or every second, third ... of them where there are too many. */
-static void find_units(const struct search *s, struct gradient_shape *g) {
-    const struct structure *st = &s->graph.s;
+static void find_units(const struct space *sp, struct gradient_shape *g) {
+    const struct structure *st = &sp->blocks.s;
     int all = structure_units(st), step = (all + GRADIENT_UNITS - 1) / GRADIENT_UNITS;
     int n = 0, seen = 0;
     struct relax_count *counts = arena_array(&g->arena, (size_t)all, sizeof *counts);
@@ -27,7 +26,8 @@ static void find_units(const struct search *s, struct gradient_shape *g) {
             g->bound[n] = i;
             counts_of[n++] = n_counts;
         }
-        int class = g->class_of[s->graph.x.node_of[s->graph.x.of[i]]], j = counts_of[n - 1];
+        int class = g->class_of[sp->blocks.x.node_of[sp->blocks.x.of[i]]],
+            j = counts_of[n - 1];
         while (j < n_counts && counts[j].class != class)
             j++;
         n_counts += j == n_counts;
@@ -42,59 +42,59 @@ static void find_units(const struct search *s, struct gradient_shape *g) {
 }
 
 /* Runs, then the ops outside of them; the node behind all others has no choice. */
-static void find_classes(const struct search *s, struct gradient_shape *g) {
-    const struct graph *graph = &s->graph;
-    const struct structure *st = &graph->s;
-    int n_ops = graph->x.model->n_ops, classes = st->n_runs, n = 0;
+static void find_classes(const struct evaluate *ev, struct gradient_shape *g) {
+    const struct graph *graph = &ev->graph;
+    const struct structure *st = &graph->b->s;
+    int n_ops = graph->b->x.model->n_ops, classes = st->n_repeats, n = 0;
     int *nodes = arena_array(&g->arena, (size_t)n_ops, sizeof *nodes);
     int *nodes_of =
-        arena_array(&g->arena, (size_t)(st->n_runs + n_ops) + 1, sizeof *nodes_of);
-    g->class_of = arena_array(&g->arena, (size_t)graph->x.n_nodes + 1, sizeof(int));
-    for (int r = 0; r < st->n_runs; r++) {
-        int first = gradient_unit_of_run(&st->runs[r]);
-        for (int i = first; i < first + st->runs[r].period; i++) {
-            nodes[n] = graph->x.node_of[graph->x.of[i]];
+        arena_array(&g->arena, (size_t)(st->n_repeats + n_ops) + 1, sizeof *nodes_of);
+    g->class_of = arena_array(&g->arena, (size_t)graph->b->x.n_nodes + 1, sizeof(int));
+    for (int r = 0; r < st->n_repeats; r++) {
+        int first = gradient_unit_of_repeat(&st->repeats[r]);
+        for (int i = first; i < first + st->repeats[r].period; i++) {
+            nodes[n] = graph->b->x.node_of[graph->b->x.of[i]];
             g->class_of[nodes[n++]] = r;
         }
         nodes_of[r + 1] = n;
     }
     for (int x = 0; x < n_ops; x++) {
-        if (st->run_of[graph->x.from[x]] >= 0)
+        if (st->repeat_of[graph->b->x.from[x]] >= 0)
             continue;
-        nodes[n] = graph->x.node_of[x];
+        nodes[n] = graph->b->x.node_of[x];
         g->class_of[nodes[n++]] = classes++;
         nodes_of[classes] = n;
     }
     g->relaxed.n_classes = classes;
-    g->relaxed.n_nodes = graph->x.n_nodes + 1;
+    g->relaxed.n_nodes = graph->b->x.n_nodes + 1;
     g->relaxed.nodes = nodes;
     g->relaxed.nodes_of = nodes_of;
 }
 
 /* Between stages like the first one. */
-static void find_cuts(struct search *s, struct gradient_shape *g) {
+static void find_cuts(struct evaluate *ev, struct gradient_shape *g) {
     size_t n = (size_t)g->relaxed.n_units + 1;
     double *in = arena_array(&g->arena, 2 * n, sizeof *in), *out = in + n;
     const struct prefix *t = g->sorts[g->sort_of[0]].t;
     for (int u = 1; u < g->relaxed.n_units; u++)
-        search_takes(s, t, g->bound[u], false, &in[u], &out[u]);
-    cost_forget(&s->cost);
+        eval_takes(ev, t, g->bound[u], false, &in[u], &out[u]);
+    cost_forget(&ev->cost);
     g->relaxed.cut_in = in;
     g->relaxed.cut_out = out;
 }
 
 /* As many micro-batches as would hold the same bytes if all pools were held alike. */
-static double in_flight(struct search *s, const struct candidate *c, int k,
+static double in_flight(struct evaluate *ev, const struct candidate *c, int k,
                         const struct prefix *t) {
-    const struct stage_sum *sum = search_stage_sum(s, t, &c->stages[k]);
-    struct in_flight f = candidate_in_flight(s, c, k);
+    const struct stage_sum *sum = eval_stage_sum(ev, t, &c->stages[k]);
+    struct in_flight f = candidate_in_flight(ev, c, k);
     double all = 0;
     for (int p = 0; p < POOL_COUNT; p++)
         all += sum->slot[p];
     return all > 0 ? held_bytes(sum->slot, &f) / all : 0;
 }
 
-static void find_sorts(struct search *s, struct gradient_shape *g) {
+static void find_sorts(struct evaluate *ev, struct gradient_shape *g) {
     const struct candidate *c = &g->c;
     size_t stages = (size_t)c->n_stages;
     double *flights = arena_array(&g->arena, stages, sizeof *flights);
@@ -102,7 +102,7 @@ static void find_sorts(struct search *s, struct gradient_shape *g) {
     g->sort_of = arena_array(&g->arena, stages, sizeof *g->sort_of);
     for (int k = 0; k < c->n_stages; k++) {
         int rank = candidate_rank(c, k);
-        const struct prefix *t = candidate_prefix(s, c, k, rank);
+        const struct prefix *t = candidate_prefix(ev, c, k, rank);
         int i = 0;
         while (i < g->n_sorts && g->sorts[i].t != t)
             i++;
@@ -110,32 +110,34 @@ static void find_sorts(struct search *s, struct gradient_shape *g) {
             g->sorts[g->n_sorts++] = (struct gradient_sort){.t = t, .c = c, .k = k};
         g->sort_of[k] = i;
         g->sorts[i].scale =
-            s->p.memory_bytes ? (double)search_memory(&s->p, 0, s->p.devices) /
-                                    (double)search_memory(&s->p, rank, c->stages[k].devices)
-                              : 1;
-        g->sorts[i].in_stage = fmax(1, (double)structure_units(&s->graph.s) / c->n_stages);
-        flights[k] = in_flight(s, c, k, t);
+            ev->space->p.memory_bytes
+                ? (double)search_memory(&ev->space->p, 0, ev->space->p.devices) /
+                      (double)search_memory(&ev->space->p, rank, c->stages[k].devices)
+                : 1;
+        g->sorts[i].in_stage =
+            fmax(1, (double)structure_units(&ev->space->blocks.s) / c->n_stages);
+        flights[k] = in_flight(ev, c, k, t);
     }
     g->relaxed.in_flight = flights;
 }
 
-struct gradient_shape *gradient_shape_make(struct search *s, const struct candidate *c) {
+struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c) {
     struct gradient_shape *g = mem_alloc(sizeof *g);
-    g->c = candidate_make(s);
+    g->c = candidate_make(ev->space);
     candidate_copy(&g->c, c);
-    int64_t limit = search_memory(&s->p, 0, s->p.devices);
+    int64_t limit = search_memory(&ev->space->p, 0, ev->space->p.devices);
     g->relaxed = (struct relax_problem){
         .n_stages = c->n_stages,
-        .micro_batches = (double)(s->p.batch / c->micro_batch),
-        .memory = limit ? (double)(limit - s->reserve_bytes - limit / 64) : INFINITY};
-    find_classes(s, g);
-    find_units(s, g);
-    find_sorts(s, g);
-    find_cuts(s, g);
+        .micro_batches = (double)(ev->space->p.batch / c->micro_batch),
+        .memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : INFINITY};
+    find_classes(ev, g);
+    find_units(ev->space, g);
+    find_sorts(ev, g);
+    find_cuts(ev, g);
     const struct relax_costs **costs =
         arena_array(&g->arena, (size_t)c->n_stages, sizeof(void *));
     for (int i = 0; i < g->n_sorts; i++)
-        gradient_price(s, g, &g->sorts[i]);
+        gradient_price(ev, g, &g->sorts[i]);
     for (int k = 0; k < c->n_stages; k++)
         costs[k] = &g->sorts[g->sort_of[k]].costs;
     g->relaxed.costs = costs;
@@ -148,9 +150,9 @@ void gradient_shape_free(struct gradient_shape *g) {
     free(g);
 }
 
-void gradient_decode(struct search *s, const struct gradient_shape *g,
+void gradient_decode(const struct space *sp, const struct gradient_shape *g,
                      const struct relax_answer *a, struct candidate *out) {
-    int nodes = s->graph.x.n_nodes;
+    int nodes = sp->blocks.x.n_nodes;
     struct layout *layouts = mem_array((size_t)nodes, sizeof *layouts);
     candidate_copy(out, &g->c);
     for (int k = 0; k < out->n_stages; k++) {
@@ -161,10 +163,10 @@ void gradient_decode(struct search *s, const struct gradient_shape *g,
                 sort->layouts[v * GRADIENT_CHOICES + a->choice[k * g->relaxed.n_nodes + v]];
         st->first = g->bound[a->first[k]];
         st->end = g->bound[a->first[k + 1]];
-        st->layouts = search_layouts(s, layouts);
-        st->again_level = a->option[k];
-        st->again_blocks = st->again_level ? search_stage_blocks(s, st) : 0;
-        st->again_level = st->again_blocks ? st->again_level : 0;
+        st->layouts = space_layouts(sp, layouts);
+        st->recompute_level = a->option[k];
+        st->recompute_blocks = st->recompute_level ? space_stage_blocks(sp, st) : 0;
+        st->recompute_level = st->recompute_blocks ? st->recompute_level : 0;
     }
     free(layouts);
 }

@@ -1,6 +1,6 @@
 /* grid.h - uniform pipelines: what a person would try.
  *
- * All stages have as many devices, as many whole blocks, and one style. Where a plan does not fit,
+ * All stages have as many devices, as many whole blocks, and one preset. Where a plan does not fit,
  * gradients and parameters are sharded too, and blocks recomputed: both cost time, so plans that
  * fit have no use for them.
  *
@@ -13,7 +13,7 @@
 #ifndef WEFT_GRID_H
 #define WEFT_GRID_H
 
-#include "search/search_impl.h"
+#include "search/state.h"
 
 struct grid {
     struct search *s;
@@ -36,9 +36,9 @@ void grid_walk(struct grid *g, int groups, int64_t micro_batch);
 bool grid_cut_blocks(const struct grid *g, struct candidate *c);
 /* How many axes, outwards from the model's and the sequence's, can split the experts evenly at
  * most; 0 where there are no experts. */
-int grid_expert_axes(const struct grid *g, int devices, struct style style);
+int grid_expert_axes(const struct grid *g, int devices, struct preset preset);
 /* Does the grid have plans with this micro-batch? Fewer micro-batches than groups leave more
  * than half of the devices idle, so smaller ones are better. */
-bool grid_is_busy(const struct search *s, int groups, int i_micro);
+bool grid_is_busy(const struct space *sp, int groups, int i_micro);
 
 #endif

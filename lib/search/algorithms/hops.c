@@ -6,7 +6,7 @@
  * with the ops balanced anew over all stages (balance.c). If none of them makes the plan
  * better at once, follow the most promising ones some hops deep: relieving one stage may
  * first burden another. A plan is never visited twice. Starts: balanced pipelines of
- * every useful depth and micro-batch, each with its best uniform styles; first all a
+ * every useful depth and micro-batch, each with its best uniform presets; first all a
  * little, then the best of several kinds op by op. Which kind is best shows late, and no chain
  * of improvements leads from one kind to another; so the best ones are annealed (mcmc.h), and the one
  * that is ahead then is followed deeper, shaken by a few random changes and improved again. The seed
@@ -15,8 +15,6 @@
 
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/mcmc.h"
-#include "search/pool/looks.h"
-#include "search/run/runs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +49,7 @@ static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
 /* Looks for a plan better than hp->limit, at most `hops` primitives away from *c. */
 static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
                     bool fine) {
-    if (search_stopped(hp->s) || hp->s->stages_scored > hp->most)
+    if (budget_stopped(&hp->s->budget) || hp->s->budget.work > hp->most)
         return false;
     struct options *o = hp->options = &hp->levels[hops];
     o->n = 0;
@@ -71,7 +69,7 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
 
 /* Follows improvements from *o as far as they go. */
 static void improve(struct hops *hp, struct option *o, bool fine) {
-    o->score = search_score(hp->s, &o->c);
+    o->score = pool_score(&hp->s->pool, &o->c);
     do
         hp->limit = o->score;
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
@@ -131,28 +129,28 @@ static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
  * where it is not. */
 static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
     int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
-    return (!i || hp->s->stages_scored - hp->scored_before < most) &&
-           !search_stopped(hp->s);
+    return (!i || hp->s->budget.work - hp->scored_before < most) &&
+           !budget_stopped(&hp->s->budget);
 }
 
 /* The best starts of every schedule: improved ones may look better than they are. */
-static void keep_rivals(struct search *s, const struct option *starts, int64_t n) {
+static void keep_rivals(struct pool *pool, const struct option *starts, int64_t n) {
     enum { EACH = 3 };
     int seen[SCHEDULE_COUNT] = {0};
     for (int64_t i = 0; i < n; i++)
         if (seen[starts[i].c.schedule]++ < EACH)
-            search_keep_rival(s, &starts[i].c, &starts[i].score);
+            pool_keep_alternative(pool, &starts[i].c, &starts[i].score);
 }
 
 static void hops_init(struct hops *hp, struct search *s) {
-    const struct search_problem *p = search_problem_of(s);
+    const struct search_problem *p = space_problem_of(&s->space);
     int deep = p->max_hops ? p->max_hops : DEEP_HOPS;
     *hp = (struct hops){.s = s, .rng = {p->seed, 0}};
-    hp->next = candidate_make(s);
-    hp->balanced_next = candidate_make(s);
+    hp->next = candidate_make(&s->space);
+    hp->balanced_next = candidate_make(&s->space);
     hp->levels = mem_array((size_t)deep + 1, sizeof *hp->levels);
     for (int i = 0; i < (deep + 1) * WIDTH; i++)
-        hp->levels[i / WIDTH].p[i % WIDTH].c = candidate_make(s);
+        hp->levels[i / WIDTH].p[i % WIDTH].c = candidate_make(&s->space);
     hp->max_hops = deep;
     hp->most = INT64_MAX;
 }
@@ -175,7 +173,7 @@ static bool is_near(const struct option *o, const struct option *best, double ne
 /* Is it worth improving in this phase? */
 static bool is_worth(const struct hops *hp, const struct option *o,
                      const struct option *best) {
-    bool few = hp->s->stages_scored - hp->scored_before < FEW_SCORED;
+    bool few = hp->s->budget.work - hp->scored_before < FEW_SCORED;
     return is_near(o, best, few ? NEAR_WHILE_FEW : NEAR);
 }
 
@@ -197,9 +195,9 @@ static void anneal(struct hops *hp, struct option *o) {
 
 /* Annealed again from the best on. */
 static void anneal_more(struct hops *hp, struct option *best) {
-    struct option o = {.c = candidate_make(hp->s)};
-    for (int i = 0;
-         i < MORE_CHAINS && hp->s->stages_scored < MUCH_SCORED && !search_stopped(hp->s);
+    struct option o = {.c = candidate_make(&hp->s->space)};
+    for (int i = 0; i < MORE_CHAINS && hp->s->budget.work < MUCH_SCORED &&
+                    !budget_stopped(&hp->s->budget);
          i++) {
         candidate_copy(&o.c, &best->c);
         o.score = best->score;
@@ -211,8 +209,8 @@ static void anneal_more(struct hops *hp, struct option *best) {
 
 /* From the best on: shaken, improved, taken over where that helped. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
-    struct option o = {.c = candidate_make(hp->s)};
-    hp->scored_before = hp->s->stages_scored;
+    struct option o = {.c = candidate_make(&hp->s->space)};
+    hp->scored_before = hp->s->budget.work;
     for (int i = 0; i < MOST_SHAKES && go_on(hp, i, SHAKES); i++) {
         memo_clear(&hp->seen);
         candidate_copy(&o.c, &best->c);
@@ -229,12 +227,12 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
 static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     bool fitted[MAX_STARTS] = {0};
     double best_us = INFINITY; /* of those that fit */
-    if (!search_settle(hp->s))
+    if (!pool_settle(&hp->s->pool))
         return;
     for (int64_t i = 0; i < n; i++) {
         if (i < MAX_STARTS)
             fitted[i] = !o[i].score.overflow;
-        o[i].score = search_score(hp->s, &o[i].c);
+        o[i].score = pool_score(&hp->s->pool, &o[i].c);
         if (!o[i].score.overflow)
             best_us = fmin(best_us, o[i].score.time_us);
     }
@@ -254,7 +252,7 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
         return starts;
     starts = mem_grow(starts, (size_t)*all + 1, sizeof *starts);
     memmove(starts + 1, starts, (size_t)*all * sizeof *starts);
-    starts[0] = (struct option){.c = candidate_make(hp->s)};
+    starts[0] = (struct option){.c = candidate_make(&hp->s->space)};
     candidate_copy(&starts[0].c, &hp->s->from);
     improve(hp, &starts[0], true);
     memo_clear(&hp->seen);
@@ -265,7 +263,7 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
 /* As many of the starts as are worth it, a little; returns their number. */
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
     int64_t n = 0;
-    hp->scored_before = hp->s->stages_scored;
+    hp->scored_before = hp->s->budget.work;
     settle(hp, starts, all, false);
     sort_kinds(starts, all, MAX_STARTS);
     while (n < all && go_on(hp, n, MAX_STARTS) && is_worth(hp, &starts[n], &starts[0]))
@@ -275,7 +273,7 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
 
 /* The best of them op by op: single layouts are where the last percents are. */
 static void finish(struct hops *hp, struct option *o, int64_t n) {
-    hp->scored_before = hp->s->stages_scored;
+    hp->scored_before = hp->s->budget.work;
     settle(hp, o, n, true);
     sort_kinds(o, n, FINALISTS);
     for (int64_t i = 0;
@@ -295,7 +293,7 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
 static void follow_deep(struct hops *hp, struct option *best, int deep) {
     int shallow = hp->max_hops;
     hp->max_hops = deep;
-    hp->most = hp->s->stages_scored + DEEP_SCORED;
+    hp->most = hp->s->budget.work + DEEP_SCORED;
     memo_clear(&hp->seen);
     improve(hp, best, true);
     hp->max_hops = shallow;
@@ -308,14 +306,14 @@ int search_hops(struct search *s, struct err *err) {
     hops_init(&hp, s);
     int deep = hp.max_hops;
     int64_t all;
-    bool new = !s->n_kept && !s->reserve_bytes;
+    bool new = !s->pool.n_best && !s->eval.reserve_bytes;
     hops_first(s);
-    if (new && !search_stopped(s))
-        s->first_us = search_first_us(s, LOOK_PIPELINE);
-    search_look(s);
+    if (new && !budget_stopped(&s->budget))
+        s->first_us = pool_first_us(&s->pool, LOOK_PIPELINE);
+    pool_note_incumbent(&s->pool);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
-    keep_rivals(s, starts, all);
+    keep_rivals(&s->pool, starts, all);
     hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
     int64_t n = improve_starts(&hp, starts, all);
     finish(&hp, starts, n);
@@ -325,7 +323,7 @@ int search_hops(struct search *s, struct err *err) {
         anneal_more(&hp, &starts[0]);
         shake_and_improve(&hp, &starts[0]);
     }
-    if (!search_stopped(s))
+    if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
     for (int64_t i = 0; i < all; i++)
         candidate_release(&starts[i].c);

@@ -2,7 +2,7 @@
 #ifndef WEFT_HOPS_H
 #define WEFT_HOPS_H
 
-#include "search/search_impl.h"
+#include "search/state.h"
 
 enum { WIDTH = 4 }; /* plans followed at each hop */
 

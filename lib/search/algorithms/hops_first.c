@@ -8,14 +8,14 @@
  * is compiled here is kept for the starts, which need most of it again. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/hops.h"
-#include "search/space/devices.h"
+#include "search/algorithms/improve.h"
 
 #include <stdlib.h>
 
 /* A uniform pipeline. */
 struct point {
     int groups, i_micro, zero;
-    struct style style;
+    struct preset preset;
     struct score score;
 };
 
@@ -35,9 +35,9 @@ struct first {
 /* Scores the candidate under construction. */
 static void try_it(struct first *f, struct score *score) {
     struct score now;
-    if (search_stopped(f->s) || !search_legal(f->s, &f->c))
+    if (budget_stopped(&f->s->budget) || !eval_legal(&f->s->eval, &f->c))
         return;
-    now = search_score(f->s, &f->c);
+    now = pool_score(&f->s->pool, &f->c);
     if (score_better(&now, score))
         *score = now;
     if (!score_better(&now, &f->best.score))
@@ -49,8 +49,8 @@ static void try_it(struct first *f, struct score *score) {
 static void recompute_all(struct first *f) {
     for (int k = 0; k < f->c.n_stages; k++) {
         struct search_stage *st = &f->c.stages[k];
-        st->again_blocks = search_stage_blocks(f->s, st);
-        st->again_level = st->again_blocks ? AGAIN_LEVELS - 1 : 0;
+        st->recompute_blocks = space_stage_blocks(&f->s->space, st);
+        st->recompute_level = st->recompute_blocks ? RECOMPUTE_LEVELS - 1 : 0;
     }
 }
 
@@ -73,10 +73,11 @@ static void set_zero(struct candidate *c, int zero) {
 /* ---- points ---------------------------------------------------------------------------- */
 
 static void score_point(struct first *f, struct point *p) {
-    struct search *s = f->s;
+    struct pool *pool = &f->s->pool;
     p->score = (struct score){.unknown = true};
-    if (search_stopped(s) ||
-        !search_even(s, p->groups, s->p.micro[p->i_micro], p->style, &f->c))
+    if (budget_stopped(pool->budget) ||
+        !space_even(pool->space, p->groups, pool->space->p.micro[p->i_micro], p->preset,
+                    &f->c))
         return;
     set_zero(&f->c, p->zero);
     try_balanced(f, &p->score);
@@ -96,11 +97,12 @@ static void insert(struct first *f, const struct point *p) {
 
 /* With the least micro-batch that can be split. */
 static void try_point(struct first *f, struct point p) {
-    const struct search_problem *q = &f->s->p;
+    const struct search_problem *q = &f->s->space.p;
     int devices = q->devices / p.groups;
     p.score.unknown = true;
-    for (; p.i_micro < q->n_micro && grid_is_busy(f->s, p.groups, p.i_micro); p.i_micro++) {
-        if (search_splits_batch(devices, q->micro[p.i_micro], p.style))
+    for (; p.i_micro < q->n_micro && grid_is_busy(&f->s->space, p.groups, p.i_micro);
+         p.i_micro++) {
+        if (search_splits_batch(devices, q->micro[p.i_micro], p.preset))
             score_point(f, &p);
         if (!p.score.unknown)
             break;
@@ -109,33 +111,33 @@ static void try_point(struct first *f, struct point p) {
 }
 
 static void try_widths(struct first *f, int groups, int zero) {
-    struct search *s = f->s;
-    struct search_stage whole = {.end = s->p.model->n_ops,
-                                 .devices = s->p.devices / groups};
-    int axes = search_mesh_axes(s, &whole);
+    const struct space *sp = &f->s->space;
+    struct search_stage whole = {.end = sp->p.model->n_ops,
+                                 .devices = sp->p.devices / groups};
+    int axes = space_mesh_axes(sp, &whole);
     for (int tp = 0; tp <= axes; tp++) {
         struct point p = {.groups = groups, .zero = zero};
-        p.style = (struct style){
-            .model_axes = tp, .inner = ~0u, .sequence = tp && search_has_sequence(s)};
+        p.preset = (struct preset){
+            .model_axes = tp, .inner = ~0u, .sequence = tp && space_has_sequence(sp)};
         try_point(f, p);
-        p.style.expert_axes = grid_expert_axes(&f->grid, whole.devices, p.style);
-        if (p.style.expert_axes)
+        p.preset.expert_axes = grid_expert_axes(&f->grid, whole.devices, p.preset);
+        if (p.preset.expert_axes)
             try_point(f, p);
     }
 }
 
 static void try_depths(struct first *f, int zero) {
-    struct search *s = f->s;
+    const struct space *sp = &f->s->space;
     f->n = 0;
-    for (int groups = 1; groups <= search_max_groups(s); groups *= 2)
-        if (search_may_have_stages(s, groups) && s->p.devices % groups == 0)
+    for (int groups = 1; groups <= space_max_groups(sp); groups *= 2)
+        if (space_may_have_stages(sp, groups) && sp->p.devices % groups == 0)
             try_widths(f, groups, zero);
 }
 
 /* Larger micro-batches as long as they are better. */
 static void grow(struct first *f, struct point *p) {
-    for (struct point next = *p; ++next.i_micro < f->s->p.n_micro;) {
-        if (!grid_is_busy(f->s, p->groups, next.i_micro))
+    for (struct point next = *p; ++next.i_micro < f->s->space.p.n_micro;) {
+        if (!grid_is_busy(&f->s->space, p->groups, next.i_micro))
             return;
         score_point(f, &next);
         if (next.score.unknown || !score_better(&next.score, &p->score))
@@ -164,7 +166,7 @@ static void grow_best(struct first *f) {
 /* The best one with weight gradients apart. */
 static void split_weights(struct first *f) {
     struct score any = {.unknown = true};
-    if (f->best.c.n_stages < 2 || !search_has_schedule(f->s, SCHEDULE_zero_bubble))
+    if (f->best.c.n_stages < 2 || !space_has_schedule(&f->s->space, SCHEDULE_zero_bubble))
         return;
     candidate_copy(&f->c, &f->best.c);
     f->c.schedule = SCHEDULE_zero_bubble;
@@ -176,15 +178,16 @@ static void split_weights(struct first *f) {
 static void slice_at(struct first *f, int i_micro) {
     struct search *s = f->s;
     struct score any = {.unknown = true};
-    if (search_stopped(s) || !search_slice(s, s->p.micro[i_micro], false, &f->c))
+    if (budget_stopped(&s->budget) ||
+        !search_slice(s, s->space.p.micro[i_micro], false, &f->c))
         return;
-    if (search_has_places(s)) {
-        struct candidate dealt = candidate_make(s);
+    if (space_has_places(&s->space)) {
+        struct candidate dealt = candidate_make(&s->space);
         candidate_copy(&dealt, &f->c);
         try_balanced(f, &any);
         candidate_copy(&f->c, &dealt);
         candidate_release(&dealt);
-        if (!candidate_deal(s, &f->c))
+        if (!candidate_deal(&s->space, &f->c))
             return;
         any.unknown = true;
     }
@@ -193,7 +196,7 @@ static void slice_at(struct first *f, int i_micro) {
 
 static bool recomputes(const struct candidate *c) {
     for (int k = 0; k < c->n_stages; k++)
-        if (c->stages[k].again_blocks)
+        if (c->stages[k].recompute_blocks)
             return true;
     return false;
 }
@@ -213,13 +216,13 @@ static void slice(struct first *f) {
 static void recompute_less(struct first *f) {
     candidate_copy(&f->c, &f->best.c);
     for (int k = 0; k < f->c.n_stages; k++)
-        for (int n = 4; n && !search_stopped(f->s); n /= 2)
-            while (f->c.stages[k].again_blocks >= n) {
+        for (int n = 4; n && !budget_stopped(&f->s->budget); n /= 2)
+            while (f->c.stages[k].recompute_blocks >= n) {
                 struct search_stage before = f->c.stages[k];
-                f->c.stages[k].again_blocks -= n;
-                if (before.again_blocks == n)
-                    f->c.stages[k].again_level = 0;
-                struct score score = search_score(f->s, &f->c);
+                f->c.stages[k].recompute_blocks -= n;
+                if (before.recompute_blocks == n)
+                    f->c.stages[k].recompute_level = 0;
+                struct score score = pool_score(&f->s->pool, &f->c);
                 if (score.unknown || score.overflow ||
                     score.time_us > f->best.score.time_us) {
                     f->c.stages[k] = before;
@@ -231,9 +234,9 @@ static void recompute_less(struct first *f) {
 }
 
 void hops_first(struct search *s) {
-    int levels = search_zero_levels(s);
-    struct first f = {.s = s, .c = candidate_make(s)};
-    f.best = (struct option){.c = candidate_make(s), .score = {.unknown = true}};
+    int levels = space_zero_levels(&s->space);
+    struct first f = {.s = s, .c = candidate_make(&s->space)};
+    f.best = (struct option){.c = candidate_make(&s->space), .score = {.unknown = true}};
     grid_init(&f.grid, s);
     try_depths(&f, levels > ZERO_OPTIMIZER ? ZERO_OPTIMIZER : levels - 1);
     if (f.n)

@@ -3,7 +3,7 @@
  * An offer is looked at as it is and with its ops moved to where they are best; the best few
  * of those that were not met before are kept as options. */
 #include "search/algorithms/hops.h"
-#include "search/space/devices.h"
+#include "search/algorithms/improve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +32,9 @@ static struct score consider(struct hops *hp, const struct candidate *c) {
     if (*seen)
         return score;
     *seen = hp;
-    if (!search_legal(hp->s, c))
+    if (!eval_legal(&hp->s->eval, c))
         return score;
-    score = search_score(hp->s, c);
+    score = pool_score(&hp->s->pool, c);
     insert(hp->options, c, score);
     return score;
 }
@@ -42,7 +42,7 @@ static struct score consider(struct hops *hp, const struct candidate *c) {
 /* Considers the plan that was built, as it is and with its ops moved to where they are
  * best. */
 static void offer(struct hops *hp) {
-    if (search_stopped(hp->s))
+    if (budget_stopped(&hp->s->budget))
         return;
     struct score score = consider(hp, &hp->next);
     if (score.unknown || hp->balanced)
@@ -58,25 +58,26 @@ static struct search_stage *begin(struct hops *hp, const struct candidate *c, in
 }
 
 /* Of all stages of the group. */
-static void set_devices(struct hops *hp, int group, int devices, struct style style) {
+static void set_devices(struct hops *hp, int group, int devices, struct preset preset) {
     for (int k = group; k < hp->next.n_stages; k += hp->next.n_groups) {
         hp->next.stages[k].devices = devices;
-        search_apply_style(hp->s, &hp->next.stages[k], hp->next.micro_batch, style);
+        space_apply_preset(&hp->s->space, &hp->next.stages[k], hp->next.micro_batch,
+                           preset);
     }
 }
 
 /* ---- primitives ---------------------------------------------------------------------- */
 
 /* The period of the run that a stage is mostly made of, or a quarter of its ops. */
-static int block_length(const struct search *s, const struct search_stage *st) {
-    const struct structure *g = &s->graph.s;
-    int r = g->run_of[st->first + (st->end - st->first) / 2];
-    return r >= 0 ? g->runs[r].period : (st->end - st->first) / 4;
+static int block_length(const struct space *sp, const struct search_stage *st) {
+    const struct structure *g = &sp->blocks.s;
+    int r = g->repeat_of[st->first + (st->end - st->first) / 2];
+    return r >= 0 ? g->repeats[r].period : (st->end - st->first) / 4;
 }
 
 /* Ops from the edge of a stage to the next bound of a block inside. */
-static int to_boundary(const struct search *s, const struct search_stage *st, bool at_end) {
-    const struct structure *g = &s->graph.s;
+static int to_boundary(const struct space *sp, const struct search_stage *st, bool at_end) {
+    const struct structure *g = &sp->blocks.s;
     return at_end ? st->end - structure_unit_of(g, st->end - 1)
                   : structure_next_unit(g, st->first + 1) - st->first;
 }
@@ -85,8 +86,8 @@ static int to_boundary(const struct search *s, const struct search_stage *st, bo
  * several. */
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
-    int len = st->end - st->first, block = block_length(hp->s, st);
-    int counts[] = {to_boundary(hp->s, st, to > k),
+    int len = st->end - st->first, block = block_length(&hp->s->space, st);
+    int counts[] = {to_boundary(&hp->s->space, st, to > k),
                     1,
                     2,
                     block / 2,
@@ -113,7 +114,7 @@ static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) 
 /* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
  * passes there is least. */
 static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
-    const struct structure *g = &hp->s->graph.s;
+    const struct structure *g = &hp->s->space.blocks.s;
     int cut = c->stages[k].end;
     for (int up = 0; up < 2 && !structure_begins_unit(g, cut); up++) {
         int to = up ? structure_next_unit(g, cut) : structure_unit_of(g, cut);
@@ -128,8 +129,8 @@ static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
 /* Devices from group t to group k. */
 static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
     int have = c->stages[t].devices, mine = c->stages[k].devices;
-    struct style a = search_style_of(hp->s, &c->stages[k]);
-    struct style b = search_style_of(hp->s, &c->stages[t]);
+    struct preset a = space_preset_of(&hp->s->space, &c->stages[k]);
+    struct preset b = space_preset_of(&hp->s->space, &c->stages[t]);
     /* One of many would leave numbers that divide nothing. */
     int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
@@ -138,7 +139,7 @@ static void trade_devices(struct hops *hp, const struct candidate *c, int k, int
             continue;
         for (int wider = 0; wider < 2; wider++) {
             begin(hp, c, 0);
-            struct style w = a;
+            struct preset w = a;
             w.model_axes += wider;
             set_devices(hp, k, mine + n, w);
             set_devices(hp, t, have - n, b);
@@ -170,7 +171,7 @@ static void swap_places(struct hops *hp, const struct candidate *c, int k) {
     enum { FEW = 8 };
     int n = c->n_groups, step = n > FEW ? n / FEW : 1;
     k %= n;
-    for (int t = 0; t < n && search_has_places(hp->s); t++) {
+    for (int t = 0; t < n && space_has_places(&hp->s->space); t++) {
         bool near = t == k - 1 || t == k + 1 || t == n - 1;
         if (t == k || (t % step && !near))
             continue;
@@ -180,92 +181,94 @@ static void swap_places(struct hops *hp, const struct candidate *c, int k) {
     }
 }
 
-/* Stage k, or all of them, in another style. */
-static void set_style(struct hops *hp, const struct candidate *c, int k, bool all,
-                      struct style style) {
+/* Stage k, or all of them, in another preset. */
+static void set_preset(struct hops *hp, const struct candidate *c, int k, bool all,
+                       struct preset preset) {
     struct search_stage *d = begin(hp, c, 0);
     for (int i = all ? 0 : k; i < (all ? c->n_stages : k + 1); i++)
-        search_apply_style(hp->s, &d[i], c->micro_batch, style);
+        space_apply_preset(&hp->s->space, &d[i], c->micro_batch, preset);
     offer(hp);
 }
 
 /* Axes of the model split the sequence instead, or the other way round: one, or all. */
 static void swap_context(struct hops *hp, const struct candidate *c, int k, bool all) {
-    const struct style now = search_style_of(hp->s, &c->stages[k]);
+    const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
     int amounts[] = {1, now.model_axes, -1, -now.context_axes};
     for (int i = 0;
-         i < 4 && search_wants_context(hp->s, &c->stages[k], c->micro_batch, now); i++) {
-        struct style style = now;
-        style.model_axes -= amounts[i];
-        style.context_axes += amounts[i];
+         i < 4 && space_wants_context(&hp->s->space, &c->stages[k], c->micro_batch, now);
+         i++) {
+        struct preset preset = now;
+        preset.model_axes -= amounts[i];
+        preset.context_axes += amounts[i];
         bool same = amounts[i] == 0 || (i % 2 && amounts[i] == amounts[i - 1]);
-        if (!same && style.model_axes >= 0 && style.context_axes >= 0)
-            set_style(hp, c, k, all, style);
+        if (!same && preset.model_axes >= 0 && preset.context_axes >= 0)
+            set_preset(hp, c, k, all, preset);
     }
 }
 
 /* Which axes are the model's, and one more or less of those for the sequence and for experts. */
-static void turn_style(struct hops *hp, const struct candidate *c, int k, bool all) {
-    const struct style now = search_style_of(hp->s, &c->stages[k]);
-    int axes = search_mesh_axes(hp->s, &c->stages[k]);
+static void turn_preset(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
+    int axes = space_mesh_axes(&hp->s->space, &c->stages[k]);
     int used = now.model_axes + now.context_axes + now.expert_axes;
-    struct style style = now;
-    style.outer = !now.outer;
+    struct preset preset = now;
+    preset.outer = !now.outer;
     if (used && used < axes)
-        set_style(hp, c, k, all, style);
-    bool context = search_wants_context(hp->s, &c->stages[k], c->micro_batch, now);
-    style = now;
-    style.ascending = !now.ascending;
+        set_preset(hp, c, k, all, preset);
+    bool context = space_wants_context(&hp->s->space, &c->stages[k], c->micro_batch, now);
+    preset = now;
+    preset.ascending = !now.ascending;
     if (search_mesh_has_orders(c->stages[k].devices))
-        set_style(hp, c, k, all, style);
+        set_preset(hp, c, k, all, preset);
     for (int more = -1; more <= 1; more += 2) {
-        style = now;
-        style.context_axes += more;
+        preset = now;
+        preset.context_axes += more;
         bool may = used + more <= axes;
-        if (context && may && style.context_axes >= 0)
-            set_style(hp, c, k, all, style);
-        style = now;
-        style.expert_axes += more;
-        if (search_has_experts(hp->s) && may && style.expert_axes >= 0)
-            set_style(hp, c, k, all, style);
+        if (context && may && preset.context_axes >= 0)
+            set_preset(hp, c, k, all, preset);
+        preset = now;
+        preset.expert_axes += more;
+        if (space_has_experts(&hp->s->space) && may && preset.expert_axes >= 0)
+            set_preset(hp, c, k, all, preset);
     }
     swap_context(hp, c, k, all);
 }
 
-static void change_style(struct hops *hp, const struct candidate *c, int k, bool all) {
-    const struct style now = search_style_of(hp->s, &c->stages[k]);
-    int axes = search_mesh_axes(hp->s, &c->stages[k]), n_inner = search_inner_dims(hp->s);
+static void change_preset(struct hops *hp, const struct candidate *c, int k, bool all) {
+    const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
+    int axes = space_mesh_axes(&hp->s->space, &c->stages[k]),
+        n_inner = space_inner_dims(&hp->s->space);
     for (int j = 0; j <= axes; j++) {
         if (j > now.model_axes + 1 || j < now.model_axes - 1)
             continue;
-        for (int seq = 0; seq <= (search_has_sequence(hp->s) ? 1 : 0); seq++) {
+        for (int seq = 0; seq <= (space_has_sequence(&hp->s->space) ? 1 : 0); seq++) {
             for (int without = -1; without < n_inner && without < 32; without++) {
-                struct style style = now;
-                style.model_axes = j;
-                style.inner = without < 0 ? ~0u : ~(1u << without);
-                style.sequence = seq;
-                set_style(hp, c, k, all, style);
+                struct preset preset = now;
+                preset.model_axes = j;
+                preset.inner = without < 0 ? ~0u : ~(1u << without);
+                preset.sequence = seq;
+                set_preset(hp, c, k, all, preset);
             }
         }
     }
-    turn_style(hp, c, k, all);
+    turn_preset(hp, c, k, all);
 }
 
 /* One op of a distinct block (all its instances in the stage), one axis, another dim. */
 static void change_layout(struct hops *hp, const struct candidate *c, int k, int op) {
-    struct search *s = hp->s;
-    const struct graph *g = &s->graph;
+    const struct space *sp = &hp->s->space;
+    const struct blocks *g = &sp->blocks;
     const struct search_stage *st = &c->stages[k];
     const struct op_space *space = &g->whole->ops[op].space;
     int node = g->x.node_of[g->x.of[op]];
     struct layout *layouts = mem_array((size_t)g->x.n_nodes, sizeof *layouts);
-    for (int a = 0; a < search_mesh_axes(s, st); a++) {
+    for (int a = 0; a < space_mesh_axes(sp, st); a++) {
         for (int d = PLACE_NONE; d < space->n; d++) {
             if (d == st->layouts[node].dim[a] || (d >= 0 && !role_splits(space->role[d])))
                 continue;
             memcpy(layouts, st->layouts, sizeof *layouts * (size_t)g->x.n_nodes);
             layouts[node].dim[a] = (int8_t)d;
-            begin(hp, c, k)->layouts = search_layouts(s, layouts);
+            begin(hp, c, k)->layouts = space_layouts(sp, layouts);
             offer(hp);
         }
     }
@@ -273,10 +276,10 @@ static void change_layout(struct hops *hp, const struct candidate *c, int k, int
 }
 
 static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
-    const struct graph *g = &hp->s->graph;
+    const struct blocks *g = &hp->s->space.blocks;
     bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
     for (int i = c->stages[k].first; i < c->stages[k].end;
-         i = search_next_distinct(hp->s, c->stages[k].first, i)) {
+         i = space_next_distinct(&hp->s->space, c->stages[k].first, i)) {
         int node = g->x.node_of[g->x.of[i]];
         if (!seen[node])
             change_layout(hp, c, k, i);
@@ -288,7 +291,7 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
 /* All ops of the stage at once; and the same in all stages that were laid out like it. */
 static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
     struct search_stage *d = begin(hp, c, 0);
-    if (search_stopped(hp->s) || !search_relayout(hp->s, &hp->next, k))
+    if (budget_stopped(&hp->s->budget) || !search_relayout(hp->s, &hp->next, k))
         return;
     const struct layout *layouts = d[k].layouts;
     offer(hp);
@@ -301,17 +304,17 @@ static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
 
 static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
     const struct search_stage *st = &c->stages[k];
-    int blocks = search_stage_blocks(hp->s, st), now = st->again_blocks;
+    int blocks = space_stage_blocks(&hp->s->space, st), now = st->recompute_blocks;
     int counts[] = {0, now - 1, now + 1, now / 2, (now + blocks + 1) / 2, blocks};
-    for (int level = 0; level < AGAIN_LEVELS; level++) {
+    for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
         for (int i = 0; i < 6; i++) {
-            bool same = level == st->again_level;
+            bool same = level == st->recompute_level;
             if (counts[i] < 0 || counts[i] > blocks || (same && more && counts[i] < now) ||
                 (same && !more && counts[i] > now))
                 continue;
             struct search_stage *d = begin(hp, c, k);
-            d->again_level = counts[i] ? level : 0;
-            d->again_blocks = level ? counts[i] : 0;
+            d->recompute_level = counts[i] ? level : 0;
+            d->recompute_blocks = level ? counts[i] : 0;
             offer(hp);
         }
     }
@@ -321,10 +324,11 @@ static void change_recompute(struct hops *hp, const struct candidate *c, int k, 
  * something is recomputed for it. */
 static void change_zero(struct hops *hp, const struct candidate *c, int k, bool memory,
                         bool fine) {
-    bool again = c->stages[k].again_blocks > 0;
-    for (int zero = 0; zero < search_zero_levels(hp->s); zero++) {
+    bool recompute = c->stages[k].recompute_blocks > 0;
+    for (int zero = 0; zero < space_zero_levels(&hp->s->space); zero++) {
         bool shards = zero > ZERO_OPTIMIZER, whole = zero == ZERO_PARAMETERS;
-        if (zero == c->stages[k].zero || (shards && !memory && !(fine && again && whole)))
+        if (zero == c->stages[k].zero ||
+            (shards && !memory && !(fine && recompute && whole)))
             continue;
         begin(hp, c, k)->zero = zero;
         offer(hp);
@@ -340,10 +344,10 @@ static void change_zero(struct hops *hp, const struct candidate *c, int k, bool 
 static void change_regather(struct hops *hp, const struct candidate *c, int k,
                             bool memory) {
     const struct search_stage *st = &c->stages[k];
-    struct style style = search_style_of(hp->s, st);
-    bool gathers = style.sequence || style.context_axes > 0;
-    bool wants = !st->regather && gathers && (memory || st->again_blocks > 0);
-    if (!search_may_regather(hp->s) || !(wants || (st->regather && !memory)))
+    struct preset preset = space_preset_of(&hp->s->space, st);
+    bool gathers = preset.sequence || preset.context_axes > 0;
+    bool wants = !st->regather && gathers && (memory || st->recompute_blocks > 0);
+    if (!space_may_regather(&hp->s->space) || !(wants || (st->regather && !memory)))
         return;
     bool to = !st->regather;
     begin(hp, c, k)->regather = to;
@@ -356,7 +360,7 @@ static void change_regather(struct hops *hp, const struct candidate *c, int k,
 }
 
 static void change_micro_batch(struct hops *hp, const struct candidate *c) {
-    const struct search_problem *p = search_problem_of(hp->s);
+    const struct search_problem *p = space_problem_of(&hp->s->space);
     for (int i = 0; i < p->n_micro; i++) {
         if (p->micro[i] == c->micro_batch)
             continue;
@@ -367,14 +371,14 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
         struct search_stage *d = begin(hp, c, 0);
         hp->next.micro_batch = p->micro[i];
         for (int k = 0; k < c->n_stages; k++)
-            search_apply_style(hp->s, &d[k], p->micro[i],
-                               search_style_of(hp->s, &c->stages[k]));
+            space_apply_preset(&hp->s->space, &d[k], p->micro[i],
+                               space_preset_of(&hp->s->space, &c->stages[k]));
         offer(hp);
     }
 }
 
 static void set_schedule(struct hops *hp, const struct candidate *c, enum schedule f) {
-    if (f == c->schedule || !(search_schedules_of(hp->s, c) >> f & 1))
+    if (f == c->schedule || !(space_schedules_of(&hp->s->space, c) >> f & 1))
         return;
     begin(hp, c, 0);
     hp->next.schedule = f;
@@ -391,24 +395,24 @@ static void change_schedule(struct hops *hp, const struct candidate *c, bool fin
         return;
     set_schedule(hp, c, SCHEDULE_zero_bubble);
     for (int v = chunks > 1 ? chunks - 1 : 2; v <= chunks + 1 && v <= MOST_CHUNKS; v++)
-        if (v != chunks && search_has_schedule(hp->s, SCHEDULE_interleaved) &&
-            search_chunk(hp->s, c, v, &hp->next))
+        if (v != chunks && space_has_schedule(&hp->s->space, SCHEDULE_interleaved) &&
+            space_chunk(&hp->s->space, c, v, &hp->next))
             offer(hp);
 }
 
 static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
     if (c->n_groups < c->n_stages)
         return;
-    struct style style = search_style_of(hp->s, &c->stages[k]);
+    struct preset preset = space_preset_of(&hp->s->space, &c->stages[k]);
     for (int wider = 0; wider < 2; wider++) {
         struct search_stage *d = begin(hp, c, 0);
         d[k].end = d[k + 1].end;
         memmove(&d[k + 1], &d[k + 2], sizeof *d * (size_t)(c->n_stages - k - 2));
         hp->next.n_groups = --hp->next.n_stages;
         if (hp->next.n_stages == 1)
-            hp->next.schedule = search_first_schedule(hp->s);
-        style.model_axes += wider;
-        set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, style);
+            hp->next.schedule = space_first_schedule(&hp->s->space);
+        preset.model_axes += wider;
+        set_devices(hp, k, c->stages[k].devices + c->stages[k + 1].devices, preset);
         offer(hp);
     }
 }
@@ -416,19 +420,19 @@ static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
 static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     const struct search_stage *st = &c->stages[k];
     if (st->devices < 2 || c->n_groups < c->n_stages ||
-        c->n_stages >= search_max_groups(hp->s) || st->end - st->first < 2)
+        c->n_stages >= space_max_groups(&hp->s->space) || st->end - st->first < 2)
         return;
     struct search_stage *d = begin(hp, c, 0), half = *st;
     memmove(&d[k + 1], &d[k], sizeof *d * (size_t)(c->n_stages - k));
     hp->next.n_groups = ++hp->next.n_stages;
     half.first = st->first + (st->end - st->first) / 2;
-    int middle = half.first + to_boundary(hp->s, &half, false);
+    int middle = half.first + to_boundary(&hp->s->space, &half, false);
     if (middle >= st->end)
         middle = half.first;
     d[k].end = d[k + 1].first = middle;
-    struct style style = search_style_of(hp->s, st);
-    set_devices(hp, k, st->devices - st->devices / 2, style);
-    set_devices(hp, k + 1, st->devices / 2, style);
+    struct preset preset = space_preset_of(&hp->s->space, st);
+    set_devices(hp, k, st->devices - st->devices / 2, preset);
+    set_devices(hp, k + 1, st->devices / 2, preset);
     offer(hp);
 }
 
@@ -449,9 +453,9 @@ void hops_expand(struct hops *hp, const struct candidate *c, const struct score 
     hp->balanced = false;
     trade_with_others(hp, c, k);
     swap_places(hp, c, k);
-    change_style(hp, c, k, false);
+    change_preset(hp, c, k, false);
     if (c->n_stages > 1)
-        change_style(hp, c, k, true);
+        change_preset(hp, c, k, true);
     change_recompute(hp, c, k, memory);
     change_zero(hp, c, k, memory, fine);
     change_regather(hp, c, k, memory);

@@ -2,7 +2,7 @@
  * and those that the stages solver slices. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/hops.h"
-#include "search/space/devices.h"
+#include "search/algorithms/improve.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@ int option_by_score(const void *a, const void *b) {
 
 /* Depths that divide the devices, powers of two and all small ones, as long as each stage has a
  * block or an op outside blocks: splits and merges reach the others. */
-static bool is_depth(const struct search *s, int k) {
-    int max = search_max_groups(s);
-    if (s->pinned.n_stages)
-        return k == s->pinned.n_stages;
-    return k <= 4 || (k <= structure_units(&s->graph.s) &&
-                      (!(k & (k - 1)) || k == max || s->p.devices % k == 0));
+static bool is_depth(const struct space *sp, int k) {
+    int max = space_max_groups(sp);
+    if (sp->pinned.n_stages)
+        return k == sp->pinned.n_stages;
+    return k <= 4 || (k <= structure_units(&sp->blocks.s) &&
+                      (!(k & (k - 1)) || k == max || sp->p.devices % k == 0));
 }
 
 /* Of one depth and micro-batch the best uniform pipelines, each with other layouts or another level
@@ -40,7 +40,7 @@ struct starts {
     struct candidate scratch;
     /* [micro-batches] the best uniform pipeline that fits, or INFINITY; does it recompute? */
     double *even_us;
-    bool *even_again;
+    bool *even_recompute;
 };
 
 /* Sorted in; the last one's room moves to its place. */
@@ -77,7 +77,7 @@ static void take_uniform(void *arg, const struct candidate *c, struct score scor
 }
 
 static void push(struct starts *st, const struct option *o) {
-    struct option copy = {.c = candidate_make(st->s), .score = o->score};
+    struct option copy = {.c = candidate_make(&st->s->space), .score = o->score};
     candidate_copy(&copy.c, &o->c);
     arr_push(&st->list, copy);
 }
@@ -97,18 +97,19 @@ static void balance(struct starts *st, const struct candidate *from, struct opti
     struct candidate *c = &st->scratch;
     candidate_copy(c, from);
     bool fits = search_balance(s, c);
-    if (!search_legal(s, c))
+    if (!eval_legal(&s->eval, c))
         return;
     for (int k = 0; k < c->n_stages && !fits; k++) {
-        c->stages[k].again_blocks = search_stage_blocks(s, &c->stages[k]);
-        c->stages[k].again_level = c->stages[k].again_blocks ? AGAIN_LEVELS - 1 : 0;
+        c->stages[k].recompute_blocks = space_stage_blocks(&s->space, &c->stages[k]);
+        c->stages[k].recompute_level =
+            c->stages[k].recompute_blocks ? RECOMPUTE_LEVELS - 1 : 0;
     }
-    take_better(best, c, search_score(s, c));
+    take_better(best, c, pool_score(&s->pool, c));
 }
 
 /* All that were kept, balanced; does one fit? */
 static bool push_kept(struct starts *st, const struct ranking *k) {
-    struct option o = {.c = candidate_make(st->s)};
+    struct option o = {.c = candidate_make(&st->s->space)};
     bool fits = false;
     for (int i = 0; i < k->n; i++) {
         o.score = k->best[i].score;
@@ -125,17 +126,18 @@ static void note_even(struct starts *st, int i, const struct option *o) {
     if (o->score.overflow || o->score.time_us >= st->even_us[i])
         return;
     st->even_us[i] = o->score.time_us;
-    st->even_again[i] = false;
+    st->even_recompute[i] = false;
     for (int k = 0; k < o->c.n_stages; k++)
-        st->even_again[i] |= o->c.stages[k].again_blocks > 0;
+        st->even_recompute[i] |= o->c.stages[k].recompute_blocks > 0;
 }
 
 static void add_even(struct starts *st) {
-    struct search *s = st->s;
-    const struct search_problem *p = search_problem_of(s);
-    for (int k = 1; k <= search_max_groups(s); k++)
-        for (int i = p->n_micro - 1; is_depth(s, k) && i >= 0 && !search_stopped(s); i--) {
-            if (!grid_is_busy(s, k, i))
+    struct pool *pool = &st->s->pool;
+    const struct search_problem *p = space_problem_of(pool->space);
+    for (int k = 1; k <= space_max_groups(pool->space); k++)
+        for (int i = p->n_micro - 1;
+             is_depth(pool->space, k) && i >= 0 && !budget_stopped(pool->budget); i--) {
+            if (!grid_is_busy(pool->space, k, i))
                 continue;
             int64_t from = st->list.n;
             st->plain.n = st->sharded.n = 0;
@@ -153,9 +155,10 @@ static void add_even(struct starts *st) {
 static bool is_slow(const struct starts *st, int i) {
     static const double SLOW = 1.3;
     double least = INFINITY;
-    for (int k = 0; k < search_problem_of(st->s)->n_micro; k++)
+    for (int k = 0; k < space_problem_of(&st->s->space)->n_micro; k++)
         least = fmin(least, st->even_us[k]);
-    return isfinite(st->even_us[i]) && !st->even_again[i] && st->even_us[i] > SLOW * least;
+    return isfinite(st->even_us[i]) && !st->even_recompute[i] &&
+           st->even_us[i] > SLOW * least;
 }
 
 /* Larger micro-batches take more memory: where two in a row cannot be sliced, though smaller ones could,
@@ -163,20 +166,21 @@ static bool is_slow(const struct starts *st, int i) {
 static void add_sliced(struct starts *st, bool shard) {
     enum { MOST_WITHOUT = 2 };
     struct search *s = st->s;
-    const struct search_problem *p = search_problem_of(s);
-    struct option o = {.c = candidate_make(s)};
+    const struct search_problem *p = space_problem_of(&s->space);
+    struct option o = {.c = candidate_make(&s->space)};
     bool any = false;
     for (int i = 0, without = 0;
-         i < p->n_micro && !search_stopped(s) && !(any && without == MOST_WITHOUT); i++) {
+         i < p->n_micro && !budget_stopped(&s->budget) && !(any && without == MOST_WITHOUT);
+         i++) {
         if (is_slow(st, i))
             continue;
-        if (!search_slice(s, p->micro[i], shard, &o.c) || !search_legal(s, &o.c)) {
+        if (!search_slice(s, p->micro[i], shard, &o.c) || !eval_legal(&s->eval, &o.c)) {
             without++;
             continue;
         }
         any = true;
         without = 0;
-        o.score = search_score(s, &o.c);
+        o.score = pool_score(&s->pool, &o.c);
         balance(st, &o.c, &o);
         bool found = !o.score.unknown;
         for (int64_t k = 0; k < st->list.n; k++)
@@ -191,26 +195,26 @@ static void add_sliced(struct starts *st, bool shard) {
 static void try_cuts(struct starts *st, struct option *best) {
     struct search *s = st->s;
     struct candidate *c = &st->scratch;
-    if (search_stopped(s) || !search_legal(s, c))
+    if (budget_stopped(&s->budget) || !eval_legal(&s->eval, c))
         return;
-    take_better(best, c, search_score(s, c));
+    take_better(best, c, pool_score(&s->pool, c));
     struct candidate *even = &st->grid.next;
     candidate_copy(even, c);
-    if (grid_cut_blocks(&st->grid, c) && search_legal(s, c))
-        take_better(best, c, search_score(s, c));
+    if (grid_cut_blocks(&st->grid, c) && eval_legal(&s->eval, c))
+        take_better(best, c, pool_score(&s->pool, c));
     balance(st, even, best);
 }
 
 /* With several stages on each group the best depth and micro-batch are others. */
 static void add_interleaved(struct starts *st) {
-    struct search *s = st->s;
-    struct option o = {.c = candidate_make(s)};
+    const struct space *sp = &st->s->space;
+    struct option o = {.c = candidate_make(sp)};
     for (int64_t i = 0, n = st->list.n; i < n; i++) {
         struct score plain = st->list.p[i].score;
         o.score = plain;
         for (int v = 2; v <= MOST_CHUNKS; v++)
-            if (search_has_schedule(s, SCHEDULE_interleaved) &&
-                search_chunk(s, &st->list.p[i].c, v, &st->scratch))
+            if (space_has_schedule(sp, SCHEDULE_interleaved) &&
+                space_chunk(sp, &st->list.p[i].c, v, &st->scratch))
                 try_cuts(st, &o);
         if (score_better(&o.score, &plain))
             push(st, &o);
@@ -221,12 +225,12 @@ static void add_interleaved(struct starts *st) {
 /* The best with weight gradients apart: all is compiled anew for that. */
 static void add_apart(struct starts *st) {
     enum { FEW = 3 };
-    struct search *s = st->s;
-    struct option o = {.c = candidate_make(s)};
+    const struct space *sp = &st->s->space;
+    struct option o = {.c = candidate_make(sp)};
     for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
         const struct option *from = &st->list.p[i];
         if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
-            !search_has_schedule(s, SCHEDULE_zero_bubble))
+            !space_has_schedule(sp, SCHEDULE_zero_bubble))
             continue;
         n++;
         o.score = (struct score){.unknown = true};
@@ -242,11 +246,11 @@ static void add_apart(struct starts *st) {
 /* Where links or devices differ, the best with neighbours on different nodes. */
 static void add_dealt(struct starts *st) {
     enum { FEW = 4 };
-    struct search *s = st->s;
-    struct option o = {.c = candidate_make(s)};
-    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW && search_has_places(s); i++) {
+    const struct space *sp = &st->s->space;
+    struct option o = {.c = candidate_make(sp)};
+    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW && space_has_places(sp); i++) {
         candidate_copy(&st->scratch, &st->list.p[i].c);
-        if (!candidate_deal(s, &st->scratch))
+        if (!candidate_deal(sp, &st->scratch))
             continue;
         n++;
         o.score = (struct score){.unknown = true};
@@ -269,9 +273,9 @@ static void sort(struct starts *st) {
         qsort(st->list.p, (size_t)st->list.n, sizeof *st->list.p, option_by_score);
 }
 
-static void ranking_init(struct ranking *k, const struct search *s) {
+static void ranking_init(struct ranking *k, const struct space *sp) {
     for (int i = 0; i < KEPT; i++)
-        k->best[i].c = candidate_make(s);
+        k->best[i].c = candidate_make(sp);
 }
 
 static void ranking_release(struct ranking *k) {
@@ -280,19 +284,19 @@ static void ranking_release(struct ranking *k) {
 }
 
 static struct option *make_starts(struct search *s, int64_t *n) {
-    struct starts st = {.s = s, .scratch = candidate_make(s)};
-    ranking_init(&st.plain, s);
-    ranking_init(&st.sharded, s);
+    struct starts st = {.s = s, .scratch = candidate_make(&s->space)};
+    ranking_init(&st.plain, &s->space);
+    ranking_init(&st.sharded, &s->space);
     grid_init(&st.grid, s);
     st.grid.take = take_uniform;
     st.grid.arg = &st;
-    st.even_us = mem_array((size_t)s->p.n_micro, sizeof *st.even_us);
-    st.even_again = mem_array((size_t)s->p.n_micro, sizeof *st.even_again);
-    for (int i = 0; i < s->p.n_micro; i++)
+    st.even_us = mem_array((size_t)s->space.p.n_micro, sizeof *st.even_us);
+    st.even_recompute = mem_array((size_t)s->space.p.n_micro, sizeof *st.even_recompute);
+    for (int i = 0; i < s->space.p.n_micro; i++)
         st.even_us[i] = INFINITY;
     add_even(&st);
     add_sliced(&st, false);
-    if (!any_fits(&st) && search_zero_levels(s) > 1 + ZERO_OPTIMIZER)
+    if (!any_fits(&st) && space_zero_levels(&s->space) > 1 + ZERO_OPTIMIZER)
         add_sliced(&st, true);
     sort(&st);
     add_dealt(&st);
@@ -305,7 +309,7 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     ranking_release(&st.sharded);
     candidate_release(&st.scratch);
     free(st.even_us);
-    free(st.even_again);
+    free(st.even_recompute);
     *n = st.list.n;
     return st.list.p;
 }
@@ -336,7 +340,8 @@ static struct option *copy_starts(const struct search *s, int64_t *n) {
     struct option *starts = mem_array((size_t)s->n_starts + 1, sizeof *starts);
     *n = s->n_starts;
     for (int64_t i = 0; i < *n; i++) {
-        starts[i] = (struct option){.c = candidate_make(s), .score = s->starts[i].score};
+        starts[i] =
+            (struct option){.c = candidate_make(&s->space), .score = s->starts[i].score};
         candidate_copy(&starts[i].c, &s->starts[i].c);
     }
     return starts;
@@ -346,7 +351,7 @@ struct option *hops_starts(struct search *s, int64_t *n) {
     if (s->starts)
         return copy_starts(s, n);
     struct option *starts = make_starts(s, n);
-    if (!search_stopped(s))
+    if (!budget_stopped(&s->budget))
         keep_starts(s, starts, *n);
     return starts;
 }

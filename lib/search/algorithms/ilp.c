@@ -12,9 +12,8 @@
  * that are left to the layout solver. */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
+#include "search/algorithms/improve.h"
 #include "search/algorithms/sliced.h"
-#include "search/evaluate/stage_tables.h"
-#include "search/space/devices.h"
 
 #include "common/progress.h"
 
@@ -29,7 +28,7 @@ enum {
 };
 
 struct ilp {
-    struct search *s;
+    struct evaluate *ev;
     struct memo choices; /* int [variables], by tables and limit; NULL: none within it */
     struct memo bounds;  /* double, by stage */
     int64_t programs, stages, given_up; /* for layouts */
@@ -40,14 +39,15 @@ struct ilp {
 
 /* What is left for what the tables count, if all else stays as it is. What neighbours send is not
  * counted here: a little room for it. Other stages of the group leave the same share to all. */
-static double bytes_left(struct search *s, const struct candidate *c, int k,
+static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
                          const struct prefix *t, const struct in_flight *f, double now) {
     struct stage_bytes bytes = {0};
-    int64_t limit = search_memory(&s->p, candidate_rank(c, k), c->stages[k].devices);
+    int64_t limit =
+        search_memory(&ev->space->p, candidate_rank(c, k), c->stages[k].devices);
     if (!limit)
         return INFINITY;
-    stage_bytes_add(&bytes, search_stage_sum(s, t, &c->stages[k]), f);
-    return (double)(limit - s->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+    stage_bytes_add(&bytes, eval_stage_sum(ev, t, &c->stages[k]), f);
+    return (double)(limit - ev->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
            (stage_bytes_sum(&bytes) - now);
 }
 
@@ -64,7 +64,7 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
     struct critical_options o = {.programs =
                                      left < PROGRAMS_OF_STAGE ? left : PROGRAMS_OF_STAGE,
                                  .closes = true,
-                                 .time_budget_s = search_budget_left_s(p->s)};
+                                 .time_budget_s = budget_left_s(p->ev->budget)};
     critical_solve(&t->p, &o, &a);
     p->programs += a.programs;
     p->stages++;
@@ -79,28 +79,28 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
 static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
     struct ilp *p = ctx;
     struct search_stage *st = &c->stages[k];
-    const struct prefix *prefix = candidate_prefix(s, c, k, candidate_rank(c, k));
-    struct in_flight f = candidate_in_flight(s, c, k);
+    const struct prefix *prefix = candidate_prefix(&s->eval, c, k, candidate_rank(c, k));
+    struct in_flight f = candidate_in_flight(&s->eval, c, k);
     struct stage_tables t;
     const int *choice = NULL;
     bool changed = false;
-    if (stage_tables_make(s, &prefix->st, st, &f, false, &t)) {
+    if (stage_tables_make(&s->eval, &prefix->st, st, &f, false, &t)) {
         int *now = mem_array((size_t)t.p.n, sizeof *now);
         double us, bytes;
         stage_tables_sum(&t, now, &us, &bytes);
-        t.p.limit = bytes_left(s, c, k, prefix, &f, bytes);
+        t.p.limit = bytes_left(&s->eval, c, k, prefix, &f, bytes);
         choice = choose(p, &t);
         free(now);
     }
     if (choice) {
-        size_t nodes = (size_t)s->graph.x.n_nodes;
+        size_t nodes = (size_t)s->space.blocks.x.n_nodes;
         struct layout *at = mem_array(nodes, sizeof *at);
         memcpy(at, st->layouts, nodes * sizeof *at);
         for (int v = 0; v < t.p.n; v++) {
             changed |= choice[v] != 0;
             at[t.node[v]] = t.layouts[v][choice[v]];
         }
-        st->layouts = search_layouts(s, at);
+        st->layouts = space_layouts(&s->space, at);
         free(at);
     }
     stage_tables_release(&t);
@@ -115,10 +115,10 @@ static double level_us(struct ilp *p, const struct setting *setting,
     static const struct in_flight none;
     struct stage_tables t;
     double us = 0;
-    if (stage_tables_make(p->s, setting, st, &none, true, &t) && t.exact) {
+    if (stage_tables_make(p->ev, setting, st, &none, true, &t) && t.exact) {
         struct critical_answer a;
         struct critical_options o = {.programs = PROGRAMS_OF_BOUND,
-                                     .time_budget_s = search_budget_left_s(p->s)};
+                                     .time_budget_s = budget_left_s(p->ev->budget)};
         critical_solve(&t.p, &o, &a);
         us = fmax(a.bound * (1 - 1e-9), 0);
         p->bounding += a.programs;
@@ -131,7 +131,7 @@ static double level_us(struct ilp *p, const struct setting *setting,
 static double least_us(void *ctx, const struct search_stage *st, int64_t micro_batch,
                        int first_rank, bool apart) {
     struct ilp *p = ctx;
-    int alias = (int)cluster_alias(&p->s->p.cluster, first_rank, st->devices);
+    int alias = (int)cluster_alias(&p->ev->space->p.cluster, first_rank, st->devices);
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
                             (uint64_t)st->devices << 1 | apart);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)alias);
@@ -139,14 +139,14 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
     if (*slot)
         return *(double *)*slot;
     struct search_stage with = *st;
-    search_apply_style(p->s, &with, micro_batch, (struct style){0}); /* its mesh */
+    space_apply_preset(p->ev->space, &with, micro_batch, (struct preset){0}); /* its mesh */
     struct setting setting = {.devices = st->devices,
                               .micro_batch = micro_batch,
                               .first_rank = alias,
                               .mesh = with.mesh,
                               .apart = apart};
     double *us = mem_alloc(sizeof *us);
-    int levels = st->devices > 1 ? search_zero_levels(p->s) : 1;
+    int levels = st->devices > 1 ? space_zero_levels(p->ev->space) : 1;
     *us = INFINITY;
     for (setting.zero = 0; setting.zero<levels && * us> 0; setting.zero++)
         *us = fmin(*us, level_us(p, &setting, &with));
@@ -157,7 +157,7 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
 
 int search_ilp(struct search *s, struct err *err) {
     (void)err;
-    struct ilp p = {.s = s};
+    struct ilp p = {.ev = &s->eval};
     sliced_pipelines(s, lay_out, &p);
     branch_to_proof(s, least_us, &p);
     note_verbose(

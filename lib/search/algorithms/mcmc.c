@@ -44,7 +44,7 @@ struct best {
 };
 
 static double energy(const struct chain *ch, const struct score *score) {
-    double memory = (double)search_problem_of(ch->s)->memory_bytes;
+    double memory = (double)space_problem_of(&ch->s->space)->memory_bytes;
     return log(score->time_us) +
            (memory > 0 ? ch->price * (double)score->overflow / memory : 0);
 }
@@ -59,9 +59,9 @@ static void offer(struct best *best, const struct candidate *c, const struct sco
 /* A change of the chain's candidate, scored; false where none could be drawn. */
 static bool propose(struct chain *ch, struct score *out) {
     if (!mcmc_propose(ch->s, &ch->rng, &ch->at, &ch->next) ||
-        !search_legal(ch->s, &ch->next))
+        !eval_legal(&ch->s->eval, &ch->next))
         return false;
-    *out = search_score(ch->s, &ch->next);
+    *out = pool_score(&ch->s->pool, &ch->next);
     return !out->unknown;
 }
 
@@ -69,9 +69,9 @@ static bool propose(struct chain *ch, struct score *out) {
 static bool draw(struct chain *ch) {
     bool found = false;
     for (int i = 0, tries = 0; i < DRAWS && tries < DRAWS * TRIES; tries++) {
-        if (search_stopped(ch->s) || !mcmc_draw(ch->s, &ch->rng, &ch->next))
+        if (budget_stopped(&ch->s->budget) || !mcmc_draw(ch->s, &ch->rng, &ch->next))
             continue;
-        struct score score = search_score(ch->s, &ch->next);
+        struct score score = pool_score(&ch->s->pool, &ch->next);
         i++;
         if (score.unknown || (found && energy(ch, &score) >= energy(ch, &ch->score)))
             continue;
@@ -92,7 +92,7 @@ static double first_temperature(struct chain *ch, struct best *best) {
     double worse[PROBES], now = energy(ch, &ch->score);
     struct score score;
     int n = 0;
-    for (int i = 0; i < PROBES && !search_stopped(ch->s); i++) {
+    for (int i = 0; i < PROBES && !budget_stopped(&ch->s->budget); i++) {
         if (!propose(ch, &score))
             continue;
         offer(best, &ch->next, &score);
@@ -110,7 +110,7 @@ static bool accepts(struct chain *ch, const struct score *score, double temperat
 }
 
 static bool goes_on(const struct chain *ch) {
-    return !search_stopped(ch->s) && ch->s->stages_scored < ch->most;
+    return !budget_stopped(&ch->s->budget) && ch->s->budget.work < ch->most;
 }
 
 /* From ch->at, cooling from `warm`. */
@@ -150,8 +150,8 @@ void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c
                  struct score *score) {
     struct chain ch = {.s = s, .rng = *r, .score = *score, .price = PRICE};
     struct best best = {*c, *score};
-    ch.at = candidate_make(s);
-    ch.next = candidate_make(s);
+    ch.at = candidate_make(&s->space);
+    ch.next = candidate_make(&s->space);
     ch.most = INT64_MAX;
     candidate_copy(&ch.at, c);
     anneal(&ch, fmax(first_temperature(&ch, &best) / 4, 2 * COLDEST), steps, &best);
@@ -164,20 +164,22 @@ void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c
 
 int search_mcmc(struct search *s, struct err *err) {
     (void)err;
-    struct chain ch = {.s = s, .at = candidate_make(s), .next = candidate_make(s)};
-    ch.most = s->stages_scored + (s->most_stages ? s->most_stages : MOST_SCORED);
-    struct best best = {.c = candidate_make(s), .score = {.unknown = true}};
+    struct chain ch = {
+        .s = s, .at = candidate_make(&s->space), .next = candidate_make(&s->space)};
+    ch.most = s->budget.work + (s->budget.share ? s->budget.share : MOST_SCORED);
+    struct best best = {.c = candidate_make(&s->space), .score = {.unknown = true}};
     if (s->has_from) {
-        best.score = search_score(s, &s->from);
+        best.score = pool_score(&s->pool, &s->from);
         candidate_copy(&best.c, &s->from);
     }
-    int most_idle = search_problem_of(s)->source ? 6 : 2; /* there a chain takes no time */
+    int most_idle =
+        space_problem_of(&s->space)->source ? 6 : 2; /* there a chain takes no time */
     for (int i = 0, idle = 0; i < MOST_CHAINS && idle < most_idle && goes_on(&ch); i++) {
-        ch.rng = (struct rng){rng_mix(search_problem_of(s)->seed + (uint64_t)i), 0};
+        ch.rng = (struct rng){rng_mix(space_problem_of(&s->space)->seed + (uint64_t)i), 0};
         bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
         idle = helped ? 0 : idle + 1;
     }
-    if (!search_stopped(s))
+    if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
     candidate_release(&ch.at);
     candidate_release(&ch.next);

@@ -1,9 +1,8 @@
 /* Random changes of a candidate: one per thing that it decides. Each is as likely as its reverse, or
  * nearly so, but for the cuts: after a change of the stages' devices these are balanced half of the
  * time, since a step that must first make the plan much worse is hardly ever taken. */
+#include "search/algorithms/improve.h"
 #include "search/algorithms/mcmc.h"
-
-#include "search/space/devices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static struct search_stage *random_stage(const struct change *x) {
 }
 
 static bool balance(struct change *x) {
-    return search_legal(x->s, x->to) && search_balance(x->s, x->to);
+    return eval_legal(&x->s->eval, x->to) && search_balance(x->s, x->to);
 }
 
 /* ---- stages -------------------------------------------------------------------------- */
@@ -50,17 +49,17 @@ static bool move_cut(struct change *x) {
     int by = pick_power(x->r, hi - lo + 1), to = cut + (one_in(x->r, 2) ? by : -by);
     to = to < lo ? lo : to > hi ? hi : to;
     bool snap = one_in(x->r, 2);
-    while (snap && to > lo && to < hi && !structure_begins_unit(&x->s->graph.s, to))
+    while (snap && to > lo && to < hi && !structure_begins_unit(&x->s->space.blocks.s, to))
         to += to > cut ? 1 : -1;
     st->end = st[1].first = to;
     return to != cut;
 }
 
 /* Of all stages of a group. */
-static void set_devices(struct change *x, int group, int devices, struct style style) {
+static void set_devices(struct change *x, int group, int devices, struct preset preset) {
     for (int k = group; k < x->to->n_stages; k += x->to->n_groups) {
         x->to->stages[k].devices = devices;
-        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch, style);
+        space_apply_preset(&x->s->space, &x->to->stages[k], x->to->micro_batch, preset);
     }
 }
 
@@ -71,10 +70,10 @@ static bool trade_devices(struct change *x) {
     if (from == to || have < 2)
         return false;
     int n = pick_power(x->r, have - 1);
-    struct style taker = search_style_of(x->s, &c->stages[to]);
+    struct preset taker = space_preset_of(&x->s->space, &c->stages[to]);
     taker.model_axes += one_in(x->r, 2);
     set_devices(x, to, c->stages[to].devices + n, taker);
-    set_devices(x, from, have - n, search_style_of(x->s, &c->stages[from]));
+    set_devices(x, from, have - n, space_preset_of(&x->s->space, &c->stages[from]));
     return true;
 }
 
@@ -91,15 +90,15 @@ static bool split_stage(struct change *x) {
     int k = pick(x->r, c->n_stages);
     struct search_stage *st = &c->stages[k], all = *st;
     if (all.devices < 2 || c->n_groups < c->n_stages || all.end - all.first < 2 ||
-        c->n_stages >= search_max_groups(x->s))
+        c->n_stages >= space_max_groups(&x->s->space))
         return false;
-    struct style style = search_style_of(x->s, st);
+    struct preset preset = space_preset_of(&x->s->space, st);
     memmove(st + 1, st, sizeof *st * (size_t)(c->n_stages - k));
     c->n_groups = ++c->n_stages;
     st[0].end = st[1].first = all.first + 1 + pick(x->r, all.end - all.first - 1);
-    style.model_axes -= style.model_axes > 0 && one_in(x->r, 2);
-    set_devices(x, k, all.devices - all.devices / 2, style);
-    set_devices(x, k + 1, all.devices / 2, style);
+    preset.model_axes -= preset.model_axes > 0 && one_in(x->r, 2);
+    set_devices(x, k, all.devices - all.devices / 2, preset);
+    set_devices(x, k + 1, all.devices / 2, preset);
     return true;
 }
 
@@ -109,15 +108,15 @@ static bool merge_stages(struct change *x) {
         return false;
     int k = pick(x->r, c->n_stages - 1);
     struct search_stage *st = &c->stages[k];
-    struct style style = search_style_of(x->s, st);
-    style.model_axes += one_in(x->r, 2);
+    struct preset preset = space_preset_of(&x->s->space, st);
+    preset.model_axes += one_in(x->r, 2);
     int devices = st[0].devices + st[1].devices;
     st[0].end = st[1].end;
     memmove(st + 1, st + 2, sizeof *st * (size_t)(c->n_stages - k - 2));
     c->n_groups = --c->n_stages;
     if (c->n_stages == 1)
-        c->schedule = search_first_schedule(x->s);
-    set_devices(x, k, devices, style);
+        c->schedule = space_first_schedule(&x->s->space);
+    set_devices(x, k, devices, preset);
     return true;
 }
 
@@ -126,10 +125,10 @@ static bool change_depth(struct change *x) {
     struct candidate *c = x->to;
     struct search_stage first = c->stages[0];
     int n = one_in(x->r, 2) ? 2 * c->n_groups : c->n_groups / 2;
-    struct style style = search_style_of(x->s, &first);
-    style.model_axes += pick(x->r, 3) - 1;
-    style.model_axes = style.model_axes < 0 ? 0 : style.model_axes;
-    if (n < 1 || !search_even(x->s, n, c->micro_batch, style, c))
+    struct preset preset = space_preset_of(&x->s->space, &first);
+    preset.model_axes += pick(x->r, 3) - 1;
+    preset.model_axes = preset.model_axes < 0 ? 0 : preset.model_axes;
+    if (n < 1 || !space_even(&x->s->space, n, c->micro_batch, preset, c))
         return false;
     for (int k = 0; k < n; k++)
         c->stages[k].zero = first.zero;
@@ -138,46 +137,46 @@ static bool change_depth(struct change *x) {
 
 /* ---- layouts ------------------------------------------------------------------------- */
 
-static struct style random_style(struct change *x, const struct search_stage *st) {
-    struct style style;
-    int n = 0, inner = search_inner_dims(x->s);
-    while (search_style(x->s, st, n, &style))
+static struct preset random_preset(struct change *x, const struct search_stage *st) {
+    struct preset preset;
+    int n = 0, inner = space_inner_dims(&x->s->space);
+    while (space_preset(&x->s->space, st, n, &preset))
         n++;
-    search_style(x->s, st, pick(x->r, n), &style);
-    int left = search_mesh_axes(x->s, st) - style.model_axes;
-    if (left > 0 && search_has_context(x->s) && one_in(x->r, 4))
-        style.context_axes = 1 + pick(x->r, left);
-    left -= style.context_axes;
-    if (left > 0 && search_has_experts(x->s) && one_in(x->r, 2))
-        style.expert_axes = 1 + pick(x->r, left);
-    style.outer = one_in(x->r, 8);
+    space_preset(&x->s->space, st, pick(x->r, n), &preset);
+    int left = space_mesh_axes(&x->s->space, st) - preset.model_axes;
+    if (left > 0 && space_has_context(&x->s->space) && one_in(x->r, 4))
+        preset.context_axes = 1 + pick(x->r, left);
+    left -= preset.context_axes;
+    if (left > 0 && space_has_experts(&x->s->space) && one_in(x->r, 2))
+        preset.expert_axes = 1 + pick(x->r, left);
+    preset.outer = one_in(x->r, 8);
     if (one_in(x->r, 6))
-        style.inner = 0; /* all do the same work on the model axes: of use on slow links */
+        preset.inner = 0; /* all do the same work on the model axes: of use on slow links */
     else if (inner && one_in(x->r, 3))
-        style.inner &= ~(1u << (pick(x->r, inner) & 31));
-    return style;
+        preset.inner &= ~(1u << (pick(x->r, inner) & 31));
+    return preset;
 }
 
 /* Of one stage, or of all. */
-static bool change_style(struct change *x) {
+static bool change_preset(struct change *x) {
     struct search_stage *st = random_stage(x);
     const struct layout *before = st->layouts;
-    struct style style = random_style(x, st);
-    search_apply_style(x->s, st, x->to->micro_batch, style);
+    struct preset preset = random_preset(x, st);
+    space_apply_preset(&x->s->space, st, x->to->micro_batch, preset);
     bool all = one_in(x->r, 2);
     for (int k = 0; all && k < x->to->n_stages; k++)
-        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch, style);
+        space_apply_preset(&x->s->space, &x->to->stages[k], x->to->micro_batch, preset);
     return st->layouts != before;
 }
 
 /* May the node of an op have this layout? Asked before the stage is summed up for it. */
 static bool may_have(struct change *x, const struct search_stage *st, int op,
                      const struct layout *l) {
-    const struct model *m = x->s->p.model;
+    const struct model *m = x->s->space.p.model;
     struct mesh mesh;
-    graph_mesh(st->devices, st->mesh, &mesh);
+    stage_mesh(st->devices, st->mesh, &mesh);
     return layout_check(m, &m->ops[op], &mesh, l, x->to->micro_batch, NULL) == 0 &&
-           search_pins_allow(x->s, x->s->graph.x.of[op], st->mesh, &mesh, l);
+           space_pins_allow(&x->s->space, x->s->space.blocks.x.of[op], st->mesh, &mesh, l);
 }
 
 /* The stage's layouts become these; half of the time also those of stages laid out like it. */
@@ -195,7 +194,7 @@ static bool put_layouts(struct change *x, struct search_stage *st,
 }
 
 static struct layout *copy_layouts(const struct change *x, const struct search_stage *st) {
-    size_t n = (size_t)x->s->graph.x.n_nodes;
+    size_t n = (size_t)x->s->space.blocks.x.n_nodes;
     struct layout *copy = mem_array(n, sizeof *copy);
     memcpy(copy, st->layouts, n * sizeof *copy);
     return copy;
@@ -205,9 +204,9 @@ static struct layout *copy_layouts(const struct change *x, const struct search_s
 static bool change_layout(struct change *x) {
     struct search_stage *st = random_stage(x);
     int op = st->first + pick(x->r, st->end - st->first);
-    int axes = search_mesh_axes(x->s, st),
-        node = x->s->graph.x.node_of[x->s->graph.x.of[op]];
-    const struct op_space *space = &x->s->p.model->ops[op].space;
+    int axes = space_mesh_axes(&x->s->space, st),
+        node = x->s->space.blocks.x.node_of[x->s->space.blocks.x.of[op]];
+    const struct op_space *space = &x->s->space.p.model->ops[op].space;
     if (!axes)
         return false;
     struct layout l = st->layouts[node];
@@ -217,33 +216,26 @@ static bool change_layout(struct change *x) {
         return false;
     struct layout *layouts = copy_layouts(x, st);
     layouts[node] = l;
-    bool changed = put_layouts(x, st, search_layouts(x->s, layouts));
+    bool changed = put_layouts(x, st, space_layouts(&x->s->space, layouts));
     free(layouts);
     return changed;
 }
 
-/* All ops of a stage at once, with what a source computes again: single changes of a chain without
- * repeats mostly add conversions before they save any. Only for sources, where that is cheap. */
-static bool relayout(struct change *x) {
-    int k = pick(x->r, x->to->n_stages);
-    return search_legal(x->s, x->to) && search_relayout(x->s, x->to, k);
-}
-
-/* A stretch of ops as a uniform style has them. */
+/* A stretch of ops as a uniform preset has them. */
 static bool change_stretch(struct change *x) {
     struct search_stage *st = random_stage(x), styled = *st;
-    int n_nodes = x->s->graph.x.n_nodes;
+    int n_nodes = x->s->space.blocks.x.n_nodes;
     int first = st->first + pick(x->r, st->end - st->first), left = st->end - first;
     int end = first + pick_power(x->r, left < n_nodes ? left : n_nodes);
-    search_apply_style(x->s, &styled, x->to->micro_batch, random_style(x, st));
+    space_apply_preset(&x->s->space, &styled, x->to->micro_batch, random_preset(x, st));
     if (styled.mesh != st->mesh)
         return false;
     struct layout *layouts = copy_layouts(x, st);
     for (int i = first; i < end; i++) {
-        int node = x->s->graph.x.node_of[x->s->graph.x.of[i]];
+        int node = x->s->space.blocks.x.node_of[x->s->space.blocks.x.of[i]];
         layouts[node] = styled.layouts[node];
     }
-    bool changed = put_layouts(x, st, search_layouts(x->s, layouts));
+    bool changed = put_layouts(x, st, space_layouts(&x->s->space, layouts));
     free(layouts);
     return changed;
 }
@@ -253,17 +245,17 @@ static bool change_stretch(struct change *x) {
 /* In one more block or less, or any number of them at any level. */
 static bool change_recompute(struct change *x) {
     struct search_stage *st = random_stage(x);
-    int blocks = search_stage_blocks(x->s, st), level = st->again_level;
+    int blocks = space_stage_blocks(&x->s->space, st), level = st->recompute_level;
     if (!blocks)
         return false;
-    int n = st->again_blocks + (one_in(x->r, 2) ? 1 : -1);
+    int n = st->recompute_blocks + (one_in(x->r, 2) ? 1 : -1);
     if (!level || one_in(x->r, 2)) {
-        level = pick(x->r, AGAIN_LEVELS);
+        level = pick(x->r, RECOMPUTE_LEVELS);
         n = one_in(x->r, 3) ? blocks : pick(x->r, blocks + 1);
     }
     n = n < 0 || !level ? 0 : n > blocks ? blocks : n;
-    st->again_blocks = n;
-    st->again_level = n ? level : 0;
+    st->recompute_blocks = n;
+    st->recompute_level = n ? level : 0;
     return true;
 }
 
@@ -279,10 +271,10 @@ static bool change_regather(struct change *x, struct search_stage *st) {
 /* The same. */
 static bool change_zero(struct change *x) {
     struct search_stage *st = random_stage(x);
-    bool dear = st->again_blocks > 0 || st->regather; /* the stage pays for memory */
-    if (dear && search_may_regather(x->s) && one_in(x->r, 3))
+    bool dear = st->recompute_blocks > 0 || st->regather; /* the stage pays for memory */
+    if (dear && space_may_regather(&x->s->space) && one_in(x->r, 3))
         return change_regather(x, st);
-    int before = st->zero, zero = pick(x->r, search_zero_levels(x->s));
+    int before = st->zero, zero = pick(x->r, space_zero_levels(&x->s->space));
     bool all = one_in(x->r, 2);
     for (int k = 0; all && k < x->to->n_stages; k++)
         x->to->stages[k].zero = zero;
@@ -294,26 +286,33 @@ static bool change_zero(struct change *x) {
 
 /* Half of the time the batch is split anew. */
 static bool change_micro_batch(struct change *x) {
-    const struct search_problem *p = search_problem_of(x->s);
+    const struct search_problem *p = space_problem_of(&x->s->space);
     x->to->micro_batch = p->micro[pick(x->r, p->n_micro)];
     bool anew = one_in(x->r, 2);
     for (int k = 0; anew && k < x->to->n_stages; k++)
-        search_apply_style(x->s, &x->to->stages[k], x->to->micro_batch,
-                           search_style_of(x->s, &x->from->stages[k]));
+        space_apply_preset(&x->s->space, &x->to->stages[k], x->to->micro_batch,
+                           space_preset_of(&x->s->space, &x->from->stages[k]));
     return x->to->micro_batch != x->from->micro_batch;
 }
 
 static bool change_schedule(struct change *x) {
     enum schedule f = (enum schedule)pick(x->r, SCHEDULE_COUNT);
     if (f == SCHEDULE_interleaved)
-        return search_has_schedule(x->s, f) &&
-               search_chunk(x->s, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);
+        return space_has_schedule(&x->s->space, f) &&
+               space_chunk(&x->s->space, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);
     x->to->schedule = f;
-    return f != x->from->schedule && search_schedules_of(x->s, x->to) >> f & 1;
+    return f != x->from->schedule && space_schedules_of(&x->s->space, x->to) >> f & 1;
 }
 
-static bool has_source(const struct search *s) {
-    return s->p.source;
+/* All ops of a stage at once, with what a source computes again: single changes of a chain without
+ * repeats mostly add conversions before they save any. Only for sources, where that is cheap. */
+static bool relayout(struct change *x) {
+    int k = pick(x->r, x->to->n_stages);
+    return eval_legal(&x->s->eval, x->to) && search_relayout(x->s, x->to, k);
+}
+
+static bool has_source(const struct space *sp) {
+    return sp->p.source;
 }
 
 /* How often each is drawn, whether the cuts may be balanced afterwards, and where it is drawn at all
@@ -322,15 +321,15 @@ static const struct {
     bool (*change)(struct change *x);
     int weight;
     bool balanced;
-    bool (*applies)(const struct search *s);
+    bool (*applies)(const struct space *sp);
 } changes[] = {
     {move_cut, 6, false, NULL},        {trade_devices, 3, true, NULL},
     {split_stage, 2, true, NULL},      {merge_stages, 2, true, NULL},
-    {change_style, 4, true, NULL},     {change_layout, 6, true, NULL},
+    {change_preset, 4, true, NULL},    {change_layout, 6, true, NULL},
     {change_stretch, 4, true, NULL},   {change_recompute, 4, false, NULL},
     {change_zero, 2, true, NULL},      {change_micro_batch, 2, true, NULL},
     {change_schedule, 2, false, NULL}, {change_depth, 1, false, NULL},
-    {balance, 1, false, NULL},         {swap_places, 3, true, search_has_places},
+    {balance, 1, false, NULL},         {swap_places, 3, true, space_has_places},
     {relayout, 1, true, has_source},
 };
 
@@ -340,7 +339,7 @@ bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
     enum { N = sizeof changes / sizeof *changes };
     int weight[N], all = 0, at = 0;
     for (int i = 0; i < N; i++) {
-        bool applies = !changes[i].applies || changes[i].applies(s);
+        bool applies = !changes[i].applies || changes[i].applies(&s->space);
         all += weight[i] = applies ? changes[i].weight : 0;
     }
     for (int left = pick(r, all); left >= weight[at]; at++)
@@ -356,24 +355,25 @@ bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
 /* ---- starts -------------------------------------------------------------------------- */
 
 /* One at most as deep as the devices, small ones more often. */
-static int random_depth(const struct search *s, struct rng *r) {
-    int most = search_max_groups(s), n = pick_power(r, most);
-    if (s->pinned.n_stages)
-        return s->pinned.n_stages;
+static int random_depth(const struct space *sp, struct rng *r) {
+    int most = space_max_groups(sp), n = pick_power(r, most);
+    if (sp->pinned.n_stages)
+        return sp->pinned.n_stages;
     return one_in(r, 2) ? n : 1 + pick(r, n < most ? n + 1 : most);
 }
 
 bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out) {
-    const struct search_problem *p = search_problem_of(s);
-    int n = random_depth(s, r), zero = pick(r, search_zero_levels(s));
+    const struct search_problem *p = space_problem_of(&s->space);
+    int n = random_depth(&s->space, r), zero = pick(r, space_zero_levels(&s->space));
     struct search_stage first = {.end = p->model->n_ops,
                                  .devices = (p->devices + n - 1) / n};
     struct change x = {.s = s, .r = r, .to = out};
     int64_t micro_batch = p->micro[pick(r, p->n_micro)];
-    struct style style = random_style(&x, &first);
-    if (!search_may_have_stages(s, n) || !search_even(s, n, micro_batch, style, out))
+    struct preset preset = random_preset(&x, &first);
+    if (!space_may_have_stages(&s->space, n) ||
+        !space_even(&s->space, n, micro_batch, preset, out))
         return false;
     for (int k = 0; k < n; k++)
         out->stages[k].zero = zero;
-    return balance(&x) || search_legal(s, out);
+    return balance(&x) || eval_legal(&s->eval, out);
 }

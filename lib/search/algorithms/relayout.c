@@ -1,6 +1,6 @@
 /* The layouts of a stage by the layout solver (lib/solve/layout/layout.h).
  *
- * Each op of a distinct block may keep its layout, take that of a uniform style, or change on
+ * Each op of a distinct block may keep its layout, take that of a uniform preset, or change on
  * one mesh axis. The strategy graph says what that costs: an op its own time; an edge the time
  * of its ops under every pair of layouts, less what each of the two does alone. Of an edge with
  * three ops and more the others stay meanwhile, so the sum is exact where an edge joins two ops,
@@ -9,8 +9,8 @@
  * once: where a chain of ops must change together for any of them to be worth it, single changes
  * find no way. Ops that change together have no copies between them, so they take fewer bytes than each
  * alone: what the score says of an answer corrects that. */
-#include "search/space/devices.h"
-#include "search/space/layouts.h"
+#include "search/algorithms/improve.h"
+#include "search/source/source.h"
 #include "solve/layout/layout.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ struct couple {
 };
 
 struct relayout {
-    struct search *s;
+    struct evaluate *ev;
     const struct search_stage *st;
     const struct prefix *t;
     int first_rank;
@@ -71,7 +71,7 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
                           v[LOAD_across])};
     for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
         double elems = times * l->reduce[i].elems;
-        w.us += copysign(graph_reduce_us(&r->s->graph, &r->t->st, l->reduce[i].axes,
+        w.us += copysign(graph_reduce_us(&r->ev->graph, &r->t->st, l->reduce[i].axes,
                                          fabs(elems), &missing),
                          elems);
     }
@@ -84,7 +84,7 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
 
 /* How often each op of the excerpt stands in the stage. */
 static void count_ops(struct relayout *r) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->ev->space->blocks;
     for (int i = r->st->first; i < r->st->end; i++)
         if (!r->weight[g->x.of[i]]++)
             r->op[g->x.of[i]] = i;
@@ -92,8 +92,8 @@ static void count_ops(struct relayout *r) {
 
 /* At most MOST_CHOOSERS nodes, behind those that had their turn. */
 static void find_choosers(struct relayout *r) {
-    const struct graph *g = &r->s->graph;
-    struct style now = search_style_of(r->s, r->st);
+    const struct blocks *g = &r->ev->space->blocks;
+    struct preset now = space_preset_of(r->ev->space, r->st);
     for (int k = 0; k < r->n; k++)
         r->chooser_of[r->choosers[k].node] = HAD_ITS_TURN;
     r->n = 0;
@@ -103,8 +103,8 @@ static void find_choosers(struct relayout *r) {
             continue;
         struct chooser *c = &r->choosers[r->n];
         *c = (struct chooser){.node = node, .op = x, .n = 1, .layouts = {r->at[node]}};
-        c->n = layouts_near(r->s, r->st, r->t->st.micro_batch, x, now, c->layouts,
-                            MOST_LAYOUTS);
+        c->n = layouts_neighbours(r->ev->space, r->st, r->t->st.micro_batch, x, now,
+                                  c->layouts, MOST_LAYOUTS);
         r->chooser_of[node] = r->n++;
     }
 }
@@ -117,8 +117,8 @@ static void set(struct relayout *r, int chooser, int layout) {
 }
 
 static void add_node(struct relayout *r, int x) {
-    struct graph *g = &r->s->graph;
-    int k = r->chooser_of[g->x.node_of[x]];
+    struct graph *g = &r->ev->graph;
+    int k = r->chooser_of[g->b->x.node_of[x]];
     struct worth now = {0};
     for (int i = 0; i < r->choosers[k].n; i++) {
         set(r, k, i);
@@ -132,7 +132,7 @@ static void add_node(struct relayout *r, int x) {
 
 static struct worth edge_worth(struct relayout *r, const struct edge *e, double times) {
     return worth_of(
-        r, graph_edge(&r->s->graph, &r->t->st, e, r->st->first, r->st->end, r->at), times);
+        r, graph_edge(&r->ev->graph, &r->t->st, e, r->st->first, r->st->end, r->at), times);
 }
 
 static double *couple_us(struct relayout *r, int a, int b) {
@@ -162,7 +162,7 @@ static void add_couple(struct relayout *r, const struct edge *e, double times, i
 
 /* The choosers among an edge's ops in the stage, each once. */
 static int choosers_of(const struct relayout *r, const struct edge *e, int *out) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->ev->space->blocks;
     int n = 0;
     for (int i = -1; i < e->n && n < MOST_TOGETHER; i++) {
         int op = i < 0 ? e->origin : e->readers[i];
@@ -198,8 +198,8 @@ static void add_edge(struct relayout *r, const struct edge *e, double times) {
 }
 
 static void add_costs(struct relayout *r) {
-    const struct graph *g = &r->s->graph;
-    const struct crossing *in = &r->s->crossings[r->st->first];
+    const struct blocks *g = &r->ev->space->blocks;
+    const struct crossing *in = &r->ev->space->crossings[r->st->first];
     for (int i = 0; i < in->n; i++)
         add_edge(r, &g->s.edges[in->edges[i]], 1);
     for (int x = 0; x < g->x.model->n_ops; x++) {
@@ -301,22 +301,23 @@ static bool choose(struct relayout *r) {
  * room for it. Of other stages of the group none is moved: they leave the same share to all. */
 static double bytes_left(struct relayout *r, const struct candidate *c) {
     struct stage_bytes bytes = {0};
-    int64_t limit = search_memory(&r->s->p, r->first_rank, r->st->devices);
+    int64_t limit = search_memory(&r->ev->space->p, r->first_rank, r->st->devices);
     if (!limit)
         return INFINITY;
-    stage_bytes_add(&bytes, search_stage_sum(r->s, r->t, r->st), &r->in_flight);
-    return (double)(limit - r->s->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+    stage_bytes_add(&bytes, eval_stage_sum(r->ev, r->t, r->st), &r->in_flight);
+    return (double)(limit - r->ev->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
            stage_bytes_sum(&bytes);
 }
 
-static void begin(struct relayout *r, struct search *s, const struct candidate *c, int k) {
-    const struct graph *g = &s->graph;
+static void begin(struct relayout *r, struct evaluate *ev, const struct candidate *c,
+                  int k) {
+    const struct blocks *g = &ev->space->blocks;
     size_t nodes = (size_t)g->x.n_nodes, ops = (size_t)g->x.model->n_ops;
-    int64_t m = s->p.batch / c->micro_batch;
-    *r = (struct relayout){.s = s, .st = &c->stages[k], .micro_batches = (double)m};
+    int64_t m = ev->space->p.batch / c->micro_batch;
+    *r = (struct relayout){.ev = ev, .st = &c->stages[k], .micro_batches = (double)m};
     r->first_rank = candidate_rank(c, k);
-    r->t = candidate_prefix(s, c, k, r->first_rank);
-    r->in_flight = candidate_in_flight(s, c, k);
+    r->t = candidate_prefix(ev, c, k, r->first_rank);
+    r->in_flight = candidate_in_flight(ev, c, k);
     r->bytes_left = bytes_left(r, c);
     r->at = mem_array(nodes, sizeof *r->at);
     memcpy(r->at, r->st->layouts, nodes * sizeof *r->at);
@@ -334,14 +335,15 @@ struct room {
 };
 
 /* Within room->limit; NULL: within what is left. */
-static bool relayout(struct search *s, struct candidate *c, int k, struct room *room) {
+static bool relayout(struct pool *pool, struct candidate *c, int k, struct room *room) {
     struct relayout *r = mem_alloc(sizeof *r);
     bool changed = false;
-    begin(r, s, c, k);
+    begin(r, pool->ev, c, k);
     bool asks = !room || room->limit >= r->bytes_left;
     if (room)
         r->bytes_left = room->limit;
-    for (find_choosers(r); r->n && asks && !search_stopped(s); find_choosers(r)) {
+    for (find_choosers(r); r->n && asks && !budget_stopped(pool->budget);
+         find_choosers(r)) {
         r->couples.n = 0;
         add_costs(r);
         changed |= choose(r);
@@ -349,7 +351,7 @@ static bool relayout(struct search *s, struct candidate *c, int k, struct room *
     if (room)
         room->taken = r->bytes_taken;
     if (changed)
-        c->stages[k].layouts = search_layouts(s, r->at);
+        c->stages[k].layouts = space_layouts(pool->space, r->at);
     arr_release(&r->couples);
     free(r->at);
     free(r->chooser_of);
@@ -370,9 +372,9 @@ static int relayout_by_score(struct search *s, struct candidate *c, int k,
     struct room room = {.limit = INFINITY};
     for (int i = 1; i <= TRIES; i++) {
         c->stages[k].layouts = before;
-        if (!relayout(s, c, k, &room) || !search_legal(s, c))
+        if (!relayout(&s->pool, c, k, &room) || !eval_legal(&s->eval, c))
             return 0;
-        *score = search_score(s, c);
+        *score = pool_score(&s->pool, c);
         if (score->unknown || !score->overflow)
             return score->unknown ? 0 : i;
         room.limit = room.taken - (double)score->overflow;
@@ -384,18 +386,18 @@ bool search_relayout(struct search *s, struct candidate *c, int k) {
     struct search_stage *st = &c->stages[k];
     const struct layout *before = st->layouts;
     struct score score, other;
-    if (s->p.source)
+    if (s->space.p.source)
         return source_relayout(s, c, k);
-    int asked = s->p.memory_bytes ? relayout_by_score(s, c, k, &score) : 0;
+    int asked = s->space.p.memory_bytes ? relayout_by_score(s, c, k, &score) : 0;
     if (asked == 1) /* less memory makes it no better */
         return true;
     const struct layout *found = st->layouts;
     st->layouts = before;
-    bool changed = relayout(s, c, k, NULL);
+    bool changed = relayout(&s->pool, c, k, NULL);
     if (!asked)
         return changed;
-    if (changed && search_legal(s, c)) {
-        other = search_score(s, c);
+    if (changed && eval_legal(&s->eval, c)) {
+        other = pool_score(&s->pool, c);
         if (score_better(&other, &score))
             return true;
     }

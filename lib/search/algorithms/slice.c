@@ -1,8 +1,8 @@
 /* Starts by the stages solver (lib/solve/stages/stages.h): for one micro-batch, how many stages there
- * are, which ops and devices each has, and in which uniform style, all at once.
+ * are, which ops and devices each has, and in which uniform preset, all at once.
  *
  * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
- * A column is a number of devices with a style, ZeRO and recompute; prefix sums tell what every
+ * A column is a number of devices with a preset, ZeRO and recompute; prefix sums tell what every
  * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
  * in flight it has memory for. Where devices are of several kinds a column is of one of them; the
  * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver
@@ -10,9 +10,9 @@
  * devices stand, and ramps of unlike stages. hops goes on from there: cuts inside blocks, other
  * layouts, fewer blocks recomputed. */
 #include "search/algorithms/grid.h"
+#include "search/algorithms/improve.h"
 #include "search/algorithms/units.h"
-#include "search/graph/far.h"
-#include "search/space/devices.h"
+#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,10 +25,10 @@ enum {
 };
 
 /* Which ops are recomputed (space.h), in this share of the blocks. */
-static const struct again {
+static const struct recompute_share {
     int level;
     double share;
-} agains[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
+} recompute_shares[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
 
 /* Of all units before one; `temp` of this one alone. */
 struct sums {
@@ -42,8 +42,9 @@ struct column {
     struct search_stage st;
     int class; /* of devices */
     double memory;
-    double again_share; /* of its blocks */
-    struct far *far; /* of its prefix; NULL: nothing of the kind, or memory is no matter */
+    double recompute_share; /* of its blocks */
+    struct long_lived
+        *far; /* of its prefix; NULL: nothing of the kind, or memory is no matter */
     struct sums at[MOST_UNITS + 1];
 };
 
@@ -56,12 +57,12 @@ struct slicer {
     int quantum;                        /* devices that go together */
     int n_classes;                      /* of devices */
     struct device_class classes[CLUSTER_MAX_GROUPS];
-    int per_node;                 /* devices; */
-    bool tells_nodes;             /* what passes between nodes has its own price */
-    bool reversed;                /* the last class is the first of the pipeline */
-    ARR(struct column *) columns; /* by number of devices */
-    ARR(struct far *) fars;       /* of the prefixes */
-    bool has_far;
+    int per_node;                  /* devices; */
+    bool tells_nodes;              /* what passes between nodes has its own price */
+    bool reversed;                 /* the last class is the first of the pipeline */
+    ARR(struct column *) columns;  /* by number of devices */
+    ARR(struct long_lived *) fars; /* of the prefixes */
+    bool has_long_lived;
     struct grid grid; /* its experts */
 };
 
@@ -79,70 +80,73 @@ static double reductions_us(const struct load *all, const double *all_us,
 }
 
 /* Between the stage's devices and as many before or behind them; far: on another node. */
-static double take_us(struct search *s, const struct prefix *t, double elems, bool far) {
-    int n = t->st.devices, left = s->p.devices - n, to = n < left ? n : left;
-    int64_t bytes = (int64_t)(elems * (double)dtype_size(s->p.dtype));
-    while (far && left > 0 && to + n < s->p.devices &&
-           cluster_node_of(&s->p.cluster, to) == cluster_node_of(&s->p.cluster, to - 1))
+static double take_us(struct evaluate *ev, const struct prefix *t, double elems, bool far) {
+    int n = t->st.devices, left = ev->space->p.devices - n, to = n < left ? n : left;
+    int64_t bytes = (int64_t)(elems * (double)dtype_size(ev->space->p.dtype));
+    while (far && left > 0 && to + n < ev->space->p.devices &&
+           cluster_node_of(&ev->space->p.cluster, to) ==
+               cluster_node_of(&ev->space->p.cluster, to - 1))
         to++;
     int from = to - n > 0 ? to - n : 0;
-    return left > 0 ? cost_message_us(&s->cost, far ? from : 0, to, n, bytes) : 0;
+    return left > 0 ? cost_message_us(&ev->cost, far ? from : 0, to, n, bytes) : 0;
 }
 
-void search_takes(struct search *s, const struct prefix *t, int op, bool far, double *in_us,
-                  double *out_us) {
-    const struct crossing *x = &s->crossings[op];
+void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool far,
+                double *in_us, double *out_us) {
+    const struct crossing *x = &ev->space->crossings[op];
     for (int i = 0; i < x->n; i++) {
-        const struct edge *e = &s->graph.s.edges[x->edges[i]];
+        const struct edge *e = &ev->space->blocks.s.edges[x->edges[i]];
         int reader = edge_reader_from(e, op);
         if (e->tensor < 0 || reader == e->n)
             continue;
-        *in_us += take_us(s, t, prefix_share(s, t, e, reader).want, far);
-        *out_us += take_us(s, t, prefix_share(s, t, e, -1).want, far);
+        *in_us += take_us(ev, t, prefix_shard(ev->space, t, e, reader).want, far);
+        *out_us += take_us(ev, t, prefix_shard(ev->space, t, e, -1).want, far);
     }
 }
 
-static void add_again(struct slicer *z, const struct prefix *t, struct column *c, int u,
-                      struct sums *more) {
+static void add_recompute(struct slicer *z, const struct prefix *t, struct column *c, int u,
+                          struct sums *more) {
     struct search_stage st = c->st;
     st.first = z->bound[u];
     st.end = z->bound[u + 1];
-    st.again_blocks = search_stage_blocks(z->s, &st);
-    struct load l = search_again(z->s, t, &st);
-    more->time_us += c->again_share * (l.v[LOAD_forward] + l.v[LOAD_backward]);
-    more->slot += c->again_share * l.v[LOAD_slot];
+    st.recompute_blocks = space_stage_blocks(&z->s->space, &st);
+    struct load l = eval_recompute(&z->s->eval, t, &st);
+    more->time_us += c->recompute_share * (l.v[LOAD_forward] + l.v[LOAD_backward]);
+    more->slot += c->recompute_share * l.v[LOAD_slot];
 }
 
 static void fill_column(struct slicer *z, const struct prefix *t, struct column *c) {
-    struct search *s = z->s;
-    struct load all = prefix_until(s, t, s->p.model->n_ops);
+    struct evaluate *ev = &z->s->eval;
+    struct load all = prefix_until(ev->space, t, ev->space->p.model->n_ops);
     double all_us[LOAD_REDUCTIONS] = {0};
-    struct sums again = {0};
+    struct sums recompute = {0};
     bool missing = false;
     for (int i = 0; i < LOAD_REDUCTIONS && all.reduce[i].axes; i++)
-        all_us[i] = graph_reduce_us(&s->graph, &t->st, all.reduce[i].axes,
+        all_us[i] = graph_reduce_us(&ev->graph, &t->st, all.reduce[i].axes,
                                     all.reduce[i].elems, &missing);
     for (int u = 0; u <= z->n_units; u++) {
-        struct load l = prefix_until(s, t, z->bound[u]);
+        struct load l = prefix_until(ev->space, t, z->bound[u]);
         double update_us =
             l.v[LOAD_before_norm] + l.v[LOAD_update] + reductions_us(&all, all_us, &l);
-        c->at[u] = (struct sums){.time_us = l.v[LOAD_forward] + l.v[LOAD_backward] +
-                                            update_us / z->micro_batches + again.time_us,
-                                 .fixed = l.v[LOAD_fixed],
-                                 .slot = l.v[LOAD_slot] + again.slot,
-                                 .across = l.v[LOAD_across]};
+        c->at[u] =
+            (struct sums){.time_us = l.v[LOAD_forward] + l.v[LOAD_backward] +
+                                     update_us / z->micro_batches + recompute.time_us,
+                          .fixed = l.v[LOAD_fixed],
+                          .slot = l.v[LOAD_slot] + recompute.slot,
+                          .across = l.v[LOAD_across]};
         if (u == z->n_units)
             break;
-        int64_t update, temp = prefix_temp(s, t, z->bound[u], z->bound[u + 1], &update);
+        int64_t update,
+            temp = prefix_temp(ev->space, t, z->bound[u], z->bound[u + 1], &update);
         c->at[u].temp = (double)temp;
         c->at[u].update_temp = (double)update;
         for (int far = 0; u && far <= z->tells_nodes; far++)
-            search_takes(s, t, z->bound[u], far, &c->at[u].in_us[far],
-                         &c->at[u].out_us[far]);
-        if (c->st.again_level)
-            add_again(z, t, c, u, &again);
+            eval_takes(ev, t, z->bound[u], far, &c->at[u].in_us[far],
+                       &c->at[u].out_us[far]);
+        if (c->st.recompute_level)
+            add_recompute(z, t, c, u, &recompute);
     }
-    cost_forget(&s->cost);
+    cost_forget(&ev->cost);
 }
 
 /* Is `a` nowhere worse than b, over the whole model? */
@@ -150,7 +154,7 @@ static bool dominates(const struct slicer *z, const struct column *a,
                       const struct column *b) {
     const struct sums *x = &a->at[z->n_units], *y = &b->at[z->n_units];
     return x->time_us <= y->time_us &&
-           (!z->s->p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
+           (!z->s->space.p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
 }
 
 /* Keeps it where it is of use, the fastest ones of its number of devices. */
@@ -186,64 +190,65 @@ static void keep_column(struct slicer *z, struct column *c) {
 }
 
 /* All that is asked of it is asked before prefixes may be freed, in the first problem. */
-static struct far *far_of(struct slicer *z, const struct prefix *t) {
+static struct long_lived *far_of(struct slicer *z, const struct prefix *t) {
     if (!z->fars.n || z->fars.p[z->fars.n - 1]->t != t) {
-        struct far *far = mem_alloc(sizeof *far);
-        far_begin(far, z->s, t);
+        struct long_lived *far = mem_alloc(sizeof *far);
+        long_lived_begin(far, &z->s->eval, t);
         arr_push(&z->fars, far);
     }
     return z->fars.p[z->fars.n - 1];
 }
 
-static void add_column(struct slicer *z, int class, int devices, struct style style,
-                       int zero, struct again again) {
-    struct search *s = z->s;
+static void add_column(struct slicer *z, int class, int devices, struct preset preset,
+                       int zero, struct recompute_share recompute) {
+    struct evaluate *ev = &z->s->eval;
     struct column *c = mem_alloc(sizeof *c);
     int rank = z->classes[class].first;
-    int64_t memory = search_memory(&s->p, rank, devices);
+    int64_t memory = search_memory(&ev->space->p, rank, devices);
     c->class = class;
-    c->memory = (double)(memory - s->reserve_bytes - memory / 64);
-    c->st =
-        (struct search_stage){.end = s->p.model->n_ops, .devices = devices, .zero = zero};
-    c->st.again_level = again.level;
-    c->again_share = again.share;
-    search_apply_style(s, &c->st, z->micro_batch, style);
-    const struct prefix *t = search_prefix(s, &c->st, z->micro_batch, rank, false);
-    if (!prefix_legal(s, t, 0, s->p.model->n_ops)) {
+    c->memory = (double)(memory - ev->reserve_bytes - memory / 64);
+    c->st = (struct search_stage){
+        .end = ev->space->p.model->n_ops, .devices = devices, .zero = zero};
+    c->st.recompute_level = recompute.level;
+    c->recompute_share = recompute.share;
+    space_apply_preset(ev->space, &c->st, z->micro_batch, preset);
+    const struct prefix *t = eval_prefix(ev, &c->st, z->micro_batch, rank, false);
+    if (!prefix_legal(ev->space, t, 0, ev->space->p.model->n_ops)) {
         free(c);
         return;
     }
     fill_column(z, t, c);
-    c->far = z->has_far ? far_of(z, t) : NULL;
+    c->far = z->has_long_lived ? far_of(z, t) : NULL;
     keep_column(z, c);
 }
 
 /* With every level of ZeRO and share of recomputed blocks. */
-static void add_style(struct slicer *z, int class, int devices, struct style style) {
-    bool limited = z->s->p.memory_bytes > 0;
+static void add_preset(struct slicer *z, int class, int devices, struct preset preset) {
+    bool limited = z->s->space.p.memory_bytes > 0;
     for (int zero = z->zero; zero < z->zeros; zero++)
-        for (size_t i = 0; i < (limited ? sizeof agains / sizeof *agains : 1); i++)
-            add_column(z, class, devices, style, zero, agains[i]);
+        for (size_t i = 0;
+             i < (limited ? sizeof recompute_shares / sizeof *recompute_shares : 1); i++)
+            add_column(z, class, devices, preset, zero, recompute_shares[i]);
 }
 
 /* As few axes for the sequence as leave a micro-batch that the others can split. */
 static void add_columns(struct slicer *z, int class, int devices) {
-    struct search *s = z->s;
-    struct search_stage whole = {.end = s->p.model->n_ops, .devices = devices};
-    int axes = search_mesh_axes(s, &whole);
-    for (int j = 0; j <= axes && !search_stopped(s); j++)
-        for (int seq = 0; seq <= (j && search_has_sequence(s)); seq++) {
-            struct style style = {.model_axes = j, .inner = ~0u, .sequence = seq};
-            while (!search_splits_batch(devices, z->micro_batch, style) &&
-                   search_has_sequence(s) && j + style.context_axes < axes)
-                style.context_axes++;
-            if (j + style.context_axes < axes &&
-                !search_splits_batch(devices, z->micro_batch, style))
+    struct pool *pool = &z->s->pool;
+    struct search_stage whole = {.end = pool->space->p.model->n_ops, .devices = devices};
+    int axes = space_mesh_axes(pool->space, &whole);
+    for (int j = 0; j <= axes && !budget_stopped(pool->budget); j++)
+        for (int seq = 0; seq <= (j && space_has_sequence(pool->space)); seq++) {
+            struct preset preset = {.model_axes = j, .inner = ~0u, .sequence = seq};
+            while (!search_splits_batch(devices, z->micro_batch, preset) &&
+                   space_has_sequence(pool->space) && j + preset.context_axes < axes)
+                preset.context_axes++;
+            if (j + preset.context_axes < axes &&
+                !search_splits_batch(devices, z->micro_batch, preset))
                 continue;
-            add_style(z, class, devices, style);
-            style.expert_axes = grid_expert_axes(&z->grid, devices, style);
-            if (style.expert_axes)
-                add_style(z, class, devices, style);
+            add_preset(z, class, devices, preset);
+            preset.expert_axes = grid_expert_axes(&z->grid, devices, preset);
+            if (preset.expert_axes)
+                add_preset(z, class, devices, preset);
         }
 }
 
@@ -257,8 +262,8 @@ static bool divides_classes(const struct slicer *z, int n) {
 /* The devices in equal portions that part no class; where these are too many, classes are not told
  * apart. */
 static void find_quantum(struct slicer *z) {
-    int devices = z->s->p.devices;
-    z->n_classes = search_device_classes(z->s, z->classes);
+    int devices = z->s->space.p.devices;
+    z->n_classes = space_device_classes(&z->s->space, z->classes);
     z->quantum = 1;
     while (devices / z->quantum > MOST_QUANTA || devices % z->quantum)
         z->quantum++;
@@ -276,10 +281,10 @@ static void find_quantum(struct slicer *z) {
 
 /* Nodes matter where they are alike, and portions do not straddle them. */
 static void find_nodes(struct slicer *z) {
-    const struct cluster *c = &z->s->p.cluster;
+    const struct cluster *c = &z->s->space.p.cluster;
     z->per_node = (int)c->groups[0].devices;
-    z->tells_nodes =
-        z->n_classes == 1 && z->per_node < z->s->p.devices && z->per_node % z->quantum == 0;
+    z->tells_nodes = z->n_classes == 1 && z->per_node < z->s->space.p.devices &&
+                     z->per_node % z->quantum == 0;
     for (int g = 1; g < c->n_groups; g++)
         z->tells_nodes &= c->groups[g].devices == z->per_node;
 }
@@ -304,7 +309,7 @@ static int16_t successors(const struct slicer *z, const struct column *c, int fi
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
     double left = c->memory - (b->fixed - a->fixed) - far->fixed - temp;
     double slot = b->slot - a->slot + far->slot[POOL_FORWARD_BACKWARD];
-    if (!z->s->p.memory_bytes || left >= slot * z->micro_batches)
+    if (!z->s->space.p.memory_bytes || left >= slot * z->micro_batches)
         return (int16_t)z->n_units;
     double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
     return (int16_t)(s < z->n_units ? s : z->n_units);
@@ -331,12 +336,12 @@ static void fill_config(const struct slicer *z, const struct stages_problem *p, 
             update = fmax(update, at[last].update_temp);
             struct brief far = {0};
             if (column->far)
-                far_add(column->far, z->bound[first], z->bound[last + 1], &far);
+                long_lived_add(column->far, z->bound[first], z->bound[last + 1], &far);
             double across = at[last + 1].across - at[first].across;
             time[i] = far.time_us + at[last + 1].time_us - at[first].time_us +
                       at[first].in_us[far_in] + at[last + 1].out_us[far_out];
             succ[i] =
-                search_may_be_stage(z->s, z->bound[first], z->bound[last + 1])
+                space_may_be_stage(&z->s->space, z->bound[first], z->bound[last + 1])
                     ? successors(z, column, first, last, fmax(temp, across + update), &far)
                     : -1;
         }
@@ -392,7 +397,7 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
     enum { VARIANTS = 4 }; /* of a column: with either neighbour on another node or not */
     int offsets = z->tells_nodes ? z->per_node / z->quantum : 1;
     int64_t room = z->columns.n * (offsets > VARIANTS ? offsets : VARIANTS);
-    units_problem(z->s, z->n_units, room, z->micro_batches, NULL, NULL, p);
+    units_problem(&z->s->space, z->n_units, room, z->micro_batches, NULL, NULL, p);
     p->devices /= z->quantum;
     p->num_configs = p->num_choices = 0;
     add_choices(z, p);
@@ -410,7 +415,7 @@ static void take_answer(const struct slicer *z, const struct stages_problem *p,
     int *order = mem_array((size_t)plan->n, sizeof *order);
     out->n_stages = out->n_groups = plan->n;
     out->micro_batch = z->micro_batch;
-    out->schedule = search_first_schedule(z->s);
+    out->schedule = space_first_schedule(&z->s->space);
     for (int k = 0; k < plan->n; k++) {
         const struct stages_stage *from = &plan->stages[k];
         const struct column *c =
@@ -419,7 +424,8 @@ static void take_answer(const struct slicer *z, const struct stages_problem *p,
         *st = c->st;
         st->first = z->bound[from->first];
         st->end = z->bound[from->last + 1];
-        st->again_blocks = (int)ceil(c->again_share * search_stage_blocks(z->s, st));
+        st->recompute_blocks =
+            (int)ceil(c->recompute_share * space_stage_blocks(&z->s->space, st));
         st->place =
             z->classes[c->class].first + from->device * z->quantum - row_of(z, c->class);
     }
@@ -452,7 +458,8 @@ static bool solve(const struct slicer *z, double *value, struct candidate *out) 
 static bool solve_orders(struct slicer *z, struct candidate *out) {
     bool found = false;
     double value = INFINITY;
-    for (int r = 0; r < (z->n_classes > 1 ? 2 : 1) && z->columns.n && !search_stopped(z->s);
+    for (int r = 0;
+         r < (z->n_classes > 1 ? 2 : 1) && z->columns.n && !budget_stopped(&z->s->budget);
          r++) {
         z->reversed = r;
         found |= solve(z, &value, out);
@@ -465,18 +472,18 @@ static bool solve_orders(struct slicer *z, struct candidate *out) {
 static bool solve_within(struct slicer *z, struct candidate *out) {
     enum { TRIES = 3 };
     bool found = solve_orders(z, out);
-    for (int i = 0; i < TRIES && found && search_legal(z->s, out); i++) {
-        struct score score = search_score(z->s, out);
+    for (int i = 0; i < TRIES && found && eval_legal(&z->s->eval, out); i++) {
+        struct score score = pool_score(&z->s->pool, out);
         if (score.unknown || !score.overflow)
             break;
         for (int64_t c = 0; c < z->columns.n; c++)
             z->columns.p[c]->memory -= (double)score.overflow;
-        struct candidate less = candidate_make(z->s);
-        bool again = solve_orders(z, &less);
-        if (again)
+        struct candidate less = candidate_make(&z->s->space);
+        bool recompute = solve_orders(z, &less);
+        if (recompute)
             candidate_copy(out, &less);
         candidate_release(&less);
-        if (!again)
+        if (!recompute)
             break;
     }
     return found;
@@ -484,25 +491,25 @@ static bool solve_within(struct slicer *z, struct candidate *out) {
 
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
-    if (s->p.source)
-        return !shard && source_slice(s, micro_batch, out);
-    int levels = s->p.memory_bytes ? search_zero_levels(s) : 1;
+    if (s->space.p.source)
+        return !shard && source_slice(&s->pool, micro_batch, out);
+    int levels = s->space.p.memory_bytes ? space_zero_levels(&s->space) : 1;
     struct slicer z = {.s = s,
                        .micro_batch = micro_batch,
-                       .micro_batches = (double)(s->p.batch / micro_batch),
+                       .micro_batches = (double)(s->space.p.batch / micro_batch),
                        .zero = shard ? levels - 1 : 0,
                        .zeros = shard || levels <= 1 + ZERO_OPTIMIZER ? levels
                                                                       : 1 + ZERO_OPTIMIZER};
-    z.has_far = s->p.memory_bytes && s->has_far;
+    z.has_long_lived = s->space.p.memory_bytes && s->space.has_long_lived;
     grid_init(&z.grid, s);
-    z.n_units = units_find_parts(s, MOST_UNITS, z.bound);
+    z.n_units = units_find_parts(&s->space, MOST_UNITS, z.bound);
     find_columns(&z);
     bool found = solve_within(&z, out);
     for (int64_t i = 0; i < z.columns.n; i++)
         free(z.columns.p[i]);
     arr_release(&z.columns);
     for (int64_t i = 0; i < z.fars.n; i++) {
-        far_end(z.fars.p[i]);
+        long_lived_end(z.fars.p[i]);
         free(z.fars.p[i]);
     }
     arr_release(&z.fars);

@@ -1,5 +1,6 @@
 /* Sliced pipelines: see sliced.h. */
 #include "search/algorithms/sliced.h"
+#include "search/algorithms/improve.h"
 
 #include "search/algorithms/hops.h"
 
@@ -12,9 +13,9 @@ struct best {
 };
 
 static void offer(struct search *s, struct best *b, struct candidate *c) {
-    if (!search_legal(s, c))
+    if (!eval_legal(&s->eval, c))
         return;
-    struct score score = search_score(s, c);
+    struct score score = pool_score(&s->pool, c);
     if (b->any && !score_better(&score, &b->score))
         return;
     candidate_copy(&b->c, c);
@@ -32,15 +33,16 @@ static void take_over(struct best *top, const struct best *b) {
 
 /* Under every schedule, with one stage on each group and with several. */
 static void offer_schedules(struct search *s, struct best *b, struct candidate *c) {
-    struct candidate chunked = candidate_make(s);
+    struct candidate chunked = candidate_make(&s->space);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         c->schedule = (enum schedule)f;
-        if (search_has_schedule(s, c->schedule) && c->schedule != SCHEDULE_interleaved)
+        if (space_has_schedule(&s->space, c->schedule) &&
+            c->schedule != SCHEDULE_interleaved)
             offer(s, b, c);
     }
     for (int chunks = 2; chunks <= MOST_CHUNKS; chunks++)
-        if (search_has_schedule(s, SCHEDULE_interleaved) &&
-            search_chunk(s, c, chunks, &chunked))
+        if (space_has_schedule(&s->space, SCHEDULE_interleaved) &&
+            space_chunk(&s->space, c, chunks, &chunked))
             offer(s, b, &chunked);
     candidate_release(&chunked);
 }
@@ -48,8 +50,9 @@ static void offer_schedules(struct search *s, struct best *b, struct candidate *
 /* Another level of ZeRO in all stages, laid out for it: with it other layouts are best. */
 static void change_zero(struct search *s, struct best *b, sliced_layouter *lay_out,
                         void *ctx) {
-    struct best other = {.c = candidate_make(s)};
-    for (int zero = 0; zero < search_zero_levels(s) && !search_stopped(s); zero++) {
+    struct best other = {.c = candidate_make(&s->space)};
+    for (int zero = 0; zero < space_zero_levels(&s->space) && !budget_stopped(&s->budget);
+         zero++) {
         bool differs = false;
         candidate_copy(&other.c, &b->c);
         for (int k = 0; k < other.c.n_stages; k++) {
@@ -70,7 +73,7 @@ static void change_zero(struct search *s, struct best *b, sliced_layouter *lay_o
 /* Layouts of all stages, then cuts, as long as that helps. */
 static void polish(struct search *s, struct best *b, sliced_layouter *lay_out, void *ctx) {
     enum { ROUNDS = 4 };
-    for (int round = 0; round < ROUNDS && !search_stopped(s); round++) {
+    for (int round = 0; round < ROUNDS && !budget_stopped(&s->budget); round++) {
         struct score before = b->score;
         for (int k = 0; k < b->c.n_stages; k++) {
             candidate_copy(&b->next, &b->c);
@@ -92,7 +95,7 @@ static void polish_starts(struct search *s, struct best *b, struct best *top,
     static const double NEAR = 1.1;
     int64_t n;
     struct option *starts = hops_starts(s, &n);
-    for (int64_t i = 0; i < n && i < MOST && !search_stopped(s); i++) {
+    for (int64_t i = 0; i < n && i < MOST && !budget_stopped(&s->budget); i++) {
         if (starts[i].score.unknown || starts[i].score.overflow ||
             starts[i].score.time_us > NEAR * starts[0].score.time_us)
             break;
@@ -107,10 +110,10 @@ static void polish_starts(struct search *s, struct best *b, struct best *top,
 }
 
 void sliced_pipelines(struct search *s, sliced_layouter *lay_out, void *ctx) {
-    const struct search_problem *p = search_problem_of(s);
-    struct best b = {.c = candidate_make(s), .next = candidate_make(s)},
-                top = {.c = candidate_make(s), .next = candidate_make(s)};
-    for (int i = p->n_micro - 1; i >= 0 && !search_stopped(s); i--) {
+    const struct search_problem *p = space_problem_of(&s->space);
+    struct best b = {.c = candidate_make(&s->space), .next = candidate_make(&s->space)},
+                top = {.c = candidate_make(&s->space), .next = candidate_make(&s->space)};
+    for (int i = p->n_micro - 1; i >= 0 && !budget_stopped(&s->budget); i--) {
         b.any = false;
         for (int shard = 0; shard < 2; shard++)
             if (search_slice(s, p->micro[i], shard, &b.next))

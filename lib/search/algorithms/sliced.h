@@ -6,7 +6,7 @@
 #ifndef WEFT_SLICED_H
 #define WEFT_SLICED_H
 
-#include "search/search_impl.h"
+#include "search/state.h"
 
 /* Lays stage k out anew; false where nothing changed. */
 typedef bool sliced_layouter(struct search *s, struct candidate *c, int k, void *ctx);

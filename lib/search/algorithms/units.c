@@ -1,8 +1,6 @@
 /* Rows of units for the stages solver. */
 #include "search/algorithms/units.h"
 
-#include "search/search_impl.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +15,12 @@ int units_find(const struct structure *st, int most, int *bound) {
 }
 
 /* Elements that pass in front of an op, of one sample. */
-static double passing(const struct search *s, int op) {
-    const struct model *m = s->p.model;
-    const struct crossing *x = &s->crossings[op];
+static double passing(const struct space *sp, int op) {
+    const struct model *m = sp->p.model;
+    const struct crossing *x = &sp->crossings[op];
     double elems = 0;
     for (int i = 0; i < x->n; i++) {
-        int t = s->graph.s.edges[x->edges[i]].tensor;
+        int t = sp->blocks.s.edges[x->edges[i]].tensor;
         double n = t >= 0;
         for (int k = 0; t >= 0 && k < m->tensors[t].shape.rank; k++)
             n *= (double)model_dim_size(m, m->tensors[t].shape.dim[k], 1);
@@ -33,38 +31,38 @@ static double passing(const struct search *s, int op) {
 
 /* May a unit begin here? fine: inside blocks as well, where no more passes than in front of them, as
  * between attention and what follows. */
-static bool is_bound(const struct search *s, int op, bool fine) {
-    const struct structure *st = &s->graph.s;
+static bool is_bound(const struct space *sp, int op, bool fine) {
+    const struct structure *st = &sp->blocks.s;
     return structure_begins_unit(st, op) ||
-           (fine && passing(s, op) <= passing(s, structure_unit_of(st, op)));
+           (fine && passing(sp, op) <= passing(sp, structure_unit_of(st, op)));
 }
 
-static int find_bounds(const struct search *s, bool fine, int *bound) {
-    int n = 0, n_ops = s->graph.s.n_ops;
+static int find_bounds(const struct space *sp, bool fine, int *bound) {
+    int n = 0, n_ops = sp->blocks.s.n_ops;
     for (int i = 0; i < n_ops; i++)
-        if (is_bound(s, i, fine))
+        if (is_bound(sp, i, fine))
             bound[n++] = i;
     bound[n] = n_ops;
     return n;
 }
 
 /* The two neighbours that are least work together become one. */
-static void join_lightest(const struct search *s, int *bound, int n) {
+static void join_lightest(const struct space *sp, int *bound, int n) {
     int at = 1;
     for (int i = 2; i < n; i++) {
-        double now = s->flops[bound[i + 1]] - s->flops[bound[i - 1]];
-        at = now < s->flops[bound[at + 1]] - s->flops[bound[at - 1]] ? i : at;
+        double now = sp->flops[bound[i + 1]] - sp->flops[bound[i - 1]];
+        at = now < sp->flops[bound[at + 1]] - sp->flops[bound[at - 1]] ? i : at;
     }
     memmove(&bound[at], &bound[at + 1], sizeof *bound * (size_t)(n - at));
 }
 
-int units_find_parts(const struct search *s, int most, int *bound) {
-    int *all = mem_array((size_t)s->graph.s.n_ops + 1, sizeof *all);
-    int n = find_bounds(s, true, all);
+int units_find_parts(const struct space *sp, int most, int *bound) {
+    int *all = mem_array((size_t)sp->blocks.s.n_ops + 1, sizeof *all);
+    int n = find_bounds(sp, true, all);
     if (n > 2 * most)
-        n = find_bounds(s, false, all);
+        n = find_bounds(sp, false, all);
     while (n > most)
-        join_lightest(s, all, n--);
+        join_lightest(sp, all, n--);
     memcpy(bound, all, sizeof *all * (size_t)(n + 1));
     free(all);
     return n;
@@ -78,14 +76,14 @@ size_t units_cells(int units, int64_t columns) {
     return units_cell(units, units, units, columns);
 }
 
-void units_problem(const struct search *s, int units, int64_t columns, double micro_batches,
+void units_problem(const struct space *sp, int units, int64_t columns, double micro_batches,
                    const double *time, const int16_t *succ, struct stages_problem *out) {
     size_t n = (size_t)columns;
     *out = (struct stages_problem){.layers = units,
-                                   .devices = s->p.devices,
+                                   .devices = sp->p.devices,
                                    .micro_batches = micro_batches,
                                    .use_all = true,
-                                   .max_stages = s->max_groups,
+                                   .max_stages = sp->max_groups,
                                    .num_configs = (int)n,
                                    .num_choices = (int)n,
                                    .charge = STAGES_CHARGE_RECEIVER,

@@ -6,7 +6,7 @@
 #ifndef WEFT_UNITS_H
 #define WEFT_UNITS_H
 
-#include "search/space/space.h"
+#include "search/state.h"
 #include "solve/stages/stages.h"
 
 /* Finds the ops where units begin, and the end of the last one. A unit is one or more instances
@@ -16,7 +16,7 @@ int units_find(const struct structure *st, int most, int *bound);
 /* The same with blocks cut into parts where no more passes than between blocks; whole blocks if
  * there would be more than 2 `most` parts. If there are still too many, the lightest neighbours
  * are joined. */
-int units_find_parts(const struct search *s, int most, int *bound);
+int units_find_parts(const struct space *sp, int most, int *bound);
 /* A table by stretch of units and column has so many cells, */
 size_t units_cells(int units, int64_t columns);
 /* and this is the first one of a stretch. */
@@ -24,7 +24,7 @@ size_t units_cell(int first, int last, int units, int64_t columns);
 /* One micro-batch, all devices of the problem, columns that have no sizes yet: the caller says
  * which numbers of devices a choice has. `time`, `succ`: by cell; they stay the caller's. For
  * stages_release. */
-void units_problem(const struct search *s, int units, int64_t columns, double micro_batches,
+void units_problem(const struct space *sp, int units, int64_t columns, double micro_batches,
                    const double *time, const int16_t *succ, struct stages_problem *out);
 
 #endif

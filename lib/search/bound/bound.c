@@ -2,7 +2,7 @@
 #include "search/bound/bound.h"
 
 #include "search/bound/bound_chain.h"
-#include "search/bound/bound_turns.h"
+#include "search/bound/bound_interleaved.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,10 +35,10 @@ static void find_excess(const struct relaxed *r, const double *price, const doub
                         const double rates[RATES], double most[RATES]) {
     struct stretches t = {{0}, {0}};
     int done = 0;
-    for (int k = 0; k < r->n_again; k++) {
-        extend(&t, price, cost, rates, done, r->again[k].end);
-        extend(&t, price, cost, rates, r->again[k].first, r->again[k].end);
-        done = r->again[k].end;
+    for (int k = 0; k < r->n_stretches; k++) {
+        extend(&t, price, cost, rates, done, r->repeated[k].end);
+        extend(&t, price, cost, rates, r->repeated[k].first, r->repeated[k].end);
+        done = r->repeated[k].end;
     }
     extend(&t, price, cost, rates, done, r->n_ops);
     memcpy(most, t.most, sizeof t.most);
@@ -51,7 +51,7 @@ static double ratio(double worth, double cost) {
 /* From the rate at which no run is worth more than it costs, to that at which no op is. */
 static void find_rates(const struct relaxed *r, const double *price, const double *cost,
                        double rates[RATES]) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->ev->space->blocks;
     double worth = 0, sum = 0, high = 0;
     for (int i = 0; i < r->n_ops; i++) {
         worth += r->weight[i] * price[i];
@@ -59,12 +59,12 @@ static void find_rates(const struct relaxed *r, const double *price, const doubl
         high = fmax(high, ratio(price[i], cost[i]));
     }
     double low = ratio(worth, sum);
-    for (int k = 0; k < g->s.n_runs; k++) {
-        const struct run *run = &g->s.runs[k];
+    for (int k = 0; k < g->s.n_repeats; k++) {
+        const struct repeat *repeat = &g->s.repeats[k];
         double w = 0, c = 0;
-        for (int i = 0; i < run->period; i++) {
-            w += price[g->x.of[run->first + run->period + i]];
-            c += cost[g->x.of[run->first + run->period + i]];
+        for (int i = 0; i < repeat->period; i++) {
+            w += price[g->x.of[repeat->first + repeat->period + i]];
+            c += cost[g->x.of[repeat->first + repeat->period + i]];
         }
         low = fmax(low, ratio(w, c));
     }
@@ -128,7 +128,7 @@ static bool may_do(const struct relaxed *r, double us) {
     enum { STEPS = 30 };
     static const double golden = 0.6180339887498949;
     /* On fewer devices the norm takes less. */
-    double norm_us = r->s->p.may_idle ? 0 : r->s->graph.norm_us;
+    double norm_us = r->ev->space->p.may_idle ? 0 : r->ev->graph.norm_us;
     double left = us - norm_us, enough = r->worth * (1 - 1e-9);
     struct offers o = {.r = r};
     if (left <= 0)
@@ -182,13 +182,15 @@ static double best_prices(struct relaxed *r, double enough_us, int tried, int st
     double best = 0;
     int even = 0, number = 0;
     for (int d = 0; d < r->n_sizes; d++)
-        even += r->s->p.devices % r->sizes[d] == 0;
+        even += r->ev->space->p.devices % r->sizes[d] == 0;
     for (int d = 0; d < r->n_sizes; d++) {
-        int groups = r->s->p.devices / r->sizes[d], flight = flight_at(r, (groups - 1) / 2);
-        if (groups * r->sizes[d] != r->s->p.devices ||
+        int groups = r->ev->space->p.devices / r->sizes[d],
+            flight = flight_at(r, (groups - 1) / 2);
+        if (groups * r->sizes[d] != r->ev->space->p.devices ||
             (++number % ((even + tried - 1) / tried) && number < even))
             continue;
-        for (int k = 0; k < r->n_prices && best < enough_us && !search_out_of_time(r->s);
+        for (int k = 0;
+             k < r->n_prices && best < enough_us && !budget_out_of_time(r->ev->budget);
              k += step) {
             const double *price = costs_at(r, d, flight, k);
             r->worth = 0;
@@ -204,13 +206,12 @@ static double best_prices(struct relaxed *r, double enough_us, int tried, int st
 }
 
 /* Can it be said on which ranks a stage stands, and is that not too much work? */
-static bool has_order(const struct search *s) {
-    return s->p.devices <= BOUND_PLACED_DEVICES && !s->p.source && !s->p.pins &&
-           !search_has_places(s);
+static bool has_order(const struct space *sp) {
+    return sp->p.devices <= BOUND_PLACED_DEVICES && !sp->p.pins && !space_has_places(sp);
 }
 
-const char *bound_relaxation(const struct search *s) {
-    return has_order(s) ? BOUND_PLACED : BOUND_PRICED;
+const char *bound_relaxation(const struct space *sp) {
+    return has_order(sp) ? BOUND_PLACED : BOUND_PRICED;
 }
 
 /* Is the search for plans on so many devices, or on those of the first kinds (idle.c)? */
@@ -223,8 +224,8 @@ static bool is_number(const struct search_problem *p, int devices) {
 
 /* Pipelines on all devices, or on fewer. */
 static double placed_us(const struct relaxed *r, double us, double enough_us) {
-    const struct search_problem *p = &r->s->p;
-    double norm_us = p->may_idle ? 0 : r->s->graph.norm_us, best = enough_us - norm_us;
+    const struct search_problem *p = &r->ev->space->p;
+    double norm_us = p->may_idle ? 0 : r->ev->graph.norm_us, best = enough_us - norm_us;
     struct cuts *c = cuts_make(r);
     struct chain *h = chain_make(c);
     us -= norm_us;
@@ -232,8 +233,8 @@ static double placed_us(const struct relaxed *r, double us, double enough_us) {
         if (!is_number(p, d))
             continue;
         double plain = chain_raise(h, d, us, best);
-        best =
-            fmin(best, r->chunks > 1 ? fmin(plain, turns_raise(c, d, us, plain)) : plain);
+        best = fmin(best, r->chunks > 1 ? fmin(plain, interleaved_raise(c, d, us, plain))
+                                        : plain);
     }
     chain_free(h);
     cuts_free(c);
@@ -274,18 +275,18 @@ static int lowest_first(const void *a, const void *b) {
 
 /* The devices' even share of what all ops take on one device, with the norm. */
 static double share_us(const struct relaxed *r) {
-    const struct search_problem *p = &r->s->p;
+    const struct search_problem *p = &r->ev->space->p;
     const double *us = costs_at(r, 0, 0, 0);
     double all = 0;
     for (int i = 0; i < r->n_ops; i++)
         all += r->weight[i] * us[i];
-    return all / p->devices + (p->may_idle ? 0 : r->s->graph.norm_us);
+    return all / p->devices + (p->may_idle ? 0 : r->ev->graph.norm_us);
 }
 
 /* Is that a bound? Where the parts of an instruction never take less together than the whole, groups of
  * several devices gain nothing. */
-static bool share_is_bound(const struct search *s, const struct classes *classes) {
-    return s->p.provider->subadditive && classes->n == 1;
+static bool share_is_bound(const struct space *sp, const struct classes *classes) {
+    return sp->p.provider->subadditive && classes->n == 1;
 }
 
 /* From a rough bound on: is there a pipeline in less than `enough_us`? Only where there may be, all prices
@@ -324,8 +325,8 @@ static void put_in_order(struct part *parts, int n) {
 }
 
 /* In an order in which the others mostly need no more than what the first one comes to. */
-static double least_rough(struct search *s, struct part *parts, int n) {
-    bool share = share_is_bound(s, parts[0].r.classes);
+static double least_rough(struct evaluate *ev, struct part *parts, int n) {
+    bool share = share_is_bound(ev->space, parts[0].r.classes);
     double least = INFINITY;
     for (int i = 0; i < n; i++) {
         struct part *p = &parts[i];
@@ -336,7 +337,7 @@ static double least_rough(struct search *s, struct part *parts, int n) {
     put_in_order(parts, n);
     for (int i = 0; i < n && least > 0; i++) {
         place_rough(&parts[i], least);
-        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+        least = budget_out_of_time(ev->budget) ? 0 : fmin(least, parts[i].us);
     }
     return least;
 }
@@ -344,14 +345,14 @@ static double least_rough(struct search *s, struct part *parts, int n) {
 /* All are priced: large ones first, which are the fastest here, so that the others need not be
  * looked at for long; then placed: the lowest first, so that the others need no more than what
  * that comes to. each: of each of them is asked. */
-static double least_of(struct search *s, struct part *parts, int n, bool each) {
-    bool order = has_order(s);
+static double least_of(struct evaluate *ev, struct part *parts, int n, bool each) {
+    bool order = has_order(ev->space);
     double least = INFINITY;
     if (order && !each)
-        return least_rough(s, parts, n);
+        return least_rough(ev, parts, n);
     for (int i = n - 1; i >= 0 && least > 0; i--) {
         price(&parts[i], each || order ? INFINITY : least);
-        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+        least = budget_out_of_time(ev->budget) ? 0 : fmin(least, parts[i].us);
     }
     if (!order || least <= 0)
         return least;
@@ -359,72 +360,74 @@ static double least_of(struct search *s, struct part *parts, int n, bool each) {
     least = INFINITY;
     for (int i = 0; i < n && least > 0; i++) {
         place(&parts[i], each ? INFINITY : least);
-        least = search_out_of_time(s) ? 0 : fmin(least, parts[i].us);
+        least = budget_out_of_time(ev->budget) ? 0 : fmin(least, parts[i].us);
     }
     return least;
 }
 
 /* Kinds are told apart where that is not too much work. */
-static struct classes classes_make(struct search *s) {
+static struct classes classes_make(struct evaluate *ev) {
     struct device_class all[CLUSTER_MAX_GROUPS];
-    struct classes out = {.n = search_device_classes(s, all)};
-    if (out.n * s->p.devices > BOUND_DEVICES)
+    struct classes out = {.n = space_device_classes(ev->space, all)};
+    if (out.n * ev->space->p.devices > BOUND_DEVICES)
         out.n = 1;
     for (int c = 0; c < out.n; c++) {
-        int devices = out.n > 1 ? all[c].end - all[c].first : s->p.devices;
-        out.of[c].floors = floors_make(s, out.n > 1 ? &all[c] : NULL);
+        int devices = out.n > 1 ? all[c].end - all[c].first : ev->space->p.devices;
+        out.of[c].op_bounds = op_bounds_make(ev, out.n > 1 ? &all[c] : NULL);
         out.of[c].devices = devices;
-        out.of[c].memory = (double)(out.n > 1 ? search_memory(&s->p, all[c].first, devices)
-                                              : s->p.memory_bytes);
+        out.of[c].memory =
+            (double)(out.n > 1 ? search_memory(&ev->space->p, all[c].first, devices)
+                               : ev->space->p.memory_bytes);
     }
     return out;
 }
 
 static void classes_free(struct classes *c) {
     for (int i = 0; i < c->n; i++)
-        floors_free(c->of[i].floors);
+        op_bounds_free(c->of[i].op_bounds);
 }
 
-static struct part part_of(struct search *s, struct classes *classes, int i) {
-    int64_t micro_batch = s->p.micro[i];
-    return (struct part){.r = {.s = s,
-                               .classes = classes,
-                               .m = (double)(s->p.batch / micro_batch),
-                               .micro_batch = micro_batch,
-                               .groups = s->max_groups,
-                               .chunks = s->max_stages > s->max_groups ? MOST_CHUNKS : 1},
-                         .i = i};
+static struct part part_of(struct evaluate *ev, struct classes *classes, int i) {
+    int64_t micro_batch = ev->space->p.micro[i];
+    return (struct part){
+        .r = {.ev = ev,
+              .classes = classes,
+              .m = (double)(ev->space->p.batch / micro_batch),
+              .micro_batch = micro_batch,
+              .groups = ev->space->max_groups,
+              .chunks = ev->space->max_stages > ev->space->max_groups ? MOST_CHUNKS : 1},
+        .i = i};
 }
 
 /* The devices' even share of all work, where that is a bound. What prices prove beyond that comes from
  * memory. If they prove little of groups so small that there are just enough of them for all devices, the
- * floors of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
-static double shared_us(struct search *s, struct classes *classes) {
+ * lower bounds of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
+static double shared_us(struct evaluate *ev, struct classes *classes) {
     static const double LITTLE = 1.001;
     double least = INFINITY, priced = INFINITY;
     int size = 1;
-    if (!share_is_bound(s, classes) || has_order(s))
+    if (!share_is_bound(ev->space, classes) || has_order(ev->space))
         return 0;
-    while (size * s->max_groups < s->p.devices)
+    while (size * ev->space->max_groups < ev->space->p.devices)
         size *= 2;
-    for (int i = s->p.n_micro - 1; i >= 0 && least > 0; i--) {
-        struct part p = part_of(s, classes, i);
+    for (int i = ev->space->p.n_micro - 1; i >= 0 && least > 0; i--) {
+        struct part p = part_of(ev, classes, i);
         p.r.most_size = size;
         price(&p, priced);
         priced = fmin(priced, p.us);
-        least = search_out_of_time(s) ? 0 : fmin(least, share_us(&p.r));
+        least = budget_out_of_time(ev->budget) ? 0 : fmin(least, share_us(&p.r));
         relaxed_release(&p.r);
     }
     return isfinite(least) && priced <= LITTLE * least ? least : 0;
 }
 
 /* Of all micro-batches, of each if that is asked for. */
-static double all_parts_us(struct search *s, struct classes *classes, double *micro_us) {
-    int n = s->p.n_micro;
+static double all_parts_us(struct evaluate *ev, struct classes *classes, double *micro_us) {
+    int n = ev->space->p.n_micro;
     struct part *parts = mem_array((size_t)n, sizeof *parts);
     for (int i = 0; i < n; i++)
-        parts[i] = part_of(s, classes, i);
-    double least = least_of(s, parts, n, micro_us != NULL);
+        parts[i] = part_of(ev, classes, i);
+    double least = least_of(ev, parts, n, micro_us != NULL);
     for (int i = 0; i < n; i++) {
         if (micro_us)
             micro_us[parts[i].i] = least > 0 ? parts[i].us : 0;
@@ -434,16 +437,16 @@ static double all_parts_us(struct search *s, struct classes *classes, double *mi
     return least;
 }
 
-double bound_us(struct search *s, double *micro_us) {
-    if (s->p.devices > BOUND_DEVICES) {
-        for (int i = 0; micro_us && i < s->p.n_micro; i++)
+double bound_us(struct evaluate *ev, double *micro_us) {
+    if (ev->space->p.devices > BOUND_DEVICES) {
+        for (int i = 0; micro_us && i < ev->space->p.n_micro; i++)
             micro_us[i] = 0;
         return 0;
     }
-    struct classes classes = classes_make(s);
-    double least = micro_us ? 0 : shared_us(s, &classes);
+    struct classes classes = classes_make(ev);
+    double least = micro_us ? 0 : shared_us(ev, &classes);
     if (least <= 0)
-        least = all_parts_us(s, &classes, micro_us);
+        least = all_parts_us(ev, &classes, micro_us);
     classes_free(&classes);
     return least;
 }

@@ -42,7 +42,7 @@ struct chain {
     double limit_us;    /* likewise */
     struct row *rows;   /* [devices + 1] whatever follows */
     struct row *behind; /* [MOST_BEHIND + 1][devices + 1] */
-    double looked, may_look;
+    double looked, may_search_order;
 };
 
 /* ---- sums -------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static void find_legal(struct chain *h, int size) {
     const double *us = costs_at(h->r, size, 0, 0);
     int *legal = h->legal + (size_t)size * (size_t)(h->n_ops + 1), end = h->n_ops;
     for (int i = h->n_ops; i >= 0; i--) {
-        end = i < h->n_ops && !isfinite(us[h->r->s->graph.x.of[i]]) ? i : end;
+        end = i < h->n_ops && !isfinite(us[h->r->ev->space->blocks.x.of[i]]) ? i : end;
         legal[i] = end;
     }
 }
@@ -235,7 +235,7 @@ static double best_end(struct chain *h, const struct step *t, int first, double 
 /* ---- all stages --------------------------------------------------------------------------- */
 
 static bool gives_up(const struct chain *h) {
-    return h->looked > h->may_look;
+    return h->looked > h->may_search_order;
 }
 
 /* The ops i so that what is in front and behind may be done in time. */
@@ -399,13 +399,13 @@ static double within_us(struct chain *h, double limit_us) {
     int n;
     if (h->tells && best > 0 && isfinite(best) && told_us(h, h->devices, 0, &n) > best) {
         double looked = h->looked;
-        h->may_look += MOST_WORK;
+        h->may_search_order += MOST_WORK;
         best = fmax(best, fill_all_behind(h));
-        h->may_look -= MOST_WORK;
+        h->may_search_order -= MOST_WORK;
         h->looked = looked;
     }
     rows_free(&h->rows, h->devices + 1);
-    return search_out_of_time(h->r->s) ? 0 : best;
+    return budget_out_of_time(h->r->ev->budget) ? 0 : best;
 }
 
 /* Raises the limit until there is a pipeline. */
@@ -427,7 +427,7 @@ double chain_raise(struct chain *h, int devices, double us, double enough_us) {
         return us;
     h->devices = devices;
     h->looked = 0;
-    h->may_look = MOST_WORK;
+    h->may_search_order = MOST_WORK;
     if (enough_us <= NEAR * us) {
         double best = within_us(h, enough_us);
         if (best > 0)

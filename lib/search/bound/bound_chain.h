@@ -1,7 +1,7 @@
 /* bound_chain.h - the bound of pipelines with one stage on each group.
  *
  * Where groups are on neighbouring ranks in the order of the pipeline, the least that a stage
- * takes follows from its ops and its group: floors of its ops, messages with the stages around
+ * takes follows from its ops and its group: lower bounds of its ops, messages with the stages around
  * it (bound_cuts.h), and its memory by prices of bytes. Before it begins, the first micro-batch
  * has gone forward through the path of the stages in front. So with
  *

@@ -6,24 +6,24 @@
 
 /* How many ops of the model each op of the excerpt is. */
 static void count_ops(struct relaxed *r) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->ev->space->blocks;
     for (int i = 0; i < g->s.n_ops; i++)
         r->weight[g->x.of[i]]++;
-    r->again = mem_array((size_t)g->s.n_runs + 1, sizeof *r->again);
-    for (int k = 0; k < g->s.n_runs; k++) {
-        int second = g->x.of[g->s.runs[k].first + g->s.runs[k].period];
+    r->repeated = mem_array((size_t)g->s.n_repeats + 1, sizeof *r->repeated);
+    for (int k = 0; k < g->s.n_repeats; k++) {
+        int second = g->x.of[g->s.repeats[k].first + g->s.repeats[k].period];
         if (r->weight[second] > 1) {
-            r->again[r->n_again].first = second;
-            r->again[r->n_again++].end = second + g->s.runs[k].period;
+            r->repeated[r->n_stretches].first = second;
+            r->repeated[r->n_stretches++].end = second + g->s.repeats[k].period;
         }
     }
 }
 
 static void find_sizes(struct relaxed *r) {
-    int most = r->most_size ? r->most_size : r->s->p.devices;
+    int most = r->most_size ? r->most_size : r->ev->space->p.devices;
     for (int c = 0; c < r->classes->n; c++)
         for (int d = 1; d <= most; d++)
-            if (floors_of_use(r->classes->of[c].floors, r->micro_batch, d)) {
+            if (op_bounds_of_use(r->classes->of[c].op_bounds, r->micro_batch, d)) {
                 r->class[r->n_sizes] = c;
                 r->sizes[r->n_sizes++] = d;
             }
@@ -31,20 +31,20 @@ static void find_sizes(struct relaxed *r) {
 
 /* Where more devices are of no use, a group costs what it does without the factors that are too many. */
 static void count_as(struct relaxed *r) {
-    for (int d = 1; d <= r->s->p.devices; d++)
+    for (int d = 1; d <= r->ev->space->p.devices; d++)
         for (int k = 0; k < r->n_sizes && r->sizes[k] <= d && !r->class[k]; k++)
             r->size_of[d] = d % r->sizes[k] ? r->size_of[d] : k;
 }
 
 /* How many devices of the first class one of each class is, by what all ops take on it. Any
  * numbers give a bound; these a good one. */
-static void find_shares(struct relaxed *r, const struct floor_op *ops) {
+static void find_shares(struct relaxed *r, const struct op_bound *ops) {
     double us[CLUSTER_MAX_GROUPS] = {0};
     r->devices = 0;
     for (int k = 0; k < r->n_sizes; k++) {
         double *sum = &us[r->class[k]];
         for (int i = 0; i < r->n_ops && r->sizes[k] == 1; i++)
-            *sum += r->weight[i] * floor_least(&ops[k * r->n_ops + i], r->m, 1, 0);
+            *sum += r->weight[i] * op_bound_least(&ops[k * r->n_ops + i], r->m, 1, 0);
         bool known = isfinite(us[0]) && isfinite(*sum) && us[0] > 0 && *sum > 0;
         double each = r->class[k] && known ? us[0] / *sum : 1;
         r->share[k] = each * r->sizes[k];
@@ -57,7 +57,8 @@ static void find_shares(struct relaxed *r, const struct floor_op *ops) {
 static void find_flights(struct relaxed *r) {
     double most = fmin(r->groups, r->m);
     r->flights[r->n_flights++] = 1;
-    for (int n = 2; n <= most && r->s->p.memory_bytes && r->n_flights < MOST_FLIGHTS;
+    for (int n = 2;
+         n <= most && r->ev->space->p.memory_bytes && r->n_flights < MOST_FLIGHTS;
          n += n & (n - 1) ? n / 3
               : n < 16    ? (n + 1) / 2
                           : n)
@@ -72,11 +73,11 @@ int flight_at(const struct relaxed *r, int groups_behind) {
 }
 
 /* In proportion to the time of a step that is nearly as long as work on all devices takes. */
-static void find_prices(struct relaxed *r, const struct floor_op *least) {
-    double us = 0, memory = (double)r->s->p.memory_bytes;
+static void find_prices(struct relaxed *r, const struct op_bound *least) {
+    double us = 0, memory = (double)r->ev->space->p.memory_bytes;
     for (int i = 0; i < r->n_ops; i++)
-        us += r->weight[i] * floor_least(&least[i], r->m, 1, 0);
-    us /= r->s->p.devices;
+        us += r->weight[i] * op_bound_least(&least[i], r->m, 1, 0);
+    us /= r->ev->space->p.devices;
     r->n_prices = memory > 0 ? BYTE_PRICES : 1;
     for (int k = 1; k < r->n_prices; k++)
         r->byte_price[k] = us / memory * ldexp(1, k - 7);
@@ -84,14 +85,15 @@ static void find_prices(struct relaxed *r, const struct floor_op *least) {
 
 static bool find_costs(struct relaxed *r) {
     size_t n = (size_t)r->n_ops;
-    struct floor_op *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);
+    struct op_bound *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);
     bool any = true;
     for (int d = 0; d < r->n_sizes; d++)
         for (int i = 0; i < r->n_ops; i++)
             ops[(size_t)d * n + (size_t)i] =
-                search_out_of_time(r->s) ? (struct floor_op){0}
-                                         : floors_at(r->classes->of[r->class[d]].floors, i,
-                                                     r->micro_batch, r->sizes[d]);
+                budget_out_of_time(r->ev->budget)
+                    ? (struct op_bound){0}
+                    : op_bounds_at(r->classes->of[r->class[d]].op_bounds, i, r->micro_batch,
+                                   r->sizes[d]);
     find_shares(r, ops);
     find_prices(r, ops);
     r->cost =
@@ -102,15 +104,15 @@ static bool find_costs(struct relaxed *r) {
         r->forward[i] = ops[i].n ? ops[i].forward_us : 0;
         r->micro[i] = INFINITY;
         for (int k = 0; k < ops[i].n; k++)
-            r->micro[i] = fmin(r->micro[i], ops[i].ways[k].us);
+            r->micro[i] = fmin(r->micro[i], ops[i].strategies[k].us);
     }
     for (int d = 0; d < r->n_sizes; d++)
         for (int f = 0; f < r->n_flights; f++)
             for (int k = 0; k < r->n_prices; k++)
                 for (int i = 0; i < r->n_ops; i++)
                     costs_at(r, d, f, k)[i] =
-                        floor_least(&ops[(size_t)d * n + (size_t)i], r->m, r->flights[f],
-                                    r->byte_price[k]);
+                        op_bound_least(&ops[(size_t)d * n + (size_t)i], r->m, r->flights[f],
+                                       r->byte_price[k]);
     for (int i = 0; i < r->n_ops; i++) {
         bool some = false;
         for (int d = 0; d < r->n_sizes; d++)
@@ -124,19 +126,20 @@ static bool find_costs(struct relaxed *r) {
 /* ---- sums -------------------------------------------------------------------------------- */
 
 struct sums sums_make(const struct relaxed *r, const double *of_op) {
-    const struct structure *st = &r->s->graph.s;
-    const int *x_of = r->s->graph.x.of;
+    const struct structure *st = &r->ev->space->blocks.s;
+    const int *x_of = r->ev->space->blocks.x.of;
     struct sums out;
     double sum = 0;
     int k = 0;
-    out.until = mem_array((size_t)(r->n_ops + 1 + st->n_runs), sizeof *out.until);
+    out.until = mem_array((size_t)(r->n_ops + 1 + st->n_repeats), sizeof *out.until);
     out.instance = out.until + r->n_ops + 1;
     for (int i = 0; i < r->n_ops; i++) {
         out.until[i] = sum;
         sum += of_op[i];
-        for (; k < st->n_runs; k++) {
-            const struct run *run = &st->runs[k];
-            int second = x_of[run->first + run->period], end = second + run->period;
+        for (; k < st->n_repeats; k++) {
+            const struct repeat *repeat = &st->repeats[k];
+            int second = x_of[repeat->first + repeat->period],
+                end = second + repeat->period;
             out.instance[k] += i >= second && i < end ? of_op[i] : 0;
             if (i == end - 1)
                 sum += (r->weight[i] - 1) * out.instance[k];
@@ -150,25 +153,26 @@ struct sums sums_make(const struct relaxed *r, const double *of_op) {
 
 void sums_write_out(const struct relaxed *r, const double *of_op, double *to) {
     struct sums sums = sums_make(r, of_op);
-    for (int i = 0; i <= r->s->graph.s.n_ops; i++)
+    for (int i = 0; i <= r->ev->space->blocks.s.n_ops; i++)
         to[i] = sums_before(r, &sums, i);
     sums_release(&sums);
 }
 
 static void find_places(struct relaxed *r) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->ev->space->blocks;
     r->places = mem_array((size_t)g->s.n_ops + 1, sizeof *r->places);
     for (int i = 0; i < g->s.n_ops; i++) {
-        int run = g->s.run_of[i], x = g->x.of[i];
+        int run = g->s.repeat_of[i], x = g->x.of[i];
         int instance = run >= 0 ? structure_instance(&g->s, i) : 0;
-        bool again = instance > 0 && r->weight[x] > 1;
-        r->places[i] = (struct place){x, again ? run : 0, again ? (double)instance - 1 : 0};
+        bool repeated = instance > 0 && r->weight[x] > 1;
+        r->places[i] =
+            (struct place){x, repeated ? run : 0, repeated ? (double)instance - 1 : 0};
     }
     r->places[g->s.n_ops].x = r->n_ops;
 }
 
 bool relaxed_make(struct relaxed *r) {
-    r->n_ops = r->s->graph.x.model->n_ops;
+    r->n_ops = r->ev->space->blocks.x.model->n_ops;
     r->weight = mem_array((size_t)r->n_ops, sizeof *r->weight);
     count_ops(r);
     find_places(r);
@@ -179,7 +183,7 @@ bool relaxed_make(struct relaxed *r) {
 }
 
 void relaxed_release(struct relaxed *r) {
-    free(r->again);
+    free(r->repeated);
     free(r->lines);
     free(r->cost);
     free(r->forward);

@@ -12,7 +12,7 @@ enum which { TAKE_FAR, TAKE_NEAR, BACK_FAR, BACK_NEAR, WHICH_COUNT };
 /* A message to n devices that take part of it, so many shards. */
 static double message_us(const struct cuts *c, int64_t sender, int64_t receiver, int n,
                          const struct cut_kind *k, int shards) {
-    struct cost *cost = &c->r->s->cost;
+    struct cost *cost = &c->r->ev->cost;
     int64_t bytes = (int64_t)ceil(k->elems / shards) * dtype_size(k->dtype);
     double us = cost_message_us(cost, sender, receiver, n, bytes);
     us = cost->n_missing ? 0 : us;
@@ -29,7 +29,7 @@ static int shards_of(const struct cuts *c, int d) {
  * gets. */
 static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
     struct cluster_unit u;
-    if (!cluster_unit(&c->r->s->p.cluster, rank, 0, &u) || rank + n <= u.end)
+    if (!cluster_unit(&c->r->ev->space->p.cluster, rank, 0, &u) || rank + n <= u.end)
         return n;
     return u.end - rank;
 }
@@ -49,8 +49,8 @@ static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t r
 static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                       bool back) {
     const struct relaxed *r = c->r;
-    const struct cluster *cluster = &r->s->p.cluster;
-    int64_t most = back ? r->s->p.devices - rank - d : rank, node = -1;
+    const struct cluster *cluster = &r->ev->space->p.cluster;
+    int64_t most = back ? r->ev->space->p.devices - rank - d : rank, node = -1;
     double best = INFINITY, least = INFINITY;
     int mine = shards_of(c, d);
     for (int n = 1; n <= most; n++) {
@@ -70,15 +70,15 @@ static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t ra
  * which there are too many to ask for. */
 static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                      bool back) {
-    const struct search *s = c->r->s;
+    const struct space *sp = c->r->ev->space;
     int64_t other = back ? rank + d : rank - 1;
     double best = INFINITY;
     struct cluster_unit u;
-    if (s->p.profile)
+    if (sp->p.profile)
         return 0;
-    for (int level = 0; other >= 0 && other < s->p.devices; level++) {
+    for (int level = 0; other >= 0 && other < sp->p.devices; level++) {
         best = fmin(best, message_us(c, other, rank, 1, k, shards_of(c, d)));
-        if (!cluster_unit(&s->p.cluster, rank, level, &u))
+        if (!cluster_unit(&sp->p.cluster, rank, level, &u))
             break;
         other = back ? (u.end > rank + d ? u.end : rank + d) : u.first - 1;
     }
@@ -91,8 +91,8 @@ static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t ran
 static int alias_of(const struct cuts *c, int rank, bool back) {
     if (!c->node || rank < c->node)
         return rank;
-    int last = (c->r->s->p.devices - 1) / c->node * c->node + rank % c->node;
-    last -= last >= c->r->s->p.devices ? c->node : 0;
+    int last = (c->r->ev->space->p.devices - 1) / c->node * c->node + rank % c->node;
+    last -= last >= c->r->ev->space->p.devices ? c->node : 0;
     return back ? rank % c->node : last;
 }
 
@@ -101,7 +101,7 @@ static double us_at(struct cuts *c, int kind, enum which which, int d, int rank)
     int at = alias_of(c, rank, back);
     int row = c->node && at >= c->node ? c->node + at % c->node : at;
     int64_t line = ((int64_t)kind * WHICH_COUNT + (int)which) * c->n_places + row;
-    double *us = &c->us[line * (c->r->s->p.devices + 1) + d];
+    double *us = &c->us[line * (c->r->ev->space->p.devices + 1) + d];
     if (*us < 0) {
         const struct cut_kind *k = &c->kinds[kind];
         bool near = which == TAKE_NEAR || which == BACK_NEAR;
@@ -143,8 +143,8 @@ double cuts_addition_us(const struct cuts *c, int kind, int d) {
 
 double cuts_path_us(struct cuts *c, int first, int d, int rank) {
     int on = c->next_on[first];
-    const struct edge *e = on < c->n_ops ? c->way[on] : NULL;
-    int kind = e ? c->kind_of[e - c->r->s->graph.s.edges] : -1;
+    const struct edge *e = on < c->n_ops ? c->strategy[on] : NULL;
+    int kind = e ? c->kind_of[e - c->r->ev->space->blocks.s.edges] : -1;
     bool near = e && e->origin == first - 1;
     return kind < 0 ? 0 : us_at(c, kind, near ? TAKE_NEAR : TAKE_FAR, d, rank);
 }
@@ -161,15 +161,15 @@ static int kind_at(struct cuts *c, enum dtype dtype, double elems) {
 }
 
 static void find_kinds(struct cuts *c) {
-    const struct graph *g = &c->r->s->graph;
-    const struct model *m = g->x.model;
-    c->kinds = mem_array((size_t)g->xs.n_edges + 1, sizeof *c->kinds);
-    c->kind_of = mem_array((size_t)g->s.n_edges + 1, sizeof *c->kind_of);
-    c->gives = mem_array((size_t)g->s.n_edges + 1, sizeof *c->gives);
-    for (int i = 0; i < g->s.n_edges; i++) {
-        int tensor = graph_small_edge(g, &g->s.edges[i])->tensor;
+    const struct graph *g = &c->r->ev->graph;
+    const struct model *m = g->b->x.model;
+    c->kinds = mem_array((size_t)g->b->xs.n_edges + 1, sizeof *c->kinds);
+    c->kind_of = mem_array((size_t)g->b->s.n_edges + 1, sizeof *c->kind_of);
+    c->gives = mem_array((size_t)g->b->s.n_edges + 1, sizeof *c->gives);
+    for (int i = 0; i < g->b->s.n_edges; i++) {
+        int tensor = blocks_small_edge(g->b, &g->b->s.edges[i])->tensor;
         c->kind_of[i] = -1;
-        if (tensor < 0 || !g->s.edges[i].n)
+        if (tensor < 0 || !g->b->s.edges[i].n)
             continue;
         struct extents x = model_extents(m, &m->tensors[tensor].shape, c->r->micro_batch);
         c->kind_of[i] =
@@ -180,8 +180,11 @@ static void find_kinds(struct cuts *c) {
 
 static void find_costs(struct cuts *c) {
     const struct relaxed *r = c->r;
-    c->n_places = c->node && 2 * c->node < r->s->p.devices ? 2 * c->node : r->s->p.devices;
-    int64_t n = (int64_t)c->n_kinds * WHICH_COUNT * c->n_places * (r->s->p.devices + 1);
+    c->n_places = c->node && 2 * c->node < r->ev->space->p.devices
+                      ? 2 * c->node
+                      : r->ev->space->p.devices;
+    int64_t n =
+        (int64_t)c->n_kinds * WHICH_COUNT * c->n_places * (r->ev->space->p.devices + 1);
     c->us = mem_array((size_t)n + 1, sizeof *c->us);
     for (int64_t i = 0; i < n; i++)
         c->us[i] = -1;
@@ -190,18 +193,18 @@ static void find_costs(struct cuts *c) {
     for (int k = 0; k < c->n_kinds; k++)
         for (int d = 0; d < r->n_sizes; d++)
             c->addition_us[k * r->n_sizes + d] =
-                floors_addition_us(r->classes->of[0].floors, r->sizes[d], c->kinds[k].dtype,
-                                   c->kinds[k].elems);
+                op_bounds_addition_us(r->classes->of[0].op_bounds, r->sizes[d],
+                                      c->kinds[k].dtype, c->kinds[k].elems);
 }
 
 /* ---- the path ------------------------------------------------------------------------------ */
 
 /* The longest one, so that most cuts lie between neighbours on it. */
 static void find_path(struct cuts *c) {
-    const struct structure *st = &c->r->s->graph.s;
+    const struct structure *st = &c->r->ev->space->blocks.s;
     int n = c->n_ops, last = 0, on = n;
     int *length = mem_array((size_t)n, sizeof *length);
-    c->way = mem_array((size_t)n + 1, sizeof *c->way);
+    c->strategy = mem_array((size_t)n + 1, sizeof *c->strategy);
     c->next_on = mem_array((size_t)n + 1, sizeof *c->next_on);
     c->last_on = mem_array((size_t)n + 1, sizeof *c->last_on);
     for (int e = 0; e < st->n_edges; e++) { /* by origin: what is in front is done */
@@ -209,7 +212,7 @@ static void find_path(struct cuts *c) {
         for (int i = 0; i < edge->n && edge->tensor >= 0; i++)
             if (length[edge->readers[i]] <= length[edge->origin]) {
                 length[edge->readers[i]] = length[edge->origin] + 1;
-                c->way[edge->readers[i]] = edge;
+                c->strategy[edge->readers[i]] = edge;
             }
     }
     for (int i = 0; i < n; i++)
@@ -217,7 +220,7 @@ static void find_path(struct cuts *c) {
     for (int i = n; i >= 0; i--) {
         bool member = i == last;
         on = member ? i : on;
-        last = member && c->way[i] ? c->way[i]->origin : last;
+        last = member && c->strategy[i] ? c->strategy[i]->origin : last;
         c->next_on[i] = on;
     }
     c->last_on[0] = -1;
@@ -227,15 +230,16 @@ static void find_path(struct cuts *c) {
 }
 
 /* All nodes are alike, with one level of links inside and one between. */
-static int like_nodes(const struct search *s) {
-    const struct cluster *c = &s->p.cluster;
+static int like_nodes(const struct space *sp) {
+    const struct cluster *c = &sp->p.cluster;
     bool like = c->n_groups == 1 && c->n_links <= 1 && c->groups[0].n_links <= 1;
-    return like && !s->p.profile ? (int)c->groups[0].devices : 0;
+    return like && !sp->p.profile ? (int)c->groups[0].devices : 0;
 }
 
 struct cuts *cuts_make(const struct relaxed *r) {
     struct cuts *c = mem_alloc(sizeof *c);
-    *c = (struct cuts){.r = r, .n_ops = r->s->graph.s.n_ops, .node = like_nodes(r->s)};
+    *c = (struct cuts){
+        .r = r, .n_ops = r->ev->space->blocks.s.n_ops, .node = like_nodes(r->ev->space)};
     find_kinds(c);
     find_costs(c);
     find_path(c);
@@ -248,7 +252,7 @@ void cuts_free(struct cuts *c) {
     free(c->gives);
     free(c->us);
     free(c->addition_us);
-    free(c->way);
+    free(c->strategy);
     free(c->next_on);
     free(c->last_on);
     free(c);

@@ -29,7 +29,7 @@ struct cuts {
     int *next_on,
         *last_on; /* [ops + 1] of the path: the first at or behind, the last before */
     /* [ops] of an op of the path, how it depends on the one before */
-    const struct edge **way;
+    const struct edge **strategy;
     int n_places; /* ranks that are told apart */
     double *us;   /* [kind][which][place][devices], see bound_cuts.c; -1: not known yet */
     double *addition_us; /* [kind][size] */
@@ -57,11 +57,11 @@ struct cut_walk {
 /* Stages of ops first .. end-1. False behind the last. */
 static inline bool cuts_next_taken(const struct cuts *c, int first, int end,
                                    struct cut_walk *w) {
-    const struct search *s = c->r->s;
-    const struct crossing *in = &s->crossings[first];
+    const struct space *sp = c->r->ev->space;
+    const struct crossing *in = &sp->crossings[first];
     while (w->i < in->n) {
         int at = in->edges[w->i++];
-        const struct edge *e = &s->graph.s.edges[at];
+        const struct edge *e = &sp->blocks.s.edges[at];
         int reader = edge_reader_from(e, first);
         w->kind = c->kind_of[at];
         if (w->kind < 0 || reader == e->n || e->readers[reader] >= end)
@@ -76,11 +76,11 @@ static inline bool cuts_next_taken(const struct cuts *c, int first, int end,
 
 static inline bool cuts_next_back(const struct cuts *c, int first, int end,
                                   struct cut_walk *w) {
-    const struct search *s = c->r->s;
-    const struct crossing *out = &s->crossings[end];
+    const struct space *sp = c->r->ev->space;
+    const struct crossing *out = &sp->crossings[end];
     while (w->i < out->n) {
         int at = out->edges[w->i++];
-        const struct edge *e = &s->graph.s.edges[at];
+        const struct edge *e = &sp->blocks.s.edges[at];
         w->kind = c->kind_of[at];
         if (w->kind < 0 || e->origin < first || !c->gives[at])
             continue;
@@ -97,7 +97,7 @@ double cuts_take_us(struct cuts *c, int first, int end, int d, int rank);
 double cuts_back_us(struct cuts *c, int first, int end, int d, int rank);
 /* Of one kind, which a group of d devices from a rank on takes from as many from another rank on. */
 double cuts_between_us(const struct cuts *c, int kind, int rank, int other, int d);
-/* What floors of readers but the first one have instead (floors_addition_us). */
+/* What lower bounds of readers but the first one have instead (op_bounds_addition_us). */
 double cuts_addition_us(const struct cuts *c, int kind, int d);
 /* Of the path alone, in front of the first op on it at or behind this one. */
 double cuts_path_us(struct cuts *c, int first, int d, int rank);

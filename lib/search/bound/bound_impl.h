@@ -3,23 +3,23 @@
 #ifndef WEFT_BOUND_IMPL_H
 #define WEFT_BOUND_IMPL_H
 
-#include "search/bound/floors.h"
+#include "search/bound/op_bounds.h"
 
 #include <stdlib.h>
 
 enum {
-    BOUND_DEVICES = 1024, /* beyond, floors take longer than a search */
+    BOUND_DEVICES = 1024, /* beyond, lower bounds take longer than a search */
     MOST_FLIGHTS = 32,    /* numbers of micro-batches in flight */
     BYTE_PRICES = 10,
     RATES = 4,
 };
 
-/* Kinds of devices, each with its floors. A group on several kinds counts as one of the kind
+/* Kinds of devices, each with its op_bounds. A group on several kinds counts as one of the kind
  * that its price makes cheapest: on that it takes no more time and memory. */
 struct classes {
     int n;
     struct {
-        struct floors *floors;
+        struct op_bounds *op_bounds;
         int devices;
         double memory;
     } of[CLUSTER_MAX_GROUPS];
@@ -31,7 +31,7 @@ struct line {
 };
 
 struct relaxed {
-    struct search *s;
+    struct evaluate *ev;
     struct classes *classes;
     double m;      /* micro-batches */
     int most_size; /* of a group, in devices; 0: all */
@@ -48,10 +48,10 @@ struct relaxed {
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds */
     int n_ops;
-    int n_again; /* stretches of the excerpt that stand for several instances of a run */
+    int n_stretches; /* stretches of the excerpt that stand for several instances of a run */
     struct {
         int first, end;
-    } * again;
+    } * repeated;
     double *weight; /* [ops of the excerpt] ops of the model that it stands for */
     struct place {
         int x, run;

@@ -1,8 +1,8 @@
 /* front.h - lists of what nothing else beats (Pareto fronts).
  *
- *     struct way { double us; int64_t bytes; } way;
- *     bool no_worse(const struct way *a, const struct way *b); // neither slower nor larger
- *     ARR(struct way) ways = {0};
+ *     struct strategy { double us; int64_t bytes; } way;
+ *     bool no_worse(const struct strategy *a, const struct strategy *b); // neither slower nor larger
+ *     ARR(struct strategy) ways = {0};
  *     front_add(&ways, &way, no_worse);
  */
 #ifndef WEFT_FRONT_H

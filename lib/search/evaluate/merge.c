@@ -3,7 +3,7 @@
  * The search has an axis for every prime factor. Neighbouring axes on which all ops of a stage do
  * the same are one; and an axis is named after what the products with parameters do on it, most of
  * their work counted. */
-#include "search/search_impl.h"
+#include "search/evaluate/evaluate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,21 +48,21 @@ static const char *const axis_names[] = {
 #undef X
 };
 
-static enum axis_use use_of(const struct search *s, const struct model_op *op, int k) {
+static enum axis_use use_of(const struct space *sp, const struct model_op *op, int k) {
     int dim = k < 0 ? -1 : op->space.dim[k];
     if (k < 0)
         return AXIS_same;
-    if (dim == s->p.model->batch)
+    if (dim == sp->p.model->batch)
         return AXIS_dp;
-    if (search_has_dim(s->experts, s->n_experts, dim))
+    if (search_has_dim(sp->experts, sp->n_experts, dim))
         return AXIS_ep;
-    if (search_has_dim(s->sequences, s->n_sequences, dim))
+    if (search_has_dim(sp->sequences, sp->n_sequences, dim))
         return AXIS_cp;
     return op->space.role[k] == ROLE_halo ? AXIS_sp : AXIS_tp;
 }
 
 /* Where there are experts on an axis, it is theirs, whatever else is split there. */
-static enum axis_use use_of_axis(const struct search *s, const struct plan *plan,
+static enum axis_use use_of_axis(const struct space *sp, const struct plan *plan,
                                  const struct stage *st, int a) {
     double work[AXIS_USE_COUNT] = {0};
     int most = AXIS_same;
@@ -70,17 +70,17 @@ static enum axis_use use_of_axis(const struct search *s, const struct plan *plan
         const struct model_op *op = &plan->model->ops[st->ops[i]];
         bool product = op->n_param && op->param[0] >= 0;
         double flops = model_op_flops(plan->model, op, 1);
-        work[use_of(s, op, st->layouts[i].dim[a])] += product ? flops : 1e-6 * flops;
+        work[use_of(sp, op, st->layouts[i].dim[a])] += product ? flops : 1e-6 * flops;
     }
     for (int u = 0; u < AXIS_same; u++)
         most = work[u] > work[most] || (most == AXIS_same && work[u] > 0) ? u : most;
     return work[AXIS_ep] > 0 ? AXIS_ep : (enum axis_use)most;
 }
 
-static void name_axes(const struct search *s, const struct plan *plan, struct stage *st) {
+static void name_axes(const struct space *sp, const struct plan *plan, struct stage *st) {
     int n[AXIS_USE_COUNT] = {0};
     for (int a = 0; a < st->mesh.n_axes; a++) {
-        enum axis_use u = use_of_axis(s, plan, st, a);
+        enum axis_use u = use_of_axis(sp, plan, st, a);
         char *name = st->mesh.name[a];
         memset(name, 0, MESH_MAX_NAME); /* meshes are compared bytewise */
         if (n[u]++)
@@ -115,8 +115,8 @@ bool search_merge_meshes(struct plan *plan) {
     return changed;
 }
 
-void search_name_axes(const struct search *s, struct plan *plan) {
+void space_name_axes(const struct space *sp, struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         if (!is_pinned(plan, &plan->stages[k]))
-            name_axes(s, plan, &plan->stages[k]);
+            name_axes(sp, plan, &plan->stages[k]);
 }

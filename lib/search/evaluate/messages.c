@@ -6,15 +6,15 @@
  * where not all depends on what comes last: the path of a micro-batch is shorter than the sum
  * of its stages by the least, over all messages between the two, of what the sender does behind
  * it and what the receiver does before it. */
-#include "search/search_impl.h"
+#include "search/evaluate/score_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static bool lacks(struct search *s) {
-    bool missing = s->cost.n_missing > 0;
+static bool lacks(struct evaluate *ev) {
+    bool missing = ev->cost.n_missing > 0;
     if (missing)
-        cost_forget(&s->cost);
+        cost_forget(&ev->cost);
     return missing;
 }
 
@@ -49,80 +49,80 @@ static double most_sent(const struct work *w, const struct message *msg) {
 }
 
 /* Returns what taking it costs. */
-static double add_message(struct search *s, struct work *w, struct message msg) {
+static double add_message(struct evaluate *ev, struct work *w, struct message msg) {
     double sent = ceil(most_sent(w, &msg)), size = (double)dtype_size(msg.dtype);
-    *msg.pack_us += cost_copy_us(&s->cost, msg.dtype, (int64_t)sent,
+    *msg.pack_us += cost_copy_us(&ev->cost, msg.dtype, (int64_t)sent,
                                  (int64_t)(sent < msg.got ? sent : msg.got));
     /* Whichever end moves more bounds the time. */
     int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
     /* Between chunks of a group each device takes it from itself. */
     bool own = msg.from % w->c->n_groups == msg.to % w->c->n_groups;
     double take_us =
-        own ? cost_copy_us(&s->cost, msg.dtype, (int64_t)msg.got, (int64_t)msg.got)
-            : cost_message_us(&s->cost, w->rank[other], w->rank[busy],
+        own ? cost_copy_us(&ev->cost, msg.dtype, (int64_t)msg.got, (int64_t)msg.got)
+            : cost_message_us(&ev->cost, w->rank[other], w->rank[busy],
                               w->c->stages[busy].devices,
                               (int64_t)(size * fmax(sent, msg.got)));
     *msg.take_us += take_us;
     w->staging[msg.from] += size * sent * msg.depth;
-    w->missing |= lacks(s);
+    w->missing |= lacks(ev);
     return take_us;
 }
 
 /* A tensor, and its gradient on the way back; or a parameter's gradient on its way home,
  * and the new value. */
-static void add_exchange(struct search *s, struct work *w, const struct edge *e, int to,
+static void add_exchange(struct evaluate *ev, struct work *w, const struct edge *e, int to,
                          int reader) {
     int from = stage_of(w, e->origin), apart = to - from;
-    int64_t m = s->p.batch / w->c->micro_batch;
-    struct share a_share = prefix_share(s, w->prefixes[from], e, -1);
-    struct share b_share = prefix_share(s, w->prefixes[to], e, reader);
-    double all = prefix_all(s, w->prefixes[to], e);
+    int64_t m = ev->space->p.batch / w->c->micro_batch;
+    struct shard_size a_share = prefix_shard(ev->space, w->prefixes[from], e, -1);
+    struct shard_size b_share = prefix_shard(ev->space, w->prefixes[to], e, reader);
+    double all = prefix_all(ev->space, w->prefixes[to], e);
     struct estimate_stage *a = &w->times[from], *b = &w->times[to];
     bool tied = e->param >= 0;
     double depth = tied ? 1 : apart < m ? apart : (double)m;
-    double there_us =
-        add_message(s, w,
-                    (struct message){s->p.dtype, from, to, b_share.want, a_share.held, all,
-                                     depth, tied ? &a->update_us : &a->forward_us,
-                                     tied ? &b->update_us : &b->forward_us});
-    double back_us = add_message(s, w,
-                                 (struct message){tied ? DTYPE_f32 : s->p.dtype, to, from,
-                                                  a_share.want, b_share.held, all, depth,
-                                                  tied ? &b->reduce_us : &b->backward_us,
-                                                  tied ? &a->reduce_us : &a->backward_us});
+    double there_us = add_message(ev, w,
+                                  (struct message){ev->space->p.dtype, from, to,
+                                                   b_share.want, a_share.held, all, depth,
+                                                   tied ? &a->update_us : &a->forward_us,
+                                                   tied ? &b->update_us : &b->forward_us});
+    double back_us = add_message(
+        ev, w,
+        (struct message){tied ? DTYPE_f32 : ev->space->p.dtype, to, from, a_share.want,
+                         b_share.held, all, depth, tied ? &b->reduce_us : &b->backward_us,
+                         tied ? &a->reduce_us : &a->backward_us});
     if (tied) /* a copy takes the new value when its home has made it */
         b->update_us = fmax(b->update_us, a->update_us + there_us);
     else
-        arr_push(&s->passing, (struct passing){from, to, e->origin, e->readers[reader],
-                                               there_us, back_us});
+        arr_push(&ev->passing, (struct passing){from, to, e->origin, e->readers[reader],
+                                                there_us, back_us});
 }
 
-static void add_exchanges(struct search *s, struct work *w, int k) {
+static void add_exchanges(struct evaluate *ev, struct work *w, int k) {
     const struct search_stage *st = &w->c->stages[k];
-    w->first_passing[k] = (int)s->passing.n;
-    const struct crossing *in = &s->crossings[st->first];
+    w->first_passing[k] = (int)ev->passing.n;
+    const struct crossing *in = &ev->space->crossings[st->first];
     for (int i = 0; i < in->n; i++) {
-        const struct edge *e = &s->graph.s.edges[in->edges[i]];
+        const struct edge *e = &ev->space->blocks.s.edges[in->edges[i]];
         int reader = edge_reader_from(e, st->first);
         if (reader < e->n && e->readers[reader] < st->end)
-            add_exchange(s, w, e, k, reader);
+            add_exchange(ev, w, e, k, reader);
     }
 }
 
 /* ---- at the same time ------------------------------------------------------------------ */
 
 /* Of ops first .. end-1, forward or backward. */
-static double work_us(const struct search *s, const struct prefix *t, int first, int end,
+static double work_us(const struct space *sp, const struct prefix *t, int first, int end,
                       bool back) {
     if (first >= end)
         return 0;
-    struct brief a = prefix_brief(s, t, first), b = prefix_brief(s, t, end);
+    struct brief a = prefix_brief(sp, t, first), b = prefix_brief(sp, t, end);
     return back ? b.backward_us - a.backward_us : b.forward_us - a.forward_us;
 }
 
 /* What stage k and the one in front of it pass to each other, and what else either takes. */
 struct seam {
-    struct search *s;
+    struct evaluate *ev;
     const struct work *w;
     int k;
     const struct passing *p; /* those that arrive at k and at the stage behind it */
@@ -137,9 +137,9 @@ static double forward_gap(const struct seam *m, int i) {
     for (int j = i + 1; j < m->n_here; j++)
         if (m->p[j].from == m->k - 1 && m->p[j].reader < at)
             at = m->p[j].reader;
-    double us =
-        work_us(m->s, m->w->prefixes[m->k - 1], m->p[i].origin + 1, st->first, false) +
-        work_us(m->s, m->w->prefixes[m->k], st->first, at, false);
+    double us = work_us(m->ev->space, m->w->prefixes[m->k - 1], m->p[i].origin + 1,
+                        st->first, false) +
+                work_us(m->ev->space, m->w->prefixes[m->k], st->first, at, false);
     for (int j = 0; j < m->n_here; j++)
         if (m->p[j].from == m->k - 1 ? j < i : m->p[j].reader <= at)
             us += m->p[j].forward_us;
@@ -149,10 +149,10 @@ static double forward_gap(const struct seam *m, int i) {
 /* What an op does in the backward pass when it has sent what others wait for. */
 static double behind_us(const struct seam *m, int op) {
     const struct prefix *t = m->w->prefixes[m->k];
-    struct graph *g = &m->s->graph;
-    if (graph_zero(g, g->x.of[op], t->st.zero) < ZERO_GRADIENTS)
+    struct graph *g = &m->ev->graph;
+    if (blocks_zero(g->b, g->b->x.of[op], t->st.zero) < ZERO_GRADIENTS)
         return 0;
-    return graph_node(g, &t->st, g->x.of[op], t->layouts)->behind_us;
+    return graph_node(g, &t->st, g->b->x.of[op], t->layouts)->behind_us;
 }
 
 /* Backward, the other way round: gradients are sent when the first of their readers is done but for
@@ -164,9 +164,10 @@ static double backward_gap(const struct seam *m, int i) {
         if (m->p[j].from == m->k - 1 && m->p[j].reader < m->p[i].reader &&
             m->p[j].origin > at)
             at = m->p[j].origin;
-    double us = work_us(m->s, m->w->prefixes[m->k], st->first, m->p[i].reader, true) +
-                work_us(m->s, m->w->prefixes[m->k - 1], at + 1, st->first, true) +
-                behind_us(m, m->p[i].reader);
+    double us =
+        work_us(m->ev->space, m->w->prefixes[m->k], st->first, m->p[i].reader, true) +
+        work_us(m->ev->space, m->w->prefixes[m->k - 1], at + 1, st->first, true) +
+        behind_us(m, m->p[i].reader);
     for (int j = 0; j < m->n; j++) {
         bool same = j < m->n_here && m->p[j].reader > m->p[i].reader;
         bool other = j >= m->n_here && m->p[j].origin >= at;
@@ -177,9 +178,9 @@ static double backward_gap(const struct seam *m, int i) {
 }
 
 /* The message that lets them do least at the same time decides. */
-static void share_time(struct search *s, struct work *w, int k) {
+static void share_time(struct evaluate *ev, struct work *w, int k) {
     int first = w->first_passing[k], end = w->first_passing[k + 1];
-    struct seam m = {s, w, k, s->passing.p + first, end - first, end - first};
+    struct seam m = {ev, w, k, ev->passing.p + first, end - first, end - first};
     double forward = INFINITY, backward = INFINITY;
     if (k + 1 < w->n)
         m.n = w->first_passing[k + 2] - first;
@@ -195,11 +196,11 @@ static void share_time(struct search *s, struct work *w, int k) {
     }
 }
 
-void search_add_messages(struct search *s, struct work *w) {
-    s->passing.n = 0;
+void eval_add_messages(struct evaluate *ev, struct work *w) {
+    ev->passing.n = 0;
     for (int k = 0; k < w->n; k++)
-        add_exchanges(s, w, k);
-    w->first_passing[w->n] = (int)s->passing.n;
+        add_exchanges(ev, w, k);
+    w->first_passing[w->n] = (int)ev->passing.n;
     for (int k = 1; k < w->n; k++)
-        share_time(s, w, k);
+        share_time(ev, w, k);
 }

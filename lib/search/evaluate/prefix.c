@@ -2,7 +2,7 @@
  *
  * Instances of a run that the excerpt leaves out cost what the second one costs, so the sum
  * of everything before any op of the whole model is known from a few dozen numbers. */
-#include "search/search_impl.h"
+#include "search/evaluate/evaluate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,33 +16,33 @@ static void prefix_free(void *p) {
     free(t);
 }
 
-static struct prefix *prefix_make(struct search *s) {
-    const struct graph *g = &s->graph;
-    size_t n = (size_t)g->x.model->n_ops + 1, runs = (size_t)g->s.n_runs;
+static struct prefix *prefix_make(struct evaluate *ev) {
+    const struct blocks *g = &ev->space->blocks;
+    size_t n = (size_t)g->x.model->n_ops + 1, repeats = (size_t)g->s.n_repeats;
     size_t edges = (size_t)g->xs.n_edges, readers = (size_t)g->xs.n_readers;
     struct prefix *t = mem_alloc(sizeof *t);
     size_t spans = n / TEMP_SPAN + 1;
-    size_t bytes = (n + runs) * (sizeof *t->until + sizeof *t->brief) +
+    size_t bytes = (n + repeats) * (sizeof *t->until + sizeof *t->brief) +
                    2 * (n + spans) * sizeof *t->temp +
                    (edges + readers) * sizeof *t->taken + n * sizeof *t->illegal;
     t->until = mem_alloc(bytes);
     t->instance = t->until + n;
-    t->brief = (struct brief *)(t->instance + runs);
-    t->temp = (int64_t *)(t->brief + n + runs);
+    t->brief = (struct brief *)(t->instance + repeats);
+    t->temp = (int64_t *)(t->brief + n + repeats);
     t->update_temp = t->temp + n;
     t->temp_of_span = t->update_temp + n;
     t->update_temp_of_span = t->temp_of_span + spans;
-    t->taken = (struct share *)(t->update_temp_of_span + spans);
+    t->taken = (struct shard_size *)(t->update_temp_of_span + spans);
     t->given = t->taken + readers;
     t->illegal = (int *)(t->given + edges);
-    s->prefix_bytes += (int64_t)bytes;
+    ev->prefix_bytes += (int64_t)bytes;
     return t;
 }
 
 /* Where the devices stand matters as far as their links differ. */
-static struct setting setting_of(const struct search *s, const struct search_stage *st,
+static struct setting setting_of(const struct space *sp, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool apart) {
-    int alias = (int)cluster_alias(&s->p.cluster, first_rank, st->devices);
+    int alias = (int)cluster_alias(&sp->p.cluster, first_rank, st->devices);
     return (struct setting){.devices = st->devices,
                             .micro_batch = micro_batch,
                             .first_rank = alias,
@@ -56,14 +56,14 @@ bool prefix_op_is_legal(const struct prefix *t, int op) {
     return t->illegal[op + 1] == t->illegal[op];
 }
 
-const struct load *prefix_edge(struct search *s, const struct prefix *t,
+const struct load *prefix_edge(struct evaluate *ev, const struct prefix *t,
                                const struct edge *e) {
     for (int i = 0; i < e->n; i++)
-        if (!prefix_op_is_legal(t, s->graph.x.of[e->readers[i]]))
+        if (!prefix_op_is_legal(t, ev->space->blocks.x.of[e->readers[i]]))
             return NULL;
-    if (!prefix_op_is_legal(t, s->graph.x.of[e->origin]))
+    if (!prefix_op_is_legal(t, ev->space->blocks.x.of[e->origin]))
         return NULL;
-    return graph_edge(&s->graph, &t->st, e, 0, s->graph.s.n_ops, t->layouts);
+    return graph_edge(&ev->graph, &t->st, e, 0, ev->space->blocks.s.n_ops, t->layouts);
 }
 
 /* How the op, origin or reader, sees the tensor or parameter. */
@@ -81,44 +81,44 @@ static const struct axis_map *map_of(const struct model *m, const struct edge *e
     return &o->param_map[k];
 }
 
-static struct extents extents_of(const struct search *s, const struct prefix *t,
+static struct extents extents_of(const struct space *sp, const struct prefix *t,
                                  const struct edge *e) {
-    const struct model *m = s->graph.x.model;
+    const struct model *m = sp->blocks.x.model;
     return model_extents(
         m, e->tensor >= 0 ? &m->tensors[e->tensor].shape : &m->params[e->param].shape,
         t->st.micro_batch);
 }
 
-struct share prefix_share_of(const struct search *s, const struct prefix *t,
-                             const struct edge *e, int op) {
-    struct extents x = extents_of(s, t, e);
-    const struct axis_map *map = map_of(s->graph.x.model, e, op);
-    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
+struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t,
+                                  const struct edge *e, int op) {
+    struct extents x = extents_of(sp, t, e);
+    const struct axis_map *map = map_of(sp->blocks.x.model, e, op);
+    const struct layout *l = &t->layouts[sp->blocks.x.node_of[op]];
     const struct mesh *mesh = &t->mesh;
     struct placement want = placement_operand(mesh, l, map);
     struct placement held = placement_resolve(mesh, &x, placement_result(mesh, l, map));
     /* ZeRO's share of a parameter: its home wants the gradient for the optimizer and sends the new
      * value, a copy the other way round. */
     bool param = e->param >= 0, home = op == e->origin;
-    int zero = graph_zero(&s->graph, op, t->st.zero);
+    int zero = blocks_zero(&sp->blocks, op, t->st.zero);
     if (param && zero >= (home ? ZERO_OPTIMIZER : ZERO_PARAMETERS))
         want = placement_scatter(mesh, &x, want);
     if (param && zero >= (home ? ZERO_PARAMETERS : ZERO_GRADIENTS))
         held = placement_scatter(mesh, &x, held);
-    return (struct share){.want = (double)placement_elements(mesh, &x, want),
-                          .held = (double)placement_elements(mesh, &x, held)};
+    return (struct shard_size){.want = (double)placement_elements(mesh, &x, want),
+                               .held = (double)placement_elements(mesh, &x, held)};
 }
 
-double prefix_all(const struct search *s, const struct prefix *t, const struct edge *e) {
-    struct extents x = extents_of(s, t, graph_small_edge(&s->graph, e));
+double prefix_all(const struct space *sp, const struct prefix *t, const struct edge *e) {
+    struct extents x = extents_of(sp, t, blocks_small_edge(&sp->blocks, e));
     return (double)extents_count(&x);
 }
 
-struct share prefix_share(const struct search *s, const struct prefix *t,
-                          const struct edge *e, int i) {
-    const struct graph *g = &s->graph;
-    const struct edge *small = graph_small_edge(g, e);
-    struct share *known = &t->given[small - g->xs.edges];
+struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
+                               const struct edge *e, int i) {
+    const struct blocks *g = &sp->blocks;
+    const struct edge *small = blocks_small_edge(g, e);
+    struct shard_size *known = &t->given[small - g->xs.edges];
     int op = small->origin, k = 0;
     if (i >= 0) {
         /* Whichever instance it stands in there. */
@@ -129,48 +129,49 @@ struct share prefix_share(const struct search *s, const struct prefix *t,
         known = &t->taken[small->readers + k - g->xs.readers];
     }
     if (known->want <= 0)
-        *known = prefix_share_of(s, t, small, op);
+        *known = prefix_shard_of(sp, t, small, op);
     return *known;
 }
 
-const struct prefix *search_prefix(struct search *s, const struct search_stage *st,
-                                   int64_t micro_batch, int first_rank, bool apart) {
-    struct setting setting = setting_of(s, st, micro_batch, first_rank, apart);
+const struct prefix *eval_prefix(struct evaluate *ev, const struct search_stage *st,
+                                 int64_t micro_batch, int first_rank, bool apart) {
+    struct setting setting = setting_of(ev->space, st, micro_batch, first_rank, apart);
     uint64_t key =
         memo_mix(memo_mix(1, (uint64_t)(uintptr_t)st->layouts), (uint64_t)setting.devices);
     key = memo_mix(memo_mix(key, (uint64_t)micro_batch), (uint64_t)setting.first_rank);
     key = memo_mix(memo_mix(key, (uint64_t)setting.regather << 3 |
                                      (uint64_t)setting.zero << 1 | setting.apart),
                    (uint64_t)(uintptr_t)setting.mesh);
-    void **slot = memo_slot(&s->prefixes, key);
+    void **slot = memo_slot(&ev->prefixes, key);
     if (*slot)
         return *slot;
-    struct prefix *t = prefix_make(s);
+    struct prefix *t = prefix_make(ev);
     t->st = setting;
     t->layouts = st->layouts;
-    graph_mesh(setting.devices, setting.mesh, &t->mesh);
-    prefix_fill(s, t);
+    stage_mesh(setting.devices, setting.mesh, &t->mesh);
+    prefix_fill(ev, t);
     *slot = t;
     return t;
 }
 
-const struct prefix *candidate_prefix(struct search *s, const struct candidate *c, int k,
+const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidate *c, int k,
                                       int first_rank) {
     bool apart = c->schedule == SCHEDULE_zero_bubble && k > 0;
-    return search_prefix(s, &c->stages[k], c->micro_batch, first_rank, apart);
+    return eval_prefix(ev, &c->stages[k], c->micro_batch, first_rank, apart);
 }
 
 /* Counting it takes a walk through the schedule where groups have several stages. */
-struct in_flight candidate_in_flight(struct search *s, const struct candidate *c, int k) {
+struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c,
+                                     int k) {
     struct in_flight f;
-    int64_t m = s->p.batch / c->micro_batch;
+    int64_t m = ev->space->p.batch / c->micro_batch;
     if (c->n_groups == c->n_stages) {
         schedule_pools(c->schedule, k, c->n_stages, c->n_groups, m, f.n);
         return f;
     }
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->n_groups);
     void **slot =
-        memo_slot(&s->in_flight, memo_mix(memo_mix(key, (uint64_t)m), (uint64_t)k));
+        memo_slot(&ev->in_flight, memo_mix(memo_mix(key, (uint64_t)m), (uint64_t)k));
     if (!*slot) {
         *slot = mem_alloc(sizeof f);
         schedule_pools(c->schedule, k, c->n_stages, c->n_groups, m,
@@ -179,43 +180,43 @@ struct in_flight candidate_in_flight(struct search *s, const struct candidate *c
     return *(struct in_flight *)*slot;
 }
 
-void search_trim(struct search *s) {
-    if (s->prefix_bytes < MOST_PREFIX_BYTES)
+void eval_trim(struct evaluate *ev) {
+    if (ev->prefix_bytes < MOST_PREFIX_BYTES)
         return;
-    memo_release(&s->prefixes, prefix_free);
-    s->prefix_bytes = 0;
+    memo_release(&ev->prefixes, prefix_free);
+    ev->prefix_bytes = 0;
 }
 
-void search_forget_prefixes(struct search *s) {
-    memo_release(&s->prefixes, prefix_free);
-    prefix_forget_filling(s);
+void eval_forget_prefixes(struct evaluate *ev) {
+    memo_release(&ev->prefixes, prefix_free);
+    prefix_forget_filling(ev);
 }
 
 /* ---- stretches of the whole model ------------------------------------------------------ */
 
 /* Where `brief` has one instance of the op's run. */
-static int instance_of(const struct graph *g, int op) {
-    return g->x.model->n_ops + 1 + g->s.run_of[op];
+static int instance_of(const struct blocks *g, int op) {
+    return g->x.model->n_ops + 1 + g->s.repeat_of[op];
 }
 
-struct load prefix_until(const struct search *s, const struct prefix *t, int op) {
-    const struct graph *g = &s->graph;
+struct load prefix_until(const struct space *sp, const struct prefix *t, int op) {
+    const struct blocks *g = &sp->blocks;
     int n = g->x.left_out[op];
     struct load l = t->until[g->x.of[op]];
     if (n > 0)
-        load_add(&l, &t->instance[g->s.run_of[op]], n);
+        load_add(&l, &t->instance[g->s.repeat_of[op]], n);
     return l;
 }
 
-double prefix_time_us(const struct search *s, const struct prefix *t, int op) {
-    const struct graph *g = &s->graph;
+double prefix_time_us(const struct space *sp, const struct prefix *t, int op) {
+    const struct blocks *g = &sp->blocks;
     int n = g->x.left_out[op];
     double us = t->brief[g->x.of[op]].time_us;
     return n > 0 ? us + n * t->brief[instance_of(g, op)].time_us : us;
 }
 
-struct brief prefix_brief(const struct search *s, const struct prefix *t, int op) {
-    const struct graph *g = &s->graph;
+struct brief prefix_brief(const struct space *sp, const struct prefix *t, int op) {
+    const struct blocks *g = &sp->blocks;
     int n = g->x.left_out[op];
     struct brief b = t->brief[g->x.of[op]];
     if (n > 0) {
@@ -245,38 +246,38 @@ static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int 
 
 /* The ops of the excerpt that stand for ops first .. end-1 are a stretch of it, but where
  * both ends lie in instances that the second one stands for. */
-int64_t prefix_temp(const struct search *s, const struct prefix *t, int first, int end,
+int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
                     int64_t *update_temp) {
-    const struct graph *g = &s->graph;
-    int from = g->x.of[first], to = g->x.of[end - 1] + 1, r = g->s.run_of[first];
-    if (r >= 0 && r == g->s.run_of[end - 1] && to - from != end - first) {
-        const struct run *run = &g->s.runs[r];
-        int second = g->x.of[run->first + run->period];
+    const struct blocks *g = &sp->blocks;
+    int from = g->x.of[first], to = g->x.of[end - 1] + 1, r = g->s.repeat_of[first];
+    if (r >= 0 && r == g->s.repeat_of[end - 1] && to - from != end - first) {
+        const struct repeat *repeat = &g->s.repeats[r];
+        int second = g->x.of[repeat->first + repeat->period];
         from = from < second ? from : second;
-        to = to > second + run->period ? to : second + run->period;
+        to = to > second + repeat->period ? to : second + repeat->period;
     } else if (r >= 0 && structure_instance(&g->s, first) > 0) {
         /* Whole instances may follow the part of one. */
-        const struct run *run = &g->s.runs[r];
-        int second = g->x.of[run->first + run->period];
-        if (end - first >= run->period && from < second + run->period)
+        const struct repeat *repeat = &g->s.repeats[r];
+        int second = g->x.of[repeat->first + repeat->period];
+        if (end - first >= repeat->period && from < second + repeat->period)
             from = second;
     }
     *update_temp = largest(t->update_temp, t->update_temp_of_span, from, to);
     return largest(t->temp, t->temp_of_span, from, to);
 }
 
-bool prefix_legal(const struct search *s, const struct prefix *t, int first, int end) {
-    const struct graph *g = &s->graph;
+bool prefix_legal(const struct space *sp, const struct prefix *t, int first, int end) {
+    const struct blocks *g = &sp->blocks;
     for (int i = first; i < end; i++) {
-        int r = g->s.run_of[i];
+        int r = g->s.repeat_of[i];
         if (!prefix_op_is_legal(t, g->x.of[i]))
             return false;
         if (r < 0)
             continue;
         /* One instance speaks for all. */
-        const struct run *run = &g->s.runs[r];
-        if (i + 1 - run->period >= (first > run->first ? first : run->first))
-            i = run->first + run->period * run->count - 1;
+        const struct repeat *repeat = &g->s.repeats[r];
+        if (i + 1 - repeat->period >= (first > repeat->first ? first : repeat->first))
+            i = repeat->first + repeat->period * repeat->count - 1;
     }
     return true;
 }

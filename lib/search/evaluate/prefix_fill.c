@@ -4,7 +4,7 @@
  * search tries many layouts that differ from those before in an op or two, so what was worked out for
  * the last ones under the same setting is kept, and only ops that have to do with a change are looked
  * up anew. */
-#include "search/search_impl.h"
+#include "search/evaluate/evaluate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void add_node(struct dependence *on, int from, int node) {
     arr_push(&on->nodes, node);
 }
 
-static void find_nodes(const struct graph *g, struct dependence *on) {
+static void find_nodes(const struct blocks *g, struct dependence *on) {
     int n = g->x.model->n_ops;
     on->first = mem_array((size_t)n + 1, sizeof *on->first);
     for (int i = 0; i < n; i++) {
@@ -74,19 +74,19 @@ static bool same_setting(const struct setting *a, const struct setting *b) {
            a->apart == b->apart && a->regather == b->regather;
 }
 
-static struct filling *filling_of(struct search *s) {
-    if (!s->filling) {
-        s->filling = mem_alloc(sizeof *s->filling);
-        find_nodes(&s->graph, &s->filling->on);
+static struct filling *filling_of(struct evaluate *ev) {
+    if (!ev->filling) {
+        ev->filling = mem_alloc(sizeof *ev->filling);
+        find_nodes(&ev->space->blocks, &ev->filling->on);
     }
-    return s->filling;
+    return ev->filling;
 }
 
 /* The last filling under the setting, with what has changed since then; an empty one takes the place of
  * another setting's. */
-static struct filled *last_filled(struct search *s, struct filling *all,
+static struct filled *last_filled(const struct space *sp, struct filling *all,
                                   const struct prefix *t) {
-    const struct graph *g = &s->graph;
+    const struct blocks *g = &sp->blocks;
     size_t ops = (size_t)g->x.model->n_ops, nodes = (size_t)g->x.n_nodes;
     struct filled *f = &all->last[graph_setting_hash(&t->st, 1) % FILLED];
     if (!f->own) {
@@ -105,43 +105,43 @@ static struct filled *last_filled(struct search *s, struct filling *all,
     return f;
 }
 
-void prefix_forget_filling(struct search *s) {
-    for (int i = 0; s->filling && i < FILLED; i++) {
-        free(s->filling->last[i].own);
-        free(s->filling->last[i].waiting);
-        free(s->filling->last[i].illegal);
+void prefix_forget_filling(struct evaluate *ev) {
+    for (int i = 0; ev->filling && i < FILLED; i++) {
+        free(ev->filling->last[i].own);
+        free(ev->filling->last[i].waiting);
+        free(ev->filling->last[i].illegal);
     }
-    if (s->filling) {
-        free(s->filling->on.first);
-        arr_release(&s->filling->on.nodes);
+    if (ev->filling) {
+        free(ev->filling->on.first);
+        arr_release(&ev->filling->on.nodes);
     }
-    free(s->filling);
-    s->filling = NULL;
+    free(ev->filling);
+    ev->filling = NULL;
 }
 
 /* ---- what ops add ---------------------------------------------------------------------- */
 
-static bool is_legal(const struct search *s, const struct prefix *t, int op) {
-    const struct model *m = s->graph.x.model;
-    const struct layout *l = &t->layouts[s->graph.x.node_of[op]];
+static bool is_legal(const struct space *sp, const struct prefix *t, int op) {
+    const struct model *m = sp->blocks.x.model;
+    const struct layout *l = &t->layouts[sp->blocks.x.node_of[op]];
     return layout_check(m, &m->ops[op], &t->mesh, l, t->st.micro_batch, NULL) == 0 &&
-           search_pins_allow(s, op, t->st.mesh, &t->mesh, l);
+           space_pins_allow(sp, op, t->st.mesh, &t->mesh, l);
 }
 
 /* An op and what it has to do with its readers, as if all of them stood in its stage. Beside its
  * readers it may hold less at once than alone: a gradient that takes the place of a value that was
  * kept does not arrive in a buffer of its own. */
-static struct load load_of(struct search *s, const struct prefix *t, int op) {
-    struct graph *g = &s->graph;
-    int from = g->x.from[op];
+static struct load load_of(struct evaluate *ev, const struct prefix *t, int op) {
+    struct graph *g = &ev->graph;
+    int from = g->b->x.from[op];
     struct load l = *graph_node(g, &t->st, op, t->layouts);
     struct setting plain = graph_without_zero(&t->st);
     int64_t alone = l.temp, alone_plain = alone;
-    if (graph_zero(g, op, t->st.zero) > ZERO_OPTIMIZER)
+    if (blocks_zero(g->b, op, t->st.zero) > ZERO_OPTIMIZER)
         alone_plain = graph_node(g, &plain, op, t->layouts)->temp;
     l.temp = 0;
-    for (int e = g->s.edges_of[from]; e < g->s.edges_of[from + 1]; e++) {
-        const struct load *edge = prefix_edge(s, t, &g->s.edges[e]);
+    for (int e = g->b->s.edges_of[from]; e < g->b->s.edges_of[from + 1]; e++) {
+        const struct load *edge = prefix_edge(ev, t, &g->b->s.edges[e]);
         if (edge)
             load_add(&l, edge, 1);
     }
@@ -151,22 +151,22 @@ static struct load load_of(struct search *s, const struct prefix *t, int op) {
     return l;
 }
 
-static struct waiting waiting_of(struct search *s, const struct prefix *t,
+static struct waiting waiting_of(struct evaluate *ev, const struct prefix *t,
                                  const struct edge *e, int reader) {
     if (!prefix_op_is_legal(t, reader) || reader - e->origin < 2)
         return (struct waiting){0};
-    const struct load *l = graph_node(&s->graph, &t->st, reader, t->layouts);
-    double elems = prefix_share_of(s, t, e, reader).want;
-    return (struct waiting){(int64_t)((double)dtype_size(s->p.dtype) * elems),
+    const struct load *l = graph_node(&ev->graph, &t->st, reader, t->layouts);
+    double elems = prefix_shard_of(ev->space, t, e, reader).want;
+    return (struct waiting){(int64_t)((double)dtype_size(ev->space->p.dtype) * elems),
                             l->v[LOAD_backward] > 0};
 }
 
 /* Gradients that wait for the producer's turn, while the ops between it and its readers
  * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
  * the nearer of the two it is counted already. */
-static void add_waiting(const struct search *s, struct prefix *t, const struct edge *e,
+static void add_waiting(const struct space *sp, struct prefix *t, const struct edge *e,
                         int reader, struct waiting w) {
-    const struct model *m = s->graph.x.model;
+    const struct model *m = sp->blocks.x.model;
     for (int j = e->origin + 1; j < reader && w.bytes; j++) {
         bool passed = false;
         for (int q = 0; q < m->ops[reader].n_in; q++)
@@ -176,24 +176,24 @@ static void add_waiting(const struct search *s, struct prefix *t, const struct e
     }
 }
 
-static void add_all_waiting(struct search *s, struct prefix *t, struct filled *f) {
-    const struct graph *g = &s->graph;
+static void add_all_waiting(struct evaluate *ev, struct prefix *t, struct filled *f) {
+    const struct blocks *g = &ev->space->blocks;
     for (int i = 0; i < g->xs.n_edges; i++) {
         const struct edge *e = &g->xs.edges[i];
         for (int k = 0; k < e->n && e->tensor >= 0; k++) {
             struct waiting *w = &f->waiting[&e->readers[k] - g->xs.readers];
             if (f->changed[g->x.node_of[e->readers[k]]])
-                *w = waiting_of(s, t, e, e->readers[k]);
-            add_waiting(s, t, e, e->readers[k], *w);
+                *w = waiting_of(ev, t, e, e->readers[k]);
+            add_waiting(ev->space, t, e, e->readers[k], *w);
         }
     }
 }
 
 /* ---- sums ------------------------------------------------------------------------------ */
 
-struct brief prefix_brief_of(const struct search *s, const struct prefix *t,
+struct brief prefix_brief_of(const struct space *sp, const struct prefix *t,
                              const struct load *l) {
-    double m = (double)(s->p.batch / t->st.micro_batch);
+    double m = (double)(sp->p.batch / t->st.micro_batch);
     struct brief b = {.time_us = l->v[LOAD_forward] + l->v[LOAD_backward] +
                                  l->v[LOAD_weights] +
                                  (l->v[LOAD_before_norm] + l->v[LOAD_update]) / m,
@@ -206,19 +206,19 @@ struct brief prefix_brief_of(const struct search *s, const struct prefix *t,
 }
 
 /* What op i adds to the sums before it, and to those of one instance of its run. */
-static void add_load(const struct search *s, struct prefix *t, int i,
+static void add_load(const struct space *sp, struct prefix *t, int i,
                      const struct load *l) {
-    const struct graph *g = &s->graph;
-    int from = g->x.from[i], r = g->s.run_of[from];
+    const struct blocks *g = &sp->blocks;
+    int from = g->x.from[i], r = g->s.repeat_of[from];
     t->until[i + 1] = t->until[i];
     load_add(&t->until[i + 1], l, 1);
     if (r < 0 || structure_instance(&g->s, from) != 1)
         return;
     load_add(&t->instance[r], l, 1);
     /* Behind the second instance stand those that are left out. */
-    const struct run *run = &g->s.runs[r];
-    if (from == run->first + 2 * run->period - 1 && run->count > 3)
-        load_add(&t->until[i + 1], &t->instance[r], run->count - 3);
+    const struct repeat *repeat = &g->s.repeats[r];
+    if (from == repeat->first + 2 * repeat->period - 1 && repeat->count > 3)
+        load_add(&t->until[i + 1], &t->instance[r], repeat->count - 3);
 }
 
 static void find_largest(struct prefix *t, int n) {
@@ -230,30 +230,30 @@ static void find_largest(struct prefix *t, int n) {
     }
 }
 
-void prefix_fill(struct search *s, struct prefix *t) {
+void prefix_fill(struct evaluate *ev, struct prefix *t) {
     static const struct load nothing;
-    const struct graph *g = &s->graph;
-    struct filling *all = filling_of(s);
-    struct filled *f = last_filled(s, all, t);
+    const struct blocks *g = &ev->space->blocks;
+    struct filling *all = filling_of(ev);
+    struct filled *f = last_filled(ev->space, all, t);
     int n = g->x.model->n_ops;
     for (int i = 0; i < n; i++) {
         if (f->changed[g->x.node_of[i]])
-            f->illegal[i] = !is_legal(s, t, i);
+            f->illegal[i] = !is_legal(ev->space, t, i);
         t->illegal[i + 1] = t->illegal[i] + f->illegal[i];
     }
-    add_all_waiting(s, t, f);
+    add_all_waiting(ev, t, f);
     for (int i = 0; i < n; i++) {
         if (f->illegal[i]) {
-            add_load(s, t, i, &nothing);
+            add_load(ev->space, t, i, &nothing);
             continue;
         }
         if (depends_on_change(all, f, i))
-            f->own[i] = load_of(s, t, i);
+            f->own[i] = load_of(ev, t, i);
         t->temp[i] += f->own[i].temp;
         t->update_temp[i] = f->own[i].update_temp;
-        add_load(s, t, i, &f->own[i]);
+        add_load(ev->space, t, i, &f->own[i]);
     }
     find_largest(t, n);
-    for (int i = 0; i <= n + g->s.n_runs; i++)
-        t->brief[i] = prefix_brief_of(s, t, &t->until[i]);
+    for (int i = 0; i <= n + g->s.n_repeats; i++)
+        t->brief[i] = prefix_brief_of(ev->space, t, &t->until[i]);
 }

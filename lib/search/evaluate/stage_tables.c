@@ -20,7 +20,7 @@ struct worth {
 };
 
 struct maker {
-    struct search *s;
+    struct evaluate *ev;
     const struct setting *setting;
     const struct search_stage *st;
     const struct in_flight *in_flight;
@@ -45,7 +45,7 @@ static double element_us(struct maker *k, unsigned axes) {
     for (int doubled = 0; ldexp(16, doubled) < 2 * k->most_elems + 32; doubled++) {
         double n = ldexp(16, doubled);
         bool missing = false;
-        double all = graph_reduce_us(&k->s->graph, k->setting, axes, n, &missing);
+        double all = graph_reduce_us(&k->ev->graph, k->setting, axes, n, &missing);
         *us = fmin(*us, missing ? 0 : all / n);
     }
     return *us;
@@ -67,19 +67,20 @@ static struct worth worth_of(struct maker *k, const struct load *l, double times
 /* ---- variables ----------------------------------------------------------------------------- */
 
 static void add_variable(struct maker *k, int x) {
-    const struct graph *g = &k->s->graph;
+    const struct blocks *g = &k->ev->space->blocks;
     struct stage_tables *t = k->t;
     int node = g->x.node_of[x], v = t->p.n++;
     struct layout_list list = {0};
     k->variable[node] = v;
     t->node[v] = node;
     if (k->all) {
-        layouts_all(k->s, k->st, k->setting->micro_batch, x, &list);
+        layouts_all(k->ev->space, k->st, k->setting->micro_batch, x, &list);
     } else {
         list.p = mem_array(MOST_NEAR, sizeof *list.p);
         list.p[0] = k->st->layouts[node];
-        list.n = layouts_near(k->s, k->st, k->setting->micro_batch, x,
-                              search_style_of(k->s, k->st), list.p, MOST_NEAR);
+        list.n =
+            layouts_neighbours(k->ev->space, k->st, k->setting->micro_batch, x,
+                               space_preset_of(k->ev->space, k->st), list.p, MOST_NEAR);
     }
     ((int *)t->p.size)[v] = (int)list.n;
     t->layouts[v] = arena_array(&t->arena, (size_t)list.n + 1, sizeof *t->layouts[v]);
@@ -90,12 +91,13 @@ static void add_variable(struct maker *k, int x) {
 
 /* Before those that are illegal are left out. */
 static double most_layouts(const struct maker *k, int x) {
-    return pow(k->s->graph.x.model->ops[x].space.n + 1, search_mesh_axes(k->s, k->st));
+    return pow(k->ev->space->blocks.x.model->ops[x].space.n + 1,
+               space_mesh_axes(k->ev->space, k->st));
 }
 
 /* False where an op has no layout, or too many to list. */
 static bool add_variables(struct maker *k) {
-    const struct graph *g = &k->s->graph;
+    const struct blocks *g = &k->ev->space->blocks;
     bool good = true;
     for (int i = k->st->first; i < k->st->end && good; i++) {
         int x = g->x.of[i];
@@ -113,7 +115,7 @@ static bool add_variables(struct maker *k) {
 /* ---- critical ops ---------------------------------------------------------------------------- */
 
 /* Read by more than one instance of a node. */
-static bool is_wide(const struct graph *g, const struct edge *e) {
+static bool is_wide(const struct blocks *g, const struct edge *e) {
     for (int i = 0; i < e->n; i++)
         for (int j = 0; j < i; j++)
             if (g->x.node_of[g->x.of[e->readers[i]]] ==
@@ -123,7 +125,7 @@ static bool is_wide(const struct graph *g, const struct edge *e) {
 }
 
 static void find_critical(struct maker *k) {
-    const struct structure *st = &k->s->graph.s;
+    const struct structure *st = &k->ev->space->blocks.s;
     const struct search_stage *stage = k->st;
     bool *critical = (bool *)k->t->p.critical;
     int n = stage->end - stage->first, passing = 0;
@@ -136,8 +138,8 @@ static void find_critical(struct maker *k) {
             if (edge->tensor < 0)
                 continue;
             int last = edge->readers[edge->n - 1] - stage->first;
-            origin[i] |= is_wide(&k->s->graph, edge);
-            if (is_wide(&k->s->graph, edge) || last <= i + 1)
+            origin[i] |= is_wide(&k->ev->space->blocks, edge);
+            if (is_wide(&k->ev->space->blocks, edge) || last <= i + 1)
                 continue;
             change[i + 1]++;
             change[last < n ? last : n]--;
@@ -146,9 +148,8 @@ static void find_critical(struct maker *k) {
     for (int i = 0; i < n; i++) {
         passing += change[i];
         if (!passing || origin[i])
-            critical
-                [k->variable[k->s->graph.x.node_of[k->s->graph.x.of[stage->first + i]]]] =
-                    true;
+            critical[k->variable[k->ev->space->blocks.x.node_of
+                                     [k->ev->space->blocks.x.of[stage->first + i]]]] = true;
     }
     free(change);
     free(origin);
@@ -186,24 +187,25 @@ static void set(struct maker *k, int v, int value) {
 
 static struct worth edge_worth(struct maker *k, const struct edge *e, double times) {
     return worth_of(
-        k, graph_edge(&k->s->graph, k->setting, e, k->st->first, k->st->end, k->at), times);
+        k, graph_edge(&k->ev->graph, k->setting, e, k->st->first, k->st->end, k->at),
+        times);
 }
 
 static void add_node(struct maker *k, int x) {
-    int v = k->variable[k->s->graph.x.node_of[x]];
+    int v = k->variable[k->ev->space->blocks.x.node_of[x]];
     const struct critical_factor *f = factor_of(k, 1, &v);
     for (int a = 0; a < k->t->p.size[v]; a++) {
         set(k, v, a);
         add_worth(
             f, a,
-            worth_of(k, graph_node(&k->s->graph, k->setting, x, k->at), k->weight[x]));
+            worth_of(k, graph_node(&k->ev->graph, k->setting, x, k->at), k->weight[x]));
     }
     set(k, v, 0);
 }
 
 /* Of an edge, the variables in the stage, ascending; at most `most`. */
 static int variables_of(const struct maker *k, const struct edge *e, int most, int *out) {
-    const struct graph *g = &k->s->graph;
+    const struct blocks *g = &k->ev->space->blocks;
     int n = 0;
     for (int i = -1; i < e->n; i++) {
         int op = i < 0 ? e->origin : e->readers[i], at = 0;
@@ -297,15 +299,15 @@ static void add_edge(struct maker *k, const struct edge *e, double times) {
 
 /* Edges inside the stage that are alike count together; those that its bounds cut stand alone. */
 static void add_edges(struct maker *k) {
-    const struct graph *g = &k->s->graph;
-    const struct crossing *in = &k->s->crossings[k->st->first];
+    const struct blocks *g = &k->ev->space->blocks;
+    const struct crossing *in = &k->ev->space->crossings[k->st->first];
     for (int i = 0; i < in->n; i++)
         add_edge(k, &g->s.edges[in->edges[i]], 1);
     for (int pass = 0; pass < 2; pass++)
         for (int i = k->st->first; i < k->st->end; i++)
             for (int e = g->s.edges_of[i]; e < g->s.edges_of[i + 1]; e++) {
                 const struct edge *edge = &g->s.edges[e];
-                int *times = &k->of_small[graph_small_edge(g, edge) - g->xs.edges];
+                int *times = &k->of_small[blocks_small_edge(g, edge) - g->xs.edges];
                 if (edge->readers[edge->n - 1] >= k->st->end) {
                     if (pass)
                         add_edge(k, edge, 1);
@@ -337,18 +339,18 @@ static uint64_t hash_of(const struct stage_tables *t) {
     return h;
 }
 
-static double elements_of(const struct search *s) {
-    const struct model *m = s->p.model;
+static double elements_of(const struct space *sp) {
+    const struct model *m = sp->p.model;
     double n = 0;
     for (int i = 0; i < m->n_params; i++) {
-        struct extents x = model_extents(m, &m->params[i].shape, s->p.micro[0]);
+        struct extents x = model_extents(m, &m->params[i].shape, sp->p.micro[0]);
         n += (double)extents_count(&x);
     }
     return n;
 }
 
 static void begin(struct maker *k) {
-    const struct graph *g = &k->s->graph;
+    const struct blocks *g = &k->ev->space->blocks;
     size_t nodes = (size_t)g->x.n_nodes, ops = (size_t)g->x.model->n_ops;
     struct stage_tables *t = k->t;
     *t = (struct stage_tables){.exact = true, .p.limit = INFINITY};
@@ -356,8 +358,8 @@ static void begin(struct maker *k) {
     t->p.critical = arena_array(&t->arena, nodes, sizeof *t->p.critical);
     t->node = arena_array(&t->arena, nodes, sizeof *t->node);
     t->layouts = arena_array(&t->arena, nodes, sizeof(struct layout *));
-    k->m = (double)(k->s->p.batch / k->setting->micro_batch);
-    k->most_elems = elements_of(k->s);
+    k->m = (double)(k->ev->space->p.batch / k->setting->micro_batch);
+    k->most_elems = elements_of(k->ev->space);
     for (int i = 0; i < MOST_AXES; i++)
         k->element_us[i] = -1;
     k->at = mem_array(nodes, sizeof *k->at);
@@ -374,7 +376,7 @@ static void add_tables(struct maker *k) {
     find_critical(k);
     for (int v = 0; v < t->p.n; v++)
         set(k, v, 0);
-    for (int x = 0; x < k->s->graph.x.model->n_ops; x++)
+    for (int x = 0; x < k->ev->space->blocks.x.model->n_ops; x++)
         if (k->weight[x])
             add_node(k, x);
     add_edges(k);
@@ -383,11 +385,11 @@ static void add_tables(struct maker *k) {
     t->hash = hash_of(t);
 }
 
-bool stage_tables_make(struct search *s, const struct setting *setting,
+bool stage_tables_make(struct evaluate *ev, const struct setting *setting,
                        const struct search_stage *st, const struct in_flight *in_flight,
                        bool all, struct stage_tables *out) {
     struct maker k = {
-        .s = s, .setting = setting, .st = st, .in_flight = in_flight, .t = out};
+        .ev = ev, .setting = setting, .st = st, .in_flight = in_flight, .t = out};
     k.all = all;
     begin(&k);
     bool good = add_variables(&k);

@@ -14,7 +14,7 @@
  * does not count; its origin is critical too.
  *
  *     struct stage_tables t;
- *     if (stage_tables_make(s, &setting, &stage, &in_flight, true, &t) &&
+ *     if (stage_tables_make(ev, &setting, &stage, &in_flight, true, &t) &&
  *         critical_solve(&t.p, &options, &answer) == 0)
  *         use(t.node[v], t.layouts[v][answer.choice[v]]);
  *     stage_tables_release(&t);
@@ -22,7 +22,7 @@
 #ifndef WEFT_STAGE_TABLES_H
 #define WEFT_STAGE_TABLES_H
 
-#include "search/search_impl.h"
+#include "search/evaluate/evaluate.h"
 #include "solve/critical/critical.h"
 
 struct stage_tables {
@@ -38,7 +38,7 @@ struct stage_tables {
 /* all: every legal layout is a value; otherwise the one that the stage has, number 0, and some
  * near it. False where an op has no layout, or too many to list: then there are no tables, but
  * `out` has to be released all the same. */
-bool stage_tables_make(struct search *s, const struct setting *setting,
+bool stage_tables_make(struct evaluate *ev, const struct setting *setting,
                        const struct search_stage *st, const struct in_flight *in_flight,
                        bool all, struct stage_tables *out);
 void stage_tables_release(struct stage_tables *t);

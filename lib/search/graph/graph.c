@@ -32,37 +32,22 @@ struct window {
     int n;
     const int *ops;               /* of the excerpt, ascending */
     const struct layout *layouts; /* by node */
-    const bool *again;            /* by node, or NULL */
+    const bool *recompute;        /* by node, or NULL */
 };
-
-int graph_zero(const struct graph *g, int op, int zero) {
-    int64_t pinned = g->pins ? pins_value(g->pins, PIN_zero, g->x.from[op]) : PIN_FREE;
-    return pinned == PIN_FREE ? zero : (int)pinned;
-}
-
-int graph_offload(const struct graph *g, int op) {
-    int64_t pinned = g->pins ? pins_value(g->pins, PIN_offload, g->x.from[op]) : PIN_FREE;
-    return pinned == PIN_FREE ? g->offload : (int)pinned;
-}
-
-bool graph_regather(const struct graph *g, int op, bool regather) {
-    int64_t pinned = g->pins ? pins_value(g->pins, PIN_regather, g->x.from[op]) : PIN_FREE;
-    return pinned == PIN_FREE ? regather : pinned == 1;
-}
 
 static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {
     struct stage *stage = &g->stages[0];
-    graph_mesh(st->devices, st->mesh, &stage->mesh);
+    stage_mesh(st->devices, st->mesh, &stage->mesh);
     stage->first_rank = st->first_rank;
     stage->n_ops = w->n;
-    stage->regather = graph_regather(g, w->ops[0], st->regather);
+    stage->regather = blocks_regather(g->b, w->ops[0], st->regather);
     for (int i = 0; i < w->n; i++) {
-        int node = g->x.node_of[w->ops[i]];
+        int node = g->b->x.node_of[w->ops[i]];
         stage->ops[i] = w->ops[i];
         stage->layouts[i] = w->layouts[node];
-        stage->recompute[i] = w->again && w->again[node];
-        stage->zero[i] = (int8_t)graph_zero(g, w->ops[i], st->zero);
-        stage->offload[i] = (int8_t)graph_offload(g, w->ops[i]);
+        stage->recompute[i] = w->recompute && w->recompute[node];
+        stage->zero[i] = (int8_t)blocks_zero(g->b, w->ops[i], st->zero);
+        stage->offload[i] = (int8_t)blocks_offload(g->b, w->ops[i]);
         g->plan.stage_of[w->ops[i]] = 0;
     }
     g->plan.batch = g->plan.micro_batch = st->micro_batch;
@@ -191,7 +176,7 @@ double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
     struct instr ins = instr_init(axes ? I_all_reduce : I_fill);
     ins.axes = axes;
     ins.n.v[0] = (int64_t)elems;
-    graph_mesh(st->devices, st->mesh, &g->stages[0].mesh);
+    stage_mesh(st->devices, st->mesh, &g->stages[0].mesh);
     g->stages[0].first_rank = st->first_rank;
     cost_forget(g->cost);
     double us = elems >= 1 ? cost_instr(g->cost, &g->plan, &sp, &ins).us : 0;
@@ -225,9 +210,9 @@ struct setting graph_without_zero(const struct setting *st) {
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
     struct setting plain = graph_without_zero(st);
-    const struct setting *as = g->x.model->ops[op].n_param ? st : &plain;
-    uint64_t key = memo_mix(graph_setting_hash(as, g->xs.alike[op]),
-                            layout_word(&layouts[g->x.node_of[op]]));
+    const struct setting *as = g->b->x.model->ops[op].n_param ? st : &plain;
+    uint64_t key = memo_mix(graph_setting_hash(as, g->b->xs.alike[op]),
+                            layout_word(&layouts[g->b->x.node_of[op]]));
     void **slot = memo_slot(&g->loads, key);
     if (!*slot) {
         struct load *l = arena_alloc(&g->arena, sizeof *l);
@@ -272,7 +257,8 @@ static struct group *find_group(const struct members *mb, int node, uint64_t ali
     return NULL;
 }
 
-static void add_member(struct graph *g, struct members *mb, const struct edge *e, int op) {
+static void add_member(const struct blocks *g, struct members *mb, const struct edge *e,
+                       int op) {
     int node = g->x.node_of[g->x.of[op]];
     uint64_t alike = memo_mix(g->s.alike[op], read_as(g->whole, op, e));
     struct group *group = find_group(mb, node, alike);
@@ -282,15 +268,10 @@ static void add_member(struct graph *g, struct members *mb, const struct edge *e
         arr_push(&mb->groups, (struct group){.node = node, .alike = alike, .m = 1});
 }
 
-const struct edge *graph_small_edge(const struct graph *g, const struct edge *e) {
-    int64_t which = e - &g->s.edges[g->s.edges_of[e->origin]];
-    return &g->xs.edges[g->xs.edges_of[g->x.of[e->origin]] + which];
-}
-
-static int find_members(struct graph *g, const struct edge *e, int first, int end,
+static int find_members(const struct blocks *g, const struct edge *e, int first, int end,
                         struct members *mb) {
     int n = 0;
-    mb->small = graph_small_edge(g, e);
+    mb->small = blocks_small_edge(g, e);
     mb->origin = e->origin >= first && e->origin < end ? g->x.of[e->origin] : -1;
     mb->groups.n = 0;
     for (int i = edge_reader_from(e, first); i < e->n && e->readers[i] < end; i++, n++)
@@ -299,7 +280,7 @@ static int find_members(struct graph *g, const struct edge *e, int first, int en
 }
 
 /* Ops of the excerpt for these members, with at most as many of each group as said. */
-static int choose_ops(struct graph *g, struct members *mb, int *ops) {
+static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
     int n = 0;
     for (int64_t i = 0; i < mb->groups.n; i++)
         mb->groups.p[i].taken = 0;
@@ -321,7 +302,7 @@ static int choose_ops(struct graph *g, struct members *mb, int *ops) {
 static struct load joint_load(struct graph *g, const struct setting *st, struct members *mb,
                               const struct layout *layouts) {
     int *ops = mem_array((size_t)mb->small->n + 1, sizeof *ops);
-    int n = choose_ops(g, mb, ops);
+    int n = choose_ops(g->b, mb, ops);
     struct load l = compile_window(g, st, &(struct window){n, ops, layouts, NULL});
     int64_t temp = l.temp, update_temp = l.update_temp;
     for (int i = 0; i < n; i++)
@@ -352,7 +333,7 @@ static struct load edge_load(struct graph *g, const struct setting *st, struct m
     return l;
 }
 
-static uint64_t members_hash(const struct graph *g, const struct members *mb,
+static uint64_t members_hash(const struct blocks *g, const struct members *mb,
                              const struct layout *layouts, uint64_t h) {
     h = memo_mix(h, (uint64_t)(mb->small->param >= 0) << 1 | (mb->origin >= 0));
     h = memo_mix(h, g->xs.alike[mb->small->origin]);
@@ -370,7 +351,7 @@ static uint64_t members_hash(const struct graph *g, const struct members *mb,
 
 static const struct load *kept_edge_load(struct graph *g, const struct setting *st,
                                          struct members *mb, const struct layout *layouts) {
-    uint64_t key = members_hash(g, mb, layouts, graph_setting_hash(st, 7));
+    uint64_t key = members_hash(g->b, mb, layouts, graph_setting_hash(st, 7));
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
@@ -386,7 +367,7 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct layout *layouts) {
     static const struct load nothing;
     struct setting plain = graph_without_zero(st);
-    if (find_members(g, e, first, end, g->members) < 2)
+    if (find_members(g->b, e, first, end, g->members) < 2)
         return &nothing;
     return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
@@ -395,22 +376,23 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
  * of its ops read. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
-    int from = g->x.from[first], to = g->x.from[end - 1] + 1;
+    int from = g->b->x.from[first], to = g->b->x.from[end - 1] + 1;
     for (int i = first; i < end; i++)
         load_add(l, graph_node(g, st, i, layouts), -1);
-    for (int e = 0; e < g->s.edges_of[to]; e++)
-        load_add(l, graph_edge(g, st, &g->s.edges[e], from, to, layouts), -1);
+    for (int e = 0; e < g->b->s.edges_of[to]; e++)
+        load_add(l, graph_edge(g, st, &g->b->s.edges[e], from, to, layouts), -1);
 }
 
-const struct load *graph_again(struct graph *g, const struct setting *st, int first,
-                               int end, const bool *again, const struct layout *layouts) {
+const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
+                                   int end, const bool *recompute,
+                                   const struct layout *layouts) {
     /* Made again, an op shares with its gradient what ZeRO gathers. */
     struct setting plain = st->zero > ZERO_OPTIMIZER ? *st : graph_without_zero(st);
     uint64_t key =
         memo_mix(memo_mix(graph_setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
     for (int i = first; i < end; i++) {
-        int node = g->x.node_of[i];
-        key = memo_mix(memo_mix(key, layout_word(&layouts[node])), again[node]);
+        int node = g->b->x.node_of[i];
+        key = memo_mix(memo_mix(key, layout_word(&layouts[node])), recompute[node]);
     }
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
@@ -419,7 +401,7 @@ const struct load *graph_again(struct graph *g, const struct setting *st, int fi
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
-    *l = compile_window(g, &plain, &(struct window){end - first, ops, layouts, again});
+    *l = compile_window(g, &plain, &(struct window){end - first, ops, layouts, recompute});
     free(ops);
     subtract_plain(g, &plain, first, end, layouts, l);
     l->update_temp = 0;
@@ -441,57 +423,11 @@ void graph_borrow(struct graph *g, const struct graph *from) {
 
 /* ---- setting up ------------------------------------------------------------------------ */
 
-/* One axis per prime factor, the first for several where there are more factors than axes. */
-static void make_mesh(int devices, bool ascending, struct mesh *mesh) {
-    int factors[32], n = 0;
-    for (int f = 2; devices > 1; f++)
-        for (; devices % f == 0; devices /= f)
-            factors[n++] = f;
-    *mesh = (struct mesh){.n_axes = n < MESH_MAX_AXES ? n : MESH_MAX_AXES};
-    for (int i = 0, a; i < n; i++) {
-        a = i < n - mesh->n_axes ? 0 : i - (n - mesh->n_axes);
-        mesh->size[a] =
-            (mesh->size[a] ? mesh->size[a] : 1) * factors[ascending ? i : n - 1 - i];
-        mesh->name[a][0] = (char)('a' + a);
-    }
-}
-
-void graph_mesh_descending(int devices, struct mesh *mesh) {
-    make_mesh(devices, false, mesh);
-}
-
-void graph_mesh_ascending(int devices, struct mesh *mesh) {
-    make_mesh(devices, true, mesh);
-}
-
-void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh) {
-    if (own)
-        *mesh = *own;
-    else
-        graph_mesh_descending(devices, mesh);
-}
-
-/* The structure of the whole model, and of the excerpt. */
-static void find_structure(struct graph *g) {
-    int n = g->pins ? g->whole->n_ops : 0;
-    uint64_t *marks = n ? mem_array((size_t)n, sizeof *marks) : NULL;
-    for (int i = 0; i < n; i++)
-        marks[i] = pins_mark(g->pins, i);
-    structure_find(g->whole, marks, &g->s);
-    excerpt_make(g->whole, &g->s, &g->x);
-    for (int i = 0; marks && i < g->x.model->n_ops; i++)
-        marks[i] = marks[g->x.from[i]];
-    structure_find(g->x.model, marks, &g->xs);
-    free(marks);
-}
-
-void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer, enum dtype dtype, const struct pins *pins) {
-    *g = (struct graph){
-        .whole = m, .cost = cost, .pins = pins, .members = mem_alloc(sizeof *g->members)};
-    find_structure(g);
-    int n = g->x.model->n_ops;
-    g->plan = (struct plan){.model = g->x.model,
+void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int devices,
+                enum optimizer optimizer, enum dtype dtype) {
+    *g = (struct graph){.b = b, .cost = cost, .members = mem_alloc(sizeof *g->members)};
+    int n = g->b->x.model->n_ops;
+    g->plan = (struct plan){.model = g->b->x.model,
                             .schedule = SCHEDULE_gpipe,
                             .optimizer = optimizer,
                             .dtype = dtype,
@@ -520,7 +456,4 @@ void graph_release(struct graph *g) {
     free(g->stages[0].recompute);
     free(g->stages[0].zero);
     free(g->stages[0].offload);
-    structure_release(&g->xs);
-    excerpt_release(&g->x);
-    structure_release(&g->s);
 }

@@ -10,7 +10,7 @@
  * what is alike: a hundred layers cost as much as two.
  *
  *     struct graph g;
- *     graph_init(&g, model, &cost, devices, OPTIMIZER_adamw, DTYPE_f32, NULL);
+ *     graph_init(&g, &blocks, &cost, devices, OPTIMIZER_adamw, DTYPE_f32);
  *     const struct load *l = graph_node(&g, &setting, op, layouts);
  *     graph_release(&g);
  */
@@ -18,9 +18,9 @@
 #define WEFT_GRAPH_H
 
 #include "cost/cost.h"
-#include "plan/pin.h"
+#include "search/graph/blocks.h"
 #include "search/graph/memo.h"
-#include "search/graph/structure.h"
+#include "search/graph/stage_mesh.h"
 
 /* What adds up. Times in us: of one micro-batch, and of the update before and behind the
  * norm; gradients that are reduced in one go with others are elements, see `reduce`. */
@@ -75,14 +75,9 @@ struct setting {
 };
 
 struct graph {
-    const struct model *whole;
-    struct structure s; /* of the whole model */
-    struct excerpt x;
-    struct structure xs;     /* of the excerpt: its edges */
-    struct cost *cost;       /* borrowed */
-    const struct pins *pins; /* borrowed, or NULL */
-    int offload;             /* sets of OFFLOADS of all ops, unless pinned */
-    struct plan plan;        /* scratch: stage 0 is what is compiled */
+    const struct blocks *b; /* borrowed */
+    struct cost *cost;      /* borrowed */
+    struct plan plan;       /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
     struct compile_room room; /* of windows */
     int64_t compiled;         /* windows */
@@ -93,25 +88,10 @@ struct graph {
     struct members *members; /* scratch of graph_edge: the ops of the edge */
 };
 
-/* devices: of the whole job. The model, the costs and the pins, which may be NULL, are borrowed. */
-void graph_init(struct graph *g, struct model *m, struct cost *cost, int devices,
-                enum optimizer optimizer, enum dtype dtype, const struct pins *pins);
+/* devices: of the whole job. The blocks and the costs are borrowed. */
+void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int devices,
+                enum optimizer optimizer, enum dtype dtype);
 void graph_release(struct graph *g);
-
-/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that
- * any split of the devices among dims is a layout; where there are more factors than axes, the
- * first one takes several. The usual one has the largest factor outermost, so that what is
- * split finely is split among near devices. With the smallest there, other numbers of devices
- * are neighbours: of twelve 3, 6 or 12, instead of 2, 4 or 12. */
-void graph_mesh(int devices, const struct mesh *own, struct mesh *mesh);
-void graph_mesh_descending(int devices, struct mesh *mesh);
-void graph_mesh_ascending(int devices, struct mesh *mesh);
-
-/* The level of ZeRO of an op of the excerpt in a stage that has this one; what is offloaded of it. */
-int graph_zero(const struct graph *g, int op, int zero);
-int graph_offload(const struct graph *g, int op);
-/* Does a stage that has the op gather again, where it is to or not? */
-bool graph_regather(const struct graph *g, int op, bool regather);
 
 /* Of a setting, chained into h as memo_mix does. */
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
@@ -135,11 +115,10 @@ void graph_compile(struct graph *g, const struct setting *st, int op,
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts);
-/* The excerpt's edge for an edge of the whole model. */
-const struct edge *graph_small_edge(const struct graph *g, const struct edge *e);
 /* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
-const struct load *graph_again(struct graph *g, const struct setting *st, int first,
-                               int end, const bool *again, const struct layout *layouts);
+const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
+                                   int end, const bool *recompute,
+                                   const struct layout *layouts);
 /* One collective over gradients, or their filling (axes 0). */
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing);

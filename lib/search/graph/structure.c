@@ -1,4 +1,4 @@
-/* Finding runs.
+/* Finding repeats.
  *
  * From left to right: at an op that stands in no run yet, every later op that is alike
  * proposes a period; the one that reaches furthest wins, the shortest of equals. Instances
@@ -130,7 +130,7 @@ static void find_edges(const struct model *m, struct structure *s) {
     free(first);
 }
 
-/* ---- runs ------------------------------------------------------------------------------ */
+/* ---- repeats ------------------------------------------------------------------------------ */
 
 /* The same op, or one equally far back. */
 static bool same_source(int a, int from_a, int b, int from_b) {
@@ -174,8 +174,9 @@ static int reach(const struct model *m, const struct structure *s, int first, in
     return i - first;
 }
 
-static struct run longest_run(const struct model *m, const struct structure *s, int first) {
-    struct run best = {.first = first, .period = 1, .count = 1};
+static struct repeat longest_run(const struct model *m, const struct structure *s,
+                                 int first) {
+    struct repeat best = {.first = first, .period = 1, .count = 1};
     for (int b = first + 1; b < m->n_ops; b++) {
         int period = b - first, covered = best.period * best.count;
         if (b + period > m->n_ops)
@@ -186,7 +187,7 @@ static struct run longest_run(const struct model *m, const struct structure *s, 
             continue;
         int count = 1 + reach(m, s, first, period) / period;
         if (count > 1 && count * period > (best.count > 1 ? covered : 0))
-            best = (struct run){.first = first, .period = period, .count = count};
+            best = (struct repeat){.first = first, .period = period, .count = count};
     }
     return best;
 }
@@ -209,7 +210,7 @@ static double passing_elems(const struct model *m, const struct structure *s, in
 }
 
 static int find_seam(const struct model *m, const struct structure *s,
-                     const struct run *r) {
+                     const struct repeat *r) {
     int seam = 0;
     double least = passing_elems(m, s, r->first, r->first + r->period);
     for (int i = 1; i < r->period; i++) {
@@ -223,25 +224,25 @@ static int find_seam(const struct model *m, const struct structure *s,
 }
 
 static void find_runs(const struct model *m, struct structure *s) {
-    ARR(struct run) runs = {0};
+    ARR(struct repeat) repeats = {0};
     for (int i = 0; i < m->n_ops;) {
-        struct run r = longest_run(m, s, i);
+        struct repeat r = longest_run(m, s, i);
         for (int k = 0; k < r.period * r.count; k++)
-            s->run_of[i + k] = r.count > 1 ? (int)runs.n : -1;
+            s->repeat_of[i + k] = r.count > 1 ? (int)repeats.n : -1;
         i += r.period * r.count;
         if (r.count > 1) {
             r.seam = find_seam(m, s, &r);
-            arr_push(&runs, r);
+            arr_push(&repeats, r);
         }
     }
-    s->runs = runs.p;
-    s->n_runs = (int)runs.n;
+    s->repeats = repeats.p;
+    s->n_repeats = (int)repeats.n;
 }
 
 void structure_find(const struct model *m, const uint64_t *marks, struct structure *s) {
     *s = (struct structure){.n_ops = m->n_ops};
     s->alike = mem_array((size_t)m->n_ops, sizeof *s->alike);
-    s->run_of = mem_array((size_t)m->n_ops, sizeof *s->run_of);
+    s->repeat_of = mem_array((size_t)m->n_ops, sizeof *s->repeat_of);
     int *users = count_users(m);
     for (int i = 0; i < m->n_ops; i++)
         s->alike[i] = memo_mix(alike_hash(m, i, users), marks ? marks[i] : 0);
@@ -252,8 +253,8 @@ void structure_find(const struct model *m, const uint64_t *marks, struct structu
 
 void structure_release(struct structure *s) {
     free(s->alike);
-    free(s->runs);
-    free(s->run_of);
+    free(s->repeats);
+    free(s->repeat_of);
     free(s->edges);
     free(s->edges_of);
     free(s->readers);
@@ -261,7 +262,7 @@ void structure_release(struct structure *s) {
 }
 
 int structure_instance(const struct structure *s, int op) {
-    const struct run *r = &s->runs[s->run_of[op]];
+    const struct repeat *r = &s->repeats[s->repeat_of[op]];
     return (op - r->first) / r->period;
 }
 
@@ -278,8 +279,9 @@ int edge_reader_from(const struct edge *e, int first) {
 }
 
 bool structure_begins_unit(const struct structure *s, int op) {
-    int r = s->run_of[op];
-    return r < 0 || !op || (op - s->runs[r].first) % s->runs[r].period == s->runs[r].seam;
+    int r = s->repeat_of[op];
+    return r < 0 || !op ||
+           (op - s->repeats[r].first) % s->repeats[r].period == s->repeats[r].seam;
 }
 
 int structure_unit_of(const struct structure *s, int op) {

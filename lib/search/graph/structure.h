@@ -10,14 +10,14 @@
  * a parameter with its home and its other users.
  *
  * The excerpt is a model of the first, the second and the last instance of each run, and all
- * ops outside of runs: what is worked out for it holds for the whole model.
+ * ops outside of repeats: what is worked out for it holds for the whole model.
  */
 #ifndef WEFT_STRUCTURE_H
 #define WEFT_STRUCTURE_H
 
 #include "model/model.h"
 
-struct run {
+struct repeat {
     int first, period, count; /* ops first .. first + period * count - 1 */
     /* From instance to instance, least passes in front of op `seam` of each. It need not be
      * where a block of the file begins: the first block may differ from the others. */
@@ -31,12 +31,18 @@ struct edge {
     const int *readers; /* ops, ascending, each once */
 };
 
+/* An edge with many readers; graph.c tells no more of a kind apart. */
+enum { LONG_LIVED_READERS = 4 };
+static inline bool edge_is_long_lived(const struct edge *e) {
+    return e->tensor >= 0 && e->n >= LONG_LIVED_READERS;
+}
+
 struct structure {
     int n_ops;
     uint64_t *alike; /* [n_ops] equal for ops that are alike */
-    int n_runs;
-    struct run *runs; /* in order, apart from each other */
-    int *run_of;      /* [n_ops] or -1 */
+    int n_repeats;
+    struct repeat *repeats; /* in order, apart from each other */
+    int *repeat_of;         /* [n_ops] or -1 */
     int n_edges;
     struct edge *edges; /* by origin */
     int *edges_of;      /* [n_ops + 1] edges of op i: edges_of[i] .. edges_of[i + 1] - 1 */
@@ -47,7 +53,7 @@ struct structure {
 void structure_find(const struct model *m, const uint64_t *marks, struct structure *s);
 void structure_release(struct structure *s);
 
-/* Units: instances of runs, from seam to seam, and ops outside of them. Does one begin with this op?
+/* Units: instances of repeats, from seam to seam, and ops outside of them. Does one begin with this op?
  * How many are there? */
 bool structure_begins_unit(const struct structure *s, int op);
 int structure_units(const struct structure *s);
@@ -62,7 +68,7 @@ int structure_instance(const struct structure *s, int op);
 /* The first reader at or behind op `first`; e->n if there is none. */
 int edge_reader_from(const struct edge *e, int first);
 
-struct excerpt {
+struct dedup {
     struct model *model; /* shares names and dims with the whole one */
     /* [ops of the whole model + 1] the op of the excerpt for it; behind the last op, their number */
     int *of;
@@ -72,7 +78,7 @@ struct excerpt {
     int n_nodes;  /* ops that are told apart: one for all instances of a run */
     int *node_of; /* [ops of the excerpt] */
 };
-void excerpt_make(const struct model *m, const struct structure *s, struct excerpt *x);
-void excerpt_release(struct excerpt *x);
+void dedup_make(const struct model *m, const struct structure *s, struct dedup *x);
+void dedup_release(struct dedup *x);
 
 #endif

@@ -19,25 +19,27 @@
 
 /* With a micro-batch as it suits a device of one class, without a limit of memory; INFINITY where the
  * profile lacks it. */
-static double device_us(struct search *s, int rank, int64_t micro_batch) {
-    struct search_stage st = {.end = s->p.model->n_ops, .devices = 1};
-    search_apply_style(s, &st, micro_batch, (struct style){.inner = ~0u});
-    const struct prefix *t = search_prefix(s, &st, micro_batch, rank, false);
-    if (!prefix_legal(s, t, 0, st.end))
+static double device_us(struct evaluate *ev, int rank, int64_t micro_batch) {
+    struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
+    space_apply_preset(ev->space, &st, micro_batch, (struct preset){.inner = ~0u});
+    const struct prefix *t = eval_prefix(ev, &st, micro_batch, rank, false);
+    if (!prefix_legal(ev->space, t, 0, st.end))
         return INFINITY;
-    const struct stage_sum *sum = search_stage_sum(s, t, &st);
-    double m = (double)(s->p.batch / micro_batch);
+    const struct stage_sum *sum = eval_stage_sum(ev, t, &st);
+    double m = (double)(ev->space->p.batch / micro_batch);
     return sum->missing ? INFINITY
                         : m * (sum->forward_us + sum->backward_us + sum->weights_us) +
                               sum->reduce_us + sum->update_us;
 }
 
-void search_alone(struct search *s, double alone_us[CLUSTER_MAX_GROUPS]) {
-    const struct cluster *c = &s->p.cluster;
-    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < s->p.devices; g++) {
+void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
+    const struct cluster *c = &ev->space->p.cluster;
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < ev->space->p.devices;
+         g++) {
         double least = INFINITY;
-        for (int i = 0; i < s->p.n_micro; i++)
-            least = fmin(least, device_us(s, (int)c->groups[g].first_rank, s->p.micro[i]));
+        for (int i = 0; i < ev->space->p.n_micro; i++)
+            least = fmin(
+                least, device_us(ev, (int)c->groups[g].first_rank, ev->space->p.micro[i]));
         alone_us[g] = isfinite(least) ? least : 0;
     }
 }
@@ -55,7 +57,7 @@ static double shared_us(const struct cluster *c, const double *alone_us, int n) 
     return 1 / rate;
 }
 
-/* ---- runs ------------------------------------------------------------------------------ */
+/* ---- repeats ------------------------------------------------------------------------------ */
 
 static bool is_number(const struct search_problem *p, int n) {
     for (int g = 0; g < p->cluster.n_groups; g++)
@@ -108,7 +110,7 @@ static void certify(struct idle *d) {
  * faster than that. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
-    return search_look_us(q, 1) * NEAR < out->plans[0].time_us;
+    return search_first_estimate_us(q, 1) * NEAR < out->plans[0].time_us;
 }
 
 static void try_fewer(struct idle *d, int n) {

@@ -5,7 +5,7 @@
  * for a lack of memory and a first look is faster. Then a search follows for each set of what is
  * offloaded, by all ops of all stages alike, which the strategy graph compiles as if it were
  * pinned. In the end each stage of the best plan takes back what it has room for. What is proven
- * of such a space knows no memory (floors.c). */
+ * of such a space knows no memory (op_bounds.c). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
@@ -53,14 +53,14 @@ static void set_stage(struct stage *st, int which, bool host) {
 }
 
 /* What the stage offloads, it has on the device, if it fits and is faster. */
-static bool take_back(struct search *s, struct search_plan *p, int stage, int which) {
+static bool take_back(struct evaluate *ev, struct search_plan *p, int stage, int which) {
     struct search_plan other = {.plan = p->plan};
     struct stage *st = &p->plan->stages[stage];
     for (int i = 0; i < st->n_ops; i++)
         if (!(st->offload[i] & which))
             return false;
     set_stage(st, which, false);
-    if (search_judge_plan(s, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
+    if (eval_plan(ev, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
         *p = (struct search_plan){p->plan, other.time_us, other.max_bytes, p->member,
                                   p->class};
         return true;
@@ -70,13 +70,13 @@ static bool take_back(struct search *s, struct search_plan *p, int stage, int wh
 }
 
 /* The costliest first: activations go with every micro-batch. */
-static void take_all_back(struct search *s, struct search_plan *p) {
+static void take_all_back(struct evaluate *ev, struct search_plan *p) {
     static const int order[] = {OFFLOAD_activations, OFFLOAD_parameters, OFFLOAD_optimizer};
     enum { MOST_TRIES = 96 };
     int tries = 0;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         for (int k = 0; k < p->plan->n_stages && tries < MOST_TRIES; k++, tries++)
-            take_back(s, p, k, order[i]);
+            take_back(ev, p, k, order[i]);
 }
 
 /* ---- searches ---------------------------------------------------------------------------- */
@@ -115,11 +115,11 @@ static void finish(struct offloading *o) {
     struct search_result *out = o->out;
     q.offload = everything;
     search_begin(&s, &q);
-    s.graph.offload = 0; /* what is proven holds for stages that offload less, too */
+    s.space.blocks.offload = 0; /* what is proven holds for stages that offload less, too */
     for (int i = 0; i < out->n && !has_pins(&q); i++)
         if (search_offloaded(out->plans[i].plan))
-            take_all_back(&s, &out->plans[i]);
-    out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s, NULL);
+            take_all_back(&s.eval, &out->plans[i]);
+    out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s.eval, NULL);
     out->relaxation = out->lower_bound_us > 0 ? BOUND_PRICED : "";
     search_end(&s);
 }
@@ -147,7 +147,7 @@ static void search_instead(struct offloading *o) {
     q.no_bound = true;
     q.gap = 0;
     if (interrupted() || q.deadline_s > 0 || !pays(out->plans[0].plan) ||
-        search_look_us(&q, 1) >= out->plans[0].time_us)
+        search_first_estimate_us(&q, 1) >= out->plans[0].time_us)
         return;
     search_set(o, OFFLOAD_optimizer, NULL);
     if (search_offloaded(out->plans[0].plan))
@@ -160,7 +160,7 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
         return err_hint(err,
                         "nor does a plan fit that keeps the optimizer's state, parameters "
                         "and activations in the memory of hosts");
-    if (p->may_offload && !p->source && p->memory_bytes)
+    if (p->may_offload && p->memory_bytes)
         return err_hint(
             err, "with host_bandwidth in the cluster, plans may keep in the memory of "
                  "hosts what does not fit (offload of weft-plan(5))");
@@ -173,7 +173,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
     struct offloading o = {&timed, algorithm, out};
     struct search_problem resident = timed;
-    bool may = p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
+    bool may = p->may_offload && p->memory_bytes && has_hosts(p);
     int from = may ? search_offloaded(p->from) : 0;
     if (from)
         resident.from = NULL;

@@ -9,20 +9,20 @@
 #include "search/space/order.h"
 
 #include "search/algorithms/branch.h"
-#include "search/space/order_cut.h"
+#include "search/run/order_cut.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A list of units as a list of ops. */
-static struct order *order_of_units(const struct search *s, const struct cut_graph *g,
+static struct order *order_of_units(const struct space *sp, const struct cut_graph *g,
                                     const int *list) {
-    int *op = mem_array((size_t)s->p.model->n_ops, sizeof *op), n = 0;
+    int *op = mem_array((size_t)sp->p.model->n_ops, sizeof *op), n = 0;
     for (int i = 0; i < g->n; i++)
         for (int k = g->first[list[i]]; k < g->first[list[i] + 1]; k++)
             op[n++] = k;
-    struct order *o = order_make(s->p.model, s->p.pins, op);
+    struct order *o = order_make(sp->p.model, sp->p.pins, op);
     free(op);
     return o;
 }
@@ -30,7 +30,7 @@ static struct order *order_of_units(const struct search *s, const struct cut_gra
 /* ---- all of them ------------------------------------------------------------------------- */
 
 struct listing {
-    const struct search *s;
+    const struct space *sp;
     const struct cut_graph *g;
     struct orders *out;
     int *list;    /* [units] */
@@ -58,7 +58,7 @@ static void list_from(struct listing *l, int at) {
     if (at == g->n && !is_own(l->list, g->n)) {
         l->too_many |= l->out->n == l->most;
         if (!l->too_many) {
-            l->out->p[l->out->n] = order_of_units(l->s, g, l->list);
+            l->out->p[l->out->n] = order_of_units(l->sp, g, l->list);
             l->out->p[l->out->n++]->all = true;
         }
     }
@@ -75,9 +75,9 @@ static void list_from(struct listing *l, int at) {
 }
 
 /* False, and none, where there are too many. */
-static bool list_all(const struct search *s, const struct cut_graph *g,
+static bool list_all(const struct space *sp, const struct cut_graph *g,
                      struct orders *out) {
-    struct listing l = {.s = s, .g = g, .out = out, .most = MOST_ORDERS};
+    struct listing l = {.sp = sp, .g = g, .out = out, .most = MOST_ORDERS};
     l.list = mem_array((size_t)g->n, sizeof *l.list);
     l.missing = mem_array((size_t)g->n, sizeof *l.missing);
     for (int k = 0; k < g->n_tensors; k++)
@@ -102,7 +102,7 @@ static void list_stages(const struct cut_graph *g, const int *stage_of, int *lis
 }
 
 struct cuts {
-    struct search *s;
+    struct evaluate *ev;
     struct cut_graph *g;
     struct orders *out;
     int *lists[1 + MOST_ORDERS]; /* of units; the first is the model's */
@@ -112,7 +112,7 @@ struct cuts {
 static void cut_into(struct cuts *c, int stages) {
     static const double GAIN = 0.97; /* what a further search must promise */
     double us, least = INFINITY;
-    cut_graph_stages(c->s, c->g, stages);
+    cut_graph_stages(c->ev, c->g, stages);
     if (!cut_graph_solve(c->g, stages, &us, c->stage_of))
         return;
     for (int i = 0; i <= c->out->n; i++)
@@ -121,22 +121,22 @@ static void cut_into(struct cuts *c, int stages) {
         return;
     int *list = mem_array((size_t)c->g->n, sizeof *list);
     list_stages(c->g, c->stage_of, list);
-    c->out->p[c->out->n++] = order_of_units(c->s, c->g, list);
+    c->out->p[c->out->n++] = order_of_units(c->ev->space, c->g, list);
     c->lists[c->out->n] = list;
 }
 
 /* Fine cuts first: their lists hold coarser ones. */
-static void find_cuts(struct search *s, struct cut_graph *g, struct orders *out) {
+static void find_cuts(struct evaluate *ev, struct cut_graph *g, struct orders *out) {
     enum { MOST = 2 };
     static const int stages[] = {32, 16, 8, 6, 4, 3, 2};
-    struct cuts c = {.s = s, .g = g, .out = out};
+    struct cuts c = {.ev = ev, .g = g, .out = out};
     c.stage_of = mem_array((size_t)g->n, sizeof *c.stage_of);
     c.lists[0] = mem_array((size_t)g->n, sizeof *c.lists[0]);
     for (int u = 0; u < g->n; u++)
         c.lists[0][u] = u;
     for (size_t i = 0; i < sizeof stages / sizeof *stages && out->n < MOST; i++)
-        if (stages[i] <= search_max_groups(s) && stages[i] <= g->n &&
-            !search_out_of_time(s))
+        if (stages[i] <= space_max_groups(ev->space) && stages[i] <= g->n &&
+            !budget_out_of_time(ev->budget))
             cut_into(&c, stages[i]);
     for (int i = 0; i <= out->n; i++)
         free(c.lists[i]);
@@ -146,16 +146,17 @@ static void find_cuts(struct search *s, struct cut_graph *g, struct orders *out)
 /* ---- together ---------------------------------------------------------------------------- */
 
 /* Stages of few ops gain most by single ones; what repeats is cut between its instances. */
-static bool by_ops(const struct search *s) {
+static bool by_ops(const struct space *sp) {
     enum { FEW = 24 };
-    return !s->graph.s.n_runs || s->graph.s.n_ops <= FEW;
+    return !sp->blocks.s.n_repeats || sp->blocks.s.n_ops <= FEW;
 }
 
 static void find_some(struct search *s, struct orders *out) {
     struct cut_graph g = {0};
-    if (search_max_groups(s) > 1 && cut_graph_make(s, by_ops(s), &g) &&
-        !cut_graph_is_chain(&g) && !(branch_is_small(s) && list_all(s, &g, out)))
-        find_cuts(s, &g, out);
+    if (space_max_groups(&s->space) > 1 &&
+        cut_graph_make(&s->eval, by_ops(&s->space), &g) && !cut_graph_is_chain(&g) &&
+        !(branch_is_small(s) && list_all(&s->space, &g, out)))
+        find_cuts(&s->eval, &g, out);
     cut_graph_release(&g);
 }
 
@@ -166,7 +167,7 @@ void orders_find(const struct search_problem *p, const struct plan *plan,
     if (p->source || p->as_listed)
         return;
     search_begin(&s, p);
-    if (search_check_pins(&s, NULL) == 0)
+    if (space_check_pins(&s.space, NULL) == 0)
         find_some(&s, out);
     search_end(&s);
     bool held = !plan || plan->model->hash != p->model->hash || plan_is_as_listed(plan);

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- runs -------------------------------------------------------------------------------- */
+/* ---- repeats -------------------------------------------------------------------------------- */
 
-struct runs {
+struct repeats {
     const struct search_problem *p;
     search_algorithm *algorithm;
     struct search_result *out;
@@ -29,13 +29,13 @@ struct runs {
 };
 
 /* What is proven of one order more. */
-static void note_bound(struct runs *r, double least_us, bool listed, double bound_us) {
+static void note_bound(struct repeats *r, double least_us, bool listed, double bound_us) {
     r->listed &= listed;
     r->least_us = fmin(r->least_us, least_us);
     r->facts->bound_us = fmin(r->facts->bound_us, bound_us);
 }
 
-static void note_result(struct runs *r, const struct search_result *result,
+static void note_result(struct repeats *r, const struct search_result *result,
                         const struct run_facts *facts) {
     bool listed = result->n && !strcmp(result->relaxation, BOUND_LISTED);
     if (result->n)
@@ -50,10 +50,10 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     struct search s;
     search_begin(&s, q);
     if (plan) {
-        s.hides = plan->overlap;
-        s.graph.offload = 0;
+        s.space.hides = plan->overlap;
+        s.space.blocks.offload = 0;
     }
-    double us = search_check_pins(&s, NULL) == 0 ? bound_us(&s, NULL) : INFINITY;
+    double us = space_check_pins(&s.space, NULL) == 0 ? bound_us(&s.eval, NULL) : INFINITY;
     search_end(&s);
     return us;
 }
@@ -63,16 +63,16 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_us) {
     static const double NEAR = 0.8, BETTER = 0.97;
-    double us = search_look_us(other, LOOK_PIPELINE);
+    double us = search_first_estimate_us(other, LOOK_PIPELINE);
     if (us * NEAR >= best_us)
         return false;
     if (*first_us <= 0)
-        *first_us = search_look_us(own, LOOK_PIPELINE);
+        *first_us = search_first_estimate_us(own, LOOK_PIPELINE);
     return us < BETTER * *first_us;
 }
 
 /* Returns -1 where the plan to set out from cannot be. */
-static int run_order(struct runs *r, const struct order *o, struct err *err) {
+static int run_order(struct repeats *r, const struct order *o, struct err *err) {
     struct search_problem q = order_problem(o, r->p);
     struct search_result result;
     struct run_facts facts;
@@ -116,7 +116,7 @@ static bool takes_orders(const struct search_problem *p, search_algorithm *algor
 }
 
 /* In the model's own order. */
-static int run_first(struct runs *r, const struct orders *o, struct err *err) {
+static int run_first(struct repeats *r, const struct orders *o, struct err *err) {
     struct search_problem q = *r->p;
     if (o->n && q.from && !plan_is_as_listed(q.from))
         q.from = NULL;
@@ -136,7 +136,7 @@ static int run_first(struct runs *r, const struct orders *o, struct err *err) {
 
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err) {
-    struct runs r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
+    struct repeats r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
     struct orders o = {0};
     if (!takes_orders(p, algorithm))
         return search_run_on(p, algorithm, out, facts, err);

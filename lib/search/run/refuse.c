@@ -4,7 +4,8 @@
  * whatever else is decided; else the stage of the plan that misses least; or the first of the pins
  * with which no candidate is left. */
 #include "common/text.h"
-#include "search/bound/floors.h"
+#include "search/bound/op_bounds.h"
+#include "search/run/runs.h"
 #include "search/space/devices.h"
 
 #include <math.h>
@@ -13,16 +14,16 @@
 #include <string.h>
 
 /* What the profile lacks of the best plan that might fit. */
-static int say_unknown(struct search *s, struct err *err) {
-    const struct search_problem *p = &s->p;
-    struct plan *plan = search_plan_of(s, &s->unknown.c);
+static int say_unknown(struct pool *pool, struct err *err) {
+    const struct search_problem *p = &pool->space->p;
+    struct plan *plan = space_plan_of(pool->space, &pool->unknown.c);
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     char key[256] = "";
-    cost_forget(&s->cost);
+    cost_forget(&pool->ev->cost);
     if (g)
-        cost_program(&s->cost, g);
-    if (s->cost.n_missing)
-        cost_key_format(&s->cost.missing[0], key, sizeof key);
+        cost_program(&pool->ev->cost, g);
+    if (pool->ev->cost.n_missing)
+        cost_key_format(&pool->ev->cost.missing[0], key, sizeof key);
     program_destroy(g);
     plan_destroy(plan);
     err_no(err, "the %s shapes of every plan of this model%s, such as %s",
@@ -41,12 +42,12 @@ static int say_unknown(struct search *s, struct err *err) {
 
 /* On one device of a stage of so many, at least: what is held between steps, and what must be kept of
  * one micro-batch because nobody can make it again. */
-static double held_at_least(const struct floor_op *o) {
+static double held_at_least(const struct op_bound *o) {
     double least = INFINITY;
     for (int i = 0; i < o->n; i++) {
-        double bytes = o->ways[i].fixed;
-        for (int k = 0; k < FLOOR_ITEMS; k++)
-            bytes += isfinite(o->again_us[k]) ? 0 : o->ways[i].kept[k];
+        double bytes = o->strategies[i].fixed;
+        for (int k = 0; k < OP_BOUND_ITEMS; k++)
+            bytes += isfinite(o->recompute_us[k]) ? 0 : o->strategies[i].kept[k];
         least = fmin(least, bytes);
     }
     return least;
@@ -59,18 +60,18 @@ struct least {
 };
 
 /* Over all numbers of devices and micro-batches. */
-static struct least find_least(struct search *s) {
-    const struct graph *g = &s->graph;
+static struct least find_least(struct evaluate *ev) {
+    const struct blocks *g = &ev->space->blocks;
     int n = g->x.model->n_ops;
-    struct floors *f = floors_make(s, NULL);
+    struct op_bounds *f = op_bounds_make(ev, NULL);
     struct least out = {0};
     double *all = mem_array((size_t)n, sizeof *all);
     for (int op = 0; op < n; op++) {
         double device = INFINITY;
         all[op] = INFINITY;
-        for (int d = 1; d <= s->p.devices; d++)
-            for (int k = 0; k < s->p.n_micro; k++) {
-                struct floor_op o = floors_at(f, op, s->p.micro[k], d);
+        for (int d = 1; d <= ev->space->p.devices; d++)
+            for (int k = 0; k < ev->space->p.n_micro; k++) {
+                struct op_bound o = op_bounds_at(f, op, ev->space->p.micro[k], d);
                 double bytes = held_at_least(&o);
                 device = fmin(device, bytes);
                 all[op] = fmin(all[op], d * bytes);
@@ -83,28 +84,29 @@ static struct least find_least(struct search *s) {
     for (int i = 0; i < g->s.n_ops; i++)
         out.all_bytes += isfinite(all[g->x.of[i]]) ? all[g->x.of[i]] : 0;
     free(all);
-    floors_free(f);
+    op_bounds_free(f);
     return out;
 }
 
-static double all_memory(const struct search *s) {
+static double all_memory(const struct space *sp) {
     double sum = 0;
-    for (int r = 0; r < s->p.devices; r++)
-        sum += (double)search_memory(&s->p, r, 1);
+    for (int r = 0; r < sp->p.devices; r++)
+        sum += (double)search_memory(&sp->p, r, 1);
     return sum;
 }
 
-/* Why no plan at all fits, if that is so; floors of very many devices are not worth the time. */
-static void prove_too_little(struct search *s, char *buf, size_t size) {
+/* Why no plan at all fits, if that is so; lower bounds of very many devices are not worth the time. */
+static void prove_too_little(struct pool *pool, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
-    if (s->p.devices > MOST_DEVICES || s->p.pins || s->p.source || search_stopped(s))
+    if (pool->space->p.devices > MOST_DEVICES || pool->space->p.pins ||
+        pool->space->p.source || budget_stopped(pool->budget))
         return;
-    struct least l = find_least(s);
-    double most = (double)s->p.memory_bytes, all = all_memory(s);
+    struct least l = find_least(pool->ev);
+    double most = (double)pool->space->p.memory_bytes, all = all_memory(pool->space);
     if (l.op_bytes > most)
         snprintf(buf, size, "; %s alone needs at least %s, however it is split",
-                 s->graph.x.model->ops[l.op].name, text_bytes(l.op_bytes).s);
+                 pool->space->blocks.x.model->ops[l.op].name, text_bytes(l.op_bytes).s);
     else if (l.all_bytes > all)
         snprintf(buf, size,
                  "; what no plan can do without takes at least %s on all devices together, "
@@ -113,14 +115,15 @@ static void prove_too_little(struct search *s, char *buf, size_t size) {
 }
 
 /* The stage that misses least: of compiled plans, else by the estimate. */
-static int say_overflow(struct search *s, struct search_result *out, struct err *err) {
-    const struct model *m = s->p.model;
-    const struct kept *k = &s->nearest;
+static int say_overflow(struct pool *pool, struct search_result *out, struct err *err) {
+    const struct model *m = pool->space->p.model;
+    const struct entry *k = &pool->nearest;
     struct shortage r =
-        s->refused.bytes ? s->refused
-                         : search_shortage(s, &k->c, k->score.fullest, k->score.overflow);
+        pool->refused.bytes
+            ? pool->refused
+            : space_shortage(pool->space, &k->c, k->score.fullest, k->score.overflow);
     char proof[512];
-    prove_too_little(s, proof, sizeof proof);
+    prove_too_little(pool, proof, sizeof proof);
     out->overflow = r.bytes;
     out->overflow_stage = r.stage;
     return err_no(err,
@@ -130,11 +133,11 @@ static int say_overflow(struct search *s, struct search_result *out, struct err 
                   m->ops[r.first].name, m->ops[r.end - 1].name, proof);
 }
 
-struct shortage search_shortage(const struct search *s, const struct candidate *c,
-                                int stage, int64_t bytes) {
+struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,
+                               int64_t bytes) {
     const struct search_stage *st = &c->stages[stage];
     return (struct shortage){bytes,
-                             search_memory(&s->p, candidate_rank(c, stage), st->devices),
+                             search_memory(&sp->p, candidate_rank(c, stage), st->devices),
                              stage, st->first, st->end};
 }
 
@@ -149,12 +152,13 @@ static bool obeyable(const struct search_problem *p, int64_t n) {
     q.pins = &some;
     search_begin(&s, &q);
     bool found = false;
-    struct candidate c = candidate_make(&s);
-    bool may = search_check_pins(&s, NULL) == 0;
-    for (int k = 1; k <= search_max_groups(&s) && may && !found; k++)
-        for (int i = 0; i < s.p.n_micro && !found; i++)
-            found = search_even(&s, k, s.p.micro[i], (struct style){.inner = ~0u}, &c) &&
-                    search_legal(&s, &c);
+    struct candidate c = candidate_make(&s.space);
+    bool may = space_check_pins(&s.space, NULL) == 0;
+    for (int k = 1; k <= space_max_groups(&s.space) && may && !found; k++)
+        for (int i = 0; i < s.space.p.n_micro && !found; i++)
+            found = space_even(&s.space, k, s.space.p.micro[i],
+                               (struct preset){.inner = ~0u}, &c) &&
+                    eval_legal(&s.eval, &c);
     candidate_release(&c);
     search_end(&s);
     return found;
@@ -171,8 +175,8 @@ static const struct pin *binding_pin(const struct search_problem *p) {
 }
 
 /* No layout at all is refused where sample groups do not divide the micro-batch. */
-static int say_illegal(const struct search *s, struct err *err) {
-    const struct search_problem *p = &s->p;
+static int say_illegal(const struct space *sp, struct err *err) {
+    const struct search_problem *p = &sp->p;
     const struct mesh one = {0};
     struct layout none;
     struct err why = {0};
@@ -189,15 +193,16 @@ static int say_illegal(const struct search *s, struct err *err) {
                   p->pins && p->pins->list.n ? " as it is pinned" : "");
 }
 
-int search_refuse(struct search *s, struct search_result *out, struct err *err) {
-    bool fits = s->has_unknown && !s->unknown.score.overflow;
-    if (fits || (s->has_unknown && !s->has_nearest && !s->refused.bytes))
-        return say_unknown(s, err);
-    if (s->has_nearest || s->refused.bytes)
-        return say_overflow(s, out, err);
-    if (search_stopped(s)) {
+int pool_refuse(struct pool *pool, struct search_result *out, struct err *err) {
+    bool fits = pool->has_unknown && !pool->unknown.score.overflow;
+    if (fits || (pool->has_unknown && !pool->has_nearest && !pool->refused.bytes))
+        return say_unknown(pool, err);
+    if (pool->has_nearest || pool->refused.bytes)
+        return say_overflow(pool, out, err);
+    if (budget_stopped(pool->budget)) {
         err_no(err, "stopped before any plan was found");
-        return s->p.time_budget_s > 0 ? err_hint(err, "give it a longer time") : -1;
+        return pool->space->p.time_budget_s > 0 ? err_hint(err, "give it a longer time")
+                                                : -1;
     }
-    return say_illegal(s, err);
+    return say_illegal(pool->space, err);
 }

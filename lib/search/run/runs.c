@@ -1,4 +1,4 @@
-/* What searches that are made of several searches share: see runs.h. */
+/* What searches that are made of several searches share: see repeats.h. */
 #include "search/run/runs.h"
 
 #include "search/algorithms/hops.h"
@@ -7,20 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-double search_first_us(const struct search *s, int least_stages) {
-    double least_us = INFINITY;
-    for (int i = 0; i < s->n_kept; i++)
-        if (s->kept[i].c.n_stages >= least_stages && !s->kept[i].score.overflow)
-            least_us = fmin(least_us, s->kept[i].score.time_us);
-    return least_us;
-}
-
-double search_look_us(const struct search_problem *p, int least_stages) {
+double search_first_estimate_us(const struct search_problem *p, int least_stages) {
     struct search s;
     search_begin(&s, p);
-    if (search_check_pins(&s, NULL) == 0)
+    if (space_check_pins(&s.space, NULL) == 0)
         hops_first(&s);
-    double us = search_first_us(&s, least_stages);
+    double us = pool_first_us(&s.pool, least_stages);
     search_end(&s);
     return us;
 }

@@ -1,23 +1,41 @@
 /* runs.h - what searches that are made of several searches share: on fewer devices (idle.c), in other
  * orders (order_run.c), with hosts (offload.c).
  *
- *     if (search_look_us(&q, 1) < out->plans[0].time_us &&
+ *     if (search_first_estimate_us(&q, 1) < out->plans[0].time_us &&
  *         search_run_on(&q, algorithm, &more, &facts, NULL) == 0)
  *         search_result_merge(out, &more, q.top);
  */
 #ifndef WEFT_RUNS_H
 #define WEFT_RUNS_H
 
-#include "search/search_impl.h"
+#include "search/space/order.h"
+#include "search/state.h"
+
+/* May another search begin? Neither is the budget used up nor did the user interrupt. */
+bool search_in_time(const struct search_problem *p);
+
+/* A search on all devices of the problem, and what it learned beside the result. */
+struct run_facts {
+    bool ended;             /* the algorithm ran, even if it found no plan */
+    bool complete;          /* it ended by itself */
+    bool proven;            /* it went through all plans */
+    double bound_us;        /* by relaxation; 0 = not known */
+    const char *relaxation; /* this one; "" = none */
+    double first_us;        /* of its best pipeline at first sight; 0 = not known */
+    /* By group of the cluster, how long one of its devices would take for the whole step, if it
+     * had the memory; 0 = not known. */
+    double alone_us[CLUSTER_MAX_GROUPS];
+};
+int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
+                  struct search_result *out, struct run_facts *facts, struct err *err);
+void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]);
+
+/* Says in err why there is no plan (refuse.c); returns -1. */
+int pool_refuse(struct pool *pool, struct search_result *out, struct err *err);
 
 /* A first look: the estimated time, in microseconds, of the best plan with at least so many
  * stages that hops_first (hops.h) finds; INFINITY for none. */
-double search_look_us(const struct search_problem *p, int least_stages);
-/* The same of a search in which hops_first, and nothing else, has scored plans. */
-double search_first_us(const struct search *s, int least_stages);
-enum {
-    LOOK_PIPELINE = 2
-}; /* stages: plans with one are the same in all orders (order.h) */
+double search_first_estimate_us(const struct search_problem *p, int least_stages);
 
 /* The `most` best plans of both, none twice; all else is added up, except for the certificate.
  * `from` is empty afterwards. */
@@ -27,5 +45,13 @@ void search_result_merge(struct search_result *to, struct search_result *from, i
  * problem has. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
+
+/* As search_run_on, in the model's order and in others whose first look is good enough; the
+ * certificate is about those that are searched. */
+int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
+                      struct search_result *out, struct run_facts *facts, struct err *err);
+/* As bound_us, of all orders that a search searches whose best plan is this one, of time_us. */
+double orders_bound_us(const struct search_problem *p, const struct plan *plan,
+                       double time_us);
 
 #endif

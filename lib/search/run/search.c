@@ -2,9 +2,9 @@
 #include "common/progress.h"
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
-#include "search/evaluate/overlap.h"
-#include "search/pool/looks.h"
-#include "search/space/devices.h"
+#include "search/pool/incumbents.h"
+#include "search/run/runs.h"
+#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,40 +14,17 @@ bool search_in_time(const struct search_problem *p) {
     return !interrupted() && (p->deadline_s <= 0 || now_s() < p->deadline_s);
 }
 
-double search_budget_left_s(const struct search *s) {
-    return s->p.deadline_s > 0 ? fmax(s->p.deadline_s - now_s(), 1e-3) : 0;
-}
-
-/* A search with a budget leaves time for judging. */
-double search_time_left_s(const struct search *s) {
-    return s->p.deadline_s > 0 ? s->p.deadline_s - now_s() : 1e9;
-}
-
-bool search_out_of_time(const struct search *s) {
-    watch_poll(s->watch);
-    return interrupted() || search_time_left_s(s) < 2 * s->judge_s ||
-           (s->p.work_budget && s->stages_scored >= s->p.work_budget);
-}
-
-/* Is the best one proven to be as near to the optimum as is wanted? */
-static bool gap_closed(const struct search *s) {
-    return s->n_kept && s->kept[0].score.time_us * (1 - s->p.gap) <= s->bound_us;
-}
-
-bool search_stopped(struct search *s) {
-    return search_out_of_time(s) || (s->p.gap > 0 && gap_closed(s));
-}
-
 void search_mark_complete(struct search *s, double space) {
     s->complete = true;
-    s->space = space;
+    s->space_size = space;
 }
 
 /* ---- a run ----------------------------------------------------------------------------- */
 
 /* Is the best plan, as it was judged? */
-static bool is_near(const struct search *s) {
-    return s->n_plans && s->plans[0].plan.time_us * (1 - s->p.gap) <= s->bound_us;
+static bool is_near(const struct pool *pool) {
+    return pool->n_plans &&
+           pool->plans[0].plan.time_us * (1 - pool->budget->gap) <= pool->budget->bound_us;
 }
 
 /* Searches and judges; where the estimates of memory were too low for all finalists,
@@ -55,103 +32,106 @@ static bool is_near(const struct search *s) {
 static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
-        int64_t refused = s->refused.bytes;
-        s->n_kept = s->n_rivals = 0;
-        s->complete = s->exact = s->proven = false;
+        int64_t refused = s->pool.refused.bytes;
+        s->complete = false;
         search_forget_starts(s);
-        search_forget_looks(s);
+        pool_forget(&s->pool);
         if (s->has_from)
-            search_score(s, &s->from);
+            pool_score(&s->pool, &s->from);
         if (algorithm(s, err) < 0)
             return -1;
-        search_judge(s);
-        bool in_time = !search_out_of_time(s);
-        bool closed = s->p.gap > 0 && in_time && !s->complete;
+        pool_evaluate_finalists(&s->pool);
+        bool in_time = !budget_out_of_time(&s->budget);
+        bool closed = s->budget.gap > 0 && in_time && !s->complete;
         s->complete |= closed;
-        if (closed && !is_near(s)) { /* what was estimated to be near is not */
-            s->p.gap = 0;
+        if (closed && !is_near(&s->pool)) { /* what was estimated to be near is not */
+            s->budget.gap = 0;
             continue;
         }
-        if (s->n_plans || !s->refused.bytes || !s->n_kept || !in_time)
+        if (s->pool.n_plans || !s->pool.refused.bytes || !s->pool.n_best || !in_time)
             break;
-        int64_t more = refused && s->refused.bytes == refused ? s->p.memory_bytes / 50
-                                                              : s->refused.bytes;
-        s->reserve_bytes += more + s->p.memory_bytes / 200;
-        s->has_nearest = false;
+        int64_t more = refused && s->pool.refused.bytes == refused
+                           ? s->space.p.memory_bytes / 50
+                           : s->pool.refused.bytes;
+        s->eval.reserve_bytes += more + s->space.p.memory_bytes / 200;
+        s->pool.has_nearest = false;
     }
-    if (!s->n_plans && s->fallback.plan.plan) {
-        s->plans[s->n_plans++] = s->fallback;
-        s->plans[0].first = true;
-        s->fallback = (struct judged){0};
+    if (!s->pool.n_plans && s->pool.fallback.plan.plan) {
+        s->pool.plans[s->pool.n_plans++] = s->pool.fallback;
+        s->pool.plans[0].first = true;
+        s->pool.fallback = (struct evaluated){0};
     }
     return 0;
 }
 
 /* No plan is faster than that. */
 static void certify(struct search *s, struct search_result *out) {
-    if (s->bound_us <= 0 && !s->p.no_bound && !search_out_of_time(s))
-        s->bound_us = s->p.source ? source_bound(s) : bound_us(s, NULL);
+    if (s->budget.bound_us <= 0 && !s->space.p.no_bound && !budget_out_of_time(&s->budget))
+        s->budget.bound_us =
+            s->space.p.source ? source_bound(&s->pool) : bound_us(&s->eval, NULL);
     /* Estimates do not know what overlap hides of the higher levels of ZeRO. */
-    bool rough = s->hides && search_zero_levels(s) > 1 + ZERO_OPTIMIZER;
-    bool listed = s->listed_us >= s->bound_us && !rough;
-    out->lower_bound_us = listed ? s->listed_us : s->bound_us;
+    bool rough = s->space.hides && space_zero_levels(&s->space) > 1 + ZERO_OPTIMIZER;
+    bool listed = s->pool.listed_us >= s->budget.bound_us && !rough;
+    out->lower_bound_us = listed ? s->pool.listed_us : s->budget.bound_us;
     out->relaxation = out->lower_bound_us <= 0 ? ""
                       : listed                 ? BOUND_LISTED
-                                               : bound_relaxation(s);
+                                               : bound_relaxation(&s->space);
 }
 
 /* The best `top` plans go out, one of each class; the others are dropped. */
 static void hand_out(struct search *s, struct search_result *out) {
     certify(s, out);
-    out->plans = mem_array((size_t)s->n_plans, sizeof *out->plans);
-    for (int i = 0; i < s->n_plans; i++) {
-        s->plans[i].plan.class = s->plans[i].class;
-        if (s->plans[i].first && out->n < s->p.top)
-            out->plans[out->n++] = s->plans[i].plan;
+    out->plans = mem_array((size_t)s->pool.n_plans, sizeof *out->plans);
+    for (int i = 0; i < s->pool.n_plans; i++) {
+        s->pool.plans[i].plan.class = s->pool.plans[i].class;
+        if (s->pool.plans[i].first && out->n < s->space.p.top)
+            out->plans[out->n++] = s->pool.plans[i].plan;
         else
-            plan_destroy(s->plans[i].plan.plan);
+            plan_destroy(s->pool.plans[i].plan.plan);
     }
-    s->n_plans = 0;
-    out->scored = s->scored;
-    out->compiled = s->graph.compiled;
+    s->pool.n_plans = 0;
+    out->scored = s->budget.candidates;
+    out->compiled = s->eval.graph.compiled;
     out->complete = s->complete;
-    out->space = s->space;
+    out->space = s->space_size;
     out->orders = 1;
-    out->seconds = now_s() - s->start_s;
+    out->seconds = now_s() - s->budget.start_s;
 }
 
+/* ---- the state of a run ------------------------------------------------------------------ */
+
 void search_begin(struct search *s, const struct search_problem *p) {
-    *s = (struct search){.p = *p, .start_s = now_s()};
-    if (p->pins && !p->pins->list.n)
-        s->p.pins = NULL; /* an empty list leaves all of the space */
+    *s = (struct search){.budget = {.start_s = now_s(),
+                                    .time_budget_s = p->time_budget_s,
+                                    .deadline_s = p->deadline_s,
+                                    .work_limit = p->work_budget,
+                                    .gap = p->gap}};
     if (p->source)
         p->source->forget(p->source);
-    cost_init(&s->cost, p->provider, &p->cluster);
-    s->hides = search_may_hide(s);
-    search_survey(s);
-    s->from = candidate_make(s);
-    s->nearest.c = candidate_make(s);
-    s->unknown.c = candidate_make(s);
-    search_keep_most(s, 4 * p->top + 12); /* the simulator may order the finalists anew */
+    space_survey(&s->space, p);
+    eval_begin(&s->eval, &s->space, &s->budget);
+    pool_begin(&s->pool, &s->eval, &s->budget);
+    s->from = candidate_make(&s->space);
 }
 
 void search_end(struct search *s) {
-    for (int i = 0; i < s->max_kept; i++)
-        candidate_release(&s->kept[i].c);
     candidate_release(&s->from);
-    candidate_release(&s->nearest.c);
-    candidate_release(&s->unknown.c);
-    for (int i = 0; i < MOST_RIVALS + MOST_WINNERS; i++)
-        candidate_release(&s->rivals[i].c);
-    free(s->kept);
-    for (int i = 0; i < s->n_plans; i++)
-        plan_destroy(s->plans[i].plan.plan);
-    plan_destroy(s->fallback.plan.plan);
-    free(s->plans);
-    search_forget_looks(s);
-    arr_release(&s->looks);
-    search_forget(s);
-    cost_release(&s->cost);
+    search_forget_starts(s);
+    pool_end(&s->pool);
+    eval_end(&s->eval);
+    space_release(&s->space);
+}
+
+/* The plan to set out from as a candidate. */
+static int take_plan(struct search *s, const struct plan *plan, char *lost, size_t size,
+                     struct err *err) {
+    if (space_take_plan(&s->space, plan, &s->from, lost, size, err) < 0)
+        return -1;
+    if (!eval_legal(&s->eval, &s->from))
+        return err_input(err,
+                         "the search may not have such a plan: pins, or a micro-batch that "
+                         "does not divide");
+    return 0;
 }
 
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
@@ -160,16 +140,16 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     struct watch watch;
     search_begin(&s, p);
     watch_begin(&watch);
-    s.watch = &watch;
-    s.bound_us = p->known_us;
-    if (p->gap > 0 && s.bound_us <= 0 && algorithm != search_auto)
-        s.bound_us = p->source ? source_bound(&s) : bound_us(&s, NULL);
-    watch_bound(&watch, s.bound_us);
+    s.budget.watch = &watch;
+    s.budget.bound_us = p->known_us;
+    if (p->gap > 0 && s.budget.bound_us <= 0 && algorithm != search_auto)
+        s.budget.bound_us = p->source ? source_bound(&s.pool) : bound_us(&s.eval, NULL);
+    watch_bound(&watch, s.budget.bound_us);
     *out = (struct search_result){.relaxation = ""};
     *facts = (struct run_facts){.relaxation = ""};
-    int rc = search_check_pins(&s, err);
+    int rc = space_check_pins(&s.space, err);
     if (rc == 0 && p->from) {
-        rc = search_take_plan(&s, p->from, &s.from, out->lost, sizeof out->lost, err);
+        rc = take_plan(&s, p->from, out->lost, sizeof out->lost, err);
         s.has_from = rc == 0;
         if (rc < 0)
             err_prefix(err, "the plan to start from");
@@ -178,16 +158,16 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         rc = search_rounds(&s, algorithm, err);
     facts->ended = rc == 0;
     if (rc == 0 && p->may_idle && !p->source)
-        search_alone(&s, facts->alone_us);
-    if (rc == 0 && !s.n_plans)
-        rc = search_refuse(&s, out, err);
+        eval_alone(&s.eval, facts->alone_us);
+    if (rc == 0 && !s.pool.n_plans)
+        rc = pool_refuse(&s.pool, out, err);
     if (rc == 0)
         hand_out(&s, out);
-    facts->bound_us = s.bound_us;
-    facts->relaxation = s.bound_us > 0 ? bound_relaxation(&s) : "";
+    facts->bound_us = s.budget.bound_us;
+    facts->relaxation = s.budget.bound_us > 0 ? bound_relaxation(&s.space) : "";
     facts->first_us = s.first_us;
     facts->complete = s.complete;
-    facts->proven = s.proven && s.complete;
+    facts->proven = s.pool.proven && s.complete;
     watch_end(&watch);
     search_end(&s);
     return rc;

@@ -4,13 +4,14 @@
 #include "common/text.h"
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
+#include "search/run/runs.h"
 #include "search/space/devices.h"
 #include "search/space/order.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static int check_program(struct search *s, struct plan *plan, struct search_verdict *out,
+static int check_program(struct evaluate *ev, struct plan *plan, struct search_verdict *out,
                          struct err *err) {
     struct program *g = program_compile(plan, err);
     if (!g)
@@ -21,20 +22,20 @@ static int check_program(struct search *s, struct plan *plan, struct search_verd
     for (int k = 0; k < g->n_stages && rc == 0; k++) {
         int64_t bytes = g->stages[k].arena_bytes;
         out->max_bytes = bytes > out->max_bytes ? bytes : out->max_bytes;
-        int64_t limit = search_stage_memory(s, plan, k);
+        int64_t limit = space_stage_memory(ev->space, plan, k);
         if (limit && bytes > limit)
             rc = err_no(err, "stages[%d]: needs %s, but a device has %s", k,
                         text_bytes((double)bytes).s, text_bytes((double)limit).s);
     }
     struct simulation sim;
-    cost_forget(&s->cost);
+    cost_forget(&ev->cost);
     if (rc == 0)
-        rc = simulate_program(g, &s->cost, NULL, &sim, err);
+        rc = simulate_program(g, &ev->cost, NULL, &sim, err);
     if (rc == 0) {
         out->time_us = sim.time_us;
         simulation_release(&sim);
-        rc = cost_check(&s->cost, s->p.profile, NULL, plan, err);
-        cost_forget(&s->cost);
+        rc = cost_check(&ev->cost, ev->space->p.profile, NULL, plan, err);
+        cost_forget(&ev->cost);
     }
     program_destroy(g);
     return rc;
@@ -69,13 +70,13 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
     search_result_release(&r);
 }
 
-static int check_bound(struct search *s, const struct plan *plan,
+static int check_bound(const struct space *sp, const struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,
                        struct err *err) {
-    out->lower_bound_us = orders_bound_us(&s->p, plan, out->time_us);
-    out->relaxation = bound_relaxation(s);
+    out->lower_bound_us = orders_bound_us(&sp->p, plan, out->time_us);
+    out->relaxation = bound_relaxation(sp);
     if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
-        prove_more(&s->p, out);
+        prove_more(&sp->p, out);
     if (out->lower_bound_us > out->time_us * (1 + 1e-6))
         return err_no(
             err,
@@ -94,12 +95,12 @@ int search_verify_plan(const struct search_problem *p, struct plan *plan,
     struct search s;
     *out = (struct search_verdict){.relaxation = ""};
     search_begin(&s, p);
-    s.p.offload = search_offloaded(plan); /* so floors know no memory */
-    int rc = check_program(&s, plan, out, err);
+    s.space.p.offload = search_offloaded(plan); /* so lower bounds know no memory */
+    int rc = check_program(&s.eval, plan, out, err);
     if (rc == 0)
         rc = check_claim(claim, out, err);
     if (rc == 0)
-        rc = check_bound(&s, plan, claim, out, err);
+        rc = check_bound(&s.space, plan, claim, out, err);
     search_end(&s);
     return rc;
 }

@@ -17,9 +17,9 @@ int64_t search_memory(const struct search_problem *p, int first, int n) {
     return most;
 }
 
-int64_t search_stage_memory(const struct search *s, const struct plan *plan, int k) {
+int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k) {
     const struct stage *st = &plan->stages[k];
-    return search_memory(&s->p, st->first_rank, mesh_devices(&st->mesh));
+    return search_memory(&sp->p, st->first_rank, mesh_devices(&st->mesh));
 }
 
 /* ---- classes --------------------------------------------------------------------------- */
@@ -48,13 +48,13 @@ static bool alike(const struct cluster_group *a, const struct cluster_group *b) 
            same_links(a, b);
 }
 
-int search_device_classes(const struct search *s, struct device_class *out) {
-    const struct cluster *c = &s->p.cluster;
+int space_device_classes(const struct space *sp, struct device_class *out) {
+    const struct cluster *c = &sp->p.cluster;
     int n = 0;
-    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < s->p.devices; g++) {
+    for (int g = 0; g < c->n_groups && c->groups[g].first_rank < sp->p.devices; g++) {
         int end =
             (int)(c->groups[g].first_rank + c->groups[g].nodes * c->groups[g].devices);
-        end = end < s->p.devices ? end : s->p.devices;
+        end = end < sp->p.devices ? end : sp->p.devices;
         if (g && alike(&c->groups[g - 1], &c->groups[g]))
             out[n - 1].end = end;
         else
@@ -65,8 +65,8 @@ int search_device_classes(const struct search *s, struct device_class *out) {
 
 /* Is a link between nodes faster than one inside a node? Then neighbours in the pipeline may want to
  * stand on different nodes. */
-static bool faster_between(const struct search *s) {
-    const struct cluster *c = &s->p.cluster;
+static bool faster_between(const struct space *sp) {
+    const struct cluster *c = &sp->p.cluster;
     double inside = 0, between = 0;
     for (int g = 0; g < c->n_groups; g++)
         for (int i = 0; i < c->groups[g].n_links; i++) {
@@ -76,12 +76,13 @@ static bool faster_between(const struct search *s) {
     for (int i = 0; i < c->n_links; i++)
         between = c->links[i].bandwidth > between ? c->links[i].bandwidth : between;
     return inside > 0 && between > inside &&
-           cluster_node_of(c, s->p.devices - 1) != cluster_node_of(c, 0);
+           cluster_node_of(c, sp->p.devices - 1) != cluster_node_of(c, 0);
 }
 
-bool search_has_places(const struct search *s) {
+bool space_has_places(const struct space *sp) {
     struct device_class classes[CLUSTER_MAX_GROUPS];
-    return s->p.devices > 1 && (search_device_classes(s, classes) > 1 || faster_between(s));
+    return sp->p.devices > 1 &&
+           (space_device_classes(sp, classes) > 1 || faster_between(sp));
 }
 
 /* ---- places ---------------------------------------------------------------------------- */
@@ -163,14 +164,14 @@ static int next_node(const int *left, int n, int at, int devices) {
     return -1;
 }
 
-bool candidate_deal(const struct search *s, struct candidate *c) {
-    const struct cluster *cl = &s->p.cluster;
-    int nodes = (int)cluster_node_of(cl, s->p.devices - 1) + 1, n = 0;
+bool candidate_deal(const struct space *sp, struct candidate *c) {
+    const struct cluster *cl = &sp->p.cluster;
+    int nodes = (int)cluster_node_of(cl, sp->p.devices - 1) + 1, n = 0;
     int *left = mem_array((size_t)nodes, sizeof *left);
     int *node = mem_array((size_t)c->n_groups, sizeof *node);
     int *order = mem_array((size_t)c->n_groups, sizeof *order);
     bool found = nodes > 1 && c->n_groups > 1;
-    for (int r = 0; r < s->p.devices; r++)
+    for (int r = 0; r < sp->p.devices; r++)
         left[cluster_node_of(cl, r)]++;
     for (int g = 0; g < c->n_groups && found; g++) {
         int before = g ? node[g - 1] : nodes - 1;
@@ -195,8 +196,8 @@ bool candidate_deal(const struct search *s, struct candidate *c) {
 
 /* Every device is named by the units around it, and units of a level by the order in which the pipeline
  * first comes to them; what a unit is counts, not which one. */
-uint64_t search_place_hash(const struct search *s, const struct candidate *c) {
-    const struct cluster *cl = &s->p.cluster;
+uint64_t space_place_hash(const struct space *sp, const struct candidate *c) {
+    const struct cluster *cl = &sp->p.cluster;
     int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
     int *met = mem_array((size_t)(cluster_devices(cl) + 1) * CLUSTER_LEVELS, sizeof *met);
     int n_met = 0;

@@ -6,17 +6,17 @@
  * pipeline. So places that are all 0 mean the usual order, and code that splits or merges
  * stages need not know of them.
  *
- *     if (search_has_places(s))
+ *     if (space_has_places(sp))
  *         candidate_swap(&c, 0, 1);
- *     int64_t most = search_memory(&s->p, candidate_rank(&c, 0), c.stages[0].devices);
+ *     int64_t most = search_memory(&sp->p, candidate_rank(&c, 0), c.stages[0].devices);
  */
 #ifndef WEFT_DEVICES_H
 #define WEFT_DEVICES_H
 
-#include "search/search_impl.h"
+#include "search/space/space.h"
 
 /* Bytes that a device of a stage of a checked plan has; 0: no limit. */
-int64_t search_stage_memory(const struct search *s, const struct plan *plan, int k);
+int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k);
 
 /* The first rank of each stage, [n_stages], or of one. */
 void candidate_ranks(const struct candidate *c, int *rank);
@@ -30,17 +30,17 @@ void candidate_swap(struct candidate *c, int a, int b);
 
 /* Deals the groups to the nodes in turn, so that neighbours in the pipeline are on different
  * nodes; false where the groups do not fill the nodes that way. */
-bool candidate_deal(const struct search *s, struct candidate *c);
+bool candidate_deal(const struct space *sp, struct candidate *c);
 
 /* A run of used devices that are alike. */
 struct device_class {
     int first, end; /* ranks */
 };
 /* Fills at most CLUSTER_MAX_GROUPS of them, in the order of ranks; returns how many there are. */
-int search_device_classes(const struct search *s, struct device_class *out);
+int space_device_classes(const struct space *sp, struct device_class *out);
 
 /* Equal for places of the candidate's groups that have the same costs: nodes that are alike may
  * be exchanged. */
-uint64_t search_place_hash(const struct search *s, const struct candidate *c);
+uint64_t space_place_hash(const struct space *sp, const struct candidate *c);
 
 #endif

@@ -1,11 +1,11 @@
 /* When two plans are different: not where a cut stands an op further, one block more is
  * recomputed or one of many stages is laid out otherwise, but where a person would name another
  * plan. */
-#include "search/search_impl.h"
+#include "search/space/space.h"
 
 /* How many devices do so. */
 struct votes {
-    int zero[ZERO_PARAMETERS + 1], again[AGAIN_LEVELS], axes[MESH_MAX_AXES + 1],
+    int zero[ZERO_PARAMETERS + 1], recompute[RECOMPUTE_LEVELS], axes[MESH_MAX_AXES + 1],
         sequence[2];
 };
 
@@ -24,43 +24,43 @@ struct split {
 
 /* Instances of the op in the stage, which begins with the first of them. */
 static int instances(const struct structure *g, const struct search_stage *st, int op) {
-    if (g->run_of[op] < 0)
+    if (g->repeat_of[op] < 0)
         return 1;
-    const struct run *r = &g->runs[g->run_of[op]];
+    const struct repeat *r = &g->repeats[g->repeat_of[op]];
     int run_end = r->first + r->period * r->count;
     int end = st->end < run_end ? st->end : run_end;
     return (end - 1 - op) / r->period + 1;
 }
 
-static void count_op(const struct search *s, const struct search_stage *st, int op,
+static void count_op(const struct space *sp, const struct search_stage *st, int op,
                      int n_axes, struct split *out) {
-    const struct graph *g = &s->graph;
+    const struct blocks *g = &sp->blocks;
     const struct layout *l = &st->layouts[g->x.node_of[g->x.of[op]]];
-    const struct op_space *space = &s->p.model->ops[op].space;
+    const struct op_space *space = &sp->p.model->ops[op].space;
     int times = instances(&g->s, st, op), axes = 0;
     bool inner = false, sequence = false;
     for (int k = 0; k < space->n; k++)
-        inner |= search_has_dim(s->inner, s->n_inner, space->dim[k]);
+        inner |= search_has_dim(sp->inner, sp->n_inner, space->dim[k]);
     for (int a = 0; a < n_axes; a++) {
         int dim = l->dim[a] < 0 ? -1 : space->dim[l->dim[a]];
-        axes += search_has_dim(s->inner, s->n_inner, dim);
-        sequence |= search_has_dim(s->sequences, s->n_sequences, dim);
+        axes += search_has_dim(sp->inner, sp->n_inner, dim);
+        sequence |= search_has_dim(sp->sequences, sp->n_sequences, dim);
     }
     if (inner)
-        out->axes[axes] += times * (s->flops[op + 1] - s->flops[op]);
+        out->axes[axes] += times * (sp->flops[op + 1] - sp->flops[op]);
     else
         out->sequence[sequence] += times;
 }
 
 /* Single ops, such as a table of embeddings that is split otherwise, make no other plan. */
-static void vote_split(const struct search *s, const struct search_stage *st,
+static void vote_split(const struct space *sp, const struct search_stage *st,
                        struct votes *v) {
     struct split split = {.axes = {0}};
     struct mesh mesh;
     int axes = 0;
-    graph_mesh(st->devices, st->mesh, &mesh);
-    for (int i = st->first; i < st->end; i = search_next_distinct(s, st->first, i))
-        count_op(s, st, i, mesh.n_axes, &split);
+    stage_mesh(st->devices, st->mesh, &mesh);
+    for (int i = st->first; i < st->end; i = space_next_distinct(sp, st->first, i))
+        count_op(sp, st, i, mesh.n_axes, &split);
     for (int a = 1; a <= mesh.n_axes; a++)
         axes = split.axes[a] > split.axes[axes] ? a : axes;
     v->axes[axes] += st->devices;
@@ -68,15 +68,15 @@ static void vote_split(const struct search *s, const struct search_stage *st,
 }
 
 /* A stage is recomputed where more than half of its blocks are. */
-static void vote(const struct search *s, const struct search_stage *st, struct votes *v) {
-    bool again = 2 * st->again_blocks > search_stage_blocks(s, st);
+static void vote(const struct space *sp, const struct search_stage *st, struct votes *v) {
+    bool recompute = 2 * st->recompute_blocks > space_stage_blocks(sp, st);
     v->zero[search_zero_of(st)] += st->devices;
-    v->again[again ? st->again_level : 0] += st->devices;
+    v->recompute[recompute ? st->recompute_level : 0] += st->devices;
     if (st->devices > 1)
-        vote_split(s, st, v);
+        vote_split(sp, st, v);
 }
 
-uint64_t search_class(const struct search *s, const struct candidate *c) {
+uint64_t space_class(const struct space *sp, const struct candidate *c) {
     struct votes v = {0};
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->n_groups);
     h = memo_mix(h, (uint64_t)c->micro_batch);
@@ -84,10 +84,10 @@ uint64_t search_class(const struct search *s, const struct candidate *c) {
         h = memo_mix(h, (uint64_t)c->schedule);
     for (int k = 0; k < c->n_stages; k++) {
         h = memo_mix(h, (uint64_t)c->stages[k].devices);
-        vote(s, &c->stages[k], &v);
+        vote(sp, &c->stages[k], &v);
     }
     h = memo_mix(memo_mix(h, most_votes(v.zero, ZERO_PARAMETERS + 1)),
-                 most_votes(v.again, AGAIN_LEVELS));
+                 most_votes(v.recompute, RECOMPUTE_LEVELS));
     return memo_mix(memo_mix(h, most_votes(v.axes, MESH_MAX_AXES + 1)),
                     most_votes(v.sequence, 2));
 }

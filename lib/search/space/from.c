@@ -4,7 +4,6 @@
  * recomputes its first blocks at one level and has one level of ZeRO. What a plan has besides is
  * dropped, and said. A mesh whose axes are products of those that the space has is taken apart
  * into these; another one stays as it is. */
-#include "search/evaluate/overlap.h"
 #include "search/space/devices.h"
 
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include <string.h>
 
 struct reading {
-    struct search *s;
+    const struct space *sp;
     const struct plan *plan;
     struct candidate *to;
     char *lost; /* "micro-batch, offloading": what is dropped, each once */
@@ -32,7 +31,7 @@ static void lose(struct reading *r, const char *what) {
 static void take_places(struct reading *r) {
     struct candidate *c = r->to;
     int *order = mem_array((size_t)c->n_groups, sizeof *order);
-    bool free_order = search_has_places(r->s), moved = false;
+    bool free_order = space_has_places(r->sp), moved = false;
     candidate_order(c, order);
     for (int i = 0; i < c->n_groups; i++) {
         moved |= order[i] != i;
@@ -46,11 +45,11 @@ static void take_places(struct reading *r) {
 
 static int take_stages(struct reading *r, struct err *err) {
     const struct plan *p = r->plan;
-    struct search *s = r->s;
-    if (p->n_groups > search_max_groups(s) || p->n_stages > search_room(s))
+    const struct space *sp = r->sp;
+    if (p->n_groups > space_max_groups(sp) || p->n_stages > space_stage_limit(sp))
         return err_input(err, "%d stages, but there can be at most %d", p->n_stages,
-                         p->n_groups > search_max_groups(s) ? search_max_groups(s)
-                                                            : search_room(s));
+                         p->n_groups > space_max_groups(sp) ? space_max_groups(sp)
+                                                            : space_stage_limit(sp));
     for (int k = 0, op = 0; k < p->n_stages; k++) {
         const struct stage *st = &p->stages[k];
         if (st->ops[0] != op || st->ops[st->n_ops - 1] != op + st->n_ops - 1)
@@ -72,7 +71,7 @@ static int take_stages(struct reading *r, struct err *err) {
 
 /* Those that the search considers, or what is nearest to them. */
 static void take_numbers(struct reading *r) {
-    const struct search_problem *p = &r->s->p;
+    const struct search_problem *p = &r->sp->p;
     int at = p->n_micro - 1;
     while (at > 0 && p->micro[at] > r->plan->micro_batch)
         at--;
@@ -80,10 +79,10 @@ static void take_numbers(struct reading *r) {
     r->to->schedule = r->plan->schedule;
     if (p->micro[at] != r->plan->micro_batch)
         lose(r, "micro-batch");
-    if (!search_has_schedule(r->s, r->plan->schedule) &&
+    if (!space_has_schedule(r->sp, r->plan->schedule) &&
         r->to->n_groups == r->to->n_stages) {
         lose(r, "schedule");
-        r->to->schedule = search_first_schedule(r->s);
+        r->to->schedule = space_first_schedule(r->sp);
     }
     if (r->plan->batch != p->batch)
         lose(r, "batch");
@@ -91,7 +90,7 @@ static void take_numbers(struct reading *r) {
         lose(r, "optimizer");
     if (r->plan->dtype != p->dtype)
         lose(r, "dtype");
-    if (r->plan->overlap && !search_may_overlap(r->s))
+    if (r->plan->overlap && !space_may_overlap(r->sp))
         lose(r, "overlap");
 }
 
@@ -124,7 +123,7 @@ static struct layout refine(const struct layout *l, const struct mesh *finer,
 
 /* The first op of a node decides for all of them. */
 static void take_layouts(struct reading *r, int k) {
-    const struct graph *g = &r->s->graph;
+    const struct blocks *g = &r->sp->blocks;
     const struct stage *st = &r->plan->stages[k];
     struct search_stage *to = &r->to->stages[k];
     size_t nodes = (size_t)g->x.n_nodes;
@@ -132,9 +131,9 @@ static void take_layouts(struct reading *r, int k) {
     struct layout *layouts = mem_array(nodes, sizeof *layouts);
     struct mesh mesh;
     int part_of[MESH_MAX_AXES];
-    search_apply_style(r->s, to, r->to->micro_batch, (struct style){.inner = ~0u});
+    space_apply_preset(r->sp, to, r->to->micro_batch, (struct preset){.inner = ~0u});
     memcpy(layouts, to->layouts, nodes * sizeof *layouts);
-    graph_mesh(to->devices, to->mesh, &mesh);
+    stage_mesh(to->devices, to->mesh, &mesh);
     bool finer = take_apart(&st->mesh, &mesh, part_of);
     if (!finer)
         to->mesh = &st->mesh;
@@ -147,7 +146,7 @@ static void take_layouts(struct reading *r, int k) {
             lose(r, "layouts that differ in blocks that are alike");
         seen[node] = true;
     }
-    to->layouts = search_layouts(r->s, layouts);
+    to->layouts = space_layouts(r->sp, layouts);
     free(layouts);
     free(seen);
 }
@@ -162,48 +161,48 @@ static void take_zero(struct reading *r, int k) {
         bool has = r->plan->model->ops[st->ops[i]].n_param > 0;
         to->zero = has && st->zero[i] > to->zero ? st->zero[i] : to->zero;
         least = has && st->zero[i] < least ? st->zero[i] : least;
-        if (st->offload[i] & ~r->s->p.offload)
+        if (st->offload[i] & ~r->sp->p.offload)
             lose(r, "offloading");
-        else if (st->offload[i] != r->s->p.offload)
+        else if (st->offload[i] != r->sp->p.offload)
             lose(r, "offloading of some ops only");
     }
     if (least < to->zero)
         lose(r, "levels of ZeRO that differ in a stage");
-    if (to->zero >= search_zero_levels(r->s)) {
+    if (to->zero >= space_zero_levels(r->sp)) {
         lose(r, "ZeRO");
-        to->zero = search_zero_levels(r->s) - 1;
+        to->zero = space_zero_levels(r->sp) - 1;
     }
-    to->regather = st->regather && search_may_regather(r->s);
+    to->regather = st->regather && space_may_regather(r->sp);
     if (st->regather && !to->regather &&
-        !graph_regather(&r->s->graph, r->s->graph.x.of[to->first], false))
+        !blocks_regather(&r->sp->blocks, r->sp->blocks.x.of[to->first], false))
         lose(r, "regathering");
 }
 
 /* The level and the number of blocks under which the most ops are as they are in the plan. */
 static void take_recompute(struct reading *r, int k) {
-    struct search *s = r->s;
+    const struct space *sp = r->sp;
     const struct stage *st = &r->plan->stages[k];
     struct search_stage *to = &r->to->stages[k], upto = *to;
-    int blocks = search_stage_blocks(s, to), least = st->n_ops + 1;
+    int blocks = space_stage_blocks(sp, to), least = st->n_ops + 1;
     int *wrong = mem_array((size_t)blocks + 2, sizeof *wrong);
-    for (int level = 0; level < AGAIN_LEVELS; level++) {
+    for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
         int all = 0;
         memset(wrong, 0, sizeof *wrong * ((size_t)blocks + 2));
         for (int i = 0; i < st->n_ops; i++) {
-            int op = st->ops[i], node = s->graph.x.node_of[s->graph.x.of[op]];
+            int op = st->ops[i], node = sp->blocks.x.node_of[sp->blocks.x.of[op]];
             upto.end = op + 1;
             int block =
-                s->graph.s.run_of[op] < 0 ? blocks + 1 : search_stage_blocks(s, &upto);
-            all += s->again[0][node] != st->recompute[i];
-            wrong[block] += (s->again[level][node] != st->recompute[i]) -
-                            (s->again[0][node] != st->recompute[i]);
+                sp->blocks.s.repeat_of[op] < 0 ? blocks + 1 : space_stage_blocks(sp, &upto);
+            all += sp->recompute[0][node] != st->recompute[i];
+            wrong[block] += (sp->recompute[level][node] != st->recompute[i]) -
+                            (sp->recompute[0][node] != st->recompute[i]);
         }
         for (int n = 0; n <= (level ? blocks : 0); n++) {
             all += n ? wrong[n] : 0;
             if (all < least) {
                 least = all;
-                to->again_level = n ? level : 0;
-                to->again_blocks = n;
+                to->recompute_level = n ? level : 0;
+                to->recompute_blocks = n;
             }
         }
     }
@@ -214,15 +213,15 @@ static void take_recompute(struct reading *r, int k) {
 
 /* ---- the whole ------------------------------------------------------------------------- */
 
-int search_take_plan(struct search *s, const struct plan *plan, struct candidate *out,
-                     char *lost, size_t size, struct err *err) {
-    struct reading r = {s, plan, out, lost, size};
+int space_take_plan(const struct space *sp, const struct plan *plan, struct candidate *out,
+                    char *lost, size_t size, struct err *err) {
+    struct reading r = {sp, plan, out, lost, size};
     lost[0] = '\0';
-    if (plan->model->hash != s->p.model->hash)
+    if (plan->model->hash != sp->p.model->hash)
         return err_input(err, "a plan of another model");
-    if (plan->devices != s->p.devices)
+    if (plan->devices != sp->p.devices)
         return err_input(err, "%d devices, but %d are to be used", plan->devices,
-                         s->p.devices);
+                         sp->p.devices);
     if (take_stages(&r, err) < 0)
         return -1;
     take_numbers(&r);
@@ -231,9 +230,5 @@ int search_take_plan(struct search *s, const struct plan *plan, struct candidate
         take_zero(&r, k);
         take_recompute(&r, k);
     }
-    if (!search_legal(s, out))
-        return err_input(err,
-                         "the search may not have such a plan: pins, or a micro-batch that "
-                         "does not divide");
     return 0;
 }

@@ -3,44 +3,44 @@
 
 #include <string.h>
 
-static bool allowed(const struct search *s, const struct mesh *pinned,
+static bool allowed(const struct space *sp, const struct mesh *pinned,
                     const struct mesh *mesh, int64_t micro_batch, int op,
                     const struct layout *l) {
-    const struct model *m = s->graph.x.model;
+    const struct model *m = sp->blocks.x.model;
     return layout_check(m, &m->ops[op], mesh, l, micro_batch, NULL) == 0 &&
-           search_pins_allow(s, op, pinned, mesh, l);
+           space_pins_allow(sp, op, pinned, mesh, l);
 }
 
-static void list_axis(const struct search *s, const struct mesh *pinned,
+static void list_axis(const struct space *sp, const struct mesh *pinned,
                       const struct mesh *mesh, int64_t micro_batch, int op,
                       struct layout *l, int axis, struct layout_list *out) {
     if (axis == mesh->n_axes) {
-        if (allowed(s, pinned, mesh, micro_batch, op, l))
+        if (allowed(sp, pinned, mesh, micro_batch, op, l))
             arr_push(out, *l);
         return;
     }
-    const struct op_space *space = &s->graph.x.model->ops[op].space;
+    const struct op_space *space = &sp->blocks.x.model->ops[op].space;
     for (int d = PLACE_NONE; d < space->n; d++) {
         l->dim[axis] = (int8_t)d;
         if (d < 0 || role_splits(space->role[d]))
-            list_axis(s, pinned, mesh, micro_batch, op, l, axis + 1, out);
+            list_axis(sp, pinned, mesh, micro_batch, op, l, axis + 1, out);
     }
     l->dim[axis] = PLACE_NONE;
 }
 
-void layouts_all(const struct search *s, const struct search_stage *st, int64_t micro_batch,
+void layouts_all(const struct space *sp, const struct search_stage *st, int64_t micro_batch,
                  int op, struct layout_list *out) {
     struct layout l;
     struct mesh mesh;
-    graph_mesh(st->devices, st->mesh, &mesh);
+    stage_mesh(st->devices, st->mesh, &mesh);
     memset(&l, PLACE_NONE, sizeof l);
-    list_axis(s, st->mesh, &mesh, micro_batch, op, &l, 0, out);
+    list_axis(sp, st->mesh, &mesh, micro_batch, op, &l, 0, out);
 }
 
 /* ---- near those that a stage has -------------------------------------------------------- */
 
 struct near {
-    struct search *s;
+    const struct space *sp;
     const struct search_stage *st;
     struct mesh mesh;
     int64_t micro_batch;
@@ -52,24 +52,24 @@ static void add(struct near *n, const struct layout *l) {
     for (int i = 0; i < n->n; i++)
         if (!memcmp(&n->out[i], l, sizeof *l))
             return;
-    if (n->n < n->most && allowed(n->s, n->st->mesh, &n->mesh, n->micro_batch, n->op, l))
+    if (n->n < n->most && allowed(n->sp, n->st->mesh, &n->mesh, n->micro_batch, n->op, l))
         n->out[n->n++] = *l;
 }
 
-static void add_styles(struct near *n, struct style now) {
+static void add_presets(struct near *n, struct preset now) {
     struct search_stage st = *n->st;
-    int axes = search_mesh_axes(n->s, &st), node = n->s->graph.x.node_of[n->op];
+    int axes = space_mesh_axes(n->sp, &st), node = n->sp->blocks.x.node_of[n->op];
     for (int away = 0; away <= axes; away++) {
         for (int side = away ? -1 : 1; side <= 1; side += 2) {
             int j = now.model_axes + side * away;
-            for (int seq = 0; j >= 0 && j <= axes && seq <= search_has_sequence(n->s);
+            for (int seq = 0; j >= 0 && j <= axes && seq <= space_has_sequence(n->sp);
                  seq++) {
-                struct style style = {.model_axes = j,
-                                      .inner = ~0u,
-                                      .sequence = seq,
-                                      .outer = now.outer,
-                                      .ascending = now.ascending};
-                search_apply_style(n->s, &st, n->micro_batch, style);
+                struct preset preset = {.model_axes = j,
+                                        .inner = ~0u,
+                                        .sequence = seq,
+                                        .outer = now.outer,
+                                        .ascending = now.ascending};
+                space_apply_preset(n->sp, &st, n->micro_batch, preset);
                 add(n, &st.layouts[node]);
             }
         }
@@ -77,8 +77,8 @@ static void add_styles(struct near *n, struct style now) {
 }
 
 static void add_single_changes(struct near *n) {
-    const struct op_space *space = &n->s->graph.x.model->ops[n->op].space;
-    for (int a = 0; a < search_mesh_axes(n->s, n->st); a++) {
+    const struct op_space *space = &n->sp->blocks.x.model->ops[n->op].space;
+    for (int a = 0; a < space_mesh_axes(n->sp, n->st); a++) {
         for (int d = PLACE_NONE; d < space->n; d++) {
             struct layout l = n->out[0];
             l.dim[a] = (int8_t)d;
@@ -88,11 +88,12 @@ static void add_single_changes(struct near *n) {
     }
 }
 
-int layouts_near(struct search *s, const struct search_stage *st, int64_t micro_batch,
-                 int op, struct style style, struct layout *out, int most) {
-    struct near n = {s, st, {0}, micro_batch, op, 1, most, out};
-    graph_mesh(st->devices, st->mesh, &n.mesh);
-    add_styles(&n, style);
+int layouts_neighbours(const struct space *sp, const struct search_stage *st,
+                       int64_t micro_batch, int op, struct preset preset,
+                       struct layout *out, int most) {
+    struct near n = {sp, st, {0}, micro_batch, op, 1, most, out};
+    stage_mesh(st->devices, st->mesh, &n.mesh);
+    add_presets(&n, preset);
     add_single_changes(&n);
     return n.n;
 }

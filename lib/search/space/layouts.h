@@ -1,14 +1,14 @@
 /* layouts.h - the layouts that an op may have in a stage.
  *
  *     struct layout_list l = {0};
- *     layouts_all(s, &stage, micro_batch, op, &l);
+ *     layouts_all(sp, &stage, micro_batch, op, &l);
  *     for (int64_t i = 0; i < l.n; i++) ... l.p[i] ...
  *     arr_release(&l);
  */
 #ifndef WEFT_LAYOUTS_H
 #define WEFT_LAYOUTS_H
 
-#include "search/search_impl.h"
+#include "search/space/space.h"
 
 struct layout_list {
     struct layout *p;
@@ -16,13 +16,14 @@ struct layout_list {
 };
 
 /* Appends all that are legal and that pins allow, of an op of the excerpt. */
-void layouts_all(const struct search *s, const struct search_stage *st, int64_t micro_batch,
+void layouts_all(const struct space *sp, const struct search_stage *st, int64_t micro_batch,
                  int op, struct layout_list *out);
 
 /* out[0] is a layout of the op: appends others until there are `most`. First those of uniform
- * styles, by how near their number of model axes is to that of `style`; then out[0] with one
+ * presets, by how near their number of model axes is to that of `preset`; then out[0] with one
  * axis changed. Returns how many there are. */
-int layouts_near(struct search *s, const struct search_stage *st, int64_t micro_batch,
-                 int op, struct style style, struct layout *out, int most);
+int layouts_neighbours(const struct space *sp, const struct search_stage *st,
+                       int64_t micro_batch, int op, struct preset preset,
+                       struct layout *out, int most);
 
 #endif

@@ -17,7 +17,7 @@
 #ifndef WEFT_ORDER_H
 #define WEFT_ORDER_H
 
-#include "search/search_impl.h"
+#include "search/search.h"
 
 struct order {
     struct model *whole;           /* as it is; borrowed, as are its pins */
@@ -63,13 +63,5 @@ struct orders {
 void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out);
 void orders_release(struct orders *o);
-
-/* As search_run_on, in the model's order and in others whose first look is good enough; the
- * certificate is about those that are searched. */
-int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
-                      struct search_result *out, struct run_facts *facts, struct err *err);
-/* As bound_us, of all orders that a search searches whose best plan is this one, of time_us. */
-double orders_bound_us(const struct search_problem *p, const struct plan *plan,
-                       double time_us);
 
 #endif

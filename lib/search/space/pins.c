@@ -1,27 +1,28 @@
 /* What pins leave of the space: numbers of stages, cuts, meshes, layouts. Recompute and ZeRO of
  * pinned ops are no choice at all, and are put in where the strategy graph compiles them.
  *
- * Stages are runs of ops, so what pins say of stages is where cuts must be, where none may be, and
+ * Stages are repeats of ops, so what pins say of stages is where cuts must be, where none may be, and
  * from where to where the k-th one may lie. */
 #include "search/space/order.h"
+#include "search/space/space.h"
 
-int64_t search_pinned(const struct search *s, enum pin_field field) {
-    return s->p.pins ? pins_value(s->p.pins, field, 0) : PIN_FREE;
+int64_t space_pinned(const struct space *sp, enum pin_field field) {
+    return sp->p.pins ? pins_value(sp->p.pins, field, 0) : PIN_FREE;
 }
 
 /* ---- layouts --------------------------------------------------------------------------- */
 
-bool search_pins_allow(const struct search *s, int op, const struct mesh *pinned,
-                       const struct mesh *mesh, const struct layout *l) {
-    int from = s->graph.x.from[op];
-    if (!s->p.pins)
+bool space_pins_allow(const struct space *sp, int op, const struct mesh *pinned,
+                      const struct mesh *mesh, const struct layout *l) {
+    int from = sp->blocks.x.from[op];
+    if (!sp->p.pins)
         return true;
-    const struct mesh *own = pins_mesh(s->p.pins, from);
-    return (!own || own == pinned) && pins_allow(s->p.pins, from, mesh, l, NULL) == 0;
+    const struct mesh *own = pins_mesh(sp->p.pins, from);
+    return (!own || own == pinned) && pins_allow(sp->p.pins, from, mesh, l, NULL) == 0;
 }
 
 struct obey {
-    const struct search *s;
+    const struct space *sp;
     int op;
     const struct mesh *pinned, *mesh;
     int64_t micro_batch;
@@ -31,13 +32,13 @@ struct obey {
 
 /* Changes so many of the axes 0 .. axis, the inner ones first. */
 static bool change_axes(struct obey *o, int axis, int changes) {
-    const struct model *m = o->s->graph.x.model;
+    const struct model *m = o->sp->blocks.x.model;
     const struct op_space *space = &m->ops[o->op].space;
     if (changes > axis + 1 || o->tries <= 0)
         return false;
     if (axis < 0) {
         o->tries--;
-        return search_pins_allow(o->s, o->op, o->pinned, o->mesh, &o->l) &&
+        return space_pins_allow(o->sp, o->op, o->pinned, o->mesh, &o->l) &&
                layout_check(m, &m->ops[o->op], o->mesh, &o->l, o->micro_batch, NULL) == 0;
     }
     int8_t *dim = &o->l.dim[axis], was = *dim;
@@ -51,16 +52,16 @@ static bool change_axes(struct obey *o, int axis, int changes) {
     return change_axes(o, axis - 1, changes);
 }
 
-void search_obey(const struct search *s, int op, const struct mesh *pinned,
-                 const struct mesh *mesh, int64_t micro_batch, struct layout *l) {
+void space_obey(const struct space *sp, int op, const struct mesh *pinned,
+                const struct mesh *mesh, int64_t micro_batch, struct layout *l) {
     enum { TRIES = 20000 };
-    if (search_pins_allow(s, op, pinned, mesh, l))
+    if (space_pins_allow(sp, op, pinned, mesh, l))
         return;
-    int from = s->graph.x.from[op];
-    const struct mesh *own = pins_mesh(s->p.pins, from);
-    struct obey o = {s, op, pinned, mesh, micro_batch, TRIES, *l};
-    if (pins_value(s->p.pins, PIN_ring, from) == 1)
-        o.l.ring = (int8_t)layout_ring(&s->p.model->ops[from].space);
+    int from = sp->blocks.x.from[op];
+    const struct mesh *own = pins_mesh(sp->p.pins, from);
+    struct obey o = {sp, op, pinned, mesh, micro_batch, TRIES, *l};
+    if (pins_value(sp->p.pins, PIN_ring, from) == 1)
+        o.l.ring = (int8_t)layout_ring(&sp->p.model->ops[from].space);
     for (int n = 0; n <= mesh->n_axes && (!own || own == pinned); n++)
         if (change_axes(&o, mesh->n_axes - 1, n)) {
             *l = o.l;
@@ -68,73 +69,74 @@ void search_obey(const struct search *s, int op, const struct mesh *pinned,
         }
 }
 
-void search_put_pins(const struct search *s, struct plan *plan) {
-    plan->pins = s->p.order ? s->p.order->whole_pins : s->p.pins;
-    plan->overlap = search_pinned(s, PIN_overlap) == 1;
-    int64_t reduce = search_pinned(s, PIN_reduce);
+void space_put_pins(const struct space *sp, struct plan *plan) {
+    plan->pins = sp->p.order ? sp->p.order->whole_pins : sp->p.pins;
+    plan->overlap = space_pinned(sp, PIN_overlap) == 1;
+    int64_t reduce = space_pinned(sp, PIN_reduce);
     plan->reduce = reduce == PIN_FREE ? DTYPE_f32 : (enum dtype)reduce;
 }
 
 /* ---- stages ---------------------------------------------------------------------------- */
 
-enum schedule search_first_schedule(const struct search *s) {
-    int64_t pinned = search_pinned(s, PIN_schedule);
-    return pinned == PIN_FREE ? search_plain_schedule(s) : (enum schedule)pinned;
+enum schedule space_first_schedule(const struct space *sp) {
+    int64_t pinned = space_pinned(sp, PIN_schedule);
+    return pinned == PIN_FREE ? space_plain_schedule(sp) : (enum schedule)pinned;
 }
 
-unsigned search_schedules_of(const struct search *s, const struct candidate *c) {
+unsigned space_schedules_of(const struct space *sp, const struct candidate *c) {
     unsigned interleaved = 1u << SCHEDULE_interleaved;
     if (c->n_groups < c->n_stages)
-        return s->p.schedules & interleaved;
-    return c->n_stages > 1 ? s->p.schedules & ~interleaved : 1u << search_first_schedule(s);
+        return sp->p.schedules & interleaved;
+    return c->n_stages > 1 ? sp->p.schedules & ~interleaved
+                           : 1u << space_first_schedule(sp);
 }
 
-static bool may_have_schedule(const struct search *s, enum schedule schedule) {
-    int64_t pinned = search_pinned(s, PIN_schedule);
+static bool may_have_schedule(const struct space *sp, enum schedule schedule) {
+    int64_t pinned = space_pinned(sp, PIN_schedule);
     return pinned == PIN_FREE || pinned == schedule;
 }
 
-bool search_may_have_stages(const struct search *s, int n_stages) {
-    return s->pinned.n_stages ? n_stages == s->pinned.n_stages
-                              : n_stages > s->pinned.last_stage;
+bool space_may_have_stages(const struct space *sp, int n_stages) {
+    return sp->pinned.n_stages ? n_stages == sp->pinned.n_stages
+                               : n_stages > sp->pinned.last_stage;
 }
 
-bool search_may_be_stage(const struct search *s, int first, int end) {
-    const struct pinned *p = &s->pinned;
+bool space_may_be_stage(const struct space *sp, int first, int end) {
+    const struct pinned *p = &sp->pinned;
     return !p->cut || (!p->whole[first] && !p->whole[end] && p->until[first] >= end);
 }
 
-bool search_may_cut(const struct search *s, int n_stages, int k, int before, int op) {
-    const struct pinned *p = &s->pinned;
-    int n_ops = s->p.model->n_ops;
+bool space_may_cut(const struct space *sp, int n_stages, int k, int before, int op) {
+    const struct pinned *p = &sp->pinned;
+    int n_ops = sp->p.model->n_ops;
     return k == n_stages ? op == n_ops
-                         : !p->cut || (search_may_be_stage(s, before, op) &&
+                         : !p->cut || (space_may_be_stage(sp, before, op) &&
                                        op >= p->least[k] && op <= p->most[k]);
 }
 
-const struct mesh *search_pinned_mesh(const struct search *s, int first, int end) {
-    int op = s->pinned.meshed ? s->pinned.meshed[first] : end;
-    return op < end ? pins_mesh(s->p.pins, op) : NULL;
+const struct mesh *space_pinned_mesh(const struct space *sp, int first, int end) {
+    int op = sp->pinned.meshed ? sp->pinned.meshed[first] : end;
+    return op < end ? pins_mesh(sp->p.pins, op) : NULL;
 }
 
-bool search_obeys(const struct search *s, const struct candidate *c) {
-    if (!s->p.pins)
+bool space_obeys(const struct space *sp, const struct candidate *c) {
+    if (!sp->p.pins)
         return true;
-    bool may = search_may_have_stages(s, c->n_stages) && may_have_schedule(s, c->schedule);
+    bool may = space_may_have_stages(sp, c->n_stages) && may_have_schedule(sp, c->schedule);
     for (int k = 0; k < c->n_stages && may; k++)
-        may = search_may_be_stage(s, c->stages[k].first, c->stages[k].end) &&
-              search_may_cut(s, c->n_stages, k + 1, c->stages[k].first, c->stages[k].end);
+        may = space_may_be_stage(sp, c->stages[k].first, c->stages[k].end) &&
+              space_may_cut(sp, c->n_stages, k + 1, c->stages[k].first, c->stages[k].end);
     return may;
 }
 
-int search_allowed_end(const struct search *s, int n_stages, int k, int first, int wanted) {
-    if (!s->pinned.cut || k == n_stages - 1)
+int space_allowed_end(const struct space *sp, int n_stages, int k, int first, int wanted) {
+    if (!sp->pinned.cut || k == n_stages - 1)
         return wanted;
     for (int end = wanted; end > first; end--)
-        if (search_may_cut(s, n_stages, k + 1, first, end))
+        if (space_may_cut(sp, n_stages, k + 1, first, end))
             return end;
-    for (int end = wanted + 1; end < s->p.model->n_ops; end++)
-        if (search_may_cut(s, n_stages, k + 1, first, end))
+    for (int end = wanted + 1; end < sp->p.model->n_ops; end++)
+        if (space_may_cut(sp, n_stages, k + 1, first, end))
             return end;
     return wanted;
 }

@@ -1,53 +1,54 @@
 /* What pins say of stages, worked out once; and whether they can be obeyed at all, as far as that can
  * be told before the search. */
-#include "search/search_impl.h"
+#include "search/source/source.h"
+#include "search/space/space.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- what there is of them ------------------------------------------------------------- */
 
-static const char *where(const struct search *s, enum pin_field field, int op) {
-    const struct pins *p = s->p.pins;
+static const char *where(const struct space *sp, enum pin_field field, int op) {
+    const struct pins *p = sp->p.pins;
     int64_t i = 0;
     while (pin_value(&p->list.p[i], field, op) == PIN_FREE)
         i++;
     return p->list.p[i].where;
 }
 
-static void add_cuts(struct search *s, const struct pin *pin) {
-    int n_ops = s->p.model->n_ops, first = 0, last = n_ops - 1;
+static void add_cuts(struct space *sp, const struct pin *pin) {
+    int n_ops = sp->p.model->n_ops, first = 0, last = n_ops - 1;
     while (!pin->covers[first])
         first++;
     while (!pin->covers[last])
         last--;
     if (pin->begins)
-        s->pinned.cut[first] = true;
+        sp->pinned.cut[first] = true;
     for (int i = first + 1; i <= last && pin->one; i++)
-        s->pinned.whole[i] = true;
+        sp->pinned.whole[i] = true;
 }
 
 /* The k-th stage begins behind all ops of those before it, and at the first of its own or of later
  * ones. */
-static int add_numbers(struct search *s, struct err *err) {
-    struct pinned *p = &s->pinned;
-    int n_ops = s->p.model->n_ops;
+static int add_numbers(struct space *sp, struct err *err) {
+    struct pinned *p = &sp->pinned;
+    int n_ops = sp->p.model->n_ops;
     for (int k = 0; k <= n_ops; k++)
         p->most[k] = n_ops;
     for (int i = 0, before = 0; i < n_ops; i++) {
-        int k = (int)pins_value(s->p.pins, PIN_stage, i);
+        int k = (int)pins_value(sp->p.pins, PIN_stage, i);
         if (k == PIN_FREE)
             continue;
         if (k < p->last_stage) {
             err_input(err, "stage: %s is in %d, but %s before it in %d",
-                      s->p.model->ops[i].name, k, s->p.model->ops[before].name,
+                      sp->p.model->ops[i].name, k, sp->p.model->ops[before].name,
                       p->last_stage);
-            return err_prefix(err, "%s", where(s, PIN_stage, i));
+            return err_prefix(err, "%s", where(sp, PIN_stage, i));
         }
-        if (k >= s->max_stages) {
+        if (k >= sp->max_stages) {
             err_input(err, "stage: %d, but there can be at most %d stages", k,
-                      s->max_stages);
-            return err_prefix(err, "%s", where(s, PIN_stage, i));
+                      sp->max_stages);
+            return err_prefix(err, "%s", where(sp, PIN_stage, i));
         }
         before = i;
         p->last_stage = k;
@@ -63,24 +64,24 @@ static int add_numbers(struct search *s, struct err *err) {
 
 /* At the next cut, and before the first op whose mesh is pinned to another than that of one in the
  * stage. */
-static void find_ends(struct search *s) {
-    struct pinned *p = &s->pinned;
-    int n_ops = s->p.model->n_ops;
+static void find_ends(struct space *sp) {
+    struct pinned *p = &sp->pinned;
+    int n_ops = sp->p.model->n_ops;
     p->until[n_ops] = n_ops;
     for (int i = n_ops - 1; i >= 0; i--) {
-        const struct mesh *mesh = pins_mesh(s->p.pins, i);
+        const struct mesh *mesh = pins_mesh(sp->p.pins, i);
         int next = mesh ? p->meshed[i + 1] : n_ops;
-        bool other = next < n_ops && pins_mesh(s->p.pins, next) != mesh;
+        bool other = next < n_ops && pins_mesh(sp->p.pins, next) != mesh;
         p->until[i] = p->cut[i + 1] ? i + 1 : p->until[i + 1];
         if (other && p->until[i] > next)
             p->until[i] = next;
     }
 }
 
-static int find_cuts(struct search *s, struct err *err) {
-    const struct pins *pins = s->p.pins;
-    struct pinned *p = &s->pinned;
-    size_t n = (size_t)s->p.model->n_ops + 1;
+static int find_cuts(struct space *sp, struct err *err) {
+    const struct pins *pins = sp->p.pins;
+    struct pinned *p = &sp->pinned;
+    size_t n = (size_t)sp->p.model->n_ops + 1;
     p->cut = mem_array(2 * n, sizeof *p->cut);
     p->whole = p->cut + n;
     p->until = mem_array(3 * n, sizeof *p->until);
@@ -88,17 +89,17 @@ static int find_cuts(struct search *s, struct err *err) {
     p->most = p->least + n;
     for (int64_t i = 0; i < pins->list.n; i++)
         if (pins->list.p[i].begins || pins->list.p[i].one)
-            add_cuts(s, &pins->list.p[i]);
+            add_cuts(sp, &pins->list.p[i]);
     p->cut[0] = false; /* it begins the first stage anyway */
-    find_ends(s);
-    return add_numbers(s, err);
+    find_ends(sp);
+    return add_numbers(sp, err);
 }
 
 /* Can the ops be cut into a number of stages that is allowed? A stage as long as may be each time,
  * and at least one op. */
-static int check_cuts(struct search *s, struct err *err) {
-    const struct pinned *p = &s->pinned;
-    int n_ops = s->p.model->n_ops, least = 0;
+static int check_cuts(const struct space *sp, struct err *err) {
+    const struct pinned *p = &sp->pinned;
+    int n_ops = sp->p.model->n_ops, least = 0;
     for (int op = 0, end; op < n_ops; op = end, least++) {
         for (end = p->until[op]; end > op && p->whole[end];)
             end--;
@@ -106,9 +107,9 @@ static int check_cuts(struct search *s, struct err *err) {
             return err_input(err,
                              "pin: %s is to be in one stage with others, of which another "
                              "pin parts it",
-                             s->p.model->ops[op].name);
+                             sp->p.model->ops[op].name);
     }
-    int n = p->n_stages ? p->n_stages : s->max_stages;
+    int n = p->n_stages ? p->n_stages : sp->max_stages;
     if (least <= n)
         return 0;
     return err_input(err, "pin: at least %d stages, but there can be at most %d", least, n);
@@ -116,105 +117,105 @@ static int check_cuts(struct search *s, struct err *err) {
 
 /* ---- can they be obeyed? ---------------------------------------------------------------- */
 
-static int check_number(struct search *s, enum pin_field field, int64_t have,
+static int check_number(const struct space *sp, enum pin_field field, int64_t have,
                         const char *what, struct err *err) {
-    int64_t pinned = search_pinned(s, field);
+    int64_t pinned = space_pinned(sp, field);
     if (pinned == PIN_FREE || pinned == have)
         return 0;
     err_input(err, "%s: %lld, but the plan is to have %lld", what, (long long)pinned,
               (long long)have);
-    return err_prefix(err, "%s", where(s, field, 0));
+    return err_prefix(err, "%s", where(sp, field, 0));
 }
 
 /* Stages that share groups have no pins of their own yet. */
-static int check_schedule(struct search *s, struct err *err) {
-    int64_t pinned = search_pinned(s, PIN_schedule);
+static int check_schedule(const struct space *sp, struct err *err) {
+    int64_t pinned = space_pinned(sp, PIN_schedule);
     if (pinned != SCHEDULE_interleaved)
         return 0;
     err_input(err, "schedule: with pins the search makes plans of gpipe, 1f1b and "
                    "zero-bubble, not of interleaved");
-    return err_prefix(err, "%s", where(s, PIN_schedule, 0));
+    return err_prefix(err, "%s", where(sp, PIN_schedule, 0));
 }
 
-static int check_dtype(struct search *s, struct err *err) {
-    int64_t pinned = search_pinned(s, PIN_dtype);
-    if (pinned == PIN_FREE || pinned == s->p.dtype)
+static int check_dtype(const struct space *sp, struct err *err) {
+    int64_t pinned = space_pinned(sp, PIN_dtype);
+    if (pinned == PIN_FREE || pinned == sp->p.dtype)
         return 0;
     err_input(err, "dtype: %s, but the plan is to have %s",
-              plan_dtype_name((enum dtype)pinned), plan_dtype_name(s->p.dtype));
-    return err_prefix(err, "%s", where(s, PIN_dtype, 0));
+              plan_dtype_name((enum dtype)pinned), plan_dtype_name(sp->p.dtype));
+    return err_prefix(err, "%s", where(sp, PIN_dtype, 0));
 }
 
-static int check_optimizer(struct search *s, struct err *err) {
-    int64_t pinned = search_pinned(s, PIN_optimizer);
-    if (pinned == PIN_FREE || pinned == s->p.optimizer)
+static int check_optimizer(const struct space *sp, struct err *err) {
+    int64_t pinned = space_pinned(sp, PIN_optimizer);
+    if (pinned == PIN_FREE || pinned == sp->p.optimizer)
         return 0;
     err_input(err, "optimizer: %s, but the plan is to have %s",
-              optimizer_name((enum optimizer)pinned), optimizer_name(s->p.optimizer));
-    return err_prefix(err, "%s", where(s, PIN_optimizer, 0));
+              optimizer_name((enum optimizer)pinned), optimizer_name(sp->p.optimizer));
+    return err_prefix(err, "%s", where(sp, PIN_optimizer, 0));
 }
 
 /* From here on it is the only one. */
-static int check_micro_batch(struct search *s, struct err *err) {
-    int64_t pinned = search_pinned(s, PIN_micro_batch);
+static int check_micro_batch(struct space *sp, struct err *err) {
+    int64_t pinned = space_pinned(sp, PIN_micro_batch);
     if (pinned == PIN_FREE)
         return 0;
-    for (int i = 0; i < s->p.n_micro; i++)
-        if (s->p.micro[i] == pinned) {
-            s->p.micro += i;
-            s->p.n_micro = 1;
+    for (int i = 0; i < sp->p.n_micro; i++)
+        if (sp->p.micro[i] == pinned) {
+            sp->p.micro += i;
+            sp->p.n_micro = 1;
             return 0;
         }
     err_input(err, "micro_batch: %lld is none of those to consider", (long long)pinned);
-    return err_prefix(err, "%s", where(s, PIN_micro_batch, 0));
+    return err_prefix(err, "%s", where(sp, PIN_micro_batch, 0));
 }
 
-static int check_stages(struct search *s, struct err *err) {
-    int64_t pinned = search_pinned(s, PIN_stages);
+static int check_stages(struct space *sp, struct err *err) {
+    int64_t pinned = space_pinned(sp, PIN_stages);
     if (pinned == PIN_FREE)
         return 0;
-    if (pinned > s->max_stages) {
+    if (pinned > sp->max_stages) {
         err_input(err, "stages: %lld, but there can be at most %d", (long long)pinned,
-                  s->max_stages);
-        return err_prefix(err, "%s", where(s, PIN_stages, 0));
+                  sp->max_stages);
+        return err_prefix(err, "%s", where(sp, PIN_stages, 0));
     }
-    s->pinned.n_stages = (int)pinned;
+    sp->pinned.n_stages = (int)pinned;
     return 0;
 }
 
-static int check_meshes(struct search *s, struct err *err) {
-    int n = s->p.model->n_ops;
-    if (!s->p.pins->meshes.n)
+static int check_meshes(struct space *sp, struct err *err) {
+    int n = sp->p.model->n_ops;
+    if (!sp->p.pins->meshes.n)
         return 0;
-    s->pinned.meshed = mem_array((size_t)n + 1, sizeof *s->pinned.meshed);
-    s->pinned.meshed[n] = n;
+    sp->pinned.meshed = mem_array((size_t)n + 1, sizeof *sp->pinned.meshed);
+    sp->pinned.meshed[n] = n;
     for (int i = n - 1; i >= 0; i--) {
-        const struct mesh *mesh = pins_mesh(s->p.pins, i);
-        s->pinned.meshed[i] = mesh ? i : s->pinned.meshed[i + 1];
-        if (!mesh || mesh_devices(mesh) <= s->p.devices)
+        const struct mesh *mesh = pins_mesh(sp->p.pins, i);
+        sp->pinned.meshed[i] = mesh ? i : sp->pinned.meshed[i + 1];
+        if (!mesh || mesh_devices(mesh) <= sp->p.devices)
             continue;
         err_input(err, "mesh: %d devices, but there are %d", mesh_devices(mesh),
-                  s->p.devices);
-        return err_prefix(err, "%s", where(s, PIN_mesh, i));
+                  sp->p.devices);
+        return err_prefix(err, "%s", where(sp, PIN_mesh, i));
     }
     return 0;
 }
 
 /* Parts need devices, and axes a mesh that has them. */
-static int check_layouts(struct search *s, const struct pin *pin, struct err *err) {
-    const struct model *m = s->p.model;
+static int check_layouts(const struct space *sp, const struct pin *pin, struct err *err) {
+    const struct model *m = sp->p.model;
     for (int i = 0; i < pin->n_splits; i++) {
         int parts = pin->splits[i].parts ? pin->splits[i].parts : 2;
-        if (parts > s->p.devices) {
+        if (parts > sp->p.devices) {
             err_input(err, "%s: %d parts, but there are %d device%s",
-                      m->dims[pin->splits[i].dim].name, parts, s->p.devices,
-                      s->p.devices == 1 ? "" : "s");
+                      m->dims[pin->splits[i].dim].name, parts, sp->p.devices,
+                      sp->p.devices == 1 ? "" : "s");
             return err_prefix(err, "%s", pin->where);
         }
     }
     for (int op = 0; op < m->n_ops; op++)
         for (int i = 0; i < pin->n_axes && pin->covers[op]; i++) {
-            const struct mesh *mesh = pins_mesh(s->p.pins, op);
+            const struct mesh *mesh = pins_mesh(sp->p.pins, op);
             if (mesh && mesh_axis_find(mesh, pin->axes[i].axis) >= 0)
                 continue;
             err_input(err, "layout: no mesh with an axis \"%.64s\" is pinned for %s",
@@ -225,45 +226,45 @@ static int check_layouts(struct search *s, const struct pin *pin, struct err *er
 }
 
 /* Is there a layout for an op on its mesh? What is pinned together may exclude each other. */
-static int check_op(struct search *s, int op, struct err *err) {
-    const struct mesh *mesh = pins_mesh(s->p.pins, s->graph.x.from[op]);
+static int check_op(const struct space *sp, int op, struct err *err) {
+    const struct mesh *mesh = pins_mesh(sp->p.pins, sp->blocks.x.from[op]);
     bool found = !mesh;
-    for (int i = 0; i < s->p.n_micro && !found; i++) {
+    for (int i = 0; i < sp->p.n_micro && !found; i++) {
         struct layout l;
         memset(&l, PLACE_NONE, sizeof l);
-        search_obey(s, op, mesh, mesh, s->p.micro[i], &l);
-        found = search_pins_allow(s, op, mesh, mesh, &l);
+        space_obey(sp, op, mesh, mesh, sp->p.micro[i], &l);
+        found = space_pins_allow(sp, op, mesh, mesh, &l);
     }
     if (found)
         return 0;
     err_input(err, "mesh: no layout of %s on it does what is pinned",
-              s->graph.x.model->ops[op].name);
-    return err_prefix(err, "%s", where(s, PIN_mesh, s->graph.x.from[op]));
+              sp->blocks.x.model->ops[op].name);
+    return err_prefix(err, "%s", where(sp, PIN_mesh, sp->blocks.x.from[op]));
 }
 
-int search_check_pins(struct search *s, struct err *err) {
-    const struct pins *p = s->p.pins;
-    if (s->p.source)
-        s->pinned.n_stages = s->p.source->pin.stages;
+int space_check_pins(struct space *sp, struct err *err) {
+    const struct pins *p = sp->p.pins;
+    if (sp->p.source)
+        sp->pinned.n_stages = sp->p.source->pin.stages;
     if (!p)
         return 0;
-    if (check_number(s, PIN_batch, s->p.batch, "batch", err) < 0 ||
-        check_optimizer(s, err) < 0 || check_dtype(s, err) < 0 ||
-        check_schedule(s, err) < 0 || check_micro_batch(s, err) < 0 ||
-        check_stages(s, err) < 0 || check_meshes(s, err) < 0 || find_cuts(s, err) < 0 ||
-        check_cuts(s, err) < 0)
+    if (check_number(sp, PIN_batch, sp->p.batch, "batch", err) < 0 ||
+        check_optimizer(sp, err) < 0 || check_dtype(sp, err) < 0 ||
+        check_schedule(sp, err) < 0 || check_micro_batch(sp, err) < 0 ||
+        check_stages(sp, err) < 0 || check_meshes(sp, err) < 0 || find_cuts(sp, err) < 0 ||
+        check_cuts(sp, err) < 0)
         return -1;
     for (int64_t i = 0; i < p->list.n; i++)
-        if (p->list.p[i].covers && check_layouts(s, &p->list.p[i], err) < 0)
+        if (p->list.p[i].covers && check_layouts(sp, &p->list.p[i], err) < 0)
             return -1;
-    for (int op = 0; op < s->graph.x.model->n_ops; op++)
-        if (check_op(s, op, err) < 0)
+    for (int op = 0; op < sp->blocks.x.model->n_ops; op++)
+        if (check_op(sp, op, err) < 0)
             return -1;
     return 0;
 }
 
-void search_forget_pins(struct search *s) {
-    free(s->pinned.cut);
-    free(s->pinned.until);
-    free(s->pinned.meshed);
+void space_forget_pins(struct space *sp) {
+    free(sp->pinned.cut);
+    free(sp->pinned.until);
+    free(sp->pinned.meshed);
 }

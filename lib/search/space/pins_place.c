@@ -1,5 +1,5 @@
 /* Stages where pins leave them room: cuts and devices, as near as can be to those of a candidate. */
-#include "search/search_impl.h"
+#include "search/space/space.h"
 
 #include <stdlib.h>
 
@@ -11,8 +11,8 @@ static int least_way(const int64_t *way, int first, int end) {
 }
 
 /* Can the op be on so many devices: do they make its mesh, or its parts? */
-static bool suits(const struct search *s, int op, int devices) {
-    const struct pins *p = s->p.pins;
+static bool suits(const struct space *sp, int op, int devices) {
+    const struct pins *p = sp->p.pins;
     const struct mesh *mesh = pins_mesh(p, op);
     if (mesh && mesh_devices(mesh) != devices)
         return false;
@@ -29,15 +29,15 @@ static bool suits(const struct search *s, int op, int devices) {
 }
 
 /* [n_ops + 1] where a stage of so many devices that begins with an op has to end. */
-static int *ends_on(const struct search *s, int devices) {
-    int n_ops = s->p.model->n_ops;
+static int *ends_on(const struct space *sp, int devices) {
+    int n_ops = sp->p.model->n_ops;
     int *ends = mem_array((size_t)n_ops + 1, sizeof *ends);
     ends[n_ops] = n_ops;
     for (int i = n_ops - 1; i >= 0; i--) {
         int next = ends[i + 1] > i + 1 || i + 1 == n_ops ? ends[i + 1] : i + 1;
-        ends[i] = !suits(s, i, devices)       ? i
-                  : next < s->pinned.until[i] ? next
-                                              : s->pinned.until[i];
+        ends[i] = !suits(sp, i, devices)       ? i
+                  : next < sp->pinned.until[i] ? next
+                                               : sp->pinned.until[i];
     }
     return ends;
 }
@@ -47,7 +47,7 @@ static const int64_t NO_WAY = INT64_MAX / 2;
 /* From the candidate's stages to those nearby that obey: the least change of cuts and devices on
  * the way to each op as the begin of the k-th stage, with so many devices used before it. */
 struct placing {
-    const struct search *s;
+    const struct space *sp;
     struct candidate *c;
     bool move_devices;   /* else each stage keeps its number of them */
     int width, row;      /* numbers of devices used, of begins */
@@ -59,8 +59,8 @@ struct placing {
 };
 
 static void step_to(struct placing *p, int k, int used, int devices) {
-    const struct pinned *pin = &p->s->pinned;
-    int n_ops = p->row - 1, best = 0, all = p->s->p.devices;
+    const struct pinned *pin = &p->sp->pinned;
+    int n_ops = p->row - 1, best = 0, all = p->sp->p.devices;
     int after = p->move_devices ? used + devices : 0;
     const struct search_stage *st = &p->c->stages[k - 1];
     const int64_t *way = p->way + (int64_t)used * p->row;
@@ -68,7 +68,7 @@ static void step_to(struct placing *p, int k, int used, int devices) {
     struct step *steps = p->steps + ((int64_t)k * p->width + after) * p->row;
     int64_t moved = llabs((long long)devices - st->devices) * (1 + n_ops / all);
     if (!p->ends[devices])
-        p->ends[devices] = ends_on(p->s, devices);
+        p->ends[devices] = ends_on(p->sp, devices);
     const int *ends = p->ends[devices];
     for (int op = 1; op <= n_ops; op++) {
         best = way[op - 1] < way[best] ? op - 1 : best;
@@ -88,7 +88,7 @@ static void step_to(struct placing *p, int k, int used, int devices) {
 }
 
 static void step_all(struct placing *p, int k) {
-    int all = p->s->p.devices, behind = p->c->n_stages - k;
+    int all = p->sp->p.devices, behind = p->c->n_stages - k;
     for (int64_t i = 0; i < (int64_t)p->width * p->row; i++)
         p->next[i] = NO_WAY;
     if (!p->move_devices)
@@ -113,18 +113,18 @@ static void take_steps(struct placing *p) {
     }
 }
 
-static bool place(const struct search *s, struct candidate *c, bool move_devices) {
+static bool place(const struct space *sp, struct candidate *c, bool move_devices) {
     enum { MOST_STEPS = 1 << 22 };
-    struct placing p = {.s = s, .c = c, .move_devices = move_devices};
-    p.width = move_devices ? s->p.devices + 1 : 1;
-    p.row = s->p.model->n_ops + 1;
+    struct placing p = {.sp = sp, .c = c, .move_devices = move_devices};
+    p.width = move_devices ? sp->p.devices + 1 : 1;
+    p.row = sp->p.model->n_ops + 1;
     size_t cells = (size_t)p.width * (size_t)p.row, n = (size_t)c->n_stages + 1;
     if (move_devices && cells * n > MOST_STEPS)
         return false;
     p.way = mem_array(cells, sizeof *p.way);
     p.next = mem_array(cells, sizeof *p.next);
     p.steps = mem_array(cells * n, sizeof *p.steps);
-    p.ends = mem_array((size_t)s->p.devices + 1, sizeof *p.ends);
+    p.ends = mem_array((size_t)sp->p.devices + 1, sizeof *p.ends);
     for (size_t i = 1; i < cells; i++)
         p.way[i] = NO_WAY;
     for (int k = 1; k <= c->n_stages; k++)
@@ -132,7 +132,7 @@ static bool place(const struct search *s, struct candidate *c, bool move_devices
     bool found = p.way[cells - 1] < NO_WAY;
     if (found)
         take_steps(&p);
-    for (int d = 0; d <= s->p.devices; d++)
+    for (int d = 0; d <= sp->p.devices; d++)
         free(p.ends[d]);
     free(p.ends);
     free(p.steps);
@@ -141,7 +141,7 @@ static bool place(const struct search *s, struct candidate *c, bool move_devices
     return found;
 }
 
-bool search_place_stages(const struct search *s, struct candidate *c) {
-    return !s->p.pins || (search_may_have_stages(s, c->n_stages) &&
-                          (place(s, c, false) || place(s, c, true)));
+bool space_place_stages(const struct space *sp, struct candidate *c) {
+    return !sp->p.pins || (space_may_have_stages(sp, c->n_stages) &&
+                           (place(sp, c, false) || place(sp, c, true)));
 }

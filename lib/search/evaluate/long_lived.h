@@ -1,0 +1,31 @@
+/* long_lived.h - tensors that many ops read, such as what an encoder leaves to every block of a decoder.
+ *
+ * The sums of a prefix count an edge at its origin, with all of its readers. So the difference
+ * of two sums is wrong for edges that cross the ends of a stretch: where the origin is inside
+ * and readers are not, the sums save too much; where readers are inside and the origin is not,
+ * too little. For edges with a reader or two that hardly matters; for those with many it may be
+ * most of the memory.
+ *
+ *     struct long_lived f;
+ *     long_lived_begin(&f, ev, t);
+ *     long_lived_add(&f, first, end, &brief);        // of ops first .. end-1
+ *     long_lived_end(&f);
+ */
+#ifndef WEFT_LONG_LIVED_H
+#define WEFT_LONG_LIVED_H
+
+#include "search/evaluate/evaluate.h"
+
+/* What was asked under one prefix, by edge and number of readers; most questions repeat. */
+struct long_lived {
+    struct evaluate *ev;
+    const struct prefix *t;
+    struct memo known;
+};
+
+void long_lived_begin(struct long_lived *f, struct evaluate *ev, const struct prefix *t);
+void long_lived_end(struct long_lived *f);
+/* Adds what the sums of a stretch lack; returns whether any such edge crosses its ends. */
+bool long_lived_add(struct long_lived *f, int first, int end, struct brief *b);
+
+#endif

@@ -1,0 +1,212 @@
+/* Finalists: which candidates are compiled and simulated, and when.
+ *
+ * The best one is as soon as there is one, again when better ones turn up (as far as a small share of
+ * the time allows), and all finalists are in the end. */
+#include "common/progress.h"
+#include "search/pool/incumbents.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Is a plan of the class the best of it where it stands at `at`? Where one plan is wanted, all are. */
+static bool is_first(const struct pool *pool, int at, uint64_t class) {
+    for (int i = 0; i < at && pool->space->p.top > 1; i++)
+        if (pool->plans[i].class == class)
+            return false;
+    return true;
+}
+
+/* Sorted in by time; the worst goes when there are too many. */
+static void add_evaluated(struct pool *pool, struct evaluated j) {
+    int at = pool->n_plans;
+    while (at > 0 && j.plan.time_us < pool->plans[at - 1].plan.time_us)
+        at--;
+    if (pool->n_plans == pool->max_best)
+        plan_destroy(pool->plans[--pool->n_plans].plan.plan);
+    at = at < pool->n_plans ? at : pool->n_plans;
+    memmove(&pool->plans[at + 1], &pool->plans[at],
+            sizeof *pool->plans * (size_t)(pool->n_plans - at));
+    j.first = is_first(pool, at, j.class);
+    for (int i = at; i < pool->n_plans; i++)
+        pool->plans[i + 1].first &=
+            pool->space->p.top == 1 || pool->plans[i + 1].class != j.class;
+    pool->plans[at] = j;
+    pool->n_plans++;
+}
+
+static bool evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
+    struct evaluated j = {.plan.member = k->member, .class = k->class};
+    double best_us = pool->n_plans ? pool->plans[0].plan.time_us : INFINITY;
+    struct evaluation v = eval_candidate(pool->ev, &k->c, best_us, both, &j.plan);
+    k->evaluated = true;
+    k->excess = v.good ? 0 : v.excess;
+    k->fullest = v.fullest;
+    if (!v.good)
+        return false;
+    watch_plan(pool->budget->watch, k->member, j.plan.time_us);
+    add_evaluated(pool, j);
+    return true;
+}
+
+/* What was written down from number `first` on and is estimated no slower than this; of those of
+ * one time the first that fits. */
+static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us) {
+    bool good = false;
+    for (int64_t i = first; i < pool->incumbents.n; i++) {
+        struct incumbent *l = &pool->incumbents.p[i];
+        good &= l->instead;
+        if (!good && l->k.score.time_us <= most_us)
+            good = evaluate_and_add(pool, &l->k, true);
+    }
+}
+
+/* At first at once; later what promises to be better, in a twentieth of the time. Under a budget
+ * all that was written down, and nothing else (incumbents.h). */
+void pool_evaluate_best(struct pool *pool) {
+    struct entry *best = &pool->best[0];
+    double wait = pool->n_plans ? 20 : 2;
+    if (budget_is_limited(pool->budget)) {
+        evaluate_incumbents(pool, pool->incumbents_evaluated, INFINITY);
+        pool->incumbents_evaluated = pool->incumbents.n;
+    }
+    if (budget_is_limited(pool->budget) || best->evaluated ||
+        now_s() - pool->last_evaluated_s < wait * pool->budget->evaluate_s ||
+        (pool->n_plans && best->score.time_us >= pool->plans[0].plan.time_us))
+        return;
+    evaluate_and_add(pool, best, false);
+    pool->last_evaluated_s = now_s();
+}
+
+/* What was evaluated on the way goes, so that a search that ends by itself gives the same plans
+ * whatever the machine's speed; but for the best of it, which is handed back in case that no
+ * finalist is good. */
+static struct evaluated drop_evaluated(struct pool *pool) {
+    struct evaluated best = {0};
+    if (pool->n_plans)
+        best = pool->plans[0];
+    for (int i = 1; i < pool->n_plans; i++)
+        plan_destroy(pool->plans[i].plan.plan);
+    for (int i = 0; i < pool->n_best; i++)
+        pool->best[i].evaluated = false;
+    pool->n_plans = 0;
+    return best;
+}
+
+double pool_simulated_us(struct pool *pool) {
+    struct search_plan plan = {0};
+    if (!pool->n_best)
+        return INFINITY;
+    double best_us = pool->n_plans ? pool->plans[0].plan.time_us : INFINITY;
+    bool good = eval_candidate(pool->ev, &pool->best[0].c, best_us, true, &plan).good;
+    double us = good ? plan.time_us : INFINITY;
+    plan_destroy(plan.plan);
+    return us;
+}
+
+static void note_excess(struct pool *pool, const struct entry *k) {
+    if (k->excess && (!pool->refused.bytes || k->excess < pool->refused.bytes))
+        pool->refused = space_shortage(pool->space, &k->c, k->fullest, k->excess);
+}
+
+/* If all plans were listed: what was not evaluated is not faster than the estimate of the best of it
+ * allows. */
+static void note_listed(struct pool *pool) {
+    double rest_us = pool->n_best == pool->max_best
+                         ? pool->best[pool->n_best - 1].score.time_us
+                         : INFINITY;
+    if (!pool->proven || !pool->n_plans || pool->space->p.top > 1)
+        return;
+    for (int i = pool->n_best - 1; i >= 0; i--)
+        if (!pool->best[i].evaluated)
+            rest_us = pool->best[i].score.time_us;
+    pool->listed_us = fmin(pool->plans[0].plan.time_us, rest_us / SEARCH_SLACK);
+}
+
+/* The slowest plan that is wanted; NULL while there are fewer. */
+static const struct evaluated *last_wanted(const struct pool *pool) {
+    int n = 0;
+    for (int i = 0; i < pool->n_plans; i++)
+        if (pool->plans[i].first && ++n == pool->space->p.top)
+            return &pool->plans[i];
+    return NULL;
+}
+
+static int evaluated_of(const struct pool *pool, uint64_t class) {
+    int n = 0;
+    for (int i = 0; i < pool->n_plans; i++)
+        n += pool->plans[i].class == class;
+    return n;
+}
+
+/* A search that was stopped has evaluated a plan; it evaluates what promises more only where that takes no
+ * time that anyone notices. */
+static bool may_evaluate(const struct pool *pool, const struct entry *k, double begin_s) {
+    static const double UNNOTICED_S = 0.05;
+    if (!pool->n_plans)
+        return true;
+    if (!interrupted())
+        return budget_time_left_s(pool->budget) >= pool->budget->evaluate_s;
+    return k->score.time_us < pool->plans[0].plan.time_us &&
+           pool->budget->evaluate_s < UNNOTICED_S && now_s() - begin_s < UNNOTICED_S;
+}
+
+static const double USUAL_SLACK = 1.05; /* few estimates err by more */
+
+/* Best first, of each class some: none that is estimated slower than an evaluated one by more than estimates
+ * err. */
+static void evaluate_finalists(struct pool *pool) {
+    double slack = pool->ev->exact ? SEARCH_SLACK : USUAL_SLACK;
+    double begin_s = now_s();
+    pool->refused.bytes = 0;
+    pool->listed_us = 0;
+    for (int i = 0; i < pool->n_best; i++) {
+        struct entry *k = &pool->best[i];
+        const struct evaluated *last = last_wanted(pool);
+        if (!may_evaluate(pool, k, begin_s))
+            return;
+        if (last && k->score.time_us > slack * last->plan.time_us)
+            break;
+        int64_t more =
+            k->class == pool->best[0].class ? space_spare(pool->space)
+                                            : space_spare(pool->space) / pool->space->p.top;
+        if (evaluated_of(pool, k->class) > more)
+            continue;
+        if (!k->evaluated)
+            evaluate_and_add(pool, k, !budget_out_of_time(pool->budget));
+        note_excess(pool, k);
+    }
+    note_listed(pool);
+}
+
+static void evaluate_alternatives(struct pool *pool) {
+    for (int i = 0; i < pool->n_alternatives && !budget_out_of_time(pool->budget); i++) {
+        struct entry *k = &pool->alternatives[i];
+        if (pool->n_plans && k->score.time_us < pool->plans[0].plan.time_us)
+            evaluate_and_add(pool, k, true);
+    }
+}
+
+void pool_evaluate_finalists(struct pool *pool) {
+    if (budget_out_of_time(pool->budget)) {
+        if (!budget_is_limited(pool->budget) || interrupted() || !pool->n_plans)
+            evaluate_finalists(pool);
+        return;
+    }
+    struct evaluated other = drop_evaluated(pool), *fallback = &pool->fallback;
+    evaluate_finalists(pool);
+    evaluate_alternatives(pool);
+    evaluate_incumbents(
+        pool, 0, pool->n_plans ? USUAL_SLACK * pool->plans[0].plan.time_us : INFINITY);
+    if (budget_is_limited(pool->budget) && pool->n_plans && other.plan.plan &&
+        other.plan.time_us < pool->plans[0].plan.time_us) {
+        add_evaluated(pool, other);
+        return;
+    }
+    if (other.plan.plan &&
+        (!fallback->plan.plan || other.plan.time_us < fallback->plan.time_us)) {
+        struct evaluated was = *fallback;
+        *fallback = other;
+        other = was;
+    }
+    plan_destroy(other.plan.plan);
+}

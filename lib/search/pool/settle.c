@@ -1,0 +1,47 @@
+/* Settling memory: estimates may miss what a plan holds by a little (gaps between temporaries). Where
+ * the best candidates are full to the brim by estimate and too large when they are compiled, a
+ * search that noted it in the end only would have looked at the wrong candidates all the while.
+ * So hops asks at the end of each of its phases, and goes on with that much less memory. */
+#include "search/pool/pool.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Scores the candidates that are kept by what memory is left now. */
+static void rescore(struct pool *pool) {
+    int n = pool->n_best;
+    struct candidate *c = mem_array((size_t)n, sizeof *c);
+    for (int i = 0; i < n; i++) {
+        c[i] = candidate_make(pool->space);
+        candidate_copy(&c[i], &pool->best[i].c);
+    }
+    pool->n_best = 0;
+    pool->budget->best_us = INFINITY;
+    for (int i = 0; i < n; i++) {
+        pool_score(pool, &c[i]);
+        candidate_release(&c[i]);
+    }
+    free(c);
+}
+
+bool pool_settle(struct pool *pool) {
+    enum { TRIES = 4, PART = 1000 };
+    int64_t before = pool->ev->reserve_bytes, excess = 0;
+    uint64_t last = 0; /* the candidate whose excess that is */
+    for (int i = 0; i < TRIES && pool->space->p.memory_bytes && !pool->space->p.source &&
+                    pool->n_best && !budget_out_of_time(pool->budget);
+         i++) {
+        const struct entry *best = &pool->best[0];
+        if (best->evaluated && !best->excess) /* on the way: it is known to fit */
+            break;
+        uint64_t hash = candidate_hash(&best->c);
+        if (i == 0 || hash != last) /* else it is the best with less memory, too */
+            excess = eval_excess(pool->ev, &best->c);
+        last = hash;
+        if (excess <= 0)
+            break;
+        pool->ev->reserve_bytes += excess + pool->space->p.memory_bytes / PART;
+        rescore(pool);
+    }
+    return pool->ev->reserve_bytes > before;
+}

@@ -1,0 +1,255 @@
+/* The survey: what a model offers to split, to cut and to recompute, looked at once before a search. */
+#include "search/graph/graph.h"
+#include "search/source/source.h"
+#include "search/space/space.h"
+
+#include <stdlib.h>
+
+/* Does the op's result leave its instance of a block? */
+static bool leaves(const struct structure *st, int op) {
+    const struct edge *e = &st->edges[st->edges_of[op]];
+    int end = st->repeats[st->repeat_of[op]].first +
+              (structure_instance(st, op) + 1) * st->repeats[st->repeat_of[op]].period;
+    for (; e < &st->edges[st->edges_of[op + 1]]; e++)
+        if (e->tensor >= 0 && e->n > 0 && e->readers[e->n - 1] >= end)
+            return true;
+    return false;
+}
+
+static void mark_dims(const struct shape *s, bool *marked) {
+    for (int i = 0; i < s->rank; i++)
+        marked[s->dim[i]] = true;
+}
+
+/* Dims of the tensors that pass from block to block (or, without blocks, of the first
+ * result). */
+static void mark_passing(const struct space *sp, bool *passing) {
+    const struct model *m = sp->p.model;
+    const struct structure *st = &sp->blocks.s;
+    if (!st->n_repeats)
+        mark_dims(&m->tensors[m->ops[0].out[0]].shape, passing);
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < m->ops[i].n_out && st->repeat_of[i] >= 0 && leaves(st, i); k++)
+            mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
+}
+
+/* May every op that has the dim be split on it? False where none has it. */
+static bool always_splittable(const struct model *m, int dim) {
+    bool any = false;
+    for (int i = 0; i < m->n_ops; i++) {
+        int k = op_space_find(&m->ops[i].space, dim);
+        if (k >= 0 && !role_splits(m->ops[i].space.role[k]))
+            return false;
+        any |= k >= 0;
+    }
+    return any;
+}
+
+/* A dim that operand, weight and result of a product share counts products off: experts. */
+static void mark_experts(const struct model_op *op, bool *marked) {
+    bool product = false;
+    for (int pass = 0; pass < 2 && op->n_param > 0 && op->param[0] >= 0; pass++)
+        for (int k = 0; k < op->space.n; k++) {
+            bool both = op->in_map[0].axis[k] >= 0 && op->param_map[0].axis[k] >= 0;
+            product |= both && op->space.role[k] == ROLE_contracted;
+            if (pass && product && both && op->out_map[0].axis[k] >= 0 &&
+                role_splits(op->space.role[k]))
+                marked[op->space.dim[k]] = true;
+        }
+}
+
+static void add_dim(int *dims, int *n, int dim) {
+    for (int i = 0; i < *n; i++)
+        if (dims[i] == dim)
+            return;
+    dims[(*n)++] = dim;
+}
+
+/* Heights and widths of images: what windows of the first kind of halo slide along, then of the second.
+ * Tensors between windows have them under the same names. */
+static void find_images(struct space *sp) {
+    const struct model *x = sp->blocks.x.model;
+    sp->images = mem_array((size_t)x->n_dims, sizeof *sp->images);
+    for (int which = 0; which < 2; which++)
+        for (int i = 0; i < x->n_ops; i++) {
+            const struct op_space *space = &x->ops[i].space;
+            for (int k = 0, n = 0; k < space->n; k++) {
+                if (space->role[k] != ROLE_halo || n++ != which)
+                    continue;
+                add_dim(sp->images, &sp->n_images, space->dim[k]);
+                if (space->alias[k] >= 0)
+                    add_dim(sp->images, &sp->n_images, space->alias[k]);
+            }
+        }
+}
+
+/* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
+ * unit. */
+static void find_dims(struct space *sp) {
+    const struct model *m = sp->p.model, *x = sp->blocks.x.model;
+    size_t n = (size_t)m->n_dims;
+    bool *passing = mem_array(n, sizeof *passing), *data = mem_array(n, sizeof *data);
+    bool *experts = mem_array(n, sizeof *experts);
+    mark_passing(sp, passing);
+    for (int i = 0; i < x->n_ops; i++)
+        mark_experts(&x->ops[i], experts);
+    for (int t = 0; t < m->n_tensors; t++)
+        if (m->tensors[t].producer < 0)
+            mark_dims(&m->tensors[t].shape, data);
+    sp->inner = mem_array(n, sizeof *sp->inner);
+    sp->sequences = mem_array(n, sizeof *sp->sequences);
+    sp->experts = mem_array(n, sizeof *sp->experts);
+    for (int d = 0; d < m->n_dims; d++) {
+        if (!passing[d] && !data[d] && m->dims[d].size > 1 && always_splittable(x, d))
+            sp->inner[sp->n_inner++] = d;
+        if (passing[d] && data[d] && d != m->batch)
+            sp->sequences[sp->n_sequences++] = d;
+        else if (experts[d] && !data[d] && m->dims[d].size > 1)
+            sp->experts[sp->n_experts++] = d;
+    }
+    find_images(sp);
+    free(passing);
+    free(data);
+    free(experts);
+}
+
+/* A source says itself which they are. */
+static void take_dims(struct space *sp, const struct source *src) {
+    sp->inner = mem_array((size_t)src->n_inner, sizeof *sp->inner);
+    while (sp->n_inner < src->n_inner) {
+        sp->inner[sp->n_inner] = src->inner[sp->n_inner];
+        sp->n_inner++;
+    }
+}
+
+/* The edges that pass each cut of the list of ops. */
+static void find_crossings(struct space *sp) {
+    const struct structure *st = &sp->blocks.s;
+    sp->crossings = mem_array((size_t)st->n_ops + 1, sizeof *sp->crossings);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < st->n_edges; i++) {
+            const struct edge *e = &st->edges[i];
+            int last = e->n ? e->readers[e->n - 1] : e->origin;
+            for (int cut = e->origin + 1; cut <= last; cut++) {
+                struct crossing *x = &sp->crossings[cut];
+                if (pass)
+                    ((int *)x->edges)[x->n] = i;
+                x->n++;
+            }
+        }
+        int64_t n = 0;
+        for (int cut = 0; cut <= st->n_ops && pass == 0; cut++)
+            n += sp->crossings[cut].n;
+        if (pass)
+            break;
+        sp->crossing_edges = mem_array((size_t)n + 1, sizeof *sp->crossing_edges);
+        n = 0;
+        for (int cut = 0; cut <= st->n_ops; cut++) {
+            sp->crossings[cut].edges = sp->crossing_edges + n;
+            n += sp->crossings[cut].n;
+            sp->crossings[cut].n = 0;
+        }
+    }
+}
+
+static void sum_flops(struct space *sp) {
+    const struct model *m = sp->p.model;
+    sp->flops = mem_array((size_t)m->n_ops + 1, sizeof *sp->flops);
+    for (int i = 0; i < m->n_ops; i++)
+        sp->flops[i + 1] = sp->flops[i] + (sp->p.source ? sp->p.source->work_us[i]
+                                                        : model_op_flops(m, &m->ops[i], 1));
+}
+
+static void find_recompute(struct space *sp) {
+    const struct blocks *g = &sp->blocks;
+    for (int level = 0; level < RECOMPUTE_LEVELS; level++)
+        sp->recompute[level] = mem_array((size_t)g->x.n_nodes, sizeof(bool));
+    for (int i = 0; i < g->x.model->n_ops; i++) {
+        int op = g->x.from[i], node = g->x.node_of[i];
+        if (g->s.repeat_of[op] < 0)
+            continue;
+        sp->recompute[1][node] |= op_is(&g->whole->ops[op], KIND_CHEAP);
+        if (structure_instance(&g->s, op) == 0)
+            sp->recompute[2][node] = !leaves(&g->s, op);
+    }
+    for (int i = 0; g->pins && i < g->x.model->n_ops; i++) {
+        int64_t pinned = pins_value(g->pins, PIN_recompute, g->x.from[i]);
+        for (int level = 0; pinned != PIN_FREE && level < RECOMPUTE_LEVELS; level++)
+            sp->recompute[level][g->x.node_of[i]] = pinned;
+        sp->pinned.recompute |= pinned == 1;
+    }
+}
+
+/* A group has up to MOST_CHUNKS stages. */
+static void count_stages(struct space *sp) {
+    int n_ops = sp->p.model->n_ops, limit = sp->p.max_stages ? sp->p.max_stages : n_ops;
+    limit = limit < n_ops ? limit : n_ops;
+    sp->max_groups = sp->p.devices < limit ? sp->p.devices : limit;
+    sp->max_stages = sp->max_groups;
+    if (space_has_schedule(sp, SCHEDULE_interleaved) && sp->max_groups > 1 && !sp->p.pins)
+        sp->max_stages =
+            limit / MOST_CHUNKS < sp->p.devices ? limit : MOST_CHUNKS * sp->p.devices;
+}
+
+/* Every tensor twice and every parameter with four numbers of state, all of the batch on each
+ * device: with temporaries and copies under other placements no device ever holds a multiple of
+ * that. */
+static bool is_tight(const struct space *sp) {
+    const struct model *m = sp->p.model;
+    double elems = 0, multiple = 4 * MOST_CHUNKS;
+    int64_t least = search_memory(&sp->p, 0, sp->p.devices);
+    for (int t = 0; t < m->n_tensors; t++) {
+        struct extents x = model_extents(m, &m->tensors[t].shape, sp->p.batch);
+        elems += 2 * (double)extents_count(&x);
+    }
+    for (int k = 0; k < m->n_params; k++) {
+        struct extents x = model_extents(m, &m->params[k].shape, 1);
+        elems += 4 * (double)extents_count(&x);
+    }
+    return least && multiple * elems * (double)dtype_size(DTYPE_f32) > (double)least;
+}
+
+static bool has_long_lived(const struct structure *s) {
+    for (int i = 0; i < s->n_edges; i++)
+        if (edge_is_long_lived(&s->edges[i]))
+            return true;
+    return false;
+}
+
+void space_survey(struct space *sp, const struct search_problem *p) {
+    *sp = (struct space){.p = *p, .store = mem_alloc(sizeof *sp->store)};
+    if (p->pins && !p->pins->list.n)
+        sp->p.pins = NULL; /* an empty list leaves all of the space */
+    blocks_init(&sp->blocks, p->model, sp->p.pins);
+    sp->blocks.offload = p->offload;
+    sp->hides = space_may_hide(sp);
+    sp->tight = !p->source && is_tight(sp);
+    count_stages(sp);
+    sum_flops(sp);
+    if (p->source)
+        take_dims(sp, p->source);
+    else
+        find_dims(sp);
+    find_crossings(sp);
+    find_recompute(sp);
+    sp->has_long_lived = has_long_lived(&sp->blocks.s);
+}
+
+void space_release(struct space *sp) {
+    memo_release(&sp->store->presets, NULL);
+    memo_release(&sp->store->made_in, free);
+    memo_release(&sp->store->meshes, free);
+    memo_release(&sp->store->layouts, free);
+    free(sp->store);
+    for (int level = 0; level < RECOMPUTE_LEVELS; level++)
+        free(sp->recompute[level]);
+    free(sp->crossings);
+    free(sp->crossing_edges);
+    free(sp->inner);
+    free(sp->sequences);
+    free(sp->images);
+    free(sp->experts);
+    free(sp->flops);
+    space_forget_pins(sp);
+    blocks_release(&sp->blocks);
+}

@@ -1,0 +1,46 @@
+/* state.h - a search under way: what algorithms see, and what `run` carries from one to the next.
+ *
+ * Four parts, each with a header of its own: the space is constant; the evaluator says what candidates
+ * cost; the pool remembers the good ones; the budget says when to stop. Whoever includes this needs
+ * nothing else of the search.
+ *
+ *     struct search s;
+ *     search_begin(&s, &problem);
+ *     if (eval_legal(&s.eval, &c))
+ *         pool_score(&s.pool, &c);
+ *     search_end(&s);
+ */
+#ifndef WEFT_STATE_H
+#define WEFT_STATE_H
+
+#include "search/budget/budget.h"
+#include "search/evaluate/evaluate.h"
+#include "search/evaluate/long_lived.h"
+#include "search/evaluate/stage_tables.h"
+#include "search/evaluate/strategies.h"
+#include "search/pool/incumbents.h"
+#include "search/pool/pool.h"
+#include "search/space/devices.h"
+#include "search/space/layouts.h"
+#include "search/space/space.h"
+
+struct search {
+    struct budget budget;
+    struct space space;
+    struct evaluate eval;
+    struct pool pool;
+    struct candidate from; /* to start from, if there is one */
+    bool has_from;
+    struct option *starts; /* of hops_starts, under one limit of memory; NULL: not yet */
+    int64_t n_starts;
+    bool complete;     /* the algorithm ended by itself */
+    double space_size; /* candidates that exhaustive listed */
+    double first_us;   /* what a first look at the problem finds (runs.h); 0 = not known */
+};
+
+void search_begin(struct search *s, const struct search_problem *p);
+void search_end(struct search *s);
+void search_forget_starts(struct search *s);
+void search_mark_complete(struct search *s, double space_size);
+
+#endif
