@@ -63,7 +63,8 @@ is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
 is 'weft-predict --trace-ranks ' 'all first'
 offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
 is 'weft-search --optimizer ' 'adamw sgd'
-offers 'weft-search --algorithm ' auto hops grid dp-only mcmc gradient dp ilp exhaustive presets
+# shellcheck disable=SC2046
+offers 'weft-search --algorithm ' $(sed -n 's/^ *X([a-z_]*, "\([a-z-]*\)".*/\1/p' "$WEFT_ROOT/lib/search/algorithms/algorithms.h")
 offers 'weft-search -' -m --model -p --profile
 is 'weft-solve ' 'joint layout partition stages'
 is 'weft-solve stages pl' 'plan.json'
