@@ -41,6 +41,10 @@
       "falls. Memory that is missing has a price that rises meanwhile. Chains start in "        \
       "turns from the best of some random pipelines and from the best plan so far, until "      \
       "one of either kind finds nothing better.")                                               \
+    X(random, "random", false, true,                                                            \
+      "The baseline of every comparison: random pipelines, each followed by random "            \
+      "changes that are all kept; every legal plan on the way is scored, and the best one "     \
+      "wins.")                                                                                  \
     X(gradient, "gradient", false, true,                                                        \
       "Descent on the relaxed problem, after pipeDejavu: probabilities of every cut, "          \
       "layout and level of recompute, sharpened until they decide. It starts from many "        \
