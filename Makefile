@@ -417,6 +417,10 @@ repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
 
+# The page of figures: what is quick anew, the rest as doc/figures.in has it.
+figures: all
+	@scripts/figures.sh $(O)/bin
+
 # Pictures; those of the documentation are committed, plots-doc draws them anew.
 plots: deps-plots
 	+@$(MAKE) --no-print-directory all
@@ -494,7 +498,8 @@ help:
 	@echo "  make bench           kernels, collectives, training speed"
 	@echo "  make bench-gpu       training on a GPU beside PyTorch; kernels; predictions"
 	@echo "  make pack-gpu        build/weft-gpu: both on a machine that has nothing installed"
-	@echo "  make repro-search    the tables of doc/search-figures.md (TABLES=\"gradient\": some)"
+	@echo "  make figures         doc/figures.md: what is quick to measure, anew"
+	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
@@ -511,5 +516,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

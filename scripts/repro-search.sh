@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the tables that doc/search-figures.md quotes, one function for each:
+# Tables about searches, most of which doc/figures.md has, one function for each:
 #   TABLES="small gap grid scale gradient aceso" scripts/repro-search.sh BIN_DIR
 # small     random small problems: dp, ilp and auto against the list of all plans, bounds against random plans
 # gap       proven gaps of the plans of ALGORITHM (auto) on CLUSTER (h100, a100, v100: all), 8 devices a node, DEVICES

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # README.md and doc/*.md against the programs: the commands that they show run (tests/cli/examples.bash
 # says which those are), one after the other in a folder per file, in which the files of the checkout
-# stand too, and print what is shown below them, but for the numbers; those of output that rests on no
-# measurement, too, where the page says so. Of those that are marked as not to be run, what they name
+# stand too, and print what is shown below them, but for the numbers; where a page says that output is
+# computed, numbers too, to three digits. Of those that are marked as not to be run, what they name
 # must be there. Prints TAP; the programs are in $WEFT_BIN, the sources in
 # $WEFT_ROOT.
 # Needs: perl jq sqlite3 mpirun
@@ -27,6 +27,10 @@ names_what_is_there() { # names_what_is_there FILE: goals of make, scripts, prog
     done
 }
 
+grep -v '^@' "$WEFT_ROOT/doc/figures.in" | grep -vxFf "$WEFT_ROOT/doc/figures.md" >err
+[ $? -eq 1 ]
+ok $? "doc/figures.md has what doc/figures.in says (make figures)"
+
 for page in "$WEFT_ROOT"/README.md "$WEFT_ROOT"/doc/*.md; do
     grep -qE '^ +\$ ' "$page" || continue
     name=${page#"$WEFT_ROOT"/}
@@ -50,7 +54,7 @@ for page in "$WEFT_ROOT"/README.md "$WEFT_ROOT"/doc/*.md; do
         run_example "$command" >out 2>err
         ok $? "$text"
         [ -f "${command%.sh}.shown" ] || continue
-        same_shape "${command%.sh}.shown" out "${command%.sh}.exact"
+        same_shape "${command%.sh}.shown" out "${command%.sh}.computed"
         ok $? "$text: prints what is shown"
     done
     cd "$dir" || exit 1
