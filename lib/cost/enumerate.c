@@ -32,7 +32,7 @@ struct collector {
     struct range elems[OPCODE_COUNT][DTYPE_COUNT], inner[OPCODE_COUNT][DTYPE_COUNT];
     enum dtype dtype; /* of tensors */
     int64_t max_devices;
-    struct compile_room room;
+    struct compile_scratch scratch;
 };
 
 bool enumerate_factor(int64_t factor, int64_t max_devices) {
@@ -101,7 +101,7 @@ static void compile_split(const struct walk *w) {
     struct stage_program sp;
     if (layout_check(p->model, w->op, &st->mesh, &st->layouts[0], p->micro_batch, NULL) < 0)
         return;
-    stage_compile(&w->c->room, p, 1, false, &sp);
+    stage_compile(&w->c->scratch, p, 1, false, &sp);
     for (int i = 0; i < sp.n_instrs; i++) {
         const struct instr *ins = &sp.instrs[i];
         struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
@@ -330,7 +330,7 @@ static void take_keys(struct collector *c, struct enumeration *out) {
     out->n_forms = c->forms.n;
     out->forms = c->forms.p;
     hashtable_release(&c->table);
-    compile_room_release(&c->room);
+    compile_scratch_release(&c->scratch);
 }
 
 static void finish(struct collector *c, struct enumeration *out) {

@@ -20,6 +20,7 @@
 
 #include "device/kernel.h"
 #include "program/program.h"
+#include "program/scalars.h"
 
 struct device;
 struct device_stream;

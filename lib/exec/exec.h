@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "model/weights.h"
 #include "program/program.h"
+#include "program/scalars.h"
 
 struct exec_options {
     uint64_t seed;       /* of weights, dropout and data order */

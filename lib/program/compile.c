@@ -1,5 +1,8 @@
-/* The compiler's driver: stages one by one, then the transfers between them. */
-#include "program/emit.h"
+/* The compiler's driver: stages one by one through the passes, then the transfers between them. */
+#include "program/emit/transfers.h"
+#include "program/link.h"
+#include "program/lower/lower.h"
+#include "program/passes/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +13,7 @@ static void survey_ops(struct emit *e) {
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
         const struct model_op *op = &m->ops[e->st->ops[i]];
         e->op_index[e->st->ops[i]] = i;
+        e->offloads |= e->st->offload[i] != 0;
         for (int k = 0; k < op->n_in; k++)
             e->first_use[op->in[k]] = e->st->ops[i];
         for (int k = 0; k < op->n_param; k++)
@@ -29,10 +33,10 @@ static void survey_transfers(struct emit *e) {
     }
 }
 
-/* So many ints of the room, which starts with -1 everywhere. */
-static int *carve(int **room, int64_t n) {
-    int *p = *room;
-    *room += n;
+/* So many ints of the tables, which start with -1 everywhere. */
+static int *carve(int **tables, int64_t n) {
+    int *p = *tables;
+    *tables += n;
     return p;
 }
 
@@ -42,10 +46,10 @@ static void make_tables(struct emit *e) {
     int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
     size_t n = (size_t)(4 * tensors + 2 * params + e->m->n_ops + 2 * ops + gathered);
     size_t bytes = n * sizeof *e->tables + 2 * (size_t)params;
-    if (bytes > e->room) {
+    if (bytes > e->tables_bytes) {
         free(e->tables);
         e->tables = mem_grow(NULL, bytes, 1);
-        e->room = bytes;
+        e->tables_bytes = bytes;
     }
     int *at = e->tables;
     memset(at, -1, n * sizeof *at);
@@ -56,7 +60,7 @@ static void make_tables(struct emit *e) {
     e->param_of = carve(&at, params);
     e->grad_of = carve(&at, params);
     e->op_index = carve(&at, e->m->n_ops);
-    e->aux = carve(&at, 2 * ops);
+    e->saved = carve(&at, 2 * ops);
     e->gathered = carve(&at, gathered);
     e->zero = memset(at, 0, 2 * (size_t)params);
     e->offload = e->zero + params;
@@ -70,9 +74,9 @@ static void reserve(struct emit *e) {
         e->buffers.p = mem_grow(NULL, e->buffers.cap = BUFFERS, sizeof *e->buffers.p);
 }
 
-/* Another stage, in the room of the one before. */
+/* Another stage, in the memory of the one before. */
 static void emit_begin(struct emit *e, const struct plan *plan, int stage,
-                       struct transfer_list *transfers) {
+                       struct transfer_list *transfers, const int64_t slots[POOL_COUNT]) {
     struct emit was = *e;
     *e = (struct emit){.plan = plan,
                        .m = plan->model,
@@ -84,12 +88,14 @@ static void emit_begin(struct emit *e, const struct plan *plan, int stage,
                        .param = -1,
                        .transfers = transfers->all.p,
                        .n_transfers = (int)transfers->all.n,
+                       .lower = lower_forward,
                        .tables = was.tables,
-                       .room = was.room};
+                       .tables_bytes = was.tables_bytes};
 #define KEEP(list) e->list = was.list, e->list.n = 0
-    KEEP(instrs), KEEP(buffers), KEEP(params), KEEP(grads), KEEP(states), KEEP(pool);
-    KEEP(whole_gradients), KEEP(arrivals), KEEP(departures);
+    KEEP(instrs), KEEP(buffers), KEEP(params), KEEP(grads), KEEP(states), KEEP(avails);
+    KEEP(lives), KEEP(whole_gradients), KEEP(arrivals), KEEP(departures);
 #undef KEEP
+    memcpy(e->slots, slots, sizeof e->slots);
     make_tables(e);
     reserve(e);
     survey_ops(e);
@@ -98,15 +104,31 @@ static void emit_begin(struct emit *e, const struct plan *plan, int stage,
 
 /* What is not handed out. */
 static void emit_release(struct emit *e) {
-    arr_release(&e->pool);
+    arr_release(&e->avails);
+    arr_release(&e->lives);
     arr_release(&e->arrivals);
     arr_release(&e->departures);
     arr_release(&e->whole_gradients);
     free(e->tables);
 }
 
-/* What was made, in the room where it is. */
-static void finish(struct emit *e, struct stage_program *out) {
+/* The type of an operand which the table leaves open; f32 where there is none. */
+static enum dtype type_of(const struct emit *e, const struct instr *ins) {
+    const struct instr_info *info = instr_info(ins->code);
+    for (int k = 0; k < info->n_in; k++)
+        if (ins->in.v[k] >= 0 && operand_typed(&info->in[k]))
+            return e->buffers.p[ins->in.v[k]].dtype;
+    for (int k = 0; k < info->n_out; k++)
+        if (ins->out.v[k] >= 0 && operand_typed(&info->out[k]))
+            return e->buffers.p[ins->out.v[k]].dtype;
+    return DTYPE_f32;
+}
+
+/* Hands out what was made, where it is, with the types of instructions. */
+static void finish(struct emit *e) {
+    struct stage_program *out = e->out;
+    for (int64_t i = 0; i < e->instrs.n; i++)
+        e->instrs.p[i].dtype = type_of(e, &e->instrs.p[i]);
     out->n_works = e->n_works;
     out->instrs = e->instrs.p;
     out->n_instrs = (int)e->instrs.n;
@@ -128,29 +150,29 @@ static void give_away(struct emit *e) {
 #undef GIVE
 }
 
-/* The passes over one stage, in order. */
+/* Runs the passes over one stage, up to one of them. */
+static void run_passes(struct emit *e, enum pass last) {
+    for (enum pass pass = 0; pass <= last; pass++)
+        switch (pass) {
+#define X(name, when, about)                                                               \
+    case PASS_##name:                                                                      \
+        if (when)                                                                          \
+            pass_##name(e);                                                                \
+        break;
+            PASSES(X)
+#undef X
+        case PASS_COUNT: break;
+        }
+}
+
 static void compile_stage(struct emit *e, const struct plan *plan, int stage,
                           struct transfer_list *transfers, const int64_t slots[POOL_COUNT],
-                          struct stage_program *out) {
-    emit_begin(e, plan, stage, transfers);
-    pass_forward(e);
-    e->seg_first[SEG_BACKWARD] = (int)e->instrs.n;
-    pass_backward(e);
-    e->seg_first[SEG_LAST_BACKWARD] = e->seg_first[SEG_WEIGHTS] = (int)e->instrs.n;
-    if (slots[POOL_BACKWARD_WEIGHTS])
-        pass_split(e);
-    if (plan->overlap)
-        pass_ahead(e);
-    e->seg_first[SEG_LAST_WEIGHTS] = (int)e->instrs.n;
-    pass_update(e);
-    pass_offload(e);
-    *out = (struct stage_program){.stage = stage, .mesh = e->mesh};
-    pass_fresh(e);
-    pass_memory(e, out, slots);
-    if (plan->overlap)
-        pass_overlap(e);
-    pass_types(e);
-    finish(e, out);
+                          enum pass last, struct stage_program *out) {
+    *out = (struct stage_program){.stage = stage, .mesh = &plan->stages[stage].mesh};
+    emit_begin(e, plan, stage, transfers, slots);
+    e->out = out;
+    run_passes(e, last);
+    finish(e);
 }
 
 void stage_program_release(struct stage_program *sp) {
@@ -162,127 +184,36 @@ void stage_program_release(struct stage_program *sp) {
     *sp = (struct stage_program){0};
 }
 
-struct workshop {
+struct compiler {
     struct emit emit;
     struct transfer_list transfers;
 };
 
 /* The transfers that touch one stage are cheap to list, and what the other end does with them
  * does not change this stage's instructions. */
-void stage_compile(struct compile_room *room, const struct plan *plan, int stage,
+void stage_compile(struct compile_scratch *scratch, const struct plan *plan, int stage,
                    bool apart, struct stage_program *out) {
     const int64_t slots[POOL_COUNT] = {1, 1, apart};
-    if (!room->shop)
-        room->shop = mem_alloc(sizeof *room->shop);
-    transfers_list(plan, &room->shop->transfers);
-    compile_stage(&room->shop->emit, plan, stage, &room->shop->transfers, slots, out);
+    if (!scratch->compiler)
+        scratch->compiler = mem_alloc(sizeof *scratch->compiler);
+    struct compiler *c = scratch->compiler;
+    transfers_list(plan, &c->transfers);
+    compile_stage(&c->emit, plan, stage, &c->transfers, slots, PASS_COUNT - 1, out);
 }
 
-void compile_room_release(struct compile_room *room) {
-    struct workshop *shop = room->shop;
-    if (shop) {
-        arr_release(&shop->transfers.all);
-        arr_release(&shop->emit.instrs);
-        arr_release(&shop->emit.buffers);
-        arr_release(&shop->emit.params);
-        arr_release(&shop->emit.grads);
-        arr_release(&shop->emit.states);
-        emit_release(&shop->emit);
+void compile_scratch_release(struct compile_scratch *scratch) {
+    struct compiler *c = scratch->compiler;
+    if (c) {
+        arr_release(&c->transfers.all);
+        arr_release(&c->emit.instrs);
+        arr_release(&c->emit.buffers);
+        arr_release(&c->emit.params);
+        arr_release(&c->emit.grads);
+        arr_release(&c->emit.states);
+        emit_release(&c->emit);
     }
-    free(shop);
-    room->shop = NULL;
-}
-
-/* ---- the arenas of groups ------------------------------------------------------------------- */
-
-/* Moves the buffers of a class from where they stand in the stage alone. */
-static void move_buffers(struct stage_program *sp, enum memory_class mem, int part,
-                         int64_t by) {
-    for (int i = 0; i < sp->n_buffers; i++)
-        if (sp->buffers[i].mem == mem && !sp->buffers[i].host &&
-            (part < 0 || sp->buffers[i].part == part))
-            sp->buffers[i].offset += by;
-}
-
-static void place_on_host(struct program *g, const int *chunk, const int *end) {
-    int64_t at = 0;
-    for (const int *c = chunk; c < end; c++) {
-        struct stage_program *sp = &g->stages[*c];
-        for (int i = 0; i < sp->n_buffers; i++)
-            sp->buffers[i].offset += sp->buffers[i].host ? at : 0;
-        at += sp->own_host;
-    }
-    for (const int *c = chunk; c < end; c++)
-        g->stages[*c].host_bytes = at;
-}
-
-/* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
- * have the same bytes in all of them, since one computes at a time; those of the step's end live
- * from a chunk's reduce over the others' to its update. */
-static void place_chunks(struct program *g, const int *chunk, const int *end) {
-    place_on_host(g, chunk, end);
-    int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0;
-    for (int m = 0; m < MEM_temporaries; m++)
-        for (const int *c = chunk; c < end; c++) {
-            struct stage_program *sp = &g->stages[*c];
-            int64_t alone = 0;
-            for (int k = 0; k < m; k++)
-                alone += sp->own[k];
-            move_buffers(sp, (enum memory_class)m, -1, at - alone);
-            at += sp->own[m];
-            bytes[m] += sp->own[m];
-        }
-    for (const int *c = chunk; c < end; c++) {
-        struct stage_program *sp = &g->stages[*c];
-        int64_t alone = sp->scalars - sp->own[MEM_temporaries];
-        move_buffers(sp, MEM_temporaries, 0, at - alone);
-        move_buffers(sp, MEM_temporaries, 1, at + updates - alone);
-        updates += sp->temporaries[1];
-        if (bytes[MEM_temporaries] < sp->temporaries[0])
-            bytes[MEM_temporaries] = sp->temporaries[0];
-    }
-    if (bytes[MEM_temporaries] < updates)
-        bytes[MEM_temporaries] = updates;
-    bytes[MEM_buffers] = g->stages[*chunk].own[MEM_buffers];
-    for (const int *c = chunk; c < end; c++) {
-        struct stage_program *sp = &g->stages[*c];
-        memcpy(sp->bytes, bytes, sizeof bytes);
-        sp->scalars = at + bytes[MEM_temporaries];
-        sp->per_target = sp->scalars + memory_aligned(sizeof(struct scalars));
-        sp->arena_bytes = sp->scalars + bytes[MEM_buffers];
-    }
-}
-
-static void place_groups(struct program *g) {
-    const struct plan *p = g->plan;
-    for (int k = 0; k < p->n_groups; k++)
-        if (p->first_chunk[k + 1] - p->first_chunk[k] > 1)
-            place_chunks(g, p->chunks + p->first_chunk[k],
-                         p->chunks + p->first_chunk[k + 1]);
-}
-
-/* Room at the end of the arena of the stage's group; returns where. */
-static int64_t take_staging(struct program *g, int stage, enum dtype dtype, int64_t elems) {
-    const struct plan *p = g->plan;
-    int group = p->stages[stage].group;
-    int64_t at = g->stages[stage].arena_bytes;
-    int64_t bytes = memory_aligned(dtype_size(dtype) * elems);
-    for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
-        g->stages[p->chunks[i]].bytes[MEM_buffers] += bytes;
-        g->stages[p->chunks[i]].arena_bytes += bytes;
-    }
-    return at;
-}
-
-/* Both ends of every transfer: its pieces, then its staging, at the end of either arena. */
-void transfers_place(struct program *g) {
-    transfers_depth(g);
-    for (int i = 0; i < g->n_transfers; i++) {
-        struct transfer *t = &g->transfers[i];
-        transfer_link(g, t);
-        t->send_offset = take_staging(g, t->from, t->dtype, t->depth * t->send_staging);
-        t->recv_offset = take_staging(g, t->to, t->dtype, t->recv_staging);
-    }
+    free(c);
+    scratch->compiler = NULL;
 }
 
 static int check_sizes(const struct program *g, struct err *err) {
@@ -293,30 +224,64 @@ static int check_sizes(const struct program *g, struct err *err) {
     return 0;
 }
 
-struct program *program_compile(const struct plan *plan, struct err *err) {
-    struct program *g = mem_alloc(sizeof *g);
-    g->plan = plan;
-    g->n_stages = plan->n_stages;
-    g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
+static void compile_stages(struct program *g, enum pass last) {
     struct transfer_list transfers = {0};
     struct emit e = {0};
-    transfers_list(plan, &transfers);
+    transfers_list(g->plan, &transfers);
     g->transfers = transfers.all.p;
     g->n_transfers = (int)transfers.all.n;
     for (int s = 0; s < g->n_stages; s++) {
         int64_t slots[POOL_COUNT];
-        schedule_slots(plan, s, slots);
-        compile_stage(&e, plan, s, &transfers, slots, &g->stages[s]);
+        schedule_slots(g->plan, s, slots);
+        compile_stage(&e, g->plan, s, &transfers, slots, last, &g->stages[s]);
         give_away(&e);
     }
     emit_release(&e);
-    place_groups(g);
-    transfers_place(g);
+}
+
+struct program *program_compile_until(const struct plan *plan, enum pass last,
+                                      struct err *err) {
+    struct program *g = mem_alloc(sizeof *g);
+    g->plan = plan;
+    g->n_stages = plan->n_stages;
+    g->stages = mem_array((size_t)g->n_stages, sizeof *g->stages);
+    compile_stages(g, last);
+    if (last >= PASS_memory) {
+        arenas_place(g);
+        transfers_place(g);
+    }
     if (check_sizes(g, err) < 0) {
         program_destroy(g);
         return NULL;
     }
     return g;
+}
+
+struct program *program_compile(const struct plan *plan, struct err *err) {
+    return program_compile_until(plan, PASS_COUNT - 1, err);
+}
+
+static const struct {
+    const char *name, *about;
+} passes[] = {
+#define X(name, when, about) {#name, about},
+    PASSES(X)
+#undef X
+};
+
+const char *pass_name(enum pass pass) {
+    return passes[pass].name;
+}
+
+const char *pass_about(enum pass pass) {
+    return passes[pass].about;
+}
+
+int pass_find(const char *name) {
+    for (int i = 0; i < PASS_COUNT; i++)
+        if (!strcmp(passes[i].name, name))
+            return i;
+    return -1;
 }
 
 void program_destroy(struct program *g) {
@@ -327,75 +292,4 @@ void program_destroy(struct program *g) {
     free(g->stages);
     free(g->transfers);
     free(g);
-}
-
-int64_t program_loss_terms(const struct program *g, int op) {
-    const struct model *m = g->plan->model;
-    const struct shape *targets = &m->tensors[op_targets(&m->ops[op])].shape;
-    struct extents x = model_extents(m, targets, g->plan->batch);
-    return extents_count(&x);
-}
-
-static const struct {
-    const char *name;
-    enum kind_id kind;
-} metrics[] = {
-#define X(id, kind) {#id, kind},
-    METRICS(X)
-#undef X
-};
-
-const char *metric_name(enum metric i) {
-    return metrics[i].name;
-}
-
-int metric_ops(const struct model *m, enum metric i) {
-    int n = 0;
-    for (int k = 0; k < m->n_ops; k++)
-        n += m->ops[k].kind == metrics[i].kind;
-    return n;
-}
-
-/* ---- one rank ---------------------------------------------------------------------------- */
-
-/* Groups have their ranks one after the other. */
-int program_group_of_rank(const struct program *g, int rank) {
-    const struct plan *p = g->plan;
-    int lo = 0, hi = p->n_groups;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        if (p->stages[p->chunks[p->first_chunk[mid]]].first_rank <= rank)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-struct rank_program program_for_rank(const struct program *g, int stage, int rank) {
-    struct rank_program r = {.g = g, .sp = &g->stages[stage], .rank = rank, .stage = stage};
-    mesh_coords(r.sp->mesh, rank - g->plan->stages[stage].first_rank, r.coord);
-    return r;
-}
-
-struct span program_segment(const struct stage_program *sp, enum segment s) {
-    bool last = s == SEG_LAST_BACKWARD || s == SEG_LAST_WEIGHTS;
-    if (last && sp->seg[s] == sp->seg[s + 1])
-        s--;
-    return (struct span){sp->seg[s], sp->seg[s + 1]};
-}
-
-int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index) {
-    const struct buffer *b = &sp->buffers[buffer];
-    if (b->mem != MEM_activations)
-        return b->offset;
-    const struct pool_slots *s = &sp->slots[b->part];
-    return b->offset + index % s->n * (b->host ? s->host_bytes : s->bytes);
-}
-
-bool rank_is_first(const struct rank_program *r, unsigned axes) {
-    for (int a = 0; a < r->sp->mesh->n_axes; a++)
-        if ((axes >> a & 1) && r->coord[a])
-            return false;
-    return true;
 }

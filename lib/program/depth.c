@@ -2,11 +2,13 @@
  *
  * Too few, and a schedule waits for ever: a group that sends ahead cannot come to what another waits
  * for. Where every stage has a group of its own, as many are enough as the stages are apart. Chunks
- * are replayed: in each turn every group runs its next action if what it needs was sent in the turns
+ * are replayed: in each round every group runs its next action if what it needs was sent in the rounds
  * before. Then no send waits in this one execution; and since what a group does next does not
  * depend on when messages come, no other execution stops either (Kahn 1974). Validation runs the
  * forwards alone, so they are replayed alone too. */
-#include "program/emit.h"
+#include "program/link.h"
+
+#include "common/mem.h"
 
 #include <stdlib.h>
 
@@ -61,8 +63,9 @@ static void measure(const struct replay *r) {
 
 static void replay_chunks(const struct program *g, bool training) {
     size_t n = (size_t)g->n_stages;
-    int64_t *room = mem_array(5 * n, sizeof *room), m = schedule_enough(g->plan);
-    struct replay r = {g, room, room + n, room + 2 * n, room + 3 * n, room + 4 * n};
+    int64_t *counts = mem_array(5 * n, sizeof *counts), m = schedule_enough(g->plan);
+    struct replay r = {
+        g, counts, counts + n, counts + 2 * n, counts + 3 * n, counts + 4 * n};
     for (bool moved = true; moved;) {
         moved = false;
         look(&r);
@@ -70,7 +73,7 @@ static void replay_chunks(const struct program *g, bool training) {
             moved |= move_group(&r, k, m, training);
         measure(&r);
     }
-    free(room);
+    free(counts);
 }
 
 void transfers_depth(struct program *g) {

@@ -144,7 +144,7 @@ struct instr {
                      the group along the axes */
     };
     int transfer; /* of send and recv, or -1 */
-    /* in the first micro-batch of a step its gradients are written, not added to (fresh.c) */
+    /* in the first micro-batch of a step its gradients are written, not added to (pass_fresh.c) */
     bool fresh;
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };

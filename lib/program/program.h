@@ -22,7 +22,7 @@
 #include "program/instr.h"
 
 /* What the schedule calls. Where it wants the gradients of weights later than those of inputs,
- * the backward holds only what others wait for (split.c). The last ones of a step are of their
+ * the backward holds only what others wait for (pass_split.c). The last ones of a step are of their
  * own where gradients are reduced while they compute; else they are the ones before them. */
 #define SEGMENTS(X)                                                                        \
     X(FORWARD, "forward", 'F')                                                             \
@@ -84,11 +84,9 @@ struct buffer {
     /* bytes from the arena's beginning (of slot 0, for activations); of the host's
      * from HOST_ARENA on */
     int64_t offset;
-    int first, last; /* instructions that write it first and touch it last */
 };
 
-/* What of the arena that many bytes take: every buffer begins at a multiple of 64 bytes, a cache
- * line and what vector instructions like. */
+/* What of the arena that many bytes take: every buffer begins at a multiple of 64 bytes. */
 int64_t memory_aligned(int64_t bytes);
 int64_t buffer_bytes(const struct buffer *b); /* what it takes */
 
@@ -103,7 +101,7 @@ struct transfer {
     int64_t max_send, max_recv; /* largest number of elements that a rank sends, receives */
     int64_t max_own; /* and that it takes from its own staging, where both stages are its */
     /* Messages that may be under way at once: a stage that feeds the d-th stage behind it runs
-     * up to d micro-batches ahead of it, and would wait for ever with room for fewer; between
+     * up to d micro-batches ahead of it, and would wait for ever if fewer could be; between
      * chunks there are as many as the schedule makes first and takes later. */
     int64_t depth;
     int64_t send_staging,
@@ -132,7 +130,7 @@ struct grad_instance {
     struct placement place;
     int buffer;
     bool
-        cleared; /* at the end of the update; else the first micro-batch writes it (fresh.c) */
+        cleared; /* at the end of the update; else the first micro-batch writes it (pass_fresh.c) */
 };
 /* Where ops read parameters of 16 bits, the optimizer's are f32: masters. */
 enum { STATE_FIRST, STATE_SECOND, STATE_MASTER };
@@ -182,55 +180,24 @@ struct program *program_compile(const struct plan *plan, struct err *err);
 void program_destroy(struct program *g);
 void stage_program_release(struct stage_program *sp); /* what one stage of it has */
 
-/* What a step is asked for beside its loss: a mean over all ops of a kind, and over all that each
- * of them counts. */
-#define METRICS(X)                                                                         \
-    X(balance, OP_balance)   /* experts x sum of load x probability: 1 = all alike */      \
-    X(router_z, OP_router_z) /* square of a router's log-sum-exp */                        \
-    X(dropped, OP_dispatch)  /* choices of experts that found no slot */
-enum metric {
-#define X(id, kind) METRIC_##id,
-    METRICS(X)
-#undef X
-        METRIC_COUNT
-};
-const char *metric_name(enum metric i);
-/* Ops of its kind: the model has it if there are any. */
-int metric_ops(const struct model *m, enum metric i);
-
-/* What changes from step to step or from micro-batch to micro-batch, in a block of the arena: so
- * that instructions are the same each time that they run, and can be recorded and replayed. */
-struct scalars {
-    double loss_sum,
-        norm_squared; /* of this rank: losses (means) and sum_squares add to them */
-    double metrics[METRIC_COUNT]; /* of this rank, added to likewise */
-    float lr, grad_scale;
-    float loss_scale;     /* of the losses' gradients, so that none is too small for f16 */
-    int64_t step;         /* of the training, from 0 */
-    int64_t updates;      /* of the parameters, with this step's */
-    int64_t first_sample; /* of the micro-batch, counted in the step's batch */
-    uint64_t seed;
-    int64_t evaluating; /* 1: no dropout */
-};
-
 /* The instructions of a segment. */
 struct span {
     int first, end;
 };
 struct span program_segment(const struct stage_program *sp, enum segment s);
 
-/* Room in which stages are compiled one after the other: searches compile windows of few ops by the
- * ten thousand. Zero-initialized is empty. */
-struct compile_room {
-    struct workshop *shop;
+/* Memory in which stages are compiled one after the other: searches compile windows of few ops by
+ * the ten thousand. Zero-initialized is empty. */
+struct compile_scratch {
+    struct compiler *compiler;
 };
-void compile_room_release(struct compile_room *room);
+void compile_scratch_release(struct compile_scratch *scratch);
 
 /* Compiles one stage of a checked plan alone (for cost and search), as if one micro-batch were held
  * at once; with backward as one segment, or, apart, with the gradients of weights in theirs.
- * Transfers stay unlinked, their staging is not counted. What `out` points to lies in the room,
+ * Transfers stay unlinked, their staging is not counted. What `out` points to lies in the scratch,
  * until the next stage is compiled there. */
-void stage_compile(struct compile_room *room, const struct plan *plan, int stage,
+void stage_compile(struct compile_scratch *scratch, const struct plan *plan, int stage,
                    bool apart, struct stage_program *out);
 
 /* ---- schedule ------------------------------------------------------------------------ */

@@ -6,33 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *memory_class_name(enum memory_class c) {
-    static const char *const names[] = {
-#define X(id) #id,
-        MEMORY_CLASSES(X)
-#undef X
-    };
-    return names[c];
-}
-
-const char *segment_name(enum segment s) {
-    static const char *const names[] = {
-#define X(id, name, letter) name,
-        SEGMENTS(X)
-#undef X
-    };
-    return names[s];
-}
-
-char segment_letter(enum segment s) {
-    static const char letters[] = {
-#define X(id, name, letter) letter,
-        SEGMENTS(X)
-#undef X
-    };
-    return letters[s];
-}
-
 /* Of a class in the arena, or of the host. */
 static void print_place(const struct buffer *b, FILE *f) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};

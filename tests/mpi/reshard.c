@@ -14,7 +14,8 @@
 
 #include "common/rng.h"
 #include "exec/exec_impl.h"
-#include "program/emit.h"
+#include "program/link.h"
+#include "program/passes/pass.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -262,7 +263,9 @@ static void compile(struct batch *b, const struct plan *plan, int stage,
                      .mesh = &b->mesh[stage],
                      .stage = stage,
                      .op = -1,
-                     .param = -1};
+                     .param = -1,
+                     .slots = {1, 1, 1},
+                     .out = out};
     for (int i = 0; i < b->pairs.n; i++)
         if (b->n_stages == 1)
             emit_pair(&e, &b->pairs.p[i], i);
@@ -271,8 +274,10 @@ static void compile(struct batch *b, const struct plan *plan, int stage,
     for (int s = SEG_BACKWARD; s <= SEG_COUNT; s++)
         e.seg_first[s] = (int)e.instrs.n;
     *out = (struct stage_program){.stage = stage, .mesh = &b->mesh[stage]};
-    static const int64_t slots[POOL_COUNT] = {1, 1, 1};
-    pass_memory(&e, out, slots);
+    pass_persistent(&e);
+    pass_reuse(&e);
+    pass_memory(&e);
+    arr_release(&e.lives);
     out->instrs = e.instrs.p;
     out->n_instrs = (int)e.instrs.n;
     out->buffers = e.buffers.p;

@@ -67,6 +67,17 @@ static void test_order(void) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
+/* Does an instruction from this one on, up to the end, touch the buffer? */
+static bool is_touched(const struct stage_program *sp, int buffer, int at, int end) {
+    for (; at < end; at++) {
+        int b[INSTR_MAX_BUFFERS], n = instr_buffers(&sp->instrs[at], b);
+        for (int k = 0; k < n; k++)
+            if (b[k] == buffer)
+                return true;
+    }
+    return false;
+}
+
 /* The most elements of what came from others that are there at once in the forward pass. */
 static int64_t most_from_others(const struct stage_program *sp) {
     struct span s = program_segment(sp, SEG_FORWARD);
@@ -74,9 +85,9 @@ static int64_t most_from_others(const struct stage_program *sp) {
     for (int at = s.first; at < s.end; at++) {
         int64_t now = 0;
         for (int i = s.first; i <= at; i++) {
-            const struct buffer *b = &sp->buffers[sp->instrs[i].out.shift.y];
-            if (sp->instrs[i].code == I_shift && b->last >= at)
-                now += b->elems;
+            int b = sp->instrs[i].out.shift.y;
+            if (sp->instrs[i].code == I_shift && is_touched(sp, b, at, s.end))
+                now += sp->buffers[b].elems;
         }
         most = now > most ? now : most;
     }

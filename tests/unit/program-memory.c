@@ -1,7 +1,7 @@
 /* The memory plan: what shares bytes, and that nothing does which must not. */
 #include "program-random.h"
 
-#include "program/emit.h"
+#include "program/passes/pass.h"
 
 /* ---- small programs by hand --------------------------------------------------------------- */
 
@@ -19,7 +19,12 @@ struct hand {
 
 static void begin(struct hand *h) {
     *h = (struct hand){.mesh = {0}};
-    h->e = (struct emit){.plan = &h->plan, .mesh = &h->mesh, .op = -1, .param = -1};
+    h->e = (struct emit){.plan = &h->plan,
+                         .mesh = &h->mesh,
+                         .op = -1,
+                         .param = -1,
+                         .slots = {1, 1, 1},
+                         .out = &h->sp};
 }
 
 static int value(struct hand *h) {
@@ -55,15 +60,17 @@ static void start_backward(struct hand *h) {
 /* Everything so far is forward unless a backward was begun; then the plan is made. */
 static void end(struct hand *h) {
     int *first = h->e.seg_first, n = (int)h->e.instrs.n;
-    static const int64_t slots[POOL_COUNT] = {1, 1, 1};
     for (int s = SEG_BACKWARD; s <= SEG_COUNT; s++)
         first[s] = first[s] ? first[s] : n;
-    pass_memory(&h->e, &h->sp, slots);
+    pass_persistent(&h->e);
+    pass_reuse(&h->e);
+    pass_memory(&h->e);
 }
 
 static void release(struct hand *h) {
     arr_release(&h->e.instrs);
     arr_release(&h->e.buffers);
+    arr_release(&h->e.lives);
 }
 
 /* Which operand the first result of instruction i took the bytes of, or -1. */
@@ -193,10 +200,6 @@ static void test_reuse(void) {
 }
 
 /* ---- all programs ---------------------------------------------------------------------------- */
-
-struct life {
-    int first, last;
-};
 
 static void note(struct life *lives, const struct instr *i, int at) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);

@@ -135,15 +135,7 @@ static void count_memory(const struct stage_program *sp, struct load *l) {
         l->v[LOAD_slot + p] = (double)sp->slots[p].bytes;
     l->v[LOAD_fixed] = (double)(sp->bytes[MEM_parameters] + sp->bytes[MEM_gradients] +
                                 sp->bytes[MEM_optimizer]);
-    int64_t base = sp->arena_bytes - sp->bytes[MEM_temporaries] - sp->bytes[MEM_buffers];
-    for (int b = 0; b < sp->n_buffers; b++) {
-        const struct buffer *buf = &sp->buffers[b];
-        if (buf->mem != MEM_temporaries || buf->first < 0 ||
-            buf->first >= sp->seg[SEG_REDUCE])
-            continue;
-        int64_t top = buf->offset - base + buffer_bytes(buf);
-        l->temp = top > l->temp ? top : l->temp;
-    }
+    l->temp = sp->temporaries[0];
     count_update_memory(sp, l);
 }
 
@@ -154,7 +146,7 @@ static struct load compile_window(struct graph *g, const struct setting *st,
     bool norm = false;
     set_stage(g, st, w);
     cost_forget(g->cost);
-    stage_compile(&g->room, &g->plan, 0, st->apart, &sp);
+    stage_compile(&g->scratch, &g->plan, 0, st->apart, &sp);
     for (int i = 0; i < sp.n_instrs; i++)
         add_instr(g, &sp, i, &norm, &l);
     count_memory(&sp, &l);
@@ -166,7 +158,7 @@ static struct load compile_window(struct graph *g, const struct setting *st,
 void graph_compile(struct graph *g, const struct setting *st, int op,
                    const struct layout *layouts, struct stage_program *out) {
     set_stage(g, st, &(struct window){1, &op, layouts, NULL});
-    stage_compile(&g->room, &g->plan, 0, st->apart, out);
+    stage_compile(&g->scratch, &g->plan, 0, st->apart, out);
     clear_stage(g);
 }
 
@@ -446,7 +438,7 @@ void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int 
 
 void graph_release(struct graph *g) {
     memo_release(&g->loads, NULL);
-    compile_room_release(&g->room);
+    compile_scratch_release(&g->scratch);
     arena_release(&g->arena);
     arr_release(&g->members->groups);
     free(g->members);

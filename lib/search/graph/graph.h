@@ -79,7 +79,7 @@ struct graph {
     struct cost *cost;      /* borrowed */
     struct plan plan;       /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
-    struct compile_room room; /* of windows */
+    struct compile_scratch scratch; /* of windows */
     int64_t compiled;         /* windows */
     double norm_us;           /* of the gradient norm over all devices */
     bool norm_missing;        /* the profile lacks it */

@@ -1,0 +1,157 @@
+/* Parameters and their gradients as a stage holds them.
+ *
+ * Where a parameter is replicated, ZeRO (Rajbhandari et al. 2020) leaves a rank its share alone: of
+ * the optimizer's state, further of gradients, further of the parameter itself. A share is the
+ * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
+ * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one
+ * op, and is then reduced into the share.
+ *
+ * Where ops read 16 bits, what is held as a share of a parameter is its master, in f32, and is rounded
+ * before it is gathered: rounded numbers are there as long as an op is at hand. A parameter that several
+ * ops use is held rounded, for its copies elsewhere are made of that. */
+#include "program/emit/params.h"
+
+struct placement param_share(const struct emit *e, int param, struct placement place,
+                             int level) {
+    struct extents sizes = emit_extents(e, &e->m->params[param].shape);
+    return e->zero[param] >= level ? placement_scatter(e->mesh, &sizes, place) : place;
+}
+
+/* ---- parameters --------------------------------------------------------------------------- */
+
+/* Of the instance held under this placement for ops that want it under that one. */
+static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
+                             struct placement want) {
+    bool master = !placement_equal(held, want) && !e->m->params[param].tied;
+    return master ? DTYPE_f32 : emit_param_dtype(e, param);
+}
+
+/* The instance that is held for those who want the parameter like this, made if it is new. Instances
+ * of a parameter are few, so they are looked for one by one, from the first on. */
+static int instance_get(struct emit *e, int param, struct placement want) {
+    struct placement place = param_share(e, param, want, ZERO_PARAMETERS);
+    for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
+        if (e->params.p[i].param == param && placement_equal(e->params.p[i].place, place))
+            return (int)i;
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             held_dtype(e, param, place, want), MEM_parameters);
+    bool first = e->param_of[param] < 0;
+    /* The home of a parameter is the stage that uses it first, under that op's layout. */
+    bool home = first && e->plan->stage_of[e->m->params[param].first_op] == e->stage;
+    arr_push(&e->params, (struct param_instance){param, place, buffer, home});
+    if (first)
+        e->param_of[param] = (int)e->params.n - 1;
+    return (int)e->params.n - 1;
+}
+
+/* As ops read it. */
+static int rounded(struct emit *e, int param, int buffer) {
+    enum dtype dtype = emit_param_dtype(e, param);
+    int64_t elems = e->buffers.p[buffer].elems;
+    if (e->buffers.p[buffer].dtype == dtype)
+        return buffer;
+    int y = emit_buffer(e, elems, dtype, MEM_temporaries);
+    emit_cast(e, buffer, y, elems);
+    return y;
+}
+
+int param_get(struct emit *e, int op, int slot, struct placement want) {
+    int param = e->m->ops[op].param[slot], pass = e->seg != SEG_FORWARD;
+    int instance = instance_get(e, param, want); /* may grow the list */
+    struct param_instance held = e->params.p[instance];
+    if (placement_equal(held.place, want))
+        return held.buffer;
+    int *gathered = &e->gathered[(2 * e->op_index[op] + pass) * KIND_MAX_SLOTS + slot];
+    if (*gathered < 0) {
+        int caller = e->param;
+        e->param = param;
+        *gathered = emit_convert(e, &e->m->params[param].shape,
+                                 rounded(e, param, held.buffer), held.place, want, -1);
+        e->param = caller;
+    }
+    return *gathered;
+}
+
+/* ---- gradients ---------------------------------------------------------------------------- */
+
+static int accumulator_get(struct emit *e, int param, int instance,
+                           struct placement place) {
+    for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++)
+        if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
+            placement_equal(e->grads.p[i].place, place))
+            return e->grads.p[i].buffer;
+    int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
+                             DTYPE_f32, MEM_gradients);
+    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer, false});
+    if (e->grad_of[param] < 0)
+        e->grad_of[param] = (int)e->grads.n - 1;
+    return buffer;
+}
+
+/* Sums that no axis of the parameter can be scattered over are taken at the step's end, once. */
+static struct placement gradient_share(const struct emit *e, int param,
+                                       struct placement from) {
+    struct placement to = param_share(e, param, from, ZERO_GRADIENTS);
+    for (int a = 0; a < e->mesh->n_axes; a++)
+        if (from.at[a] == PLACE_PARTIAL && to.at[a] == PLACE_REPLICATE)
+            to.at[a] = PLACE_PARTIAL;
+    return to;
+}
+
+int grad_get(struct emit *e, int param, struct placement want, struct placement from) {
+    struct placement to = gradient_share(e, param, from);
+    int share = accumulator_get(e, param, instance_get(e, param, want), to);
+    if (placement_equal(from, to))
+        return share;
+    int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
+    int whole = emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
+    struct instr *i = emit_instr(e, I_fill);
+    i->param = param;
+    i->out.fill.y = whole;
+    i->n.fill.elems = elems;
+    arr_push(&e->whole_gradients, (struct whole_gradient){param, whole, share, from, to});
+    return whole;
+}
+
+/* Nothing but sums in place. */
+static bool only_reduces(const struct convert_step *steps, int n) {
+    bool only = true;
+    for (int i = 0; i < n; i++)
+        only &= steps[i].kind == CONVERT_all_reduce;
+    return only;
+}
+
+int grad_convert(struct emit *e, int param, int buffer, struct placement from,
+                 struct placement to) {
+    const struct shape *s = &e->m->params[param].shape;
+    struct convert_step steps[CONVERT_MAX_STEPS];
+    struct extents sizes = emit_extents(e, s);
+    int n = convert_path(e->mesh, &sizes, from, to, steps, NULL);
+    if (e->plan->reduce == DTYPE_f32 || e->m->params[param].running ||
+        only_reduces(steps, n))
+        return emit_convert(e, s, buffer, from, to, -1);
+    int64_t before = emit_elements(e, s, from), after = emit_elements(e, s, to);
+    int sent = emit_buffer(e, before, e->plan->reduce, MEM_temporaries);
+    emit_cast(e, buffer, sent, before);
+    int sum = emit_convert(e, s, sent, from, to, -1);
+    int wide = emit_buffer(e, after, DTYPE_f32, MEM_temporaries);
+    emit_cast(e, sum, wide, after);
+    return wide;
+}
+
+static void reduce(struct emit *e, const struct whole_gradient *g) {
+    const struct shape *s = &e->m->params[g->param].shape;
+    e->param = g->param;
+    int part = grad_convert(e, g->param, g->whole, g->from, g->to);
+    struct instr *i = emit_instr(e, I_add);
+    i->in.add.a = i->out.add.y = g->share;
+    i->in.add.b = part;
+    i->n.add.elems = emit_elements(e, s, g->to);
+    e->param = -1;
+}
+
+void grads_reduce(struct emit *e) {
+    for (int64_t i = 0; i < e->whole_gradients.n; i++)
+        reduce(e, &e->whole_gradients.p[i]);
+    e->whole_gradients.n = 0;
+}

@@ -1,0 +1,96 @@
+/* The arenas of groups whose devices hold several stages, and what transfers stage at their ends. */
+#include "program/link.h"
+
+#include "program/scalars.h"
+
+#include <string.h>
+
+/* Moves the buffers of a class from where they stand in the stage alone. */
+static void move_buffers(struct stage_program *sp, enum memory_class mem, int part,
+                         int64_t by) {
+    for (int i = 0; i < sp->n_buffers; i++)
+        if (sp->buffers[i].mem == mem && !sp->buffers[i].host &&
+            (part < 0 || sp->buffers[i].part == part))
+            sp->buffers[i].offset += by;
+}
+
+static void place_on_host(struct program *g, const int *chunk, const int *end) {
+    int64_t at = 0;
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        for (int i = 0; i < sp->n_buffers; i++)
+            sp->buffers[i].offset += sp->buffers[i].host ? at : 0;
+        at += sp->own_host;
+    }
+    for (const int *c = chunk; c < end; c++)
+        g->stages[*c].host_bytes = at;
+}
+
+/* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
+ * have the same bytes in all of them, since one computes at a time; those of the step's end live
+ * from a chunk's reduce over the others' to its update. */
+static void place_chunks(struct program *g, const int *chunk, const int *end) {
+    place_on_host(g, chunk, end);
+    int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0;
+    for (int m = 0; m < MEM_temporaries; m++)
+        for (const int *c = chunk; c < end; c++) {
+            struct stage_program *sp = &g->stages[*c];
+            int64_t alone = 0;
+            for (int k = 0; k < m; k++)
+                alone += sp->own[k];
+            move_buffers(sp, (enum memory_class)m, -1, at - alone);
+            at += sp->own[m];
+            bytes[m] += sp->own[m];
+        }
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        int64_t alone = sp->scalars - sp->own[MEM_temporaries];
+        move_buffers(sp, MEM_temporaries, 0, at - alone);
+        move_buffers(sp, MEM_temporaries, 1, at + updates - alone);
+        updates += sp->temporaries[1];
+        if (bytes[MEM_temporaries] < sp->temporaries[0])
+            bytes[MEM_temporaries] = sp->temporaries[0];
+    }
+    if (bytes[MEM_temporaries] < updates)
+        bytes[MEM_temporaries] = updates;
+    bytes[MEM_buffers] = g->stages[*chunk].own[MEM_buffers];
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        memcpy(sp->bytes, bytes, sizeof bytes);
+        sp->scalars = at + bytes[MEM_temporaries];
+        sp->per_target = sp->scalars + memory_aligned(sizeof(struct scalars));
+        sp->arena_bytes = sp->scalars + bytes[MEM_buffers];
+    }
+}
+
+void arenas_place(struct program *g) {
+    const struct plan *p = g->plan;
+    for (int k = 0; k < p->n_groups; k++)
+        if (p->first_chunk[k + 1] - p->first_chunk[k] > 1)
+            place_chunks(g, p->chunks + p->first_chunk[k],
+                         p->chunks + p->first_chunk[k + 1]);
+}
+
+/* Bytes at the end of the arena of the stage's group; returns where. */
+static int64_t take_staging(struct program *g, int stage, enum dtype dtype, int64_t elems) {
+    const struct plan *p = g->plan;
+    int group = p->stages[stage].group;
+    int64_t at = g->stages[stage].arena_bytes;
+    int64_t bytes = memory_aligned(dtype_size(dtype) * elems);
+    for (int i = p->first_chunk[group]; i < p->first_chunk[group + 1]; i++) {
+        g->stages[p->chunks[i]].bytes[MEM_buffers] += bytes;
+        g->stages[p->chunks[i]].arena_bytes += bytes;
+    }
+    return at;
+}
+
+/* Both ends of every transfer: its pieces, then its staging, at the end of either arena. */
+void transfers_place(struct program *g) {
+    transfers_depth(g);
+    for (int i = 0; i < g->n_transfers; i++) {
+        struct transfer *t = &g->transfers[i];
+        transfer_link(g, t);
+        t->send_offset = take_staging(g, t->from, t->dtype, t->depth * t->send_staging);
+        t->recv_offset = take_staging(g, t->to, t->dtype, t->recv_staging);
+    }
+}

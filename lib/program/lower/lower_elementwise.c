@@ -1,0 +1,134 @@
+/* One number in, one number out; and what moves no number at all. */
+#include "program/lower/lower.h"
+
+static int64_t elements(const struct emit *e, int op) {
+    return lower_volume(e, op, &op_of(e, op)->out_map[0]);
+}
+
+/* An activation and its gradient: all of them have the operands of gelu and gelu_dx. */
+static void activate(struct emit *e, int op, enum opcode code) {
+    int x = lower_operand(e, op, 0), y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, code);
+    i->in.gelu.x = x;
+    i->out.gelu.y = y;
+    i->n.gelu.elems = elements(e, op);
+}
+
+static void activate_dx(struct emit *e, int op, enum opcode code, int dy) {
+    if (!lower_wants_gradient(e, op, 0))
+        return;
+    int x = lower_operand(e, op, 0), dx = lower_gradient(e, op, 0);
+    struct instr *i = emit_instr(e, code);
+    i->in.gelu_dx.x = x;
+    i->in.gelu_dx.dy = dy;
+    i->out.gelu_dx.dx = dx;
+    i->n.gelu_dx.elems = elements(e, op);
+}
+
+#define ACTIVATION(id)                                                                     \
+    static void id##_forward(struct emit *e, int op) {                                     \
+        activate(e, op, I_##id);                                                           \
+    }                                                                                      \
+    static void id##_backward(struct emit *e, int op, const int *dy) {                     \
+        activate_dx(e, op, I_##id##_dx, dy[0]);                                            \
+    }                                                                                      \
+    const struct lowering lower_##id = {id##_forward, id##_backward};
+ACTIVATION(gelu)
+ACTIVATION(relu)
+ACTIVATION(silu)
+ACTIVATION(tanh)
+
+static void swiglu_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_swiglu);
+    i->in.swiglu.x = x;
+    i->in.swiglu.z = z;
+    i->out.swiglu.y = y;
+    i->n.swiglu.elems = elements(e, op);
+}
+
+static void swiglu_backward(struct emit *e, int op, const int *dy) {
+    int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
+    int dx = lower_gradient(e, op, 0), dz = lower_gradient(e, op, 1);
+    struct instr *i = emit_instr(e, I_swiglu_bwd);
+    i->in.swiglu_bwd.x = x;
+    i->in.swiglu_bwd.z = z;
+    i->in.swiglu_bwd.dy = dy[0];
+    i->out.swiglu_bwd.dx = dx;
+    i->out.swiglu_bwd.dz = dz;
+    i->n.swiglu_bwd.elems = elements(e, op);
+}
+
+const struct lowering lower_swiglu = {swiglu_forward, swiglu_backward};
+
+/* Its gradient is the same instruction. */
+static void scale(struct emit *e, int op, int x, int y) {
+    struct instr *i = emit_instr(e, I_scale);
+    i->in.scale.x = x;
+    i->out.scale.y = y;
+    i->n.scale.elems = elements(e, op);
+}
+
+static void scale_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0);
+    scale(e, op, x, lower_result(e, op, 0));
+}
+
+static void scale_backward(struct emit *e, int op, const int *dy) {
+    if (lower_wants_gradient(e, op, 0))
+        scale(e, op, dy[0], lower_gradient(e, op, 0));
+}
+
+const struct lowering lower_scale = {scale_forward, scale_backward};
+
+static void add_forward(struct emit *e, int op) {
+    int a = lower_operand(e, op, 0), b = lower_operand(e, op, 1);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_add);
+    i->in.add.a = a;
+    i->in.add.b = b;
+    i->out.add.y = y;
+    i->n.add.elems = elements(e, op);
+}
+
+static void add_backward(struct emit *e, int op, const int *dy) {
+    lower_pass_on(e, op, 0, dy[0]);
+    lower_pass_on(e, op, 1, dy[0]);
+}
+
+const struct lowering lower_add = {add_forward, add_backward};
+
+/* The draw for an element depends on its index in the whole tensor, so the gradient is the same
+ * instruction. */
+static void drop(struct emit *e, int op, int x, int y) {
+    struct instr *i = emit_instr(e, I_dropout);
+    i->in.dropout.x = x;
+    i->out.dropout.y = y;
+    i->n.dropout.elems = elements(e, op);
+    lower_about_result(e, i, op, 0);
+}
+
+static void dropout_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0);
+    drop(e, op, x, lower_result(e, op, 0));
+}
+
+static void dropout_backward(struct emit *e, int op, const int *dy) {
+    if (lower_wants_gradient(e, op, 0))
+        drop(e, op, dy[0], lower_gradient(e, op, 0));
+}
+
+const struct lowering lower_dropout = {dropout_forward, dropout_backward};
+
+/* The same bytes under other dims. */
+static void reshape_forward(struct emit *e, int op) {
+    avail_add(e, e->seg == SEG_FORWARD ? e->forward : e->backward, op_of(e, op)->out[0],
+              result_place(e, op, 0), lower_operand(e, op, 0));
+}
+
+static void reshape_backward(struct emit *e, int op, const int *dy) {
+    lower_pass_on(e, op, 0, dy[0]);
+}
+
+const struct lowering lower_reshape = {reshape_forward, reshape_backward};
