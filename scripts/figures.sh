@@ -2,11 +2,12 @@
 # make figures: doc/figures.md, the one page that holds measured figures, from doc/figures.in.
 #   scripts/figures.sh BIN_DIR [NAME...]
 # The input is the page, but for lines that begin with "@":
-#   @quick NAME          the table that figure_NAME below prints, made anew each time, with a line that
-#                        says when, where and of which commit; together they take about two minutes
+#   @stamp               when, where and of which commit the quick figures are
+#   @quick NAME          the table that figure_NAME below prints, made anew each time
 #   @slow STAMP: COMMAND what follows was measured then, and the command measures it again: whoever
 #                        reruns it writes what it prints below, and a new stamp
-# With NAMEs, prints their tables and leaves the page alone. Figures have three digits.
+# With NAMEs, prints the tables of these quick figures and leaves the page alone. Figures have three
+# digits.
 # Needs: jq
 # shellcheck disable=SC2016,SC2317  # backquotes are Markdown; figures are called by their names
 set -euo pipefail
@@ -156,18 +157,12 @@ figure_layers() {
     scripts/memory.sh "$bin" | awk -v OFS='\t' '
         function plain(x) { return x == 0 ? "" : sprintf("%.4g", x) }
         /^first/ { after = 1 }
-        !after && NR > 1 && NF && $1 !~ /530B|13B/ {
+        !after && NR > 1 && NF && $1 ~ /175B|70B/ {
             how = $2
             for (i = 3; i <= NF - 9; i++) how = how ", " $i
             print $1, how, plain($(NF - 8)), plain($(NF - 6)), plain($(NF - 5)), plain($(NF - 4)),
                 plain($(NF - 3)), plain($(NF - 2)), plain($(NF - 1))
         }'
-}
-figure_stages() {
-    row model stages recomputed formula "with weft's terms" weft 'state: formula' weft
-    scripts/memory.sh "$bin" | awk -v OFS='\t' '
-        after && NF { print $1, $2, $3, $4, $5, $6, $7, $8 }
-        /^first/ { after = 1 }'
 }
 figure_rings() {
     local plan devices
@@ -205,8 +200,9 @@ while IFS= read -r line; do
         echo "figures: $name" >&2
         "figure_$name" >"$work/table"
         markdown <"$work/table"
-        printf '\n*%s: `scripts/figures.sh bin %s`*\n' "$stamp" "$name"
+        printf '\n*`scripts/figures.sh bin %s`*\n' "$name"
         ;;
+    @stamp) printf 'What `scripts/figures.sh` prints is of %s.\n' "$stamp" ;;
     '@slow '*) printf '*%s: `%s`*\n' "$(sed 's/^@slow //; s/: .*//' <<<"$line")" "${line#*: }" ;;
     *) printf '%s\n' "$line" ;;
     esac

@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PEAK, PRODUCT, BANDWIDTH, LAUNCH = 798e12, 600e12, 2.6e12, 2.5e-6
 ATTENTION = {64: 300e12, 128: 350e12}
 # Backward, as flops are counted (10 for a score and column): in one pass, with float atomics in dQ; weft's two
-# passes take so many times as long (the cycles of doc/gpu.md).
+# passes take so many times as long (by cycles of products, shared memory and cache).
 ATTENTION_BACKWARD = {64: 240e12, 128: 300e12}
 TWO_PASSES = {64: 1459 / 1216, 128: 4608 / 3392}
 TOGETHER = 64  # tensors of a launch: CUDA_MULTI_MOST
