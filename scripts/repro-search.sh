@@ -158,7 +158,7 @@ settings() {
 
 # step ALGORITHM OPTIONS...: milliseconds of the best plan, or "-" where none fits
 step() {
-    "$search" -q -a "$@" 2>"$dir/err" >"$dir/plan"
+    "$search" --slack 0 -q -a "$@" 2>"$dir/err" >"$dir/plan"
     case $? in
     0) jq '.provenance.predicted.time_us / 1e3' "$dir/plan" ;;
     1) echo - ;;
@@ -198,7 +198,7 @@ grid_table() {
 cost() {
     name=$1
     shift
-    "${timer[@]}" "$search" -q -a "${ALGORITHM:-auto}" "$@" >"$dir/plan" 2>"$dir/err"
+    "${timer[@]}" "$search" --slack 0 -q -a "${ALGORITHM:-auto}" "$@" >"$dir/plan" 2>"$dir/err"
     read -r user system peak < <(tail -1 "$dir/err")
     awk -v n="$name" -v u="$user" -v s="$system" -v k="$peak" \
         -v us="$(jq '.provenance.predicted.time_us' "$dir/plan")" 'BEGIN {
@@ -236,8 +236,8 @@ aceso_table() {
         'grid (s)'
     while read -r model batch micro step wall; do
         options=(--cost "aceso:$tables" -m "$model" --devices 4 --memory 12000M -b "$batch" --micro-batch "$micro")
-        used=$({ time "$search" "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
-        "$search" "${options[@]}" -a grid >/dev/null 2>"$dir/grid"
+        used=$({ time "$search" --slack 0 "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
+        "$search" --slack 0 "${options[@]}" -a grid >/dev/null 2>"$dir/grid"
         printf '%-16s %12s %8s s   %12.3f %8s %10s %10.3f\n' "$model" "$step" "$wall" \
             "$(said <"$dir/err")" "$(sed -n 's/.*gap \([0-9.]*\) %.*/\1/p' "$dir/err")" "$used" \
             "$(said <"$dir/grid")"

@@ -59,10 +59,12 @@ struct search_problem {
     double time_budget_s; /* 0 = until it has converged */
     int64_t work_budget;  /* stages scored, the same on any machine; 0 = no limit */
     double deadline_s;    /* now_s() at which the budget is used up; search_run sets it */
-    double gap;           /* end when the best is proven to be that near; 0 = go on */
-    bool no_bound;        /* leave the certificate out */
-    int threads;          /* at most; 0 = all cores. Their number changes nothing else */
-    uint64_t seed;        /* of what an algorithm leaves to chance */
+    double
+        slack; /* a simpler plan is handed out first if it is slower by at most this share */
+    double gap;              /* end when the best is proven to be that near; 0 = go on */
+    bool no_bound;           /* leave the certificate out */
+    int threads;             /* at most; 0 = all cores. Their number changes nothing else */
+    uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to start from, borrowed; NULL = none */
     struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
 
@@ -81,13 +83,16 @@ struct search_plan {
     int64_t max_bytes;  /* largest arena */
     const char *member; /* of auto: the algorithm that found it; NULL = it is not auto's */
     uint64_t class;     /* equal for plans that a person would call the same */
+    int words;          /* how many it takes to say what it does (space_words) */
 };
 
 struct search_result {
     int n;
-    struct search_plan *plans; /* best first */
-    int64_t scored;            /* candidates scored */
-    int64_t compiled;          /* windows of ops compiled for it */
+    struct search_plan *plans; /* the fastest first; with slack the simplest before it */
+    struct search_plan
+        fastest; /* owned, where a simpler plan stands before it; else its plan is NULL */
+    int64_t scored;   /* candidates scored */
+    int64_t compiled; /* windows of ops compiled for it */
     double seconds;
     bool complete; /* the algorithm ended by itself */
     /* What the best candidate lacks where none fits. */

@@ -140,6 +140,19 @@ jq -e --slurpfile dp small.json '.provenance.search.found_by == "dp" and .proven
 ok $? 'so does auto'
 holds small.json '.provenance.search | .relaxation == "all plans" and .gap == 0' 'dp proves a small one'
 
+# ---- --slack -----------------------------------------------------------------------------------
+slow=(-m gpt:1.3B --set layers=10 --cluster a100-2x8 -b 64 --zero 1 -a hops --seed 2)
+run "${slow[@]}" --slack 0
+cp out fastest.json
+run "${slow[@]}" --slack 3%
+jq -e --slurpfile f fastest.json '.provenance as $p | $f[0].provenance as $q |
+    $p.predicted.time_us <= 1.03 * $q.predicted.time_us and $p.search.words < $q.search.words and
+    $p.search.fastest.time_us <= $p.predicted.time_us and ($q.search | has("fastest") | not)' out >/dev/null
+ok $? "--slack: $(jq .provenance.search.words out) words instead of $(jq .provenance.search.words fastest.json)"
+grep -q 'the fastest plan takes' err
+ok $? 'and what the fastest would gain is said'
+refuses 2 '--slack' 'a share that is none' -- "${base[@]}" --slack 1x
+
 # ---- --verify ----------------------------------------------------------------------------------
 check=(-p p.db --devices 4 --micro-batch '1,2,4,8')
 run --verify plan.json "${check[@]}"

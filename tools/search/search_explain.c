@@ -339,9 +339,11 @@ static void print_summary(const struct explain *x) {
 }
 
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,
-                   const struct search_plan *best, FILE *f, struct err *err) {
+                   const struct search_result *r, FILE *f, struct err *err) {
+    const struct search_plan *best = &r->plans[0];
     struct search_problem once = *p;
     once.top = 1;
+    once.slack = 0; /* what else costs is what it costs at best */
     once.may_offload = false;
     once.offload = search_offloaded(best->plan);
     struct explain x = {
@@ -352,6 +354,8 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
         return -1;
     fprintf(f, "\n%-24s %12s %7s  %s\n", "what else costs", "step", "ratio", "plan");
     print_line(&x, "this plan", best);
+    if (r->fastest.plan)
+        print_line(&x, "the fastest", &r->fastest);
     flush(&x);
     if (p->source)
         explain_source_decisions(&x);

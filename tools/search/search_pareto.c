@@ -59,6 +59,7 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
     struct front front = {{0}};
     struct err last = {0};
     now.top = 1;
+    now.slack = 0;
     now.no_bound = true;
     now.may_offload = false;
     while (front.points.n < MOST_POINTS && !interrupted()) {

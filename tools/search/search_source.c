@@ -135,7 +135,7 @@ int search_with_source(struct search_problem *p, search_algorithm *algorithm, bo
         note("weft-search: no plan takes less than %s, gap %.2f %%",
              text_time(r.lower_bound_us).s,
              100 * (1 - r.lower_bound_us / r.plans[0].time_us));
-    int rc = explain ? search_explain(p, algorithm, &r.plans[0], f, err) : 0;
+    int rc = explain ? search_explain(p, algorithm, &r, f, err) : 0;
     for (int i = 0; i < r.n && !explain; i++) {
         json_t *doc = search_plan_document(p, r.plans[i].plan);
         if (text)

@@ -30,7 +30,7 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
 /* --explain (search_explain.c): why the plan is what it is, for people: what bounds it, what it would
  * cost to decide otherwise, what more memory or devices would give. Searches once for each line. */
 int search_explain(const struct search_problem *p, search_algorithm *algorithm,
-                   const struct search_plan *best, FILE *f, struct err *err);
+                   const struct search_result *r, FILE *f, struct err *err);
 
 /* --verify (pool_evaluate_best.c): judges a plan and writes what was found out; `p` has the cluster, the
  * provider and what limits the space. EXIT_NO where the plan is not what it says. */

@@ -14,7 +14,7 @@
 static struct {
     char *set;
     const char *model, *pin, *from, *cost, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *dtype, *schedule, *out, *verify, *gap;
+        *optimizer, *dtype, *schedule, *out, *verify, *gap, *slack;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
     bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
@@ -74,6 +74,8 @@ static const struct opt options[] = {
      &o.time_budget},
     {0, "gap", OPT_STR, "SHARE",
      "stop when the plan is proven to be that near to the best (auto: 1%)", &o.gap},
+    {0, "slack", OPT_STR, "SHARE",
+     "a simpler plan may be slower by that (1%; 0: the fastest plan)", &o.slack},
     {0, "threads", OPT_INT, "N", "at most (as many as cores); plans do not depend on it",
      &o.threads},
     {0, "verify", OPT_STR, "PLAN", "check a plan and its bound instead of searching",
@@ -167,15 +169,29 @@ static int schedules(struct search_problem *p, struct err *err) {
     return 0;
 }
 
-/* "1%" or "0.01". auto goes on only where there is much to find. */
-static int gap(struct search_problem *p, struct err *err) {
+/* "1%" or "0.01"; NULL leaves what *to has. */
+static int read_share(const char *name, const char *text, double *to, struct err *err) {
     char *end = NULL;
-    double v = o.gap ? strtod(o.gap, &end) : !strcmp(o.algorithm, "auto") ? 0.01 : 0;
-    bool percent = end && *end == '%';
-    p->gap = percent ? v / 100 : v;
-    if (end && (end == o.gap || end[percent] || !(p->gap >= 0 && p->gap < 1)))
-        return err_usage(err, "--gap: expected a share such as 1%%, got \"%s\"", o.gap);
+    if (!text)
+        return 0;
+    double v = strtod(text, &end);
+    bool percent = *end == '%';
+    *to = percent ? v / 100 : v;
+    if (end == text || end[percent] || !(*to >= 0 && *to < 1))
+        return err_usage(err, "--%s: expected a share such as 1%%, got \"%s\"", name, text);
     return 0;
+}
+
+/* auto goes on only where there is much to find. Nobody wants to read a plan that is harder to say for
+ * less than a percent; but the plan must not be slower than the one to start from, and several plans
+ * are in the order of their times. */
+static int shares(struct search_problem *p, struct err *err) {
+    static const double GAP = 0.01, SLACK = 0.01;
+    p->gap = !strcmp(o.algorithm, "auto") ? GAP : 0;
+    p->slack = o.top > 1 || o.from ? 0 : SLACK;
+    return read_share("gap", o.gap, &p->gap, err) < 0
+               ? -1
+               : read_share("slack", o.slack, &p->slack, err);
 }
 
 /* Zero is none of these numbers: it would mean something else than it says. */
@@ -259,7 +275,7 @@ static int set_devices(struct search_problem *p, struct err *err) {
 }
 
 static int set_problem(struct search_problem *p, struct err *err) {
-    if (check_options(err) < 0 || gap(p, err) < 0 || set_names(p, err) < 0 ||
+    if (check_options(err) < 0 || shares(p, err) < 0 || set_names(p, err) < 0 ||
         set_devices(p, err) < 0)
         return -1;
     p->as_listed = o.as_listed;
@@ -286,6 +302,12 @@ static json_t *provenance(const struct search_problem *p, const struct search_re
     json_t *search = json_pack("{s:s, s:I, s:I, s:b}", "algorithm", o.algorithm, "seed",
                                (json_int_t)o.seed, "scored", (json_int_t)r->scored,
                                "complete", r->complete);
+    if (best->words)
+        json_object_set_new(search, "words", json_integer(best->words));
+    if (r->fastest.plan)
+        json_object_set_new(search, "fastest",
+                            json_pack("{s:f, s:i}", "time_us", r->fastest.time_us, "words",
+                                      r->fastest.words));
     if (best->member)
         json_object_set_new(search, "found_by", json_string(best->member));
     if (*r->relaxation) {
@@ -364,9 +386,15 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
              text_time(r.lower_bound_us).s, r.relaxation, 100 * gap_of(&r, &r.plans[0]));
     else if (r.complete)
         note("%s: no bound is known for so many devices", tool.name);
+    if (r.fastest.plan)
+        note("%s: the fastest plan takes %s, %.2f %% less, and %d words instead of %d "
+             "(--slack 0)",
+             tool.name, text_time(r.fastest.time_us).s,
+             100 * (1 - r.fastest.time_us / r.plans[0].time_us), r.fastest.words,
+             r.plans[0].words);
     for (int i = 0; i < r.n; i++)
         r.plans[i].plan->cluster = &p->cluster;
-    int rc = o.explain ? search_explain(p, algorithm, &r.plans[0], f, err)
+    int rc = o.explain ? search_explain(p, algorithm, &r, f, err)
              : o.text  ? print_text(&r, f, err)
                        : print_json(p, &r, f);
     search_result_release(&r);

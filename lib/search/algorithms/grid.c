@@ -10,28 +10,6 @@
 
 /* ---- cuts ------------------------------------------------------------------------------ */
 
-static int outer_block(const struct model *m, int op) {
-    int b = m->ops[op].block;
-    while (b >= 0 && m->blocks[b].parent >= 0)
-        b = m->blocks[b].parent;
-    return b;
-}
-
-/* Blocks as the model's file has them, or, where it has none, as they are found in the graph. */
-static void find_blocks(struct grid *g) {
-    const struct space *sp = &g->s->space;
-    const struct model *m = sp->p.model;
-    g->blocks = mem_array((size_t)m->n_ops + 1, sizeof *g->blocks);
-    for (int i = 0, before = -1; i < m->n_ops; i++) {
-        int b = m->n_blocks                               ? outer_block(m, i)
-                : structure_begins_unit(&sp->blocks.s, i) ? i
-                                                          : before;
-        if (b >= 0 && b != before)
-            g->blocks[g->n_blocks++] = i;
-        before = b >= 0 ? b : before;
-    }
-}
-
 /* The first stages get one more where the blocks do not divide. */
 bool grid_cut_blocks(const struct grid *g, struct candidate *c) {
     int n = c->n_stages, n_ops = g->s->space.p.model->n_ops, block = 0;
@@ -203,13 +181,13 @@ bool grid_is_busy(const struct space *sp, int groups, int i_micro) {
 void grid_init(struct grid *g, struct search *s) {
     *g = (struct grid){
         .s = s, .even = candidate_make(&s->space), .next = candidate_make(&s->space)};
-    find_blocks(g);
+    g->blocks = g->s->space.block_first;
+    g->n_blocks = g->s->space.n_blocks;
 }
 
 void grid_release(struct grid *g) {
     candidate_release(&g->even);
     candidate_release(&g->next);
-    free(g->blocks);
 }
 
 /* ---- the algorithms -------------------------------------------------------------------- */

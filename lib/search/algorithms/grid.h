@@ -23,7 +23,8 @@ struct grid {
     bool data_only; /* every device splits the batch */
     void (*take)(void *arg, const struct candidate *c, struct score score); /* or NULL */
     void *arg;
-    int n_blocks, *blocks;       /* first op of each */
+    int n_blocks; /* of the space */
+    const int *blocks;
     struct candidate even, next; /* under construction */
 };
 

@@ -34,7 +34,8 @@ static void add_evaluated(struct pool *pool, struct evaluated j) {
     pool->n_plans++;
 }
 
-static bool evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
+/* Returns the simulated time; INFINITY where the candidate is no good. */
+static double evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
     struct evaluated j = {.plan.member = k->member, .class = k->class};
     double best_us = pool->n_plans ? pool->plans[0].plan.time_us : INFINITY;
     struct evaluation v = eval_candidate(pool->ev, &k->c, best_us, both, &j.plan);
@@ -42,10 +43,30 @@ static bool evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
     k->excess = v.good ? 0 : v.excess;
     k->fullest = v.fullest;
     if (!v.good)
-        return false;
+        return INFINITY;
+    j.plan.words = space_words(pool->space, &k->c);
     watch_plan(pool->budget->watch, k->member, j.plan.time_us);
     add_evaluated(pool, j);
-    return true;
+    return j.plan.time_us;
+}
+
+double pool_limit_us(const struct pool *pool) {
+    return pool->n_plans ? pool->plans[0].plan.time_us * (1 + pool->space->p.slack) : 0;
+}
+
+int pool_simplest(const struct pool *pool) {
+    int best = 0;
+    for (int i = 1; i < pool->n_plans; i++)
+        if (pool->plans[i].plan.time_us <= pool_limit_us(pool) &&
+            pool->plans[i].plan.words < pool->plans[best].plan.words)
+            best = i;
+    return best;
+}
+
+double pool_evaluate(struct pool *pool, const struct candidate *c, const char *member) {
+    struct entry k = {.c = *c, .member = pool->member ? member : NULL};
+    k.class = pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+    return evaluate_and_add(pool, &k, false);
 }
 
 /* What was written down from number `first` on and is estimated no slower than this; of those of
@@ -56,7 +77,7 @@ static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us
         struct incumbent *l = &pool->incumbents.p[i];
         good &= l->instead;
         if (!good && l->k.score.time_us <= most_us)
-            good = evaluate_and_add(pool, &l->k, true);
+            good = isfinite(evaluate_and_add(pool, &l->k, true));
     }
 }
 

@@ -100,6 +100,12 @@ bool pool_settle(struct pool *pool);
 /* Evaluates the best candidate, if that is due; the finalists (finalists.c). */
 void pool_evaluate_best(struct pool *pool);
 void pool_evaluate_finalists(struct pool *pool);
+/* Evaluates this candidate now; its simulated time, or INFINITY where it is no good. */
+double pool_evaluate(struct pool *pool, const struct candidate *c, const char *member);
+/* No plan that takes longer is handed out for its simplicity; and, of the plans that may be, the one that
+ * takes the fewest words. */
+double pool_limit_us(const struct pool *pool);
+int pool_simplest(const struct pool *pool);
 /* The simulated time of the best candidate; INFINITY where there is none, or it does not fit. */
 double pool_simulated_us(struct pool *pool);
 

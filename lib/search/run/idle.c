@@ -128,7 +128,7 @@ static void try_fewer(struct idle *d, int n) {
         r.n = 0;
     note_proof(d, &r, &facts);
     r.complete = facts.complete;
-    search_result_merge(d->out, &r, d->p->top);
+    search_result_merge(d->out, &r, d->p);
 }
 
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,

@@ -61,8 +61,8 @@ static bool take_back(struct evaluate *ev, struct search_plan *p, int stage, int
             return false;
     set_stage(st, which, false);
     if (eval_plan(ev, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
-        *p = (struct search_plan){p->plan, other.time_us, other.max_bytes, p->member,
-                                  p->class};
+        *p = (struct search_plan){p->plan,   other.time_us, other.max_bytes,
+                                  p->member, p->class,      p->words};
         return true;
     }
     set_stage(st, which, true);
@@ -104,7 +104,7 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
                         NULL) == 0 &&
         r.n > 0;
     r.complete |= !found && search_in_time(&q); /* there is none */
-    search_result_merge(o->out, &r, o->p->top);
+    search_result_merge(o->out, &r, o->p);
     return found;
 }
 
@@ -160,20 +160,34 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
         return err_hint(err,
                         "nor does a plan fit that keeps the optimizer's state, parameters "
                         "and activations in the memory of hosts");
-    if (p->may_offload && p->memory_bytes)
+    if (p->may_offload && !p->source && p->memory_bytes)
         return err_hint(
             err, "with host_bandwidth in the cluster, plans may keep in the memory of "
                  "hosts what does not fit (offload of weft-plan(5))");
     return -1;
 }
 
-int search_run(const struct search_problem *p, search_algorithm *algorithm,
-               struct search_result *out, struct err *err) {
+/* The simplest plan first, the others behind it as fast as they are. */
+static void put_simplest_first(const struct search_problem *p, struct search_result *out) {
+    int simplest = search_simplest(out->plans, out->n, p->slack);
+    struct search_plan best = out->plans[simplest];
+    memmove(&out->plans[1], &out->plans[0], sizeof best * (size_t)simplest);
+    out->plans[0] = best;
+    if (simplest > 0 && p->top == 1) {
+        out->fastest = out->plans[1];
+        out->plans[1].plan = NULL;
+    }
+    while (out->n > p->top)
+        plan_destroy(out->plans[--out->n].plan);
+}
+
+static int search_with_hosts(const struct search_problem *p, search_algorithm *algorithm,
+                             struct search_result *out, struct err *err) {
     struct search_problem timed = *p;
     timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
     struct offloading o = {&timed, algorithm, out};
     struct search_problem resident = timed;
-    bool may = p->may_offload && p->memory_bytes && has_hosts(p);
+    bool may = p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
     int from = may ? search_offloaded(p->from) : 0;
     if (from)
         resident.from = NULL;
@@ -193,4 +207,12 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     if (found)
         finish(&o);
     return 0;
+}
+
+int search_run(const struct search_problem *p, search_algorithm *algorithm,
+               struct search_result *out, struct err *err) {
+    int rc = search_with_hosts(p, algorithm, out, err);
+    if (rc == 0)
+        put_simplest_first(p, out);
+    return rc;
 }

@@ -105,7 +105,7 @@ static int run_order(struct repeats *r, const struct order *o, struct err *err) 
     r->facts->proven &= facts.proven;
     r->facts->complete &= facts.complete;
     result.complete = facts.complete;
-    search_result_merge(r->out, &result, r->p->top);
+    search_result_merge(r->out, &result, r->p);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* What searches that are made of several searches share: see repeats.h. */
+/* What searches that are made of several searches share: see runs.h. */
 #include "search/run/runs.h"
 
 #include "search/algorithms/hops.h"
@@ -26,17 +26,38 @@ static bool is_twin(const struct search_plan *all, int n, const struct search_pl
     return false;
 }
 
-static void merge_plans(struct search_result *to, struct search_result *from, int most) {
+int search_simplest(const struct search_plan *plans, int n, double slack) {
+    int best = 0;
+    for (int i = 1; i < n && slack > 0; i++)
+        if (plans[i].time_us <= plans[0].time_us * (1 + slack) &&
+            plans[i].words < plans[best].words)
+            best = i;
+    return best;
+}
+
+/* All of both, the fastest first. */
+static int join_plans(struct search_result *to, struct search_result *from,
+                      struct search_plan *all) {
     int n = 0, i = 0, k = 0;
-    struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
     while (i < to->n || k < from->n) {
         bool other = i == to->n || (k < from->n && from->plans[k].time_us <
                                                        to->plans[i].time_us * (1 - 1e-9));
-        struct search_plan *next = other ? &from->plans[k++] : &to->plans[i++];
-        if (n < most && !is_twin(all, n, next, most))
-            all[n++] = *next;
+        all[n++] = other ? from->plans[k++] : to->plans[i++];
+    }
+    return n;
+}
+
+static void merge_plans(struct search_result *to, struct search_result *from,
+                        const struct search_problem *p) {
+    struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);
+    int joined = join_plans(to, from, all), n = 0;
+    int simplest = search_simplest(all, joined, p->slack);
+    for (int i = 0; i < joined; i++) {
+        bool wanted = n < p->top && !is_twin(all, n, &all[i], p->top);
+        if (wanted || (p->slack > 0 && i == simplest))
+            all[n++] = all[i];
         else
-            plan_destroy(next->plan);
+            plan_destroy(all[i].plan);
     }
     free(to->plans);
     to->plans = all;
@@ -44,7 +65,8 @@ static void merge_plans(struct search_result *to, struct search_result *from, in
     from->n = 0;
 }
 
-void search_result_merge(struct search_result *to, struct search_result *from, int most) {
+void search_result_merge(struct search_result *to, struct search_result *from,
+                         const struct search_problem *p) {
     to->complete = from->complete && (to->complete || !to->n);
     to->scored += from->scored;
     to->compiled += from->compiled;
@@ -54,6 +76,6 @@ void search_result_merge(struct search_result *to, struct search_result *from, i
     if (from->lost[0])
         memcpy(to->lost, from->lost, sizeof to->lost);
     if (from->n)
-        merge_plans(to, from, most);
+        merge_plans(to, from, p);
     search_result_release(from);
 }

@@ -3,7 +3,7 @@
  *
  *     if (search_first_estimate_us(&q, 1) < out->plans[0].time_us &&
  *         search_run_on(&q, algorithm, &more, &facts, NULL) == 0)
- *         search_result_merge(out, &more, q.top);
+ *         search_result_merge(out, &more, &q);
  */
 #ifndef WEFT_RUNS_H
 #define WEFT_RUNS_H
@@ -33,13 +33,21 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]);
 /* Says in err why there is no plan (refuse.c); returns -1. */
 int pool_refuse(struct pool *pool, struct search_result *out, struct err *err);
 
+/* Looks for simpler plans within the problem's slack of the fastest, and adds the first that it finds to
+ * the pool's plans (simplify.c). */
+void search_simplify(struct search *s);
+
 /* A first look: the estimated time, in microseconds, of the best plan with at least so many
  * stages that hops_first (hops.h) finds; INFINITY for none. */
 double search_first_estimate_us(const struct search_problem *p, int least_stages);
 
-/* The `most` best plans of both, none twice; all else is added up, except for the certificate.
- * `from` is empty afterwards. */
-void search_result_merge(struct search_result *to, struct search_result *from, int most);
+/* The best plans of both, as many as are wanted, none twice, and the simplest (search_simplest); all else
+ * is added up, except for the certificate. `from` is empty afterwards. */
+void search_result_merge(struct search_result *to, struct search_result *from,
+                         const struct search_problem *p);
+/* Of plans in the order of their times, the one that takes the fewest words and is not slower than the
+ * first by more than the slack. */
+int search_simplest(const struct search_plan *plans, int n, double slack);
 
 /* As search_run, on all devices and on fewer (idle.c), with exactly those offloads that the
  * problem has. */

@@ -78,13 +78,15 @@ static void certify(struct search *s, struct search_result *out) {
                                                : bound_relaxation(&s->space);
 }
 
-/* The best `top` plans go out, one of each class; the others are dropped. */
+/* The best `top` plans go out, one of each class, and the simplest; the others are dropped. */
 static void hand_out(struct search *s, struct search_result *out) {
     certify(s, out);
+    int simplest = s->space.p.slack > 0 ? pool_simplest(&s->pool) : 0;
     out->plans = mem_array((size_t)s->pool.n_plans, sizeof *out->plans);
     for (int i = 0; i < s->pool.n_plans; i++) {
         s->pool.plans[i].plan.class = s->pool.plans[i].class;
-        if (s->pool.plans[i].first && out->n < s->space.p.top)
+        bool wanted = s->pool.plans[i].first && out->n < s->space.p.top;
+        if (wanted || i == simplest)
             out->plans[out->n++] = s->pool.plans[i].plan;
         else
             plan_destroy(s->pool.plans[i].plan.plan);
@@ -156,6 +158,8 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     }
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);
+    if (rc == 0)
+        search_simplify(&s);
     facts->ended = rc == 0;
     if (rc == 0 && p->may_idle && !p->source)
         eval_alone(&s.eval, facts->alone_us);
@@ -176,6 +180,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
 void search_result_release(struct search_result *r) {
     for (int i = 0; i < r->n; i++)
         plan_destroy(r->plans[i].plan);
+    plan_destroy(r->fastest.plan);
     free(r->plans);
     *r = (struct search_result){0};
 }

@@ -114,6 +114,18 @@ static int instances(const struct structure *st, int first, int end) {
     return n;
 }
 
+int space_block_begin(const struct space *sp, int op) {
+    int lo = 0, hi = sp->n_blocks;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (sp->block_first[mid] <= op)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo ? sp->block_first[lo - 1] : 0;
+}
+
 int space_stage_blocks(const struct space *sp, const struct search_stage *st) {
     return instances(&sp->blocks.s, st->first, st->end);
 }

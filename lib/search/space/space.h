@@ -60,6 +60,8 @@ struct space {
     int *sequences, n_sequences;
     int *images, n_images; /* dims along which windows slide: heights, then widths */
     int *experts, n_experts;
+    int n_blocks,
+        *block_first; /* [n_blocks + 1] as a person counts them; their first ops */
     bool *recompute[RECOMPUTE_LEVELS]; /* [nodes] */
     struct crossing *crossings;        /* [n_ops + 1], in front of an op */
     int *crossing_edges;
@@ -146,6 +148,8 @@ const struct mesh *space_mesh_from(const struct space *sp, const struct space *o
 int space_zero_levels(const struct space *sp);
 /* May stages gather again what they gathered? Where memory is short. */
 bool space_may_regather(const struct space *sp);
+/* The first op of the block that the op is in, or of the one before it; 0 where there is none. */
+int space_block_begin(const struct space *sp, int op);
 /* Instances of blocks that a stage touches. */
 int space_stage_blocks(const struct space *sp, const struct search_stage *st);
 /* The next op of a stage from `first` on that may have another layout than those before it in the
@@ -212,6 +216,11 @@ void space_name_axes(const struct space *sp, struct plan *plan);
  * so it is the same for a plan that was read back. */
 uint64_t space_class(const struct space *sp, const struct candidate *c);
 
+/* How many words it takes to say what the candidate does (simplicity.c): the fewer, the simpler. */
+int space_words(const struct space *sp, const struct candidate *c);
+/* The preset that the fewest ops of a stage differ from; how many do. */
+struct preset space_nearest_preset(const struct space *sp, const struct search_stage *st,
+                                   int64_t micro_batch, int *differ);
 /* A plan as a candidate (from.c), which need not be legal; `lost` says what of it the space does not
  * have, "" = nothing. EXIT_INPUT where it is for another number of devices or another model, or cannot
  * be a candidate. */

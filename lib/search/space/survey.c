@@ -160,6 +160,29 @@ static void sum_flops(struct space *sp) {
                                                         : model_op_flops(m, &m->ops[i], 1));
 }
 
+static int outer_block(const struct model *m, int op) {
+    int b = m->ops[op].block;
+    while (b >= 0 && m->blocks[b].parent >= 0)
+        b = m->blocks[b].parent;
+    return b;
+}
+
+/* Blocks as the model's file has them, or, where it has none, as they are found in the graph. What
+ * stands between blocks is none. */
+static void find_blocks(struct space *sp) {
+    const struct model *m = sp->p.model;
+    sp->block_first = mem_array((size_t)m->n_ops + 1, sizeof *sp->block_first);
+    for (int i = 0, before = -1; i < m->n_ops; i++) {
+        int b = m->n_blocks                               ? outer_block(m, i)
+                : structure_begins_unit(&sp->blocks.s, i) ? i
+                                                          : before;
+        if (b >= 0 && b != before)
+            sp->block_first[sp->n_blocks++] = i;
+        before = b >= 0 ? b : before;
+    }
+    sp->block_first[sp->n_blocks] = m->n_ops;
+}
+
 static void find_recompute(struct space *sp) {
     const struct blocks *g = &sp->blocks;
     for (int level = 0; level < RECOMPUTE_LEVELS; level++)
@@ -231,6 +254,7 @@ void space_survey(struct space *sp, const struct search_problem *p) {
     else
         find_dims(sp);
     find_crossings(sp);
+    find_blocks(sp);
     find_recompute(sp);
     sp->has_long_lived = has_long_lived(&sp->blocks.s);
 }
@@ -243,6 +267,7 @@ void space_release(struct space *sp) {
     free(sp->store);
     for (int level = 0; level < RECOMPUTE_LEVELS; level++)
         free(sp->recompute[level]);
+    free(sp->block_first);
     free(sp->crossings);
     free(sp->crossing_edges);
     free(sp->inner);
