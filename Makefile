@@ -430,7 +430,7 @@ plots-doc: deps-plots
 	@scripts/plots.sh $(O)/bin build/plots doc
 	cp build/plots/timeline.svg build/plots/memory.svg build/plots/pareto.svg doc/
 
-# The programs of tests/golden anew.
+# The programs and memory plans of tests/golden anew.
 update-golden: $(O)/bin/weft-run
 	@WEFT_BIN=$(O)/bin bash tests/cli/golden.sh update
 

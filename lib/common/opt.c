@@ -184,13 +184,16 @@ static int add_to_list(const struct opt *o, const char *arg, struct err *err) {
     return 0;
 }
 
-/* Stores what was given; arg is NULL for a flag. */
+/* Stores what was given; arg is NULL for a flag, and for a word that was left out. */
 static int set_value(const struct opt *o, const char *arg, struct err *err) {
     switch (o->type) {
     case OPT_FLAG: *(bool *)o->value = true; return 0;
     case OPT_STR:
         *(const char **)o->value = arg;
         return *arg ? 0 : refuse(o, NOT_A_NUMBER, o->arg, NULL, arg, err);
+    case OPT_WORD:
+        *(const char **)o->value = arg ? arg : "";
+        return !arg || *arg ? 0 : refuse(o, NOT_A_NUMBER, o->arg, NULL, arg, err);
     case OPT_INT: {
         int rc = opt_parse_int(arg, o->value);
         return rc < 0 ? refuse(o, rc, "a whole number", "9223372036854775807", arg, err)
@@ -225,6 +228,7 @@ char *opt_format(const struct opt *o, char *buf, size_t n) {
     switch (o->type) {
     case OPT_FLAG: given = *(const bool *)o->value; break;
     case OPT_STR:
+    case OPT_WORD:
     case OPT_LIST: given = *(const char **)o->value; break;
     case OPT_INT:
     case OPT_BYTES: given = *(const int64_t *)o->value >= 0; break;
@@ -234,7 +238,7 @@ char *opt_format(const struct opt *o, char *buf, size_t n) {
     }
     if (!given)
         snprintf(buf, n, "not given");
-    else if (o->type == OPT_STR || o->type == OPT_LIST)
+    else if (o->type == OPT_STR || o->type == OPT_WORD || o->type == OPT_LIST)
         snprintf(buf, n, "%s", *(const char **)o->value);
     else if (o->type == OPT_INT || o->type == OPT_BYTES)
         snprintf(buf, n, "%" PRId64, *(const int64_t *)o->value);
@@ -247,21 +251,28 @@ char *opt_format(const struct opt *o, char *buf, size_t n) {
     return buf;
 }
 
-static void print_option(char letter, const char *name, const char *arg, const char *help) {
+/* The argument of a word may be left out: "--name[=WORD]". */
+static void print_option(const struct opt *o) {
     char left[64];
-    snprintf(left, sizeof left, "%c%c%s--%s%s%s", letter ? '-' : ' ', letter ? letter : ' ',
-             letter ? ", " : "  ", name, arg ? " " : "", arg ? arg : "");
-    printf("  %-30s %s\n", left, help);
+    const bool word = o->type == OPT_WORD;
+    snprintf(left, sizeof left, "%c%c%s--%s%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
+             o->arg && word ? "[="
+             : o->arg       ? " "
+                            : "",
+             o->arg ? o->arg : "", word ? "]" : "");
+    printf("  %-30s %s\n", left, o->help);
 }
 
 static void print_help(const struct opt_tool *tool) {
     printf("usage: %s %s\n\n%s\n\n", tool->name, tool->usage, tool->about);
     for (const struct opt *o = tool->options; o->name; o++)
-        print_option(o->letter, o->name, o->arg, o->help);
-    print_option('q', "quiet", NULL, "no progress on stderr");
-    print_option('v', "verbose", NULL, "more on stderr");
-    print_option('h', "help", NULL, "print this help");
-    print_option(0, "version", NULL, "print the version");
+        print_option(o);
+    print_option(
+        &(struct opt){'q', "quiet", OPT_FLAG, NULL, "no progress on stderr", NULL});
+    print_option(&(struct opt){'v', "verbose", OPT_FLAG, NULL, "more on stderr", NULL});
+    print_option(&(struct opt){'h', "help", OPT_FLAG, NULL, "print this help", NULL});
+    print_option(&(struct opt){0, "version", OPT_FLAG, NULL, "print the version", NULL});
 }
 
 static int usage_error(const struct opt_tool *tool, struct err *err) {
@@ -321,6 +332,8 @@ static int parse_long(const struct opt_tool *tool, int *i, int argc, char **argv
             return err_usage(err, "--%s takes no argument", o->name);
         return set_value(o, NULL, err);
     }
+    if (o->type == OPT_WORD && !name[len])
+        return set_value(o, NULL, err);
     if (name[len])
         return set_value(o, name + len + 1, err);
     if (*i + 1 >= argc)
@@ -337,7 +350,7 @@ static int parse_letters(const struct opt_tool *tool, int *i, int argc, char **a
             continue;
         if (!o)
             return err_usage(err, "unknown option -%c", *c);
-        if (o->type == OPT_FLAG) {
+        if (o->type == OPT_FLAG || o->type == OPT_WORD) {
             set_value(o, NULL, err);
             continue;
         }

@@ -11,8 +11,8 @@
  *
  * -h/--help and --version print on stdout and exit (0, or 4 where that cannot be written).
  * -q/--quiet and -v/--verbose are understood by every tool and set the level of progress
- * (progress.h). Long names may be given as --name=value or --name value. OPT_LIST options may
- * repeat: "--set a=1 --set b=2" is "--set a=1,b=2".
+ * (progress.h). Long names may be given as --name=value or --name value, but an OPT_WORD,
+ * whose value may be left out, only as the first. OPT_LIST options may repeat: "--set a=1 --set b=2" is "--set a=1,b=2".
  */
 #ifndef WEFT_OPT_H
 #define WEFT_OPT_H
@@ -28,6 +28,7 @@
 enum opt_type {
     OPT_FLAG,  /* bool *              */
     OPT_STR,   /* const char **       */
+    OPT_WORD,  /* const char **: as --name=WORD, or "" as --name alone */
     OPT_INT,   /* int64_t *, 0 .. 2^63-1, exact; K M G suffixes are 1000s */
     OPT_SEED,  /* struct opt_seed *, 0 .. 2^64-1, exact */
     OPT_BYTES, /* int64_t *, 28G 12000M 1048576; suffixes K M G T are powers of 1024 */

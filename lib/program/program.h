@@ -275,13 +275,7 @@ int64_t buffer_offset(const struct stage_program *sp, int buffer, int64_t index)
 /* True when this rank has coordinate 0 on all of these axes. */
 bool rank_is_first(const struct rank_program *r, unsigned axes);
 
-/* ---- reading and checking ----------------------------------------------------------------- */
-
-/* The order of a group's actions: "F0 F1 B0 ... L3 R N U"; long ones in part, but for the whole. */
-void schedule_print(const struct plan *p, int group, bool whole, FILE *f);
-/* One instruction a line, behind what the stage takes of memory (weft-run --explain). threads: that
- * a rank computes with; its workspace grows with them. */
-void program_print(const struct program *g, int stage, int threads, FILE *f);
+/* ---- checking ----------------------------------------------------------------- */
 
 /* Replays all ranks: deadlocks, reads before writes, overlapping live buffers, messages without
  * a partner. Returns 0, or -1 with the first fault. */

@@ -1,22 +1,27 @@
-/* The program as text: names of opcodes and memory classes, keys, and one line an instruction. */
-#include "program/program.h"
+/* The program as text: one line an instruction, and one a buffer of the memory plan. */
+#include "program/text.h"
+
+#include "common/mem.h"
 #include "program/trace.h"
-#include "program/workspace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Of a class in the arena, or of the host. */
-static void print_place(const struct buffer *b, FILE *f) {
+/* A buffer's name: the letter of its class, h on the host, and its number, which it keeps from pass
+ * to pass. */
+static char *buffer_name(const struct stage_program *sp, int buffer, char name[16]) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
-    fprintf(f, " %c%lld", b->host ? 'h' : letters[b->mem],
-            (long long)(b->offset - (b->host ? HOST_ARENA : 0)));
+    const struct buffer *b = &sp->buffers[buffer];
+    snprintf(name, 16, "%c%d", b->host ? 'h' : letters[b->mem], buffer);
+    return name;
 }
 
 static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
+    char name[16];
     for (int k = 0; k < n; k++)
         if (ids[k] >= 0)
-            print_place(&sp->buffers[ids[k]], f);
+            fprintf(f, " %s", buffer_name(sp, ids[k], name));
 }
 
 static void instr_print(const struct program *g, const struct stage_program *sp,
@@ -72,34 +77,99 @@ void schedule_print(const struct plan *p, int group, bool whole, FILE *f) {
     fputc('\n', f);
 }
 
-/* Beside the arena, on the cluster that the plan is for, or else on one node. */
-static void print_workspace(const struct program *g, int stage, int threads, FILE *f) {
-    struct cluster node = cluster_single_node(g->plan->devices);
-    struct workspace w =
-        workspace_of(g, stage, g->plan->cluster ? g->plan->cluster : &node, threads);
-    fprintf(f, "  %-12s up to %lld beside these\n", "workspace", (long long)w.total);
+/* ---- the memory plan ----------------------------------------------------------------------- */
+
+/* A line of the memory plan: a buffer, and the instructions that touch it first and last. */
+struct placed {
+    int buffer, first, last;
+    enum memory_class mem;
+    int64_t offset;
+};
+
+static int compare_placed(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->mem != y->mem)
+        return x->mem < y->mem ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-void program_print(const struct program *g, int stage, int threads, FILE *f) {
-    const struct stage_program *sp = &g->stages[stage];
-    char mesh[256];
-    mesh_format(sp->mesh, mesh, sizeof mesh);
-    int devices = mesh_devices(sp->mesh);
-    fprintf(f, "stage %d on ", stage);
-    if (g->plan->n_groups < g->n_stages)
-        fprintf(f, "group %d, ", g->plan->stages[stage].group);
-    fprintf(f, "%d device%s", devices, devices > 1 ? "s" : "");
-    fprintf(f, mesh[0] ? " (%s)" : "%s", mesh);
-    fprintf(f, ", %lld in flight, %lld bytes\n", (long long)sp->in_flight,
-            (long long)sp->arena_bytes);
+/* Those that instructions touch, class by class in the order of the arena. Returns how many. */
+static int list_placed(const struct stage_program *sp, struct placed *out) {
+    int n = 0;
+    for (int b = 0; b < sp->n_buffers; b++)
+        out[b] = (struct placed){b, -1, -1, sp->buffers[b].mem, sp->buffers[b].offset};
+    for (int i = 0; i < sp->n_instrs; i++) {
+        int b[INSTR_MAX_BUFFERS], touched = instr_buffers(&sp->instrs[i], b);
+        for (int k = 0; k < touched; k++) {
+            out[b[k]].first = out[b[k]].first < 0 ? i : out[b[k]].first;
+            out[b[k]].last = i;
+        }
+    }
+    for (int b = 0; b < sp->n_buffers; b++)
+        if (out[b].first >= 0)
+            out[n++] = out[b];
+    qsort(out, (size_t)n, sizeof *out, compare_placed);
+    return n;
+}
+
+/* One line a buffer: where it lies, what it takes, the instructions between which it is needed, and
+ * what the first of them is about. Activations are those of slot 0. */
+static void print_buffers(const struct program *g, const struct stage_program *sp,
+                          FILE *f) {
+    struct placed *list = mem_array((size_t)sp->n_buffers, sizeof *list);
+    const int n = list_placed(sp, list);
+    for (int i = 0; i < n; i++) {
+        const struct placed *p = &list[i];
+        const struct buffer *b = &sp->buffers[p->buffer];
+        char name[16], life[32];
+        if (!i || p[-1].mem != p->mem)
+            fprintf(f, "%s:\n", memory_class_name(p->mem));
+        snprintf(life, sizeof life, "%d-%d", p->first, p->last);
+        fprintf(f, "  %-6s at %-9lld %9lld bytes, %-4s ", buffer_name(sp, p->buffer, name),
+                (long long)(b->offset - (b->host ? HOST_ARENA : 0)),
+                (long long)buffer_bytes(b), dtype_name(b->dtype));
+        const char *about = trace_subject(g, &sp->instrs[p->first]);
+        fprintf(f, about[0] ? "%-9s   ; %s\n" : "%s\n", life, about);
+    }
+    free(list);
+}
+
+static void print_memory(const struct stage_program *sp, const struct program_view *view,
+                         FILE *f) {
     for (int c = 0; c < MEM_COUNT; c++)
         fprintf(f, "  %-12s %lld\n", memory_class_name((enum memory_class)c),
                 (long long)sp->bytes[c]);
     if (sp->host_bytes)
         fprintf(f, "  %-12s %lld beside these\n", "host", (long long)sp->host_bytes);
-    print_workspace(g, stage, threads, f);
+    fprintf(f, "  %-12s up to %lld beside these\n", "workspace",
+            (long long)view->workspace);
+}
+
+/* ---- a stage ------------------------------------------------------------------------------- */
+
+static void print_stage(const struct program *g, const struct stage_program *sp,
+                        const struct program_view *view, FILE *f) {
+    char mesh[256];
+    int devices = mesh_devices(sp->mesh);
+    mesh_format(sp->mesh, mesh, sizeof mesh);
+    fprintf(f, "stage %d on ", sp->stage);
+    if (g->plan->n_groups < g->n_stages)
+        fprintf(f, "group %d, ", g->plan->stages[sp->stage].group);
+    fprintf(f, "%d device%s", devices, devices > 1 ? "s" : "");
+    fprintf(f, mesh[0] ? " (%s)" : "%s", mesh);
+    if (view->memory)
+        fprintf(f, ", %lld in flight, %lld bytes", (long long)sp->in_flight,
+                (long long)sp->arena_bytes);
+    fputc('\n', f);
+}
+
+static void print_instrs(const struct program *g, const struct stage_program *sp, FILE *f) {
     fputs("schedule: ", f);
-    schedule_print(g->plan, g->plan->stages[stage].group, false, f);
+    schedule_print(g->plan, g->plan->stages[sp->stage].group, false, f);
     for (int s = 0; s < SEG_COUNT; s++) {
         if (sp->seg[s] == sp->seg[s + 1])
             continue;
@@ -109,4 +179,16 @@ void program_print(const struct program *g, int stage, int threads, FILE *f) {
             instr_print(g, sp, &sp->instrs[i], f);
         }
     }
+}
+
+void program_print(const struct program *g, int stage, const struct program_view *view,
+                   FILE *f) {
+    const struct stage_program *sp = &g->stages[stage];
+    print_stage(g, sp, view, f);
+    if (view->memory)
+        print_memory(sp, view, f);
+    if (view->buffers)
+        print_buffers(g, sp, f);
+    if (view->instrs)
+        print_instrs(g, sp, f);
 }

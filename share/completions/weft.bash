@@ -6,7 +6,7 @@
 
 # The lines of "-h": "-d, --data SOURCE   text" becomes "-d --data SOURCE text".
 _weft_options() { # _weft_options TOOL
-    "$1" -h 2>/dev/null | sed -n 's/^ *-\([a-z]\), --/ -\1 --/p; s/^ *--/ - --/p'
+    "$1" -h 2>/dev/null | sed -n 's/\[=[A-Z]*\]/ /; s/^ *-\([a-z]\), --/ -\1 --/p; s/^ *--/ - --/p'
 }
 
 # The words of "none, selective or full (none)" and of "kept by the host: optimizer, parameters,

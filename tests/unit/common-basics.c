@@ -147,6 +147,23 @@ static void test_opt_list(void) {
     free(o.set);
 }
 
+/* The word of an option may be left out; what follows then is an operand. */
+static void test_opt_word(void) {
+    const char *value = NULL;
+    const struct opt options[] = {{0, "show", OPT_WORD, "PART", "shows it", &value}, {0}};
+    const struct opt_tool tool = {"t", "", "", options};
+    char t[] = "t", bare[] = "--show", given[] = "--show=all", none[] = "--show=",
+         file[] = "file", buf[32];
+    char *alone[] = {t, bare, file, NULL}, *word[] = {t, given, file, NULL},
+         *empty[] = {t, none, NULL};
+    struct err err = {0};
+    ok(!strcmp(opt_format(options, buf, sizeof buf), "not given"), "a word: %s", buf);
+    ok(opt_parse(&tool, 3, alone, &err) == 1 && value && !*value && alone[0] == file,
+       "left out, the operand behind it stays one%s", err.msg);
+    ok(opt_parse(&tool, 3, word, &err) == 1 && !strcmp(value, "all"), "given: %s", value);
+    ok(opt_parse(&tool, 2, empty, &err) < 0, "an empty one is refused: %s", err.msg);
+}
+
 static void test_opt(void) {
     int64_t v;
     double s;
@@ -209,6 +226,7 @@ int main(void) {
     test_file_out();
     test_opt();
     test_opt_list();
+    test_opt_word();
     test_numbers();
     return done_testing();
 }

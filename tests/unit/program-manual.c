@@ -1,9 +1,9 @@
-/* The manual's tables of kinds and of instructions are those of the code (manual.h):
+/* The manual's tables of kinds, instructions and passes are those of the code (manual.h):
  *
  *   program-manual [update] */
 #include "manual.h"
 #include "model/model.h"
-#include "program/instr.h"
+#include "program/passes.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -166,9 +166,22 @@ static void write_kinds(FILE *f) {
     fputs(".Ed\n", f);
 }
 
+/* ---- passes --------------------------------------------------------------------------------- */
+
+static void write_passes(FILE *f) {
+    fputs(".Bl -tag -width \"persistent\"\n", f);
+    for (int i = 0; i < PASS_COUNT; i++) {
+        const char *about = pass_about((enum pass)i);
+        fprintf(f, ".It Cm %s\n", pass_name((enum pass)i));
+        sentence(f, "%c%s.", toupper(*about), about + 1);
+    }
+    fputs(".El\n", f);
+}
+
 int main(int argc, char **argv) {
     bool update = argc == 2 && !strcmp(argv[1], "update");
     check_page("man/weft-model.5", write_kinds, update);
     check_page("man/weft-program.5", write_instructions, update);
+    check_page("man/weft-run.1", write_passes, update);
     return done_testing();
 }

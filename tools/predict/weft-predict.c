@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "program/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,7 +24,9 @@ struct run_options {
     const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
-    bool timing, explain, dry_run;
+    bool timing, dry_run;
+    const char
+        *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
 
 /* ---- run_agree.c: called by all ranks ------------------------------------------------------ */

@@ -5,6 +5,8 @@
 #include "run.h"
 
 #include "common/file.h"
+#include "program/passes.h"
+#include "program/text.h"
 #include "program/workspace.h"
 
 #include <math.h>
@@ -81,7 +83,8 @@ static const struct opt options[] = {
     {0, "trace", OPT_STR, "FILE", "write the timeline of all ranks (Chrome trace)",
      &o.trace},
     {0, "timing", OPT_FLAG, NULL, "time by instruction on stderr at the end", &o.timing},
-    {0, "explain", OPT_FLAG, NULL, "print the program of every stage and stop", &o.explain},
+    {0, "explain", OPT_WORD, "PASS",
+     "print the program of every stage, or as it is after a pass, and stop", &o.explain},
     {0, "dry-run", OPT_FLAG, NULL, "replay all ranks without running, and stop",
      &o.dry_run},
     {0}};
@@ -116,15 +119,47 @@ static void print_found(const char *path, const struct program *g) {
     }
 }
 
+/* The pass that --explain names; the last one where it names none. -1 if there is no such pass. */
+static int explained_pass(struct err *err) {
+    const int pass = o.explain && *o.explain ? pass_find(o.explain) : PASS_COUNT - 1;
+    char names[256] = "";
+    for (int i = 0; i < PASS_COUNT; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+                 i == 0                ? ""
+                 : i == PASS_COUNT - 1 ? " or "
+                                       : ", ",
+                 pass_name((enum pass)i));
+    return pass >= 0
+               ? pass
+               : err_usage(err, "--explain: expected %s, got \"%s\"", names, o.explain);
+}
+
+/* The whole program with the memory it takes; or what one pass has made of it: a list of
+ * instructions, or where buffers lie. */
+static void print_program(const struct program *g, int stage) {
+    const struct cluster *c = g->plan->cluster;
+    const struct cluster node = cluster_single_node(g->plan->devices);
+    const bool whole = !*o.explain, memory = !strcmp(o.explain, pass_name(PASS_memory));
+    struct program_view view = {
+        .memory = whole || memory, .buffers = memory, .instrs = !memory};
+    if (view.memory)
+        view.workspace =
+            workspace_of(g, stage, c ? c : &node, o.threads ? (int)o.threads : 1).total;
+    program_print(g, stage, &view, stdout);
+}
+
 /* --explain and --dry-run need no ranks. */
 static int inspect(const char *path, struct err *err) {
-    struct plan *plan = plan_read(path, err);
+    const int pass = explained_pass(err);
+    struct plan *plan = pass < 0 ? NULL : plan_read(path, err);
     struct program *g = plan ? program_compile(plan, err) : NULL;
-    int rc = g ? 0 : -1;
-    for (int s = 0; g && o.explain && s < g->n_stages; s++)
-        program_print(g, s, o.threads ? (int)o.threads : 1, stdout);
-    if (g && o.dry_run && (rc = program_validate(g, err)) == 0)
+    struct program *seen = g ? program_compile_until(plan, (enum pass)pass, err) : NULL;
+    int rc = seen ? 0 : -1;
+    for (int s = 0; rc == 0 && o.explain && s < seen->n_stages; s++)
+        print_program(seen, s);
+    if (rc == 0 && o.dry_run && (rc = program_validate(g, err)) == 0)
         print_found(path, g);
+    program_destroy(seen);
     program_destroy(g);
     plan_destroy(plan);
     return rc < 0 ? -1 : file_stdout_check(err);
