@@ -139,7 +139,7 @@ static void take_strategies(struct branch *b, int k, int devices, int left) {
     }
 }
 
-/* All repeats of so many devices that are free. */
+/* Tries every free stretch of so many devices. */
 static void take_places(struct branch *b, int k, int devices, int left) {
     int n = 0; /* free ones up to this rank */
     for (int r = 0; r < b->p->devices && !b->cut_short; r++) {

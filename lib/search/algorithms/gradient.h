@@ -46,7 +46,7 @@ struct gradient_shape {
 struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c);
 void gradient_shape_free(struct gradient_shape *g);
 
-/* Where the unit begins that represents those of its run: one in the middle, if there is one. */
+/* Where the unit begins that represents those of its repeat: one in the middle, if there is one. */
 int gradient_unit_of_repeat(const struct repeat *r);
 /* Fills the layouts and costs of a sort of a shape whose units and classes are known
  * (gradient_costs.c). */

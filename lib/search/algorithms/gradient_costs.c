@@ -264,7 +264,7 @@ static void put_nodes(struct pricing *w) {
     c->n_edges = (int)w->edges.n;
 }
 
-/* What recomputing one unit of a run changes. */
+/* What recomputing one unit of a repeat changes. */
 static struct worth price_recompute(struct pricing *w, const struct repeat *r, int level) {
     struct search_stage st = w->sort->c->stages[w->sort->k];
     st.first = gradient_unit_of_repeat(r);

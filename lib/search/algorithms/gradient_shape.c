@@ -1,6 +1,6 @@
 /* A shape of pipeline as a relaxed problem, and back.
  *
- * A class is a run or an op outside of repeats; a unit is an instance of a run or such an op, or
+ * A class is a run or an op outside of repeats; a unit is an instance of a repeat or such an op, or
  * several where there are many. */
 #include "search/algorithms/gradient.h"
 

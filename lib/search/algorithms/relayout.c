@@ -32,7 +32,8 @@ struct worth {
 
 /* An op that may change its layout: number 0 is the one it has. */
 struct chooser {
-    int node, op; /* of the strategy graph; one op of the excerpt that is this node */
+    int node,
+        op; /* of the strategy graph; one op of the deduplicated model that is this node */
     int n;
     struct layout layouts[MOST_LAYOUTS];
     struct worth change[MOST_LAYOUTS]; /* of this alone, against the present */
@@ -53,7 +54,7 @@ struct relayout {
     struct in_flight in_flight;
     struct layout *at; /* by node: the layouts that are being costed */
     int *weight,
-        *op; /* [ops of the excerpt] ops of the stage that it stands for; the first */
+        *op; /* [ops of the deduplicated model] ops of the stage that it stands for; the first */
     int *chooser_of; /* by node, or NO_CHOOSER, or HAD_ITS_TURN */
     int n;
     struct chooser choosers[MOST_CHOOSERS];
@@ -82,7 +83,7 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
 
 /* ---- what there is to choose from ------------------------------------------------------ */
 
-/* How often each op of the excerpt stands in the stage. */
+/* How often each op of the deduplicated model stands in the stage. */
 static void count_ops(struct relayout *r) {
     const struct blocks *g = &r->ev->space->blocks;
     for (int i = r->st->first; i < r->st->end; i++)

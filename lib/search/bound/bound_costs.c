@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* How many ops of the model each op of the excerpt is. */
+/* How many ops of the model each op of the deduplicated model is. */
 static void count_ops(struct relaxed *r) {
     const struct blocks *g = &r->ev->space->blocks;
     for (int i = 0; i < g->s.n_ops; i++)

@@ -48,11 +48,12 @@ struct relaxed {
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds */
     int n_ops;
-    int n_stretches; /* stretches of the excerpt that stand for several instances of a run */
+    int n_stretches; /* stretches of the deduplicated model that stand for several instances of a repeat */
     struct {
         int first, end;
     } * repeated;
-    double *weight; /* [ops of the excerpt] ops of the model that it stands for */
+    double
+        *weight; /* [ops of the deduplicated model] ops of the model that it stands for */
     struct place {
         int x, run;
         double times;
@@ -78,7 +79,7 @@ int flight_at(const struct relaxed *r, int groups_behind);
 
 /* ---- sums over stretches of the whole model ---------------------------------------------- */
 
-/* Of what ops of the excerpt have: before each of them; and of one instance of each run that stands for
+/* Of what ops of the deduplicated model have: before each of them; and of one instance of each run that stands for
  * several. */
 struct sums {
     double *until, *instance;

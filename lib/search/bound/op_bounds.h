@@ -57,7 +57,7 @@ struct op_bound {
  * NULL: for every op the devices that are fastest at it. */
 struct op_bounds *op_bounds_make(struct evaluate *ev, const struct device_class *class);
 void op_bounds_free(struct op_bounds *f);
-/* Of an op of the excerpt, with one of the problem's micro-batches. */
+/* Of an op of the deduplicated model, with one of the problem's micro-batches. */
 struct op_bound op_bounds_at(struct op_bounds *f, int op, int64_t micro_batch, int devices);
 /* The least time over a step of so many micro-batches, with a price for a byte and so many
  * micro-batches in flight. */

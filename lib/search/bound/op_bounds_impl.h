@@ -37,7 +37,7 @@ struct strategies {
 
 struct op_bounds {
     struct evaluate *ev;
-    struct trait *traits; /* [ops of the excerpt] */
+    struct trait *traits; /* [ops of the deduplicated model] */
     struct memo locals, sums, shares, strategies;
     struct layout *at; /* [nodes] scratch */
     bool pinned;       /* what pins do to communication and memory is not looked into */

@@ -1,6 +1,6 @@
 /* Prefix sums: the strategy graph summed up for one setting and one set of layouts.
  *
- * Instances of a run that the excerpt leaves out cost what the second one costs, so the sum
+ * Instances of a repeat that the deduplicated model leaves out cost what the second one costs, so the sum
  * of everything before any op of the whole model is known from a few dozen numbers. */
 #include "search/evaluate/evaluate.h"
 
@@ -39,7 +39,7 @@ static struct prefix *prefix_make(struct evaluate *ev) {
     return t;
 }
 
-/* Where the devices stand matters as far as their links differ. */
+/* Ranks whose links are alike share one setting, so that they share its prefix sums. */
 static struct setting setting_of(const struct space *sp, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool apart) {
     int alias = (int)cluster_alias(&sp->p.cluster, first_rank, st->devices);
@@ -121,7 +121,7 @@ struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
     struct shard_size *known = &t->given[small - g->xs.edges];
     int op = small->origin, k = 0;
     if (i >= 0) {
-        /* Whichever instance it stands in there. */
+        /* The reader may stand in another instance there. */
         while (k + 1 < small->n &&
                g->x.node_of[small->readers[k]] != g->x.node_of[g->x.of[e->readers[i]]])
             k++;
@@ -160,7 +160,7 @@ const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidat
     return eval_prefix(ev, &c->stages[k], c->micro_batch, first_rank, apart);
 }
 
-/* Counting it takes a walk through the schedule where groups have several stages. */
+/* Where groups have several stages, counting takes a walk through the schedule, so it is kept. */
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c,
                                      int k) {
     struct in_flight f;
@@ -244,7 +244,7 @@ static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int 
     return most;
 }
 
-/* The ops of the excerpt that stand for ops first .. end-1 are a stretch of it, but where
+/* The ops of the deduplicated model that stand for ops first .. end-1 are a stretch of it, but where
  * both ends lie in instances that the second one stands for. */
 int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
                     int64_t *update_temp) {

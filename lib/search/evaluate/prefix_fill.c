@@ -1,4 +1,4 @@
-/* Filling prefix sums: what every op of the excerpt adds, and the sums.
+/* Filling prefix sums: what every op of the deduplicated model adds, and the sums.
  *
  * Op by op, what it adds depends on its own layout and on those of the ops that read its results. A
  * search tries many layouts that differ from those before in an op or two, so what was worked out for
@@ -22,12 +22,12 @@ struct filled {
     struct setting st;
     const struct layout *layouts; /* by node; NULL: none yet */
     bool *changed;                /* [nodes] since then, while another one is filled */
-    bool *illegal;                /* [ops of the excerpt] */
+    bool *illegal;                /* [ops of the deduplicated model] */
     struct load *own;             /* [ops] what the op adds, where it is legal */
-    struct waiting *waiting;      /* [readers of the excerpt's edges] */
+    struct waiting *waiting;      /* [readers of the deduplicated model's edges] */
 };
 
-/* Of every op the nodes on whose layouts it depends: its own and its readers'. */
+/* For every op the nodes on whose layouts its load depends: its own and those of its readers. */
 struct dependence {
     int *first; /* [ops + 1] */
     ARR(int) nodes;
@@ -205,7 +205,7 @@ struct brief prefix_brief_of(const struct space *sp, const struct prefix *t,
     return b;
 }
 
-/* What op i adds to the sums before it, and to those of one instance of its run. */
+/* What op i adds to the sums before it, and to those of one instance of its repeat. */
 static void add_load(const struct space *sp, struct prefix *t, int i,
                      const struct load *l) {
     const struct blocks *g = &sp->blocks;

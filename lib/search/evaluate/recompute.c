@@ -1,7 +1,7 @@
 /* Recompute: what computing ops of a stage again in its backward pass costs and saves. */
 #include "search/evaluate/evaluate.h"
 
-/* Ops first .. end-1 of one instance of a run; all instances are as the second one. */
+/* Ops first .. end-1 of one instance of a repeat; all instances are as the second one. */
 static const struct load *recompute_of(struct evaluate *ev, const struct prefix *t,
                                        int level, int first, int end) {
     struct graph *g = &ev->graph;

@@ -25,7 +25,7 @@ static bool inside(const struct search_stage *st, int op) {
     return op >= st->first && op < st->end;
 }
 
-/* Edges that the stage's bounds cut. */
+/* Corrects the load of a stage for the edges that its bounds cut: the prefix sums count them whole. */
 static void cut_edges(struct evaluate *ev, const struct prefix *t,
                       const struct search_stage *st, struct load *l) {
     struct graph *g = &ev->graph;
@@ -46,7 +46,8 @@ static void cut_edges(struct evaluate *ev, const struct prefix *t,
     }
 }
 
-/* Of temporaries: what passes the stage's end arrives in buffers of its own. */
+/* The largest temporaries of the stage. What passes the stage's end arrives in buffers of its own, so the
+ * ops that make it count as if they stood alone. */
 static int64_t most_temp(struct evaluate *ev, const struct prefix *t,
                          const struct search_stage *st, int64_t *update_temp) {
     struct graph *g = &ev->graph;
@@ -108,8 +109,8 @@ const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix 
 
 /* ---- legal candidates ------------------------------------------------------------------ */
 
-/* Groups that several stages go round on: they divide the micro-batches, and where all devices are alike
- * they are of one size, as Megatron's are; the bound rests on that (bound_interleaved.h). */
+/* May several stages share each group? The groups have to divide the micro-batches, and where all devices
+ * are alike they are of one size, as Megatron's are; the bound rests on that (bound_interleaved.h). */
 static bool may_go_round(const struct space *sp, const struct candidate *c) {
     bool even = space_has_places(sp) || c->stages[0].devices * c->n_groups == sp->p.devices;
     for (int g = 1; g < c->n_groups && !space_has_places(sp); g++)
@@ -157,7 +158,7 @@ static struct work work_begin(const struct candidate *c) {
     return w;
 }
 
-/* The group that comes nearest to its memory or misses most, and by how much. */
+/* Finds the group of devices that comes nearest to its memory, or misses it most, and by how much. */
 static void sum_memory(struct evaluate *ev, const struct work *w, struct score *out) {
     double worst = -INFINITY;
     for (int g = 0; g < w->c->n_groups; g++) {
@@ -232,7 +233,7 @@ struct score eval_score(struct evaluate *ev, const struct candidate *c) {
     return out;
 }
 
-/* The same for stages that are compiled to the same. */
+/* Equal for stages that are compiled to the same instructions. */
 static uint64_t stage_identity(const struct space *sp, const struct search_stage *st) {
     const struct blocks *g = &sp->blocks;
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),

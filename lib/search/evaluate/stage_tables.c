@@ -30,8 +30,9 @@ struct maker {
     double element_us[MOST_AXES]; /* of a gradient; below 0: not known yet */
     struct layout *at;            /* by node: those that are being costed */
     int *variable;                /* by node */
-    int *weight;   /* [ops of the excerpt] ops of the stage that it stands for */
-    int *of_small; /* [edges of the excerpt] edges of the stage that it stands for */
+    int *weight; /* [ops of the deduplicated model] ops of the stage that it stands for */
+    int *
+        of_small; /* [edges of the deduplicated model] edges of the stage that it stands for */
 };
 
 /* ---- what a load is worth ------------------------------------------------------------------ */

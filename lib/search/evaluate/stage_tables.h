@@ -10,7 +10,7 @@
  * `exact` is false, and the ops of the edge are looked at in pairs while the others keep their
  * layouts.
  *
- * An op is critical if no tensor bypasses it. A tensor that several instances of a run read
+ * An op is critical if no tensor bypasses it. A tensor that several instances of a repeat read
  * does not count; its origin is critical too.
  *
  *     struct stage_tables t;

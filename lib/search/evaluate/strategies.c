@@ -1,4 +1,4 @@
-/* Ways of a stage: see choices.h. */
+/* Strategies of a stage: see strategies.h. */
 #include "search/evaluate/strategies.h"
 
 #include "search/evaluate/front.h"
@@ -20,7 +20,7 @@ struct choices {
     double most_us; /* see strategies_limit */
     /* Scratch: of the stage at hand. */
     struct layout *at;          /* [nodes] */
-    ARR(int) ops;               /* of the excerpt, one for each of its nodes */
+    ARR(int) ops;               /* of the deduplicated model, one for each of its nodes */
     struct layout_list layouts; /* of these ops, one after the other */
     ARR(int64_t) first;         /* where those of each begin, and the end */
     ARR(struct strategy) found;

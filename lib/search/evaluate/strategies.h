@@ -1,7 +1,7 @@
 /* strategies.h - all ways in which a stage may do its ops, without those that another way beats
  * whatever its neighbours are.
  *
- * A way is a layout for each op (instances of a run have the same), a level of ZeRO, and how many
+ * A way is a layout for each op (instances of a repeat have the same), a level of ZeRO, and how many
  * blocks are recomputed how far. Way a makes way b superfluous if no time and no bytes of a are more,
  * and nothing that the neighbours see of the stage differs: the layouts of ops that give or take
  * what passes its bounds, and the work in front of and behind those. Where there are too many ways,

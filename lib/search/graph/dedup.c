@@ -1,4 +1,4 @@
-/* The excerpt: the same model with at most three instances of each run.
+/* The deduplicated model: the same model with at most three instances of each run.
  *
  * An op that is left out is stood for by its fellow in the second instance; what the last
  * instance reads of the one before it, it reads of the second. */
@@ -28,7 +28,7 @@ static int left_out(const struct structure *s, int op) {
     return j > 0 && j < s->repeats[s->repeat_of[op]].count - 1 ? j - 1 : 0;
 }
 
-/* The first op of its node: all instances of a run are one. */
+/* The first op of its node: all instances of a repeat are one. */
 static int node_op(const struct structure *s, int op) {
     if (s->repeat_of[op] < 0)
         return op;

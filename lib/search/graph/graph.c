@@ -30,7 +30,7 @@ void load_add(struct load *to, const struct load *l, double times) {
 
 struct window {
     int n;
-    const int *ops;               /* of the excerpt, ascending */
+    const int *ops;               /* of the deduplicated model, ascending */
     const struct layout *layouts; /* by node */
     const bool *recompute;        /* by node, or NULL */
 };
@@ -226,8 +226,8 @@ struct group {
 enum { MOST_ALIKE = 3 };
 
 struct members {
-    const struct edge *small; /* the edge in the excerpt */
-    int origin;               /* in the excerpt, -1 = outside */
+    const struct edge *small; /* the edge in the deduplicated model */
+    int origin;               /* in the deduplicated model, -1 = outside */
     ARR(struct group) groups;
 };
 
@@ -271,7 +271,7 @@ static int find_members(const struct blocks *g, const struct edge *e, int first,
     return n + (mb->origin >= 0);
 }
 
-/* Ops of the excerpt for these members, with at most as many of each group as said. */
+/* Ops of the deduplicated model for these members, with at most as many of each group as said. */
 static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
     int n = 0;
     for (int64_t i = 0; i < mb->groups.n; i++)
@@ -290,7 +290,8 @@ static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
     return n;
 }
 
-/* Together, less each alone; `temp` is that of all together. */
+/* The load of the members compiled together, less the load of each alone; `temp` is that of all
+ * together. */
 static struct load joint_load(struct graph *g, const struct setting *st, struct members *mb,
                               const struct layout *layouts) {
     int *ops = mem_array((size_t)mb->small->n + 1, sizeof *ops);
@@ -349,7 +350,7 @@ static const struct load *kept_edge_load(struct graph *g, const struct setting *
         return *slot;
     struct load *l = arena_alloc(&g->arena, sizeof *l);
     *l = edge_load(g, st, mb, layouts);
-    /* Compiling the members may have moved the entries. */
+    /* Compiling the members may have grown the table, so the entry is looked up again. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }
@@ -397,7 +398,7 @@ const struct load *graph_recompute(struct graph *g, const struct setting *st, in
     free(ops);
     subtract_plain(g, &plain, first, end, layouts, l);
     l->update_temp = 0;
-    /* The parts of the sum may have moved the entries. */
+    /* Summing may have grown the table, so the entry is looked up again. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }

@@ -1,7 +1,7 @@
 /* graph.h - the strategy graph: what every op costs under every layout, and what it costs
  * or saves to have ops that share a tensor in one stage.
  *
- * A node is an op of a distinct block (all instances of a run are one node), a strategy of
+ * A node is an op of a distinct block (all instances of a repeat are one node), a strategy of
  * it a layout. A load is what something asks of a stage: times, and bytes by when they are
  * held. The load of a node is that of the op compiled as a stage of its own; the load of an
  * edge is that of its ops compiled together, less their own. So the load of a stage is the
@@ -80,10 +80,10 @@ struct graph {
     struct plan plan;       /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
     struct compile_scratch scratch; /* of windows */
-    int64_t compiled;         /* windows */
-    double norm_us;           /* of the gradient norm over all devices */
-    bool norm_missing;        /* the profile lacks it */
-    struct memo loads;        /* in the arena, or borrowed */
+    int64_t compiled;               /* windows */
+    double norm_us;                 /* of the gradient norm over all devices */
+    bool norm_missing;              /* the profile lacks it */
+    struct memo loads;              /* in the arena, or borrowed */
     struct arena arena;
     struct members *members; /* scratch of graph_edge: the ops of the edge */
 };
@@ -104,7 +104,7 @@ struct setting graph_without_zero(const struct setting *st);
  * released later than this one. */
 void graph_borrow(struct graph *g, const struct graph *from);
 
-/* Each load is valid until graph_release. Layouts are by node. An op of the excerpt alone: */
+/* Each load is valid until graph_release. Layouts are by node. An op of the deduplicated model alone: */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
 /* The same as it was compiled: it stands, and what its instructions cost is asked of cost_instr with
@@ -115,7 +115,7 @@ void graph_compile(struct graph *g, const struct setting *st, int op,
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts);
-/* What making ops again changes: ops of the excerpt first .. end-1 where again[node]. */
+/* What making ops again changes: ops of the deduplicated model first .. end-1 where again[node]. */
 const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
                                    int end, const bool *recompute,
                                    const struct layout *layouts);

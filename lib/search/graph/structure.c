@@ -192,7 +192,7 @@ static struct repeat longest_run(const struct model *m, const struct structure *
     return best;
 }
 
-/* What passes a cut of a run, of ops of the run. */
+/* What passes a cut of a repeat, of ops of the run. */
 static double passing_elems(const struct model *m, const struct structure *s, int first,
                             int cut) {
     double elems = 0;

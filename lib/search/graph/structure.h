@@ -9,7 +9,7 @@
  * An edge is what ops share: a tensor with the op that makes it and those that read it, or
  * a parameter with its home and its other users.
  *
- * The excerpt is a model of the first, the second and the last instance of each run, and all
+ * The deduplicated model is a model of the first, the second and the last instance of each run, and all
  * ops outside of repeats: what is worked out for it holds for the whole model.
  */
 #ifndef WEFT_STRUCTURE_H
@@ -62,7 +62,7 @@ int structure_units(const struct structure *s);
 int structure_unit_of(const struct structure *s, int op);
 int structure_next_unit(const struct structure *s, int op);
 
-/* The instance of its run that an op is in. */
+/* The instance of its repeat that an op is in. */
 int structure_instance(const struct structure *s, int op);
 
 /* The first reader at or behind op `first`; e->n if there is none. */
@@ -70,13 +70,13 @@ int edge_reader_from(const struct edge *e, int first);
 
 struct dedup {
     struct model *model; /* shares names and dims with the whole one */
-    /* [ops of the whole model + 1] the op of the excerpt for it; behind the last op, their number */
+    /* [ops of the whole model + 1] the op of the deduplicated model for it; behind the last op, their number */
     int *of;
-    /* [likewise] instances of its run in front of it that the excerpt leaves out */
+    /* [likewise] instances of its repeat in front of it that the deduplicated model leaves out */
     int *left_out;
-    int *from;    /* [ops of the excerpt] one op of the whole model that it is */
-    int n_nodes;  /* ops that are told apart: one for all instances of a run */
-    int *node_of; /* [ops of the excerpt] */
+    int *from;    /* [ops of the deduplicated model] one op of the whole model that it is */
+    int n_nodes;  /* ops that are told apart: one for all instances of a repeat */
+    int *node_of; /* [ops of the deduplicated model] */
 };
 void dedup_make(const struct model *m, const struct structure *s, struct dedup *x);
 void dedup_release(struct dedup *x);

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Is a plan of the class the best of it where it stands at `at`? Where one plan is wanted, all are. */
+/* Would a plan of this class be the first of it at place `at`? Where one plan is wanted, every plan counts
+ * as the first of its class. */
 static bool is_first(const struct pool *pool, int at, uint64_t class) {
     for (int i = 0; i < at && pool->space->p.top > 1; i++)
         if (pool->plans[i].class == class)
@@ -16,7 +17,7 @@ static bool is_first(const struct pool *pool, int at, uint64_t class) {
     return true;
 }
 
-/* Sorted in by time; the worst goes when there are too many. */
+/* Inserts the plan by its time; the slowest goes when there are too many. */
 static void add_evaluated(struct pool *pool, struct evaluated j) {
     int at = pool->n_plans;
     while (at > 0 && j.plan.time_us < pool->plans[at - 1].plan.time_us)
@@ -69,8 +70,8 @@ double pool_evaluate(struct pool *pool, const struct candidate *c, const char *m
     return evaluate_and_add(pool, &k, false);
 }
 
-/* What was written down from number `first` on and is estimated no slower than this; of those of
- * one time the first that fits. */
+/* Evaluates the incumbents from number `first` on whose score is at most `most_us`. Of those that were
+ * noted together only the first that fits is evaluated. */
 static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us) {
     bool good = false;
     for (int64_t i = first; i < pool->incumbents.n; i++) {
@@ -81,8 +82,9 @@ static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us
     }
 }
 
-/* At first at once; later what promises to be better, in a twentieth of the time. Under a budget
- * all that was written down, and nothing else (incumbents.h). */
+/* The first candidate is evaluated at once; later ones only if they promise to be faster, and never for
+ * more than a twentieth of the time. Under a budget all incumbents are evaluated, and nothing else
+ * (incumbents.h). */
 void pool_evaluate_best(struct pool *pool) {
     struct entry *best = &pool->best[0];
     double wait = pool->n_plans ? 20 : 2;
@@ -98,9 +100,8 @@ void pool_evaluate_best(struct pool *pool) {
     pool->last_evaluated_s = now_s();
 }
 
-/* What was evaluated on the way goes, so that a search that ends by itself gives the same plans
- * whatever the machine's speed; but for the best of it, which is handed back in case that no
- * finalist is good. */
+/* Drops what was evaluated on the way, so that a search that ends by itself gives the same plans whatever
+ * the machine's speed. Returns the best of it, in case no finalist is good. */
 static struct evaluated drop_evaluated(struct pool *pool) {
     struct evaluated best = {0};
     if (pool->n_plans)
@@ -129,7 +130,7 @@ static void note_excess(struct pool *pool, const struct entry *k) {
         pool->refused = space_shortage(pool->space, &k->c, k->fullest, k->excess);
 }
 
-/* If all plans were listed: what was not evaluated is not faster than the estimate of the best of it
+/* After an algorithm that listed all plans: what was not evaluated is not faster than its best score
  * allows. */
 static void note_listed(struct pool *pool) {
     double rest_us = pool->n_best == pool->max_best
@@ -159,8 +160,8 @@ static int evaluated_of(const struct pool *pool, uint64_t class) {
     return n;
 }
 
-/* A search that was stopped has evaluated a plan; it evaluates what promises more only where that takes no
- * time that anyone notices. */
+/* A search that was stopped has a plan to hand out; it evaluates a candidate that promises more only where
+ * nobody notices the time that this takes. */
 static bool may_evaluate(const struct pool *pool, const struct entry *k, double begin_s) {
     static const double UNNOTICED_S = 0.05;
     if (!pool->n_plans)
@@ -171,10 +172,10 @@ static bool may_evaluate(const struct pool *pool, const struct entry *k, double 
            pool->budget->evaluate_s < UNNOTICED_S && now_s() - begin_s < UNNOTICED_S;
 }
 
-static const double USUAL_SLACK = 1.05; /* few estimates err by more */
+static const double USUAL_SLACK = 1.05; /* scores rarely err by more */
 
-/* Best first, of each class some: none that is estimated slower than an evaluated one by more than estimates
- * err. */
+/* Evaluates the best candidates first, of each class only some, until the next one's score is above an
+ * evaluated time by more than scores err. */
 static void evaluate_finalists(struct pool *pool) {
     double slack = pool->ev->exact ? SEARCH_SLACK : USUAL_SLACK;
     double begin_s = now_s();

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With a micro-batch as it suits a device of one class, without a limit of memory; INFINITY where the
+/* How long one device would take for the whole step, with the micro-batch that suits it and without a limit of memory; INFINITY where the
  * profile lacks it. */
 static double device_us(struct evaluate *ev, int rank, int64_t micro_batch) {
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
@@ -44,7 +44,8 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
     }
 }
 
-/* The first n devices together, if they share everything by their speed; 0 = not known. */
+/* How long the first n devices would take if they shared all work in proportion to their speed; 0 where
+ * that is not known. */
 static double shared_us(const struct cluster *c, const double *alone_us, int n) {
     double rate = 0;
     for (int g = 0; g < c->n_groups && c->groups[g].first_rank < n; g++) {
@@ -57,7 +58,7 @@ static double shared_us(const struct cluster *c, const double *alone_us, int n) 
     return 1 / rate;
 }
 
-/* ---- repeats ------------------------------------------------------------------------------ */
+/* ---- searches ------------------------------------------------------------------------------ */
 
 static bool is_number(const struct search_problem *p, int n) {
     for (int g = 0; g < p->cluster.n_groups; g++)
@@ -75,11 +76,12 @@ struct idle {
     double least_us; /* and none takes less */
 };
 
-/* Could so many be faster? Where all plans were gone through, so they are here. */
+/* Could so many devices be faster than the best plan so far? After a search that went through all plans,
+ * the same is asked of this number. */
 static bool may_help(const struct idle *d, int n) {
     const struct search_result *out = d->out;
     double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
-    /* A list holds for its number of devices only. */
+    /* A proof by listing holds for one number of devices only. */
     bool closed = out->n && d->p->gap > 0 &&
                   out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
     if (closed || !search_in_time(d->p))
@@ -94,7 +96,8 @@ static void note_proof(struct idle *d, const struct search_result *r,
         d->least_us = fmin(d->least_us, r->lower_bound_us);
 }
 
-/* The certificate: of lists the least; else the relaxation's, which holds for all numbers of devices. */
+/* The certificate is the least of what the lists prove, or else the relaxation's bound, which holds for
+ * all numbers of devices. */
 static void certify(struct idle *d) {
     struct search_result *out = d->out;
     if (d->listed) {
@@ -106,8 +109,8 @@ static void certify(struct idle *d) {
     }
 }
 
-/* Is what a first look finds near enough to the best so far? Searches have found plans that are a fifth
- * faster than that. */
+/* Does a first look come near enough to the best plan so far? Searches have found plans that are a
+ * fifth faster than what their first look found. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
     return search_first_estimate_us(q, 1) * NEAR < out->plans[0].time_us;

@@ -18,12 +18,13 @@
 
 static const int everything = OFFLOAD_optimizer | OFFLOAD_parameters | OFFLOAD_activations;
 
-/* Those beside everything; the cheapest first. */
+/* The sets that are tried after `everything`, the cheapest first. */
 static const int sets[] = {OFFLOAD_optimizer, OFFLOAD_activations,
                            OFFLOAD_optimizer | OFFLOAD_activations,
                            OFFLOAD_optimizer | OFFLOAD_parameters};
 
-/* Do devices have hosts with a memory of their own, as far as is known? */
+/* Do the devices have hosts with a memory of their own? Without a word about it, a profile's devices do,
+ * unless they are CPUs. */
 static bool has_hosts(const struct search_problem *p) {
     const struct cluster *c = &p->cluster;
     bool said = true;
@@ -46,13 +47,13 @@ static bool has_pins(const struct search_problem *p) {
 
 /* ---- one stage after the other ----------------------------------------------------------- */
 
-/* Changes which of these a stage keeps on hosts. */
+/* Puts `which` of a stage's tensors on hosts, or takes them back. */
 static void set_stage(struct stage *st, int which, bool host) {
     for (int i = 0; i < st->n_ops; i++)
         st->offload[i] = (int8_t)(host ? st->offload[i] | which : st->offload[i] & ~which);
 }
 
-/* What the stage offloads, it has on the device, if it fits and is faster. */
+/* Takes back onto the device what the stage offloads, if that fits and is faster. */
 static bool take_back(struct evaluate *ev, struct search_plan *p, int stage, int which) {
     struct search_plan other = {.plan = p->plan};
     struct stage *st = &p->plan->stages[stage];
@@ -108,7 +109,7 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
     return found;
 }
 
-/* Stages that have room take back; and no plan takes less than a bound that knows no memory. */
+/* Stages that have room take back what they can. The certificate is a bound that knows no memory. */
 static void finish(struct offloading *o) {
     struct search s;
     struct search_problem q = *o->p;
@@ -136,8 +137,8 @@ static bool pays(const struct plan *plan) {
     return any;
 }
 
-/* There is a plan, but memory costs it time: is it faster to keep the optimizer's state on hosts? If a
- * first look finds a faster plan, for the search costs as much again. */
+/* There is a plan, but it pays for a lack of memory: keeping the optimizer's state on hosts may be faster.
+ * A search costs as much again, so it follows only where a first look finds a faster plan. */
 static void search_instead(struct offloading *o) {
     struct search_problem q = *o->p;
     const struct search_result *out = o->out;
@@ -154,7 +155,7 @@ static void search_instead(struct offloading *o) {
         finish(o);
 }
 
-/* Why hosts are no help. */
+/* Hints why hosts are no help; returns -1. */
 static int say_hosts(const struct search_problem *p, bool tried, struct err *err) {
     if (tried)
         return err_hint(err,
@@ -167,32 +168,20 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
     return -1;
 }
 
-/* The simplest plan first, the others behind it as fast as they are. */
-static void put_simplest_first(const struct search_problem *p, struct search_result *out) {
-    int simplest = search_simplest(out->plans, out->n, p->slack);
-    struct search_plan best = out->plans[simplest];
-    memmove(&out->plans[1], &out->plans[0], sizeof best * (size_t)simplest);
-    out->plans[0] = best;
-    if (simplest > 0 && p->top == 1) {
-        out->fastest = out->plans[1];
-        out->plans[1].plan = NULL;
-    }
-    while (out->n > p->top)
-        plan_destroy(out->plans[--out->n].plan);
+/* May plans keep something on hosts? */
+static bool may_offload(const struct search_problem *p) {
+    return p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
 }
 
-static int search_with_hosts(const struct search_problem *p, search_algorithm *algorithm,
-                             struct search_result *out, struct err *err) {
-    struct search_problem timed = *p;
-    timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
-    struct offloading o = {&timed, algorithm, out};
-    struct search_problem resident = timed;
-    bool may = p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
-    int from = may ? search_offloaded(p->from) : 0;
-    if (from)
-        resident.from = NULL;
-    int rc = search_resident(&resident, algorithm, out, err);
-    bool lacks_memory = rc < 0 && out->overflow > 0;
+int search_from_hosts(const struct search_problem *p) {
+    return may_offload(p) ? search_offloaded(p->from) : 0;
+}
+
+int search_hosts(const struct search_problem *p, search_algorithm *algorithm, int rc,
+                 struct search_result *out, struct err *err) {
+    struct offloading o = {p, algorithm, out};
+    bool may = may_offload(p), lacks_memory = rc < 0 && out->overflow > 0;
+    int from = search_from_hosts(p);
     if (rc == 0 && may && !from && !has_pins(p))
         search_instead(&o);
     if (!from && !lacks_memory)
@@ -207,12 +196,4 @@ static int search_with_hosts(const struct search_problem *p, search_algorithm *a
     if (found)
         finish(&o);
     return 0;
-}
-
-int search_run(const struct search_problem *p, search_algorithm *algorithm,
-               struct search_result *out, struct err *err) {
-    int rc = search_with_hosts(p, algorithm, out, err);
-    if (rc == 0)
-        put_simplest_first(p, out);
-    return rc;
 }

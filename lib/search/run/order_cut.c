@@ -19,7 +19,8 @@ static void find_units(const struct structure *st, bool ops, struct cut_graph *g
     g->first[g->n] = st->n_ops;
 }
 
-/* Sums on one device, which holds and does all of the model; by flops where the profile lacks that. */
+/* Finds what each unit takes on one device that does all of the model; where the profile lacks that, in
+ * proportion to its flops. */
 static void find_loads(struct evaluate *ev, struct cut_graph *g) {
     int64_t micro_batch = ev->space->p.micro[0];
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
@@ -162,7 +163,7 @@ struct line {
     int *in;   /* scratch: [tensors] 1 + the first place of the stretch that counted it */
 };
 
-/* What all stretches from `first` on take, [n + 1] by their end. */
+/* Fills what every stretch that begins at `first` takes, by its end: [n + 1]. */
 static void stretch_loads(struct line *l, int first, double *us, double *fixed,
                           double *slot) {
     const struct cut_graph *g = l->g;
@@ -206,7 +207,7 @@ double cut_list_us(const struct cut_graph *g, int stages, const int *list) {
     struct line l;
     size_t n = (size_t)g->n + 1;
     double *us = mem_array(3 * n, sizeof *us), *fixed = us + n, *slot = fixed + n;
-    /* The units from one on, in k stages at most. */
+    /* best[k][u]: the longest stage of units u and behind it in at most k stages. */
     double *best = mem_array(n * (size_t)(stages + 1), sizeof *best);
     line_make(&l, g, list);
     for (int k = 0; k <= stages; k++)

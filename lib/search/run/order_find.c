@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list of units as a list of ops. */
+/* The order of ops that a list of units stands for. */
 static struct order *order_of_units(const struct space *sp, const struct cut_graph *g,
                                     const int *list) {
     int *op = mem_array((size_t)sp->p.model->n_ops, sizeof *op), n = 0;
@@ -52,7 +52,7 @@ static void mark_made(const struct cut_graph *g, int unit, int by, int *missing)
             missing[g->readers[g->tensors[k].first_reader + r]] += by;
 }
 
-/* Each unit that may stand next, the first of the model's first. */
+/* Completes the list from place `at` on in every possible way, trying units in the model's order. */
 static void list_from(struct listing *l, int at) {
     const struct cut_graph *g = l->g;
     if (at == g->n && !is_own(l->list, g->n)) {
@@ -74,7 +74,7 @@ static void list_from(struct listing *l, int at) {
     }
 }
 
-/* False, and none, where there are too many. */
+/* Lists all orders; false, and none is left, where there are too many. */
 static bool list_all(const struct space *sp, const struct cut_graph *g,
                      struct orders *out) {
     struct listing l = {.sp = sp, .g = g, .out = out, .most = MOST_ORDERS};
@@ -93,7 +93,7 @@ static bool list_all(const struct space *sp, const struct cut_graph *g,
 
 /* ---- of the best cuts -------------------------------------------------------------------- */
 
-/* Those of stage 0 first; inside a stage as in the model. */
+/* Lists the units stage by stage, inside a stage in the model's order. */
 static void list_stages(const struct cut_graph *g, const int *stage_of, int *list) {
     for (int k = 0, n = 0; n < g->n; k++)
         for (int u = 0; u < g->n; u++)
@@ -125,7 +125,7 @@ static void cut_into(struct cuts *c, int stages) {
     c->lists[c->out->n] = list;
 }
 
-/* Fine cuts first: their lists hold coarser ones. */
+/* Cuts into many stages come first, since their lists hold those into fewer. */
 static void find_cuts(struct evaluate *ev, struct cut_graph *g, struct orders *out) {
     enum { MOST = 2 };
     static const int stages[] = {32, 16, 8, 6, 4, 3, 2};

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- repeats -------------------------------------------------------------------------------- */
+/* ---- searches -------------------------------------------------------------------------------- */
 
-struct repeats {
+struct order_search {
     const struct search_problem *p;
     search_algorithm *algorithm;
     struct search_result *out;
@@ -28,14 +28,15 @@ struct repeats {
     double first_us; /* what a first look at the model's own order finds; 0 = not known */
 };
 
-/* What is proven of one order more. */
-static void note_bound(struct repeats *r, double least_us, bool listed, double bound_us) {
+/* Takes over what is proven of one more order. */
+static void note_bound(struct order_search *r, double least_us, bool listed,
+                       double bound_us) {
     r->listed &= listed;
     r->least_us = fmin(r->least_us, least_us);
     r->facts->bound_us = fmin(r->facts->bound_us, bound_us);
 }
 
-static void note_result(struct repeats *r, const struct search_result *result,
+static void note_result(struct order_search *r, const struct search_result *result,
                         const struct run_facts *facts) {
     bool listed = result->n && !strcmp(result->relaxation, BOUND_LISTED);
     if (result->n)
@@ -72,14 +73,14 @@ static bool promises(const struct search_problem *own, const struct search_probl
 }
 
 /* Returns -1 where the plan to set out from cannot be. */
-static int run_order(struct repeats *r, const struct order *o, struct err *err) {
+static int run_order(struct order_search *r, const struct order *o, struct err *err) {
     struct search_problem q = order_problem(o, r->p);
     struct search_result result;
     struct run_facts facts;
     double best_us = r->out->n ? r->out->plans[0].time_us : 0;
     struct plan *from = r->p->from ? order_translate(o, r->p->from) : NULL;
     q.from = from;
-    /* The plan to set out from is looked at in any case. */
+    /* The order of the plan to set out from is searched even when the time is up. */
     if (from ? interrupted() : !search_in_time(&q)) {
         plan_destroy(from);
         note_bound(r, 0, false, 0);
@@ -115,8 +116,8 @@ static bool takes_orders(const struct search_problem *p, search_algorithm *algor
            algorithm != search_dp_only;
 }
 
-/* In the model's own order. */
-static int run_first(struct repeats *r, const struct orders *o, struct err *err) {
+/* Searches in the model's own order. */
+static int run_first(struct order_search *r, const struct orders *o, struct err *err) {
     struct search_problem q = *r->p;
     if (o->n && q.from && !plan_is_as_listed(q.from))
         q.from = NULL;
@@ -136,7 +137,7 @@ static int run_first(struct repeats *r, const struct orders *o, struct err *err)
 
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err) {
-    struct repeats r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
+    struct order_search r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
     struct orders o = {0};
     if (!takes_orders(p, algorithm))
         return search_run_on(p, algorithm, out, facts, err);

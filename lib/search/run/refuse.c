@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the profile lacks of the best plan that might fit. */
+/* Says what the profile lacks of the best plan that might fit. */
 static int say_unknown(struct pool *pool, struct err *err) {
     const struct search_problem *p = &pool->space->p;
     struct plan *plan = space_plan_of(pool->space, &pool->unknown.c);
@@ -54,12 +54,12 @@ static double held_at_least(const struct op_bound *o) {
 }
 
 struct least {
-    int op;           /* of the excerpt: that which needs most, */
+    int op;           /* of the deduplicated model: that which needs most, */
     double op_bytes;  /* so much on a device, however it is split */
     double all_bytes; /* of all ops on all devices together */
 };
 
-/* Over all numbers of devices and micro-batches. */
+/* The least over all numbers of devices and all micro-batches. */
 static struct least find_least(struct evaluate *ev) {
     const struct blocks *g = &ev->space->blocks;
     int n = g->x.model->n_ops;
@@ -114,7 +114,8 @@ static void prove_too_little(struct pool *pool, char *buf, size_t size) {
                  text_bytes(l.all_bytes).s, text_bytes(all).s);
 }
 
-/* The stage that misses least: of compiled plans, else by the estimate. */
+/* Says which stage misses by how much in the plan that misses least: a compiled one, or else the best by
+ * score. */
 static int say_overflow(struct pool *pool, struct search_result *out, struct err *err) {
     const struct model *m = pool->space->p.model;
     const struct entry *k = &pool->nearest;

@@ -17,7 +17,8 @@ double search_first_estimate_us(const struct search_problem *p, int least_stages
     return us;
 }
 
-/* Is there one like it before it? Where one plan is wanted, none is held against another. */
+/* Is there a plan of the same class on as many devices before it? Where only one plan is wanted, classes
+ * do not matter. */
 static bool is_twin(const struct search_plan *all, int n, const struct search_plan *plan,
                     int most) {
     for (int i = 0; i < n && most > 1; i++)
@@ -35,7 +36,7 @@ int search_simplest(const struct search_plan *plans, int n, double slack) {
     return best;
 }
 
-/* All of both, the fastest first. */
+/* Merges the plans of both by time into `all`; returns how many there are. */
 static int join_plans(struct search_result *to, struct search_result *from,
                       struct search_plan *all) {
     int n = 0, i = 0, k = 0;

@@ -54,6 +54,13 @@ int search_simplest(const struct search_plan *plans, int n, double slack);
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
 
+/* What the plan to set out from keeps on hosts, where plans may do so; else 0. */
+int search_from_hosts(const struct search_problem *p);
+/* Goes on where a search of resident plans ended with `rc`: with plans that keep on hosts what devices
+ * have no room for, where none fits, where the plan to set out from has it, or where it is faster. */
+int search_hosts(const struct search_problem *p, search_algorithm *algorithm, int rc,
+                 struct search_result *out, struct err *err);
+
 /* As search_run_on, in the model's order and in others whose first look is good enough; the
  * certificate is about those that are searched. */
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,

@@ -1,4 +1,4 @@
-/* The frame around the algorithms: setting up, stopping, and handing out what was judged (judge.c). */
+/* One search on all devices: the algorithm runs, its finalists are evaluated, the result is certified. */
 #include "common/progress.h"
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
@@ -21,14 +21,14 @@ void search_mark_complete(struct search *s, double space) {
 
 /* ---- a run ----------------------------------------------------------------------------- */
 
-/* Is the best plan, as it was judged? */
+/* Is the simulated time of the best plan within the gap that is asked for? */
 static bool is_near(const struct pool *pool) {
     return pool->n_plans &&
            pool->plans[0].plan.time_us * (1 - pool->budget->gap) <= pool->budget->bound_us;
 }
 
-/* Searches and judges; where the estimates of memory were too low for all finalists,
- * again with a little less memory. */
+/* Runs the algorithm and evaluates its finalists. Where all of them turn out too large, since scores
+ * estimate memory too low, it runs again with a little less memory. */
 static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
@@ -44,7 +44,9 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         bool in_time = !budget_out_of_time(&s->budget);
         bool closed = s->budget.gap > 0 && in_time && !s->complete;
         s->complete |= closed;
-        if (closed && !is_near(&s->pool)) { /* what was estimated to be near is not */
+        if (closed &&
+            !is_near(
+                &s->pool)) { /* the score was within the gap, the simulated time is not */
             s->budget.gap = 0;
             continue;
         }
@@ -64,7 +66,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
-/* No plan is faster than that. */
+/* Sets the bound that no plan beats, and what proves it. */
 static void certify(struct search *s, struct search_result *out) {
     if (s->budget.bound_us <= 0 && !s->space.p.no_bound && !budget_out_of_time(&s->budget))
         s->budget.bound_us =
@@ -100,7 +102,7 @@ static void hand_out(struct search *s, struct search_result *out) {
     out->seconds = now_s() - s->budget.start_s;
 }
 
-/* ---- the state of a run ------------------------------------------------------------------ */
+/* ---- the state of a repeat ------------------------------------------------------------------ */
 
 void search_begin(struct search *s, const struct search_problem *p) {
     *s = (struct search){.budget = {.start_s = now_s(),

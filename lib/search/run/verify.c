@@ -56,7 +56,7 @@ static int check_claim(const struct search_claim *claim, const struct search_ver
     return 0;
 }
 
-/* By a search that proves its result, or not. */
+/* Tries to prove the claimed bound by a search that goes through all plans. */
 static void prove_more(const struct search_problem *p, struct search_verdict *out) {
     struct search_result r;
     struct search_problem alone = *p;

@@ -15,7 +15,7 @@ struct layout_list {
     int64_t n, cap;
 };
 
-/* Appends all that are legal and that pins allow, of an op of the excerpt. */
+/* Appends all that are legal and that pins allow, of an op of the deduplicated model. */
 void layouts_all(const struct space *sp, const struct search_stage *st, int64_t micro_batch,
                  int op, struct layout_list *out);
 

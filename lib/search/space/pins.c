@@ -1,7 +1,7 @@
 /* What pins leave of the space: numbers of stages, cuts, meshes, layouts. Recompute and ZeRO of
  * pinned ops are no choice at all, and are put in where the strategy graph compiles them.
  *
- * Stages are repeats of ops, so what pins say of stages is where cuts must be, where none may be, and
+ * Stages are stretches of ops, so what pins say of stages is where cuts must be, where none may be, and
  * from where to where the k-th one may lie. */
 #include "search/space/order.h"
 #include "search/space/space.h"
